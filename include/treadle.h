@@ -512,18 +512,43 @@ typedef struct treadle_store {
   void *context;
   /* Keeps [bytes] under a key, in place of what was there. */
   treadle_status (*set)(void *context, const char *key, const void *value, size_t bytes);
-  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT), and gives what it has: at most `capacity` bytes of it in `value`,
-   * and how many there are in *bytes_p. */
+  /* Waits until the key is there, at most `seconds` (then TREADLE_TIMEOUT; 0: it only looks, and one that cannot says so, too), and gives what
+   * it has: at most `capacity` bytes of it in `value`, and how many there are in *bytes_p. */
   treadle_status (*get)(void *context, const char *key, double seconds, void *value, size_t capacity,
                         size_t *bytes_p);
   const char *
       job; /* a part of all keys, of 1 to 200 bytes; NULL: "0". Groups that meet at the same time need different ones */
 } treadle_store;
 
-/* A group of processes of one machine that meet by a store, which is not used afterwards. What an older job has left under the same key does no
- * harm: nobody answers to it, and the key is read again until somebody does. Else as treadle_group_open. */
-treadle_status treadle_group_store(const treadle_store *store, int rank, int size, double timeout_seconds,
-                                   treadle_group **group_p);
+/* A store that the ranks of a job have between them: rank 0 serves it on an address of its machine, in a thread of its own; the others ask
+ * it over TCP. Nothing of it is secret: who reaches the address and knows the job's name can take part. */
+typedef struct treadle_store_options {
+  size_t struct_size;
+  const char *address;    /* of rank 0's machine, which listens there and nowhere else: "10.0.0.1:7000", "[fe80::1%eth0]:7000", "name:7000" */
+  const char *job;        /* 1 to 200 bytes; who comes with another name is refused */
+  int rank, ranks;        /* 1 to 1024 ranks */
+  double timeout_seconds; /* until all ranks are there; 0: 60 */
+} treadle_store_options;
+
+/* Waits until all ranks have called it, in any order. Others than rank 0 connect again and again; what else connects to the address holds up nobody.
+ * Refused, on both sides: the same rank twice, another number of ranks, another job, another version of treadle's messages; on rank 0: an
+ * address that is not this machine's, a port that is in use. TREADLE_TIMEOUT: rank 0, which tells the others, names the ranks that did not
+ * come. TREADLE_PEER: a rank came and left. *store_p has its struct_size before; then it can be given to treadle_group_store. Keys have 1
+ * to 250 bytes, values at most 1 MiB, all together 256 MiB. One thread at a time may use it; a name is looked up for as long as the
+ * system's resolver takes. On failure *store_p has no functions. Collective. */
+treadle_status treadle_store_open(const treadle_store_options *options, treadle_store *store_p);
+/* Rank 0 waits until the others have closed theirs, so that they have what they ask for: until timeout_seconds after treadle_store_open began, but
+ * at least a second. A store that is not of treadle_store_open stays as it is. */
+void treadle_store_close(treadle_store *store);
+
+/* A group of processes that meet by a store, which is not used afterwards. What an older job has left under the same keys does no harm. All
+ * ranks have to be on one node (machine) so far, else all are refused, with the ranks and the addresses of their nodes.
+ *
+ * node: which node this rank is on, any number from 0, equal for ranks of one node; -1 on all ranks: it is found, by what the kernel says of itself
+ * (boot id, network and process namespace). Ranks that give the same number have to be in one kernel and its namespaces, too. Refused
+ * for all, with the ranks: other sizes, other versions of treadle, some numbers given and others not. Else as treadle_group_open. */
+treadle_status treadle_group_store(const treadle_store *store, int rank, int size, int node,
+                                   double timeout_seconds, treadle_group **group_p);
 
 /* A group of the ranks of an MPI communicator, all on one machine. It is in a library of its own: link with -ltreadle_mpi, too. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
  * initialised. MPI is used in this call, so that the ranks meet, and never again. Collective. On failure *group_p is NULL.

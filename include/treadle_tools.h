@@ -241,6 +241,11 @@ typedef struct treadle_mpi_meeting {
  * reason in `why`, and none in treadle_error_message: this function needs no other one of treadle. Collective. */
 treadle_status treadle_mpi_meet(const void *comm, bool refused, treadle_mpi_meeting *meeting_p);
 
+/* As treadle_group_store, for programs that are told how many nodes there are: `nodes` groups of equally many neighbouring ranks are the nodes, on whatever
+ * machines; 0: nodes are found. All ranks say the same. Refused: ranks that cannot be divided so. Collective. */
+treadle_status treadle_group_nodes(const treadle_store *store, int rank, int size, int nodes,
+                                   double timeout_seconds, treadle_group **group_p);
+
 /* treadle_output_write writes a file beside `path`, syncs it and renames it: so `path` appears whole or not at all. If `path` exists, it
  * must be a plain file. treadle_output_ask checks beforehand that `path` may be written, for contents that take long to make. */
 treadle_status treadle_output_ask(const char *path);

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -99,6 +100,67 @@ class TestAttach(ranks.Folder, unittest.TestCase):
         self.sw.close()
         with self.assertRaises(treadle.Peer):
             treadle.attach(handle, timeout=1)
+        for none in (5, "x", None):
+            with self.assertRaises(TypeError):
+                treadle.attach(none)
+
+    def test_handles_of_others(self):
+        """Of a process that has ended, and of another user's."""
+        code = """
+import sys, treadle
+model = treadle.Model(sys.argv[1])
+sw = treadle.Switch(treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1))
+print(sw.infer.handle().hex())"""
+        said = subprocess.run([sys.executable, "-c", code, self.model], check=True, capture_output=True, text=True).stdout
+        with self.assertRaisesRegex(treadle.Peer, r"process \d+.*(has ended|has destroyed|is gone)"):
+            treadle.attach(bytes.fromhex(said), timeout=1)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+    def test_other_user(self):
+        handle = self.sw.infer.handle()
+        reads, writes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            words = b"attached"
+            try:
+                os.setuid(65534)
+                treadle.attach(handle, timeout=1)
+            except BaseException as error:
+                words = f"{type(error).__name__}: {error}".encode()
+            finally:
+                os.write(writes, words)
+                os._exit(0)
+        os.close(writes)
+        with open(reads, encoding="utf-8") as said:
+            self.assertRegex(said.read(), "^Refused: .* is of user 0, this process is one of user 65534")
+        os.waitpid(child, 0)
+
+    def test_closed_beside(self):
+        """close() while another thread waits: what it waits in is there until it has returned."""
+        weights, answers = treadle.attach(self.sw.infer.handle()), []
+
+        def wait():
+            try:
+                weights.wait(1, timeout=1)
+            except treadle.Error as error:
+                answers.append(type(error))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.2)
+        weights.close()
+        thread.join(30)
+        self.assertEqual(answers, [treadle.Timeout])
+
+    def test_checker(self):
+        """A reader's pages cannot be written; who asks for it is refused, and not ended."""
+        self.sw.to_infer()
+        with treadle.attach(self.sw.infer.handle()) as weights:
+            self.assertEqual(treadle.Checker(weights).checksum(), treadle.Checker(self.sw.infer).checksum())
+            with self.assertRaisesRegex(treadle.Refused, "read-only"):
+                treadle.Checker(weights).reset(1)
+            with self.assertRaisesRegex(treadle.Refused, "only windows of a switch"):
+                weights._tensors().handle()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Groups: every way to meet, and to fail to."""
 
+import ctypes
 import os
 import threading
 import time
@@ -51,10 +52,33 @@ def meet_by_name(rank, size, name):
 def meet_by_store(rank, size, name, folder, checked):
     store = (Checked if checked else Files)(folder)
     if rank == 1:  # what an older job has left
-        store.set("treadle/job/name", b"stale")
+        store.set("treadle/job/meeting", b"stale")
     if rank == 0:
         time.sleep(0.2)
     return [talk(treadle.Group.store(store, rank, size, job="job", timeout=30)) for _ in range(2)][-1]
+
+
+def meet_elsewhere(rank, size, name, folder, checked):
+    """Rank 2 is in a network namespace of its own, which is as good as another machine."""
+    if rank == 2 and ctypes.CDLL(None, use_errno=True).unshare(0x40000000) != 0:
+        return os.strerror(ctypes.get_errno())
+    store = (Checked if checked else Files)(folder)
+    begin = time.monotonic()
+    try:
+        treadle.Group.store(store, rank, size, timeout=8)
+    except treadle.Error as error:
+        return [type(error).__name__, str(error), time.monotonic() - begin, error.__cause__ is None]
+
+
+def mpi_elsewhere(rank, size, name, folder):
+    from treadle import group
+
+    here = group._node()
+    group._node = lambda: ("far", "anotherboot", 1) if rank == 2 else here
+    try:
+        treadle.Group.mpi(Comm(Files(folder), rank, size), timeout=8)
+    except treadle.Refused as error:
+        return str(error)
 
 
 class Comm:
@@ -115,7 +139,7 @@ class TestGroup(ranks.Folder, unittest.TestCase):
             def get(self, key):
                 raise KeyError(key)
 
-        with self.assertRaisesRegex(treadle.System, "the store's set of 'treadle/0/name': OSError: the disk is full") as caught:
+        with self.assertRaisesRegex(treadle.System, "the store's set of 'treadle/0/meeting': OSError: the disk is full") as caught:
             treadle.Group.store(Broken(), 0, 2, timeout=1)
         self.assertIsInstance(caught.exception.__cause__, OSError)
         with self.assertRaisesRegex(treadle.System, "KeyError"):
@@ -124,9 +148,27 @@ class TestGroup(ranks.Folder, unittest.TestCase):
         os.mkdir(folder)
         for kind in (Files, Checked):
             begin = time.monotonic()
-            with self.assertRaisesRegex(treadle.Timeout, "rank 0 has not set it"):
+            with self.assertRaisesRegex(treadle.Timeout, "nobody has set it"):
                 treadle.Group.store(kind(folder), 1, 2, timeout=0.2)
             self.assertLess(time.monotonic() - begin, 5)
+
+    def test_several_machines(self):
+        if os.geteuid() == 0:
+            for checked in (True, False):
+                folder = os.path.join(self.folder, f"elsewhere{checked}")
+                os.mkdir(folder)
+                answers = ranks.run(3, "test_group", "meet_elsewhere", folder, checked)
+                if isinstance(answers[2], str):
+                    continue  # no right to make namespaces
+                for kind, said, seconds, bare in answers:
+                    self.assertEqual(kind, "Refused", said)
+                    self.assertRegex(said, r"the 3 ranks are on 2 nodes: ranks 0, 1 on \S+, rank 2 on \S+: ")
+                    self.assertLess(seconds, 5)
+                    self.assertTrue(bare)  # that a key is not there is no cause of it
+        folder = os.path.join(self.folder, "mpi elsewhere")
+        os.mkdir(folder)
+        for said in ranks.run(3, "test_group", "mpi_elsewhere", folder):
+            self.assertRegex(said, r"rank 0 is on node \S+ \(boot .*, and rank 2 on node far \(boot anotherb, network namespace 1\)")
 
     def test_other_thread(self):
         answers = []

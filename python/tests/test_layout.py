@@ -83,6 +83,9 @@ class TestLayout(ranks.Folder, unittest.TestCase):
                     self.assertAlmostEqual(made[key], said[key], 8, key)  # which has 9 digits
                 elif not key.startswith("plan_"):
                     self.assertEqual(made[key], said[key], key)
+        with self.assertRaisesRegex(treadle.Refused, "rank_map is 'best', and hf is a layout that has its own"):
+            model = treadle.Model(self.model)
+            treadle.plan(model, "hf", treadle.Layout(model, "hf", 2), 2, rank_map="best")
         with self.assertRaisesRegex(treadle.Refused, "is on 2 ranks, and not on 4"):
             treadle.plan(treadle.Model(self.model), treadle.Layout(treadle.Model(self.model), "hf", 2), "vllm:tp=4", 4)
 

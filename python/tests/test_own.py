@@ -71,11 +71,24 @@ class TestOwn(ranks.Folder, unittest.TestCase):
             ({name: norm.astype("float32")}, "is of float32, and megatron has bfloat16"),
             ({name: numpy.zeros(512, "uint16")[::2]}, "must be contiguous"),
             ([(name, norm), ("module." + name, norm)], "is given twice"),
-            ({name: [1, 2]}, "is a list, and no tensor"),
+            ({name: [1, 2]}, "rank 0: train tensor '.*' is a list, and no tensor"),
+            ({5: norm}, "rank 0: train tensor 5: names are texts"),
+            ({(1, name): norm}, "is no storage tensor of megatron; the nearest is"),
             ({name: norm, "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight": norm}, "overlap"),
         ):
             with self.subTest(words=words), self.assertRaisesRegex(treadle.Refused, words):
                 make(tensors)
+        fixed = norm.copy()
+        fixed.flags.writeable = False
+        with self.assertRaisesRegex(treadle.Refused, "rank 0: infer tensor 'model.norm.weight' is read-only"):
+            treadle.Switch(group, train, infer, infer_tensors={"model.norm.weight": fixed}, keep="host")
+        with treadle.Switch(group, train, infer, train_tensors={name: fixed}) as sw:  # which the switch does not write
+            self.assertFalse(sw.train[name].numpy().flags.writeable)
+            with self.assertRaisesRegex(treadle.Refused, f"load: rank 0: own train tensor '{name}' is read-only"):
+                sw.load()
+            sw.to_infer()
+            self.assertTrue((sw.infer["model.norm.weight"].numpy() == 0).all())
+        make(iter(()))
         with self.assertRaisesRegex(treadle.Refused, "offload_train_param|params"):
             make({name: norm}, offload=["params"])
 

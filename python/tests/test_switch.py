@@ -161,11 +161,34 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
                 self.assertEqual(array.ctypes.data, whole.address)
             with self.assertRaisesRegex(BufferError, "read-only"):
                 found.__dlpack__()
+            for options, words in (({"copy": True}, "not copied"), ({"dl_device": (2, 0)}, r"not copied to \(2, 0\)")):
+                with self.assertRaisesRegex(BufferError, words):
+                    whole.__dlpack__(**options)
             sw.to_train()
             self.assertTrue((array == 3).all())
         del sw
         gc.collect()
         self.assertTrue((array == 3).all())  # its memory is there as long as it is
+
+    def test_capsules(self):
+        """A capsule that nobody takes, also since it was refused, does not keep the memory."""
+        import numpy
+
+        from treadle import _dlpack
+
+        with self.alone() as sw:
+            sw.load()
+            before = len(_dlpack._living)
+            norm = sw.train["decoder.final_layernorm.weight"]
+            for _ in range(3):
+                with self.assertRaisesRegex((RuntimeError, BufferError), "dtype"):  # numpy has no bf16
+                    numpy.from_dlpack(norm)
+            kept = norm.__dlpack__()
+            del norm
+            _dlpack.reap()
+            self.assertEqual(len(_dlpack._living), before + 1)
+            del kept
+        self.assertEqual(len(_dlpack._living), before)
 
     def test_checker(self):
         with self.alone() as sw:
@@ -207,6 +230,28 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             self.assertIsInstance(caught.exception.__cause__, LookupError)
             self.assertEqual(sw.mode, "train")
 
+        class Mute(Exception):
+            def __str__(self):
+                raise RuntimeError
+
+        for error, words in ((Mute(), "Mute"), (ValueError("\ud8ff"), r"ValueError: \?")):  # whose words cannot be had, or cannot be UTF-8
+
+            def raise_it(window, error=error):
+                raise error
+
+            with self.alone(bind=raise_it, keep="host") as sw:
+                with self.assertRaisesRegex(treadle.System, words):
+                    sw.to_infer()
+                self.assertEqual(sw.mode, "train")
+
+        def close(window):
+            closing.close()
+
+        with self.alone(bind=close, keep="host") as closing:
+            for call in (closing.to_infer, lambda: closing.to_infer(wait=False).result(30)):
+                with self.assertRaisesRegex(treadle.State, "rank 0: it is called in a callback"):
+                    call()
+
     def test_engine_beside(self):
         """What an engine raises in an arrow beside the caller is the arrow's, and nobody else's."""
         raised = threading.Event()
@@ -225,6 +270,68 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             with self.assertRaisesRegex(treadle.System, "LookupError: no such engine") as caught:
                 future.result(30)
             self.assertIsInstance(caught.exception.__cause__, LookupError)
+
+    def test_dropped(self):
+        """A switch that nobody has any more, and its own tensors, are there until its arrow has ended."""
+        import numpy
+
+        entered, go_on, seen = threading.Event(), threading.Event(), []
+
+        def hold_up(window):
+            entered.set()
+            go_on.wait(30)
+            seen.append(int(window["model.norm.weight"].numpy()[0]))
+
+        norm = numpy.full(256, 5, "uint16")
+        sw = self.alone(bind=hold_up, train_tensors={"decoder.final_layernorm.weight": norm})
+        future = sw.to_infer(wait=False)
+        self.assertTrue(entered.wait(30))
+        with self.assertRaisesRegex(treadle.State, "load: rank 0: an arrow of this switch runs"):
+            sw.load()
+        del sw, norm
+        gc.collect()
+        go_on.set()
+        self.assertEqual((future.result(30), seen), (1, [5]))
+
+    def test_outside(self):
+        """Memory of params, gradients and optimizer state where their bytes are not on the device; that of the infer window at any time."""
+        import numpy
+
+        with self.alone(host=True, grads_bytes=1000, optimizer_bytes=2000, offload=["params", "grads", "optimizer"]) as sw:
+            sw.load()
+            norm = sw.train["decoder.final_layernorm.weight"]
+            taken = norm.numpy()
+            taken[:] = 9
+            early = sw.infer["model.norm.weight"].numpy()
+            sw.to_infer()
+            self.assertTrue((early == 9).all())
+            for call, words in (
+                (norm.numpy, "params are not on the device"), (lambda: numpy.from_dlpack(sw.grads["bytes"]), "gradients are"),
+                (sw.optimizer.numpy, "optimizer state are"), (lambda: treadle.Checker(dict(sw.train)).checksum(), "params are"),
+            ):
+                with self.assertRaisesRegex(treadle.State, "rank 0: in mode infer " + words):
+                    call()
+            sw.to_forward()
+            self.assertTrue((norm.numpy() == 9).all())
+            with self.assertRaisesRegex(treadle.State, "in mode forward gradients"):
+                sw.grads.numpy()
+            sw.to_host()
+            for call, words in ((sw.train.numpy, "in mode host params are not on the device"), (sw.digest, "digest: in mode host")):
+                with self.assertRaisesRegex(treadle.State, words):
+                    call()
+            sw.to_train()
+            self.assertTrue((norm.numpy() == 9).all())
+            self.assertEqual(sw.optimizer["bytes"].numpy().shape, (2000,))
+            windows = sw.train, sw.infer
+        for window in windows:
+            with self.assertRaisesRegex(treadle.State, "the switch is closed"):
+                window.numpy()
+        with self.assertRaisesRegex(treadle.State, "handle: the switch is closed"):
+            windows[1].handle()
+        with self.alone(offload=[]) as sw:  # params stay
+            sw.load()
+            sw.to_infer()
+            sw.train.numpy()
 
     def test_modes(self):
         with self.alone(host=True) as sw:
@@ -281,32 +388,43 @@ sw.itself = sw, tensors
 sys.modules["kept"] = sw
 if sys.argv[2] == "started": sw.to_infer(wait=False)
 if sys.argv[2] == "attached": other = treadle.attach(handle); sw.to_infer(); other.hold()
+if sys.argv[2] == "capsule": sys.modules["kept"] = sw.infer["model.norm.weight"].__dlpack__(max_version=(1, 0))
 if sys.argv[2] == "raised": raise SystemExit(7)
 """
-        for how, status in (("idle", 0), ("started", 0), ("attached", 0), ("raised", 7)):
+        for how, status in (("idle", 0), ("started", 0), ("attached", 0), ("capsule", 0), ("raised", 7)):
             done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code, self.model, how], capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, done.stderr), (status, ""), how)
 
     def test_refused(self):
         for options, words in (({"keep": "both"}, "keep is 'both'"), ({"offload": ["kv"]}, "offload has 'kv'"), ({"device": "cuda"}, "device 'cuda'"),
-                               ({"page": 100}, "100"), ({"cap": 1, "page": 4096}, "cap"), ({"timeout": -1}, "-1"), ({"cap": -1}, ".")):
-            with self.subTest(options=options), self.assertRaisesRegex((treadle.Refused, OverflowError), words):
+                               ({"page": 100}, "100"), ({"cap": 1, "page": 4096}, "cap"), ({"timeout": -1}, "-1"), ({"cap": -1}, "cap_bytes is -1"),
+                               ({"grads_bytes": 1 << 64}, "grads_bytes is 18446744073709551616"), ({"stream": 7}, "without a stream")):
+            with self.subTest(options=options), self.assertRaisesRegex(treadle.Refused, words):
                 self.alone(**options)
 
     def test_fork(self):
         sw = self.alone()
         sw.load()
+        weights = treadle.attach(sw.infer.handle())
+        calls = sw.to_infer, sw.train["decoder.final_layernorm.weight"].numpy, sw.infer.handle, weights.numpy, lambda: weights.wait(0)
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                sw.to_infer()
-            except treadle.State as error:
-                status = 0 if "before this process was forked" in str(error) else 2
+                for call in calls:
+                    try:
+                        call()
+                        status = 3
+                        break
+                    except treadle.State as error:
+                        status = 0 if "before this process was forked" in str(error) else 2
+                weights.close()
+                sw.close()
             finally:
-                sw = None
+                sw = weights = calls = None
                 gc.collect()
                 os._exit(status)
+        self.assertTrue(weights.valid is False and weights.version == 0)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         self.assertEqual(sw.to_infer(), 1)  # the child has ended nothing
 

@@ -8,6 +8,7 @@ import os
 import random
 import tempfile
 import unittest
+import warnings
 
 import ranks
 import test_switch
@@ -369,6 +370,13 @@ class TestRefused(ranks.Folder, unittest.TestCase):
             wrapped["model._extra_state"] = None
             wrapped["model.rotary_emb.inv_freq"] = torch.zeros(3)
             self.assertEqual(_placements.here(wrapped, 1), _placements.here(whole, 1))
+            for spoiled, words in (
+                ({norm: torch.zeros(256, device="meta")}, "Layout.of: rank 0: 'model.norm.weight' is on the meta device"),
+                ({norm: torch.zeros(255, dtype=torch.bfloat16)}, "model.norm.weight.*255"),
+                ({}, "no rank holds model.embed_tokens.weight"),
+            ):
+                with self.assertRaisesRegex(treadle.Refused, words):
+                    treadle.Layout.of(model, spoiled, treadle.Group.alone())
             renamed = _placements.here({"x": whole[norm], "y": None}, 1, None, {"x": norm})
             self.assertEqual(renamed.tensors[0].tensor, norm)
 
@@ -379,12 +387,21 @@ class TestRefused(ranks.Folder, unittest.TestCase):
         group = treadle.Group.alone()
         train, infer = treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)
         name = "decoder.final_layernorm.weight"
+        with torch._subclasses.FakeTensorMode():
+            fake = torch.zeros(256, dtype=torch.bfloat16)
+        emptied = torch.zeros(256, dtype=torch.bfloat16)
+        emptied.untyped_storage().resize_(0)
         for tensor, words in (
             (torch.zeros(512, dtype=torch.bfloat16)[::2], "must be contiguous"),
-            (torch.zeros(256, dtype=torch.bfloat16, device="meta"), "device meta"),
+            (torch.zeros(256, dtype=torch.bfloat16, device="meta"), "rank 0: train tensor '.*' is on device meta"),
             (torch.zeros(256), "is of float32"),
+            (torch.zeros(256, dtype=torch.bfloat16).to_sparse(), "has torch's layout torch.sparse_coo; it must be torch.strided"),
+            (torch.nn.parameter.UninitializedParameter(dtype=torch.bfloat16), "that has no memory"),
+            (fake, "FakeTensor that has no memory"),
+            (emptied, "has 512 bytes, and its storage 0: it was freed or resized"),
         ):
-            with self.assertRaisesRegex(treadle.Refused, words):
+            with self.assertRaisesRegex(treadle.Refused, words), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, of the address of a FakeTensor
                 treadle.Switch(group, train, infer, train_tensors={name: tensor})
         freed = torch.zeros(256, dtype=torch.bfloat16)
         with treadle.Switch(group, train, infer, train_tensors={name: freed}) as sw:

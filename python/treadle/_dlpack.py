@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import sys
 import typing
 
 _CODES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int32": (0, 32), "uint8": (1, 8),
@@ -27,9 +28,18 @@ class _Versioned(ctypes.Structure):
                 ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
 
 
-_living: dict[int, tuple[object, ...]] = {}  # by the address of the struct: what it needs
+class _Given:
+    """What a capsule needs as long as somebody may use it."""
+
+    __slots__ = ("capsule", "needs")
+
+    def __init__(self, needs: tuple[object, ...]) -> None:
+        self.capsule: object = None
+        self.needs = needs
+
+
+_living: dict[int, _Given] = {}  # by the address of the struct
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_CAPSULE_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def _forget(address: int) -> None:
@@ -38,22 +48,30 @@ def _forget(address: int) -> None:
 
 _forget_function = _DELETER(_forget)
 _names = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
-
-
-def _drop(capsule: int) -> None:
-    """A capsule that nobody took: its name has not changed."""
-    for name in _names.values():
-        if _is_valid(capsule, name):
-            _forget(_pointer(capsule, name))
-
-
-_drop_function = _CAPSULE_DELETER(_drop)
 _new = ctypes.pythonapi.PyCapsule_New
-_new.argtypes, _new.restype = [ctypes.c_void_p, ctypes.c_char_p, _CAPSULE_DELETER], ctypes.py_object
+_new.argtypes, _new.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_is_valid.argtypes, _is_valid.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_int
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.argtypes, _pointer.restype = [ctypes.c_void_p, ctypes.c_char_p], ctypes.c_void_p
+_is_valid.argtypes, _is_valid.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
+
+
+def _references(given: _Given) -> int:
+    return sys.getrefcount(given.capsule)
+
+
+_probe = _Given(())
+_probe.capsule = object()
+_OURS = _references(_probe)  # what it says of an object that nobody else has
+
+
+def reap() -> None:
+    """Forgets capsules that nobody took. They have no destructor: a consumer that refuses a tensor drops its capsule with its exception set, as numpy does
+    with a bf16 tensor, and then no step of Python may run. So the capsule is kept here until it is found that nobody else has it."""
+    for address, given in list(_living.items()):
+        if given.capsule is not None and _references(given) == _OURS:
+            if any(_is_valid(given.capsule, name) for name in _names.values()):
+                _living.pop(address, None)
+            else:  # taken: what has been made of it calls the deleter
+                given.capsule = None
 
 
 def capsule(owner: object, address: int, shape: tuple[int, ...], dtype: str, read_only: bool,
@@ -76,6 +94,9 @@ def capsule(owner: object, address: int, shape: tuple[int, ...], dtype: str, rea
     if versioned:
         made.major, made.minor = _VERSION
         made.flags = _READ_ONLY if read_only else 0
+    reap()
     where = ctypes.addressof(made)
-    _living[where] = (owner, made, sizes, steps)
-    return _new(where, _names[kind], _drop_function)
+    given = _living[where] = _Given((owner, made, sizes, steps))
+    made_capsule: object = _new(where, _names[kind], None)
+    given.capsule = made_capsule
+    return made_capsule  # which another thread sees that we have

@@ -5,7 +5,7 @@ Nothing here is compiled for one version of Python, and cffi, the other way to c
 
 A function of the library may wait, for other ranks say, and ctypes lets other threads of Python run meanwhile. Signals are handled by Python
 in the main thread, between its own steps, and there are none inside of C. So the library asks a watcher every 20 ms (treadle_thread_watch). It is
-the generator `_watcher`: to resume it is one step of Python, in which a handler runs; what the handler raises, as KeyboardInterrupt, is caught
+a generator (_watcher): to resume it is one step of Python, in which a handler runs; what the handler raises, as KeyboardInterrupt, is caught
 inside of it, ends the wait, and is raised again when the function has returned.
 """
 
@@ -26,8 +26,12 @@ _forks = 0  # how often this process is the child of one that had loaded the lib
 
 
 def _count_fork() -> None:
-    global _forks
+    """In the child, whose only thread is its main thread, whichever it was in the parent."""
+    global _forks, _lock
     _forks += 1
+    _lock = threading.Lock()
+    if _library is not None:
+        _functions["watch"] = True
 
 
 os.register_at_fork(after_in_child=_count_fork)
@@ -38,44 +42,64 @@ def path() -> str:
     return os.environ.get("TREADLE_LIBRARY") or os.path.join(os.path.dirname(__file__), "lib", "libtreadle.so.0")
 
 
-def _watcher() -> typing.Iterator[bool]:
+def _watcher() -> typing.Generator[bool, None, None]:
+    """It is resumed inside of both loops, so that a second signal, which may come as soon as the first one is caught, is caught, too."""
     global _raised
     while True:
         try:
-            while _raised is None:
-                yield True
-        except GeneratorExit:  # Python ends
+            while True:
+                try:
+                    while True:
+                        yield _raised is None
+                except GeneratorExit:  # Python ends
+                    return
+                except BaseException as caught:  # noqa: BLE001
+                    _raised = caught
+        except GeneratorExit:
             return
         except BaseException as caught:  # noqa: BLE001
             _raised = caught
-        yield False
 
 
-_watch = _watcher()
-next(_watch)
-# The arguments are not looked at: who calls with more than a function takes, passes them in registers.
-_watch_function = ctypes.CFUNCTYPE(ctypes.c_bool)(_watch.__next__)
+class _Watch:
+    """The watcher as a function of C. Its arguments are not looked at: who calls with more than a function takes, passes them in registers."""
+
+    def __init__(self) -> None:
+        self.generator: typing.Any = _watcher()
+        next(self.generator)
+        self.function = ctypes.CFUNCTYPE(ctypes.c_bool)(self.generator.__next__)
+
+
+_watches = [_Watch()]  # the last one; those before it may still be called for a moment
+
+
+def _renew_watch() -> None:
+    """After a third signal in the same microseconds, which has ended the generator."""
+    _watches.append(_Watch())
+    if _library is not None:
+        _functions["watch"] = True
 
 
 def watcher() -> typing.Any:
     """The same for options that have a watcher: in the main thread; in others nobody."""
     if threading.current_thread() is threading.main_thread():
-        return ctypes.cast(_watch_function, _abi.treadle_watcher)
+        return ctypes.cast(_watches[-1].function, _abi.treadle_watcher)
     return _abi.treadle_watcher()
+
+
+def _set_watch(library: ctypes.CDLL) -> None:
+    """In the main thread. The function is one of its own: those of function() have the types of the header."""
+    watch = library["treadle_thread_watch"]
+    watch.argtypes, watch.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+    watch(ctypes.cast(_watches[-1].function, ctypes.c_void_p), None)
 
 
 def _load() -> ctypes.CDLL:
     global _library
     with _lock:
         if _library is None:
-            loaded = ctypes.CDLL(path())
-            loaded.treadle_thread_watch.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-            loaded.treadle_thread_watch.restype = None
-            _library = loaded
-            if threading.current_thread() is threading.main_thread():
-                loaded.treadle_thread_watch(ctypes.cast(_watch_function, ctypes.c_void_p), None)
-            else:  # the main thread is watched when it comes
-                _functions["watch"] = True
+            _library = ctypes.CDLL(path())
+            _functions["watch"] = True  # the main thread is watched when it comes
     return _library
 
 
@@ -89,7 +113,7 @@ def function(name: str) -> typing.Any:
         _functions[name] = found
     if "watch" in _functions and threading.current_thread() is threading.main_thread():
         del _functions["watch"]
-        _load().treadle_thread_watch(ctypes.cast(_watch_function, ctypes.c_void_p), None)
+        _set_watch(_load())
     return found
 
 
@@ -112,23 +136,60 @@ class Callbacks:
     def __init__(self) -> None:
         self.raised: BaseException | None = None
 
-    def guard(self, work: typing.Callable[[], object]) -> int:
-        """The status of `work` for the library, and its message."""
+    def guard(self, work: typing.Callable[[], object], expected: tuple[type[BaseException], ...] = ()) -> int:
+        """The status of `work` for the library, and its message. What is `expected` is an answer and no failure: it is not kept.
+
+        Nothing may be raised from here: ctypes would print it and give the library a 0, which is TREADLE_OK."""
         try:
             work()
             return 0
         except BaseException as error:  # noqa: BLE001
-            self.raised = error
-            if isinstance(error, errors.Error):
-                status, words = error.status, str(error)
-            else:
-                status = errors.System.status if isinstance(error, Exception) else errors.Cancelled.status
-                words = f"{type(error).__name__}: {error}"
-            return int(value("treadle_error_set", status, os.fsencode(words)))
+            if not isinstance(error, expected):
+                self.raised = error
+            try:
+                return _say(error)
+            except BaseException as again:  # noqa: BLE001
+                if not isinstance(again, Exception):
+                    self.raised = again
+                return errors.System.status
+
+    def function(self, kind: typing.Any, work: typing.Callable[..., int]) -> typing.Any:
+        """`work`, which ends in guard, as a function of C. A signal may come before it gets there."""
+
+        def call(*arguments: typing.Any) -> int:
+            try:
+                return work(*arguments)
+            except BaseException as error:  # noqa: BLE001
+                self.raised = error
+                return errors.Cancelled.status
+
+        return kind(call)
 
     def take(self) -> BaseException | None:
         raised, self.raised = self.raised, None
         return raised
+
+
+def _say(error: BaseException) -> int:
+    """What was raised becomes the library's message. Its status."""
+    if isinstance(error, errors.Error):
+        status, words = error.status, str(error)
+    else:
+        status = errors.System.status if isinstance(error, Exception) else errors.Cancelled.status
+        try:
+            words = f"{type(error).__name__}: {error}"
+        except Exception:  # noqa: BLE001
+            words = type(error).__name__
+    return int(value("treadle_error_set", status, words.encode("utf-8", "surrogateescape" if _is_text(words) else "replace")))
+
+
+def _is_text(words: str) -> bool:
+    """Is it what text() made of bytes?"""
+    try:
+        words.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _take_signal() -> BaseException | None:
@@ -143,10 +204,12 @@ def _take_signal() -> BaseException | None:
 def call(name: str, *arguments: typing.Any, callbacks: Callbacks | None = None) -> None:
     """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised, where that is the cause; and in its
     place what a signal's handler raised, if that is no mere Exception."""
+    if _watches[-1].generator.gi_frame is None:
+        _renew_watch()
     status = function(name)(*arguments)
     words = message() if status != 0 else ""
     signal, called = _take_signal(), callbacks.take() if callbacks is not None else None
-    caught = signal or called
+    caught = signal if signal is not None else called
     if status == 0:
         if signal is not None:  # it came as the work was done
             raise signal
@@ -162,10 +225,12 @@ def value(name: str, *arguments: typing.Any) -> typing.Any:
 
 
 def sized(kind: typing.Any, **fields: typing.Any) -> typing.Any:
-    """A struct that begins with struct_size."""
+    """A struct that begins with struct_size. ctypes cuts numbers to the size of their fields: such are refused."""
     made = kind(struct_size=ctypes.sizeof(kind))
     for name, given in fields.items():
         setattr(made, name, given)
+        if type(given) is int and getattr(made, name) != given:
+            raise errors.Refused(f"{name} is {given}, and must be {'at least 0' if given < 0 else 'smaller'}")
     return made
 
 
@@ -180,7 +245,7 @@ class Object:
 
     In a child of fork the library's threads and sockets are gone or shared with the parent: there the object is refused, and ended by nobody."""
 
-    __slots__ = ("pointer", "keep", "_end", "_born", "_users", "__weakref__")
+    __slots__ = ("pointer", "keep", "_end", "_born", "_users", "_kept", "__weakref__")
 
     def __init__(self, pointer: ctypes.c_void_p, end: str, *keep: object) -> None:
         self.pointer = pointer
@@ -188,25 +253,32 @@ class Object:
         self._end = function(end)
         self._born = _forks
         self._users = 1  # itself, and those that keep it
-        for kept in keep:
-            if isinstance(kept, Object):
-                kept._users += 1
+        self._kept = [kept for kept in keep if isinstance(kept, Object)]
+        for kept in self._kept:
+            kept._users += 1
+
+    @property
+    def is_here(self) -> bool:
+        """Was it made in this process?"""
+        return self._born == _forks
 
     def use(self, what: str) -> ctypes.c_void_p:
-        """The pointer, for one call."""
-        if self._born != _forks:
+        """The pointer, for one call, which refers to this object: another thread may close it meanwhile."""
+        if not self.is_here:
             raise errors.State(f"{what}: it was made before this process was forked; make it anew, or start processes by spawn")
-        return self.pointer
+        pointer: typing.Any = ctypes.c_void_p(self.pointer.value)
+        pointer.of = self
+        return pointer  # type: ignore[no-any-return]
 
     def _leave(self) -> None:
+        """It may run at the end of Python, when the names of this module are None."""
         self._users -= 1
         if self._users > 0:
             return
         if self._born == _forks:
             self._end(self.pointer)
-        for kept in self.keep:
-            if isinstance(kept, Object):
-                kept._leave()
+        for kept in self._kept:
+            kept._leave()
 
     def __del__(self) -> None:
         self._leave()

@@ -14,15 +14,15 @@ _SAME_BITS = {"uint16": ("bfloat16", "float16"), "uint8": ("float8_e4m3fn",)}  #
 class Own:
     """Tensors of the caller on this rank, which lie where storage tensors of a layout should."""
 
-    def __init__(self, side: str, layout: Layout, rank: int, named_tensors: _tensors.Named | None) -> None:
+    def __init__(self, side: str, layout: Layout, rank: int, named_tensors: _tensors.Named) -> None:
         self.side, self.rank = side, rank
         self.given: dict[int, _tensors.Given] = {}
-        if named_tensors is None:
-            return
         storages = layout.storages(rank)
         numbers = {key_of(storage): number for number, storage in enumerate(storages)}
         for name, tensor in _tensors.pairs(named_tensors):
-            key = _tensors.model_name(name, tensor, layout._rename) if isinstance(name, str) else tuple(name)
+            if not isinstance(name, str) and not (isinstance(name, tuple) and len(name) == 2):
+                raise errors.Refused(f"{self._words(name)}: names are texts, or (chunk, text)")
+            key = _tensors.model_name(name, tensor, layout._rename) if isinstance(name, str) else name
             if key is None:
                 continue
             number = numbers.get(key)
@@ -30,11 +30,13 @@ class Own:
                 raise errors.Refused(f"{self._words(name)} is no storage tensor of {layout.text}{_nearest(key, numbers)}")
             if number in self.given:
                 raise errors.Refused(f"{self._words(name)} is given twice: {self.given[number].name!r} is it, too")
-            given, storage = _tensors.given(name, tensor), storages[number]
+            given, storage = _tensors.given(name, tensor, self._words(name)), storages[number]
             if given.shape != storage.shape and not (given.nbytes == storage.bytes == 0):
                 raise errors.Refused(f"{self._words(name)} has shape {list(given.shape)}, and {layout.text} has {list(storage.shape)} there")
             if given.dtype != storage.dtype and storage.dtype not in _SAME_BITS.get(given.dtype, ()):
                 raise errors.Refused(f"{self._words(name)} is of {given.dtype}, and {layout.text} has {storage.dtype} there")
+            if side == "infer" and not given.writable:
+                raise errors.Refused(f"{self._words(name)} is read-only, and would be written")
             self.given[number] = given
 
     def _words(self, name: typing.Any) -> str:

@@ -158,7 +158,7 @@ def describe(named_tensors: _tensors.Named | None, group: Group, rename: _tensor
         mine, words = None, str(error).encode()
     said = group.gather(words)
     if words:
-        raise errors.Refused(words.decode())
+        raise errors.Refused(f"Layout.of: rank {group.rank}: {words.decode()}")
     refused = next((rank for rank, other in enumerate(said) if other), None)
     if refused is not None:
         raise errors.Peer(f"Layout.of: rank {refused}: {said[refused].decode()}")

@@ -48,6 +48,7 @@ class Given(typing.NamedTuple):
     nbytes: int
     shape: tuple[int, ...]
     dtype: str  #: torch's name; numpy's for numpy
+    writable: bool  #: torch does not know tensors that are not
 
 
 def local(tensor: typing.Any) -> typing.Any:
@@ -65,23 +66,38 @@ def address_of(tensor: typing.Any) -> int:
     return int(tensor.__array_interface__["data"][0])
 
 
-def given(name: typing.Any, tensor: typing.Any) -> Given:
-    """Raises Refused for memory that is not on a processor or not contiguous."""
-    here = local(tensor)
+def given(name: typing.Any, tensor: typing.Any, words: str | None = None) -> Given:
+    """Raises Refused, with `words` for the tensor, for memory that is not on a processor, not contiguous or not there."""
+    here, words = local(tensor), words or f"'{name}'"
     if hasattr(here, "data_ptr"):
-        if here.device.type != "cpu":
-            raise errors.Refused(f"'{name}' is on device {here.device}; this library works on the cpu")
-        if not here.is_contiguous():
-            raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
-        nbytes = here.numel() * here.element_size()
-        if nbytes and here.untyped_storage().nbytes() < nbytes + here.storage_offset() * here.element_size():
-            raise errors.Refused(f"'{name}' has {nbytes} bytes, and its storage {here.untyped_storage().nbytes()}: it was freed or resized")
-        return Given(name, tensor, int(here.data_ptr()) if nbytes else 0, nbytes, tuple(here.shape), str(here.dtype).removeprefix("torch."))
+        try:
+            return _given_torch(name, tensor, here, words)
+        except (RuntimeError, ValueError) as error:  # a FakeTensor, a parameter that is not initialised yet
+            if isinstance(error, errors.Error):
+                raise
+            raise errors.Refused(f"{words} is a {type(here).__name__} that has no memory: {str(error).splitlines()[0]}") from error
     if hasattr(here, "address"):
-        return Given(name, tensor, int(here.address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype))
+        return Given(name, tensor, int(here.address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype), bool(here.writable))
     if hasattr(here, "__array_interface__"):
         about = here.__array_interface__
         if about["strides"] is not None:
-            raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {about['strides']} (bytes); it must be contiguous")
-        return Given(name, tensor, int(about["data"][0]) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype))
-    raise errors.Refused(f"'{name}' is a {type(here).__name__}, and no tensor of torch, numpy or treadle")
+            raise errors.Refused(f"{words} of shape {list(here.shape)} has strides {about['strides']} (bytes); it must be contiguous")
+        address, read_only = about["data"]
+        return Given(name, tensor, int(address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype), not read_only)
+    raise errors.Refused(f"{words} is a {type(here).__name__}, and no tensor of torch, numpy or treadle")
+
+
+def _given_torch(name: typing.Any, tensor: typing.Any, here: typing.Any, words: str) -> Given:
+    if here.device.type != "cpu":
+        raise errors.Refused(f"{words} is on device {here.device}; this library works on the cpu")
+    if str(here.layout) != "torch.strided":
+        raise errors.Refused(f"{words} has torch's layout {here.layout}; it must be torch.strided")
+    if not here.is_contiguous():
+        raise errors.Refused(f"{words} of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
+    nbytes = here.numel() * here.element_size()
+    if nbytes and here.untyped_storage().nbytes() < nbytes + here.storage_offset() * here.element_size():
+        raise errors.Refused(f"{words} has {nbytes} bytes, and its storage {here.untyped_storage().nbytes()}: it was freed or resized")
+    address = int(here.data_ptr()) if nbytes else 0
+    if nbytes and not address:
+        raise errors.Refused(f"{words} is a {type(here).__name__} that has no memory")
+    return Given(name, tensor, address, nbytes, tuple(here.shape), str(here.dtype).removeprefix("torch."), True)

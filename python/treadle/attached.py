@@ -94,7 +94,7 @@ class Attached(typing.Mapping[typing.Any, Memory]):
 
     def close(self) -> None:
         """Lets go of what is held. The window stays mapped until the last tensor that was made of it is gone."""
-        while self._object is not None and self._held:
+        while self._object is not None and self._object.is_here and self._held:
             self.release()
         self._window = Window({}, 0, 0)
         self._object = None
@@ -124,5 +124,6 @@ def attach(handle: bytes, *, timeout: float = 60) -> Attached:
     """Attaches to the window of a handle (Switch.infer.handle()), in any process of the same user on the machine. The pages are mapped, and not
     touched. Raises Refused for a handle that was cut or altered, or is of another machine, user or version; Peer when its process is gone."""
     pointer = ctypes.c_void_p()
-    _library.call("treadle_attach", bytes(handle), len(handle), timeout, ctypes.byref(pointer))
+    given = memoryview(handle).tobytes()  # of a number, bytes() would make so many zeros
+    _library.call("treadle_attach", given, len(given), timeout, ctypes.byref(pointer))
     return Attached(pointer)

@@ -6,14 +6,20 @@ import ctypes
 import typing
 
 from . import _tensors, errors
+from .windows import Memory
 
-def _bytes_of(name: str, tensor: typing.Any) -> typing.Any:
-    """The memory of a tensor as bytes."""
+
+def _bytes_of(name: typing.Any, tensor: typing.Any) -> typing.Any:
+    """The memory of a tensor as bytes, which may be read-only."""
+    if isinstance(tensor, Memory):
+        tensor._check()
     if isinstance(tensor, (bytearray, memoryview)):
         return memoryview(tensor).cast("B")
     if getattr(getattr(tensor, "flags", None), "writeable", True) is False:
         return memoryview(tensor).cast("B")
     given = _tensors.given(name, tensor)
+    if not given.writable:
+        return memoryview((ctypes.c_uint8 * given.nbytes).from_address(given.address)).toreadonly() if given.nbytes else b""
     return (ctypes.c_uint8 * given.nbytes).from_address(given.address) if given.nbytes else bytearray()
 
 
@@ -25,9 +31,9 @@ class Checker:
 
     def __init__(self, named_tensors: _tensors.Named) -> None:
         self._tensors = dict(_tensors.pairs(named_tensors))
-        self._snapshot: dict[str, str] | None = None
+        self._snapshot: dict[typing.Any, str] | None = None
 
-    def checksum(self) -> dict[str, str]:
+    def checksum(self) -> dict[typing.Any, str]:
         """By name, a hash of the bytes (BLAKE2b, 16 hexadecimal digits)."""
         import hashlib
 
@@ -38,19 +44,21 @@ class Checker:
         self._snapshot = self.checksum()
 
     def reset(self, seed: int) -> None:
-        """Overwrites all tensors with random bytes, the same for the same seed and names."""
+        """Overwrites all tensors with random bytes, the same for the same seed and names. Raises Refused, before anything is written, for memory that is
+        read-only. (A torch tensor of such memory cannot say so: writing it ends the process.)"""
         import hashlib
 
-        for name, tensor in self._tensors.items():
-            buffer = memoryview(_bytes_of(name, tensor)).cast("B")
+        buffers = {name: memoryview(_bytes_of(name, tensor)).cast("B") for name, tensor in self._tensors.items()}
+        for name, buffer in buffers.items():
             if buffer.readonly:
                 raise errors.Refused(f"'{name}' is read-only, and cannot be reset")
+        for name, buffer in buffers.items():
             block = hashlib.shake_128(f"{seed} {name}".encode()).digest(1 << 16)
             for at in range(0, len(buffer), len(block)):
                 part = buffer[at : at + len(block)]
                 part[:] = block[: len(part)]
 
-    def compare(self) -> list[str]:
+    def compare(self) -> list[typing.Any]:
         """The names of tensors that differ from the snapshot."""
         if self._snapshot is None:
             raise errors.State("Checker: compare without a snapshot")

@@ -27,45 +27,48 @@ class Group:
     collective: all ranks call them in the same order."""
 
     _object: _library.Object
-    _timeout: float
-    _user: str | None = None  # the switch whose arrow runs beside its caller: nobody else may use the group meanwhile
+    _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
+    _lock: threading.Lock  # of _user
     _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
 
     def __init__(self) -> None:
         raise TypeError("a group is made by Group.alone, .join, .store, .torch or .mpi")
 
     @classmethod
-    def _make(cls, timeout: float, name: str, *arguments: typing.Any, callbacks: _library.Callbacks | None = None) -> Group:
+    def _make(cls, name: str, *arguments: typing.Any, callbacks: _library.Callbacks | None = None) -> Group:
         pointer = ctypes.c_void_p()
         _library.call(name, *arguments, ctypes.byref(pointer), callbacks=callbacks)
         group = cls.__new__(cls)
         group._object = _library.Object(pointer, "treadle_group_close")
-        group._timeout = timeout
+        group._lock = threading.Lock()
         return group
 
     @classmethod
     def alone(cls, *, timeout: float = 60) -> Group:
         """One rank, this process."""
-        return cls._make(timeout, "treadle_group_self")
+        return cls._make("treadle_group_self")
 
     @classmethod
     def join(cls, name: str, rank: int, size: int, *, timeout: float = 60) -> Group:
         """Processes of this machine that agree on a name (letters and digits, nobody else's meanwhile). timeout: seconds, of each wait.
         Raises Timeout with the ranks that did not come, Refused, Peer."""
-        return cls._make(timeout, "treadle_group_open", os.fsencode(name), rank, size, timeout)
+        return cls._make("treadle_group_open", os.fsencode(name), rank, size, timeout)
 
     @classmethod
     def store(cls, store: Store, rank: int, size: int, *, job: str = "0", timeout: float = 60) -> Group:
         """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
-        that meet at the same time need different names of their jobs."""
+        that meet at the same time need different names of their jobs.
+        Raises Refused when ranks are on several machines, with their addresses, or differ in size or version; Timeout with the ranks that did not come, Peer, and
+        System with what the store raised as its cause."""
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
-        return cls._make(timeout, "treadle_group_store", ctypes.byref(given), rank, size, timeout, callbacks=calls.callbacks)
+        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, -1, timeout, callbacks=calls.callbacks)
 
     @classmethod
     def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
         """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
-        store is used to meet; no function of torch.distributed that moves tensors or objects is called, then or later."""
+        store is used to meet; no function of torch.distributed that moves tensors or objects is called, then or later.
+        Raises State without a process group, Refused for a process that is no rank of it or ranks on several machines, Timeout, Peer."""
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
 
@@ -84,13 +87,17 @@ class Group:
 
     @classmethod
     def mpi(cls, comm: typing.Any, *, timeout: float = 60) -> Group:
-        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again."""
+        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. Raises Refused when ranks are on several
+        machines, with their names, Timeout, Peer."""
         import secrets
 
         rank, size = comm.Get_rank(), comm.Get_size()
-        name, machine = comm.bcast((secrets.token_hex(16), _machine()) if rank == 0 else None, root=0)
-        if sum(comm.allgather(machine != _machine())):
-            raise errors.Refused(f"Group.mpi: the {size} ranks are on several machines; all have to be on one")
+        name = comm.bcast(secrets.token_hex(16) if rank == 0 else None, root=0)
+        nodes = comm.allgather(_node())
+        other = next((r for r in range(size) if nodes[r][1:] != nodes[0][1:]), None)
+        if other is not None:
+            raise errors.Refused(f"Group.mpi: rank 0 is on node {_words(nodes[0])}, and rank {other} on node {_words(nodes[other])}: all ranks of a group have "
+                                 "to be on one")
         return cls.join(name, rank, size, timeout=timeout)
 
     def _use(self) -> ctypes.c_void_p:
@@ -99,15 +106,30 @@ class Group:
     def _take(self, user: str | None = None) -> ctypes.c_void_p:
         """For a call that talks to the other ranks; of a switch (`user`) that may be the one whose arrow runs: the library says what it may do then."""
         if self._user not in (None, user):
-            raise errors.State(f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for its future first")
+            raise errors.State(f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for it first")
         return self._use()
+
+    def _enter(self, user: str) -> bool:
+        """For an arrow of a switch: nobody else may use the group until _leave. False: an arrow of that switch has it already, and the library refuses this
+        one."""
+        with self._lock:
+            self._take(user)
+            mine = self._user is None
+            self._user = user
+            return mine
+
+    def _leave(self, mine: bool) -> None:
+        if mine:
+            self._user = None
 
     @property
     def rank(self) -> int:
+        """Of this process: 0 to size - 1."""
         return int(_library.value("treadle_group_rank", self._use()))
 
     @property
     def size(self) -> int:
+        """How many ranks it has."""
         return int(_library.value("treadle_group_size", self._use()))
 
     def barrier(self) -> None:
@@ -127,9 +149,10 @@ class Group:
 
     def _gather(self, mine: bytes) -> list[bytes]:
         count = len(mine)
-        everything = ctypes.create_string_buffer(count * self.size)
-        _library.call("treadle_group_gather", self._take(), mine, count, everything)
-        return [everything.raw[i * count : (i + 1) * count] for i in range(self.size)]
+        room = ctypes.create_string_buffer(count * self.size)
+        _library.call("treadle_group_gather", self._take(), mine, count, room)
+        everything = room.raw
+        return [everything[i * count : (i + 1) * count] for i in range(self.size)]
 
     def __repr__(self) -> str:
         return f"<treadle.Group rank {self.rank} of {self.size}>"
@@ -141,10 +164,14 @@ def hash_of(words: str) -> str:
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def _machine() -> tuple[str, int]:
-    """What is the same for all processes that can meet by a local socket."""
+def _node() -> tuple[str, str, int]:
+    """The machine's name; and what is the same for all processes that can meet by a local socket."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+        return os.uname().nodename, file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+
+
+def _words(node: tuple[str, str, int]) -> str:
+    return f"{node[0]} (boot {node[1][:8]}, network namespace {node[2]})"
 
 
 class _StoreCalls:
@@ -153,8 +180,8 @@ class _StoreCalls:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.callbacks = _library.Callbacks()
-        self.set = _library.field(_abi.treadle_store, "set")(self._set)
-        self.get = _library.field(_abi.treadle_store, "get")(self._get)
+        self.set = self.callbacks.function(_library.field(_abi.treadle_store, "set"), self._set)
+        self.get = self.callbacks.function(_library.field(_abi.treadle_store, "get"), self._get)
 
     def _set(self, _context: object, key: bytes, value: int, count: int) -> int:
         return self.callbacks.guard(lambda: self._store.set(key.decode(), ctypes.string_at(value, count)))
@@ -166,20 +193,26 @@ class _StoreCalls:
             ctypes.memmove(value, found, min(len(found), capacity))
             bytes_p[0] = len(found)
 
-        return self.callbacks.guard(work)
+        return self.callbacks.guard(work, (_Late,))
+
+
+class _Late(errors.Timeout):
+    """A key is not there yet: an answer of the store, and no failure."""
 
 
 def _wait_for(store: typing.Any, key: str, seconds: float) -> typing.Any:
     """store.get in slices where the store can say whether the key is there; else in a thread of its own, which nobody waits for after the time is
-    over."""
+    over, and which is not begun where there is no time."""
     end = time.monotonic() + seconds
-    late = errors.Timeout(f"rank 0 has not set it in {seconds:.3g} s")
+    late = _Late(f"nobody has set it in {seconds:.3g} s")
     if hasattr(store, "check"):
         while not store.check([key]):
             if time.monotonic() > end:
                 raise late
             time.sleep(_SLICE)
         return store.get(key)
+    if seconds <= 0:
+        raise late
     answer: list[typing.Any] = []
     done = threading.Event()
 

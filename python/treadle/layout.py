@@ -134,6 +134,7 @@ class Layout:
 
     @property
     def ranks(self) -> int:
+        """On how many ranks it is."""
         return int(_library.value("treadle_layout_ranks", self._use()))
 
     @property
@@ -156,8 +157,9 @@ class Layout:
             made.append(storage_of(info))
         return made
 
-    def runs(self, rank: int, name: str) -> list[Run]:
-        """Where each element of a storage tensor comes from, in order, each element once. name: of the storage tensor, or (chunk, name)."""
+    def runs(self, rank: int, name: str | tuple[int, str]) -> list[Run]:
+        """Where each element of a storage tensor comes from, in order, each element once. name: of the storage tensor, or (chunk, name). Raises KeyError for one
+        that the rank does not have, Refused for a rank that there is not."""
         self._check(rank)
         number = self._find(rank, name)
         runs, count = ctypes.POINTER(_abi.treadle_run)(), ctypes.c_size_t()

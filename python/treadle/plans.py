@@ -54,6 +54,8 @@ def plan(
     cap, budget, page: in bytes; 0: chosen. rank: the figures of one rank alone. by_rank: rows of all ranks also above 4,096.
     Raises Refused."""
     begin, processor_begin, rss_begin = time.perf_counter(), time.process_time(), _peak_rss()
+    if isinstance(infer, Layout) and rank_map != "contiguous":
+        raise errors.Refused(f"plan: rank_map is '{rank_map}', and {infer.text} is a layout that has its own: make it with that one")
     source = layout_of(model, train, ranks)
     target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source} if rank_map != "contiguous" else {}))
     options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,

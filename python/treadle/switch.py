@@ -8,12 +8,12 @@ import types
 import typing
 import weakref
 
-from . import _abi, _library, _tensors, errors
+from . import _abi, _dlpack, _library, _tensors, errors
 from ._own import Own
 from ._own import pointer as pointer_to
 from .group import Group
 from .layout import Layout, key_of, storage_of
-from .windows import Memory, Window
+from .windows import Memory, Source, Window
 
 if typing.TYPE_CHECKING:
     import concurrent.futures
@@ -85,7 +85,8 @@ class Switch:
             raise errors.Refused(f"Switch: keep is '{keep}', and must be 'infer' or 'host'")
         if strange := leaves - set(_OFFLOADS):
             raise errors.Refused(f"Switch: offload has '{min(strange)}', and knows {', '.join(_OFFLOADS)}")
-        if offload is None and not train_tensors and not _everywhere(group.size, train, infer):
+        own = [_tensors.pairs(given) if given is not None else [] for given in (train_tensors, infer_tensors)]
+        if offload is None and not own[0] and not _everywhere(group.size, train, infer):
             leaves, offload = set(), ()
         choose = {True: _abi.TREADLE_ON, False: _abi.TREADLE_OFF}
         options = _library.sized(
@@ -97,6 +98,7 @@ class Switch:
             alias=alias,
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, _library.Callbacks()
+        self._inside = 0  # the thread in which a callback runs
         hooks = None
         if bind or unbind:
             hooks = self._hooks()
@@ -105,8 +107,8 @@ class Switch:
         self._group = group
         self._rank = group.rank
         self._words = f"a switch from {train.text} to {infer.text} ({id(self):#x})"
-        self._own = Own("train", train, self._rank, train_tensors), Own("infer", infer, self._rank, infer_tensors)
-        arrays = [own.array() for own in self._own]
+        self._own = Own("train", train, self._rank, own[0]), Own("infer", infer, self._rank, own[1])
+        arrays = [side.array() for side in self._own]
         options.own_train, options.own_train_count = pointer_to(arrays[0]), len(self._own[0].given)
         options.own_infer, options.own_infer_count = pointer_to(arrays[1]), len(self._own[1].given)
         self._windows: dict[int, Window] = {}
@@ -114,6 +116,7 @@ class Switch:
         pointer = ctypes.c_void_p()
         _library.call("treadle_switch_create", group._take(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer))
         self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
+        self._source = Source(self._object, group, self._words)
 
     # ---- The engine ----
 
@@ -123,18 +126,22 @@ class Switch:
 
         def bind(_context: object, _window: object, _bytes: int) -> int:
             sw = this()
-            if sw is None or sw._bind is None:
-                return 0
-            sw._windows.pop(_abi.TREADLE_INFER_PARAMS, None)
-            call, window = sw._bind, sw.infer
-            return sw._callbacks.guard(lambda: call(window))
+            return sw._call_back(lambda: sw._bind(sw.infer) if sw._bind is not None else None) if sw is not None else 0
 
         def unbind(_context: object) -> int:
             sw = this()
-            return sw._callbacks.guard(sw._unbind) if sw is not None and sw._unbind is not None else 0
+            return sw._call_back(sw._unbind) if sw is not None and sw._unbind is not None else 0
 
         kind = _abi.treadle_engine_hooks
-        return _library.sized(kind, bind=_library.field(kind, "bind")(bind), unbind=_library.field(kind, "unbind")(unbind))
+        function = self._callbacks.function
+        return _library.sized(kind, bind=function(_library.field(kind, "bind"), bind), unbind=function(_library.field(kind, "unbind"), unbind))
+
+    def _call_back(self, call: typing.Callable[[], object]) -> int:
+        self._inside = threading.get_ident()
+        try:
+            return self._callbacks.guard(call)
+        finally:
+            self._inside = 0
 
     # ---- Arrows ----
 
@@ -152,34 +159,48 @@ class Switch:
         pointer = self._use()
         for own in self._own:
             own.check()
-        self._group._take(self._words)
-        if wait:
+        entered = self._group._enter(self._words)
+        if not wait:
+            return self._start(mode, pointer, entered)
+        try:
             _library.call(f"treadle_switch_to_{_MODES[mode]}" if mode != _UPDATE else "treadle_switch_update", pointer, callbacks=self._callbacks)
-            return self.version
+        finally:
+            self._group._leave(entered)
+        return int(_library.value("treadle_switch_version", pointer))
+
+    def _start(self, mode: int, pointer: ctypes.c_void_p, entered: bool) -> concurrent.futures.Future[int]:
         import concurrent.futures
 
-        if mode == _UPDATE:
-            _library.call("treadle_switch_start_update", pointer)
-        else:
-            _library.call("treadle_switch_start", pointer, mode)
         future: concurrent.futures.Future[int] = concurrent.futures.Future()
         future.set_running_or_notify_cancel()
-        kept = self._object  # it is not ended before the thread has waited
-        group, group._user, callbacks = self._group, self._words, self._callbacks
 
         def finish() -> None:
+            """It has this switch, so that neither it nor the tensors that the arrow reads and writes go before the arrow has ended."""
             try:
-                _library.call("treadle_switch_wait", pointer, callbacks=callbacks)
+                _library.call("treadle_switch_wait", pointer, callbacks=self._callbacks)
             except BaseException as error:  # noqa: BLE001
-                group._user = None
+                self._group._leave(entered)
                 future.set_exception(error)
             else:
-                group._user = None
-                assert kept is not None
-                future.set_result(int(_library.value("treadle_switch_version", kept.pointer)))
+                self._group._leave(entered)
+                future.set_result(int(_library.value("treadle_switch_version", pointer)))
 
-        self._started = threading.Thread(target=finish, name="treadle-switch", daemon=True)
-        self._started.start()
+        thread = threading.Thread(target=finish, name="treadle-switch", daemon=True)
+        try:
+            if mode == _UPDATE:
+                _library.call("treadle_switch_start_update", pointer)
+            else:
+                _library.call("treadle_switch_start", pointer, mode)
+        except BaseException:
+            self._group._leave(entered)
+            raise
+        self._started = thread
+        try:
+            thread.start()
+        except BaseException:  # nobody else would wait for it
+            _library.value("treadle_switch_cancel", pointer)
+            finish()
+            raise
         return future
 
     @typing.overload
@@ -236,13 +257,19 @@ class Switch:
         return int(_library.value("treadle_switch_cancel", self._use())) == 0
 
     def load(self) -> None:
-        """Fills the train window with the checkpoint's values (for a model without weights: with hashes of tensor and index). In mode TRAIN."""
+        """Fills the train window, and own train tensors, with the checkpoint's values (for a model without weights: with hashes of tensor and index). Local.
+        Raises State in another mode than TRAIN, and while an arrow runs; Refused for own train tensors that are read-only."""
+        if self._group._user == self._words:
+            raise errors.State(f"load: rank {self._rank}: an arrow of this switch runs: wait for it first")
         if self.mode != "train":
             raise errors.State(f"load: in mode {self.mode}; the train window is filled in mode train")
         window = _library.value("treadle_switch_window", self._use(), _abi.TREADLE_PARAMS, None)
         if not self._own[0].given:
             _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, window)
             return
+        for given in self._own[0].given.values():
+            if not given.writable:
+                raise errors.Refused(f"load: rank {self._rank}: own train tensor {given.name!r} is read-only")
         size = self._layouts[0].window_bytes(self._rank)  # beside, then to where each tensor lies
         room = ctypes.create_string_buffer(max(1, size))
         _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, room)
@@ -250,14 +277,22 @@ class Switch:
             ctypes.memmove(memory.address, ctypes.addressof(room) + storage.offset_bytes, storage.bytes)
 
     def close(self) -> None:
-        """Ends the switch; an arrow that runs is cancelled. The memory goes when the last tensor that was made of it is gone."""
-        if self._object is not None:
+        """Ends the switch; an arrow that runs is cancelled. The memory goes when the last tensor that was made of it is gone. Raises State in a callback of an
+        arrow. Local."""
+        if self._object is None:
+            return
+        if self._inside == threading.get_ident():
+            raise errors.State(f"close: rank {self._rank}: it is called in a callback of this switch's arrow, which has to end first")
+        if self._object.is_here:
             pointer = self._object.use("Switch")
-            if _library.value("treadle_switch_cancel", pointer) == 0 and self._started is not None:
+            _library.value("treadle_switch_cancel", pointer)
+            if self._started is not None and self._started is not threading.current_thread():
                 self._started.join()
             _library.value("treadle_switch_withdraw", pointer)
+        self._source.closed = True
         self._windows = {}
         self._object = None
+        _dlpack.reap()
 
     def __enter__(self) -> Switch:
         return self
@@ -318,24 +353,27 @@ class Switch:
                 _library.call("treadle_plan_storage", plan, number, ctypes.byref(info))
                 storages.append(storage_of(info))
         else:
-            whole = Memory(self._object, address, (count.value,), "uint8", writable)
-            return Window({"bytes": whole} if count.value else {}, count.value, address)
+            whole = Memory(self._object, address, (count.value,), "uint8", writable, self._source, which)
+            return Window({"bytes": whole} if count.value else {}, count.value, address, self._source, which)
         own = self._own[which == _abi.TREADLE_INFER_PARAMS].given
         entries = {}
         for number, s in enumerate(storages):
-            owner = (self._object, own[number].tensor) if number in own else self._object
             at = _library.value("treadle_switch_tensor", pointer, which, number, None) or 0
-            entries[key_of(s)] = Memory(owner, at, s.shape, s.dtype, writable or number in own)
-        return Window(entries, count.value, address, self._object, which)
+            if number in own:  # the caller's, in all modes
+                entries[key_of(s)] = Memory((self._object, own[number].tensor), at, s.shape, s.dtype, own[number].writable)
+            else:
+                entries[key_of(s)] = Memory(self._object, at, s.shape, s.dtype, writable, self._source, which)
+        return Window(entries, count.value, address, self._source, which)
 
     @property
     def train(self) -> Window:
-        """Parameters in the training layout. Writable in mode TRAIN."""
+        """Parameters in the training layout. Writable in mode TRAIN. As grads and optimizer: tensors that were made of it may be used, and new ones made, in
+        modes in which its bytes are on the device (Memory)."""
         return self._window(_abi.TREADLE_PARAMS, True)
 
     @property
     def infer(self) -> Window:
-        """Parameters in the inference layout; read-only. It holds the weights in mode INFER."""
+        """Parameters in the inference layout; read-only. It holds the weights in mode INFER; tensors may be made of it before, since addresses stay."""
         return self._window(_abi.TREADLE_INFER_PARAMS, False)
 
     @property
@@ -350,7 +388,7 @@ class Switch:
 
     @property
     def kv(self) -> Window:
-        """The KV cache, blocks of kv_block_bytes. In mode INFER."""
+        """The KV cache, blocks of kv_block_bytes. It may be used in mode INFER; tensors may be made of it before."""
         return self._window(_abi.TREADLE_KV, True)
 
     def __repr__(self) -> str:

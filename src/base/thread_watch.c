@@ -16,6 +16,8 @@ void treadle_thread_watch(treadle_watcher call, void *context) {
 
 bool treadle_thread_is_watched(void) { return watch.call; }
 
+void treadle_thread_ask_soon(void) { watch.next = 0; }
+
 treadle_status treadle_thread_ask(const char *doing) {
   if (!watch.call) return TREADLE_OK;
   double now = treadle_clock_seconds();

@@ -108,9 +108,10 @@ static treadle_status find_by_torchrun(treadle_launch *launch) {
   if (getenv("LOCAL_WORLD_SIZE")) {
     TRY(read_count("LOCAL_WORLD_SIZE", 1, &here));
     if (here != size)
-      return treadle_fail(TREADLE_REFUSED,
-                          "torchrun: %lld of the %lld ranks are on this machine: all have to be, so far",
-                          (long long)here, (long long)size);
+      return treadle_fail(
+          TREADLE_REFUSED,
+          "torchrun: %lld of the %lld ranks are on this node: a switch works on one node so far",
+          (long long)here, (long long)size);
   }
   for (size_t i = 0; i < sizeof of_job / sizeof *of_job; i++) {
     const char *text = getenv(of_job[i]);
@@ -123,9 +124,97 @@ out:
   return status;
 }
 
-treadle_status treadle_launch_find(treadle_launch *launch) {
+/* ---- Options ---- */
+
+static treadle_status read_nodes(const char *text, treadle_launch *launch) {
+  int64_t nodes;
+  launch->nodes = 0;
+  if (!text || strcmp(text, "auto") == 0) return TREADLE_OK;
+  if (!treadle_text_to_int64(text, &nodes) || nodes < 1 || nodes > INT32_MAX)
+    return treadle_fail(TREADLE_REFUSED, "--nodes is '%s', and must be a whole number from 1, or auto",
+                        text);
+  launch->nodes = (int)nodes;
+  return TREADLE_OK;
+}
+
+/* All four of them, or none. */
+static treadle_status find_by_options(const treadle_launch_options *o, treadle_launch *launch) {
+  static const char *const names[] = {"--meet ADDRESS:PORT", "--job NAME", "--rank R", "--ranks N"};
+  const bool given[] = {o->meet, o->job, o->rank >= 0, o->ranks > 0};
+  int there = 0, missing = 0;
+  for (int i = 3; i >= 0; i--) /* the first ones */
+    if (given[i])
+      there = i;
+    else
+      missing = i;
+  if (!(given[0] && given[1] && given[2] && given[3]))
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "%s needs %s, too: ranks that meet at an address give --meet, --job, --rank and --ranks",
+        names[there], names[missing]);
+  if (o->rank >= o->ranks)
+    return treadle_fail(TREADLE_REFUSED, "--rank is %lld, and --ranks %lld: ranks count from 0",
+                        (long long)o->rank, (long long)o->ranks);
+  if (o->ranks > INT32_MAX)
+    return treadle_fail(TREADLE_REFUSED, "--ranks is %lld, which is too many", (long long)o->ranks);
+  launch->rank = (int)o->rank;
+  launch->size = (int)o->ranks;
+  launch->meet = o->meet;
+  launch->job = o->job;
+  launch->seconds = o->seconds;
+  return TREADLE_OK;
+}
+
+static bool is_given(const treadle_launch_options *o) {
+  return o && (o->meet || o->job || o->rank >= 0 || o->ranks > 0);
+}
+
+/* ---- All of them ---- */
+
+treadle_status treadle_launch_find(const treadle_launch_options *options, treadle_launch *launch) {
+  treadle_status status = TREADLE_OK;
   *launch = (treadle_launch){.size = 1};
-  if (is_torchrun()) return find_by_torchrun(launch);
   const char *variable = mpi_variable();
-  return variable ? find_by_mpi(variable, launch) : TREADLE_OK;
+  if (is_given(options))
+    TRY(find_by_options(options, launch));
+  else if (is_torchrun())
+    TRY(find_by_torchrun(launch));
+  else if (variable)
+    TRY(find_by_mpi(variable, launch));
+  TRY(read_nodes(options ? options->nodes : NULL, launch));
+  if (launch->nodes && launch->size % launch->nodes)
+    TRY(treadle_fail(TREADLE_REFUSED, "--nodes is %d, and %d ranks cannot be divided evenly among so many",
+                     launch->nodes, launch->size));
+out:
+  return status;
+}
+
+/* ---- Meeting ---- */
+
+static treadle_status meet_at_address(const treadle_launch *launch, double timeout_seconds,
+                                      treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_store store = TREADLE_INIT(treadle_store);
+  const treadle_store_options options = {.struct_size = sizeof options,
+                                         .address = launch->meet,
+                                         .job = launch->job,
+                                         .rank = launch->rank,
+                                         .ranks = launch->size,
+                                         .timeout_seconds =
+                                             launch->seconds > 0 ? launch->seconds : timeout_seconds};
+  TRY(treadle_store_open(&options, &store));
+  TRY(treadle_group_nodes(&store, launch->rank, launch->size, launch->nodes, timeout_seconds, group_p));
+out:
+  treadle_store_close(&store);
+  return status;
+}
+
+treadle_status treadle_launch_meet(const treadle_launch *launch, double timeout_seconds,
+                                   treadle_group **group_p) {
+  *group_p = NULL;
+  if (launch->meet) return meet_at_address(launch, timeout_seconds, group_p);
+  if (launch->nodes > 1)
+    return treadle_fail(TREADLE_REFUSED, "--nodes is %d: a switch works on one node so far", launch->nodes);
+  if (!launch->name[0]) return treadle_group_self(group_p);
+  return treadle_group_open(launch->name, launch->rank, launch->size, timeout_seconds, group_p);
 }

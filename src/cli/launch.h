@@ -1,5 +1,6 @@
 /* Who started this process, which rank that makes it, and how it meets the others.
  *
+ *   --meet ...        from the options: a store that rank 0 serves there
  *   an MPI launcher   ranks and the name by which they meet come from MPI, through libtreadle_mpi.so, which is loaded only then
  *   torchrun          from its environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
  *   nobody            one rank
@@ -11,11 +12,25 @@
 
 typedef struct treadle_launch {
   int rank, size;
-  char name[65];      /* by which the ranks meet; "": one rank, alone */
+  int nodes;     /* so many groups of neighbours are nodes; 0: they are found */
+  char name[65]; /* by which the ranks meet; "": one rank, alone, or by `meet` */
+  const char *meet,
+      *job;           /* the address of the store by which the ranks meet, and their job; NULL: not so */
+  double seconds;     /* until all have come to the address; 0: as long as the group waits */
   void (*stop)(void); /* ends MPI; NULL: it does not run */
 } treadle_launch;
 
-/* A failure is this process's own: whoever else there is does not know of it. */
-treadle_status treadle_launch_find(treadle_launch *launch);
+/* What the options say of it, as texts and numbers; zeroes and rank -1: nothing. */
+typedef struct treadle_launch_options {
+  const char *meet, *job, *nodes;
+  int64_t rank, ranks;
+  double seconds;
+} treadle_launch_options;
+
+/* A failure is this process's own: whoever else there is does not know of it. Options may be NULL; the launch has their texts. */
+treadle_status treadle_launch_find(const treadle_launch_options *options, treadle_launch *launch);
+/* The ranks meet; a launch without others gives a group of one. */
+treadle_status treadle_launch_meet(const treadle_launch *launch, double timeout_seconds,
+                                   treadle_group **group_p);
 
 #endif

@@ -56,7 +56,8 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_SWITCH,
         .words = "",
         .summary = "switch a model between two layouts and back, measure it and check it",
-        .text = "Run it under mpirun, where every process is a rank. It loads the weights in the\n"
+        .text = "Run it under mpirun, where every process is a rank; or without a launcher, one line a\n"
+                "rank, with --meet, --job, --rank and --ranks. It loads the weights in the\n"
                 "training layout, moves them to the inference layout, and moves them back, as often\n"
                 "as --cycles says. If --model is a config.json alone, the weights are hash values of\n"
                 "tensor and index.\n"
@@ -105,7 +106,10 @@ static const treadle_command commands[] = {
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
                     "vllm:tp=2 --offload params,optimizer --keep host --forward --timeline out.svg\n"
                     "  mpirun --enable-recovery -n 4 treadle switch --model config.json --train "
-                    "megatron:tp=4 --infer vllm:tp=2 --keep host --timeout 5 --fault kill:rank=3,wave=2\n",
+                    "megatron:tp=4 --infer vllm:tp=2 --keep host --timeout 5 --fault kill:rank=3,wave=2\n"
+                    "  treadle switch --model DIR --train megatron:tp=2 --infer vllm:tp=1 --meet "
+                    "127.0.0.1:7000 --job x "
+                    "--rank 0 --ranks 2\n",
         .run = treadle_command_switch,
         .refuse = treadle_command_switch_refuse,
     },

@@ -22,25 +22,27 @@ typedef struct verdict {
 
 treadle_status treadle_session_start(treadle_session *session, const char *command,
                                      double timeout_seconds) {
+  return treadle_session_start_by(session, command, NULL, timeout_seconds);
+}
+
+treadle_status treadle_session_start_by(treadle_session *session, const char *command,
+                                        const treadle_launch_options *options, double timeout_seconds) {
   treadle_status status = TREADLE_OK;
   treadle_launch launch;
   *session = (treadle_session){.command = command,
                                .size = 1,
                                .timeout_seconds =
                                    timeout_seconds > DEFAULT_TIMEOUT ? timeout_seconds : DEFAULT_TIMEOUT};
-  status = treadle_launch_find(&launch);
+  status = treadle_launch_find(options, &launch);
   session->rank = launch.rank;
   session->size = launch.size;
   session->stop = launch.stop;
   TRY(status);
-  if (launch.name[0]) /* ranks may read files for as long as they like: a short limit is for switches */
-    TRY(treadle_group_open(launch.name, session->rank, session->size, session->timeout_seconds,
-                           &session->group));
-  else
-    TRY(treadle_group_self(&session->group));
+  /* ranks may read files for as long as they like: a short limit is for switches */
+  TRY(treadle_launch_meet(&launch, session->timeout_seconds, &session->group));
 out:
   session->said = status != TREADLE_OK;
-  if (status && session->rank == 0)
+  if (status && (session->rank == 0 || launch.meet)) /* without a launcher each has a terminal of its own */
     fprintf(stderr, "treadle %s: %s\n", command, treadle_bare_message(command, treadle_error_message()));
   return status;
 }

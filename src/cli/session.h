@@ -6,6 +6,7 @@
 #define TREADLE_CLI_SESSION_H
 
 #include "base/status.h"
+#include "cli/launch.h"
 
 typedef struct treadle_session {
   const char *command;
@@ -19,6 +20,10 @@ typedef struct treadle_session {
 /* Finds the ranks that a launcher has started with this one (launch.h), and joins them; without a launcher it is a session of this process
  * alone. What goes wrong here is said by rank 0, if there is one. Collective. */
 treadle_status treadle_session_start(treadle_session *session, const char *command, double timeout_seconds);
+
+/* The same, by options that say who the others are (launch.h); NULL: none. Ranks without a launcher each say what goes wrong here. */
+treadle_status treadle_session_start_by(treadle_session *session, const char *command,
+                                        const treadle_launch_options *options, double timeout_seconds);
 
 /* Closes the group and stops MPI, where it runs. Collective. */
 void treadle_session_end(treadle_session *session);

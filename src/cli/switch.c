@@ -244,7 +244,13 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                  .host = arguments->offload != NULL,
                                  .kv_block_bytes = KV_BLOCK}};
   treadle_interrupt_start(&job.interrupt);
-  TRY(treadle_session_start(&job.session, "switch", arguments->timeout_seconds));
+  const treadle_launch_options launch = {.meet = arguments->meet,
+                                         .job = arguments->job,
+                                         .nodes = arguments->nodes,
+                                         .rank = arguments->rank,
+                                         .ranks = arguments->ranks,
+                                         .seconds = arguments->timeout_seconds};
+  TRY(treadle_session_start_by(&job.session, "switch", &launch, arguments->timeout_seconds));
   TRY(run_all(&job));
 out:
   if (status && !job.session.said) treadle_session_abandon(&job.session, status);

@@ -6,7 +6,10 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/checked.h"
 #include "base/clock.h"
+#include "base/dtype.h"
+#include "base/thread_watch.h"
 #include "transport/shm.h"
 
 #include <errno.h>
@@ -57,6 +60,8 @@ static treadle_status knock(const treadle_handle *h, double deadline, int *socke
                           strerror(why));
     if (treadle_clock_seconds() > deadline)
       return treadle_fail(TREADLE_TIMEOUT, "attach: process %d does not answer", h->process);
+    treadle_status asked = treadle_thread_ask("the owner of a handle");
+    if (asked != TREADLE_OK) return asked;
     nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
   }
 }
@@ -125,12 +130,15 @@ static treadle_status map_sheet(treadle_attached *a, int file) {
   return TREADLE_OK;
 }
 
+/* Who reads it takes what its shape and type say. */
 static bool is_storage(const treadle_sheet_storage *s, int64_t window_bytes) {
-  bool good = s->ndim >= 0 && s->ndim <= 4 && memchr(s->name, 0, sizeof s->name) && s->offset_bytes >= 0 &&
-              s->bytes >= 0 && s->offset_bytes <= window_bytes &&
-              s->bytes <= window_bytes - s->offset_bytes;
-  for (int d = 0; good && d < s->ndim; d++) good = s->shape[d] >= 0;
-  return good;
+  int64_t bytes;
+  return s->ndim >= 0 && s->ndim <= 4 && memchr(s->name, 0, sizeof s->name) && s->offset_bytes >= 0 &&
+         s->bytes >= 0 && s->offset_bytes <= window_bytes && s->bytes <= window_bytes - s->offset_bytes &&
+         s->dtype > TREADLE_DTYPE_NONE && s->dtype <= TREADLE_INT32 &&
+         treadle_product_fits(s->shape, s->ndim, &bytes) &&
+         treadle_mul_fits(bytes, (int64_t)treadle_dtype_bytes((treadle_dtype)s->dtype), &bytes) &&
+         bytes == s->bytes;
 }
 
 static treadle_status read_sheet(treadle_attached *a) {

@@ -3,6 +3,7 @@
 #include "switch/switch.h"
 
 #include "base/clock.h"
+#include "base/thread_watch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,8 @@ static treadle_status call_bind(treadle_switch *sw) {
   const treadle_engine_hooks *engine = &sw->engine.hooks;
   TRY(treadle_switch_point(sw, TREADLE_AT_BIND, -1));
   if (!engine->bind) return TREADLE_OK;
+  treadle_thread_ask_soon();
+  TRY(treadle_helm_check(sw));
   treadle_helm_tell(sw);
   if (sw->terms.options.guard_pages) treadle_guard_settle(sw); /* it may read and write its windows */
   char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
@@ -40,6 +43,10 @@ treadle_status treadle_switch_unbind_engine(treadle_switch *sw) {
   const treadle_engine_hooks *engine = &sw->engine.hooks;
   sw->engine.bound = false;
   if (!sw->engine.here) return TREADLE_OK;
+  if (engine->unbind) { /* a request to end counts later: this is called to undo things, too */
+    treadle_thread_ask_soon();
+    (void)treadle_helm_check(sw);
+  }
   char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
   snprintf(before, sizeof before, "%s", treadle_error_message());
   treadle_status status = engine->unbind ? engine->unbind(engine->context) : TREADLE_OK;

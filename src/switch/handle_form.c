@@ -7,12 +7,10 @@
 
 #include "base/checked.h"
 #include "base/hash.h"
+#include "transport/node.h"
 #include "treadle.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char magic[8] = {'t', 'r', 'e', 'a', 'd', 'l', 'e', 'h'};
@@ -91,31 +89,15 @@ out:
 
 /* ---- This place ---- */
 
-/* /proc/sys/kernel/random/boot_id: 32 digits, with dashes between. */
-static bool read_machine(uint8_t machine[16]) {
-  char text[64] = "";
-  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-  bool there = file && fgets(text, sizeof text, file);
-  if (file) fclose(file);
-  int digits = 0;
-  memset(machine, 0, 16);
-  for (const char *c = text; there && *c && digits < 32; c++) {
-    int value = *c >= '0' && *c <= '9' ? *c - '0' : *c >= 'a' && *c <= 'f' ? *c - 'a' + 10 : -1;
-    if (value < 0) continue;
-    machine[digits / 2] = (uint8_t)(machine[digits / 2] << 4 | value);
-    digits++;
-  }
-  return digits == 32;
-}
-
 treadle_status treadle_handle_here(treadle_handle *handle) {
-  struct stat space;
-  if (!read_machine(handle->machine) || stat("/proc/self/ns/pid", &space) != 0)
-    return treadle_fail(TREADLE_SYSTEM, "handle: /proc does not say which machine this is: %s",
-                        strerror(errno));
-  handle->process_space = (uint64_t)space.st_ino;
+  treadle_status status = TREADLE_OK;
+  treadle_node node;
+  TRY(treadle_node_here(&node));
+  memcpy(handle->machine, node.boot, sizeof handle->machine);
+  handle->process_space = node.processes;
   handle->user = (uint32_t)geteuid();
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 treadle_status treadle_handle_check_here(const treadle_handle *handle) {

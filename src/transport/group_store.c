@@ -1,73 +1,100 @@
-/* Ranks that meet by a store: rank 0 leaves a random name there, by which they meet as processes of one machine.
- *
- * A store may still have the name that an older job left. Its hub is gone, so that nobody listens to it; then the store is asked again,
- * until rank 0 of this job has written its own. */
+/* Ranks that meet by a store: they find out who is on which node (nodes_meet.h), and with the key of that meeting make their group. */
+#include "transport/nodes_meet.h"
 #include "transport/shm.h"
+
+#include "treadle_tools.h"
 
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/sized.h"
+#include "base/text.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
-enum { KEY = 240, LONGEST_JOB = 200 };
+enum { LONGEST_JOB = 200 };
 
-typedef struct meeting {
-  treadle_store store;
-  int rank;
-  char key[KEY];
-} meeting;
-
-/* What the store's own function says, in words about the key. */
-static treadle_status failed(const meeting *m, treadle_status status, const char *what) {
-  return treadle_fail_in(status, "the store's %s of '%s': ", what, m->key);
-}
-
-static treadle_status leave_name(const meeting *m, char *name) {
-  unsigned char random[16];
-  if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-    return treadle_fail(TREADLE_SYSTEM, "group: there are no random numbers: %s", strerror(errno));
-  for (size_t i = 0; i < sizeof random; i++) snprintf(name + 2 * i, 3, "%02x", random[i]);
-  treadle_status status = m->store.set(m->store.context, m->key, name, strlen(name));
-  return status == TREADLE_OK ? status : failed(m, status, "set");
-}
-
-static treadle_status find_name(void *context, double deadline, char *name) {
-  const meeting *m = context;
-  if (m->rank == 0) return leave_name(m, name);
-  size_t bytes = 0;
-  double left = deadline - treadle_clock_seconds();
-  treadle_status status =
-      m->store.get(m->store.context, m->key, left > 1e-3 ? left : 1e-3, name, TREADLE_SHM_NAME - 1, &bytes);
-  if (status != TREADLE_OK) return failed(m, status, "get");
-  if (bytes >= TREADLE_SHM_NAME)
-    return treadle_fail(TREADLE_REFUSED, "the store has %zu bytes under '%s', which are no name of a group",
-                        bytes, m->key);
-  name[bytes] = 0;
+static treadle_status find_key(void *context, double deadline, char *name) {
+  const treadle_meeting *meeting = context;
+  (void)deadline;
+  for (size_t i = 0; i < sizeof meeting->key; i++) snprintf(name + 2 * i, 3, "%02x", meeting->key[i]);
   return TREADLE_OK;
 }
 
-treadle_status treadle_group_store(const treadle_store *store, int rank, int size, double timeout_seconds,
-                                   treadle_group **group_p) {
+/* "ranks 0, 1 on 10.0.0.1, rank 2 on 10.0.0.2": as many as fit. */
+static void add_nodes(treadle_builder *text, const treadle_meeting *meeting) {
+  const treadle_nodes *nodes = &meeting->nodes;
+  for (int32_t node = 0; node < nodes->count && text->length < 500; node++) {
+    int32_t size = treadle_nodes_size(nodes, node), leader = treadle_nodes_leader(nodes, node);
+    treadle_builder_add(text, "%s rank%s ", node ? "," : "", size > 1 ? "s" : "");
+    for (int32_t i = 0; i < size && i < 16; i++)
+      treadle_builder_add(text, "%s%d", i ? ", " : "", nodes->list[nodes->first[node] + i]);
+    treadle_builder_add(text, "%s on %s", size > 16 ? ", ..." : "", meeting->hosts[leader]);
+  }
+}
+
+static treadle_status make_group(treadle_meeting *meeting, int rank, double timeout_seconds,
+                                 double deadline, treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
-  meeting m = {.rank = rank};
-  TREADLE_NEED(group_p);
-  *group_p = NULL;
-  TREADLE_NEED(store);
-  TRY(TREADLE_TAKE(store, &m.store));
-  if (!m.store.set) return treadle_refuse_null(__func__, "store->set");
-  if (!m.store.get) return treadle_refuse_null(__func__, "store->get");
-  TRY(TREADLE_CHECK_SECONDS(timeout_seconds));
-  const char *job = m.store.job ? m.store.job : "0";
+  treadle_builder text = {0};
+  if (meeting->nodes.count == 1) {
+    double left = deadline - treadle_clock_seconds();
+    TRY(treadle_shm_open(&(treadle_shm_name){find_key, meeting}, rank, (int)meeting->nodes.ranks,
+                         left > 1e-3 ? left : 1e-3, group_p));
+    (*group_p)->timeout_seconds = timeout_seconds;
+  } else {
+    add_nodes(&text, meeting);
+    status = treadle_fail(TREADLE_REFUSED,
+                          "the %d ranks are on %d nodes:%.600s: a switch works on one node so far",
+                          (int)meeting->nodes.ranks, meeting->nodes.count, text.text ? text.text : "");
+  }
+out:
+  treadle_builder_release(&text);
+  return status;
+}
+
+static treadle_status open_group(const treadle_store *store, treadle_meeting_options *options,
+                                 double timeout_seconds, treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_meeting meeting = {0};
+  treadle_store own;
+  TRY(TREADLE_TAKE(store, &own));
+  if (!own.set) return treadle_refuse_null("treadle_group_store", "store->set");
+  if (!own.get) return treadle_refuse_null("treadle_group_store", "store->get");
+  TRY(treadle_check_seconds("treadle_group_store", "timeout_seconds", timeout_seconds));
+  const char *job = own.job ? own.job : "0";
   if (!*job || strlen(job) > LONGEST_JOB)
     return treadle_fail(TREADLE_REFUSED, "group: a job's name has 1 to %d bytes; this one has %zu",
                         LONGEST_JOB, strlen(job));
-  snprintf(m.key, sizeof m.key, "treadle/%s/name", job);
-  TRY(treadle_shm_check_rank(m.key, rank, size));
-  TRY(treadle_shm_open(&(treadle_shm_name){find_name, &m}, rank, size, timeout_seconds, group_p));
+  TRY(treadle_shm_check_rank(job, options->rank, options->size));
+  options->deadline = treadle_clock_seconds() + timeout_seconds;
+  TRY(treadle_nodes_meet(&own, options, &meeting));
+  TRY(make_group(&meeting, options->rank, timeout_seconds, options->deadline, group_p));
+out:
+  treadle_meeting_release(&meeting);
+  return status;
+}
+
+treadle_status treadle_group_store(const treadle_store *store, int rank, int size, int node,
+                                   double timeout_seconds, treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_meeting_options options = {.rank = rank, .size = size, .number = node};
+  TREADLE_NEED(group_p);
+  *group_p = NULL;
+  TREADLE_NEED(store);
+  TRY(open_group(store, &options, timeout_seconds, group_p));
+out:
+  return status;
+}
+
+treadle_status treadle_group_nodes(const treadle_store *store, int rank, int size, int nodes,
+                                   double timeout_seconds, treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_meeting_options options = {.rank = rank, .size = size, .number = -1, .nodes = nodes};
+  TREADLE_NEED(group_p);
+  *group_p = NULL;
+  TREADLE_NEED(store);
+  TRY(open_group(store, &options, timeout_seconds, group_p));
 out:
   return status;
 }

@@ -1,7 +1,7 @@
 /* The shared-memory group: what its files know of each other.
  *
  *   group_shm.c   the table, the control block, liveness
- *   group_store.c the name comes from a store
+ *   group_store.c the name is the key of a meeting by a store
  *   shm_meet.c    how the ranks find each other, and those who join
  *   shm_hub.c     rank 0, who takes them in
  *   shm_share.c   the link: handing descriptors around through the hub

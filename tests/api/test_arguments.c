@@ -350,6 +350,50 @@ static void reports(objects *o) {
   WORKS(treadle_report_destroy(NULL));
 }
 
+static void stores(void) {
+  static const char *const no_addresses[] = {
+      NULL,           "",          "localhost",       "localhost:",   ":7000",
+      "[::1]",        "1.2.3.4:0", "1.2.3.4:x",       "::1:7000",     "[]:7000",
+      "0.0.0.0:7000", "[::]:7000", "127.0.0.1:65536", "127.0.0.1:-1", "[::ffff:0.0.0.0]:7000"};
+  treadle_store store = TREADLE_INIT(treadle_store);
+  const treadle_store_options good = {.struct_size = sizeof good,
+                                      .address = "127.0.0.1:1",
+                                      .job = "job",
+                                      .ranks = 1,
+                                      .timeout_seconds = 0.1};
+  char long_job[202] = "";
+  memset(long_job, 'j', sizeof long_job - 1);
+  const char *const no_jobs[] = {NULL, "", long_job};
+  const int no_ranks_of[][2] = {{-1, 1}, {1, 1}, {0, 0}, {0, -1}, {0, 1025}, {INT32_MAX, INT32_MAX}};
+  treadle_store_options bad = good;
+  REFUSED(treadle_store_open(NULL, &store));
+  REFUSED(treadle_store_open(&good, NULL));
+  for (size_t i = 0; i < TEST_COUNT(no_addresses); i++) {
+    bad.address = no_addresses[i];
+    REFUSED(treadle_store_open(&bad, &store));
+    assert_null(store.set);
+  }
+  for (size_t i = 0; i < TEST_COUNT(no_jobs); i++) {
+    bad = good;
+    bad.job = no_jobs[i];
+    REFUSED(treadle_store_open(&bad, &store));
+  }
+  for (size_t i = 0; i < TEST_COUNT(no_ranks_of); i++) {
+    bad = good;
+    bad.rank = no_ranks_of[i][0];
+    bad.ranks = no_ranks_of[i][1];
+    REFUSED(treadle_store_open(&bad, &store));
+  }
+  for (size_t i = 0; i < TEST_COUNT(no_seconds); i++) {
+    bad = good;
+    bad.timeout_seconds = no_seconds[i];
+    if (no_seconds[i] != 0) REFUSED(treadle_store_open(&bad, &store));
+  }
+  REFUSED_SIZES(store, treadle_store_open(&good, &store));
+  WORKS(treadle_store_close(NULL));
+  WORKS(treadle_store_close(&store));
+}
+
 static void groups(objects *o) {
   treadle_group *group = o->group;
   char all[64], name[32];
@@ -371,9 +415,13 @@ static void groups(objects *o) {
     REFUSED(treadle_group_open(name, 1, 2, no_seconds[i], &group));
   }
   treadle_store store = TREADLE_INIT(treadle_store);
-  REFUSED(treadle_group_store(NULL, 0, 1, 1, &group));
-  REFUSED(treadle_group_store(&store, 0, 1, 1, &group)); /* the rest: transport/test_group_store.c */
-  REFUSED(treadle_group_store(&store, 0, 1, 1, NULL));
+  REFUSED(treadle_group_store(NULL, 0, 1, -1, 1, &group));
+  REFUSED(treadle_group_store(&store, 0, 1, -1, 1, &group)); /* the rest: transport/test_group_store.c */
+  REFUSED(treadle_group_store(&store, 0, 1, -1, 1, NULL));
+  REFUSED(treadle_group_nodes(NULL, 0, 1, 0, 1, &group));
+  REFUSED(treadle_group_nodes(&store, 0, 1, 0, 1, &group));
+  REFUSED(treadle_group_nodes(&store, 0, 1, 0, 1, NULL));
+  stores();
   GIVES(TREADLE_TIMEOUT, treadle_error_set(TREADLE_TIMEOUT, NULL));
   WORKS(treadle_thread_watch(NULL, NULL));
   REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: transport/test_group_mpi.c */

@@ -477,18 +477,49 @@ static void call_conversions(caller *c) {
   CALL(treadle_convert_close(made));
 }
 
+/* Sometimes a store of one rank, which is used; nobody listens where the others would be. */
+static void call_store(caller *c) {
+  static const char *const addresses[] = {"127.0.0.1:1", "127.0.0.1", "[::1]:1", "0.0.0.0:1",
+                                          "\xff:1",      "",          NULL};
+  const char *const names[] = {"job", "", "\xff", NULL};
+  char value[64];
+  size_t bytes;
+  const treadle_store_options options = {.struct_size = struct_size(c, sizeof options),
+                                         .address = ONE_OF(c, addresses),
+                                         .job = ONE_OF(c, names),
+                                         .rank = (int)number(c),
+                                         .ranks = (int)number(c),
+                                         .timeout_seconds = 0.01};
+  treadle_store store = {.struct_size = struct_size(c, sizeof store)};
+  SAID(treadle_store_open(OR_NULL(c, &options), OR_NULL(c, &store)));
+  if (store.struct_size == sizeof store && store.set) {
+    SAID(store.set(store.context, ONE_OF(c, names), OR_NULL(c, value), below(c, 65)));
+    SAID(store.get(store.context, ONE_OF(c, names), 0.001, OR_NULL(c, value), below(c, 65),
+                   OR_NULL(c, &bytes)));
+  }
+  CALL(treadle_store_close(OR_NULL(c, &store)));
+  if (store.struct_size == sizeof store) CALL(treadle_store_close(&store));
+}
+
 static void call_groups(caller *c) {
   const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
   static char room[4096];
   treadle_group *made = NULL, *group = OR_NULL(c, c->o.second);
-  switch (below(c, 10)) {
+  switch (below(c, 12)) {
   case 0: SAID(treadle_group_self(OR_NULL(c, &made))); break;
   case 7: {
     treadle_store store = {.struct_size = sizeof store, .job = ONE_OF(c, names)};
-    SAID(treadle_group_store(OR_NULL(c, &store), (int)number(c), (int)number(c), seconds(c),
+    SAID(treadle_group_store(OR_NULL(c, &store), (int)number(c), (int)number(c), (int)number(c), seconds(c),
                              OR_NULL(c, &made)));
     break;
   }
+  case 10: {
+    treadle_store store = {.struct_size = sizeof store, .job = ONE_OF(c, names)};
+    SAID(treadle_group_nodes(OR_NULL(c, &store), (int)number(c), (int)number(c), (int)number(c), seconds(c),
+                             OR_NULL(c, &made)));
+    break;
+  }
+  case 11: call_store(c); break;
   case 9: CALL(treadle_thread_watch(NULL, NULL)); break;
   case 8: SAID(treadle_error_set(TREADLE_REFUSED, ONE_OF(c, names))); break;
   case 1:

@@ -6,8 +6,10 @@
 #include "base/hash.h"
 #include "transport/shm.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 /* A good one in all but its socket. */
@@ -190,11 +192,66 @@ static void test_mute_owner(void **state) {
   close(socket);
 }
 
+/* An owner whose sheet says what cannot be: readers would read beyond the window. */
+static void with_sheet(int32_t ndim, int64_t rows, int32_t dtype, int64_t offset, int64_t bytes,
+                       bool good) {
+  treadle_handle h = make();
+  int files[2];
+  treadle_service *service;
+  treadle_attached *attached;
+  files[TREADLE_SERVICE_POOL] = memfd_create("pool", MFD_CLOEXEC);
+  files[TREADLE_SERVICE_SHEET] = memfd_create("sheet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  assert_int_equal(ftruncate(files[TREADLE_SERVICE_POOL], h.pool_pages * h.page_bytes), 0);
+  h.sheet_bytes = treadle_sheet_size(1, h.pages);
+  assert_int_equal(ftruncate(files[TREADLE_SERVICE_SHEET], h.sheet_bytes), 0);
+  assert_int_equal(fcntl(files[TREADLE_SERVICE_SHEET], F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  treadle_sheet *sheet = mmap(NULL, (size_t)h.sheet_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              files[TREADLE_SERVICE_SHEET], 0);
+  assert_true(sheet != MAP_FAILED);
+  sheet->magic = TREADLE_SHEET_MAGIC;
+  sheet->format = TREADLE_HANDLE_FORMAT;
+  sheet->storages = 1;
+  *treadle_sheet_storages(sheet) = (treadle_sheet_storage){.name = "w",
+                                                           .ndim = ndim,
+                                                           .dtype = dtype,
+                                                           .shape = {rows, 3, 5, INT64_MAX},
+                                                           .offset_bytes = offset,
+                                                           .bytes = bytes};
+  for (int i = 0; i < h.pages; i++) treadle_sheet_table(sheet)[i] = i;
+  assert_ok(treadle_service_start(files, h.name, &service));
+  treadle_handle_seal(&h);
+  treadle_service_expect(service, h.sum);
+  if (good) {
+    assert_ok(treadle_attach(&h, sizeof h, 5, &attached));
+    treadle_detach(attached);
+  } else {
+    assert_none(&h, sizeof h, TREADLE_PEER, "storage tensor 0 of process");
+  }
+  treadle_service_stop(service);
+  munmap(sheet, (size_t)h.sheet_bytes);
+  for (int i = 0; i < 2; i++) close(files[i]);
+}
+
+static void test_sheet(void **state) {
+  (void)state;
+  with_sheet(2, 7, TREADLE_BF16, 64, 42, true);
+  with_sheet(2, 0, TREADLE_BF16, 64, 0, true);
+  with_sheet(2, 8, TREADLE_BF16, 64, 42, false); /* more than its bytes */
+  with_sheet(2, 7, TREADLE_FP32, 64, 42, false);
+  with_sheet(2, 7, TREADLE_DTYPE_NONE, 64, 42, false);
+  with_sheet(2, 7, 77, 64, 42, false);
+  with_sheet(2, -7, TREADLE_BF16, 64, 42, false);
+  with_sheet(5, 7, TREADLE_BF16, 64, 42, false);
+  with_sheet(4, 7, TREADLE_BF16, 64, 42, false);
+  with_sheet(2, 7, TREADLE_BF16, -2, 42, false);
+  with_sheet(2, 7, TREADLE_BF16, 3 * 4096 - 46, 42, false); /* the window ends 5 bytes before the page */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cut),        cmocka_unit_test(test_altered),    cmocka_unit_test(test_formats),
       cmocka_unit_test(test_impossible), cmocka_unit_test(test_elsewhere),  cmocka_unit_test(test_dead),
-      cmocka_unit_test(test_taken_name), cmocka_unit_test(test_mute_owner),
+      cmocka_unit_test(test_taken_name), cmocka_unit_test(test_mute_owner), cmocka_unit_test(test_sheet),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
