@@ -1,4 +1,5 @@
 /* Ranks that meet by a store: they find out who is on which node (nodes_meet.h), and with the key of that meeting make their group. */
+#include "transport/group_nodes.h"
 #include "transport/nodes_meet.h"
 #include "transport/shm.h"
 
@@ -7,12 +8,22 @@
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/sized.h"
-#include "base/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST_JOB = 200 };
+enum { LONGEST_JOB = 200, KEY = 250 };
+
+typedef struct near_meeting {
+  treadle_meeting *meeting;
+  int32_t node;
+} near_meeting;
+
+typedef struct courier_store { /* by which couriers find each other */
+  const treadle_store *store;
+  const char *job;
+  treadle_meeting *meeting;
+} courier_store;
 
 static treadle_status find_key(void *context, double deadline, char *name) {
   const treadle_meeting *meeting = context;
@@ -21,35 +32,87 @@ static treadle_status find_key(void *context, double deadline, char *name) {
   return TREADLE_OK;
 }
 
-/* "ranks 0, 1 on 10.0.0.1, rank 2 on 10.0.0.2": as many as fit. */
-static void add_nodes(treadle_builder *text, const treadle_meeting *meeting) {
-  const treadle_nodes *nodes = &meeting->nodes;
-  for (int32_t node = 0; node < nodes->count && text->length < 500; node++) {
-    int32_t size = treadle_nodes_size(nodes, node), leader = treadle_nodes_leader(nodes, node);
-    treadle_builder_add(text, "%s rank%s ", node ? "," : "", size > 1 ? "s" : "");
-    for (int32_t i = 0; i < size && i < 16; i++)
-      treadle_builder_add(text, "%s%d", i ? ", " : "", nodes->list[nodes->first[node] + i]);
-    treadle_builder_add(text, "%s on %s", size > 16 ? ", ..." : "", meeting->hosts[leader]);
-  }
+/* Of the ranks of one node. */
+static treadle_status find_near_key(void *context, double deadline, char *name) {
+  const near_meeting *near = context;
+  char key[TREADLE_SHM_NAME];
+  treadle_status status = find_key(near->meeting, deadline, key);
+  snprintf(name, TREADLE_SHM_NAME, "%.40sn%d", key, (int)near->node);
+  return status;
 }
 
-static treadle_status make_group(treadle_meeting *meeting, int rank, double timeout_seconds,
-                                 double deadline, treadle_group **group_p) {
+/* ---- Where couriers are, said by way of the store: the key of the meeting is new, so nobody else's words are read ---- */
+
+static void courier_key(const courier_store *of, int32_t node, char *key) {
+  char name[TREADLE_SHM_NAME] = "";
+  (void)find_key(of->meeting, 0, name);
+  snprintf(key, KEY, "treadle/%s/%s/courier/%d", of->job, name, (int)node);
+}
+
+static treadle_status say_courier(void *context, int32_t node, const char *text) {
+  const courier_store *of = context;
+  char key[KEY];
+  courier_key(of, node, key);
+  treadle_status status = of->store->set(of->store->context, key, text, strlen(text));
+  return status == TREADLE_OK ? status : treadle_fail_in(status, "the store's set of '%s': ", key);
+}
+
+static treadle_status ask_courier(void *context, int32_t node, double deadline, char *text,
+                                  size_t capacity) {
+  const courier_store *of = context;
+  char key[KEY];
+  size_t bytes = 0;
+  double left = deadline - treadle_clock_seconds();
+  courier_key(of, node, key);
+  treadle_status status =
+      of->store->get(of->store->context, key, left > 1e-3 ? left : 1e-3, text, capacity - 1, &bytes);
+  if (status != TREADLE_OK) return treadle_fail_in(status, "the store's get of '%s': ", key);
+  if (bytes >= capacity)
+    return treadle_fail(TREADLE_REFUSED, "the store has %zu bytes under '%s', which are no address", bytes,
+                        key);
+  text[bytes] = 0;
+  return TREADLE_OK;
+}
+
+/* ---- Groups ---- */
+
+static treadle_status make_over_nodes(const treadle_store *store, const char *job, treadle_meeting *meeting,
+                                      int rank, double timeout_seconds, double left,
+                                      treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
-  treadle_builder text = {0};
-  if (meeting->nodes.count == 1) {
-    double left = deadline - treadle_clock_seconds();
-    TRY(treadle_shm_open(&(treadle_shm_name){find_key, meeting}, rank, (int)meeting->nodes.ranks,
-                         left > 1e-3 ? left : 1e-3, group_p));
-    (*group_p)->timeout_seconds = timeout_seconds;
-  } else {
-    add_nodes(&text, meeting);
-    status = treadle_fail(TREADLE_REFUSED,
-                          "the %d ranks are on %d nodes:%.600s: a switch works on one node so far",
-                          (int)meeting->nodes.ranks, meeting->nodes.count, text.text ? text.text : "");
-  }
+  treadle_group *near;
+  const treadle_nodes *nodes = &meeting->nodes;
+  int32_t node = nodes->of[rank];
+  near_meeting of_node = {meeting, node};
+  courier_store couriers = {store, job, meeting};
+  treadle_courier_meeting all = {.nodes = nodes,
+                                 .node = node,
+                                 .host = meeting->hosts[rank],
+                                 .say = say_courier,
+                                 .ask = ask_courier,
+                                 .context = &couriers};
+  _Static_assert(sizeof all.key == sizeof meeting->key, "one key");
+  memcpy(all.key, meeting->key, sizeof all.key);
+  TRY(treadle_shm_open(&(treadle_shm_name){find_near_key, &of_node}, nodes->index[rank],
+                       treadle_nodes_size(nodes, node), left, &near));
+  TRY(treadle_group_over_nodes(near, &all, rank, left, group_p));
+  treadle_group_limit(*group_p, timeout_seconds);
 out:
-  treadle_builder_release(&text);
+  return status;
+}
+
+static treadle_status make_group(const treadle_store *store, const char *job, treadle_meeting *meeting,
+                                 const treadle_meeting_options *options, double timeout_seconds,
+                                 treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  double left = options->deadline - treadle_clock_seconds();
+  if (left < 1e-3) left = 1e-3;
+  if (meeting->nodes.count > 1)
+    return make_over_nodes(store, job, meeting, options->rank, timeout_seconds, left, group_p);
+  TRY(treadle_shm_open(&(treadle_shm_name){find_key, meeting}, options->rank, (int)meeting->nodes.ranks,
+                       left, group_p));
+  (*group_p)->timeout_seconds = timeout_seconds;
+out:
   return status;
 }
 
@@ -69,7 +132,7 @@ static treadle_status open_group(const treadle_store *store, treadle_meeting_opt
   TRY(treadle_shm_check_rank(job, options->rank, options->size));
   options->deadline = treadle_clock_seconds() + timeout_seconds;
   TRY(treadle_nodes_meet(&own, options, &meeting));
-  TRY(make_group(&meeting, options->rank, timeout_seconds, options->deadline, group_p));
+  TRY(make_group(&own, job, &meeting, options, timeout_seconds, group_p));
 out:
   treadle_meeting_release(&meeting);
   return status;
