@@ -170,6 +170,7 @@ static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
     bool any = true;
     if (w->sink->own_only) TRY(narrow(w, &looked_at, &any));
     if (!any) continue;
+    w->near.found = false;
     w->from_cells.count = 0;
     TRY(treadle_layout_cells(w->from, piece->tensor, &looked_at, &w->from_cells));
     TRY(treadle_cuts_add(&w->sink->cuts, w->from_cells.count));
