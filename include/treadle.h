@@ -485,7 +485,8 @@ typedef struct treadle_report_info {
   bool fits;               /* without a budget: true */
   size_t budget_min_bytes; /* the smallest budget */
 
-  /* Between nodes, direction `to`; with one node 0. For one rank: what that rank receives, and the bound of its node. */
+  /* Between nodes, direction `to`; with one node 0. For one rank: what that rank receives and sends (but for fp8 blocks that
+   * are made or taken apart), and the bound of its node. */
   int32_t nodes;
   size_t node_moved_bytes; /* entering nodes, all together */
   /* Each element that some rank of a node wants and none has, once for each node, in the narrower type. Rows of fp8 blocks that are made
@@ -495,7 +496,7 @@ typedef struct treadle_report_info {
   /* Bytes that a node sends or receives, whichever is more: the largest over the mean; 1 where there are none. For one rank NaN. */
   double node_link_load;
   size_t relayed_bytes; /* read from ranks of the same node that have them from other nodes */
-  /* Memory for messages on their way between nodes, both directions: the largest over ranks. For one rank: for those that it receives. */
+  /* Memory for messages on their way between nodes, both directions: the largest over ranks. */
   size_t staging_bytes;
 } treadle_report_info;
 
@@ -511,7 +512,7 @@ typedef struct treadle_node_info {
 } treadle_node_info;
 
 /* The figures of a node between nodes, which are numbered by their first ranks. In a report of one rank that rank's node has some: what
- * the rank moves, and the bound of the node. */
+ * the rank receives and sends, and the bound of the node. */
 treadle_status treadle_report_node(const treadle_report *report, int32_t node, treadle_node_info *info_p);
 /* Bytes that a rank pulls from each rank: bytes [ranks]. Refused unless has_inbound. */
 treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);

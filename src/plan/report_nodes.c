@@ -6,6 +6,7 @@
 #include "layout/inbound_nodes.h"
 #include "plan/net.h"
 #include "plan/report.h"
+#include "plan/sends.h"
 
 #include <math.h>
 
@@ -126,6 +127,24 @@ out:
   return status;
 }
 
+/* What one rank sends in a direction: in all, and in its fullest wave. */
+static treadle_status add_sends(const treadle_plan *plan, bool back, int64_t *sum_p, int64_t *fullest_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_sends sends = {0};
+  *sum_p = *fullest_p = 0;
+  TRY(treadle_sends_make(plan, back, &sends));
+  for (int32_t wave = 0; wave < plan->waves; wave++) {
+    int64_t bytes = 0;
+    for (int32_t i = sends.wave_first[wave]; i < sends.wave_first[wave + 1]; i++)
+      bytes += treadle_op_moved(&sends.list.items[i].op);
+    *sum_p += bytes;
+    if (bytes > *fullest_p) *fullest_p = bytes;
+  }
+out:
+  treadle_sends_release(&sends);
+  return status;
+}
+
 treadle_status treadle_report_add_node(treadle_report *report, const treadle_plan *plan) {
   treadle_status status = TREADLE_OK;
   if (report->nodes.count < 2) return TREADLE_OK;
@@ -133,13 +152,19 @@ treadle_status treadle_report_add_node(treadle_report *report, const treadle_pla
   int32_t node = report->nodes.of[report->rank];
   treadle_rank_net *of = &report->rank_nets[report->rank];
   turn t = {report, NULL, "lower bound of node", 1};
-  int64_t forward = treadle_net_received(&plan->forward, plan->nodes, plan->rank, plan->waves),
-          back = treadle_net_received(&plan->back, plan->nodes, plan->rank, plan->waves);
   TRY(bound_node(&t, node));
   of->moved_bytes = plan->forward.node_moved_bytes;
   of->relayed_bytes = plan->forward.relayed_bytes;
-  of->staging_bytes = treadle_net_staging(forward > back ? forward : back, 0);
   report->by_node[node].moved_bytes = (size_t)of->moved_bytes;
+  for (int back = 0; back < 2; back++) {
+    int64_t sent, fullest;
+    int64_t received =
+        treadle_net_received(back ? &plan->back : &plan->forward, plan->nodes, plan->rank, plan->waves);
+    TRY(add_sends(plan, back, &sent, &fullest));
+    int64_t staging = treadle_net_staging(received, fullest);
+    if (staging > of->staging_bytes) of->staging_bytes = staging;
+    if (!back) report->by_node[node].sent_bytes = info->node_outbound_max_bytes = (size_t)sent;
+  }
   info->node_moved_bytes = info->node_inbound_max_bytes = (size_t)of->moved_bytes;
   info->node_lower_bound_bytes = report->by_node[node].lower_bound_bytes;
   info->relayed_bytes = (size_t)of->relayed_bytes;

@@ -209,6 +209,30 @@ static void one_node_changes_nothing(void **state) {
   }
 }
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* The report of one rank says what its plan does. Returns its staging. */
+static size_t check_one_rank(const treadle_layout *from, const treadle_layout *to,
+                             const treadle_report_options *like, int64_t rank,
+                             const treadle_plan_info *planned) {
+  treadle_report_options options = *like;
+  treadle_report_info info = TREADLE_INIT(treadle_report_info);
+  treadle_node_info node = TREADLE_INIT(treadle_node_info);
+  treadle_report *report;
+  options.one_rank = true;
+  options.rank = rank;
+  assert_ok(treadle_report_create(from, to, &options, &report));
+  treadle_report_get_info(report, &info);
+  assert_ok(treadle_report_node(report, like->node_of[rank], &node));
+  assert_int_equal(info.node_moved_bytes, planned->node_moved_bytes);
+  assert_int_equal(info.relayed_bytes, planned->relayed_bytes);
+  assert_int_equal(node.moved_bytes, planned->node_moved_bytes);
+  assert_int_equal(node.sent_bytes, info.node_outbound_max_bytes);
+  assert_true(node.lower_bound_bytes >= node.moved_bytes);
+  treadle_report_destroy(report);
+  return info.staging_bytes;
+}
+
 /* A report's figures are those of the plans, and what enters nodes has left others. */
 static void reports_add_up(void **state) {
   (void)state;
@@ -222,7 +246,7 @@ static void reports_add_up(void **state) {
   assert_ok(treadle_layout_create(model, "vllm:tp=2", 8, NULL, &to));
   assert_ok(treadle_report_create(from, to, &options, &report));
   treadle_report_get_info(report, &info);
-  size_t moved = 0, relayed = 0, sent = 0, by_node[4] = {0};
+  size_t moved = 0, relayed = 0, sent = 0, staging = 0, by_node[4] = {0};
   for (int64_t r = 0; r < 8; r++) {
     const treadle_plan_options terms = {.struct_size = sizeof terms,
                                         .page_bytes = 4096,
@@ -236,6 +260,7 @@ static void reports_add_up(void **state) {
     assert_ok(treadle_report_rank(report, r, &said));
     assert_int_equal(said.node_moved_bytes, one.node_moved_bytes);
     assert_int_equal(said.relayed_bytes, one.relayed_bytes);
+    staging = larger(staging, check_one_rank(from, to, &options, r, &one));
     by_node[of[r]] += one.node_moved_bytes;
     moved += one.node_moved_bytes;
     relayed += one.relayed_bytes;
@@ -245,6 +270,7 @@ static void reports_add_up(void **state) {
   assert_int_equal(moved, info.node_lower_bound_bytes);
   assert_true(moved > 0 && info.node_link_load >= 1);
   assert_in_range(info.staging_bytes, 1, 8 << 20);
+  assert_int_equal(info.staging_bytes, staging);
   for (int32_t n = 0; n < 4; n++) {
     treadle_node_info node = TREADLE_INIT(treadle_node_info);
     assert_ok(treadle_report_node(report, n, &node));
