@@ -417,6 +417,9 @@ typedef struct treadle_plan_info {
   size_t aliased_bytes;    /* what lies on pages of both windows */
   uint64_t digest;         /* of the inputs; equal on all ranks that run the same plan */
   bool lossless;           /* the way back gives the same bits */
+  size_t node_moved_bytes; /* of those moved, from other nodes; */
+  size_t relayed_bytes;    /* and from ranks of this node that have them from other nodes */
+  size_t back_node_moved_bytes;
 } treadle_plan_info;
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p); /* else zeros */
@@ -448,6 +451,8 @@ typedef struct treadle_report_options {
   int64_t rank;
   treadle_watcher watch; /* NULL: nobody */
   void *watch_context;
+  /* [ranks] as in treadle_plan_options. Over several nodes a report of all ranks looks at each of them, 1,024 at the most. */
+  const int32_t *node_of;
 } treadle_report_options;
 
 /* Chooses cap and waves as a switch of these layouts would, and measures one rank of each set of equal ranks, in several threads. Both
@@ -479,11 +484,36 @@ typedef struct treadle_report_info {
   double link_load;
   bool fits;               /* without a budget: true */
   size_t budget_min_bytes; /* the smallest budget */
+
+  /* Between nodes, direction `to`; with one node 0. For one rank: what that rank receives and sends (but for fp8 blocks that
+   * are made or taken apart), and the bound of its node. */
+  int32_t nodes;
+  size_t node_moved_bytes; /* entering nodes, all together */
+  /* Each element that some rank of a node wants and none has, once for each node, in the narrower type. Rows of fp8 blocks that are made
+   * or taken apart on the way may move more. */
+  size_t node_lower_bound_bytes;
+  size_t node_inbound_max_bytes, node_outbound_max_bytes; /* of a node */
+  /* Bytes that a node sends or receives, whichever is more: the largest over the mean; 1 where there are none. For one rank NaN. */
+  double node_link_load;
+  size_t relayed_bytes; /* read from ranks of the same node that have them from other nodes */
+  /* Memory for messages on their way between nodes, both directions: the largest over ranks. */
+  size_t staging_bytes;
 } treadle_report_info;
 
 void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
 /* The figures of one rank, without the digest and, in a report over all ranks, without cap and waves. */
 treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
+typedef struct treadle_node_info {
+  size_t struct_size;
+  int64_t ranks;
+  size_t moved_bytes;       /* from other nodes */
+  size_t lower_bound_bytes; /* of them */
+  size_t sent_bytes;        /* to other nodes */
+} treadle_node_info;
+
+/* The figures of a node between nodes, which are numbered by their first ranks. In a report of one rank that rank's node has some: what
+ * the rank receives and sends, and the bound of the node. */
+treadle_status treadle_report_node(const treadle_report *report, int32_t node, treadle_node_info *info_p);
 /* Bytes that a rank pulls from each rank: bytes [ranks]. Refused unless has_inbound. */
 treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
 

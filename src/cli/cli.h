@@ -30,6 +30,7 @@ typedef struct treadle_arguments {
   const char *model, *families;
   const char *layout, *from, *to, *train, *infer;
   int64_t ranks, rank, cycles, update;
+  int64_t nodes; /* 0: not given */
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
   int64_t rank_map;                                     /* treadle_rank_map */

@@ -3,8 +3,11 @@
 #include "cli/json_out.h"
 
 #include "base/clock.h"
+#include "base/nodes.h"
 #include "base/text.h"
 #include "base/utf8.h"
+
+#include <math.h>
 
 enum { JSON_ROW_RANKS = 4096, SHOWN_RANKS = 16 };
 
@@ -14,6 +17,7 @@ typedef struct plan_output {
   treadle_model *model;
   treadle_layout *from, *to;
   treadle_report *report;
+  treadle_nodes nodes;            /* none where --nodes is not given */
   treadle_report_options options; /* of the report */
   treadle_report_info info;
   double seconds, processor_seconds; /* for layouts and report */
@@ -27,7 +31,48 @@ static int64_t end_rank(const plan_output *output) {
   return output->options.one_rank ? output->options.rank + 1 : output->info.ranks;
 }
 
+/* The nodes that are shown: all, or that of the rank. */
+static int32_t first_node(const plan_output *output) {
+  return output->options.one_rank ? output->nodes.of[output->options.rank] : 0;
+}
+static int32_t end_node(const plan_output *output) {
+  return output->options.one_rank ? first_node(output) + 1 : output->info.nodes;
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
+
+static treadle_status print_json_nodes(const plan_output *output, treadle_json_out *out) {
+  treadle_status status = TREADLE_OK;
+  const treadle_report_info *report = &output->info;
+  if (output->nodes.count == 0) return TREADLE_OK;
+  bool one = output->options.one_rank;
+  treadle_json_out_int(out, "nodes", report->nodes);
+  treadle_json_out_int(out, "node_moved_bytes", (int64_t)report->node_moved_bytes);
+  treadle_json_out_int(out, "node_lower_bound_bytes", (int64_t)report->node_lower_bound_bytes);
+  treadle_json_out_real(out, "node_ratio",
+                        one ? (double)NAN
+                            : treadle_ratio(report->node_moved_bytes, report->node_lower_bound_bytes));
+  treadle_json_out_int(out, "node_inbound_max_bytes", (int64_t)report->node_inbound_max_bytes);
+  treadle_json_out_int(out, "node_outbound_max_bytes", (int64_t)report->node_outbound_max_bytes);
+  treadle_json_out_real(out, "node_link_load_max_over_mean", report->node_link_load);
+  treadle_json_out_int(out, "relayed_bytes", (int64_t)report->relayed_bytes);
+  treadle_json_out_int(out, "staging_bytes", (int64_t)report->staging_bytes);
+  treadle_json_out_open(out, "by_node", '[');
+  for (int32_t node = first_node(output); node < end_node(output); node++) {
+    treadle_node_info info = TREADLE_INIT(treadle_node_info);
+    TRY(treadle_report_node(output->report, node, &info));
+    treadle_json_out_open(out, NULL, '{');
+    treadle_json_out_int(out, "node", node);
+    treadle_json_out_int(out, "ranks", info.ranks);
+    treadle_json_out_int(out, "moved_bytes", (int64_t)info.moved_bytes);
+    treadle_json_out_int(out, "lower_bound_bytes", (int64_t)info.lower_bound_bytes);
+    treadle_json_out_int(out, "sent_bytes", (int64_t)info.sent_bytes);
+    treadle_json_out_close(out, '}');
+  }
+  treadle_json_out_close(out, ']');
+out:
+  return status;
+}
 
 static treadle_status print_json(const plan_output *output) {
   treadle_status status = TREADLE_OK;
@@ -56,6 +101,7 @@ static treadle_status print_json(const plan_output *output) {
   treadle_json_out_real(&out, "plan_cpu_seconds", output->processor_seconds);
   treadle_json_out_int(&out, "plan_peak_rss_bytes", (int64_t)output->rss_bytes);
   treadle_json_out_text(&out, "rank_map", treadle_pair_rank_map(output->from, output->to));
+  TRY(print_json_nodes(output, &out));
   if (arguments->budget_bytes) {
     treadle_json_out_int(&out, "budget", (int64_t)arguments->budget_bytes);
     treadle_json_out_bool(&out, "fits", report->fits);
@@ -163,6 +209,39 @@ out:
   return status;
 }
 
+static treadle_status print_nodes(const plan_output *output) {
+  treadle_status status = TREADLE_OK;
+  const treadle_report_info *report = &output->info;
+  int32_t first, shown;
+  if (output->nodes.count == 0) return TREADLE_OK;
+  printf("\nbetween nodes     %s (%zu)", treadle_text_of_size(report->node_moved_bytes),
+         report->node_moved_bytes);
+  if (output->options.one_rank) {
+    printf(" to the rank; lower bound of its node %s\n",
+           treadle_text_of_size(report->node_lower_bound_bytes));
+  } else {
+    printf("; lower bound %s, ratio %.3f\n", treadle_text_of_size(report->node_lower_bound_bytes),
+           treadle_ratio(report->node_moved_bytes, report->node_lower_bound_bytes));
+    printf("node links        the busiest node has %.4g times the average\n", report->node_link_load);
+  }
+  printf("relayed           %s, read from ranks of the same node that have it from others\n",
+         treadle_text_of_size(report->relayed_bytes));
+  printf("staging           %s at most on a rank\n", treadle_text_of_size(report->staging_bytes));
+  first = first_node(output);
+  shown = end_node(output) - first > SHOWN_RANKS ? first + SHOWN_RANKS : end_node(output);
+  printf("\n%6s %7s %11s %11s %6s %11s\n", "node", "ranks", "moved", "lower bound", "ratio", "sent");
+  for (int32_t node = first; node < shown; node++) {
+    treadle_node_info info = TREADLE_INIT(treadle_node_info);
+    TRY(treadle_report_node(output->report, node, &info));
+    printf("%6d %7lld %11s %11s %6.3f %11s\n", node, (long long)info.ranks,
+           treadle_text_of_size(info.moved_bytes), treadle_text_of_size(info.lower_bound_bytes),
+           treadle_ratio(info.moved_bytes, info.lower_bound_bytes), treadle_text_of_size(info.sent_bytes));
+  }
+  if (shown < end_node(output)) printf("   ... and %d more; --json shows all\n", end_node(output) - shown);
+out:
+  return status;
+}
+
 /* Whether a smaller page would do, as text; tries one, since no rule gives it. */
 static void print_page_advice(const plan_output *output) {
   enum { SMALL_PAGE = 64 << 10 };
@@ -245,6 +324,7 @@ static treadle_status print_text(const plan_output *output) {
          treadle_text_of_size(output->rss_bytes));
   TRY(print_largest(output));
   TRY(print_ranks(output));
+  TRY(print_nodes(output));
   TRY(print_pairs(output));
   print_fit(output);
 out:
@@ -260,6 +340,10 @@ static treadle_status make(plan_output *output) {
   double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
   TRY(treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to));
+  if (arguments->nodes > 0) {
+    TRY(treadle_nodes_split(arguments->ranks, arguments->nodes, &output->nodes));
+    output->options.node_of = output->nodes.of;
+  }
   TRY(treadle_report_create(output->from, output->to, &output->options, &output->report));
   output->seconds = treadle_clock_seconds() - begin;
   output->processor_seconds = treadle_clock_process_seconds() - processor_begin;
@@ -291,6 +375,7 @@ out:;
   treadle_report_destroy(output.report);
   treadle_layout_destroy(output.from);
   treadle_layout_destroy(output.to);
+  treadle_nodes_release(&output.nodes);
   treadle_model_close(output.model);
   return treadle_finish_output("plan", exit_status);
 }

@@ -204,6 +204,10 @@ static int64_t flat_cell_find(const treadle_layout *layout, const treadle_cell *
   return treadle_grid_ops.cell_find(layout, cell, rank);
 }
 
+static bool flat_cell_is_plain(const treadle_layout *layout, const treadle_cell *cell) {
+  return treadle_grid_ops.cell_is_plain(layout, cell);
+}
+
 static const treadle_form *flat_forms(const treadle_layout *layout) {
   return treadle_flat_of(layout)->forms;
 }
@@ -224,6 +228,7 @@ static const treadle_layout_ops flat_ops = {
     .cell_rank = flat_cell_rank,
     .cell_find = flat_cell_find,
     .cell_locate = flat_cell_locate,
+    .cell_is_plain = flat_cell_is_plain,
     .placement = flat_placement,
     .cells_like = flat_cells_like,
     .mesh = flat_mesh,

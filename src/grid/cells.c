@@ -239,3 +239,11 @@ int64_t treadle_grid_cell_locate(const treadle_layout *layout, const treadle_cel
    * same for every holder. */
   return storage->offset + place * storage->slot_stride + cell->offset;
 }
+
+/* As many holders as regions: each region has one of its own, and none is left over. */
+bool treadle_grid_cell_is_plain(const treadle_layout *layout, const treadle_cell *cell) {
+  const treadle_grid *grid = treadle_grid_of(layout);
+  int32_t t = cell->tensor;
+  return cell->slots <= 1 && grid->region_first[t + 1] - grid->region_first[t] ==
+                                 grid->holder_first[t + 1] - grid->holder_first[t];
+}

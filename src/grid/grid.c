@@ -258,6 +258,7 @@ const treadle_layout_ops treadle_grid_ops = {
     .cell_rank = treadle_grid_cell_rank,
     .cell_find = treadle_grid_cell_find,
     .cell_locate = treadle_grid_cell_locate,
+    .cell_is_plain = treadle_grid_cell_is_plain,
     .placement = grid_placement,
     .mesh = grid_mesh,
     .storages = grid_storages,

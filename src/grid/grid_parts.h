@@ -37,6 +37,7 @@ int64_t treadle_grid_cell_rank(const treadle_layout *layout, const treadle_cell 
 int64_t treadle_grid_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank);
 int64_t treadle_grid_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                                  const int64_t **stride_p);
+bool treadle_grid_cell_is_plain(const treadle_layout *layout, const treadle_cell *cell);
 
 extern const treadle_layout_ops treadle_grid_ops;
 

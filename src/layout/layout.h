@@ -115,6 +115,8 @@ typedef struct treadle_layout_ops {
   int64_t (*cell_find)(const treadle_layout *layout, const treadle_cell *cell, int64_t rank);
   int64_t (*cell_locate)(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                          const int64_t **stride_p);
+  bool (*cell_is_plain)(const treadle_layout *layout,
+                        const treadle_cell *cell); /* NULL: none is known to be */
   uint64_t (*placement)(const treadle_layout *layout, int32_t tensor);
   uint64_t (*cells_like)(const treadle_layout *layout,
                          int32_t tensor);                    /* NULL: follows from the placement */
@@ -205,6 +207,9 @@ int64_t treadle_cell_find(const treadle_layout *layout, const treadle_cell *cell
  * bytes by axis, which live as long as the cell. */
 int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                             const int64_t **stride_p);
+
+/* Is each rank that has any element of the cell a holder of it, and has it in one place? Else that may be so. */
+bool treadle_cell_is_plain(const treadle_layout *layout, const treadle_cell *cell);
 
 const treadle_storage *treadle_layout_storages(const treadle_layout *layout, int64_t rank,
                                                int32_t *count_p);

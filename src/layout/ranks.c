@@ -205,6 +205,10 @@ int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *ce
   return layout->ops->cell_locate(layout, cell, holder, stride_p);
 }
 
+bool treadle_cell_is_plain(const treadle_layout *layout, const treadle_cell *cell) {
+  return layout->ops->cell_is_plain && layout->ops->cell_is_plain(layout, cell);
+}
+
 const treadle_storage *treadle_layout_storages(const treadle_layout *layout, int64_t rank,
                                                int32_t *count_p) {
   static const treadle_storage none;

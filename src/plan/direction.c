@@ -100,18 +100,20 @@ out:
   return status;
 }
 
-/* Where only what this rank has is wanted: narrows a box to what its pieces span of it. False: they have nothing of it.
+/* Where only what one rank has is wanted: narrows a box to what its pieces span of it. False: they have nothing of it.
  * Rows 0-9, of which pieces have 2-3 and 6-7, become rows 2-7. */
 static treadle_status narrow(treadle_walk *w, treadle_box *box, bool *any_p) {
   treadle_status status;
+  const treadle_pieces *pieces = w->sink->of_source ? &w->lent : &w->held;
+  treadle_piece_index *index = w->sink->of_source ? &w->near_lent : &w->near_held;
   const treadle_box whole = *box;
   const int32_t *found;
   size_t count;
   *any_p = false;
-  TRY(treadle_piece_index_find(&w->near_held, &whole, SIZE_MAX, &found, &count));
+  TRY(treadle_piece_index_find(index, &whole, SIZE_MAX, &found, &count));
   for (size_t k = 0; k < count; k++) {
     treadle_box part;
-    if (!treadle_box_meet(&whole, &w->held.items[found[k]].box, &part)) continue;
+    if (!treadle_box_meet(&whole, &pieces->items[found[k]].box, &part)) continue;
     for (int a = 0; *any_p && a < TREADLE_MAX_AXES; a++) {
       int64_t end = box->start[a] + box->size[a], part_end = part.start[a] + part.size[a];
       if (box->start[a] < part.start[a]) part.start[a] = box->start[a];
@@ -156,11 +158,13 @@ static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
     return treadle_walk_emit_waves(w, &piece->box, &none);
   }
   treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
-  if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
+  bool some = w->sink->own_only || w->sink->of_source;
+  if (making != TREADLE_MAKING_COPIES)
+    return w->sink->of_source ? TREADLE_OK : make_piece(w, piece, making);
   if (w->sink->counting) return count_piece(w, piece);
   treadle_box held = piece->box;
   bool here = true;
-  if (w->sink->own_only) TRY(narrow(w, &held, &here));
+  if (some) TRY(narrow(w, &held, &here));
   if (!here) goto out;
   TRY(treadle_layout_cells(w->to, piece->tensor, &held, &w->to_cells));
   for (size_t i = 0; i < w->to_cells.count; i++) {
@@ -168,8 +172,9 @@ static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
     if (!treadle_box_meet(&w->to_cells.items[i].box, &piece->box, &wanted)) continue;
     treadle_box looked_at = wanted;
     bool any = true;
-    if (w->sink->own_only) TRY(narrow(w, &looked_at, &any));
+    if (some) TRY(narrow(w, &looked_at, &any));
     if (!any) continue;
+    w->near.found = false;
     w->from_cells.count = 0;
     TRY(treadle_layout_cells(w->from, piece->tensor, &looked_at, &w->from_cells));
     TRY(treadle_cuts_add(&w->sink->cuts, w->from_cells.count));
@@ -177,12 +182,12 @@ static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
       treadle_box box;
       const treadle_cell *cell = &w->from_cells.items[k];
       if (!treadle_box_meet(&wanted, &cell->box, &box)) continue;
+      if (w->sink->of_source && treadle_cell_find(w->from, cell, w->sink->source) < 0) continue;
       w->common = common_of(w, piece->tensor, cell, &w->to_cells.items[i]);
       TRY(treadle_walk_take_box(w, &box, cell, &w->to_cells.items[i]));
     }
   }
-  if (!w->sink->no_sources && !w->sink->own_only &&
-      !treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
+  if (!w->sink->no_sources && !some && !treadle_box_tiles(&piece->box, w->done.items, w->done.count)) {
     status = treadle_fail(TREADLE_DIFFERENT,
                           "plan: rank %" PRId64 ": the copies of %s do not write every "
                           "element of its piece once",
@@ -205,6 +210,11 @@ static treadle_status take_tensor(treadle_walk *w, int32_t tensor) {
     TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
                          : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
     if (w->sink->own_only && w->held.count == 0) return TREADLE_OK;
+    if (w->sink->of_source) {
+      w->lent.count = 0;
+      TRY(treadle_layout_pieces_of(w->from, w->sink->source, tensor, &w->lent));
+      TRY(treadle_piece_index_make(&w->near_lent, &w->lent));
+    }
     for (size_t i = 0; i < w->copies.count; i++)
       if (w->copies.items[i].dtype != TREADLE_FP8_E4M3)
         TRY(treadle_array_push(&w->values, w->copies.items[i]));
@@ -216,7 +226,7 @@ static treadle_status take_tensor(treadle_walk *w, int32_t tensor) {
     const treadle_piece *piece = &w->copies.items[i];
     if (w->sink->no_sources || w->step->making(w->self, piece) != TREADLE_MAKING_TENSOR) {
       TRY(take_piece(w, piece));
-    } else if (!made) {
+    } else if (!made && !w->sink->of_source) {
       TRY(w->step->make_tensor(w->self, tensor));
       made = true;
     }
@@ -334,6 +344,8 @@ out:
   treadle_piece_index_release(&w.near_held);
   treadle_piece_index_release(&w.near_copies);
   treadle_piece_index_release(&w.near_values);
+  treadle_array_release(&w.lent);
+  treadle_piece_index_release(&w.near_lent);
   treadle_near_release(&w.near);
   treadle_array_release(&w.to_cells);
   treadle_array_release(&w.from_cells);

@@ -23,6 +23,9 @@ typedef struct treadle_sink {
       figures; /* only bytes are counted: experts that lie alike may be one piece of this rank's own windows */
   bool
       own_only; /* only ops that read this rank's own windows are wanted, and no block rows: nothing is proved */
+  bool
+      of_source; /* only ops that read the from-window of `source` are wanted, and no block rows: nothing is proved */
+  int64_t source;
   const treadle_nodes *nodes; /* whose bytes are to enter a node once; NULL: there is one node */
 } treadle_sink;
 

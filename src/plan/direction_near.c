@@ -11,7 +11,10 @@
  * each pulls what none before it does. */
 #include "plan/direction_parts.h"
 
+#include "base/dtype.h"
 #include "base/hash.h"
+
+enum { SHARES_OF_A_PAGE = 64 }; /* a share has so much of a page at least, where there are several */
 
 /* ---- What the node has ---- */
 
@@ -93,41 +96,81 @@ out:
   return status;
 }
 
-/* The part of w->rest in one share, which is that of a rank. */
-static treadle_status take_share(treadle_walk *w, const treadle_box *share, int32_t rank,
-                                 const treadle_cell *cell) {
+/* The two cells whose common box is at hand. */
+typedef struct cell_pair {
+  const treadle_cell *from, *to;
+} cell_pair;
+
+/* The same of boxes in a cell that each of its holders has in one place. */
+static treadle_status relay(treadle_walk *w, const treadle_seat *seat, const treadle_box *box,
+                            const cell_pair *cells) {
+  const treadle_cell *to = cells->to;
+  treadle_source from = {.rank = seat->rank,
+                         .twin = true,
+                         .wire = (uint8_t)treadle_dtype_narrower_bytes(cells->from->dtype, to->dtype),
+                         .dtype = to->dtype,
+                         .add = to->add,
+                         .box = &to->box};
+  from.offset = treadle_cell_locate(w->to, to, seat->holder, &from.stride);
+  return treadle_walk_emit_waves(w, box, &from);
+}
+
+/* One rank's share of the common box: rows [first, end). */
+typedef struct share {
+  const treadle_seat *seat;
+  int64_t first, end;
+  int64_t stripes; /* at the most */
+} share;
+
+/* What of w->rest is in a share. */
+static treadle_status take_share(treadle_walk *w, const share *of, const cell_pair *cells) {
   treadle_status status = TREADLE_OK;
   treadle_near *near = &w->near;
-  int64_t most = TREADLE_MAX_STRIPES / (int64_t)near->wants.count; /* shares are stripes as well */
-  near->rest.count = 0;
-  for (size_t i = 0; i < w->rest.count; i++) {
+  bool plain = cells->to->dtype == w->piece->dtype && treadle_cell_is_plain(w->to, cells->to);
+  near->share.count = near->rest.count = 0;
+  TRY(treadle_box_range(&w->common.box, 0, w->common.last_row_axis, of->first, of->end, &near->share));
+  for (size_t i = 0; i < w->rest.count * near->share.count; i++) {
+    const treadle_box *rest = &w->rest.items[i / near->share.count];
     treadle_box part;
-    if (!treadle_box_meet(&w->rest.items[i], share, &part)) continue;
-    if (rank == w->rank)
-      TRY(treadle_walk_take_stripes(w, &part, cell, NULL, most > 1 ? most : 1));
+    if (!treadle_box_meet(rest, &near->share.items[i % near->share.count], &part)) continue;
+    if (of->seat->rank == w->rank)
+      TRY(treadle_walk_take_stripes(w, &part, cells->from, NULL, of->stripes));
+    else if (plain)
+      TRY(relay(w, of->seat, &part, cells));
     else
       TRY(treadle_array_push(&near->rest, part));
   }
-  if (near->rest.count > 0) TRY(take_relayed(w, rank, &near->rest, cell));
+  if (near->rest.count > 0) TRY(take_relayed(w, of->seat->rank, &near->rest, cells->from));
 out:
   return status;
 }
 
-/* Shares are cut from the common box of the cells, which is the same for all. */
-static treadle_status take_shares(treadle_walk *w, const treadle_cell *cell) {
+/* Where the turn begins among those that share a box: small boxes of one tensor are not all of one rank. */
+static uint64_t turn_of(const treadle_walk *w, int32_t tensor) {
+  uint64_t turn = treadle_hash_more((uint64_t)tensor, (uint64_t)w->near.nodes->of[w->rank]);
+  for (int a = 0; a <= w->common.last_row_axis; a++)
+    turn = treadle_hash_more(turn, (uint64_t)w->common.box.start[a]);
+  return turn;
+}
+
+/* Shares are cut from the common box of the cells, which is the same for all; as many as there are ranks that want it, but none so small
+ * that it costs more than it spreads. */
+static treadle_status take_shares(treadle_walk *w, const cell_pair *cells) {
   treadle_status status = TREADLE_OK;
   treadle_near *near = &w->near;
-  const treadle_box *common = &w->common.box;
-  int last_axis = treadle_last_row_axis(&w->from->model->tensors[cell->tensor]);
-  int64_t rows = 1, n = (int64_t)near->wants.count;
-  for (int a = 0; a <= last_axis; a++) rows *= common->size[a];
-  uint64_t turn = treadle_hash_more((uint64_t)cell->tensor, (uint64_t)near->nodes->of[w->rank]);
-  for (int64_t k = 0; k < n; k++) {
-    int32_t rank = near->wants.items[(turn + (uint64_t)k) % (uint64_t)n].rank;
-    near->share.count = 0;
-    if (rows * k / n == rows * (k + 1) / n) continue;
-    TRY(treadle_box_range(common, 0, last_axis, rows * k / n, rows * (k + 1) / n, &near->share));
-    for (size_t i = 0; i < near->share.count; i++) TRY(take_share(w, &near->share.items[i], rank, cell));
+  int64_t rows = w->common.rows, least = w->lanes->page_bytes / SHARES_OF_A_PAGE;
+  uint64_t n = near->wants.count, turn = turn_of(w, cells->to->tensor);
+  int64_t bytes = rows * w->common.row_elems *
+                  (int64_t)treadle_dtype_narrower_bytes(cells->from->dtype, cells->to->dtype);
+  int64_t shares = bytes / least < (int64_t)n ? bytes / least : (int64_t)n;
+  if (shares > rows) shares = rows;
+  if (shares < 1) shares = 1;
+  int64_t stripes =
+      shares < TREADLE_MAX_STRIPES ? TREADLE_MAX_STRIPES / shares : 1; /* shares are stripes, too */
+  for (int64_t k = 0; k < shares; k++) {
+    const share one = {&near->wants.items[(turn + (uint64_t)k) % n], rows * k / shares,
+                       rows * (k + 1) / shares, stripes};
+    TRY(take_share(w, &one, cells));
   }
 out:
   return status;
@@ -137,7 +180,7 @@ out:
 static treadle_status take_turns(treadle_walk *w, const treadle_cell *cell) {
   treadle_status status = TREADLE_OK;
   const treadle_near *near = &w->near;
-  uint64_t turn = treadle_hash_more((uint64_t)cell->tensor, (uint64_t)near->nodes->of[w->rank]);
+  uint64_t turn = turn_of(w, cell->tensor);
   for (int32_t k = 0; k < near->count && w->rest.count > 0; k++) {
     int32_t rank = near->ranks[(turn + (uint64_t)k) % (uint64_t)near->count];
     if (rank == w->rank) break;
@@ -159,10 +202,12 @@ treadle_status treadle_walk_take_near(treadle_walk *w, const treadle_cell *from_
       TRY(treadle_walk_take_stripes(w, &w->rest.items[i], from_cell, &near->has, TREADLE_MAX_STRIPES));
     goto out;
   }
-  TRY(take_near_held(w, from_cell));
+  if (!treadle_cell_is_plain(w->from, from_cell)) TRY(take_near_held(w, from_cell));
   if (w->rest.count == 0) goto out;
-  TRY(treadle_near_find(near, w->to, to_cell, &near->wants));
-  TRY(near->wants.count > 0 ? take_shares(w, from_cell) : take_turns(w, from_cell));
+  const cell_pair cells = {from_cell, to_cell};
+  if (!near->found) TRY(treadle_near_find(near, w->to, to_cell, &near->wants));
+  near->found = true;
+  TRY(near->wants.count > 0 ? take_shares(w, &cells) : take_turns(w, from_cell));
 out:
   return status;
 }

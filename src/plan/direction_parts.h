@@ -24,6 +24,8 @@ typedef struct treadle_walk {
   const treadle_pieces *pieces;
   treadle_pieces held, copies, values; /* of the tensor at hand: here; there; there, but for codes */
   treadle_piece_index near_held, near_copies, near_values;
+  treadle_pieces lent; /* with of_source: of the tensor, there */
+  treadle_piece_index near_lent;
   treadle_near near; /* the other ranks of this rank's node */
   treadle_cells to_cells, from_cells;
   treadle_boxes rest, spare, stripe, waves, done;

@@ -90,6 +90,7 @@ static treadle_status emit_part(void *context, const treadle_box *box, int32_t w
 treadle_status treadle_walk_emit_waves(treadle_walk *w, const treadle_box *box,
                                        const treadle_source *from) {
   emission to = {w, from};
+  if (w->sink->of_source && (from->twin || from->rank != w->sink->source)) return TREADLE_OK;
   if (w->sink->counting) return emit(w, box, 0, from);
   return w->step->cut(w->self, w->piece->tensor, box, emit_part, &to);
 }

@@ -45,6 +45,9 @@ void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p) 
       .aliased_bytes = (size_t)aliased,
       .digest = plan->digest,
       .lossless = plan->lossless,
+      .node_moved_bytes = (size_t)plan->forward.node_moved_bytes,
+      .back_node_moved_bytes = (size_t)plan->back.node_moved_bytes,
+      .relayed_bytes = (size_t)plan->forward.relayed_bytes,
   };
   TREADLE_GIVE(info_p, &info);
 }
@@ -185,11 +188,13 @@ static treadle_status take_pulled_block_row(treadle_sink *sink, const treadle_bl
 }
 
 /* Sources do not depend on waves, and one wave is the cheapest. */
-treadle_status treadle_plan_add_inbound(const treadle_lanes *lanes, int64_t rank, treadle_cuts_of_all *all,
-                                        size_t *inbound) {
+treadle_status treadle_plan_add_inbound(const treadle_lanes *lanes, const treadle_nodes *nodes,
+                                        int64_t rank, treadle_cuts_of_all *all, size_t *inbound) {
   treadle_lanes one = *lanes;
   pull_sink sink = {
-      {.take = take_pull, .take_block_row = take_pulled_block_row, .cuts.all = all}, rank, inbound};
+      {.take = take_pull, .take_block_row = take_pulled_block_row, .cuts.all = all, .nodes = nodes},
+      rank,
+      inbound};
   one.waves = 1;
   return treadle_direction_walk(&one, one.from, one.to, rank, &sink.sink);
 }

@@ -35,6 +35,7 @@ typedef struct treadle_near {
   int32_t count;
   treadle_near_pieces from, to;
   treadle_seats has, wants; /* the cells at hand */
+  bool found;               /* `wants` is of the destination cell at hand */
   treadle_boxes share, rest, spare;
 } treadle_near;
 

@@ -185,10 +185,10 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
 /* Does every value come back the same? */
 bool treadle_plan_is_lossless(const treadle_layout *from, const treadle_layout *to);
 
-/* Adds what a rank pulls forward to inbound, by source, without its plan. lanes are those of the pair; all: of a report, or
- * NULL. */
+/* Adds what a rank pulls forward to inbound, by source, without its plan. lanes are those of the pair; nodes: of the ranks, NULL:
+ * one; all: of a report, or NULL. */
 struct treadle_lanes;
-treadle_status treadle_plan_add_inbound(const struct treadle_lanes *lanes, int64_t rank,
-                                        treadle_cuts_of_all *all, size_t *inbound);
+treadle_status treadle_plan_add_inbound(const struct treadle_lanes *lanes, const treadle_nodes *nodes,
+                                        int64_t rank, treadle_cuts_of_all *all, size_t *inbound);
 
 #endif

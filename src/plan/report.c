@@ -221,8 +221,8 @@ out:
 
 static treadle_status measure_pair(void *of, int32_t rank) {
   const turn *t = of;
-  return treadle_plan_add_inbound(&t->report->lanes, rank, &t->report->cuts,
-                                  t->pairs + rank * t->report->info.ranks);
+  return treadle_plan_add_inbound(&t->report->lanes, treadle_report_nodes(t->report), rank,
+                                  &t->report->cuts, t->pairs + rank * t->report->info.ranks);
 }
 
 /* Bytes by pair: the link load; pairs where they are few. */
@@ -299,6 +299,7 @@ static treadle_status report_all(treadle_report *report, const treadle_report_op
     TRY(measure_sets(report, &bounded));
   }
   if (report->info.ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
+  TRY(treadle_report_add_nodes(report));
   treadle_report_add_up(report);
   if (report->info.ranks > TREADLE_PAIR_RANKS)
     report->info.link_load =
@@ -316,8 +317,10 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
   if (!info) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
   *info = TREADLE_INIT(treadle_plan_info);
 
-  const treadle_plan_base_options terms = {
-      .page_bytes = page, .alias = options->alias, .cuts_of_all = &report->cuts};
+  const treadle_plan_base_options terms = {.page_bytes = page,
+                                           .alias = options->alias,
+                                           .cuts_of_all = &report->cuts,
+                                           .nodes = treadle_report_nodes(report)};
   TRY(alloc_plan_bases(report, 1));
   TRY(treadle_plan_base_create(report->from, report->to, report->rank, &terms, report->plan_bases));
   note_plan_base(report, report->plan_bases);
@@ -334,6 +337,7 @@ static treadle_status report_one(treadle_report *report, const treadle_report_op
     treadle_plan_get_info(plan, info);
   }
   report->info.link_load = (double)NAN;
+  TRY(treadle_report_add_node(report, plan));
   treadle_report_add_up(report);
 out:
   treadle_plan_destroy(plan);
@@ -377,6 +381,7 @@ treadle_status treadle_report_create(const treadle_layout *from, const treadle_l
                                        .page_bytes = o.page_bytes ? o.page_bytes : TREADLE_DEFAULT_PAGE,
                                        .model_bytes = (size_t)treadle_model_bytes(from->model)};
   TRY(check_options(report, &o));
+  TRY(treadle_report_start_nodes(report, o.node_of));
   TRY(o.one_rank ? report_one(report, &o) : report_all(report, &o));
   *report_p = report;
   report = NULL;
@@ -403,5 +408,8 @@ void treadle_report_destroy(treadle_report *report) {
   treadle_free(report->plan_bases);
   treadle_free(report->infos);
   treadle_free(report->pairs);
+  treadle_nodes_release(&report->nodes);
+  treadle_free(report->by_node);
+  treadle_free(report->rank_nets);
   treadle_free(report);
 }

@@ -5,6 +5,7 @@
 #ifndef TREADLE_PLAN_REPORT_H
 #define TREADLE_PLAN_REPORT_H
 
+#include "base/nodes.h"
 #include "base/watch.h"
 #include "plan/equal_ranks.h"
 #include "plan/lanes.h"
@@ -12,8 +13,15 @@
 
 enum {
   TREADLE_PAIR_RANKS = 128, /* up to so many, bytes by pair are measured */
-  TREADLE_KEPT_RANKS = 16   /* up to so many, the matrix of pairs is kept */
+  TREADLE_KEPT_RANKS = 16,  /* up to so many, the matrix of pairs is kept */
+  TREADLE_NODE_RANKS = 1024 /* so many at the most on several nodes */
 };
+
+/* What a rank has to do with other nodes. */
+typedef struct treadle_rank_net {
+  int64_t moved_bytes, relayed_bytes; /* forward, as in treadle_direction */
+  int64_t staging_bytes;              /* both ways */
+} treadle_rank_net;
 
 struct treadle_report {
   const treadle_layout *from, *to;
@@ -33,6 +41,9 @@ struct treadle_report {
                                                 set that is cut alike */
   treadle_cuts_of_all cuts; /* parts that the plans have looked at */
   size_t *pairs;            /* [ranks * ranks], row by receiver; NULL above TREADLE_KEPT_RANKS */
+  treadle_nodes nodes;      /* of the ranks */
+  treadle_node_info *by_node;
+  treadle_rank_net *rank_nets;
   treadle_report_info info;
 };
 
@@ -40,5 +51,12 @@ struct treadle_report {
 const treadle_plan_info *treadle_report_figures(const treadle_report *report, int64_t rank);
 /* Adds up those of all ranks. */
 void treadle_report_add_up(treadle_report *report);
+
+/* Begins with the nodes, and adds what is to be known between them: of all ranks, or of one. */
+treadle_status treadle_report_start_nodes(treadle_report *report, const int32_t *node_of);
+treadle_status treadle_report_add_nodes(treadle_report *report);
+treadle_status treadle_report_add_node(treadle_report *report, const treadle_plan *plan);
+/* The nodes, NULL where there is one. */
+const treadle_nodes *treadle_report_nodes(const treadle_report *report);
 
 #endif

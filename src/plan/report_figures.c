@@ -63,7 +63,12 @@ treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, t
   TREADLE_NEED(report);
   TREADLE_NEED_SIZED(info_p);
   TRY(check_rank(report, rank));
-  TREADLE_GIVE(info_p, treadle_report_figures(report, rank));
+  treadle_plan_info info = *treadle_report_figures(report, rank);
+  if (report->rank_nets) {
+    info.node_moved_bytes = (size_t)report->rank_nets[rank].moved_bytes;
+    info.relayed_bytes = (size_t)report->rank_nets[rank].relayed_bytes;
+  }
+  TREADLE_GIVE(info_p, &info);
 out:
   return status;
 }

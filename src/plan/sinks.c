@@ -100,6 +100,8 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *canonical) {
   direction->written_bytes += written;
   if (!s->keep) return TREADLE_OK;
   if (s->reverse) op.wave = s->waves - 1 - op.wave;
+  /* What comes from other ranks lies on no aliased page; over nodes senders have to make the same ops. */
+  if (s->sink.nodes && op.source >= 0 && op.source != s->rank) return keep_op(s, &op);
   const int32_t *aliased = s->reverse ? s->arrangement->to_of : s->arrangement->from_of;
   return treadle_alias_clip(&op, aliased, s->page_bytes, keep_op, s, &direction->aliased_bytes);
 }

@@ -307,6 +307,7 @@ static void reports(objects *o) {
   treadle_report *report = o->report;
   treadle_report_info info = TREADLE_INIT(treadle_report_info);
   treadle_plan_info one = TREADLE_INIT(treadle_plan_info);
+  treadle_node_info node = TREADLE_INIT(treadle_node_info);
   treadle_cut_info cut = TREADLE_INIT(treadle_cut_info);
   treadle_report_options given = TREADLE_INIT(treadle_report_options);
   size_t bytes;
@@ -342,6 +343,11 @@ static void reports(objects *o) {
   REFUSED(treadle_report_rank(NULL, 0, &one));
   REFUSED(treadle_report_rank(o->report, 0, NULL));
   REFUSED_SIZES(one, treadle_report_rank(o->report, 0, &one));
+  REFUSED(treadle_report_node(NULL, 0, &node));
+  REFUSED(treadle_report_node(o->report, 0, NULL));
+  REFUSED(treadle_report_node(o->report, 1, &node)); /* there is one */
+  REFUSED(treadle_report_node(o->report, -1, &node));
+  REFUSED_SIZES(node, treadle_report_node(o->report, 0, &node));
   REFUSED(treadle_report_inbound(NULL, 0, &bytes));
   REFUSED(treadle_report_inbound(o->report, 0, NULL));
   REFUSED(treadle_layout_largest_cut(NULL, &cut));

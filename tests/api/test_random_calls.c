@@ -306,13 +306,15 @@ static void call_reports(caller *c) {
   treadle_report *made = NULL;
   treadle_report_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_plan_info one = {.struct_size = struct_size(c, sizeof one)};
+  treadle_node_info node = {.struct_size = struct_size(c, sizeof node)};
   treadle_cut_info cut = {.struct_size = struct_size(c, sizeof cut)};
   size_t bytes;
-  switch (below(c, 5)) {
+  switch (below(c, 6)) {
   case 0: SAID(treadle_report_create(layout(c), layout(c), OR_NULL(c, &options), OR_NULL(c, &made))); break;
   case 1: CALL(treadle_report_get_info(report, OR_NULL(c, &info))); break;
   case 2: SAID(treadle_report_rank(report, rank(c), OR_NULL(c, &one))); break;
   case 3: SAID(treadle_report_inbound(report, rank(c), OR_NULL(c, &bytes))); break;
+  case 4: SAID(treadle_report_node(report, (int32_t)(rank(c) % 1000), OR_NULL(c, &node))); break;
   default: SAID(treadle_layout_largest_cut(layout(c), OR_NULL(c, &cut)));
   }
   CALL(treadle_report_destroy(made));

@@ -65,6 +65,8 @@ static void what_is_wrong_is_refused(void **state) {
       {"plan --model %M --from hf --to hf --ranks 1x", "--ranks"},
       {"plan --model %M --from hf --to hf --ranks 99999999999999999999", "--ranks"},
       {"plan --model %M --from hf --to hf --ranks 2 --rank 2", "rank 2 of 2"},
+      {"plan --model %M --from hf --to hf --ranks 12 --nodes 5",
+       "12 ranks cannot be divided evenly among 5 nodes"},
       {"plan --model %M --from megatron:tp=3 --to hf --ranks 2", "not divisible"},
       {"plan --model %M --from megatorn --to hf --ranks 2", "nearest: megatron"},
       {"plan --model %M --from megatron:pt=2 --to hf --ranks 2", "pt is not a key"},
@@ -220,6 +222,77 @@ static void plan_of_one_rank(void **state) {
     json_decref(one);
   }
   json_decref(all);
+}
+
+static const char *const node_keys[] = {"nodes",
+                                        "node_moved_bytes",
+                                        "node_lower_bound_bytes",
+                                        "node_ratio",
+                                        "node_inbound_max_bytes",
+                                        "node_outbound_max_bytes",
+                                        "node_link_load_max_over_mean",
+                                        "relayed_bytes",
+                                        "staging_bytes",
+                                        "by_node",
+                                        NULL};
+static const char *const node_row_keys[] = {"node",       "ranks", "moved_bytes", "lower_bound_bytes",
+                                            "sent_bytes", NULL};
+
+/* Takes the keys of nodes out, and what differs from run to run. */
+static void drop_nodes(json_t *root) {
+  for (size_t i = 0; node_keys[i]; i++) {
+    assert_non_null(json_object_get(root, node_keys[i]));
+    json_object_del(root, node_keys[i]);
+  }
+}
+static void drop_times(json_t *root) {
+  static const char *const keys[] = {"plan_seconds", "plan_cpu_seconds", "plan_peak_rss_bytes"};
+  for (size_t i = 0; i < TEST_COUNT(keys); i++) json_object_del(root, keys[i]);
+}
+
+static void plan_over_nodes(void **state) {
+  (void)state;
+  const char *pair = "--from megatron:tp=2,pp=3 --to vllm:tp=2 --ranks 12 --page-size 64KiB";
+  char arguments[256];
+  json_t *plain = plan(0, pair), *row;
+  drop_times(plain);
+  for (int nodes = 1; nodes <= 4; nodes++) {
+    snprintf(arguments, sizeof arguments, "%s --nodes %d", pair, nodes);
+    json_t *root = plan(0, arguments);
+    int64_t moved = 0, bound = 0, sent = 0;
+    size_t i;
+    json_array_foreach(json_object_get(root, "by_node"), i, row) {
+      check_keys(row, node_row_keys);
+      assert_int_equal(integer(row, "node"), i);
+      assert_int_equal(integer(row, "ranks"), 12 / nodes);
+      moved += integer(row, "moved_bytes");
+      bound += integer(row, "lower_bound_bytes");
+      sent += integer(row, "sent_bytes");
+    }
+    assert_int_equal(i, nodes);
+    assert_true((moved > 0) == (nodes > 1) && moved == bound && moved == sent);
+    assert_int_equal(moved, integer(root, "node_moved_bytes"));
+    assert_int_equal(bound, integer(root, "node_lower_bound_bytes"));
+    assert_true(command_number(root, "node_ratio") == 1);
+    assert_true(command_number(root, "node_link_load_max_over_mean") >= 1);
+    assert_true((integer(root, "staging_bytes") > 0) == (nodes > 1));
+    assert_true(nodes < 2 || integer(root, "relayed_bytes") > 0);
+    drop_nodes(root);
+    drop_times(root);
+    if (nodes > 1) /* other ranks are asked, for the same bytes */
+      json_object_set(root, "link_load_max_over_mean", json_object_get(plain, "link_load_max_over_mean"));
+    assert_true(json_equal(root, plain));
+    json_decref(root);
+  }
+  json_decref(plain);
+  snprintf(arguments, sizeof arguments, "%s --nodes 3 --rank 5", pair);
+  json_t *one = plan(0, arguments);
+  row = json_array_get(json_object_get(one, "by_node"), 0);
+  assert_int_equal(json_array_size(json_object_get(one, "by_node")), 1);
+  assert_int_equal(integer(row, "node"), 1);
+  assert_int_equal(integer(row, "moved_bytes"), integer(one, "node_moved_bytes"));
+  assert_true(json_is_null(json_object_get(one, "node_ratio")));
+  json_decref(one);
 }
 
 /* Types of coordinates stand for ranks: what is measured rank by rank must be the same. */
@@ -552,15 +625,16 @@ static void keys_are_documented(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(help_is_there),          cmocka_unit_test(what_is_wrong_is_refused),
-      cmocka_unit_test(plan_adds_up),           cmocka_unit_test(plan_aliases),
-      cmocka_unit_test(plan_of_one_rank),       cmocka_unit_test(plan_of_many_ranks),
-      cmocka_unit_test(plan_answers_a_budget),  cmocka_unit_test(plan_maps_ranks),
-      cmocka_unit_test(plan_prints_text),       cmocka_unit_test(layout_runs_cover),
-      cmocka_unit_test(layout_maps_ranks),      cmocka_unit_test(family_checks),
-      cmocka_unit_test(family_lists_and_shows), cmocka_unit_test(inspect_totals),
-      cmocka_unit_test(made_models_load),       cmocka_unit_test(doctor_looks),
-      cmocka_unit_test(options_are_documented), cmocka_unit_test(keys_are_documented),
+      cmocka_unit_test(help_is_there),       cmocka_unit_test(what_is_wrong_is_refused),
+      cmocka_unit_test(plan_adds_up),        cmocka_unit_test(plan_aliases),
+      cmocka_unit_test(plan_over_nodes),     cmocka_unit_test(plan_of_one_rank),
+      cmocka_unit_test(plan_of_many_ranks),  cmocka_unit_test(plan_answers_a_budget),
+      cmocka_unit_test(plan_maps_ranks),     cmocka_unit_test(plan_prints_text),
+      cmocka_unit_test(layout_runs_cover),   cmocka_unit_test(layout_maps_ranks),
+      cmocka_unit_test(family_checks),       cmocka_unit_test(family_lists_and_shows),
+      cmocka_unit_test(inspect_totals),      cmocka_unit_test(made_models_load),
+      cmocka_unit_test(doctor_looks),        cmocka_unit_test(options_are_documented),
+      cmocka_unit_test(keys_are_documented),
   };
   return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

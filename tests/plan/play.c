@@ -4,6 +4,7 @@
 #include "layout/agree.h"
 #include "model/model.h"
 #include "plan/one_rank.h"
+#include "plan/sends.h"
 
 #include "test.h"
 
@@ -223,6 +224,70 @@ static void check_nodes(const pair *p, pair_result *result, int64_t back_moved) 
   }
 }
 
+static int by_from(const void *a, const void *b) {
+  const treadle_op *x = *(const treadle_op *const *)a, *y = *(const treadle_op *const *)b;
+  return (x->from > y->from) - (x->from < y->from);
+}
+
+static bool same_op(const treadle_op *a, const treadle_op *b) {
+  size_t bytes = a->ndim * sizeof *a->size;
+  return a->wave == b->wave && a->source == b->source && a->twin == b->twin && a->ndim == b->ndim &&
+         a->from_dtype == b->from_dtype && a->to_dtype == b->to_dtype && a->add == b->add &&
+         a->tensor == b->tensor && a->storage == b->storage && a->from == b->from && a->to == b->to &&
+         a->elems == b->elems && memcmp(a->size, b->size, bytes) == 0 &&
+         memcmp(a->from_stride, b->from_stride, bytes) == 0 &&
+         memcmp(a->to_stride, b->to_stride, bytes) == 0;
+}
+
+/* What a rank pulls from another one in a wave, in the order in which it is sent. */
+static size_t list_pulls(const treadle_direction *direction, int32_t wave, int64_t source,
+                         const treadle_op **ops) {
+  size_t count = 0;
+  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    if (op->source == source && !op->twin) ops[count++] = op;
+  }
+  if (count > 1) qsort(ops, count, sizeof *ops, by_from);
+  return count;
+}
+
+/* Senders know what readers pull: the same ops, each alone, but for those that make or take apart fp8 blocks. */
+static void check_sends(const play *player, bool back) {
+  const pair *p = player->p;
+  size_t sent = 0, pulled = 0;
+  for (int64_t r = 0; r < p->ranks; r++) {
+    const treadle_plan *plan = player->ranks[r].plan;
+    const treadle_direction *direction = back ? &plan->back : &plan->forward;
+    for (size_t i = 0; i < direction->ops.count; i++) {
+      const treadle_op *op = &direction->ops.items[i];
+      pulled += op->source >= 0 && p->nodes.of[op->source] != p->nodes.of[r];
+    }
+  }
+  const treadle_op **ops = calloc(pulled + 1, sizeof *ops);
+  assert_non_null(ops);
+  for (int64_t r = 0; r < p->ranks; r++) {
+    treadle_sends sends;
+    assert_ok(treadle_sends_make(player->ranks[r].plan, back, &sends));
+    for (size_t i = 0, count; i < sends.list.count; i += count) {
+      const treadle_send *first = &sends.list.items[i];
+      const treadle_plan *reader = player->ranks[first->reader].plan;
+      assert_true(p->nodes.of[first->reader] != p->nodes.of[r]);
+      count = list_pulls(back ? &reader->back : &reader->forward, first->op.wave, r, ops);
+      assert_true(count > 0 && i + count <= sends.list.count);
+      for (size_t k = 0; k < count; k++) {
+        assert_int_equal(first[k].reader, first->reader);
+        if (!same_op(&first[k].op, ops[k]))
+          fail_msg("%s: %s: rank %" PRId64 " sends rank %d something else than that pulls",
+                   pair_describe(p), back ? "back" : "forward", r, first->reader);
+      }
+    }
+    sent += sends.list.count;
+    treadle_sends_release(&sends);
+  }
+  assert_int_equal(sent, pulled);
+  free(ops);
+}
+
 pair_result pair_play(pair *p, bool cap_min) {
   pair_result result = {0};
   int64_t back_node_moved = 0;
@@ -261,6 +326,7 @@ pair_result pair_play(pair *p, bool cap_min) {
     result.lossless = plan->lossless;
   }
   check_nodes(p, &result, back_node_moved);
+  for (int back = 0; back < 2 && p->nodes.count > 1; back++) check_sends(&player, back);
   walk_window(&player, &p->from, false, store);
   play_waves(&player);
   walk_window(&player, &p->to, true, compare);

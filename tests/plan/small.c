@@ -88,6 +88,18 @@ pair_result small_play(const small_config *config, int64_t ranks, const char *fr
   return result;
 }
 
+pair_result small_play_nodes(const small_config *config, const treadle_nodes *nodes, const char *from,
+                             const char *to, int64_t f) {
+  pair p;
+  start_pair(&p, config, nodes->ranks);
+  assert_ok(treadle_nodes_make(nodes->of, nodes->ranks, &p.nodes));
+  start_side(&p, &p.from, from, 1);
+  start_side(&p, &p.to, to, f);
+  pair_result result = play(&p);
+  pair_release(&p);
+  return result;
+}
+
 /* ---- Pieces ---- */
 
 void small_give(small_pieces *pieces, int64_t rank, const char *tensor, int64_t r0, int64_t r1, int64_t c0,
@@ -179,6 +191,18 @@ pair_result small_play_pieces(const small_config *config, int64_t ranks, const s
                               const small_pieces *to) {
   pair p;
   start_pair(&p, config, ranks);
+  start_given(&p, &p.from, from);
+  start_given(&p, &p.to, to);
+  pair_result result = play(&p);
+  pair_release(&p);
+  return result;
+}
+
+pair_result small_play_pieces_nodes(const small_config *config, const treadle_nodes *nodes,
+                                    const small_pieces *from, const small_pieces *to) {
+  pair p;
+  start_pair(&p, config, nodes->ranks);
+  assert_ok(treadle_nodes_make(nodes->of, nodes->ranks, &p.nodes));
   start_given(&p, &p.from, from);
   start_given(&p, &p.to, to);
   pair_result result = play(&p);

@@ -22,6 +22,10 @@ int32_t small_tensor(const treadle_model *model, const char *name);
 pair_result small_play(const small_config *config, int64_t ranks, const char *from, const char *to,
                        int64_t f);
 
+/* The same over several nodes: what enters them, too, against the oracle's bound. */
+pair_result small_play_nodes(const small_config *config, const treadle_nodes *nodes, const char *from,
+                             const char *to, int64_t f);
+
 /* ---- Explicit pieces ---- */
 
 typedef TREADLE_ARRAY(treadle_explicit_piece) small_pieces;
@@ -36,6 +40,9 @@ void small_give_rest(small_pieces *pieces, const treadle_model *model);
 /* Plays from-pieces to to-pieces with page sharing and waves, as small_play. Small models. */
 pair_result small_play_pieces(const small_config *config, int64_t ranks, const small_pieces *from,
                               const small_pieces *to);
+
+pair_result small_play_pieces_nodes(const small_config *config, const treadle_nodes *nodes,
+                                    const small_pieces *from, const small_pieces *to);
 
 /* Applies the forward plans of all ranks to plain windows, filled as `from` says, and compares with what
  * `to` says: bits, and every element written once. Any size that fits memory. Returns the bytes moved. */

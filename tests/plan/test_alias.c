@@ -17,8 +17,8 @@
 typedef struct member {
   treadle_plan *plan;
   uint8_t *pages;
-  uint8_t *written; /* by byte of the window that is written */
-  int32_t done;
+  uint8_t *written;      /* by byte of the window that is written */
+  int32_t arrived, done; /* waves: all but relays and twins; and these */
 } member;
 
 typedef struct world {
@@ -26,6 +26,7 @@ typedef struct world {
   int64_t ranks, page;
   bool keep;
   const char *what;
+  treadle_nodes nodes; /* zeroed: there is one */
   member *members;
   treadle_random random;
   int64_t aliased, infer; /* bytes, of all ranks */
@@ -44,8 +45,11 @@ static void fail_with(const world *w, const char *call) {
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static treadle_plan_base plan_base_of(const world *w, int64_t rank, bool alias) {
-  const treadle_plan_base_options options = {
-      .page_bytes = w->page, .alias = alias, .keep_params = w->keep, .small_pages = true};
+  const treadle_plan_base_options options = {.page_bytes = w->page,
+                                             .alias = alias,
+                                             .keep_params = w->keep,
+                                             .small_pages = true,
+                                             .nodes = w->nodes.count ? &w->nodes : NULL};
   treadle_plan_base plan_base;
   MUST(w, treadle_plan_base_create(w->from, w->to, rank, &options, &plan_base));
   return plan_base;
@@ -223,22 +227,35 @@ static void check_coverage(world *w, int64_t rank, bool back) {
              w->what, rank, bytes, direction->written_bytes);
 }
 
+/* May a rank go on with its next wave, or with the relays and twins of the one at hand? */
+static bool may_go_on(const world *w, int64_t rank, bool back, int32_t slowest) {
+  const member *m = &w->members[rank];
+  const treadle_direction *direction = direction_of(w, rank, back);
+  if (m->arrived == m->done) return m->done < m->plan->waves - 1 && direction->need[m->done + 1] <= slowest;
+  for (int32_t i = direction->wave_first[m->arrived]; i < direction->wave_first[m->arrived + 1]; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    if (op->twin && op->source != rank && w->members[op->source].arrived < m->arrived) return false;
+  }
+  return true;
+}
+
 static void play(world *w, bool back) {
   int32_t waves = w->members[0].plan->waves, slowest = -1;
   for (int64_t r = 0; r < w->ranks; r++) {
     const treadle_plan *plan = w->members[r].plan;
-    w->members[r].done = -1;
+    w->members[r].arrived = w->members[r].done = -1;
     memset(w->members[r].written, 0, (size_t)(larger(plan->from_pages, plan->to_pages) * w->page));
   }
   while (slowest < waves - 1) {
     int64_t r = treadle_random_below(&w->random, w->ranks);
-    while (w->members[r].done == waves - 1 ||
-           direction_of(w, r, back)->need[w->members[r].done + 1] > slowest)
-      r = (r + 1) % w->ranks; /* the slowest can always go on */
+    while (!may_go_on(w, r, back, slowest)) r = (r + 1) % w->ranks; /* the slowest can always go on */
+    member *m = &w->members[r];
     const treadle_direction *direction = direction_of(w, r, back);
-    int32_t wave = ++w->members[r].done;
+    bool twins = m->arrived > m->done;
+    int32_t wave = m->done + 1;
     for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
-      play_op(w, r, &direction->ops.items[i], back);
+      if (direction->ops.items[i].twin == twins) play_op(w, r, &direction->ops.items[i], back);
+    *(twins ? &m->done : &m->arrived) = wave;
     slowest = wave;
     for (int64_t s = 0; s < w->ranks; s++)
       if (w->members[s].done < slowest) slowest = w->members[s].done;
@@ -300,7 +317,14 @@ static void check_tables(const world *w, int64_t rank) {
   free(held);
 }
 
-/* Plays a pair in one size of pages; returns the aliased bytes. */
+/* Two nodes, whose ranks come in any order. */
+static void draw_nodes(world *w) {
+  int32_t of[64];
+  for (int64_t r = 0; r < w->ranks; r++) of[r] = (int32_t)treadle_random_below(&w->random, 2);
+  assert_ok(treadle_nodes_make(of, w->ranks, &w->nodes));
+}
+
+/* Plays a pair in one size of pages, over nodes every other time; returns the aliased bytes. */
 static int64_t play_pair(const treadle_layout *from, const treadle_layout *to, int64_t page, bool keep,
                          uint64_t seed, const char *what) {
   world w = {.from = from,
@@ -312,6 +336,7 @@ static int64_t play_pair(const treadle_layout *from, const treadle_layout *to, i
              .random = {seed}};
   w.members = calloc((size_t)w.ranks, sizeof *w.members);
   assert_non_null(w.members);
+  if (seed / 2 % 2 == 1) draw_nodes(&w);
   make_plans(&w);
   for (int64_t r = 0; r < w.ranks; r++) {
     const treadle_plan *plan = w.members[r].plan;
@@ -343,6 +368,7 @@ static int64_t play_pair(const treadle_layout *from, const treadle_layout *to, i
     free(w.members[r].written);
   }
   free(w.members);
+  treadle_nodes_release(&w.nodes);
   return w.aliased;
 }
 

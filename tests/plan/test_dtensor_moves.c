@@ -81,6 +81,108 @@ static char *window(const treadle_layout *layout, int64_t rank, bool loaded) {
   return memory;
 }
 
+/* ---- Over several nodes ---- */
+
+/* Marks the elements that a rank has: flags[elems]. */
+static void mark(const placed *tensor, int64_t rank, bool *flags) {
+  if (rank >= tensor->ranks) return;
+  for (size_t b = 0; b < tensor->shards[rank].boxes.count; b++) {
+    const treadle_box *box = &tensor->shards[rank].boxes.items[b].box;
+    int64_t index[TREADLE_MAX_AXES] = {0};
+    for (int d = 0; d >= 0;) {
+      int64_t at = 0;
+      for (d = 0; d < tensor->ndim; d++) at = at * tensor->shape[d] + box->start[d] + index[d];
+      flags[at] = true;
+      for (d = tensor->ndim - 1; d >= 0 && ++index[d] == box->size[d]; d--) index[d] = 0;
+    }
+  }
+}
+
+/* Elements that some rank of a node wants and none of it has, of all nodes. */
+static int64_t entering(const placed *from, const placed *to, const treadle_nodes *nodes) {
+  int64_t elems = 1, sum = 0;
+  for (int d = 0; d < from->ndim; d++) elems *= from->shape[d];
+  for (int32_t node = 0; node < nodes->count; node++) {
+    bool *has = calloc((size_t)elems, 1), *wants = calloc((size_t)elems, 1);
+    assert_true(has && wants);
+    for (int32_t i = nodes->first[node]; i < nodes->first[node + 1]; i++) {
+      mark(from, nodes->list[i], has);
+      mark(to, nodes->list[i], wants);
+    }
+    for (int64_t e = 0; e < elems; e++) sum += wants[e] && !has[e];
+    free(has);
+    free(wants);
+  }
+  return sum;
+}
+
+typedef struct member {
+  treadle_plan *plan;
+  char *source, *got;
+} member;
+
+/* Runs the ops of one rank: those that others may read, or relays and twins. */
+static void run_part(const member *members, int64_t rank, bool twins) {
+  const treadle_direction *direction = &members[rank].plan->forward;
+  for (size_t i = 0; i < direction->ops.count; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    const member *from = &members[op->source < 0 ? rank : op->source];
+    treadle_paged source = treadle_paged_of(op->twin ? from->got : from->source),
+                  view = treadle_paged_of(members[rank].got);
+    if (op->twin == twins) treadle_copy_op(op, &source, &view, treadle_copy_choose());
+  }
+  treadle_copy_fence();
+}
+
+/* Each element enters a node once; all that is relayed has arrived before. */
+static void move_between(const treadle_layout *from, const treadle_layout *to, const treadle_nodes *nodes,
+                         int64_t elems) {
+  int64_t moved = 0;
+  member *members = calloc((size_t)nodes->ranks, sizeof *members);
+  assert_non_null(members);
+  for (int64_t r = 0; r < nodes->ranks; r++) {
+    const treadle_plan_options options = {.struct_size = sizeof options,
+                                          .page_bytes = 4096,
+                                          .cap_bytes = 1 << 20,
+                                          .waves = 16,
+                                          .keep_params = true,
+                                          .node_of = nodes->of};
+    assert_ok(treadle_plan_create(from, to, r, &options, &members[r].plan));
+    members[r].source = window(from, r, true);
+    members[r].got = window(to, r, false);
+    moved += members[r].plan->forward.node_moved_bytes;
+    assert_int_equal(members[r].plan->forward.moved_bytes, members[r].plan->forward.lower_bound_bytes);
+  }
+  assert_int_equal(moved, 2 * elems);
+  for (int twins = 0; twins < 2; twins++)
+    for (int64_t r = 0; r < nodes->ranks; r++) run_part(members, r, twins);
+  for (int64_t r = 0; r < nodes->ranks; r++) {
+    char *wanted = window(to, r, true);
+    assert_memory_equal(members[r].got, wanted, treadle_layout_window_bytes(to, r));
+    treadle_plan_destroy(members[r].plan);
+    free(members[r].source);
+    free(members[r].got);
+    free(wanted);
+  }
+  free(members);
+}
+
+/* Neighbours on a node, and every other rank on a node. */
+static void move_over_nodes(const treadle_layout *layouts[2], const placed *const tensors[2],
+                            int64_t ranks) {
+  for (int way = 0; way < 2; way++)
+    for (int back = 0; back < 2 && ranks > 1; back++) {
+      int32_t of[16];
+      treadle_nodes nodes;
+      for (int64_t r = 0; r < ranks; r++) of[r] = (int32_t)(way ? r % 2 : r * 2 / ranks);
+      assert_ok(treadle_nodes_make(of, ranks, &nodes));
+      move_between(layouts[back], layouts[!back], &nodes, entering(tensors[back], tensors[!back], &nodes));
+      treadle_nodes_release(&nodes);
+    }
+}
+
+/* ---- On one node ---- */
+
 /* Plans and copies on every rank of `to`; sources are the loaded windows of `from`. */
 static void move(const treadle_layout *from, const treadle_layout *to, int64_t ranks) {
   char **sources = calloc((size_t)ranks, sizeof *sources);
@@ -118,6 +220,7 @@ static void reshard(const char *shape, const char *from_mesh, const char *from_p
   treadle_layout *from = layout_of(model, name, &a, ranks), *to = layout_of(model, name, &b, ranks);
   move(from, to, ranks);
   move(to, from, ranks);
+  move_over_nodes((const treadle_layout *[]){from, to}, (const placed *const[]){&a, &b}, ranks);
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
   treadle_model_close(model);

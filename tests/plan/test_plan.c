@@ -424,7 +424,7 @@ static void what_a_plan_tells(void **state) {
       assert_ok(one_rank_plan(from, to, r, 4096, 9, 40960, &plan));
       assert_ok(one_rank_figures(from, to, r, 4096, 9, &measured));
       assert_ok(treadle_lanes_create(from, to, 4096, &lanes));
-      assert_ok(treadle_plan_add_inbound(&lanes, r, NULL, without));
+      assert_ok(treadle_plan_add_inbound(&lanes, NULL, r, NULL, without));
       treadle_lanes_release(&lanes);
       treadle_plan_get_info(plan, &made);
       treadle_plan_inbound(plan, inbound);

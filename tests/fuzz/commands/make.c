@@ -154,6 +154,7 @@ static void make_plan(fuzz_making *m) {
   add_switch_options(m);
   if (fuzz_draw(m, 10)) fuzz_add(m, "--by-rank");
   if (fuzz_draw(m, 2)) fuzz_add(m, "--json");
+  if (fuzz_draw(m, 4)) add_number(m, "--nodes", treadle_random_between(&m->random, 1, ranks), 20);
 }
 
 static void make_layout(fuzz_making *m) {
@@ -377,12 +378,12 @@ static void make_words(fuzz_making *m) {
 static const struct {
   int weight;
   void (*make)(fuzz_making *m);
-} commands[] = {{15, make_plan},         {9, make_layout},    {3, make_many_ranks},    {8, make_switch},
-                {9, make_convert},       {4, make_recorded},  {6, make_inspect},       {5, make_family},
-                {3, make_make_model},    {2, make_words},     {8, fuzz_make_generate}, {6, fuzz_make_score},
-                {5, fuzz_make_tokenize}, {5, fuzz_make_grad}, {4, fuzz_make_sft},      {1, fuzz_make_data},
-                {3, fuzz_make_train},    {2, fuzz_make_eval}, {1, fuzz_make_report},
-                {1, fuzz_make_grad_grpo}};
+} commands[] = {
+    {15, make_plan},         {9, make_layout},    {3, make_many_ranks},    {8, make_switch},
+    {9, make_convert},       {4, make_recorded},  {6, make_inspect},       {5, make_family},
+    {3, make_make_model},    {2, make_words},     {8, fuzz_make_generate}, {6, fuzz_make_score},
+    {5, fuzz_make_tokenize}, {5, fuzz_make_grad}, {4, fuzz_make_sft},      {1, fuzz_make_data},
+    {3, fuzz_make_train},    {2, fuzz_make_eval}, {1, fuzz_make_report},   {1, fuzz_make_grad_grpo}};
 
 void fuzz_run_make(const fuzz_base *base, uint64_t seed, fuzz_run *run) {
   fuzz_making m = {.random = {treadle_hash_more(11, seed)}, .base = base, .run = run};

@@ -1,0 +1,129 @@
+/* Bytes between nodes. */
+#include "plan/net.h"
+
+#include "base/dtype.h"
+
+#include <stdatomic.h>
+
+int64_t treadle_net_staging(int64_t received, int64_t sent) {
+  const int64_t most = (int64_t)TREADLE_NET_FLIGHT * TREADLE_NET_MESSAGE;
+  return (received < most ? received : most) + (sent < most ? sent : most);
+}
+
+static bool is_far(const treadle_nodes *nodes, int64_t rank, int32_t source) {
+  return source >= 0 && nodes->of[source] != nodes->of[rank];
+}
+
+int64_t treadle_net_op_bytes(const treadle_nodes *nodes, int64_t rank, const treadle_op *op) {
+  return is_far(nodes, rank, op->source) ? treadle_op_moved(op) : 0;
+}
+
+int64_t treadle_net_part_bytes(const treadle_nodes *nodes, int64_t rank, const treadle_block_row *block_row,
+                               const treadle_block_row_part *part) {
+  return is_far(nodes, rank, part->op.source) ? block_row->count * part->moved : 0;
+}
+
+int64_t treadle_net_received(const treadle_direction *direction, const treadle_nodes *nodes, int64_t rank,
+                             int32_t waves) {
+  int64_t most = 0;
+  for (int32_t wave = 0; wave < waves && nodes; wave++) {
+    int64_t bytes = 0;
+    for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
+      bytes += treadle_net_op_bytes(nodes, rank, &direction->ops.items[i]);
+    for (int32_t i = direction->block_row_first[wave]; i < direction->block_row_first[wave + 1]; i++) {
+      const treadle_block_row *block_row = &direction->block_rows.items[i];
+      for (int64_t k = 0; k < block_row->parts; k++)
+        bytes += treadle_net_part_bytes(nodes, rank, block_row,
+                                        &direction->block_row_parts.items[block_row->part_first + k]);
+    }
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+/* ---- Of all ranks ---- */
+
+treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, const treadle_nodes *nodes,
+                                       treadle_net_load *load) {
+  size_t ranks = (size_t)nodes->ranks;
+  *load = (treadle_net_load){.lanes = lanes,
+                             .from = back ? lanes->to : lanes->from,
+                             .to = back ? lanes->from : lanes->to,
+                             .nodes = nodes};
+  load->sent = treadle_alloc_array(ranks * (size_t)lanes->waves, sizeof *load->sent);
+  load->received = treadle_alloc_array(ranks, sizeof *load->received);
+  load->moved = treadle_alloc_array(ranks, sizeof *load->moved);
+  load->relayed = treadle_alloc_array(ranks, sizeof *load->relayed);
+  if (load->sent && load->received && load->moved && load->relayed) return TREADLE_OK;
+  treadle_net_load_release(load);
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes");
+}
+
+void treadle_net_load_release(treadle_net_load *load) {
+  treadle_free(load->sent);
+  treadle_free(load->received);
+  treadle_free(load->moved);
+  treadle_free(load->relayed);
+  *load = (treadle_net_load){0};
+}
+
+typedef struct load_sink { /* of one rank */
+  treadle_sink sink;
+  treadle_net_load *load;
+  int64_t rank;
+  int64_t *by_wave;
+} load_sink;
+
+static void add(load_sink *s, int32_t source, int32_t wave, int64_t bytes) {
+  if (bytes == 0) return;
+  s->load->moved[s->rank] += bytes;
+  s->by_wave[wave] += bytes;
+  atomic_fetch_add_explicit(&s->load->sent[(int64_t)source * s->load->lanes->waves + wave], bytes,
+                            memory_order_relaxed);
+}
+
+static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
+  load_sink *s = (load_sink *)sink;
+  if (op->twin && op->source != s->rank) s->load->relayed[s->rank] += treadle_op_moved(op);
+  add(s, op->source, op->wave, treadle_net_op_bytes(s->load->nodes, s->rank, op));
+  return TREADLE_OK;
+}
+
+static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row *block_row,
+                                     const treadle_block_row_part *parts) {
+  load_sink *s = (load_sink *)sink;
+  for (int64_t i = 0; i < block_row->parts; i++)
+    add(s, parts[i].op.source, block_row->wave,
+        treadle_net_part_bytes(s->load->nodes, s->rank, block_row, &parts[i]));
+  return TREADLE_OK;
+}
+
+treadle_status treadle_net_load_add(treadle_net_load *load, int64_t rank) {
+  treadle_status status = TREADLE_OK;
+  int32_t waves = load->lanes->waves;
+  load_sink s = {.sink = {.take = take_op,
+                          .take_block_row = take_block_row,
+                          .cuts.all = load->cuts,
+                          .nodes = load->nodes},
+                 .load = load,
+                 .rank = rank,
+                 .by_wave = treadle_alloc_array((size_t)waves, sizeof *s.by_wave)};
+  if (!s.by_wave) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
+  TRY(treadle_direction_walk(load->lanes, load->from, load->to, rank, &s.sink));
+  for (int32_t wave = 0; wave < waves; wave++)
+    if (s.by_wave[wave] > load->received[rank]) load->received[rank] = s.by_wave[wave];
+out:
+  treadle_free(s.by_wave);
+  return status;
+}
+
+int64_t treadle_net_load_sent(const treadle_net_load *load, int64_t rank, int64_t *fullest_p) {
+  int64_t sum = 0;
+  *fullest_p = 0;
+  for (int32_t wave = 0; wave < load->lanes->waves; wave++) {
+    int64_t bytes = load->sent[rank * load->lanes->waves + wave];
+    sum += bytes;
+    if (bytes > *fullest_p) *fullest_p = bytes;
+  }
+  return sum;
+}

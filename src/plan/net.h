@@ -1,0 +1,43 @@
+/* What plans of several nodes bring from node to node: bytes by rank and by wave, and the staging that they need.
+ *
+ * Bytes between nodes travel as messages of at most TREADLE_NET_MESSAGE bytes, of which a rank has at most TREADLE_NET_FLIGHT under way on
+ * each side, sending and receiving. A wave's messages are through before the next wave's begin. */
+#ifndef TREADLE_PLAN_NET_H
+#define TREADLE_PLAN_NET_H
+
+#include "plan/direction.h"
+
+enum { TREADLE_NET_MESSAGE = 1 << 20, TREADLE_NET_FLIGHT = 4 };
+
+/* Staging of a rank that receives, and sends, so many bytes in its fullest waves. */
+int64_t treadle_net_staging(int64_t received, int64_t sent);
+
+/* Bytes of an op, or of a part of a block row, that this rank gets from another node; 0: none. */
+int64_t treadle_net_op_bytes(const treadle_nodes *nodes, int64_t rank, const treadle_op *op);
+int64_t treadle_net_part_bytes(const treadle_nodes *nodes, int64_t rank, const treadle_block_row *block_row,
+                               const treadle_block_row_part *part);
+
+/* What a rank receives from other nodes in the fullest wave of a direction of its plan. */
+int64_t treadle_net_received(const treadle_direction *direction, const treadle_nodes *nodes, int64_t rank,
+                             int32_t waves);
+
+/* Bytes between nodes of all ranks, in one direction. */
+typedef struct treadle_net_load {
+  const treadle_lanes *lanes;      /* with the waves */
+  const treadle_layout *from, *to; /* of the direction */
+  const treadle_nodes *nodes;
+  treadle_cuts_of_all *cuts;
+  _Atomic int64_t *sent;    /* [ranks, waves] */
+  int64_t *received;        /* [ranks] in the fullest wave */
+  int64_t *moved, *relayed; /* [ranks] from other nodes; from ranks of the node that have it from these */
+} treadle_net_load;
+
+treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, const treadle_nodes *nodes,
+                                       treadle_net_load *load);
+void treadle_net_load_release(treadle_net_load *load);
+/* Adds what one rank receives; different ranks may do so in different threads. */
+treadle_status treadle_net_load_add(treadle_net_load *load, int64_t rank);
+/* What a rank sends, in all and in its fullest wave, once all have added theirs. */
+int64_t treadle_net_load_sent(const treadle_net_load *load, int64_t rank, int64_t *fullest_p);
+
+#endif
