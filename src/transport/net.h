@@ -11,7 +11,7 @@
 
 /* Tags are below it. */
 #define TREADLE_NET_TAGS (UINT64_C(1) << 40)
-enum { TREADLE_NET_RANKS = 1 << 24 }; /* of a net, at most */
+enum { TREADLE_NET_RANKS = 1 << 23 }; /* of a net, at most */
 
 /* Row number `at`, from 0; NULL behind the last. */
 const treadle_net_ops *treadle_net_at(int at);

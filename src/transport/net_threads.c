@@ -182,18 +182,19 @@ static bool move(net *n, double *next_p) {
   return moved;
 }
 
-/* Is a planted fault due for the next message? */
-static void apply_fault(treadle_net_hub *hub, message *m, bool *dropped_p) {
-  *dropped_p = false;
+/* A planted fault may be due for a message. False: it does not come. */
+static bool apply_fault(treadle_net_hub *hub, message *m) {
   treadle_net_fault *fault = &hub->pairs[pair_of(hub, m->from, m->to)].fault;
-  if (!fault->kind || fault->after-- > 0) return;
-  switch (fault->kind) {
-  case TREADLE_NET_DROP: *dropped_p = true; break;
+  treadle_net_fault_kind kind = fault->kind;
+  if (!kind || fault->after-- > 0) return true;
+  switch (kind) {
+  case TREADLE_NET_DROP: m->ended = true; break;
   case TREADLE_NET_DELAY: m->ready = treadle_clock_seconds() + fault->seconds; break;
   case TREADLE_NET_FLIP: m->flipped = m->bytes ? 1 + (size_t)(fault->seconds * (double)m->bytes) : 0; break;
   case TREADLE_NET_CUT: cut(hub, m->from, m->to); break;
   }
   fault->kind = 0;
+  return kind != TREADLE_NET_DROP && kind != TREADLE_NET_CUT;
 }
 
 /* ---- Requests ---- */
@@ -249,16 +250,15 @@ static treadle_status threads_send(void *of, int peer, uint64_t tag, const tread
   sent = m->bytes <= TREADLE_NET_COPIED ? copy_of(m) : m;
   if (!sent) TRY(no_memory());
   pthread_mutex_lock(&n->hub->lock);
-  bool dropped = false, gone = is_cut(n, peer);
+  bool gone = is_cut(n, peer), comes = !gone && apply_fault(n->hub, sent);
   if (!gone) {
-    apply_fault(n->hub, sent, &dropped);
-    m->ended = dropped || sent != m;
+    if (sent != m) m->ended = true;
     m->behind = n->requests;
     n->requests = m;
-    if (!dropped) append(&n->hub->of[peer].inbox, sent), ring(n->hub, peer);
   }
+  if (comes) append(&n->hub->of[peer].inbox, sent), ring(n->hub, peer);
   pthread_mutex_unlock(&n->hub->lock);
-  if ((gone || dropped) && sent != m) treadle_free(sent);
+  if (!comes && sent != m) treadle_free(sent);
   if (gone) TRY(lost(peer));
   *request_p = m;
 out:

@@ -11,30 +11,38 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_PARTS = 64, DEVICES_TEXT = 512 };
+enum { MOST_PARTS = 64, DEVICES_TEXT = 512, AT_ONCE = 16 /* steps of UCX */ };
 
 /* A message that UCX does not end in that time, where it has to at once, is ended with the worker. */
 static const double END_WITHIN = 5; /* seconds */
 
 struct net;
 
+/* A greeting has these steps: a small message each way, then a large one. HELLO_DONE: messages may go. */
+enum { HELLO_SMALL, HELLO_LARGE, HELLO_DONE, HELLO_BYTES = 9000 };
+
 typedef struct peer {
   struct net *net;
   ucp_ep_h endpoint; /* NULL: not connected, or closed */
   bool connected, lost;
-  ucs_status_t why;         /* it was lost */
-  struct peer *next_lost;   /* in net.lost: its endpoint is to be closed */
-  ucs_status_ptr_t closing; /* a request of UCX; NULL: none */
+  ucs_status_t why;             /* it was lost */
+  struct peer *next_lost;       /* in net.lost: its endpoint is to be closed */
+  ucs_status_ptr_t closing;     /* a request of UCX; NULL: none */
+  int hello;                    /* HELLO_* */
+  struct peer *next_hello;      /* in net.greeted: its greeting is not done */
+  ucs_status_ptr_t sent, heard; /* requests of the greeting's present step; NULL: ended */
 } peer;
 
 typedef struct message {
   struct message *before, *behind; /* in net.messages */
   peer *with;
-  ucs_status_ptr_t request; /* NULL: it has ended, as `ended` says */
+  bool waits;               /* for the greeting to be done: it is not begun */
+  ucs_status_ptr_t request; /* NULL, and it does not wait: it has ended, as `ended` says */
   ucs_status_t ended;
   bool receives;
   uint64_t tag;
   size_t bytes, received;
+  int count;
   ucp_dt_iov_t parts[];
 } message;
 
@@ -45,10 +53,17 @@ typedef struct net {
   pid_t owner;
   peer *peers;       /* [ranks] */
   peer *lost;        /* their endpoints are to be closed */
+  peer *greeted;     /* their greetings are under way */
   message *messages; /* all that were begun, and not yet tested until their end, or cancelled */
+  char hello[HELLO_BYTES], answer[HELLO_BYTES];
 } net;
 
-/* ---- Peers ---- */
+/* ---- Peers ----
+ *
+ * Who connects greets, and messages wait until that is done. For an endpoint asks the other one's number when it first sends a large
+ * message (a wireup message), and if that has to wait until the connection stands, and the peer dies before it does, UCX 1.13 ends the
+ * process (wireup_ep.c:241, "pending_count == 0"). So a small message goes first, which needs no number and no such message, and
+ * makes the connection; then a large one, while nothing else is under way. A peer that dies during a greeting, or later, is an error. */
 
 /* Called by UCX, in the middle of its work. */
 static void on_error(void *context, ucp_ep_h endpoint, ucs_status_t why) {
@@ -80,11 +95,102 @@ static bool is_closed(peer *p) {
   return true;
 }
 
+/* ---- Messages ---- */
+
+/* Both names of a message: who sends it, and its tag. Those of greetings have the highest bit, too. */
+static ucp_tag_t full_tag(int sender, uint64_t tag) { return (uint64_t)sender << 40 | tag; }
+
+static const ucp_tag_t hello_tag = UINT64_C(1) << 63;
+
+static int rank_of(const peer *p) { return (int)(p - p->net->peers); }
+
+/* Gives UCX a message: `count` parts of `bytes` bytes. */
+static ucs_status_ptr_t post(const net *n, const peer *with, bool receives, ucp_tag_t tag,
+                             ucp_dt_iov_t *parts, int count, size_t bytes) {
+  ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+                             .memory_type = UCS_MEMORY_TYPE_HOST};
+  void *at = count > 1 ? (void *)parts : count ? parts[0].buffer : NULL;
+  size_t elems = count > 1 ? (size_t)count : bytes;
+  how.datatype = count > 1 ? (ucp_datatype_t)UCP_DATATYPE_IOV : ucp_dt_make_contig(1);
+  if (!receives) return n->ucx->ucp_tag_send_nbx(with->endpoint, at, elems, tag, &how);
+  how.op_attr_mask |=
+      UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* of one that ends here, only a request has the length */
+  return n->ucx->ucp_tag_recv_nbx(n->worker.worker, at, elems, tag, UINT64_MAX, &how);
+}
+
+static void begin_message(const net *n, message *m) {
+  int count = m->count;
+  ucp_tag_t tag = full_tag(m->receives ? rank_of(m->with) : n->rank, m->tag);
+  m->waits = false;
+  treadle_ucx_listen();
+  m->request = post(n, m->with, m->receives, tag, m->parts, count, m->bytes);
+  treadle_ucx_ignore();
+  if (UCS_PTR_IS_PTR(m->request)) return;
+  m->ended = UCS_PTR_STATUS(m->request);
+  m->request = NULL;
+}
+
+/* ---- Greetings ---- */
+
+static void begin_hello(net *n, peer *p) {
+  size_t bytes = p->hello == HELLO_LARGE ? HELLO_BYTES : 1;
+  ucp_tag_t step = hello_tag | (ucp_tag_t)p->hello;
+  ucp_dt_iov_t out = {n->hello, bytes}, in = {n->answer, bytes};
+  p->heard = post(n, p, true, full_tag(rank_of(p), step), &in, 1, bytes);
+  p->sent = post(n, p, false, full_tag(n->rank, step), &out, 1, bytes);
+}
+
+/* NULL: it has ended, well; or an error. */
+static ucs_status_ptr_t look_at(const net *n, ucs_status_ptr_t request) {
+  if (!UCS_PTR_IS_PTR(request)) return request;
+  ucs_status_t now = n->ucx->ucp_request_check_status(request);
+  if (now == UCS_INPROGRESS) return request;
+  n->ucx->ucp_request_free(request);
+  return UCS_STATUS_PTR(now);
+}
+
+static void give_up_hello(const net *n, peer *p) {
+  if (UCS_PTR_IS_PTR(p->heard)) {
+    n->ucx->ucp_request_cancel(n->worker.worker, p->heard);
+    n->ucx->ucp_request_free(p->heard); /* when it ends */
+  }
+  if (UCS_PTR_IS_PTR(p->sent)) n->ucx->ucp_request_free(p->sent);
+  p->heard = p->sent = NULL;
+}
+
+/* True: it is over. */
+static bool move_hello(net *n, peer *p) {
+  while (!p->lost && p->hello != HELLO_DONE) {
+    p->heard = look_at(n, p->heard);
+    p->sent = look_at(n, p->sent);
+    if (UCS_PTR_IS_ERR(p->heard)) on_error(p, NULL, UCS_PTR_STATUS(p->heard));
+    if (UCS_PTR_IS_ERR(p->sent)) on_error(p, NULL, UCS_PTR_STATUS(p->sent));
+    if (!p->lost && (p->heard || p->sent)) return false;
+    if (!p->lost && ++p->hello != HELLO_DONE) begin_hello(n, p);
+  }
+  if (p->lost) give_up_hello(n, p);
+  for (message *m = n->messages; m; m = m->behind)
+    if (m->with == p && m->waits) {
+      if (p->lost)
+        m->waits = false, m->ended = p->why;
+      else
+        begin_message(n, m);
+    }
+  return true;
+}
+
 /* Says whether anything moved. */
 static bool progress(net *n) {
   if (!n->worker.worker) return false;
   treadle_ucx_listen();
-  bool moved = n->ucx->ucp_worker_progress(n->worker.worker) > 0;
+  bool moved = false;
+  for (int i = 0; i < AT_ONCE && n->ucx->ucp_worker_progress(n->worker.worker) > 0; i++) moved = true;
+  for (peer **p = &n->greeted; *p;) {
+    if (move_hello(n, *p))
+      *p = (*p)->next_hello, moved = true;
+    else
+      p = &(*p)->next_hello;
+  }
   while (n->lost) {
     peer *p = n->lost;
     n->lost = p->next_lost;
@@ -95,9 +201,10 @@ static bool progress(net *n) {
   return moved;
 }
 
-/* ---- Messages ---- */
+/* ---- Ends of messages ---- */
 
 static bool has_ended(const net *n, message *m) {
+  if (m->waits) return false;
   if (!m->request) return true;
   ucp_tag_recv_info_t info = {0, 0};
   ucs_status_t now = m->receives ? n->ucx->ucp_tag_recv_request_test(m->request, &info)
@@ -113,19 +220,21 @@ static bool has_ended(const net *n, message *m) {
 /* Without a worker nothing moves, and no memory is touched. What UCX had for the requests is lost. */
 static void break_down(net *n) {
   treadle_ucx_close(n->ucx, &n->worker);
-  n->lost = NULL;
+  n->lost = n->greeted = NULL;
   for (int rank = 0; rank < n->ranks; rank++) {
     peer *p = &n->peers[rank];
     if (!p->lost) p->why = UCS_ERR_CANCELED;
     p->lost = true;
-    p->endpoint = NULL, p->closing = NULL;
+    p->endpoint = NULL;
+    p->closing = p->heard = p->sent = NULL;
   }
   for (message *m = n->messages; m; m = m->behind)
-    if (m->request) m->request = NULL, m->ended = UCS_ERR_CANCELED;
+    if (m->request || m->waits) m->request = NULL, m->waits = false, m->ended = UCS_ERR_CANCELED;
 }
 
 /* Afterwards it has ended, well or not. A receive that has no message yet is taken back; all others end with the endpoint. */
 static void end(net *n, message *m) {
+  if (m->waits) m->waits = false, m->ended = UCS_ERR_CANCELED;
   if (has_ended(n, m)) return;
   treadle_ucx_listen();
   if (m->receives) n->ucx->ucp_request_cancel(n->worker.worker, m->request);
@@ -156,7 +265,7 @@ static treadle_status lost(const net *n, const peer *p) {
 
 /* What a message that has ended came to. */
 static treadle_status verdict(const net *n, const message *m) {
-  int rank = (int)(m->with - n->peers);
+  int rank = rank_of(m->with);
   bool longer = m->ended == UCS_ERR_MESSAGE_TRUNCATED;
   if (m->receives && longer && m->received <= m->bytes)
     return treadle_fail(TREADLE_PEER,
@@ -171,31 +280,6 @@ static treadle_status verdict(const net *n, const message *m) {
   return treadle_fail(m->ended == UCS_ERR_NO_MEMORY ? TREADLE_NO_MEMORY : TREADLE_PEER,
                       "net ucx: message %llu %s rank %d: %s", (unsigned long long)m->tag,
                       m->receives ? "of" : "to", rank, n->ucx->ucs_status_string(m->ended));
-}
-
-/* Both names of a message: who sends it, and its tag. */
-static ucp_tag_t full_tag(int sender, uint64_t tag) { return (uint64_t)sender << 40 | tag; }
-
-static void post(net *n, message *m, int count) {
-  const treadle_ucx *ucx = n->ucx;
-  ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-                             .memory_type = UCS_MEMORY_TYPE_HOST};
-  void *at = count > 1 ? (void *)m->parts : count ? m->parts[0].buffer : NULL;
-  size_t elems = count > 1 ? (size_t)count : m->bytes;
-  how.datatype = count > 1 ? (ucp_datatype_t)UCP_DATATYPE_IOV : ucp_dt_make_contig(1);
-  treadle_ucx_listen();
-  if (m->receives) {
-    how.op_attr_mask |=
-        UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* of one that ends here, only a request has the length */
-    m->request = ucx->ucp_tag_recv_nbx(n->worker.worker, at, elems,
-                                       full_tag((int)(m->with - n->peers), m->tag), UINT64_MAX, &how);
-  } else {
-    m->request = ucx->ucp_tag_send_nbx(m->with->endpoint, at, elems, full_tag(n->rank, m->tag), &how);
-  }
-  treadle_ucx_ignore();
-  if (UCS_PTR_IS_PTR(m->request)) return;
-  m->ended = UCS_PTR_STATUS(m->request);
-  m->request = NULL;
 }
 
 static treadle_status begin(net *n, int rank, uint64_t tag, const treadle_net_part *parts, int count,
@@ -213,9 +297,13 @@ static treadle_status begin(net *n, int rank, uint64_t tag, const treadle_net_pa
   int used = 0;
   for (int i = 0; i < count; i++)
     if (parts[i].bytes) m->parts[used++] = (ucp_dt_iov_t){parts[i].at, parts[i].bytes};
+  m->count = used;
   if (n->messages) n->messages->before = m;
   n->messages = m;
-  post(n, m, used);
+  if (p->hello == HELLO_DONE)
+    begin_message(n, m);
+  else
+    m->waits = true;
   *request_p = m;
 out:
   return status;
@@ -279,9 +367,13 @@ static treadle_status ucx_connect(void *of, int rank, const void *address, size_
     p->endpoint = NULL;
     status = treadle_fail(TREADLE_PEER, "net ucx: rank %d cannot be reached: %s (%s)", rank,
                           n->ucx->ucs_status_string(got), treadle_ucx_heard());
+  } else {
+    p->connected = true;
+    begin_hello(n, p);
+    p->next_hello = n->greeted;
+    n->greeted = p;
   }
   treadle_ucx_ignore();
-  p->connected = got == UCS_OK;
   return status;
 }
 

@@ -21,10 +21,14 @@ static const struct {
     {"RNDV_THRESH", "8k"},
     {"RNDV_SCHEME", "auto"},
     {"PROTO_ENABLE", "n"},
+    {"RESOLVE_REMOTE_EP_ID", "n"}, /* greetings do that */
     {"TM_FORCE_THRESH", "8192"},
     /* Who hears nothing of a peer: a closed connection is seen at once, one that answers nothing any more after these seconds. */
     {"KEEPALIVE_INTERVAL", "1s"},
     {"KEEPALIVE_NUM_EPS", "inf"},
+    /* One event at a time: of several, the first may close the connection of the next, which then ends the process
+     * (tcp_iface.c:307, "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
+    {"TCP_MAX_POLL", "1"},
     {"TCP_KEEPIDLE", "1s"},
     {"TCP_KEEPINTVL", "1s"},
     {"TCP_KEEPCNT", "3"},

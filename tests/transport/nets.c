@@ -29,6 +29,7 @@ treadle_status nets_open(treadle_group *group, const char *name, const char *hos
   TRY(treadle_group_gather(group, &mine, sizeof mine, all));
   for (int peer = 0; peer < n->ranks; peer++)
     if (peer != n->rank) TRY(n->ops->connect(n->net, peer, all[peer].at, all[peer].bytes));
+  TRY(treadle_group_barrier(group));
 out:
   free(all);
   if (status != TREADLE_OK) nets_close(n);
