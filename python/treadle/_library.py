@@ -275,10 +275,12 @@ class Object:
         self._users -= 1
         if self._users > 0:
             return
-        if self._born == _forks:
-            self._end(self.pointer)
-        for kept in self._kept:
-            kept._leave()
+        try:
+            if self._born == _forks:
+                self._end(self.pointer)
+        finally:  # a signal may come here, too, and Python drops what its handler raises
+            for kept in self._kept:
+                kept._leave()
 
     def __del__(self) -> None:
         self._leave()
