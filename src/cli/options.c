@@ -81,7 +81,7 @@ static const option_row rows[] = {
   {"rank", "R", "with --meet: which rank this process is; ranks count from 0", COUNT, AT(rank), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"ranks", "N", "with --meet: how many ranks there are", COUNT, AT(ranks), TREADLE_IN_SWITCH, 0, 1, {0}, NULL, 0},
   {"nodes", "N|auto", "N groups of equally many neighbouring ranks are the nodes; auto: each machine is one (default: auto)",
-   TEXT, AT(nodes), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+   TEXT, AT(nodes_text), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"timeout", "SECONDS", "how long a wait for other ranks may take (default: 60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"check", "", "compare every byte; --check=prove also plants mistakes that must be caught",
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},

@@ -246,7 +246,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
   treadle_interrupt_start(&job.interrupt);
   const treadle_launch_options launch = {.meet = arguments->meet,
                                          .job = arguments->job,
-                                         .nodes = arguments->nodes,
+                                         .nodes = arguments->nodes_text,
                                          .rank = arguments->rank,
                                          .ranks = arguments->ranks,
                                          .seconds = arguments->timeout_seconds};

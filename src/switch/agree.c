@@ -325,7 +325,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   treadle_proposal own = {0};
-  treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_staging(sw));
+  treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_slots_bytes(sw));
   while (!a.done) {
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
     TRY(treadle_staging_arrange(sw));
@@ -333,7 +333,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
     TRY(treadle_group_say(group, &own, sizeof own));
     TRY(treadle_attempt_judge(group, &a));
   }
-  *cap = a.cap + treadle_net_staging(sw);
+  *cap = a.cap + treadle_net_slots_bytes(sw);
 out:
   return status;
 }

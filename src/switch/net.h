@@ -26,7 +26,7 @@ _Static_assert(sizeof(treadle_net_head) == TREADLE_NET_HEAD, "a head of 64 bytes
 /* ---- net_meet.c ---- */
 
 /* Bytes of staging that slots take, in whole pages; 0: one node. They are chosen by what the cap leaves for them. */
-int64_t treadle_net_staging(const treadle_switch *sw);
+int64_t treadle_net_slots_bytes(const treadle_switch *sw);
 void treadle_net_choose(treadle_switch *sw, int64_t spare);
 /* The least and the most that they may take. */
 int64_t treadle_net_least(const treadle_switch *sw, bool most);

@@ -25,7 +25,7 @@ static int64_t staging_of(const treadle_switch *sw, int64_t message) {
   return (2 * TREADLE_NET_SLOTS * (message + TREADLE_NET_HEAD) + page - 1) / page * page;
 }
 
-int64_t treadle_net_staging(const treadle_switch *sw) {
+int64_t treadle_net_slots_bytes(const treadle_switch *sw) {
   return sw->net.message_bytes ? staging_of(sw, sw->net.message_bytes) : 0;
 }
 
@@ -48,7 +48,7 @@ treadle_status treadle_net_map(treadle_switch *sw) {
   treadle_status status =
       sw->device.ops->map(sw->space.pool, tables->staging + own, tables->staging_pages - own, &base);
   sw->net.base = base;
-  sw->stats.net_staging_bytes = (size_t)treadle_net_staging(sw);
+  sw->stats.net_staging_bytes = (size_t)treadle_net_slots_bytes(sw);
   return status;
 }
 

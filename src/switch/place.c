@@ -216,12 +216,12 @@ static treadle_status place_staging(treadle_switch *sw) {
   treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0;
   place->staging_pages = treadle_staging_bytes(sw) / sw->plan->page_bytes +
-                         pages_of((size_t)treadle_net_staging(sw), sw->plan->page_bytes);
+                         pages_of((size_t)treadle_net_slots_bytes(sw), sw->plan->page_bytes);
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
   char *taken = mark_taken(sw, &held);
   if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
-  for (int64_t i = 0; treadle_net_staging(sw) && i < place->pages[TREADLE_PARAMS]; i++)
+  for (int64_t i = 0; treadle_net_slots_bytes(sw) && i < place->pages[TREADLE_PARAMS]; i++)
     if (place->page[TREADLE_PARAMS][i] >= 0) taken[place->page[TREADLE_PARAMS][i]] = 1;
   for (int64_t i = 0; i < place->staging_pages; at++)
     if (at >= marked || !taken[at]) place->staging[i++] = (int32_t)at;
