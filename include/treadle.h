@@ -571,8 +571,9 @@ treadle_status treadle_store_open(const treadle_store_options *options, treadle_
  * at least a second. A store that is not of treadle_store_open stays as it is. */
 void treadle_store_close(treadle_store *store);
 
-/* A group of processes that meet by a store, which is not used afterwards. What an older job has left under the same keys does no harm. All
- * ranks have to be on one node (machine) so far, else all are refused, with the ranks and the addresses of their nodes.
+/* A group of processes that meet by a store, which is not used afterwards. What an older job has left under the same keys does no harm. Ranks
+ * may be on several nodes (machines): the first ones of each reach each other at the addresses by which they reached the store, and a
+ * switch moves what goes between nodes by a net (treadle_net_ops). The built-in engines need all ranks on one node.
  *
  * node: which node this rank is on, any number from 0, equal for ranks of one node; -1 on all ranks: it is found, by what the kernel says of itself
  * (boot id, network and process namespace). Ranks that give the same number have to be in one kernel and its namespaces, too. Refused
@@ -591,6 +592,8 @@ treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, tread
 
 int treadle_group_rank(const treadle_group *group); /* else -1 */
 int treadle_group_size(const treadle_group *group); /* else -1 */
+/* Which node a rank is on: nodes are numbered from 0, by their first ranks. Else -1. */
+int treadle_group_node(const treadle_group *group, int rank);
 /* Waits until all ranks have called it. TREADLE_TIMEOUT; TREADLE_PEER when a rank died or failed. Collective. */
 treadle_status treadle_group_barrier(treadle_group *group);
 /* Every rank gives `bytes` bytes (at most 4096, the same number on all) and gets those of all in rank order: all [ranks * bytes]. A
@@ -945,6 +948,7 @@ typedef struct treadle_switch_stats {
   /* Several nodes: bytes of the last switch that came from other nodes to this rank, as they travelled; that it read of ranks of its node which
    * had them from other nodes; seconds that it waited for messages, or unpacked them; and what is set aside for messages. */
   size_t node_moved_bytes, relayed_bytes;
+  size_t node_sent_bytes; /* and what it sent to other nodes */
   double net_seconds;
   size_t net_staging_bytes;
 } treadle_switch_stats;

@@ -69,7 +69,9 @@ typedef enum treadle_injection_type {
   TREADLE_INJECT_ENOMEM,  /* memory is out */
   TREADLE_INJECT_SLOW,    /* this rank waits until the switch has failed, two seconds at most */
   TREADLE_INJECT_CORRUPT, /* one byte of the first copy is flipped after it was made; at waves alone */
-  TREADLE_INJECT_CANCEL   /* treadle_switch_cancel is called */
+  TREADLE_INJECT_CANCEL,  /* treadle_switch_cancel is called */
+  TREADLE_INJECT_CUT,     /* no byte passes any more between this node and others; on all ranks of the node */
+  TREADLE_INJECT_FLIP     /* one byte of the next message to another node is flipped on its way */
 } treadle_injection_type;
 
 /* The moment of the fault, in the order of a switch to INFER. */

@@ -67,7 +67,7 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
     TRY(treadle_session_agree(
         &job->session, treadle_handle_file_write(job->arguments->handle_file, job->session.rank, job->sw)));
   treadle_switch_get_stats(job->sw, &stats);
-  job->staged_bytes = stats.staged_bytes;
+  job->to_infer_stats = stats;
   job->own_seconds[cycle] = stats.seconds;
   TRY(treadle_job_check(job, cycle, cycle == 0));
   if (cycle == 0 && !checks) TRY(treadle_session_agree(&job->session, treadle_job_snapshot(job)));
@@ -191,6 +191,23 @@ out:
   return status;
 }
 
+/* Rank 0 says what went between nodes, where there are several. */
+static treadle_status add_nodes(treadle_job *job, const treadle_rank_figures *figures,
+                                treadle_switch_report *report) {
+  treadle_status mine = TREADLE_OK;
+  const treadle_group *group = job->session.group;
+  bool several = false;
+  for (int rank = 0; rank < job->session.size; rank++)
+    several = several || treadle_group_node(group, rank) > 0;
+  if (!several) return TREADLE_OK;
+  report->net = "ucx"; /* the one there is so far */
+  if (job->session.rank == 0)
+    mine = treadle_switch_nodes_make(job->train, job->infer, figures, job->session.size,
+                                     job->plan.page_bytes, &job->nodes, &report->nodes);
+  report->by_node = job->nodes;
+  return treadle_session_agree(&job->session, mine);
+}
+
 /* All of it. A difference ends the cycles, and is part of the report. */
 static treadle_status run_all(treadle_job *job) {
   treadle_status status = TREADLE_OK, found = TREADLE_OK;
@@ -215,6 +232,7 @@ static treadle_status run_all(treadle_job *job) {
   if (!found) found = status;
   status = found;
   treadle_switch_report report = treadle_job_report(job, figures);
+  TRY(add_nodes(job, figures, &report));
   if (!found && job->arguments->check == TREADLE_CHECK_PROVE) {
     status = found = prove(job);
     if (found && (found != TREADLE_DIFFERENT || !job->session.said)) goto out;
@@ -225,6 +243,7 @@ static treadle_status run_all(treadle_job *job) {
 out:
   treadle_progress_end();
   treadle_free(figures);
+  treadle_free(job->nodes);
   return status;
 }
 
@@ -243,6 +262,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                  .alias = arguments->alias == 0 && arguments->update == 0,
                                  .host = arguments->offload != NULL,
                                  .kv_block_bytes = KV_BLOCK}};
+  job.options.net_devices = arguments->net_devices;
   treadle_interrupt_start(&job.interrupt);
   const treadle_launch_options launch = {.meet = arguments->meet,
                                          .job = arguments->job,

@@ -23,19 +23,29 @@
 
 enum { MOST_WAVES = 4096 }; /* that a switch has */
 
-static const char *const types[] = {"", "kill", "stall", "enomem", "slow", "corrupt", "cancel"};
+static const char *const types[] = {"",        "kill",   "stall", "enomem", "slow",
+                                    "corrupt", "cancel", "cut",   "flip",   "killnode"};
+enum { KILLNODE = TREADLE_INJECT_FLIP + 1 }; /* kill, on all ranks of a node */
 
 static treadle_status refuse(const char *text, const char *why) {
-  return treadle_fail(TREADLE_REFUSED,
-                      "--fault is '%s', and %s; write kill|stall|slow|enomem|corrupt|cancel:rank=R,wave=W, "
-                      "or phase=entry|offload|"
-                      "commit|committed|bind|kv in place of wave=W",
-                      text, why);
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "--fault is '%s', and %s; write kill|stall|slow|enomem|corrupt|cancel|flip:rank=R,wave=W or "
+      "killnode|cut:node=K,wave=W, with phase=entry|offload|"
+      "commit|committed|bind|kv in place of wave=W where there are no waves",
+      text, why);
 }
 
-static treadle_status read_field(const char *text, const char *field, int ranks,
+static treadle_status read_field(const char *text, const char *field, int ranks, int nodes,
                                  treadle_fault_spec *fault) {
   int64_t value = 0;
+  if (strncmp(field, "node=", 5) == 0) {
+    if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value >= nodes)
+      return treadle_fail(TREADLE_REFUSED, "--fault is '%s': node '%s' is none of the %d nodes", text,
+                          field + 5, nodes);
+    fault->node = (int)value;
+    return TREADLE_OK;
+  }
   if (strncmp(field, "rank=", 5) == 0) {
     if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value >= ranks)
       return treadle_fail(TREADLE_REFUSED, "--fault is '%s': rank '%s' is none of the %d ranks", text,
@@ -59,33 +69,49 @@ static treadle_status read_field(const char *text, const char *field, int ranks,
   return refuse(text, "that is not known");
 }
 
-treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spec *fault) {
+/* Which faults are of a node, and which need several. */
+static treadle_status check_who(const char *text, int type, int nodes, const treadle_fault_spec *fault) {
+  bool of_node = type == KILLNODE || type == TREADLE_INJECT_CUT;
+  if (of_node && fault->node < 0) return refuse(text, "names no node");
+  if (!of_node && fault->rank < 0) return refuse(text, "names no rank");
+  if (of_node ? fault->rank >= 0 : fault->node >= 0)
+    return refuse(text, of_node ? "names a rank, and is of a node" : "names a node, and is of a rank");
+  if ((of_node || type == TREADLE_INJECT_FLIP) && nodes < 2)
+    return treadle_fail(TREADLE_REFUSED, "--fault is '%s', and all ranks are on one node: give --nodes",
+                        text);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_fault_read(const char *text, int ranks, int nodes, treadle_fault_spec *fault) {
   treadle_status status = TREADLE_OK;
   bool has_rank = false, has_place = false;
+  int found = TREADLE_INJECT_NOTHING;
   char fields[128];
   const char *colon = strchr(text, ':');
-  *fault = (treadle_fault_spec){.injection = {.point = TREADLE_AT_WAVE}};
-  for (int type = TREADLE_INJECT_KILL; colon && type <= TREADLE_INJECT_CANCEL; type++)
+  *fault = (treadle_fault_spec){.injection = {.point = TREADLE_AT_WAVE}, .rank = -1, .node = -1};
+  for (int type = TREADLE_INJECT_KILL; colon && type <= KILLNODE; type++)
     if (strlen(types[type]) == (size_t)(colon - text) &&
         strncmp(text, types[type], (size_t)(colon - text)) == 0)
-      fault->injection.what = (treadle_injection_type)type;
-  if (fault->injection.what == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no type of fault");
+      found = type;
+  fault->injection.what = found == KILLNODE ? TREADLE_INJECT_KILL : (treadle_injection_type)found;
+  if (found == TREADLE_INJECT_NOTHING) return refuse(text, "begins with no type of fault");
   if (strlen(colon + 1) >= sizeof fields) return refuse(text, "is too long");
   strcpy(fields, colon + 1);
   for (char *rest = fields, *field; (field = strsep(&rest, ","));) {
-    bool *given = strncmp(field, "rank=", 5) == 0 ? &has_rank : &has_place;
+    bool who = strncmp(field, "rank=", 5) == 0 || strncmp(field, "node=", 5) == 0;
+    bool *given = who ? &has_rank : &has_place;
     if (*given) return refuse(text, given == &has_rank ? "names two ranks" : "names two moments");
-    TRY(read_field(text, field, ranks, fault));
+    TRY(read_field(text, field, ranks, nodes, fault));
     *given = true;
   }
-  if (!has_rank) return refuse(text, "names no rank");
+  TRY(check_who(text, found, nodes, fault));
   treadle_injection_point point = fault->injection.point;
   treadle_injection_type what = fault->injection.what;
   if (ranks < 2 && (what == TREADLE_INJECT_KILL || what == TREADLE_INJECT_STALL))
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "--fault is '%s', and on one rank nobody is left to see it: at least 2 ranks are needed", text));
-  if (what == TREADLE_INJECT_CORRUPT && point != TREADLE_AT_WAVE)
+  if ((what == TREADLE_INJECT_CORRUPT || what == TREADLE_INJECT_FLIP) && point != TREADLE_AT_WAVE)
     return refuse(text, "bytes are copied in waves only");
   if (what == TREADLE_INJECT_ENOMEM && (point == TREADLE_AT_COMMITTED || point == TREADLE_AT_KV))
     return refuse(text, "nothing can fail there");
@@ -183,7 +209,8 @@ static void live_through(treadle_job *job, const treadle_fault_spec *fault, last
   double begin = treadle_clock_seconds();
   bool goes = !own->status;
   if (goes) {
-    if (rank == fault->rank) own->status = treadle_switch_inject(sw, fault->injection);
+    bool mine = rank == fault->rank || treadle_group_node(job->session.group, rank) == fault->node;
+    if (mine) own->status = treadle_switch_inject(sw, fault->injection);
     if (!own->status) own->status = treadle_switch_to_infer(sw);
   }
   if (corrupts && !own->status) own->status = find_corrupt(job, entries);
@@ -201,20 +228,49 @@ static void live_through(treadle_job *job, const treadle_fault_spec *fault, last
 
 /* ---- The report ---- */
 
-static bool is_gone(const treadle_fault_spec *fault, int rank) {
+static bool is_gone(const treadle_job *job, int rank) {
+  const treadle_fault_spec *fault = &job->fault;
   bool goes = fault->injection.what == TREADLE_INJECT_KILL || fault->injection.what == TREADLE_INJECT_STALL;
-  return goes && rank == fault->rank;
+  return goes && (rank == fault->rank || treadle_group_node(job->session.group, rank) == fault->node);
+}
+
+static int node_of(const treadle_job *job, int rank) {
+  return treadle_group_node(job->session.group, rank);
+}
+
+/* The first rank of that node, which carries what its ranks say to other nodes. */
+static int leader_of(const treadle_job *job, int rank) {
+  int leader = 0;
+  while (node_of(job, leader) != node_of(job, rank)) leader++;
+  return leader;
+}
+
+/* Can that rank be heard by this one? Not across a cut, nor where what carries words between nodes is gone. */
+static bool is_heard(const treadle_job *job, int self, int rank) {
+  bool cut = job->fault.injection.what == TREADLE_INJECT_CUT && node_of(job, self) != node_of(job, rank) &&
+             (node_of(job, self) == job->fault.node || node_of(job, rank) == job->fault.node);
+  bool silent = node_of(job, self) != node_of(job, rank) &&
+                (is_gone(job, leader_of(job, self)) || is_gone(job, leader_of(job, rank)));
+  return !cut && !silent;
+}
+
+/* A rank that was stopped is killed by the first other one of its node. */
+static void kill_stopped(const treadle_job *job) {
+  int self = job->session.rank, first = 0, stopped = job->fault.rank;
+  if (job->fault.injection.what != TREADLE_INJECT_STALL) return;
+  while (first == stopped || node_of(job, first) != node_of(job, self)) first++;
+  pid_t process = (pid_t)treadle_group_process(job->session.group, stopped);
+  if (self == first && node_of(job, stopped) == node_of(job, self) && process > 0) kill(process, SIGKILL);
 }
 
 /* Reads what the others have to say, and prints all of it. */
-static void report_all(treadle_job *job, const treadle_fault_spec *fault, const last_words *own,
-                       double patience) {
+static void report_all(treadle_job *job, const last_words *own, double patience) {
   treadle_group *group = job->session.group;
   int size = treadle_group_size(group), self = treadle_group_rank(group);
   treadle_rank_figures *figures = treadle_alloc_array((size_t)size, sizeof *figures);
   treadle_fault_report seen = {.injected = job->arguments->fault, .digest_unchanged = true};
   for (int rank = 0; rank < size; rank++) {
-    if (is_gone(fault, rank)) continue;
+    if (is_gone(job, rank) || !is_heard(job, self, rank)) continue;
     const last_words *words = rank == self ? own : treadle_group_hear(group, rank, patience);
     seen.survivors++;
     seen.digest_unchanged = seen.digest_unchanged && words && words->unchanged;
@@ -242,7 +298,8 @@ _Noreturn void treadle_job_fault(treadle_job *job) {
   treadle_switch_destroy(job->sw);
   job->sw = NULL;
   own.leaked = count_leaks();
-  int lowest = is_gone(fault, 0) ? 1 : 0;
+  int lowest = 0;
+  while (is_gone(job, lowest) || !is_heard(job, rank, lowest)) lowest++;
   double limit =
       job->options.timeout_seconds > 0 ? job->options.timeout_seconds : job->session.timeout_seconds;
   double patience = 3 * limit + 5;
@@ -251,12 +308,12 @@ _Noreturn void treadle_job_fault(treadle_job *job) {
     (void)treadle_group_last_words(group, &own, sizeof own);
     (void)treadle_group_hear(group, lowest,
                              2 * patience); /* a launcher may end all of us when the first leaves */
+    kill_stopped(job);
     _exit(TREADLE_EXIT_FAILED);
   }
-  report_all(job, fault, &own, patience);
+  report_all(job, &own, patience);
   fflush(NULL);
-  pid_t stopped = (pid_t)treadle_group_process(group, fault->rank);
-  if (fault->injection.what == TREADLE_INJECT_STALL && stopped > 0) kill(stopped, SIGKILL);
+  kill_stopped(job);
   (void)treadle_group_last_words(group, &own, sizeof own);
   _exit(TREADLE_EXIT_FAILED);
 }

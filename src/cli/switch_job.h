@@ -6,6 +6,7 @@
  *   switch_fault.c   the run with --fault
  *   switch_report.c  tables and JSON
  *   interrupt.c      Ctrl-C
+ *   switch_nodes.c   what went between nodes
  *   own_memory.c     --own
  *   hold.c           gradients and optimizer state; timeline.c, timeline_draw.c: the picture */
 #ifndef TREADLE_CLI_SWITCH_JOB_H
@@ -21,7 +22,7 @@
 
 typedef struct treadle_fault_spec { /* of --fault */
   treadle_injection injection;
-  int rank;
+  int rank, node; /* one of them is -1 */
 } treadle_fault_spec;
 
 typedef struct treadle_job {
@@ -33,7 +34,7 @@ typedef struct treadle_job {
   const char *rank_map;
   treadle_fault_spec fault;
   treadle_own_memory own;
-  size_t staged_bytes; /* of the last switch to infer */
+  treadle_switch_stats to_infer_stats; /* of the last switch to infer */
   treadle_switch_options options;
   treadle_switch *sw;
   treadle_plan_info plan;
@@ -51,6 +52,7 @@ typedef struct treadle_job {
   treadle_switch_seconds parts; /* of this rank, sums over cycles */
   treadle_residency rows[TREADLE_RESIDENCY_ROWS];
   int row_count;
+  treadle_switch_node *nodes; /* rank 0: what went between them */
 } treadle_job;
 
 /* Reads model and layouts, makes the switch, loads the weights; the digest of what is there. Collective. */
@@ -77,8 +79,8 @@ treadle_status treadle_job_updates(treadle_job *job);
 
 /* The run with --fault, from the first switch on: prints its report, and ends the process. */
 _Noreturn void treadle_job_fault(treadle_job *job);
-/* Reads the value of --fault, for `ranks` ranks. */
-treadle_status treadle_fault_read(const char *text, int ranks, treadle_fault_spec *fault_p);
+/* Reads the value of --fault, for `ranks` ranks on `nodes` nodes. */
+treadle_status treadle_fault_read(const char *text, int ranks, int nodes, treadle_fault_spec *fault_p);
 
 /* What is said of the run as such. */
 treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_rank_figures *figures);

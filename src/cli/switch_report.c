@@ -119,6 +119,7 @@ static void print_figures(const treadle_switch_report *report) {
     printf("%lld update%s to the next version, each in %.6f s (median)\n", (long long)report->updates,
            report->updates == 1 ? "" : "s", report->to_next);
   print_parts(report, &sum);
+  treadle_switch_nodes_text(report);
   print_rows(report);
 }
 
@@ -193,6 +194,7 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_real(&out, "ratio", treadle_ratio(sum.moved_bytes, sum.lower_bound_bytes));
   treadle_json_out_int(&out, "peak_bytes", (int64_t)sum.peak_bytes);
   treadle_json_out_int(&out, "peak_bound_bytes", (int64_t)sum.bound_bytes);
+  if (report->net) treadle_switch_nodes_json(report, &out);
   treadle_json_out_text(&out, "check", report->pass ? "pass" : "fail");
   treadle_json_out_text(&out, "digest", digest);
   write_rows(&out, report);

@@ -3,6 +3,7 @@
 #define TREADLE_CLI_SWITCH_REPORT_H
 
 #include "base/status.h"
+#include "cli/json_out.h"
 
 /* One rank's figures, direction to infer; peak over both. */
 typedef struct treadle_rank_figures {
@@ -13,7 +14,17 @@ typedef struct treadle_rank_figures {
       bound_bytes;                /* accounted in switches, in the pool's file, allowed in switches */
   size_t pool_bound_bytes;        /* allowed in the file: as much, or what training takes */
   double seconds, memcpy_seconds; /* medians of this rank's own times */
+  int node;
+  size_t node_moved_bytes, node_sent_bytes, relayed_bytes,
+      net_staging_bytes; /* of the last switch to infer */
+  double net_seconds;
 } treadle_rank_figures;
+
+/* What went between nodes. */
+typedef struct treadle_switch_node {
+  int ranks;
+  size_t moved_bytes, sent_bytes, lower_bound_bytes; /* bound 0 where it is not known: after a fault */
+} treadle_switch_node;
 
 /* Seconds of one cycle, by part. */
 typedef struct treadle_switch_seconds {
@@ -52,11 +63,21 @@ typedef struct treadle_switch_report {
   size_t cap_bytes, page_bytes, host_bytes; /* host: of the rank with most */
   int32_t waves;
   bool pass;
-  bool compared;                     /* every byte was compared */
-  bool lossless;                     /* so the digest is the same in both layouts */
-  uint64_t digest;                   /* of the weights */
-  const treadle_fault_report *fault; /* NULL: none was asked for */
+  bool compared;                      /* every byte was compared */
+  bool lossless;                      /* so the digest is the same in both layouts */
+  uint64_t digest;                    /* of the weights */
+  const treadle_fault_report *fault;  /* NULL: none was asked for */
+  const char *net;                    /* between nodes; NULL: there is one */
+  const treadle_switch_node *by_node; /* [nodes] */
+  int nodes;
 } treadle_switch_report;
+
+/* What went between nodes, by the figures of all ranks: nodes [*count_p], freed by treadle_free. */
+treadle_status treadle_switch_nodes_make(const treadle_layout *train, const treadle_layout *infer,
+                                         const treadle_rank_figures *figures, int ranks, size_t page_bytes,
+                                         treadle_switch_node **nodes_p, int *count_p);
+void treadle_switch_nodes_text(const treadle_switch_report *report);
+void treadle_switch_nodes_json(const treadle_switch_report *report, treadle_json_out *out);
 
 /* Of some times, the median; without the first two where there are more than two. Sorts `times`. */
 double treadle_median(double *times, int64_t count);

@@ -27,7 +27,11 @@ static treadle_status read_input(treadle_job *job) {
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--update needs params that stay on the device: leave params out of --offload"));
   if (arguments->update) job->options.offload_train_param = TREADLE_OFF;
-  if (arguments->fault) TRY(treadle_fault_read(arguments->fault, job->session.size, &job->fault));
+  int nodes = 0;
+  for (int rank = 0; rank < job->session.size; rank++)
+    if (treadle_group_node(job->session.group, rank) >= nodes)
+      nodes = treadle_group_node(job->session.group, rank) + 1;
+  if (arguments->fault) TRY(treadle_fault_read(arguments->fault, job->session.size, nodes, &job->fault));
   if (arguments->fault && arguments->timeline)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--fault ends the run in the first switch, so --timeline has no cycle to draw: "
@@ -318,7 +322,14 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->aliased_bytes = job->plan.aliased_bytes;
   own->peak_bytes = stats.peak_bytes;
   own->held_bytes = stats.pool_bytes;
-  own->staged_bytes = job->staged_bytes;
+  const treadle_switch_stats *last = job->timed ? &job->to_infer_stats : &stats;
+  own->staged_bytes = last->staged_bytes;
+  own->node = treadle_group_node(job->session.group, job->session.rank);
+  own->node_moved_bytes = last->node_moved_bytes;
+  own->node_sent_bytes = last->node_sent_bytes;
+  own->relayed_bytes = last->relayed_bytes;
+  own->net_staging_bytes = last->net_staging_bytes;
+  own->net_seconds = last->net_seconds;
   own->own_bytes = stats.own_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);

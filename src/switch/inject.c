@@ -15,7 +15,7 @@ const char *treadle_injection_point_text(treadle_injection_point point) {
 treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injection) {
   treadle_status status;
   TREADLE_NEED(sw);
-  TRY(treadle_check_enum(__func__, "what", (long long)injection.what, TREADLE_INJECT_CANCEL + 1));
+  TRY(treadle_check_enum(__func__, "what", (long long)injection.what, TREADLE_INJECT_FLIP + 1));
   TRY(treadle_check_enum(__func__, "point", (long long)injection.point, TREADLE_INJECTION_POINTS));
   if (injection.wave < 0)
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_inject: wave %d: they are numbered from 0",
@@ -33,11 +33,16 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
   if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
   treadle_injection_type what = injection->what;
-  if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* run.c does it after a copy */
+  if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* run.c does it after a copy, */
+  if (what == TREADLE_INJECT_FLIP) return TREADLE_OK;    /* and net.c to a message that is on its way */
   injection->what = TREADLE_INJECT_NOTHING;
   if (what == TREADLE_INJECT_KILL) raise(SIGKILL);
   if (what == TREADLE_INJECT_STALL) raise(SIGSTOP);
   if (what == TREADLE_INJECT_STALL) return TREADLE_OK;
+  if (what == TREADLE_INJECT_CUT) {
+    treadle_group_cut(sw->group);
+    return TREADLE_OK;
+  }
   if (what == TREADLE_INJECT_CANCEL) {
     (void)treadle_switch_cancel(sw);
     return treadle_helm_check(sw);

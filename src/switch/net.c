@@ -1,6 +1,7 @@
 #include "switch/net.h"
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "transport/net.h"
 
@@ -60,6 +61,14 @@ static treadle_status check_head(const treadle_switch *sw, const treadle_traffic
 
 /* ---- Sending ---- */
 
+/* One byte, on purpose. */
+static void flip(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
+  treadle_injection *injection = &sw->faults.injection;
+  if (injection->what != TREADLE_INJECT_FLIP || m->wave < injection->wave) return;
+  slot[TREADLE_NET_HEAD + m->bytes / 2] ^= 0x10;
+  injection->what = TREADLE_INJECT_NOTHING;
+}
+
 static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
@@ -69,10 +78,12 @@ static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m,
     const treadle_op *op = &traffic->parcels[m->first + i].op;
     const treadle_paged from = treadle_own_view(sw, old, op->from);
     sw->device.ops->copy(&sw->device, op, &from, &to);
+    sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   }
   sw->device.ops->fence(&sw->device);
   const treadle_net_head head = head_of(sw, m, sw->group->rank, slot + TREADLE_NET_HEAD);
   memcpy(slot, &head, sizeof head);
+  flip(sw, m, slot);
   sw->net.pack_seconds += treadle_clock_seconds() - begin;
   return TREADLE_OK;
 }
@@ -89,7 +100,6 @@ static treadle_status send_some(treadle_switch *sw) {
     TRY(net->ops->send(net->net, m->peer, tag_of(sw, m), &part, 1,
                        &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
     flow->begun++;
-    net->sent_bytes += (size_t)m->bytes;
   }
 out:
   return status;
@@ -153,7 +163,7 @@ out:
 }
 
 treadle_status treadle_net_move(treadle_switch *sw) {
-  if (!sw->net.running) return TREADLE_OK;
+  if (!sw->net.running || atomic_load(&sw->group->control->cut)) return TREADLE_OK;
   treadle_status status = move(sw);
   return status == TREADLE_PEER ? explain(sw, status) : status;
 }

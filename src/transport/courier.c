@@ -51,8 +51,13 @@ void treadle_courier_lose(treadle_courier *courier, int32_t node) {
   treadle_group_ring_all(group);
 }
 
+static bool is_cut(const treadle_courier *courier) {
+  return atomic_load(&courier->group->control->cut) != 0;
+}
+
 static void flush(treadle_courier *courier, int32_t node) {
   treadle_courier_peer *peer = &courier->peers[node];
+  if (is_cut(courier)) peer->out.begun = peer->out.count; /* it is lost */
   while (peer->socket >= 0 && peer->out.begun < peer->out.count) {
     ssize_t sent = send(peer->socket, peer->out.bytes + peer->out.begun, peer->out.count - peer->out.begun,
                         MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -114,6 +119,7 @@ static void receive(treadle_courier *courier, int32_t node) {
       treadle_courier_lose(courier, node);
       return;
     }
+    if (is_cut(courier)) continue;
     peer->in.count += (size_t)got;
     peer->heard = treadle_clock_seconds();
     for (bool whole = true; whole && peer->socket >= 0;) {

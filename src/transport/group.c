@@ -46,6 +46,15 @@ int treadle_group_size(const treadle_group *group) {
 
 treadle_rank_line *treadle_group_line(treadle_group *group) { return &group->control->lines[group->rank]; }
 
+void treadle_group_cut(treadle_group *group) { atomic_store(&group->control->cut, 1); }
+
+int treadle_group_node(const treadle_group *group, int rank) {
+  TREADLE_NEED_OR(group, -1);
+  if (rank >= 0 && rank < group->size) return group->nodes ? (int)group->nodes->of[rank] : 0;
+  treadle_fail(TREADLE_REFUSED, "treadle_group_node: rank %d is none of the %d", rank, group->size);
+  return -1;
+}
+
 void treadle_group_limit(treadle_group *group, double seconds) {
   double ms = seconds * 1e3;
   group->timeout_seconds = seconds;

@@ -51,6 +51,7 @@ typedef struct treadle_control {
   _Alignas(64) _Atomic uint32_t posted; /* counts changes of this node's lines and of the word; a futex */
   _Atomic uint32_t courier;             /* 1: somebody carries them to other nodes */
   _Atomic uint32_t limit_ms;            /* how long a node may be silent */
+  _Atomic uint32_t cut;                 /* tests: no byte passes between this node and others */
   _Atomic uint64_t adrift;              /* the last epoch whose outcome this node could not learn */
   treadle_rank_line lines[];            /* one a rank */
 } treadle_control;
@@ -99,6 +100,8 @@ static inline int treadle_group_node_count(const treadle_group *group) {
   return group->nodes ? group->nodes->count : 1;
 }
 
+/* For tests: from now on no byte passes between this node and others. */
+void treadle_group_cut(treadle_group *group);
 /* Sets the time limit of calls that wait. */
 void treadle_group_limit(treadle_group *group, double seconds);
 
