@@ -202,9 +202,22 @@ out:
   return status;
 }
 
+/* A switch that goes to another group keeps its pages. */
+static treadle_status check_slots(const treadle_switch *sw) {
+  int64_t needed = treadle_net_slots_bytes(sw);
+  if (sw->net.base && needed <= (int64_t)sw->stats.net_staging_bytes) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "switch: rank %d has %zu bytes of staging for messages between nodes, and a group on %d "
+      "nodes needs %" PRId64 ": make a new switch",
+      sw->group->rank, sw->net.base ? sw->stats.net_staging_bytes : 0, treadle_group_node_count(sw->group),
+      needed);
+}
+
 treadle_status treadle_net_arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   if (is_one_node(sw)) return TREADLE_OK;
+  TRY(treadle_group_agree(sw->group, check_slots(sw)));
   TRY(treadle_group_agree(sw->group, make_traffic(sw)));
   sw->net.talks = true;
   TRY(meet(sw));
