@@ -26,7 +26,7 @@ static const struct {
     {"KEEPALIVE_INTERVAL", "1s"},
     {"KEEPALIVE_NUM_EPS", "inf"},
     /* One event at a time: of several, the first may close the connection of the next, which then ends the process
-     * (tcp_iface.c:307, "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
+     * (its assertion "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
     {"TCP_MAX_POLL", "1"},
     {"TCP_KEEPIDLE", "1s"},
     {"TCP_KEEPINTVL", "1s"},
