@@ -99,7 +99,7 @@ void treadle_courier_send_all(treadle_courier *courier, treadle_mail_head head, 
 static bool take(treadle_courier *courier, int32_t node, const treadle_mail_head *head,
                  const char *content) {
   treadle_courier_peer *peer = &courier->peers[node];
-  if (head->node != node) return false;
+  if (head->node != node || head->epoch >> TREADLE_EPOCH_BITS) return false;
   if (head->type == TREADLE_MAIL_LINE) return treadle_courier_take_line(courier, head, content);
   if (head->type == TREADLE_MAIL_FAIL && (head->rank < 0 || head->rank >= courier->group->size))
     return false;
@@ -142,6 +142,7 @@ static void keep_time(treadle_courier *courier) {
     if (peer->socket < 0) continue;
     if (now - peer->sent >= BEAT)
       treadle_courier_send(courier, node, (treadle_mail_head){.type = TREADLE_MAIL_BEAT}, NULL, 0);
+    if (now - peer->heard > limit) receive(courier, node); /* it may be this thread that was stopped */
     if (now - peer->heard > limit) treadle_courier_lose(courier, node);
   }
 }
