@@ -11,6 +11,7 @@
 #include "treadle_tools.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,14 +32,14 @@ enum {
 static const treadle_injection_point phases[] = {TREADLE_AT_ENTRY,  TREADLE_AT_OFFLOAD,
                                                  TREADLE_AT_COMMIT, TREADLE_AT_COMMITTED,
                                                  TREADLE_AT_BIND,   TREADLE_AT_KV};
-enum { STEPS = NODE_WAVES + TEST_COUNT(phases) };
+enum { VOTES = 2, STEPS = NODE_WAVES + TEST_COUNT(phases) + VOTES };
 
 /* Each at every wave and, but for bytes on their way, every phase. */
 static const struct {
   node_fault kind;
   int ranks, nodes, victims;
 } grids[] = {{NODE_KILL, 4, 2, 4}, {NODE_STALL, 4, 2, 4}, {NODE_KILL_ALL, 4, 2, 2},  {NODE_CUT, 4, 2, 2},
-             {NODE_FLIP, 4, 2, 1}, {NODE_CUT, 6, 3, 3},   {NODE_STALL_ALL, 6, 3, 1}, {NODE_KILL, 6, 3, 1}};
+             {NODE_FLIP, 4, 2, 4}, {NODE_CUT, 6, 3, 3},   {NODE_STALL_ALL, 6, 3, 1}, {NODE_KILL, 6, 3, 1}};
 
 static int steps_of(int grid) { return grids[grid].kind == NODE_FLIP ? NODE_WAVES : STEPS; }
 
@@ -58,12 +59,15 @@ void node_case_draw(int number, node_case *c) {
                    .nodes = grids[grid].nodes,
                    .who = victim,
                    .limit = 1};
-  bool by_turns = c->kind == NODE_FLIP || grids[grid].victims == 1;
+  bool by_turns = grids[grid].victims == 1;
   if (by_turns) c->who = c->kind == NODE_STALL_ALL ? step % c->nodes : step % c->ranks;
   if (c->kind == NODE_STALL && (step + victim) % 2) c->kind = NODE_CONTINUE;
-  c->point = step < NODE_WAVES ? TREADLE_AT_WAVE : phases[step - NODE_WAVES];
+  c->vote = step < STEPS - VOTES ? 0 : 1 + step - (STEPS - VOTES);
+  c->point = c->vote || step < NODE_WAVES ? TREADLE_AT_WAVE : phases[step - NODE_WAVES];
   c->wave = step < NODE_WAVES ? step : 0;
 }
+
+static const char *const votes[] = {"", "the proof that all bytes were written", "the bind of the engines"};
 
 static bool is_of_node(const node_case *c) {
   return c->kind == NODE_KILL_ALL || c->kind == NODE_STALL_ALL || c->kind == NODE_CUT;
@@ -81,6 +85,7 @@ const char *node_case_words(const node_case *c, char *room, size_t bytes) {
   char at[32];
   snprintf(at, sizeof at, c->point == TREADLE_AT_WAVE ? "%s %d" : "%s",
            treadle_injection_point_text(c->point), c->wave);
+  if (c->vote) snprintf(at, sizeof at, "vote %d", c->vote);
   snprintf(room, bytes, "case %d: %d ranks on %d nodes: %s %d %s at %s", c->number, c->ranks, c->nodes,
            is_of_node(c) ? "node" : "rank", c->who, kinds[c->kind], at);
   return room;
@@ -123,6 +128,7 @@ typedef struct life {
   treadle_group *group;
   treadle_switch *sw;
   int bound;                     /* what the engine knows */
+  int proofs;                    /* waited for, in the epoch of the fault */
   uint64_t params, rest, digest; /* digest 0: a newcomer has not asked */
 } life;
 
@@ -195,14 +201,30 @@ static void limit(life *l, double seconds) {
   treadle_group_limit(l->group, seconds);
 }
 
+/* A group's `delay`: when this rank has said its last word before its node votes, and has seen those of all others but one. */
+static void hit_at_vote(void *context, const char *where) {
+  life *l = context;
+  if (strcmp(where, votes[l->c->vote]) != 0 || ++l->proofs != l->c->ranks) return;
+  if (l->c->kind == NODE_CUT)
+    treadle_group_cut(l->group);
+  else
+    raise(l->c->kind == NODE_KILL || l->c->kind == NODE_KILL_ALL ? SIGKILL : SIGSTOP);
+}
+
 static int plant(life *l) {
   static const treadle_injection_type what[NODE_FAULTS] = {
       TREADLE_INJECT_KILL,  TREADLE_INJECT_STALL, TREADLE_INJECT_STALL, TREADLE_INJECT_KILL,
       TREADLE_INJECT_STALL, TREADLE_INJECT_CUT,   TREADLE_INJECT_FLIP};
   const node_case *c = l->c;
   RANK_OK(treadle_switch_digest(l->sw, &l->digest));
-  if (node_case_hits(c, l->rank))
+  if (!node_case_hits(c, l->rank)) {
+    /* it only sees */
+  } else if (c->vote) {
+    l->group->delay = hit_at_vote;
+    l->group->delay_context = l;
+  } else {
     RANK_OK(treadle_switch_inject(l->sw, (treadle_injection){what[c->kind], c->point, c->wave}));
+  }
   RANK_OK(treadle_group_barrier(l->group));
   limit(l, c->limit);
   return 0;
@@ -216,12 +238,15 @@ static void meet_it(life *l) {
     bool there = treadle_switch_mode(l->sw) == TREADLE_INFER;
     sight->status = there ? treadle_switch_to_train(l->sw) : treadle_switch_to_infer(l->sw);
     sight->seconds = treadle_clock_seconds() - begin;
+    if (sight->status == TREADLE_OK && !there) {
+      sight->bound = l->bound == 1;
+      sight->bound_version = treadle_switch_version(l->sw);
+    }
   }
   if (sight->status != TREADLE_OK)
     snprintf(sight->message, sizeof sight->message, "%s", treadle_error_message());
   sight->mode = treadle_switch_mode(l->sw);
   sight->version = treadle_switch_version(l->sw);
-  sight->bound = sight->mode == TREADLE_INFER && l->bound && l->sw->engine.bound;
   sight->idle = l->sw->faults.injection.what != TREADLE_INJECT_NOTHING;
   if (sight->mode == TREADLE_INFER && sight->status != TREADLE_OK) (void)treadle_switch_return(l->sw);
   sight->intact = is_intact(l) && l->bound == 0;

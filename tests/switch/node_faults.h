@@ -24,6 +24,7 @@ typedef struct node_case {
   int who; /* a rank, or a node */
   treadle_injection_point point;
   int32_t wave;
+  int vote; /* not at `point`, but right before the node votes: 1: for the weights, 2: for the bind; 0: at `point` */
   double limit; /* of each wait */
 } node_case;
 
@@ -52,7 +53,8 @@ typedef struct node_sight {
   char message[NODE_MESSAGE];
   treadle_mode mode; /* and what it left */
   uint64_t version;
-  bool bound; /* to its version */
+  bool bound; /* an arrow to INFER went well, and bound the engine to this version */
+  uint64_t bound_version;
   bool
       intact; /* in mode TRAIN, in the end by treadle_switch_return: params and optimizer state are what they were */
   bool idle;         /* the fault did not come */

@@ -66,7 +66,8 @@ static const char *judge_outcomes(const show *s, int *rank_p) {
     const node_sight *sight = &s->stage->sights[rank];
     *rank_p = rank;
     if (!atomic_load(&sight->back)) continue;
-    if (sight->bound && bound && bound->version != sight->version) return "is bound to another version";
+    if (sight->bound && bound && bound->bound_version != sight->bound_version)
+      return "is bound to another version";
     if (sight->bound) bound = sight;
     if (!last || sight->fell > last->fell) last = sight;
     if (!sight->intact) return "has not its old weights in mode train";
