@@ -61,7 +61,7 @@ static bool is_adrift(const node_sight *sight) {
 /* What is never right, however late anybody was. */
 static const char *judge_outcomes(const show *s, int *rank_p) {
   const node_case *c = &s->stage->c;
-  const node_sight *bound = NULL, *last = NULL;
+  const node_sight *bound = NULL, *last = NULL, *newest = NULL;
   for (int rank = 0; rank < c->ranks; rank++) {
     const node_sight *sight = &s->stage->sights[rank];
     *rank_p = rank;
@@ -70,6 +70,7 @@ static const char *judge_outcomes(const show *s, int *rank_p) {
       return "is bound to another version";
     if (sight->bound) bound = sight;
     if (!last || sight->fell > last->fell) last = sight;
+    if (!newest || sight->version > newest->version) newest = sight;
     if (!sight->intact) return "has not its old weights in mode train";
     if (sight->waves != NODE_WAVES && sight->waves < 4) return "has too few waves";
   }
@@ -77,8 +78,9 @@ static const char *judge_outcomes(const show *s, int *rank_p) {
   for (int rank = 0; last && rank < c->ranks; rank++) {
     const node_sight *sight = &s->stage->sights[rank];
     *rank_p = rank;
-    if (atomic_load(&sight->back) && sight->fell < last->fell && !is_adrift(sight))
-      return "says that an arrow failed that another has finished";
+    if (!atomic_load(&sight->back) || is_adrift(sight)) continue;
+    if (sight->fell < last->fell) return "says that an arrow failed that another has finished";
+    if (sight->version < newest->version) return "says that a version failed that another has committed";
   }
   return NULL;
 }
