@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -85,6 +86,15 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
                 &((const struct sockaddr_in6 *)(const void *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
 }
 
+/* All of 127.0.0.0/8 is loopback's, though its interface lists one address. */
+static bool is_of(const struct ifaddrs *at, const struct sockaddr *address) {
+  bool inner = at->ifa_addr && (at->ifa_flags & IFF_LOOPBACK) && at->ifa_addr->sa_family == AF_INET &&
+               address->sa_family == AF_INET;
+  if (!inner) return same_address(at->ifa_addr, address);
+  return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
+         IN_LOOPBACKNET;
+}
+
 static treadle_status take_of_host(const char *host, const char *system, list *to) {
   treadle_status status = TREADLE_OK;
   struct addrinfo how = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *wanted = NULL;
@@ -93,7 +103,7 @@ static treadle_status take_of_host(const char *host, const char *system, list *t
     REFUSE("network devices: '%.64s' is no address of a machine", host);
   if (getifaddrs(&all) != 0) TRY(treadle_fail(TREADLE_SYSTEM, "network devices: %s", strerror(errno)));
   for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
-    if (!same_address(at->ifa_addr, wanted->ai_addr)) continue;
+    if (!is_of(at, wanted->ai_addr)) continue;
     TRY(add(to, at->ifa_name, ""));
     TRY(add_ports(system, at->ifa_name, to));
     break;
