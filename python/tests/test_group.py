@@ -59,7 +59,7 @@ def meet_by_store(rank, size, name, folder, checked):
 
 
 def meet_elsewhere(rank, size, name, folder, checked):
-    """Rank 2 is in a network namespace of its own, which is as good as another machine."""
+    """Rank 2 is in a network namespace of its own, which is as good as another machine, and can reach nobody from there."""
     if rank == 2 and ctypes.CDLL(None, use_errno=True).unshare(0x40000000) != 0:
         return os.strerror(ctypes.get_errno())
     store = (Checked if checked else Files)(folder)
@@ -160,10 +160,10 @@ class TestGroup(ranks.Folder, unittest.TestCase):
                 answers = ranks.run(3, "test_group", "meet_elsewhere", folder, checked)
                 if isinstance(answers[2], str):
                     continue  # no right to make namespaces
-                for kind, said, seconds, bare in answers:
-                    self.assertEqual(kind, "Refused", said)
-                    self.assertRegex(said, r"the 3 ranks are on 2 nodes: ranks 0, 1 on \S+, rank 2 on \S+: ")
-                    self.assertLess(seconds, 5)
+                for rank, (kind, said, seconds, bare) in enumerate(answers):
+                    self.assertIn(kind, ("Timeout", "Peer"), said)
+                    self.assertRegex(said, "node 1 cannot reach node 0" if rank == 2 else "node 0 waits in vain for node 1")
+                    self.assertLess(seconds, 12)
                     self.assertTrue(bare)  # that a key is not there is no cause of it
         folder = os.path.join(self.folder, "mpi elsewhere")
         os.mkdir(folder)

@@ -23,8 +23,9 @@ class Store(typing.Protocol):
 
 
 class Group:
-    """The ranks that switch together, all on one machine: made by alone, join, store, torch or mpi. Functions that make or use one are
-    collective: all ranks call them in the same order."""
+    """The ranks that switch together: made by alone, join, store, torch or mpi. Those of a store, and so of torch, may be on several machines (nodes): then
+    what goes between them goes by UCX (Debian's libucx0, or a wheel libucx-cu12), and all weights lie in windows of the switch. Functions that make or use
+    a group are collective: all ranks call them in the same order."""
 
     _object: _library.Object
     _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
@@ -58,7 +59,8 @@ class Group:
     def store(cls, store: Store, rank: int, size: int, *, job: str = "0", timeout: float = 60) -> Group:
         """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
         that meet at the same time need different names of their jobs.
-        Raises Refused when ranks are on several machines, with their addresses, or differ in size or version; Timeout with the ranks that did not come, Peer, and
+        Ranks find out which of them are on one machine; the first of each machine listens at the machine's address on a port of its own until all have
+        met. Raises Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and
         System with what the store raised as its cause."""
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
@@ -68,7 +70,7 @@ class Group:
     def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
         """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
         store is used to meet; no function of torch.distributed that moves tensors or objects is called, then or later.
-        Raises State without a process group, Refused for a process that is no rank of it or ranks on several machines, Timeout, Peer."""
+        Raises State without a process group, Refused for a process that is no rank of it, Timeout, Peer."""
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
 
@@ -88,7 +90,7 @@ class Group:
     @classmethod
     def mpi(cls, comm: typing.Any, *, timeout: float = 60) -> Group:
         """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. Raises Refused when ranks are on several
-        machines, with their names, Timeout, Peer."""
+        machines (use Group.store there), with their names, Timeout, Peer."""
         import secrets
 
         rank, size = comm.Get_rank(), comm.Get_size()

@@ -1,14 +1,19 @@
 /* Launchers are known by what they put into the environment of their processes. */
 #include "cli/launch.h"
 
+#include "base/alloc.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "treadle_tools.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- MPI launchers ---- */
 
@@ -108,10 +113,11 @@ static treadle_status find_by_torchrun(treadle_launch *launch) {
   if (getenv("LOCAL_WORLD_SIZE")) {
     TRY(read_count("LOCAL_WORLD_SIZE", 1, &here));
     if (here != size)
-      return treadle_fail(
-          TREADLE_REFUSED,
-          "torchrun: %lld of the %lld ranks are on this node: a switch works on one node so far",
-          (long long)here, (long long)size);
+      return treadle_fail(TREADLE_REFUSED,
+                          "torchrun: %lld of the %lld ranks are on this node: ranks of several nodes meet "
+                          "at an address, give "
+                          "--meet ADDRESS:PORT of rank 0's node",
+                          (long long)here, (long long)size);
   }
   for (size_t i = 0; i < sizeof of_job / sizeof *of_job; i++) {
     const char *text = getenv(of_job[i]);
@@ -137,8 +143,28 @@ static treadle_status read_nodes(const char *text, treadle_launch *launch) {
   return TREADLE_OK;
 }
 
-/* All four of them, or none. */
-static treadle_status find_by_options(const treadle_launch_options *o, treadle_launch *launch) {
+/* What a launcher's environment says of this process, for ranks that meet at an address: no call to MPI is made. */
+static void fill_from_launcher(treadle_launch_options *o) {
+  static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"},
+                           *const sizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"},
+                           *const jobs[] = {"TORCHELASTIC_RUN_ID", "OMPI_MCA_ess_base_jobid", "PMI_ID"};
+  for (size_t i = is_torchrun() ? 0 : 1; i < sizeof ranks / sizeof *ranks; i++) {
+    const char *rank = getenv(ranks[i]), *size = getenv(sizes[i]), *job = getenv(jobs[i]);
+    int64_t r, n;
+    if (!rank || !size || !treadle_text_to_int64(rank, &r) || !treadle_text_to_int64(size, &n)) continue;
+    if (o->rank < 0 && o->ranks <= 0 && r >= 0 && n > 0) {
+      o->rank = r;
+      o->ranks = n;
+    }
+    if (!o->job) o->job = job && *job ? job : "launcher";
+    return;
+  }
+}
+
+/* All four of them, or none; under a launcher --meet is enough. */
+static treadle_status find_by_options(const treadle_launch_options *options, treadle_launch *launch) {
+  treadle_launch_options filled = *options, *o = &filled;
+  if (o->meet) fill_from_launcher(o);
   static const char *const names[] = {"--meet ADDRESS:PORT", "--job NAME", "--rank R", "--ranks N"};
   const bool given[] = {o->meet, o->job, o->rank >= 0, o->ranks > 0};
   int there = 0, missing = 0;
@@ -209,12 +235,45 @@ out:
   return status;
 }
 
+/* A port of loopback that nobody has now. */
+static treadle_status find_port(int *port_p) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  int one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool bound = one >= 0 && bind(one, (struct sockaddr *)&address, length) == 0 &&
+               getsockname(one, (struct sockaddr *)&address, &length) == 0;
+  if (one >= 0) close(one);
+  *port_p = bound ? ntohs(address.sin_port) : 0;
+  return bound ? TREADLE_OK : treadle_fail(TREADLE_SYSTEM, "no port on loopback: %s", strerror(errno));
+}
+
+/* Ranks of one machine that are to be on several nodes: they meet as what they are first, and so learn where the store is. */
+static treadle_status meet_as_nodes(const treadle_launch *launch, double timeout_seconds,
+                                    treadle_group **group_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *whole = NULL;
+  int port = 0, *ports = treadle_alloc_array((size_t)launch->size, sizeof *ports);
+  char address[32];
+  treadle_launch there = *launch;
+  if (!ports) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", launch->size);
+  TRY(treadle_group_open(launch->name, launch->rank, launch->size, timeout_seconds, &whole));
+  if (launch->rank == 0) TRY(find_port(&port));
+  TRY(treadle_group_gather(whole, &port, sizeof port, ports));
+  snprintf(address, sizeof address, "127.0.0.1:%d", ports[0]);
+  there.meet = address;
+  there.job = launch->name;
+  TRY(meet_at_address(&there, timeout_seconds, group_p));
+out:
+  treadle_group_close(whole);
+  treadle_free(ports);
+  return status;
+}
+
 treadle_status treadle_launch_meet(const treadle_launch *launch, double timeout_seconds,
                                    treadle_group **group_p) {
   *group_p = NULL;
   if (launch->meet) return meet_at_address(launch, timeout_seconds, group_p);
-  if (launch->nodes > 1)
-    return treadle_fail(TREADLE_REFUSED, "--nodes is %d: a switch works on one node so far", launch->nodes);
+  if (launch->nodes > 1 && launch->name[0]) return meet_as_nodes(launch, timeout_seconds, group_p);
   if (!launch->name[0]) return treadle_group_self(group_p);
   return treadle_group_open(launch->name, launch->rank, launch->size, timeout_seconds, group_p);
 }

@@ -94,7 +94,12 @@ static const treadle_command commands[] = {
                 "--fault makes one rank fail in the first switch to inference, and prints what the\n"
                 "others report. SPEC is KIND:rank=R,wave=W or KIND:rank=R,phase=P. KIND is kill,\n"
                 "stall, slow, enomem (it gets no more memory), corrupt (it writes a wrong byte; needs\n"
-                "wave=W) or cancel. P is entry, offload, commit, committed, bind or kv.",
+                "wave=W), cancel, or flip (a byte of a message to another node; needs wave=W). P is\n"
+                "entry, offload, commit, committed, bind or kv. killnode:node=K,... and\n"
+                "cut:node=K,... are of a whole node: it is killed, or no byte leaves or reaches it.\n"
+                "\n"
+                "Ranks may be on several nodes: start each with --meet, or under a launcher with\n"
+                "--meet alone. --nodes N treats N equal groups of ranks of one machine as nodes.",
         .examples = "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
                     "--infer vllm:tp=2 --check\n"
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
@@ -109,7 +114,9 @@ static const treadle_command commands[] = {
                     "megatron:tp=4 --infer vllm:tp=2 --keep host --timeout 5 --fault kill:rank=3,wave=2\n"
                     "  treadle switch --model DIR --train megatron:tp=2 --infer vllm:tp=1 --meet "
                     "127.0.0.1:7000 --job x "
-                    "--rank 0 --ranks 2\n",
+                    "--rank 0 --ranks 2\n"
+                    "  mpirun -n 4 treadle switch --model DIR --train megatron:tp=2,pp=2 --infer vllm:tp=4 "
+                    "--nodes 2 --check\n",
         .run = treadle_command_switch,
         .refuse = treadle_command_switch_refuse,
     },

@@ -1,6 +1,5 @@
 #include "plan/parcels.h"
 
-#include "base/checked.h"
 #include "base/dtype.h"
 
 #include <stdlib.h>
@@ -88,65 +87,6 @@ out:
   return status;
 }
 
-/* ---- Errands ---- */
-
-static treadle_errand errand_of(const treadle_op *op) {
-  treadle_errand errand;
-  memset(&errand, 0, sizeof errand);
-  errand.pull = treadle_pull_of(op);
-  errand.wire_dtype = (int32_t)wire_of(op);
-  errand.add = casts_at_source(op) ? op->add : 0;
-  return errand;
-}
-
-void treadle_errands_count(const treadle_direction *direction, int64_t rank, const treadle_nodes *nodes,
-                           int32_t *counts) {
-  memset(counts, 0, (size_t)nodes->ranks * sizeof *counts);
-  for (size_t i = 0; i < direction->ops.count; i++)
-    if (is_far(nodes, rank, &direction->ops.items[i])) counts[direction->ops.items[i].source]++;
-}
-
-treadle_status treadle_errands_list(const treadle_direction *direction, int32_t source,
-                                    treadle_errand **errands_p, size_t *count_p) {
-  size_t count = 0;
-  for (size_t i = 0; i < direction->ops.count; i++)
-    count += direction->ops.items[i].source == source && !direction->ops.items[i].twin;
-  treadle_errand *errands = treadle_alloc_array(count + 1, sizeof *errands);
-  *errands_p = errands;
-  *count_p = 0;
-  if (!errands) return no_memory();
-  for (size_t i = 0; i < direction->ops.count; i++)
-    if (direction->ops.items[i].source == source && !direction->ops.items[i].twin)
-      errands[(*count_p)++] = errand_of(&direction->ops.items[i]);
-  return TREADLE_OK;
-}
-
-static int64_t elems_of(const treadle_pull *pull) {
-  int64_t elems = 1;
-  for (int d = 0; d < pull->ndim; d++) elems *= pull->size[d];
-  return elems;
-}
-
-bool treadle_errand_is_sound(const treadle_errand *errand, int32_t source, int32_t waves,
-                             int64_t window_bytes, int64_t capacity) {
-  const treadle_pull *pull = &errand->pull;
-  int64_t last = pull->from, reach, elems;
-  if (pull->source != source || pull->wave < 0 || pull->wave >= waves || pull->ndim < 0 ||
-      pull->ndim > TREADLE_MAX_AXES || pull->from < 0 || pull->dtype <= TREADLE_DTYPE_NONE ||
-      pull->dtype > TREADLE_INT32 || errand->wire_dtype <= TREADLE_DTYPE_NONE ||
-      errand->wire_dtype > TREADLE_INT32 || errand->add < -1 || errand->add > 1)
-    return false;
-  int64_t each = (int64_t)treadle_dtype_bytes((treadle_dtype)pull->dtype),
-          wire = (int64_t)treadle_dtype_bytes((treadle_dtype)errand->wire_dtype);
-  for (int d = 0; d < pull->ndim; d++)
-    if (pull->size[d] < 1 || pull->stride[d] < 0 ||
-        !treadle_mul_fits(pull->size[d] - 1, pull->stride[d], &reach) ||
-        !treadle_add_fits(last, reach, &last))
-      return false;
-  return treadle_product_fits(pull->size, pull->ndim, &elems) && last <= window_bytes - each &&
-         elems <= capacity / wire && wire <= each && (errand->wire_dtype == pull->dtype || wire < each);
-}
-
 /* ---- Messages ---- */
 
 /* Where parcels go while messages are made: into the last message of their peer, or a new one. */
@@ -212,67 +152,96 @@ static treadle_status finish(packer *p, treadle_status status, message_order *or
   return TREADLE_OK;
 }
 
-/* The reader's op reads the message, densely. */
-static treadle_status add_read(packer *p, const treadle_op *op, int64_t position) {
-  treadle_status status = TREADLE_OK;
-  int64_t at;
-  treadle_dtype wire = wire_of(op);
-  TRY(place(p, op->source, op->wave, op->elems * (int64_t)treadle_dtype_bytes(wire), &at));
-  treadle_op typed = *op;
-  if (casts_at_source(op)) {
+/* ---- From ops to messages ---- */
+
+/* An op of a reader, at either end. */
+typedef struct trip {
+  treadle_op op;
+  int32_t peer;
+  int64_t position; /* the reader: of the op; the source: -1 */
+} trip;
+
+typedef TREADLE_ARRAY(trip) trips;
+
+/* By peer, wave, and where it begins at the source: no two of one reader begin there. */
+static int compare_trips(const void *a, const void *b) {
+  const trip *x = a, *y = b;
+  if (x->peer != y->peer) return x->peer < y->peer ? -1 : 1;
+  if (x->op.wave != y->op.wave) return x->op.wave < y->op.wave ? -1 : 1;
+  return x->op.from < y->op.from ? -1 : x->op.from > y->op.from;
+}
+
+/* The reader's op reads the message, densely; the source's writes it. */
+static treadle_op op_of(const trip *t, int64_t at) {
+  treadle_dtype wire = wire_of(&t->op);
+  bool casts = casts_at_source(&t->op);
+  if (t->position >= 0) {
+    treadle_op typed = t->op;
     typed.from_dtype = (uint8_t)wire;
-    typed.add = 0;
+    if (casts) typed.add = 0;
+    return treadle_pull_read(&typed, at);
   }
-  TRY(treadle_array_push(&p->parcels, ((treadle_parcel){treadle_pull_read(&typed, at), position})));
+  const treadle_pull pull = treadle_pull_of(&t->op);
+  treadle_op copy = treadle_pull_copy(&pull, at);
+  int64_t own = (int64_t)treadle_dtype_bytes((treadle_dtype)pull.dtype),
+          each = (int64_t)treadle_dtype_bytes(wire);
+  for (int d = 0; d < copy.ndim; d++) copy.to_stride[d] = copy.to_stride[d] / own * each;
+  copy.to_dtype = (uint8_t)wire;
+  copy.add = casts ? t->op.add : 0;
+  return copy;
+}
+
+static treadle_status make_messages(trips *all, int64_t capacity, message_order order,
+                                    treadle_traffic *traffic) {
+  treadle_status status = TREADLE_OK;
+  packer p = {.capacity = capacity};
+  if (all->count > 1) qsort(all->items, all->count, sizeof *all->items, compare_trips);
+  for (size_t i = 0; i < all->count; i++) {
+    const trip *t = &all->items[i];
+    int64_t at;
+    TRY(place(&p, t->peer, t->op.wave, t->op.elems * (int64_t)treadle_dtype_bytes(wire_of(&t->op)), &at));
+    TRY(treadle_array_push(&p.parcels, ((treadle_parcel){op_of(t, at), t->position})));
+  }
 out:
-  return status;
+  treadle_array_release(all);
+  return finish(&p, status, &order, traffic);
 }
 
 treadle_status treadle_traffic_in(const treadle_direction *direction, int64_t rank,
                                   const treadle_nodes *nodes, int64_t capacity, treadle_traffic *traffic) {
   treadle_status status = TREADLE_OK;
-  packer p = {.capacity = capacity};
-  message_order order = {rank, nodes->ranks, true};
-  int32_t *counts = treadle_alloc_array((size_t)nodes->ranks, sizeof *counts);
+  trips all = {0};
   *traffic = (treadle_traffic){0};
-  if (!counts) return no_memory();
-  treadle_errands_count(direction, rank, nodes, counts);
-  for (int32_t source = 0; source < nodes->ranks; source++)
-    for (size_t i = 0; counts[source] > 0 && i < direction->ops.count; i++) {
-      const treadle_op *op = &direction->ops.items[i];
-      if (op->source == source && !op->twin) TRY(add_read(&p, op, (int64_t)i));
-    }
+  for (size_t i = 0; i < direction->ops.count; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    if (is_far(nodes, rank, op)) TRY(treadle_array_push(&all, ((trip){*op, op->source, (int64_t)i})));
+  }
 out:
-  treadle_free(counts);
-  return finish(&p, status, &order, traffic);
+  if (status == TREADLE_OK)
+    return make_messages(&all, capacity, (message_order){rank, nodes->ranks, true}, traffic);
+  treadle_array_release(&all);
+  return no_memory();
 }
 
-/* The source's op writes the message, densely. */
-static treadle_status add_write(packer *p, int32_t reader, const treadle_errand *errand) {
-  treadle_status status = TREADLE_OK;
-  int64_t at, each = (int64_t)treadle_dtype_bytes((treadle_dtype)errand->wire_dtype);
-  TRY(place(p, reader, errand->pull.wave, elems_of(&errand->pull) * each, &at));
-  treadle_op copy = treadle_pull_copy(&errand->pull, at);
-  int64_t own = (int64_t)treadle_dtype_bytes((treadle_dtype)errand->pull.dtype);
-  for (int d = 0; d < copy.ndim; d++) copy.to_stride[d] = copy.to_stride[d] / own * each;
-  copy.to_dtype = (uint8_t)errand->wire_dtype;
-  copy.add = (int8_t)errand->add;
-  TRY(treadle_array_push(&p->parcels, ((treadle_parcel){copy, -1})));
-out:
-  return status;
-}
-
-treadle_status treadle_traffic_out(const treadle_errands *errands, int64_t rank, const treadle_nodes *nodes,
+treadle_status treadle_traffic_out(const treadle_sends *sends, int64_t rank, const treadle_nodes *nodes,
                                    int64_t capacity, treadle_traffic *traffic) {
   treadle_status status = TREADLE_OK;
-  packer p = {.capacity = capacity};
-  message_order order = {rank, nodes->ranks, false};
+  trips all = {0};
+  splitter s = {.capacity = capacity};
   *traffic = (treadle_traffic){0};
-  for (int32_t reader = 0; reader < nodes->ranks; reader++)
-    for (size_t i = 0; i < errands[reader].count; i++)
-      TRY(add_write(&p, reader, &errands[reader].items[i]));
+  for (size_t i = 0; i < sends->list.count; i++) {
+    const treadle_send *send = &sends->list.items[i];
+    s.ops.count = 0;
+    TRY(split(&s, &send->op));
+    for (size_t k = 0; k < s.ops.count; k++)
+      TRY(treadle_array_push(&all, ((trip){s.ops.items[k], send->reader, -1})));
+  }
 out:
-  return finish(&p, status, &order, traffic);
+  treadle_array_release(&s.ops);
+  if (status == TREADLE_OK)
+    return make_messages(&all, capacity, (message_order){rank, nodes->ranks, false}, traffic);
+  treadle_array_release(&all);
+  return no_memory();
 }
 
 void treadle_traffic_release(treadle_traffic *traffic) {

@@ -1,9 +1,9 @@
 /* Parcels: what ops read of ranks on other nodes, and the messages in which that travels.
  *
- * A reader splits its ops until each fits into a message. What an op reads, a pull (outbound.h), is known to its source, too: so both make the
- * same messages of the pulls between them, in the reader's order of ops. A message has pulls of one wave, one behind the other, each dense and
- * in the order in which its elements lie at the source; and in the narrower type of the two sides: the source casts what becomes
- * smaller, the reader what becomes larger.
+ * A reader splits its ops until each fits into a message. Its sources find these ops by themselves (sends.h) and split them alike. So both
+ * make the same messages: in a wave a pair's ops come in the order in which they begin in the source's window. A message has ops of one
+ * wave, one behind the other, each dense and in the order in which its elements lie at the source; and in the narrower type of the two
+ * sides: the source casts what becomes smaller, the reader what becomes larger.
  *
  * All messages of a direction have one order: by wave, then by how far the reader is behind its source in rank numbers, then as the pair has
  * them. Every rank begins its messages in that order, a few at a time. So of all messages that have not arrived, the first is begun by
@@ -13,15 +13,8 @@
 #ifndef TREADLE_PLAN_PARCELS_H
 #define TREADLE_PLAN_PARCELS_H
 
-#include "base/nodes.h"
 #include "plan/outbound.h"
-
-/* A pull as readers tell it to sources. */
-typedef struct treadle_errand {
-  treadle_pull pull;
-  int32_t wire_dtype; /* in which it travels */
-  int32_t add;        /* what the source adds; 0 where the reader does */
-} treadle_errand;
+#include "plan/sends.h"
 
 /* A part of a message: an op between a window and the message, in which it begins at byte op.from, or op.to. */
 typedef struct treadle_parcel {
@@ -46,23 +39,10 @@ typedef struct treadle_traffic {
 /* Splits ops of the direction that read ranks of other nodes into such of at most `capacity` bytes on the way. */
 treadle_status treadle_parcels_split(treadle_direction *direction, int32_t waves, int64_t rank,
                                      const treadle_nodes *nodes, int64_t capacity);
-/* What the reader's ops have to be told: errands of `source` [*count_p], freed by treadle_free; and how many there are of each. */
-treadle_status treadle_errands_list(const treadle_direction *direction, int32_t source,
-                                    treadle_errand **errands_p, size_t *count_p);
-void treadle_errands_count(const treadle_direction *direction, int64_t rank, const treadle_nodes *nodes,
-                           int32_t *counts);
-/* Can that be an errand of a source with a window of so many bytes? */
-bool treadle_errand_is_sound(const treadle_errand *errand, int32_t source, int32_t waves,
-                             int64_t window_bytes, int64_t capacity);
-
-/* The reader's messages; and the source's, from the errands of each reader [nodes->ranks]. */
+/* The reader's messages; and the source's. */
 treadle_status treadle_traffic_in(const treadle_direction *direction, int64_t rank,
                                   const treadle_nodes *nodes, int64_t capacity, treadle_traffic *traffic);
-typedef struct treadle_errands {
-  const treadle_errand *items;
-  size_t count;
-} treadle_errands;
-treadle_status treadle_traffic_out(const treadle_errands *errands, int64_t rank, const treadle_nodes *nodes,
+treadle_status treadle_traffic_out(const treadle_sends *sends, int64_t rank, const treadle_nodes *nodes,
                                    int64_t capacity, treadle_traffic *traffic);
 void treadle_traffic_release(treadle_traffic *traffic);
 

@@ -12,6 +12,8 @@
 enum { MAGIC = 0x7472646e, VERSION = 1 };
 static const double PAUSE = 200e-6, LOOK_EVERY = 10e-3, HEARSAY = 0.5; /* seconds */
 
+static bool is_cut(const treadle_switch *sw) { return atomic_load(&sw->group->control->cut) != 0; }
+
 static char *slot_of(const treadle_net_state *net, bool out, size_t number) {
   size_t slot = number % TREADLE_NET_SLOTS + (out ? TREADLE_NET_SLOTS : 0);
   return net->base + slot * (size_t)(net->message_bytes + TREADLE_NET_HEAD);
@@ -163,13 +165,17 @@ out:
 }
 
 treadle_status treadle_net_move(treadle_switch *sw) {
-  if (!sw->net.running || atomic_load(&sw->group->control->cut)) return TREADLE_OK;
+  if (!sw->net.running || is_cut(sw)) return TREADLE_OK;
   treadle_status status = move(sw);
   return status == TREADLE_PEER ? explain(sw, status) : status;
 }
 
 void treadle_net_pause(treadle_switch *sw) {
-  if (sw->net.running) sw->net.ops->wait(sw->net.net, PAUSE);
+  if (!sw->net.running) return;
+  if (is_cut(sw))
+    nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE * 1e9)}, NULL);
+  else
+    sw->net.ops->wait(sw->net.net, PAUSE);
 }
 
 /* ---- Waves ---- */

@@ -1,7 +1,7 @@
 /* What comes from other nodes, and goes there: messages over a net (treadle_net_ops), in slots of staging.
  *
  *   net.c         slots: messages are sent and received as there is room, whatever the rank waits for meanwhile
- *   net_meet.c    the net is opened, and ranks tell each other what they read
+ *   net_meet.c    the net is opened, and ranks make their messages
  *
  * Slots of both sides lie in pages of the pool, inside the cap. A source packs and sends its messages in their order, as slots are free, and
  * runs ahead of its own waves: what it reads is not written before it was packed. A reader begins its messages in the same order, and unpacks

@@ -1,7 +1,7 @@
 /* The net is opened, and closed again after each attempt that failed: then nothing of it can come later. All ranks are in each epoch, so all
  * have closed it when the next one begins; there they tell each other their new addresses.
  *
- * Sources learn what readers want of them once, when the switch is made: the errands of a reader come in one message for each direction. */
+ * What a rank sends it finds from the layouts, as its readers find what they read (plan/sends.h, plan/parcels.h): nothing is said about it. */
 #include "switch/net.h"
 
 #include "base/alloc.h"
@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { LEAST = 64, ERRANDS = 1 << 29 /* tags of errands; with the side */ };
+enum { LEAST = 64 };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
@@ -164,144 +164,7 @@ out:
   return status;
 }
 
-/* ---- Errands ---- */
-
-/* How many errands this rank has for each other, and they for it. */
-static treadle_status count_errands(treadle_switch *sw, int side, int32_t *mine, int32_t *theirs) {
-  treadle_status status = TREADLE_OK;
-  const treadle_group *group = sw->group;
-  _Static_assert(TREADLE_GROUP_MAX * sizeof *mine <= TREADLE_GROUP_PAYLOAD, "all counts fit");
-  treadle_errands_count(direction_of(sw, side), group->rank, group->nodes, mine);
-  TRY(treadle_group_say(sw->group, mine, (size_t)group->size * sizeof *mine));
-  for (int rank = 0; rank < group->size; rank++) {
-    const int32_t *counts = treadle_group_said(group, rank);
-    theirs[rank] = treadle_net_is(sw, rank) ? counts[group->rank] : 0;
-    if (theirs[rank] < 0)
-      return treadle_fail(TREADLE_PEER, "switch: rank %d wants %d parts of rank %d", rank, theirs[rank],
-                          group->rank);
-    if (mine[rank] || theirs[rank]) sw->net.peers[rank] = 1;
-  }
-out:
-  return status;
-}
-
-typedef struct errand_work { /* of one direction */
-  treadle_switch *sw;
-  int side;
-  int32_t *mine, *theirs; /* [ranks] */
-  treadle_errand **sent;  /* [ranks] */
-  treadle_errand **rooms; /* [ranks] of what is heard */
-  treadle_errands *heard; /* [ranks] */
-  void **requests;        /* [2 * ranks] */
-} errand_work;
-
-static treadle_status begin_errands(errand_work *w) {
-  treadle_status status = TREADLE_OK;
-  treadle_switch *sw = w->sw;
-  const treadle_net_state *net = &sw->net;
-  uint64_t tag = (uint64_t)ERRANDS + (uint64_t)w->side;
-  for (int rank = 0; rank < sw->group->size; rank++) {
-    if (w->theirs[rank] > 0) {
-      treadle_errand *room = treadle_alloc_array((size_t)w->theirs[rank], sizeof *room);
-      w->rooms[rank] = room;
-      w->heard[rank] = (treadle_errands){room, (size_t)w->theirs[rank]};
-      if (!room) return no_memory();
-      const treadle_net_part part = {room, (size_t)w->theirs[rank] * sizeof *room};
-      TRY(net->ops->receive(net->net, rank, tag, &part, 1, &w->requests[2 * rank]));
-    }
-    if (w->mine[rank] > 0) {
-      size_t count;
-      TRY(treadle_errands_list(direction_of(sw, w->side), rank, &w->sent[rank], &count));
-      const treadle_net_part part = {w->sent[rank], count * sizeof(treadle_errand)};
-      TRY(net->ops->send(net->net, rank, tag, &part, 1, &w->requests[2 * rank + 1]));
-    }
-  }
-out:
-  return status;
-}
-
-/* Waits for all of them; a rank that is waited for may fail meanwhile. */
-static treadle_status await_errands(errand_work *w) {
-  treadle_status status = TREADLE_OK;
-  treadle_switch *sw = w->sw;
-  const treadle_net_state *net = &sw->net;
-  double deadline = treadle_group_deadline(sw->group);
-  for (int left = 1; left;) {
-    left = 0;
-    for (int i = 0; i < 2 * sw->group->size; i++) {
-      bool done = false;
-      if (!w->requests[i]) continue;
-      status = net->ops->test(net->net, w->requests[i], &done);
-      if (done || status != TREADLE_OK) w->requests[i] = NULL;
-      if (status != TREADLE_OK) goto out;
-      if (done) continue;
-      left++;
-      TRY(treadle_group_look(sw->group, i / 2, "what ranks read"));
-      if (treadle_clock_seconds() > deadline)
-        TRY(treadle_fail(TREADLE_TIMEOUT, "what ranks read: waited %.1f s for rank %d",
-                         sw->group->timeout_seconds, i / 2));
-    }
-    TRY(treadle_helm_check(sw));
-    if (left) net->ops->wait(net->net, 1e-3);
-  }
-out:
-  return status;
-}
-
-static treadle_status check_errands(const errand_work *w) {
-  treadle_switch *sw = w->sw;
-  const int side = w->side == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  int64_t bytes = (int64_t)treadle_layout_window_bytes(sw->layouts[side], sw->group->rank);
-  for (int rank = 0; rank < sw->group->size; rank++)
-    for (size_t i = 0; i < w->heard[rank].count; i++)
-      if (!treadle_errand_is_sound(&w->heard[rank].items[i], sw->group->rank, sw->plan->waves, bytes,
-                                   sw->net.message_bytes))
-        return treadle_fail(TREADLE_PEER, "switch: rank %d wants of rank %d what is none of its window",
-                            rank, sw->group->rank);
-  return TREADLE_OK;
-}
-
-static void end_errands(errand_work *w) {
-  treadle_switch *sw = w->sw;
-  for (int i = 0; w->requests && i < 2 * sw->group->size; i++)
-    if (w->requests[i]) sw->net.ops->cancel(sw->net.net, w->requests[i]);
-  for (int rank = 0; rank < sw->group->size; rank++) {
-    if (w->sent) treadle_free(w->sent[rank]);
-    if (w->rooms) treadle_free(w->rooms[rank]);
-  }
-  treadle_free(w->mine);
-  treadle_free(w->theirs);
-  treadle_free(w->sent);
-  treadle_free(w->rooms);
-  treadle_free(w->heard);
-  treadle_free(w->requests);
-}
-
-static treadle_status make_work(treadle_switch *sw, int side, errand_work *w) {
-  size_t ranks = (size_t)sw->group->size;
-  *w = (errand_work){.sw = sw,
-                     .side = side,
-                     .mine = treadle_alloc_array(ranks, sizeof *w->mine),
-                     .theirs = treadle_alloc_array(ranks, sizeof *w->theirs),
-                     .sent = treadle_alloc_array(ranks, sizeof *w->sent),
-                     .rooms = treadle_alloc_array(ranks, sizeof *w->rooms),
-                     .heard = treadle_alloc_array(ranks, sizeof *w->heard),
-                     .requests = treadle_alloc_array(2 * ranks, sizeof *w->requests)};
-  return w->mine && w->theirs && w->sent && w->rooms && w->heard && w->requests ? TREADLE_OK : no_memory();
-}
-
-static treadle_status make_traffic(errand_work *w) {
-  treadle_status status = TREADLE_OK;
-  treadle_switch *sw = w->sw;
-  TRY(await_errands(w));
-  TRY(check_errands(w));
-  TRY(treadle_traffic_in(direction_of(sw, w->side), sw->group->rank, sw->group->nodes,
-                         sw->net.message_bytes, &sw->net.in[w->side].traffic));
-  TRY(treadle_traffic_out(w->heard, sw->group->rank, sw->group->nodes, sw->net.message_bytes,
-                          &sw->net.out[w->side].traffic));
-out:
-  return status;
-}
+/* ---- Messages ---- */
 
 static void release_traffic(treadle_switch *sw) {
   for (int side = 0; side < 2; side++) {
@@ -310,27 +173,55 @@ static void release_traffic(treadle_switch *sw) {
   }
 }
 
-treadle_status treadle_net_arrange(treadle_switch *sw) {
+static void note_peers(treadle_switch *sw, const treadle_traffic *traffic) {
+  for (size_t i = 0; i < traffic->message_count; i++) sw->net.peers[traffic->messages[i].peer] = 1;
+}
+
+/* What this rank receives and sends, from its plan alone. */
+static treadle_status make_traffic(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  errand_work work[2] = {{.sw = sw}, {.sw = sw}};
-  if (is_one_node(sw)) return TREADLE_OK;
+  treadle_sends sends = {0};
+  treadle_net_state *net = &sw->net;
   release_traffic(sw);
-  treadle_free(sw->net.peers);
-  sw->net.peers = treadle_alloc_array((size_t)sw->group->size, sizeof *sw->net.peers);
-  TRY(treadle_group_agree(sw->group, sw->net.peers ? TREADLE_OK : no_memory()));
+  treadle_free(net->peers);
+  net->peers = treadle_alloc_array((size_t)sw->group->size, sizeof *net->peers);
+  if (!net->peers) return no_memory();
   for (int side = 0; side < 2; side++) {
-    TRY(treadle_group_agree(sw->group, make_work(sw, side, &work[side])));
-    TRY(count_errands(sw, side, work[side].mine, work[side].theirs));
-  }
-  sw->net.talks = true;
-  TRY(meet(sw));
-  for (int side = 0; side < 2; side++) {
-    status = begin_errands(&work[side]);
-    if (status == TREADLE_OK) status = make_traffic(&work[side]);
-    TRY(treadle_group_agree(sw->group, status));
+    bool back = side == TREADLE_TRAIN;
+    TRY(treadle_traffic_in(direction_of(sw, side), sw->group->rank, sw->group->nodes, net->message_bytes,
+                           &net->in[side].traffic));
+    TRY(treadle_sends_make(sw->plan, back, &sends));
+    TRY(treadle_traffic_out(&sends, sw->group->rank, sw->group->nodes, net->message_bytes,
+                            &net->out[side].traffic));
+    treadle_sends_release(&sends);
+    note_peers(sw, &net->in[side].traffic);
+    note_peers(sw, &net->out[side].traffic);
   }
 out:
-  for (int side = 0; side < 2; side++) end_errands(&work[side]);
+  treadle_sends_release(&sends);
+  return status;
+}
+
+/* A switch that goes to another group keeps its pages. */
+static treadle_status check_slots(const treadle_switch *sw) {
+  int64_t needed = treadle_net_slots_bytes(sw);
+  if (sw->net.base && needed <= (int64_t)sw->stats.net_staging_bytes) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "switch: rank %d has %zu bytes of staging for messages between nodes, and a group on %d "
+      "nodes needs %" PRId64 ": make a new switch",
+      sw->group->rank, sw->net.base ? sw->stats.net_staging_bytes : 0, treadle_group_node_count(sw->group),
+      needed);
+}
+
+treadle_status treadle_net_arrange(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  if (is_one_node(sw)) return TREADLE_OK;
+  TRY(treadle_group_agree(sw->group, check_slots(sw)));
+  TRY(treadle_group_agree(sw->group, make_traffic(sw)));
+  sw->net.talks = true;
+  TRY(meet(sw));
+out:
   if (status != TREADLE_OK) treadle_net_stop(sw);
   return status;
 }

@@ -111,6 +111,12 @@ treadle_status treadle_board_create(treadle_group *group, uint64_t bytes, treadl
   treadle_status status = TREADLE_OK;
   treadle_board *board = NULL;
   *board_p = NULL;
+  if (treadle_group_node_count(group) > 1)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "board: the %d ranks are on %d nodes, and what they work in together must be memory of one "
+        "node",
+        group->size, treadle_group_node_count(group));
   TRY(treadle_group_agree(group, make(group, &board)));
   TRY(ask_for_room(board, bytes));
   TRY(treadle_group_agree(group, make_pool(board, bytes)));

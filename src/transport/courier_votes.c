@@ -60,6 +60,9 @@ static void hear_failed(treadle_courier *courier, const treadle_mail_head *head,
   memcpy(peer->failed_text, content, bytes);
   peer->failed_text[bytes] = 0;
   peer->failed = *head;
+  /* Lines of this node's ranks are written by these alone: what is said of one of them stands in the speaker's. */
+  const treadle_nodes *nodes = courier->group->nodes;
+  if (nodes->of[head->rank] == courier->node) peer->failed.rank = treadle_nodes_leader(nodes, head->node);
 }
 
 /* What was said of epochs for which this node was not ready. */

@@ -76,21 +76,23 @@ out:
   return status;
 }
 
-/* Of the loopback network every address is its interface's, though the kernel lists one of them. */
-static bool has_address(const struct ifaddrs *interface, const struct sockaddr *wanted) {
-  const struct sockaddr *its = interface->ifa_addr, *mask = interface->ifa_netmask;
-  if (!its || its->sa_family != wanted->sa_family) return false;
-  if (its->sa_family == AF_INET) {
-    uint32_t differs = ((const struct sockaddr_in *)(const void *)its)->sin_addr.s_addr ^
-                       ((const struct sockaddr_in *)(const void *)wanted)->sin_addr.s_addr;
-    if (mask && interface->ifa_flags & IFF_LOOPBACK)
-      differs &= ((const struct sockaddr_in *)(const void *)mask)->sin_addr.s_addr;
-    return differs == 0;
-  }
-  return its->sa_family == AF_INET6 &&
-         memcmp(&((const struct sockaddr_in6 *)(const void *)its)->sin6_addr,
-                &((const struct sockaddr_in6 *)(const void *)wanted)->sin6_addr,
-                sizeof(struct in6_addr)) == 0;
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
+  if (!a || a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET)
+    return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr ==
+           ((const struct sockaddr_in *)(const void *)b)->sin_addr.s_addr;
+  return a->sa_family == AF_INET6 &&
+         memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr,
+                &((const struct sockaddr_in6 *)(const void *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+/* All of 127.0.0.0/8 is loopback's, though its interface lists one address. */
+static bool is_of(const struct ifaddrs *at, const struct sockaddr *address) {
+  bool inner = at->ifa_addr && (at->ifa_flags & IFF_LOOPBACK) && at->ifa_addr->sa_family == AF_INET &&
+               address->sa_family == AF_INET;
+  if (!inner) return same_address(at->ifa_addr, address);
+  return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
+         IN_LOOPBACKNET;
 }
 
 static treadle_status take_of_host(const char *host, const char *system, list *to) {
@@ -101,10 +103,9 @@ static treadle_status take_of_host(const char *host, const char *system, list *t
     REFUSE("network devices: '%.64s' is no address of a machine", host);
   if (getifaddrs(&all) != 0) TRY(treadle_fail(TREADLE_SYSTEM, "network devices: %s", strerror(errno)));
   for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
-    if (!has_address(at, wanted->ai_addr)) continue;
-    char device[IF_NAMESIZE];
-    snprintf(device, sizeof device, "%.*s", (int)strcspn(at->ifa_name, ":"),
-             at->ifa_name); /* eth0:1 is eth0's */
+    if (!is_of(at, wanted->ai_addr)) continue;
+    char device[IF_NAMESIZE]; /* "eth0:1" is a label of eth0 */
+    snprintf(device, sizeof device, "%.*s", (int)strcspn(at->ifa_name, ":"), at->ifa_name);
     TRY(add(to, device, ""));
     TRY(add_ports(system, device, to));
     break;

@@ -62,7 +62,7 @@ typedef struct net {
  *
  * Who connects greets, and messages wait until that is done. For an endpoint asks the other one's number when it first sends a large
  * message (a wireup message), and if that has to wait until the connection stands, and the peer dies before it does, UCX 1.13 ends the
- * process (wireup_ep.c:241, "pending_count == 0"). So a small message goes first, which needs no number and no such message, and
+ * process (wireup_ep, line 241: "pending_count == 0"). So a small message goes first, which needs no number and no such message, and
  * makes the connection; then a large one, while nothing else is under way. A peer that dies during a greeting, or later, is an error. */
 
 /* Called by UCX, in the middle of its work. */

@@ -27,7 +27,7 @@ static const struct {
     {"KEEPALIVE_INTERVAL", "1s"},
     {"KEEPALIVE_NUM_EPS", "inf"},
     /* One event at a time: of several, the first may close the connection of the next, which then ends the process
-     * (tcp_iface.c:307, "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
+     * (tcp_iface, line 307: "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
     {"TCP_MAX_POLL", "1"},
     {"TCP_KEEPIDLE", "1s"},
     {"TCP_KEEPINTVL", "1s"},
@@ -41,14 +41,23 @@ static treadle_status fail(const treadle_ucx *ucx, const char *what, ucs_status_
                       heard, heard[0] ? ")" : "");
 }
 
+/* Settings of a transport have its name in front from UCX 1.18 on, and have not before: both are set, one of them in vain. */
+static ucs_status_t set(const treadle_ucx *ucx, ucp_config_t *config, const char *name, const char *value) {
+  static const char transport[] = "TCP_";
+  ucs_status_t got = ucx->ucp_config_modify(config, name, value);
+  if (got == UCS_OK && strncmp(name, transport, strlen(transport)) == 0)
+    got = ucx->ucp_config_modify(config, name + strlen(transport), value);
+  return got;
+}
+
 static treadle_status configure(const treadle_ucx *ucx, const char *devices, ucp_config_t **config_p) {
   ucs_status_t got = ucx->ucp_config_read("TREADLE", NULL, config_p);
   if (got != UCS_OK) return fail(ucx, "settings of the environment", got);
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-    got = ucx->ucp_config_modify(*config_p, settings[i].name, settings[i].value);
+    got = set(ucx, *config_p, settings[i].name, settings[i].value);
     if (got != UCS_OK) return fail(ucx, settings[i].name, got);
   }
-  got = ucx->ucp_config_modify(*config_p, "NET_DEVICES", devices ? devices : "all");
+  got = set(ucx, *config_p, "NET_DEVICES", devices ? devices : "all");
   return got == UCS_OK ? TREADLE_OK : fail(ucx, "network devices", got);
 }
 

@@ -28,7 +28,7 @@ torchrun=(MASTER_ADDR=localhost MASTER_PORT=$job)
 refused "RANK is '-1', and must be a whole number from 0" RANK=-1 WORLD_SIZE=2 "${torchrun[@]}"
 refused "WORLD_SIZE is 'two'" RANK=0 WORLD_SIZE=two "${torchrun[@]}"
 refused "RANK is 2, and WORLD_SIZE 2" RANK=2 WORLD_SIZE=2 "${torchrun[@]}"
-refused "2 of the 4 ranks are on this node: a switch works on one node so far" RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 "${torchrun[@]}"
+refused "2 of the 4 ranks are on this node: ranks of several nodes meet at an address, give --meet ADDRESS:PORT" RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 "${torchrun[@]}"
 refused "tp=2" RANK=0 WORLD_SIZE=1 "${torchrun[@]}"
 
 # The command alone, away from its library.

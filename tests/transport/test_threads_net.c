@@ -179,10 +179,11 @@ static int with_fault(nets_rank *n, void *context) {
         (n->rank ? n->ops->receive : n->ops->send)(n->net, 1 - n->rank, i, &part, 1, &request);
     if (got == TREADLE_OK)
       got = nets_finish(n, request, n->rank && i == 3 && p->kind == TREADLE_NET_DROP ? 0.1 : 10);
-    if (p->kind == TREADLE_NET_CUT && i >= 3) {
-      if (i > 3 || n->rank) RANK_FAILS(TREADLE_PEER, "cannot be reached", got);
+    if (p->kind == TREADLE_NET_CUT && i >= 2 && got != TREADLE_OK) { /* what came before may be lost, too */
+      RANK_FAILS(TREADLE_PEER, "cannot be reached", got);
       continue;
     }
+    RANK_TRUE(p->kind != TREADLE_NET_CUT || i < 3);
     if (p->kind == TREADLE_NET_DROP && i == 3 && n->rank) {
       RANK_FAILS(TREADLE_TIMEOUT, "has not ended", got);
       continue;

@@ -44,7 +44,7 @@ static treadle_status check_node(MPI_Comm comm, treadle_mpi_meeting *meeting) {
   if (nodes > 1) {
     status = TREADLE_REFUSED;
     snprintf(meeting->why, sizeof meeting->why,
-             "the %d ranks are on %d nodes: a switch works on one node so far, start all ranks there",
+             "the %d ranks are on %d nodes: they meet at an address, give --meet ADDRESS:PORT of rank 0's node",
              meeting->size, nodes);
   }
 out:
