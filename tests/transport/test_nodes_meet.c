@@ -445,11 +445,17 @@ static int by_address(const char *name, int rank, int size, void *context) {
   (void)name;
   int files = test_open_files();
   RANK_OK(treadle_store_open(&options, &store));
-  RANK_FAILS(TREADLE_REFUSED, "the 4 ranks are on 2 nodes: ranks 0, 1 on 127.",
-             treadle_group_nodes(&store, rank, size, 2, 10, &group));
-  RANK_TRUE(!group);
-  RANK_FAILS(TREADLE_REFUSED, "ranks 0, 2 on 127.",
-             treadle_group_store(&store, rank, size, rank % 2, 10, &group));
+  for (int way = 0; way < 2; way++) { /* neighbours, then by turns */
+    RANK_OK(way == 0 ? treadle_group_nodes(&store, rank, size, 2, 10, &group)
+                     : treadle_group_store(&store, rank, size, rank % 2, 10, &group));
+    for (int peer = 0; peer < size; peer++)
+      RANK_TRUE(treadle_group_node(group, peer) == (way == 0 ? peer / 2 : peer % 2));
+    RANK_OK(treadle_group_gather(group, &rank, sizeof rank, all));
+    for (int peer = 0; peer < size; peer++) RANK_TRUE(all[peer] == peer);
+    RANK_OK(treadle_group_barrier(group));
+    treadle_group_close(group);
+    group = NULL;
+  }
   RANK_OK(treadle_group_store(&store, rank, size, -1, 10, &group));
   treadle_store_close(&store); /* the group does not need it any more */
   RANK_OK(treadle_group_gather(group, &rank, sizeof rank, all));
