@@ -3,6 +3,7 @@
 #   make            build/treadle and the libraries
 #   make demo       GRPO on eight ranks: a small policy's reward rises; SEEDS= LR= STEPS=
 #   make demo-switch   a switch on this machine; MODEL= TRAIN= INFER= RANKS= choose another
+#   make demo-nodes    a switch between two hosts made of network namespaces, without MPI; MODEL= TRAIN= INFER= RANKS= RATE=
 #   make demo-train    eight ranks train a tiny policy, and its answers are tried; SEEDS= STEPS=
 #   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
 #   make test       all tests              make bench      the measurements of docs/speed.md
@@ -15,7 +16,7 @@
 #   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
 #                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-generate demo-train test bench install format clean python test-python bench-python sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -25,7 +26,7 @@ NIGHTLY_PAIRS ?= 100000
 NIGHTLY_SANITIZED ?= 10000
 NIGHTLY_SEED ?= 1000001
 CMAKE_FLAGS ?=
-export MODEL DATA TRAIN INFER RANKS JOBS FUZZ_SECONDS FUZZ_COMMANDS NIGHTLY_PAIRS NIGHTLY_SANITIZED NIGHTLY_SEED
+export MODEL DATA TRAIN INFER RANKS RATE JOBS FUZZ_SECONDS FUZZ_COMMANDS NIGHTLY_PAIRS NIGHTLY_SANITIZED NIGHTLY_SEED
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
@@ -48,6 +49,9 @@ demo: all
 
 demo-switch: all
 	tools/demo-switch
+
+demo-nodes: all
+	tools/demo-nodes
 
 demo-generate: all
 	tools/demo-generate

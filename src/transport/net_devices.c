@@ -104,8 +104,10 @@ static treadle_status take_of_host(const char *host, const char *system, list *t
   if (getifaddrs(&all) != 0) TRY(treadle_fail(TREADLE_SYSTEM, "network devices: %s", strerror(errno)));
   for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
     if (!is_of(at, wanted->ai_addr)) continue;
-    TRY(add(to, at->ifa_name, ""));
-    TRY(add_ports(system, at->ifa_name, to));
+    char device[IF_NAMESIZE]; /* "eth0:1" is a label of eth0 */
+    snprintf(device, sizeof device, "%.*s", (int)strcspn(at->ifa_name, ":"), at->ifa_name);
+    TRY(add(to, device, ""));
+    TRY(add_ports(system, device, to));
     break;
   }
   if (!to->text[0])
