@@ -1,8 +1,9 @@
 /* Elements are compared in blocks of 64: a loop that compilers make vectors of gives a byte for each, and those become one word
  * with a bit for each. What is counted and written follows from these words: popcounts, and one step for each change or run.
  *
- * First the changes are counted, which gives the bytes of all forms; then the shortest form is written, from the same words. So
- * elements that have changed are read twice, and nothing is kept in between. Long stretches without a change are left to memcmp. */
+ * First the changes are counted, which gives the bytes of all forms; gaps are written meanwhile, as far as they are few. Another
+ * form, if shorter, is then written from the same words: values are read twice, but nothing is kept in between. Long stretches
+ * without a change are left to memcmp. */
 #include "move/delta.h"
 
 #include "base/status.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 
 enum { DENSE, GAPS, RUNS, HEAD = 1 };
-enum { BLOCK = 64, STRETCH = 1024 }; /* elements; bytes */
+enum { BLOCK = 64, STRETCH = 1024, STILL = 4 }; /* elements; bytes; blocks */
 
 /* Compiled once for each size of an element, which is a constant then. */
 #define EACH static inline __attribute__((always_inline))
@@ -57,22 +58,27 @@ EACH size_t skip_unchanged(const uint8_t *old, const uint8_t *now, size_t at, si
   return at;
 }
 
-/* A walk through the blocks. Blocks without a change are left out where the one before had none either: so a run that a block
+/* A walk through the blocks. Stretches without a change are left out, but only behind some blocks without: so a run that a block
  * leaves open is always closed in the next block, or at the end. */
 typedef struct blocks {
   const uint8_t *old, *now;
   size_t count;
   size_t at, next;  /* the first element of the block, and behind it */
   uint64_t changed; /* bits of its elements */
+  int changing;     /* until this is 0, no stretch is looked at */
 } blocks;
 
 EACH bool next_block(blocks *b, size_t each) {
-  if (!b->changed) b->next = skip_unchanged(b->old, b->now, b->next, b->count, each);
+  if (b->changing == 0) b->next = skip_unchanged(b->old, b->now, b->next, b->count, each);
   if (b->next == b->count) return false;
   size_t left = b->count - b->next;
   b->at = b->next;
   b->changed = find_changes(b->old + b->at * each, b->now + b->at * each, left, each);
   b->next += left < BLOCK ? left : BLOCK;
+  if (b->changed)
+    b->changing = STILL;
+  else if (b->changing > 0)
+    b->changing--;
   return true;
 }
 
@@ -89,24 +95,45 @@ static inline uint8_t *put_number(uint8_t *to, size_t number) {
   return to;
 }
 
+/* Writes the changes of a block as gaps; *last_p is behind the last change. */
+EACH uint8_t *put_changes(const blocks *b, size_t each, size_t *last_p, uint8_t *to) {
+  for (uint64_t changed = b->changed; changed; changed &= changed - 1) {
+    size_t i = b->at + lowest(changed);
+    to = put_number(to, i - *last_p);
+    memcpy(to, b->now + i * each, each);
+    to += each;
+    *last_p = i + 1;
+  }
+  return to;
+}
+
+/* While changes are counted, gaps are written as far as an eighth of dense, where that and a block more have room. */
+enum { FEW = 8, MANY = 512 }; /* parts; bytes */
+
 typedef struct tally {
   size_t changes, runs;
   size_t gap_bytes, length_bytes; /* of the numbers of runs, beyond one each */
+  uint8_t *to;                    /* behind the gaps that were written; NULL where there were too many */
 } tally;
 
-/* Numbers of more than a byte are those of gaps and runs that begin in one block and end in another one. */
-EACH tally count_changes(blocks b, size_t each) {
-  tally t = {0};
+/* Counts, and writes gaps at `to` up to `room` bytes and a block. Numbers of more than a byte are those of gaps and runs that begin
+ * in one block and end in another one. */
+EACH tally count_changes(blocks b, size_t each, size_t room, uint8_t *to) {
+  tally t = {.to = to};
   size_t last = 0, begin = 0; /* behind the last change; of the open run */
   for (bool open = false; next_block(&b, each); open = b.changed >> (BLOCK - 1)) {
     uint64_t changed = b.changed, same = ~changed;
     if (open && same) t.length_bytes += number_bytes(b.at + lowest(same) - begin - 1) - 1;
     if (!changed) continue;
     t.gap_bytes += number_bytes(b.at + lowest(changed) - last) - 1;
-    last = b.at + behind_highest(changed);
     t.changes += (size_t)__builtin_popcountll(changed);
     t.runs += (size_t)__builtin_popcountll(changed & ~(changed << 1 | open));
     if (same ? changed >> (BLOCK - 1) : !open) begin = b.at + (same ? behind_highest(same) : 0);
+    if (t.to && (size_t)(t.to - to) > room) t.to = NULL;
+    if (t.to)
+      t.to = put_changes(&b, each, &last, t.to);
+    else
+      last = b.at + behind_highest(changed);
   }
   if (b.changed >> (BLOCK - 1)) t.length_bytes += number_bytes(b.count - begin - 1) - 1;
   return t;
@@ -114,14 +141,7 @@ EACH tally count_changes(blocks b, size_t each) {
 
 EACH uint8_t *write_gaps(blocks b, size_t each, uint8_t *to) {
   size_t last = 0;
-  while (next_block(&b, each))
-    for (uint64_t changed = b.changed; changed; changed &= changed - 1) {
-      size_t i = b.at + lowest(changed);
-      to = put_number(to, i - last);
-      memcpy(to, b.now + i * each, each);
-      to += each;
-      last = i + 1;
-    }
+  while (next_block(&b, each)) to = put_changes(&b, each, &last, to);
   return to;
 }
 
@@ -151,19 +171,23 @@ EACH uint8_t *write_runs(blocks b, size_t each, uint8_t *to) {
 
 EACH size_t write_shortest(const void *old, const void *now, size_t count, size_t each, uint8_t *to) {
   const blocks start = {.old = old, .now = now, .count = count};
-  tally t = count_changes(start, each);
   size_t dense = count * each;
+  tally t = count_changes(start, each, dense / FEW, dense >= MANY ? to + HEAD : NULL);
   size_t runs = t.changes * each + 2 * t.runs + t.gap_bytes + t.length_bytes;
   size_t gaps = t.changes * each + t.changes + t.gap_bytes;
+  uint8_t *end;
   if (t.changes == 0) return 0;
   if (dense <= runs && dense <= gaps) {
     *to = DENSE;
     memcpy(to + HEAD, now, dense);
-    return HEAD + dense;
+    end = to + HEAD + dense;
+  } else if (runs <= gaps) {
+    *to = RUNS;
+    end = write_runs(start, each, to + HEAD);
+  } else {
+    *to = GAPS;
+    end = t.to ? t.to : write_gaps(start, each, to + HEAD);
   }
-  *to = runs <= gaps ? RUNS : GAPS;
-  uint8_t *end = (runs <= gaps ? write_runs : write_gaps)(start, each, to + HEAD);
-  assert((size_t)(end - to) == HEAD + (runs <= gaps ? runs : gaps));
   return (size_t)(end - to);
 }
 
