@@ -53,8 +53,11 @@ EACH uint64_t find_changes(const uint8_t *old, const uint8_t *now, size_t left, 
 
 /* The first element from `at` on that may have changed: no element of a stretch before it has. */
 EACH size_t skip_unchanged(const uint8_t *old, const uint8_t *now, size_t at, size_t count, size_t each) {
-  while (count - at >= STRETCH / each && memcmp(old + at * each, now + at * each, STRETCH) == 0)
-    at += STRETCH / each;
+  while (at < count) {
+    size_t elems = count - at < STRETCH / each ? count - at : STRETCH / each;
+    if (memcmp(old + at * each, now + at * each, elems * each) != 0) break;
+    at += elems;
+  }
   return at;
 }
 
@@ -175,20 +178,23 @@ EACH size_t write_shortest(const void *old, const void *now, size_t count, size_
   tally t = count_changes(start, each, dense / FEW, dense >= MANY ? to + HEAD : NULL);
   size_t runs = t.changes * each + 2 * t.runs + t.gap_bytes + t.length_bytes;
   size_t gaps = t.changes * each + t.changes + t.gap_bytes;
+  size_t bytes = runs <= gaps ? runs : gaps;
   uint8_t *end;
   if (t.changes == 0) return 0;
-  if (dense <= runs && dense <= gaps) {
+  if (dense <= bytes) {
     *to = DENSE;
     memcpy(to + HEAD, now, dense);
-    end = to + HEAD + dense;
-  } else if (runs <= gaps) {
+    return HEAD + dense;
+  }
+  if (runs <= gaps) {
     *to = RUNS;
     end = write_runs(start, each, to + HEAD);
   } else {
     *to = GAPS;
     end = t.to ? t.to : write_gaps(start, each, to + HEAD);
   }
-  return (size_t)(end - to);
+  assert((size_t)(end - to) == HEAD + bytes);
+  return HEAD + bytes;
 }
 
 size_t treadle_delta_most(size_t count, size_t each) {
