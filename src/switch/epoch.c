@@ -134,6 +134,8 @@ out:
 
 /* ---- Failing ---- */
 
+static const double HEARSAY = 0.2; /* seconds */
+
 /* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
  * answer: then this group cannot go on. One may have waited for it in vain already, so this is a part of the limit. */
 static bool wait_until_stopped(treadle_switch *sw, uint64_t epoch) {
@@ -142,7 +144,12 @@ static bool wait_until_stopped(treadle_switch *sw, uint64_t epoch) {
   double limit = group->timeout_seconds, part = limit / 10 > 1 ? limit / 10 : 1;
   group->timeout_seconds = part < limit ? part : limit;
   double deadline = treadle_group_deadline(group); /* of the wait for all of them */
+  double heard = treadle_clock_seconds() + (limit / 10 < HEARSAY ? limit / 10 : HEARSAY);
   for (int rank = 0; rank < group->size; rank++) {
+    /* What a rank of another node has said is heard a moment later. */
+    if (!treadle_group_is_near(group, rank))
+      (void)treadle_word_wait(sw, rank, TREADLE_WORD_ENTERED, epoch, 0, heard,
+                              "the end of a failed switch");
     if (treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
       continue; /* comes late, and will find the outcome */
     if (treadle_word_wait(sw, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
