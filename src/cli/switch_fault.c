@@ -31,8 +31,9 @@ static treadle_status refuse(const char *text, const char *why) {
   return treadle_fail(
       TREADLE_REFUSED,
       "--fault is '%s', and %s; write kill|stall|slow|enomem|corrupt|cancel|flip:rank=R,wave=W or "
-      "killnode|cut:node=K,wave=W, with phase=entry|offload|"
-      "commit|committed|bind|kv in place of wave=W where there are no waves",
+      "killnode|cut:node=K,wave=W, or "
+      "phase=entry|offload|"
+      "commit|committed|bind|kv in place of wave=W",
       text, why);
 }
 

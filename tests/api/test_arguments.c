@@ -433,6 +433,7 @@ static void groups(objects *o) {
   REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: transport/test_group_mpi.c */
   GIVES(-1, treadle_group_rank(NULL));
   GIVES(-1, treadle_group_size(NULL));
+  GIVES(-1, treadle_group_node(NULL, 0));
   REFUSED(treadle_group_barrier(NULL));
   REFUSED(treadle_group_gather(NULL, all, 1, all));
   REFUSED(treadle_group_gather(o->group, NULL, 1, all));

@@ -535,7 +535,10 @@ static void call_groups(caller *c) {
     break;
   case 2: SAID(treadle_group_mpi(NULL, seconds(c), OR_NULL(c, &made))); break;
   case 3: CALL(treadle_group_rank(group)); break;
-  case 4: CALL(treadle_group_size(group)); break;
+  case 4:
+    CALL(treadle_group_size(group));
+    CALL(treadle_group_node(group, (int)number(c)));
+    break;
   case 5: SAID(treadle_group_barrier(group)); break;
   default: SAID(treadle_group_gather(group, OR_NULL(c, room), size(c), OR_NULL(c, c->window)));
   }
