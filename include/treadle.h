@@ -554,7 +554,8 @@ typedef struct treadle_store {
  * it over TCP. Nothing of it is secret: who reaches the address and knows the job's name can take part. */
 typedef struct treadle_store_options {
   size_t struct_size;
-  const char *address;    /* of rank 0's machine, which listens there and nowhere else: "10.0.0.1:7000", "[fe80::1%eth0]:7000", "name:7000" */
+  const char *
+      address; /* of rank 0's machine, which listens there and nowhere else: "10.0.0.1:7000", "[fe80::1%eth0]:7000", "name:7000" */
   const char *job;        /* 1 to 200 bytes; who comes with another name is refused */
   int rank, ranks;        /* 1 to 1024 ranks */
   double timeout_seconds; /* until all ranks are there; 0: 60 */
@@ -759,7 +760,8 @@ typedef struct treadle_switch_options {
    * copied; ranks may give different ones, or none. See "Own tensors" below. */
   const treadle_own_tensor *own_train, *own_infer;
   size_t own_train_count, own_infer_count;
-  const char *net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
+  const char *
+      net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
 } treadle_switch_options;
 
 /* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
@@ -938,7 +940,8 @@ typedef struct treadle_switch_stats {
   size_t pulled_bytes;    /* from other ranks, in the narrower dtype of both sides */
   size_t filled_bytes;
   size_t offloaded_bytes, loaded_bytes;
-  size_t peak_bytes;    /* device bytes accounted at the fullest moment of all switches so far */
+  size_t
+      peak_bytes; /* device bytes accounted at the fullest moment of all switches so far, but for a KV cache that stays in an update */
   size_t pool_bytes;    /* what the pool's file holds (st_blocks) */
   size_t host_bytes;    /* host memory of the twins */
   size_t foreign_bytes; /* registered by the caller: stay where they are */

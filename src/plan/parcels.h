@@ -13,6 +13,7 @@
 #ifndef TREADLE_PLAN_PARCELS_H
 #define TREADLE_PLAN_PARCELS_H
 
+#include "plan/net.h"
 #include "plan/outbound.h"
 #include "plan/sends.h"
 

@@ -11,7 +11,7 @@
 
 #include "switch/switch.h"
 
-enum { TREADLE_NET_SLOTS = 4, TREADLE_NET_MESSAGE = 1 << 20, TREADLE_NET_HEAD = 64 };
+enum { TREADLE_NET_SLOTS = TREADLE_NET_FLIGHT, TREADLE_NET_HEAD = 64 };
 
 /* A message begins with it; all of it is checked. */
 typedef struct treadle_net_head {

@@ -134,11 +134,15 @@ treadle_status treadle_net_hear(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_net_state *net = &sw->net;
   if (is_one_node(sw) || !net->talks) return TREADLE_OK;
-  for (int rank = 0; rank < sw->group->size; rank++) {
+  for (int rank = 0; rank < sw->group->size;
+       rank++) { /* first of all: this rank may be the one that has none */
     const net_words *words = treadle_group_said(sw->group, rank);
     if (words->status != TREADLE_OK)
       TRY(treadle_fail((treadle_status)words->status, "rank %d: %.*s", rank, (int)sizeof words->text - 1,
                        words->text));
+  }
+  for (int rank = 0; rank < sw->group->size; rank++) {
+    const net_words *words = treadle_group_said(sw->group, rank);
     bool is_new = words->bytes > 0;
     if (rank != sw->group->rank && is_new != net->is_new)
       TRY(treadle_fail(TREADLE_PEER, "rank %d has %s net, and rank %d %s", rank,

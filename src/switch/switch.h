@@ -232,7 +232,7 @@ typedef struct treadle_helm {
 typedef struct treadle_net_flow {
   treadle_traffic traffic;
   size_t begun, ended;
-  void *requests[4]; /* by slot; NULL: it has ended */
+  void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
 } treadle_net_flow;
 
 /* What goes over the net (net.c, net_meet.c). */
