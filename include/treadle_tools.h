@@ -219,6 +219,20 @@ typedef struct treadle_kernel_info {
 int32_t treadle_machine_kernel_count(void);
 treadle_status treadle_machine_kernel(int32_t kernel, treadle_kernel_info *info_p);
 
+typedef struct treadle_net_info {
+  size_t struct_size;
+  const char *name;  /* "ucx": what --net takes */
+  bool usable;       /* on this machine */
+  char version[32];  /* of the library behind it, "" where there is none */
+  char devices[512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
+  char lacks[320];   /* why it cannot be used, and what to install; "" where it can */
+} treadle_net_info;
+
+/* The nets, ways in which ranks on different nodes send each other messages, and facts about net number `net`, from 0, which
+ * is looked for in this process (UCX is loaded and stays). Refused: a number out of range. */
+int32_t treadle_machine_net_count(void);
+treadle_status treadle_machine_net(int32_t net, treadle_net_info *info_p);
+
 /* ---- MPI: libtreadle_mpi -------------------------------------------------------------------------
  *
  * These functions and treadle_group_mpi are in libtreadle_mpi (link with -ltreadle_mpi), which needs the MPI that it was built with. A program

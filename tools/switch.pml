@@ -5,8 +5,8 @@
  *   modes, `stands`, LOST    switch/switch.c, arrows.c: the arrows, lose, restore, stay_in_infer
  *   entered, arrived, way    epoch.c treadle_epoch_enter; transport/group.c treadle_group_meet
  *   wait_all                 protocol.c treadle_word_wait, for each rank in turn (transport/group_wait.c treadle_group_wait)
- *   out_epoch, out_state     protocol.c, the word of treadle_control; EPOCH_FAILED: treadle_outcome_check; decide:
- *                            treadle_outcome_settle
+ *   out_epoch, out_state     outcome.c, the word of treadle_control; EPOCH_FAILED: treadle_outcome_check; decide:
+ *                            treadle_outcome_settle; several nodes have several words: tools/nodes.pml
  *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
  *   twin                     offload.c treadle_twin_fill (page by page, before a wave reclaims it)
  *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done; what is fetched (far.c) has come
@@ -24,7 +24,7 @@
  *   holds                    the bytes of each physical page: plan/pages.c, with TREADLE_LAG waves between
  *
  * Three rules were found with this model, and it fails without them (planted as OVERTAKEN, LATE_LOAD, BOUND_ALONE): a rank that
- * finds the outcome of a later epoch has failed in its own unless it had verified, and a rank that has left the group decides no
+ * finds the outcome of a later epoch has failed in its own unless that was committed, and a rank that has left the group decides no
  * outcome (treadle_outcome_check, treadle_outcome_settle); out of HOST, params are in their pages before the ranks meet; and
  * after a failure on the way back no rank counts as bound, whether its own engine was unbound by then or not.
  *
@@ -94,6 +94,7 @@ byte freed[RANKS]; /* no reader holds the infer window any more */
 bool left[RANKS], alive[RANKS];
 byte out_epoch;
 mtype out_state = TREADLE_COMMITTED;
+byte out_committed; /* outcome.c remember: the last epoch before out_epoch that was committed */
 mtype way[RANKS]; /* the mode in which a rank enters; the versions follow from it here */
 
 /* Memory. */
@@ -120,12 +121,12 @@ bool stands[EPOCHS + 1];               /* somebody says that the old weights sta
 #define HAS_TWIN (KEEP_HOST || old == TREADLE_HOST)
 #define EXCUSED (LATE && decided[epoch] == TREADLE_FAILED) /* what a late rank reads in a failed epoch is never used */
 
-/* treadle_outcome_check. A word of a later epoch: the others have left this one. They had committed it if this rank had
- * verified, and cannot have if it had not. A rank that has left the group takes part in no outcome. */
+/* treadle_outcome_check. A word of a later epoch: the others have left this one, and have remembered it if it was committed. A rank that has
+ * left the group takes part in no outcome. */
 #ifdef OVERTAKEN
 #define LATER_FAILED false
 #else
-#define LATER_FAILED (out_epoch > epoch && verified[me] < epoch)
+#define LATER_FAILED (out_epoch > epoch && out_committed < epoch)
 #endif
 #define I_LEFT left[me]
 #define EPOCH_FAILED ((out_epoch == epoch && out_state == TREADLE_FAILED) || LATER_FAILED || I_LEFT)
@@ -302,9 +303,17 @@ inline run_wave() {
 
 /* ---- group.c, switch.c: the outcome ---- */
 
+inline remember() {
+  if
+  :: out_epoch < epoch && out_state == TREADLE_COMMITTED -> out_committed = out_epoch
+  :: else
+  fi
+}
+
 inline decide(state) { /* the compare-and-swap of treadle_outcome_settle */
   if
   :: !(I_LEFT) && (out_epoch < epoch || (out_epoch == epoch && out_state == TREADLE_OPEN)) ->
+    remember();
     out_epoch = epoch;
     out_state = state;
     assert(decided[epoch] == UNDECIDED);
@@ -485,7 +494,7 @@ proctype rank(byte me) {
       wait_all(arrived[peer], barriers, EPOCH_FAILED);
       d_step { /* treadle_outcome_open */
         if
-        :: ok && out_epoch < epoch -> out_epoch = epoch; out_state = TREADLE_OPEN
+        :: ok && out_epoch < epoch -> remember(); out_epoch = epoch; out_state = TREADLE_OPEN
         :: else
         fi
       }
@@ -580,7 +589,7 @@ proctype rank(byte me) {
       :: d_step { to == TREADLE_INFER -> binding = true; epoch++; entered[me] = epoch }; /* treadle_epoch_next */
         d_step {
           if
-          :: out_epoch < epoch -> out_epoch = epoch; out_state = TREADLE_OPEN
+          :: out_epoch < epoch -> remember(); out_epoch = epoch; out_state = TREADLE_OPEN
           :: else
           fi
         }

@@ -48,11 +48,13 @@ def plan(
     alias: bool = True,
     rank: int | None = None,
     by_rank: bool = False,
+    nodes: int | typing.Sequence[int] | None = None,
 ) -> dict[str, typing.Any]:
     """What `treadle plan --json` prints, with its keys (docs/cli.md): bytes moved, their lower bound, waves, peak.
 
     cap, budget, page: in bytes; 0: chosen. rank: the figures of one rank alone. by_rank: rows of all ranks also above 4,096.
-    Raises Refused."""
+    nodes: which ranks share a node (machine): a number of nodes of equally many neighbours, or the node of each rank, a number of any kind; then bytes
+    between nodes are told, too. Raises Refused."""
     begin, processor_begin, rss_begin = time.perf_counter(), time.process_time(), _peak_rss()
     if isinstance(infer, Layout) and rank_map != "contiguous":
         raise errors.Refused(f"plan: rank_map is '{rank_map}', and {infer.text} is a layout that has its own: make it with that one")
@@ -60,6 +62,9 @@ def plan(
     target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source} if rank_map != "contiguous" else {}))
     options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
                              one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
+    node_of = _node_of(nodes, ranks)
+    if node_of is not None:
+        options.node_of = (ctypes.c_int32 * ranks)(*node_of)
     pointer = ctypes.c_void_p()
     _library.call("treadle_report_create", source._use(), target._use(), ctypes.byref(options), ctypes.byref(pointer))
     seconds, processor_seconds = time.perf_counter() - begin, time.process_time() - processor_begin
@@ -89,11 +94,48 @@ def plan(
         "plan_peak_rss_bytes": _peak_rss() - rss_begin,
         "rank_map": target.rank_map,
     }
+    if node_of is not None:
+        answer |= _nodes(report, info, node_of, rank)
     if budget:
         answer |= {"budget": budget, "fits": info.fits, "budget_min": info.budget_min_bytes}
     if rank is not None or info.ranks <= 4096 or by_rank:
         answer["by_rank"] = [_row(report, r) for r in (range(info.ranks) if rank is None else [rank])]
     return answer
+
+
+def _node_of(nodes: int | typing.Sequence[int] | None, ranks: int) -> list[int] | None:
+    if nodes is None:
+        return None
+    if not isinstance(nodes, int):
+        if len(nodes) != ranks:
+            raise errors.Refused(f"plan: nodes has the nodes of {len(nodes)} ranks, and there are {ranks}")
+        numbers: dict[int, int] = {}
+        return [numbers.setdefault(node, len(numbers)) for node in nodes]
+    if nodes < 1 or ranks % nodes:
+        raise errors.Refused(f"plan: {ranks} ranks cannot be divided evenly among {nodes} nodes")
+    return [rank // (ranks // nodes) for rank in range(ranks)]
+
+
+def _nodes(report: _library.Object, info: typing.Any, node_of: list[int], rank: int | None) -> dict[str, typing.Any]:
+    """The keys of `treadle plan --nodes --json`."""
+    rows = []
+    for node in range(info.nodes) if rank is None else [node_of[rank]]:
+        one = _library.sized(_abi.treadle_node_info)
+        _library.call("treadle_report_node", report.pointer, node, ctypes.byref(one))
+        rows.append({"node": node, "ranks": one.ranks, "moved_bytes": one.moved_bytes, "lower_bound_bytes": one.lower_bound_bytes,
+                     "sent_bytes": one.sent_bytes})
+    return {
+        "nodes": info.nodes,
+        "node_moved_bytes": info.node_moved_bytes,
+        "node_lower_bound_bytes": info.node_lower_bound_bytes,
+        "node_ratio": _ratio(info.node_moved_bytes, info.node_lower_bound_bytes) if rank is None else None,
+        "node_inbound_max_bytes": info.node_inbound_max_bytes,
+        "node_outbound_max_bytes": info.node_outbound_max_bytes,
+        "node_link_load_max_over_mean": _real(info.node_link_load),
+        "relayed_bytes": info.relayed_bytes,
+        "staging_bytes": info.staging_bytes,
+        "by_node": rows,
+    }
 
 
 def _row(report: _library.Object, rank: int) -> dict[str, int]:

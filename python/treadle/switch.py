@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import types
 import typing
@@ -49,6 +50,7 @@ class Switch:
     grads_bytes, optimizer_bytes: windows for gradients and optimizer state, of this rank. host: mode HOST can be entered.
     kv_block_bytes: of a block of the KV cache, which gets the memory that is free in mode INFER; 0: no cache.
     timeout: seconds, of every wait.
+    net_devices: network devices between machines, "eth0,eth1"; None: that of the address by which the ranks met.
     bind, unbind: called in mode INFER with the infer window once its weights are whole, and before it is overwritten. What they raise fails the
         arrow on all ranks.
 
@@ -77,6 +79,7 @@ class Switch:
         timeout: float = 60,
         bind: typing.Callable[[Window], object] | None = None,
         unbind: typing.Callable[[], object] | None = None,
+        net_devices: str | None = None,
     ) -> None:
         leaves = {offload} if isinstance(offload, str) else set(offload or ())
         if device != "cpu" or stream is not None:
@@ -94,7 +97,7 @@ class Switch:
             page_bytes=page, cap_bytes=cap, budget_bytes=budget, timeout_seconds=timeout, grads_bytes=grads_bytes,
             optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
-            offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
+            net_devices=None if net_devices is None else os.fsencode(net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
             alias=alias,
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, _library.Callbacks()

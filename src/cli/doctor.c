@@ -190,6 +190,22 @@ static void ask_kernels(doctor_answer *answer) {
   }
 }
 
+/* What ranks on different nodes send each other messages by. */
+static void ask_nets(doctor_answer *answer) {
+  size_t used = 0;
+  for (int32_t i = 0; i < treadle_machine_net_count(); i++) {
+    treadle_net_info net = TREADLE_INIT(treadle_net_info);
+    if (treadle_machine_net(i, &net) != TREADLE_OK || used >= sizeof answer->found) continue;
+    used += (size_t)snprintf(answer->found + used, sizeof answer->found - used, "%s%s%s%s%s%s%s",
+                             used ? "; " : "", net.name, net.version[0] ? " " : "", net.version,
+                             net.usable ? " (" : ": not here", net.usable ? net.devices : "",
+                             net.usable ? ")" : "");
+    if (net.usable) continue;
+    answer->level = WARNING;
+    SAY(answer->advice, "%s", net.lacks);
+  }
+}
+
 static const char *const lacking = "treadle plan --model ... says what a switch takes on each rank";
 
 static treadle_limit_info limit_of(treadle_limit_kind kind) {
@@ -253,6 +269,7 @@ static const struct {
     {"huge pages", ask_huge_pages},
     {"cores", ask_cores},
     {"kernels", ask_kernels},
+    {"nets", ask_nets},
     {"memory", ask_memory},
     {"control group", ask_control_group},
     {"addresses", ask_addresses},
@@ -268,6 +285,22 @@ static void print_kernels(treadle_json_out *out) {
     treadle_json_out_text(out, "needs", kernel.needs);
     treadle_json_out_bool(out, "usable", kernel.usable);
     treadle_json_out_text(out, "lacks", kernel.usable ? NULL : kernel.lacks);
+    treadle_json_out_close(out, '}');
+  }
+  treadle_json_out_close(out, ']');
+}
+
+static void print_nets(treadle_json_out *out) {
+  treadle_json_out_open(out, "nets", '[');
+  for (int32_t i = 0; i < treadle_machine_net_count(); i++) {
+    treadle_net_info net = TREADLE_INIT(treadle_net_info);
+    if (treadle_machine_net(i, &net) != TREADLE_OK) continue;
+    treadle_json_out_open(out, NULL, '{');
+    treadle_json_out_text(out, "name", net.name);
+    treadle_json_out_bool(out, "usable", net.usable);
+    treadle_json_out_text(out, "version", net.version[0] ? net.version : NULL);
+    treadle_json_out_text(out, "devices", net.usable ? net.devices : NULL);
+    treadle_json_out_text(out, "lacks", net.usable ? NULL : net.lacks);
     treadle_json_out_close(out, '}');
   }
   treadle_json_out_close(out, ']');
@@ -300,6 +333,7 @@ int treadle_command_doctor(const treadle_arguments *arguments) {
   if (arguments->json) {
     treadle_json_out_close(&out, ']');
     print_kernels(&out);
+    print_nets(&out);
     treadle_json_out_text(&out, "worst", level_texts[worst]);
     treadle_json_out_close(&out, '}');
   }

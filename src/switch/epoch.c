@@ -159,6 +159,21 @@ static bool anyone_reclaimed(treadle_group *group, uint64_t epoch) {
   return false;
 }
 
+/* What the others may have, that this node has not. */
+static void say_adrift(const treadle_switch *sw, treadle_status status, const char *message) {
+  const treadle_group *group = sw->group;
+  uint64_t way = treadle_word_of(group, group->rank, TREADLE_WORD_WAY);
+  int aim = (int)(way & 15);
+  char others[40];
+  if (aim == TREADLE_TRAIN || aim == TREADLE_FORWARD)
+    snprintf(others, sizeof others, "be in mode %s", treadle_aim_text(aim));
+  else /* with mode INFER, an arrow to it only binds */
+    snprintf(others, sizeof others, "have version %llu",
+             (unsigned long long)(way >> WAY_VERSION) + (aim != (int)(way >> 4 & 15)));
+  treadle_fail(status, "%s; node %d has voted to commit and knows of no outcome: other nodes may %s",
+               message, (int)group->nodes->of[group->rank], others);
+}
+
 treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p) {
   treadle_group *group = sw->group;
   uint64_t epoch = treadle_epoch_now(group);
@@ -174,10 +189,7 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
   bool together = wait_until_stopped(sw, epoch);
   *reclaimed_p = anyone_reclaimed(group, epoch);
   if (adrift)
-    treadle_fail(
-        status,
-        "%s; node %d has voted to commit and knows of no outcome: other nodes may have version %llu",
-        message, (int)group->nodes->of[group->rank], (unsigned long long)sw->version + 1);
+    say_adrift(sw, status, message);
   else
     treadle_fail(status, "%s", message);
   if (!together || adrift) treadle_group_fail(group);

@@ -66,7 +66,7 @@ treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetc
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
   const treadle_outcome there = treadle_outcome_now(group->control);
   const treadle_rank_line *line = treadle_group_line(group);
-  if (there.epoch > epoch && treadle_word_of(group, group->rank, TREADLE_WORD_VERIFIED) < epoch)
+  if (there.epoch > epoch && !treadle_outcome_committed(group, epoch))
     return treadle_fail(TREADLE_PEER, "the other ranks have given up waiting for rank %d and tried again",
                         group->rank);
   if (atomic_load(&line->left) != TREADLE_LEFT_NOT)

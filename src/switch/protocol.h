@@ -54,8 +54,8 @@ treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, cons
 treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,
                                    const char *what);
 
-/* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this rank had not
- * verified it (so it cannot have been committed), and when this rank has left the group. */
+/* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this one was not committed, and
+ * when this rank has left the group. */
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
 /* May this rank go on with the epoch? TREADLE_CANCELLED when its switch was cancelled; else what treadle_outcome_check says. */
 treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch);

@@ -95,11 +95,10 @@ void treadle_courier_send_all(treadle_courier *courier, treadle_mail_head head, 
 
 /* ---- Receiving ---- */
 
-/* False: what it sends is none of this protocol. */
-static bool take(treadle_courier *courier, int32_t node, const treadle_mail_head *head,
-                 const char *content) {
+bool treadle_courier_take(treadle_courier *courier, int32_t node, const treadle_mail_head *head,
+                          const char *content) {
   treadle_courier_peer *peer = &courier->peers[node];
-  if (head->node != node) return false;
+  if (head->node != node || head->epoch >> TREADLE_EPOCH_BITS) return false;
   if (head->type == TREADLE_MAIL_LINE) return treadle_courier_take_line(courier, head, content);
   if (head->type == TREADLE_MAIL_FAIL && (head->rank < 0 || head->rank >= courier->group->size))
     return false;
@@ -126,7 +125,7 @@ static void receive(treadle_courier *courier, int32_t node) {
       treadle_mail_head head;
       const char *content = NULL;
       if (treadle_mail_next(&peer->in, courier->key, &whole, &head, &content) != TREADLE_OK ||
-          (whole && !take(courier, node, &head, content)))
+          (whole && !treadle_courier_take(courier, node, &head, content)))
         treadle_courier_lose(courier, node);
     }
   }
@@ -142,6 +141,7 @@ static void keep_time(treadle_courier *courier) {
     if (peer->socket < 0) continue;
     if (now - peer->sent >= BEAT)
       treadle_courier_send(courier, node, (treadle_mail_head){.type = TREADLE_MAIL_BEAT}, NULL, 0);
+    if (now - peer->heard > limit) receive(courier, node); /* it may be this thread that was stopped */
     if (now - peer->heard > limit) treadle_courier_lose(courier, node);
   }
 }

@@ -41,7 +41,7 @@ typedef struct treadle_mail_head {
   uint32_t type, bytes;
   int32_t node, rank; /* the sender's node; the rank that the content is of */
   uint64_t epoch;
-  uint64_t key, sum; /* of the job; of the content */
+  uint64_t key, sum; /* of the job; of all of the message */
 } treadle_mail_head;
 
 /* A line as it travels: this, then its reason for leaving, and what it has said in its last barriers, by half. */
@@ -130,6 +130,9 @@ treadle_status treadle_courier_start(treadle_group *group, treadle_group *near, 
 /* Sends what there is, says bye, and ends. */
 void treadle_courier_stop(treadle_courier *courier);
 
+/* Takes in a message of that node. False: what it says is none of this protocol. */
+bool treadle_courier_take(treadle_courier *courier, int32_t node, const treadle_mail_head *head,
+                          const char *content);
 /* A message to one node, or to all. Memory that is out makes the node gone. */
 void treadle_courier_send(treadle_courier *courier, int32_t node, treadle_mail_head head,
                           const void *content, size_t bytes);

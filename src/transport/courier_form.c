@@ -1,4 +1,4 @@
-/* Messages between couriers, as bytes. Nothing of them is used before it was checked: lengths first, then the key and the sum. */
+/* Messages between couriers, as bytes. Nothing of them is used before it was checked: key and lengths first, then the sum. */
 #include "transport/courier.h"
 
 #include "base/alloc.h"
@@ -32,6 +32,12 @@ char *treadle_mail_room(treadle_mail *mail, size_t bytes) {
   return mail->bytes + mail->count;
 }
 
+/* Of head and content. */
+static uint64_t sum_of(treadle_mail_head head, const char *content) {
+  head.sum = 0;
+  return treadle_hash_bytes(content, head.bytes, treadle_hash_bytes(&head, sizeof head, 0));
+}
+
 treadle_status treadle_mail_add(treadle_mail *mail, treadle_mail_head head, const void *content,
                                 size_t bytes) {
   char *at = treadle_mail_room(mail, sizeof head + bytes);
@@ -39,7 +45,7 @@ treadle_status treadle_mail_add(treadle_mail *mail, treadle_mail_head head, cons
   head.magic = MAGIC;
   head.version = VERSION;
   head.bytes = (uint32_t)bytes;
-  head.sum = treadle_hash_bytes(bytes ? content : "", bytes, head.epoch);
+  head.sum = sum_of(head, bytes ? content : "");
   memcpy(at, &head, sizeof head);
   if (bytes > 0) memcpy(at + sizeof head, content, bytes);
   mail->count += sizeof head + bytes;
@@ -62,7 +68,7 @@ treadle_status treadle_mail_next(treadle_mail *mail, uint64_t key, bool *whole_p
                         head_p->bytes);
   if (there < sizeof *head_p + head_p->bytes) return TREADLE_OK;
   *content_p = at + sizeof *head_p;
-  if (head_p->sum != treadle_hash_bytes(*content_p, head_p->bytes, head_p->epoch))
+  if (head_p->sum != sum_of(*head_p, *content_p))
     return treadle_fail(TREADLE_PEER, "a message whose bytes have not the sum that it says");
   mail->begun += sizeof *head_p + head_p->bytes;
   *whole_p = true;

@@ -27,6 +27,8 @@ static double limit_of(const treadle_courier *courier) {
 
 /* ---- Failed ---- */
 
+static const char in_vain[] = "its node has waited in vain for the outcome of all nodes";
+
 /* The rank's text is what its own node has, or what was said. */
 static void say_failed(treadle_courier *courier, uint64_t epoch, int rank) {
   const char *text = courier->group->control->lines[rank].text;
@@ -71,6 +73,10 @@ static void look_at_failed(treadle_courier *courier) {
     treadle_courier_peer *peer = &courier->peers[node];
     treadle_outcome now = treadle_outcome_now(courier->group->control);
     if (peer->failed.epoch == 0) continue;
+    /* It has left the epoch that this node is in, and has not voted for; what it said of that was overtaken, or never said. */
+    if (now.state == TREADLE_OPEN && now.epoch > 0 && now.epoch < peer->failed.epoch &&
+        fail_here(courier, now.epoch, peer->failed.rank, peer->failed_text))
+      now = treadle_outcome_now(courier->group->control);
     bool over =
         now.epoch > peer->failed.epoch || (now.epoch == peer->failed.epoch && !is_ready(now, now.epoch));
     if (over || fail_here(courier, peer->failed.epoch, peer->failed.rank, peer->failed_text))
@@ -80,12 +86,15 @@ static void look_at_failed(treadle_courier *courier) {
 
 /* ---- Votes ---- */
 
-static void commit_here(treadle_courier *courier, uint64_t epoch) {
+/* False: this node has given up. */
+static bool commit_here(treadle_courier *courier, uint64_t epoch) {
   treadle_outcome now = treadle_outcome_now(courier->group->control);
-  if (now.epoch == epoch && now.state == TREADLE_VOTED &&
-      treadle_outcome_move(courier->group->control, now,
-                           (treadle_outcome){epoch, now.rank, TREADLE_COMMITTED}))
-    treadle_group_ring_all(courier->group);
+  if (now.epoch != epoch || now.state != TREADLE_VOTED ||
+      !treadle_outcome_move(courier->group->control, now,
+                            (treadle_outcome){epoch, now.rank, TREADLE_COMMITTED}))
+    return false;
+  treadle_group_ring_all(courier->group);
+  return true;
 }
 
 /* The lowest node: a node that has not voted; -1: all have. */
@@ -98,9 +107,9 @@ static int32_t find_missing(const treadle_courier *courier, uint64_t epoch) {
 static void decide(treadle_courier *courier, uint64_t epoch, double waited) {
   int32_t missing = find_missing(courier, epoch);
   if (missing < 0) {
-    commit_here(courier, epoch);
-    treadle_courier_send_all(courier, (treadle_mail_head){.type = TREADLE_MAIL_COMMIT, .epoch = epoch},
-                             NULL, 0);
+    if (commit_here(courier, epoch))
+      treadle_courier_send_all(courier, (treadle_mail_head){.type = TREADLE_MAIL_COMMIT, .epoch = epoch},
+                               NULL, 0);
     return;
   }
   bool gone = courier->peers[missing].socket < 0;
@@ -152,23 +161,30 @@ void treadle_courier_vote(treadle_courier *courier) {
 
 /* ---- What others say ---- */
 
-/* Somebody has voted, and does not know what has become of it. */
+/* Nobody can have committed an epoch that this node has left without a vote, or would have had to decide. */
+static bool cannot_be(const treadle_courier *courier, uint64_t epoch) {
+  return decides(courier) || courier->voted < epoch;
+}
+
+/* Somebody has voted, and does not know what has become of it. This node may have gone on: out of an epoch that was committed, without meeting
+ * the others. */
 static void answer(treadle_courier *courier, const treadle_mail_head *head) {
   treadle_group *group = courier->group;
   treadle_outcome now = treadle_outcome_now(group->control);
   int asker = treadle_nodes_leader(group->nodes, head->node);
   uint64_t epoch = head->epoch;
-  if (now.epoch == epoch && now.state == TREADLE_COMMITTED) {
+  if (treadle_outcome_committed(group, epoch)) {
     treadle_courier_send(courier, head->node,
                          (treadle_mail_head){.type = TREADLE_MAIL_COMMIT, .epoch = epoch}, NULL, 0);
-  } else if (now.epoch == epoch && now.state == TREADLE_FAILED &&
-             !treadle_outcome_is_adrift(group, epoch)) {
-    say_failed(courier, epoch, now.rank);
-  } else if (now.epoch >
-             epoch) { /* an epoch begins when all have left the one before: nobody waits for that */
-    return;
+  } else if (now.epoch == epoch && now.state == TREADLE_FAILED) {
+    if (!treadle_outcome_is_adrift(group, epoch)) say_failed(courier, epoch, now.rank);
+  } else if (now.epoch > epoch) {
+    if (cannot_be(courier, epoch))
+      treadle_courier_send(courier, head->node,
+                           (treadle_mail_head){.type = TREADLE_MAIL_FAIL, .rank = asker, .epoch = epoch},
+                           in_vain, sizeof in_vain - 1);
   } else if ((now.epoch < epoch || now.state == TREADLE_OPEN) &&
-             fail_here(courier, epoch, asker, "its node has waited in vain for the outcome of all nodes")) {
+             fail_here(courier, epoch, asker, in_vain)) {
     say_failed(courier, epoch, asker);
   }
 }
@@ -179,7 +195,7 @@ void treadle_courier_hear(treadle_courier *courier, const treadle_mail_head *hea
   case TREADLE_MAIL_VOTE:
     if (head->epoch > peer->voted) peer->voted = head->epoch;
     break;
-  case TREADLE_MAIL_COMMIT: commit_here(courier, head->epoch); break;
+  case TREADLE_MAIL_COMMIT: (void)commit_here(courier, head->epoch); break;
   case TREADLE_MAIL_FAIL: hear_failed(courier, head, content); break;
   case TREADLE_MAIL_ASK: answer(courier, head); break;
   default: break;

@@ -53,7 +53,8 @@ typedef struct treadle_control {
   _Atomic uint32_t limit_ms;            /* how long a node may be silent */
   _Atomic uint32_t cut;                 /* tests: no byte passes between this node and others */
   _Atomic uint64_t adrift;              /* the last epoch whose outcome this node could not learn */
-  treadle_rank_line lines[];            /* one a rank */
+  _Atomic uint64_t committed; /* the last epoch that was committed here, of those before the word's */
+  treadle_rank_line lines[];  /* one a rank */
 } treadle_control;
 
 typedef struct treadle_link treadle_link; /* link.h */

@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static const double GRACE = 1; /* seconds, in which a leader that has waited in vain says so */
+
 typedef struct span { /* the state of such a group */
   treadle_group *near;
   treadle_nodes nodes;
@@ -149,6 +151,7 @@ static treadle_status open_span(span *s, treadle_group *group, const treadle_cou
   atomic_store(&line->pid, atomic_load(&near->pid));
   atomic_store(&line->start_time, atomic_load(&near->start_time));
   treadle_group_limit(group, deadline - treadle_clock_seconds());
+  s->near->timeout_seconds = deadline - treadle_clock_seconds() + GRACE;
   TRY(treadle_group_agree(s->near,
                           s->near->rank == 0 ? start_courier(s, group, meeting, deadline) : TREADLE_OK));
   TRY(treadle_group_barrier(group));

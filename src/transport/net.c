@@ -1,6 +1,8 @@
 /* The table of nets, and what its rows check in the same way. */
 #include "transport/net.h"
 
+#include "base/sized.h"
+
 #include <string.h>
 
 static const treadle_net_ops *const rows[] = {
@@ -9,6 +11,9 @@ static const treadle_net_ops *const rows[] = {
 #endif
     &treadle_net_threads,
 };
+
+static const char *const not_built = "net ucx: this libtreadle was built without it: build it where the "
+                                     "headers of UCX are (Debian: libucx-dev)";
 
 const treadle_net_ops *treadle_net_at(int at) {
   return at >= 0 && (size_t)at < sizeof rows / sizeof *rows ? rows[at] : NULL;
@@ -25,9 +30,7 @@ treadle_status treadle_net_find(const char *name, const treadle_net_ops **ops_p)
     size_t used = strlen(names);
     snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", rows[at]->name);
   }
-  if (strcmp(name, "ucx") == 0)
-    REFUSE("net ucx: this libtreadle was built without it: build it where the headers of UCX are (Debian: "
-           "libucx-dev)");
+  if (strcmp(name, "ucx") == 0) REFUSE("%s", not_built);
   REFUSE("there is no net '%.40s'; there are: %s", name, names);
 }
 
@@ -57,5 +60,23 @@ treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, i
       REFUSE("net %s: parts of more bytes than memory has", ops->name);
     *bytes_p += parts[i].bytes;
   }
+  return TREADLE_OK;
+}
+
+/* ---- For treadle doctor ---- */
+
+/* Users have one: "threads" is for tests. */
+int32_t treadle_machine_net_count(void) { return 1; }
+
+treadle_status treadle_machine_net(int32_t number, treadle_net_info *info_p) {
+  TREADLE_NEED_SIZED(info_p);
+  if (number != 0) REFUSE("net %d: there is %d", (int)number, (int)treadle_machine_net_count());
+  treadle_net_info info = {.struct_size = sizeof info, .name = "ucx"};
+#ifdef TREADLE_HAS_UCX
+  treadle_net_ucx_info(&info);
+#else
+  snprintf(info.lacks, sizeof info.lacks, "%s", not_built);
+#endif
+  TREADLE_GIVE(info_p, &info);
   return TREADLE_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "treadle_engine.h"
+#include "treadle_tools.h"
 
 /* Tags are below it. */
 #define TREADLE_NET_TAGS (UINT64_C(1) << 40)
@@ -25,6 +26,8 @@ treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, i
                                          const treadle_net_part *parts, int count, size_t *bytes_p);
 
 extern const treadle_net_ops treadle_net_ucx, treadle_net_threads;
+/* Looks for UCX: version, devices, or what is lacking. */
+void treadle_net_ucx_info(treadle_net_info *info);
 
 /* ---- Threads ----
  *

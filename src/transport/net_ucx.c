@@ -1,4 +1,22 @@
-/* The net "ucx": peers and messages. */
+/* The net "ucx": peers and messages.
+ *
+ * What UCX 1.13.1 does over TCP, as tests/transport/test_net_ucx.c has it:
+ *
+ * - A peer is killed, or closes: its kernel ends the connections, and the next progress calls on_error (in tests after 1 to 170 ms).
+ *   Sends to it end with an error, begun or not; receives that have a message's beginning, too. A receive without one belongs to no
+ *   peer in UCX, and is cancelled here. Other endpoints are not touched.
+ * - A peer does nothing any more, but is there (stopped): no error, since its kernel answers keepalives. Messages of up to 8 KiB are
+ *   sent while sockets have room, larger ones wait for the receiver. The caller's time limit and cancel end them.
+ * - A machine does not answer any more (by the settings, not tried): keepalives end the connection after 4 s of silence, but only where
+ *   nothing is on its way that was not confirmed; else the kernel sends it again for minutes. Heartbeats see that earlier.
+ * - A receive is cancelled: without a message's beginning it is taken back, and the sender of a large message waits until it
+ *   cancels as well. With one it cannot be: the endpoint is closed, with which it ends, and the sender gets an error.
+ * - A send is cancelled: the endpoint is closed; the receiver gets an error.
+ * - What came and nobody received stays in the worker, and a later receive of that tag would get it. So after a failure the
+ *   net is opened again.
+ * - A message whose packets come one by one has no end when its sender dies. There are none: settings.
+ *
+ * InfiniBand was not tried. UCX's TCP has no keys: whoever reaches the port of a rank can write its memory. The ports belong in a network of trusted machines. */
 #include "transport/net_ucx.h"
 
 #include "base/alloc.h"
@@ -62,7 +80,7 @@ typedef struct net {
  *
  * Who connects greets, and messages wait until that is done. For an endpoint asks the other one's number when it first sends a large
  * message (a wireup message), and if that has to wait until the connection stands, and the peer dies before it does, UCX 1.13 ends the
- * process (wireup_ep, line 241: "pending_count == 0"). So a small message goes first, which needs no number and no such message, and
+ * process (its assertion "pending_count == 0"). So a small message goes first, which needs no number and no such message, and
  * makes the connection; then a large one, while nothing else is under way. A peer that dies during a greeting, or later, is an error. */
 
 /* Called by UCX, in the middle of its work. */

@@ -3,7 +3,6 @@
 
 #include "base/hash.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ static const struct {
     {"KEEPALIVE_INTERVAL", "1s"},
     {"KEEPALIVE_NUM_EPS", "inf"},
     /* One event at a time: of several, the first may close the connection of the next, which then ends the process
-     * (tcp_iface, line 307: "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
+     * (its assertion "conn_state != UCT_TCP_EP_CONN_STATE_CLOSED"). */
     {"TCP_MAX_POLL", "1"},
     {"TCP_KEEPIDLE", "1s"},
     {"TCP_KEEPINTVL", "1s"},
@@ -61,30 +60,39 @@ static treadle_status configure(const treadle_ucx *ucx, const char *devices, ucp
   return got == UCS_OK ? TREADLE_OK : fail(ucx, "network devices", got);
 }
 
-static treadle_status create(const treadle_ucx *ucx, const char *devices, treadle_ucx_worker *worker) {
+/* Without a worker. */
+static treadle_status open_context(const treadle_ucx *ucx, const char *devices, ucp_context_h *context_p) {
   treadle_status status = TREADLE_OK;
   ucp_config_t *config = NULL;
+  *context_p = NULL;
   TRY(configure(ucx, devices, &config));
   ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                          .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
-  ucs_status_t got = ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &worker->context);
+  ucp_context_h context;
+  ucs_status_t got = ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   if (got != UCS_OK) {
-    worker->context = NULL;
     char what[120];
     snprintf(what, sizeof what, "network devices %.80s", devices ? devices : "(all)");
     TRY(fail(ucx, what, got));
   }
+  *context_p = context;
+out:
+  if (config) ucx->ucp_config_release(config);
+  return status;
+}
+
+static treadle_status create(const treadle_ucx *ucx, const char *devices, treadle_ucx_worker *worker) {
+  treadle_status status = TREADLE_OK;
+  TRY(open_context(ucx, devices, &worker->context));
   ucp_worker_params_t of = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                             .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-  got = ucx->ucp_worker_create(worker->context, &of, &worker->worker);
-  if (got != UCS_OK) {
-    worker->worker = NULL;
-    TRY(fail(ucx, "a worker", got));
-  }
+  ucp_worker_h made;
+  ucs_status_t got = ucx->ucp_worker_create(worker->context, &of, &made);
+  if (got != UCS_OK) TRY(fail(ucx, "a worker", got));
+  worker->worker = made;
   got = ucx->ucp_worker_get_efd(worker->worker, &worker->bell);
   if (got != UCS_OK) TRY(fail(ucx, "a worker's file descriptor", got));
 out:
-  if (config) ucx->ucp_config_release(config);
   return status;
 }
 
@@ -108,6 +116,44 @@ void treadle_ucx_close(const treadle_ucx *ucx, treadle_ucx_worker *worker) {
   if (worker->context) ucx->ucp_cleanup(worker->context);
   treadle_ucx_ignore();
   *worker = (treadle_ucx_worker){NULL, NULL, -1};
+}
+
+/* ---- What there is ---- */
+
+/* UCX says it in a text for people: "... resource 0 : md 0 dev 0 flags -- tcp/eth0". */
+static void read_devices(FILE *text, char *devices, size_t capacity) {
+  char line[256];
+  size_t used = 0;
+  while (fgets(line, sizeof line, text)) {
+    const char *last = strrchr(line, ' ');
+    if (!strstr(line, "resource") || !last || !strchr(last, '/')) continue;
+    int length = (int)strcspn(last + 1, "\n");
+    if ((size_t)length + 3 > capacity - used) break;
+    used += (size_t)snprintf(devices + used, capacity - used, "%s%.*s", used ? ", " : "", length, last + 1);
+  }
+}
+
+void treadle_net_ucx_info(treadle_net_info *info) {
+  treadle_status status = TREADLE_OK;
+  const treadle_ucx *ucx;
+  ucp_context_h context = NULL;
+  FILE *text = NULL;
+  treadle_ucx_listen();
+  TRY(treadle_ucx_find(&ucx));
+  snprintf(info->version, sizeof info->version, "%u.%u.%u", ucx->major, ucx->minor, ucx->release);
+  TRY(open_context(ucx, NULL, &context));
+  text = tmpfile();
+  if (text) {
+    ucx->ucp_context_print_info(context, text);
+    rewind(text);
+    read_devices(text, info->devices, sizeof info->devices);
+    fclose(text);
+  }
+out:
+  if (context) ucx->ucp_cleanup(context);
+  treadle_ucx_ignore();
+  info->usable = status == TREADLE_OK;
+  if (!info->usable) snprintf(info->lacks, sizeof info->lacks, "%s", treadle_error_message());
 }
 
 /* ---- Addresses ---- */

@@ -1232,6 +1232,12 @@ static void machine(objects *o) {
   REFUSED_SIZES(kernel, treadle_machine_kernel(0, &kernel));
   REFUSED(treadle_machine_kernel(-1, &kernel));
   REFUSED(treadle_machine_kernel(treadle_machine_kernel_count(), &kernel));
+  treadle_net_info net = TREADLE_INIT(treadle_net_info);
+  WORKS(treadle_machine_net_count());
+  REFUSED(treadle_machine_net(0, NULL));
+  REFUSED_SIZES(net, treadle_machine_net(0, &net));
+  REFUSED(treadle_machine_net(-1, &net));
+  REFUSED(treadle_machine_net(treadle_machine_net_count(), &net));
   REFUSED(treadle_mpi_start(NULL, &rank));
   REFUSED(treadle_mpi_start(&rank, NULL));
   REFUSED(treadle_mpi_meet(NULL, false, NULL));

@@ -392,13 +392,14 @@ static void call_tools(caller *c) {
   treadle_pattern_info kind = {.struct_size = struct_size(c, sizeof kind)};
   treadle_limit_info limit = {.struct_size = struct_size(c, sizeof limit)};
   treadle_kernel_info kernel = {.struct_size = struct_size(c, sizeof kernel)};
+  treadle_net_info net = {.struct_size = struct_size(c, sizeof net)};
   const treadle_families *families = OR_NULL(c, c->o.families);
   const treadle_family_check *check = OR_NULL(c, c->o.check);
   const char *name;
   char *text_of = NULL;
   int64_t value;
   int32_t at = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c);
-  switch (below(c, 16)) {
+  switch (below(c, 18)) {
   case 0: CALL(treadle_families_count(families)); break;
   case 1: SAID(treadle_families_get(families, at, OR_NULL(c, &family))); break;
   case 2: CALL(treadle_families_find(families, text(c))); break;
@@ -416,6 +417,10 @@ static void call_tools(caller *c) {
   case 12: SAID(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
   case 13: SAID(treadle_machine_kernel(at, OR_NULL(c, &kernel))); break;
   case 14: CALL(treadle_machine_kernel_count()); break;
+  case 15: CALL(treadle_machine_net_count()); break;
+  case 16: /* number 0 loads UCX, which is slow, and stays */
+    SAID(treadle_machine_net(at ? at : -1, OR_NULL(c, &net)));
+    break;
   default: CALL(treadle_injection_point_text((treadle_injection_point)any_enum(c)));
   }
   free(text_of);
