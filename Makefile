@@ -9,6 +9,7 @@
 #   make test       all tests              make bench      the measurements of docs/speed.md
 #   make python     the wheel of the Python package, build/python/treadle-*.whl
 #   make bench-python  the package beside all-gather and slice, DTensor and Megatron-core's resharding: one JSON object
+#   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
@@ -16,7 +17,7 @@
 #   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
 #                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -79,6 +80,10 @@ test-python: python
 bench-python:
 	@$(MAKE) --no-print-directory python >&2
 	@bench/python --build build
+
+bench-nodes: all
+	@cmake --build build -j $(JOBS) --target bench_tcp >&2
+	@bench/nodes --build build
 
 install: all
 	cmake --install build
