@@ -2,6 +2,7 @@
 #include "plan/own.h"
 
 #include "base/dtype.h"
+#include "plan/split.h"
 
 #include <assert.h>
 #include <string.h>
@@ -54,25 +55,7 @@ treadle_reach treadle_op_writes(const treadle_op *op) {
 typedef struct splitter {
   const treadle_own_spans *to, *from; /* from: by rank */
   int64_t rank;
-  treadle_op_array ops;
-  uint64_t coverage; /* of what was split: what is new, less what is gone */
 } splitter;
-
-treadle_op treadle_op_part(const treadle_op *op, int d, int64_t first, int64_t end) {
-  treadle_op part = *op;
-  part.from += first * op->from_stride[d];
-  part.to += first * op->to_stride[d];
-  part.elems = op->elems / op->size[d] * (end - first);
-  part.size[d] = end - first;
-  if (end - first > 1 || op->ndim == 1) return part;
-  part.ndim--;
-  for (int i = d; i < part.ndim; i++) {
-    part.size[i] = op->size[i + 1];
-    part.from_stride[i] = op->from_stride[i + 1];
-    part.to_stride[i] = op->to_stride[i + 1];
-  }
-  return part;
-}
 
 /* The spans of the window that an op reads; NULL: it reads none. Those of another rank's to-window, which a relay reads, are not known
  * here. */
@@ -108,7 +91,8 @@ static const int64_t *find_crossing(const splitter *s, const treadle_op *op, tre
 }
 
 /* Indices that fit go as one; an index that does not is split by its other dimensions. */
-static treadle_status split(splitter *s, const treadle_op *whole) {
+static treadle_status split(void *context, const treadle_op *whole, treadle_op_array *ops) {
+  const splitter *s = context;
   treadle_status status = TREADLE_OK;
   treadle_op op = *whole;
   treadle_reach reach;
@@ -119,40 +103,18 @@ static treadle_status split(splitter *s, const treadle_op *whole) {
     if (count < 1) count = 1;
     assert(op.size[d] > count); /* an element lies in one storage tensor */
     const treadle_op head = treadle_op_part(&op, d, 0, count);
-    TRY(split(s, &head));
+    TRY(split(context, &head, ops));
     op = treadle_op_part(&op, d, count, op.size[d]);
   }
-  s->coverage += treadle_op_mark(&op);
-  TRY(treadle_array_push(&s->ops, op));
+  TRY(treadle_array_push(ops, op));
 out:
   return status;
 }
 
 treadle_status treadle_own_split(treadle_plan *plan, const treadle_own_spans *to,
                                  const treadle_own_spans *from) {
-  treadle_status status = TREADLE_OK;
-  treadle_direction *direction = &plan->forward;
   splitter s = {.to = to, .from = from, .rank = plan->rank};
-  for (int32_t wave = 0; wave < plan->waves; wave++) {
-    int32_t first = direction->wave_first[wave], end = direction->wave_first[wave + 1];
-    direction->wave_first[wave] = (int32_t)s.ops.count;
-    for (int32_t i = first; i < end; i++) {
-      s.coverage -= treadle_op_mark(&direction->ops.items[i]);
-      TRY(split(&s, &direction->ops.items[i]));
-    }
-  }
-  direction->wave_first[plan->waves] = (int32_t)s.ops.count;
-  direction->coverage += s.coverage;
-  treadle_array_release(&direction->ops);
-  direction->ops.items = s.ops.items;
-  direction->ops.count = s.ops.count;
-  direction->ops.capacity = s.ops.capacity;
-out:
-  if (status != TREADLE_OK) {
-    treadle_array_release(&s.ops);
-    status = treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
-  }
-  return status;
+  return treadle_direction_split(&plan->forward, plan->waves, split, &s);
 }
 
 /* ---- Pages ---- */

@@ -32,9 +32,6 @@ typedef struct treadle_reach {
 treadle_reach treadle_op_reads(const treadle_op *op);
 treadle_reach treadle_op_writes(const treadle_op *op);
 
-/* Indices [first, end) of dimension d of an op. */
-treadle_op treadle_op_part(const treadle_op *op, int d, int64_t first, int64_t end);
-
 /* Splits the ops of plan->forward where they touch bytes inside and outside of a span, of this rank's to-window or of a source's
  * from-window: from[ranks]. The coverage is that of the new ops. */
 treadle_status treadle_own_split(treadle_plan *plan, const treadle_own_spans *to,

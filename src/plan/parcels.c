@@ -1,6 +1,7 @@
 #include "plan/parcels.h"
 
 #include "base/dtype.h"
+#include "plan/split.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,8 @@ static treadle_dtype wire_of(const treadle_op *op) {
 /* ---- Splitting ---- */
 
 typedef struct splitter {
-  treadle_op_array ops;
-  uint64_t coverage; /* what is new, less what is gone */
-  int64_t capacity;
+  const treadle_nodes *nodes; /* NULL: all ops are split */
+  int64_t rank, capacity;
 } splitter;
 
 /* By the slowest dimension of the source that has more than one index, so that parts lie together there. */
@@ -37,20 +37,19 @@ static int slowest(const treadle_op *op) {
   return d;
 }
 
-static treadle_status split(splitter *s, const treadle_op *op) {
+static treadle_status split(void *context, const treadle_op *op, treadle_op_array *ops) {
   treadle_status status = TREADLE_OK;
+  const splitter *s = context;
   int64_t each = (int64_t)treadle_dtype_bytes(wire_of(op));
-  if (op->elems * each <= s->capacity || op->elems == 1) {
-    s->coverage += treadle_op_mark(op);
-    return treadle_array_push(&s->ops, *op);
-  }
+  bool stays = s->nodes && !is_far(s->nodes, s->rank, op);
+  if (stays || op->elems * each <= s->capacity || op->elems == 1) return treadle_array_push(ops, *op);
   int d = slowest(op);
   int64_t of_index = op->elems / op->size[d] * each, step = s->capacity / of_index;
   if (step < 1) step = 1;
   for (int64_t first = 0; first < op->size[d]; first += step) {
     int64_t end = first + step < op->size[d] ? first + step : op->size[d];
     const treadle_op part = treadle_op_part(op, d, first, end);
-    TRY(split(s, &part));
+    TRY(split(context, &part, ops));
   }
 out:
   return status;
@@ -58,33 +57,8 @@ out:
 
 treadle_status treadle_parcels_split(treadle_direction *direction, int32_t waves, int64_t rank,
                                      const treadle_nodes *nodes, int64_t capacity) {
-  treadle_status status = TREADLE_OK;
-  splitter s = {.capacity = capacity};
-  for (int32_t wave = 0; wave < waves; wave++) {
-    int32_t first = direction->wave_first[wave], end = direction->wave_first[wave + 1];
-    direction->wave_first[wave] = (int32_t)s.ops.count;
-    for (int32_t i = first; i < end; i++) {
-      const treadle_op *op = &direction->ops.items[i];
-      if (!is_far(nodes, rank, op)) {
-        TRY(treadle_array_push(&s.ops, *op));
-        continue;
-      }
-      s.coverage -= treadle_op_mark(op);
-      TRY(split(&s, op));
-    }
-  }
-  direction->wave_first[waves] = (int32_t)s.ops.count;
-  direction->coverage += s.coverage;
-  treadle_array_release(&direction->ops);
-  direction->ops.items = s.ops.items;
-  direction->ops.count = s.ops.count;
-  direction->ops.capacity = s.ops.capacity;
-out:
-  if (status != TREADLE_OK) {
-    treadle_array_release(&s.ops);
-    status = no_memory();
-  }
-  return status;
+  splitter s = {nodes, rank, capacity};
+  return treadle_direction_split(direction, waves, split, &s);
 }
 
 /* ---- Messages ---- */
@@ -227,17 +201,18 @@ treadle_status treadle_traffic_out(const treadle_sends *sends, int64_t rank, con
                                    int64_t capacity, treadle_traffic *traffic) {
   treadle_status status = TREADLE_OK;
   trips all = {0};
+  treadle_op_array ops = {0};
   splitter s = {.capacity = capacity};
   *traffic = (treadle_traffic){0};
   for (size_t i = 0; i < sends->list.count; i++) {
     const treadle_send *send = &sends->list.items[i];
-    s.ops.count = 0;
-    TRY(split(&s, &send->op));
-    for (size_t k = 0; k < s.ops.count; k++)
-      TRY(treadle_array_push(&all, ((trip){s.ops.items[k], send->reader, -1})));
+    ops.count = 0;
+    TRY(split(&s, &send->op, &ops));
+    for (size_t k = 0; k < ops.count; k++)
+      TRY(treadle_array_push(&all, ((trip){ops.items[k], send->reader, -1})));
   }
 out:
-  treadle_array_release(&s.ops);
+  treadle_array_release(&ops);
   if (status == TREADLE_OK)
     return make_messages(&all, capacity, (message_order){rank, nodes->ranks, false}, traffic);
   treadle_array_release(&all);
