@@ -195,11 +195,7 @@ out:
 static treadle_status add_nodes(treadle_job *job, const treadle_rank_figures *figures,
                                 treadle_switch_report *report) {
   treadle_status mine = TREADLE_OK;
-  const treadle_group *group = job->session.group;
-  bool several = false;
-  for (int rank = 0; rank < job->session.size; rank++)
-    several = several || treadle_group_node(group, rank) > 0;
-  if (!several) return TREADLE_OK;
+  if (treadle_job_nodes(job) < 2) return TREADLE_OK;
   report->net = "ucx"; /* the one there is so far */
   if (job->session.rank == 0)
     mine = treadle_switch_nodes_make(job->train, job->infer, figures, job->session.size,

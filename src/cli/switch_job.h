@@ -59,6 +59,9 @@ typedef struct treadle_job {
 treadle_status treadle_job_prepare(treadle_job *job);
 void treadle_job_release(treadle_job *job);
 
+/* How many nodes the ranks are on. */
+int treadle_job_nodes(const treadle_job *job);
+
 /* The largest of all ranks' values. Collective. */
 treadle_status treadle_job_largest(const treadle_job *job, double mine, double *largest_p);
 

@@ -19,6 +19,15 @@ static size_t copies_of(const treadle_job *job) {
   return treadle_layout_window_bytes(job->infer, job->session.rank) + (job->arguments->check ? train : 0);
 }
 
+int treadle_job_nodes(const treadle_job *job) {
+  int nodes = 0;
+  for (int rank = 0; rank < job->session.size; rank++) {
+    int node = treadle_group_node(job->session.group, rank);
+    if (node >= nodes) nodes = node + 1;
+  }
+  return nodes;
+}
+
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
@@ -27,11 +36,8 @@ static treadle_status read_input(treadle_job *job) {
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--update needs params that stay on the device: leave params out of --offload"));
   if (arguments->update) job->options.offload_train_param = TREADLE_OFF;
-  int nodes = 0;
-  for (int rank = 0; rank < job->session.size; rank++)
-    if (treadle_group_node(job->session.group, rank) >= nodes)
-      nodes = treadle_group_node(job->session.group, rank) + 1;
-  if (arguments->fault) TRY(treadle_fault_read(arguments->fault, job->session.size, nodes, &job->fault));
+  if (arguments->fault)
+    TRY(treadle_fault_read(arguments->fault, job->session.size, treadle_job_nodes(job), &job->fault));
   if (arguments->fault && arguments->timeline)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--fault ends the run in the first switch, so --timeline has no cycle to draw: "

@@ -59,7 +59,7 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   double begin = treadle_clock_seconds();
-  treadle_net_say(sw, treadle_group_words(group), TREADLE_GROUP_PAYLOAD);
+  treadle_net_say(sw, treadle_group_words(group));
   TRY(treadle_epoch_meet(sw, epoch, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   treadle_outcome_open(group, epoch);

@@ -75,7 +75,6 @@ static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m,
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   const treadle_paged to = treadle_paged_of(slot + TREADLE_NET_HEAD);
-  double begin = treadle_clock_seconds();
   for (size_t i = 0; i < m->count; i++) {
     const treadle_op *op = &traffic->parcels[m->first + i].op;
     const treadle_paged from = treadle_own_view(sw, old, op->from);
@@ -86,7 +85,6 @@ static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m,
   const treadle_net_head head = head_of(sw, m, sw->group->rank, slot + TREADLE_NET_HEAD);
   memcpy(slot, &head, sizeof head);
   flip(sw, m, slot);
-  sw->net.pack_seconds += treadle_clock_seconds() - begin;
   return TREADLE_OK;
 }
 
@@ -186,8 +184,8 @@ void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   net->to = to;
   net->epoch = epoch;
   net->running = true;
-  net->sent_bytes = net->received_bytes = 0;
-  net->seconds = net->pack_seconds = net->unpack_seconds = 0;
+  net->sent_bytes = 0;
+  net->seconds = 0;
   for (int out = 0; out < 2; out++) flow_of(sw, out)->begun = flow_of(sw, out)->ended = 0;
 }
 
@@ -249,14 +247,11 @@ static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *
   treadle_status status = TREADLE_OK;
   const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
   const treadle_paged from = {.base = slot + TREADLE_NET_HEAD};
-  double begin = treadle_clock_seconds();
   TRY(check_head(sw, m, slot));
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
     TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
   }
-  sw->net.received_bytes += (size_t)m->bytes;
-  sw->net.unpack_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
 }

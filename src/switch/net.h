@@ -36,8 +36,8 @@ treadle_status treadle_net_split(treadle_switch *sw);
 treadle_status treadle_net_map(treadle_switch *sw);
 /* Opens the net, and makes the messages of both directions. Collective. */
 treadle_status treadle_net_arrange(treadle_switch *sw);
-/* Beside the first meeting of an epoch: what this rank says (`capacity` bytes in all), and what it has heard then. */
-void treadle_net_say(treadle_switch *sw, void *words, size_t capacity);
+/* Beside the first meeting of an epoch: what this rank says (at most TREADLE_GROUP_PAYLOAD bytes), and what it has heard then. */
+void treadle_net_say(treadle_switch *sw, void *words);
 treadle_status treadle_net_hear(treadle_switch *sw);
 void treadle_net_release(treadle_switch *sw);
 

@@ -118,10 +118,9 @@ out:
   return status;
 }
 
-void treadle_net_say(treadle_switch *sw, void *room, size_t capacity) {
+void treadle_net_say(treadle_switch *sw, void *room) {
   net_words *words = room;
   _Static_assert(sizeof *words <= TREADLE_GROUP_PAYLOAD, "what is said fits");
-  (void)capacity;
   if (is_one_node(sw) || !sw->net.talks) return;
   memset(words, 0, sizeof *words);
   sw->net.is_new = !sw->net.net;
@@ -161,7 +160,7 @@ out:
 static treadle_status meet(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   net_words words;
-  treadle_net_say(sw, &words, sizeof words);
+  treadle_net_say(sw, &words);
   TRY(treadle_group_say(sw->group, &words, sizeof words));
   TRY(treadle_group_agree(sw->group, treadle_net_hear(sw)));
 out:

@@ -249,8 +249,8 @@ typedef struct treadle_net_state {
   bool running;
   treadle_mode to;
   uint64_t epoch;
-  size_t sent_bytes, received_bytes;
-  double seconds, pack_seconds, unpack_seconds;
+  size_t sent_bytes;
+  double seconds;
 } treadle_net_state;
 
 struct treadle_switch {
