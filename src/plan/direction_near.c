@@ -37,21 +37,9 @@ static treadle_status take_near_held(treadle_walk *w, const treadle_cell *cell) 
   for (size_t k = 0; k < count && w->rest.count > 0; k++) {
     size_t number = (size_t)found[(begin_at + k) % count];
     const treadle_piece *piece = &near->from.pieces.items[number];
-    treadle_source from = {.rank = near->from.rank.items[number],
-                           .dtype = piece->dtype,
-                           .add = piece->add,
-                           .box = &piece->box,
-                           .offset = piece->offset,
-                           .stride = piece->stride};
-    bool any = false;
+    const treadle_source from = treadle_source_of(piece, near->from.rank.items[number], false);
     if (from.rank == w->rank || !is_as_good(piece, cell)) continue;
-    for (size_t i = 0; i < w->rest.count; i++) {
-      treadle_box part;
-      if (!treadle_box_meet(&w->rest.items[i], &piece->box, &part)) continue;
-      TRY(treadle_walk_emit_waves(w, &part, &from));
-      any = true;
-    }
-    if (any) TRY(treadle_boxes_subtract(&w->rest, &piece->box, &w->spare));
+    TRY(treadle_walk_take_source(w, &from));
   }
 out:
   return status;
@@ -73,14 +61,8 @@ static treadle_status take_relayed(treadle_walk *w, int32_t rank, treadle_boxes 
     const treadle_piece *piece = &near->to.pieces.items[found[k]];
     bool any = false;
     if (near->to.rank.items[found[k]] != rank) continue;
-    treadle_source from = {.rank = rank,
-                           .twin = true,
-                           .wire = (uint8_t)treadle_dtype_narrower_bytes(cell->dtype, piece->dtype),
-                           .dtype = piece->dtype,
-                           .add = piece->add,
-                           .box = &piece->box,
-                           .offset = piece->offset,
-                           .stride = piece->stride};
+    treadle_source from = treadle_source_of(piece, rank, true);
+    from.wire = (uint8_t)treadle_dtype_narrower_bytes(cell->dtype, piece->dtype);
     for (size_t i = 0; i < boxes->count; i++) {
       treadle_box part;
       if (!treadle_box_meet(&boxes->items[i], &piece->box, &part)) continue;

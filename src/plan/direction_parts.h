@@ -46,6 +46,20 @@ typedef struct treadle_source {
 /* Ops of a part of w->piece, all from one source: one for each wave. */
 treadle_status treadle_walk_emit_waves(treadle_walk *w, const treadle_box *box, const treadle_source *from);
 
+/* A piece of a rank's window as a source. */
+static inline treadle_source treadle_source_of(const treadle_piece *piece, int32_t rank, bool twin) {
+  return (treadle_source){.rank = rank,
+                          .twin = twin,
+                          .dtype = piece->dtype,
+                          .add = piece->add,
+                          .box = &piece->box,
+                          .offset = piece->offset,
+                          .stride = piece->stride};
+}
+
+/* Ops of what a source has of w->rest; the rest stays there. */
+treadle_status treadle_walk_take_source(treadle_walk *w, const treadle_source *from);
+
 /* Ops of what `held` has of w->rest, which lies in `box`; the rest stays there. twin: `held` are pieces of the window that is written. */
 treadle_status treadle_walk_take_held(treadle_walk *w, const treadle_box *box, const treadle_pieces *held,
                                       treadle_piece_index *piece_index, bool twin);

@@ -97,6 +97,20 @@ treadle_status treadle_walk_emit_waves(treadle_walk *w, const treadle_box *box,
 
 /* ---- Sources ---- */
 
+treadle_status treadle_walk_take_source(treadle_walk *w, const treadle_source *from) {
+  treadle_status status = TREADLE_OK;
+  bool any = false;
+  for (size_t i = 0; i < w->rest.count; i++) {
+    treadle_box common;
+    if (!treadle_box_meet(&w->rest.items[i], from->box, &common)) continue;
+    TRY(treadle_walk_emit_waves(w, &common, from));
+    any = true;
+  }
+  if (any) TRY(treadle_boxes_subtract(&w->rest, from->box, &w->spare));
+out:
+  return status;
+}
+
 /* Takes from w->rest, which lies in `box`, what `held` has, as ops of this rank; what is left stays in
  * w->rest. Each piece takes its part out of all that is left before the next one is asked, so no element
  * is taken twice. Rows 0-9 are left, and pieces have rows 2-5 and 4-7: the first one gives 2-5, the second
@@ -110,19 +124,8 @@ treadle_status treadle_walk_take_held(treadle_walk *w, const treadle_box *box, c
   for (size_t k = 0; k < count; k++) {
     const treadle_piece *piece = &held->items[found[k]];
     if (twin && piece->offset >= w->piece->offset) continue; /* the first copy is the one that moves */
-    treadle_source from = {.rank = (int32_t)w->rank,
-                           .twin = twin,
-                           .dtype = piece->dtype,
-                           .add = piece->add,
-                           .box = &piece->box,
-                           .offset = piece->offset,
-                           .stride = piece->stride};
-    for (size_t i = 0; i < w->rest.count; i++) {
-      treadle_box common;
-      if (treadle_box_meet(&w->rest.items[i], &piece->box, &common))
-        TRY(treadle_walk_emit_waves(w, &common, &from));
-    }
-    TRY(treadle_boxes_subtract(&w->rest, &piece->box, &w->spare));
+    const treadle_source from = treadle_source_of(piece, (int32_t)w->rank, twin);
+    TRY(treadle_walk_take_source(w, &from));
   }
 out:
   return status;
