@@ -117,8 +117,7 @@ static treadle_status carry_in(treadle_switch *sw, const treadle_op *op, size_t 
                                const treadle_paged *from) {
   treadle_mode to = sw->net.to;
   const treadle_op *planned = &treadle_switch_direction(sw, to)->ops.items[position];
-  const treadle_paged into = treadle_own_view(sw, to, op->to);
-  sw->device.ops->copy(&sw->device, op, from, &into);
+  treadle_own_copy_into(sw, to, op, from);
   note(sw, planned, position);
   return TREADLE_OK;
 }
@@ -129,6 +128,7 @@ static treadle_status take_in(treadle_switch *sw, int32_t wave, uint64_t epoch, 
   *arrived_p = true;
   if (!treadle_net_is_busy(sw)) return TREADLE_OK;
   TRY(treadle_net_unpack(sw, wave, carry_in));
+  if (sw->net.to == TREADLE_INFER) TRY(treadle_staging_relay(sw, wave, epoch));
   sw->device.ops->fence(&sw->device);
   treadle_word_say(sw->group, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, wave));
 out:
