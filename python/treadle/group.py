@@ -9,6 +9,10 @@ import time
 import typing
 
 from . import _abi, _library, errors
+from ._nodes import node_of
+
+if typing.TYPE_CHECKING:
+    from ._net import Torch
 
 _SLICE = 0.02  # seconds between two looks into a store: Ctrl-C is handled in between
 
@@ -24,12 +28,13 @@ class Store(typing.Protocol):
 
 class Group:
     """The ranks that switch together: made by alone, join, store, torch or mpi. Those of a store, and so of torch, may be on several machines (nodes): then
-    what goes between them goes by UCX (Debian's libucx0, or a wheel libucx-cu12), and all weights lie in windows of the switch. Functions that make or use
+    what goes between them goes by UCX (Debian's libucx0, or a wheel libucx-cu12), or by torch.distributed (Group.torch). Functions that make or use
     a group are collective: all ranks call them in the same order."""
 
     _object: _library.Object
     _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
     _lock: threading.Lock  # of _user
+    _net: Torch | None = None  # None: UCX
     _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
 
     def __init__(self) -> None:
@@ -56,20 +61,33 @@ class Group:
         return cls._make("treadle_group_open", os.fsencode(name), rank, size, timeout)
 
     @classmethod
-    def store(cls, store: Store, rank: int, size: int, *, job: str = "0", timeout: float = 60) -> Group:
+    def store(
+        cls, store: Store, rank: int, size: int, *, job: str = "0", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+    ) -> Group:
         """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
         that meet at the same time need different names of their jobs.
-        Ranks find out which of them are on one machine; the first of each machine listens at the machine's address on a port of its own until all have
-        met. Raises Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and
+        nodes: which ranks share a node, a number of nodes of equally many neighbours, or the node of each rank: for trying out on one machine what happens
+        on several; ranks of one node have to be on one machine. None: ranks find out which of them are on one machine.
+        The first rank of each node listens at the machine's address on a port of its own until all have met. Raises Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and
         System with what the store raised as its cause."""
+        numbers = node_of(nodes, size, "group")
+        node = numbers[rank] if numbers is not None and 0 <= rank < size else -1
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
-        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, -1, timeout, callbacks=calls.callbacks)
+        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)
 
     @classmethod
-    def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
+    def torch(
+        cls, group: typing.Any = None, *, net: str = "ucx", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+    ) -> Group:
         """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
-        store is used to meet; no function of torch.distributed that moves tensors or objects is called, then or later.
+        store is used to meet. nodes: as in Group.store.
+
+        net: what goes between nodes goes by "ucx", and then no function of torch.distributed that moves tensors or objects is called, now or later; or
+        by "torch", isend and irecv of that process group, which nobody else may use for messages while an arrow runs. After an attempt that failed with
+        messages under way the process group is not used again: the next arrow, and a new Group with it, are Refused on all ranks, and its connections
+        are closed when the process ends. So give it one of its own (torch.distributed.new_group), and a new one after a failure.
+
         Raises State without a process group, Refused for a process that is no rank of it, Timeout, Peer."""
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
@@ -82,7 +100,18 @@ class Group:
         members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
         job = f"torch/{members if len(members) < 100 else hash_of(members)}"
         store: typing.Any = distributed_c10d._get_default_store()
-        made = cls.store(store, rank, size, job=job, timeout=timeout)
+        if net not in ("ucx", "torch"):
+            raise errors.Refused(f"Group.torch: net is '{net}', and must be 'ucx' or 'torch'")
+        row = None
+        if net == "torch":
+            from ._net import Torch
+
+            row = Torch(group)
+        made = cls.store(store, rank, size, job=job, nodes=nodes, timeout=timeout)
+        if row is not None:
+            _library.call("treadle_group_set_net", made._use(), ctypes.byref(row.table), None)
+            made._net = row
+            made._object.keep = (*made._object.keep, row)
         if group is not None:
             made._members = {of_torch: number for number, of_torch in enumerate(dist.get_process_group_ranks(group))}
         return made

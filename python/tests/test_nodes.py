@@ -1,0 +1,246 @@
+"""Ranks on several nodes, simulated on one machine: both nets, own tensors, peers that die, attempts that fail.
+
+They run where torch is (TORCH=1 make test-python installs it). To import it takes seconds, so processes play several cases."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import ranks
+import test_switch
+
+import treadle
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def has_ucx():
+    said = subprocess.run([sys.executable, "-m", "treadle", "doctor"], capture_output=True, text=True).stdout
+    return any(line.split()[:2] == ["net", "ucx"] and "lacks" not in line and "cannot" not in line for line in said.splitlines()) or "ucx" in said
+
+
+def meet(name, rank, size, folder, net, nodes=2, of=None, timeout=60):
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", init_method=f"file://{folder}/{name}", rank=rank, world_size=size)
+    return treadle.Group.torch(of, net=net, nodes=nodes, timeout=timeout)
+
+
+def move_all(rank, size, name, folder, cases):
+    return [move(rank, size, name, folder, *case) for case in cases]
+
+
+def move(rank, size, name, folder, net, train, tp, sides):
+    """Three switches with other weights each; what the last one says it has moved."""
+    import numpy
+
+    model = treadle.Model(folder)
+    group = meet(name, rank, size, folder, net)
+    source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={tp}", size)
+    whole = test_switch.read_safetensors(folder)
+    own = [{(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)} for layout in (source, target)]
+    options = {}
+    if "train" in sides:
+        options["train_tensors"] = own[0]
+    if "infer" in sides:
+        options |= {"infer_tensors": own[1]} | ({} if "train" in sides else {"keep": "host"})
+    with treadle.Switch(group, source, target, page=4096, cap=4 << 20, timeout=30, **options) as sw:
+        sw.load()
+        for _ in range(3):
+            sw.to_infer()
+            test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut(whole, 4, tp, rank % tp))
+            if "infer" in sides:
+                test_switch.compare(own[1], test_switch.vllm_cut(whole, 4, tp, rank % tp))
+            stats = sw.stats
+            sw.to_train()
+            for array in sw.train.numpy().values():
+                array ^= 1
+            whole = {n: a ^ numpy.uint16(1) for n, a in whole.items()}
+    return {key: stats[key] for key in ("node_moved_bytes", "node_sent_bytes", "relayed_bytes", "staged_bytes")}
+
+
+def failures(*arguments):
+    return [differing(*arguments), failing(*arguments), interrupted(*arguments)]
+
+
+def killed(rank, size, name, folder):
+    """Rank 3 dies in the middle of one of many arrows."""
+    model = treadle.Model(folder)
+    group = meet(name, rank, size, folder, "torch", timeout=60)
+    layouts = treadle.Layout(model, "megatron:tp=4", size), treadle.Layout(model, "vllm:tp=1", size)
+    with treadle.Switch(group, *layouts, page=4096, cap=2 << 20, keep="host", timeout=5) as sw:
+        sw.load()
+        sw.to_infer()
+        sw.to_train()
+        if rank == 3:
+            print('["killed"]', flush=True)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+        begin = time.monotonic()
+        try:
+            while time.monotonic() - begin < 20:
+                sw.to_infer()
+                sw.to_train()
+            return ["it went on"]
+        except treadle.Error as error:
+            answer = [type(error).__name__, str(error), time.monotonic() - begin, sw.mode]
+    try:
+        treadle.Group.torch(net="torch", nodes=2, timeout=0.5)
+    except treadle.Error as error:
+        return [*answer, type(error).__name__, str(error)]
+
+
+def failing(rank, size, name, folder):
+    """An attempt that fails in the middle, by rank 1; then the same group, the same process group, and a new one."""
+    import torch.distributed as dist
+
+    model = treadle.Model(folder)
+    layouts = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
+    groups = [dist.new_group(range(size)) for _ in range(2)]
+    isend, sent, answer = dist.isend, [], []
+
+    def bad(*arguments, **options):
+        sent.append(0)
+        if rank == 1 and len(sent) > 3:
+            raise OSError("the cable is loose")
+        return isend(*arguments, **options)
+
+    def arrow(sw):
+        try:
+            answer.append(sw.to_infer())
+        except treadle.Error as error:
+            answer.append([type(error).__name__, str(error), sw.mode, str(error.__cause__.__cause__ if error.__cause__ else None)])
+
+    with treadle.Switch(meet(name, rank, size, folder, "torch", of=groups[0]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10) as sw:
+        sw.load()
+        dist.isend = bad
+        arrow(sw)
+        dist.isend = isend
+        arrow(sw)
+    with treadle.Switch(meet(name, rank, size, folder, "torch", of=groups[1]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10) as sw:
+        sw.load()
+        arrow(sw)
+        test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut(test_switch.read_safetensors(folder), 4, 1, 0))
+    return answer
+
+
+def differing(rank, size, name, folder):
+    """Ranks that give different nets, and different process groups."""
+    import torch.distributed as dist
+
+    model = treadle.Model(folder)
+    layouts = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
+    answer = []
+    meet(name, rank, size, folder, "ucx", timeout=60)
+    for kind in ("torch", "ucx"):
+        other = dist.new_group(range(size))
+        group = meet(name, rank, size, folder, "torch" if rank == 0 else kind, of=other if rank == 0 or kind == "ucx" else None)
+        try:
+            treadle.Switch(group, *layouts, page=4096, timeout=10)
+        except treadle.Error as error:
+            answer.append([type(error).__name__, str(error)])
+    return answer
+
+
+def interrupted(rank, size, name, folder):
+    """Ctrl-C in the main thread while it waits for messages; an arrow that was started, and is cancelled."""
+    import torch.distributed as dist
+
+    model = treadle.Model(folder)
+    layouts = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
+    answer = []
+    for how in ("signal", "cancel"):
+        group = meet(name, rank, size, folder, "torch", of=dist.new_group(range(size)))
+        isend = dist.isend
+        with treadle.Switch(group, *layouts, page=4096, keep="host", timeout=20) as sw:
+            sw.load()
+            if rank == 1:  # it sends nothing that arrives
+                dist.isend = lambda tensor, to, group, tag: isend(tensor, to, group=group, tag=tag ^ 1)
+            begin = time.monotonic()
+            try:
+                if how == "signal":
+                    if rank == 0:
+                        signal.signal(signal.SIGALRM, signal.default_int_handler)
+                        signal.setitimer(signal.ITIMER_REAL, 0.5)
+                    sw.to_infer()
+                else:
+                    started = sw.to_infer(wait=False)
+                    time.sleep(0.5)
+                    if rank == 0:
+                        sw.cancel()
+                    started.result()
+            except (treadle.Error, KeyboardInterrupt) as error:
+                answer.append([type(error).__name__, time.monotonic() - begin, sw.mode])
+            dist.isend = isend
+    return answer
+
+
+@unittest.skipUnless(HAS_TORCH, "torch is not installed")
+class TestNodes(ranks.Folder, unittest.TestCase):
+    def test_bytes(self):
+        cases = [
+            (net, *case)
+            for net in (("torch", "ucx") if has_ucx() else ("torch",))
+            for case in (("megatron:tp=2,pp=2", 4, ""), ("megatron:tp=4", 1, "train infer"), ("fsdp2:dp=4", 2, "train"), ("fsdp2:dp=4", 1, "infer"))
+        ]
+        of_ranks = ranks.run(4, "test_nodes", "move_all", self.model, cases)
+        for number, (net, train, tp, sides) in enumerate(cases):
+            with self.subTest(net=net, train=train, tp=tp, sides=sides):
+                answers = [of_rank[number] for of_rank in of_ranks]
+                plan = treadle.plan(treadle.Model(self.model), train, f"vllm:tp={tp}", 4, nodes=2)
+                moved, sent, relayed, staged = (sum(a[k] for a in answers) for k in ("node_moved_bytes", "node_sent_bytes", "relayed_bytes", "staged_bytes"))
+                self.assertEqual([moved, sent, relayed], [plan["node_moved_bytes"], plan["node_moved_bytes"], plan["relayed_bytes"]])
+                self.assertEqual(relayed > 0, tp == 1)
+                self.assertEqual(staged > 0, bool(sides), answers)
+
+    def test_killed(self):
+        answers = ranks.finish(ranks.start(4, "test_nodes", "killed", self.model))
+        self.assertEqual(answers[3], ["killed"])
+        refused = 0
+        for answer in (a[1] for a in answers[:3]):
+            kind, said, seconds, mode, again, why = answer
+            self.assertEqual([kind, mode], ["Peer", "train"], answer)
+            self.assertLess(seconds, 8)
+            refused += again == "Refused" and "was used in an attempt that failed" in why
+        self.assertGreater(refused, 0, answers)
+
+    def test_failures(self):
+        """Differing nets, an attempt that fails, Ctrl-C and cancel."""
+        answers = ranks.run(2, "test_nodes", "failures", self.model)
+        for rank, (differ, (first, second, third), stopped) in enumerate(answers):
+            for kind, said in differ:
+                self.assertEqual(kind, "Refused", said)
+            self.assertRegex(differ[0][1], "rank [01] has another net, or another process group than")
+            self.assertEqual([first[0], first[2]], ["Peer", "train"], first)
+            self.assertIn("the cable is loose", first[1])
+            if rank == 1:
+                self.assertEqual(first[3], "the cable is loose")
+            self.assertEqual([second[0], second[2]], ["Refused", "train"], second)
+            self.assertIn("was used in an attempt that failed", second[1])
+            self.assertEqual(third, 1)
+            self.assertEqual([[a[0], a[2]] for a in stopped], [[("KeyboardInterrupt", "Peer")[rank], "train"], [("Cancelled", "Peer")[rank], "train"]])
+            self.assertLess(max(a[1] for a in stopped), 5)
+
+    def test_refused(self):
+        import torch.distributed as dist
+
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1)
+            try:
+                with self.assertRaisesRegex(treadle.Refused, "net is 'tcp', and must be 'ucx' or 'torch'"):
+                    treadle.Group.torch(net="tcp")
+                with self.assertRaisesRegex(treadle.Refused, "1 ranks cannot be divided evenly among 2 nodes"):
+                    treadle.Group.torch(nodes=2)
+                treadle.Group.torch(net="torch").barrier()
+            finally:
+                dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    unittest.main()
