@@ -138,9 +138,9 @@ def differing(rank, size, name, folder):
     layouts = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
     answer = []
     meet(name, rank, size, folder, "ucx", timeout=60)
-    for kind in ("torch", "ucx"):
-        other = dist.new_group(range(size))
-        group = meet(name, rank, size, folder, "torch" if rank == 0 else kind, of=other if rank == 0 or kind == "ucx" else None)
+    others = [dist.new_group(range(size)) for _ in range(2)]
+    for net, of in (("torch", others[rank]), (("torch", "ucx")[rank], others[0])):
+        group = meet(name, rank, size, folder, net, of=of)
         try:
             treadle.Switch(group, *layouts, page=4096, timeout=10)
         except treadle.Error as error:
@@ -161,7 +161,7 @@ def interrupted(rank, size, name, folder):
         with treadle.Switch(group, *layouts, page=4096, keep="host", timeout=20) as sw:
             sw.load()
             if rank == 1:  # it sends nothing that arrives
-                dist.isend = lambda tensor, to, group, tag: isend(tensor, to, group=group, tag=tag ^ 1)
+                dist.isend = lambda tensor, to, group, tag: isend(tensor, to, group=group, tag=tag ^ 1 << 19)
             begin = time.monotonic()
             try:
                 if how == "signal":
@@ -183,6 +183,14 @@ def interrupted(rank, size, name, folder):
 
 @unittest.skipUnless(HAS_TORCH, "torch is not installed")
 class TestNodes(ranks.Folder, unittest.TestCase):
+    def play(self, size, function):
+        """The answers of ranks; works that were given up do no harm at their end."""
+        processes = ranks.start(size, "test_nodes", function, self.model)
+        answers = ranks.finish(processes)
+        for process, answer in zip(processes, answers):
+            self.assertEqual(process.returncode, 0 if answer[0] == "ok" else -signal.SIGALRM, answer)
+        return [answer[-1] for answer in answers]
+
     def test_bytes(self):
         cases = [
             (net, *case)
@@ -196,14 +204,13 @@ class TestNodes(ranks.Folder, unittest.TestCase):
                 plan = treadle.plan(treadle.Model(self.model), train, f"vllm:tp={tp}", 4, nodes=2)
                 moved, sent, relayed, staged = (sum(a[k] for a in answers) for k in ("node_moved_bytes", "node_sent_bytes", "relayed_bytes", "staged_bytes"))
                 self.assertEqual([moved, sent, relayed], [plan["node_moved_bytes"], plan["node_moved_bytes"], plan["relayed_bytes"]])
-                self.assertEqual(relayed > 0, tp == 1)
+                self.assertGreater(relayed, 0)
                 self.assertEqual(staged > 0, bool(sides), answers)
 
     def test_killed(self):
-        answers = ranks.finish(ranks.start(4, "test_nodes", "killed", self.model))
-        self.assertEqual(answers[3], ["killed"])
+        answers = self.play(4, "killed")
         refused = 0
-        for answer in (a[1] for a in answers[:3]):
+        for answer in answers[:3]:
             kind, said, seconds, mode, again, why = answer
             self.assertEqual([kind, mode], ["Peer", "train"], answer)
             self.assertLess(seconds, 8)
@@ -212,7 +219,7 @@ class TestNodes(ranks.Folder, unittest.TestCase):
 
     def test_failures(self):
         """Differing nets, an attempt that fails, Ctrl-C and cancel."""
-        answers = ranks.run(2, "test_nodes", "failures", self.model)
+        answers = self.play(2, "failures")
         for rank, (differ, (first, second, third), stopped) in enumerate(answers):
             for kind, said in differ:
                 self.assertEqual(kind, "Refused", said)
@@ -221,7 +228,8 @@ class TestNodes(ranks.Folder, unittest.TestCase):
             self.assertIn("the cable is loose", first[1])
             if rank == 1:
                 self.assertEqual(first[3], "the cable is loose")
-            self.assertEqual([second[0], second[2]], ["Refused", "train"], second)
+            self.assertIn(second[0], ("Refused", "Peer"))  # by itself, or told by the other
+            self.assertEqual(second[2], "train")
             self.assertIn("was used in an attempt that failed", second[1])
             self.assertEqual(third, 1)
             self.assertEqual([[a[0], a[2]] for a in stopped], [[("KeyboardInterrupt", "Peer")[rank], "train"], [("Cancelled", "Peer")[rank], "train"]])

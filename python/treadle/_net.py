@@ -243,7 +243,8 @@ class Torch:
         import datetime
 
         try:
-            self._dist.irecv(self._buffer(1), self._members[request.peer], group=self._group, tag=_tag_of(-1)).wait(datetime.timedelta(milliseconds=1))
+            work: typing.Any = self._dist.irecv(self._buffer(1), self._members[request.peer], group=self._group, tag=_tag_of(-1))
+            work.wait(datetime.timedelta(milliseconds=1))
         except Exception:  # noqa: BLE001, S110
             pass
 
