@@ -3,7 +3,7 @@
 They run where torch is (TORCH=1 make test-python installs it). To import it takes seconds, so processes play several cases."""
 
 import importlib.util
-import os
+import json
 import signal
 import subprocess
 import sys
@@ -20,8 +20,8 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 def has_ucx():
-    said = subprocess.run([sys.executable, "-m", "treadle", "doctor"], capture_output=True, text=True).stdout
-    return any(line.split()[:2] == ["net", "ucx"] and "lacks" not in line and "cannot" not in line for line in said.splitlines()) or "ucx" in said
+    said = subprocess.run([sys.executable, "-m", "treadle", "doctor", "--json"], capture_output=True, text=True).stdout
+    return any(net["name"] == "ucx" and net["usable"] for net in json.loads(said)["nets"])
 
 
 def meet(name, rank, size, folder, net, nodes=2, of=None, timeout=60):

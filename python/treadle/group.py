@@ -117,19 +117,28 @@ class Group:
         return made
 
     @classmethod
-    def mpi(cls, comm: typing.Any, *, timeout: float = 60) -> Group:
-        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. Raises Refused when ranks are on several
-        machines (use Group.store there), with their names, Timeout, Peer."""
+    def mpi(
+        cls, comm: typing.Any, *, address: str | None = None, nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+    ) -> Group:
+        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. On several machines, and where `nodes`
+        says so (as in Group.store), ranks meet further by a store that rank 0 serves until all have met, at `address`, "10.0.0.1:7000"; None: the address by
+        which rank 0's machine reaches others, and a free port. Raises Refused, Timeout, Peer."""
         import secrets
 
         rank, size = comm.Get_rank(), comm.Get_size()
         name = comm.bcast(secrets.token_hex(16) if rank == 0 else None, root=0)
-        nodes = comm.allgather(_node())
-        other = next((r for r in range(size) if nodes[r][1:] != nodes[0][1:]), None)
-        if other is not None:
-            raise errors.Refused(f"Group.mpi: rank 0 is on node {_words(nodes[0])}, and rank {other} on node {_words(nodes[other])}: all ranks of a group have "
-                                 "to be on one")
-        return cls.join(name, rank, size, timeout=timeout)
+        machines = comm.allgather(_node())
+        address = comm.bcast(address or _free_address() if rank == 0 else None, root=0)
+        numbers = node_of(nodes, size, "Group.mpi")
+        if numbers is None and all(machine == machines[0] for machine in machines):
+            return cls.join(name, rank, size, timeout=timeout)
+        options = _library.sized(_abi.treadle_store_options, address=os.fsencode(address), job=name.encode(), rank=rank, ranks=size, timeout_seconds=timeout)
+        store = _library.sized(_abi.treadle_store)
+        _library.call("treadle_store_open", ctypes.byref(options), ctypes.byref(store))
+        try:
+            return cls._make("treadle_group_store", ctypes.byref(store), rank, size, numbers[rank] if numbers is not None else -1, timeout)
+        finally:
+            _library.value("treadle_store_close", ctypes.byref(store))
 
     def _use(self) -> ctypes.c_void_p:
         return self._object.use("Group")
@@ -195,14 +204,25 @@ def hash_of(words: str) -> str:
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def _node() -> tuple[str, str, int]:
-    """The machine's name; and what is the same for all processes that can meet by a local socket."""
+def _node() -> tuple[str, int]:
+    """What is the same for all processes that can meet by a local socket."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return os.uname().nodename, file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+        return file.read().strip(), os.stat("/proc/self/ns/net").st_ino
 
 
-def _words(node: tuple[str, str, int]) -> str:
-    return f"{node[0]} (boot {node[1][:8]}, network namespace {node[2]})"
+def _free_address() -> str:
+    """Of this machine, as others see it."""
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        try:
+            way.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent
+            host = way.getsockname()[0]
+        except OSError:
+            host = "127.0.0.1"
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return f"{host}:{free.getsockname()[1]}"
 
 
 class _StoreCalls:
