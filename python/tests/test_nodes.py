@@ -4,6 +4,7 @@ They run where torch is (TORCH=1 make test-python installs it). To import it tak
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import test_switch
 
 import treadle
 
+TOOLS = os.path.join(ranks.HERE, "..", "..", "tools")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -36,12 +38,12 @@ def move_all(rank, size, name, folder, cases):
     return [move(rank, size, name, folder, *case) for case in cases]
 
 
-def move(rank, size, name, folder, net, train, tp, sides):
+def move(rank, size, name, folder, net, train, tp, sides, nodes=2):
     """Three switches with other weights each; what the last one says it has moved."""
     import numpy
 
     model = treadle.Model(folder)
-    group = meet(name, rank, size, folder, net)
+    group = meet(name, rank, size, folder, net, nodes)
     source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={tp}", size)
     whole = test_switch.read_safetensors(folder)
     own = [{(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)} for layout in (source, target)]
@@ -67,6 +69,14 @@ def move(rank, size, name, folder, net, train, tp, sides):
 
 def failures(*arguments):
     return [differing(*arguments), failing(*arguments), interrupted(*arguments)]
+
+
+def on_hosts(rank, size, name, folder):
+    """Two machines, as the kernel's network sees it: ranks find out who is where."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method="tcp://10.77.0.1:7020", rank=rank, world_size=size)
+    return [move(rank, size, name, folder, net, "megatron:tp=2", 1, "train infer", nodes=None) for net in ("torch", "ucx")]
 
 
 def killed(rank, size, name, folder):
@@ -206,6 +216,32 @@ class TestNodes(ranks.Folder, unittest.TestCase):
                 self.assertEqual([moved, sent, relayed], [plan["node_moved_bytes"], plan["node_moved_bytes"], plan["relayed_bytes"]])
                 self.assertGreater(relayed, 0)
                 self.assertEqual(staged > 0, bool(sides), answers)
+
+    def test_hosts(self):
+        """Two hosts made of network namespaces; the kernel's count of what came in at each."""
+
+        def script(words):
+            done = subprocess.run(["bash", "-c", f"source {TOOLS}/two-hosts; {words}"], env={**os.environ, "HOSTS": word}, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.strip()
+
+        word = f"python{os.getpid()}"
+        if not os.path.exists(f"{TOOLS}/two-hosts"):
+            self.skipTest("tools/two-hosts is not there")
+        lacks = script("hosts_lack; hosts_remove; true")
+        if lacks or not has_ucx():
+            self.skipTest(lacks or "there is no UCX")
+        self.addCleanup(script, "hosts_remove")
+        script("hosts_make")
+        before = [int(script(f"hosts_read {host} rx_bytes")) for host in range(2)]
+        answers = ranks.finish(ranks.start(
+            2, "test_nodes", "on_hosts", self.model, environment={"GLOO_SOCKET_IFNAME": "cable"}, where=lambda rank: ["ip", "netns", "exec", f"treadle-{word}-{rank}"],
+        ))
+        for host, answer in enumerate(answers):
+            self.assertEqual(answer[0], "ok", answer)
+            moved = 3 * sum(of_net["node_moved_bytes"] for of_net in answer[1])
+            self.assertGreater(moved, 10 << 20)
+            self.assertLess(int(script(f"hosts_read {host} rx_bytes")) - before[host], moved * 1.03 + (1 << 20))
 
     def test_killed(self):
         answers = self.play(4, "killed")
