@@ -133,6 +133,10 @@ def failing(rank, size, name, folder):
         arrow(sw)
         dist.isend = isend
         arrow(sw)
+    try:
+        meet(name, rank, size, folder, "torch", of=groups[0])
+    except treadle.Refused as error:
+        answer.append(str(error))
     with treadle.Switch(meet(name, rank, size, folder, "torch", of=groups[1]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10) as sw:
         sw.load()
         arrow(sw)
@@ -150,9 +154,8 @@ def differing(rank, size, name, folder):
     meet(name, rank, size, folder, "ucx", timeout=60)
     others = [dist.new_group(range(size)) for _ in range(2)]
     for net, of in (("torch", others[rank]), (("torch", "ucx")[rank], others[0])):
-        group = meet(name, rank, size, folder, net, of=of)
         try:
-            treadle.Switch(group, *layouts, page=4096, timeout=10)
+            treadle.Switch(meet(name, rank, size, folder, net, of=of), *layouts, page=4096, timeout=10)
         except treadle.Error as error:
             answer.append([type(error).__name__, str(error)])
     return answer
@@ -256,10 +259,11 @@ class TestNodes(ranks.Folder, unittest.TestCase):
     def test_failures(self):
         """Differing nets, an attempt that fails, Ctrl-C and cancel."""
         answers = self.play(2, "failures")
-        for rank, (differ, (first, second, third), stopped) in enumerate(answers):
+        for rank, (differ, (first, second, again, third), stopped) in enumerate(answers):
             for kind, said in differ:
                 self.assertEqual(kind, "Refused", said)
             self.assertRegex(differ[0][1], "rank [01] has another net, or another process group than")
+            self.assertRegex(differ[1][1], "rank [01] has net '.*', and rank [01] '.*': all ranks have to give the same one")
             self.assertEqual([first[0], first[2]], ["Peer", "train"], first)
             self.assertIn("the cable is loose", first[1])
             if rank == 1:
@@ -267,6 +271,7 @@ class TestNodes(ranks.Folder, unittest.TestCase):
             self.assertIn(second[0], ("Refused", "Peer"))  # by itself, or told by the other
             self.assertEqual(second[2], "train")
             self.assertIn("was used in an attempt that failed", second[1])
+            self.assertIn("was used in an attempt that failed", again)
             self.assertEqual(third, 1)
             self.assertEqual([[a[0], a[2]] for a in stopped], [[("KeyboardInterrupt", "Peer")[rank], "train"], [("Cancelled", "Peer")[rank], "train"]])
             self.assertLess(max(a[1] for a in stopped), 5)

@@ -102,18 +102,19 @@ class Torch:
         self._numbers = itertools.count(1)
         self._free: dict[int, list[typing.Any]] = {}  # buffers, by their bytes
         self.callbacks = _library.Callbacks()
-        self.check()
         names = ("open", "address", "connect", "send", "receive", "test", "wait", "cancel", "close")
         self.table = _library.sized(
             _abi.treadle_net_ops, name=b"torch", memory=_abi.TREADLE_NET_HOST, most_parts=64,
             **{name: self.callbacks.function(_library.field(_abi.treadle_net_ops, name), getattr(self, "_" + name)) for name in names},
         )
 
-    def check(self) -> None:
-        """Raises Refused when the process group is not to be used again."""
-        if (why := _spent.get(self._of_group)) is not None:
-            raise errors.Refused(f"net torch: rank {self._rank}: process group '{self._name}' was used in an attempt that failed ({why}), and may still deliver "
-                                 "messages of it: make a new one on all ranks (torch.distributed.new_group), and a new Group with it")
+    def refusal(self) -> str:
+        """Why the process group is not to be used again; "": it may be."""
+        why = _spent.get(self._of_group)
+        return "" if why is None else (
+            f"net torch: rank {self._rank}: process group '{self._name}' was used in an attempt that failed ({why}), and may still deliver messages of it: make a "
+            "new one on all ranks (torch.distributed.new_group), and a new Group with it"
+        )
 
     def _words_of(self, rank: int) -> bytes:
         """What a rank says of itself."""
@@ -124,7 +125,8 @@ class Torch:
 
     def _open(self, options: typing.Any, net_p: typing.Any) -> int:
         def work() -> None:
-            self.check()
+            if said := self.refusal():
+                raise errors.Refused(said)
             number = next(self._numbers)
             self._nets[number] = _Open()
             net_p[0] = number

@@ -14,6 +14,7 @@ from ._nodes import node_of
 if typing.TYPE_CHECKING:
     from ._net import Torch
 
+_REFUSING = 10.0  # seconds, in which ranks that refuse a process group wait for the others
 _SLICE = 0.02  # seconds between two looks into a store: Ctrl-C is handled in between
 
 
@@ -107,7 +108,12 @@ class Group:
             from ._net import Torch
 
             row = Torch(group)
-        made = cls.store(store, rank, size, job=job, nodes=nodes, timeout=timeout)
+        refusal = row.refusal() if row is not None else ""
+        try:
+            made = cls.store(store, rank, size, job=job, nodes=nodes, timeout=min(timeout, _REFUSING) if refusal else timeout)
+        except errors.Error as error:
+            raise (errors.Refused(refusal) if refusal else error) from error.__cause__
+        made._agree(net, refusal)
         if row is not None:
             _library.call("treadle_group_set_net", made._use(), ctypes.byref(row.table), None)
             made._net = row
@@ -115,6 +121,15 @@ class Group:
         if group is not None:
             made._members = {of_torch: number for number, of_torch in enumerate(dist.get_process_group_ranks(group))}
         return made
+
+    def _agree(self, net: str, refusal: str) -> None:
+        """All ranks have the same net, and none refuses it: one that may not use a process group again knows that by itself."""
+        said = [words.decode() for words in self.gather(f"{net}\n{refusal}".encode())]
+        for rank, (name, _, why) in enumerate(words.partition("\n") for words in said):
+            if why:
+                raise errors.Refused(why)
+            if name != net:
+                raise errors.Refused(f"Group.torch: rank {rank} has net '{name}', and rank {self.rank} '{net}': all ranks have to give the same one")
 
     @classmethod
     def mpi(
