@@ -67,8 +67,52 @@ def move(rank, size, name, folder, net, train, tp, sides, nodes=2):
     return {key: stats[key] for key in ("node_moved_bytes", "node_sent_bytes", "relayed_bytes", "staged_bytes")}
 
 
+def storm(rank, size, name, folder):
+    """The table itself: random messages both ways at once, of several parts or of none, begun in any order; each part has what it should."""
+    import ctypes
+    import random
+
+    import torch.distributed as dist
+
+    from treadle import _abi, _net
+
+    meet(name, rank, size, folder, "ucx")
+    row = _net.Torch(dist.new_group(range(size)))
+    table, options, net = row.table, _abi.treadle_net_options(rank=rank, ranks=size), ctypes.c_void_p()
+    done, room, count, draw = ctypes.c_bool(), ctypes.create_string_buffer(64), ctypes.c_size_t(), random.Random(rank)
+    assert table.open(ctypes.byref(options), ctypes.byref(net)) == 0 and table.address(net, room, 64, ctypes.byref(count)) == 0
+    other, at = 1 - rank, ctypes.create_string_buffer(row._words_of(1 - rank))
+    request, nothing = ctypes.c_void_p(), _abi.treadle_net_part()
+    assert table.send(net, other, 0, nothing, 0, ctypes.byref(request)) == treadle.State.status  # not connected
+    assert table.connect(net, other, room, count) == treadle.Refused.status and table.connect(net, other, at, count) == 0
+    for turn in range(4):
+        sizes = [random.Random(turn * 100 + k).choice((0, 1, 1000, 70000)) for k in range(40)]
+        wanted = {}
+        for key in draw.sample([(k, out) for k in range(40) for out in (True, False)], 80):
+            k, out = key
+            parts = (_abi.treadle_net_part * 2)()
+            cut = draw.randint(0, sizes[k])
+            memory = [ctypes.create_string_buffer(bytes([17 * k + turn & 255 if out else 0]) * max(1, n), max(1, n)) for n in (cut, sizes[k] - cut)]
+            for part, piece, n in zip(parts, memory, (cut, sizes[k] - cut)):
+                part.at, part.bytes = ctypes.addressof(piece), n
+            assert (table.send if out else table.receive)(net, other, turn << 28 | k, parts, 2, ctypes.byref(request)) == 0
+            wanted[key] = request.value, memory, (cut, sizes[k] - cut)
+        end = time.monotonic() + 60
+        while wanted and time.monotonic() < end:
+            table.wait(net, 0.01)
+            for (k, out), (number, memory, lengths) in list(wanted.items()):
+                assert table.test(net, number, ctypes.byref(done)) == 0
+                if not done.value:
+                    continue
+                del wanted[k, out]
+                assert out or all(piece.raw[:n] == bytes([17 * k + turn & 255]) * n for piece, n in zip(memory, lengths)), (turn, k)
+        assert not wanted
+    table.close(net)
+    return row.refusal()
+
+
 def failures(*arguments):
-    return [differing(*arguments), failing(*arguments), interrupted(*arguments)]
+    return [storm(*arguments), differing(*arguments), failing(*arguments), interrupted(*arguments)]
 
 
 def on_hosts(rank, size, name, folder):
@@ -257,9 +301,10 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         self.assertGreater(refused, 0, answers)
 
     def test_failures(self):
-        """Differing nets, an attempt that fails, Ctrl-C and cancel."""
+        """Messages alone; differing nets, an attempt that fails, Ctrl-C and cancel."""
         answers = self.play(2, "failures")
-        for rank, (differ, (first, second, again, third), stopped) in enumerate(answers):
+        for rank, (after_storm, differ, (first, second, again, third), stopped) in enumerate(answers):
+            self.assertEqual(after_storm, "")
             for kind, said in differ:
                 self.assertEqual(kind, "Refused", said)
             self.assertRegex(differ[0][1], "rank [01] has another net, or another process group than")
