@@ -76,7 +76,7 @@ def storm(rank, size, name, folder):
 
     from treadle import _abi, _net
 
-    meet(name, rank, size, folder, "ucx")
+    meet(name, rank, size, folder, "tcp")
     row = _net.Torch(dist.new_group(range(size)))
     table, options, net = row.table, _abi.treadle_net_options(rank=rank, ranks=size), ctypes.c_void_p()
     done, room, count, draw = ctypes.c_bool(), ctypes.create_string_buffer(64), ctypes.c_size_t(), random.Random(rank)
@@ -120,7 +120,7 @@ def on_hosts(rank, size, name, folder):
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method="tcp://10.77.0.1:7020", rank=rank, world_size=size)
-    return [move(rank, size, name, folder, net, "megatron:tp=2", 1, "train infer", nodes=None) for net in ("torch", "ucx")]
+    return [move(rank, size, name, folder, net, "megatron:tp=2", 1, "train infer", nodes=None) for net in ("torch", "tcp")]
 
 
 def killed(rank, size, name, folder):
@@ -195,9 +195,9 @@ def differing(rank, size, name, folder):
     model = treadle.Model(folder)
     layouts = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
     answer = []
-    meet(name, rank, size, folder, "ucx", timeout=60)
+    meet(name, rank, size, folder, "tcp", timeout=60)
     others = [dist.new_group(range(size)) for _ in range(2)]
-    for net, of in (("torch", others[rank]), (("torch", "ucx")[rank], others[0])):
+    for net, of in (("torch", others[rank]), (("torch", "tcp")[rank], others[0])):
         try:
             treadle.Switch(meet(name, rank, size, folder, net, of=of), *layouts, page=4096, timeout=10)
         except treadle.Error as error:
@@ -251,9 +251,11 @@ class TestNodes(ranks.Folder, unittest.TestCase):
     def test_bytes(self):
         cases = [
             (net, *case)
-            for net in (("torch", "ucx") if has_ucx() else ("torch",))
+            for net in ("torch", "tcp")
             for case in (("megatron:tp=2,pp=2", 4, ""), ("megatron:tp=4", 1, "train infer"), ("fsdp2:dp=4", 2, "train"), ("fsdp2:dp=4", 1, "infer"))
         ]
+        if has_ucx():
+            cases.append(("ucx", "fsdp2:dp=4", 1, "train infer"))
         of_ranks = ranks.run(4, "test_nodes", "move_all", self.model, cases)
         for number, (net, train, tp, sides) in enumerate(cases):
             with self.subTest(net=net, train=train, tp=tp, sides=sides):
@@ -276,8 +278,8 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         if not os.path.exists(f"{TOOLS}/two-hosts"):
             self.skipTest("tools/two-hosts is not there")
         lacks = script("hosts_lack; hosts_remove; true")
-        if lacks or not has_ucx():
-            self.skipTest(lacks or "there is no UCX")
+        if lacks:
+            self.skipTest(lacks)
         self.addCleanup(script, "hosts_remove")
         script("hosts_make")
         before = [int(script(f"hosts_read {host} rx_bytes")) for host in range(2)]
@@ -327,8 +329,8 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1)
             try:
-                with self.assertRaisesRegex(treadle.Refused, "net is 'tcp', and must be 'ucx' or 'torch'"):
-                    treadle.Group.torch(net="tcp")
+                with self.assertRaisesRegex(treadle.Refused, "net is 'mpi', and must be one of tcp, ucx, torch"):
+                    treadle.Group.torch(net="mpi")
                 with self.assertRaisesRegex(treadle.Refused, "1 ranks cannot be divided evenly among 2 nodes"):
                     treadle.Group.torch(nodes=2)
                 treadle.Group.torch(net="torch").barrier()

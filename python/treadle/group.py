@@ -29,13 +29,13 @@ class Store(typing.Protocol):
 
 class Group:
     """The ranks that switch together: made by alone, join, store, torch or mpi. Those of a store, and so of torch, may be on several machines (nodes): then
-    what goes between them goes by UCX (Debian's libucx0, or a wheel libucx-cu12), or by torch.distributed (Group.torch). Functions that make or use
-    a group are collective: all ranks call them in the same order."""
+    what goes between them goes by a net: "tcp", sockets, which need nothing; "ucx", for InfiniBand (Debian's libucx0, or a wheel libucx-cu12); or "torch"
+    (Group.torch). Functions that make or use a group are collective: all ranks call them in the same order."""
 
     _object: _library.Object
     _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
     _lock: threading.Lock  # of _user
-    _net: Torch | None = None  # None: UCX
+    _net: Torch | None = None  # the net "torch"
     _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Group:
 
     @classmethod
     def store(
-        cls, store: Store, rank: int, size: int, *, job: str = "0", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+        cls, store: Store, rank: int, size: int, *, job: str = "0", nodes: int | typing.Sequence[int] | None = None, net: str = "tcp", timeout: float = 60
     ) -> Group:
         """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
         that meet at the same time need different names of their jobs.
@@ -73,18 +73,19 @@ class Group:
         System with what the store raised as its cause."""
         numbers = node_of(nodes, size, "group")
         node = numbers[rank] if numbers is not None and 0 <= rank < size else -1
+        _check_net(net, "group", ("tcp", "ucx"))
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
-        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)
+        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)._choose(net)
 
     @classmethod
     def torch(
-        cls, group: typing.Any = None, *, net: str = "ucx", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+        cls, group: typing.Any = None, *, net: str = "tcp", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
     ) -> Group:
         """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
         store is used to meet. nodes: as in Group.store.
 
-        net: what goes between nodes goes by "ucx", and then no function of torch.distributed that moves tensors or objects is called, now or later; or
+        net: what goes between nodes goes by "tcp" or "ucx", and then no function of torch.distributed that moves tensors or objects is called, now or later; or
         by "torch", isend and irecv of that process group, which nobody else may use for messages while an arrow runs. After an attempt that failed with
         messages under way the process group is not used again: the next arrow, and a new Group with it, are Refused on all ranks, and its connections
         are closed when the process ends. So give it one of its own (torch.distributed.new_group), and a new one after a failure.
@@ -101,8 +102,7 @@ class Group:
         members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
         job = f"torch/{members if len(members) < 100 else hash_of(members)}"
         store: typing.Any = distributed_c10d._get_default_store()
-        if net not in ("ucx", "torch"):
-            raise errors.Refused(f"Group.torch: net is '{net}', and must be 'ucx' or 'torch'")
+        _check_net(net, "Group.torch", ("tcp", "ucx", "torch"))
         row = None
         if net == "torch":
             from ._net import Torch
@@ -118,9 +118,15 @@ class Group:
             _library.call("treadle_group_set_net", made._use(), ctypes.byref(row.table), None)
             made._net = row
             made._object.keep = (*made._object.keep, row)
+        else:
+            made._choose(net)
         if group is not None:
             made._members = {of_torch: number for number, of_torch in enumerate(dist.get_process_group_ranks(group))}
         return made
+
+    def _choose(self, net: str) -> Group:
+        _library.call("treadle_group_choose_net", self._use(), net.encode())
+        return self
 
     def _agree(self, net: str, refusal: str) -> None:
         """All ranks have the same net, and none refuses it: one that may not use a process group again knows that by itself."""
@@ -133,7 +139,7 @@ class Group:
 
     @classmethod
     def mpi(
-        cls, comm: typing.Any, *, address: str | None = None, nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+        cls, comm: typing.Any, *, address: str | None = None, nodes: int | typing.Sequence[int] | None = None, net: str = "tcp", timeout: float = 60
     ) -> Group:
         """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. On several machines, and where `nodes`
         says so (as in Group.store), ranks meet further by a store that rank 0 serves until all have met, at `address`, "10.0.0.1:7000"; None: the address by
@@ -145,13 +151,14 @@ class Group:
         machines = comm.allgather(_node())
         address = comm.bcast(address or _free_address() if rank == 0 else None, root=0)
         numbers = node_of(nodes, size, "Group.mpi")
+        _check_net(net, "Group.mpi", ("tcp", "ucx"))
         if numbers is None and all(machine == machines[0] for machine in machines):
             return cls.join(name, rank, size, timeout=timeout)
         options = _library.sized(_abi.treadle_store_options, address=os.fsencode(address), job=name.encode(), rank=rank, ranks=size, timeout_seconds=timeout)
         store = _library.sized(_abi.treadle_store)
         _library.call("treadle_store_open", ctypes.byref(options), ctypes.byref(store))
         try:
-            return cls._make("treadle_group_store", ctypes.byref(store), rank, size, numbers[rank] if numbers is not None else -1, timeout)
+            return cls._make("treadle_group_store", ctypes.byref(store), rank, size, numbers[rank] if numbers is not None else -1, timeout)._choose(net)
         finally:
             _library.value("treadle_store_close", ctypes.byref(store))
 
@@ -223,6 +230,11 @@ def _node() -> tuple[str, int]:
     """What is the same for all processes that can meet by a local socket."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+
+
+def _check_net(net: str, what: str, nets: tuple[str, ...]) -> None:
+    if net not in nets:
+        raise errors.Refused(f"{what}: net is '{net}', and must be one of {', '.join(nets)}")
 
 
 def _free_address() -> str:
