@@ -100,7 +100,7 @@ class Torch:
         self._device = "cpu" if not kinds or "cpu" in kinds else kinds[0]
         self._nets: dict[int, _Open] = {}
         self._numbers = itertools.count(1)
-        self._free: dict[int, list[typing.Any]] = {}  # buffers, by their bytes
+        self._free: list[typing.Any] = []  # buffers; with those in use never more than were in use at a time
         self.callbacks = _library.Callbacks()
         names = ("open", "address", "connect", "send", "receive", "test", "wait", "cancel", "close")
         self.table = _library.sized(
@@ -253,15 +253,19 @@ class Torch:
     # ---- Memory ----
 
     def _buffer(self, size: int) -> typing.Any:
-        room = 1 << max(10, (max(1, size) - 1).bit_length())
-        free = self._free.get(room)
-        whole = free.pop() if free else self._torch.empty(room, dtype=self._torch.uint8, device=self._device)
-        return whole[: max(1, size)]
+        """Of so many bytes, and at least one: the smallest free one in which they fit, or a new one in place of another."""
+        size = max(1, size)
+        self._free.sort(key=lambda buffer: int(buffer.numel()))
+        at = next((i for i, buffer in enumerate(self._free) if buffer.numel() >= size), None)
+        if at is not None:
+            return self._free.pop(at)[:size]
+        if self._free:
+            self._free.pop()
+        return self._torch.empty(-(-size // 4096) * 4096, dtype=self._torch.uint8, device=self._device)[:size]
 
     def _keep(self, buffer: typing.Any) -> None:
         """For another message."""
-        whole = buffer if buffer._base is None else buffer._base
-        self._free.setdefault(whole.numel(), []).append(whole)
+        self._free.append(buffer if buffer._base is None else buffer._base)
 
     def _view(self, at: int, size: int) -> typing.Any:
         return self._torch.frombuffer((ctypes.c_char * size).from_address(at), dtype=self._torch.uint8)
