@@ -27,13 +27,15 @@ typedef struct play_input {
 
 static treadle_switch_options options_of(const play_input *play, const own_memory *train,
                                          const own_memory *infer) {
+  /* Own train tensors ask for params that stay; there may be none, where all have fp8 blocks. */
+  bool asks = play->train == OWN_ALL && treadle_plan_is_lossless(play->p->from.layout, play->p->to.layout);
   return (treadle_switch_options){.struct_size = sizeof(treadle_switch_options),
                                   .page_bytes = PAGE,
                                   .cap_bytes = play->cap,
                                   .timeout_seconds = 100,
-                                  .offload_train_param = play->keep_host          ? TREADLE_ON
-                                                         : play->train == OWN_ALL ? TREADLE_DEFAULT
-                                                                                  : TREADLE_OFF,
+                                  .offload_train_param = play->keep_host ? TREADLE_ON
+                                                         : asks          ? TREADLE_DEFAULT
+                                                                         : TREADLE_OFF,
                                   .keep = play->keep_host ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
                                   .own_train = train->tensors,
                                   .own_train_count = train->count,
