@@ -169,6 +169,25 @@ static char *kept_of(const treadle_switch *sw, bool out, const treadle_traffic_m
   return at < 0 ? NULL : sw->net.delta.memory + at;
 }
 
+/* Changes at `to`, which has the message as it was. */
+static treadle_status apply(const treadle_switch *sw, bool out, const treadle_traffic_message *m,
+                            const char *changes, size_t bytes, char *to) {
+  size_t at = 0;
+  for (size_t parcel = 0; parcel < m->count && bytes > 0;) {
+    const run r = run_from(sw, out, m, parcel);
+    uint32_t length = 0;
+    bool fits = bytes - at >= sizeof length;
+    if (fits) memcpy(&length, changes + at, sizeof length);
+    at += sizeof length;
+    if (!fits || length > bytes - at ||
+        treadle_delta_apply(changes + at, length, r.count, r.each, to + r.at) != TREADLE_OK)
+      return treadle_net_refuse(sw, m, "has changes that cannot be");
+    at += length;
+    parcel = r.next;
+  }
+  return at == bytes ? TREADLE_OK : treadle_net_refuse(sw, m, "has bytes behind its changes");
+}
+
 /* ---- Sending ---- */
 
 char *treadle_net_delta_room(treadle_switch *sw, const treadle_traffic_message *m) {
@@ -199,6 +218,7 @@ static size_t write_changes(treadle_switch *sw, const treadle_traffic_message *m
 void treadle_net_delta_write(treadle_switch *sw, const treadle_traffic_message *m, char *slot,
                              treadle_net_head *head) {
   treadle_net_delta *delta = &sw->net.delta;
+  char *kept = kept_of(sw, true, m);
   size_t whole = (size_t)m->bytes, bytes = treadle_net_delta_is(sw, m) ? write_changes(sw, m) : whole;
   if (bytes < whole) {
     head->form = TREADLE_NET_CHANGED;
@@ -206,7 +226,9 @@ void treadle_net_delta_write(treadle_switch *sw, const treadle_traffic_message *
     head->sum = treadle_hash_bytes(delta->room[1], bytes, 0);
   }
   memcpy(slot + TREADLE_NET_HEAD, delta->room[bytes < whole], bytes);
-  memcpy(kept_of(sw, true, m), delta->room[0], whole);
+  /* Few changes are written sooner than all of it. */
+  if (head->form != TREADLE_NET_CHANGED || apply(sw, true, m, slot + TREADLE_NET_HEAD, bytes, kept))
+    memcpy(kept, delta->room[0], whole);
   delta->dense_bytes += TREADLE_NET_HEAD + whole;
   delta->delta_bytes += TREADLE_NET_HEAD + bytes;
 }
@@ -256,24 +278,6 @@ static void read_base(treadle_switch *sw, const treadle_traffic_message *m, char
   sw->device.ops->fence(&sw->device);
 }
 
-static treadle_status apply(treadle_switch *sw, const treadle_traffic_message *m, const char *changes,
-                            size_t bytes, char *to) {
-  size_t at = 0;
-  for (size_t parcel = 0; parcel < m->count && bytes > 0;) {
-    const run r = run_from(sw, false, m, parcel);
-    uint32_t length = 0;
-    bool fits = bytes - at >= sizeof length;
-    if (fits) memcpy(&length, changes + at, sizeof length);
-    at += sizeof length;
-    if (!fits || length > bytes - at ||
-        treadle_delta_apply(changes + at, length, r.count, r.each, to + r.at) != TREADLE_OK)
-      return treadle_net_refuse(sw, m, "has changes that cannot be");
-    at += length;
-    parcel = r.next;
-  }
-  return at == bytes ? TREADLE_OK : treadle_net_refuse(sw, m, "has bytes behind its changes");
-}
-
 treadle_status treadle_net_delta_read(treadle_switch *sw, const treadle_traffic_message *m,
                                       const char *slot, const char **bytes_p) {
   treadle_status status = TREADLE_OK;
@@ -283,7 +287,7 @@ treadle_status treadle_net_delta_read(treadle_switch *sw, const treadle_traffic_
   *bytes_p = slot + sizeof head;
   if (head.form == TREADLE_NET_CHANGED) {
     read_base(sw, m, room);
-    TRY(apply(sw, m, slot + sizeof head, (size_t)head.behind, room));
+    TRY(apply(sw, false, m, slot + sizeof head, (size_t)head.behind, room));
     if (treadle_hash_bytes(room, (size_t)m->bytes, 0) != head.whole)
       TRY(treadle_net_refuse(
           sw, m,
