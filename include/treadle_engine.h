@@ -432,6 +432,12 @@ typedef struct treadle_net_ops {
   void (*close)(void *net);
 } treadle_net_ops;
 
+/* Switches that are made on the group then move what goes between nodes by this net, in place of UCX; the same on all ranks, and before the first
+ * of them. context: of its options when it is opened. It is closed after an attempt that failed, and opened again for the next one; the row may
+ * refuse that. Functions are called by whichever thread runs an arrow, one at a time, also while the switch is destroyed. *ops and what it needs stay until the
+ * group is closed. Refused: a table that lacks a function or a name, or has no part for a message, or none in host memory. Local. */
+treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

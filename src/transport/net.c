@@ -2,6 +2,7 @@
 #include "transport/net.h"
 
 #include "base/sized.h"
+#include "transport/group.h"
 
 #include <string.h>
 
@@ -60,6 +61,24 @@ treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, i
       REFUSE("net %s: parts of more bytes than memory has", ops->name);
     *bytes_p += parts[i].bytes;
   }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context) {
+  TREADLE_NEED(group);
+  TREADLE_NEED(ops);
+  if (ops->struct_size < sizeof *ops)
+    REFUSE("treadle_group_set_net: a table of %zu bytes; it has %zu", ops->struct_size, sizeof *ops);
+  if (!ops->name || !ops->name[0] || !ops->open || !ops->address || !ops->connect || !ops->send ||
+      !ops->receive || !ops->test || !ops->wait || !ops->cancel || !ops->close)
+    REFUSE("treadle_group_set_net: net '%.40s' lacks a function or a name", ops->name ? ops->name : "");
+  if (ops->most_parts < 1 || !(ops->memory & TREADLE_NET_HOST))
+    REFUSE(
+        "treadle_group_set_net: net '%.40s' has %d parts a message, and memory 0x%x: at least 1, in host "
+        "memory (0x%x)",
+        ops->name, ops->most_parts, ops->memory, (unsigned)TREADLE_NET_HOST);
+  group->net_ops = ops;
+  group->net_context = context;
   return TREADLE_OK;
 }
 
