@@ -764,7 +764,7 @@ typedef struct treadle_switch_options {
       net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
   /* Between nodes, an update sends only what has changed since the one before it: bit for bit, and the whole message where that is shorter.
    * Each rank then keeps, in host memory (stats.host_bytes), what it sent to other nodes last; and what it got, where its infer window has it in
-   * another type or the engine transforms it. After an arrow that failed, out of mode INFER or in a new group, the next one sends all. Params
+   * another type, is own tensors, or the engine transforms it. After an arrow that failed, out of mode INFER or in a new group, the next one sends all. Params
    * must stay (offload_train_param off). On one node nothing is kept. */
   bool delta;
 } treadle_switch_options;

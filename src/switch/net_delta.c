@@ -5,7 +5,8 @@
  *   2. Each rank says its base where an epoch begins. A pair whose bases are the same uses it; any other pair sends all. Both of its ranks know
  *      which, from what they have said.
  *   3. A source keeps what it has packed of each message, narrowed, changed or not. Its reader has the same: in its window, where the
- *      message has what is written there bit for bit and no engine transforms it; else it keeps the message, too.
+ *      message has what is written there bit for bit, no engine transforms it and it is not the caller's (own tensors); else it keeps the
+ *      message, too.
  *   4. Then a message travels in two parts: its head, which says how much there is behind it, and that, where it is not nothing. The head has a
  *      sum of the whole message, so a reader whose base is another one after all finds that out before it writes.
  *
@@ -37,10 +38,10 @@ static const treadle_traffic *traffic_of(const treadle_switch *sw, bool out) {
 
 /* ---- Memory ---- */
 
-/* Does the reader's window have the bytes that the parcel brings? */
+/* Does the reader's window have the bytes that the parcel brings, and nobody else write there? */
 static bool window_has(const treadle_switch *sw, const treadle_parcel *parcel) {
-  return parcel->op.from_dtype == parcel->op.to_dtype && parcel->op.add == 0 &&
-         !sw->engine.hooks.transforms;
+  return parcel->position >= 0 && parcel->op.from_dtype == parcel->op.to_dtype && parcel->op.add == 0 &&
+         !sw->engine.hooks.transforms && !sw->own.any[TREADLE_INFER];
 }
 
 static bool is_kept(const treadle_switch *sw, bool out, const treadle_traffic_message *m) {
