@@ -1,14 +1,12 @@
 /* Updates between nodes of which only what has changed travels: every bit is right, and so is the number of bytes, over many updates, for
  * pairs that cast and engines that transform; what a failure leaves behind, and what is refused. ctest: label=threads timeout=600 */
 #include "seeds.h"
+#include "switch/changes.h"
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"
 
-#include "base/hash.h"
-#include "base/random.h"
-
-enum { STEPS = 100, FEW = 8, EIGHTS = 8, MANY = 1000000 };
+enum { STEPS = 100, FEW = 8, MANY = CHANGES_MANY };
 
 static const struct {
   const char *train, *infer;
@@ -61,60 +59,9 @@ static void act_release(act *a) {
   scene_release(&a->s);
 }
 
-/* ---- Values ---- */
+/* ---- The engine ---- */
 
-/* What a step gives an element that it changes: any bf16 but signalling NaN, of which casts make others. Every eighth is NaN. */
-static uint16_t value_of(uint64_t draw) {
-  uint16_t bits = (uint16_t)(draw >> 40);
-  if (draw >> 32 & (EIGHTS - 1)) return (bits & 0x7f80) == 0x7f80 ? bits ^ 0x4000 : bits;
-  return bits | 0x7fc0;
-}
-
-static void set(uint8_t *at, treadle_dtype dtype, uint16_t bits) {
-  uint32_t wide = (uint32_t)bits << 16;
-  if (dtype == TREADLE_FP32)
-    memcpy(at, &wide, sizeof wide);
-  else
-    memcpy(at, &bits, sizeof bits);
-}
-
-/* A step of training, in a window that is not arranged. */
-static treadle_status change(const treadle_layout *layout, int rank, uint8_t *window, int step,
-                             uint32_t changed) {
-  treadle_status status = TREADLE_OK;
-  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    treadle_run *runs = NULL;
-    size_t count;
-    TRY(treadle_layout_storage(layout, rank, s, &info));
-    TRY(treadle_layout_runs(layout, rank, s, &runs, &count));
-    size_t each = info.dtype == TREADLE_FP32 ? 4 : 2;
-    for (size_t i = 0; i < count; i++)
-      for (int64_t k = 0; runs[i].tensor >= 0 && k < runs[i].count; k++) {
-        uint64_t element = (uint64_t)(runs[i].start + k * runs[i].stride);
-        uint64_t draw = treadle_hash_more((uint64_t)step << 32 | (uint64_t)runs[i].tensor, element);
-        if (treadle_mix64(draw) % MANY < changed)
-          set(window + info.offset_bytes + (size_t)(runs[i].local_start + k) * each, info.dtype,
-              value_of(draw));
-      }
-    free(runs);
-  }
-out:
-  return status;
-}
-
-static bool is_right(const player *p) {
-  const uint8_t *window = treadle_switch_infer_window(p->sw);
-  const treadle_layout *layout = p->a->infer;
-  int rank = p->sw->group->rank;
-  for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
-    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    if (treadle_layout_storage(layout, rank, s, &info) != TREADLE_OK) return false;
-    if (info.bytes && memcmp(window + info.offset_bytes, p->wanted + info.offset_bytes, info.bytes) != 0)
-      return false;
-  }
-  return true;
-}
+static bool is_right(const player *p) { return changes_are_there(p->sw, p->wanted); }
 
 /* Before an engine that transforms does so. */
 static treadle_status bind(void *context, void *window, size_t bytes) {
@@ -149,8 +96,8 @@ static int train(player *p, int step) {
   int rank = p->sw->group->rank;
   RANK_OK(treadle_group_barrier(p->sw->group));
   if (treadle_switch_train_window(p->sw))
-    RANK_OK(change(p->a->train, rank, treadle_switch_train_window(p->sw), step, p->a->changed));
-  RANK_OK(change(p->a->infer, rank, p->wanted, step, p->a->changed));
+    RANK_OK(changes_make(p->a->train, rank, treadle_switch_train_window(p->sw), step, p->a->changed));
+  RANK_OK(changes_make(p->a->infer, rank, p->wanted, step, p->a->changed));
   return 0;
 }
 
@@ -237,7 +184,7 @@ static void test_bytes(void **state) {
       {.changed = 0, .most = 0.0015, .steps = FEW}, /* heads alone, of messages of 45 KB */
       {.changed = MANY / 100, .least = 0.005, .most = 0.05, .steps = STEPS},
       {.changed = MANY, .least = 0.98, .most = 1.01, .steps = FEW}};
-  for (size_t pair = 0; pair < 2; pair++)
+  for (size_t pair = 0; pair < 2; pair += (size_t)test_step(2))
     for (size_t i = 0; i < TEST_COUNT(bars); i++) play(pair, &bars[i]);
 }
 
