@@ -28,11 +28,7 @@ def updates(rank, size, name, folder, store, nodes, train):
     source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={size}", size)
     whole = test_switch.read_safetensors(folder)
     shares = []
-    try:
-        sw = treadle.Switch(group, source, target, cap=16 << 20, page=4096, delta=True)
-    except treadle.Refused as error:
-        return str(error)
-    with sw:
+    with treadle.Switch(group, source, target, cap=16 << 20, page=4096, delta=True) as sw:
         sw.load()
         sw.to_infer()
         shares.append((sw.stats["dense_bytes"], sw.stats["delta_bytes"]))
@@ -62,9 +58,6 @@ class TestDelta(ranks.Folder, unittest.TestCase):
 
     def test_two_nodes(self):
         answers = self.play("two", 2)
-        if isinstance(answers[0], str):
-            self.assertIn("UCX", answers[0])
-            self.skipTest(answers[0])
         total = [[sum(of_rank[i][k] for of_rank in answers) for k in range(2)] for i in range(5)]
         self.assertEqual(*total[0])
         self.assertGreater(total[0][0], 100000)

@@ -463,6 +463,11 @@ static void nets(objects *o) {
   REFUSED(treadle_group_set_net(NULL, &good, NULL));
   REFUSED(treadle_group_set_net(o->group, NULL, NULL));
   for (size_t i = 0; i < TEST_COUNT(bad); i++) REFUSED(treadle_group_set_net(o->group, &bad[i], NULL));
+  REFUSED(treadle_group_choose_net(NULL, "tcp"));
+  REFUSED(treadle_group_choose_net(o->group, NULL));
+  REFUSED(treadle_group_choose_net(o->group, "threads"));
+  REFUSED(treadle_group_choose_net(o->group, "carrier pigeons"));
+  WORKS(treadle_group_choose_net(o->group, "tcp"));
   WORKS(treadle_group_set_net(o->group, &good, NULL)); /* used by tests of ranks on several nodes */
 }
 

@@ -531,6 +531,7 @@ static void call_groups(caller *c) {
     static const treadle_net_ops table = {.struct_size = sizeof table,
                                           .name = "none"}; /* lacks functions */
     SAID(treadle_group_set_net(group, OR_NULL(c, &table), OR_NULL(c, room)));
+    SAID(treadle_group_choose_net(group, ONE_OF(c, names)));
     break;
   }
   case 9: CALL(treadle_thread_watch(NULL, NULL)); break;

@@ -1,10 +1,9 @@
-/* Updates with changes alone between processes on two nodes, over UCX. In one of them a rank is killed. Who lives goes to a new group with a
+/* Updates with changes alone between processes on two nodes. In one of them a rank is killed. Who lives goes to a new group with a
  * new process in that place, where nothing is known of a base: all travels, then changes again, and every bit is right. ctest: timeout=300 */
 #include "seeds.h"
 #include "switch/changes.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/net.h"
 #include "transport/ranks.h"
 #include "transport/store_place.h"
 
@@ -147,26 +146,7 @@ static void test_deaths(void **state) {
   }
 }
 
-/* UCX is found only in children: a process that has it should not fork. */
-static int is_there(const char *name, int rank, int size, void *context) {
-  (void)name, (void)context;
-  const treadle_net_ops *ops;
-  void *net;
-  treadle_net_options options = {
-      .struct_size = sizeof options, .rank = rank, .ranks = size, .host = "127.0.0.1"};
-  if (treadle_net_find("ucx", &ops) == TREADLE_OK && ops->open(&options, &net) == TREADLE_OK) {
-    ops->close(net);
-    return 0;
-  }
-  printf("%s\n", treadle_error_message());
-  fflush(stdout);
-  return 77;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_deaths)};
-  int result = 0;
-  ranks_as_processes(1, 60, is_there, NULL, &result);
-  if (result == 77) return 77;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
