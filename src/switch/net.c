@@ -126,7 +126,7 @@ static size_t first_part(const treadle_switch *sw, const treadle_traffic_message
 }
 
 static treadle_status send_some(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK;
+  treadle_status status = TREADLE_OK, second = TREADLE_OK;
   treadle_net_state *net = &sw->net;
   treadle_net_flow *flow = treadle_net_flow_of(sw, true);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
@@ -136,7 +136,9 @@ static treadle_status send_some(treadle_switch *sw) {
     TRY(pack(sw, m, slot));
     TRY(net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), &part, 1,
                        &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
+    if (treadle_net_delta_is(sw, m)) second = treadle_net_delta_send(sw, m, flow->begun);
     flow->begun++;
+    TRY(second);
   }
 out:
   return status;
@@ -148,6 +150,8 @@ static treadle_status receive_some(treadle_switch *sw) {
   treadle_net_flow *flow = treadle_net_flow_of(sw, false);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
+    if (treadle_net_delta_is(sw, m) && treadle_net_delta_waits(sw, m->peer)) break;
+    net->delta.second[flow->begun % TREADLE_NET_SLOTS] = false;
     const treadle_net_part part = {treadle_net_slot_of(net, false, flow->begun), first_part(sw, m)};
     TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), &part, 1,
                           &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
@@ -337,6 +341,7 @@ void treadle_net_stop(treadle_switch *sw) {
     for (size_t i = flow->ended; i < flow->begun; i++)
       if (flow->requests[i % TREADLE_NET_SLOTS])
         net->ops->cancel(net->net, flow->requests[i % TREADLE_NET_SLOTS]);
+    if (out) treadle_net_delta_stop(sw);
     memset(flow->requests, 0, sizeof flow->requests);
     flow->begun = flow->ended = 0;
   }

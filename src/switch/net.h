@@ -107,7 +107,14 @@ char *treadle_net_delta_room(treadle_switch *sw, const treadle_traffic_message *
 /* What was packed goes to the slot, changes alone where they are shorter; *head says what is there. */
 void treadle_net_delta_write(treadle_switch *sw, const treadle_traffic_message *m, char *slot,
                              treadle_net_head *head);
-/* A part of message `number` has ended. If it was the first and there is another one, that begins. */
+/* Sends the second part of message `number` behind the first, where there is one. */
+treadle_status treadle_net_delta_send(treadle_switch *sw, const treadle_traffic_message *m, size_t number);
+/* Has no head come yet of a message of that rank that is received? Then none of it is received beside: parts are received in the order in which
+ * they are sent, whatever a net makes of tags. */
+bool treadle_net_delta_waits(const treadle_switch *sw, int peer);
+/* Cancels what was sent second. */
+void treadle_net_delta_stop(treadle_switch *sw);
+/* A part of message `number` has ended: *request is the other one, if there is one. */
 treadle_status treadle_net_delta_next(treadle_switch *sw, bool out, size_t number, void **request);
 /* The message in the slot, dense: *bytes_p lies in the slot, or in room. */
 treadle_status treadle_net_delta_read(treadle_switch *sw, const treadle_traffic_message *m,

@@ -7,8 +7,9 @@
  *   3. A source keeps what it has packed of each message, narrowed, changed or not. Its reader has the same: in its window, where the
  *      message has what is written there bit for bit, no engine transforms it and it is not the caller's (own tensors); else it keeps the
  *      message, too.
- *   4. Then a message travels in two parts: its head, which says how much there is behind it, and that, where it is not nothing. The head has a
- *      sum of the whole message, so a reader whose base is another one after all finds that out before it writes.
+ *   4. Then a message travels in two parts: its head, which says how much there is behind it, and that, where it is not nothing. Both sides begin
+ *      the parts of a pair in one order. The head has a sum of the whole message, so a reader whose base is another one after all finds
+ *      that out before it writes.
  *
  * A message with changes has a length (32 bits) for each of its runs, and their deltas. A run is parcels that follow each other with elements of
  * one size; what lies between them is zeros on both sides. Where nothing has changed there is nothing behind the head. */
@@ -130,7 +131,6 @@ void treadle_net_delta_begin(treadle_switch *sw) {
   treadle_net_delta *delta = &sw->net.delta;
   delta->on = delta->shares && sw->net.to == TREADLE_INFER;
   delta->dense_bytes = delta->delta_bytes = 0;
-  memset(delta->second, 0, sizeof delta->second);
   if (delta->on) delta->base = 0;
 }
 
@@ -234,25 +234,59 @@ void treadle_net_delta_write(treadle_switch *sw, const treadle_traffic_message *
   delta->delta_bytes += TREADLE_NET_HEAD + bytes;
 }
 
-treadle_status treadle_net_delta_next(treadle_switch *sw, bool out, size_t number, void **request) {
+/* Bytes behind the head in a slot. */
+static treadle_net_part part_behind(char *slot) {
+  treadle_net_head head;
+  memcpy(&head, slot, sizeof head);
+  return (treadle_net_part){slot + sizeof head, (size_t)head.behind};
+}
+
+treadle_status treadle_net_delta_send(treadle_switch *sw, const treadle_traffic_message *m, size_t number) {
+  treadle_net_state *net = &sw->net;
+  const treadle_net_part part = part_behind(treadle_net_slot_of(net, true, number));
+  if (part.bytes == 0) return TREADLE_OK;
+  return net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, true), &part, 1,
+                        &net->delta.behind[number % TREADLE_NET_SLOTS]);
+}
+
+void treadle_net_delta_stop(treadle_switch *sw) {
+  treadle_net_state *net = &sw->net;
+  for (int i = 0; i < TREADLE_NET_SLOTS; i++)
+    if (net->delta.behind[i]) net->ops->cancel(net->net, net->delta.behind[i]);
+  memset(net->delta.behind, 0, sizeof net->delta.behind);
+}
+
+/* A head has come: what it says is behind it is received. */
+static treadle_status receive_behind(treadle_switch *sw, const treadle_traffic_message *m, size_t number,
+                                     void **request) {
   treadle_status status = TREADLE_OK;
   treadle_net_state *net = &sw->net;
-  const treadle_traffic_message *m = &treadle_net_flow_of(sw, out)->traffic.messages[number];
-  bool *second = &net->delta.second[out][number % TREADLE_NET_SLOTS];
-  char *slot = treadle_net_slot_of(net, out, number);
-  treadle_net_head head;
-  if (!treadle_net_delta_is(sw, m)) return TREADLE_OK;
-  *second = !*second;
-  if (!*second) return TREADLE_OK;
-  if (!out) TRY(treadle_net_head_check(sw, m, slot));
-  memcpy(&head, slot, sizeof head);
-  *second = head.behind > 0;
-  if (!*second) return TREADLE_OK;
-  const treadle_net_part part = {slot + TREADLE_NET_HEAD, (size_t)head.behind};
-  uint64_t tag = treadle_net_tag_of(sw, m, true);
-  TRY((out ? net->ops->send : net->ops->receive)(net->net, m->peer, tag, &part, 1, request));
+  char *slot = treadle_net_slot_of(net, false, number);
+  TRY(treadle_net_head_check(sw, m, slot));
+  net->delta.second[number % TREADLE_NET_SLOTS] = true;
+  const treadle_net_part part = part_behind(slot);
+  if (part.bytes > 0)
+    TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, true), &part, 1, request));
 out:
   return status;
+}
+
+treadle_status treadle_net_delta_next(treadle_switch *sw, bool out, size_t number, void **request) {
+  treadle_net_delta *delta = &sw->net.delta;
+  const treadle_traffic_message *m = &treadle_net_flow_of(sw, out)->traffic.messages[number];
+  size_t slot = number % TREADLE_NET_SLOTS;
+  if (!treadle_net_delta_is(sw, m)) return TREADLE_OK;
+  if (!out) return delta->second[slot] ? TREADLE_OK : receive_behind(sw, m, number, request);
+  *request = delta->behind[slot];
+  delta->behind[slot] = NULL;
+  return TREADLE_OK;
+}
+
+bool treadle_net_delta_waits(const treadle_switch *sw, int peer) {
+  const treadle_net_flow *flow = &sw->net.in[sw->net.to];
+  for (size_t i = flow->ended; i < flow->begun; i++)
+    if (flow->traffic.messages[i].peer == peer && !sw->net.delta.second[i % TREADLE_NET_SLOTS]) return true;
+  return false;
 }
 
 /* ---- Reading ---- */

@@ -243,9 +243,11 @@ typedef struct treadle_net_delta {
       [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
   char *memory; /* host memory: messages, then `room` */
   size_t bytes;
-  char *room[2]; /* one message each: as it is without a delta; a delta that is written */
-  bool on;       /* in the direction that runs */
-  bool second[2][TREADLE_NET_FLIGHT]; /* in, out; by slot: is it the second part that is under way? */
+  char *room[2];                   /* one message each: as it is without a delta; a delta that is written */
+  bool on;                         /* in the direction that runs */
+  bool second[TREADLE_NET_FLIGHT]; /* in, by slot: has the head come? */
+  void *behind
+      [TREADLE_NET_FLIGHT]; /* out, by slot: the request of the second part; NULL: none, or it is that of the flow */
   size_t dense_bytes, delta_bytes;
 } treadle_net_delta;
 

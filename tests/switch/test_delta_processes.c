@@ -7,6 +7,8 @@
 #include "transport/ranks.h"
 #include "transport/store_place.h"
 
+#include "treadle_tools.h"
+
 #include <signal.h>
 #include <sys/prctl.h>
 
