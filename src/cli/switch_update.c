@@ -23,8 +23,8 @@ enum { AT_ONCE = 64 << 10 }; /* bytes */
 /* Which elements a step changes, and how. */
 typedef struct change {
   uint64_t seed;
-  double below; /* a share of the elements; 1: all */
-  bool any_bits;
+  bool some, any_bits; /* some: with --changed; else all elements, and their signs */
+  double share;
   int64_t *count; /* of elements that were changed */
 } change;
 
@@ -58,15 +58,15 @@ static void turn_element(char *bytes, size_t each, uint64_t mask) {
 
 /* `count` bytes at `bytes`, which are those of the stretch from byte `done` on. */
 static void turn_bytes(const change *how, const stretch *s, size_t done, char *bytes, size_t count) {
-  for (size_t i = 0; i < count; i += s->each) {
-    int64_t element = s->start + (int64_t)((done + i) / s->each) * s->stride;
-    uint64_t draw = how->below < 1 || how->any_bits
-                        ? treadle_hash_more(treadle_hash_more(how->seed, s->tensor), (uint64_t)element)
-                        : 0;
-    if (how->below < 1 && (double)(draw >> 11) * 0x1p-53 >= how->below) continue;
+  const uint64_t seed = treadle_hash_more(how->seed, s->tensor);
+  int64_t element = s->start + (int64_t)(done / s->each) * s->stride, changed = 0;
+  for (size_t i = 0; i < count; i += s->each, element += s->stride) {
+    uint64_t draw = how->some ? treadle_hash_more(seed, (uint64_t)element) : 0;
+    if ((double)(draw >> 11) * 0x1p-53 >= how->share) continue;
     turn_element(bytes + i, s->each, how->any_bits ? treadle_mix64(draw) : 0);
-    if (how->count) ++*how->count;
+    changed++;
   }
+  if (how->count) *how->count += changed;
 }
 
 static treadle_status turn_stretch(const turning *t, const stretch *s) {
@@ -132,8 +132,9 @@ static treadle_status step(treadle_job *job, int64_t number, bool any_bits, int6
   treadle_status status = TREADLE_OK;
   const bool checks = job->arguments->check != TREADLE_CHECK_NONE, some = job->arguments->changed != NULL;
   change how = {.seed = (uint64_t)(number + 1) / 2,
-                .below = some ? job->changed : 1,
+                .some = some,
                 .any_bits = some && any_bits,
+                .share = some ? job->changed : 1,
                 .count = changed_p};
   *changed_p = 0;
   TRY(turn(&(turning){job, job->train, TREADLE_PARAMS, NULL, how}));
