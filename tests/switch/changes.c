@@ -30,6 +30,7 @@ treadle_status changes_make(const treadle_layout *layout, int rank, uint8_t *win
     treadle_run *runs = NULL;
     size_t count;
     TRY(treadle_layout_storage(layout, rank, s, &info));
+    if (info.dtype == TREADLE_FP8_E4M3) continue;
     TRY(treadle_layout_runs(layout, rank, s, &runs, &count));
     size_t each = info.dtype == TREADLE_FP32 ? 4 : 2;
     for (size_t i = 0; i < count; i++)

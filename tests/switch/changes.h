@@ -6,7 +6,7 @@
 
 enum { CHANGES_MANY = 1000000 };
 
-/* A step, in a window that is not arranged, of bf16, or of fp32 with values of bf16: `changed` of a million elements. */
+/* A step, in a window that is not arranged: `changed` of a million elements become bits of bf16, or (in fp32) such values. fp8 stays as it is. */
 treadle_status changes_make(const treadle_layout *layout, int rank, uint8_t *window, int step,
                             uint32_t changed);
 /* Is the infer window, which is not arranged either, what it should be? Padding between tensors is not looked at. */
