@@ -60,7 +60,7 @@ def plan(
     if isinstance(infer, Layout) and rank_map != "contiguous":
         raise errors.Refused(f"plan: rank_map is '{rank_map}', and {infer.text} is a layout that has its own: make it with that one")
     source = layout_of(model, train, ranks)
-    target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source} if rank_map != "contiguous" else {}))
+    target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source, "nodes": nodes} if rank_map != "contiguous" else {}))
     options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
                              one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
     node_of = nodes_of(nodes, ranks, "plan")

@@ -80,6 +80,7 @@ static treadle_status arrange(treadle_switch *sw) {
                                         ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
                                         : 0));
   treadle_place_bound(sw);
+  TRY(treadle_net_traffic(sw));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   treadle_account_train_work(sw, sw->terms.options.train_work_bytes);

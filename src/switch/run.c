@@ -287,12 +287,15 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   treadle_switch_stats *stats = &sw->stats;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
   stats->node_moved_bytes = stats->node_sent_bytes = stats->relayed_bytes = 0;
+  stats->dense_bytes = stats->delta_bytes = 0;
   treadle_net_begin(sw, to, epoch);
   double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;
   for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
   TRY(treadle_net_finish(sw));
   stats->net_seconds = sw->net.seconds;
   stats->node_sent_bytes = sw->net.sent_bytes;
+  stats->dense_bytes = sw->net.delta.dense_bytes;
+  stats->delta_bytes = sw->net.delta.delta_bytes;
   stats->wave_seconds =
       treadle_clock_seconds() - begin - (stats->wait_seconds + stats->offload_seconds - others);
   TRY(check_coverage(sw, direction));

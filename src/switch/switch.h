@@ -235,7 +235,23 @@ typedef struct treadle_net_flow {
   void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
 } treadle_net_flow;
 
-/* What goes over the net (net.c, net_meet.c). */
+/* What is kept of messages, so that only what has changed need travel (net_delta.c). All zeros where the options do not ask for it. */
+typedef struct treadle_net_delta {
+  uint64_t base;   /* the epoch of which all that is kept is; 0: of none */
+  uint8_t *shares; /* by rank: has it the same base, in the epoch at hand? */
+  int64_t *kept
+      [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
+  char *memory; /* host memory: messages, then `room` */
+  size_t bytes;
+  char *room[2];                   /* one message each: as it is without a delta; a delta that is written */
+  bool on;                         /* in the direction that runs */
+  bool second[TREADLE_NET_FLIGHT]; /* in, by slot: has the head come? */
+  void *behind
+      [TREADLE_NET_FLIGHT]; /* out, by slot: the request of the second part; NULL: none, or it is that of the flow */
+  size_t dense_bytes, delta_bytes;
+} treadle_net_delta;
+
+/* What goes over the net (net.c, net_meet.c, net_delta.c). */
 typedef struct treadle_net_state {
   const struct treadle_net_ops *ops;
   void *net;                      /* NULL: closed */
@@ -245,6 +261,7 @@ typedef struct treadle_net_state {
   char *base;                     /* of slots: those of `in`, then those of `out` */
   uint8_t *peers;                 /* by rank: are there messages to or from it? */
   treadle_net_flow in[2], out[2]; /* by the mode that is entered */
+  treadle_net_delta delta;
   /* Of the direction that runs: */
   bool running;
   treadle_mode to;
