@@ -95,7 +95,7 @@ def storm(rank, size, name, folder):
             memory = [ctypes.create_string_buffer(bytes([17 * k + turn & 255 if out else 0]) * max(1, n), max(1, n)) for n in (cut, sizes[k] - cut)]
             for part, piece, n in zip(parts, memory, (cut, sizes[k] - cut)):
                 part.at, part.bytes = ctypes.addressof(piece), n
-            assert (table.send if out else table.receive)(net, other, turn << 28 | k, parts, 2, ctypes.byref(request)) == 0
+            assert (table.send if out else table.receive)(net, other, (k & 1) << 39 | turn << 28 | k >> 1, parts, 2, ctypes.byref(request)) == 0
             wanted[key] = request.value, memory, (cut, sizes[k] - cut)
         end = time.monotonic() + 60
         while wanted and time.monotonic() < end:
@@ -111,8 +111,37 @@ def storm(rank, size, name, folder):
     return row.refusal()
 
 
+def updates(rank, size, name, folder):
+    """Updates that send what has changed, from own train tensors, over torch: messages of two parts. What each has sent, and would have sent."""
+    import numpy
+    import torch.distributed as dist
+
+    model = treadle.Model(folder)
+    meet(name, rank, size, folder, "tcp")
+    group = meet(name, rank, size, folder, "torch", of=dist.new_group(range(size)))
+    source, target = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
+    own = {(s.chunk, s.name) if s.chunk else s.name: numpy.zeros(s.shape, "uint16") for s in source.storages(rank)}
+    whole, answer = test_switch.read_safetensors(folder), []
+    with treadle.Switch(group, source, target, train_tensors=own, offload=[], page=4096, delta=True, timeout=30) as sw:
+        sw.load()
+        sw.to_infer()
+        for _ in range(3):
+            for array in own.values():
+                array.reshape(-1)[:1] ^= 1
+            sw.update()
+            answer.append([sw.stats["delta_bytes"], sw.stats["dense_bytes"]])
+        for array in own.values():
+            array ^= 1
+        sw.update()
+        for array in own.values():
+            array.reshape(-1)[:1] ^= 1
+        sw.update()
+        test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut({n: a ^ numpy.uint16(1) for n, a in whole.items()}, 4, 1, 0))
+    return answer
+
+
 def failures(*arguments):
-    return [storm(*arguments), differing(*arguments), failing(*arguments), interrupted(*arguments)]
+    return [updates(*arguments), storm(*arguments), differing(*arguments), failing(*arguments), interrupted(*arguments)]
 
 
 def on_hosts(rank, size, name, folder):
@@ -303,9 +332,11 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         self.assertGreater(refused, 0, answers)
 
     def test_failures(self):
-        """Messages alone; differing nets, an attempt that fails, Ctrl-C and cancel."""
+        """Updates with delta; messages alone; differing nets, an attempt that fails, Ctrl-C and cancel."""
         answers = self.play(2, "failures")
-        for rank, (after_storm, differ, (first, second, again, third), stopped) in enumerate(answers):
+        for rank, (sent, after_storm, differ, (first, second, again, third), stopped) in enumerate(answers):
+            for delta, dense in sent:
+                self.assertTrue(0 < delta < dense / 20, sent)
             self.assertEqual(after_storm, "")
             for kind, said in differ:
                 self.assertEqual(kind, "Refused", said)
