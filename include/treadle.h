@@ -194,8 +194,8 @@ typedef enum treadle_rank_map {
   TREADLE_CONTIGUOUS = 0, /* rank r takes coordinate r of the mesh; what vLLM expects */
   TREADLE_STRIDED,        /* inside each block of tp_train ranks, tp group j is ranks j, j+f, j+2f, ...
                              with f = tp_train / tp, which must be whole (MindSpeed-RL 2.0, HybridFlow) */
-  TREADLE_BEST /* of contiguous and all strides, the one in which the rank that pulls most pulls least; among
-                             equals, the smallest mean */
+  TREADLE_BEST /* of contiguous and all strides, the one with the fewest bytes between nodes; among equals
+                             the one in which the rank that pulls most pulls least, then the smallest mean */
 } treadle_rank_map;
 
 typedef struct treadle_layout_options {
@@ -204,6 +204,8 @@ typedef struct treadle_layout_options {
   /* The training layout, of the same model and number of ranks. It gives tp_train and, for TREADLE_BEST, the bytes that are there
    * already. Used while the layout is made, and not kept. Needed by all rank maps except TREADLE_CONTIGUOUS. */
   const treadle_layout *train;
+  /* [ranks] for TREADLE_BEST, which rank is on which node: any numbers, equal for ranks of one node. NULL: all are on one. Not kept. */
+  const int32_t *node_of;
 } treadle_layout_options;
 
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:

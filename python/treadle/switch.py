@@ -103,7 +103,7 @@ class Switch:
             net_devices=None if net_devices is None else os.fsencode(net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
             alias=alias, delta=delta,
         )
-        self._bind, self._unbind, self._callbacks = bind, unbind, _library.Callbacks()
+        self._bind, self._unbind, self._callbacks = bind, unbind, group._net.callbacks if group._net is not None else _library.Callbacks()
         self._inside = 0  # the thread in which a callback runs
         hooks = None
         if bind or unbind:
@@ -120,7 +120,8 @@ class Switch:
         self._windows: dict[int, Window] = {}
         self._started: threading.Thread | None = None  # that waits for a started arrow
         pointer = ctypes.c_void_p()
-        _library.call("treadle_switch_create", group._take(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer))
+        _library.call("treadle_switch_create", group._take(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer),
+                      callbacks=self._callbacks)
         self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
         self._source = Source(self._object, group, self._words)
 

@@ -164,6 +164,7 @@ treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int6
 typedef struct treadle_pair_texts {
   const char *from, *to;
   treadle_rank_map rank_map;
+  const int32_t *node_of; /* [ranks] for `best`; NULL: one node */
 } treadle_pair_texts;
 treadle_status treadle_open_layouts(const treadle_model *model, const treadle_pair_texts *texts,
                                     int64_t ranks, treadle_layout **from_p, treadle_layout **to_p);

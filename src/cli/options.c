@@ -51,6 +51,7 @@ static const option_row rows[] = {
   {"layout", "LAYOUT", "layout to show, or to compute in", TEXT, AT(layout), TREADLE_IN_LAYOUT | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_EVAL, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
   {"ranks", "N", "number of ranks", COUNT, AT(ranks), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT | TREADLE_IN_SFT | TREADLE_IN_TRAIN, TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, 1, {0}, NULL, 0},
   {"nodes", "N", "treat the ranks as N nodes of equally many neighbours, and show what goes between nodes", COUNT, AT(nodes), TREADLE_IN_PLAN, 0, 1, {0}, NULL, 0},
+  {"nodes", "N", "for --rank-map best: the ranks are N nodes of equally many neighbours", COUNT, AT(nodes), TREADLE_IN_LAYOUT, 0, 1, {0}, NULL, 0},
   {"rank", "R", "show this rank alone; ranks count from 0", COUNT, AT(rank), TREADLE_IN_PLAN | TREADLE_IN_LAYOUT, TREADLE_IN_LAYOUT, 0, {0}, NULL, 0},
   {"rank-map", "contiguous|strided|best", "which rank takes which place of the inference layout (default: contiguous)",
    WORD, AT(rank_map), LAYOUTS, 0, 0, {"contiguous", "strided", "best", NULL}, NULL, 0},

@@ -29,6 +29,24 @@ int treadle_job_nodes(const treadle_job *job) {
   return nodes;
 }
 
+/* Both layouts; rank map `best` looks at the group's nodes. */
+static treadle_status open_layouts(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  const treadle_arguments *arguments = job->arguments;
+  int32_t *node_of = treadle_alloc_array((size_t)job->session.size, sizeof *node_of);
+  if (!node_of)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the nodes of %d ranks", job->session.size);
+  for (int rank = 0; rank < job->session.size; rank++)
+    node_of[rank] = treadle_group_node(job->session.group, rank);
+  const treadle_pair_texts texts = {arguments->train, arguments->infer,
+                                    (treadle_rank_map)arguments->rank_map, node_of};
+  TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
+  job->rank_map = treadle_pair_rank_map(job->train, job->infer);
+out:
+  treadle_free(node_of);
+  return status;
+}
+
 /* What goes with --update. */
 static treadle_status read_updates(treadle_job *job) {
   const treadle_arguments *a = job->arguments;
@@ -66,10 +84,7 @@ static treadle_status read_input(treadle_job *job) {
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   if (arguments->handle_file) TRY(treadle_handle_file_check(arguments->handle_file, job->session.rank));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
-  const treadle_pair_texts texts = {arguments->train, arguments->infer,
-                                    (treadle_rank_map)arguments->rank_map};
-  TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
-  job->rank_map = treadle_pair_rank_map(job->train, job->infer);
+  TRY(open_layouts(job));
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);
   for (int mode = 0; mode < 2; mode++)

@@ -295,7 +295,9 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
         "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
         " bytes that rank %d needs at the least (cap_min): give a larger cap or smaller pages",
         cap, cap_min, tightest);
-  treadle_net_choose(sw, cap - cap_min + net);
+  bool stages =
+      sw->own.any[0] || sw->own.any[1]; /* then half of what the cap leaves is for staging of own tensors */
+  treadle_net_choose(sw, (cap - cap_min) / (stages ? 2 : 1) + net);
 out:
   return status;
 }
@@ -309,8 +311,8 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
   sw->plan = NULL;
   TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
   TRY(treadle_ready_plan_check(sw));
-  TRY(treadle_staging_list(sw));
   TRY(treadle_net_split(sw));
+  TRY(treadle_staging_list(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (treadle_proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
 out:

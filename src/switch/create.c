@@ -130,7 +130,7 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
               tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1];
   int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
   for (int64_t i = 0; good && i < windows + tables->staging; i++) {
-    int32_t least = i < windows && sw->staging.from ? -1 : 0; /* holes */
+    int32_t least = i < windows && sw->staging.of[0] ? -1 : 0; /* holes */
     good = table_of(tables)[i] >= least && table_of(tables)[i] < tables->physical_pages;
   }
   return good ? TREADLE_OK

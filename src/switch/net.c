@@ -107,8 +107,7 @@ static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m,
   const treadle_paged to = treadle_paged_of(room);
   for (size_t i = 0; i < m->count; i++) {
     const treadle_op *op = &traffic->parcels[m->first + i].op;
-    const treadle_paged from = treadle_own_view(sw, old, op->from);
-    sw->device.ops->copy(&sw->device, op, &from, &to);
+    treadle_own_copy_from(sw, old, op, &to);
     sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   }
   sw->device.ops->fence(&sw->device);

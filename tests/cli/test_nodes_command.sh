@@ -79,6 +79,29 @@ awk -v seconds="$(value net_seconds)" 'BEGIN { exit !(seconds > 0) }' || fail "n
 [ "$(grep -o '"moved_bytes": [0-9]*, "lower' "$folder/said.0" | tr -dc '0-9\n' | paste -sd+ | bc)" = "$(value node_moved_bytes)" ] ||
   fail "the rows of by_node are not the sum"
 
+# Own tensors on both sides: the same bytes between nodes, and what neighbours relay crosses staging.
+own=(--model "$made" --train megatron:tp=4 --infer vllm:tp=1 --check --json --cycles 2 --nodes 2)
+run 4 0 "${own[@]}" --offload optimizer
+moved=$(value node_moved_bytes) relayed=$(value relayed_bytes)
+is staged_bytes 0
+run 4 0 "${own[@]}" --own both
+is check pass
+is digest "$digest"
+is node_ratio 1
+is node_moved_bytes "$moved"
+is relayed_bytes "$relayed"
+[ "$(value staged_bytes)" -ge "$relayed" ] && [ "$relayed" -gt 0 ] || fail "staged $(value staged_bytes) bytes, relayed $relayed"
+
+# The map with the fewest bytes between nodes: half as many as with places in the order of ranks.
+run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --json --cycles 1 --nodes 2
+moved=$(value node_moved_bytes)
+run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --json --cycles 1 --nodes 2 --rank-map best
+is check pass
+is node_ratio 1
+[ "$(value node_moved_bytes)" -lt $((moved * 6 / 10)) ] || fail "best moves $(value node_moved_bytes) bytes between nodes, contiguous $moved"
+run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --cycles 1 --nodes 2 --rank-map best
+grep -q 'strided:2' "$folder/said.0" || fail "the map is not said"
+
 if [[ -n $has_ucx ]]; then
   run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net ucx
   is check pass
