@@ -1,6 +1,6 @@
 """Updates between nodes of which only what has changed travels."""
 
-import ctypes
+import importlib.util
 import os
 import unittest
 
@@ -11,20 +11,21 @@ import test_switch
 import treadle
 
 
-def meet(folder, rank, size, nodes):
+def meet(folder, rank, size, nodes, net):
     """A group on so many nodes, by a store."""
-    from treadle import _abi, _library, group
+    if net == "torch":
+        import torch.distributed as dist
 
-    calls = group._StoreCalls(test_group.Files(folder))
-    given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=b"delta")
-    return treadle.Group._make("treadle_group_store", ctypes.byref(given), rank, size, rank * nodes // size, 60, callbacks=calls.callbacks)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/torch", rank=rank, world_size=size)
+        return treadle.Group.torch(net=net, nodes=nodes)
+    return treadle.Group.store(test_group.Files(folder), rank, size, nodes=nodes, net=net)
 
 
-def updates(rank, size, name, folder, store, nodes, train):
+def updates(rank, size, name, folder, store, nodes, net, train):
     import numpy
 
     model = treadle.Model(folder)
-    group = meet(store, rank, size, nodes)
+    group = meet(store, rank, size, nodes, net)
     source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={size}", size)
     whole = test_switch.read_safetensors(folder)
     shares = []
@@ -51,13 +52,19 @@ def updates(rank, size, name, folder, store, nodes, train):
 
 
 class TestDelta(ranks.Folder, unittest.TestCase):
-    def play(self, name, nodes):
+    def play(self, name, nodes, net="tcp"):
         store = os.path.join(self.folder, name)
         os.mkdir(store)
-        return ranks.run(4, "test_delta", "updates", self.model, store, nodes, "megatron:tp=2,pp=2")
+        return ranks.run(4, "test_delta", "updates", self.model, store, nodes, net, "megatron:tp=2,pp=2")
 
     def test_two_nodes(self):
-        answers = self.play("two", 2)
+        self.check(self.play("two", 2))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+    def test_by_torch(self):
+        self.check(self.play("torch", 2, "torch"))
+
+    def check(self, answers):
         total = [[sum(of_rank[i][k] for of_rank in answers) for k in range(2)] for i in range(5)]
         self.assertEqual(*total[0])
         self.assertGreater(total[0][0], 100000)

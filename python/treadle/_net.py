@@ -20,7 +20,7 @@ import weakref
 
 from . import _abi, _library, errors
 
-_EPOCH, _NUMBER = 10, 20  # bits of a tag: torch has 31, the library 40
+_EPOCH, _NUMBER = 11, 19  # bits of a tag: torch has 31, the library 40; and one says that it is the second part of a message
 _LAST_WAIT = 1.0  # seconds, when Python ends
 
 
@@ -272,9 +272,8 @@ class Torch:
 
 
 def _tag_of(tag: int) -> int:
-    """Of the number of a message between two ranks, from bit 0 on, the attempt, from bit 28 on, and bit 39, its second part (net.c). A pair has never more under
-    way than have different tags."""
-    return (tag >> 39 & 1) << _EPOCH + _NUMBER | (tag >> 28 & (1 << _EPOCH) - 1) << _NUMBER | tag & (1 << _NUMBER) - 1
+    """Of an attempt, the number of a message between two ranks, and its part (net.c). A pair has never more under way than have different tags."""
+    return (tag >> 28 & (1 << _EPOCH) - 1) << _NUMBER + 1 | (tag >> 39 & 1) << _NUMBER | tag & (1 << _NUMBER) - 1
 
 
 @atexit.register

@@ -67,7 +67,7 @@ static bool is_right(const player *p) { return changes_are_there(p->sw, p->wante
 static treadle_status bind(void *context, void *window, size_t bytes) {
   player *p = context;
   if (p->a->transforms && p->sw && !is_right(p)) p->a->differs = true;
-  if (p->a->transforms) memset(window, 0x5a, bytes);
+  if (p->a->transforms && bytes > 0) memset(window, 0x5a, bytes);
   return TREADLE_OK;
 }
 
