@@ -1,6 +1,5 @@
 """Updates between nodes of which only what has changed travels."""
 
-import ctypes
 import os
 import unittest
 
@@ -11,20 +10,11 @@ import test_switch
 import treadle
 
 
-def meet(folder, rank, size, nodes):
-    """A group on so many nodes, by a store."""
-    from treadle import _abi, _library, group
-
-    calls = group._StoreCalls(test_group.Files(folder))
-    given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=b"delta")
-    return treadle.Group._make("treadle_group_store", ctypes.byref(given), rank, size, rank * nodes // size, 60, callbacks=calls.callbacks)
-
-
 def updates(rank, size, name, folder, store, nodes, train):
     import numpy
 
     model = treadle.Model(folder)
-    group = meet(store, rank, size, nodes)
+    group = treadle.Group.store(test_group.Files(store), rank, size, job="delta", nodes=nodes)
     source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={size}", size)
     whole = test_switch.read_safetensors(folder)
     shares = []
