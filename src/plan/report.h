@@ -13,14 +13,12 @@
 
 enum {
   TREADLE_PAIR_RANKS = 128, /* up to so many, bytes by pair are measured */
-  TREADLE_KEPT_RANKS = 16,  /* up to so many, the matrix of pairs is kept */
-  TREADLE_NODE_RANKS = 1024 /* so many at the most on several nodes */
+  TREADLE_KEPT_RANKS = 16   /* up to so many, the matrix of pairs is kept */
 };
 
 /* What a rank has to do with other nodes. */
 typedef struct treadle_rank_net {
   int64_t moved_bytes, relayed_bytes; /* forward, as in treadle_direction */
-  int64_t staging_bytes;              /* both ways */
 } treadle_rank_net;
 
 struct treadle_report {
