@@ -1,7 +1,8 @@
 /* The figures of plans over all ranks, or of one rank.
  *
  * One rank of each set is measured (plan/equal_ranks.h). Bytes by pair follow from a rank's number: they are measured rank by
- * rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only. */
+ * rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only. Where there are several nodes, every rank is
+ * walked (report_nodes.c). */
 #ifndef TREADLE_PLAN_REPORT_H
 #define TREADLE_PLAN_REPORT_H
 
