@@ -764,6 +764,11 @@ typedef struct treadle_switch_options {
   size_t own_train_count, own_infer_count;
   const char *
       net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
+  /* Between nodes, an update sends only what has changed since the one before it: bit for bit, and the whole message where that is shorter.
+   * Each rank then keeps, in host memory (stats.host_bytes), what it sent to other nodes last; and what it got, where its infer window has it in
+   * another type, is own tensors, or the engine transforms it. After an arrow that failed, out of mode INFER or in a new group, the next one sends all. Params
+   * must stay (offload_train_param off). On one node nothing is kept. */
+  bool delta;
 } treadle_switch_options;
 
 /* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
@@ -956,6 +961,9 @@ typedef struct treadle_switch_stats {
   size_t node_sent_bytes; /* and what it sent to other nodes */
   double net_seconds;
   size_t net_staging_bytes;
+  /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
+   * node_moved_bytes and node_sent_bytes are the same as without. */
+  size_t dense_bytes, delta_bytes;
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any

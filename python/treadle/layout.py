@@ -7,6 +7,7 @@ import os
 import typing
 
 from . import _abi, _library, _tensors, errors
+from ._nodes import node_of as nodes_of
 from .group import Group
 from .model import DTYPES, Model
 
@@ -62,20 +63,6 @@ def key_of(storage: Storage) -> typing.Any:
     return (storage.chunk, storage.name) if storage.chunk else storage.name
 
 
-def node_numbers(nodes: int | typing.Sequence[int] | None, ranks: int) -> list[int] | None:
-    """The node of each rank, numbered in the order of their first ranks."""
-    if nodes is None:
-        return None
-    if not isinstance(nodes, int):
-        if len(nodes) != ranks:
-            raise errors.Refused(f"nodes has the nodes of {len(nodes)} ranks, and there are {ranks}")
-        numbers: dict[int, int] = {}
-        return [numbers.setdefault(node, len(numbers)) for node in nodes]
-    if nodes < 1 or ranks % nodes:
-        raise errors.Refused(f"{ranks} ranks cannot be divided evenly among {nodes} nodes")
-    return [rank // (ranks // nodes) for rank in range(ranks)]
-
-
 class Layout:
     """The layout `text` of a model on `ranks` ranks: "megatron:tp=4,pp=2", "fsdp2:dp=8", "vllm:tp=2" (docs/layouts.md).
 
@@ -91,7 +78,7 @@ class Layout:
         if rank_map not in _RANK_MAPS:
             raise errors.Refused(f"rank_map is '{rank_map}', and must be one of {', '.join(_RANK_MAPS)}")
         options = _library.sized(_abi.treadle_layout_options, rank_map=_RANK_MAPS[rank_map], train=train._use() if train else None)
-        node_of = node_numbers(nodes, ranks)
+        node_of = nodes_of(nodes, ranks, "layout")
         if node_of is not None:
             options.node_of = (ctypes.c_int32 * ranks)(*node_of)
         pointer = ctypes.c_void_p()

@@ -8,7 +8,8 @@ import time
 import typing
 
 from . import _abi, _library, errors
-from .layout import Layout, node_numbers
+from ._nodes import node_of as nodes_of
+from .layout import Layout
 from .model import Model
 
 
@@ -62,7 +63,7 @@ def plan(
     target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source, "nodes": nodes} if rank_map != "contiguous" else {}))
     options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
                              one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
-    node_of = node_numbers(nodes, ranks)
+    node_of = nodes_of(nodes, ranks, "plan")
     if node_of is not None:
         options.node_of = (ctypes.c_int32 * ranks)(*node_of)
     pointer = ctypes.c_void_p()

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/real.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -46,9 +47,22 @@ out:
   return status;
 }
 
+/* What goes with --update. */
+static treadle_status read_updates(treadle_job *job) {
+  const treadle_arguments *a = job->arguments;
+  if ((a->delta || a->changed) && !a->update)
+    return treadle_fail(TREADLE_REFUSED, "%s is for updates: give --update N, too",
+                        a->delta ? "--delta on" : "--changed");
+  if (a->changed &&
+      (!treadle_text_to_real(a->changed, &job->changed) || job->changed < 0 || job->changed > 1))
+    return treadle_fail(TREADLE_REFUSED, "--changed is '%s', and must be a number from 0 to 1", a->changed);
+  return TREADLE_OK;
+}
+
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
+  TRY(read_updates(job));
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
   if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
     TRY(treadle_fail(TREADLE_REFUSED,
@@ -351,6 +365,8 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->relayed_bytes = last->relayed_bytes;
   own->net_staging_bytes = last->net_staging_bytes;
   own->net_seconds = last->net_seconds;
+  own->dense_bytes = job->updated ? job->update_stats.dense_bytes : last->dense_bytes;
+  own->delta_bytes = job->updated ? job->update_stats.delta_bytes : last->delta_bytes;
   own->own_bytes = stats.own_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);
