@@ -208,10 +208,14 @@ int64_t treadle_grid_cell_find(const treadle_layout *layout, const treadle_cell 
   for (s.holder = 0; s.holder < cell->holder_count; s.holder++) {
     const treadle_holder *holder = &grid->holders[cell->holder_first + s.holder];
     if (holder->stage != stage) continue;
-    const treadle_dim *over = grid->rules[storage_of(grid, holder)->rule].over;
+    const treadle_grid_rule *rule = &grid->rules[storage_of(grid, holder)->rule];
+    const treadle_dim *over = rule->over;
+    if (cell->range_over && treadle_dim_index(cell->range_over, at) != cell->range) continue;
     s.repeat = over ? treadle_dim_index(over, at) - cell->shard : 0; /* no other one can be the rank's */
     if (s.repeat < 0 || s.repeat >= cell->shard_repeat) continue;
     for (s.slot = 0; s.slot < slots_of(cell); s.slot++) {
+      int64_t place;
+      if (rule->ep && treadle_dim_index(rule->ep, at) != seat_ep(grid, cell, &s, &place)) continue;
       treadle_rank_set set = seat_set(grid, cell, &s);
       int64_t position = treadle_rank_set_find(&set, at);
       if (position >= 0)

@@ -47,7 +47,11 @@ treadle_rank_set treadle_mesh_select(const treadle_mesh *mesh, const treadle_fix
   assert(count <= TREADLE_MAX_FIXED);
   for (int i = 0; i < count; i++) {
     const treadle_dim *dim = fixed[i].dim;
-    if (!dim) continue;
+    if (!dim || dim->size == 1) continue;
+    if (dim->low == dim->size) { /* one digit */
+      fix(&set, digits, &digit_count, dim->size, dim->stride, fixed[i].index);
+      continue;
+    }
     fix(&set, digits, &digit_count, dim->low, dim->stride, fixed[i].index % dim->low);
     fix(&set, digits, &digit_count, dim->size / dim->low, dim->high_stride, fixed[i].index / dim->low);
   }

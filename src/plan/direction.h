@@ -43,6 +43,9 @@ treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const t
 treadle_status treadle_direction_walk_own(const treadle_lanes *lanes, const treadle_layout *from,
                                           const treadle_layout *to, int64_t rank, treadle_sink *sink);
 
+/* Is holder number `holder` of a cell one of those over which a reader stripes what it pulls of it, of all `holders`? */
+bool treadle_stripes_meet(int32_t tensor, int64_t reader, int64_t holders, int64_t holder);
+
 /* The dimensions of an op that copies `box` between these strides by axis. */
 void treadle_op_set_dims(treadle_op *op, const treadle_box *box, int axes, const int64_t *from,
                          const int64_t *to);

@@ -131,6 +131,16 @@ out:
   return status;
 }
 
+/* Another first holder for each tensor and reader, so that readers spread over the copies. */
+static int64_t first_holder(int32_t tensor, int64_t reader, int64_t holders) {
+  return (int64_t)(treadle_hash_more((uint64_t)tensor, (uint64_t)reader) % (uint64_t)holders);
+}
+
+bool treadle_stripes_meet(int32_t tensor, int64_t reader, int64_t holders, int64_t holder) {
+  int64_t after = holder - first_holder(tensor, reader, holders);
+  return (after < 0 ? after + holders : after) < TREADLE_MAX_STRIPES;
+}
+
 /* Stripes a box over holders of a cell.
  * Stripe k has rows [rows * k / stripes, rows * (k + 1) / stripes), from holder begin_at + k: 10 rows over 4
  * holders are 0-1, 2-4, 5-6 and 7-9. */
@@ -141,8 +151,7 @@ treadle_status treadle_walk_take_stripes(treadle_walk *w, const treadle_box *box
   int64_t rows = 1, n = seats ? (int64_t)seats->count : cell->holders;
   int last_axis = treadle_last_row_axis(tensor);
   for (int a = 0; a <= last_axis; a++) rows *= box->size[a];
-  /* Another first holder for each tensor and reader, so that readers spread over the copies. */
-  int64_t begin_at = (int64_t)(treadle_hash_more((uint64_t)cell->tensor, (uint64_t)w->rank) % (uint64_t)n);
+  int64_t begin_at = first_holder(cell->tensor, w->rank, n);
   int64_t stripes = rows < n ? rows : n;
   if (stripes > most) stripes = most;
   for (int64_t k = 0; k < stripes; k++) {

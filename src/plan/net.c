@@ -5,9 +5,11 @@
 
 #include <stdatomic.h>
 
+static const int64_t full_side =
+    (int64_t)TREADLE_NET_FLIGHT * TREADLE_NET_MESSAGE; /* of staging, each way */
+
 int64_t treadle_net_staging(int64_t received, int64_t sent) {
-  const int64_t most = (int64_t)TREADLE_NET_FLIGHT * TREADLE_NET_MESSAGE;
-  return (received < most ? received : most) + (sent < most ? sent : most);
+  return (received < full_side ? received : full_side) + (sent < full_side ? sent : full_side);
 }
 
 static bool is_far(const treadle_nodes *nodes, int64_t rank, int32_t source) {
@@ -50,20 +52,25 @@ treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, co
                              .from = back ? lanes->to : lanes->from,
                              .to = back ? lanes->from : lanes->to,
                              .nodes = nodes};
-  load->sent = treadle_alloc_array(ranks * (size_t)lanes->waves, sizeof *load->sent);
-  load->received = treadle_alloc_array(ranks, sizeof *load->received);
   load->moved = treadle_alloc_array(ranks, sizeof *load->moved);
   load->relayed = treadle_alloc_array(ranks, sizeof *load->relayed);
-  if (load->sent && load->received && load->moved && load->relayed) return TREADLE_OK;
+  load->sent = treadle_alloc_array((size_t)nodes->count, sizeof *load->sent);
+  load->in_waves = treadle_alloc_array(ranks * (size_t)lanes->waves, sizeof *load->in_waves);
+  load->received = treadle_alloc_array(ranks, sizeof *load->received);
+  load->sides = treadle_alloc_array(ranks, sizeof *load->sides);
+  if (load->moved && load->relayed && load->sent && load->in_waves && load->received && load->sides)
+    return TREADLE_OK;
   treadle_net_load_release(load);
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes");
 }
 
 void treadle_net_load_release(treadle_net_load *load) {
-  treadle_free(load->sent);
-  treadle_free(load->received);
   treadle_free(load->moved);
   treadle_free(load->relayed);
+  treadle_free(load->sent);
+  treadle_free(load->in_waves);
+  treadle_free(load->received);
+  treadle_free(load->sides);
   *load = (treadle_net_load){0};
 }
 
@@ -71,15 +78,30 @@ typedef struct load_sink { /* of one rank */
   treadle_sink sink;
   treadle_net_load *load;
   int64_t rank;
-  int64_t *by_wave;
+  int64_t *by_wave; /* received; NULL: waves are not counted any more */
 } load_sink;
+
+enum { RECEIVED = 1, SENT = 2 };
+
+static void note_full(treadle_net_load *load, int64_t rank, uint8_t side) {
+  if ((atomic_fetch_or(&load->sides[rank], side) | side) == (RECEIVED | SENT))
+    atomic_store(&load->full, true);
+}
+
+static void add_to_wave(load_sink *s, int32_t source, int32_t wave, int64_t bytes) {
+  _Atomic uint32_t *sent = &s->load->in_waves[(int64_t)source * s->load->lanes->waves + wave];
+  s->by_wave[wave] += bytes;
+  if (atomic_load_explicit(sent, memory_order_relaxed) >= full_side) return;
+  uint32_t more = (uint32_t)(bytes < full_side ? bytes : full_side);
+  if (atomic_fetch_add_explicit(sent, more, memory_order_relaxed) + more >= full_side)
+    note_full(s->load, source, SENT);
+}
 
 static void add(load_sink *s, int32_t source, int32_t wave, int64_t bytes) {
   if (bytes == 0) return;
   s->load->moved[s->rank] += bytes;
-  s->by_wave[wave] += bytes;
-  atomic_fetch_add_explicit(&s->load->sent[(int64_t)source * s->load->lanes->waves + wave], bytes,
-                            memory_order_relaxed);
+  atomic_fetch_add_explicit(&s->load->sent[s->load->nodes->of[source]], bytes, memory_order_relaxed);
+  if (s->by_wave) add_to_wave(s, source, wave, bytes);
 }
 
 static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
@@ -100,30 +122,39 @@ static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row
 
 treadle_status treadle_net_load_add(treadle_net_load *load, int64_t rank) {
   treadle_status status = TREADLE_OK;
-  int32_t waves = load->lanes->waves;
+  treadle_lanes lanes = *load->lanes;
   load_sink s = {.sink = {.take = take_op,
                           .take_block_row = take_block_row,
                           .cuts.all = load->cuts,
                           .nodes = load->nodes},
                  .load = load,
-                 .rank = rank,
-                 .by_wave = treadle_alloc_array((size_t)waves, sizeof *s.by_wave)};
-  if (!s.by_wave) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
-  TRY(treadle_direction_walk(load->lanes, load->from, load->to, rank, &s.sink));
-  for (int32_t wave = 0; wave < waves; wave++)
+                 .rank = rank};
+  if (atomic_load(&load->full)) {
+    lanes.waves = 1;
+  } else {
+    s.by_wave = treadle_alloc_array((size_t)lanes.waves, sizeof *s.by_wave);
+    if (!s.by_wave) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
+  }
+  TRY(treadle_direction_walk(&lanes, load->from, load->to, rank, &s.sink));
+  for (int32_t wave = 0; s.by_wave && wave < lanes.waves; wave++)
     if (s.by_wave[wave] > load->received[rank]) load->received[rank] = s.by_wave[wave];
+  if (load->received[rank] >= full_side) note_full(load, rank, RECEIVED);
 out:
   treadle_free(s.by_wave);
   return status;
 }
 
-int64_t treadle_net_load_sent(const treadle_net_load *load, int64_t rank, int64_t *fullest_p) {
-  int64_t sum = 0;
-  *fullest_p = 0;
-  for (int32_t wave = 0; wave < load->lanes->waves; wave++) {
-    int64_t bytes = load->sent[rank * load->lanes->waves + wave];
-    sum += bytes;
-    if (bytes > *fullest_p) *fullest_p = bytes;
+int64_t treadle_net_load_staging(const treadle_net_load *load) {
+  int64_t staging = 0;
+  if (load->full) return treadle_net_staging(full_side, full_side);
+  for (int64_t rank = 0; rank < load->nodes->ranks; rank++) {
+    int64_t sent = 0;
+    for (int32_t wave = 0; wave < load->lanes->waves; wave++) {
+      int64_t bytes = load->in_waves[rank * load->lanes->waves + wave];
+      if (bytes > sent) sent = bytes;
+    }
+    int64_t of_rank = treadle_net_staging(load->received[rank], sent);
+    if (of_rank > staging) staging = of_rank;
   }
-  return sum;
+  return staging;
 }

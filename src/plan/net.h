@@ -21,15 +21,21 @@ int64_t treadle_net_part_bytes(const treadle_nodes *nodes, int64_t rank, const t
 int64_t treadle_net_received(const treadle_direction *direction, const treadle_nodes *nodes, int64_t rank,
                              int32_t waves);
 
-/* Bytes between nodes of all ranks, in one direction. */
+/* Bytes between nodes of all ranks, in one direction.
+ *
+ * What a rank sends is known when all have been walked. Waves are needed for staging alone, which has a limit: once some rank reaches it
+ * on both sides, nothing is counted by wave any more, and the other ranks are walked in one wave, which is cheaper. */
 typedef struct treadle_net_load {
   const treadle_lanes *lanes;      /* with the waves */
   const treadle_layout *from, *to; /* of the direction */
   const treadle_nodes *nodes;
   treadle_cuts_of_all *cuts;
-  _Atomic int64_t *sent;    /* [ranks, waves] */
-  int64_t *received;        /* [ranks] in the fullest wave */
-  int64_t *moved, *relayed; /* [ranks] from other nodes; from ranks of the node that have it from these */
+  int64_t *moved, *relayed;   /* [ranks] from other nodes; from ranks of the node that have it from these */
+  _Atomic int64_t *sent;      /* [nodes] to other nodes */
+  _Atomic uint32_t *in_waves; /* [ranks, waves] that each sends; exact up to where staging is full */
+  int64_t *received;          /* [ranks] in the fullest wave */
+  _Atomic uint8_t *sides;     /* [ranks] on which side its staging is full: 1 received, 2 sent */
+  _Atomic bool full;          /* some rank's is on both */
 } treadle_net_load;
 
 treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, const treadle_nodes *nodes,
@@ -37,7 +43,7 @@ treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, co
 void treadle_net_load_release(treadle_net_load *load);
 /* Adds what one rank receives; different ranks may do so in different threads. */
 treadle_status treadle_net_load_add(treadle_net_load *load, int64_t rank);
-/* What a rank sends, in all and in its fullest wave, once all have added theirs. */
-int64_t treadle_net_load_sent(const treadle_net_load *load, int64_t rank, int64_t *fullest_p);
+/* The most staging that a rank needs, once all have added theirs. */
+int64_t treadle_net_load_staging(const treadle_net_load *load);
 
 #endif

@@ -1,7 +1,8 @@
 /* The figures of plans over all ranks, or of one rank.
  *
  * One rank of each set is measured (plan/equal_ranks.h). Bytes by pair follow from a rank's number: they are measured rank by
- * rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only. */
+ * rank, up to TREADLE_PAIR_RANKS ranks; above that the link load counts received bytes only. Where there are several nodes, every rank is
+ * walked (report_nodes.c). */
 #ifndef TREADLE_PLAN_REPORT_H
 #define TREADLE_PLAN_REPORT_H
 
@@ -13,14 +14,12 @@
 
 enum {
   TREADLE_PAIR_RANKS = 128, /* up to so many, bytes by pair are measured */
-  TREADLE_KEPT_RANKS = 16,  /* up to so many, the matrix of pairs is kept */
-  TREADLE_NODE_RANKS = 1024 /* so many at the most on several nodes */
+  TREADLE_KEPT_RANKS = 16   /* up to so many, the matrix of pairs is kept */
 };
 
 /* What a rank has to do with other nodes. */
 typedef struct treadle_rank_net {
   int64_t moved_bytes, relayed_bytes; /* forward, as in treadle_direction */
-  int64_t staging_bytes;              /* both ways */
 } treadle_rank_net;
 
 struct treadle_report {

@@ -1,6 +1,8 @@
 /* The figures of a report between nodes. Who sends what follows from each rank's number and node, so every rank is walked, in both
- * directions: bytes are those of the first one, staging is what both need. */
+ * directions: bytes are those of the first one, staging is what both need. Where the first one fills it, the second one says nothing more.
+ * Lower bounds are those of one node of all that have the same pieces. */
 #include "base/alloc.h"
+#include "base/hash_index.h"
 #include "base/parallel.h"
 #include "base/sized.h"
 #include "layout/inbound_nodes.h"
@@ -13,6 +15,7 @@
 typedef struct turn {
   treadle_report *report;
   treadle_net_load *load;
+  const int32_t *nodes; /* [count] whose bounds are wanted; NULL: all */
   const char *doing;
   int32_t count;
 } turn;
@@ -27,9 +30,10 @@ static treadle_status walk_rank(void *of, int32_t rank) {
   return treadle_net_load_add(t->load, rank);
 }
 
-static treadle_status bound_node(void *of, int32_t node) {
+static treadle_status bound_node(void *of, int32_t number) {
   const turn *t = of;
   treadle_report *report = t->report;
+  int32_t node = t->nodes ? t->nodes[number] : number;
   int64_t bytes;
   treadle_status status =
       treadle_layout_inbound_node(report->from, report->to, &report->nodes, node, &bytes);
@@ -37,28 +41,55 @@ static treadle_status bound_node(void *of, int32_t node) {
   return status;
 }
 
+static void note_staging(treadle_report *report, int64_t bytes) {
+  if ((size_t)bytes > report->info.staging_bytes) report->info.staging_bytes = (size_t)bytes;
+}
+
+/* The lower bounds of all nodes. */
+static treadle_status bound_nodes(treadle_report *report) {
+  treadle_status status = TREADLE_OK;
+  const treadle_nodes *nodes = &report->nodes;
+  treadle_hash_index set_of = {0};
+  int32_t *set = treadle_alloc_array((size_t)nodes->count, sizeof *set),
+          *first = treadle_alloc_array((size_t)nodes->count, sizeof *first); /* node of each set */
+  turn t = {.report = report, .nodes = first, .doing = "lower bound of equal nodes"};
+  if (!set || !first) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a report"));
+  for (int32_t node = 0; node < nodes->count; node++) {
+    uint64_t place;
+    TRY(treadle_node_place(report->from, report->to, nodes, node, &place));
+    TRY(treadle_hash_index_put(&set_of, place, t.count, &set[node]));
+    if (set[node] == t.count) first[t.count++] = node;
+  }
+  TRY(treadle_parallel(t.count, bound_node, &t, tell));
+  for (int32_t node = 0; node < nodes->count; node++)
+    report->by_node[node].lower_bound_bytes = report->by_node[first[set[node]]].lower_bound_bytes;
+out:
+  treadle_hash_index_release(&set_of);
+  treadle_free(set);
+  treadle_free(first);
+  return status;
+}
+
 /* One direction of all ranks. */
-static treadle_status walk_all(treadle_report *report, treadle_lanes *lanes, bool back) {
+static treadle_status walk_all(treadle_report *report, treadle_lanes *lanes, bool back, bool *full_p) {
   treadle_status status = TREADLE_OK;
   treadle_net_load load = {0};
-  turn t = {report, &load, back ? "bytes between nodes, back: rank" : "bytes between nodes: rank",
-            (int32_t)report->info.ranks};
+  turn t = {.report = report,
+            .load = &load,
+            .doing = back ? "bytes between nodes, back: rank" : "bytes between nodes: rank",
+            .count = (int32_t)report->info.ranks};
   treadle_cuts_of_all cuts = 0; /* a report's limit for each direction: no rank is like another one here */
   TRY(treadle_net_load_create(lanes, back, &report->nodes, &load));
   load.cuts = &cuts;
   TRY(treadle_parallel(t.count, walk_rank, &t, tell));
-  for (int64_t rank = 0; rank < report->info.ranks; rank++) {
-    treadle_rank_net *of = &report->rank_nets[rank];
-    treadle_node_info *node = &report->by_node[report->nodes.of[rank]];
-    int64_t fullest, sent = treadle_net_load_sent(&load, rank, &fullest);
-    int64_t staging = treadle_net_staging(load.received[rank], fullest);
-    if (staging > of->staging_bytes) of->staging_bytes = staging;
-    if (back) continue;
-    of->moved_bytes = load.moved[rank];
-    of->relayed_bytes = load.relayed[rank];
-    node->moved_bytes += (size_t)load.moved[rank];
-    node->sent_bytes += (size_t)sent;
+  note_staging(report, treadle_net_load_staging(&load));
+  *full_p = load.full;
+  for (int64_t rank = 0; rank < report->info.ranks && !back; rank++) {
+    report->rank_nets[rank] = (treadle_rank_net){load.moved[rank], load.relayed[rank]};
+    report->by_node[report->nodes.of[rank]].moved_bytes += (size_t)load.moved[rank];
   }
+  for (int32_t node = 0; node < report->nodes.count && !back; node++)
+    report->by_node[node].sent_bytes = (size_t)load.sent[node];
 out:
   treadle_net_load_release(&load);
   return status;
@@ -78,11 +109,8 @@ static void add_up(treadle_report *report) {
     sum += (double)load;
   }
   info->node_link_load = sum > 0 ? most / (sum / report->nodes.count) : 1;
-  for (int64_t rank = 0; rank < info->ranks; rank++) {
-    const treadle_rank_net *of = &report->rank_nets[rank];
-    info->relayed_bytes += (size_t)of->relayed_bytes;
-    if ((size_t)of->staging_bytes > info->staging_bytes) info->staging_bytes = (size_t)of->staging_bytes;
-  }
+  for (int64_t rank = 0; rank < info->ranks; rank++)
+    info->relayed_bytes += (size_t)report->rank_nets[rank].relayed_bytes;
 }
 
 const treadle_nodes *treadle_report_nodes(const treadle_report *report) {
@@ -96,12 +124,6 @@ treadle_status treadle_report_start_nodes(treadle_report *report, const int32_t 
   if (!node_of) return TREADLE_OK;
   TRY(treadle_nodes_make(node_of, report->info.ranks, &report->nodes));
   report->info.nodes = report->nodes.count;
-  if (report->rank < 0 && report->nodes.count > 1 && report->info.ranks > TREADLE_NODE_RANKS)
-    TRY(treadle_fail(
-        TREADLE_REFUSED,
-        "a report over %d nodes looks at each of %lld ranks; at most %d of them: ask for one rank "
-        "(--rank)",
-        report->nodes.count, (long long)report->info.ranks, (int)TREADLE_NODE_RANKS));
   report->by_node = treadle_alloc_array((size_t)report->nodes.count, sizeof *report->by_node);
   report->rank_nets = treadle_alloc_array((size_t)report->info.ranks, sizeof *report->rank_nets);
   if (!report->by_node || !report->rank_nets)
@@ -117,11 +139,11 @@ out:
 treadle_status treadle_report_add_nodes(treadle_report *report) {
   treadle_status status = TREADLE_OK;
   treadle_lanes lanes = report->lanes;
-  turn t = {report, NULL, "lower bound of node", report->nodes.count};
+  bool full = false;
   if (report->nodes.count < 2) return TREADLE_OK;
   lanes.waves = report->info.waves;
-  TRY(treadle_parallel(t.count, bound_node, &t, tell));
-  for (int back = 0; back < 2; back++) TRY(walk_all(report, &lanes, back));
+  TRY(bound_nodes(report));
+  for (int back = 0; back < 2 && !full; back++) TRY(walk_all(report, &lanes, back, &full));
   add_up(report);
 out:
   return status;
@@ -151,7 +173,7 @@ treadle_status treadle_report_add_node(treadle_report *report, const treadle_pla
   treadle_report_info *info = &report->info;
   int32_t node = report->nodes.of[report->rank];
   treadle_rank_net *of = &report->rank_nets[report->rank];
-  turn t = {report, NULL, "lower bound of node", 1};
+  turn t = {.report = report};
   TRY(bound_node(&t, node));
   of->moved_bytes = plan->forward.node_moved_bytes;
   of->relayed_bytes = plan->forward.relayed_bytes;
@@ -161,14 +183,12 @@ treadle_status treadle_report_add_node(treadle_report *report, const treadle_pla
     int64_t received =
         treadle_net_received(back ? &plan->back : &plan->forward, plan->nodes, plan->rank, plan->waves);
     TRY(add_sends(plan, back, &sent, &fullest));
-    int64_t staging = treadle_net_staging(received, fullest);
-    if (staging > of->staging_bytes) of->staging_bytes = staging;
+    note_staging(report, treadle_net_staging(received, fullest));
     if (!back) report->by_node[node].sent_bytes = info->node_outbound_max_bytes = (size_t)sent;
   }
   info->node_moved_bytes = info->node_inbound_max_bytes = (size_t)of->moved_bytes;
   info->node_lower_bound_bytes = report->by_node[node].lower_bound_bytes;
   info->relayed_bytes = (size_t)of->relayed_bytes;
-  info->staging_bytes = (size_t)of->staging_bytes;
 out:
   return status;
 }

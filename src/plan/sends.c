@@ -1,4 +1,8 @@
-/* Sends: the walks of readers, for what they want of this rank. */
+/* Sends: the walks of readers, for what they want of this rank.
+ *
+ * A reader on another node stripes a cell over a few of its holders, which follow from tensor, reader and the number of holders alone. So a
+ * reader is asked for those tensors only where this rank is one of them: of 128 holders 4 are. What remains of a loop over all readers
+ * is one hash for each of this rank's tensors. */
 #include "plan/sends.h"
 
 #include "plan/direction.h"
@@ -40,16 +44,79 @@ static treadle_status index_waves(const treadle_plan *plan, treadle_sends *sends
   return TREADLE_OK;
 }
 
-/* The tensors of which a rank has anything to give: held[tensors]. */
-static treadle_status list_held(const treadle_layout *from, int64_t rank, bool *held) {
+/* ---- Who may read ---- */
+
+enum { MOST_SEATS = 8 };
+
+/* What a rank has to give of one tensor: the cells that it holds, as far as readers choose by them. */
+typedef struct lent {
+  int32_t tensor;
+  bool any;  /* who reads cannot be told before */
+  int count; /* seats */
+  struct {
+    int64_t holders, holder;
+  } seat[MOST_SEATS];
+} lent;
+
+typedef TREADLE_ARRAY(lent) lents;
+
+static void add_seat(lent *of, int64_t holders, int64_t holder) {
+  for (int i = 0; i < of->count; i++)
+    if (of->seat[i].holders == holders && of->seat[i].holder == holder) return;
+  if (of->count == MOST_SEATS) {
+    of->any = true;
+    return;
+  }
+  of->seat[of->count].holders = holders;
+  of->seat[of->count++].holder = holder;
+}
+
+/* A rank that is a cell's holder under several numbers has but the first of them here. */
+static treadle_status add_cells(const treadle_layout *from, int64_t rank, const treadle_piece *piece,
+                                treadle_cells *cells, lent *of) {
+  treadle_status status = TREADLE_OK;
+  cells->count = 0;
+  TRY(treadle_layout_cells(from, piece->tensor, &piece->box, cells));
+  for (size_t i = 0; i < cells->count && !of->any; i++) {
+    const treadle_cell *cell = &cells->items[i];
+    int64_t holder = treadle_cell_find(from, cell, rank);
+    if (holder < 0) continue;
+    if (treadle_cell_is_plain(from, cell))
+      add_seat(of, cell->holders, holder);
+    else
+      of->any = true;
+  }
+out:
+  return status;
+}
+
+/* By tensor, ascending. */
+static treadle_status list_lent(const treadle_layout *from, int64_t rank, lents *list) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
+  treadle_cells cells = {0};
+  treadle_piece_lists lists = {0};
   TRY(treadle_layout_pieces(from, rank, &pieces));
-  for (size_t i = 0; i < pieces.count; i++)
-    if (pieces.items[i].tensor >= 0) held[pieces.items[i].tensor] = true;
+  TRY(treadle_piece_lists_make(&pieces, from->model->tensor_count, &lists));
+  for (int32_t t = 0; t < from->model->tensor_count; t++) {
+    lent of = {.tensor = t};
+    if (lists.first[t] < 0) continue;
+    for (int32_t i = lists.first[t]; i >= 0 && !of.any; i = lists.next[i])
+      TRY(add_cells(from, rank, &pieces.items[i], &cells, &of));
+    if (of.any || of.count > 0) TRY(treadle_array_push(list, of));
+  }
 out:
   treadle_array_release(&pieces);
+  treadle_array_release(&cells);
+  treadle_piece_lists_release(&lists);
   return status;
+}
+
+static bool may_read(const lent *of, int64_t reader) {
+  bool may = of->any;
+  for (int i = 0; i < of->count && !may; i++)
+    may = treadle_stripes_meet(of->tensor, reader, of->seat[i].holders, of->seat[i].holder);
+  return may;
 }
 
 treadle_status treadle_sends_make(const treadle_plan *plan, bool back, treadle_sends *sends) {
@@ -58,30 +125,30 @@ treadle_status treadle_sends_make(const treadle_plan *plan, bool back, treadle_s
   const treadle_nodes *nodes = plan->nodes;
   treadle_lanes lanes = {0};
   treadle_pieces pieces = {0};
-  bool *held = treadle_alloc_array((size_t)from->model->tensor_count + 1, sizeof *held);
+  lents list = {0};
   send_sink s = {.sink = {.take = take_op, .of_source = true, .source = plan->rank, .nodes = nodes},
                  .plan = plan,
                  .back = back,
                  .sends = sends};
   *sends = (treadle_sends){0};
-  if (!held) TRY(treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out"));
   if (!nodes || (back && plan->keep_params)) goto index;
   TRY(treadle_lanes_create(plan->from, plan->to, plan->page_bytes, &lanes));
   lanes.waves = plan->waves;
-  TRY(list_held(from, plan->rank, held));
+  TRY(list_lent(from, plan->rank, &list));
   for (s.reader = 0; s.reader < nodes->ranks; s.reader++) {
     if (nodes->of[s.reader] == nodes->of[plan->rank]) continue;
     pieces.count = 0;
-    for (int32_t t = 0; t < from->model->tensor_count; t++)
-      if (held[t]) TRY(treadle_layout_pieces_of(to, s.reader, t, &pieces));
-    TRY(treadle_direction_walk_pieces(&lanes, from, to, s.reader, &pieces, &s.sink));
+    for (size_t i = 0; i < list.count; i++)
+      if (may_read(&list.items[i], s.reader))
+        TRY(treadle_layout_pieces_of(to, s.reader, list.items[i].tensor, &pieces));
+    if (pieces.count > 0) TRY(treadle_direction_walk_pieces(&lanes, from, to, s.reader, &pieces, &s.sink));
   }
 index:
   TRY(index_waves(plan, sends));
 out:
   treadle_lanes_release(&lanes);
   treadle_array_release(&pieces);
-  treadle_free(held);
+  treadle_array_release(&list);
   if (status != TREADLE_OK) treadle_sends_release(sends);
   return status;
 }

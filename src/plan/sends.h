@@ -21,7 +21,7 @@ typedef struct treadle_sends {
 } treadle_sends;
 
 /* Of the rank of a plan, in one direction. Block rows are left out: what is made of, or to, fp8 blocks. Nothing is sent on one node. The
- * cost is that of the ranks that read. */
+ * cost is that of what is sent, and of a hash for each reader and tensor. */
 treadle_status treadle_sends_make(const treadle_plan *plan, bool back, treadle_sends *sends);
 void treadle_sends_release(treadle_sends *sends);
 

@@ -1,6 +1,7 @@
 /* Plans over several nodes (src/plan/near.h): each byte enters a node once, and relays bring it to the others, bit for bit. TREADLE_PAIRS sets
  * how many random pairs (1000), TREADLE_SEED the first seed (1).
  * ctest: timeout=1500 */
+#include "layout/inbound_nodes.h"
 #include "plan/small.h"
 
 #include "test.h"
@@ -233,10 +234,10 @@ static size_t check_one_rank(const treadle_layout *from, const treadle_layout *t
   return info.staging_bytes;
 }
 
-/* A report's figures are those of the plans, and what enters nodes has left others. */
-static void reports_add_up(void **state) {
-  (void)state;
-  treadle_model *model = small_model(&llama);
+/* A report's figures are those of the plans, and what enters nodes has left others. full: some rank's staging is as large as it may be,
+ * and the report walks the others in one wave. */
+static void check_report(const small_config *config, bool full) {
+  treadle_model *model = small_model(config);
   treadle_layout *from, *to;
   treadle_report *report;
   treadle_report_info info = TREADLE_INIT(treadle_report_info);
@@ -246,7 +247,7 @@ static void reports_add_up(void **state) {
   assert_ok(treadle_layout_create(model, "vllm:tp=2", 8, NULL, &to));
   assert_ok(treadle_report_create(from, to, &options, &report));
   treadle_report_get_info(report, &info);
-  size_t moved = 0, relayed = 0, sent = 0, staging = 0, by_node[4] = {0};
+  size_t moved = 0, relayed = 0, sent = 0, staging = 0, by_node[4] = {0}, sent_by[4] = {0}, inbound[8];
   for (int64_t r = 0; r < 8; r++) {
     const treadle_plan_options terms = {.struct_size = sizeof terms,
                                         .page_bytes = 4096,
@@ -261,6 +262,9 @@ static void reports_add_up(void **state) {
     assert_int_equal(said.node_moved_bytes, one.node_moved_bytes);
     assert_int_equal(said.relayed_bytes, one.relayed_bytes);
     staging = larger(staging, check_one_rank(from, to, &options, r, &one));
+    treadle_plan_inbound(plan, inbound);
+    for (int64_t source = 0; source < 8; source++)
+      if (of[source] != of[r]) sent_by[of[source]] += inbound[source];
     by_node[of[r]] += one.node_moved_bytes;
     moved += one.node_moved_bytes;
     relayed += one.relayed_bytes;
@@ -271,17 +275,63 @@ static void reports_add_up(void **state) {
   assert_true(moved > 0 && info.node_link_load >= 1);
   assert_in_range(info.staging_bytes, 1, 8 << 20);
   assert_int_equal(info.staging_bytes, staging);
+  assert_true((info.staging_bytes == 8 << 20) == full);
   for (int32_t n = 0; n < 4; n++) {
     treadle_node_info node = TREADLE_INIT(treadle_node_info);
     assert_ok(treadle_report_node(report, n, &node));
     assert_int_equal(node.ranks, 2);
     assert_int_equal(node.moved_bytes, by_node[n]);
     assert_int_equal(node.moved_bytes, node.lower_bound_bytes);
+    assert_int_equal(node.sent_bytes, sent_by[n]);
     assert_true(node.moved_bytes <= info.node_inbound_max_bytes &&
                 node.sent_bytes <= info.node_outbound_max_bytes);
     sent += node.sent_bytes;
   }
   assert_int_equal(sent, moved);
+  treadle_report_destroy(report);
+  treadle_layout_destroy(from);
+  treadle_layout_destroy(to);
+  treadle_model_close(model);
+}
+
+static void reports_add_up(void **state) {
+  (void)state;
+  static const small_config large = {.V = 4096, .H = 1024, .L = 4, .nh = 8, .ng = 4, .hd = 128, .I = 4096};
+  check_report(&llama, false);
+  check_report(&large, true);
+}
+
+/* Most of 512 nodes are equal. What enters each is its own bound, and has left others. */
+static void reports_of_many_ranks(void **state) {
+  (void)state;
+  enum { RANKS = 2048, NODES = 512 };
+  treadle_model *model = small_model(&llama);
+  treadle_layout *from, *to;
+  treadle_report *report;
+  treadle_report_info info = TREADLE_INIT(treadle_report_info);
+  static int32_t of[RANKS];
+  size_t sent = 0;
+  treadle_nodes nodes;
+  for (int32_t r = 0; r < RANKS; r++) of[r] = r / (RANKS / NODES);
+  const treadle_report_options options = {.struct_size = sizeof options, .page_bytes = 4096, .node_of = of};
+  assert_ok(treadle_nodes_make(of, RANKS, &nodes));
+  assert_ok(treadle_layout_create(model, "megatron:tp=2,pp=4", RANKS, NULL, &from));
+  assert_ok(treadle_layout_create(model, "vllm:tp=4", RANKS, NULL, &to));
+  assert_ok(treadle_report_create(from, to, &options, &report));
+  treadle_report_get_info(report, &info);
+  assert_int_equal(info.nodes, NODES);
+  assert_int_equal(info.node_moved_bytes, info.node_lower_bound_bytes);
+  for (int32_t n = 0; n < NODES; n++) {
+    treadle_node_info node = TREADLE_INIT(treadle_node_info);
+    int64_t bound;
+    assert_ok(treadle_report_node(report, n, &node));
+    assert_ok(treadle_layout_inbound_node(from, to, &nodes, n, &bound));
+    assert_int_equal(node.lower_bound_bytes, bound);
+    assert_int_equal(node.moved_bytes, bound);
+    sent += node.sent_bytes;
+  }
+  assert_int_equal(sent, info.node_moved_bytes);
+  treadle_nodes_release(&nodes);
   treadle_report_destroy(report);
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
@@ -392,10 +442,14 @@ static void best_without_a_choice(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_grid_of_pairs),       cmocka_unit_test(replicas_share_inside),
-      cmocka_unit_test(permuted_devices),      cmocka_unit_test(one_node_changes_nothing),
-      cmocka_unit_test(reports_add_up),        cmocka_unit_test(best_moves_least_between_nodes),
-      cmocka_unit_test(best_without_a_choice), cmocka_unit_test(random_pairs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_grid_of_pairs),
+                                     cmocka_unit_test(replicas_share_inside),
+                                     cmocka_unit_test(permuted_devices),
+                                     cmocka_unit_test(one_node_changes_nothing),
+                                     cmocka_unit_test(reports_add_up),
+                                     cmocka_unit_test(reports_of_many_ranks),
+                                     cmocka_unit_test(best_moves_least_between_nodes),
+                                     cmocka_unit_test(best_without_a_choice),
+                                     cmocka_unit_test(random_pairs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
