@@ -72,11 +72,6 @@ static treadle_status check_options(const treadle_switch_options *options, size_
     return treadle_fail(TREADLE_REFUSED,
                         "switch: keep_grads copies gradients that leave the device, and without "
                         "offload_train_grad they stay: leave out one, or set the other");
-  if (options->delta && options->offload_train_param != TREADLE_OFF)
-    return treadle_fail(TREADLE_REFUSED,
-                        "switch: delta sends what has changed since the last update, and here a switch "
-                        "overwrites its source: params leave the device in mode infer, so there are no "
-                        "updates; keep them (offload_train_param off), or leave out delta");
   if (options->keep == TREADLE_KEEP_HOST && options->offload_train_param == TREADLE_OFF)
     return treadle_fail(TREADLE_REFUSED, "switch: keep=host copies params that leave the device, and with "
                                          "offload_train_param off they stay: leave out one of them");
@@ -88,6 +83,11 @@ static treadle_status check(treadle_switch *sw) {
   const treadle_switch_options *options = &sw->terms.options;
   TRY(treadle_ready_plan_take(sw));
   TRY(check_options(options, sw->engine.hooks.work_bytes));
+  if (options->delta && sw->terms.leaves[TREADLE_PARAMS])
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: delta sends what has changed since the last update, and here a switch "
+                        "overwrites its source: params leave the device in mode infer, so there are no "
+                        "updates; keep them (offload_train_param off), or leave out delta");
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
     if (treadle_layout_ranks(layout) != sw->group->size)
