@@ -2,6 +2,7 @@
 #include "plan/sends.h"
 
 #include "plan/direction.h"
+#include "plan/far_inputs.h"
 
 #include <stdlib.h>
 
@@ -13,21 +14,49 @@ typedef struct send_sink {
   treadle_sends *sends;
 } send_sink;
 
-static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
-  send_sink *s = (send_sink *)sink;
-  treadle_send send = {*op, s->reader};
+static treadle_status push(send_sink *s, const treadle_op *op, bool input) {
+  treadle_send send = {*op, s->reader, input};
   if (s->back) {
     send.op.wave = s->plan->waves - 1 - op->wave;
-    send.op.from = treadle_plan_place(&s->plan->arrangement, op->from);
+    if (!op->made) send.op.from = treadle_plan_place(&s->plan->arrangement, op->from);
   }
   return treadle_array_push(&s->sends->list, send);
+}
+
+static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
+  return push((send_sink *)sink, op, false);
+}
+
+static treadle_status take_input(void *context, const treadle_op *op) { return push(context, op, true); }
+
+static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row *block_row,
+                                     const treadle_block_row_part *parts) {
+  const treadle_far_input_sources here = {NULL, sink->source};
+  return treadle_far_inputs_walk(&here, block_row, parts, take_input, sink);
+}
+
+static int compare(int64_t x, int64_t y) { return (x > y) - (x < y); }
+
+static int kind_of(const treadle_op *op, bool input) { return input ? 2 : op->made ? 1 : 0; }
+
+int treadle_send_order(const treadle_op *x, bool x_input, const treadle_op *y, bool y_input) {
+  int order = compare(kind_of(x, x_input), kind_of(y, y_input));
+  if (order == 0 && x->made) order = compare(x->tensor, y->tensor);
+  if (order == 0 && x->made) order = compare(x->from / x->made, y->from / y->made);
+  if (order == 0 && x->made) order = compare(x->from_dtype == TREADLE_FP32, y->from_dtype == TREADLE_FP32);
+  if (order == 0) order = compare(x->from, y->from);
+  if (order == 0) order = compare(x->elems, y->elems);
+  if (order == 0) order = compare(x->ndim, y->ndim);
+  for (int d = 0; d < x->ndim && order == 0; d++) order = compare(x->size[d], y->size[d]);
+  for (int d = 0; d < x->ndim && order == 0; d++) order = compare(x->from_stride[d], y->from_stride[d]);
+  return order;
 }
 
 static int by_wave(const void *a, const void *b) {
   const treadle_send *x = a, *y = b;
   if (x->op.wave != y->op.wave) return x->op.wave < y->op.wave ? -1 : 1;
   if (x->reader != y->reader) return x->reader < y->reader ? -1 : 1;
-  return (x->op.from > y->op.from) - (x->op.from < y->op.from);
+  return treadle_send_order(&x->op, x->input, &y->op, y->input);
 }
 
 static treadle_status index_waves(const treadle_plan *plan, treadle_sends *sends) {
@@ -59,7 +88,11 @@ treadle_status treadle_sends_make(const treadle_plan *plan, bool back, treadle_s
   treadle_lanes lanes = {0};
   treadle_pieces pieces = {0};
   bool *held = treadle_alloc_array((size_t)from->model->tensor_count + 1, sizeof *held);
-  send_sink s = {.sink = {.take = take_op, .of_source = true, .source = plan->rank, .nodes = nodes},
+  send_sink s = {.sink = {.take = take_op,
+                          .take_block_row = take_block_row,
+                          .of_source = true,
+                          .source = plan->rank,
+                          .nodes = nodes},
                  .plan = plan,
                  .back = back,
                  .sends = sends};

@@ -71,13 +71,28 @@ static void flip(treadle_switch *sw, const treadle_traffic_message *m, char *slo
   injection->what = TREADLE_INJECT_NOTHING;
 }
 
+/* Makes the row of blocks that a parcel has codes or scales of, unless it is at hand, and says where they lie. */
+static treadle_paged make(treadle_switch *sw, treadle_mode old, const treadle_parcel *parcel) {
+  treadle_net_state *net = &sw->net;
+  const treadle_ordered *ordered = &flow_of(sw, true)->ordered;
+  const treadle_block_row *block_row = &ordered->list.items[parcel->position].block_row;
+  if (net->made != parcel->position)
+    treadle_switch_block_rows_order(sw, old, block_row, ordered->parts.items + block_row->part_first,
+                                    &net->scratch);
+  net->made = parcel->position;
+  bool codes = parcel->op.from_dtype == TREADLE_FP8_E4M3;
+  return treadle_paged_of(codes ? (void *)net->scratch.codes : net->scratch.scales);
+}
+
 static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   const treadle_paged to = treadle_paged_of(slot + TREADLE_NET_HEAD);
   for (size_t i = 0; i < m->count; i++) {
-    const treadle_op *op = &traffic->parcels[m->first + i].op;
-    const treadle_paged from = treadle_own_view(sw, old, op->from);
+    const treadle_parcel *parcel = &traffic->parcels[m->first + i];
+    const treadle_op *op = &parcel->op;
+    const treadle_paged from =
+        parcel->position >= 0 ? make(sw, old, parcel) : treadle_own_view(sw, old, op->from);
     sw->device.ops->copy(&sw->device, op, &from, &to);
     sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   }
@@ -186,6 +201,7 @@ void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   net->running = true;
   net->sent_bytes = 0;
   net->seconds = 0;
+  net->made = -1;
   for (int out = 0; out < 2; out++) flow_of(sw, out)->begun = flow_of(sw, out)->ended = 0;
 }
 
@@ -250,7 +266,12 @@ static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *
   TRY(check_head(sw, m, slot));
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
-    TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
+    if (parcel->position >= 0) {
+      TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
+    } else {
+      const treadle_paged area = treadle_paged_of(sw->net.area);
+      sw->device.ops->copy(&sw->device, &parcel->op, &from, &area);
+    }
   }
 out:
   return status;

@@ -130,6 +130,8 @@ static treadle_status take_in(treadle_switch *sw, int32_t wave, uint64_t epoch, 
   if (!treadle_net_is_busy(sw)) return TREADLE_OK;
   TRY(treadle_net_unpack(sw, wave, carry_in));
   sw->device.ops->fence(&sw->device);
+  TRY(treadle_switch_block_rows_run(sw, sw->net.to, wave, TREADLE_TURN_FAR));
+  sw->device.ops->fence(&sw->device);
   treadle_word_say(sw->group, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, wave));
 out:
   return status;
@@ -195,12 +197,12 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
   if (to == TREADLE_INFER) TRY(treadle_staging_fill(sw, wave, epoch));
-  TRY(treadle_switch_block_rows_run(sw, to, wave, false));
+  TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_NEAR));
   TRY(treadle_net_move(sw));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
     TRY(run_op(sw, to, (size_t)i, &arrived, epoch));
   if (!arrived) TRY(take_in(sw, wave, epoch, &arrived));
-  TRY(treadle_switch_block_rows_run(sw, to, wave, true));
+  TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_TWIN));
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));

@@ -20,6 +20,8 @@ extern const treadle_link *ranks_link;
 extern int (*ranks_nodes)(int rank);
 /* What a cap needs beside, where there are several nodes: of pages of so many bytes, and more with some seeds. */
 size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed);
+/* What the last error says that a cap needs for fp8 blocks that lie on several nodes. */
+size_t ranks_missing_cap(void);
 int ranks_in_pairs(int rank);     /* two neighbours a node */
 int ranks_on_two_nodes(int rank); /* by turns */
 /* Runs the tests of a program over each link: its own, far, pairs (far.h). */
