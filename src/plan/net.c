@@ -2,6 +2,7 @@
 #include "plan/net.h"
 
 #include "base/dtype.h"
+#include "plan/far_inputs.h"
 
 #include <stdatomic.h>
 
@@ -54,7 +55,8 @@ treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, co
   load->received = treadle_alloc_array(ranks, sizeof *load->received);
   load->moved = treadle_alloc_array(ranks, sizeof *load->moved);
   load->relayed = treadle_alloc_array(ranks, sizeof *load->relayed);
-  if (load->sent && load->received && load->moved && load->relayed) return TREADLE_OK;
+  load->area = treadle_alloc_array(ranks, sizeof *load->area);
+  if (load->sent && load->received && load->moved && load->relayed && load->area) return TREADLE_OK;
   treadle_net_load_release(load);
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes");
 }
@@ -64,6 +66,7 @@ void treadle_net_load_release(treadle_net_load *load) {
   treadle_free(load->received);
   treadle_free(load->moved);
   treadle_free(load->relayed);
+  treadle_free(load->area);
   *load = (treadle_net_load){0};
 }
 
@@ -71,7 +74,7 @@ typedef struct load_sink { /* of one rank */
   treadle_sink sink;
   treadle_net_load *load;
   int64_t rank;
-  int64_t *by_wave;
+  int64_t *by_wave, *inputs; /* [waves] bytes received; and those of inputs */
 } load_sink;
 
 static void add(load_sink *s, int32_t source, int32_t wave, int64_t bytes) {
@@ -92,6 +95,8 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
 static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row *block_row,
                                      const treadle_block_row_part *parts) {
   load_sink *s = (load_sink *)sink;
+  const treadle_far_input_sources sources = {s->load->nodes, s->rank};
+  s->inputs[block_row->wave] += block_row->count * treadle_far_inputs_each(&sources, block_row, parts);
   for (int64_t i = 0; i < block_row->parts; i++)
     add(s, parts[i].op.source, block_row->wave,
         treadle_net_part_bytes(s->load->nodes, s->rank, block_row, &parts[i]));
@@ -107,13 +112,17 @@ treadle_status treadle_net_load_add(treadle_net_load *load, int64_t rank) {
                           .nodes = load->nodes},
                  .load = load,
                  .rank = rank,
-                 .by_wave = treadle_alloc_array((size_t)waves, sizeof *s.by_wave)};
-  if (!s.by_wave) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
+                 .by_wave = treadle_alloc_array((size_t)waves, sizeof *s.by_wave),
+                 .inputs = treadle_alloc_array((size_t)waves, sizeof *s.inputs)};
+  if (!s.by_wave || !s.inputs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
   TRY(treadle_direction_walk(load->lanes, load->from, load->to, rank, &s.sink));
-  for (int32_t wave = 0; wave < waves; wave++)
+  for (int32_t wave = 0; wave < waves; wave++) {
     if (s.by_wave[wave] > load->received[rank]) load->received[rank] = s.by_wave[wave];
+    if (s.inputs[wave] > load->area[rank]) load->area[rank] = s.inputs[wave];
+  }
 out:
   treadle_free(s.by_wave);
+  treadle_free(s.inputs);
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include "base/parallel.h"
 #include "base/sized.h"
 #include "layout/inbound_nodes.h"
+#include "plan/far_inputs.h"
 #include "plan/net.h"
 #include "plan/report.h"
 #include "plan/sends.h"
@@ -51,7 +52,7 @@ static treadle_status walk_all(treadle_report *report, treadle_lanes *lanes, boo
     treadle_rank_net *of = &report->rank_nets[rank];
     treadle_node_info *node = &report->by_node[report->nodes.of[rank]];
     int64_t fullest, sent = treadle_net_load_sent(&load, rank, &fullest);
-    int64_t staging = treadle_net_staging(load.received[rank], fullest);
+    int64_t staging = treadle_net_staging(load.received[rank], fullest) + load.area[rank];
     if (staging > of->staging_bytes) of->staging_bytes = staging;
     if (back) continue;
     of->moved_bytes = load.moved[rank];
@@ -158,10 +159,15 @@ treadle_status treadle_report_add_node(treadle_report *report, const treadle_pla
   report->by_node[node].moved_bytes = (size_t)of->moved_bytes;
   for (int back = 0; back < 2; back++) {
     int64_t sent, fullest;
-    int64_t received =
-        treadle_net_received(back ? &plan->back : &plan->forward, plan->nodes, plan->rank, plan->waves);
+    const treadle_direction *direction = back ? &plan->back : &plan->forward;
+    int64_t received = treadle_net_received(direction, plan->nodes, plan->rank, plan->waves);
+    const treadle_far_input_sources sources = {plan->nodes, plan->rank};
+    treadle_far_inputs inputs = {0};
+    TRY(treadle_far_inputs_make(direction, plan->waves, &sources, &inputs));
+    const int64_t area = inputs.bytes;
+    treadle_far_inputs_release(&inputs);
     TRY(add_sends(plan, back, &sent, &fullest));
-    int64_t staging = treadle_net_staging(received, fullest);
+    int64_t staging = treadle_net_staging(received, fullest) + area;
     if (staging > of->staging_bytes) of->staging_bytes = staging;
     if (!back) report->by_node[node].sent_bytes = info->node_outbound_max_bytes = (size_t)sent;
   }

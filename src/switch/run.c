@@ -100,8 +100,6 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   const treadle_paged into = treadle_own_view(sw, to, op->to);
   if (treadle_staging_has(sw, to, position))
     TRY(treadle_staging_read(sw, position, treadle_epoch_now(group), &near, &from));
-  else if (treadle_far_is(sw, op->source))
-    TRY(treadle_far_take(sw, old, &near, &from));
   else if (op->source == group->rank)
     from = treadle_own_view(sw, op->twin ? to : old, op->from);
   else if (op->source >= 0)

@@ -280,7 +280,7 @@ int64_t treadle_staging_bytes(const treadle_switch *sw) {
 treadle_status treadle_staging_views(treadle_switch *sw) {
   treadle_staging *staging = &sw->staging;
   for (int rank = 0; staging->from && rank < sw->group->size; rank++) {
-    const treadle_tables *tables = sw->far.tables[rank];
+    const treadle_tables *tables = sw->space.shared_tables[rank].base;
     staging->view[rank] = sw->space.paged[TREADLE_INFER][rank];
     staging->view[rank].table += tables->pages[TREADLE_INFER];
     if (TREADLE_STAGING_SLOTS * staging->slot_bytes[rank] > tables->staging * sw->plan->page_bytes)

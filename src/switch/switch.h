@@ -7,7 +7,6 @@
  *   protocol.c  the shared words for that, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
  *   run_block_rows.c its fp8 blocks: quantised and dequantised
- *   far.c       what other ranks have, where it cannot be read in place
  *   offload.c   twins in host memory
  *   reference.c parameters of another model
  *   foresee.c   what all ranks will hold, before any of it is there
@@ -160,14 +159,6 @@ typedef struct treadle_space {
   treadle_paged *paged[2];                           /* by mode and rank */
 } treadle_space;
 
-/* What stands for memory that cannot be read in place (far.c). */
-typedef struct treadle_far {
-  const treadle_tables **tables; /* by rank: in place, or a copy */
-  void **copies;
-  char *staging;       /* NULL: all windows are read in place */
-  treadle_part *parts; /* of a fetch */
-} treadle_far;
-
 /* Who holds which page, and when pages change hands (account.c). */
 typedef struct treadle_books {
   uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
@@ -275,7 +266,6 @@ struct treadle_switch {
   treadle_terms terms;
   treadle_agreement agreed;
   treadle_space space;
-  treadle_far far;
   treadle_own own;
   treadle_staging staging;
   treadle_net_state net;
@@ -474,19 +464,6 @@ void treadle_scratch_release(const treadle_switch *sw, treadle_scratch *scratch)
  * wave. */
 treadle_status treadle_switch_block_rows_check(const treadle_switch *sw, const treadle_direction *direction,
                                                uint64_t *sum_p);
-
-/* ---- far.c ---- */
-
-/* Must that rank's windows be fetched from? */
-bool treadle_far_is(const treadle_switch *sw, int32_t rank);
-/* After all have published their tables: sw->far.tables. */
-treadle_status treadle_far_tables(treadle_switch *sw);
-/* Room for what ops read of far ranks. */
-treadle_status treadle_far_staging(treadle_switch *sw);
-void treadle_far_release(treadle_switch *sw);
-/* Fetches what an op reads of the window that a far rank has of mode `old`; the op then reads *view_p. */
-treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op,
-                                treadle_paged *view_p);
 
 /* ---- own.c ---- */
 
