@@ -35,6 +35,7 @@ void treadle_block_row_walk_release(treadle_block_row_walk *walk) {
   }
   treadle_array_release(&walk->peers);
   treadle_array_release(&walk->seats);
+  treadle_array_release(&walk->sharers);
   treadle_array_release(&walk->columns);
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) treadle_array_release(places[i]);
   treadle_array_release(&walk->cells);

@@ -67,6 +67,12 @@ typedef struct treadle_block_row_seat {
   const treadle_placed_rectangle *codes;
 } treadle_block_row_seat;
 
+/* A rank that gets the same values of blocks, in this piece; NULL: this one. */
+typedef struct treadle_block_row_sharer {
+  int32_t rank;
+  const treadle_piece *piece;
+} treadle_block_row_sharer;
+
 typedef struct treadle_block_row_walk {
   const treadle_lanes *lanes;
   const treadle_layout *from, *to;
@@ -96,6 +102,7 @@ typedef struct treadle_block_row_walk {
   TREADLE_ARRAY(treadle_block_row_peer) peers;
   size_t peer_count; /* of them, those of the tensor at hand */
   TREADLE_ARRAY(treadle_block_row_seat) seats;
+  TREADLE_ARRAY(treadle_block_row_sharer) sharers; /* of the piece at hand */
   TREADLE_ARRAY(treadle_block_row_want) wanted;
   TREADLE_ARRAY(treadle_block_row_values) sources;
   treadle_block_row_parts parts; /* of the block row at hand, and their boxes */

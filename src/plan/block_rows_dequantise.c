@@ -281,15 +281,24 @@ static treadle_status dequantise_block_rows(treadle_block_row_walk *w, const tre
                                             const treadle_box *box, const treadle_rectangle *block_row,
                                             int64_t end_row, int64_t *row_p) {
   treadle_status status = TREADLE_OK;
-  int64_t wave_end, count, after;
+  int64_t wave_end, share_end, count, after;
   int32_t wave;
   size_t first = w->columns.count; /* those before are of the block row that this one is the rest of */
   TRY(treadle_block_rows_wave(w, block_row->expert, block_row->row / w->blocks.high, &wave, &wave_end));
+  const treadle_block_row_sharer *sharer =
+      treadle_block_rows_sharer(w, piece, block_row->expert, block_row->row / w->blocks.high, &share_end);
+  wave_end = treadle_smaller(wave_end, share_end);
   TRY(find_columns(w, block_row, treadle_smaller(end_row, wave_end * w->blocks.high), &count));
   for (size_t i = first, end = w->columns.count; i < end; i++) {
     const treadle_block_row_columns columns = w->columns.items[i];
     const treadle_rectangle *of = &columns.of;
-    TRY(dequantise_columns(w, piece, box, &columns, wave, (int32_t)count));
+    if (sharer && w->near->nodes->of[columns.rank] != w->near->nodes->of[w->rank]) {
+      treadle_rectangle all = *of;
+      all.rows += (count - 1) * w->blocks.high;
+      TRY(treadle_block_rows_relay(w, sharer, piece, box, &all, wave));
+    } else {
+      TRY(dequantise_columns(w, piece, box, &columns, wave, (int32_t)count));
+    }
     const treadle_rectangle below = {of->expert, of->row + of->rows, block_row->rows - of->rows, of->column,
                                      of->columns};
     if (below.rows > 0) /* of a block that is on several ranks, the rest */
@@ -306,6 +315,7 @@ treadle_status treadle_block_rows_dequantise(treadle_block_row_walk *w, const tr
   treadle_status status = TREADLE_OK;
   treadle_placed_rectangles places = {0};
   TRY(treadle_block_rows_start_sources(w, piece->tensor));
+  TRY(treadle_block_rows_find_sharers(w, piece));
   if (w->blocks.high > TREADLE_BLOCK_ROW_SIDE || w->blocks.wide > TREADLE_BLOCK_ROW_SIDE)
     return treadle_fail(TREADLE_REFUSED,
                         "plan: %s has fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most",

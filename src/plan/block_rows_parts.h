@@ -40,6 +40,17 @@ treadle_status treadle_block_rows_repeat(treadle_block_row_walk *w, const treadl
 treadle_status treadle_block_rows_dequantise(treadle_block_row_walk *walk, const treadle_piece *piece,
                                              const treadle_boxes *boxes);
 
+/* Values of blocks over nodes (block_rows_share.c): makes w->sharers, the node's ranks that get all that a piece has. */
+treadle_status treadle_block_rows_find_sharers(treadle_block_row_walk *w, const treadle_piece *piece);
+/* Which of them makes row `down` of blocks, where the node has not the codes; NULL: this rank. *end_p: so do rows down..*end_p - 1. */
+const treadle_block_row_sharer *treadle_block_rows_sharer(const treadle_block_row_walk *w,
+                                                          const treadle_piece *piece, int64_t expert,
+                                                          int64_t down, int64_t *end_p);
+/* Copies what it has made there of a rectangle and a box. */
+treadle_status treadle_block_rows_relay(treadle_block_row_walk *w, const treadle_block_row_sharer *sharer,
+                                        const treadle_piece *piece, const treadle_box *box,
+                                        const treadle_rectangle *of, int32_t wave);
+
 /* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
 treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32_t tensor);
 /* The wave of a block row: that of its first element, on every rank and both ways. *end_p: block rows down..*end_p - 1 are known to have
