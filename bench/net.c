@@ -2,8 +2,8 @@
  *
  *   mpirun -n 2 --mca pml ob1 --mca btl tcp,self bench_net [--host ADDRESS] [--bytes N]
  *
- * One way, and both ways at once (bytes of one way are counted). Beside the net "ucx": a plain socket, and MPI's messages of the same
- * sizes, as many at once. The best of 7 runs, by turns, since others may use the machine. MPI's waits take processor time, too. */
+ * One way, and both ways at once (bytes of one way are counted). The nets "tcp" and "ucx"; beside them a plain socket, and MPI's messages of
+ * the same sizes, as many at once. The best of 7 runs, by turns, since others may use the machine. MPI's waits take processor time, too. */
 #include "ranks.h"
 
 #include "base/text.h"
@@ -13,11 +13,15 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-enum { RUNS = 7, MOST_DEPTH = 8, ADDRESS = 2048 };
+enum { RUNS = 7, WAYS = 4, MOST_DEPTH = 8, ADDRESS = 2048 };
 
-typedef struct bench {
+typedef struct bench_net {
   const treadle_net_ops *ops;
   void *net;
+} bench_net;
+
+typedef struct bench {
+  bench_net nets[2], *now; /* "tcp", "ucx" */
   int rank, socket;
   bool sends, receives;
   size_t size, total; /* of a message, of a way */
@@ -31,17 +35,17 @@ static void must_be(bool true_, const char *what) {
 
 /* ---- The net ---- */
 
-static void open_net(bench *b, const char *host) {
+static void open_net(bench *b, bench_net *n, const char *name, const char *host) {
   struct {
     size_t bytes;
     char at[ADDRESS];
   } mine = {.bytes = 0}, all[2];
   treadle_net_options options = {.struct_size = sizeof options, .rank = b->rank, .ranks = 2, .host = host};
-  MUST(treadle_net_find("ucx", &b->ops));
-  MUST(b->ops->open(&options, &b->net));
-  MUST(b->ops->address(b->net, mine.at, sizeof mine.at, &mine.bytes));
+  MUST(treadle_net_find(name, &n->ops));
+  MUST(n->ops->open(&options, &n->net));
+  MUST(n->ops->address(n->net, mine.at, sizeof mine.at, &mine.bytes));
   MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-  MUST(b->ops->connect(b->net, 1 - b->rank, all[1 - b->rank].at, all[1 - b->rank].bytes));
+  MUST(n->ops->connect(n->net, 1 - b->rank, all[1 - b->rank].at, all[1 - b->rank].bytes));
 }
 
 typedef struct stream {
@@ -56,12 +60,12 @@ static bool move(bench *b, stream *s) {
   for (; s->begun < s->count && s->begun < s->ended + (size_t)b->depth; s->begun++) {
     size_t place = s->begun % (size_t)b->depth;
     treadle_net_part part = {(s->receives ? b->in : b->out) + place * b->size, b->size};
-    MUST((s->receives ? b->ops->receive : b->ops->send)(b->net, 1 - b->rank, s->begun, &part, 1,
-                                                        &s->requests[place]));
+    MUST((s->receives ? b->now->ops->receive : b->now->ops->send)(b->now->net, 1 - b->rank, s->begun, &part,
+                                                                  1, &s->requests[place]));
   }
   while (s->ended < s->begun) { /* in order */
     bool done = false;
-    MUST(b->ops->test(b->net, s->requests[s->ended % (size_t)b->depth], &done));
+    MUST(b->now->ops->test(b->now->net, s->requests[s->ended % (size_t)b->depth], &done));
     if (!done) break;
     s->ended++;
     moved = true;
@@ -74,8 +78,18 @@ static void run_net(bench *b) {
   stream out = {.count = b->sends ? count : 0}, in = {.receives = true, .count = b->receives ? count : 0};
   while (out.ended < out.count || in.ended < in.count) {
     bool moved = move(b, &out);
-    if (!move(b, &in) && !moved) b->ops->wait(b->net, 1);
+    if (!move(b, &in) && !moved) b->now->ops->wait(b->now->net, 1);
   }
+}
+
+static void run_tcp(bench *b) {
+  b->now = &b->nets[0];
+  run_net(b);
+}
+
+static void run_ucx(bench *b) {
+  b->now = &b->nets[1];
+  run_net(b);
 }
 
 /* ---- A socket ---- */
@@ -169,17 +183,17 @@ static void measure_all(bench *b, bool two_ways) {
   b->sends = two_ways || b->rank == 0;
   b->receives = two_ways || b->rank == 1;
   if (b->rank == 0)
-    printf("%s: GB/s a way (processor seconds for 1 GB a way)\n%8s %6s %14s %14s %14s\n",
-           two_ways ? "both ways" : "one way", "bytes", "ahead", "ucx", "socket", "MPI");
+    printf("%s: GB/s a way (processor seconds for 1 GB a way)\n%8s %6s %14s %14s %14s %14s\n",
+           two_ways ? "both ways" : "one way", "bytes", "ahead", "tcp", "ucx", "socket", "MPI");
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (size_t j = 0; j < sizeof depths / sizeof *depths; j++) {
-      way ways[] = {{.run = run_net}, {.run = run_socket}, {.run = run_mpi}};
+      way ways[] = {{.run = run_tcp}, {.run = run_ucx}, {.run = run_socket}, {.run = run_mpi}};
       b->size = sizes[i];
       b->depth = depths[j];
-      for (int run = 0; run < RUNS * 3; run++) measure(b, &ways[run % 3]);
+      for (int run = 0; run < RUNS * WAYS; run++) measure(b, &ways[run % WAYS]);
       if (b->rank) continue;
       printf("%8zu %6d", b->size, b->depth);
-      for (int k = 0; k < 3; k++)
+      for (int k = 0; k < WAYS; k++)
         printf("  %5.2f (%5.2f)", (double)b->total / ways[k].seconds / 1e9,
                ways[k].processor / ((double)b->total / 1e9));
       printf("\n");
@@ -207,12 +221,13 @@ int main(int count, char **texts) {
   b.total = (size_t)total / (4 << 20) * (4 << 20);
   b.out = bench_allocate(MOST_DEPTH, 4 << 20);
   b.in = bench_allocate(MOST_DEPTH, 4 << 20);
-  open_net(&b, host);
+  open_net(&b, &b.nets[0], "tcp", host);
+  open_net(&b, &b.nets[1], "ucx", host);
   open_socket(&b, host);
   measure_all(&b, false);
   measure_all(&b, true);
   MPI_Barrier(MPI_COMM_WORLD);
-  b.ops->close(b.net);
+  for (int i = 0; i < 2; i++) b.nets[i].ops->close(b.nets[i].net);
   close(b.socket);
   treadle_free(b.out);
   treadle_free(b.in);

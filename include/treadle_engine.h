@@ -397,7 +397,7 @@ typedef struct treadle_net_options {
 
 /* How messages go from rank to rank where memory cannot be read in place. A row has these functions, and state of its own (`net`), which one
  * thread at a time uses. Messages between two ranks are matched by sender and tag, below 2^40, whichever side comes first; a pair never has
- * two messages of one tag and direction at a time. A message that is received has the bytes that were sent, all of them: another length
+ * two messages of one tag and direction at a time. A message may wait until those that were sent before it to the same rank have been received. A message that is received has the bytes that were sent, all of them: another length
  * fails (TREADLE_PEER, with both numbers), and what lies in the parts is then nothing. The two sides may cut a message into parts in different
  * ways. After a failure of one pair the others go on. */
 typedef struct treadle_net_ops {
@@ -431,6 +431,15 @@ typedef struct treadle_net_ops {
    * memory and leaves the parent's connections alone. */
   void (*close)(void *net);
 } treadle_net_ops;
+
+/* Switches that are made on the group then move what goes between nodes by this net, in place of "tcp"; the same on all ranks, and before the first
+ * of them. context: of its options when it is opened. It is closed after an attempt that failed, and opened again for the next one; the row may
+ * refuse that. Functions are called by whichever thread runs an arrow, one at a time, also while the switch is destroyed. *ops and what it needs stay until the
+ * group is closed. Refused: a table that lacks a function or a name, or has no part for a message, or none in host memory. Local. */
+treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context);
+/* The same with a net that is there: "tcp" (sockets, what a group has by itself) or "ucx" (for InfiniBand). Refused: another name, with those that
+ * there are; "ucx" in a library that was built without it. Whether UCX is on this machine is seen when a switch is made. Local. */
+treadle_status treadle_group_choose_net(treadle_group *group, const char *name);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -37,7 +37,7 @@ typedef struct treadle_arguments {
   int64_t alias;                                        /* 0: on, 1: off */
   const char *offload, *fault, *timeline, *handle_file; /* switch */
   const char *meet, *job, *nodes_text, *net_devices;    /* switch: how ranks meet */
-  int64_t net;                                          /* 0: ucx */
+  int64_t net;                                          /* 0: tcp, 1: ucx */
   int64_t wait;                                         /* of attach: a version; 0: any */
   int64_t keep;                                         /* 0: infer, 1: host */
   int64_t own; /* 0: none; a bit for train (1) and one for infer (2) */

@@ -80,7 +80,7 @@ static const option_row rows[] = {
   {"job", "NAME", "with --meet: a name that all ranks give, and no other job at that address", TEXT, AT(job), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"rank", "R", "with --meet: which rank this process is; ranks count from 0", COUNT, AT(rank), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"ranks", "N", "with --meet: how many ranks there are", COUNT, AT(ranks), TREADLE_IN_SWITCH, 0, 1, {0}, NULL, 0},
-  {"net", "ucx", "how bytes go between nodes (default: ucx)", WORD, AT(net), TREADLE_IN_SWITCH, 0, 0, {"ucx", NULL}, NULL, 0},
+  {"net", "tcp|ucx", "how bytes go between nodes: by sockets, or by UCX, for InfiniBand (default: tcp)", WORD, AT(net), TREADLE_IN_SWITCH, 0, 0, {"tcp", "ucx", NULL}, NULL, 0},
   {"net-devices", "LIST", "network devices between nodes, such as eth0,eth1 (default: those of the address by which the ranks met)", TEXT, AT(net_devices), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"nodes", "N|auto", "N groups of equally many neighbouring ranks are the nodes; auto: each machine is one (default: auto)",
    TEXT, AT(nodes_text), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},

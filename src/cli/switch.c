@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
+#include "treadle_engine.h"
 
 #include <math.h>
 #include <string.h>
@@ -191,12 +192,14 @@ out:
   return status;
 }
 
+static const char *net_of(const treadle_arguments *arguments) { return arguments->net ? "ucx" : "tcp"; }
+
 /* Rank 0 says what went between nodes, where there are several. */
 static treadle_status add_nodes(treadle_job *job, const treadle_rank_figures *figures,
                                 treadle_switch_report *report) {
   treadle_status mine = TREADLE_OK;
   if (treadle_job_nodes(job) < 2) return TREADLE_OK;
-  report->net = "ucx"; /* the one there is so far */
+  report->net = net_of(job->arguments);
   if (job->session.rank == 0)
     mine = treadle_switch_nodes_make(job->train, job->infer, figures, job->session.size,
                                      job->plan.page_bytes, &job->nodes, &report->nodes);
@@ -267,6 +270,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                          .ranks = arguments->ranks,
                                          .seconds = arguments->timeout_seconds};
   TRY(treadle_session_start_by(&job.session, "switch", &launch, arguments->timeout_seconds));
+  TRY(treadle_session_agree(&job.session, treadle_group_choose_net(job.session.group, net_of(arguments))));
   TRY(run_all(&job));
 out:
   if (status && !job.session.said) treadle_session_abandon(&job.session, status);

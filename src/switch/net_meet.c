@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { LEAST = 64 };
 
@@ -88,6 +89,7 @@ typedef struct net_words {
   int32_t status; /* not TREADLE_OK: it has none; the text says why */
   uint32_t bytes; /* of its address */
   char text[TREADLE_GROUP_MESSAGE];
+  char name[32]; /* of its row */
   char address[2048];
 } net_words;
 
@@ -98,13 +100,14 @@ static treadle_status open_net(treadle_switch *sw, net_words *words) {
   size_t bytes;
   if (net->net) return TREADLE_OK;
   if (!net->ops) net->ops = sw->group->net_ops;
-  if (!net->ops) TRY(treadle_net_find("ucx", &net->ops));
+  if (!net->ops) net->ops = &treadle_net_tcp;
   const treadle_net_options options = {.struct_size = sizeof options,
                                        .rank = sw->group->rank,
                                        .ranks = sw->group->size,
                                        .devices = o->net_devices,
                                        .host = sw->group->host,
                                        .context = sw->group->net_context};
+  snprintf(words->name, sizeof words->name, "%s", net->ops->name);
   TRY(net->ops->open(&options, &net->net));
   TRY(net->ops->address(net->net, words->address, sizeof words->address, &bytes));
   words->bytes = (uint32_t)bytes;
@@ -141,6 +144,9 @@ treadle_status treadle_net_hear(treadle_switch *sw) {
       TRY(treadle_fail(TREADLE_PEER, "rank %d has %s net, and rank %d %s", rank,
                        is_new ? "a new" : "its old", sw->group->rank,
                        net->is_new ? "a new one" : "its old one"));
+    if (is_new && strncmp(words->name, net->ops->name, sizeof words->name - 1) != 0)
+      TRY(treadle_fail(TREADLE_DIFFERENT, "rank %d has net %.*s, and rank %d net %s: all need the same",
+                       rank, (int)sizeof words->name - 1, words->name, sw->group->rank, net->ops->name));
     if (!is_new || !net->peers[rank]) continue;
     if (words->bytes > sizeof words->address)
       TRY(treadle_fail(TREADLE_PEER, "rank %d has said an address of %" PRIu32 " bytes", rank,

@@ -55,9 +55,9 @@ treadle_status treadle_mail_add(treadle_mail *mail, treadle_mail_head head, cons
 treadle_status treadle_mail_next(treadle_mail *mail, uint64_t key, bool *whole_p, treadle_mail_head *head_p,
                                  const char **content_p) {
   size_t there = mail->count - mail->begun;
-  const char *at = mail->bytes + mail->begun;
   *whole_p = false;
   if (there < sizeof *head_p) return TREADLE_OK;
+  const char *at = mail->bytes + mail->begun;
   memcpy(head_p, at, sizeof *head_p);
   if (head_p->magic != MAGIC || head_p->version != VERSION)
     return treadle_fail(TREADLE_PEER, "something that is no message of this version of treadle");

@@ -74,7 +74,7 @@ struct treadle_group {
   treadle_control *control;
   const treadle_nodes *nodes;                      /* NULL: all ranks are on one */
   uint64_t job;                                    /* of several nodes: what all messages say */
-  const struct treadle_net_ops *net_ops;           /* between nodes; NULL: "ucx" */
+  const struct treadle_net_ops *net_ops;           /* between nodes; NULL: "tcp" */
   void *net_context;                               /* of net_ops */
   const char *host;                                /* this node's address; NULL: not known */
   uint64_t barriers;                               /* entered by this rank */

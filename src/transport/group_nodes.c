@@ -283,10 +283,7 @@ treadle_status treadle_thread_nodes_open(treadle_thread_nodes *all, int rank, tr
   all->near[rank] = NULL;
   treadle_status status =
       make_group(near, &meeting, rank, all->timeout_seconds, all->controls[meeting.node], group_p);
-  if (status != TREADLE_OK) return status;
-  (*group_p)->net_ops = &treadle_net_threads;
-  (*group_p)->net_context = all->hub;
-  return TREADLE_OK;
+  return status == TREADLE_OK ? treadle_group_set_net(*group_p, &treadle_net_threads, all->hub) : status;
 }
 
 void treadle_thread_nodes_destroy(treadle_thread_nodes *all) {

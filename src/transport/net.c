@@ -2,10 +2,12 @@
 #include "transport/net.h"
 
 #include "base/sized.h"
+#include "transport/group.h"
 
 #include <string.h>
 
 static const treadle_net_ops *const rows[] = {
+    &treadle_net_tcp,
 #ifdef TREADLE_HAS_UCX
     &treadle_net_ucx,
 #endif
@@ -63,15 +65,53 @@ treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, i
   return TREADLE_OK;
 }
 
+treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context) {
+  TREADLE_NEED(group);
+  TREADLE_NEED(ops);
+  if (ops->struct_size < sizeof *ops)
+    REFUSE("treadle_group_set_net: a table of %zu bytes; it has %zu", ops->struct_size, sizeof *ops);
+  if (!ops->name || !ops->name[0] || !ops->open || !ops->address || !ops->connect || !ops->send ||
+      !ops->receive || !ops->test || !ops->wait || !ops->cancel || !ops->close)
+    REFUSE("treadle_group_set_net: net '%.40s' lacks a function or a name", ops->name ? ops->name : "");
+  if (ops->most_parts < 1 || !(ops->memory & TREADLE_NET_HOST))
+    REFUSE(
+        "treadle_group_set_net: net '%.40s' has %d parts a message, and memory 0x%x: at least 1, in host "
+        "memory (0x%x)",
+        ops->name, ops->most_parts, ops->memory, (unsigned)TREADLE_NET_HOST);
+  group->net_ops = ops;
+  group->net_context = context;
+  return TREADLE_OK;
+}
+
+/* "threads" is for tests, which plant it. */
+treadle_status treadle_group_choose_net(treadle_group *group, const char *name) {
+  treadle_status status = TREADLE_OK;
+  const treadle_net_ops *ops;
+  TREADLE_NEED(group);
+  TREADLE_NEED(name);
+  TRY(treadle_net_find(name, &ops));
+  if (ops == &treadle_net_threads)
+    REFUSE("net threads: it is between threads, and this is a rank's process");
+  TRY(treadle_group_set_net(group, ops, NULL));
+out:
+  return status;
+}
+
 /* ---- For treadle doctor ---- */
 
-/* Users have one: "threads" is for tests. */
-int32_t treadle_machine_net_count(void) { return 1; }
+/* Users have two. */
+int32_t treadle_machine_net_count(void) { return 2; }
 
 treadle_status treadle_machine_net(int32_t number, treadle_net_info *info_p) {
   TREADLE_NEED_SIZED(info_p);
-  if (number != 0) REFUSE("net %d: there is %d", (int)number, (int)treadle_machine_net_count());
-  treadle_net_info info = {.struct_size = sizeof info, .name = "ucx"};
+  if (number < 0 || number >= treadle_machine_net_count())
+    REFUSE("net %d: there are %d", (int)number, (int)treadle_machine_net_count());
+  treadle_net_info info = {.struct_size = sizeof info, .name = number == 0 ? "tcp" : "ucx"};
+  if (number == 0) {
+    treadle_net_tcp_info(&info);
+    TREADLE_GIVE(info_p, &info);
+    return TREADLE_OK;
+  }
 #ifdef TREADLE_HAS_UCX
   treadle_net_ucx_info(&info);
 #else

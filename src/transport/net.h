@@ -1,6 +1,7 @@
 /* Nets: messages between ranks of different nodes. The table of their functions is public (treadle_net_ops in treadle_engine.h); one row
  * for each way:
  *
+ *   tcp        sockets: what there is everywhere (net_tcp.h)
  *   ucx        UCX, found when it is first needed: TCP and InfiniBand (net_ucx.h)
  *   threads    queues in memory, between threads of one process, with faults that tests plant */
 #ifndef TREADLE_TRANSPORT_NET_H
@@ -25,7 +26,9 @@ treadle_status treadle_net_check_options(const char *net, const treadle_net_opti
 treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, int ranks, uint64_t tag,
                                          const treadle_net_part *parts, int count, size_t *bytes_p);
 
-extern const treadle_net_ops treadle_net_ucx, treadle_net_threads;
+extern const treadle_net_ops treadle_net_tcp, treadle_net_ucx, treadle_net_threads;
+/* Which devices of this machine have addresses. */
+void treadle_net_tcp_info(treadle_net_info *info);
 /* Looks for UCX: version, devices, or what is lacking. */
 void treadle_net_ucx_info(treadle_net_info *info);
 

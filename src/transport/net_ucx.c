@@ -1,6 +1,6 @@
 /* The net "ucx": peers and messages.
  *
- * What UCX 1.13.1 does over TCP, as tests/transport/test_net_ucx.c has it:
+ * What UCX 1.13.1 does over TCP, as tests/transport/test_net.c has it:
  *
  * - A peer is killed, or closes: its kernel ends the connections, and the next progress calls on_error (in tests after 1 to 170 ms).
  *   Sends to it end with an error, begun or not; receives that have a message's beginning, too. A receive without one belongs to no

@@ -400,6 +400,77 @@ static void stores(void) {
   WORKS(treadle_store_close(&store));
 }
 
+static treadle_status open_net(const treadle_net_options *options, void **net_p) {
+  (void)options;
+  *net_p = NULL;
+  return treadle_error_set(TREADLE_REFUSED, "nobody opens it");
+}
+static treadle_status address(void *net, void *room, size_t capacity, size_t *bytes_p) {
+  (void)net, (void)room, (void)capacity;
+  *bytes_p = 0;
+  return TREADLE_OK;
+}
+static treadle_status reach(void *net, int peer, const void *bytes, size_t count) {
+  (void)net, (void)peer, (void)bytes, (void)count;
+  return TREADLE_OK;
+}
+static treadle_status begin(void *net, int peer, uint64_t tag, const treadle_net_part *parts, int count,
+                            void **request_p) {
+  (void)net, (void)peer, (void)tag, (void)parts, (void)count;
+  *request_p = NULL;
+  return TREADLE_OK;
+}
+static treadle_status test(void *net, void *request, bool *done_p) {
+  (void)net, (void)request;
+  *done_p = true;
+  return TREADLE_OK;
+}
+static void pass(void *net, double seconds) { (void)net, (void)seconds; }
+static void cancel(void *net, void *request) { (void)net, (void)request; }
+static void close_net(void *net) { (void)net; }
+
+static void nets(objects *o) {
+  static const treadle_net_ops good = {.struct_size = sizeof good,
+                                       .name = "mine",
+                                       .memory = TREADLE_NET_HOST,
+                                       .most_parts = 1,
+                                       .open = open_net,
+                                       .address = address,
+                                       .connect = reach,
+                                       .send = begin,
+                                       .receive = begin,
+                                       .test = test,
+                                       .wait = pass,
+                                       .cancel = cancel,
+                                       .close = close_net};
+  treadle_net_ops bad[15];
+  for (size_t i = 0; i < TEST_COUNT(bad); i++) bad[i] = good;
+  bad[0].struct_size = 8;
+  bad[1].name = NULL;
+  bad[2].name = "";
+  bad[3].open = NULL;
+  bad[4].address = NULL;
+  bad[5].connect = NULL;
+  bad[6].send = NULL;
+  bad[7].receive = NULL;
+  bad[8].test = NULL;
+  bad[9].wait = NULL;
+  bad[10].cancel = NULL;
+  bad[11].close = NULL;
+  bad[12].most_parts = 0;
+  bad[13].memory = TREADLE_NET_CUDA;
+  bad[14].memory = 0;
+  REFUSED(treadle_group_set_net(NULL, &good, NULL));
+  REFUSED(treadle_group_set_net(o->group, NULL, NULL));
+  for (size_t i = 0; i < TEST_COUNT(bad); i++) REFUSED(treadle_group_set_net(o->group, &bad[i], NULL));
+  REFUSED(treadle_group_choose_net(NULL, "tcp"));
+  REFUSED(treadle_group_choose_net(o->group, NULL));
+  REFUSED(treadle_group_choose_net(o->group, "threads"));
+  REFUSED(treadle_group_choose_net(o->group, "carrier pigeons"));
+  WORKS(treadle_group_choose_net(o->group, "tcp"));
+  WORKS(treadle_group_set_net(o->group, &good, NULL)); /* used by tests of ranks on several nodes */
+}
+
 static void groups(objects *o) {
   treadle_group *group = o->group;
   char all[64], name[32];
@@ -434,6 +505,7 @@ static void groups(objects *o) {
   GIVES(-1, treadle_group_rank(NULL));
   GIVES(-1, treadle_group_size(NULL));
   GIVES(-1, treadle_group_node(NULL, 0));
+  nets(o);
   REFUSED(treadle_group_barrier(NULL));
   REFUSED(treadle_group_gather(NULL, all, 1, all));
   REFUSED(treadle_group_gather(o->group, NULL, 1, all));

@@ -512,7 +512,7 @@ static void call_groups(caller *c) {
   const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
   static char room[4096];
   treadle_group *made = NULL, *group = OR_NULL(c, c->o.second);
-  switch (below(c, 12)) {
+  switch (below(c, 13)) {
   case 0: SAID(treadle_group_self(OR_NULL(c, &made))); break;
   case 7: {
     treadle_store store = {.struct_size = sizeof store, .job = ONE_OF(c, names)};
@@ -527,6 +527,13 @@ static void call_groups(caller *c) {
     break;
   }
   case 11: call_store(c); break;
+  case 12: {
+    static const treadle_net_ops table = {.struct_size = sizeof table,
+                                          .name = "none"}; /* lacks functions */
+    SAID(treadle_group_set_net(group, OR_NULL(c, &table), OR_NULL(c, room)));
+    SAID(treadle_group_choose_net(group, ONE_OF(c, names)));
+    break;
+  }
   case 9: CALL(treadle_thread_watch(NULL, NULL)); break;
   case 8: SAID(treadle_error_set(TREADLE_REFUSED, ONE_OF(c, names))); break;
   case 1:

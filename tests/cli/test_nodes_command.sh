@@ -3,10 +3,8 @@
 # ctest: timeout=400
 set -euo pipefail
 unset RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PMIX_RANK
-if [[ $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p) != *libucp.so.0* ]]; then
-  echo "libucp.so.0 is not on this machine (Debian: libucx0): nothing to test"
-  exit 77
-fi
+has_ucx=1
+[[ $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p) == *libucp.so.0* ]] || has_ucx=
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
 pids=()
 trap 'for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done; rm -rf "$folder"' EXIT
@@ -59,12 +57,12 @@ is nodes ""
 is digest "$digest"
 
 # Two nodes: every key, the figures of the plan, and no byte twice.
-run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net ucx
+run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net tcp
 is check pass
 is digest "$digest"
 is nodes 2
 is node_ratio 1
-is net ucx
+is net tcp
 "$TREADLE" plan --model "$made" --from megatron:tp=2,pp=2 --to vllm:tp=4 --ranks 4 --nodes 2 --page-size 4KiB --cap 1MiB --json >"$folder/plan"
 for key in node_moved_bytes node_lower_bound_bytes node_inbound_max_bytes node_outbound_max_bytes node_link_load_max_over_mean relayed_bytes; do
   planned=$(sed -n 's/^  "'$key'": \([^,]*\),\?$/\1/p' "$folder/plan")
@@ -80,6 +78,16 @@ awk -v seconds="$(value net_seconds)" 'BEGIN { exit !(seconds > 0) }' || fail "n
   fail "by_node has not two rows"
 [ "$(grep -o '"moved_bytes": [0-9]*, "lower' "$folder/said.0" | tr -dc '0-9\n' | paste -sd+ | bc)" = "$(value node_moved_bytes)" ] ||
   fail "the rows of by_node are not the sum"
+
+if [[ -n $has_ucx ]]; then
+  run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net ucx
+  is check pass
+  is digest "$digest"
+  is node_ratio 1
+  is net ucx
+else
+  echo "libucp.so.0 is not on this machine (Debian: libucx0): --net ucx is skipped"
+fi
 
 # Other pairs: nodes of one rank each; shards of rows; casts before the wire; ranks of trainer and engine apart, on both, updated.
 pairs=(
@@ -130,7 +138,7 @@ small=${TREADLE_SOURCE:-$PWD}/../shared/data/stories260K/hf
 [ -e "$small/config.json" ] || small=$made/config.json # its values are made up, and as good
 run 4 0 --model "$small" --train megatron:tp=2,pp=1 --infer vllm:tp=1 --check --cycles 1 --nodes 2
 [ "$(tail -1 "$folder/said.0")" = PASS ] || fail "no PASS of $small"
-grep -q '^between nodes, to infer: .* by ucx, ratio 1.000' "$folder/said.0" || fail "no line of nodes"
+grep -q '^between nodes, to infer: .* by tcp, ratio 1.000' "$folder/said.0" || fail "no line of nodes"
 cat "$folder"/why.* "$folder"/said.[123] >"$folder/rest"
 [ ! -s "$folder/rest" ] || fail "more was said"
 

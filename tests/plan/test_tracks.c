@@ -53,6 +53,19 @@ static void check_pages(const treadle_layout *from, const treadle_layout *to, co
   treadle_lanes_release(&lanes);
 }
 
+/* All figures. Behind `waves` and `lossless` compilers may leave bytes as they are. */
+static bool alike(const treadle_plan_info *a, const treadle_plan_info *b) {
+  static const size_t ranges[3][2] = {
+      {0, offsetof(treadle_plan_info, waves)},
+      {offsetof(treadle_plan_info, page_bytes), offsetof(treadle_plan_info, lossless)},
+      {offsetof(treadle_plan_info, node_moved_bytes), sizeof *a}};
+  bool same = a->waves == b->waves && a->lossless == b->lossless;
+  for (int i = 0; i < 3; i++)
+    same = same && memcmp((const char *)a + ranges[i][0], (const char *)b + ranges[i][0],
+                          ranges[i][1] - ranges[i][0]) == 0;
+  return same;
+}
+
 static void check_pair(const treadle_layout *from, const treadle_layout *to, int32_t waves) {
   uint64_t *kin;
   treadle_sums *sums;
@@ -71,7 +84,7 @@ static void check_pair(const treadle_layout *from, const treadle_layout *to, int
     assert_ok(treadle_plan_base_plain(from, to, rank, &options, &plan_base));
     assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, NULL, NULL, &slow));
     assert_ok(treadle_plan_measure_on(&plan_base, waves, 0, &tracks, NULL, &fast));
-    if (memcmp(&slow, &fast, sizeof slow) != 0)
+    if (!alike(&slow, &fast))
       fail_msg("'%s' to '%s', rank %" PRId64
                ": moved %zu and %zu, bound %zu and %zu, resident %zu and %zu, back "
                "%zu and %zu, bound %zu and %zu, written %zu and %zu, peak %zu and %zu",

@@ -345,27 +345,8 @@ static void test_faults(void **state) {
   assert_true(t.idle == 0 || t.idle < t.kinds[NODE_FLIP]);
 }
 
-/* UCX is found only in children: a process that has it should not fork. */
-static int is_there(const char *name, int rank, int size, void *context) {
-  (void)name, (void)context;
-  const treadle_net_ops *ops;
-  void *net;
-  treadle_net_options options = {
-      .struct_size = sizeof options, .rank = rank, .ranks = size, .host = "127.0.0.1"};
-  if (treadle_net_find("ucx", &ops) == TREADLE_OK && ops->open(&options, &net) == TREADLE_OK) {
-    ops->close(net);
-    return 0;
-  }
-  printf("%s\n", treadle_error_message());
-  fflush(stdout);
-  return 77;
-}
-
 int main(int count, char **arguments) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_faults)};
-  int result = 0;
-  ranks_as_processes(1, 60, is_there, NULL, &result);
-  if (result == 77) return 77;
   if (count > 1) only = atoi(arguments[1]);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,222 @@
+/* The net "tcp" and who else connects to its port: strangers, who are hung up on, and a rank of the group that says what no rank says.
+ * Rank 0 plays them, in the same process. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "test.h"
+#include "transport/net_tcp.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const double LIMIT = 20; /* seconds, for what has to come */
+
+typedef struct listening { /* rank 1 of 2 */
+  void *net;
+  treadle_tcp_place at;
+} listening;
+
+static listening listen_as(int rank) {
+  listening l;
+  size_t bytes;
+  treadle_net_options options = {
+      .struct_size = sizeof options, .rank = rank, .ranks = 2, .host = "127.0.0.1"};
+  assert_ok(treadle_net_tcp.open(&options, &l.net));
+  assert_ok(treadle_net_tcp.address(l.net, &l.at, sizeof l.at, &bytes));
+  assert_int_equal(bytes, sizeof l.at);
+  return l;
+}
+
+static int connect_to(const listening *l) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = l->at.port};
+  memcpy(&at.sin_addr, l->at.ip, 4);
+  int one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(connect(one, (struct sockaddr *)&at, sizeof at), 0);
+  return one;
+}
+
+static treadle_tcp_hello hello_of(const listening *l, int rank) {
+  treadle_tcp_hello hello = {TREADLE_TCP_HELLO, 1, rank, 2, {0}};
+  memcpy(hello.key, l->at.key, sizeof hello.key);
+  return hello;
+}
+
+static void say(int one, const void *bytes, size_t count) {
+  assert_int_equal(send(one, bytes, count, MSG_NOSIGNAL), count);
+}
+
+/* Moves the net on until the other end has hung up. */
+static bool hangs_up(const listening *l, int one) {
+  char byte;
+  for (double end = treadle_clock_seconds() + LIMIT; treadle_clock_seconds() < end;) {
+    treadle_net_tcp.wait(l->net, 1e-3);
+    struct pollfd now = {.fd = one, .events = POLLIN};
+    if (poll(&now, 1, 0) > 0) return recv(one, &byte, 1, 0) <= 0;
+  }
+  return false;
+}
+
+static treadle_status finish(const listening *l, void *request) {
+  treadle_status status = TREADLE_OK;
+  bool done = false;
+  for (double end = treadle_clock_seconds() + LIMIT; !done && status == TREADLE_OK;) {
+    status = treadle_net_tcp.test(l->net, request, &done);
+    treadle_net_tcp.wait(l->net, 1e-3);
+    assert_true(treadle_clock_seconds() < end);
+  }
+  return status;
+}
+
+/* A message of rank 0 arrives, whatever has been there before. */
+static void is_as_before(const listening *l) {
+  listening other = listen_as(0);
+  char text[16] = "", word[16] = "over the net";
+  treadle_net_part in = {text, sizeof text}, out = {word, sizeof word};
+  void *receives, *sends;
+  assert_ok(treadle_net_tcp.connect(l->net, 0, &other.at, sizeof other.at));
+  assert_ok(treadle_net_tcp.connect(other.net, 1, &l->at, sizeof l->at));
+  assert_ok(treadle_net_tcp.receive(l->net, 0, 7, &in, 1, &receives));
+  assert_ok(treadle_net_tcp.send(other.net, 1, 7, &out, 1, &sends));
+  bool there = false, gone = false;
+  for (double end = treadle_clock_seconds() + LIMIT; !there || !gone;) {
+    if (!there) assert_ok(treadle_net_tcp.test(l->net, receives, &there));
+    if (!gone) assert_ok(treadle_net_tcp.test(other.net, sends, &gone));
+    assert_true(treadle_clock_seconds() < end);
+  }
+  assert_string_equal(text, word);
+  treadle_net_tcp.close(other.net);
+}
+
+static void test_strangers(void **state) {
+  (void)state;
+  listening l = listen_as(1);
+  unsigned char rubbish[4096];
+  memset(rubbish, 0x5a, sizeof rubbish);
+  for (int kind = 0; kind < 7; kind++) {
+    treadle_tcp_hello hello = hello_of(&l, 0);
+    if (kind == 1) hello.key[15] ^= 1;
+    if (kind == 2) hello.rank = 1; /* its own */
+    if (kind == 3) hello.rank = -1;
+    if (kind == 4) hello.ranks = 3;
+    if (kind == 5) hello.version++;
+    if (kind == 6) hello.magic++;
+    int one = connect_to(&l);
+    say(one, kind == 0 ? (const void *)rubbish : &hello, kind == 0 ? sizeof rubbish : sizeof hello);
+    if (!hangs_up(&l, one)) fail_msg("stranger %d was taken for a rank", kind);
+    close(one);
+  }
+  is_as_before(&l);
+  treadle_net_tcp.close(l.net);
+}
+
+/* More than it has places for say nothing, or a half; who was there first goes. */
+static void test_silent(void **state) {
+  (void)state;
+  enum { MANY = 3 * TREADLE_TCP_GUESTS };
+  listening l = listen_as(1);
+  int all[MANY];
+  treadle_tcp_hello hello = hello_of(&l, 0);
+  for (int i = 0; i < MANY; i++) {
+    all[i] = connect_to(&l);
+    if (i % 2) say(all[i], &hello, sizeof hello / 2);
+    treadle_net_tcp.wait(l.net, 1e-3);
+  }
+  assert_true(hangs_up(&l, all[0]));
+  is_as_before(&l);
+  treadle_net_tcp.close(l.net);
+  for (int i = 0; i < MANY; i++) close(all[i]);
+}
+
+/* A rank that is let in, and whose messages are none. */
+static void test_no_messages(void **state) {
+  (void)state;
+  static const struct {
+    treadle_tcp_head head;
+    const char *words;
+  } rows[] = {
+      {{TREADLE_TCP_MESSAGE + 1, 3, 100}, "no message"},
+      {{TREADLE_TCP_MESSAGE, 3, 101}, "has 101 bytes; 100 were to come"},
+      {{TREADLE_TCP_MESSAGE, 3, UINT64_C(1) << 63}, "has 9223372036854775808 bytes; 100 were to come"},
+      {{TREADLE_TCP_MESSAGE, 3, 100}, "closed the connection"}, /* and no byte of it */
+  };
+  for (size_t i = 0; i < TEST_COUNT(rows); i++) {
+    listening l = listen_as(1), other = listen_as(0);
+    treadle_tcp_hello hello = hello_of(&l, 0);
+    char *memory = calloc(1, 100);
+    treadle_net_part part = {memory, 100};
+    void *request;
+    assert_non_null(memory);
+    assert_ok(treadle_net_tcp.connect(l.net, 0, &other.at, sizeof other.at));
+    assert_ok(treadle_net_tcp.receive(l.net, 0, 3, &part, 1, &request));
+    int one = connect_to(&l);
+    say(one, &hello, sizeof hello);
+    say(one, &rows[i].head, sizeof rows[i].head);
+    if (i == TEST_COUNT(rows) - 1) shutdown(one, SHUT_WR);
+    assert_fails(TREADLE_PEER, rows[i].words, finish(&l, request));
+    assert_fails(TREADLE_PEER, "cannot be reached", treadle_net_tcp.send(l.net, 0, 4, &part, 1, &request));
+    close(one);
+    free(memory);
+    treadle_net_tcp.close(l.net);
+    treadle_net_tcp.close(other.net);
+  }
+}
+
+/* Who answers at a rank's address is not that rank: another process has its port now. */
+static void test_other_answers(void **state) {
+  (void)state;
+  listening l = listen_as(0), other = listen_as(1);
+  struct sockaddr_in at = {.sin_family = AF_INET};
+  socklen_t bytes = sizeof at;
+  char byte = 0;
+  treadle_net_part part = {&byte, 1};
+  void *request;
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
+  other.at.port = at.sin_port;
+  other.at.sum = treadle_tcp_place_sum(&other.at);
+  assert_ok(treadle_net_tcp.connect(l.net, 1, &other.at, sizeof other.at));
+  assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
+  int one = accept(listener, NULL, NULL);
+  treadle_tcp_hello hello = {TREADLE_TCP_HELLO, 1, 1, 2, {0}}; /* without the key of rank 0 */
+  say(one, &hello, sizeof hello);
+  assert_fails(TREADLE_PEER, "who answers there is not that rank", finish(&l, request));
+  close(one);
+  close(listener);
+  treadle_net_tcp.close(l.net);
+  treadle_net_tcp.close(other.net);
+}
+
+/* What a rank has begun goes with its net; no allocation that fails leaves anything behind. */
+static void test_no_memory(void **state) {
+  (void)state;
+  char byte = 0;
+  treadle_net_part part = {&byte, 1};
+  for (long at = 1; at <= 4; at++) {
+    void *net = NULL, *request;
+    treadle_net_options options = {.struct_size = sizeof options, .ranks = 2, .host = "127.0.0.1"};
+    listening other = listen_as(1);
+    treadle_alloc_fail_at(at);
+    treadle_status status = treadle_net_tcp.open(&options, &net);
+    if (status == TREADLE_OK) status = treadle_net_tcp.connect(net, 1, &other.at, sizeof other.at);
+    for (int i = 0; i < 2 && status == TREADLE_OK; i++)
+      status = treadle_net_tcp.send(net, 1, (uint64_t)i, &part, 1, &request);
+    treadle_alloc_fail_at(0);
+    assert_int_equal(status, TREADLE_NO_MEMORY);
+    treadle_net_tcp.close(net);
+    treadle_net_tcp.close(other.net);
+  }
+}
+
+int main(void) {
+  static const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_strangers),   cmocka_unit_test(test_silent),
+      cmocka_unit_test(test_no_messages), cmocka_unit_test(test_other_answers),
+      cmocka_unit_test(test_no_memory),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
