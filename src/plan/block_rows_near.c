@@ -2,8 +2,9 @@
  *
  *   here     a block whose values are all on the node is made by each rank that wants it, from there
  *   ordered  a block of which the node lacks anything, and which one rank of another node has whole, is made by that one: codes that this
- *            window has, and scales, come as ops (`made`)
- *   mixed    other blocks are made here of values that come from several ranks
+ *            window has, and scales, come as ops (`made`). So is a block that several ranks of one other node have together: one of them
+ *            reads what the others have of it
+ *   mixed    other blocks are made here of values that come from several nodes
  *
  * Ranks of the node that have the same rectangle of codes share the rows of its blocks: each gets some of them, ordered or mixed, and
  * copies the other rows from those that get them (relays). They all find the same shares, since what the node has does not depend on
@@ -115,6 +116,39 @@ out:
   return status;
 }
 
+/* The rank of another node that makes what several of its ranks have together, MIXED: they have not all. Of that node it is one that has
+ * where the rectangle begins. */
+static treadle_status find_maker(treadle_block_row_walk *w, const treadle_rectangle *of, int64_t *maker_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_near there = {0};
+  treadle_seats *has = &w->near->has;
+  *maker_p = MIXED;
+  w->boxes.count = 0;
+  TRY(treadle_rectangle_boxes(&w->blocks, of, &w->boxes));
+  for (size_t i = 0; i < w->sources.count && !there.nodes; i++) {
+    const treadle_block_row_values *source = &w->sources.items[i];
+    if (w->near->nodes->of[source->rank] != w->near->nodes->of[w->rank] && touches(w, &source->box))
+      treadle_near_init(&there, w->near->nodes, source->rank);
+  }
+  for (size_t i = 0; i < w->boxes.count; i++) {
+    w->cells.count = 0;
+    TRY(treadle_layout_cells(w->from, w->tensor, &w->boxes.items[i], &w->cells));
+    for (size_t k = 0; k < w->cells.count; k++) {
+      treadle_box met;
+      if (!treadle_box_meet(&w->boxes.items[i], &w->cells.items[k].box, &met)) continue;
+      TRY(treadle_near_find(&there, w->from, &w->cells.items[k], has));
+      if (has->count == 0) {
+        *maker_p = MIXED;
+        goto out;
+      }
+      if (*maker_p == MIXED) *maker_p = has->items[(uint64_t)w->rank % has->count].rank;
+    }
+  }
+out:
+  treadle_near_release(&there);
+  return status;
+}
+
 /* The group that begins with block column `at` of row `down`. */
 static treadle_status find_group(treadle_block_row_walk *w, const coded *c, int64_t down, int64_t at,
                                  group *group_p) {
@@ -140,8 +174,15 @@ static treadle_status find_group(treadle_block_row_walk *w, const coded *c, int6
       if (how != group_p->how) break;
     }
   }
+  treadle_rectangle of = treadle_blocks_row(b, expert, down, at, last - at);
+  if (group_p->how == MIXED) TRY(find_maker(w, &of, &group_p->how));
+  if (group_p->how == MIXED && last > at + 1) { /* the first block alone, perhaps */
+    of = treadle_blocks_row(b, expert, down, at, 1);
+    TRY(find_maker(w, &of, &group_p->how));
+    if (group_p->how == MIXED) of = treadle_blocks_row(b, expert, down, at, last - at);
+  }
   group_p->scales = scales;
-  group_p->of = treadle_blocks_row(b, expert, down, at, last - at);
+  group_p->of = of;
 out:
   return status;
 }

@@ -13,7 +13,7 @@ treadle_status treadle_ordered_begin(const treadle_plan *plan, bool back, treadl
   *ordered = (treadle_ordered){.walk = walk};
   if (!walk) return treadle_fail(TREADLE_NO_MEMORY, "plan: memory is out");
   *walk = (treadle_ordered_walk){.plan = plan, .back = back};
-  treadle_near_init(&walk->near, NULL, plan->rank);
+  treadle_near_init(&walk->near, plan->nodes, plan->rank);
   treadle_block_row_walk_init(&walk->walk, NULL, from, to, plan->rank, &walk->sink);
   walk->walk.near = &walk->near;
   return TREADLE_OK;
@@ -59,21 +59,23 @@ static treadle_ordered_row row_of(const treadle_blocks *b, const treadle_op *who
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Its parts, all from this rank. */
+/* Its parts, all from ranks of this node. */
 static treadle_status find_parts(treadle_ordered *ordered, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   treadle_ordered_walk *m = ordered->walk;
   treadle_block_row_walk *w = &m->walk;
   TRY(treadle_block_rows_find_sources(w, of));
-  for (size_t i = 0; i < w->sources.count; i++)
-    if (w->sources.items[i].rank != w->rank)
-      TRY(treadle_fail(TREADLE_DIFFERENT,
-                       "plan: rank %" PRId64 " is to make blocks of %s, and has not all of their values",
-                       w->rank, treadle_block_rows_name(w)));
+  if (w->rest.count > 0)
+    TRY(treadle_fail(TREADLE_DIFFERENT,
+                     "plan: rank %" PRId64
+                     " is to make blocks of %s, and its node has not all of their values",
+                     w->rank, treadle_block_rows_name(w)));
   TRY(treadle_block_rows_make_parts(w, of));
   for (size_t i = 0; i < w->parts.count; i++) {
     treadle_block_row_part part = w->parts.items[i];
-    if (m->back) part.op.from = treadle_plan_place(&m->plan->arrangement, part.op.from);
+    const bool own = part.op.source == w->rank;
+    ordered->reads_others = ordered->reads_others || !own;
+    if (m->back && own) part.op.from = treadle_plan_place(&m->plan->arrangement, part.op.from);
     TRY(treadle_array_push(&ordered->parts, part));
   }
 out:

@@ -1,4 +1,4 @@
-/* What a source makes for readers on other nodes: rows of fp8 blocks, of values that it has whole. Each is made once for all of its codes and
+/* What a source makes for readers on other nodes: rows of fp8 blocks, of values that it has whole, alone or with other ranks of its node. Each is made once for all of its codes and
  * scales that go one behind the other, in scratch [rows, columns] and [blocks]. */
 #ifndef TREADLE_PLAN_ORDERED_H
 #define TREADLE_PLAN_ORDERED_H
@@ -26,7 +26,8 @@ typedef struct treadle_ordered_row {
 /* A zeroed struct makes nothing. */
 typedef struct treadle_ordered {
   TREADLE_ARRAY(treadle_ordered_row) list;
-  treadle_block_row_parts parts;                        /* all read this rank's own window */
+  treadle_block_row_parts parts;                        /* they read windows of this rank's node */
+  bool reads_others;                                    /* than this rank's */
   int64_t scratch_bytes, scratch_codes, scratch_scales; /* of the largest */
   treadle_ordered_walk *walk;                           /* NULL: all is there */
 } treadle_ordered;

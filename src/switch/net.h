@@ -4,7 +4,8 @@
  *   net_meet.c    the net is opened, and ranks make their messages
  *
  * Slots of both sides lie in pages of the pool, inside the cap. A source packs and sends its messages in their order, as slots are free, and
- * runs ahead of its own waves: what it reads is not written before it was packed. A reader begins its messages in the same order, and unpacks
+ * runs ahead of its own waves: what it reads is not written before it was packed. Where it reads windows of other ranks of its node (plan/ordered.h),
+ * it says that a wave is done when what it sends in it was packed, too. A reader begins its messages in the same order, and unpacks
  * one when its wave is there. */
 #ifndef TREADLE_SWITCH_NET_H
 #define TREADLE_SWITCH_NET_H

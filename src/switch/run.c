@@ -203,6 +203,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_TWIN));
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
+  if (sw->net.out[to].ordered.reads_others) TRY(treadle_net_pack(sw, wave));
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
   treadle_helm_tell(sw);
 out:

@@ -195,15 +195,14 @@ void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
                                      const treadle_block_row *block_row,
                                      const treadle_block_row_part *parts, const treadle_scratch *scratch) {
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
-  const treadle_paged *own = &sw->space.paged[old][sw->group->rank],
-                      room = treadle_paged_of(scratch->values);
+  const treadle_paged *windows = sw->space.paged[old], room = treadle_paged_of(scratch->values);
   treadle_matrix values = treadle_matrix_of(scratch->values, block_row->columns * size, size);
   const treadle_matrix codes = treadle_matrix_of(scratch->codes, block_row->columns, 1);
   const treadle_op first = treadle_block_row_part_at(block_row, &parts[0], 0);
-  if (!find_values(own, block_row, &first, &values)) {
+  if (!find_values(&windows[first.source], block_row, &first, &values)) {
     for (int64_t i = 0; i < block_row->parts; i++) {
       const treadle_op op = treadle_block_row_part_at(block_row, &parts[i], 0);
-      sw->device.ops->copy(&sw->device, &op, own, &room);
+      sw->device.ops->copy(&sw->device, &op, &windows[op.source], &room);
     }
     sw->device.ops->fence(&sw->device);
   }

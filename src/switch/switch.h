@@ -453,7 +453,7 @@ void treadle_switch_block_rows_release(treadle_switch *sw);
 /* Carries out the block rows of a wave that have this turn. */
 treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave,
                                              treadle_turn turn);
-/* Makes codes and scales, all in scratch, of values in this rank's window of mode `old`. */
+/* Makes codes and scales, all in scratch, of values in windows of mode `old` of this node. */
 void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
                                      const treadle_block_row *block_row,
                                      const treadle_block_row_part *parts, const treadle_scratch *scratch);
