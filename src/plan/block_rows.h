@@ -14,9 +14,12 @@
  *               several ranks
  *   derived     what an fp8 layout holds in another type (W_UK) is dequantised from the codes beside it, as engines do
  *
+ * Over several nodes codes are made where their values are, so that codes travel (block_rows_near.c), and values of blocks are shared
+ * (block_rows_share.c).
+ *
  * Counting: a block that is quantised from one other rank's values moves a byte a value, and its scale; one whose values
  * come from several ranks moves what this rank does not hold, in the type of the source. A block that is
- * dequantised moves a byte a value, and its scale once. */
+ * dequantised moves a byte a value, and its scale once. Codes that come from another node count themselves, with their scales. */
 #ifndef TREADLE_PLAN_BLOCK_ROWS_H
 #define TREADLE_PLAN_BLOCK_ROWS_H
 
