@@ -31,9 +31,10 @@ int64_t treadle_net_slots_bytes(const treadle_switch *sw) {
 }
 
 int64_t treadle_net_area_bytes(const treadle_switch *sw) {
-  int64_t page = (int64_t)treadle_switch_page_bytes(&sw->terms.options), bytes = 0;
-  for (int side = 0; side < 2; side++)
-    if (sw->net.in[side].inputs.bytes > bytes) bytes = sw->net.in[side].inputs.bytes;
+  int64_t page = (int64_t)treadle_switch_page_bytes(&sw->terms.options);
+  int64_t bytes = sw->net.in[TREADLE_INFER].inputs.bytes, back = sw->net.in[TREADLE_TRAIN].inputs.bytes;
+  bool goes_back = treadle_switch_rebuilds(sw) && !sw->terms.options.one_way;
+  if (goes_back && back > bytes) bytes = back;
   return (bytes + page - 1) / page * page;
 }
 

@@ -110,14 +110,22 @@ out:
   return status;
 }
 
-/* The same of an op that reads a message. */
+/* The same of an op that reads a message, with the planted faults of such a copy. */
 static treadle_status carry_in(treadle_switch *sw, const treadle_op *op, size_t position,
                                const treadle_paged *from) {
   treadle_mode to = sw->net.to;
   const treadle_op *planned = &treadle_switch_direction(sw, to)->ops.items[position];
+  treadle_op copy = *op;
+  bool spoiled = treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == position;
+  if (spoiled && sw->faults.planted == TREADLE_FAULT_DROP) return TREADLE_OK;
+  if (spoiled && sw->faults.planted == TREADLE_FAULT_MISPLACE) {
+    planned = &sw->faults.misplaced;
+    copy.to = planned->to;
+  }
   const treadle_paged into = treadle_own_view(sw, to, op->to);
-  sw->device.ops->copy(&sw->device, op, from, &into);
+  sw->device.ops->copy(&sw->device, &copy, from, &into);
   note(sw, planned, position);
+  if (spoiled && sw->faults.planted == TREADLE_FAULT_DOUBLE) note(sw, planned, position);
   return TREADLE_OK;
 }
 
@@ -135,7 +143,7 @@ out:
   return status;
 }
 
-/* The one place where a planted fault of a copy lives; those of block rows are in run_block_rows.c. */
+/* Planted faults of copies live here and in carry_in; those of block rows in run_block_rows.c. */
 static treadle_status carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op,
                                         size_t position) {
   treadle_status status = TREADLE_OK;

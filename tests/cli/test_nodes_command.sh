@@ -133,6 +133,10 @@ for one in "${blocks[@]}"; do
   [ "$(value node_moved_bytes)" -gt 100000 ] || fail "only $(value node_moved_bytes) bytes moved"
   awk -v ratio="$(value node_ratio)" -v most="$most" 'BEGIN { exit !(ratio <= most) }' || fail "$one: the ratio is $(value node_ratio)"
 done
+# Planted mistakes are caught in copies that come in messages, too.
+run 4 0 --model "$folder/blocks.json" --check=prove --nodes 2 --train megatron:tp=2,pp=2,etp=1 --infer vllm:tp=4 --cycles 0 --keep host
+[ "$(tail -1 "$folder/said.0")" = PASS ] || fail "no PASS of what is planted"
+[ "$(grep -c '^prove: .* caught: ' "$folder/said.0")" -ge 6 ] || fail "too few mistakes are caught"
 
 small=${TREADLE_SOURCE:-$PWD}/../shared/data/stories260K/hf
 [ -e "$small/config.json" ] || small=$made/config.json # its values are made up, and as good
