@@ -108,55 +108,6 @@ static void a_grid_of_pairs(void **state) {
   assert_true(relayed > 0);
 }
 
-/* ---- fp8 blocks ---- */
-
-/* tp=4 cuts the 24 rows of an expert inside of blocks of 8. */
-static const small_config blocks = {
-    .type = "qwen3_moe",
-    .V = 64,
-    .H = 32,
-    .L = 4,
-    .nh = 8,
-    .ng = 4,
-    .hd = 8,
-    .I = 32,
-    .more = "\"num_experts\": 8, \"moe_intermediate_size\": 24, "
-            "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [8, 8]}"};
-
-static const row block_grid[] = {
-    {&blocks, "megatron:tp=2,pp=2,etp=1", "vllm:tp=4", 1},
-    {&blocks, "megatron:tp=2,pp=2,etp=1", "vllm:tp=2", 2},
-    {&blocks, "megatron:pp=4", "vllm:tp=2", 1},
-    {&blocks, "megatron:pp=2,ep=4", "vllm:tp=2,dp=4,ep=on", 1},
-    {&blocks, "hf:root=0,dtype=bf16", "vllm:tp=2", 1},
-    {&blocks, "hf:root=0", "megatron:tp=2,pp=2,etp=1", 1},
-    {&blocks, "hf:root=5", "megatron:pp=2,ep=4", 1},
-    {&blocks, "vllm:tp=2", "megatron:pp=2,etp=1", 1},
-};
-
-/* Codes enter a node once, and beside them scales alone: one of 4 bytes for 64 codes, twice where ranks of a node have parts of one block. */
-static void blocks_enter_once(void **state) {
-  (void)state;
-  int64_t relayed = 0, made = 0, inputs = 0;
-  for (size_t i = 0; i < TEST_COUNT(block_grid); i++)
-    for (int64_t count = 1; count <= 8; count *= 2) {
-      const row *of = &block_grid[i];
-      int32_t hosts[8];
-      treadle_nodes nodes;
-      for (int32_t r = 0; r < 8; r++) hosts[r] = count == 1 ? r % 2 : (int32_t)(r * count / 8);
-      assert_ok(treadle_nodes_make(hosts, 8, &nodes));
-      pair_result result = small_play_nodes(of->config, &nodes, of->from, of->to, of->f);
-      if (result.node_moved < result.node_bound || result.node_moved * 8 > result.node_bound * 9)
-        fail_msg("'%s' to '%s', %d nodes: %" PRId64 " bytes enter nodes, the bound is %" PRId64, of->from,
-                 of->to, nodes.count, result.node_moved, result.node_bound);
-      relayed += result.relayed;
-      made += result.made;
-      inputs += result.inputs;
-      treadle_nodes_release(&nodes);
-    }
-  assert_true(relayed > 0 && made > 0 && inputs > 0);
-}
-
 /* ---- Cases that others state ---- */
 
 static const small_config wide = {
@@ -343,12 +294,9 @@ static void reports_add_up(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_grid_of_pairs),
-                                     cmocka_unit_test(blocks_enter_once),
-                                     cmocka_unit_test(replicas_share_inside),
-                                     cmocka_unit_test(permuted_devices),
-                                     cmocka_unit_test(one_node_changes_nothing),
-                                     cmocka_unit_test(reports_add_up),
-                                     cmocka_unit_test(random_pairs)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_grid_of_pairs),  cmocka_unit_test(replicas_share_inside),
+      cmocka_unit_test(permuted_devices), cmocka_unit_test(one_node_changes_nothing),
+      cmocka_unit_test(reports_add_up),   cmocka_unit_test(random_pairs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
