@@ -55,8 +55,10 @@ treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, co
   load->received = treadle_alloc_array(ranks, sizeof *load->received);
   load->moved = treadle_alloc_array(ranks, sizeof *load->moved);
   load->relayed = treadle_alloc_array(ranks, sizeof *load->relayed);
+  load->pulled = treadle_alloc_array(ranks, sizeof *load->pulled);
   load->area = treadle_alloc_array(ranks, sizeof *load->area);
-  if (load->sent && load->received && load->moved && load->relayed && load->area) return TREADLE_OK;
+  if (load->sent && load->received && load->moved && load->relayed && load->pulled && load->area)
+    return TREADLE_OK;
   treadle_net_load_release(load);
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes");
 }
@@ -66,6 +68,7 @@ void treadle_net_load_release(treadle_net_load *load) {
   treadle_free(load->received);
   treadle_free(load->moved);
   treadle_free(load->relayed);
+  treadle_free(load->pulled);
   treadle_free(load->area);
   *load = (treadle_net_load){0};
 }
@@ -87,6 +90,7 @@ static void add(load_sink *s, int32_t source, int32_t wave, int64_t bytes) {
 
 static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
   load_sink *s = (load_sink *)sink;
+  if (op->source >= 0 && op->source != s->rank) s->load->pulled[s->rank] += treadle_op_moved(op);
   if (op->twin && op->source != s->rank) s->load->relayed[s->rank] += treadle_op_moved(op);
   add(s, op->source, op->wave, treadle_net_op_bytes(s->load->nodes, s->rank, op));
   return TREADLE_OK;
@@ -97,6 +101,7 @@ static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row
   load_sink *s = (load_sink *)sink;
   const treadle_far_input_sources sources = {s->load->nodes, s->rank};
   s->inputs[block_row->wave] += block_row->count * treadle_far_inputs_each(&sources, block_row, parts);
+  s->load->pulled[s->rank] += treadle_block_row_moved(block_row, parts);
   for (int64_t i = 0; i < block_row->parts; i++)
     add(s, parts[i].op.source, block_row->wave,
         treadle_net_part_bytes(s->load->nodes, s->rank, block_row, &parts[i]));

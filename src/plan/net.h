@@ -30,6 +30,7 @@ typedef struct treadle_net_load {
   _Atomic int64_t *sent;    /* [ranks, waves] */
   int64_t *received;        /* [ranks] in the fullest wave */
   int64_t *moved, *relayed; /* [ranks] from other nodes; from ranks of the node that have it from these */
+  int64_t *pulled;          /* [ranks] from all other ranks */
   int64_t *area;            /* [ranks] the inputs of block rows in the fullest wave (far_inputs.h) */
 } treadle_net_load;
 

@@ -21,6 +21,8 @@ enum {
 typedef struct treadle_rank_net {
   int64_t moved_bytes, relayed_bytes; /* forward, as in treadle_direction */
   int64_t staging_bytes;              /* both ways */
+  int64_t pulled_bytes,
+      back_pulled_bytes; /* of a report over all ranks: from all other ranks, there and back */
 } treadle_rank_net;
 
 struct treadle_report {
@@ -49,6 +51,8 @@ struct treadle_report {
 
 /* The figures of a rank of the report. */
 const treadle_plan_info *treadle_report_figures(const treadle_report *report, int64_t rank);
+/* What a rank moves: over nodes, where blocks may come in part, as it was counted there. */
+size_t treadle_report_moved(const treadle_report *report, int64_t rank);
 /* Adds up those of all ranks. */
 void treadle_report_add_up(treadle_report *report);
 

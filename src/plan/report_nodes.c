@@ -54,6 +54,7 @@ static treadle_status walk_all(treadle_report *report, treadle_lanes *lanes, boo
     int64_t fullest, sent = treadle_net_load_sent(&load, rank, &fullest);
     int64_t staging = treadle_net_staging(load.received[rank], fullest) + load.area[rank];
     if (staging > of->staging_bytes) of->staging_bytes = staging;
+    *(back ? &of->back_pulled_bytes : &of->pulled_bytes) = load.pulled[rank];
     if (back) continue;
     of->moved_bytes = load.moved[rank];
     of->relayed_bytes = load.relayed[rank];

@@ -127,7 +127,7 @@ for one in "${blocks[@]}"; do
   run "$ranks" 0 --model "$folder/blocks.json" --check --json --nodes "$nodes" --train "$train" --infer "$infer" --cycles 1 --keep host
   is check pass
   "$TREADLE" plan --model "$folder/blocks.json" --from "$train" --to "$infer" --ranks "$ranks" --nodes "$nodes" --page-size 4KiB --cap 1MiB --json >"$folder/plan"
-  for key in node_moved_bytes node_lower_bound_bytes relayed_bytes; do
+  for key in moved_bytes node_moved_bytes node_lower_bound_bytes relayed_bytes; do
     is $key "$(sed -n 's/^  "'$key'": \([^,]*\),\?$/\1/p' "$folder/plan")"
   done
   [ "$(value node_moved_bytes)" -gt 100000 ] || fail "only $(value node_moved_bytes) bytes moved"
