@@ -55,8 +55,8 @@ out:
 
 const void *treadle_handed(const treadle_handover *h, int rank, size_t *count_p) {
   const list_head *head = h->all[rank].base;
-  *count_p = (size_t)head->count;
-  return head + 1;
+  *count_p = head ? (size_t)head->count : 0;
+  return head ? head + 1 : NULL;
 }
 
 void treadle_handover_end(treadle_switch *sw, treadle_handover *h) {
