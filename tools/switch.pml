@@ -9,7 +9,7 @@
  *                            treadle_outcome_settle; several nodes have several words: tools/nodes.pml
  *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
  *   twin                     offload.c treadle_twin_fill (page by page, before a wave reclaims it)
- *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done; what is fetched (far.c) has come
+ *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done; what comes in messages (net.c) has come
  *                            or was cancelled by then, so that it is a read like any other
  *   commit                   epoch.c treadle_epoch_commit
  *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose

@@ -175,6 +175,7 @@ static treadle_status prove(treadle_job *job) {
                             treadle_plan_create(job->train, job->infer, session->rank, &plain, &plan)));
   treadle_plan_get_info(plan, &info);
   TRY(treadle_job_largest(job, (double)info.cap_min_bytes, &largest));
+  if (treadle_job_nodes(job) > 1) largest += 4 * (double)job->plan.page_bytes; /* messages lie in the cap */
   treadle_prove_input input = {.session = session,
                                .train = job->train,
                                .infer = job->infer,

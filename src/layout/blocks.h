@@ -110,6 +110,12 @@ static inline bool treadle_is_in_block_rows(const treadle_layout *from, const tr
   return (from->fp8 || to->fp8) && (t->scale >= 0 || t->scale_of >= 0);
 }
 
+static inline bool treadle_has_block_rows(const treadle_layout *from, const treadle_layout *to) {
+  for (int32_t t = 0; t < from->model->tensor_count; t++)
+    if (treadle_is_in_block_rows(from, to, t)) return true;
+  return false;
+}
+
 /* Is this destination piece quantised on its way? */
 static inline bool treadle_is_quantised(const treadle_layout *from, const treadle_piece *piece) {
   const treadle_tensor *t = &from->model->tensors[piece->tensor];

@@ -29,6 +29,13 @@ void treadle_block_row_walk_release(treadle_block_row_walk *walk) {
     treadle_array_release(&walk->lenders.items[i].scales);
   }
   treadle_array_release(&walk->lenders);
+  for (size_t i = 0; i < walk->peers.count; i++) {
+    treadle_array_release(&walk->peers.items[i].codes);
+    treadle_array_release(&walk->peers.items[i].scales);
+  }
+  treadle_array_release(&walk->peers);
+  treadle_array_release(&walk->seats);
+  treadle_array_release(&walk->sharers);
   treadle_array_release(&walk->columns);
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) treadle_array_release(places[i]);
   treadle_array_release(&walk->cells);
@@ -72,6 +79,7 @@ treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32
   /* Lenders keep their memory and forget whose it is. */
   for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
   w->lender = w->next_lender = 0;
+  w->peer_count = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
   TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
                        : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));

@@ -14,14 +14,18 @@
  *               several ranks
  *   derived     what an fp8 layout holds in another type (W_UK) is dequantised from the codes beside it, as engines do
  *
+ * Over several nodes codes are made where their values are, so that codes travel (block_rows_near.c), and values of blocks are shared
+ * (block_rows_share.c).
+ *
  * Counting: a block that is quantised from one other rank's values moves a byte a value, and its scale; one whose values
  * come from several ranks moves what this rank does not hold, in the type of the source. A block that is
- * dequantised moves a byte a value, and its scale once. */
+ * dequantised moves a byte a value, and its scale once. Codes that come from another node count themselves, with their scales. */
 #ifndef TREADLE_PLAN_BLOCK_ROWS_H
 #define TREADLE_PLAN_BLOCK_ROWS_H
 
 #include "layout/scale_set.h"
 #include "plan/direction.h"
+#include "plan/near.h"
 #include "plan/step.h"
 
 /* A box whose values this rank does not hold, and a cell that has it. */
@@ -49,15 +53,37 @@ typedef struct treadle_block_row_source {
 typedef struct treadle_block_row_columns {
   treadle_rectangle of;
   int64_t rank;
-  bool twin; /* from this rank's own destination window */
+  bool twin;       /* from this rank's own destination window */
+  int64_t row_end; /* block rows below may have a nearer source */
   treadle_placed_rectangle codes, scales;
 } treadle_block_row_columns;
+
+/* Another rank of the node, and where its window of `to` has codes and scales of the tensor at hand. */
+typedef struct treadle_block_row_peer {
+  int32_t rank;
+  treadle_placed_rectangles codes, scales;
+} treadle_block_row_peer;
+
+/* A rank that gets the same codes, as a number among peers; -1: this one. */
+typedef struct treadle_block_row_seat {
+  int32_t peer;
+  const treadle_placed_rectangle *codes;
+} treadle_block_row_seat;
+
+/* A rank that gets the same values of blocks, in this piece; NULL: this one. */
+typedef struct treadle_block_row_sharer {
+  int32_t rank;
+  const treadle_piece *piece;
+} treadle_block_row_sharer;
 
 typedef struct treadle_block_row_walk {
   const treadle_lanes *lanes;
   const treadle_layout *from, *to;
   int64_t rank;
   treadle_sink *sink;
+  treadle_near *near; /* the caller's: the node's ranks; its `nodes` are NULL where there is one node */
+  const treadle_pieces
+      *lent;              /* the caller's, with sink->of_source: what that rank has of the tensor at hand */
   int32_t tensor;         /* of weights: where `blocks` and the lane at hand belong to; -1: none yet */
   treadle_blocks blocks;  /* of it */
   treadle_box common_box; /* of the lane at hand */
@@ -66,6 +92,7 @@ typedef struct treadle_block_row_walk {
   treadle_cells cells, other_cells;
   bool has_sources; /* `held` and all places are those of the tensor */
   treadle_boxes boxes, rest, spare;
+  bool uneven; /* of the sources at hand one is a piece that is no cell */
   treadle_pieces held;
   treadle_placed_rectangles codes, scales, own_codes, own_scales;
   TREADLE_ARRAY(treadle_block_row_source) lenders; /* met last, in a circle */
@@ -75,6 +102,10 @@ typedef struct treadle_block_row_walk {
   bool by_row;                    /* a row of blocks is made alone */
   int64_t row_moved, row_written; /* what the rows at hand move and write, for their sum */
   int64_t scales_left;            /* places whose scale is still to be made */
+  TREADLE_ARRAY(treadle_block_row_peer) peers;
+  size_t peer_count; /* of them, those of the tensor at hand */
+  TREADLE_ARRAY(treadle_block_row_seat) seats;
+  TREADLE_ARRAY(treadle_block_row_sharer) sharers; /* of the piece at hand */
   TREADLE_ARRAY(treadle_block_row_want) wanted;
   TREADLE_ARRAY(treadle_block_row_values) sources;
   treadle_block_row_parts parts; /* of the block row at hand, and their boxes */

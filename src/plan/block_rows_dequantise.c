@@ -4,6 +4,8 @@
  * run. */
 #include "plan/block_rows_parts.h"
 
+#include "base/hash.h"
+
 #include <assert.h>
 #include <inttypes.h>
 
@@ -16,6 +18,7 @@ typedef struct code_source {
   int64_t rank;
   bool twin;
   const treadle_placed_rectangle *codes, *scales;
+  int64_t row_end, column_end; /* from there on a rank of this node may have them, which this one is not */
 } code_source;
 
 /* ---- Other ranks ---- */
@@ -72,7 +75,7 @@ static treadle_status ask_lender(treadle_block_row_walk *w, int64_t expert, int6
   treadle_status status = TREADLE_OK;
   treadle_block_row_source *lender = &w->lenders.items[w->lender];
   TRY(turn_to_expert(w, lender, expert));
-  *source_p = (code_source){.rank = lender->rank};
+  *source_p = (code_source){.rank = lender->rank, .row_end = INT64_MAX, .column_end = INT64_MAX};
   source_p->codes = treadle_placed_find(&lender->codes, expert, row, column);
   source_p->scales =
       treadle_placed_find(&lender->scales, expert, row / w->blocks.high, column / w->blocks.wide);
@@ -82,6 +85,42 @@ out:
 
 /* ---- Block rows ---- */
 
+/* Rows and columns of the cell, where they are one axis each. */
+static void end_with(const treadle_block_row_walk *w, const treadle_cell *cell, code_source *source) {
+  const treadle_blocks *b = &w->blocks;
+  source->row_end = source->column_end = 0; /* unknown */
+  if (treadle_block_rows_plain(b))
+    source->row_end = cell->box.start[b->first_row] + cell->box.size[b->first_row];
+  if (b->tensor->naxes - b->first_column == 1)
+    source->column_end = cell->box.start[b->first_column] + cell->box.size[b->first_column];
+}
+
+/* Over nodes: a rank of this node, else the one that was asked last, else another holder. */
+static treadle_status ask_near(treadle_block_row_walk *w, const treadle_cell *cell, int64_t expert,
+                               int64_t row, int64_t column, code_source *source_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_near *near = w->near;
+  uint64_t turn = treadle_hash_more((uint64_t)w->tensor, (uint64_t)w->rank) + (uint64_t)expert;
+  source_p->codes = NULL;
+  TRY(treadle_near_find(near, w->from, cell, &near->has));
+  if (near->has.count > 0) {
+    int64_t rank = near->has.items[turn % near->has.count].rank;
+    for (size_t i = 0; i < near->has.count; i++)
+      if (has_lender(w) && near->has.items[i].rank == w->lenders.items[w->lender].rank)
+        rank = near->has.items[i].rank;
+    TRY(turn_to_lender(w, rank, expert));
+    return ask_lender(w, expert, row, column, source_p);
+  }
+  if (has_lender(w)) TRY(ask_lender(w, expert, row, column, source_p));
+  if (!source_p->codes) {
+    TRY(turn_to_lender(w, treadle_block_rows_holder(w, cell, expert, 0), expert));
+    TRY(ask_lender(w, expert, row, column, source_p));
+  }
+  end_with(w, cell, source_p);
+out:
+  return status;
+}
+
 /* In the order of their cost: codes that this window has or gets, those of this rank, those of the rank
  * that was asked last, those of a holder of the element's cell. So neighbouring elements are read from one
  * rank where that has them. */
@@ -89,28 +128,31 @@ static treadle_status find_source(treadle_block_row_walk *w, int64_t expert, int
                                   code_source *source_p) {
   treadle_status status = TREADLE_OK;
   int64_t down = row / w->blocks.high, across = column / w->blocks.wide;
-  *source_p = (code_source){.rank = w->rank, .twin = true};
+  *source_p = (code_source){.rank = w->rank, .twin = true, .row_end = INT64_MAX, .column_end = INT64_MAX};
   source_p->codes = treadle_placed_find(&w->codes, expert, row, column);
   source_p->scales = treadle_placed_find(&w->scales, expert, down, across);
   if (source_p->codes) return TREADLE_OK;
-  *source_p = (code_source){.rank = w->rank};
+  *source_p = (code_source){.rank = w->rank, .row_end = INT64_MAX, .column_end = INT64_MAX};
   source_p->codes = treadle_placed_find(&w->own_codes, expert, row, column);
   source_p->scales = treadle_placed_find(&w->own_scales, expert, down, across);
   if (source_p->codes) return TREADLE_OK;
-  if (has_lender(w)) TRY(ask_lender(w, expert, row, column, source_p));
+  if (has_lender(w) && !w->near->nodes) TRY(ask_lender(w, expert, row, column, source_p));
   if (source_p->codes) return TREADLE_OK;
   const treadle_rectangle point = {expert, row, 1, column, 1};
   w->boxes.count = w->cells.count = 0;
   TRY(treadle_rectangle_boxes(&w->blocks, &point, &w->boxes));
   TRY(treadle_layout_cells(w->from, w->tensor, &w->boxes.items[0], &w->cells));
   assert(w->cells.count == 1);
-  int64_t rank = treadle_block_rows_holder(w, &w->cells.items[0], expert, 0);
-  TRY(turn_to_lender(w, rank, expert));
-  TRY(ask_lender(w, expert, row, column, source_p));
+  if (w->near->nodes) {
+    TRY(ask_near(w, &w->cells.items[0], expert, row, column, source_p));
+  } else {
+    TRY(turn_to_lender(w, treadle_block_rows_holder(w, &w->cells.items[0], expert, 0), expert));
+    TRY(ask_lender(w, expert, row, column, source_p));
+  }
   if (!source_p->codes)
     status =
         treadle_fail(TREADLE_DIFFERENT, "plan: rank %" PRId64 ": rank %" PRId64 " has no codes of %s there",
-                     w->rank, rank, treadle_block_rows_name(w));
+                     w->rank, source_p->rank, treadle_block_rows_name(w));
 out:
   return status;
 }
@@ -136,6 +178,7 @@ static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_b
   end = treadle_smaller(end, (columns->scales.of.row + columns->scales.of.rows) * b->high);
   if (!columns->twin) end_at(&w->codes, of, &end);
   if (columns->rank != w->rank) end_at(&w->own_codes, of, &end);
+  end = treadle_smaller(end, columns->row_end);
   return end / b->high > down ? end / b->high - down : 1;
 }
 
@@ -208,8 +251,12 @@ static treadle_status find_columns(treadle_block_row_walk *w, const treadle_rect
      * Scales count blocks: their last column ends at (column + columns) * wide of the weight. */
     const treadle_rectangle *there = &source.codes->of, *scales = &source.scales->of;
     of->rows = treadle_smaller(block_row->rows, there->row + there->rows - of->row);
+    if (source.row_end > of->row) of->rows = treadle_smaller(of->rows, source.row_end - of->row);
     of->columns = treadle_smaller(end, there->column + there->columns);
-    of->columns = treadle_smaller(of->columns, (scales->column + scales->columns) * wide) - of->column;
+    of->columns = treadle_smaller(of->columns, (scales->column + scales->columns) * wide);
+    if (source.column_end > of->column) of->columns = treadle_smaller(of->columns, source.column_end);
+    of->columns -= of->column;
+    next.row_end = source.row_end;
     next.rank = source.rank;
     next.twin = source.twin;
     next.codes = *source.codes;
@@ -234,15 +281,24 @@ static treadle_status dequantise_block_rows(treadle_block_row_walk *w, const tre
                                             const treadle_box *box, const treadle_rectangle *block_row,
                                             int64_t end_row, int64_t *row_p) {
   treadle_status status = TREADLE_OK;
-  int64_t wave_end, count, after;
+  int64_t wave_end, share_end, count, after;
   int32_t wave;
   size_t first = w->columns.count; /* those before are of the block row that this one is the rest of */
   TRY(treadle_block_rows_wave(w, block_row->expert, block_row->row / w->blocks.high, &wave, &wave_end));
+  const treadle_block_row_sharer *sharer =
+      treadle_block_rows_sharer(w, piece, block_row->expert, block_row->row / w->blocks.high, &share_end);
+  wave_end = treadle_smaller(wave_end, share_end);
   TRY(find_columns(w, block_row, treadle_smaller(end_row, wave_end * w->blocks.high), &count));
   for (size_t i = first, end = w->columns.count; i < end; i++) {
     const treadle_block_row_columns columns = w->columns.items[i];
     const treadle_rectangle *of = &columns.of;
-    TRY(dequantise_columns(w, piece, box, &columns, wave, (int32_t)count));
+    if (sharer && w->near->nodes->of[columns.rank] != w->near->nodes->of[w->rank]) {
+      treadle_rectangle all = *of;
+      all.rows += (count - 1) * w->blocks.high;
+      TRY(treadle_block_rows_relay(w, sharer, piece, box, &all, wave));
+    } else {
+      TRY(dequantise_columns(w, piece, box, &columns, wave, (int32_t)count));
+    }
     const treadle_rectangle below = {of->expert, of->row + of->rows, block_row->rows - of->rows, of->column,
                                      of->columns};
     if (below.rows > 0) /* of a block that is on several ranks, the rest */
@@ -259,6 +315,7 @@ treadle_status treadle_block_rows_dequantise(treadle_block_row_walk *w, const tr
   treadle_status status = TREADLE_OK;
   treadle_placed_rectangles places = {0};
   TRY(treadle_block_rows_start_sources(w, piece->tensor));
+  TRY(treadle_block_rows_find_sharers(w, piece));
   if (w->blocks.high > TREADLE_BLOCK_ROW_SIDE || w->blocks.wide > TREADLE_BLOCK_ROW_SIDE)
     return treadle_fail(TREADLE_REFUSED,
                         "plan: %s has fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most",

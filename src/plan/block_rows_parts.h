@@ -1,5 +1,6 @@
-/* What the files of block rows share: block_rows.c walks and assigns waves, block_rows_quantise.c makes blocks,
- * block_rows_dequantise.c makes values from blocks. */
+/* What the files of block rows share: block_rows.c walks and assigns waves, block_rows_quantise.c makes blocks, of the values that
+ * block_rows_sources.c finds, block_rows_near.c does so where there are several nodes, block_rows_dequantise.c makes values from
+ * blocks. */
 #ifndef TREADLE_PLAN_BLOCK_ROWS_PARTS_H
 #define TREADLE_PLAN_BLOCK_ROWS_PARTS_H
 
@@ -9,9 +10,46 @@ static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a :
 
 /* Quantises all codes of a tensor in the rank's window of `to`, scales with them (block_rows_quantise.c). */
 treadle_status treadle_block_rows_quantise(treadle_block_row_walk *walk, int32_t tensor);
+/* The same of codes that come first with their row and column, over nodes; `all`: their whole blocks (block_rows_near.c). */
+treadle_status treadle_block_rows_quantise_near(treadle_block_row_walk *w,
+                                                const treadle_placed_rectangle *codes,
+                                                const treadle_rectangle *all);
+/* Makes w->sources, which have each value of a rectangle once, and w->rest, what of it this rank has not; over nodes, what none
+ * of the node has. */
+treadle_status treadle_block_rows_find_sources(treadle_block_row_walk *w, const treadle_rectangle *of);
+/* Those of all of a matrix, where they are of one rank; else of its first row of blocks that has two. */
+treadle_status treadle_block_rows_find_whole(treadle_block_row_walk *w, const treadle_rectangle *all,
+                                             bool *simple_p);
+/* Makes w->parts: the copies from the sources at hand to scratch. */
+treadle_status treadle_block_rows_make_parts(treadle_block_row_walk *w, const treadle_rectangle *of);
+/* From the sources at hand, `count` block rows that are alike, of columns whose scales lie in one place. */
+treadle_status treadle_block_rows_quantise_columns(treadle_block_row_walk *w, const treadle_rectangle *of,
+                                                   const treadle_placed_rectangle *codes,
+                                                   const treadle_placed_rectangle *scales, int64_t count);
+/* How many block rows from this one on are made as it is made, from the sources at hand. */
+int64_t treadle_block_rows_alike(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                 const treadle_placed_rectangle *codes,
+                                 const treadle_placed_rectangle *scales, bool simple);
+/* Of the places of a window that have the scale of a block, the one where it is written; NULL: none. */
+const treadle_placed_rectangle *treadle_block_rows_scales(const treadle_placed_rectangles *scales,
+                                                          int64_t expert, int64_t down, int64_t across);
+/* The scales of these blocks, from the place where they are written to all others of the window. */
+treadle_status treadle_block_rows_repeat(treadle_block_row_walk *w, const treadle_rectangle *blocks,
+                                         const treadle_placed_rectangle *from, int32_t wave);
 /* Dequantises the boxes of a piece (block_rows_dequantise.c). */
 treadle_status treadle_block_rows_dequantise(treadle_block_row_walk *walk, const treadle_piece *piece,
                                              const treadle_boxes *boxes);
+
+/* Values of blocks over nodes (block_rows_share.c): makes w->sharers, the node's ranks that get all that a piece has. */
+treadle_status treadle_block_rows_find_sharers(treadle_block_row_walk *w, const treadle_piece *piece);
+/* Which of them makes row `down` of blocks, where the node has not the codes; NULL: this rank. *end_p: so do rows down..*end_p - 1. */
+const treadle_block_row_sharer *treadle_block_rows_sharer(const treadle_block_row_walk *w,
+                                                          const treadle_piece *piece, int64_t expert,
+                                                          int64_t down, int64_t *end_p);
+/* Copies what it has made there of a rectangle and a box. */
+treadle_status treadle_block_rows_relay(treadle_block_row_walk *w, const treadle_block_row_sharer *sharer,
+                                        const treadle_piece *piece, const treadle_box *box,
+                                        const treadle_rectangle *of, int32_t wave);
 
 /* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
 treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32_t tensor);

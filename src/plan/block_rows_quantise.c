@@ -12,37 +12,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_CANDIDATES = 8, MOVED = 2 /* what a sum is of */ };
-
-/* One rank that has all that is wanted; else the first's.
- * If one rank gives all values of a block, they count a byte each, as the codes that it could have made
- * (plan/block_rows.h). So a common holder is worth a search, which looks at a few ranks at the most. */
-static int64_t choose_for_all(const treadle_block_row_walk *w, int64_t expert) {
-  const treadle_cell *first = &w->wanted.items[0].cell;
-  int64_t candidates = treadle_smaller(first->holders, MAX_CANDIDATES);
-  for (int64_t k = 0; k < candidates && w->wanted.count > 1; k++) {
-    int64_t rank = treadle_block_rows_holder(w, first, expert, k);
-    size_t i = 1;
-    while (i < w->wanted.count && treadle_cell_find(w->from, &w->wanted.items[i].cell, rank) >= 0) i++;
-    if (i == w->wanted.count) return rank;
-  }
-  return treadle_block_rows_holder(w, first, expert, 0);
-}
-
-/* What a rank has of a cell.
- * Its box is the cell, and strides are those at that holder. */
-static treadle_piece piece_of(const treadle_layout *from, const treadle_cell *cell, int64_t rank) {
-  const int64_t *stride;
-  treadle_piece piece = {.tensor = cell->tensor, .dtype = cell->dtype, .add = cell->add, .box = cell->box};
-  piece.offset = treadle_cell_locate(from, cell, treadle_cell_find(from, cell, rank), &stride);
-  memcpy(piece.stride, stride, sizeof piece.stride);
-  return piece;
-}
+enum { MOVED = 2 /* what a sum is of */ };
 
 /* The parts of a block row from the sources at hand.
  * Parts come by source, then by box in the order of the rectangle. They fill [rows, columns] of the scratch
  * once: their elements are counted. */
-static treadle_status make_parts(treadle_block_row_walk *w, const treadle_rectangle *of) {
+treadle_status treadle_block_rows_make_parts(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   treadle_dtype value = treadle_layout_dtype(w->from, w->blocks.tensor);
   int64_t elems = 0;
@@ -67,55 +42,6 @@ static treadle_status make_parts(treadle_block_row_walk *w, const treadle_rectan
     status = treadle_fail(TREADLE_DIFFERENT,
                           "plan: rank %" PRId64 ": the sources of %s do not give each value once", w->rank,
                           treadle_block_rows_name(w));
-out:
-  return status;
-}
-
-/* What this rank has of a rectangle; the rest goes to w->rest.
- * A piece takes its part out of every box that is left, before the next piece is asked: what two pieces have
- * is taken from the first. */
-static treadle_status take_own(treadle_block_row_walk *w, const treadle_rectangle *of) {
-  treadle_status status = TREADLE_OK;
-  w->rest.count = 0;
-  TRY(treadle_rectangle_boxes(&w->blocks, of, &w->rest));
-  for (size_t k = 0; k < w->held.count; k++) {
-    const treadle_piece *piece = &w->held.items[k];
-    for (size_t i = 0; i < w->rest.count; i++) {
-      treadle_box part;
-      if (treadle_box_meet(&w->rest.items[i], &piece->box, &part)) {
-        const treadle_block_row_values own = {part, *piece, w->rank};
-        TRY(treadle_array_push(&w->sources, own));
-      }
-    }
-    TRY(treadle_boxes_subtract(&w->rest, &piece->box, &w->spare));
-  }
-out:
-  return status;
-}
-
-/* What is left, cut by cells of the source layout. The rank that was chosen for all of them is kept while
- * it holds the cell at hand; else another holder follows, which is tried first for the next cell. */
-static treadle_status take_others(treadle_block_row_walk *w, const treadle_rectangle *of) {
-  treadle_status status = TREADLE_OK;
-  w->wanted.count = 0;
-  for (size_t i = 0; i < w->rest.count; i++) {
-    w->cells.count = 0;
-    TRY(treadle_layout_cells(w->from, w->tensor, &w->rest.items[i], &w->cells));
-    for (size_t k = 0; k < w->cells.count; k++) {
-      treadle_block_row_want wish = {.cell = w->cells.items[k]};
-      if (treadle_box_meet(&w->rest.items[i], &wish.cell.box, &wish.box))
-        TRY(treadle_array_push(&w->wanted, wish));
-    }
-  }
-  if (w->wanted.count == 0) goto out;
-  int64_t rank = choose_for_all(w, of->expert);
-  for (size_t i = 0; i < w->wanted.count; i++) {
-    const treadle_cell *cell = &w->wanted.items[i].cell;
-    if (i > 0 && treadle_cell_find(w->from, cell, rank) < 0)
-      rank = treadle_block_rows_holder(w, cell, of->expert, 0);
-    const treadle_block_row_values source = {w->wanted.items[i].box, piece_of(w->from, cell, rank), rank};
-    TRY(treadle_array_push(&w->sources, source));
-  }
 out:
   return status;
 }
@@ -203,33 +129,6 @@ out:
   return status;
 }
 
-static treadle_status find_sources(treadle_block_row_walk *w, const treadle_rectangle *of) {
-  treadle_status status = TREADLE_OK;
-  w->sources.count = 0;
-  TRY(take_own(w, of));
-  TRY(take_others(w, of));
-out:
-  return status;
-}
-
-/* Finds the sources of all of a matrix, where they are of one rank; else leaves off with the first block
- * row that has two. Turn 0 asks for the first block row, turn 1 for all of the matrix: where there are
- * many sources the first one mostly shows it, at less cost. */
-static treadle_status find_whole(treadle_block_row_walk *w, const treadle_rectangle *all, bool *simple_p) {
-  treadle_status status = TREADLE_OK;
-  treadle_rectangle first = *all;
-  first.rows = treadle_smaller(all->rows, w->blocks.high);
-  *simple_p = true;
-  for (int whole = 0; whole < 2 && *simple_p; whole++) {
-    TRY(find_sources(w, whole ? all : &first));
-    for (size_t k = 1; k < w->sources.count; k++)
-      *simple_p = *simple_p && w->sources.items[k].rank == w->sources.items[0].rank;
-    if (all->rows == first.rows) break;
-  }
-out:
-  return status;
-}
-
 /* A further copy of codes or scales in this window.
  * `of` counts elements of `tensor`: for scales a row is a row of blocks. Both places are in this window. */
 static treadle_status copy_twin(treadle_block_row_walk *w, const treadle_rectangle *of,
@@ -249,20 +148,20 @@ static treadle_status copy_twin(treadle_block_row_walk *w, const treadle_rectang
                    .from_stride = {from->row_stride, from->column_stride},
                    .to_stride = {to->row_stride, to->column_stride},
                    .elems = of->rows * of->columns};
+  if (w->sink->of_source) return TREADLE_OK;
   treadle_status status = treadle_cuts_add(&w->sink->cuts, 1);
   return status != TREADLE_OK ? status : w->sink->take(w->sink, &op);
 }
 
 /* Of the places that have the scale of a block, the one that reaches furthest across; NULL: none.
  * So as many blocks as can be are made as one block row. */
-static const treadle_placed_rectangle *find_scales(treadle_block_row_walk *w, int64_t expert, int64_t down,
-                                                   int64_t across) {
+const treadle_placed_rectangle *treadle_block_rows_scales(const treadle_placed_rectangles *scales,
+                                                          int64_t expert, int64_t down, int64_t across) {
   const treadle_rectangle block = {expert, down, 1, across, 1};
   const treadle_placed_rectangle *best = NULL;
-  if (!w->repeats) return treadle_placed_find(&w->scales, expert, down, across);
-  size_t i, end = treadle_placed_of(&w->scales, expert, &i);
+  size_t i, end = treadle_placed_of(scales, expert, &i);
   for (; i < end; i++) {
-    const treadle_placed_rectangle *placed = &w->scales.items[i];
+    const treadle_placed_rectangle *placed = &scales->items[i];
     const treadle_rectangle met = treadle_block_rows_meet(&block, &placed->of);
     if (met.rows < 1 || met.columns < 1) continue;
     if (!best || placed->of.column + placed->of.columns > best->of.column + best->of.columns) best = placed;
@@ -270,11 +169,17 @@ static const treadle_placed_rectangle *find_scales(treadle_block_row_walk *w, in
   return best;
 }
 
+static const treadle_placed_rectangle *find_scales(const treadle_block_row_walk *w, int64_t expert,
+                                                   int64_t down, int64_t across) {
+  return w->repeats ? treadle_block_rows_scales(&w->scales, expert, down, across)
+                    : treadle_placed_find(&w->scales, expert, down, across);
+}
+
 /* The scales of these blocks, from the place where they are written to all others.
  * blocks: [rows, columns] of blocks. w->scales_left goes down by each place that has its scale, so that 0 in
  * the end says that all have. */
-static treadle_status repeat_scales(treadle_block_row_walk *w, const treadle_rectangle *blocks,
-                                    const treadle_placed_rectangle *from, int32_t wave) {
+treadle_status treadle_block_rows_repeat(treadle_block_row_walk *w, const treadle_rectangle *blocks,
+                                         const treadle_placed_rectangle *from, int32_t wave) {
   treadle_status status = TREADLE_OK;
   w->scales_left -= blocks->rows * blocks->columns;
   size_t i, end = treadle_placed_of(&w->scales, blocks->expert, &i);
@@ -300,13 +205,13 @@ static void end_at(const treadle_box *box, int axis, int64_t row, int64_t *end_p
  * further each. They end at the next border of codes, scales or a source. Only whole block rows count:
  * with blocks of 128 rows and a border at row 700, block rows 2, 3 and 4 are alike; 5 has rows on both
  * sides of the border. */
-static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_rectangle *of,
-                                const treadle_placed_rectangle *codes,
-                                const treadle_placed_rectangle *scales, bool simple) {
+int64_t treadle_block_rows_alike(const treadle_block_row_walk *w, const treadle_rectangle *of,
+                                 const treadle_placed_rectangle *codes,
+                                 const treadle_placed_rectangle *scales, bool simple) {
   const treadle_blocks *b = &w->blocks;
   int64_t down = of->row / b->high, last = codes->of.row + codes->of.rows;
   int axis = b->first_row;
-  if (!treadle_block_rows_plain(b) || of->rows < b->high || of->row < codes->of.row) return 1;
+  if (!treadle_block_rows_plain(b) || w->uneven || of->rows < b->high || of->row < codes->of.row) return 1;
   last = treadle_smaller(last, (scales->of.row + scales->of.rows) * b->high);
   for (size_t i = 0; i < w->sources.count; i++)
     end_at(simple ? &w->sources.items[i].box : &w->sources.items[i].piece.box, axis, of->row, &last);
@@ -314,25 +219,22 @@ static int64_t alike_block_rows(const treadle_block_row_walk *w, const treadle_r
   return last / b->high > down ? last / b->high - down : 1;
 }
 
-/* Block rows of these columns from this one on, from the sources at hand: all that are alike where `many`; how many. */
-static treadle_status quantise_columns(treadle_block_row_walk *w, const treadle_rectangle *of,
-                                       const treadle_placed_rectangle *codes,
-                                       const treadle_placed_rectangle *scales, bool simple, bool many,
-                                       int64_t *count_p) {
+treadle_status treadle_block_rows_quantise_columns(treadle_block_row_walk *w, const treadle_rectangle *of,
+                                                   const treadle_placed_rectangle *codes,
+                                                   const treadle_placed_rectangle *scales, int64_t count) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks *b = &w->blocks;
   int64_t down = of->row / b->high, end;
-  TRY(make_parts(w, of));
+  TRY(treadle_block_rows_make_parts(w, of));
   TRY(count_moved(w, of));
   treadle_block_row block_row = treadle_block_rows_add(w, of, codes, scales);
   block_row.quantises = true;
   block_row.storage = codes->storage;
   block_row.value_dtype = (uint8_t)treadle_layout_dtype(w->from, b->tensor);
   block_row.parts = (int64_t)w->parts.count;
-  *count_p = many && !w->by_row ? alike_block_rows(w, of, codes, scales, simple) : 1;
   /* Runs end where the wave changes. Parts are those of the first block row: `begin` says how many block
    * rows behind it the run begins, while codes and scales are moved on here. */
-  for (int64_t last = down + *count_p; down < last; down += block_row.count) {
+  for (int64_t last = down + count; down < last; down += block_row.count) {
     TRY(treadle_block_rows_wave(w, of->expert, down, &block_row.wave, &end));
     block_row.count = (int32_t)(treadle_smaller(end, last) - down);
     TRY(treadle_cuts_add(&w->sink->cuts, TREADLE_CUTS_OF_BLOCK_ROW + w->parts.count));
@@ -341,7 +243,7 @@ static treadle_status quantise_columns(treadle_block_row_walk *w, const treadle_
     w->row_written += treadle_block_row_written(&block_row, w->parts.items);
     const treadle_rectangle blocks = {of->expert, down, block_row.count, of->column / b->wide,
                                       treadle_block_row_blocks(&block_row)};
-    TRY(repeat_scales(w, &blocks, scales, block_row.wave));
+    TRY(treadle_block_rows_repeat(w, &blocks, scales, block_row.wave));
     block_row.begin += block_row.count;
     block_row.codes += block_row.count * block_row.code_step;
     block_row.scales += block_row.count * block_row.scale_step;
@@ -368,7 +270,7 @@ static treadle_status quantise_block_rows(treadle_block_row_walk *w, const tread
     const treadle_placed_rectangle *first = treadle_placed_find(&w->codes, of.expert, of.row, of.column);
     return copy_twin(w, &of, first, codes, w->tensor, wave);
   }
-  if (!simple) TRY(find_sources(w, &block_row));
+  if (!simple) TRY(treadle_block_rows_find_sources(w, &block_row));
   /* Scales may be cut elsewhere than codes: each turn takes the columns whose scales lie in one place. */
   for (int64_t at = across; at < across + count; at += columns) {
     const treadle_placed_rectangle *scales = find_scales(w, all->expert, down, at);
@@ -378,8 +280,9 @@ static treadle_status quantise_block_rows(treadle_block_row_walk *w, const tread
                           treadle_block_rows_name(w));
     columns = treadle_smaller(across + count, scales->of.column + scales->of.columns) - at;
     const treadle_rectangle of = treadle_blocks_row(b, all->expert, down, at, columns);
-    int64_t signatures;
-    TRY(quantise_columns(w, &of, codes, scales, simple, columns == count, &signatures));
+    int64_t signatures =
+        columns == count && !w->by_row ? treadle_block_rows_alike(w, &of, codes, scales, simple) : 1;
+    TRY(treadle_block_rows_quantise_columns(w, &of, codes, scales, signatures));
     *end_p = down + signatures;
   }
 out:
@@ -470,7 +373,7 @@ static treadle_status quantise_once(treadle_block_row_walk *w, const treadle_pla
   if (take_sum(w, all, key, end - down)) return TREADLE_OK;
   w->by_row = end - down == 1;
   w->row_moved = w->row_written = 0;
-  if (!w->by_row) TRY(find_whole(w, all, &simple));
+  if (!w->by_row) TRY(treadle_block_rows_find_whole(w, all, &simple));
   while (down < end) TRY(quantise_block_rows(w, codes, all, 0, down, simple, &down));
   add_sum(w, key);
 out:
@@ -486,8 +389,9 @@ static treadle_status quantise_codes(treadle_block_row_walk *w, const treadle_pl
   int64_t down = all->row / w->blocks.high,
           end = (all->row + all->rows + w->blocks.high - 1) / w->blocks.high;
   bool simple; /* mostly all of it is on one rank, so that block rows need not be looked at */
+  if (w->near->nodes) return treadle_block_rows_quantise_near(w, codes, all);
   if (is_sum(w, all, down, end)) return quantise_once(w, codes, all, down, end);
-  TRY(find_whole(w, all, &simple));
+  TRY(treadle_block_rows_find_whole(w, all, &simple));
   while (down < end) {
     if (!simple && is_sum(w, all, down, down + 1)) {
       TRY(quantise_once(w, codes, all, down, down + 1));
@@ -516,7 +420,7 @@ treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t te
     for (int64_t down = all.row / w->blocks.high; nth > 0 && down * w->blocks.high < all.row + all.rows;)
       TRY(quantise_block_rows(w, codes, &all, nth, down, false, &down));
   }
-  if (w->scales_left != 0)
+  if (w->scales_left != 0 && !w->sink->of_source) /* of these only what a source gives was looked for */
     status = treadle_fail(TREADLE_DIFFERENT,
                           "plan: rank %" PRId64 ": %" PRId64 " scales of %s without codes of their blocks",
                           w->rank, w->scales_left, treadle_block_rows_name(w));

@@ -159,8 +159,7 @@ static treadle_status take_piece(treadle_walk *w, const treadle_piece *piece) {
   }
   treadle_making making = w->sink->no_sources ? TREADLE_MAKING_COPIES : w->step->making(w->self, piece);
   bool some = w->sink->own_only || w->sink->of_source;
-  if (making != TREADLE_MAKING_COPIES)
-    return w->sink->of_source ? TREADLE_OK : make_piece(w, piece, making);
+  if (making != TREADLE_MAKING_COPIES) return make_piece(w, piece, making);
   if (w->sink->counting) return count_piece(w, piece);
   treadle_box held = piece->box;
   bool here = true;
@@ -226,7 +225,7 @@ static treadle_status take_tensor(treadle_walk *w, int32_t tensor) {
     const treadle_piece *piece = &w->copies.items[i];
     if (w->sink->no_sources || w->step->making(w->self, piece) != TREADLE_MAKING_TENSOR) {
       TRY(take_piece(w, piece));
-    } else if (!made && !w->sink->of_source) {
+    } else if (!made) {
       TRY(w->step->make_tensor(w->self, tensor));
       made = true;
     }
@@ -319,8 +318,10 @@ treadle_status treadle_direction_walk_pieces(const treadle_lanes *lanes, const t
   treadle_walk w = {.lanes = lanes, .from = from, .to = to, .rank = rank, .sink = sink, .pieces = pieces};
   treadle_piece_lists lists = {0};
   sink->cuts = (treadle_cuts){.from = from, .to = to, .rank = rank, .all = sink->cuts.all};
-  treadle_block_row_walk_init(&w.block_rows, lanes, from, to, rank, sink);
   treadle_near_init(&w.near, sink->nodes, rank);
+  treadle_block_row_walk_init(&w.block_rows, lanes, from, to, rank, sink);
+  w.block_rows.near = &w.near;
+  w.block_rows.lent = &w.lent;
   TRY(treadle_piece_lists_make(pieces, to->model->tensor_count, &lists));
   for (size_t i = 0; i < pieces->count; i++) {
     int32_t tensor = pieces->items[i].tensor;

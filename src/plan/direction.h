@@ -24,7 +24,7 @@ typedef struct treadle_sink {
   bool
       own_only; /* only ops that read this rank's own windows are wanted, and no block rows: nothing is proved */
   bool
-      of_source; /* only ops that read the from-window of `source` are wanted, and no block rows: nothing is proved */
+      of_source; /* only what reads the from-window of `source` is wanted, or what it makes; of block rows more may come: nothing is proved */
   int64_t source;
   const treadle_nodes *nodes; /* whose bytes are to enter a node once; NULL: there is one node */
 } treadle_sink;

@@ -2,6 +2,8 @@
 #include "plan/net.h"
 
 #include "base/dtype.h"
+#include "layout/blocks.h"
+#include "plan/far_inputs.h"
 
 #include <stdatomic.h>
 
@@ -51,14 +53,18 @@ treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, co
   *load = (treadle_net_load){.lanes = lanes,
                              .from = back ? lanes->to : lanes->from,
                              .to = back ? lanes->from : lanes->to,
-                             .nodes = nodes};
+                             .nodes = nodes,
+                             .keeps_waves = treadle_has_block_rows(lanes->from, lanes->to)};
   load->moved = treadle_alloc_array(ranks, sizeof *load->moved);
   load->relayed = treadle_alloc_array(ranks, sizeof *load->relayed);
   load->sent = treadle_alloc_array((size_t)nodes->count, sizeof *load->sent);
   load->in_waves = treadle_alloc_array(ranks * (size_t)lanes->waves, sizeof *load->in_waves);
   load->received = treadle_alloc_array(ranks, sizeof *load->received);
   load->sides = treadle_alloc_array(ranks, sizeof *load->sides);
-  if (load->moved && load->relayed && load->sent && load->in_waves && load->received && load->sides)
+  load->pulled = treadle_alloc_array(ranks, sizeof *load->pulled);
+  load->area = treadle_alloc_array(ranks, sizeof *load->area);
+  if (load->moved && load->relayed && load->sent && load->in_waves && load->received && load->sides &&
+      load->pulled && load->area)
     return TREADLE_OK;
   treadle_net_load_release(load);
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes");
@@ -71,6 +77,8 @@ void treadle_net_load_release(treadle_net_load *load) {
   treadle_free(load->in_waves);
   treadle_free(load->received);
   treadle_free(load->sides);
+  treadle_free(load->pulled);
+  treadle_free(load->area);
   *load = (treadle_net_load){0};
 }
 
@@ -78,7 +86,8 @@ typedef struct load_sink { /* of one rank */
   treadle_sink sink;
   treadle_net_load *load;
   int64_t rank;
-  int64_t *by_wave; /* received; NULL: waves are not counted any more */
+  int64_t *by_wave,
+      *inputs; /* [waves] bytes received, and those of inputs; NULL: waves are not counted any more */
 } load_sink;
 
 enum { RECEIVED = 1, SENT = 2 };
@@ -106,6 +115,7 @@ static void add(load_sink *s, int32_t source, int32_t wave, int64_t bytes) {
 
 static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
   load_sink *s = (load_sink *)sink;
+  if (op->source >= 0 && op->source != s->rank) s->load->pulled[s->rank] += treadle_op_moved(op);
   if (op->twin && op->source != s->rank) s->load->relayed[s->rank] += treadle_op_moved(op);
   add(s, op->source, op->wave, treadle_net_op_bytes(s->load->nodes, s->rank, op));
   return TREADLE_OK;
@@ -114,6 +124,9 @@ static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
 static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row *block_row,
                                      const treadle_block_row_part *parts) {
   load_sink *s = (load_sink *)sink;
+  const treadle_far_input_sources sources = {s->load->nodes, s->rank};
+  s->inputs[block_row->wave] += block_row->count * treadle_far_inputs_each(&sources, block_row, parts);
+  s->load->pulled[s->rank] += treadle_block_row_moved(block_row, parts);
   for (int64_t i = 0; i < block_row->parts; i++)
     add(s, parts[i].op.source, block_row->wave,
         treadle_net_part_bytes(s->load->nodes, s->rank, block_row, &parts[i]));
@@ -129,31 +142,35 @@ treadle_status treadle_net_load_add(treadle_net_load *load, int64_t rank) {
                           .nodes = load->nodes},
                  .load = load,
                  .rank = rank};
-  if (atomic_load(&load->full)) {
+  if (atomic_load(&load->full) && !load->keeps_waves) {
     lanes.waves = 1;
   } else {
     s.by_wave = treadle_alloc_array((size_t)lanes.waves, sizeof *s.by_wave);
-    if (!s.by_wave) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
+    s.inputs = treadle_alloc_array((size_t)lanes.waves, sizeof *s.inputs);
+    if (!s.by_wave || !s.inputs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for bytes between nodes"));
   }
   TRY(treadle_direction_walk(&lanes, load->from, load->to, rank, &s.sink));
-  for (int32_t wave = 0; s.by_wave && wave < lanes.waves; wave++)
+  for (int32_t wave = 0; s.by_wave && wave < lanes.waves; wave++) {
     if (s.by_wave[wave] > load->received[rank]) load->received[rank] = s.by_wave[wave];
+    if (s.inputs[wave] > load->area[rank]) load->area[rank] = s.inputs[wave];
+  }
   if (load->received[rank] >= full_side) note_full(load, rank, RECEIVED);
 out:
   treadle_free(s.by_wave);
+  treadle_free(s.inputs);
   return status;
 }
 
 int64_t treadle_net_load_staging(const treadle_net_load *load) {
   int64_t staging = 0;
-  if (load->full) return treadle_net_staging(full_side, full_side);
+  if (load->full && !load->keeps_waves) return treadle_net_staging(full_side, full_side);
   for (int64_t rank = 0; rank < load->nodes->ranks; rank++) {
     int64_t sent = 0;
     for (int32_t wave = 0; wave < load->lanes->waves; wave++) {
       int64_t bytes = load->in_waves[rank * load->lanes->waves + wave];
       if (bytes > sent) sent = bytes;
     }
-    int64_t of_rank = treadle_net_staging(load->received[rank], sent);
+    int64_t of_rank = treadle_net_staging(load->received[rank], sent) + load->area[rank];
     if (of_rank > staging) staging = of_rank;
   }
   return staging;

@@ -36,6 +36,9 @@ typedef struct treadle_net_load {
   int64_t *received;          /* [ranks] in the fullest wave */
   _Atomic uint8_t *sides;     /* [ranks] on which side its staging is full: 1 received, 2 sent */
   _Atomic bool full;          /* some rank's is on both */
+  bool keeps_waves; /* the pair has block rows: waves are counted all the same, for what these read */
+  int64_t *pulled;  /* [ranks] from all other ranks */
+  int64_t *area;    /* [ranks] the inputs of block rows in the fullest wave (far_inputs.h) */
 } treadle_net_load;
 
 treadle_status treadle_net_load_create(const treadle_lanes *lanes, bool back, const treadle_nodes *nodes,

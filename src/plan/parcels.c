@@ -37,28 +37,50 @@ static int slowest(const treadle_op *op) {
   return d;
 }
 
-static treadle_status split(void *context, const treadle_op *op, treadle_op_array *ops) {
+static treadle_status split_by_size(const splitter *s, const treadle_op *op, treadle_op_array *ops) {
   treadle_status status = TREADLE_OK;
-  const splitter *s = context;
   int64_t each = (int64_t)treadle_dtype_bytes(wire_of(op));
-  bool stays = s->nodes && !is_far(s->nodes, s->rank, op);
-  if (stays || op->elems * each <= s->capacity || op->elems == 1) return treadle_array_push(ops, *op);
+  if (op->elems * each <= s->capacity || op->elems == 1) return treadle_array_push(ops, *op);
   int d = slowest(op);
   int64_t of_index = op->elems / op->size[d] * each, step = s->capacity / of_index;
   if (step < 1) step = 1;
   for (int64_t first = 0; first < op->size[d]; first += step) {
     int64_t end = first + step < op->size[d] ? first + step : op->size[d];
     const treadle_op part = treadle_op_part(op, d, first, end);
-    TRY(split(context, &part, ops));
+    TRY(split_by_size(s, &part, ops));
   }
 out:
   return status;
 }
 
+/* What is made is cut where rows of blocks begin: one is made at a time. Of 2 dimensions the first has rows. */
+static treadle_status split_made(const splitter *s, const treadle_op *op, treadle_op_array *ops) {
+  treadle_status status = TREADLE_OK;
+  int64_t rows = op->ndim == 2 ? op->size[0] : 1, next;
+  for (int64_t row = 0; row < rows; row = next) {
+    int64_t at = op->from + (rows > 1 ? row * op->from_stride[0] : 0);
+    next = rows > 1 ? row + (op->made - at % op->made + op->from_stride[0] - 1) / op->from_stride[0] : 1;
+    if (next > rows) next = rows;
+    const treadle_op part = rows > 1 ? treadle_op_part(op, 0, row, next) : *op;
+    TRY(split_by_size(s, &part, ops));
+  }
+out:
+  return status;
+}
+
+static treadle_status split(const splitter *s, const treadle_op *op, treadle_op_array *ops) {
+  if (s->nodes && !is_far(s->nodes, s->rank, op)) return treadle_array_push(ops, *op);
+  return op->made ? split_made(s, op, ops) : split_by_size(s, op, ops);
+}
+
+static treadle_status split_op(void *context, const treadle_op *op, treadle_op_array *ops) {
+  return split(context, op, ops);
+}
+
 treadle_status treadle_parcels_split(treadle_direction *direction, int32_t waves, int64_t rank,
                                      const treadle_nodes *nodes, int64_t capacity) {
   splitter s = {nodes, rank, capacity};
-  return treadle_direction_split(direction, waves, split, &s);
+  return treadle_direction_split(direction, waves, split_op, &s);
 }
 
 /* ---- Messages ---- */
@@ -98,6 +120,7 @@ out:
 typedef struct message_order {
   int64_t rank, ranks;
   bool reads;
+  const treadle_ordered *ordered; /* the source's */
 } message_order;
 
 static int64_t distance_of(const message_order *o, const treadle_traffic_message *m) {
@@ -132,30 +155,53 @@ static treadle_status finish(packer *p, treadle_status status, message_order *or
 typedef struct trip {
   treadle_op op;
   int32_t peer;
-  int64_t position; /* the reader: of the op; the source: -1 */
+  bool reads, input;
+  int64_t position; /* as in a parcel */
+  int64_t area;     /* where an input comes to lie */
 } trip;
 
 typedef TREADLE_ARRAY(trip) trips;
 
-/* By peer, wave, and where it begins at the source: no two of one reader begin there. */
+/* By peer and wave. */
 static int compare_trips(const void *a, const void *b) {
   const trip *x = a, *y = b;
   if (x->peer != y->peer) return x->peer < y->peer ? -1 : 1;
   if (x->op.wave != y->op.wave) return x->op.wave < y->op.wave ? -1 : 1;
-  return x->op.from < y->op.from ? -1 : x->op.from > y->op.from;
+  return treadle_send_order(&x->op, x->input, &y->op, y->input);
+}
+
+/* An input's bytes stay as they are on their way. */
+static treadle_op to_area(const trip *t, int64_t at) {
+  const treadle_dtype wire = wire_of(&t->op);
+  const int64_t each = (int64_t)treadle_dtype_bytes(wire);
+  return (treadle_op){.wave = t->op.wave,
+                      .source = t->op.source,
+                      .from_dtype = (uint8_t)wire,
+                      .to_dtype = (uint8_t)wire,
+                      .tensor = t->op.tensor,
+                      .from = at,
+                      .to = t->area,
+                      .ndim = 1,
+                      .size = {t->op.elems},
+                      .from_stride = {each},
+                      .to_stride = {each},
+                      .elems = t->op.elems};
+}
+
+treadle_op treadle_parcel_read(const treadle_op *op, int64_t at) {
+  treadle_op typed = *op;
+  typed.from_dtype = (uint8_t)wire_of(op);
+  if (casts_at_source(op)) typed.add = 0;
+  return treadle_pull_read(&typed, at);
 }
 
 /* The reader's op reads the message, densely; the source's writes it. */
-static treadle_op op_of(const trip *t, int64_t at) {
+static treadle_op op_of(const trip *t, const treadle_ordered *ordered, int64_t at) {
   treadle_dtype wire = wire_of(&t->op);
   bool casts = casts_at_source(&t->op);
-  if (t->position >= 0) {
-    treadle_op typed = t->op;
-    typed.from_dtype = (uint8_t)wire;
-    if (casts) typed.add = 0;
-    return treadle_pull_read(&typed, at);
-  }
-  const treadle_pull pull = treadle_pull_of(&t->op);
+  if (t->reads) return t->input ? to_area(t, at) : treadle_parcel_read(&t->op, at);
+  const treadle_op read = t->op.made ? treadle_ordered_read(ordered, t->position, &t->op) : t->op;
+  const treadle_pull pull = treadle_pull_of(&read);
   treadle_op copy = treadle_pull_copy(&pull, at);
   int64_t own = (int64_t)treadle_dtype_bytes((treadle_dtype)pull.dtype),
           each = (int64_t)treadle_dtype_bytes(wire);
@@ -174,49 +220,107 @@ static treadle_status make_messages(trips *all, int64_t capacity, message_order 
     const trip *t = &all->items[i];
     int64_t at;
     TRY(place(&p, t->peer, t->op.wave, t->op.elems * (int64_t)treadle_dtype_bytes(wire_of(&t->op)), &at));
-    TRY(treadle_array_push(&p.parcels, ((treadle_parcel){op_of(t, at), t->position})));
+    TRY(treadle_array_push(&p.parcels, ((treadle_parcel){op_of(t, order.ordered, at), t->position})));
   }
 out:
   treadle_array_release(all);
   return finish(&p, status, &order, traffic);
 }
 
-treadle_status treadle_traffic_in(const treadle_direction *direction, int64_t rank,
-                                  const treadle_nodes *nodes, int64_t capacity, treadle_traffic *traffic) {
+/* Appends inputs, in parts that fit, which lie in the area one behind the other. */
+typedef struct input_list {
+  trips *all;
+  splitter s;
+  treadle_op_array ops;
+  int64_t area; /* of the next input */
+} input_list;
+
+static treadle_status take_input(void *context, const treadle_op *op) {
+  treadle_status status = TREADLE_OK;
+  input_list *list = context;
+  int64_t at = list->area;
+  list->ops.count = 0;
+  TRY(split_by_size(&list->s, op, &list->ops));
+  for (size_t i = 0; i < list->ops.count; i++) {
+    const treadle_op *part = &list->ops.items[i];
+    TRY(treadle_array_push(
+        list->all,
+        ((trip){
+            .op = *part, .peer = part->source, .reads = true, .input = true, .position = -1, .area = at})));
+    at += part->elems * (int64_t)treadle_dtype_bytes(wire_of(part));
+  }
+  list->area += treadle_far_input_bytes(op);
+out:
+  return status;
+}
+
+static treadle_status list_inputs(const treadle_direction *direction, const treadle_far_inputs *inputs,
+                                  const treadle_far_input_sources *sources, int64_t capacity, trips *all) {
+  treadle_status status = TREADLE_OK;
+  input_list list = {.all = all, .s = {.capacity = capacity}};
+  for (size_t i = 0; i < direction->block_rows.count && inputs->bytes > 0; i++) {
+    const treadle_block_row *run = &direction->block_rows.items[i];
+    if (inputs->at[i] < 0) continue;
+    list.area = inputs->at[i];
+    TRY(treadle_far_inputs_walk(sources, run, direction->block_row_parts.items + run->part_first,
+                                take_input, &list));
+  }
+out:
+  treadle_array_release(&list.ops);
+  return status;
+}
+
+treadle_status treadle_traffic_in(const treadle_direction *direction, const treadle_far_inputs *inputs,
+                                  int64_t rank, const treadle_nodes *nodes, int64_t capacity,
+                                  treadle_traffic *traffic) {
   treadle_status status = TREADLE_OK;
   trips all = {0};
+  const treadle_far_input_sources sources = {nodes, rank};
   *traffic = (treadle_traffic){0};
   for (size_t i = 0; i < direction->ops.count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    if (is_far(nodes, rank, op)) TRY(treadle_array_push(&all, ((trip){*op, op->source, (int64_t)i})));
+    if (is_far(nodes, rank, op))
+      TRY(treadle_array_push(
+          &all, ((trip){.op = *op, .peer = op->source, .reads = true, .position = (int64_t)i})));
   }
+  TRY(list_inputs(direction, inputs, &sources, capacity, &all));
 out:
   if (status == TREADLE_OK)
-    return make_messages(&all, capacity, (message_order){rank, nodes->ranks, true}, traffic);
+    return make_messages(&all, capacity, (message_order){rank, nodes->ranks, true, NULL}, traffic);
   treadle_array_release(&all);
   return no_memory();
 }
 
-treadle_status treadle_traffic_out(const treadle_sends *sends, int64_t rank, const treadle_nodes *nodes,
-                                   int64_t capacity, treadle_traffic *traffic) {
+/* The parts of what a source sends. */
+static treadle_status add_send(const splitter *s, const treadle_send *send, treadle_ordered *ordered,
+                               treadle_op_array *ops, trips *all) {
+  treadle_status status = TREADLE_OK;
+  ops->count = 0;
+  TRY(send->input ? split_by_size(s, &send->op, ops) : split(s, &send->op, ops));
+  for (size_t k = 0; k < ops->count; k++) {
+    trip t = {.op = ops->items[k], .peer = send->reader, .input = send->input, .position = -1};
+    if (t.op.made) TRY(treadle_ordered_add(ordered, &send->op, &t.op, &t.position));
+    TRY(treadle_array_push(all, t));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_traffic_out(const treadle_sends *sends, treadle_ordered *ordered, int64_t rank,
+                                   const treadle_nodes *nodes, int64_t capacity, treadle_traffic *traffic) {
   treadle_status status = TREADLE_OK;
   trips all = {0};
   treadle_op_array ops = {0};
   splitter s = {.capacity = capacity};
   *traffic = (treadle_traffic){0};
-  for (size_t i = 0; i < sends->list.count; i++) {
-    const treadle_send *send = &sends->list.items[i];
-    ops.count = 0;
-    TRY(split(&s, &send->op, &ops));
-    for (size_t k = 0; k < ops.count; k++)
-      TRY(treadle_array_push(&all, ((trip){ops.items[k], send->reader, -1})));
-  }
+  for (size_t i = 0; i < sends->list.count; i++)
+    TRY(add_send(&s, &sends->list.items[i], ordered, &ops, &all));
 out:
   treadle_array_release(&ops);
   if (status == TREADLE_OK)
-    return make_messages(&all, capacity, (message_order){rank, nodes->ranks, false}, traffic);
+    return make_messages(&all, capacity, (message_order){rank, nodes->ranks, false, ordered}, traffic);
   treadle_array_release(&all);
-  return no_memory();
+  return status;
 }
 
 void treadle_traffic_release(treadle_traffic *traffic) {

@@ -13,14 +13,18 @@
 #ifndef TREADLE_PLAN_PARCELS_H
 #define TREADLE_PLAN_PARCELS_H
 
+#include "plan/far_inputs.h"
 #include "plan/net.h"
+#include "plan/ordered.h"
 #include "plan/outbound.h"
 #include "plan/sends.h"
 
-/* A part of a message: an op between a window and the message, in which it begins at byte op.from, or op.to. */
+/* A part of a message: an op between a window and the message, in which it begins at byte op.from, or op.to. Of an input the reader's goes to
+ * the area (far_inputs.h). Of codes and scales that the source makes, its own reads what it has made: scratch. */
 typedef struct treadle_parcel {
   treadle_op op;
-  int64_t position; /* the reader: of its op in the direction */
+  int64_t
+      position; /* the reader: of its op in the direction, -1: of an input; the source: of what is made, among those, else -1 */
 } treadle_parcel;
 
 typedef struct treadle_traffic_message {
@@ -40,11 +44,14 @@ typedef struct treadle_traffic {
 /* Splits ops of the direction that read ranks of other nodes into such of at most `capacity` bytes on the way. */
 treadle_status treadle_parcels_split(treadle_direction *direction, int32_t waves, int64_t rank,
                                      const treadle_nodes *nodes, int64_t capacity);
-/* The reader's messages; and the source's. */
-treadle_status treadle_traffic_in(const treadle_direction *direction, int64_t rank,
-                                  const treadle_nodes *nodes, int64_t capacity, treadle_traffic *traffic);
-treadle_status treadle_traffic_out(const treadle_sends *sends, int64_t rank, const treadle_nodes *nodes,
-                                   int64_t capacity, treadle_traffic *traffic);
+/* The reader's messages; and the source's, with what it makes for them. */
+treadle_status treadle_traffic_in(const treadle_direction *direction, const treadle_far_inputs *inputs,
+                                  int64_t rank, const treadle_nodes *nodes, int64_t capacity,
+                                  treadle_traffic *traffic);
+treadle_status treadle_traffic_out(const treadle_sends *sends, treadle_ordered *ordered, int64_t rank,
+                                   const treadle_nodes *nodes, int64_t capacity, treadle_traffic *traffic);
+/* An op as it reads what has come for it, which lies densely from byte `at` on. */
+treadle_op treadle_parcel_read(const treadle_op *op, int64_t at);
 void treadle_traffic_release(treadle_traffic *traffic);
 
 #endif

@@ -237,7 +237,7 @@ static treadle_status measure_pairs(treadle_report *report) {
   for (size_t rank = 0; rank < ranks; rank++) {
     size_t load = 0;
     for (size_t by = 0; by < ranks; by++) load += pairs[by * ranks + rank];
-    load = max_size(load, treadle_report_figures(report, (int64_t)rank)->moved_bytes);
+    load = max_size(load, treadle_report_moved(report, (int64_t)rank));
     most = max_size(most, load);
     sum += (double)load;
   }
@@ -298,8 +298,8 @@ static treadle_status report_all(treadle_report *report, const treadle_report_op
     TRY(play_kinds(report, report->info.waves));
     TRY(measure_sets(report, &bounded));
   }
-  if (report->info.ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
   TRY(treadle_report_add_nodes(report));
+  if (report->info.ranks <= TREADLE_PAIR_RANKS) TRY(measure_pairs(report));
   treadle_report_add_up(report);
   if (report->info.ranks > TREADLE_PAIR_RANKS)
     report->info.link_load =

@@ -20,6 +20,8 @@ enum {
 /* What a rank has to do with other nodes. */
 typedef struct treadle_rank_net {
   int64_t moved_bytes, relayed_bytes; /* forward, as in treadle_direction */
+  int64_t pulled_bytes,
+      back_pulled_bytes; /* of a report over all ranks: from all other ranks, there and back */
 } treadle_rank_net;
 
 struct treadle_report {
@@ -41,6 +43,7 @@ struct treadle_report {
   treadle_cuts_of_all cuts; /* parts that the plans have looked at */
   size_t *pairs;            /* [ranks * ranks], row by receiver; NULL above TREADLE_KEPT_RANKS */
   treadle_nodes nodes;      /* of the ranks */
+  bool blocks_in_part;      /* of all ranks over nodes: what each moves was counted there, in rank_nets */
   treadle_node_info *by_node;
   treadle_rank_net *rank_nets;
   treadle_report_info info;
@@ -48,6 +51,8 @@ struct treadle_report {
 
 /* The figures of a rank of the report. */
 const treadle_plan_info *treadle_report_figures(const treadle_report *report, int64_t rank);
+/* What a rank moves: over nodes, where blocks may come in part, as it was counted there. */
+size_t treadle_report_moved(const treadle_report *report, int64_t rank);
 /* Adds up those of all ranks. */
 void treadle_report_add_up(treadle_report *report);
 

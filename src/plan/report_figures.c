@@ -9,6 +9,11 @@ const treadle_plan_info *treadle_report_figures(const treadle_report *report, in
   return &report->infos[report->rank < 0 ? report->equal_ranks.of[rank] : 0];
 }
 
+size_t treadle_report_moved(const treadle_report *report, int64_t rank) {
+  return report->blocks_in_part ? (size_t)report->rank_nets[rank].pulled_bytes
+                                : treadle_report_figures(report, rank)->moved_bytes;
+}
+
 void treadle_report_add_up(treadle_report *report) {
   treadle_report_info *sum = &report->info;
   int64_t first = report->rank < 0 ? 0 : report->rank, end = report->rank < 0 ? sum->ranks : first + 1;
@@ -16,14 +21,15 @@ void treadle_report_add_up(treadle_report *report) {
   int64_t least_room = INT64_MAX;
   for (int64_t rank = first; rank < end; rank++) {
     const treadle_plan_info *info = treadle_report_figures(report, rank);
-    sum->moved_bytes += info->moved_bytes;
+    size_t moved = treadle_report_moved(report, rank);
+    sum->moved_bytes += moved;
     sum->lower_bound_bytes += info->lower_bound_bytes;
     sum->resident_bytes += info->resident_bytes;
     sum->infer_bytes += info->infer_bytes;
     sum->copied_bytes += info->copied_bytes;
     sum->aliased_bytes += info->aliased_bytes;
     if (info->peak_bytes > sum->peak_bytes) sum->peak_bytes = info->peak_bytes;
-    if (info->moved_bytes > most) most = info->moved_bytes;
+    if (moved > most) most = moved;
     int64_t room = (int64_t)info->peak_bound_bytes - (int64_t)info->peak_bytes;
     if (room < least_room) {
       least_room = room;
@@ -67,6 +73,8 @@ treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, t
   if (report->rank_nets) {
     info.node_moved_bytes = (size_t)report->rank_nets[rank].moved_bytes;
     info.relayed_bytes = (size_t)report->rank_nets[rank].relayed_bytes;
+    if (report->blocks_in_part) info.back_moved_bytes = (size_t)report->rank_nets[rank].back_pulled_bytes;
+    info.moved_bytes = treadle_report_moved(report, rank);
   }
   TREADLE_GIVE(info_p, &info);
 out:

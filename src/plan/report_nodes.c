@@ -5,7 +5,9 @@
 #include "base/hash_index.h"
 #include "base/parallel.h"
 #include "base/sized.h"
+#include "layout/blocks.h"
 #include "layout/inbound_nodes.h"
+#include "plan/far_inputs.h"
 #include "plan/net.h"
 #include "plan/report.h"
 #include "plan/sends.h"
@@ -83,9 +85,13 @@ static treadle_status walk_all(treadle_report *report, treadle_lanes *lanes, boo
   load.cuts = &cuts;
   TRY(treadle_parallel(t.count, walk_rank, &t, tell));
   note_staging(report, treadle_net_load_staging(&load));
-  *full_p = load.full;
-  for (int64_t rank = 0; rank < report->info.ranks && !back; rank++) {
-    report->rank_nets[rank] = (treadle_rank_net){load.moved[rank], load.relayed[rank]};
+  *full_p = load.full && !load.keeps_waves;
+  for (int64_t rank = 0; rank < report->info.ranks; rank++) {
+    treadle_rank_net *of = &report->rank_nets[rank];
+    *(back ? &of->back_pulled_bytes : &of->pulled_bytes) = load.pulled[rank];
+    if (back) continue;
+    of->moved_bytes = load.moved[rank];
+    of->relayed_bytes = load.relayed[rank];
     report->by_node[report->nodes.of[rank]].moved_bytes += (size_t)load.moved[rank];
   }
   for (int32_t node = 0; node < report->nodes.count && !back; node++)
@@ -124,6 +130,8 @@ treadle_status treadle_report_start_nodes(treadle_report *report, const int32_t 
   if (!node_of) return TREADLE_OK;
   TRY(treadle_nodes_make(node_of, report->info.ranks, &report->nodes));
   report->info.nodes = report->nodes.count;
+  report->blocks_in_part =
+      report->rank < 0 && report->nodes.count > 1 && treadle_has_block_rows(report->from, report->to);
   report->by_node = treadle_alloc_array((size_t)report->nodes.count, sizeof *report->by_node);
   report->rank_nets = treadle_alloc_array((size_t)report->info.ranks, sizeof *report->rank_nets);
   if (!report->by_node || !report->rank_nets)
@@ -180,10 +188,15 @@ treadle_status treadle_report_add_node(treadle_report *report, const treadle_pla
   report->by_node[node].moved_bytes = (size_t)of->moved_bytes;
   for (int back = 0; back < 2; back++) {
     int64_t sent, fullest;
-    int64_t received =
-        treadle_net_received(back ? &plan->back : &plan->forward, plan->nodes, plan->rank, plan->waves);
+    const treadle_direction *direction = back ? &plan->back : &plan->forward;
+    int64_t received = treadle_net_received(direction, plan->nodes, plan->rank, plan->waves);
+    const treadle_far_input_sources sources = {plan->nodes, plan->rank};
+    treadle_far_inputs inputs = {0};
+    TRY(treadle_far_inputs_make(direction, plan->waves, &sources, &inputs));
+    const int64_t area = inputs.bytes;
+    treadle_far_inputs_release(&inputs);
     TRY(add_sends(plan, back, &sent, &fullest));
-    note_staging(report, treadle_net_staging(received, fullest));
+    note_staging(report, treadle_net_staging(received, fullest) + area);
     if (!back) report->by_node[node].sent_bytes = info->node_outbound_max_bytes = (size_t)sent;
   }
   info->node_moved_bytes = info->node_inbound_max_bytes = (size_t)of->moved_bytes;

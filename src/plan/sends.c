@@ -2,10 +2,12 @@
  *
  * A reader on another node stripes a cell over a few of its holders, which follow from tensor, reader and the number of holders alone. So a
  * reader is asked for those tensors only where this rank is one of them: of 128 holders 4 are. What remains of a loop over all readers
- * is one hash for each of this rank's tensors. */
+ * is one hash for each of this rank's tensors. Of tensors with fp8 blocks, whose sources are chosen otherwise, all are asked. */
 #include "plan/sends.h"
 
+#include "layout/blocks.h"
 #include "plan/direction.h"
+#include "plan/far_inputs.h"
 
 #include <stdlib.h>
 
@@ -17,21 +19,49 @@ typedef struct send_sink {
   treadle_sends *sends;
 } send_sink;
 
-static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
-  send_sink *s = (send_sink *)sink;
-  treadle_send send = {*op, s->reader};
+static treadle_status push(send_sink *s, const treadle_op *op, bool input) {
+  treadle_send send = {*op, s->reader, input};
   if (s->back) {
     send.op.wave = s->plan->waves - 1 - op->wave;
-    send.op.from = treadle_plan_place(&s->plan->arrangement, op->from);
+    if (!op->made) send.op.from = treadle_plan_place(&s->plan->arrangement, op->from);
   }
   return treadle_array_push(&s->sends->list, send);
+}
+
+static treadle_status take_op(treadle_sink *sink, const treadle_op *op) {
+  return push((send_sink *)sink, op, false);
+}
+
+static treadle_status take_input(void *context, const treadle_op *op) { return push(context, op, true); }
+
+static treadle_status take_block_row(treadle_sink *sink, const treadle_block_row *block_row,
+                                     const treadle_block_row_part *parts) {
+  const treadle_far_input_sources here = {NULL, sink->source};
+  return treadle_far_inputs_walk(&here, block_row, parts, take_input, sink);
+}
+
+static int compare(int64_t x, int64_t y) { return (x > y) - (x < y); }
+
+static int kind_of(const treadle_op *op, bool input) { return input ? 2 : op->made ? 1 : 0; }
+
+int treadle_send_order(const treadle_op *x, bool x_input, const treadle_op *y, bool y_input) {
+  int order = compare(kind_of(x, x_input), kind_of(y, y_input));
+  if (order == 0 && x->made) order = compare(x->tensor, y->tensor);
+  if (order == 0 && x->made) order = compare(x->from / x->made, y->from / y->made);
+  if (order == 0 && x->made) order = compare(x->from_dtype == TREADLE_FP32, y->from_dtype == TREADLE_FP32);
+  if (order == 0) order = compare(x->from, y->from);
+  if (order == 0) order = compare(x->elems, y->elems);
+  if (order == 0) order = compare(x->ndim, y->ndim);
+  for (int d = 0; d < x->ndim && order == 0; d++) order = compare(x->size[d], y->size[d]);
+  for (int d = 0; d < x->ndim && order == 0; d++) order = compare(x->from_stride[d], y->from_stride[d]);
+  return order;
 }
 
 static int by_wave(const void *a, const void *b) {
   const treadle_send *x = a, *y = b;
   if (x->op.wave != y->op.wave) return x->op.wave < y->op.wave ? -1 : 1;
   if (x->reader != y->reader) return x->reader < y->reader ? -1 : 1;
-  return (x->op.from > y->op.from) - (x->op.from < y->op.from);
+  return treadle_send_order(&x->op, x->input, &y->op, y->input);
 }
 
 static treadle_status index_waves(const treadle_plan *plan, treadle_sends *sends) {
@@ -91,7 +121,8 @@ out:
 }
 
 /* By tensor, ascending. */
-static treadle_status list_lent(const treadle_layout *from, int64_t rank, lents *list) {
+static treadle_status list_lent(const treadle_layout *from, const treadle_layout *to, int64_t rank,
+                                lents *list) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   treadle_cells cells = {0};
@@ -99,7 +130,7 @@ static treadle_status list_lent(const treadle_layout *from, int64_t rank, lents 
   TRY(treadle_layout_pieces(from, rank, &pieces));
   TRY(treadle_piece_lists_make(&pieces, from->model->tensor_count, &lists));
   for (int32_t t = 0; t < from->model->tensor_count; t++) {
-    lent of = {.tensor = t};
+    lent of = {.tensor = t, .any = treadle_is_in_block_rows(from, to, t)};
     if (lists.first[t] < 0) continue;
     for (int32_t i = lists.first[t]; i >= 0 && !of.any; i = lists.next[i])
       TRY(add_cells(from, rank, &pieces.items[i], &cells, &of));
@@ -126,7 +157,11 @@ treadle_status treadle_sends_make(const treadle_plan *plan, bool back, treadle_s
   treadle_lanes lanes = {0};
   treadle_pieces pieces = {0};
   lents list = {0};
-  send_sink s = {.sink = {.take = take_op, .of_source = true, .source = plan->rank, .nodes = nodes},
+  send_sink s = {.sink = {.take = take_op,
+                          .take_block_row = take_block_row,
+                          .of_source = true,
+                          .source = plan->rank,
+                          .nodes = nodes},
                  .plan = plan,
                  .back = back,
                  .sends = sends};
@@ -134,7 +169,7 @@ treadle_status treadle_sends_make(const treadle_plan *plan, bool back, treadle_s
   if (!nodes || (back && plan->keep_params)) goto index;
   TRY(treadle_lanes_create(plan->from, plan->to, plan->page_bytes, &lanes));
   lanes.waves = plan->waves;
-  TRY(list_lent(from, plan->rank, &list));
+  TRY(list_lent(from, to, plan->rank, &list));
   for (s.reader = 0; s.reader < nodes->ranks; s.reader++) {
     if (nodes->of[s.reader] == nodes->of[plan->rank]) continue;
     pieces.count = 0;

@@ -314,6 +314,7 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
   TRY(treadle_net_split(sw));
   TRY(treadle_staging_list(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
+  peak += treadle_net_area_bytes(sw);
   *proposal_p = (treadle_proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
 out:
   return status;
@@ -325,6 +326,8 @@ static treadle_attempt first_attempt(const treadle_switch *sw, const figures *mi
       .cap = cap,
       .waves = given ? sw->terms.ready.waves
                      : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap),
+      .slots = treadle_net_slots_bytes(sw),
+      .slots_least = treadle_net_least(sw, false),
       .may_grow = mine->cap_bytes == 0 && mine->budget_bytes == 0,
       .given = given};
 }
@@ -335,6 +338,7 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_proposal own = {0};
   treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_slots_bytes(sw));
   while (!a.done) {
+    treadle_net_choose(sw, a.slots);
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
     TRY(treadle_staging_arrange(sw));
     own.staging = treadle_staging_bytes(sw);

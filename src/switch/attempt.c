@@ -62,19 +62,32 @@ static treadle_status next_for_staging(const treadle_group *group, treadle_attem
 }
 
 treadle_status treadle_attempt_judge(const treadle_group *group, treadle_attempt *a) {
-  bool over = false;
+  int fullest = 0;
   treadle_status status = compare_digests(group);
   if (status != TREADLE_OK) return status;
-  for (int rank = 0; rank < group->size; rank++) over = over || proposal_of(group, rank)->over > 0;
-  if (!over) return next_for_staging(group, a);
+  for (int rank = 1; rank < group->size; rank++)
+    if (proposal_of(group, rank)->over > proposal_of(group, fullest)->over) fullest = rank;
+  int64_t over = proposal_of(group, fullest)->over;
+  if (over <= 0) return next_for_staging(group, a);
   if (a->given)
     return treadle_fail(
         TREADLE_REFUSED,
         "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "
         "make it with a larger cap or with more waves",
         (int)a->waves, a->waves == 1 ? "" : "s");
-  if (a->waves == TREADLE_MAX_WAVES) /* cap_min said that it fits */
-    return treadle_fail(TREADLE_NO_MEMORY, "switch: a rank's peak is over its bound with the most waves");
-  a->waves = TREADLE_MAX_WAVES;
+  if (a->waves < TREADLE_MAX_WAVES) {
+    a->waves = TREADLE_MAX_WAVES;
+    return TREADLE_OK;
+  }
+  /* cap_min said that windows fit; it does not know what block rows read of other nodes */
+  int64_t missing = over - (a->slots - a->slots_least);
+  if (!a->may_grow && missing > 0)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: the cap is %" PRId64
+                        " bytes too small for what rank %d makes of fp8 blocks that lie on several nodes, "
+                        "with the most waves: give a larger cap",
+                        missing, fullest);
+  if (!a->may_grow) a->slots -= over;
+  a->cap += over;
   return TREADLE_OK;
 }

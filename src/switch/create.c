@@ -119,7 +119,7 @@ static const int32_t *table_of(const treadle_tables *tables) {
 
 /* A rank's tables lead to pages of its pool, whatever it has written there. */
 static treadle_status check_tables(const treadle_switch *sw, int rank) {
-  const treadle_tables *tables = sw->far.tables[rank];
+  const treadle_tables *tables = sw->space.shared_tables[rank].base;
   size_t bytes = sw->space.shared_tables[rank].bytes;
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
   bool good = room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
@@ -145,7 +145,7 @@ static treadle_status make_views(treadle_switch *sw) {
   for (int rank = 0; rank < sw->group->size; rank++) {
     if (!treadle_group_is_near(sw->group, rank)) continue;
     TRY(check_tables(sw, rank));
-    const treadle_tables *tables = sw->far.tables[rank];
+    const treadle_tables *tables = sw->space.shared_tables[rank].base;
     treadle_paged paged = {.base = sw->space.shared_pools[rank].base,
                            .into = rank == sw->group->rank ? sw->space.base : NULL,
                            .page_shift = shift_of(sw->plan->page_bytes)};
@@ -179,7 +179,7 @@ static treadle_status publish_tables(treadle_switch *sw) {
 static treadle_status place_peers(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < sw->group->size && sw->terms.options.alias; rank++) {
-    const treadle_tables *tables = sw->far.tables[rank];
+    const treadle_tables *tables = sw->space.shared_tables[rank].base;
     if (rank == sw->group->rank || !treadle_group_is_near(sw->group, rank)) continue;
     TRY(treadle_plan_place_peers(sw->plan, rank, tables->shift, (int32_t)tables->shifts,
                                  tables->pages[TREADLE_INFER]));
@@ -193,11 +193,9 @@ treadle_status treadle_switch_share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   TRY(treadle_group_agree(sw->group, publish_pool(sw)));
   TRY(treadle_group_agree(sw->group, publish_tables(sw)));
-  TRY(treadle_group_agree(sw->group, treadle_far_tables(sw)));
   TRY(treadle_group_agree(sw->group, make_views(sw)));
   TRY(treadle_group_agree(sw->group, treadle_staging_views(sw)));
   TRY(treadle_group_agree(sw->group, place_peers(sw)));
-  TRY(treadle_group_agree(sw->group, treadle_far_staging(sw)));
   TRY(treadle_net_arrange(sw));
 out:
   return status;
@@ -205,7 +203,6 @@ out:
 
 void treadle_switch_unshare(treadle_switch *sw) {
   treadle_net_release(sw);
-  treadle_far_release(sw);
   if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
   if (sw->space.shared_tables)
     sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);

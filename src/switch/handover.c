@@ -29,11 +29,6 @@ static treadle_status check_lists(const treadle_switch *sw, const treadle_handov
   for (int rank = 0; rank < sw->group->size; rank++) {
     const treadle_peer_memory *shared = &h->all[rank];
     if (!treadle_group_is_near(sw->group, rank)) continue;
-    if (treadle_peer_memory_is_far(shared))
-      return treadle_fail(TREADLE_REFUSED,
-                          "switch: rank %d cannot read the memory of rank %d in place, and own train "
-                          "tensors need that",
-                          sw->group->rank, rank);
     const list_head *head = shared->base;
     if (shared->bytes < sizeof *head || head->each != (int64_t)each || head->count < 0 ||
         head->count > (int64_t)((shared->bytes - sizeof *head) / each))

@@ -100,14 +100,33 @@ static void flip(treadle_switch *sw, const treadle_traffic_message *m, char *slo
   injection->what = TREADLE_INJECT_NOTHING;
 }
 
+/* Makes the row of blocks that a parcel has codes or scales of, unless it is at hand, and says where they lie. */
+static treadle_paged make(treadle_switch *sw, treadle_mode old, const treadle_parcel *parcel) {
+  treadle_net_state *net = &sw->net;
+  const treadle_ordered *ordered = &treadle_net_flow_of(sw, true)->ordered;
+  const treadle_block_row *block_row = &ordered->list.items[parcel->position].block_row;
+  if (net->made != parcel->position)
+    treadle_switch_block_rows_order(sw, old, block_row, ordered->parts.items + block_row->part_first,
+                                    &net->scratch);
+  net->made = parcel->position;
+  bool codes = parcel->op.from_dtype == TREADLE_FP8_E4M3;
+  return treadle_paged_of(codes ? (void *)net->scratch.codes : net->scratch.scales);
+}
+
 static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   char *room = sw->net.delta.on ? treadle_net_delta_room(sw, m) : slot + TREADLE_NET_HEAD;
   const treadle_paged to = treadle_paged_of(room);
   for (size_t i = 0; i < m->count; i++) {
-    const treadle_op *op = &traffic->parcels[m->first + i].op;
-    treadle_own_copy_from(sw, old, op, &to);
+    const treadle_parcel *parcel = &traffic->parcels[m->first + i];
+    const treadle_op *op = &parcel->op;
+    if (parcel->position >= 0) {
+      const treadle_paged from = make(sw, old, parcel);
+      sw->device.ops->copy(&sw->device, op, &from, &to);
+    } else {
+      treadle_own_copy_from(sw, old, op, &to);
+    }
     sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   }
   sw->device.ops->fence(&sw->device);
@@ -228,6 +247,7 @@ void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   net->running = true;
   net->sent_bytes = 0;
   net->seconds = 0;
+  net->made = -1;
   for (int out = 0; out < 2; out++)
     treadle_net_flow_of(sw, out)->begun = treadle_net_flow_of(sw, out)->ended = 0;
   treadle_net_delta_begin(sw);
@@ -295,7 +315,12 @@ static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *
   const treadle_paged from = {.base = bytes};
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
-    TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
+    if (parcel->position >= 0) {
+      TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
+    } else {
+      const treadle_paged area = treadle_paged_of(sw->net.area);
+      sw->device.ops->copy(&sw->device, &parcel->op, &from, &area);
+    }
   }
 out:
   return status;

@@ -5,7 +5,8 @@
  *   net_delta.c   messages of which only what has changed travels
  *
  * Slots of both sides lie in pages of the pool, inside the cap. A source packs and sends its messages in their order, as slots are free, and
- * runs ahead of its own waves: what it reads is not written before it was packed. A reader begins its messages in the same order, and unpacks
+ * runs ahead of its own waves: what it reads is not written before it was packed. Where it reads windows of other ranks of its node (plan/ordered.h),
+ * it says that a wave is done when what it sends in it was packed, too. A reader begins its messages in the same order, and unpacks
  * one when its wave is there. */
 #ifndef TREADLE_SWITCH_NET_H
 #define TREADLE_SWITCH_NET_H
@@ -35,9 +36,11 @@ _Static_assert((int)TREADLE_MAX_WAVES <= UINT16_MAX && (int)TREADLE_GROUP_MAX <=
 /* Bytes of staging that slots take, in whole pages; 0: one node. They are chosen by what the cap leaves for them. */
 int64_t treadle_net_slots_bytes(const treadle_switch *sw);
 void treadle_net_choose(treadle_switch *sw, int64_t spare);
-/* The least and the most that they may take. */
+/* And the area behind them, for what block rows read of other nodes in a wave; after treadle_net_split. */
+int64_t treadle_net_area_bytes(const treadle_switch *sw);
+/* The least and the most that slots may take. */
 int64_t treadle_net_least(const treadle_switch *sw, bool most);
-/* The ops of the plan, split as messages need it. */
+/* The ops of the plan, split as messages need it, and what block rows read of other nodes. */
 treadle_status treadle_net_split(treadle_switch *sw);
 /* Maps the slots. */
 treadle_status treadle_net_map(treadle_switch *sw);
@@ -65,7 +68,7 @@ bool treadle_net_is_busy(const treadle_switch *sw);
 void treadle_net_pause(treadle_switch *sw);
 /* What is sent of waves up to `wave` has been packed. */
 treadle_status treadle_net_pack(treadle_switch *sw, int32_t wave);
-/* All messages of a wave are unpacked: `take` is called for each op. */
+/* All messages of a wave are unpacked: `take` is called for each op, inputs of block rows go to their area. */
 treadle_status treadle_net_unpack(treadle_switch *sw, int32_t wave,
                                   treadle_status (*take)(treadle_switch *sw, const treadle_op *op,
                                                          size_t position, const treadle_paged *from));

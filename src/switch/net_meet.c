@@ -30,6 +30,14 @@ int64_t treadle_net_slots_bytes(const treadle_switch *sw) {
   return sw->net.message_bytes ? staging_of(sw, sw->net.message_bytes) : 0;
 }
 
+int64_t treadle_net_area_bytes(const treadle_switch *sw) {
+  int64_t page = (int64_t)treadle_switch_page_bytes(&sw->terms.options);
+  int64_t bytes = sw->net.in[TREADLE_INFER].inputs.bytes, back = sw->net.in[TREADLE_TRAIN].inputs.bytes;
+  bool goes_back = treadle_switch_rebuilds(sw) && !sw->terms.options.one_way;
+  if (goes_back && back > bytes) bytes = back;
+  return (bytes + page - 1) / page * page;
+}
+
 int64_t treadle_net_least(const treadle_switch *sw, bool most) {
   return is_one_node(sw) ? 0 : staging_of(sw, most ? TREADLE_NET_MESSAGE : LEAST);
 }
@@ -49,7 +57,7 @@ treadle_status treadle_net_map(treadle_switch *sw) {
   treadle_status status =
       sw->device.ops->map(sw->space.pool, tables->staging + own, tables->staging_pages - own, &base);
   sw->net.base = base;
-  sw->stats.net_staging_bytes = (size_t)treadle_net_slots_bytes(sw);
+  sw->stats.net_staging_bytes = (size_t)(treadle_net_slots_bytes(sw) + treadle_net_area_bytes(sw));
   return status;
 }
 
@@ -59,28 +67,15 @@ static treadle_direction *direction_of(treadle_switch *sw, int side) {
   return side == TREADLE_INFER ? &sw->plan->forward : &sw->plan->back;
 }
 
-/* Runs of fp8 blocks read several ranks at once. */
-static treadle_status check_block_rows(const treadle_switch *sw, const treadle_direction *direction) {
-  for (size_t i = 0; i < direction->block_rows.count; i++) {
-    const treadle_block_row *row = &direction->block_rows.items[i];
-    for (int64_t k = 0; k < row->parts; k++)
-      if (treadle_net_is(sw, direction->block_row_parts.items[row->part_first + k].op.source))
-        return treadle_fail(
-            TREADLE_REFUSED,
-            "switch: rank %d makes fp8 blocks of '%s' from weights on another node, which is "
-            "not possible yet: keep the ranks that share it on one node",
-            sw->group->rank, sw->layouts[0]->model->tensors[row->tensor].name);
-  }
-  return TREADLE_OK;
-}
-
 treadle_status treadle_net_split(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
+  const treadle_far_input_sources sources = {sw->group->nodes, sw->group->rank};
+  for (int side = 0; side < 2; side++) treadle_far_inputs_release(&sw->net.in[side].inputs);
   if (is_one_node(sw)) return TREADLE_OK;
   for (int side = 0; side < 2; side++) {
     treadle_direction *direction = direction_of(sw, side);
+    TRY(treadle_far_inputs_make(direction, sw->plan->waves, &sources, &sw->net.in[side].inputs));
     if (direction->ops.count == 0) continue;
-    TRY(check_block_rows(sw, direction));
     TRY(treadle_parcels_split(direction, sw->plan->waves, sw->group->rank, sw->group->nodes,
                               sw->net.message_bytes));
   }
@@ -184,11 +179,24 @@ static void release_traffic(treadle_switch *sw) {
   for (int side = 0; side < 2; side++) {
     treadle_traffic_release(&sw->net.in[side].traffic);
     treadle_traffic_release(&sw->net.out[side].traffic);
+    treadle_ordered_release(&sw->net.out[side].ordered);
   }
+  treadle_scratch_release(sw, &sw->net.scratch);
 }
 
 static void note_peers(treadle_switch *sw, const treadle_traffic *traffic) {
   for (size_t i = 0; i < traffic->message_count; i++) sw->net.peers[traffic->messages[i].peer] = 1;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* For what others have ordered. */
+static treadle_status make_scratch(treadle_switch *sw) {
+  const treadle_ordered *a = &sw->net.out[0].ordered, *b = &sw->net.out[1].ordered;
+  if (a->list.count + b->list.count == 0) return TREADLE_OK;
+  return treadle_scratch_create(sw, larger(a->scratch_bytes, b->scratch_bytes),
+                                larger(a->scratch_codes, b->scratch_codes),
+                                larger(a->scratch_scales, b->scratch_scales), &sw->net.scratch);
 }
 
 treadle_status treadle_net_traffic(treadle_switch *sw) {
@@ -200,15 +208,19 @@ treadle_status treadle_net_traffic(treadle_switch *sw) {
   if (!net->peers) return no_memory();
   for (int side = 0; side < 2; side++) {
     bool back = side == TREADLE_TRAIN;
-    TRY(treadle_traffic_in(direction_of(sw, side), sw->group->rank, sw->group->nodes, net->message_bytes,
-                           &net->in[side].traffic));
+    treadle_ordered *ordered = &net->out[side].ordered;
+    TRY(treadle_traffic_in(direction_of(sw, side), &net->in[side].inputs, sw->group->rank, sw->group->nodes,
+                           net->message_bytes, &net->in[side].traffic));
     TRY(treadle_sends_make(sw->plan, back, &sends));
-    TRY(treadle_traffic_out(&sends, sw->group->rank, sw->group->nodes, net->message_bytes,
+    TRY(treadle_ordered_begin(sw->plan, back, ordered));
+    TRY(treadle_traffic_out(&sends, ordered, sw->group->rank, sw->group->nodes, net->message_bytes,
                             &net->out[side].traffic));
+    treadle_ordered_end(ordered);
     treadle_sends_release(&sends);
     note_peers(sw, &net->in[side].traffic);
     note_peers(sw, &net->out[side].traffic);
   }
+  TRY(make_scratch(sw));
 out:
   treadle_sends_release(&sends);
   if (status != TREADLE_OK) release_traffic(sw);
@@ -217,7 +229,7 @@ out:
 
 /* A switch that goes to another group keeps its pages. */
 static treadle_status check_slots(const treadle_switch *sw) {
-  int64_t needed = treadle_net_slots_bytes(sw);
+  int64_t needed = treadle_net_slots_bytes(sw) + treadle_net_area_bytes(sw);
   if (sw->net.base && needed <= (int64_t)sw->stats.net_staging_bytes) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,
@@ -233,6 +245,7 @@ treadle_status treadle_net_arrange(treadle_switch *sw) {
   TRY(treadle_group_agree(sw->group, check_slots(sw)));
   TRY(treadle_group_agree(sw->group, treadle_net_traffic(sw)));
   TRY(treadle_group_agree(sw->group, treadle_net_delta_arrange(sw)));
+  sw->net.area = sw->net.base + treadle_net_slots_bytes(sw);
   sw->net.talks = true;
   TRY(meet(sw));
 out:
@@ -244,5 +257,6 @@ void treadle_net_release(treadle_switch *sw) {
   treadle_net_stop(sw);
   treadle_net_delta_leave(sw);
   release_traffic(sw);
+  for (int side = 0; side < 2; side++) treadle_far_inputs_release(&sw->net.in[side].inputs);
   sw->net.talks = false;
 }

@@ -72,14 +72,6 @@ typedef struct given { /* what the options say of one mode */
   const treadle_maps *maps;
 } given;
 
-/* Has the pair fp8 blocks that are made, or taken apart, on the way? */
-static bool has_block_rows(const treadle_switch *sw) {
-  const treadle_layout *train = sw->layouts[TREADLE_TRAIN], *infer = sw->layouts[TREADLE_INFER];
-  for (int32_t t = 0; t < train->model->tensor_count; t++)
-    if (treadle_is_in_block_rows(train, infer, t)) return true;
-  return false;
-}
-
 static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle_maps *maps) {
   const treadle_switch_options *o = &sw->terms.options;
   bool train = mode == TREADLE_TRAIN;
@@ -88,7 +80,7 @@ static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle
                  train ? o->own_train : o->own_infer,
                  train ? o->own_train_count : o->own_infer_count,
                  treadle_layout_storage_count(sw->layouts[mode], sw->group->rank),
-                 has_block_rows(sw),
+                 treadle_has_block_rows(sw->layouts[TREADLE_TRAIN], sw->layouts[TREADLE_INFER]),
                  maps};
 }
 

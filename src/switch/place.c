@@ -216,7 +216,8 @@ static treadle_status place_staging(treadle_switch *sw) {
   treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0;
   place->staging_pages = treadle_staging_bytes(sw) / sw->plan->page_bytes +
-                         pages_of((size_t)treadle_net_slots_bytes(sw), sw->plan->page_bytes);
+                         pages_of((size_t)treadle_net_slots_bytes(sw), sw->plan->page_bytes) +
+                         pages_of((size_t)treadle_net_area_bytes(sw), sw->plan->page_bytes);
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
   char *taken = mark_taken(sw, &held);

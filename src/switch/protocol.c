@@ -54,13 +54,6 @@ treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, cons
   return treadle_group_meet(sw->group, &watch, what);
 }
 
-treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,
-                                   const char *what) {
-  in_epoch in = {sw, epoch};
-  const treadle_watch watch = {look, &in};
-  return treadle_link_fetch(sw->group, fetch, &watch, treadle_group_deadline(sw->group), what);
-}
-
 /* ---- The outcome ---- */
 
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {

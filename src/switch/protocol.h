@@ -46,13 +46,11 @@ static inline uint64_t treadle_epoch_now(const treadle_group *group) {
 /* Says a word of this rank, and wakes who waits for it. */
 void treadle_word_say(treadle_group *group, treadle_setting which, uint64_t value);
 
-/* treadle_group_wait, treadle_group_meet and treadle_link_fetch of a switch's group, in an epoch: they end as
+/* treadle_group_wait and treadle_group_meet of a switch's group, in an epoch: they end as
  * treadle_epoch_check does. 0: none. */
 treadle_status treadle_word_wait(treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what);
 treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what);
-treadle_status treadle_epoch_fetch(const treadle_switch *sw, treadle_fetch *fetch, uint64_t epoch,
-                                   const char *what);
 
 /* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this one was not committed, and
  * when this rank has left the group. */

@@ -100,8 +100,6 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   const treadle_paged into = treadle_own_view(sw, to, op->to);
   if (treadle_staging_has(sw, to, position))
     TRY(treadle_staging_read(sw, position, treadle_epoch_now(group), &near, &from));
-  else if (treadle_far_is(sw, op->source))
-    TRY(treadle_far_take(sw, old, &near, &from));
   else if (op->source == group->rank)
     from = treadle_own_view(sw, op->twin ? to : old, op->from);
   else if (op->source >= 0)
@@ -138,6 +136,8 @@ static treadle_status take_in(treadle_switch *sw, int32_t wave, uint64_t epoch, 
   if (!treadle_net_is_busy(sw)) return TREADLE_OK;
   TRY(treadle_net_unpack(sw, wave, carry_in));
   if (sw->net.to == TREADLE_INFER) TRY(treadle_staging_relay(sw, wave, epoch));
+  sw->device.ops->fence(&sw->device);
+  TRY(treadle_switch_block_rows_run(sw, sw->net.to, wave, TREADLE_TURN_FAR));
   sw->device.ops->fence(&sw->device);
   treadle_word_say(sw->group, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, wave));
 out:
@@ -204,14 +204,15 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
   if (to == TREADLE_INFER) TRY(treadle_staging_fill(sw, wave, epoch));
-  TRY(treadle_switch_block_rows_run(sw, to, wave, false));
+  TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_NEAR));
   TRY(treadle_net_move(sw));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
     TRY(run_op(sw, to, (size_t)i, &arrived, epoch));
   if (!arrived) TRY(take_in(sw, wave, epoch, &arrived));
-  TRY(treadle_switch_block_rows_run(sw, to, wave, true));
+  TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_TWIN));
   sw->device.ops->fence(&sw->device);
   corrupt(sw, to, wave);
+  if (sw->net.out[to].ordered.reads_others) TRY(treadle_net_pack(sw, wave));
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
   treadle_helm_tell(sw);
 out:

@@ -4,7 +4,7 @@
  * the other becomes codes and a scale, which are then copied to the window. From fp8 it is the other way round.
  * Windows are read and written through their page tables, scratch is plain memory. Usually the values are one part on
  * consecutive pages; then they, and the codes, are read or written in place, without scratch. */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/alloc.h"
 #include "base/dtype.h"
@@ -15,87 +15,57 @@
  * It is as large as the largest one of both directions. */
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+treadle_status treadle_scratch_create(const treadle_switch *sw, int64_t values, int64_t codes,
+                                      int64_t scales, treadle_scratch *scratch_p) {
+  const treadle_device *device = &sw->device;
+  scratch_p->values = device->ops->scratch(device, (size_t)values);
+  scratch_p->codes = device->ops->scratch(device, (size_t)codes);
+  scratch_p->scales = device->ops->scratch(device, (size_t)scales * sizeof *scratch_p->scales);
+  if (scratch_p->values && scratch_p->codes && scratch_p->scales) return TREADLE_OK;
+  return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+}
+
+void treadle_scratch_release(const treadle_switch *sw, treadle_scratch *scratch) {
+  const treadle_device *device = &sw->device;
+  if (scratch->values) device->ops->scratch_release(device, scratch->values);
+  if (scratch->codes) device->ops->scratch_release(device, scratch->codes);
+  if (scratch->scales) device->ops->scratch_release(device, scratch->scales);
+  *scratch = (treadle_scratch){0};
+}
+
 treadle_status treadle_switch_block_rows_create(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
   const treadle_direction *a = &sw->plan->forward, *b = &sw->plan->back;
   size_t count = a->block_rows.count > b->block_rows.count ? a->block_rows.count : b->block_rows.count;
-  size_t values = (size_t)larger(a->scratch_bytes, b->scratch_bytes);
-  size_t codes = (size_t)larger(a->scratch_codes, b->scratch_codes);
-  size_t scales = (size_t)larger(a->scratch_scales, b->scratch_scales);
   sw->work.block_rows = treadle_alloc_array(count + 1, sizeof *sw->work.block_rows);
-  const treadle_device *device = &sw->device;
-  sw->work.scratch_values = device->ops->scratch(device, values);
-  sw->work.scratch_codes = device->ops->scratch(device, codes);
-  sw->work.scratch_scales = device->ops->scratch(device, scales * sizeof *sw->work.scratch_scales);
-  if (!sw->work.block_rows || !sw->work.scratch_values || !sw->work.scratch_codes ||
-      !sw->work.scratch_scales)
-    return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  TRY(treadle_scratch_create(sw, larger(a->scratch_bytes, b->scratch_bytes),
+                             larger(a->scratch_codes, b->scratch_codes),
+                             larger(a->scratch_scales, b->scratch_scales), &sw->work.scratch));
+  if (!sw->work.block_rows) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   memset(sw->work.block_rows, 0, (count + 1) * sizeof *sw->work.block_rows); /* touched */
-  return TREADLE_OK;
-}
-
-void treadle_switch_block_rows_release(treadle_switch *sw) {
-  treadle_free(sw->work.block_rows);
-  const treadle_device *device = &sw->device;
-  if (sw->work.scratch_values) device->ops->scratch_release(device, sw->work.scratch_values);
-  if (sw->work.scratch_codes) device->ops->scratch_release(device, sw->work.scratch_codes);
-  if (sw->work.scratch_scales) device->ops->scratch_release(device, sw->work.scratch_scales);
-}
-
-/* ---- Between a window and scratch ---- */
-
-/* What a rank has in its window of mode `old` goes to scratch; window: that one, where it can be read in place. */
-static treadle_status bring(treadle_switch *sw, treadle_mode old, treadle_op op,
-                            const treadle_paged *window, const treadle_paged *scratch) {
-  treadle_status status = TREADLE_OK;
-  treadle_paged staged;
-  bool far = treadle_far_is(sw, op.source);
-  if (far) TRY(treadle_far_take(sw, old, &op, &staged));
-  sw->device.ops->copy(&sw->device, &op, far ? &staged : window, scratch);
 out:
   return status;
 }
 
-/* Of the block row at hand, whose blocks are read from `source`, or written to this rank's window (-1).
- * The window's side has rows at code_stride. Scratch is [rows, columns], of which the window may have a
- * part: [code_rows, code_columns] from (code_row, code_column) on. */
-static treadle_status copy_codes(treadle_switch *sw, treadle_mode old, const treadle_block_row *block_row,
-                                 const treadle_paged *window, int32_t source) {
-  bool write = source < 0;
-  const treadle_paged scratch = treadle_paged_of(sw->work.scratch_codes);
-  treadle_op op = {.source = write ? sw->group->rank : source,
-                   .from_dtype = TREADLE_FP8_E4M3,
-                   .to_dtype = TREADLE_FP8_E4M3,
-                   .ndim = 2,
-                   .size = {block_row->code_rows, block_row->code_columns},
-                   .elems = (int64_t)block_row->code_rows * block_row->code_columns};
-  op.from_stride[1] = op.to_stride[1] = 1;
-  *(write ? op.to_stride : op.from_stride) = block_row->code_stride;
-  *(write ? op.from_stride : op.to_stride) = block_row->columns;
-  *(write ? &op.to : &op.from) = block_row->codes;
-  *(write ? &op.from : &op.to) = (int64_t)block_row->code_row * block_row->columns + block_row->code_column;
-  if (!write) return bring(sw, old, op, window, &scratch);
-  sw->device.ops->copy(&sw->device, &op, &scratch, window);
-  return TREADLE_OK;
+void treadle_switch_block_rows_release(treadle_switch *sw) {
+  treadle_free(sw->work.block_rows);
+  treadle_scratch_release(sw, &sw->work.scratch);
 }
 
-/* The same of its scales: [blocks] one behind the other in scratch, at scale_stride in the window. */
-static treadle_status copy_scales(treadle_switch *sw, treadle_mode old, const treadle_block_row *block_row,
-                                  const treadle_paged *window, int32_t source) {
-  bool write = source < 0;
-  const treadle_paged scratch = treadle_paged_of(sw->work.scratch_scales);
-  int64_t each = (int64_t)sizeof(float), blocks = treadle_block_row_blocks(block_row);
-  treadle_op op = {.source = write ? sw->group->rank : source,
-                   .from_dtype = TREADLE_FP32,
-                   .to_dtype = TREADLE_FP32,
-                   .ndim = 1,
-                   .size = {blocks},
-                   .elems = blocks};
-  *(write ? op.to_stride : op.from_stride) = block_row->scale_stride;
-  *(write ? op.from_stride : op.to_stride) = each;
-  *(write ? &op.to : &op.from) = block_row->scales;
-  if (!write) return bring(sw, old, op, window, &scratch);
-  sw->device.ops->copy(&sw->device, &op, &scratch, window);
-  return TREADLE_OK;
+/* ---- Between a window and scratch ---- */
+
+/* What a rank has in its window goes to scratch. window: that one, where it is of this node; what is of another node lies in
+ * the area, from byte *area on, which moves on. */
+static void bring(treadle_switch *sw, const treadle_op *op, const treadle_paged *window,
+                  const treadle_paged *scratch, int64_t *area) {
+  if (!treadle_net_is(sw, op->source)) {
+    sw->device.ops->copy(&sw->device, op, window, scratch);
+    return;
+  }
+  const treadle_paged come = {.base = sw->net.area};
+  const treadle_op read = treadle_parcel_read(op, *area);
+  sw->device.ops->copy(&sw->device, &read, &come, scratch);
+  *area += treadle_far_input_bytes(op);
 }
 
 /* ---- Block rows ---- */
@@ -132,8 +102,8 @@ static bool find_values(const treadle_paged *window, const treadle_block_row *bl
 /* Codes and scales of values, or the other way round, block by block.
  * Blocks go from left to right, each [rows, columns], with scale number `block`. The first one may lack
  * columns before, the last one behind: skip = 32 and 128 columns in blocks of 128 are 96 and 32. */
-static void make_blocks(const treadle_switch *sw, const treadle_block_row *block_row, treadle_matrix values,
-                        treadle_matrix codes) {
+static void make_blocks(const treadle_switch *sw, const treadle_block_row *block_row,
+                        const treadle_scratch *scratch, treadle_matrix values, treadle_matrix codes) {
   const treadle_device *device = &sw->device;
   treadle_dtype dtype = (treadle_dtype)block_row->value_dtype;
   int64_t column = 0;
@@ -142,7 +112,7 @@ static void make_blocks(const treadle_switch *sw, const treadle_block_row *block
     if (columns > block_row->columns - column) columns = block_row->columns - column;
     const treadle_matrix of_values = treadle_matrix_at(values, column * values.column_stride),
                          of_codes = treadle_matrix_at(codes, column);
-    float *scale = &sw->work.scratch_scales[block];
+    float *scale = &scratch->scales[block];
     if (block_row->quantises)
       device->ops->quantise(device, of_codes, scale, of_values, dtype, block_row->rows, columns);
     else
@@ -163,60 +133,90 @@ static void spoil_scale(treadle_switch *sw, const treadle_direction *direction,
   const treadle_device *device = &sw->device;
   float scale;
   if (!is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_SCALE, (size_t)(run - direction->block_rows.items))) return;
-  device->ops->move(device, &scale, sw->work.scratch_scales, sizeof scale);
+  device->ops->move(device, &scale, sw->work.scratch.scales, sizeof scale);
   scale *= 2;
-  device->ops->move(device, sw->work.scratch_scales, &scale, sizeof scale);
+  device->ops->move(device, sw->work.scratch.scales, &scale, sizeof scale);
 }
 
 /* ---- Waves ---- */
 
-/* Block row `position` of a run.
+/* Block row `position` of a run, whose inputs of other nodes begin at byte `area`.
  * To fp8: values, blocks, then codes and scales to the window. From fp8: codes and scales, blocks, then
- * values to the window. What was made or read in place needs no copy; what is far never lies in place. */
-static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                                const treadle_block_row *run, int32_t position) {
-  treadle_status status = TREADLE_OK;
+ * values to the window. What was made or read in place needs no copy; what is of another node never lies in place. */
+static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
+                      const treadle_block_row *run, int32_t position, int64_t area) {
   const treadle_block_row at = treadle_block_row_at(run, position), *block_row = &at;
   const treadle_block_row_part *parts = &direction->block_row_parts.items[block_row->part_first];
   const treadle_op first = treadle_block_row_part_at(run, &parts[0], position);
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
+  const treadle_scratch *room = &sw->work.scratch;
   const treadle_paged *own = &sw->space.paged[to][sw->group->rank],
-                      scratch = treadle_paged_of(sw->work.scratch_values);
+                      values_room = treadle_paged_of(room->values),
+                      codes_room = treadle_paged_of(room->codes),
+                      scales_room = treadle_paged_of(room->scales);
   const treadle_paged *from = block_row->twin ? own : &sw->space.paged[old][parts[0].op.source];
-  treadle_matrix values = treadle_matrix_of(sw->work.scratch_values, block_row->columns * size, size);
-  treadle_matrix codes = treadle_matrix_of(sw->work.scratch_codes, block_row->columns, 1);
+  treadle_matrix values = treadle_matrix_of(room->values, block_row->columns * size, size);
+  treadle_matrix codes = treadle_matrix_of(room->codes, block_row->columns, 1);
   const int32_t source = parts[0].op.source;
-  bool far = treadle_far_is(sw, source);
+  bool far = treadle_net_is(sw, source);
   bool has_values = !(block_row->quantises && far) &&
                     find_values(block_row->quantises ? from : own, block_row, &first, &values);
   bool cut = block_row->code_rows < block_row->rows || block_row->code_columns < block_row->columns;
   bool has_codes = !cut && (block_row->quantises || !far) &&
                    find_matrix(block_row->quantises ? own : from, block_row->codes, block_row->code_stride,
                                1, block_row, &codes);
+  const treadle_op of_codes = treadle_block_row_codes(block_row, source),
+                   of_scales = treadle_block_row_scales(block_row, source);
   if (block_row->quantises) {
     for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
       const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
-      TRY(bring(sw, old, op, &sw->space.paged[old][op.source], &scratch));
+      bring(sw, &op, &sw->space.paged[old][op.source], &values_room, &area);
     }
     if (!has_values) sw->device.ops->fence(&sw->device);
-    make_blocks(sw, block_row, values, codes);
+    make_blocks(sw, block_row, room, values, codes);
     spoil_scale(sw, direction, run);
-    if (!has_codes) TRY(copy_codes(sw, old, block_row, own, -1));
-    TRY(copy_scales(sw, old, block_row, own, -1));
+    if (!has_codes) sw->device.ops->copy(&sw->device, &of_codes, &codes_room, own);
+    sw->device.ops->copy(&sw->device, &of_scales, &scales_room, own);
   } else {
-    if (!has_codes) TRY(copy_codes(sw, old, block_row, from, source));
-    TRY(copy_scales(sw, old, block_row, from, source));
+    if (!has_codes) bring(sw, &of_codes, from, &codes_room, &area);
+    bring(sw, &of_scales, from, &scales_room, &area);
     sw->device.ops->fence(&sw->device);
     spoil_scale(sw, direction, run);
-    make_blocks(sw, block_row, values, codes);
+    make_blocks(sw, block_row, room, values, codes);
     for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
       const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
-      sw->device.ops->copy(&sw->device, &op, &scratch, own);
+      sw->device.ops->copy(&sw->device, &op, &values_room, own);
     }
   }
-out:
-  return status;
+}
+
+void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
+                                     const treadle_block_row *block_row,
+                                     const treadle_block_row_part *parts, const treadle_scratch *scratch) {
+  int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
+  const treadle_paged *windows = sw->space.paged[old], room = treadle_paged_of(scratch->values);
+  treadle_matrix values = treadle_matrix_of(scratch->values, block_row->columns * size, size);
+  const treadle_matrix codes = treadle_matrix_of(scratch->codes, block_row->columns, 1);
+  const treadle_op first = treadle_block_row_part_at(block_row, &parts[0], 0);
+  if (!find_values(&windows[first.source], block_row, &first, &values)) {
+    for (int64_t i = 0; i < block_row->parts; i++) {
+      const treadle_op op = treadle_block_row_part_at(block_row, &parts[i], 0);
+      sw->device.ops->copy(&sw->device, &op, &windows[op.source], &room);
+    }
+    sw->device.ops->fence(&sw->device);
+  }
+  make_blocks(sw, block_row, scratch, values, codes);
+}
+
+static treadle_far_input_sources far_sources(const treadle_switch *sw) {
+  return (treadle_far_input_sources){sw->group->nodes, sw->group->rank};
+}
+
+/* Where the inputs of a run begin, -1: it has none of other nodes. */
+static int64_t inputs_of(const treadle_switch *sw, treadle_mode to, size_t position) {
+  const treadle_far_inputs *inputs = &sw->net.in[to].inputs;
+  return inputs->bytes > 0 ? inputs->at[position] : -1;
 }
 
 /* All block rows of a run have one wave. Coverage and bytes are noted once, for all of them. */
@@ -225,30 +225,40 @@ static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const t
   treadle_status status = TREADLE_OK;
   const treadle_block_row *block_row = &direction->block_rows.items[position];
   const treadle_block_row_part *parts = &direction->block_row_parts.items[block_row->part_first];
+  const treadle_far_input_sources sources = far_sources(sw);
+  int64_t area = inputs_of(sw, to, position),
+          each = area >= 0 ? treadle_far_inputs_each(&sources, block_row, parts) : 0;
   for (int32_t i = 0; i < block_row->count; i++) {
     TRY(treadle_helm_check(sw));
-    TRY(carry_out(sw, to, direction, block_row, i));
+    carry_out(sw, to, direction, block_row, i, area + i * each);
   }
   sw->work.block_rows[position].mark += treadle_block_row_mark(block_row, parts);
   sw->work.block_rows[position].times++;
   sw->work.block_rows[position].wave = wave;
   sw->stats.copied_bytes += (size_t)treadle_block_row_written(block_row, parts);
   sw->stats.pulled_bytes += (size_t)treadle_block_row_moved(block_row, parts);
+  for (int64_t k = 0; k < block_row->parts && area >= 0; k++)
+    sw->stats.node_moved_bytes +=
+        (size_t)treadle_net_part_bytes(sources.nodes, sources.rank, block_row, &parts[k]);
 out:
   return status;
 }
 
-/* twin: those that read what this wave wrote in this window; the caller runs them behind the others. */
-treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin) {
+static treadle_turn turn_of(const treadle_switch *sw, treadle_mode to, size_t position) {
+  if (treadle_switch_direction(sw, to)->block_rows.items[position].twin) return TREADLE_TURN_TWIN;
+  return inputs_of(sw, to, position) < 0 ? TREADLE_TURN_NEAR : TREADLE_TURN_FAR;
+}
+
+treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave,
+                                             treadle_turn turn) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
   for (int32_t i = direction->block_row_first[wave]; i < direction->block_row_first[wave + 1]; i++)
-    if (direction->block_rows.items[i].twin == twin &&
-        !is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_DROP, (size_t)i) &&
+    if (turn_of(sw, to, (size_t)i) == turn && !is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_DROP, (size_t)i) &&
         !is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_LATE, (size_t)i))
       TRY(carry_out_run(sw, to, direction, (size_t)i, wave));
   if (sw->faults.planted == TREADLE_FAULT_BLOCK_ROW_LATE && wave == sw->plan->waves - 1 &&
-      direction->block_rows.items[sw->faults.at].twin == twin)
+      turn_of(sw, to, sw->faults.at) == turn)
     TRY(carry_out_run(sw, to, direction, sw->faults.at, wave));
 out:
   return status;

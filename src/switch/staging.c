@@ -305,7 +305,7 @@ int64_t treadle_staging_bytes(const treadle_switch *sw) {
 treadle_status treadle_staging_views(treadle_switch *sw) {
   treadle_staging *staging = &sw->staging;
   for (int rank = 0; staging->of[0] && rank < sw->group->size; rank++) {
-    const treadle_tables *tables = sw->far.tables[rank];
+    const treadle_tables *tables = sw->space.shared_tables[rank].base;
     if (!treadle_group_is_near(sw->group, rank)) continue;
     staging->view[rank] = sw->space.paged[TREADLE_INFER][rank];
     staging->view[rank].table += tables->pages[TREADLE_INFER];

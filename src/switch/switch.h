@@ -7,7 +7,6 @@
  *   protocol.c  the shared words for that, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
  *   run_block_rows.c its fp8 blocks: quantised and dequantised
- *   far.c       what other ranks have, where it cannot be read in place
  *   offload.c   twins in host memory
  *   reference.c parameters of another model
  *   foresee.c   what all ranks will hold, before any of it is there
@@ -160,14 +159,6 @@ typedef struct treadle_space {
   treadle_paged *paged[2];                           /* by mode and rank */
 } treadle_space;
 
-/* What stands for memory that cannot be read in place (far.c). */
-typedef struct treadle_far {
-  const treadle_tables **tables; /* by rank: in place, or a copy */
-  void **copies;
-  char *staging;       /* NULL: all windows are read in place */
-  treadle_part *parts; /* of a fetch */
-} treadle_far;
-
 /* Who holds which page, and when pages change hands (account.c). */
 typedef struct treadle_books {
   uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
@@ -181,14 +172,23 @@ typedef struct treadle_guards {
   bool shared;             /* pages of params that the engine has are read-only */
 } treadle_guards;
 
+/* Memory for one block row: values and codes [rows, columns], row-major, scales [blocks]. */
+typedef struct treadle_scratch {
+  void *values;
+  uint8_t *codes;
+  float *scales;
+} treadle_scratch;
+
+/* When a block row is made in its wave: at its begin; when all messages of the wave are there; behind all copies, of what these have
+ * written in this window. */
+typedef enum treadle_turn { TREADLE_TURN_NEAR, TREADLE_TURN_FAR, TREADLE_TURN_TWIN } treadle_turn;
+
 /* What runs a direction of the plan (run.c, run_block_rows.c). */
 typedef struct treadle_work {
   treadle_written_bytes *written; /* [ops of the longer direction] */
   treadle_written_bytes
-      *block_rows;      /* [block rows of the longer direction] what was really written by each */
-  void *scratch_values; /* of the largest block row of both directions, as are */
-  uint8_t *scratch_codes;
-  float *scratch_scales;
+      *block_rows;         /* [block rows of the longer direction] what was really written by each */
+  treadle_scratch scratch; /* of the largest block row of both directions */
 } treadle_work;
 
 /* The inference engine (engine.c). */
@@ -231,6 +231,8 @@ typedef struct treadle_helm {
 /* Messages one way, and how far they are: messages before `ended` are done with, those before `begun` are under way, each in a slot. */
 typedef struct treadle_net_flow {
   treadle_traffic traffic;
+  treadle_far_inputs inputs; /* of a reader's block rows */
+  treadle_ordered ordered;   /* what a source makes */
   size_t begun, ended;
   void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
 } treadle_net_flow;
@@ -259,6 +261,8 @@ typedef struct treadle_net_state {
   bool is_new;                    /* opened for the epoch at hand */
   int64_t message_bytes;          /* without a head; 0: one node */
   char *base;                     /* of slots: those of `in`, then those of `out` */
+  char *area;                     /* behind these: what block rows read in a wave */
+  treadle_scratch scratch;        /* of what is ordered */
   uint8_t *peers;                 /* by rank: are there messages to or from it? */
   treadle_net_flow in[2], out[2]; /* by the mode that is entered */
   treadle_net_delta delta;
@@ -268,6 +272,7 @@ typedef struct treadle_net_state {
   uint64_t epoch;
   size_t sent_bytes;
   double seconds;
+  int64_t made; /* which of what is ordered lies in scratch; -1: none */
 } treadle_net_state;
 
 struct treadle_switch {
@@ -278,7 +283,6 @@ struct treadle_switch {
   treadle_terms terms;
   treadle_agreement agreed;
   treadle_space space;
-  treadle_far far;
   treadle_own own;
   treadle_staging staging;
   treadle_net_state net;
@@ -463,25 +467,20 @@ const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int3
 /* Memory for the block rows of both directions, made before the first switch. */
 treadle_status treadle_switch_block_rows_create(treadle_switch *sw);
 void treadle_switch_block_rows_release(treadle_switch *sw);
-/* Carries out the block rows of a wave: those that read what this rank has written in it (twin), or the others. */
-treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave, bool twin);
+/* Carries out the block rows of a wave that have this turn. */
+treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave,
+                                             treadle_turn turn);
+/* Makes codes and scales, all in scratch, of values in windows of mode `old` of this node. */
+void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
+                                     const treadle_block_row *block_row,
+                                     const treadle_block_row_part *parts, const treadle_scratch *scratch);
+treadle_status treadle_scratch_create(const treadle_switch *sw, int64_t values, int64_t codes,
+                                      int64_t scales, treadle_scratch *scratch_p);
+void treadle_scratch_release(const treadle_switch *sw, treadle_scratch *scratch);
 /* Adds what block rows have written to *sum_p; fails when one did not do it once, in its own
  * wave. */
 treadle_status treadle_switch_block_rows_check(const treadle_switch *sw, const treadle_direction *direction,
                                                uint64_t *sum_p);
-
-/* ---- far.c ---- */
-
-/* Must that rank's windows be fetched from? */
-bool treadle_far_is(const treadle_switch *sw, int32_t rank);
-/* After all have published their tables: sw->far.tables. */
-treadle_status treadle_far_tables(treadle_switch *sw);
-/* Room for what ops read of far ranks. */
-treadle_status treadle_far_staging(treadle_switch *sw);
-void treadle_far_release(treadle_switch *sw);
-/* Fetches what an op reads of the window that a far rank has of mode `old`; the op then reads *view_p. */
-treadle_status treadle_far_take(treadle_switch *sw, treadle_mode old, treadle_op *op,
-                                treadle_paged *view_p);
 
 /* ---- own.c ---- */
 

@@ -88,11 +88,7 @@ static treadle_status publish(treadle_board *board) {
                                .descriptor = board->device->ops->export(board->pool),
                                .base = treadle_pool_base(board->pool),
                                .bytes = treadle_pool_bytes(board->pool)};
-  treadle_status status = board->group->link->publish(board->group, &offer, board->memory);
-  for (int rank = 0; rank < board->group->size && status == TREADLE_OK; rank++)
-    if (treadle_peer_memory_is_far(&board->memory[rank]))
-      status = treadle_fail(TREADLE_REFUSED, "board: memory of rank %d cannot be read in place", rank);
-  return status;
+  return board->group->link->publish(board->group, &offer, board->memory);
 }
 
 static treadle_status make(treadle_group *group, treadle_board **board_p) {

@@ -104,7 +104,7 @@ static void nodes_withdraw(treadle_group *group, const treadle_device *device, t
   memset(all, 0, (size_t)group->size * sizeof *all);
 }
 
-static const treadle_link nodes_link = {"nodes", nodes_publish, nodes_withdraw, NULL, NULL, NULL, NULL};
+static const treadle_link nodes_link = {"nodes", nodes_publish, nodes_withdraw};
 
 /* Ranks of other nodes are gone when a courier says so; and when there is none any more. */
 static bool nodes_alive(treadle_group *group, int rank) {

@@ -19,7 +19,7 @@ static void self_withdraw(treadle_group *group, const treadle_device *device, tr
   all[0] = (treadle_peer_memory){0};
 }
 
-static const treadle_link self_link = {"self", self_publish, self_withdraw, NULL, NULL, NULL, NULL};
+static const treadle_link self_link = {"self", self_publish, self_withdraw};
 
 static bool self_alive(treadle_group *group, int rank) {
   (void)group, (void)rank;

@@ -30,8 +30,7 @@ static void threads_withdraw(treadle_group *group, const treadle_device *device,
   memset(all, 0, (size_t)group->size * sizeof *all);
 }
 
-static const treadle_link threads_link = {"threads", threads_publish, threads_withdraw, NULL, NULL, NULL,
-                                          NULL};
+static const treadle_link threads_link = {"threads", threads_publish, threads_withdraw};
 
 static bool threads_alive(treadle_group *group, int rank) {
   (void)group, (void)rank;

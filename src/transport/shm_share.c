@@ -162,4 +162,4 @@ out:
   return status;
 }
 
-const treadle_link treadle_shm_link = {"shared memory", shm_publish, shm_withdraw, NULL, NULL, NULL, NULL};
+const treadle_link treadle_shm_link = {"shared memory", shm_publish, shm_withdraw};

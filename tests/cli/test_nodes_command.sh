@@ -131,6 +131,36 @@ for one in "${pairs[@]}"; do
   is node_ratio 1
   [[ $rest == *dtype=fp32* ]] || is digest "$digest"
 done
+# fp8 blocks: made on the node that has their values, cut and whole; of values of several ranks (tp cuts experts inside of blocks); and turned
+# into values. As many bytes as the plan says, and few more than the bound, which has no scales.
+cat >"$folder/blocks.json" <<'EOF'
+{"model_type": "qwen3_moe", "vocab_size": 96, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 8,
+ "num_key_value_heads": 4, "head_dim": 32, "moe_intermediate_size": 96, "num_experts": 4, "num_experts_per_tok": 2,
+ "intermediate_size": 128, "decoder_sparse_step": 1, "torch_dtype": "bfloat16",
+ "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32]}}
+EOF
+blocks=(
+  "4 2 1.010 megatron:tp=2,pp=2,etp=1 vllm:tp=4"
+  "4 2 1.010 megatron:pp=2 vllm:tp=2,dp=2,ep=on"
+  "4 2 1.6 megatron:tp=2,pp=2 vllm:tp=4"
+  "4 2 1.010 hf:root=1 megatron:tp=2,pp=2,etp=1"
+)
+for one in "${blocks[@]}"; do
+  read -r ranks nodes most train infer <<<"$one"
+  run "$ranks" 0 --model "$folder/blocks.json" --check --json --nodes "$nodes" --train "$train" --infer "$infer" --cycles 1 --keep host
+  is check pass
+  "$TREADLE" plan --model "$folder/blocks.json" --from "$train" --to "$infer" --ranks "$ranks" --nodes "$nodes" --page-size 4KiB --cap 1MiB --json >"$folder/plan"
+  for key in moved_bytes node_moved_bytes node_lower_bound_bytes relayed_bytes; do
+    is $key "$(sed -n 's/^  "'$key'": \([^,]*\),\?$/\1/p' "$folder/plan")"
+  done
+  [ "$(value node_moved_bytes)" -gt 100000 ] || fail "only $(value node_moved_bytes) bytes moved"
+  awk -v ratio="$(value node_ratio)" -v most="$most" 'BEGIN { exit !(ratio <= most) }' || fail "$one: the ratio is $(value node_ratio)"
+done
+# Planted mistakes are caught in copies that come in messages, too.
+run 4 0 --model "$folder/blocks.json" --check=prove --nodes 2 --train megatron:tp=2,pp=2,etp=1 --infer vllm:tp=4 --cycles 0 --keep host
+[ "$(tail -1 "$folder/said.0")" = PASS ] || fail "no PASS of what is planted"
+[ "$(grep -c '^prove: .* caught: ' "$folder/said.0")" -ge 6 ] || fail "too few mistakes are caught"
+
 small=${TREADLE_SOURCE:-$PWD}/../shared/data/stories260K/hf
 [ -e "$small/config.json" ] || small=$made/config.json # its values are made up, and as good
 run 4 0 --model "$small" --train megatron:tp=2,pp=1 --infer vllm:tp=1 --check --cycles 1 --nodes 2

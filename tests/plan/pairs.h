@@ -46,6 +46,7 @@ typedef struct pair_result {
   int64_t moved, bound, back_moved;
   int64_t node_moved, node_bound; /* forward, entering nodes; relayed: both ways */
   int64_t relayed;
+  int64_t made, inputs; /* both ways: ops that another node's rank makes; what block rows read of other nodes */
   size_t block_rows; /* of all ranks, both ways */
   int32_t waves;
   bool lossless, returned; /* by the plan; do these values come back the same? */

@@ -36,7 +36,7 @@ void play_waves(play *player);
 
 /* The least bytes that each rank may pull there: [ranks], ended by free(). */
 int64_t *play_bounds(const pair *p);
-/* The least bytes that may enter all nodes together, of tensors of which no blocks are made or taken apart. */
+/* The least bytes that may enter all nodes together; without scales where blocks are made or taken apart. */
 int64_t play_node_bound(const pair *p, bool back);
 
 #endif

@@ -112,7 +112,7 @@ int64_t play_node_bound(const pair *p, bool back) {
   for (int32_t node = 0; node < p->nodes.count; node++)
     for (int32_t t = 0; t < p->oracle->tensor_count; t++) {
       const oracle_tensor *tensor = &p->oracle->tensors[t];
-      if (!made || (!tensor->weight && !tensor->scale)) bytes += of_node(&b, node, t);
+      if (!made || !tensor->weight) bytes += of_node(&b, node, t);
     }
   free(from);
   free(to);

@@ -1,5 +1,6 @@
 /* The interpreter's machine: ops and block rows, element by element, in any order that `need` allows. */
 #include "base/dtype.h"
+#include "layout/blocks.h"
 #include "plan/play.h"
 
 #include "test.h"
@@ -69,6 +70,34 @@ static void play_copy(const play *player, int64_t rank, const treadle_op *op, co
     while (d >= 0 && ++index[d] == op->size[d]) index[d--] = 0;
     if (d < 0) break;
   }
+}
+
+/* The oracle's tensor of an expert, and the element of it that lies at a byte of all codes in whole rows of blocks, or of all scales. */
+static int32_t find_made(const pair *p, const treadle_op *op, int64_t at, int64_t *element_p) {
+  const treadle_blocks blocks = treadle_blocks_of(p->model, op->tensor);
+  bool codes = op->to_dtype == TREADLE_FP8_E4M3;
+  int64_t each =
+              blocks.down * (codes ? blocks.high * blocks.columns : blocks.across * (int64_t)sizeof(float)),
+          expert = at / each;
+  int32_t tensor = 0;
+  *element_p = at % each / (codes ? 1 : (int64_t)sizeof(float));
+  while (p->tensors[tensor] != op->tensor || expert-- > 0) tensor++; /* in the order of experts */
+  return codes ? tensor : p->oracle->tensors[tensor].scale;
+}
+
+/* What a source makes is what the oracle makes of the same values; check_sends sees to it that it has them. */
+static void play_made(const play *player, int64_t rank, const treadle_op *op) {
+  treadle_dtype dtype = (treadle_dtype)op->to_dtype;
+  assert_int_equal(op->ndim, 2);
+  for (int64_t i = 0; i < op->size[0]; i++)
+    for (int64_t k = 0; k < op->size[1]; k++) {
+      uint32_t bits = 0;
+      int64_t element, at = op->from + i * op->from_stride[0] + k * op->from_stride[1];
+      int32_t tensor = find_made(player->p, op, at, &element);
+      coded_bits(player->p, &player->truth, player->back ? 2 : 1, tensor, element, dtype, &bits);
+      write_own(player, rank, op->to + i * op->to_stride[0] + k * op->to_stride[1], &bits,
+                treadle_dtype_bytes(dtype));
+    }
 }
 
 static play_window source_of(const play *player, int64_t rank, const treadle_op *op) {
@@ -176,7 +205,10 @@ static void play_part(const play *player, int64_t rank, int32_t wave, bool twins
       play_block_row(player, rank, &d->block_rows.items[i], k);
   for (int32_t i = d->wave_first[wave]; i < d->wave_first[wave + 1] && !twins; i++) {
     const play_window from = source_of(player, rank, &d->ops.items[i]);
-    if (!d->ops.items[i].twin) play_copy(player, rank, &d->ops.items[i], &from, NULL);
+    if (d->ops.items[i].made)
+      play_made(player, rank, &d->ops.items[i]);
+    else if (!d->ops.items[i].twin)
+      play_copy(player, rank, &d->ops.items[i], &from, NULL);
   }
 }
 

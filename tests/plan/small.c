@@ -73,7 +73,8 @@ static void start_side(pair *p, pair_side *side, const char *text, int64_t f) {
 static pair_result play(pair *p) {
   pair_play(p, false);
   pair_result result = pair_play(p, true);
-  assert_int_equal(result.moved, result.bound);
+  if (p->nodes.count < 2 || p->from.layout->fp8 == p->to.layout->fp8) /* as in pair_play */
+    assert_int_equal(result.moved, result.bound);
   return result;
 }
 

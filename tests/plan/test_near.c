@@ -23,7 +23,8 @@ static void random_pairs(void **state) {
   (void)state;
   const char *count_text = getenv("TREADLE_PAIRS"), *seed_text = getenv("TREADLE_SEED");
   int64_t count = count_text ? atoll(count_text) : (int64_t)test_seeds(1000),
-          seed = seed_text ? atoll(seed_text) : 1, entering = 0, relaying = 0, played = 0;
+          seed = seed_text ? atoll(seed_text) : 1, entering = 0, relaying = 0, played = 0, making = 0,
+          reading = 0;
   for (int64_t i = 0; i < count; i++) {
     pair p;
     pair_make(&p, (uint64_t)(seed + i), 12000);
@@ -33,14 +34,18 @@ static void random_pairs(void **state) {
       played++;
       entering += result.node_moved > 0;
       relaying += result.relayed > 0;
+      making += result.made > 0;
+      reading += result.inputs > 0;
     }
     pair_release(&p);
   }
-  printf("%" PRId64 " pairs: bytes enter nodes in %" PRId64 ", and are relayed in %" PRId64 "\n", played,
-         entering, relaying);
+  printf("%" PRId64 " pairs: bytes enter nodes in %" PRId64 ", and are relayed in %" PRId64
+         "; blocks are made elsewhere in %" PRId64 ", and here of what other nodes have in %" PRId64 "\n",
+         played, entering, relaying, making, reading);
   if (count < 100) return;
   assert_true(entering * 2 > played);
   assert_true(relaying * 5 > played);
+  assert_true(making * 50 > played && reading * 50 > played);
 }
 
 /* ---- A grid of pairs ---- */

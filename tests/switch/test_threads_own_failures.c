@@ -421,35 +421,10 @@ static void test_moving(void **state) {
 
 /* ---- Far ---- */
 
-static int far_away(treadle_group *group, void *context) {
-  act *a = context;
-  own_memory own[2];
-  treadle_switch_options options;
-  treadle_switch *sw;
-  own_init(a, group->rank, own, &options);
-  RANK_FAILS(TREADLE_REFUSED, "cannot read the memory of rank",
-             treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw));
-  own_release(&own[0]);
-  own_release(&own[1]);
-  return 0;
-}
-
-static void test_far(void **state) {
-  (void)state;
-  act a;
-  act_init(&a);
-  const treadle_link *own = ranks_link;
-  ranks_link = &far_link;
-  ranks_as_threads(SCENE_RANKS, 100, 1, far_away, &a);
-  ranks_link = own;
-  scene_release(&a.s);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_cap),
                                      cmocka_unit_test(test_failures), cmocka_unit_test(test_unmapped),
-                                     cmocka_unit_test(test_moving),   cmocka_unit_test(test_far),
-                                     cmocka_unit_test(test_starving)};
+                                     cmocka_unit_test(test_moving),   cmocka_unit_test(test_starving)};
   const struct CMUnitTest over_nodes[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_failures),
                                           cmocka_unit_test(test_unmapped)};
   return cmocka_run_group_tests(tests, NULL, NULL) + RANKS_OVER_NODES(over_nodes);

@@ -440,5 +440,5 @@ int main(void) {
                                      cmocka_unit_test(test_refusals), cmocka_unit_test(test_freed_early)};
   const struct CMUnitTest over_nodes[] = {cmocka_unit_test(test_ten_cycles),
                                           cmocka_unit_test(test_freed_early)};
-  return RANKS_OVER_LINKS(tests) + RANKS_OVER_NODES(over_nodes);
+  return cmocka_run_group_tests(tests, NULL, NULL) + RANKS_OVER_NODES(over_nodes);
 }

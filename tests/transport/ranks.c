@@ -31,12 +31,17 @@ void ranks_delay(void *context, const char *where) {
 
 /* ---- Threads ---- */
 
-const treadle_link *ranks_link;
 int (*ranks_nodes)(int rank);
 
 size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed) {
   size_t least = 8 * (64 + 64) << seed % 4 * 2;
   return treadle_group_node_count(group) > 1 ? (least + page - 1) / page * page : 0;
+}
+
+size_t ranks_missing_cap(void) {
+  static const char words[] = "the cap is ";
+  const char *said = strstr(treadle_error_message(), words);
+  return said && strstr(said, "fp8 blocks") ? strtoull(said + sizeof words - 1, NULL, 10) : 0;
 }
 
 int ranks_in_pairs(int rank) { return rank / 2; }
@@ -83,7 +88,6 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
   assert_non_null(threads);
   if (!nodes) assert_ok(treadle_group_threads(size, timeout_seconds, groups));
   for (int rank = 0; rank < size; rank++) {
-    if (ranks_link && !nodes) groups[rank]->link = ranks_link;
     threads[rank] =
         (thread){.nodes = nodes, .rank = rank, .group = groups[rank], .body = body, .context = context};
     threads[rank].random.state = delays ? delays + (uint64_t)rank : 0;
@@ -146,20 +150,6 @@ void ranks_as_processes(int size, double limit, ranks_process body, void *contex
   }
   free(ids);
   if (late) fail_msg("%d of %d ranks were still there after %.0f s", late, size, limit);
-}
-
-int ranks_over_links(const struct CMUnitTest *tests, size_t count) {
-  static const struct {
-    const char *name;
-    const treadle_link *link; /* NULL: its own */
-  } links[] = {{"over its own link", NULL}, {"over a far link", &far_link}, {"over pairs", &pair_link}};
-  int failed = 0;
-  for (size_t i = 0; i < TEST_COUNT(links); i++) {
-    ranks_link = links[i].link;
-    failed += _cmocka_run_group_tests(links[i].name, tests, count, NULL, NULL);
-  }
-  ranks_link = NULL;
-  return failed;
 }
 
 int ranks_over_nodes(const struct CMUnitTest *tests, size_t count) {

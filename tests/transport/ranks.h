@@ -3,7 +3,6 @@
 #define TREADLE_TESTS_RANKS_H
 
 #include "test.h"
-#include "transport/far.h"
 #include "transport/group_nodes.h"
 #include "transport/link.h"
 
@@ -14,18 +13,15 @@ typedef int (*ranks_body)(treadle_group *group, void *context);
  * every wait is preceded by a random pause made from that seed. */
 void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_body body, void *context);
 
-/* The link of groups that are made by ranks_as_threads; NULL: their own. */
-extern const treadle_link *ranks_link;
 /* The node of rank r is ranks_nodes(r); NULL: all are on one. */
 extern int (*ranks_nodes)(int rank);
 /* What a cap needs beside, where there are several nodes: of pages of so many bytes, and more with some seeds. */
 size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed);
+/* What the last error says that a cap needs for fp8 blocks that lie on several nodes. */
+size_t ranks_missing_cap(void);
 int ranks_in_pairs(int rank);     /* two neighbours a node */
 int ranks_on_two_nodes(int rank); /* by turns */
-/* Runs the tests of a program over each link: its own, far, pairs (far.h). */
-#define RANKS_OVER_LINKS(tests) ranks_over_links(tests, TEST_COUNT(tests))
-int ranks_over_links(const struct CMUnitTest *tests, size_t count);
-/* The same over nodes. */
+/* Runs the tests of a program over nodes. */
 #define RANKS_OVER_NODES(tests) ranks_over_nodes(tests, TEST_COUNT(tests))
 int ranks_over_nodes(const struct CMUnitTest *tests, size_t count);
 
