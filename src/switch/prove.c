@@ -75,7 +75,9 @@ static treadle_status plant_in_block_row(treadle_switch *sw, treadle_fault fault
 static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault) {
   const treadle_plan *plan = sw->plan;
   bool reclaims = sw->mode == TREADLE_TRAIN && plan->forward.first_reclaim < plan->waves;
-  bool can = fault == TREADLE_FAULT_EARLY       ? reclaims && sw->group->size > 1
+  /* Over nodes a rank that is early may wait for messages and relays, and then is not. */
+  bool alone = sw->group->size == 1 || treadle_group_node_count(sw->group) > 1;
+  bool can = fault == TREADLE_FAULT_EARLY       ? reclaims && !alone
              : fault == TREADLE_FAULT_LATE_TWIN ? reclaims && sw->terms.copied[TREADLE_PARAMS]
              : fault == TREADLE_FAULT_ALIAS     ? plan->arrangement.pages > 0
                                                 : sw->group->size > 1;
