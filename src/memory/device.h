@@ -59,6 +59,9 @@ struct treadle_device_ops {
   /* Ops and blocks (memory/copy.h, quantise.h). `from` may be host memory; `scale` is where it lies. */
   void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                const treadle_paged *to);
+  /* The same, where what is written is read again right away: it stays in caches, which copies at the speed of memory go around. */
+  void (*pack)(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+               const treadle_paged *to);
   void (*quantise)(const treadle_device *device, treadle_matrix codes, float *scale, treadle_matrix values,
                    treadle_dtype dtype, int64_t rows, int64_t columns);
   void (*dequantise)(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,

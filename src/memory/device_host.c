@@ -49,6 +49,13 @@ static void copy_plain(const treadle_device *device, const treadle_op *op, const
   treadle_copy_op(op, from, to, TREADLE_MOVER_PLAIN);
 }
 
+static void pack_fast(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                      const treadle_paged *to) {
+  (void)device;
+  treadle_copy_op(op, from, to,
+                  op->from_dtype == op->to_dtype ? TREADLE_MOVER_PLAIN : TREADLE_MOVER_STREAM);
+}
+
 static void quantise_fast(const treadle_device *device, treadle_matrix codes, float *scale,
                           treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
   (void)device;
@@ -123,6 +130,7 @@ static uint64_t hash(const treadle_device *device, const treadle_elements *eleme
 const treadle_device_ops treadle_host_fast_ops = {.name = "host",
                                                   HOST,
                                                   .copy = copy_fast,
+                                                  .pack = pack_fast,
                                                   .quantise = quantise_fast,
                                                   .dequantise = dequantise_fast,
                                                   .move = move_fast};
@@ -130,6 +138,7 @@ const treadle_device_ops treadle_host_fast_ops = {.name = "host",
 const treadle_device_ops treadle_host_plain_ops = {.name = "host, plain",
                                                    HOST,
                                                    .copy = copy_plain,
+                                                   .pack = copy_plain,
                                                    .quantise = quantise_plain,
                                                    .dequantise = dequantise_plain,
                                                    .move = move_plain};

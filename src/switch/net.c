@@ -123,7 +123,7 @@ static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m,
     const treadle_op *op = &parcel->op;
     if (parcel->position >= 0) {
       const treadle_paged from = make(sw, old, parcel);
-      sw->device.ops->copy(&sw->device, op, &from, &to);
+      sw->device.ops->pack(&sw->device, op, &from, &to);
     } else {
       treadle_own_copy_from(sw, old, op, &to);
     }

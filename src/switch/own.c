@@ -338,7 +338,7 @@ typedef struct half { /* of an op: a window of this rank, and other memory */
 static void copy_from(void *context, const treadle_op *part) {
   const half *h = context;
   const treadle_paged from = treadle_own_view(h->sw, h->mode, part->from);
-  h->sw->device.ops->copy(&h->sw->device, part, &from, h->other);
+  h->sw->device.ops->pack(&h->sw->device, part, &from, h->other);
 }
 
 static void copy_into(void *context, const treadle_op *part) {
