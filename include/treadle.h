@@ -762,6 +762,10 @@ typedef struct treadle_switch_options {
   size_t own_train_count, own_infer_count;
   const char *
       net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
+  /* The infer window has pages for two versions: an update (treadle_switch_update) writes the next one while the engine has the present one,
+   * and is unbound for the moment of the commit alone. The same on all ranks. Params stay (offload_train_param off), without alias, own infer tensors and handles.
+   * treadle_switch_bound counts both. A budget in which two do not fit is refused, with the numbers. */
+  bool double_infer;
 } treadle_switch_options;
 
 /* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
@@ -954,6 +958,7 @@ typedef struct treadle_switch_stats {
   size_t node_sent_bytes; /* and what it sent to other nodes */
   double net_seconds;
   size_t net_staging_bytes;
+  double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any

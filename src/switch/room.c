@@ -180,6 +180,7 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
                                                  o->optimizer_bytes};
   uint64_t infer = treadle_own_held_bytes(sw, TREADLE_INFER);
+  if (o->double_infer) infer = plus(infer, infer);
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     uint64_t pages = whole_pages(bytes[c], page);
     training = plus(training, pages);

@@ -281,8 +281,8 @@ treadle_status treadle_staging_views(treadle_switch *sw) {
   treadle_staging *staging = &sw->staging;
   for (int rank = 0; staging->from && rank < sw->group->size; rank++) {
     const treadle_tables *tables = sw->far.tables[rank];
-    staging->view[rank] = sw->space.paged[TREADLE_INFER][rank];
-    staging->view[rank].table += tables->pages[TREADLE_INFER];
+    staging->view[rank] = sw->space.paged[TREADLE_TRAIN][rank];
+    staging->view[rank].table += tables->pages[TREADLE_TRAIN] + tables->pages[TREADLE_INFER];
     if (TREADLE_STAGING_SLOTS * staging->slot_bytes[rank] > tables->staging * sw->plan->page_bytes)
       return treadle_fail(
           TREADLE_REFUSED, "switch: rank %d has %lld pages of staging, and would need %lld bytes of it",
