@@ -81,6 +81,9 @@ static void watch(void *context, const size_t *bytes, int classes) {
   look(context);
 }
 
+/* For many waves; over nodes each costs messages. */
+static size_t cap_of(void) { return ranks_nodes ? 128 << 10 : 32 << 10; }
+
 static void act_init(act *a, size_t pair) {
   memset(a, 0, sizeof *a);
   scene_init(&a->s);
@@ -113,7 +116,7 @@ static treadle_status make(treadle_group *group, act *a, engine *e, own_memory *
   options.engine = &hooks;
   options.watch = watch;
   options.watch_context = e;
-  if (options.cap_bytes) options.cap_bytes += ranks_net_room(group, SCENE_PAGE, 0);
+  if (options.cap_bytes) options.cap_bytes += ranks_net_room(group, SCENE_PAGE, 3);
   if (a->owns) {
     own_make(own, a->train, a->infer, a->train, group->rank, OWN_ALL, 7);
     options.own_train = own->tensors;
@@ -234,8 +237,9 @@ static void play_versions(size_t pair, bool owns, bool guarded, size_t cap) {
 
 static void test_versions(void **state) {
   (void)state;
-  for (size_t pair = 0; pair < TEST_COUNT(pairs); pair++)
-    for (int guarded = 0; guarded < 2; guarded++) play_versions(pair, false, guarded, 32 << 10);
+  for (size_t pair = 0; pair < TEST_COUNT(pairs); pair += ranks_nodes ? (size_t)test_step(4) : 1)
+    for (int guarded = 0; guarded < (ranks_nodes ? 1 : 2); guarded++)
+      play_versions(pair, false, guarded, cap_of());
   if (!ranks_nodes && !ranks_link) play_versions(1, true, false, 0); /* staging: in place, on one node */
 }
 
@@ -318,7 +322,7 @@ static void test_planted(void **state) {
 static void play_injected(size_t pair, treadle_injection injection, int rank) {
   act a;
   act_init(&a, pair);
-  a.options.cap_bytes = 32 << 10; /* for many waves */
+  a.options.cap_bytes = cap_of();
   a.injection = injection;
   a.rank = rank;
   ranks_as_threads(SCENE_RANKS, 60, (uint64_t)injection.wave + 1, fails, &a);
@@ -330,16 +334,16 @@ static void test_injected(void **state) {
   static const treadle_injection_type types[] = {TREADLE_INJECT_ENOMEM, TREADLE_INJECT_CANCEL};
   static const treadle_injection_point points[] = {TREADLE_AT_ENTRY, TREADLE_AT_COMMIT, TREADLE_AT_BIND};
   for (size_t t = 0; t < TEST_COUNT(types); t++) {
-    for (size_t p = 0; p < TEST_COUNT(points); p++)
+    for (size_t p = 0; p < TEST_COUNT(points); p += ranks_nodes ? (size_t)test_step(3) : 1)
       play_injected(t, (treadle_injection){types[t], points[p], 0}, 2 + (int)p % 2);
-    for (int32_t wave = 0; wave < 12; wave += test_step(4))
+    for (int32_t wave = 0; wave < 12; wave += test_step(ranks_nodes ? 12 : 4))
       play_injected(1 - t, (treadle_injection){types[t], TREADLE_AT_WAVE, wave}, 2 + wave % 2);
   }
 }
 
 static void test_refusing_engines(void **state) {
   (void)state;
-  for (int rank = 0; rank < SCENE_RANKS; rank++)
+  for (int rank = 0; rank < SCENE_RANKS; rank += ranks_nodes ? test_step(4) : 1)
     for (int how = 0; how < 3; how++) {
       act a;
       act_init(&a, 1);
