@@ -194,8 +194,8 @@ typedef enum treadle_rank_map {
   TREADLE_CONTIGUOUS = 0, /* rank r takes coordinate r of the mesh; what vLLM expects */
   TREADLE_STRIDED,        /* inside each block of tp_train ranks, tp group j is ranks j, j+f, j+2f, ...
                              with f = tp_train / tp, which must be whole (MindSpeed-RL 2.0, HybridFlow) */
-  TREADLE_BEST /* of contiguous and all strides, the one in which the rank that pulls most pulls least; among
-                             equals, the smallest mean */
+  TREADLE_BEST /* of contiguous and all strides, the one with the fewest bytes between nodes; among equals
+                             the one in which the rank that pulls most pulls least, then the smallest mean */
 } treadle_rank_map;
 
 typedef struct treadle_layout_options {
@@ -204,6 +204,8 @@ typedef struct treadle_layout_options {
   /* The training layout, of the same model and number of ranks. It gives tp_train and, for TREADLE_BEST, the bytes that are there
    * already. Used while the layout is made, and not kept. Needed by all rank maps except TREADLE_CONTIGUOUS. */
   const treadle_layout *train;
+  /* [ranks] for TREADLE_BEST, which rank is on which node: any numbers, equal for ranks of one node. NULL: all are on one. Not kept. */
+  const int32_t *node_of;
 } treadle_layout_options;
 
 /* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
@@ -762,6 +764,11 @@ typedef struct treadle_switch_options {
   size_t own_train_count, own_infer_count;
   const char *
       net_devices; /* network devices between nodes, "eth0,eth1"; NULL: those of the address by which the ranks met. Not kept */
+  /* Between nodes, an update sends only what has changed since the one before it: bit for bit, and the whole message where that is shorter.
+   * Each rank then keeps, in host memory (stats.host_bytes), what it sent to other nodes last; and what it got, where its infer window has it in
+   * another type, is own tensors, or the engine transforms it. After an arrow that failed, out of mode INFER or in a new group, the next one sends all. Params
+   * must stay (offload_train_param off). On one node nothing is kept. */
+  bool delta;
   /* The infer window has pages for two versions: an update (treadle_switch_update) writes the next one while the engine has the present one,
    * and is unbound for the moment of the commit alone. The same on all ranks. Params stay (offload_train_param off), without alias, own infer tensors and handles.
    * treadle_switch_bound counts both. A budget in which two do not fit is refused, with the numbers. */
@@ -958,6 +965,9 @@ typedef struct treadle_switch_stats {
   size_t node_sent_bytes; /* and what it sent to other nodes */
   double net_seconds;
   size_t net_staging_bytes;
+  /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
+   * node_moved_bytes and node_sent_bytes are the same as without. */
+  size_t dense_bytes, delta_bytes;
   double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
 } treadle_switch_stats;
 

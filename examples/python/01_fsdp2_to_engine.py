@@ -2,6 +2,7 @@
 the engine reads them.
 
     torchrun --nproc-per-node 4 examples/python/01_fsdp2_to_engine.py [MODEL]
+    torchrun --nnodes 2 --node-rank K --master-addr 10.0.0.1 --nproc-per-node 2 examples/python/01_fsdp2_to_engine.py MODEL     (on machine K of two)
 
 MODEL: a Hugging Face folder of a llama model; without one a small one is made."""
 

@@ -23,12 +23,16 @@ class Failed(Exception):
     pass
 
 
-def start(size: int, module: str, function: str, *arguments: typing.Any, environment: dict[str, str] | None = None) -> list[subprocess.Popen[str]]:
+def start(
+    size: int, module: str, function: str, *arguments: typing.Any, environment: dict[str, str] | None = None,
+    where: typing.Callable[[int], list[str]] = lambda rank: [],
+) -> list[subprocess.Popen[str]]:
+    """where: words before the command of a rank, of something that starts it."""
     name = "test" + secrets.token_hex(8)
     given = json.dumps([size, name, *arguments])
     return [
         subprocess.Popen(
-            [sys.executable, __file__, module, function, str(rank), given], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE,
+            [*where(rank), sys.executable, __file__, module, function, str(rank), given], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE,
             env={**os.environ, **(environment or {})},
         )
         for rank in range(size)

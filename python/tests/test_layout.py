@@ -73,7 +73,8 @@ class TestLayout(ranks.Folder, unittest.TestCase):
     def test_plan_is_the_command_s(self):
         for options, words in (({}, []), ({"cap": 1 << 20, "page": 4096}, ["--cap", "1MiB", "--page-size", "4KiB"]),
                                ({"rank": 3}, ["--rank", "3"]), ({"budget": 1 << 30, "alias": False}, ["--budget", "1GiB", "--alias", "off"]),
-                               ({"nodes": 2}, ["--nodes", "2"]), ({"nodes": [7, 7, 3, 3], "rank": 2}, ["--nodes", "2", "--rank", "2"])):
+                               ({"nodes": 2}, ["--nodes", "2"]),
+                               ({"nodes": 2, "rank_map": "best"}, ["--nodes", "2", "--rank-map", "best"]), ({"nodes": [7, 7, 3, 3], "rank": 2}, ["--nodes", "2", "--rank", "2"])):
             said = json.loads(subprocess.run(
                 [sys.executable, "-m", "treadle", "plan", "--model", self.model, "--from", "megatron:tp=2,pp=2", "--to", "vllm:tp=4", "--ranks", "4",
                  "--json", *words], check=True, capture_output=True, text=True).stdout)
@@ -90,6 +91,8 @@ class TestLayout(ranks.Folder, unittest.TestCase):
         for nodes, words in ((3, "4 ranks cannot be divided evenly among 3 nodes"), ([0, 1], "nodes of 2 ranks, and there are 4")):
             with self.assertRaisesRegex(treadle.Refused, words):
                 treadle.plan(treadle.Model(self.model), "hf", "vllm:tp=4", 4, nodes=nodes)
+            with self.assertRaisesRegex(treadle.Refused, words):
+                treadle.Layout(treadle.Model(self.model), "vllm:tp=4", 4, nodes=nodes)
         with self.assertRaisesRegex(treadle.Refused, "is on 2 ranks, and not on 4"):
             treadle.plan(treadle.Model(self.model), treadle.Layout(treadle.Model(self.model), "hf", 2), "vllm:tp=4", 4)
 

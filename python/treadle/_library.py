@@ -201,6 +201,14 @@ def _take_signal() -> BaseException | None:
     return caught
 
 
+def keep_raised(error: BaseException) -> None:
+    """What was raised in a function of Python's that has no status to give: call() raises it, after the watcher has ended the wait. In the main thread;
+    in others there are no signals."""
+    global _raised
+    if threading.current_thread() is threading.main_thread():
+        _raised = error
+
+
 def call(name: str, *arguments: typing.Any, callbacks: Callbacks | None = None) -> None:
     """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised, where that is the cause; and in its
     place what a signal's handler raised, if that is no mere Exception."""

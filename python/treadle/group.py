@@ -9,7 +9,12 @@ import time
 import typing
 
 from . import _abi, _library, errors
+from ._nodes import node_of
 
+if typing.TYPE_CHECKING:
+    from ._net import Torch
+
+_REFUSING = 10.0  # seconds, in which ranks that refuse a process group wait for the others
 _SLICE = 0.02  # seconds between two looks into a store: Ctrl-C is handled in between
 
 
@@ -24,12 +29,13 @@ class Store(typing.Protocol):
 
 class Group:
     """The ranks that switch together: made by alone, join, store, torch or mpi. Those of a store, and so of torch, may be on several machines (nodes): then
-    what goes between them goes by UCX (Debian's libucx0, or a wheel libucx-cu12), and all weights lie in windows of the switch. Functions that make or use
-    a group are collective: all ranks call them in the same order."""
+    what goes between them goes by a net: "tcp", sockets, which need nothing; "ucx", for InfiniBand (Debian's libucx0, or a wheel libucx-cu12); or "torch"
+    (Group.torch). Functions that make or use a group are collective: all ranks call them in the same order."""
 
     _object: _library.Object
     _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
     _lock: threading.Lock  # of _user
+    _net: Torch | None = None  # the net "torch"
     _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
 
     def __init__(self) -> None:
@@ -56,20 +62,34 @@ class Group:
         return cls._make("treadle_group_open", os.fsencode(name), rank, size, timeout)
 
     @classmethod
-    def store(cls, store: Store, rank: int, size: int, *, job: str = "0", timeout: float = 60) -> Group:
+    def store(
+        cls, store: Store, rank: int, size: int, *, job: str = "0", nodes: int | typing.Sequence[int] | None = None, net: str = "tcp", timeout: float = 60
+    ) -> Group:
         """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
         that meet at the same time need different names of their jobs.
-        Ranks find out which of them are on one machine; the first of each machine listens at the machine's address on a port of its own until all have
-        met. Raises Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and
+        nodes: which ranks share a node, a number of nodes of equally many neighbours, or the node of each rank: for trying out on one machine what happens
+        on several; ranks of one node have to be on one machine. None: ranks find out which of them are on one machine.
+        The first rank of each node listens at the machine's address on a port of its own until all have met. Raises Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and
         System with what the store raised as its cause."""
+        numbers = node_of(nodes, size, "group")
+        node = numbers[rank] if numbers is not None and 0 <= rank < size else -1
+        _check_net(net, "group", ("tcp", "ucx"))
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
-        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, -1, timeout, callbacks=calls.callbacks)
+        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)._choose(net)
 
     @classmethod
-    def torch(cls, group: typing.Any = None, *, timeout: float = 60) -> Group:
+    def torch(
+        cls, group: typing.Any = None, *, net: str = "tcp", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+    ) -> Group:
         """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
-        store is used to meet; no function of torch.distributed that moves tensors or objects is called, then or later.
+        store is used to meet. nodes: as in Group.store.
+
+        net: what goes between nodes goes by "tcp" or "ucx", and then no function of torch.distributed that moves tensors or objects is called, now or later; or
+        by "torch", isend and irecv of that process group, which nobody else may use for messages while an arrow runs. After an attempt that failed with
+        messages under way the process group is not used again: the next arrow, and a new Group with it, are Refused on all ranks, and its connections
+        are closed when the process ends. So give it one of its own (torch.distributed.new_group), and a new one after a failure.
+
         Raises State without a process group, Refused for a process that is no rank of it, Timeout, Peer."""
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
@@ -82,25 +102,65 @@ class Group:
         members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
         job = f"torch/{members if len(members) < 100 else hash_of(members)}"
         store: typing.Any = distributed_c10d._get_default_store()
-        made = cls.store(store, rank, size, job=job, timeout=timeout)
+        _check_net(net, "Group.torch", ("tcp", "ucx", "torch"))
+        row = None
+        if net == "torch":
+            from ._net import Torch
+
+            row = Torch(group)
+        refusal = row.refusal() if row is not None else ""
+        try:
+            made = cls.store(store, rank, size, job=job, nodes=nodes, timeout=min(timeout, _REFUSING) if refusal else timeout)
+        except errors.Error as error:
+            raise (errors.Refused(refusal) if refusal else error) from error.__cause__
+        made._agree(net, refusal)
+        if row is not None:
+            _library.call("treadle_group_set_net", made._use(), ctypes.byref(row.table), None)
+            made._net = row
+            made._object.keep = (*made._object.keep, row)
+        else:
+            made._choose(net)
         if group is not None:
             made._members = {of_torch: number for number, of_torch in enumerate(dist.get_process_group_ranks(group))}
         return made
 
+    def _choose(self, net: str) -> Group:
+        _library.call("treadle_group_choose_net", self._use(), net.encode())
+        return self
+
+    def _agree(self, net: str, refusal: str) -> None:
+        """All ranks have the same net, and none refuses it: one that may not use a process group again knows that by itself."""
+        said = [words.decode() for words in self.gather(f"{net}\n{refusal}".encode())]
+        for rank, (name, _, why) in enumerate(words.partition("\n") for words in said):
+            if why:
+                raise errors.Refused(why)
+            if name != net:
+                raise errors.Refused(f"Group.torch: rank {rank} has net '{name}', and rank {self.rank} '{net}': all ranks have to give the same one")
+
     @classmethod
-    def mpi(cls, comm: typing.Any, *, timeout: float = 60) -> Group:
-        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. Raises Refused when ranks are on several
-        machines (use Group.store there), with their names, Timeout, Peer."""
+    def mpi(
+        cls, comm: typing.Any, *, address: str | None = None, nodes: int | typing.Sequence[int] | None = None, net: str = "tcp", timeout: float = 60
+    ) -> Group:
+        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. On several machines, and where `nodes`
+        says so (as in Group.store), ranks meet further by a store that rank 0 serves until all have met, at `address`, "10.0.0.1:7000"; None: the address by
+        which rank 0's machine reaches others, and a free port. Raises Refused, Timeout, Peer."""
         import secrets
 
         rank, size = comm.Get_rank(), comm.Get_size()
         name = comm.bcast(secrets.token_hex(16) if rank == 0 else None, root=0)
-        nodes = comm.allgather(_node())
-        other = next((r for r in range(size) if nodes[r][1:] != nodes[0][1:]), None)
-        if other is not None:
-            raise errors.Refused(f"Group.mpi: rank 0 is on node {_words(nodes[0])}, and rank {other} on node {_words(nodes[other])}: all ranks of a group have "
-                                 "to be on one")
-        return cls.join(name, rank, size, timeout=timeout)
+        machines = comm.allgather(_node())
+        address = comm.bcast(address or _free_address() if rank == 0 else None, root=0)
+        numbers = node_of(nodes, size, "Group.mpi")
+        _check_net(net, "Group.mpi", ("tcp", "ucx"))
+        if numbers is None and all(machine == machines[0] for machine in machines):
+            return cls.join(name, rank, size, timeout=timeout)
+        options = _library.sized(_abi.treadle_store_options, address=os.fsencode(address), job=name.encode(), rank=rank, ranks=size, timeout_seconds=timeout)
+        store = _library.sized(_abi.treadle_store)
+        _library.call("treadle_store_open", ctypes.byref(options), ctypes.byref(store))
+        try:
+            return cls._make("treadle_group_store", ctypes.byref(store), rank, size, numbers[rank] if numbers is not None else -1, timeout)._choose(net)
+        finally:
+            _library.value("treadle_store_close", ctypes.byref(store))
 
     def _use(self) -> ctypes.c_void_p:
         return self._object.use("Group")
@@ -166,14 +226,30 @@ def hash_of(words: str) -> str:
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def _node() -> tuple[str, str, int]:
-    """The machine's name; and what is the same for all processes that can meet by a local socket."""
+def _node() -> tuple[str, int]:
+    """What is the same for all processes that can meet by a local socket."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return os.uname().nodename, file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+        return file.read().strip(), os.stat("/proc/self/ns/net").st_ino
 
 
-def _words(node: tuple[str, str, int]) -> str:
-    return f"{node[0]} (boot {node[1][:8]}, network namespace {node[2]})"
+def _check_net(net: str, what: str, nets: tuple[str, ...]) -> None:
+    if net not in nets:
+        raise errors.Refused(f"{what}: net is '{net}', and must be one of {', '.join(nets)}")
+
+
+def _free_address() -> str:
+    """Of this machine, as others see it."""
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        try:
+            way.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent
+            host = way.getsockname()[0]
+        except OSError:
+            host = "127.0.0.1"
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return f"{host}:{free.getsockname()[1]}"
 
 
 class _StoreCalls:

@@ -7,6 +7,7 @@ import os
 import typing
 
 from . import _abi, _library, _tensors, errors
+from ._nodes import node_of as nodes_of
 from .group import Group
 from .model import DTYPES, Model
 
@@ -65,17 +66,21 @@ def key_of(storage: Storage) -> typing.Any:
 class Layout:
     """The layout `text` of a model on `ranks` ranks: "megatron:tp=4,pp=2", "fsdp2:dp=8", "vllm:tp=2" (docs/layouts.md).
 
-    rank_map: which rank takes which place: "contiguous", "strided" or "best"; the last two need `train`, the training layout.
-    Raises Refused with the rule and the numbers."""
+    rank_map: which rank takes which place: "contiguous", "strided" or "best"; the last two need `train`, the training layout. nodes: as in plan(),
+    which ranks share a node (machine): "best" counts bytes between nodes first. Raises Refused with the rule and the numbers."""
 
     _object: _library.Object
     model: Model
     _rename: _tensors.Rename | None = None  # of the tensors that it was made of
 
-    def __init__(self, model: Model, text: str, ranks: int, *, rank_map: str = "contiguous", train: Layout | None = None) -> None:
+    def __init__(self, model: Model, text: str, ranks: int, *, rank_map: str = "contiguous", train: Layout | None = None,
+                 nodes: int | typing.Sequence[int] | None = None) -> None:
         if rank_map not in _RANK_MAPS:
             raise errors.Refused(f"rank_map is '{rank_map}', and must be one of {', '.join(_RANK_MAPS)}")
         options = _library.sized(_abi.treadle_layout_options, rank_map=_RANK_MAPS[rank_map], train=train._use() if train else None)
+        node_of = nodes_of(nodes, ranks, "layout")
+        if node_of is not None:
+            options.node_of = (ctypes.c_int32 * ranks)(*node_of)
         pointer = ctypes.c_void_p()
         _library.call("treadle_layout_create", model._use(), os.fsencode(text), ranks, ctypes.byref(options), ctypes.byref(pointer))
         self._take(model, pointer)

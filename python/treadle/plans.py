@@ -8,6 +8,7 @@ import time
 import typing
 
 from . import _abi, _library, errors
+from ._nodes import node_of as nodes_of
 from .layout import Layout
 from .model import Model
 
@@ -59,10 +60,10 @@ def plan(
     if isinstance(infer, Layout) and rank_map != "contiguous":
         raise errors.Refused(f"plan: rank_map is '{rank_map}', and {infer.text} is a layout that has its own: make it with that one")
     source = layout_of(model, train, ranks)
-    target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source} if rank_map != "contiguous" else {}))
+    target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source, "nodes": nodes} if rank_map != "contiguous" else {}))
     options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
                              one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
-    node_of = _node_of(nodes, ranks)
+    node_of = nodes_of(nodes, ranks, "plan")
     if node_of is not None:
         options.node_of = (ctypes.c_int32 * ranks)(*node_of)
     pointer = ctypes.c_void_p()
@@ -101,19 +102,6 @@ def plan(
     if rank is not None or info.ranks <= 4096 or by_rank:
         answer["by_rank"] = [_row(report, r) for r in (range(info.ranks) if rank is None else [rank])]
     return answer
-
-
-def _node_of(nodes: int | typing.Sequence[int] | None, ranks: int) -> list[int] | None:
-    if nodes is None:
-        return None
-    if not isinstance(nodes, int):
-        if len(nodes) != ranks:
-            raise errors.Refused(f"plan: nodes has the nodes of {len(nodes)} ranks, and there are {ranks}")
-        numbers: dict[int, int] = {}
-        return [numbers.setdefault(node, len(numbers)) for node in nodes]
-    if nodes < 1 or ranks % nodes:
-        raise errors.Refused(f"plan: {ranks} ranks cannot be divided evenly among {nodes} nodes")
-    return [rank // (ranks // nodes) for rank in range(ranks)]
 
 
 def _nodes(report: _library.Object, info: typing.Any, node_of: list[int], rank: int | None) -> dict[str, typing.Any]:

@@ -30,7 +30,9 @@ typedef struct treadle_arguments {
   const char *model, *families;
   const char *layout, *from, *to, *train, *infer;
   int64_t ranks, rank, cycles, update;
-  int64_t nodes; /* 0: not given */
+  int64_t delta;       /* of switch: 0: off, 1: on */
+  const char *changed; /* of switch: a share of the elements; NULL: all */
+  int64_t nodes;       /* 0: not given */
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
   int64_t rank_map;                                     /* treadle_rank_map */
@@ -162,6 +164,7 @@ treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int6
 typedef struct treadle_pair_texts {
   const char *from, *to;
   treadle_rank_map rank_map;
+  const int32_t *node_of; /* [ranks] for `best`; NULL: one node */
 } treadle_pair_texts;
 treadle_status treadle_open_layouts(const treadle_model *model, const treadle_pair_texts *texts,
                                     int64_t ranks, treadle_layout **from_p, treadle_layout **to_p);

@@ -3,6 +3,7 @@
 #include "cli/json_out.h"
 
 #include "base/dtype.h"
+#include "base/nodes.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
@@ -160,6 +161,7 @@ int treadle_command_layout(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
   treadle_layout *layout = NULL, *train = NULL;
+  treadle_nodes nodes = {0};
   if (arguments->rank >= arguments->ranks)
     TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
                      (long long)arguments->rank, (long long)arguments->ranks));
@@ -167,8 +169,9 @@ int treadle_command_layout(const treadle_arguments *arguments) {
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--rank-map needs --train LAYOUT, the training layout that it looks at"));
   TRY(treadle_open_model(arguments, arguments->model, true, &model));
+  if (arguments->nodes > 0) TRY(treadle_nodes_split(arguments->ranks, arguments->nodes, &nodes));
   const treadle_pair_texts texts = {arguments->train, arguments->layout,
-                                    (treadle_rank_map)arguments->rank_map};
+                                    (treadle_rank_map)arguments->rank_map, nodes.of};
   TRY(arguments->train ? treadle_open_layouts(model, &texts, arguments->ranks, &train, &layout)
                        : treadle_layout_create(model, texts.to, arguments->ranks, NULL, &layout));
   layout_output output = {model, layout, arguments->rank};
@@ -177,6 +180,7 @@ out:;
   int exit_status = status ? treadle_report_refusal("layout", status) : TREADLE_EXIT_OK;
   treadle_layout_destroy(train);
   treadle_layout_destroy(layout);
+  treadle_nodes_release(&nodes);
   treadle_model_close(model);
   return treadle_finish_output("layout", exit_status);
 }

@@ -335,15 +335,15 @@ out:
 static treadle_status make(plan_output *output) {
   treadle_status status;
   const treadle_arguments *arguments = output->arguments;
-  const treadle_pair_texts texts = {arguments->from, arguments->to, (treadle_rank_map)arguments->rank_map};
+  treadle_pair_texts texts = {arguments->from, arguments->to, (treadle_rank_map)arguments->rank_map, NULL};
   TRY(treadle_open_model(arguments, arguments->model, true, &output->model));
   double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
-  TRY(treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to));
   if (arguments->nodes > 0) {
     TRY(treadle_nodes_split(arguments->ranks, arguments->nodes, &output->nodes));
-    output->options.node_of = output->nodes.of;
+    texts.node_of = output->options.node_of = output->nodes.of;
   }
+  TRY(treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to));
   TRY(treadle_report_create(output->from, output->to, &output->options, &output->report));
   output->seconds = treadle_clock_seconds() - begin;
   output->processor_seconds = treadle_clock_process_seconds() - processor_begin;

@@ -262,6 +262,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                  .host = arguments->offload != NULL,
                                  .kv_block_bytes = KV_BLOCK}};
   job.options.net_devices = arguments->net_devices;
+  job.options.delta = arguments->delta;
   treadle_interrupt_start(&job.interrupt);
   const treadle_launch_options launch = {.meet = arguments->meet,
                                          .job = arguments->job,

@@ -35,6 +35,8 @@ typedef struct treadle_job {
   treadle_fault_spec fault;
   treadle_own_memory own;
   treadle_switch_stats to_infer_stats; /* of the last switch to infer */
+  treadle_switch_stats update_stats;   /* of the last update */
+  double changed;                      /* of --changed */
   treadle_switch_options options;
   treadle_switch *sw;
   treadle_plan_info plan;

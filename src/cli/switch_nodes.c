@@ -51,7 +51,7 @@ out:
 /* ---- Sums ---- */
 
 typedef struct sums {
-  size_t moved, bound, inbound, outbound, relayed, staging;
+  size_t moved, bound, inbound, outbound, relayed, staging, dense, delta;
   double load, seconds;
 } sums;
 
@@ -72,6 +72,8 @@ static sums add_up(const treadle_switch_report *report) {
   for (int rank = 0; rank < report->ranks; rank++) {
     const treadle_rank_figures *one = &report->figures[rank];
     s.relayed += one->relayed_bytes;
+    s.dense += one->dense_bytes;
+    s.delta += one->delta_bytes;
     if (one->net_staging_bytes > s.staging) s.staging = one->net_staging_bytes;
     if (one->net_seconds > s.seconds) s.seconds = one->net_seconds;
   }
@@ -92,6 +94,9 @@ void treadle_switch_nodes_text(const treadle_switch_report *report) {
          "messages: %.6f s on the rank that waited longest for them, %s of staging\n",
          treadle_text_of_size(s.moved), report->net, treadle_ratio(s.moved, s.bound),
          treadle_text_of_size(s.relayed), s.seconds, treadle_text_of_size(s.staging));
+  if (s.dense)
+    printf("the last update sent %s; without --delta on it would have been %s\n",
+           treadle_text_of_size(s.delta), treadle_text_of_size(s.dense));
 }
 
 void treadle_switch_nodes_json(const treadle_switch_report *report, treadle_json_out *out) {
@@ -119,5 +124,7 @@ void treadle_switch_nodes_json(const treadle_switch_report *report, treadle_json
   treadle_json_out_close(out, ']');
   treadle_json_out_text(out, "net", report->net);
   treadle_json_out_real(out, "net_seconds", s.seconds);
+  treadle_json_out_int(out, "dense_bytes", (int64_t)s.dense);
+  treadle_json_out_int(out, "delta_bytes", (int64_t)s.delta);
   treadle_json_out_int(out, "staging_peak_bytes", (int64_t)s.staging);
 }

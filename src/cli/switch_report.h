@@ -18,6 +18,7 @@ typedef struct treadle_rank_figures {
   size_t node_moved_bytes, node_sent_bytes, relayed_bytes,
       net_staging_bytes; /* of the last switch to infer */
   double net_seconds;
+  size_t dense_bytes, delta_bytes; /* of the last update, or else of that */
 } treadle_rank_figures;
 
 /* What went between nodes. */

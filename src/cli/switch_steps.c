@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/real.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -28,9 +29,40 @@ int treadle_job_nodes(const treadle_job *job) {
   return nodes;
 }
 
+/* Both layouts; rank map `best` looks at the group's nodes. */
+static treadle_status open_layouts(treadle_job *job) {
+  treadle_status status = TREADLE_OK;
+  const treadle_arguments *arguments = job->arguments;
+  int32_t *node_of = treadle_alloc_array((size_t)job->session.size, sizeof *node_of);
+  if (!node_of)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the nodes of %d ranks", job->session.size);
+  for (int rank = 0; rank < job->session.size; rank++)
+    node_of[rank] = treadle_group_node(job->session.group, rank);
+  const treadle_pair_texts texts = {arguments->train, arguments->infer,
+                                    (treadle_rank_map)arguments->rank_map, node_of};
+  TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
+  job->rank_map = treadle_pair_rank_map(job->train, job->infer);
+out:
+  treadle_free(node_of);
+  return status;
+}
+
+/* What goes with --update. */
+static treadle_status read_updates(treadle_job *job) {
+  const treadle_arguments *a = job->arguments;
+  if ((a->delta || a->changed) && !a->update)
+    return treadle_fail(TREADLE_REFUSED, "%s is for updates: give --update N, too",
+                        a->delta ? "--delta on" : "--changed");
+  if (a->changed &&
+      (!treadle_text_to_real(a->changed, &job->changed) || job->changed < 0 || job->changed > 1))
+    return treadle_fail(TREADLE_REFUSED, "--changed is '%s', and must be a number from 0 to 1", a->changed);
+  return TREADLE_OK;
+}
+
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
+  TRY(read_updates(job));
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
   if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
     TRY(treadle_fail(TREADLE_REFUSED,
@@ -52,10 +84,7 @@ static treadle_status read_input(treadle_job *job) {
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   if (arguments->handle_file) TRY(treadle_handle_file_check(arguments->handle_file, job->session.rank));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
-  const treadle_pair_texts texts = {arguments->train, arguments->infer,
-                                    (treadle_rank_map)arguments->rank_map};
-  TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
-  job->rank_map = treadle_pair_rank_map(job->train, job->infer);
+  TRY(open_layouts(job));
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);
   for (int mode = 0; mode < 2; mode++)
@@ -336,6 +365,8 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->relayed_bytes = last->relayed_bytes;
   own->net_staging_bytes = last->net_staging_bytes;
   own->net_seconds = last->net_seconds;
+  own->dense_bytes = job->updated ? job->update_stats.dense_bytes : last->dense_bytes;
+  own->delta_bytes = job->updated ? job->update_stats.delta_bytes : last->delta_bytes;
   own->own_bytes = stats.own_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);

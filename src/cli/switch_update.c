@@ -3,18 +3,30 @@
  * A step changes the sign of every weight. That is the same before and after a cast, in either layout and in fp8 codes, so what an update must
  * leave in the infer window is known: the copy that it is compared with, with the signs changed. Scales of fp8 blocks and padding stay as
  * they are. A version differs from the one before it everywhere, and is that of two updates ago. Where a layout stores a value plus
- * something, this works only for pairs that lose nothing: there the stored bits are moved. */
+ * something, this works only for pairs that lose nothing: there the stored bits are moved.
+ *
+ * With --changed F a step changes a share F of the elements. Which ones depends on the step, the tensor and the element alone, so all ranks
+ * change the same ones. Where both layouts store all tensors as the model has them, any bits of them change, and some become NaN. */
 #include "cli/compare.h"
 #include "cli/switch_job.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { AT_ONCE = 64 << 10 }; /* bytes */
+
+/* Which elements a step changes, and how. */
+typedef struct change {
+  uint64_t seed;
+  bool some, any_bits; /* some: with --changed; else all elements, and their signs */
+  double share;
+  int64_t *count; /* of elements that were changed */
+} change;
 
 /* A window of the switch, or (memory) a copy of one. */
 typedef struct turning {
@@ -22,7 +34,15 @@ typedef struct turning {
   const treadle_layout *layout;
   treadle_class which;
   char *memory; /* NULL: the window itself */
+  change how;
 } turning;
+
+/* Elements of a tensor that follow each other in a window: element number i of them is number start + i * stride. */
+typedef struct stretch {
+  uint64_t tensor;
+  int64_t start, stride;
+  size_t at, count, each; /* bytes: where it begins, of all, of an element */
+} stretch;
 
 static bool is_scale(const char *name) {
   static const char end[] = "_scale_inv";
@@ -30,23 +50,37 @@ static bool is_scale(const char *name) {
   return length >= sizeof end - 1 && strcmp(name + length - (sizeof end - 1), end) == 0;
 }
 
-/* Little-endian: the sign is in the last byte. */
-static void turn_bytes(char *bytes, size_t count, size_t each) {
-  for (size_t i = each - 1; i < count; i += each) bytes[i] = (char)(bytes[i] ^ 0x80);
+/* Little-endian: the sign is in the last byte. It changes in any case. */
+static void turn_element(char *bytes, size_t each, uint64_t mask) {
+  for (size_t i = 0; i < each; i++) bytes[i] = (char)(bytes[i] ^ (char)(mask >> 8 * i));
+  bytes[each - 1] = (char)(bytes[each - 1] ^ (~(mask >> 8 * (each - 1)) & 0x80));
 }
 
-static treadle_status turn_range(const turning *t, size_t at, size_t count, size_t each) {
+/* `count` bytes at `bytes`, which are those of the stretch from byte `done` on. */
+static void turn_bytes(const change *how, const stretch *s, size_t done, char *bytes, size_t count) {
+  const uint64_t seed = treadle_hash_more(how->seed, s->tensor);
+  int64_t element = s->start + (int64_t)(done / s->each) * s->stride, changed = 0;
+  for (size_t i = 0; i < count; i += s->each, element += s->stride) {
+    uint64_t draw = how->some ? treadle_hash_more(seed, (uint64_t)element) : 0;
+    if ((double)(draw >> 11) * 0x1p-53 >= how->share) continue;
+    turn_element(bytes + i, s->each, how->any_bits ? treadle_mix64(draw) : 0);
+    changed++;
+  }
+  if (how->count) *how->count += changed;
+}
+
+static treadle_status turn_stretch(const turning *t, const stretch *s) {
   treadle_status status = TREADLE_OK;
   char part[AT_ONCE];
   if (t->memory) {
-    turn_bytes(t->memory + at, count, each);
+    turn_bytes(&t->how, s, 0, t->memory + s->at, s->count);
     return TREADLE_OK;
   }
-  for (size_t done = 0, some; done < count; done += some) {
-    some = count - done < sizeof part ? count - done : sizeof part;
-    TRY(treadle_switch_read(t->job->sw, t->which, at + done, some, part));
-    turn_bytes(part, some, each);
-    TRY(treadle_switch_write(t->job->sw, t->which, at + done, some, part));
+  for (size_t done = 0, some; done < s->count; done += some) {
+    some = s->count - done < sizeof part ? s->count - done : sizeof part;
+    TRY(treadle_switch_read(t->job->sw, t->which, s->at + done, some, part));
+    turn_bytes(&t->how, s, done, part, some);
+    TRY(treadle_switch_write(t->job->sw, t->which, s->at + done, some, part));
   }
 out:
   return status;
@@ -73,8 +107,12 @@ static treadle_status turn_storage(const turning *t, int32_t number) {
           "--update: '%s' stores %s plus %d, and this pair of layouts loses bits, so what an update must "
           "give is not known",
           treadle_layout_text(t->layout), tensor.name, runs[i].add));
-    TRY(turn_range(t, info.offset_bytes + (size_t)runs[i].local_start * each, (size_t)runs[i].count * each,
-                   each));
+    TRY(turn_stretch(t, &(stretch){.tensor = (uint64_t)runs[i].tensor,
+                                   .start = runs[i].start,
+                                   .stride = runs[i].stride,
+                                   .at = info.offset_bytes + (size_t)runs[i].local_start * each,
+                                   .count = (size_t)runs[i].count * each,
+                                   .each = each}));
   }
 out:
   free(runs);
@@ -89,13 +127,57 @@ out:
   return status;
 }
 
-/* A step of training, and what the windows are compared with after it. */
-static treadle_status step(treadle_job *job) {
+/* Step `number`, from 1, of training, and what the windows are compared with after it. Every second one takes back the one before it. */
+static treadle_status step(treadle_job *job, int64_t number, bool any_bits, int64_t *changed_p) {
   treadle_status status = TREADLE_OK;
-  const bool checks = job->arguments->check != TREADLE_CHECK_NONE;
-  TRY(turn(&(turning){job, job->train, TREADLE_PARAMS, NULL}));
-  if (checks) TRY(turn(&(turning){job, job->train, TREADLE_PARAMS, job->train_copy}));
-  if (checks) TRY(turn(&(turning){job, job->infer, TREADLE_INFER_PARAMS, job->infer_copy}));
+  const bool checks = job->arguments->check != TREADLE_CHECK_NONE, some = job->arguments->changed != NULL;
+  change how = {.seed = (uint64_t)(number + 1) / 2,
+                .some = some,
+                .any_bits = some && any_bits,
+                .share = some ? job->changed : 1,
+                .count = changed_p};
+  *changed_p = 0;
+  TRY(turn(&(turning){job, job->train, TREADLE_PARAMS, NULL, how}));
+  how.count = NULL;
+  if (checks) TRY(turn(&(turning){job, job->train, TREADLE_PARAMS, job->train_copy, how}));
+  if (checks) TRY(turn(&(turning){job, job->infer, TREADLE_INFER_PARAMS, job->infer_copy, how}));
+out:
+  return status;
+}
+
+/* Does this rank store a tensor in another way than the model? */
+static treadle_status stores_otherwise(const treadle_job *job, const treadle_layout *layout, bool *is_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_run *runs = NULL;
+  size_t count = 0;
+  for (int32_t s = 0; s < treadle_layout_storage_count(layout, job->session.rank) && !*is_p; s++) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
+    TRY(treadle_layout_storage(layout, job->session.rank, s, &info));
+    TRY(treadle_layout_runs(layout, job->session.rank, s, &runs, &count));
+    for (size_t i = 0; i < count; i++) {
+      if (runs[i].tensor < 0) continue;
+      TRY(treadle_model_tensor(job->model, runs[i].tensor, &tensor));
+      *is_p = *is_p || runs[i].add || info.dtype != tensor.dtype;
+    }
+    free(runs);
+    runs = NULL;
+  }
+out:
+  free(runs);
+  return status;
+}
+
+/* May any bits change? They may if all that happens to them, on any rank, is that they are moved. */
+static treadle_status ask_bits(treadle_job *job, bool *any_bits_p) {
+  treadle_status status = TREADLE_OK, mine = TREADLE_OK;
+  bool otherwise = false;
+  double somebody = 0;
+  mine = stores_otherwise(job, job->train, &otherwise);
+  if (!mine) mine = stores_otherwise(job, job->infer, &otherwise);
+  TRY(treadle_session_agree(&job->session, mine));
+  TRY(treadle_job_largest(job, otherwise, &somebody));
+  *any_bits_p = somebody == 0;
 out:
   return status;
 }
@@ -123,8 +205,8 @@ out:
   return status;
 }
 
-/* Both windows with their copies, and the digest: every second version has the first one. */
-static treadle_status check(treadle_job *job, int64_t number) {
+/* Both windows with their copies, and the digest: every second version has the first one. changed: elements, on the rank that has most. */
+static treadle_status check(treadle_job *job, int64_t number, double changed) {
   treadle_status status = TREADLE_OK, mine = TREADLE_OK;
   const treadle_window_source infer = {.sw = job->sw, .which = TREADLE_INFER_PARAMS},
                               train = {.sw = job->sw, .which = TREADLE_PARAMS};
@@ -140,7 +222,7 @@ static treadle_status check(treadle_job *job, int64_t number) {
   }
   TRY(treadle_session_agree(&job->session, mine));
   TRY(treadle_switch_digest(job->sw, &digest));
-  if (job->plan.lossless && (digest == job->digest) != (number % 2 == 0))
+  if (job->plan.lossless && (digest == job->digest) != (number % 2 == 0 || changed == 0))
     mine = treadle_fail(TREADLE_DIFFERENT, "%s, the digest of the weights is %016llx, %s %016llx", when,
                         (unsigned long long)digest, number % 2 ? "still" : "instead of",
                         (unsigned long long)job->digest);
@@ -151,16 +233,22 @@ out:
 
 treadle_status treadle_job_updates(treadle_job *job) {
   treadle_status status = TREADLE_OK;
-  int64_t count = job->arguments->update;
+  int64_t count = job->arguments->update, mine;
+  double changed;
+  bool any_bits = false;
+  if (job->arguments->changed) TRY(ask_bits(job, &any_bits));
   for (int64_t i = 0; i < count; i++) {
     if (job->session.rank == 0) treadle_progress("update %lld", (long long)i + 1);
-    TRY(treadle_session_agree(&job->session, step(job)));
+    TRY(treadle_session_agree(&job->session, step(job, i + 1, any_bits, &mine)));
+    TRY(treadle_job_largest(job, (double)mine, &changed));
     TRY(update(job, &job->to_next[i]));
     job->updated = i + 1;
-    TRY(check(job, i + 1));
+    TRY(check(job, i + 1, changed));
   }
-  if (count % 2)
-    TRY(treadle_session_agree(&job->session, step(job))); /* what follows knows the first version */
+  job->update_stats = TREADLE_INIT(treadle_switch_stats);
+  treadle_switch_get_stats(job->sw, &job->update_stats);
+  if (count % 2) /* what follows knows the first version */
+    TRY(treadle_session_agree(&job->session, step(job, count + 1, any_bits, &mine)));
 out:
   return status;
 }

@@ -1,8 +1,11 @@
 /* The lower bound of the bytes that enter a node: what some of its ranks want of each tensor, less what any of them has. */
 #include "layout/inbound_nodes.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "layout/blocks.h"
 #include "layout/piece_index.h"
+
+#include <stdlib.h>
 
 typedef struct inbound {
   const treadle_layout *from, *to;
@@ -79,4 +82,28 @@ out:
   treadle_array_release(&b.rest);
   treadle_array_release(&b.spare);
   return status;
+}
+
+static int by_number(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+treadle_status treadle_node_place(const treadle_layout *from, const treadle_layout *to,
+                                  const treadle_nodes *nodes, int32_t node, uint64_t *place_p) {
+  const treadle_layout *layouts[] = {from, to};
+  size_t count = (size_t)treadle_nodes_size(nodes, node);
+  uint64_t *places = treadle_alloc_array(count, sizeof *places), hash = 0;
+  if (!places) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  for (uint64_t side = 0; side < 2; side++) {
+    for (size_t i = 0; i < count; i++)
+      places[i] = treadle_layout_place(layouts[side], nodes->list[(size_t)nodes->first[node] + i]);
+    qsort(places, count, sizeof *places, by_number);
+    hash = treadle_hash_more(hash, side);
+    for (size_t i = 0; i < count; i++) /* replicas have the same */
+      if (i == 0 || places[i] != places[i - 1]) hash = treadle_hash_more(hash, places[i]);
+  }
+  treadle_free(places);
+  *place_p = hash;
+  return TREADLE_OK;
 }

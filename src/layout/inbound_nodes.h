@@ -11,4 +11,9 @@
 treadle_status treadle_layout_inbound_node(const treadle_layout *from, const treadle_layout *to,
                                            const treadle_nodes *nodes, int32_t node, int64_t *bytes_p);
 
+/* A number that is equal for nodes whose ranks have the same pieces in both layouts, whichever rank has which: so their bounds
+ * are equal, too. */
+treadle_status treadle_node_place(const treadle_layout *from, const treadle_layout *to,
+                                  const treadle_nodes *nodes, int32_t node, uint64_t *place_p);
+
 #endif

@@ -153,6 +153,7 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   treadle_builder normal = {0};
   const char *nearest = "";
   treadle_layout *layout = NULL;
+  treadle_nodes nodes = {0};
   TRY(TREADLE_TAKE(options, &o));
   TRY(check_options(&o));
   TRY(treadle_layout_start(model, text, ranks, &layout));
@@ -189,10 +190,12 @@ treadle_status treadle_layout_create(const treadle_model *model, const char *tex
   layout->text = normal.text;
   normal = (treadle_builder){0};
   layout->digest = treadle_hash_more(treadle_hash_text(layout->text, layout->digest), (uint64_t)ranks);
-  if (o.train) TRY(treadle_layout_map_ranks(layout, o.train, o.rank_map));
+  if (o.rank_map == TREADLE_BEST && o.node_of) TRY(treadle_nodes_make(o.node_of, ranks, &nodes));
+  if (o.train) TRY(treadle_layout_map_ranks(layout, o.train, o.rank_map, nodes.count ? &nodes : NULL));
   *layout_p = layout;
 out:
   if (status != TREADLE_OK) treadle_layout_destroy(layout);
+  treadle_nodes_release(&nodes);
   treadle_builder_release(&normal);
   treadle_arena_release(&arena);
   return status;

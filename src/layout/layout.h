@@ -19,6 +19,7 @@
 #ifndef TREADLE_LAYOUT_LAYOUT_H
 #define TREADLE_LAYOUT_LAYOUT_H
 
+#include "base/nodes.h"
 #include "layout/box.h"
 #include "layout/mesh.h"
 #include "layout/owners.h"
@@ -134,9 +135,9 @@ typedef struct treadle_layout_ops {
   void (*destroy)(treadle_layout *layout);
 } treadle_layout_ops;
 
-/* Maps the ranks of a layout that nobody has made a plan of. */
+/* Maps the ranks of a layout that nobody has made a plan of. nodes: of the ranks, for TREADLE_BEST; NULL: all are on one. */
 treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_layout *train,
-                                        treadle_rank_map map);
+                                        treadle_rank_map map, const treadle_nodes *nodes);
 
 struct treadle_layout {
   const treadle_layout_ops *ops;

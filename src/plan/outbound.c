@@ -30,6 +30,7 @@ treadle_pull treadle_pull_of(const treadle_op *op) {
   pull.source = op->source;
   pull.wave = op->wave;
   pull.dtype = op->from_dtype;
+  pull.twin = op->twin;
   pull.from = op->from;
   for (int i = 0; i < count; i++) {
     int64_t size = op->size[dims[i]], stride = op->from_stride[dims[i]];
@@ -89,8 +90,8 @@ treadle_op treadle_pull_copy(const treadle_pull *pull, int64_t at) {
 }
 
 treadle_status treadle_pulls_list(const treadle_direction *direction, int64_t rank,
-                                  const treadle_own_spans *from, treadle_pull **pulls_p, size_t *count_p,
-                                  int32_t **of_op_p) {
+                                  const treadle_own_spans *to, const treadle_own_spans *from,
+                                  treadle_pull **pulls_p, size_t *count_p, int32_t **of_op_p) {
   size_t count = 0;
   int32_t *of_op = treadle_alloc_array(direction->ops.count + 1, sizeof *of_op);
   *pulls_p = NULL;
@@ -99,8 +100,8 @@ treadle_status treadle_pulls_list(const treadle_direction *direction, int64_t ra
   if (!of_op) return no_memory();
   for (size_t i = 0; i < direction->ops.count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    bool pulled =
-        op->source >= 0 && op->source != rank && !op->twin && treadle_own_find(&from[op->source], op->from);
+    bool pulled = op->source >= 0 && op->source != rank &&
+                  treadle_own_find(&(op->twin ? to : from)[op->source], op->from);
     of_op[i] = pulled ? (int32_t)count++ : -1;
   }
   treadle_pull *pulls = treadle_alloc_array(count + 1, sizeof *pulls);
@@ -115,17 +116,18 @@ treadle_status treadle_pulls_list(const treadle_direction *direction, int64_t ra
 /* ---- Boxes ---- */
 
 /* Does a pull read bytes of one span, in a wave that there is? The numbers come from another rank. */
-static bool is_sound(const treadle_pull *pull, int32_t waves, const treadle_own_spans *mine) {
+static bool is_sound(const treadle_pull *pull, int32_t waves, const treadle_own_spans mine[2]) {
   int64_t last = pull->from, reach;
   if (pull->wave < 0 || pull->wave >= waves || pull->ndim < 0 || pull->ndim > TREADLE_MAX_AXES ||
-      pull->dtype <= TREADLE_DTYPE_NONE || pull->dtype > TREADLE_INT32 || pull->from < 0)
+      pull->dtype <= TREADLE_DTYPE_NONE || pull->dtype > TREADLE_INT32 || pull->from < 0 ||
+      pull->twin < 0 || pull->twin > 1)
     return false;
   for (int d = 0; d < pull->ndim; d++)
     if (pull->size[d] < 1 || pull->stride[d] < 0 ||
         !treadle_mul_fits(pull->size[d] - 1, pull->stride[d], &reach) ||
         !treadle_add_fits(last, reach, &last))
       return false;
-  const treadle_own_span *span = treadle_own_find(mine, pull->from);
+  const treadle_own_span *span = treadle_own_find(&mine[pull->twin], pull->from);
   return span &&
          last <= span->offset + span->bytes - (int64_t)treadle_dtype_bytes((treadle_dtype)pull->dtype) &&
          treadle_product_fits(pull->size, pull->ndim, &reach) && reach <= span->bytes;
@@ -139,13 +141,14 @@ typedef struct pulled { /* a pull of one of this rank's tensors */
 static int compare(const void *a, const void *b) {
   const pulled *x = a, *y = b;
   if (x->pull->wave != y->pull->wave) return x->pull->wave < y->pull->wave ? -1 : 1;
+  if (x->pull->twin != y->pull->twin) return x->pull->twin < y->pull->twin ? -1 : 1;
   if (x->pull->from != y->pull->from) return x->pull->from < y->pull->from ? -1 : 1;
   int order = memcmp(x->pull, y->pull, sizeof *x->pull);
   return order ? order : x->number < y->number ? -1 : x->number > y->number;
 }
 
 /* The pulls of `rank`'s tensors, of all readers. */
-static treadle_status gather(int64_t rank, int64_t ranks, int32_t waves, const treadle_own_spans *mine,
+static treadle_status gather(int64_t rank, int64_t ranks, int32_t waves, const treadle_own_spans mine[2],
                              const treadle_pulls *pulls, size_t *first, pulled **all_p) {
   size_t count = 0;
   for (int64_t reader = 0; reader < ranks; reader++) {
@@ -196,7 +199,7 @@ static void lay(const pulled *all, size_t count, int32_t waves, treadle_outbound
 }
 
 treadle_status treadle_outbound_make(int64_t rank, int64_t ranks, int32_t waves,
-                                     const treadle_own_spans *mine, const treadle_pulls *pulls,
+                                     const treadle_own_spans mine[2], const treadle_pulls *pulls,
                                      treadle_outbound *outbound) {
   treadle_status status = TREADLE_OK;
   pulled *all = NULL;

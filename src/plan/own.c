@@ -52,17 +52,12 @@ treadle_reach treadle_op_writes(const treadle_op *op) {
 
 /* ---- Splitting ---- */
 
+/* The windows of an op, as far as they are looked at, and who takes its parts. */
 typedef struct splitter {
-  const treadle_own_spans *to, *from; /* from: by rank */
-  int64_t rank;
+  const treadle_own_spans *to, *from; /* NULL: not looked at */
+  treadle_own_part take;
+  void *context;
 } splitter;
-
-/* The spans of the window that an op reads; NULL: it reads none. Those of another rank's to-window, which a relay reads, are not known
- * here. */
-static const treadle_own_spans *read_by(const splitter *s, const treadle_op *op) {
-  if (op->source < 0 || (op->twin && op->source != s->rank)) return NULL;
-  return op->twin ? s->to : &s->from[op->source];
-}
 
 /* How many indices of the dimension that reaches farthest fit before `limit`, and which one that is. An op of [8, 100] elements of 2
  * bytes with strides 256 and 2, from byte 0 on, and a limit of 600: rows 0 and 1 end before it. */
@@ -80,20 +75,19 @@ static int64_t fitting(const treadle_op *op, const int64_t *stride, treadle_reac
 /* The side of an op on which it does not stay in one place: its strides and reach, and up to which byte it may go. NULL: none. */
 static const int64_t *find_crossing(const splitter *s, const treadle_op *op, treadle_reach *reach_p,
                                     int64_t *limit_p) {
-  const treadle_own_spans *spans = read_by(s, op);
-  *reach_p = treadle_op_writes(op);
-  *limit_p = treadle_own_until(s->to, reach_p->first);
-  if (reach_p->last > *limit_p) return op->to_stride;
-  if (!spans) return NULL;
+  if (s->to) {
+    *reach_p = treadle_op_writes(op);
+    *limit_p = treadle_own_until(s->to, reach_p->first);
+    if (reach_p->last > *limit_p) return op->to_stride;
+  }
+  if (!s->from) return NULL;
   *reach_p = treadle_op_reads(op);
-  *limit_p = treadle_own_until(spans, reach_p->first);
+  *limit_p = treadle_own_until(s->from, reach_p->first);
   return reach_p->last > *limit_p ? op->from_stride : NULL;
 }
 
 /* Indices that fit go as one; an index that does not is split by its other dimensions. */
-static treadle_status split(void *context, const treadle_op *whole, treadle_op_array *ops) {
-  const splitter *s = context;
-  treadle_status status = TREADLE_OK;
+static void split(const splitter *s, const treadle_op *whole) {
   treadle_op op = *whole;
   treadle_reach reach;
   int64_t limit;
@@ -103,18 +97,53 @@ static treadle_status split(void *context, const treadle_op *whole, treadle_op_a
     if (count < 1) count = 1;
     assert(op.size[d] > count); /* an element lies in one storage tensor */
     const treadle_op head = treadle_op_part(&op, d, 0, count);
-    TRY(split(context, &head, ops));
+    split(s, &head);
     op = treadle_op_part(&op, d, count, op.size[d]);
   }
-  TRY(treadle_array_push(ops, op));
-out:
-  return status;
+  s->take(s->context, &op);
+}
+
+void treadle_own_parts_written(const treadle_op *op, const treadle_own_spans *to, treadle_own_part take,
+                               void *context) {
+  split(&(splitter){.to = to, .take = take, .context = context}, op);
+}
+
+void treadle_own_parts_read(const treadle_op *op, const treadle_own_spans *from, treadle_own_part take,
+                            void *context) {
+  split(&(splitter){.from = from, .take = take, .context = context}, op);
+}
+
+/* ---- Plans ---- */
+
+typedef struct windows {
+  const treadle_plan *plan;
+  const treadle_own_spans *to, *from; /* by rank */
+  treadle_op_array *ops;
+  treadle_status status;
+} windows;
+
+static void push(void *context, const treadle_op *part) {
+  windows *w = context;
+  if (w->status == TREADLE_OK) w->status = treadle_array_push(w->ops, *part);
+}
+
+static treadle_status split_op(void *context, const treadle_op *op, treadle_op_array *ops) {
+  windows *w = context;
+  const treadle_nodes *nodes = w->plan->nodes;
+  splitter s = {.to = &w->to[w->plan->rank], .take = push, .context = w};
+  bool reads = op->source >= 0;
+  w->ops = ops;
+  if (reads && !op->twin && nodes && nodes->of[op->source] != nodes->of[w->plan->rank])
+    return treadle_array_push(ops, *op);
+  if (reads) s.from = op->twin ? &w->to[op->source] : &w->from[op->source];
+  split(&s, op);
+  return w->status;
 }
 
 treadle_status treadle_own_split(treadle_plan *plan, const treadle_own_spans *to,
                                  const treadle_own_spans *from) {
-  splitter s = {.to = to, .from = from, .rank = plan->rank};
-  return treadle_direction_split(&plan->forward, plan->waves, split, &s);
+  windows w = {.plan = plan, .to = to, .from = from};
+  return treadle_direction_split(&plan->forward, plan->waves, split_op, &w);
 }
 
 /* ---- Pages ---- */

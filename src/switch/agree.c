@@ -31,7 +31,7 @@ typedef struct figures {     /* what a rank says of itself */
   int64_t train_work;        /* in whole pages */
   int64_t cap_min;
   uint64_t page_bytes, cap_bytes, budget_bytes; /* options */
-  uint64_t one_way, copied, host, alias;
+  uint64_t one_way, copied, host, alias, delta;
   uint64_t leaves;               /* bits of classes of training; and SINGLE */
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
@@ -75,6 +75,11 @@ static treadle_status check_options(const treadle_switch_options *options, size_
     return treadle_fail(TREADLE_REFUSED,
                         "switch: keep_grads copies gradients that leave the device, and without "
                         "offload_train_grad they stay: leave out one, or set the other");
+  if (options->delta && options->offload_train_param != TREADLE_OFF)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: delta sends what has changed since the last update, and here a switch "
+                        "overwrites its source: params leave the device in mode infer, so there are no "
+                        "updates; keep them (offload_train_param off), or leave out delta");
   if (options->keep == TREADLE_KEEP_HOST && options->offload_train_param == TREADLE_OFF)
     return treadle_fail(TREADLE_REFUSED, "switch: keep=host copies params that leave the device, and with "
                                          "offload_train_param off they stay: leave out one of them");
@@ -143,6 +148,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->one_way = options->one_way;
   mine->host = options->host;
   mine->alias = options->alias;
+  mine->delta = options->delta;
   mine->waves = sw->terms.ready.waves;
   mine->mode = sw->mode;
   mine->version = sw->version;
@@ -178,11 +184,11 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
     if (f->page_bytes != mine->page_bytes || f->cap_bytes != mine->cap_bytes ||
         f->budget_bytes != mine->budget_bytes || f->one_way != mine->one_way || f->leaves != mine->leaves ||
         f->copied != mine->copied || f->host != mine->host || f->alias != mine->alias ||
-        f->waves != mine->waves)
+        f->delta != mine->delta || f->waves != mine->waves)
       return treadle_fail(
           TREADLE_REFUSED,
           "switch: ranks %d and %d were given different options (page size, cap, budget, "
-          "one_way, alias, double_infer, what is offloaded and kept, or the waves of a plan)",
+          "one_way, alias, delta, double_infer, what is offloaded and kept, or the waves of a plan)",
           rank, group->rank);
     if (!modes_agree(sw, f->mode, mine->mode))
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
@@ -299,7 +305,9 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
         "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
         " bytes that rank %d needs at the least (cap_min): give a larger cap or smaller pages",
         cap, cap_min, tightest);
-  treadle_net_choose(sw, cap - cap_min + net);
+  bool stages =
+      sw->own.any[0] || sw->own.any[1]; /* then half of what the cap leaves is for staging of own tensors */
+  treadle_net_choose(sw, (cap - cap_min) / (stages ? 2 : 1) + net);
 out:
   return status;
 }
@@ -313,8 +321,8 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
   sw->plan = NULL;
   TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
   TRY(treadle_ready_plan_check(sw));
-  TRY(treadle_staging_list(sw));
   TRY(treadle_net_split(sw));
+  TRY(treadle_staging_list(sw));
   int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
   *proposal_p = (treadle_proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
 out:

@@ -18,7 +18,7 @@
  * the mode stays INFER, unless the reverse plan had begun to write on its pages. A failure of an update: the mode stays
  * INFER, with the old version where no rank had begun to write, and else with none (stale); with double_infer always with the old one,
  * which stays bound unless engines were being unbound. */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/clock.h"
 
@@ -70,6 +70,7 @@ static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mo
 
 /* Back in mode `old`. */
 static treadle_status restore(treadle_switch *sw, treadle_status status, treadle_mode old) {
+  treadle_net_delta_forget(sw);
   if (old == TREADLE_HOST) {
     leave_all(sw);
   } else {
@@ -164,6 +165,7 @@ out:
   sw->mode = TREADLE_INFER;
   sw->version++;
   sw->stale = false;
+  treadle_net_delta_commit(sw);
   if (sw->terms.leaves[TREADLE_PARAMS])
     treadle_account_leave(sw, TREADLE_PARAMS);
   else if (old == TREADLE_HOST)
@@ -235,6 +237,7 @@ static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
 
 /* INFER is over. */
 static void arrive(treadle_switch *sw, treadle_mode aim) {
+  treadle_net_delta_forget(sw);
   sw->mode = aim;
   sw->stale = false;
   if (sw->terms.copied[TREADLE_PARAMS])
@@ -363,6 +366,7 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
   sw->version++;
   sw->stale = false;
   if (beside) treadle_double_leave(sw);
+  treadle_net_delta_commit(sw);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, TREADLE_INFER);
   sw->stats.seconds = treadle_clock_seconds() - begin;

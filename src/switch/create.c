@@ -91,6 +91,7 @@ static treadle_status arrange(treadle_switch *sw) {
                                         ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
                                         : 0));
   treadle_place_bound(sw);
+  TRY(treadle_net_traffic(sw));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   treadle_account_train_work(sw, sw->terms.options.train_work_bytes);
@@ -145,7 +146,7 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
       tables->present >= 0 && tables->present <= (tables->other > 0);
   int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
   for (int64_t i = 0; good && i < windows + tables->staging + tables->other; i++) {
-    int32_t least = i < windows && sw->staging.from ? -1 : 0; /* holes */
+    int32_t least = i < windows && sw->staging.of[0] ? -1 : 0; /* holes */
     good = table_of(tables)[i] >= least && table_of(tables)[i] < tables->physical_pages;
   }
   return good ? TREADLE_OK

@@ -65,6 +65,11 @@ void treadle_double_turn(treadle_switch *sw) {
   published->present = !published->present; /* read by those that join a new group, in no arrow */
 }
 
+treadle_paged treadle_double_view(const treadle_switch *sw, int64_t at) {
+  return treadle_double_is(sw) ? sw->space.others[sw->group->rank]
+                               : treadle_own_view(sw, TREADLE_INFER, at);
+}
+
 treadle_status treadle_double_show(treadle_switch *sw) {
   const treadle_page_tables *place = &sw->space.tables;
   treadle_status status = TREADLE_OK;

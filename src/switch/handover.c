@@ -28,6 +28,7 @@ out:
 static treadle_status check_lists(const treadle_switch *sw, const treadle_handover *h, size_t each) {
   for (int rank = 0; rank < sw->group->size; rank++) {
     const treadle_peer_memory *shared = &h->all[rank];
+    if (!treadle_group_is_near(sw->group, rank)) continue;
     if (treadle_peer_memory_is_far(shared))
       return treadle_fail(TREADLE_REFUSED,
                           "switch: rank %d cannot read the memory of rank %d in place, and own train "
@@ -59,8 +60,8 @@ out:
 
 const void *treadle_handed(const treadle_handover *h, int rank, size_t *count_p) {
   const list_head *head = h->all[rank].base;
-  *count_p = (size_t)head->count;
-  return head + 1;
+  *count_p = head ? (size_t)head->count : 0;
+  return head ? head + 1 : NULL;
 }
 
 void treadle_handover_end(treadle_switch *sw, treadle_handover *h) {

@@ -1,4 +1,4 @@
-/* Lists that each rank hands over to all others, once, when a switch is made: too long for treadle_group_say. */
+/* Lists that each rank hands over to all others of its node, once, when a switch is made: too long for treadle_group_say. */
 #ifndef TREADLE_SWITCH_HANDOVER_H
 #define TREADLE_SWITCH_HANDOVER_H
 
@@ -13,7 +13,7 @@ typedef struct treadle_handover {
  * place. Collective. Also after a failure it is ended. */
 treadle_status treadle_hand_over(treadle_switch *sw, const void *items, size_t count, size_t each,
                                  treadle_handover *h);
-/* The items of a rank, as it has them: what they say is to be checked. */
+/* The items of a rank, as it has them: what they say is to be checked. Of ranks of other nodes there are none. */
 const void *treadle_handed(const treadle_handover *h, int rank, size_t *count_p);
 /* When all have read, or given up. Local. */
 void treadle_handover_end(treadle_switch *sw, treadle_handover *h);

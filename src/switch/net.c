@@ -6,6 +6,7 @@
 #include "transport/net.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -14,51 +15,76 @@ static const double PAUSE = 200e-6, LOOK_EVERY = 10e-3, HEARSAY = 0.5; /* second
 
 static bool is_cut(const treadle_switch *sw) { return atomic_load(&sw->group->control->cut) != 0; }
 
-static char *slot_of(const treadle_net_state *net, bool out, size_t number) {
+char *treadle_net_slot_of(const treadle_net_state *net, bool out, size_t number) {
   size_t slot = number % TREADLE_NET_SLOTS + (out ? TREADLE_NET_SLOTS : 0);
   return net->base + slot * (size_t)(net->message_bytes + TREADLE_NET_HEAD);
 }
 
-static treadle_net_flow *flow_of(treadle_switch *sw, bool out) {
+treadle_net_flow *treadle_net_flow_of(treadle_switch *sw, bool out) {
   return out ? &sw->net.out[sw->net.to] : &sw->net.in[sw->net.to];
 }
 
-static uint64_t tag_of(const treadle_switch *sw, const treadle_traffic_message *m) {
-  return (sw->net.epoch & 0x7ff) << 28 | (uint64_t)(uint32_t)m->number;
+uint64_t treadle_net_tag_of(const treadle_switch *sw, const treadle_traffic_message *m, bool second) {
+  return (uint64_t)second << 39 | (sw->net.epoch & 0x7ff) << 28 | (uint64_t)(uint32_t)m->number;
 }
 
 /* ---- Heads ---- */
 
-static treadle_net_head head_of(const treadle_switch *sw, const treadle_traffic_message *m, int source,
-                                const char *payload) {
+/* But for what depends on the bytes. */
+static treadle_net_head head_of(const treadle_switch *sw, const treadle_traffic_message *m, int source) {
   return (treadle_net_head){.magic = MAGIC,
                             .version = VERSION,
                             .job = sw->group->job,
                             .epoch = sw->net.epoch,
                             .digest = sw->plan->digest,
-                            .sum = treadle_hash_bytes(payload, (size_t)m->bytes, 0),
-                            .bytes = m->bytes,
-                            .wave = m->wave,
+                            .bytes = (int32_t)m->bytes,
+                            .behind = (int32_t)m->bytes,
                             .number = m->number,
-                            .source = source,
-                            .side = (int32_t)sw->net.to};
+                            .wave = (uint16_t)m->wave,
+                            .source = (uint16_t)source,
+                            .side = (uint8_t)sw->net.to};
 }
 
-static treadle_status check_head(const treadle_switch *sw, const treadle_traffic_message *m,
-                                 const char *slot) {
-  treadle_net_head head;
+treadle_status treadle_net_refuse(const treadle_switch *sw, const treadle_traffic_message *m,
+                                  const char *what) {
+  return treadle_fail(TREADLE_PEER,
+                      "net: a message of %" PRId64 " bytes from rank %d on node %d, in wave %d, %s",
+                      m->bytes, m->peer, (int)sw->group->nodes->of[m->peer], m->wave, what);
+}
+
+treadle_status treadle_net_head_check(const treadle_switch *sw, const treadle_traffic_message *m,
+                                      const char *slot) {
+  treadle_net_head head, wanted = head_of(sw, m, m->peer);
   memcpy(&head, slot, sizeof head);
-  const treadle_net_head wanted = head_of(sw, m, m->peer, slot + sizeof head);
+  wanted.sum = head.sum;
+  wanted.whole = head.sum;
+  if (treadle_net_delta_is(sw, m) && head.form == TREADLE_NET_CHANGED) {
+    wanted.form = head.form;
+    wanted.whole = head.whole;
+    if (head.behind >= 0 && head.behind < head.bytes) wanted.behind = head.behind;
+  }
   if (memcmp(&head, &wanted, sizeof head) == 0) return TREADLE_OK;
   const char *what = head.magic != MAGIC || head.version != VERSION ? "is none of this version of treadle"
                      : head.job != wanted.job                       ? "is of another job"
                      : head.epoch != wanted.epoch                   ? "is of another attempt"
                      : head.digest != wanted.digest                 ? "is of another plan"
-                     : head.sum != wanted.sum ? "has bytes that have not the sum that it says"
-                                              : "is another one than was expected";
-  return treadle_fail(TREADLE_PEER,
-                      "net: a message of %" PRId64 " bytes from rank %d on node %d, in wave %d, %s",
-                      m->bytes, m->peer, (int)sw->group->nodes->of[m->peer], m->wave, what);
+                                                                    : "is another one than was expected";
+  return treadle_net_refuse(sw, m, what);
+}
+
+/* Where the bytes of a message are, dense, when they were proved. */
+static treadle_status check(treadle_switch *sw, const treadle_traffic_message *m, const char *slot,
+                            const char **bytes_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_head head;
+  TRY(treadle_net_head_check(sw, m, slot));
+  memcpy(&head, slot, sizeof head);
+  *bytes_p = slot + sizeof head;
+  if (treadle_hash_bytes(*bytes_p, (size_t)head.behind, 0) != head.sum)
+    TRY(treadle_net_refuse(sw, m, "has bytes that have not the sum that it says"));
+  if (sw->net.delta.on) TRY(treadle_net_delta_read(sw, m, slot, bytes_p));
+out:
+  return status;
 }
 
 /* ---- Sending ---- */
@@ -66,40 +92,52 @@ static treadle_status check_head(const treadle_switch *sw, const treadle_traffic
 /* One byte, on purpose. */
 static void flip(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
   treadle_injection *injection = &sw->faults.injection;
+  treadle_net_head head;
   if (injection->what != TREADLE_INJECT_FLIP || m->wave < injection->wave) return;
-  slot[TREADLE_NET_HEAD + m->bytes / 2] ^= 0x10;
+  memcpy(&head, slot, sizeof head);
+  slot[head.behind ? TREADLE_NET_HEAD + head.behind / 2 : (int32_t)offsetof(treadle_net_head, whole)] ^=
+      0x10;
   injection->what = TREADLE_INJECT_NOTHING;
 }
 
 static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  const treadle_paged to = treadle_paged_of(slot + TREADLE_NET_HEAD);
+  char *room = sw->net.delta.on ? treadle_net_delta_room(sw, m) : slot + TREADLE_NET_HEAD;
+  const treadle_paged to = treadle_paged_of(room);
   for (size_t i = 0; i < m->count; i++) {
     const treadle_op *op = &traffic->parcels[m->first + i].op;
-    const treadle_paged from = treadle_own_view(sw, old, op->from);
-    sw->device.ops->copy(&sw->device, op, &from, &to);
+    treadle_own_copy_from(sw, old, op, &to);
     sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   }
   sw->device.ops->fence(&sw->device);
-  const treadle_net_head head = head_of(sw, m, sw->group->rank, slot + TREADLE_NET_HEAD);
+  treadle_net_head head = head_of(sw, m, sw->group->rank);
+  head.sum = head.whole = treadle_hash_bytes(room, (size_t)m->bytes, 0);
+  if (sw->net.delta.on) treadle_net_delta_write(sw, m, slot, &head);
   memcpy(slot, &head, sizeof head);
   flip(sw, m, slot);
   return TREADLE_OK;
 }
 
+/* Bytes of the first part of a message, which may be all of it. */
+static size_t first_part(const treadle_switch *sw, const treadle_traffic_message *m) {
+  return (treadle_net_delta_is(sw, m) ? 0 : (size_t)m->bytes) + TREADLE_NET_HEAD;
+}
+
 static treadle_status send_some(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK;
+  treadle_status status = TREADLE_OK, second = TREADLE_OK;
   treadle_net_state *net = &sw->net;
-  treadle_net_flow *flow = flow_of(sw, true);
+  treadle_net_flow *flow = treadle_net_flow_of(sw, true);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
-    char *slot = slot_of(net, true, flow->begun);
-    const treadle_net_part part = {slot, (size_t)m->bytes + TREADLE_NET_HEAD};
+    char *slot = treadle_net_slot_of(net, true, flow->begun);
+    const treadle_net_part part = {slot, first_part(sw, m)};
     TRY(pack(sw, m, slot));
-    TRY(net->ops->send(net->net, m->peer, tag_of(sw, m), &part, 1,
+    TRY(net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), &part, 1,
                        &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
+    if (treadle_net_delta_is(sw, m)) second = treadle_net_delta_send(sw, m, flow->begun);
     flow->begun++;
+    TRY(second);
   }
 out:
   return status;
@@ -108,11 +146,13 @@ out:
 static treadle_status receive_some(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_net_state *net = &sw->net;
-  treadle_net_flow *flow = flow_of(sw, false);
+  treadle_net_flow *flow = treadle_net_flow_of(sw, false);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
-    const treadle_net_part part = {slot_of(net, false, flow->begun), (size_t)m->bytes + TREADLE_NET_HEAD};
-    TRY(net->ops->receive(net->net, m->peer, tag_of(sw, m), &part, 1,
+    if (treadle_net_delta_is(sw, m) && treadle_net_delta_waits(sw, m->peer)) break;
+    net->delta.second[flow->begun % TREADLE_NET_SLOTS] = false;
+    const treadle_net_part part = {treadle_net_slot_of(net, false, flow->begun), first_part(sw, m)};
+    TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), &part, 1,
                           &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
     flow->begun++;
   }
@@ -121,14 +161,16 @@ out:
 }
 
 /* Tests what is under way: a request that has ended is NULL. */
-static treadle_status test_some(treadle_switch *sw, treadle_net_flow *flow) {
+static treadle_status test_some(treadle_switch *sw, bool out) {
   treadle_status status = TREADLE_OK;
+  treadle_net_flow *flow = treadle_net_flow_of(sw, out);
   for (size_t i = flow->ended; i < flow->begun; i++) {
     void **request = &flow->requests[i % TREADLE_NET_SLOTS];
     bool done = false;
     if (!*request) continue;
     status = sw->net.ops->test(sw->net.net, *request, &done);
     if (done || status != TREADLE_OK) *request = NULL;
+    if (done && status == TREADLE_OK) status = treadle_net_delta_next(sw, out, i, request);
     if (status != TREADLE_OK) break;
   }
   return status;
@@ -152,12 +194,12 @@ static treadle_status explain(treadle_switch *sw, treadle_status status) {
 
 static treadle_status move(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  treadle_net_flow *out = flow_of(sw, true);
-  TRY(test_some(sw, out));
+  treadle_net_flow *out = treadle_net_flow_of(sw, true);
+  TRY(test_some(sw, true));
   while (out->ended < out->begun && !out->requests[out->ended % TREADLE_NET_SLOTS]) out->ended++;
   TRY(send_some(sw));
   TRY(receive_some(sw));
-  TRY(test_some(sw, flow_of(sw, false)));
+  TRY(test_some(sw, false));
 out:
   return status;
 }
@@ -186,7 +228,9 @@ void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   net->running = true;
   net->sent_bytes = 0;
   net->seconds = 0;
-  for (int out = 0; out < 2; out++) flow_of(sw, out)->begun = flow_of(sw, out)->ended = 0;
+  for (int out = 0; out < 2; out++)
+    treadle_net_flow_of(sw, out)->begun = treadle_net_flow_of(sw, out)->ended = 0;
+  treadle_net_delta_begin(sw);
 }
 
 /* Waits until `is_done`; the rank that is waited for is the peer of the first message that is not done. */
@@ -200,7 +244,7 @@ typedef struct net_wait {
 
 static net_wait wait_begins(treadle_switch *sw, bool out, const char *what) {
   double now = treadle_clock_seconds();
-  treadle_net_flow *flow = flow_of(sw, out);
+  treadle_net_flow *flow = treadle_net_flow_of(sw, out);
   return (net_wait){sw, flow, what, now, now + LOOK_EVERY, now + sw->group->timeout_seconds, flow->ended};
 }
 
@@ -230,7 +274,7 @@ out:
 treadle_status treadle_net_pack(treadle_switch *sw, int32_t wave) {
   treadle_status status = TREADLE_OK;
   if (!sw->net.running || wave < 0) return TREADLE_OK;
-  const treadle_net_flow *flow = flow_of(sw, true);
+  const treadle_net_flow *flow = treadle_net_flow_of(sw, true);
   net_wait w = wait_begins(sw, true, "messages that read what is to be written");
   while (flow->begun < flow->traffic.message_count && flow->traffic.messages[flow->begun].wave <= wave)
     TRY(wait_on(&w));
@@ -246,8 +290,9 @@ static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *
                              take_op take) {
   treadle_status status = TREADLE_OK;
   const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
-  const treadle_paged from = {.base = slot + TREADLE_NET_HEAD};
-  TRY(check_head(sw, m, slot));
+  const char *bytes;
+  TRY(check(sw, m, slot, &bytes));
+  const treadle_paged from = {.base = bytes};
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
     TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
@@ -259,12 +304,12 @@ out:
 treadle_status treadle_net_unpack(treadle_switch *sw, int32_t wave, take_op take) {
   treadle_status status = TREADLE_OK;
   if (!sw->net.running) return TREADLE_OK;
-  treadle_net_flow *flow = flow_of(sw, false);
+  treadle_net_flow *flow = treadle_net_flow_of(sw, false);
   const treadle_traffic_message *messages = flow->traffic.messages;
   net_wait w = wait_begins(sw, false, "messages of other nodes");
   while (flow->ended < flow->traffic.message_count && messages[flow->ended].wave <= wave) {
     if (flow->ended < flow->begun && !flow->requests[flow->ended % TREADLE_NET_SLOTS]) {
-      TRY(unpack(sw, &messages[flow->ended], slot_of(&sw->net, false, flow->ended), take));
+      TRY(unpack(sw, &messages[flow->ended], treadle_net_slot_of(&sw->net, false, flow->ended), take));
       flow->ended++;
       TRY(treadle_net_move(sw));
     } else {
@@ -279,7 +324,7 @@ out:
 treadle_status treadle_net_finish(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   if (!sw->net.running) return TREADLE_OK;
-  const treadle_net_flow *flow = flow_of(sw, true);
+  const treadle_net_flow *flow = treadle_net_flow_of(sw, true);
   net_wait w = wait_begins(sw, true, "the end of messages");
   while (flow->ended < flow->traffic.message_count) TRY(wait_on(&w));
   sw->net.running = false;
@@ -291,10 +336,11 @@ out:
 void treadle_net_stop(treadle_switch *sw) {
   treadle_net_state *net = &sw->net;
   for (int out = 0; net->running && out < 2; out++) {
-    treadle_net_flow *flow = flow_of(sw, out);
+    treadle_net_flow *flow = treadle_net_flow_of(sw, out);
     for (size_t i = flow->ended; i < flow->begun; i++)
       if (flow->requests[i % TREADLE_NET_SLOTS])
         net->ops->cancel(net->net, flow->requests[i % TREADLE_NET_SLOTS]);
+    if (out) treadle_net_delta_stop(sw);
     memset(flow->requests, 0, sizeof flow->requests);
     flow->begun = flow->ended = 0;
   }

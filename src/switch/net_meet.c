@@ -94,6 +94,7 @@ out:
 typedef struct net_words {
   int32_t status; /* not TREADLE_OK: it has none; the text says why */
   uint32_t bytes; /* of its address */
+  uint64_t base;  /* of what it keeps (net_delta.c) */
   char text[TREADLE_GROUP_MESSAGE];
   char name[32]; /* of its row */
   char address[2048];
@@ -128,6 +129,7 @@ void treadle_net_say(treadle_switch *sw, void *room) {
   memset(words, 0, sizeof *words);
   sw->net.is_new = !sw->net.net;
   treadle_status status = open_net(sw, words);
+  words->base = sw->net.delta.base;
   words->status = status;
   if (status != TREADLE_OK) snprintf(words->text, sizeof words->text, "%s", treadle_error_message());
 }
@@ -146,6 +148,7 @@ treadle_status treadle_net_hear(treadle_switch *sw) {
   for (int rank = 0; rank < sw->group->size; rank++) {
     const net_words *words = treadle_group_said(sw->group, rank);
     bool is_new = words->bytes > 0;
+    if (net->delta.shares) net->delta.shares[rank] = net->delta.base != 0 && words->base == net->delta.base;
     if (rank != sw->group->rank && is_new != net->is_new)
       TRY(treadle_fail(TREADLE_PEER, "rank %d has %s net, and rank %d %s", rank,
                        is_new ? "a new" : "its old", sw->group->rank,
@@ -176,6 +179,8 @@ out:
 /* ---- Messages ---- */
 
 static void release_traffic(treadle_switch *sw) {
+  treadle_free(sw->net.peers);
+  sw->net.peers = NULL;
   for (int side = 0; side < 2; side++) {
     treadle_traffic_release(&sw->net.in[side].traffic);
     treadle_traffic_release(&sw->net.out[side].traffic);
@@ -186,13 +191,11 @@ static void note_peers(treadle_switch *sw, const treadle_traffic *traffic) {
   for (size_t i = 0; i < traffic->message_count; i++) sw->net.peers[traffic->messages[i].peer] = 1;
 }
 
-/* What this rank receives and sends, from its plan alone. */
-static treadle_status make_traffic(treadle_switch *sw) {
+treadle_status treadle_net_traffic(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_sends sends = {0};
   treadle_net_state *net = &sw->net;
-  release_traffic(sw);
-  treadle_free(net->peers);
+  if (net->peers || is_one_node(sw)) return TREADLE_OK;
   net->peers = treadle_alloc_array((size_t)sw->group->size, sizeof *net->peers);
   if (!net->peers) return no_memory();
   for (int side = 0; side < 2; side++) {
@@ -208,6 +211,7 @@ static treadle_status make_traffic(treadle_switch *sw) {
   }
 out:
   treadle_sends_release(&sends);
+  if (status != TREADLE_OK) release_traffic(sw);
   return status;
 }
 
@@ -227,7 +231,8 @@ treadle_status treadle_net_arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   if (is_one_node(sw)) return TREADLE_OK;
   TRY(treadle_group_agree(sw->group, check_slots(sw)));
-  TRY(treadle_group_agree(sw->group, make_traffic(sw)));
+  TRY(treadle_group_agree(sw->group, treadle_net_traffic(sw)));
+  TRY(treadle_group_agree(sw->group, treadle_net_delta_arrange(sw)));
   sw->net.talks = true;
   TRY(meet(sw));
 out:
@@ -237,8 +242,7 @@ out:
 
 void treadle_net_release(treadle_switch *sw) {
   treadle_net_stop(sw);
+  treadle_net_delta_leave(sw);
   release_traffic(sw);
-  treadle_free(sw->net.peers);
-  sw->net.peers = NULL;
   sw->net.talks = false;
 }

@@ -5,7 +5,8 @@
  *   2. Own train tensors are params that stay, on all ranks: nobody overwrites them, and no way back is run. Own infer tensors need
  *      params that stay, or a twin: no way back reads them.
  *   3. An op touches one storage tensor on each side (treadle_own_split), so it is given a view of that one: flat memory, which begins
- *      as far before the tensor as the tensor lies behind the begin of its window. */
+ *      as far before the tensor as the tensor lies behind the begin of its window. Where the other side is on another node, an op is one
+ *      half of it, and may touch several: it is carried out in parts. */
 #include "switch/switch.h"
 
 #include "base/argument.h"
@@ -41,12 +42,6 @@ treadle_status treadle_own_settle(treadle_switch *sw) {
     if (words->count[TREADLE_TRAIN] > 0) owner = rank;
   }
   if (sw->own.any[0] || sw->own.any[1]) sw->terms.options.alias = false;
-  if ((sw->own.any[0] || sw->own.any[1]) && treadle_group_node_count(group) > 1)
-    return treadle_fail(
-        TREADLE_REFUSED,
-        "switch: own tensors, and ranks on %d nodes: that is not possible yet; let weights lie in "
-        "windows of the switch",
-        treadle_group_node_count(group));
   if (owner < 0) return TREADLE_OK;
   const treadle_own_words *first = treadle_group_said(group, owner);
   for (int rank = 0; rank < group->size; rank++) {
@@ -340,6 +335,34 @@ static char *base_of(const treadle_own_span *span) {
 treadle_paged treadle_own_view(const treadle_switch *sw, treadle_mode mode, int64_t at) {
   const treadle_own_span *span = treadle_own_find(&sw->own.spans[mode], at);
   return span ? treadle_paged_of(base_of(span)) : sw->space.paged[mode][sw->group->rank];
+}
+
+typedef struct half { /* of an op: a window of this rank, and other memory */
+  treadle_switch *sw;
+  treadle_mode mode;
+  const treadle_paged *other;
+} half;
+
+static void copy_from(void *context, const treadle_op *part) {
+  const half *h = context;
+  const treadle_paged from = treadle_own_view(h->sw, h->mode, part->from);
+  h->sw->device.ops->copy(&h->sw->device, part, &from, h->other);
+}
+
+static void copy_into(void *context, const treadle_op *part) {
+  const half *h = context;
+  const treadle_paged into = treadle_own_view(h->sw, h->mode, part->to);
+  h->sw->device.ops->copy(&h->sw->device, part, h->other, &into);
+}
+
+void treadle_own_copy_from(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
+                           const treadle_paged *into) {
+  treadle_own_parts_read(op, &sw->own.spans[mode], copy_from, &(half){sw, mode, into});
+}
+
+void treadle_own_copy_into(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
+                           const treadle_paged *from) {
+  treadle_own_parts_written(op, &sw->own.spans[mode], copy_into, &(half){sw, mode, from});
 }
 
 size_t treadle_own_held_bytes(const treadle_switch *sw, treadle_mode mode) {

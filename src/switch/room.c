@@ -9,7 +9,7 @@
 #include "switch/room.h"
 
 #include "base/text.h"
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include <stdio.h>
 
@@ -218,6 +218,8 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
     }
   d.host += whole_pages(sw->terms.options.reference_bytes, page);
   twins += whole_pages(sw->terms.options.reference_bytes, page);
+  d.host += treadle_net_delta_bytes(sw);
+  twins += treadle_net_delta_bytes(sw);
   d.tables = treadle_switch_tables_bytes(sw);
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;

@@ -112,14 +112,22 @@ out:
   return status;
 }
 
-/* The same of an op that reads a message. */
+/* The same of an op that reads a message, and its planted faults. */
 static treadle_status carry_in(treadle_switch *sw, const treadle_op *op, size_t position,
                                const treadle_paged *from) {
   treadle_mode to = sw->net.to;
+  treadle_fault fault = treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == position
+                            ? sw->faults.planted
+                            : TREADLE_FAULT_NONE;
   const treadle_op *planned = &treadle_switch_direction(sw, to)->ops.items[position];
-  const treadle_paged into = treadle_own_view(sw, to, op->to);
-  sw->device.ops->copy(&sw->device, op, from, &into);
-  note(sw, planned, position);
+  treadle_op copy = *op;
+  if (fault == TREADLE_FAULT_DROP) return TREADLE_OK;
+  if (fault == TREADLE_FAULT_MISPLACE) planned = &sw->faults.misplaced;
+  copy.to = planned->to;
+  for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
+    treadle_own_copy_into(sw, to, &copy, from);
+    note(sw, planned, position);
+  }
   return TREADLE_OK;
 }
 
@@ -129,13 +137,14 @@ static treadle_status take_in(treadle_switch *sw, int32_t wave, uint64_t epoch, 
   *arrived_p = true;
   if (!treadle_net_is_busy(sw)) return TREADLE_OK;
   TRY(treadle_net_unpack(sw, wave, carry_in));
+  if (sw->net.to == TREADLE_INFER) TRY(treadle_staging_relay(sw, wave, epoch));
   sw->device.ops->fence(&sw->device);
   treadle_word_say(sw->group, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, wave));
 out:
   return status;
 }
 
-/* The one place where a planted fault of a copy lives; those of block rows are in run_block_rows.c. */
+/* Where a planted fault of a copy lives; those of messages are in carry_in, those of block rows in run_block_rows.c. */
 static treadle_status carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op,
                                         size_t position) {
   treadle_status status = TREADLE_OK;
@@ -278,12 +287,15 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   treadle_switch_stats *stats = &sw->stats;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
   stats->node_moved_bytes = stats->node_sent_bytes = stats->relayed_bytes = 0;
+  stats->dense_bytes = stats->delta_bytes = 0;
   treadle_net_begin(sw, to, epoch);
   double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;
   for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
   TRY(treadle_net_finish(sw));
   stats->net_seconds = sw->net.seconds;
   stats->node_sent_bytes = sw->net.sent_bytes;
+  stats->dense_bytes = sw->net.delta.dense_bytes;
+  stats->delta_bytes = sw->net.delta.delta_bytes;
   stats->wave_seconds =
       treadle_clock_seconds() - begin - (stats->wait_seconds + stats->offload_seconds - others);
   TRY(check_coverage(sw, direction));

@@ -1,11 +1,14 @@
-/* What other ranks read of own tensors.
+/* What other ranks of the node read of own tensors.
  *
- * When the switch is made, each rank says where its own train tensors are, lists what its ops pull of those of others, and hears from
+ * When the switch is made, each rank says where its own tensors are, lists what its ops pull of those of others, and hears from
  * each where that lies in its staging (plan/outbound.h). Lists are handed over in pools that are gone when all have read them.
  *
  * Wave s: wait until all who read here have finished wave s - 2, which had the same slot; copy the boxes of wave s into it; say that it is
  * staged; then run the ops, which wait for the staging of a rank only when they read there. So staging waits for ops of earlier waves,
- * and ops for the staging of their own wave: there is no cycle of waits. */
+ * and ops for the staging of their own wave: there is no cycle of waits.
+ *
+ * Own infer tensors are read by relays alone. What came from other nodes in wave s is copied to the slot of wave s when it is in the tensors,
+ * before it is said to have arrived. */
 #include "switch/handover.h"
 
 #include "base/alloc.h"
@@ -17,20 +20,32 @@
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
-/* ---- Where own train tensors are ---- */
+/* ---- Where own tensors are ---- */
+
+/* Does anybody read own tensors of others? Only relays read those that are written. */
+static bool is_read(const treadle_switch *sw, int mode) {
+  return sw->own.any[mode] && (mode == TREADLE_TRAIN || treadle_group_node_count(sw->group) > 1);
+}
+
+static bool is_any_read(const treadle_switch *sw) {
+  return is_read(sw, TREADLE_TRAIN) || is_read(sw, TREADLE_INFER);
+}
 
 static treadle_status make_spans(treadle_switch *sw) {
   treadle_staging *staging = &sw->staging;
   size_t ranks = (size_t)sw->group->size;
-  treadle_free(staging->from);
-  treadle_free(staging->spans);
-  staging->spans = NULL;
-  staging->from = treadle_alloc_array(ranks, sizeof *staging->from);
+  for (int mode = 0; mode < 2; mode++) {
+    treadle_free(staging->of[mode]);
+    treadle_free(staging->spans[mode]);
+    staging->spans[mode] = NULL;
+    staging->of[mode] = treadle_alloc_array(ranks, sizeof *staging->of[mode]);
+    if (!staging->of[mode]) return no_memory();
+    staging->of[mode][sw->group->rank] = sw->own.spans[mode];
+  }
   if (!staging->slot_bytes) staging->slot_bytes = treadle_alloc_array(ranks, sizeof *staging->slot_bytes);
   if (!staging->view) staging->view = treadle_alloc_array(ranks, sizeof *staging->view);
   if (!staging->readers) staging->readers = treadle_alloc_array(ranks, sizeof *staging->readers);
-  return staging->from && staging->slot_bytes && staging->view && staging->readers ? TREADLE_OK
-                                                                                   : no_memory();
+  return staging->slot_bytes && staging->view && staging->readers ? TREADLE_OK : no_memory();
 }
 
 typedef struct listed { /* by rank: spans, as that rank has them */
@@ -51,18 +66,19 @@ static treadle_status check_spans(const listed *spans, int rank) {
   return TREADLE_OK;
 }
 
-static treadle_status take_spans(treadle_switch *sw, const listed *all) {
+static treadle_status take_spans(treadle_switch *sw, int mode, const listed *all) {
   treadle_status status = TREADLE_OK;
   treadle_staging *staging = &sw->staging;
   size_t count = 0;
   for (int rank = 0; rank < sw->group->size; rank++) count += all[rank].count;
-  staging->spans = treadle_alloc_array(count + 1, sizeof *staging->spans);
-  if (!staging->spans) return no_memory();
+  treadle_own_span *spans = treadle_alloc_array(count + 1, sizeof *spans);
+  staging->spans[mode] = spans;
+  if (!spans) return no_memory();
   count = 0;
   for (int rank = 0; rank < sw->group->size; rank++) {
-    treadle_own_span *mine = &staging->spans[count];
+    treadle_own_span *mine = &spans[count];
     if (all[rank].count > 0) memcpy(mine, all[rank].items, all[rank].count * sizeof *mine);
-    staging->from[rank] = (treadle_own_spans){mine, all[rank].count};
+    staging->of[mode][rank] = (treadle_own_spans){mine, all[rank].count};
     count += all[rank].count;
     TRY(check_spans(&(listed){mine, all[rank].count}, rank));
   }
@@ -82,25 +98,33 @@ static treadle_status without_memory(const treadle_own_spans *spans, treadle_own
   return TREADLE_OK;
 }
 
-treadle_status treadle_staging_meet(treadle_switch *sw) {
+static treadle_status meet_of(treadle_switch *sw, int mode) {
   treadle_status status = TREADLE_OK;
   treadle_handover h = {0};
-  const treadle_own_spans *mine = &sw->own.spans[TREADLE_TRAIN];
+  const treadle_own_spans *mine = &sw->own.spans[mode];
   treadle_own_span *copy = NULL;
   listed *all = NULL;
-  if (!sw->own.any[TREADLE_TRAIN] && !sw->own.any[TREADLE_INFER]) return TREADLE_OK;
-  TRY(treadle_group_agree(sw->group, make_spans(sw)));
-  if (!sw->own.any[TREADLE_TRAIN]) return TREADLE_OK;
+  if (!is_read(sw, mode)) return TREADLE_OK;
   all = treadle_alloc_array((size_t)sw->group->size, sizeof *all);
   TRY(treadle_group_agree(sw->group, all ? without_memory(mine, &copy) : no_memory()));
   TRY(treadle_hand_over(sw, copy, mine->count, sizeof *copy, &h));
   for (int rank = 0; rank < sw->group->size; rank++)
     all[rank].items = treadle_handed(&h, rank, &all[rank].count);
-  TRY(treadle_group_agree(sw->group, take_spans(sw, all)));
+  TRY(treadle_group_agree(sw->group, take_spans(sw, mode, all)));
 out:
   treadle_handover_end(sw, &h);
   treadle_free(copy);
   treadle_free(all);
+  return status;
+}
+
+treadle_status treadle_staging_meet(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  if (!sw->own.any[TREADLE_TRAIN] && !sw->own.any[TREADLE_INFER]) return TREADLE_OK;
+  TRY(treadle_group_agree(sw->group, make_spans(sw)));
+  TRY(meet_of(sw, TREADLE_TRAIN));
+  TRY(meet_of(sw, TREADLE_INFER));
+out:
   return status;
 }
 
@@ -114,7 +138,7 @@ treadle_status treadle_staging_meet_alone(treadle_switch *all, int ranks) {
   for (int rank = 0; rank < ranks; rank++) {
     if (!all[rank].own.any[TREADLE_TRAIN] && !all[rank].own.any[TREADLE_INFER]) continue;
     TRY(make_spans(&all[rank]));
-    TRY(take_spans(&all[rank], spans));
+    TRY(take_spans(&all[rank], TREADLE_TRAIN, spans));
   }
 out:
   treadle_free(spans);
@@ -138,10 +162,11 @@ treadle_status treadle_staging_list(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_staging *staging = &sw->staging;
   forget(staging);
-  if (!staging->from) return TREADLE_OK;
-  TRY(treadle_own_split(sw->plan, &sw->own.spans[TREADLE_INFER], staging->from));
-  TRY(treadle_pulls_list(&sw->plan->forward, sw->group->rank, staging->from, &staging->pulls,
-                         &staging->pull_count, &staging->of_op));
+  if (!staging->of[0]) return TREADLE_OK;
+  TRY(treadle_own_split(sw->plan, staging->of[TREADLE_INFER], staging->of[TREADLE_TRAIN]));
+  TRY(treadle_pulls_list(&sw->plan->forward, sw->group->rank, staging->of[TREADLE_INFER],
+                         staging->of[TREADLE_TRAIN], &staging->pulls, &staging->pull_count,
+                         &staging->of_op));
 out:
   return status;
 }
@@ -151,7 +176,7 @@ static treadle_status give(treadle_switch *sw, const treadle_pulls *pulls) {
   treadle_status status = TREADLE_OK;
   treadle_staging *staging = &sw->staging;
   int ranks = sw->group->size;
-  TRY(treadle_outbound_make(sw->group->rank, ranks, sw->plan->waves, &sw->own.spans[TREADLE_TRAIN], pulls,
+  TRY(treadle_outbound_make(sw->group->rank, ranks, sw->plan->waves, sw->own.spans, pulls,
                             &staging->outbound));
   const size_t *first = staging->outbound.first;
   for (int rank = 0; rank < ranks; rank++) staging->readers[rank] = first[rank + 1] > first[rank];
@@ -224,7 +249,7 @@ static treadle_status take_answers(treadle_switch *sw, const treadle_handover *h
   for (int rank = 0; rank < sw->group->size; rank++) {
     size_t count;
     const int64_t *answers = treadle_handed(h, rank, &count);
-    TRY(hear(sw, rank, answers, count));
+    if (treadle_group_is_near(sw->group, rank)) TRY(hear(sw, rank, answers, count));
   }
 out:
   return status;
@@ -235,7 +260,7 @@ treadle_status treadle_staging_arrange(treadle_switch *sw) {
   treadle_handover pulls = {0}, answers = {0};
   int64_t *mine = NULL;
   size_t count;
-  if (!sw->own.any[TREADLE_TRAIN]) return TREADLE_OK;
+  if (!is_any_read(sw)) return TREADLE_OK;
   TRY(treadle_hand_over(sw, sw->staging.pulls, sw->staging.pull_count, sizeof(treadle_pull), &pulls));
   TRY(treadle_group_agree(sw->group, take_pulls(sw, &pulls)));
   TRY(treadle_group_agree(sw->group, answer(sw, &mine, &count)));
@@ -279,8 +304,9 @@ int64_t treadle_staging_bytes(const treadle_switch *sw) {
 
 treadle_status treadle_staging_views(treadle_switch *sw) {
   treadle_staging *staging = &sw->staging;
-  for (int rank = 0; staging->from && rank < sw->group->size; rank++) {
+  for (int rank = 0; staging->of[0] && rank < sw->group->size; rank++) {
     const treadle_tables *tables = sw->far.tables[rank];
+    if (!treadle_group_is_near(sw->group, rank)) continue;
     staging->view[rank] = sw->space.paged[TREADLE_TRAIN][rank];
     staging->view[rank].table += tables->pages[TREADLE_TRAIN] + tables->pages[TREADLE_INFER];
     if (TREADLE_STAGING_SLOTS * staging->slot_bytes[rank] > tables->staging * sw->plan->page_bytes)
@@ -294,8 +320,7 @@ treadle_status treadle_staging_views(treadle_switch *sw) {
 void treadle_staging_release(treadle_switch *sw) {
   treadle_staging *staging = &sw->staging;
   forget(staging);
-  treadle_free(staging->from);
-  treadle_free(staging->spans);
+  for (int mode = 0; mode < 2; mode++) treadle_free(staging->of[mode]), treadle_free(staging->spans[mode]);
   treadle_free(staging->readers);
   treadle_free(staging->slot_bytes);
   treadle_free(staging->view);
@@ -325,26 +350,41 @@ out:
   return status;
 }
 
-treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch) {
+/* Boxes of a wave that lie in the window of a mode. */
+static treadle_status fill(treadle_switch *sw, treadle_mode mode, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_staging *staging = &sw->staging;
   const treadle_outbound *outbound = &staging->outbound;
   int rank = sw->group->rank;
-  if (outbound->slot_bytes == 0) return TREADLE_OK;
-  int32_t first = outbound->wave_first[wave], end = outbound->wave_first[wave + 1];
-  if (end > first) TRY(wait_for_slot(sw, wave, epoch));
-  for (int32_t i = first; i < end; i++) {
+  bool waited = false;
+  for (int32_t i = outbound->wave_first[wave]; i < outbound->wave_first[wave + 1]; i++) {
     const treadle_outbound_box *box = &outbound->boxes[i];
+    if ((box->pull.twin ? TREADLE_INFER : TREADLE_TRAIN) != mode) continue;
+    if (!waited) TRY(wait_for_slot(sw, wave, epoch));
+    waited = true;
     const treadle_op op = treadle_pull_copy(&box->pull, slot_of(staging, rank, wave) + box->at);
-    const treadle_paged from = treadle_own_view(sw, TREADLE_TRAIN, op.from);
+    const treadle_paged from = treadle_own_view(sw, mode, op.from);
     TRY(treadle_helm_check(sw));
     sw->device.ops->copy(&sw->device, &op, &from, &staging->view[rank]);
     sw->stats.staged_bytes += (size_t)treadle_pull_bytes(&box->pull);
   }
+out:
+  return status;
+}
+
+treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  if (sw->staging.outbound.slot_bytes == 0) return TREADLE_OK;
+  TRY(fill(sw, TREADLE_TRAIN, wave, epoch));
   sw->device.ops->fence(&sw->device);
   treadle_word_say(sw->group, TREADLE_WORD_STAGED, treadle_done_of(epoch, wave));
 out:
   return status;
+}
+
+treadle_status treadle_staging_relay(treadle_switch *sw, int32_t wave, uint64_t epoch) {
+  if (sw->staging.outbound.slot_bytes == 0) return TREADLE_OK;
+  return fill(sw, TREADLE_INFER, wave, epoch);
 }
 
 bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t position) {
@@ -357,7 +397,7 @@ treadle_status treadle_staging_read(treadle_switch *sw, size_t position, uint64_
   const treadle_staging *staging = &sw->staging;
   int rank = op->source;
   uint64_t value = treadle_done_of(epoch, op->wave);
-  if (treadle_word_of(sw->group, rank, TREADLE_WORD_STAGED) < value) {
+  if (!op->twin && treadle_word_of(sw->group, rank, TREADLE_WORD_STAGED) < value) {
     char what[80];
     double begin = treadle_clock_seconds();
     snprintf(what, sizeof what, "its staging of wave %d", op->wave);

@@ -37,7 +37,7 @@
  * [LOST]: pages were reclaimed before an epoch failed, and there is no copy of what they held.
  *
  * The states of the model in tools/switch.pml are these modes, and its steps the functions of arrows.c and epoch.c. */
-#include "switch/switch.h"
+#include "switch/net.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -250,6 +250,7 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_outlet_release(sw);
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
+  treadle_net_delta_release(sw);
   treadle_guard_release(sw);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);

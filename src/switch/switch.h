@@ -132,11 +132,11 @@ typedef struct treadle_own {
   treadle_arena arena;
 } treadle_own;
 
-/* What other ranks read of own tensors, and this one of theirs (staging.c). All NULL where no rank has any. */
+/* What other ranks of the node read of own tensors, and this one of theirs (staging.c). All NULL where no rank has any. */
 typedef struct treadle_staging {
-  treadle_own_spans *from; /* by rank: own train tensors */
-  treadle_own_span *spans; /* of all ranks */
-  treadle_pull *pulls;     /* this rank's, [pull_count] */
+  treadle_own_spans *of[2]; /* by mode and rank: own tensors; infer: of others where relays may read them */
+  treadle_own_span *spans[2]; /* of all ranks */
+  treadle_pull *pulls;        /* this rank's, [pull_count] */
   size_t pull_count;
   int32_t *of_op; /* by op to INFER: number of its pull, or -1 */
   int64_t *at;    /* by pull: where it lies in the slot of its source */
@@ -242,7 +242,23 @@ typedef struct treadle_net_flow {
   void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
 } treadle_net_flow;
 
-/* What goes over the net (net.c, net_meet.c). */
+/* What is kept of messages, so that only what has changed need travel (net_delta.c). All zeros where the options do not ask for it. */
+typedef struct treadle_net_delta {
+  uint64_t base;   /* the epoch of which all that is kept is; 0: of none */
+  uint8_t *shares; /* by rank: has it the same base, in the epoch at hand? */
+  int64_t *kept
+      [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
+  char *memory; /* host memory: messages, then `room` */
+  size_t bytes;
+  char *room[2];                   /* one message each: as it is without a delta; a delta that is written */
+  bool on;                         /* in the direction that runs */
+  bool second[TREADLE_NET_FLIGHT]; /* in, by slot: has the head come? */
+  void *behind
+      [TREADLE_NET_FLIGHT]; /* out, by slot: the request of the second part; NULL: none, or it is that of the flow */
+  size_t dense_bytes, delta_bytes;
+} treadle_net_delta;
+
+/* What goes over the net (net.c, net_meet.c, net_delta.c). */
 typedef struct treadle_net_state {
   const struct treadle_net_ops *ops;
   void *net;                      /* NULL: closed */
@@ -252,6 +268,7 @@ typedef struct treadle_net_state {
   char *base;                     /* of slots: those of `in`, then those of `out` */
   uint8_t *peers;                 /* by rank: are there messages to or from it? */
   treadle_net_flow in[2], out[2]; /* by the mode that is entered */
+  treadle_net_delta delta;
   /* Of the direction that runs: */
   bool running;
   treadle_mode to;
@@ -496,12 +513,18 @@ const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, s
                                  size_t room_bytes);
 /* Where byte `at` of this rank's window of a mode lies, and what is in the same storage tensor. */
 treadle_paged treadle_own_view(const treadle_switch *sw, treadle_mode mode, int64_t at);
+/* Copies from this rank's window of a mode, or into it, what may lie in several own tensors: the half of an op that another node has the other
+ * half of. */
+void treadle_own_copy_from(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
+                           const treadle_paged *into);
+void treadle_own_copy_into(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
+                           const treadle_paged *from);
 /* Bytes of the pages that a window has, holes left out; of its layout, before it is arranged. */
 size_t treadle_own_held_bytes(const treadle_switch *sw, treadle_mode mode);
 
 /* ---- staging.c ---- */
 
-/* All ranks learn where the others have own train tensors. Collective. */
+/* All ranks learn where the others of their node have own tensors. Collective. */
 treadle_status treadle_staging_meet(treadle_switch *sw);
 /* The same of all ranks [ranks] by one that meets nobody. */
 treadle_status treadle_staging_meet_alone(treadle_switch *all, int ranks);
@@ -515,9 +538,11 @@ int64_t treadle_staging_bytes(const treadle_switch *sw);
 /* Views of the staging of all ranks, from their tables. */
 treadle_status treadle_staging_views(treadle_switch *sw);
 void treadle_staging_release(treadle_switch *sw);
-/* Lays down what others read in a wave, and says so. */
+/* Lays down what others read of own train tensors in a wave, and says so. */
 treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch);
-/* Has the op a pull? Then waits until what it reads is there, and says how it is read. */
+/* The same of own infer tensors, when what came from other nodes is in them; who calls it says so. */
+treadle_status treadle_staging_relay(treadle_switch *sw, int32_t wave, uint64_t epoch);
+/* Has the op a pull? Then waits until what it reads is there (a relay: the caller has), and says how it is read. */
 bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t position);
 treadle_status treadle_staging_read(treadle_switch *sw, size_t position, uint64_t epoch, treadle_op *op,
                                     treadle_paged *view_p);
@@ -581,6 +606,8 @@ treadle_status treadle_double_try(treadle_switch *sw);
 /* From here on the waves write the other set, and others read it as the window that they write; or back again. The window itself stays on
  * the pages that it is on. */
 void treadle_double_turn(treadle_switch *sw);
+/* In the waves of an update: where byte `at` of this rank's infer window lies in the version before the next one. */
+treadle_paged treadle_double_view(const treadle_switch *sw, int64_t at);
 /* The window lies on the set that was turned to, where it did not yet (sw->behind). */
 treadle_status treadle_double_show(treadle_switch *sw);
 /* The pages of the other set are nobody's. */

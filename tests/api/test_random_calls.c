@@ -230,6 +230,7 @@ static void call_layouts(caller *c) {
   treadle_explicit_piece pieces[OBJECTS_PIECES];
   treadle_storage_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_layout_options options = {.struct_size = struct_size(c, sizeof options)};
+  const int32_t node_of[] = {1, 0, 1};
   treadle_layout *made = NULL;
   treadle_run *runs = NULL;
   size_t count;
@@ -248,6 +249,7 @@ static void call_layouts(caller *c) {
   case 2:
     options.rank_map = (treadle_rank_map)any_enum(c);
     options.train = layout(c);
+    options.node_of = OR_NULL(c, node_of);
     SAID(treadle_layout_create(model(c), text(c), (int64_t)below(c, 3), OR_NULL(c, &options),
                                OR_NULL(c, &made)));
     break;

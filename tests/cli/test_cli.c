@@ -373,6 +373,43 @@ static void plan_maps_ranks(void **state) {
   }
 }
 
+/* Without nodes all maps of this pair cost a rank the same. Of 3 nodes each has a third of the layers, and with
+ * contiguous all four places of tp, with strides of 3 two of them, so that it lacks half as much. `treadle layout` shows the same map. */
+static void best_looks_at_nodes(void **state) {
+  (void)state;
+  static const char pair[] = "--from megatron:pp=3 --to vllm:tp=4 --ranks 12 --rank-map best";
+  static const struct {
+    const char *nodes, *map, *place; /* of rank 1 */
+  } cases[] = {{"", "contiguous", "1"}, {"--nodes 3", "strided:3", "0"}};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "%s %s", pair, cases[i].nodes);
+    json_t *root = plan(0, arguments);
+    assert_string_equal(json_string_value(json_object_get(root, "rank_map")), cases[i].map);
+    json_decref(root);
+    command_result maps[2];
+    for (int by = 0; by < 2; by++) {
+      maps[by] =
+          command_run(by == 0 ? "layout --model %s --train megatron:pp=3 --layout vllm:tp=4 --ranks 12 "
+                                "--rank 1 --runs --rank-map best %s"
+                              : "layout --model %s --layout vllm:tp=4 --ranks 12 --runs --rank %s",
+                      model, by == 0 ? cases[i].nodes : cases[i].place);
+      assert_int_equal(maps[by].exit_status, 0);
+    }
+    assert_non_null(strstr(maps[0].out, "embed_tokens"));
+    const char *listed[] = {strstr(maps[0].out, "model."), strstr(maps[1].out, "model.")};
+    assert_string_equal(listed[0], listed[1]); /* the same place of tp */
+    for (int by = 0; by < 2; by++) command_release(&maps[by]);
+  }
+  command_result refused =
+      command_run("layout --model %s --train megatron:pp=3 --layout vllm:tp=4 --ranks 12 --rank 1 "
+                  "--rank-map best --nodes 5",
+                  model);
+  assert_int_equal(refused.exit_status, 2);
+  assert_non_null(strstr(refused.err, "12 ranks cannot be divided evenly among 5 nodes"));
+  command_release(&refused);
+}
+
 static void plan_prints_text(void **state) {
   (void)state;
   command_result result =
@@ -625,16 +662,16 @@ static void keys_are_documented(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(help_is_there),       cmocka_unit_test(what_is_wrong_is_refused),
-      cmocka_unit_test(plan_adds_up),        cmocka_unit_test(plan_aliases),
-      cmocka_unit_test(plan_over_nodes),     cmocka_unit_test(plan_of_one_rank),
-      cmocka_unit_test(plan_of_many_ranks),  cmocka_unit_test(plan_answers_a_budget),
-      cmocka_unit_test(plan_maps_ranks),     cmocka_unit_test(plan_prints_text),
-      cmocka_unit_test(layout_runs_cover),   cmocka_unit_test(layout_maps_ranks),
-      cmocka_unit_test(family_checks),       cmocka_unit_test(family_lists_and_shows),
-      cmocka_unit_test(inspect_totals),      cmocka_unit_test(made_models_load),
-      cmocka_unit_test(doctor_looks),        cmocka_unit_test(options_are_documented),
-      cmocka_unit_test(keys_are_documented),
+      cmocka_unit_test(help_is_there),          cmocka_unit_test(what_is_wrong_is_refused),
+      cmocka_unit_test(plan_adds_up),           cmocka_unit_test(plan_aliases),
+      cmocka_unit_test(plan_over_nodes),        cmocka_unit_test(plan_of_one_rank),
+      cmocka_unit_test(plan_of_many_ranks),     cmocka_unit_test(plan_answers_a_budget),
+      cmocka_unit_test(plan_maps_ranks),        cmocka_unit_test(best_looks_at_nodes),
+      cmocka_unit_test(plan_prints_text),       cmocka_unit_test(layout_runs_cover),
+      cmocka_unit_test(layout_maps_ranks),      cmocka_unit_test(family_checks),
+      cmocka_unit_test(family_lists_and_shows), cmocka_unit_test(inspect_totals),
+      cmocka_unit_test(made_models_load),       cmocka_unit_test(doctor_looks),
+      cmocka_unit_test(options_are_documented), cmocka_unit_test(keys_are_documented),
   };
   return cmocka_run_group_tests(tests, make_model, command_teardown);
 }

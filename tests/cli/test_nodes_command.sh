@@ -26,7 +26,7 @@ run() {
   rm -f "$folder"/said.* "$folder"/why.*
   pids=()
   for ((rank = 0; rank < ranks; rank++)); do
-    "$TREADLE" switch --page-size 4KiB --cap 1MiB --timeout 60 "$@" --meet "$host:$port" --job nodes --rank "$rank" --ranks "$ranks" \
+    "$TREADLE" switch --page-size 4KiB --cap "${cap:-1MiB}" --timeout 60 "$@" --meet "$host:$port" --job nodes --rank "$rank" --ranks "$ranks" \
       >"$folder/said.$rank" 2>"$folder/why.$rank" &
     pids+=($!)
   done
@@ -79,6 +79,29 @@ awk -v seconds="$(value net_seconds)" 'BEGIN { exit !(seconds > 0) }' || fail "n
 [ "$(grep -o '"moved_bytes": [0-9]*, "lower' "$folder/said.0" | tr -dc '0-9\n' | paste -sd+ | bc)" = "$(value node_moved_bytes)" ] ||
   fail "the rows of by_node are not the sum"
 
+# Own tensors on both sides: the same bytes between nodes, and what neighbours relay crosses staging.
+own=(--model "$made" --train megatron:tp=4 --infer vllm:tp=1 --check --json --cycles 2 --nodes 2)
+run 4 0 "${own[@]}" --offload optimizer
+moved=$(value node_moved_bytes) relayed=$(value relayed_bytes)
+is staged_bytes 0
+run 4 0 "${own[@]}" --own both
+is check pass
+is digest "$digest"
+is node_ratio 1
+is node_moved_bytes "$moved"
+is relayed_bytes "$relayed"
+[ "$(value staged_bytes)" -ge "$relayed" ] && [ "$relayed" -gt 0 ] || fail "staged $(value staged_bytes) bytes, relayed $relayed"
+
+# The map with the fewest bytes between nodes: half as many as with places in the order of ranks.
+run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --json --cycles 1 --nodes 2
+moved=$(value node_moved_bytes)
+run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --json --cycles 1 --nodes 2 --rank-map best
+is check pass
+is node_ratio 1
+[ "$(value node_moved_bytes)" -lt $((moved * 6 / 10)) ] || fail "best moves $(value node_moved_bytes) bytes between nodes, contiguous $moved"
+run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --cycles 1 --nodes 2 --rank-map best
+grep -q 'strided:2' "$folder/said.0" || fail "the map is not said"
+
 if [[ -n $has_ucx ]]; then
   run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net ucx
   is check pass
@@ -115,6 +138,33 @@ run 4 0 --model "$small" --train megatron:tp=2,pp=1 --infer vllm:tp=1 --check --
 grep -q '^between nodes, to infer: .* by tcp, ratio 1.000' "$folder/said.0" || fail "no line of nodes"
 cat "$folder"/why.* "$folder"/said.[123] >"$folder/rest"
 [ ! -s "$folder/rest" ] || fail "more was said"
+
+# Changes alone: the same digest, few bytes; casts on either side of the wire; and nothing where there is one node.
+deltas=(
+  "0 0.004 --train megatron:tp=2,pp=2 --infer vllm:tp=4 --update 3"
+  "0.01 0.05 --train megatron:tp=2,on=0-1 --infer vllm:tp=2,on=2-3 --update 3"
+  "0.01 0.05 --train megatron:tp=2,pp=2,dtype=fp32 --infer vllm:tp=4 --update 2 --keep infer"
+  "0.01 0.05 --train megatron:tp=2,pp=2 --infer vllm:tp=4,dtype=fp32 --update 2"
+  "1 1.01 --train megatron:tp=2,pp=2 --infer vllm:tp=4 --update 2"
+)
+cap=16MiB
+for one in "${deltas[@]}"; do
+  read -r changed most rest <<<"$one"
+  # shellcheck disable=SC2086 # options are words
+  run 4 0 --model "$made" --check --json --nodes 2 --cycles 1 --delta on --changed "$changed" $rest
+  is check pass
+  [[ $rest == *dtype=fp32* ]] || is digest "$digest"
+  awk -v dense="$(value dense_bytes)" -v delta="$(value delta_bytes)" -v moved="$(value node_moved_bytes)" -v most="$most" \
+    'BEGIN { exit !(dense >= moved && dense <= 1.02 * moved && delta > 0 && delta <= most * dense) }' ||
+    fail "$(value delta_bytes) of $(value dense_bytes) bytes, and $most is the most"
+done
+cap=
+run 4 0 "${pair[@]}" --cycles 1 --update 2 --delta on --changed 0.5
+is check pass
+is digest "$digest"
+run 4 0 "${pair[@]}" --cycles 1 --update 2 --nodes 2 --changed 0.5
+is check pass
+is dense_bytes 0
 
 # What cannot be is refused by all ranks alike.
 two=(--model "$made" --train megatron:tp=2,pp=2 --infer vllm:tp=4)

@@ -170,6 +170,10 @@ static void refused_once_for_all(void **state) {
       {"--model %M --train hf --infer vllm --update 2 --offload params,grads",
        "leave params out of --offload"},
       {"--model %M --train hf --infer vllm --update 2 --keep host", "keep=host copies params that leave"},
+      {"--model %M --train hf --infer vllm --delta on", "--delta on is for updates: give --update N, too"},
+      {"--model %M --train hf --infer vllm --changed 1", "--changed is for updates: give --update N, too"},
+      {"--model %M --train hf --infer vllm --update 1 --changed 1.5",
+       "--changed is '1.5', and must be a number from 0 to 1"},
       {"--model %M --train hf:on=0-4 --infer vllm", "rank 4 is not one of 4 ranks"},
       {"--model %M --train megatron:tp=2,on=0-2 --infer vllm", "the 3 ranks of on are not divisible by"},
   };

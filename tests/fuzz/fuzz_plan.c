@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   if (!d.model) goto out;
   treadle_status status = treadle_layout_create(d.model, d.layouts[0], d.ranks, NULL, &from);
   if (!status) status = treadle_layout_create(d.model, d.layouts[1], d.ranks, NULL, &to);
-  if (!status) status = treadle_layout_map_ranks(to, from, (treadle_rank_map)(d.map & 1));
+  if (!status) status = treadle_layout_map_ranks(to, from, (treadle_rank_map)(d.map & 1), NULL);
   const treadle_plan_options options = {.struct_size = sizeof(treadle_plan_options),
                                         .page_bytes = (size_t)d.page,
                                         .cap_bytes = (size_t)d.cap,

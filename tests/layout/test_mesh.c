@@ -178,7 +178,7 @@ static void generation_groups(void **state) {
     char text[128];
     assert_ok(treadle_layout_create(model, row->train, row->ranks, NULL, &train));
     assert_ok(treadle_layout_create(model, row->infer, row->ranks, NULL, &infer));
-    assert_ok(treadle_layout_map_ranks(infer, train, row->map));
+    assert_ok(treadle_layout_map_ranks(infer, train, row->map, NULL));
     groups_of(infer, row->ranks, 0, text);
     if (strcmp(text, row->groups) != 0)
       fail_msg("%s, %s: %s, not %s", row->name, treadle_layout_rank_map(infer), text, row->groups);
@@ -207,12 +207,12 @@ static void groups_that_cannot_be(void **state) {
   assert_ok(treadle_layout_create(model, "megatron:tp=4", 12, NULL, &train));
   assert_ok(treadle_layout_create(model, "vllm:tp=3", 12, NULL, &infer)); /* 4 % 3 */
   assert_refused("tp=4 of 'megatron:tp=4' is not a multiple of tp=3 of 'vllm:tp=3'",
-                 treadle_layout_map_ranks(infer, train, TREADLE_STRIDED));
-  assert_ok(treadle_layout_map_ranks(infer, train, TREADLE_BEST)); /* 4 groups: strides 1, 2, 4 */
+                 treadle_layout_map_ranks(infer, train, TREADLE_STRIDED, NULL));
+  assert_ok(treadle_layout_map_ranks(infer, train, TREADLE_BEST, NULL)); /* 4 groups: strides 1, 2, 4 */
   treadle_layout_destroy(infer);
   assert_ok(treadle_layout_create(model, "vllm:tp=6", 12, NULL,
                                   &infer)); /* growth: MindSpeed splits, in rank order */
-  assert_refused("not a multiple", treadle_layout_map_ranks(infer, train, TREADLE_STRIDED));
+  assert_refused("not a multiple", treadle_layout_map_ranks(infer, train, TREADLE_STRIDED, NULL));
   treadle_layout_destroy(infer);
   assert_refused("8 ranks are not divisible",
                  treadle_layout_create(model, "vllm:tp=3", 8, NULL, &infer)); /* 8; 4,1,3 */
@@ -254,7 +254,7 @@ static void best_is_best(void **state) {
       if (best_f == 0 || most < best_most || (most == best_most && sum < best_sum))
         best_f = f, best_most = most, best_sum = sum;
     }
-    assert_ok(treadle_layout_map_ranks(infer, train, TREADLE_BEST));
+    assert_ok(treadle_layout_map_ranks(infer, train, TREADLE_BEST, NULL));
     assert_int_equal(infer->order.f, best_f);
     char text[32];
     snprintf(text, sizeof text, best_f == 1 ? "contiguous" : "strided:%" PRId64, best_f);

@@ -284,7 +284,7 @@ static void reports(void **state) {
   assert_refused("report over all of its 1073741824 ranks; at most 1048576",
                  treadle_equal_ranks_create(from, to, &equal_ranks));
   assert_refused("report over all of its 1073741824 ranks",
-                 treadle_layout_map_ranks(to, from, TREADLE_BEST));
+                 treadle_layout_map_ranks(to, from, TREADLE_BEST, NULL));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
   assert_ok(treadle_layout_create(model, "zero3:dp=65536", 1 << 16, NULL, &from));

@@ -1,5 +1,6 @@
-/* What ranks give is what others pull: over random pairs with random own tensors, each pull of a reader is in one box of its source's
- * wave, and no box is there that nobody pulls; boxes of a wave do not meet in their slot; ops that were split write what they wrote. */
+/* What ranks give is what others pull: over random pairs with random own tensors, on one node and on nodes of two, each pull of a reader is in
+ * one box of its source's wave, and no box is there that nobody pulls; boxes of a wave do not meet in their slot; ops that were split
+ * write what they wrote; those that read another node stay whole, and their halves have parts. */
 #include "plan/outbound.h"
 
 #include "base/dtype.h"
@@ -9,6 +10,8 @@
 #include "test.h"
 
 enum { SEEDS = 60, MAX_ELEMS = 20000, RANKS = 64 };
+
+static size_t halved, relayed; /* parts more than ops; pulls of to-windows */
 
 typedef struct side {
   treadle_own_span *items[RANKS];
@@ -64,24 +67,56 @@ static void count_writes(const treadle_direction *direction, uint8_t *times) {
   }
 }
 
+static bool is_far(const treadle_plan *plan, const treadle_op *op) {
+  return op->source >= 0 && !op->twin && plan->nodes &&
+         plan->nodes->of[op->source] != plan->nodes->of[plan->rank];
+}
+
+typedef struct half {
+  const treadle_own_spans *spans;
+  bool reads;
+  int64_t elems, parts;
+} half;
+
+static void take_part(void *context, const treadle_op *part) {
+  half *h = context;
+  assert_true(is_whole(h->spans, h->reads ? treadle_op_reads(part) : treadle_op_writes(part)));
+  h->elems += part->elems;
+  h->parts++;
+}
+
+/* The two halves of an op that reads another node, and the op as it was. */
+static int64_t check_halves(const treadle_op *op, const treadle_own_spans *to,
+                            const treadle_own_spans *from) {
+  half read = {.spans = from, .reads = true}, written = {.spans = to};
+  treadle_own_parts_read(op, from, take_part, &read);
+  treadle_own_parts_written(op, to, take_part, &written);
+  assert_true(read.elems == op->elems && written.elems == op->elems);
+  return read.parts + written.parts - 2;
+}
+
 static void check_split(treadle_plan *plan, const side *from, const side *to, size_t *split_p) {
   size_t bytes = (size_t)(plan->to_pages * plan->page_bytes), before = plan->forward.ops.count;
   uint8_t *was = calloc(bytes + 1, 1), *is = calloc(bytes + 1, 1);
   uint64_t marks = 0, others = plan->forward.coverage;
   for (size_t i = 0; i < before; i++) others -= treadle_op_mark(&plan->forward.ops.items[i]);
   count_writes(&plan->forward, was);
-  assert_ok(treadle_own_split(plan, &to->spans[plan->rank], from->spans));
+  assert_ok(treadle_own_split(plan, to->spans, from->spans));
   count_writes(&plan->forward, is);
   assert_memory_equal(was, is, bytes);
   for (int32_t wave = 0; wave < plan->waves; wave++)
     for (int32_t i = plan->forward.wave_first[wave]; i < plan->forward.wave_first[wave + 1]; i++) {
       const treadle_op *op = &plan->forward.ops.items[i];
       assert_int_equal(op->wave, wave);
+      marks += treadle_op_mark(op);
+      if (is_far(plan, op)) {
+        halved += (size_t)check_halves(op, &to->spans[plan->rank], &from->spans[op->source]);
+        continue;
+      }
       assert_true(is_whole(&to->spans[plan->rank], treadle_op_writes(op)));
       if (op->source >= 0)
         assert_true(
-            is_whole(op->twin ? &to->spans[plan->rank] : &from->spans[op->source], treadle_op_reads(op)));
-      marks += treadle_op_mark(op);
+            is_whole(op->twin ? &to->spans[op->source] : &from->spans[op->source], treadle_op_reads(op)));
     }
   assert_int_equal(plan->forward.wave_first[plan->waves], plan->forward.ops.count);
   assert_true(marks + others == plan->forward.coverage);
@@ -91,10 +126,11 @@ static void check_split(treadle_plan *plan, const side *from, const side *to, si
 }
 
 /* The boxes of one rank against the pulls of all. */
-static void check_boxes(int64_t rank, int64_t ranks, int32_t waves, const side *from,
+static void check_boxes(int64_t rank, int64_t ranks, int32_t waves, const side *from, const side *to,
                         const treadle_pulls *pulls) {
   treadle_outbound outbound;
-  assert_ok(treadle_outbound_make(rank, ranks, waves, &from->spans[rank], pulls, &outbound));
+  const treadle_own_spans mine[2] = {from->spans[rank], to->spans[rank]};
+  assert_ok(treadle_outbound_make(rank, ranks, waves, mine, pulls, &outbound));
   bool *used = calloc((size_t)outbound.wave_first[waves] + 1, sizeof *used);
   for (int64_t reader = 0; reader < ranks; reader++) {
     size_t next = outbound.first[reader];
@@ -122,8 +158,17 @@ static void check_boxes(int64_t rank, int64_t ranks, int32_t waves, const side *
   treadle_outbound_release(&outbound);
 }
 
-static void play(pair *p, size_t *split, size_t *pulled) {
+/* What a rank knows: the spans of its node. */
+static void look(const side *all, const treadle_plan *plan, int64_t ranks, treadle_own_spans *near) {
+  for (int64_t rank = 0; rank < ranks; rank++) {
+    bool is_near = !plan->nodes || plan->nodes->of[rank] == plan->nodes->of[plan->rank];
+    near[rank] = is_near ? all->spans[rank] : (treadle_own_spans){0};
+  }
+}
+
+static void play(pair *p, const int32_t *node_of, size_t *split, size_t *pulled) {
   static side from, to;
+  static treadle_own_spans near[2][RANKS];
   treadle_pulls pulls[RANKS] = {0};
   treadle_pull *lists[RANKS] = {0};
   int32_t waves = 1 + (int32_t)(p->seed % 40);
@@ -133,17 +178,23 @@ static void play(pair *p, size_t *split, size_t *pulled) {
     treadle_plan *plan;
     int32_t *of_op;
     size_t expected = 0;
-    const treadle_plan_options options = {
-        .struct_size = sizeof options, .page_bytes = PAIR_PAGE, .waves = waves, .keep_params = true};
+    const treadle_plan_options options = {.struct_size = sizeof options,
+                                          .page_bytes = PAIR_PAGE,
+                                          .waves = waves,
+                                          .keep_params = true,
+                                          .node_of = node_of};
     assert_ok(treadle_plan_create(p->from.layout, p->to.layout, rank, &options, &plan));
     check_split(plan, &from, &to, split);
-    assert_ok(
-        treadle_pulls_list(&plan->forward, rank, from.spans, &lists[rank], &pulls[rank].count, &of_op));
+    look(&from, plan, p->ranks, near[0]);
+    look(&to, plan, p->ranks, near[1]);
+    assert_ok(treadle_pulls_list(&plan->forward, rank, near[1], near[0], &lists[rank], &pulls[rank].count,
+                                 &of_op));
     pulls[rank].items = lists[rank];
     for (size_t i = 0; i < plan->forward.ops.count; i++) {
       const treadle_op *op = &plan->forward.ops.items[i];
-      bool pulls_it =
-          op->source >= 0 && op->source != rank && treadle_own_find(&from.spans[op->source], op->from);
+      bool pulls_it = op->source >= 0 && op->source != rank && !is_far(plan, op) &&
+                      treadle_own_find(&(op->twin ? &to : &from)->spans[op->source], op->from);
+      relayed += pulls_it && op->twin;
       assert_int_equal(of_op[i], pulls_it ? (int32_t)expected : -1);
       expected += pulls_it;
     }
@@ -152,7 +203,7 @@ static void play(pair *p, size_t *split, size_t *pulled) {
     treadle_free(of_op);
     treadle_plan_destroy(plan);
   }
-  for (int64_t rank = 0; rank < p->ranks; rank++) check_boxes(rank, p->ranks, waves, &from, pulls);
+  for (int64_t rank = 0; rank < p->ranks; rank++) check_boxes(rank, p->ranks, waves, &from, &to, pulls);
   for (int64_t rank = 0; rank < p->ranks; rank++) treadle_free(lists[rank]);
   release(&from);
   release(&to);
@@ -161,14 +212,17 @@ static void play(pair *p, size_t *split, size_t *pulled) {
 static void test_pairs(void **state) {
   (void)state;
   size_t split = 0, pulled = 0;
+  int32_t node_of[RANKS];
+  for (int rank = 0; rank < RANKS; rank++) node_of[rank] = rank / 2;
   for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
     pair p;
     pair_make(&p, seed, MAX_ELEMS);
-    if (p.ranks <= RANKS) play(&p, &split, &pulled);
+    if (p.ranks <= RANKS) play(&p, seed % 2 ? node_of : NULL, &split, &pulled);
     pair_release(&p);
   }
-  print_message("%zu pulls; %zu more ops\n", pulled, split);
-  assert_true(pulled > 0 && split > 0);
+  print_message("%zu pulls, %zu of them relays; %zu more ops, and %zu more parts\n", pulled, relayed, split,
+                halved);
+  assert_true(pulled > 0 && split > 0 && relayed > 0 && halved > 0);
 }
 
 /* A pull that another rank makes up is refused. */

@@ -40,7 +40,7 @@ static const small_config llama_70b = {
 static void check_figure_8(treadle_rank_map map, const char *map_text, double largest, double mean) {
   treadle_model *model = small_model(&all_cut);
   treadle_layout *train = create(model, "megatron:tp=4", 8), *infer = create(model, "vllm:tp=2", 8);
-  assert_ok(treadle_layout_map_ranks(infer, train, map));
+  assert_ok(treadle_layout_map_ranks(infer, train, map, NULL));
   assert_string_equal(treadle_layout_rank_map(infer), map_text);
   int64_t norms = (2 * all_cut.L + 1) * all_cut.H * 2, bytes = treadle_model_bytes(model),
           cut = bytes - norms;
@@ -358,7 +358,7 @@ static uint64_t digest_of(const small_config *config, const char *from_text, con
                           treadle_rank_map map, int64_t rank, size_t page, size_t cap) {
   treadle_model *model = small_model(config);
   treadle_layout *from = create(model, from_text, 8), *to = create(model, to_text, 8);
-  assert_ok(treadle_layout_map_ranks(to, from, map));
+  assert_ok(treadle_layout_map_ranks(to, from, map, NULL));
   treadle_plan *plan = plan_of(from, to, rank, page, cap);
   treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   treadle_plan_get_info(plan, &info);
@@ -493,8 +493,8 @@ static void refusals(void **state) {
   treadle_plan_options tight = {
       .struct_size = sizeof(treadle_plan_options), .page_bytes = 4096, .cap_bytes = 1};
   assert_refused("less than cap_min", treadle_plan_create(from, to, 0, &tight, &plan));
-  assert_refused("of 4 and 8 ranks", treadle_layout_map_ranks(eight, from, TREADLE_STRIDED));
-  assert_refused("not a multiple", treadle_layout_map_ranks(from, three, TREADLE_STRIDED));
+  assert_refused("of 4 and 8 ranks", treadle_layout_map_ranks(eight, from, TREADLE_STRIDED, NULL));
+  assert_refused("not a multiple", treadle_layout_map_ranks(from, three, TREADLE_STRIDED, NULL));
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);
   treadle_layout_destroy(foreign);
@@ -584,7 +584,7 @@ static void failing_allocations(void **state) {
   TEST_EACH_ALLOCATION(try_plan(from, to));
   TEST_EACH_ALLOCATION(try_plan(given, to));
   TEST_EACH_ALLOCATION(try_measure(from, given));
-  TEST_EACH_ALLOCATION(treadle_layout_map_ranks(to, from, TREADLE_BEST));
+  TEST_EACH_ALLOCATION(treadle_layout_map_ranks(to, from, TREADLE_BEST, NULL));
   treadle_array_release(&pieces);
   treadle_layout_destroy(from);
   treadle_layout_destroy(to);

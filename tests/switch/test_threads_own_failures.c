@@ -450,5 +450,7 @@ int main(void) {
                                      cmocka_unit_test(test_failures), cmocka_unit_test(test_unmapped),
                                      cmocka_unit_test(test_moving),   cmocka_unit_test(test_far),
                                      cmocka_unit_test(test_starving)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  const struct CMUnitTest over_nodes[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_failures),
+                                          cmocka_unit_test(test_unmapped)};
+  return cmocka_run_group_tests(tests, NULL, NULL) + RANKS_OVER_NODES(over_nodes);
 }

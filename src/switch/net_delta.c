@@ -1,0 +1,336 @@
+/* Messages of which only what has changed travels (move/delta.h).
+ *
+ *   1. The base is the epoch of which all that is kept is. A rank that begins a direction has none until that is committed; so after a failure,
+ *      out of mode INFER, in a new group and in a new process there is none.
+ *   2. Each rank says its base where an epoch begins. A pair whose bases are the same uses it; any other pair sends all. Both of its ranks know
+ *      which, from what they have said.
+ *   3. A source keeps what it has packed of each message, narrowed, changed or not. Its reader has the same: in its window, where the
+ *      message has what is written there bit for bit, no engine transforms it and it is not the caller's (own tensors); else it keeps the
+ *      message, too.
+ *   4. Then a message travels in two parts: its head, which says how much there is behind it, and that, where it is not nothing. Both sides begin
+ *      the parts of a pair in one order. The head has a sum of the whole message, so a reader whose base is another one after all finds
+ *      that out before it writes.
+ *
+ * A message with changes has a length (32 bits) for each of its runs, and their deltas. A run is parcels that follow each other with elements of
+ * one size; what lies between them is zeros on both sides. Where nothing has changed there is nothing behind the head. */
+#include "switch/net.h"
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "move/delta.h"
+#include "transport/net.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SPARE = 4096 /* in room, for lengths and forms */ };
+
+static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
+
+static bool is_wanted(const treadle_switch *sw) {
+  return sw->terms.options.delta && treadle_group_node_count(sw->group) > 1;
+}
+
+static const treadle_traffic *traffic_of(const treadle_switch *sw, bool out) {
+  return out ? &sw->net.out[TREADLE_INFER].traffic : &sw->net.in[TREADLE_INFER].traffic;
+}
+
+/* ---- Memory ---- */
+
+/* Does the reader's window have the bytes that the parcel brings, and nobody else write there? */
+static bool window_has(const treadle_switch *sw, const treadle_parcel *parcel) {
+  return parcel->position >= 0 && parcel->op.from_dtype == parcel->op.to_dtype && parcel->op.add == 0 &&
+         !sw->engine.hooks.transforms && !sw->own.any[TREADLE_INFER];
+}
+
+static bool is_kept(const treadle_switch *sw, bool out, const treadle_traffic_message *m) {
+  const treadle_traffic *traffic = traffic_of(sw, out);
+  if (out) return true;
+  for (size_t i = 0; i < m->count; i++)
+    if (!window_has(sw, &traffic->parcels[m->first + i])) return true;
+  return false;
+}
+
+static size_t room_of(const treadle_switch *sw) { return (size_t)sw->net.message_bytes + SPARE; }
+
+size_t treadle_net_delta_bytes(const treadle_switch *sw) {
+  if (!is_wanted(sw)) return 0;
+  size_t bytes = 2 * room_of(sw), page = (size_t)sw->plan->page_bytes;
+  for (int out = 0; out < 2; out++) {
+    const treadle_traffic *traffic = traffic_of(sw, out);
+    for (size_t i = 0; i < traffic->message_count; i++)
+      if (is_kept(sw, out, &traffic->messages[i])) bytes += (size_t)traffic->messages[i].bytes;
+  }
+  return (bytes + page - 1) / page * page;
+}
+
+/* Where each message is kept; the memory is as large as that. */
+static treadle_status place(treadle_switch *sw) {
+  treadle_net_delta *delta = &sw->net.delta;
+  int64_t at = 0;
+  for (int out = 0; out < 2; out++) {
+    const treadle_traffic *traffic = traffic_of(sw, out);
+    delta->kept[out] = treadle_alloc_array(traffic->message_count + 1, sizeof *delta->kept[out]);
+    if (!delta->kept[out]) return no_memory();
+    for (size_t i = 0; i < traffic->message_count; i++) {
+      const treadle_traffic_message *m = &traffic->messages[i];
+      delta->kept[out][i] = is_kept(sw, out, m) ? at : -1;
+      if (delta->kept[out][i] >= 0) at += m->bytes;
+    }
+  }
+  for (int i = 0; i < 2; i++) delta->room[i] = delta->memory + at + (size_t)i * room_of(sw);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_net_delta_arrange(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_delta *delta = &sw->net.delta;
+  size_t bytes = treadle_net_delta_bytes(sw);
+  treadle_net_delta_leave(sw);
+  if (bytes == 0) return TREADLE_OK;
+  if (bytes > delta->bytes) {
+    treadle_net_delta_release(sw);
+    delta->memory = treadle_twin_memory(bytes, "what was sent to other nodes last");
+    if (!delta->memory) return TREADLE_NO_MEMORY;
+    delta->bytes = bytes;
+    sw->stats.host_bytes += bytes;
+  }
+  delta->shares = treadle_alloc_array((size_t)sw->group->size, sizeof *delta->shares);
+  if (!delta->shares) TRY(no_memory());
+  TRY(place(sw));
+out:
+  return status;
+}
+
+void treadle_net_delta_leave(treadle_switch *sw) {
+  treadle_net_delta *delta = &sw->net.delta;
+  delta->base = 0;
+  delta->on = false;
+  treadle_free(delta->shares);
+  delta->shares = NULL;
+  for (int out = 0; out < 2; out++) {
+    treadle_free(delta->kept[out]);
+    delta->kept[out] = NULL;
+  }
+}
+
+void treadle_net_delta_release(treadle_switch *sw) {
+  treadle_net_delta *delta = &sw->net.delta;
+  treadle_net_delta_leave(sw);
+  if (delta->memory) munmap(delta->memory, delta->bytes);
+  sw->stats.host_bytes -= delta->bytes;
+  delta->memory = NULL;
+  delta->bytes = 0;
+}
+
+/* ---- Epochs ---- */
+
+void treadle_net_delta_begin(treadle_switch *sw) {
+  treadle_net_delta *delta = &sw->net.delta;
+  delta->on = delta->shares && sw->net.to == TREADLE_INFER;
+  delta->dense_bytes = delta->delta_bytes = 0;
+  if (delta->on) delta->base = 0;
+}
+
+void treadle_net_delta_commit(treadle_switch *sw) {
+  treadle_net_delta *delta = &sw->net.delta;
+  if (delta->on) delta->base = sw->net.epoch;
+}
+
+/* ---- Runs ---- */
+
+/* Elements of one size, one behind the other in a message. */
+typedef struct run {
+  size_t at, count, each;
+  size_t next; /* parcel */
+} run;
+
+static run run_from(const treadle_switch *sw, bool out, const treadle_traffic_message *m, size_t first) {
+  const treadle_traffic *traffic = traffic_of(sw, out);
+  run r = {.next = first};
+  size_t end = 0;
+  for (; r.next < m->count; r.next++) {
+    const treadle_op *op = &traffic->parcels[m->first + r.next].op;
+    size_t each = treadle_dtype_bytes((treadle_dtype)(out ? op->to_dtype : op->from_dtype));
+    size_t at = (size_t)(out ? op->to : op->from);
+    if (r.next == first)
+      r.at = at, r.each = each;
+    else if (each != r.each)
+      break;
+    end = at + (size_t)op->elems * each;
+  }
+  r.count = (end - r.at) / r.each;
+  return r;
+}
+
+static char *kept_of(const treadle_switch *sw, bool out, const treadle_traffic_message *m) {
+  int64_t at = sw->net.delta.kept[out][m - traffic_of(sw, out)->messages];
+  return at < 0 ? NULL : sw->net.delta.memory + at;
+}
+
+/* Changes at `to`, which has the message as it was. */
+static treadle_status apply(const treadle_switch *sw, bool out, const treadle_traffic_message *m,
+                            const char *changes, size_t bytes, char *to) {
+  size_t at = 0;
+  for (size_t parcel = 0; parcel < m->count && bytes > 0;) {
+    const run r = run_from(sw, out, m, parcel);
+    uint32_t length = 0;
+    bool fits = bytes - at >= sizeof length;
+    if (fits) memcpy(&length, changes + at, sizeof length);
+    at += sizeof length;
+    if (!fits || length > bytes - at ||
+        treadle_delta_apply(changes + at, length, r.count, r.each, to + r.at) != TREADLE_OK)
+      return treadle_net_refuse(sw, m, "has changes that cannot be");
+    at += length;
+    parcel = r.next;
+  }
+  return at == bytes ? TREADLE_OK : treadle_net_refuse(sw, m, "has bytes behind its changes");
+}
+
+/* ---- Sending ---- */
+
+char *treadle_net_delta_room(treadle_switch *sw, const treadle_traffic_message *m) {
+  char *room = sw->net.delta.room[0];
+  if (m->count > 1) memset(room, 0, (size_t)m->bytes);
+  return room;
+}
+
+/* Bytes of the changes; those of the message where they would be as many. */
+static size_t write_changes(treadle_switch *sw, const treadle_traffic_message *m) {
+  const char *old = kept_of(sw, true, m), *now = sw->net.delta.room[0];
+  char *to = sw->net.delta.room[1];
+  size_t whole = (size_t)m->bytes, bytes = 0, changes = 0;
+  for (size_t parcel = 0; parcel < m->count;) {
+    const run r = run_from(sw, true, m, parcel);
+    if (bytes + sizeof(uint32_t) + treadle_delta_most(r.count, r.each) > room_of(sw)) return whole;
+    uint32_t length =
+        (uint32_t)treadle_delta_write(old + r.at, now + r.at, r.count, r.each, to + bytes + sizeof length);
+    memcpy(to + bytes, &length, sizeof length);
+    bytes += sizeof length + length;
+    changes += length;
+    if (bytes >= whole) return whole;
+    parcel = r.next;
+  }
+  return changes == 0 ? 0 : bytes;
+}
+
+void treadle_net_delta_write(treadle_switch *sw, const treadle_traffic_message *m, char *slot,
+                             treadle_net_head *head) {
+  treadle_net_delta *delta = &sw->net.delta;
+  char *kept = kept_of(sw, true, m);
+  size_t whole = (size_t)m->bytes, bytes = treadle_net_delta_is(sw, m) ? write_changes(sw, m) : whole;
+  if (bytes < whole) {
+    head->form = TREADLE_NET_CHANGED;
+    head->behind = (int32_t)bytes;
+    head->sum = treadle_hash_bytes(delta->room[1], bytes, 0);
+  }
+  memcpy(slot + TREADLE_NET_HEAD, delta->room[bytes < whole], bytes);
+  /* Few changes are written sooner than all of it. */
+  if (head->form != TREADLE_NET_CHANGED || apply(sw, true, m, slot + TREADLE_NET_HEAD, bytes, kept))
+    memcpy(kept, delta->room[0], whole);
+  delta->dense_bytes += TREADLE_NET_HEAD + whole;
+  delta->delta_bytes += TREADLE_NET_HEAD + bytes;
+}
+
+/* Bytes behind the head in a slot. */
+static treadle_net_part part_behind(char *slot) {
+  treadle_net_head head;
+  memcpy(&head, slot, sizeof head);
+  return (treadle_net_part){slot + sizeof head, (size_t)head.behind};
+}
+
+treadle_status treadle_net_delta_send(treadle_switch *sw, const treadle_traffic_message *m, size_t number) {
+  treadle_net_state *net = &sw->net;
+  const treadle_net_part part = part_behind(treadle_net_slot_of(net, true, number));
+  if (part.bytes == 0) return TREADLE_OK;
+  return net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, true), &part, 1,
+                        &net->delta.behind[number % TREADLE_NET_SLOTS]);
+}
+
+void treadle_net_delta_stop(treadle_switch *sw) {
+  treadle_net_state *net = &sw->net;
+  for (int i = 0; i < TREADLE_NET_SLOTS; i++)
+    if (net->delta.behind[i]) net->ops->cancel(net->net, net->delta.behind[i]);
+  memset(net->delta.behind, 0, sizeof net->delta.behind);
+}
+
+/* A head has come: what it says is behind it is received. */
+static treadle_status receive_behind(treadle_switch *sw, const treadle_traffic_message *m, size_t number,
+                                     void **request) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_state *net = &sw->net;
+  char *slot = treadle_net_slot_of(net, false, number);
+  TRY(treadle_net_head_check(sw, m, slot));
+  net->delta.second[number % TREADLE_NET_SLOTS] = true;
+  const treadle_net_part part = part_behind(slot);
+  if (part.bytes > 0)
+    TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, true), &part, 1, request));
+out:
+  return status;
+}
+
+treadle_status treadle_net_delta_next(treadle_switch *sw, bool out, size_t number, void **request) {
+  treadle_net_delta *delta = &sw->net.delta;
+  const treadle_traffic_message *m = &treadle_net_flow_of(sw, out)->traffic.messages[number];
+  size_t slot = number % TREADLE_NET_SLOTS;
+  if (!treadle_net_delta_is(sw, m)) return TREADLE_OK;
+  if (!out) return delta->second[slot] ? TREADLE_OK : receive_behind(sw, m, number, request);
+  *request = delta->behind[slot];
+  delta->behind[slot] = NULL;
+  return TREADLE_OK;
+}
+
+bool treadle_net_delta_waits(const treadle_switch *sw, int peer) {
+  const treadle_net_flow *flow = &sw->net.in[sw->net.to];
+  for (size_t i = flow->ended; i < flow->begun; i++)
+    if (flow->traffic.messages[i].peer == peer && !sw->net.delta.second[i % TREADLE_NET_SLOTS]) return true;
+  return false;
+}
+
+/* ---- Reading ---- */
+
+/* What the message was in the base. */
+static void read_base(treadle_switch *sw, const treadle_traffic_message *m, char *to) {
+  const treadle_traffic *traffic = traffic_of(sw, false);
+  const treadle_paged into = treadle_paged_of(to);
+  const char *kept = kept_of(sw, false, m);
+  if (kept) {
+    memcpy(to, kept, (size_t)m->bytes);
+    return;
+  }
+  (void)treadle_net_delta_room(sw, m);
+  for (size_t i = 0; i < m->count; i++) {
+    treadle_op op = traffic->parcels[m->first + i].op, back = op;
+    back.from = op.to;
+    back.to = op.from;
+    memcpy(back.from_stride, op.to_stride, sizeof back.from_stride);
+    memcpy(back.to_stride, op.from_stride, sizeof back.to_stride);
+    const treadle_paged from = treadle_double_view(sw, op.to);
+    sw->device.ops->copy(&sw->device, &back, &from, &into);
+  }
+  sw->device.ops->fence(&sw->device);
+}
+
+treadle_status treadle_net_delta_read(treadle_switch *sw, const treadle_traffic_message *m,
+                                      const char *slot, const char **bytes_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_head head;
+  char *room = sw->net.delta.room[0], *kept = kept_of(sw, false, m);
+  memcpy(&head, slot, sizeof head);
+  *bytes_p = slot + sizeof head;
+  if (head.form == TREADLE_NET_CHANGED) {
+    read_base(sw, m, room);
+    TRY(apply(sw, false, m, slot + sizeof head, (size_t)head.behind, room));
+    if (treadle_hash_bytes(room, (size_t)m->bytes, 0) != head.whole)
+      TRY(treadle_net_refuse(
+          sw, m,
+          "has changes of other bytes than this rank holds: its infer window was written "
+          "after the last update; an engine that does so must say it (transforms)"));
+    *bytes_p = room;
+  }
+  if (kept) memcpy(kept, *bytes_p, (size_t)m->bytes);
+out:
+  return status;
+}
