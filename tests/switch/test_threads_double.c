@@ -235,11 +235,24 @@ static void play_versions(size_t pair, bool owns, bool guarded, size_t cap) {
   act_release(&a);
 }
 
+/* Changes are of the version that lies beside the one that is written. */
+static void play_delta(size_t pair) {
+  act a;
+  act_init(&a, pair);
+  a.options.delta = true;
+  for (int doubled = 0; doubled < 2; doubled++) {
+    a.options.double_infer = doubled;
+    ranks_as_threads(SCENE_RANKS, 60, 0, versions, &a);
+  }
+  act_release(&a);
+}
+
 static void test_versions(void **state) {
   (void)state;
   for (size_t pair = 0; pair < TEST_COUNT(pairs); pair += ranks_nodes ? (size_t)test_step(4) : 1)
     for (int guarded = 0; guarded < (ranks_nodes ? 1 : 2); guarded++)
       play_versions(pair, false, guarded, cap_of());
+  if (ranks_nodes) play_delta(1);
   if (!ranks_nodes && !ranks_link) play_versions(1, true, false, 0); /* staging: in place, on one node */
 }
 
