@@ -4,7 +4,8 @@
  *      is punched but by treadle_pool_trim(), between switches.
  *   2. The whole file is mapped once, at `base`, for the life of the pool; windows are further mappings of
  *      the same pages.
- *   3. Nothing here is called during a switch, but treadle_pool_remap by one that doubles its infer window.
+ *   3. Nothing here is called during a switch, but treadle_pool_remap and treadle_pool_follow by an update that doubles its
+ *      infer window.
  *
  * Touching. A fault a page makes 0.4 GB/s, asking the kernel for the whole range at once several times
  * that, and with huge pages it is 512 times fewer pages. The kernel gives them to a memfd only where the
@@ -28,8 +29,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef MREMAP_DONTUNMAP /* older headers */
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef MADV_POPULATE_READ /* Linux 5.14; older headers */
 #define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
@@ -294,14 +299,31 @@ treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t 
   while (w && w->base != base) w = w->next;
   if (!w || w->bytes != (size_t)(pages * pool->page_bytes))
     return treadle_fail(TREADLE_SYSTEM, "pool: it has no window of %" PRId64 " pages there", pages);
-  if (runs > w->runs)
-    TRY(check_mappings(table, pages, pool->page_bytes, pool->mappings - w->runs, &runs));
+  if (runs > w->runs) TRY(check_mappings(table, pages, pool->page_bytes, pool->mappings - w->runs, &runs));
   TRY(fill_in(pool, w->base, table, pages));
   if (runs <= w->runs) return TREADLE_OK;
   pool->mappings += runs - w->runs;
   w->runs = runs;
 out:
   return status;
+}
+
+/* Page tables and all; what is left at `from` is mapped, without pages. The system call itself, as in parking.c. */
+static bool move(char *from, char *to, size_t bytes) {
+  const long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  return syscall(SYS_mremap, from, bytes, bytes, flags, to) == (long)(uintptr_t)to;
+}
+
+treadle_status treadle_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
+                                   int64_t pages) {
+  size_t page = (size_t)pool->page_bytes;
+  for (int64_t i = 0, length; i < pages; i += length) {
+    length = run_length(table, pages, i);
+    if (table[i] >= 0 &&
+        !move((char *)shadow + (size_t)i * page, (char *)base + (size_t)i * page, (size_t)length * page))
+      return treadle_pool_remap(pool, base, table, pages);
+  }
+  return TREADLE_OK;
 }
 
 treadle_status treadle_pool_map_peer_window(int descriptor, const int32_t *table, int64_t pages,

@@ -42,6 +42,11 @@ treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_
  * address, and never none. After a failure some may be new. */
 treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages);
 
+/* The same from a second window, `shadow`, which lies on those pages: its page tables go to the first one, a table at a time, so that nothing is
+ * entered anew. Where the system does not move tables it is as slow as treadle_pool_remap. The shadow may not be used until it is mapped again. */
+treadle_status treadle_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
+                                   int64_t pages);
+
 /* Gives the pages whose class is `nobody` back to the system; what they hold is zeros then. [pages] classes. */
 treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
 

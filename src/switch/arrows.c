@@ -309,10 +309,11 @@ out:
 
 /* The same beside the old version, which the engine has until all ranks have proved the next one. */
 static treadle_status move_beside(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK, ready = make_ready(sw);
+  treadle_status status = TREADLE_OK, ready = make_ready(sw), mapped = treadle_double_ready(sw);
   treadle_double_turn(sw);
   TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
   TRY(ready);
+  TRY(mapped);
   treadle_account_staging(sw, true);
   TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));

@@ -112,7 +112,7 @@ static treadle_status build(treadle_switch *sw) {
   for (int c = 0; c < TREADLE_CLASSES; c++)
     TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
                     &sw->space.windows[c]));
-  TRY(treadle_double_try(sw));
+  TRY(treadle_double_map(sw));
   TRY(treadle_net_map(sw));
   TRY(treadle_twins_create(sw));
   TRY(treadle_reference_create(sw));

@@ -5,6 +5,8 @@
  *   2. An update turns to the other set first. From then on page tables and views of all ranks of the node mean that set, so the
  *      waves write it, and relays read it, by the code that writes a window. The window's mapping is still that of the present version, which
  *      the engine reads.
+ *      Before that the other set is mapped once more, at an address of its own, the shadow, so that its page tables are there when the
+ *      window needs them: to enter the pages of a large window takes as long as to copy a part of it.
  *   3. When all ranks have proved their bytes, engines are unbound, and the ranks commit. Only then each maps its window, at the same address, on
  *      the new pages, in the epoch in which engines are bound: so all windows are on the new pages, or no engine is bound, and the next
  *      switch to INFER tries again (`behind`). An update that fails before the commit turns back: nothing of the old version was touched.
@@ -38,14 +40,30 @@ treadle_status treadle_double_check(const treadle_switch *sw) {
       sw->group->rank, info.name);
 }
 
-treadle_status treadle_double_try(treadle_switch *sw) {
+treadle_status treadle_double_map(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_page_tables *place = &sw->space.tables;
-  void *window = sw->space.windows[TREADLE_INFER_PARAMS];
+  treadle_space *space = &sw->space;
+  const treadle_page_tables *place = &space->tables;
+  const treadle_device_ops *device = sw->device.ops;
+  const int32_t *first = place->page[TREADLE_INFER_PARAMS];
   int64_t pages = place->pages[TREADLE_INFER_PARAMS];
+  void *window = space->windows[TREADLE_INFER_PARAMS];
   if (!treadle_double_is(sw)) return TREADLE_OK;
-  TRY(sw->device.ops->remap(sw->space.pool, window, place->other, pages));
-  TRY(sw->device.ops->remap(sw->space.pool, window, place->page[TREADLE_INFER_PARAMS], pages));
+  TRY(device->map(space->pool, first, pages, &space->shadow));
+  TRY(device->remap(space->pool, window, place->other, pages));
+  TRY(device->remap(space->pool, window, first, pages));
+  TRY(treadle_double_ready(sw));
+out:
+  return status;
+}
+
+treadle_status treadle_double_ready(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_space *space = &sw->space;
+  if (space->shadowed) return TREADLE_OK;
+  TRY(sw->device.ops->remap(space->pool, space->shadow, space->tables.other,
+                            space->tables.pages[TREADLE_INFER_PARAMS]));
+  space->shadowed = true;
 out:
   return status;
 }
@@ -71,11 +89,16 @@ treadle_paged treadle_double_view(const treadle_switch *sw, int64_t at) {
 }
 
 treadle_status treadle_double_show(treadle_switch *sw) {
-  const treadle_page_tables *place = &sw->space.tables;
   treadle_status status = TREADLE_OK;
+  treadle_space *space = &sw->space;
+  const int32_t *table = space->tables.page[TREADLE_INFER_PARAMS];
+  int64_t pages = space->tables.pages[TREADLE_INFER_PARAMS];
+  void *window = space->windows[TREADLE_INFER_PARAMS];
+  const bool shadowed = space->shadowed;
   if (!sw->behind) return TREADLE_OK;
-  TRY(sw->device.ops->remap(sw->space.pool, sw->space.windows[TREADLE_INFER_PARAMS],
-                            place->page[TREADLE_INFER_PARAMS], place->pages[TREADLE_INFER_PARAMS]));
+  space->shadowed = false;
+  TRY(shadowed ? sw->device.ops->follow(space->pool, window, space->shadow, table, pages)
+               : sw->device.ops->remap(space->pool, window, table, pages));
   sw->behind = false;
 out:
   return status;

@@ -211,6 +211,7 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
   d.pool = (uint64_t)place->physical * page;
   d.mapped = d.pool;
   for (int c = 0; c < TREADLE_CLASSES; c++) d.mapped += (uint64_t)place->pages[c] * page;
+  if (treadle_double_is(sw)) d.mapped += (uint64_t)place->pages[TREADLE_INFER_PARAMS] * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
     if (treadle_twin_is_wanted(sw, (treadle_class)c)) {
       twins += (uint64_t)place->pages[c] * page;

@@ -164,6 +164,8 @@ typedef struct treadle_space {
   treadle_peer_memory *shared_pools, *shared_tables; /* by rank */
   treadle_paged *paged[2];                           /* by mode and rank */
   treadle_paged *others;                             /* by rank: infer windows in their other sets */
+  void *shadow;  /* where the next version is mapped beside the window */
+  bool shadowed; /* it lies on the other set, and is entered */
 } treadle_space;
 
 /* What stands for memory that cannot be read in place (far.c). */
@@ -601,8 +603,10 @@ treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
 bool treadle_double_is(const treadle_switch *sw);
 /* May there be? As far as this rank can tell, once its own tensors are known. */
 treadle_status treadle_double_check(const treadle_switch *sw);
-/* Both sets can be mapped: each was, once, and the window is on the first one again. */
-treadle_status treadle_double_try(treadle_switch *sw);
+/* A second place for the window; and both sets can be mapped in both places, since each was, once. */
+treadle_status treadle_double_map(treadle_switch *sw);
+/* Before it is turned to, the other set is mapped in the second place, where it is not yet. */
+treadle_status treadle_double_ready(treadle_switch *sw);
 /* From here on the waves write the other set, and others read it as the window that they write; or back again. The window itself stays on
  * the pages that it is on. */
 void treadle_double_turn(treadle_switch *sw);
