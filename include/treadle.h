@@ -769,9 +769,10 @@ typedef struct treadle_switch_options {
    * another type, is own tensors, or the engine transforms it. After an arrow that failed, out of mode INFER or in a new group, the next one sends all. Params
    * must stay (offload_train_param off). On one node nothing is kept. */
   bool delta;
-  /* The infer window has pages for two versions: an update (treadle_switch_update) writes the next one while the engine has the present one,
-   * and is unbound for the moment of the commit alone. The same on all ranks. Params stay (offload_train_param off), without alias, own infer tensors and handles.
-   * treadle_switch_bound counts both. A budget in which two do not fit is refused, with the numbers. */
+  /* The infer window has pages for two versions: an update (treadle_switch_update) writes the next one while the engine has the present
+   * one, and the engine is unbound for the moment of the commit alone. The same on all ranks. Params must stay (offload_train_param off); with alias, own
+   * infer tensors or treadle_switch_handle it is refused. treadle_switch_bound counts both versions; a budget in which they do not fit is refused with
+   * the numbers. */
   bool double_infer;
 } treadle_switch_options;
 
@@ -833,7 +834,7 @@ void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER
 treadle_mode treadle_switch_mode(const treadle_switch *sw);
 /* How many switches to INFER were committed, and updates. */
 uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
-/* False in mode LOST; and in mode INFER while an update writes the infer window, and after one has failed and left no version in it. Any
+/* False in mode LOST; and in mode INFER while an update writes the infer window (with double_infer it does not), and after one has failed and left no version in it. Any
  * thread. */
 bool treadle_switch_is_valid(const treadle_switch *sw);
 /* The plan that the switch runs. It lives until the switch is destroyed, or until treadle_switch_rejoin replaces it. Else NULL. */
@@ -887,7 +888,7 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
 /* The next version in mode INFER: the engine is unbound, the weights are moved again from the params as they are now, all destination
  * bytes are proved to be written, the ranks commit together, and the engine is bound. The version grows by one. Ranks that train go on
  * doing so in mode INFER, in windows of params, gradients and optimizer state that stay on the device, or in registered memory; while an
- * update runs they may not write params, and the infer window may not be used, until it has returned on this rank. The KV cache keeps its window, and its contents are left as
+ * update runs they may not write params, and the infer window may not be used (but see double_infer), until it has returned on this rank. The KV cache keeps its window, and its contents are left as
  * they are: they belong to the old version, and what becomes of them is the engine's affair.
  *
  * TREADLE_STATE: in another mode; in a switch whose params leave the device (offload_train_param is not off); in one with alias, whose
@@ -897,6 +898,11 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
  * the old version is there, and treadle_switch_to_infer binds it again. Else the infer window holds no version, on all ranks: it may not
  * be read, and the next update (or treadle_switch_to_infer, which then does the same) repairs it. treadle_switch_is_valid says which.
  * Where only a bind failed the new version is there, and unbound. The ways to TRAIN and FORWARD are open in any case.
+ *
+ * With double_infer the engine has the old version until all ranks have proved the next one: then it is unbound, the ranks commit, the window, at
+ * its address, lies on the pages of the next version, and the engine is bound. Until unbind is called the window may be read; without an
+ * engine on this rank, nobody says when its bytes change. An update that fails before the commit leaves the old version, which is valid throughout, and
+ * bound; or, where engines were being unbound, to be bound again by treadle_switch_to_infer or the next update.
  *
  * treadle_switch_start_update starts it in a thread of its own, with test, wait and cancel as below. */
 treadle_status treadle_switch_update(treadle_switch *sw);
