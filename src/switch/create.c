@@ -143,7 +143,7 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
       tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] &&
       tables->other == (treadle_double_is(sw) ? tables->pages[1] : 0) &&
       tables->other <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] - tables->staging &&
-      tables->present >= 0 && tables->present <= (tables->other > 0);
+      tables->present >= 0 && tables->present <= treadle_double_is(sw);
   int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
   for (int64_t i = 0; good && i < windows + tables->staging + tables->other; i++) {
     int32_t least = i < windows && sw->staging.of[0] ? -1 : 0; /* holes */
