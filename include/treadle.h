@@ -815,7 +815,10 @@ void treadle_switch_destroy(treadle_switch *sw);
  * ranks call treadle_switch_create instead and are in mode TRAIN. The old group is not used any more and may be closed
  * afterwards. Refused when the modes of the ranks differ, with one exception: if some are in TRAIN and this one is in INFER, it goes to
  * TRAIN, provided that params are in host memory (keep=host) or have stayed on the device. A rank in FORWARD or HOST must go to
- * TRAIN first. Collective in the new group. */
+ * TRAIN first. Collective in the new group.
+ *
+ * So an engine replica that comes in the place of a dead one gets the present version in full by the next switch to INFER. For a larger group a new
+ * switch is made, over the same own train tensors; the old one serves until then. */
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
 /* The window of a class: its address, which is the same for the life of the switch, and its size in *bytes_p, which may be NULL. An
