@@ -769,6 +769,11 @@ typedef struct treadle_switch_options {
    * another type, is own tensors, or the engine transforms it. After an arrow that failed, out of mode INFER or in a new group, the next one sends all. Params
    * must stay (offload_train_param off). On one node nothing is kept. */
   bool delta;
+  /* The infer window has pages for two versions: an update (treadle_switch_update) writes the next one while the engine has the present
+   * one, and the engine is unbound for the moment of the commit alone. The same on all ranks. Params must stay (offload_train_param off); with alias, own
+   * infer tensors or treadle_switch_handle it is refused. treadle_switch_bound counts both versions; a budget in which they do not fit is refused with
+   * the numbers. */
+  bool double_infer;
 } treadle_switch_options;
 
 /* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
@@ -810,7 +815,10 @@ void treadle_switch_destroy(treadle_switch *sw);
  * ranks call treadle_switch_create instead and are in mode TRAIN. The old group is not used any more and may be closed
  * afterwards. Refused when the modes of the ranks differ, with one exception: if some are in TRAIN and this one is in INFER, it goes to
  * TRAIN, provided that params are in host memory (keep=host) or have stayed on the device. A rank in FORWARD or HOST must go to
- * TRAIN first. Collective in the new group. */
+ * TRAIN first. Collective in the new group.
+ *
+ * So an engine replica that comes in the place of a dead one gets the present version in full by the next switch to INFER. For a larger group a new
+ * switch is made, over the same own train tensors; the old one serves until then. */
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
 /* The window of a class: its address, which is the same for the life of the switch, and its size in *bytes_p, which may be NULL. An
@@ -829,7 +837,7 @@ void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER
 treadle_mode treadle_switch_mode(const treadle_switch *sw);
 /* How many switches to INFER were committed, and updates. */
 uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
-/* False in mode LOST; and in mode INFER while an update writes the infer window, and after one has failed and left no version in it. Any
+/* False in mode LOST; and in mode INFER while an update writes the infer window (with double_infer it does not), and after one has failed and left no version in it. Any
  * thread. */
 bool treadle_switch_is_valid(const treadle_switch *sw);
 /* The plan that the switch runs. It lives until the switch is destroyed, or until treadle_switch_rejoin replaces it. Else NULL. */
@@ -883,7 +891,7 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
 /* The next version in mode INFER: the engine is unbound, the weights are moved again from the params as they are now, all destination
  * bytes are proved to be written, the ranks commit together, and the engine is bound. The version grows by one. Ranks that train go on
  * doing so in mode INFER, in windows of params, gradients and optimizer state that stay on the device, or in registered memory; while an
- * update runs they may not write params, and the infer window may not be used, until it has returned on this rank. The KV cache keeps its window, and its contents are left as
+ * update runs they may not write params, and the infer window may not be used (but see double_infer), until it has returned on this rank. The KV cache keeps its window, and its contents are left as
  * they are: they belong to the old version, and what becomes of them is the engine's affair.
  *
  * TREADLE_STATE: in another mode; in a switch whose params leave the device (offload_train_param is not off); in one with alias, whose
@@ -893,6 +901,11 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
  * the old version is there, and treadle_switch_to_infer binds it again. Else the infer window holds no version, on all ranks: it may not
  * be read, and the next update (or treadle_switch_to_infer, which then does the same) repairs it. treadle_switch_is_valid says which.
  * Where only a bind failed the new version is there, and unbound. The ways to TRAIN and FORWARD are open in any case.
+ *
+ * With double_infer the engine has the old version until all ranks have proved the next one: then it is unbound, the ranks commit, the window, at
+ * its address, lies on the pages of the next version, and the engine is bound. Until unbind is called the window may be read; without an
+ * engine on this rank, nobody says when its bytes change. An update that fails before the commit leaves the old version, which is valid throughout, and
+ * bound; or, where engines were being unbound, to be bound again by treadle_switch_to_infer or the next update.
  *
  * treadle_switch_start_update starts it in a thread of its own, with test, wait and cancel as below. */
 treadle_status treadle_switch_update(treadle_switch *sw);
@@ -964,6 +977,7 @@ typedef struct treadle_switch_stats {
   /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
    * node_moved_bytes and node_sent_bytes are the same as without. */
   size_t dense_bytes, delta_bytes;
+  double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any

@@ -46,12 +46,14 @@ class Switch:
     keep: where the weights are in mode INFER: "infer", in the infer weights alone, or "host", in host memory too, so that a failure loses nothing.
     alias: pages that hold the same in both layouts are shared.
     offload: what leaves the device in mode INFER: of "params", "grads" (dropped), "grads=keep" (to the host), "optimizer". None: params, unless a
-        rank has own train tensors, or ranks hold one of the layouts alone (on=), or delta is on.
+        rank has own train tensors, or ranks hold one of the layouts alone (on=), or delta or double is on.
     grads_bytes, optimizer_bytes: windows for gradients and optimizer state, of this rank. host: mode HOST can be entered.
     kv_block_bytes: of a block of the KV cache, which gets the memory that is free in mode INFER; 0: no cache.
     timeout: seconds, of every wait.
     delta: between machines, an update sends only what has changed since the one before it, bit for bit. What was sent last is kept in host memory, and
         params stay. The stats dense_bytes and delta_bytes say what this rank would have sent without, and what it did.
+    double: an update writes the next version beside the present one, which the engine has until the commit; the infer window needs twice the memory then.
+        Params stay, and there are no own infer tensors and no handles. An update that fails leaves the old version, bound.
     net_devices: network devices between machines, "eth0,eth1"; None: that of the address by which the ranks met.
     bind, unbind: called in mode INFER with the infer window once its weights are whole, and before it is overwritten. What they raise fails the
         arrow on all ranks.
@@ -83,6 +85,7 @@ class Switch:
         unbind: typing.Callable[[], object] | None = None,
         net_devices: str | None = None,
         delta: bool = False,
+        double: bool = False,
     ) -> None:
         leaves = {offload} if isinstance(offload, str) else set(offload or ())
         if device != "cpu" or stream is not None:
@@ -92,7 +95,7 @@ class Switch:
         if strange := leaves - set(_OFFLOADS):
             raise errors.Refused(f"Switch: offload has '{min(strange)}', and knows {', '.join(_OFFLOADS)}")
         own = [_tensors.pairs(given) if given is not None else [] for given in (train_tensors, infer_tensors)]
-        if offload is None and not own[0] and (delta or not _everywhere(group.size, train, infer)):
+        if offload is None and not own[0] and (delta or double or not _everywhere(group.size, train, infer)):
             leaves, offload = set(), ()
         choose = {True: _abi.TREADLE_ON, False: _abi.TREADLE_OFF}
         options = _library.sized(
@@ -101,7 +104,7 @@ class Switch:
             optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
             net_devices=None if net_devices is None else os.fsencode(net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
-            alias=alias, delta=delta,
+            alias=alias, delta=delta, double_infer=double,
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, group._net.callbacks if group._net is not None else _library.Callbacks()
         self._inside = 0  # the thread in which a callback runs

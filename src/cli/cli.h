@@ -31,6 +31,7 @@ typedef struct treadle_arguments {
   const char *layout, *from, *to, *train, *infer;
   int64_t ranks, rank, cycles, update;
   int64_t delta;       /* of switch: 0: off, 1: on */
+  int64_t doubles;     /* of switch: the same */
   const char *changed; /* of switch: a share of the elements; NULL: all */
   int64_t nodes;       /* 0: not given */
   size_t cap_bytes, page_bytes, budget_bytes;

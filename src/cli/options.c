@@ -63,6 +63,7 @@ static const option_row rows[] = {
   {"budget", "SIZE", "memory that no rank may exceed", SIZE, AT(budget_bytes), SWITCHES | TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
   {"alias", "on|off", "share pages that hold the same bytes in both layouts, instead of copying them (default: on)",
    WORD, AT(alias), SWITCHES, 0, 0, {"on", "off", NULL}, NULL, 0},
+  {"double", "on|off", "an update writes the next version beside the present one, which is served until the commit, where there is memory for both (default: off)", WORD, AT(doubles), TREADLE_IN_SWITCH, 0, 0, {"off", "on", NULL}, NULL, 0},
   {"delta", "on|off", "between nodes, an update sends only what has changed since the one before it (default: off)", WORD, AT(delta), TREADLE_IN_SWITCH, 0, 0, {"off", "on", NULL}, NULL, 0},
   {"changed", "F", "each step before an update changes this share of the elements, at random, from 0 to 1 (default: the sign of all)", TEXT, AT(changed), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"offload", "LIST", "what leaves the device during inference: params, grads (dropped) or grads=keep (to the host), optimizer; or none",

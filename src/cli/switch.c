@@ -115,6 +115,8 @@ treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_r
       .rank_map = job->rank_map,
       .cycles = job->arguments->cycles,
       .updates = job->updated,
+      .unbound = job->updated ? treadle_median(job->unbound, job->updated) : (double)NAN,
+      .serves = job->arguments->doubles && job->arguments->check,
       .to_next = job->updated ? treadle_median(job->to_next, job->updated) : (double)NAN,
       .ranks = job->session.size,
       .figures = figures,
@@ -264,6 +266,7 @@ int treadle_command_switch(const treadle_arguments *arguments) {
                                  .kv_block_bytes = KV_BLOCK}};
   job.options.net_devices = arguments->net_devices;
   job.options.delta = arguments->delta;
+  job.options.double_infer = arguments->doubles;
   treadle_interrupt_start(&job.interrupt);
   const treadle_launch_options launch = {.meet = arguments->meet,
                                          .job = arguments->job,

@@ -3,6 +3,7 @@
  *   switch.c         the command: cycles, and the report
  *   switch_steps.c   its steps: loading, arrows that are timed, memcpy, checks
  *   switch_update.c  the updates of --update
+ *   switch_served.c  the old version while they run (--double on)
  *   switch_fault.c   the run with --fault
  *   switch_report.c  tables and JSON
  *   interrupt.c      Ctrl-C
@@ -19,6 +20,8 @@
 #include "cli/switch_report.h"
 #include "cli/timeline.h"
 #include "treadle_testing.h"
+
+#include <stdatomic.h>
 
 typedef struct treadle_fault_spec { /* of --fault */
   treadle_injection injection;
@@ -50,7 +53,10 @@ typedef struct treadle_job {
   double *rate;                         /* memcpy over to_infer of the same cycle */
   double *own_seconds, *own_memcpy;     /* of this rank alone */
   int64_t updated;                      /* how many updates there were, and what each took */
-  double *to_next;
+  double *to_next, *unbound;
+  atomic_bool serving; /* --double on, --check: the stand-in engine is bound to the old version */
+  void *served_copy;   /* and what that was */
+  size_t served_bytes; /* how much of it was looked at */
   treadle_switch_seconds parts; /* of this rank, sums over cycles */
   treadle_residency rows[TREADLE_RESIDENCY_ROWS];
   int row_count;
@@ -81,6 +87,9 @@ treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_dige
 
 /* The updates of --update, in mode INFER; params and the copies of windows are in the end what they were. Collective. */
 treadle_status treadle_job_updates(treadle_job *job);
+
+/* An update, and a look at the old version while it runs: *found_p. Local, but for the update. */
+treadle_status treadle_job_update_served(treadle_job *job, treadle_status *found_p);
 
 /* The run with --fault, from the first switch on: prints its report, and ends the process. */
 _Noreturn void treadle_job_fault(treadle_job *job);

@@ -35,6 +35,7 @@ static treadle_rank_figures sum_figures(const treadle_switch_report *report) {
     sum.aliased_bytes += one->aliased_bytes;
     sum.staged_bytes += one->staged_bytes;
     sum.own_bytes += one->own_bytes;
+    sum.served_bytes += one->served_bytes;
     if (one->bound_bytes == 0) continue; /* a rank that a fault took away */
     if (one->peak_bytes > sum.peak_bytes) sum.peak_bytes = one->peak_bytes;
     int64_t rank_room = (int64_t)one->bound_bytes - (int64_t)one->peak_bytes;
@@ -116,8 +117,11 @@ static void print_figures(const treadle_switch_report *report) {
   if (report->cycles > 0) printf(", back to train in %.6f s", report->to_train);
   printf(", memcpy %.6f s (largest over ranks, medians)\n", report->memcpy);
   if (report->updates)
-    printf("%lld update%s to the next version, each in %.6f s (median)\n", (long long)report->updates,
-           report->updates == 1 ? "" : "s", report->to_next);
+    printf("%lld update%s to the next version, each in %.6f s, without an engine for %.6f s (medians)\n",
+           (long long)report->updates, report->updates == 1 ? "" : "s", report->to_next, report->unbound);
+  if (report->updates && report->serves)
+    printf("meanwhile %s of the old version were read and compared\n",
+           treadle_text_of_size(sum.served_bytes));
   print_parts(report, &sum);
   treadle_switch_nodes_text(report);
   print_rows(report);
@@ -180,6 +184,8 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   if (report->updates) {
     treadle_json_out_int(&out, "updates", report->updates);
     treadle_json_out_real(&out, "seconds_to_update", report->to_next);
+    treadle_json_out_real(&out, "unbound_seconds", report->unbound);
+    if (report->serves) treadle_json_out_int(&out, "served_bytes", (int64_t)sum.served_bytes);
   }
   treadle_json_out_real(&out, "memcpy_seconds", report->memcpy);
   treadle_json_out_real(&out, "rate_over_memcpy", report->rate);

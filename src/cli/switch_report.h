@@ -10,6 +10,7 @@ typedef struct treadle_rank_figures {
   size_t moved_bytes, lower_bound_bytes;
   size_t infer_bytes, copied_bytes, aliased_bytes;
   size_t staged_bytes, own_bytes;
+  size_t served_bytes; /* of old versions, that were read and compared while updates ran */
   size_t peak_bytes, held_bytes,
       bound_bytes;                /* accounted in switches, in the pool's file, allowed in switches */
   size_t pool_bound_bytes;        /* allowed in the file: as much, or what training takes */
@@ -57,7 +58,8 @@ typedef struct treadle_switch_report {
   const treadle_rank_figures *figures; /* [ranks] */
   double to_infer, to_train, memcpy,
       rate;                     /* medians over cycles, barrier to barrier; to_train NaN one way */
-  double to_next;               /* of an update; NaN: there were none */
+  double to_next, unbound;      /* of an update, and of that without an engine; NaN: there were none */
+  bool serves;                  /* the old version was looked at while updates ran */
   treadle_switch_seconds parts; /* largest over ranks, means over cycles */
   const treadle_residency *rows;
   int row_count;

@@ -16,8 +16,10 @@
 
 /* What this rank takes beside the switch: copies that windows are compared with. */
 static size_t copies_of(const treadle_job *job) {
-  size_t train = treadle_layout_window_bytes(job->train, job->session.rank);
-  return treadle_layout_window_bytes(job->infer, job->session.rank) + (job->arguments->check ? train : 0);
+  size_t train = treadle_layout_window_bytes(job->train, job->session.rank),
+         infer = treadle_layout_window_bytes(job->infer, job->session.rank);
+  bool checks = job->arguments->check != TREADLE_CHECK_NONE;
+  return infer + (checks ? train : 0) + (checks && job->arguments->doubles ? infer : 0);
 }
 
 int treadle_job_nodes(const treadle_job *job) {
@@ -50,9 +52,16 @@ out:
 /* What goes with --update. */
 static treadle_status read_updates(treadle_job *job) {
   const treadle_arguments *a = job->arguments;
-  if ((a->delta || a->changed) && !a->update)
+  if ((a->delta || a->changed || a->doubles) && !a->update)
     return treadle_fail(TREADLE_REFUSED, "%s is for updates: give --update N, too",
-                        a->delta ? "--delta on" : "--changed");
+                        a->doubles ? "--double on"
+                        : a->delta ? "--delta on"
+                                   : "--changed");
+  if (a->doubles && a->handle_file)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "--double on gives each version pages of its own, and --handle-file shows one version alone: "
+        "leave out one of them");
   if (a->changed &&
       (!treadle_text_to_real(a->changed, &job->changed) || job->changed < 0 || job->changed > 1))
     return treadle_fail(TREADLE_REFUSED, "--changed is '%s', and must be a number from 0 to 1", a->changed);
@@ -100,7 +109,8 @@ static treadle_status read_input(treadle_job *job) {
     if (!(*times[i] = treadle_alloc_array(cycles, sizeof **times[i])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu cycles", cycles));
   job->to_next = treadle_alloc_array((size_t)arguments->update + 1, sizeof *job->to_next);
-  if (!job->to_next)
+  job->unbound = treadle_alloc_array((size_t)arguments->update + 1, sizeof *job->unbound);
+  if (!job->to_next || !job->unbound)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld updates", (long long)arguments->update));
 out:
   return status == TREADLE_SYSTEM ? TREADLE_REFUSED
@@ -118,7 +128,9 @@ static treadle_status load(treadle_job *job) {
 
   job->infer_copy = treadle_alloc(infer_bytes + 1); /* a rank may hold nothing */
   if (job->arguments->check) job->train_copy = treadle_alloc(train_bytes + 1);
-  if (!job->infer_copy || (job->arguments->check && !job->train_copy))
+  if (job->arguments->check && job->arguments->doubles) job->served_copy = treadle_alloc(infer_bytes + 1);
+  if (!job->infer_copy || (job->arguments->check && !job->train_copy) ||
+      (job->arguments->check && job->arguments->doubles && !job->served_copy))
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for copies of the windows, %s and %s",
                      treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
   if (job->arguments->check) {
@@ -143,6 +155,7 @@ static treadle_status bind_engine(void *context, void *window, size_t bytes) {
 static treadle_status unbind_engine(void *context) {
   treadle_job *job = context;
   if (job->bound_engines != 1) return treadle_fail(TREADLE_STATE, "the engine is not bound");
+  atomic_store(&job->serving, false);
   job->bound_engines = 0;
   return TREADLE_OK;
 }
@@ -189,8 +202,9 @@ void treadle_job_release(treadle_job *job) {
   treadle_layout_destroy(job->infer);
   treadle_model_close(job->model);
   treadle_timeline_destroy(job->timeline);
-  void *memory[] = {job->infer_copy, job->train_copy,  job->to_infer,   job->to_train, job->memcpy,
-                    job->rate,       job->own_seconds, job->own_memcpy, job->to_next};
+  void *memory[] = {job->infer_copy, job->train_copy, job->to_infer,    job->to_train,
+                    job->memcpy,     job->rate,       job->own_seconds, job->own_memcpy,
+                    job->to_next,    job->unbound,    job->served_copy};
   for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) treadle_free(memory[i]);
 }
 
@@ -368,6 +382,7 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->dense_bytes = job->updated ? job->update_stats.dense_bytes : last->dense_bytes;
   own->delta_bytes = job->updated ? job->update_stats.delta_bytes : last->delta_bytes;
   own->own_bytes = stats.own_bytes;
+  own->served_bytes = job->served_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);
 }

@@ -182,9 +182,12 @@ out:
   return status;
 }
 
-static treadle_status take(treadle_job *job) {
+static treadle_status take(treadle_job *job, treadle_status *found_p) {
   treadle_status status = TREADLE_OK;
-  if (!treadle_interrupt_asked(&job->interrupt)) return treadle_switch_update(job->sw);
+  const bool serves = job->arguments->doubles && job->arguments->check;
+  *found_p = TREADLE_OK;
+  if (!treadle_interrupt_asked(&job->interrupt))
+    return serves ? treadle_job_update_served(job, found_p) : treadle_switch_update(job->sw);
   TRY(treadle_switch_start_update(job->sw));
   (void)treadle_switch_cancel(job->sw);
   status = treadle_switch_wait(job->sw);
@@ -192,15 +195,19 @@ out:
   return status;
 }
 
-static treadle_status update(treadle_job *job, double *seconds_p) {
-  treadle_status status = TREADLE_OK;
+static treadle_status update(treadle_job *job, double *seconds_p, double *unbound_p) {
+  treadle_status status = TREADLE_OK, found;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   TRY(treadle_group_barrier(job->session.group));
   if (job->timeline) treadle_timeline_name(job->timeline, "update");
   double begin = treadle_clock_seconds();
-  TRY(take(job));
+  TRY(take(job, &found));
   if (job->timeline) treadle_timeline_name(job->timeline, treadle_mode_text(TREADLE_INFER));
   TRY(treadle_group_barrier(job->session.group));
   TRY(treadle_job_largest(job, treadle_clock_seconds() - begin, seconds_p));
+  treadle_switch_get_stats(job->sw, &stats);
+  TRY(treadle_job_largest(job, stats.unbound_seconds, unbound_p));
+  TRY(treadle_session_agree(&job->session, found));
 out:
   return status;
 }
@@ -241,7 +248,7 @@ treadle_status treadle_job_updates(treadle_job *job) {
     if (job->session.rank == 0) treadle_progress("update %lld", (long long)i + 1);
     TRY(treadle_session_agree(&job->session, step(job, i + 1, any_bits, &mine)));
     TRY(treadle_job_largest(job, (double)mine, &changed));
-    TRY(update(job, &job->to_next[i]));
+    TRY(update(job, &job->to_next[i], &job->unbound[i]));
     job->updated = i + 1;
     TRY(check(job, i + 1, changed));
   }

@@ -40,6 +40,9 @@ struct treadle_device_ops {
   void *(*base)(const treadle_pool *pool);
   size_t (*held_bytes)(const treadle_pool *pool);
   treadle_status (*map)(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
+  treadle_status (*remap)(treadle_pool *pool, void *base, const int32_t *table, int64_t pages);
+  treadle_status (*follow)(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
+                           int64_t pages);
   treadle_status (*trim)(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
   /* Who may use a part of a window; the mapping of the whole pool stays as it is. */
   void (*protect)(void *at, size_t bytes, treadle_access access);

@@ -121,8 +121,9 @@ static uint64_t hash(const treadle_device *device, const treadle_elements *eleme
 /* What both rows have alike. */
 #define HOST                                                                                               \
   .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,                            \
-  .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .trim = treadle_pool_trim,               \
-  .protect = protect, .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                  \
+  .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
+  .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
+  .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                                      \
   .import_window = treadle_pool_map_peer_window, .unimport = treadle_pool_unmap_peer, .scratch = scratch,  \
   .scratch_release = scratch_release, .fence = fence, .plain = &treadle_host_plain_ops, .fill = fill,      \
   .generate = generate, .hash = hash

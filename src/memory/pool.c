@@ -4,7 +4,8 @@
  *      is punched but by treadle_pool_trim(), between switches.
  *   2. The whole file is mapped once, at `base`, for the life of the pool; windows are further mappings of
  *      the same pages.
- *   3. Nothing here is called during a switch.
+ *   3. Nothing here is called during a switch, but treadle_pool_remap and treadle_pool_follow by an update that doubles its
+ *      infer window.
  *
  * Touching. A fault a page makes 0.4 GB/s, asking the kernel for the whole range at once several times
  * that, and with huge pages it is 512 times fewer pages. The kernel gives them to a memfd only where the
@@ -28,8 +29,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef MREMAP_DONTUNMAP /* older headers */
+#define MREMAP_DONTUNMAP 4
+#endif
 #ifndef MADV_POPULATE_READ /* Linux 5.14; older headers */
 #define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
@@ -40,6 +45,7 @@ enum { SPARE_MAPPINGS = 1024 };
 typedef struct window {
   char *base;
   size_t bytes;
+  int64_t runs; /* mappings that it has needed at the most */
   struct window *next;
 } window;
 
@@ -206,12 +212,16 @@ static int64_t mappings_allowed(void) {
   return allowed;
 }
 
+static int64_t count_runs(const int32_t *table, int64_t pages) {
+  int64_t runs = 0;
+  for (int64_t i = 0; i < pages; i += run_length(table, pages, i)) runs++;
+  return runs;
+}
+
 /* A window of that many pages, beside `others` mappings. */
 static treadle_status check_mappings(const int32_t *table, int64_t pages, int64_t page_bytes,
                                      int64_t others, int64_t *runs_p) {
-  int64_t runs = 0, allowed = mappings_allowed();
-  for (int64_t i = 0; i < pages; i += run_length(table, pages, i)) runs++;
-  *runs_p = runs;
+  int64_t runs = *runs_p = count_runs(table, pages), allowed = mappings_allowed();
   if (runs + others + SPARE_MAPPINGS <= allowed) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "a window of %" PRId64 " pages of %s needs %" PRId64 " mappings beside %" PRId64
@@ -228,7 +238,7 @@ static bool next_stretch(const int32_t *table, int64_t pages, int64_t *first_p, 
   return *first_p < pages;
 }
 
-/* What is reserved at `base` becomes the window, run by run. Holes stay addresses that cannot be touched. */
+/* What lies at `base` becomes the window, run by run. Holes stay addresses that cannot be touched. */
 static treadle_status cover(char *base, int descriptor, const int32_t *table, int64_t pages,
                             int64_t page_bytes, int use) {
   size_t page = (size_t)page_bytes;
@@ -246,6 +256,15 @@ static treadle_status cover(char *base, int descriptor, const int32_t *table, in
   return TREADLE_OK;
 }
 
+/* The window at `base` lies on those pages, and is entered. */
+static treadle_status fill_in(const treadle_pool *pool, char *base, const int32_t *table, int64_t pages) {
+  treadle_status status =
+      cover(base, pool->descriptor, table, pages, pool->page_bytes, PROT_READ | PROT_WRITE);
+  for (int64_t i = 0, end; status == TREADLE_OK && next_stretch(table, pages, &i, &end); i = end)
+    populate(base + (size_t)(i * pool->page_bytes), (size_t)((end - i) * pool->page_bytes));
+  return status;
+}
+
 treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p) {
   treadle_status status = TREADLE_OK;
   window *w = NULL;
@@ -258,9 +277,8 @@ treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_
   size_t bytes = (size_t)(pages * pool->page_bytes);
   TRY(reserve(bytes, &w->base));
   w->bytes = bytes;
-  TRY(cover(w->base, pool->descriptor, table, pages, pool->page_bytes, PROT_READ | PROT_WRITE));
-  for (int64_t i = 0, end; next_stretch(table, pages, &i, &end); i = end)
-    populate(w->base + (size_t)(i * pool->page_bytes), (size_t)((end - i) * pool->page_bytes));
+  TRY(fill_in(pool, w->base, table, pages));
+  w->runs = runs;
   w->next = pool->windows;
   pool->windows = w;
   pool->mappings += runs;
@@ -271,6 +289,41 @@ out:
     treadle_free(w);
   }
   return status;
+}
+
+treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages) {
+  treadle_status status = TREADLE_OK;
+  window *w = pool->windows;
+  int64_t runs = count_runs(table, pages);
+  if (pages == 0) return TREADLE_OK;
+  while (w && w->base != base) w = w->next;
+  if (!w || w->bytes != (size_t)(pages * pool->page_bytes))
+    return treadle_fail(TREADLE_SYSTEM, "pool: it has no window of %" PRId64 " pages there", pages);
+  if (runs > w->runs) TRY(check_mappings(table, pages, pool->page_bytes, pool->mappings - w->runs, &runs));
+  TRY(fill_in(pool, w->base, table, pages));
+  if (runs <= w->runs) return TREADLE_OK;
+  pool->mappings += runs - w->runs;
+  w->runs = runs;
+out:
+  return status;
+}
+
+/* Page tables and all; what is left at `from` is mapped, without pages. The system call itself, as in parking.c. */
+static bool move(char *from, char *to, size_t bytes) {
+  const long flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  return syscall(SYS_mremap, from, bytes, bytes, flags, to) == (long)(uintptr_t)to;
+}
+
+treadle_status treadle_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
+                                   int64_t pages) {
+  size_t page = (size_t)pool->page_bytes;
+  for (int64_t i = 0, length; i < pages; i += length) {
+    length = run_length(table, pages, i);
+    if (table[i] >= 0 &&
+        !move((char *)shadow + (size_t)i * page, (char *)base + (size_t)i * page, (size_t)length * page))
+      return treadle_pool_remap(pool, base, table, pages);
+  }
+  return TREADLE_OK;
 }
 
 treadle_status treadle_pool_map_peer_window(int descriptor, const int32_t *table, int64_t pages,

@@ -3,7 +3,7 @@
  * The plan has settled which physical page each page of each window lies on (plan/plan.h), so a pool is
  * created with all pages it will ever use, touched once, and both windows are mapped for good: addresses
  * are stable, a switch maps nothing. Peers map the whole file, read only, in one piece, and follow the
- * owner's page tables.
+ * owner's page tables. (A window of which there are two versions is the exception: treadle_pool_remap.)
  *
  * Who owns which page is the switch's business (switch/account.c). The pool refuses to be larger than its budget. */
 #ifndef TREADLE_MEMORY_POOL_H
@@ -37,6 +37,15 @@ void *treadle_pool_base(const treadle_pool *pool); /* all pages, in physical ord
  * pages share a mapping; more mappings than the system allows is refused with the numbers. Ended with the
  * pool. *base_p is NULL for no pages. */
 treadle_status treadle_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
+
+/* The same window, at its address, on other physical pages, as many as it has. Who reads it meanwhile finds the old or the new page at each
+ * address, and never none. After a failure some may be new. */
+treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages);
+
+/* The same from a second window, `shadow`, which lies on those pages: its page tables go to the first one, a table at a time, so that nothing is
+ * entered anew. Where the system does not move tables it is as slow as treadle_pool_remap. The shadow may not be used until it is mapped again. */
+treadle_status treadle_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
+                                   int64_t pages);
 
 /* Gives the pages whose class is `nobody` back to the system; what they hold is zeros then. [pages] classes. */
 treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);

@@ -24,12 +24,15 @@
 
 /* ---- Measure and decide ---- */
 
+enum { SINGLE = 1 << TREADLE_TRAIN_CLASSES }; /* there are no two versions of the infer window */
+
 typedef struct figures {     /* what a rank says of itself */
   int64_t bytes[TREADLE_KV]; /* windows in whole pages, by class */
   int64_t train_work;        /* in whole pages */
   int64_t cap_min;
   uint64_t page_bytes, cap_bytes, budget_bytes; /* options */
-  uint64_t one_way, leaves, copied, host, alias, delta;
+  uint64_t one_way, copied, host, alias, delta;
+  uint64_t leaves;               /* bits of classes of training; and SINGLE */
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
   int64_t infer_held;            /* of its infer window, pages that are there: own tensors need none */
@@ -103,6 +106,7 @@ static treadle_status check(treadle_switch *sw) {
   TRY(treadle_plan_check(sw->layouts[0], sw->layouts[1], sw->group->rank,
                          (int64_t)treadle_switch_page_bytes(options)));
   TRY(treadle_own_take(sw));
+  TRY(treadle_double_check(sw));
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,
@@ -137,6 +141,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
     mine->leaves |= (uint64_t)sw->terms.leaves[c] << c;
     mine->copied |= (uint64_t)sw->terms.copied[c] << c;
   }
+  if (!options->double_infer) mine->leaves |= SINGLE;
   mine->page_bytes = (uint64_t)page;
   mine->cap_bytes = options->cap_bytes;
   mine->budget_bytes = options->budget_bytes;
@@ -147,7 +152,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->waves = sw->terms.ready.waves;
   mine->mode = sw->mode;
   mine->version = sw->version;
-  mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind;
+  mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind || options->double_infer;
   const treadle_plan_base_options plan_base = {.page_bytes = page,
                                                .alias = options->alias,
                                                .keep_params = !sw->terms.leaves[TREADLE_PARAMS],
@@ -180,10 +185,11 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
         f->budget_bytes != mine->budget_bytes || f->one_way != mine->one_way || f->leaves != mine->leaves ||
         f->copied != mine->copied || f->host != mine->host || f->alias != mine->alias ||
         f->delta != mine->delta || f->waves != mine->waves)
-      return treadle_fail(TREADLE_REFUSED,
-                          "switch: ranks %d and %d were given different options (page size, cap, budget, "
-                          "one_way, alias, delta, what is offloaded and kept, or the waves of a plan)",
-                          rank, group->rank);
+      return treadle_fail(
+          TREADLE_REFUSED,
+          "switch: ranks %d and %d were given different options (page size, cap, budget, "
+          "one_way, alias, delta, double_infer, what is offloaded and kept, or the waves of a plan)",
+          rank, group->rank);
     if (!modes_agree(sw, f->mode, mine->mode))
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
                           treadle_mode_text((treadle_mode)f->mode), group->rank,
@@ -201,10 +207,11 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
 
 /* ---- The budget ---- */
 
-/* What a rank holds at the fullest moment of a switch beside the cap, when these classes leave the device. */
+/* What a rank holds at the fullest moment of a switch beside the cap, when these classes leave the device. leaves: as in figures. */
 static int64_t base_of(const figures *f, uint64_t leaves) {
   int64_t kept = 0, params = f->bytes[TREADLE_PARAMS], infer = f->bytes[TREADLE_INFER_PARAMS];
-  int64_t both = params + f->infer_held, largest = larger(params, infer);
+  int64_t both = params + f->infer_held + (leaves & SINGLE ? 0 : f->infer_held);
+  int64_t largest = larger(params, infer);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
     if (!(leaves >> c & 1)) kept += f->bytes[c];
   /* Waves are those of whole windows: what is there of the infer window may be what comes first. */
@@ -232,7 +239,8 @@ static void find_remedy(const treadle_group *group, const figures *mine, int64_t
   } flags[] = {{1 << TREADLE_GRADS, "offload_train_grad (--offload grads)"},
                {1 << TREADLE_OPTIMIZER, "offload_train_optimizer (--offload optimizer)"},
                {1 << TREADLE_PARAMS, "offload_train_param (--offload params)"},
-               {7, "all three offload flags (--offload params,grads,optimizer)"}};
+               {7, "all three offload flags (--offload params,grads,optimizer)"},
+               {SINGLE, "one version of the infer params at a time (double_infer off, --double off)"}};
   int64_t budget = (int64_t)mine->budget_bytes, now = largest_base(group, mine->leaves);
   words[0] = 0;
   if (cap > cap_min && now + cap_min <= budget) {
@@ -242,7 +250,8 @@ static void find_remedy(const treadle_group *group, const figures *mine, int64_t
   }
   for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
     int64_t base = largest_base(group, mine->leaves | flags[i].leaves);
-    if (base == now || base + cap > budget) continue;
+    bool can = mine->leaves & SINGLE || !(flags[i].leaves & 1 << TREADLE_PARAMS); /* two: params stay */
+    if (!can || base == now || base + cap > budget) continue;
     snprintf(words, bytes, "; %s would make it fit, with %" PRId64 " bytes", flags[i].name, base + cap);
     return;
   }
@@ -266,12 +275,13 @@ static treadle_status check_budget(const treadle_group *group, const figures *mi
   if (budget >= base + wanted) return TREADLE_OK;
   char remedy[200];
   find_remedy(group, mine, wanted, cap_min, remedy, sizeof remedy);
-  return treadle_fail(TREADLE_REFUSED,
-                      "switch: the budget of %" PRId64
-                      " bytes is too small: the fullest rank holds %" PRId64
-                      " bytes (the larger window and what stays on the device), and a switch takes %" PRId64
-                      " more (%s); give at least %" PRId64 " bytes%s",
-                      budget, base, wanted, mine->cap_bytes > 0 ? "cap" : "cap_min", base + wanted, remedy);
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "switch: the budget of %" PRId64 " bytes is too small: the fullest rank holds %" PRId64
+      " bytes (%s and what stays on the device), and a switch takes %" PRId64
+      " more (%s); give at least %" PRId64 " bytes%s",
+      budget, base, mine->leaves & SINGLE ? "the larger window" : "two versions of infer params", wanted,
+      mine->cap_bytes > 0 ? "cap" : "cap_min", base + wanted, remedy);
 }
 
 /* Cap and budget, from everybody's figures. */

@@ -9,13 +9,15 @@
  *      -> params from the twin (keep=host) -> to TRAIN: gradients and optimizer state come
  * The next version, in INFER, where params stay:
  *      enter -> no process holds a window -> unbind -> waves -> coverage -> commit -> bind, an epoch of its own; the KV cache stays
+ *      with double_infer: enter -> waves, to the window's other pages -> coverage, on all ranks -> unbind -> commit -> window, bind
  * All others are local copies between the twins and the pool; from INFER, too, when a new group is joined that
  * is in TRAIN (keep=host).
  *
  * A failure on the way to INFER: with a twin of params the old mode is restored on all ranks. Without one the old mode stays if
  * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:
  * the mode stays INFER, unless the reverse plan had begun to write on its pages. A failure of an update: the mode stays
- * INFER, with the old version where no rank had begun to write, and else with none (stale). */
+ * INFER, with the old version where no rank had begun to write, and else with none (stale); with double_infer always with the old one,
+ * which stays bound unless engines were being unbound. */
 #include "switch/net.h"
 
 #include "base/clock.h"
@@ -119,7 +121,9 @@ static treadle_status bind(treadle_switch *sw, treadle_mode old) {
   bool reclaimed;
   treadle_account_take(sw, TREADLE_WORK);
   if (!sw->engine.binds) return TREADLE_OK;
+  treadle_status shown = treadle_double_show(sw);
   TRY(treadle_epoch_next(sw));
+  TRY(shown);
   TRY(treadle_switch_bind_engine(sw));
   TRY(treadle_epoch_commit(sw, "the bind of the engines"));
 out:
@@ -280,12 +284,17 @@ out:
 
 /* ---- The next version ---- */
 
+static treadle_status leave_engine(treadle_switch *sw) {
+  sw->engine.since = treadle_clock_seconds();
+  return treadle_switch_unbind_engine(sw);
+}
+
 static treadle_status move_to_next(treadle_switch *sw) {
   treadle_status status = TREADLE_OK, ready = make_ready(sw);
   TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
   TRY(ready);
   TRY(end_holds(sw));
-  TRY(treadle_switch_unbind_engine(sw));
+  TRY(leave_engine(sw));
   sw->stale = true;
   treadle_account_staging(sw, true);
   TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
@@ -293,6 +302,25 @@ static treadle_status move_to_next(treadle_switch *sw) {
   TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+  TRY(check_committed(sw));
+out:
+  return status;
+}
+
+/* The same beside the old version, which the engine has until all ranks have proved the next one. */
+static treadle_status move_beside(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK, ready = make_ready(sw), mapped = treadle_double_ready(sw);
+  treadle_double_turn(sw);
+  TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
+  TRY(ready);
+  TRY(mapped);
+  treadle_account_staging(sw, true);
+  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
+  TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
+  TRY(treadle_epoch_prove(sw, "the proof that all bytes were written"));
+  TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
+  TRY(leave_engine(sw));
+  TRY(treadle_epoch_commit(sw, "the unbind of the engines"));
   TRY(check_committed(sw));
 out:
   return status;
@@ -313,25 +341,37 @@ static treadle_status spoil(treadle_switch *sw, treadle_status status) {
   return say(status, spoiled, TREADLE_INFER);
 }
 
+/* The old version has never been written. begun: some engines may be unbound; else all are as they were. */
+static treadle_status turn_back(treadle_switch *sw, treadle_status status, bool begun) {
+  treadle_double_turn(sw);
+  treadle_double_leave(sw);
+  return begun ? stay_in_infer(sw, status) : say(status, stands, TREADLE_INFER);
+}
+
 treadle_status treadle_arrow_update(treadle_switch *sw) {
   double begin = treadle_clock_seconds();
+  const bool beside = treadle_double_is(sw);
   bool begun = false, stale = sw->stale;
-  treadle_status status = move_to_next(sw);
+  treadle_status status = beside ? move_beside(sw) : move_to_next(sw);
   if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &begun);
   treadle_account_staging(sw, false);
   if (status != TREADLE_OK) {
+    if (beside) return turn_back(sw, status, begun);
     /* After an earlier failure there is no version to stand. */
     if (begun || stale) return spoil(sw, status);
     sw->stale = false;
     return stay_in_infer(sw, status);
   }
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
+  sw->behind = beside;
   sw->version++;
   sw->stale = false;
+  if (beside) treadle_double_leave(sw);
   treadle_net_delta_commit(sw);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, TREADLE_INFER);
   sw->stats.seconds = treadle_clock_seconds() - begin;
+  sw->stats.unbound_seconds = treadle_clock_seconds() - sw->engine.since;
   return status;
 }
 

@@ -26,12 +26,18 @@ static int64_t shifts_of(const treadle_plan *plan) {
   return plan->alias ? plan->arrangement.storage_count : 0;
 }
 
+/* Pages of the infer window's other set. */
+static int64_t other_pages(const treadle_switch *sw) {
+  return sw->space.tables.other ? sw->plan->to_pages : 0;
+}
+
 size_t treadle_switch_tables_bytes(const treadle_switch *sw) {
   const treadle_plan *plan = sw->plan;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   size_t bytes =
       sizeof(treadle_tables) + (size_t)shifts_of(plan) * sizeof(int64_t) +
-      (size_t)(plan->from_pages + plan->to_pages + sw->space.tables.staging_pages) * sizeof(int32_t);
+      (size_t)(plan->from_pages + plan->to_pages + sw->space.tables.staging_pages + other_pages(sw)) *
+          sizeof(int32_t);
   return (bytes + page - 1) / page * page;
 }
 
@@ -50,6 +56,7 @@ static treadle_status make_tables(treadle_switch *sw) {
   tables->pages[TREADLE_TRAIN] = plan->from_pages;
   tables->pages[TREADLE_INFER] = plan->to_pages;
   tables->staging = sw->space.tables.staging_pages;
+  tables->other = other_pages(sw);
   for (int64_t i = 0; i < shifts; i++) tables->shift[i] = arrangement->shift ? arrangement->shift[i] : 0;
   int32_t *table = (int32_t *)(void *)(tables->shift + shifts);
   memcpy(table, sw->space.tables.page[TREADLE_PARAMS], (size_t)plan->from_pages * sizeof(int32_t));
@@ -57,6 +64,9 @@ static treadle_status make_tables(treadle_switch *sw) {
          (size_t)plan->to_pages * sizeof(int32_t));
   memcpy(table + plan->from_pages + plan->to_pages, sw->space.tables.staging,
          (size_t)tables->staging * sizeof(int32_t));
+  if (tables->other > 0)
+    memcpy(table + plan->from_pages + plan->to_pages + tables->staging, sw->space.tables.other,
+           (size_t)tables->other * sizeof(int32_t));
   tables->magic = TABLES_MAGIC;
 out:
   return status;
@@ -71,9 +81,10 @@ static treadle_status arrange(treadle_switch *sw) {
   sw->space.shared_tables = treadle_alloc_array(ranks, sizeof *sw->space.shared_tables);
   sw->space.paged[0] = treadle_alloc_array(ranks, sizeof *sw->space.paged[0]);
   sw->space.paged[1] = treadle_alloc_array(ranks, sizeof *sw->space.paged[1]);
+  sw->space.others = treadle_alloc_array(ranks, sizeof *sw->space.others);
   sw->work.written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->work.written);
   if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->space.paged[0] || !sw->space.paged[1] ||
-      !sw->work.written)
+      !sw->space.others || !sw->work.written)
     return no_memory();
   TRY(treadle_switch_block_rows_create(sw));
   TRY(treadle_stage_choice_make(sw, sw->terms.options.kv_block_bytes
@@ -101,6 +112,7 @@ static treadle_status build(treadle_switch *sw) {
   for (int c = 0; c < TREADLE_CLASSES; c++)
     TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
                     &sw->space.windows[c]));
+  TRY(treadle_double_map(sw));
   TRY(treadle_net_map(sw));
   TRY(treadle_twins_create(sw));
   TRY(treadle_reference_create(sw));
@@ -122,14 +134,18 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
   const treadle_tables *tables = sw->space.shared_tables[rank].base;
   size_t bytes = sw->space.shared_tables[rank].bytes;
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
-  bool good = room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
-              tables->physical_pages * tables->page_bytes == (int64_t)sw->space.shared_pools[rank].bytes &&
-              tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 &&
-              tables->pages[1] >= 0 && tables->pages[0] <= room - 2 * tables->shifts &&
-              tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0] && tables->staging >= 0 &&
-              tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1];
+  bool good =
+      room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
+      tables->physical_pages * tables->page_bytes == (int64_t)sw->space.shared_pools[rank].bytes &&
+      tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 && tables->pages[1] >= 0 &&
+      tables->pages[0] <= room - 2 * tables->shifts &&
+      tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0] && tables->staging >= 0 &&
+      tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] &&
+      tables->other == (treadle_double_is(sw) ? tables->pages[1] : 0) &&
+      tables->other <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] - tables->staging &&
+      tables->present >= 0 && tables->present <= treadle_double_is(sw);
   int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
-  for (int64_t i = 0; good && i < windows + tables->staging; i++) {
+  for (int64_t i = 0; good && i < windows + tables->staging + tables->other; i++) {
     int32_t least = i < windows && sw->staging.of[0] ? -1 : 0; /* holes */
     good = table_of(tables)[i] >= least && table_of(tables)[i] < tables->physical_pages;
   }
@@ -142,6 +158,7 @@ static int shift_of(int64_t page_bytes) { return __builtin_ctzll((unsigned long 
 
 static treadle_status make_views(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
+  treadle_paged *first = sw->space.paged[TREADLE_INFER], *second = sw->space.others;
   for (int rank = 0; rank < sw->group->size; rank++) {
     if (!treadle_group_is_near(sw->group, rank)) continue;
     TRY(check_tables(sw, rank));
@@ -152,7 +169,13 @@ static treadle_status make_views(treadle_switch *sw) {
     paged.table = table_of(tables);
     sw->space.paged[TREADLE_TRAIN][rank] = paged;
     paged.table += tables->pages[TREADLE_TRAIN];
-    sw->space.paged[TREADLE_INFER][rank] = paged;
+    first[rank] = paged;
+    paged.table += tables->pages[TREADLE_INFER] + tables->staging;
+    second[rank] = paged;
+    if (tables->present) {
+      second[rank] = first[rank];
+      first[rank] = paged;
+    }
   }
 out:
   return status;

@@ -97,13 +97,14 @@ static bool has_waves(const treadle_switch *sw, int aim) {
   return aim != TREADLE_INFER && treadle_switch_rebuilds(sw);
 }
 
-/* The wait for one rank. When it fails, how far that rank came. */
-static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoch, double deadline,
+/* The wait for one rank to have said `which`. When it fails, how far that rank came. */
+static treadle_status wait_for_proof(treadle_switch *sw, int rank, treadle_setting which, double deadline,
                                      const char *what) {
   treadle_group *group = sw->group;
+  const uint64_t epoch = treadle_epoch_now(group);
   int aim = (int)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
-  treadle_status status = treadle_word_wait(sw, rank, TREADLE_WORD_VERIFIED, epoch, epoch, deadline, what);
+  treadle_status status = treadle_word_wait(sw, rank, which, epoch, epoch, deadline, what);
   if (status == TREADLE_OK || status == TREADLE_CANCELLED || !has_waves(sw, aim) ||
       treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
     return status;
@@ -115,6 +116,19 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, uint64_t epoc
                       treadle_switch_words(sw, treadle_aim_side(aim), wave, words, sizeof words));
 }
 
+treadle_status treadle_epoch_prove(treadle_switch *sw, const char *what) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = sw->group;
+  double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
+  TRY(treadle_helm_check(sw));
+  treadle_word_say(group, TREADLE_WORD_PROVED, treadle_epoch_now(group));
+  for (int rank = 0; rank < group->size; rank++)
+    TRY(wait_for_proof(sw, rank, TREADLE_WORD_PROVED, deadline, what));
+out:
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  return status;
+}
+
 treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
@@ -123,7 +137,8 @@ treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   TRY(treadle_helm_check(sw)); /* from the next word on this rank alone cannot take it back */
   treadle_word_say(group, TREADLE_WORD_VERIFIED, epoch);
   if (sw->faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
-  for (int rank = 0; rank < group->size; rank++) TRY(wait_for_proof(sw, rank, epoch, deadline, what));
+  for (int rank = 0; rank < group->size; rank++)
+    TRY(wait_for_proof(sw, rank, TREADLE_WORD_VERIFIED, deadline, what));
   (void)treadle_outcome_settle(group, epoch, TREADLE_COMMITTED); /* else another outcome stands */
   treadle_outcome_await(group, epoch);
   TRY(treadle_outcome_check(group, epoch));

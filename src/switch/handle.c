@@ -150,6 +150,11 @@ static treadle_status check_window(const treadle_switch *sw, treadle_class which
     REFUSE("handle: the engine of rank %d changes the weights in its window (transforms), so that their "
            "names and types are not what lies there",
            sw->group->rank);
+  if (treadle_double_is(sw)) /* readers have mapped one of the two sets of pages */
+    REFUSE("handle: the infer parameters of rank %d change their pages with each version (double_infer), "
+           "and other processes map one "
+           "version alone: make the switch without double_infer",
+           sw->group->rank);
   if (sw->own.spans[TREADLE_INFER].count > 0) /* that memory lies in no file that could be given away */
     REFUSE("handle: %zu storage tensors of rank %d's infer parameters are own tensors, in memory of the "
            "caller, "

@@ -307,7 +307,7 @@ static void read_base(treadle_switch *sw, const treadle_traffic_message *m, char
     back.to = op.from;
     memcpy(back.from_stride, op.to_stride, sizeof back.from_stride);
     memcpy(back.to_stride, op.from_stride, sizeof back.to_stride);
-    const treadle_paged from = treadle_own_view(sw, TREADLE_INFER, op.to);
+    const treadle_paged from = treadle_double_view(sw, op.to);
     sw->device.ops->copy(&sw->device, &back, &from, &into);
   }
   sw->device.ops->fence(&sw->device);

@@ -10,6 +10,7 @@
  * while it is there, and then behind the part of that work memory which mode FORWARD has.
  * Own tensors need no pages: where nothing else lies on a page of a window, it is a hole. Staging, in which others read them, lies on
  * pages that nobody else has in mode INFER.
+ * With double_infer the infer window has a second set of pages, for the next version, which are nobody else's in mode INFER (double.c).
  * Pages that neither the infer window nor staging nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
  * all others. If they are too few for both, there are more pages. */
 #include "switch/net.h"
@@ -121,7 +122,7 @@ out:
   return status;
 }
 
-/* Which pages the engine cannot have: those of the infer window and of classes that stay. */
+/* Which pages the engine cannot have: those of the infer window, in both of its sets, and of classes that stay. */
 static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
   const treadle_page_tables *place = &sw->space.tables;
   char *taken = treadle_alloc((size_t)place->physical + 1);
@@ -134,7 +135,29 @@ static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
       taken[place->page[c][i]] = 1;
     }
   }
+  for (int64_t i = 0; taken && place->other && i < place->pages[TREADLE_INFER_PARAMS]; i++) {
+    ++*count_p;
+    taken[place->other[i]] = 1;
+  }
   return taken;
+}
+
+/* The other set of the infer window, where it has two, lies on pages that neither the first one nor a kept class lies on. */
+static treadle_status place_other(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  treadle_page_tables *place = &sw->space.tables;
+  int64_t held, marked = place->physical, at = 0, pages = place->pages[TREADLE_INFER_PARAMS];
+  if (!treadle_double_is(sw)) return TREADLE_OK;
+  int32_t *other = treadle_arena_alloc_array(&place->arena, (size_t)pages + 1, sizeof *other);
+  char *taken = mark_taken(sw, &held);
+  if (!taken || !other) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  for (int64_t i = 0; i < pages; at++)
+    if (at >= marked || !taken[at]) other[i++] = (int32_t)at;
+  if (at > place->physical) place->physical = at;
+  place->other = other;
+out:
+  treadle_free(taken);
+  return status;
 }
 
 /* The next `pages` free pages become a window's, from *at on. */
@@ -257,6 +280,8 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(place_training(sw));
   if (place->physical < infer) place->physical = infer;
   TRY(check_training(sw));
+  TRY(place_other(sw));
+  TRY(check_count(sw));
   TRY(place_staging(sw));
   TRY(check_count(sw));
   TRY(place_engine(sw, least));

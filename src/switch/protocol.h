@@ -21,6 +21,7 @@ typedef enum treadle_setting {
   TREADLE_WORD_STAGED,    /* treadle_done_of the wave whose boxes of own tensors lie in its staging */
   TREADLE_WORD_FREE,      /* no process holds its infer window any more */
   TREADLE_WORD_ARRIVED, /* treadle_done_of the wave of which all that comes from other nodes is in its window */
+  TREADLE_WORD_PROVED, /* has written every byte of a version that lies beside the present one */
   TREADLE_WORDS
 } treadle_setting;
 

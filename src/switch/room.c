@@ -180,6 +180,7 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
                                                  o->optimizer_bytes};
   uint64_t infer = treadle_own_held_bytes(sw, TREADLE_INFER);
+  if (o->double_infer) infer = plus(infer, infer);
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     uint64_t pages = whole_pages(bytes[c], page);
     training = plus(training, pages);
@@ -210,6 +211,7 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
   d.pool = (uint64_t)place->physical * page;
   d.mapped = d.pool;
   for (int c = 0; c < TREADLE_CLASSES; c++) d.mapped += (uint64_t)place->pages[c] * page;
+  if (treadle_double_is(sw)) d.mapped += (uint64_t)place->pages[TREADLE_INFER_PARAMS] * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
     if (treadle_twin_is_wanted(sw, (treadle_class)c)) {
       twins += (uint64_t)place->pages[c] * page;

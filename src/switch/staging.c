@@ -307,8 +307,8 @@ treadle_status treadle_staging_views(treadle_switch *sw) {
   for (int rank = 0; staging->of[0] && rank < sw->group->size; rank++) {
     const treadle_tables *tables = sw->space.shared_tables[rank].base;
     if (!treadle_group_is_near(sw->group, rank)) continue;
-    staging->view[rank] = sw->space.paged[TREADLE_INFER][rank];
-    staging->view[rank].table += tables->pages[TREADLE_INFER];
+    staging->view[rank] = sw->space.paged[TREADLE_TRAIN][rank];
+    staging->view[rank].table += tables->pages[TREADLE_TRAIN] + tables->pages[TREADLE_INFER];
     if (TREADLE_STAGING_SLOTS * staging->slot_bytes[rank] > tables->staging * sw->plan->page_bytes)
       return treadle_fail(
           TREADLE_REFUSED, "switch: rank %d has %lld pages of staging, and would need %lld bytes of it",

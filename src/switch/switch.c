@@ -10,7 +10,7 @@
  *   6. The outcome of an epoch is decided once, by one compare-and-swap, for all ranks.
  *   7. A rank leaves a failed epoch after all living ranks that entered it have stopped. So all of them find the same
  *      answer to: has any rank reclaimed a page?
- *   8. A switch allocates nothing, maps nothing and makes no call in which another rank could make it hang. A switch that
+ *   8. A switch allocates nothing, maps nothing (but an update with double_infer its infer window, once) and makes no call in which another rank could make it hang. A switch that
  *      is started has a thread of its own.
  *   9. Each physical page has one owner, a class or nobody. treadle.h says which classes own pages in which mode. Bytes are
  *      copied to a twin before their page has another owner.
@@ -19,6 +19,7 @@
  *      any of them (handle.c).
  *  12. An update writes the infer window again, from params that have stayed. Where it fails after a rank has begun to write, the
  *      window holds no version on any rank (stale), and params are what they were.
+ *      With double_infer it writes other pages instead, and the old version is whole until the next one is committed (double.c).
  *  13. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
  *      copies, until it has verified, and while it waits for the others to verify.
  *
@@ -237,7 +238,7 @@ uint64_t treadle_switch_version(const treadle_switch *sw) {
 
 bool treadle_switch_is_valid(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, false);
-  return sw->mode != TREADLE_LOST && !(sw->mode == TREADLE_INFER && sw->stale);
+  return sw->mode != TREADLE_LOST && !(sw->mode == TREADLE_INFER && (sw->stale || sw->behind));
 }
 
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
@@ -258,6 +259,7 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_free(sw->space.shared_pools);
   treadle_free(sw->space.shared_tables);
   for (int mode = 0; mode < 2; mode++) treadle_free(sw->space.paged[mode]);
+  treadle_free(sw->space.others);
   treadle_account_release(sw);
   treadle_twins_release(sw);
   treadle_reference_release(sw);

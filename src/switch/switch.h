@@ -12,6 +12,7 @@
  *   foresee.c   what all ranks will hold, before any of it is there
  *   account.c   who holds which page, wave by wave
  *   place.c     which physical page each page of each window lies on
+ *   double.c    the infer window of which there are two versions in an update
  *   guard.c     protected pages, and pages overwritten for debugging
  *   engine.c    bind, unbind
  *   register.c  the caller's memory in place of windows, copied
@@ -42,13 +43,15 @@
 
 /* What each rank publishes of its windows: a header, how far each storage tensor of the infer window is moved, then the
  * physical page of each page of the train window, then of the infer window (-1: there is none, since own tensors lie there), then
- * of staging. */
+ * of staging, then of the infer window's other set, where there are two. */
 typedef struct treadle_tables {
   uint64_t magic;
   int64_t page_bytes, physical_pages;
   int64_t shifts;   /* 0: none is moved */
   int64_t pages[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
   int64_t staging;  /* pages of it */
+  int64_t other;    /* pages of the other set of the infer window; 0: there is one set */
+  int64_t present;  /* of the sets, which one has the present version: 0, or 1, the other one */
   int64_t shift[];  /* then int32_t physical pages */
 } treadle_tables;
 
@@ -61,6 +64,8 @@ typedef struct treadle_page_tables {
   int32_t *page[TREADLE_CLASSES];
   int32_t *staging;
   int64_t staging_pages;
+  int32_t
+      *other; /* physical page of each page of the infer window in its other set; NULL: there is one set */
   int64_t pages[TREADLE_CLASSES]; /* whole pages */
   size_t bytes[TREADLE_CLASSES];  /* of what is in them */
   int64_t physical;
@@ -157,6 +162,9 @@ typedef struct treadle_space {
   uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
   treadle_peer_memory *shared_pools, *shared_tables; /* by rank */
   treadle_paged *paged[2];                           /* by mode and rank */
+  treadle_paged *others;                             /* by rank: infer windows in their other sets */
+  void *shadow;  /* where the next version is mapped beside the window */
+  bool shadowed; /* it lies on the other set, and is entered */
 } treadle_space;
 
 /* Who holds which page, and when pages change hands (account.c). */
@@ -198,6 +206,7 @@ typedef struct treadle_binding {
   bool bound;    /* in mode INFER: the ranks have agreed that all engines are bound */
   bool here;     /* this rank's engine is bound */
   bool attached; /* it knows this switch */
+  double since;  /* when it was unbound, in seconds of the clock */
 } treadle_binding;
 
 /* What is to go wrong, on purpose (prove.c, inject.c). */
@@ -302,10 +311,11 @@ struct treadle_switch {
   /* The state machine (switch.c, arrows.c). */
   _Atomic treadle_mode mode; /* any thread may read both */
   _Atomic uint64_t version;
-  int aim;           /* of the arrow that runs */
-  atomic_bool stale; /* in mode INFER, after an update that failed: the infer window holds no version */
-  bool accumulating; /* gradients */
-  bool apart;        /* from any group: to rejoin one has failed */
+  int aim;            /* of the arrow that runs */
+  atomic_bool stale;  /* in mode INFER, after an update that failed: the infer window holds no version */
+  atomic_bool behind; /* the infer window does not lie on the present one of its two sets of pages yet */
+  bool accumulating;  /* gradients */
+  bool apart;         /* from any group: to rejoin one has failed */
   treadle_switch_stats stats;
   treadle_helm *helm; /* apart, since to read a switch takes its lock */
 };
@@ -384,10 +394,12 @@ void treadle_helm_tell(treadle_switch *sw);
 /* Enters an epoch of an arrow: all ranks are in it, in the same mode, on the same way. */
 treadle_status treadle_epoch_enter(treadle_switch *sw, int aim);
 /* From here on this rank writes on pages that others count on if the epoch fails: of the old mode, or of the version before an
- * update. */
+ * update. Or, where that version has pages of its own, unbinds its engine. */
 treadle_status treadle_epoch_reclaim(const treadle_switch *sw, uint64_t epoch);
 /* One more epoch without meeting: all ranks are known to have committed the last one. */
 treadle_status treadle_epoch_next(treadle_switch *sw);
+/* All ranks have written every byte of the next version beside the present one. What they have done so far can be undone. */
+treadle_status treadle_epoch_prove(treadle_switch *sw, const char *what);
 /* All ranks have done their part of the present epoch, and so the word says committed. */
 treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what);
 /* This rank failed with `status`, or heard that another did. TREADLE_OK: the epoch is committed all the same. Else all
@@ -583,6 +595,26 @@ void treadle_load(treadle_switch *sw, treadle_class which);
  * not. */
 void treadle_twin_begin(treadle_switch *sw);
 treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
+
+/* ---- double.c ---- */
+
+/* Are there two sets of pages for the infer window? */
+bool treadle_double_is(const treadle_switch *sw);
+/* May there be? As far as this rank can tell, once its own tensors are known. */
+treadle_status treadle_double_check(const treadle_switch *sw);
+/* A second place for the window; and both sets can be mapped in both places, since each was, once. */
+treadle_status treadle_double_map(treadle_switch *sw);
+/* Before it is turned to, the other set is mapped in the second place, where it is not yet. */
+treadle_status treadle_double_ready(treadle_switch *sw);
+/* From here on the waves write the other set, and others read it as the window that they write; or back again. The window itself stays on
+ * the pages that it is on. */
+void treadle_double_turn(treadle_switch *sw);
+/* In the waves of an update: where byte `at` of this rank's infer window lies in the version before the next one. */
+treadle_paged treadle_double_view(const treadle_switch *sw, int64_t at);
+/* The window lies on the set that was turned to, where it did not yet (sw->behind). */
+treadle_status treadle_double_show(treadle_switch *sw);
+/* The pages of the other set are nobody's. */
+void treadle_double_leave(treadle_switch *sw);
 
 /* ---- reference.c ---- */
 

@@ -599,6 +599,7 @@ static void make_switch(caller *c) {
                                           .alias = below(c, 2),
                                           .guard_pages = below(c, 2),
                                           .plan = often(c) ? NULL : plan(c),
+                                          .double_infer = !often(c),
                                           .own_train = OR_NULL(c, own_train),
                                           .own_infer = OR_NULL(c, own_infer),
                                           .own_train_count = often(c) ? 0 : below(c, OWN_TENSORS + 1),
@@ -609,6 +610,7 @@ static void make_switch(caller *c) {
   treadle_status status = SAID(treadle_switch_create(OR_NULL(c, c->o.second), layout(c), layout(c),
                                                      OR_NULL(c, &options), OR_NULL(c, &made)));
   if (status == TREADLE_OK && below(c, 2)) SAID(treadle_switch_to_infer(made));
+  if (status == TREADLE_OK && below(c, 2)) SAID(treadle_switch_update(made));
   if (status == TREADLE_OK && below(c, 2)) SAID(treadle_switch_start(made, TREADLE_INFER));
   CALL(treadle_switch_destroy(made));
 }

@@ -171,6 +171,11 @@ static void refused_once_for_all(void **state) {
        "leave params out of --offload"},
       {"--model %M --train hf --infer vllm --update 2 --keep host", "keep=host copies params that leave"},
       {"--model %M --train hf --infer vllm --delta on", "--delta on is for updates: give --update N, too"},
+      {"--model %M --train hf --infer vllm --double on",
+       "--double on is for updates: give --update N, too"},
+      {"--model %M --train hf --infer vllm --update 1 --double on --handle-file /tmp/x",
+       "--handle-file shows one version alone"},
+      {"--model %M --train hf --infer vllm --update 1 --double on --own infer", "rank 0: own infer tensor"},
       {"--model %M --train hf --infer vllm --changed 1", "--changed is for updates: give --update N, too"},
       {"--model %M --train hf --infer vllm --update 1 --changed 1.5",
        "--changed is '1.5', and must be a number from 0 to 1"},
@@ -206,6 +211,12 @@ static void some_ranks_and_updates(void **state) {
       {4, "--train fsdp2:on=0-2 --infer vllm:tp=2,on=1-2 --cycles 1 --update 2 --offload grads --forward",
        2},
       {4, "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --cycles 1 --update 1 --offload none", 1},
+      {4, "--train megatron:tp=2,on=0-1 --infer vllm:tp=2,on=2-3 --cycles 2 --update 3 --double on", 3},
+      {4,
+       "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --cycles 2 --update 2 --double on --offload "
+       "grads,optimizer "
+       "--own train",
+       2},
       {3, "--train hf:dtype=fp32,on=1 --infer vllm:tp=2,dtype=bf16,on='\"0,2\"' --cycles 0 --update 3", 3},
       {4, "--train megatron:tp=2,on=0-1 --infer vllm:tp=2,on=1-2 --cycles 2 --offload params,optimizer", 0},
       {3, "--train zero3:on=0-1 --infer sglang:on=2 --cycles 1 --keep host", 0},
@@ -217,6 +228,10 @@ static void some_ranks_and_updates(void **state) {
     assert_string_equal(json_string_value(json_object_get(root, "check")), "pass");
     assert_true(command_number(root, "ratio") == 1 && command_number(root, "moved_bytes") > 0);
     assert_true(command_number(root, "peak_bytes") <= command_number(root, "peak_bound_bytes"));
+    bool doubled = strstr(rest, "--double on") != NULL;
+    assert_true((json_object_get(root, "served_bytes") != NULL) == doubled);
+    if (doubled)
+      assert_true(command_number(root, "unbound_seconds") < command_number(root, "seconds_to_update"));
     assert_true((json_object_get(root, "updates") != NULL) == (cases[i].updates > 0));
     if (cases[i].updates) {
       assert_int_equal(command_number(root, "updates"), cases[i].updates);

@@ -151,11 +151,46 @@ static void test_allocations(void **state) {
   TEST_EACH_ALLOCATION(make_and_map());
 }
 
+/* The window goes to other pages at its address, by new mappings or with the page tables of a second window; and back. */
+static void test_other_pages(void **state) {
+  (void)state;
+  enum { PAGES = 7 };
+  static const int64_t sizes[] = {KIB4, 64 << 10, MIB2};
+  static const int32_t first[PAGES] = {3, 2, 0, 1, 5, 4, 6}, second[PAGES] = {7, 8, 9, 10, 11, 12, 13};
+  for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
+    const size_t page = (size_t)sizes[i];
+    treadle_pool *pool = make(2 * (int64_t)PAGES, sizes[i]);
+    char *base = treadle_pool_base(pool);
+    void *window, *shadow;
+    for (int k = 0; k < 2 * PAGES; k++) memset(base + (size_t)k * page, k + 1, page);
+    assert_ok(treadle_pool_map(pool, first, PAGES, &window));
+    assert_ok(treadle_pool_map(pool, second, PAGES, &shadow));
+    for (int round = 0; round < 6; round++) {
+      const int32_t *now = round % 2 ? first : second, *next = round % 2 ? second : first;
+      if (round < 4)
+        assert_ok(treadle_pool_follow(pool, window, shadow, now, PAGES));
+      else
+        assert_ok(treadle_pool_remap(pool, window, now, PAGES));
+      for (int k = 0; k < PAGES; k++) {
+        char *at = (char *)window + (size_t)k * page;
+        assert_true(at[0] == now[k] + 1 && at[page - 1] == now[k] + 1);
+        at[1] = (char)(now[k] + 1); /* it may be written, and is the pool's page */
+        assert_true(base[(size_t)now[k] * page] == at[0]);
+      }
+      assert_ok(treadle_pool_remap(pool, shadow, next, PAGES));
+    }
+    assert_fails(TREADLE_SYSTEM, "no window", treadle_pool_remap(pool, base, first, PAGES));
+    assert_fails(TREADLE_SYSTEM, "no window", treadle_pool_remap(pool, window, first, PAGES - 1));
+    treadle_pool_destroy(pool);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_sizes),       cmocka_unit_test(test_zeroed), cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_refusals),    cmocka_unit_test(test_peer),   cmocka_unit_test(test_mappings),
-      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_sizes),       cmocka_unit_test(test_zeroed),
+      cmocka_unit_test(test_windows),     cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_peer),        cmocka_unit_test(test_mappings),
+      cmocka_unit_test(test_allocations), cmocka_unit_test(test_other_pages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
