@@ -370,8 +370,9 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
   treadle_net_delta_commit(sw);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, TREADLE_INFER);
-  sw->stats.seconds = treadle_clock_seconds() - begin;
-  sw->stats.unbound_seconds = treadle_clock_seconds() - sw->engine.since;
+  const double now = treadle_clock_seconds();
+  sw->stats.seconds = now - begin;
+  sw->stats.unbound_seconds = now - sw->engine.since;
   return status;
 }
 
