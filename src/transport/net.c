@@ -1,9 +1,11 @@
 /* The table of nets, and what its rows check in the same way. */
 #include "transport/net.h"
 
+#include "base/clock.h"
 #include "base/sized.h"
 #include "transport/group.h"
 
+#include <poll.h>
 #include <string.h>
 
 static const treadle_net_ops *const rows[] = {
@@ -63,6 +65,12 @@ treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, i
     *bytes_p += parts[i].bytes;
   }
   return TREADLE_OK;
+}
+
+bool treadle_net_listen(int bell, double seconds) {
+  const struct timespec limit = treadle_clock_timespec(seconds < 3600 ? seconds : 3600);
+  struct pollfd one = {.fd = bell, .events = POLLIN};
+  return ppoll(&one, 1, &limit, NULL) > 0;
 }
 
 treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context) {

@@ -12,7 +12,6 @@
 #include "base/sized.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -317,10 +316,7 @@ static treadle_status tcp_test(void *of, void *request, bool *done_p) {
 static void tcp_wait(void *of, double seconds) {
   treadle_tcp_net *net = of;
   if (progress(net) || net->busy || !(seconds > 0)) return;
-  if (seconds > 3600) seconds = 3600;
-  struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  struct pollfd bell = {.fd = net->poll, .events = POLLIN};
-  if (ppoll(&bell, 1, &limit, NULL) > 0) progress(net);
+  if (treadle_net_listen(net->poll, seconds)) progress(net);
 }
 
 static void tcp_cancel(void *of, void *request) {

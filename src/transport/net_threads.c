@@ -327,7 +327,7 @@ static void threads_wait(void *of, double seconds) {
   double next, now = treadle_clock_seconds(), until = now + seconds;
   if (!move(n, &next) && !changed) {
     if (next > 0 && next < until) until = next;
-    struct timespec limit = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
+    const struct timespec limit = treadle_clock_timespec(until);
     while (n->seen == hub->of[n->rank].changes)
       if (pthread_cond_timedwait(&hub->of[n->rank].rings, &hub->lock, &limit)) break;
   }

@@ -25,7 +25,6 @@
 #include "transport/net_devices.h"
 
 #include <assert.h>
-#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -428,10 +427,7 @@ static void ucx_wait(void *of, double seconds) {
   ucs_status_t armed = n->ucx->ucp_worker_arm(n->worker.worker);
   treadle_ucx_ignore();
   if (armed != UCS_OK) return;
-  if (seconds > 3600) seconds = 3600;
-  struct timespec limit = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  struct pollfd bell = {.fd = n->worker.bell, .events = POLLIN};
-  (void)ppoll(&bell, 1, &limit, NULL);
+  (void)treadle_net_listen(n->worker.bell, seconds);
 }
 
 static void ucx_cancel(void *of, void *request) {

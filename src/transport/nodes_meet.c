@@ -281,10 +281,8 @@ static treadle_status look_at_table(meet *m, bool *mine_p) {
 
 static void pause_until(double end) {
   double left = end - treadle_clock_seconds();
-  if (left > 0)
-    nanosleep(
-        &(struct timespec){.tv_sec = (time_t)left, .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)},
-        NULL);
+  const struct timespec span = treadle_clock_timespec(left > 0 ? left : 0);
+  if (left > 0) nanosleep(&span, NULL);
 }
 
 /* One look at what rank 0 has left, for at most a slice of time. TREADLE_TIMEOUT, and refused, may be an older job's. */

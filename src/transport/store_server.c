@@ -25,7 +25,7 @@ static void wake(treadle_store_server *s) {
 static treadle_status sleep_until(treadle_store_server *s, double deadline, const char *doing) {
   double now = treadle_clock_seconds(), slice = treadle_thread_is_watched() ? TREADLE_ASK_EVERY : 1;
   double end = deadline < now + slice ? deadline : now + slice;
-  struct timespec at = {.tv_sec = (time_t)end, .tv_nsec = (long)((end - (double)(time_t)end) * 1e9)};
+  const struct timespec at = treadle_clock_timespec(end);
   pthread_mutex_unlock(&s->lock); /* a watcher may do anything */
   treadle_status status = treadle_thread_ask(doing);
   pthread_mutex_lock(&s->lock);
