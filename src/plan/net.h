@@ -7,7 +7,7 @@
 
 #include "plan/direction.h"
 
-enum { TREADLE_NET_MESSAGE = 1 << 20, TREADLE_NET_FLIGHT = 4 };
+enum { TREADLE_NET_MESSAGE = 128 << 10, TREADLE_NET_FLIGHT = 8 };
 
 /* Staging of a rank that receives, and sends, so many bytes in its fullest waves. */
 int64_t treadle_net_staging(int64_t received, int64_t sent);

@@ -2,6 +2,7 @@
  * how many random pairs (1000), TREADLE_SEED the first seed (1).
  * ctest: timeout=1500 */
 #include "layout/inbound_nodes.h"
+#include "plan/net.h"
 #include "plan/small.h"
 
 #include "test.h"
@@ -278,9 +279,9 @@ static void check_report(const small_config *config, bool full) {
   assert_true(info.nodes == 4 && info.node_moved_bytes == moved && info.relayed_bytes == relayed);
   assert_int_equal(moved, info.node_lower_bound_bytes);
   assert_true(moved > 0 && info.node_link_load >= 1);
-  assert_in_range(info.staging_bytes, 1, 8 << 20);
+  assert_in_range(info.staging_bytes, 1, 2 * TREADLE_NET_FLIGHT * TREADLE_NET_MESSAGE);
   assert_int_equal(info.staging_bytes, staging);
-  assert_true((info.staging_bytes == 8 << 20) == full);
+  assert_true((info.staging_bytes == 2 * TREADLE_NET_FLIGHT * TREADLE_NET_MESSAGE) == full);
   for (int32_t n = 0; n < 4; n++) {
     treadle_node_info node = TREADLE_INIT(treadle_node_info);
     assert_ok(treadle_report_node(report, n, &node));
