@@ -153,15 +153,22 @@ class Callbacks:
                     self.raised = again
                 return errors.System.status
 
-    def function(self, kind: typing.Any, work: typing.Callable[..., int]) -> typing.Any:
-        """`work`, which ends in guard, as a function of C. A signal may come before it gets there."""
+    def function(self, kind: typing.Any, work: typing.Callable[..., int], undo: typing.Callable[[], object] | None = None) -> typing.Any:
+        """`work`, which ends in guard, as a function of C. A signal may come before it gets there, or behind its last line: where that is a
+        failure, `undo` is called, since the library takes what failed for not done."""
 
         def call(*arguments: typing.Any) -> int:
             try:
-                return work(*arguments)
+                status = work(*arguments)
             except BaseException as error:  # noqa: BLE001
                 self.raised = error
-                return errors.Cancelled.status
+                status = errors.Cancelled.status
+            if status == errors.Cancelled.status and undo is not None:
+                try:
+                    undo()
+                except BaseException as error:  # noqa: BLE001
+                    self.raised = error
+            return status
 
         return kind(call)
 

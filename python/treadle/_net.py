@@ -87,8 +87,8 @@ class Torch:
     """The row: its table for the library, in `table`. It and its callbacks stay as long as the group does."""
 
     def __init__(self, group: typing.Any) -> None:
-        import torch
-        import torch.distributed as dist
+        import torch  # type: ignore[import-not-found,unused-ignore]
+        import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
 
         self._torch, self._dist, self._group = torch, dist, group

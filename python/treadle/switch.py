@@ -56,7 +56,7 @@ class Switch:
         Params stay, and there are no own infer tensors and no handles. An update that fails leaves the old version, bound.
     net_devices: network devices between machines, "eth0,eth1"; None: that of the address by which the ranks met.
     bind, unbind: called in mode INFER with the infer window once its weights are whole, and before it is overwritten. What they raise fails the
-        arrow on all ranks.
+        arrow on all ranks. unbind is called, too, after a bind that was interrupted (KeyboardInterrupt), by whatever line.
 
     Raises Refused, NoMemory with the numbers, Peer, Timeout."""
 
@@ -138,13 +138,15 @@ class Switch:
             sw = this()
             return sw._call_back(lambda: sw._bind(sw.infer) if sw._bind is not None else None) if sw is not None else 0
 
-        def unbind(_context: object) -> int:
+        def unbind(_context: object = None) -> int:
             sw = this()
             return sw._call_back(sw._unbind) if sw is not None and sw._unbind is not None else 0
 
         kind = _abi.treadle_engine_hooks
         function = self._callbacks.function
-        return _library.sized(kind, bind=function(_library.field(kind, "bind"), bind), unbind=function(_library.field(kind, "unbind"), unbind))
+        return _library.sized(
+            kind, bind=function(_library.field(kind, "bind"), bind, undo=unbind), unbind=function(_library.field(kind, "unbind"), unbind)
+        )
 
     def _call_back(self, call: typing.Callable[[], object]) -> int:
         self._inside = threading.get_ident()

@@ -2,6 +2,7 @@
  * the same group when that can be, else in a new one in which new processes have the places of those that are gone. */
 #include "switch/node_faults.h"
 #include "switch/faults.h"
+#include "switch/net.h"
 #include "transport/ranks.h"
 #include "transport/store_place.h"
 
@@ -22,10 +23,8 @@ enum {
   OPTIMIZER = 50001,
   KV_BLOCK = 6000
 };
-enum {
-  CAP = 311296,
-  ROOM = (2 * 4 * ((1 << 20) + 64) + SCENE_PAGE - 1) / SCENE_PAGE * SCENE_PAGE
-}; /* waves; messages */
+enum { SLOTS = 2 * TREADLE_NET_SLOTS * (TREADLE_NET_MESSAGE + TREADLE_NET_HEAD) };
+enum { CAP = 311296, ROOM = (SLOTS + SCENE_PAGE - 1) / SCENE_PAGE * SCENE_PAGE }; /* waves; messages */
 
 /* ---- Cases ---- */
 
