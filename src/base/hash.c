@@ -2,6 +2,7 @@
 #include "base/hash.h"
 
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the size of a state */
 #include <xxhash.h>
 
 enum { LONG = 4096 };
@@ -10,6 +11,17 @@ uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed) {
   uint64_t hash;
   if (count >= LONG && treadle_hash_wide(bytes, count, seed, &hash)) return hash;
   return XXH3_64bits_withSeed(bytes, count, seed);
+}
+
+uint64_t treadle_hash_pieces(const treadle_hash_piece *pieces, size_t count) {
+  uint64_t hash;
+  if (count == 1) return treadle_hash_bytes(pieces[0].at, pieces[0].bytes, 0);
+  if (treadle_hash_pieces_wide(pieces, count, &hash)) return hash;
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_64bits_reset(&state);
+  for (size_t i = 0; i < count; i++) XXH3_64bits_update(&state, pieces[i].at, pieces[i].bytes);
+  return XXH3_64bits_digest(&state);
 }
 
 treadle_hash_pair treadle_hash_behind(treadle_hash_pair before, const void *bytes, size_t count) {

@@ -22,6 +22,14 @@ static inline uint64_t treadle_hash_more(uint64_t hash, uint64_t value) {
 uint64_t treadle_hash_bytes(const void *bytes, size_t count, uint64_t seed);
 /* The same, by faster instructions; false: the processor has none (hash_wide.c). */
 bool treadle_hash_wide(const void *bytes, size_t count, uint64_t seed, uint64_t *hash_p);
+/* Of bytes that lie in pieces: the same as if they were one. */
+typedef struct treadle_hash_piece {
+  const void *at;
+  size_t bytes;
+} treadle_hash_piece;
+uint64_t treadle_hash_pieces(const treadle_hash_piece *pieces, size_t count);
+bool treadle_hash_pieces_wide(const treadle_hash_piece *pieces, size_t count, uint64_t *hash_p);
+
 uint64_t treadle_hash_text(const char *text, uint64_t seed);
 
 /* 128 bits, where a collision must not happen: two things with one hash are taken for the same without a look. */

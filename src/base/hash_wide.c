@@ -11,9 +11,24 @@ bool treadle_hash_wide(const void *bytes, size_t count, uint64_t seed, uint64_t 
   *hash_p = XXH3_64bits_withSeed(bytes, count, seed);
   return true;
 }
+
+bool treadle_hash_pieces_wide(const treadle_hash_piece *pieces, size_t count, uint64_t *hash_p) {
+  if (!__builtin_cpu_supports("avx2")) return false;
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_64bits_reset(&state);
+  for (size_t i = 0; i < count; i++) XXH3_64bits_update(&state, pieces[i].at, pieces[i].bytes);
+  *hash_p = XXH3_64bits_digest(&state);
+  return true;
+}
 #else
 bool treadle_hash_wide(const void *bytes, size_t count, uint64_t seed, uint64_t *hash_p) {
   (void)bytes, (void)count, (void)seed, (void)hash_p;
+  return false;
+}
+
+bool treadle_hash_pieces_wide(const treadle_hash_piece *pieces, size_t count, uint64_t *hash_p) {
+  (void)pieces, (void)count, (void)hash_p;
   return false;
 }
 #endif

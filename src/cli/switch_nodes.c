@@ -51,8 +51,9 @@ out:
 /* ---- Sums ---- */
 
 typedef struct sums {
-  size_t moved, bound, inbound, outbound, relayed, staging, dense, delta;
-  double load, seconds;
+  size_t moved, bound, inbound, outbound, relayed, staging, dense, delta, into_windows;
+  double load;
+  const treadle_rank_figures *slowest; /* the rank that waited longest for messages */
 } sums;
 
 static sums add_up(const treadle_switch_report *report) {
@@ -75,7 +76,8 @@ static sums add_up(const treadle_switch_report *report) {
     s.dense += one->dense_bytes;
     s.delta += one->delta_bytes;
     if (one->net_staging_bytes > s.staging) s.staging = one->net_staging_bytes;
-    if (one->net_seconds > s.seconds) s.seconds = one->net_seconds;
+    s.into_windows += one->net_window_bytes;
+    if (!s.slowest || one->net_seconds > s.slowest->net_seconds) s.slowest = one;
   }
   return s;
 }
@@ -91,9 +93,13 @@ void treadle_switch_nodes_text(const treadle_switch_report *report) {
            treadle_ratio(one->moved_bytes, one->lower_bound_bytes), treadle_text_of_size(one->sent_bytes));
   }
   printf("between nodes, to infer: %s by %s, ratio %.3f; read from ranks of the same node instead: %s\n"
-         "messages: %.6f s on the rank that waited longest for them, %s of staging\n",
+         "messages: %.6f s on the rank that waited longest for them (packing %.6f, wire %.6f, unpacking "
+         "%.6f), "
+         "%s of staging; right into windows: %s\n",
          treadle_text_of_size(s.moved), report->net, treadle_ratio(s.moved, s.bound),
-         treadle_text_of_size(s.relayed), s.seconds, treadle_text_of_size(s.staging));
+         treadle_text_of_size(s.relayed), s.slowest->net_seconds, s.slowest->net_pack_seconds,
+         s.slowest->net_wire_seconds, s.slowest->net_unpack_seconds, treadle_text_of_size(s.staging),
+         treadle_text_of_size(s.into_windows));
   if (s.dense)
     printf("the last update sent %s; without --delta on it would have been %s\n",
            treadle_text_of_size(s.delta), treadle_text_of_size(s.dense));
@@ -123,7 +129,11 @@ void treadle_switch_nodes_json(const treadle_switch_report *report, treadle_json
   }
   treadle_json_out_close(out, ']');
   treadle_json_out_text(out, "net", report->net);
-  treadle_json_out_real(out, "net_seconds", s.seconds);
+  treadle_json_out_real(out, "net_seconds", s.slowest->net_seconds);
+  treadle_json_out_real(out, "net_pack_seconds", s.slowest->net_pack_seconds);
+  treadle_json_out_real(out, "net_wire_seconds", s.slowest->net_wire_seconds);
+  treadle_json_out_real(out, "net_unpack_seconds", s.slowest->net_unpack_seconds);
+  treadle_json_out_int(out, "net_window_bytes", (int64_t)s.into_windows);
   treadle_json_out_int(out, "dense_bytes", (int64_t)s.dense);
   treadle_json_out_int(out, "delta_bytes", (int64_t)s.delta);
   treadle_json_out_int(out, "staging_peak_bytes", (int64_t)s.staging);

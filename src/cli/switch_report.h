@@ -18,7 +18,8 @@ typedef struct treadle_rank_figures {
   int node;
   size_t node_moved_bytes, node_sent_bytes, relayed_bytes,
       net_staging_bytes; /* of the last switch to infer */
-  double net_seconds;
+  double net_seconds, net_pack_seconds, net_wire_seconds, net_unpack_seconds;
+  size_t net_window_bytes;
   size_t dense_bytes, delta_bytes; /* of the last update, or else of that */
 } treadle_rank_figures;
 

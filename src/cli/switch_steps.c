@@ -379,6 +379,10 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->relayed_bytes = last->relayed_bytes;
   own->net_staging_bytes = last->net_staging_bytes;
   own->net_seconds = last->net_seconds;
+  own->net_pack_seconds = last->net_pack_seconds;
+  own->net_wire_seconds = last->net_wire_seconds;
+  own->net_unpack_seconds = last->net_unpack_seconds;
+  own->net_window_bytes = last->net_window_bytes;
   own->dense_bytes = job->updated ? job->update_stats.dense_bytes : last->dense_bytes;
   own->delta_bytes = job->updated ? job->update_stats.delta_bytes : last->delta_bytes;
   own->own_bytes = stats.own_bytes;

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "transport/net.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -72,16 +71,17 @@ treadle_status treadle_net_head_check(const treadle_switch *sw, const treadle_tr
   return treadle_net_refuse(sw, m, what);
 }
 
-/* Where the bytes of a message are, dense, when they were proved. */
+/* Where the bytes of a message that lies in its slot are, dense, when they were proved; of one with parts in windows they are in their places. */
 static treadle_status check(treadle_switch *sw, const treadle_traffic_message *m, const char *slot,
-                            const char **bytes_p) {
+                            const treadle_net_parts *parts, const char **bytes_p) {
   treadle_status status = TREADLE_OK;
   treadle_net_head head;
   TRY(treadle_net_head_check(sw, m, slot));
   memcpy(&head, slot, sizeof head);
   *bytes_p = slot + sizeof head;
-  if (treadle_hash_bytes(*bytes_p, (size_t)head.behind, 0) != head.sum)
-    TRY(treadle_net_refuse(sw, m, "has bytes that have not the sum that it says"));
+  uint64_t sum =
+      parts ? treadle_net_parts_sum(parts) : treadle_hash_bytes(*bytes_p, (size_t)head.behind, 0);
+  if (sum != head.sum) TRY(treadle_net_refuse(sw, m, "has bytes that have not the sum that it says"));
   if (sw->net.delta.on) TRY(treadle_net_delta_read(sw, m, slot, bytes_p));
 out:
   return status;
@@ -113,34 +113,39 @@ static treadle_paged make(treadle_switch *sw, treadle_mode old, const treadle_pa
   return treadle_paged_of(codes ? (void *)net->scratch.codes : net->scratch.scales);
 }
 
-static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
+/* What is not sent right from the window goes to the slot. */
+static void pack(treadle_switch *sw, const treadle_traffic_message *m, treadle_net_parts *parts) {
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  char *room = sw->net.delta.on ? treadle_net_delta_room(sw, m) : slot + TREADLE_NET_HEAD;
+  char *slot = parts->slot,
+       *room = sw->net.delta.on ? treadle_net_delta_room(sw, m) : slot + TREADLE_NET_HEAD;
   const treadle_paged to = treadle_paged_of(room);
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
     const treadle_op *op = &parcel->op;
+    sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+    if (treadle_net_parts_add(sw, parcel, parts)) continue;
     if (parcel->position >= 0) {
       const treadle_paged from = make(sw, old, parcel);
       sw->device.ops->pack(&sw->device, op, &from, &to);
     } else {
       treadle_own_copy_from(sw, old, op, &to);
     }
-    sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   }
   sw->device.ops->fence(&sw->device);
   treadle_net_head head = head_of(sw, m, sw->group->rank);
-  head.sum = head.whole = treadle_hash_bytes(room, (size_t)m->bytes, 0);
+  head.sum = head.whole =
+      sw->net.delta.on ? treadle_hash_bytes(room, (size_t)m->bytes, 0) : treadle_net_parts_sum(parts);
   if (sw->net.delta.on) treadle_net_delta_write(sw, m, slot, &head);
   memcpy(slot, &head, sizeof head);
   flip(sw, m, slot);
-  return TREADLE_OK;
 }
 
-/* Bytes of the first part of a message, which may be all of it. */
-static size_t first_part(const treadle_switch *sw, const treadle_traffic_message *m) {
-  return (treadle_net_delta_is(sw, m) ? 0 : (size_t)m->bytes) + TREADLE_NET_HEAD;
+/* Of a message that may become shorter: all that travels first is its head; of others that is all. */
+static void shorten(const treadle_switch *sw, const treadle_traffic_message *m, treadle_net_parts *parts) {
+  if (!treadle_net_delta_is(sw, m)) return;
+  parts->count = 1;
+  parts->items[0].bytes = TREADLE_NET_HEAD;
 }
 
 static treadle_status send_some(treadle_switch *sw) {
@@ -149,11 +154,16 @@ static treadle_status send_some(treadle_switch *sw) {
   treadle_net_flow *flow = treadle_net_flow_of(sw, true);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
-    char *slot = treadle_net_slot_of(net, true, flow->begun);
-    const treadle_net_part part = {slot, first_part(sw, m)};
-    TRY(pack(sw, m, slot));
-    TRY(net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), &part, 1,
-                       &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
+    const size_t number = flow->begun % TREADLE_NET_SLOTS;
+    const double begin = treadle_clock_seconds();
+    treadle_net_parts parts;
+    treadle_net_parts_begin(sw, m, true, treadle_net_slot_of(net, true, flow->begun), &parts);
+    pack(sw, m, &parts);
+    shorten(sw, m, &parts);
+    net->pack_seconds += treadle_clock_seconds() - begin;
+    flow->windows[number] = parts.count > 1;
+    TRY(net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items, parts.count,
+                       &flow->requests[number]));
     if (treadle_net_delta_is(sw, m)) second = treadle_net_delta_send(sw, m, flow->begun);
     flow->begun++;
     TRY(second);
@@ -162,17 +172,31 @@ out:
   return status;
 }
 
+/* Where the bytes of a message that is received lie: again as they were when it began. */
+static void find_parts(const treadle_switch *sw, const treadle_traffic_message *m, char *slot, bool windows,
+                       treadle_net_parts *parts) {
+  const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
+  treadle_net_parts_begin(sw, m, false, slot, parts);
+  parts->windows = parts->windows && windows;
+  for (size_t i = 0; i < m->count; i++)
+    (void)treadle_net_parts_add(sw, &traffic->parcels[m->first + i], parts);
+}
+
 static treadle_status receive_some(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_net_state *net = &sw->net;
   treadle_net_flow *flow = treadle_net_flow_of(sw, false);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
+    const size_t number = flow->begun % TREADLE_NET_SLOTS;
+    treadle_net_parts parts;
     if (treadle_net_delta_is(sw, m) && treadle_net_delta_waits(sw, m->peer)) break;
-    net->delta.second[flow->begun % TREADLE_NET_SLOTS] = false;
-    const treadle_net_part part = {treadle_net_slot_of(net, false, flow->begun), first_part(sw, m)};
-    TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), &part, 1,
-                          &flow->requests[flow->begun % TREADLE_NET_SLOTS]));
+    net->delta.second[number] = false;
+    find_parts(sw, m, treadle_net_slot_of(net, false, flow->begun), true, &parts);
+    shorten(sw, m, &parts);
+    flow->windows[number] = parts.count > 1;
+    TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items, parts.count,
+                          &flow->requests[number]));
     flow->begun++;
   }
 out:
@@ -187,7 +211,9 @@ static treadle_status test_some(treadle_switch *sw, bool out) {
     void **request = &flow->requests[i % TREADLE_NET_SLOTS];
     bool done = false;
     if (!*request) continue;
+    const double begin = treadle_clock_seconds();
     status = sw->net.ops->test(sw->net.net, *request, &done);
+    sw->net.wire_seconds += treadle_clock_seconds() - begin;
     if (done || status != TREADLE_OK) *request = NULL;
     if (done && status == TREADLE_OK) status = treadle_net_delta_next(sw, out, i, request);
     if (status != TREADLE_OK) break;
@@ -229,12 +255,21 @@ treadle_status treadle_net_move(treadle_switch *sw) {
   return status == TREADLE_PEER ? explain(sw, status) : status;
 }
 
+treadle_status treadle_net_move_beside(treadle_switch *sw, size_t bytes) {
+  sw->net.near_bytes += bytes;
+  if (sw->net.near_bytes < TREADLE_NET_MESSAGE) return TREADLE_OK;
+  sw->net.near_bytes = 0;
+  return treadle_net_move(sw);
+}
+
 void treadle_net_pause(treadle_switch *sw) {
   if (!sw->net.running) return;
+  const double begin = treadle_clock_seconds();
   if (is_cut(sw))
     nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE * 1e9)}, NULL);
   else
     sw->net.ops->wait(sw->net.net, PAUSE);
+  sw->net.wire_seconds += treadle_clock_seconds() - begin;
 }
 
 /* ---- Waves ---- */
@@ -245,13 +280,16 @@ void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   net->to = to;
   net->epoch = epoch;
   net->running = true;
-  net->sent_bytes = 0;
-  net->seconds = 0;
+  net->open = -1;
+  net->sent_bytes = net->window_bytes = net->near_bytes = 0;
+  net->seconds = net->pack_seconds = net->wire_seconds = net->unpack_seconds = 0;
   net->made = -1;
   for (int out = 0; out < 2; out++)
     treadle_net_flow_of(sw, out)->begun = treadle_net_flow_of(sw, out)->ended = 0;
   treadle_net_delta_begin(sw);
 }
+
+void treadle_net_open(treadle_switch *sw, int32_t wave) { sw->net.open = wave; }
 
 /* Waits until `is_done`; the rank that is waited for is the peer of the first message that is not done. */
 typedef struct net_wait {
@@ -291,13 +329,21 @@ out:
   return status;
 }
 
+/* Is all that is sent of waves up to `wave` in slots, or gone? */
+static bool is_packed(const treadle_net_flow *flow, int32_t wave) {
+  const treadle_traffic_message *messages = flow->traffic.messages;
+  if (flow->begun < flow->traffic.message_count && messages[flow->begun].wave <= wave) return false;
+  for (size_t i = flow->ended; i < flow->begun && messages[i].wave <= wave; i++)
+    if (flow->windows[i % TREADLE_NET_SLOTS] && flow->requests[i % TREADLE_NET_SLOTS]) return false;
+  return true;
+}
+
 treadle_status treadle_net_pack(treadle_switch *sw, int32_t wave) {
   treadle_status status = TREADLE_OK;
   if (!sw->net.running || wave < 0) return TREADLE_OK;
   const treadle_net_flow *flow = treadle_net_flow_of(sw, true);
   net_wait w = wait_begins(sw, true, "messages that read what is to be written");
-  while (flow->begun < flow->traffic.message_count && flow->traffic.messages[flow->begun].wave <= wave)
-    TRY(wait_on(&w));
+  while (!is_packed(flow, wave)) TRY(wait_on(&w));
   sw->net.seconds += treadle_clock_seconds() - w.begin;
 out:
   return status;
@@ -306,17 +352,24 @@ out:
 typedef treadle_status (*take_op)(treadle_switch *sw, const treadle_op *op, size_t position,
                                   const treadle_paged *from);
 
-static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *m, const char *slot,
+static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *m, char *slot, bool windows,
                              take_op take) {
   treadle_status status = TREADLE_OK;
   const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
   const char *bytes;
-  TRY(check(sw, m, slot, &bytes));
+  treadle_net_parts parts;
+  if (windows) find_parts(sw, m, slot, true, &parts);
+  TRY(check(sw, m, slot, windows ? &parts : NULL, &bytes));
+  if (windows) treadle_net_parts_begin(sw, m, false, slot, &parts);
   const treadle_paged from = {.base = bytes};
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
+    const bool lies = windows && treadle_net_parts_add(sw, parcel, &parts);
+    if (lies)
+      sw->net.window_bytes +=
+          (size_t)parcel->op.elems * treadle_dtype_bytes((treadle_dtype)parcel->op.to_dtype);
     if (parcel->position >= 0) {
-      TRY(take(sw, &parcel->op, (size_t)parcel->position, &from));
+      TRY(take(sw, &parcel->op, (size_t)parcel->position, lies ? NULL : &from));
     } else {
       const treadle_paged area = treadle_paged_of(sw->net.area);
       sw->device.ops->copy(&sw->device, &parcel->op, &from, &area);
@@ -334,7 +387,10 @@ treadle_status treadle_net_unpack(treadle_switch *sw, int32_t wave, take_op take
   net_wait w = wait_begins(sw, false, "messages of other nodes");
   while (flow->ended < flow->traffic.message_count && messages[flow->ended].wave <= wave) {
     if (flow->ended < flow->begun && !flow->requests[flow->ended % TREADLE_NET_SLOTS]) {
-      TRY(unpack(sw, &messages[flow->ended], treadle_net_slot_of(&sw->net, false, flow->ended), take));
+      const double begin = treadle_clock_seconds();
+      TRY(unpack(sw, &messages[flow->ended], treadle_net_slot_of(&sw->net, false, flow->ended),
+                 flow->windows[flow->ended % TREADLE_NET_SLOTS], take));
+      sw->net.unpack_seconds += treadle_clock_seconds() - begin;
       flow->ended++;
       TRY(treadle_net_move(sw));
     } else {

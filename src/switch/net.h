@@ -2,6 +2,7 @@
  *
  *   net.c         slots: messages are sent and received as there is room, whatever the rank waits for meanwhile
  *   net_meet.c    the net is opened, and ranks make their messages
+ *   net_parts.c   where their bytes lie: in their slot, or in windows
  *   net_delta.c   messages of which only what has changed travels
  *
  * Slots of both sides lie in pages of the pool, inside the cap. A source packs and sends its messages in their order, as slots are free, and
@@ -12,6 +13,7 @@
 #define TREADLE_SWITCH_NET_H
 
 #include "switch/switch.h"
+#include "transport/net.h"
 
 enum { TREADLE_NET_SLOTS = TREADLE_NET_FLIGHT, TREADLE_NET_HEAD = 64 };
 
@@ -61,14 +63,19 @@ static inline bool treadle_net_is(const treadle_switch *sw, int32_t rank) {
 }
 /* A direction begins; its messages move on whenever this rank waits. */
 void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch);
+/* The pages of a wave may be written: from now on messages may go right into them. */
+void treadle_net_open(treadle_switch *sw, int32_t wave);
 /* Moves messages on. Nothing where there are none. */
 treadle_status treadle_net_move(treadle_switch *sw);
+/* The same once in a while, as this rank copies bytes of its own node. */
+treadle_status treadle_net_move_beside(treadle_switch *sw, size_t bytes);
 bool treadle_net_is_busy(const treadle_switch *sw);
 /* Comes back when a message may have moved, a moment later at the most. */
 void treadle_net_pause(treadle_switch *sw);
 /* What is sent of waves up to `wave` has been packed. */
 treadle_status treadle_net_pack(treadle_switch *sw, int32_t wave);
-/* All messages of a wave are unpacked: `take` is called for each op, inputs of block rows go to their area. */
+/* All messages of a wave are unpacked: `take` is called for each op, without a source where it lies in the window already; inputs of block
+ * rows go to their area. */
 treadle_status treadle_net_unpack(treadle_switch *sw, int32_t wave,
                                   treadle_status (*take)(treadle_switch *sw, const treadle_op *op,
                                                          size_t position, const treadle_paged *from));
@@ -88,6 +95,26 @@ treadle_status treadle_net_refuse(const treadle_switch *sw, const treadle_traffi
                                   const char *what);
 /* Of both parts of a message. */
 uint64_t treadle_net_tag_of(const treadle_switch *sw, const treadle_traffic_message *m, bool second);
+
+/* ---- net_parts.c ---- */
+
+enum { TREADLE_NET_PARTS = 64 };
+
+typedef struct treadle_net_parts {
+  treadle_net_part items[TREADLE_NET_PARTS]; /* the first begins with the head */
+  int count, most;
+  bool out, windows; /* may some lie in windows? */
+  char *slot;
+  int64_t done; /* bytes of the message so far */
+} treadle_net_parts;
+
+/* Then each of its parcels is added. True: it lies in the window; else in the slot, from its byte of the message on. */
+void treadle_net_parts_begin(const treadle_switch *sw, const treadle_traffic_message *m, bool out,
+                             char *slot, treadle_net_parts *parts);
+bool treadle_net_parts_add(const treadle_switch *sw, const treadle_parcel *parcel,
+                           treadle_net_parts *parts);
+/* Of all behind the head. */
+uint64_t treadle_net_parts_sum(const treadle_net_parts *parts);
 
 /* ---- net_delta.c ---- */
 

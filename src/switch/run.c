@@ -110,7 +110,7 @@ out:
   return status;
 }
 
-/* The same of an op that reads a message, and its planted faults. */
+/* The same of an op that reads a message, and its planted faults; from NULL: it came right into the window. */
 static treadle_status carry_in(treadle_switch *sw, const treadle_op *op, size_t position,
                                const treadle_paged *from) {
   treadle_mode to = sw->net.to;
@@ -123,7 +123,7 @@ static treadle_status carry_in(treadle_switch *sw, const treadle_op *op, size_t 
   if (fault == TREADLE_FAULT_MISPLACE) planned = &sw->faults.misplaced;
   copy.to = planned->to;
   for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
-    treadle_own_copy_into(sw, to, &copy, from);
+    if (from) treadle_own_copy_into(sw, to, &copy, from);
     note(sw, planned, position);
   }
   return TREADLE_OK;
@@ -187,6 +187,7 @@ static treadle_status run_op(treadle_switch *sw, treadle_mode to, size_t positio
     TRY(carry_out_spoiled(sw, to, op, position));
   else
     TRY(carry_out(sw, to, op, position));
+  TRY(treadle_net_move_beside(sw, (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype)));
 out:
   return status;
 }
@@ -204,6 +205,7 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
     TRY(treadle_twin_fill(sw, wave));
   TRY(treadle_account_wave(sw, to, wave, epoch));
   if (to == TREADLE_INFER) TRY(treadle_staging_fill(sw, wave, epoch));
+  treadle_net_open(sw, wave);
   TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_NEAR));
   TRY(treadle_net_move(sw));
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
@@ -294,6 +296,10 @@ treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t 
   for (int32_t wave = 0; wave < sw->plan->waves; wave++) TRY(run_wave(sw, to, wave, epoch));
   TRY(treadle_net_finish(sw));
   stats->net_seconds = sw->net.seconds;
+  stats->net_pack_seconds = sw->net.pack_seconds;
+  stats->net_wire_seconds = sw->net.wire_seconds;
+  stats->net_unpack_seconds = sw->net.unpack_seconds;
+  stats->net_window_bytes = sw->net.window_bytes;
   stats->node_sent_bytes = sw->net.sent_bytes;
   stats->dense_bytes = sw->net.delta.dense_bytes;
   stats->delta_bytes = sw->net.delta.delta_bytes;

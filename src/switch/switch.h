@@ -244,6 +244,7 @@ typedef struct treadle_net_flow {
   treadle_ordered ordered;   /* what a source makes */
   size_t begun, ended;
   void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
+  bool windows[TREADLE_NET_FLIGHT];   /* by slot: parts of it lie in windows (net_parts.c) */
 } treadle_net_flow;
 
 /* What is kept of messages, so that only what has changed need travel (net_delta.c). All zeros where the options do not ask for it. */
@@ -262,7 +263,7 @@ typedef struct treadle_net_delta {
   size_t dense_bytes, delta_bytes;
 } treadle_net_delta;
 
-/* What goes over the net (net.c, net_meet.c, net_delta.c). */
+/* What goes over the net (net.c, net_meet.c, net_parts.c, net_delta.c). */
 typedef struct treadle_net_state {
   const struct treadle_net_ops *ops;
   void *net;                      /* NULL: closed */
@@ -279,8 +280,10 @@ typedef struct treadle_net_state {
   bool running;
   treadle_mode to;
   uint64_t epoch;
-  size_t sent_bytes;
-  double seconds;
+  int32_t open; /* the wave whose pages may be written */
+  size_t sent_bytes, window_bytes;
+  size_t near_bytes; /* copied in this node since messages were moved on */
+  double seconds, pack_seconds, wire_seconds, unpack_seconds; /* waits and unpacking; and each on its own */
   int64_t made; /* which of what is ordered lies in scratch; -1: none */
 } treadle_net_state;
 

@@ -15,7 +15,8 @@ enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 40, CYCLES = 2 };
 
 static uint64_t only_seed;
 static _Atomic size_t staged_bytes, pulled_bytes, holes; /* of all pairs */
-static _Atomic size_t relays, between;                   /* staged for relays; bytes between nodes */
+static _Atomic size_t relays, between,
+    straight; /* staged for relays; bytes between nodes, and those right into windows */
 
 typedef struct play_input {
   pair *p;
@@ -92,6 +93,8 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   for (int32_t i = 0; outbound->wave_first && i < outbound->wave_first[sw->plan->waves]; i++)
     if (outbound->boxes[i].pull.twin) relays += (size_t)treadle_pull_bytes(&outbound->boxes[i].pull);
   between += stats.node_moved_bytes;
+  straight += stats.net_window_bytes;
+  RANK_TRUE(stats.net_window_bytes <= stats.node_moved_bytes);
   RANK_TRUE((int64_t)stats.node_moved_bytes == sw->plan->forward.node_moved_bytes);
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest || !sw->plan->lossless);
@@ -201,13 +204,16 @@ static void test_pairs(void **state) {
     }
     pair_release(&p);
   }
-  print_message("%zu bytes pulled, %zu staged, %zu of them for relays, %zu between nodes, %zu pages that "
+  print_message("%zu bytes pulled, %zu staged, %zu of them for relays, %zu between nodes (%zu right into "
+                "windows), %zu pages that "
                 "windows do not need\n",
-                (size_t)pulled_bytes, (size_t)staged_bytes, (size_t)relays, (size_t)between, (size_t)holes);
+                (size_t)pulled_bytes, (size_t)staged_bytes, (size_t)relays, (size_t)between,
+                (size_t)straight, (size_t)holes);
   assert_true(only_seed || (staged_bytes > 0 && staged_bytes <= pulled_bytes && holes > 0));
   assert_true(only_seed || !ranks_nodes == !between);
+  assert_true(only_seed || !ranks_nodes == !straight);
   assert_true(only_seed || ranks_nodes != ranks_in_pairs || relays > 0);
-  staged_bytes = pulled_bytes = holes = relays = between = 0;
+  staged_bytes = pulled_bytes = holes = relays = between = straight = 0;
 }
 
 int main(int count, char **words) {
