@@ -104,7 +104,7 @@ class Torch:
         self.callbacks = _library.Callbacks()
         names = ("open", "address", "connect", "send", "receive", "test", "wait", "cancel", "close")
         self.table = _library.sized(
-            _abi.treadle_net_ops, name=b"torch", memory=_abi.TREADLE_NET_HOST, most_parts=64,
+            _abi.treadle_net_ops, name=b"torch", memory=_abi.TREADLE_NET_HOST, most_parts=8,  # each is a copy by Python
             **{name: self.callbacks.function(_library.field(_abi.treadle_net_ops, name), getattr(self, "_" + name)) for name in names},
         )
 
