@@ -5,8 +5,9 @@
  *   net_parts.c   where their bytes lie: in their slot, or in windows
  *   net_delta.c   messages of which only what has changed travels
  *
- * Slots of both sides lie in pages of the pool, inside the cap. A source packs and sends its messages in their order, as slots are free, and
- * runs ahead of its own waves: what it reads is not written before it was packed. Where it reads windows of other ranks of its node (plan/ordered.h),
+ * Slots of both sides lie in pages of the pool, inside the cap. What lies in windows has one all the same: for its head, and as its turn.
+ * A source packs and sends its messages in their order, as slots are free, and runs ahead of its own waves: what it reads is not written before
+ * it was packed, or has left. Where it reads windows of other ranks of its node (plan/ordered.h),
  * it says that a wave is done when what it sends in it was packed, too. A reader begins its messages in the same order, and unpacks
  * one when its wave is there. */
 #ifndef TREADLE_SWITCH_NET_H
