@@ -1,10 +1,10 @@
 /* Flat layouts: boxes of an address range, and the tables of flat buffers. */
 #include "flat/flat.h"
 
+#include "base/larger.h"
+
 #include <assert.h>
 #include <inttypes.h>
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 bool treadle_round_up(int64_t at, int64_t step, int64_t *rounded_p) {
   int64_t rest = at % step;
@@ -15,7 +15,7 @@ treadle_span treadle_span_chunk(treadle_span span, int64_t count, int64_t rank) 
   int64_t n = span.high - span.low, chunk = n / count + (n % count != 0);
   bool past = chunk == 0 || rank > n / chunk; /* so that rank * chunk cannot overflow */
   int64_t begin = past ? n : rank * chunk;
-  return (treadle_span){span.low + begin, span.low + begin + least(chunk, n - begin)};
+  return (treadle_span){span.low + begin, span.low + begin + treadle_smaller(chunk, n - begin)};
 }
 
 /* ---- Clipping ------------------------------------------------------------------------------------ */
@@ -59,7 +59,8 @@ static treadle_status clip(const treadle_nest *n, int level, treadle_strided *pa
   int a = n->order[level];
   int64_t stride = part->stride[a], reach = n->reach[level], size = part->box.size[a];
   int64_t start = part->box.start[a], offset = part->offset;
-  int64_t first = low < reach ? 0 : (low - reach) / stride + 1, end = least(size, (high - 1) / stride + 1);
+  int64_t first = low < reach ? 0 : (low - reach) / stride + 1,
+          end = treadle_smaller(size, (high - 1) / stride + 1);
   if (first >= end) return TREADLE_OK; /* all of the range is a gap between two steps */
 
   bool cut_first = low > first * stride;

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/larger.h"
 #include "base/sized.h"
 #include "infer/engine.h"
 
@@ -45,8 +46,6 @@ out:
 
 /* ---- Beforehand ------------------------------------------------------------------------------------------ */
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 treadle_status treadle_engine_plan(const treadle_layout *layout, const treadle_engine_options *options,
                                    treadle_engine_memory *by_rank) {
   treadle_engine_options o;
@@ -58,8 +57,8 @@ treadle_status treadle_engine_plan(const treadle_layout *layout, const treadle_e
   for (int64_t rank = 0; rank < layout->ranks; rank++) {
     treadle_pass_board own = {0};
     TRY(treadle_engine_measure(layout, &o, (int)rank, &by_rank[rank], &own));
-    room.within = larger(room.within, own.within);
-    room.across = larger(room.across, own.across);
+    room.within = treadle_larger_size(room.within, own.within);
+    room.across = treadle_larger_size(room.across, own.across);
   }
   for (int64_t rank = 0; rank < layout->ranks; rank++)
     by_rank[rank].board = layout->ranks > 1 ? treadle_board_memory(treadle_pass_board_bytes(&room)) : 0;

@@ -1,6 +1,7 @@
 /* An engine's ranks: which layouts it computes in, and a board for all ranks of the group. */
 #include "infer/engine.h"
 
+#include "base/larger.h"
 #include "layout/settings.h"
 #include "transport/group.h"
 
@@ -52,8 +53,6 @@ out:
 
 /* ---- Meeting ---------------------------------------------------------------------------------------- */
 
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
 /* What ranks may not differ in: they would compute other bits, or other steps. */
 typedef struct settings {
   char kernels[32];
@@ -99,8 +98,8 @@ static treadle_status largest_room(treadle_engine *e, treadle_pass_board *room_p
   TRY(treadle_group_say(e->group, &room, sizeof room));
   for (int rank = 0; rank < treadle_group_size(e->group); rank++) {
     const treadle_pass_board *other = treadle_group_said(e->group, rank);
-    room.within = larger(room.within, other->within);
-    room.across = larger(room.across, other->across);
+    room.within = treadle_larger_size(room.within, other->within);
+    room.across = treadle_larger_size(room.across, other->across);
   }
   *room_p = room;
 out:

@@ -2,11 +2,10 @@
 #include "infer/pass_parts.h"
 
 #include "base/dtype.h"
+#include "base/larger.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Is the name one of the list's? */
 static bool is_listed(const char *list, const char *name) {
@@ -37,7 +36,7 @@ static treadle_status measure_product(treadle_pass *p, const treadle_weight *wei
   note_kernel(p, kernel);
   size_t bytes = kernel->packed_bytes(inner, rows);
   if (bytes > p->buffers.packed_bytes) p->buffers.packed_bytes = bytes;
-  p->buffers.nodes = larger(p->buffers.nodes, treadle_leaf_nodes(inner.range, NULL));
+  p->buffers.nodes = treadle_larger(p->buffers.nodes, treadle_leaf_nodes(inner.range, NULL));
   p->buffers.segment_room += (size_t)weight->segment_count; /* more than any one product has */
 out:
   return status;
@@ -73,28 +72,29 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   for (int role = 0; role < TREADLE_ROLES; role++)
     if (w->weight[role].columns > 1)
       TRY(measure_product(p, &w->weight[role], leaves_of(p, (treadle_role)role), rows));
-  b->wide_columns = larger(b->wide_columns, 2 * w->weight[TREADLE_ROLE_DOWN].column_count);
-  b->wide_columns = larger(b->wide_columns, 2 * w->weight[TREADLE_ROLE_SHARED_DOWN].column_count);
-  b->middle_columns = larger(b->middle_columns, w->weight[TREADLE_ROLE_DOWN].column_count);
-  b->middle_columns = larger(b->middle_columns, w->weight[TREADLE_ROLE_SHARED_DOWN].column_count);
-  b->middle_columns = larger(b->middle_columns, w->weight[TREADLE_ROLE_O].column_count);
-  b->wide_columns = larger(b->wide_columns,
-                           p->heads.count * d->head_dim + p->heads.kv_count * (d->head_dim + d->value_dim));
+  b->wide_columns = treadle_larger(b->wide_columns, 2 * w->weight[TREADLE_ROLE_DOWN].column_count);
+  b->wide_columns = treadle_larger(b->wide_columns, 2 * w->weight[TREADLE_ROLE_SHARED_DOWN].column_count);
+  b->middle_columns = treadle_larger(b->middle_columns, w->weight[TREADLE_ROLE_DOWN].column_count);
+  b->middle_columns = treadle_larger(b->middle_columns, w->weight[TREADLE_ROLE_SHARED_DOWN].column_count);
+  b->middle_columns = treadle_larger(b->middle_columns, w->weight[TREADLE_ROLE_O].column_count);
+  b->wide_columns = treadle_larger(b->wide_columns, p->heads.count * d->head_dim +
+                                                        p->heads.kv_count * (d->head_dim + d->value_dim));
   if (d->attention == TREADLE_ATTENTION_MLA) {
-    b->wide_columns = larger(b->wide_columns, p->heads.count * d->head_dim + d->latent_dim + d->rope_dim);
-    b->middle_columns = larger(b->middle_columns, w->weight[TREADLE_ROLE_Q_DOWN].row_count);
+    b->wide_columns =
+        treadle_larger(b->wide_columns, p->heads.count * d->head_dim + d->latent_dim + d->rope_dim);
+    b->middle_columns = treadle_larger(b->middle_columns, w->weight[TREADLE_ROLE_Q_DOWN].row_count);
     TRY(measure_heads(p, d->nope_dim));
     TRY(measure_heads(p, d->latent_dim));
   }
-  if (w->expert_down) b->wide_columns = larger(b->wide_columns, d->routing.experts);
+  if (w->expert_down) b->wide_columns = treadle_larger(b->wide_columns, d->routing.experts);
   for (int64_t e = 0; w->expert_down && e < d->routing.experts; e++) {
     TRY(measure_product(p, &w->expert_gate[e], 1, rows));
     TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, rows));
     b->expert_nodes =
-        larger(b->expert_nodes,
-               treadle_leaf_nodes(treadle_pass_leaves(&w->expert_down[e], p->expert_leaves), NULL));
-    b->wide_columns = larger(b->wide_columns, 2 * w->expert_down[e].column_count);
-    b->middle_columns = larger(b->middle_columns, w->expert_down[e].column_count);
+        treadle_larger(b->expert_nodes,
+                       treadle_leaf_nodes(treadle_pass_leaves(&w->expert_down[e], p->expert_leaves), NULL));
+    b->wide_columns = treadle_larger(b->wide_columns, 2 * w->expert_down[e].column_count);
+    b->middle_columns = treadle_larger(b->middle_columns, w->expert_down[e].column_count);
   }
 out:
   return status;

@@ -1,5 +1,6 @@
 /* The ranks that compute with this one, and what each of them brings. Where several have the same part of a weight (data parallel ranks
  * of Megatron, which differ in their experts), the first one speaks and the others listen; all compute the same. */
+#include "base/larger.h"
 #include "infer/pass_parts.h"
 
 #include <string.h>
@@ -159,18 +160,16 @@ out:
 
 /* ---- Meeting ------------------------------------------------------------------------------------------ */
 
-static uint64_t larger(int64_t a, int64_t b) { return (uint64_t)(a > b ? a : b); }
-
 void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *board_p) {
   int64_t rows = pass->options.most_rows, hidden = pass->transformer->hidden;
   const treadle_pass_buffers *b = &pass->buffers;
   *board_p = (treadle_pass_board){0};
   if (pass->replica->rank_count == 1) return;
-  board_p->within = larger(b->nodes > 1 ? b->nodes * rows * hidden : rows * hidden,
-                           b->expert_nodes * rows * pass->transformer->routing.top * hidden);
-  board_p->within = larger((int64_t)board_p->within, rows * treadle_pass_head_columns(pass));
-  board_p->across = larger(pass->options.most_logits * pass->head.row_count,
-                           pass->replica->chunk_count > 1 ? rows * hidden : 0);
+  board_p->within = treadle_larger(b->nodes > 1 ? b->nodes * rows * hidden : rows * hidden,
+                                   b->expert_nodes * rows * pass->transformer->routing.top * hidden);
+  board_p->within = treadle_larger((int64_t)board_p->within, rows * treadle_pass_head_columns(pass));
+  board_p->across = treadle_larger(pass->options.most_logits * pass->head.row_count,
+                                   pass->replica->chunk_count > 1 ? rows * hidden : 0);
 }
 
 uint64_t treadle_pass_board_bytes(const treadle_pass_board *board) {

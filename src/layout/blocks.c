@@ -2,6 +2,7 @@
 #include "layout/blocks.h"
 
 #include "base/dtype.h"
+#include "base/larger.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -33,15 +34,13 @@ treadle_blocks treadle_blocks_of(const treadle_model *model, int32_t index) {
   return blocks;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Blocks at the lower and at the right end may be partial: the rectangle ends with the matrix. */
 treadle_rectangle treadle_blocks_row(const treadle_blocks *blocks, int64_t expert, int64_t down,
                                      int64_t column, int64_t columns) {
   treadle_rectangle block_row = {expert, down * blocks->high, blocks->high, column * blocks->wide,
                                  columns * blocks->wide};
-  block_row.rows = smaller(block_row.rows, blocks->rows - block_row.row);
-  block_row.columns = smaller(block_row.columns, blocks->columns - block_row.column);
+  block_row.rows = treadle_smaller(block_row.rows, blocks->rows - block_row.row);
+  block_row.columns = treadle_smaller(block_row.columns, blocks->columns - block_row.column);
   return block_row;
 }
 

@@ -7,6 +7,7 @@
  * work. */
 #include "memory/copy_elems.h"
 
+#include "base/larger.h"
 #include "memory/copy_stream.h"
 #include "memory/transpose.h"
 
@@ -116,8 +117,6 @@ typedef struct tiles {
   _Alignas(LINE) char read[MOST_COLUMNS * (LINE + PAD)], turned[MOST_ROWS * (MOST_COLUMNS + PAD)];
 } tiles;
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Whole lines, which are nearly all. A loop of its own: the fewer instructions between two loads, the more of them
  * are under way at once. */
 static void read_lines(char *to, size_t to_step, const char *from, int64_t from_step, int64_t columns) {
@@ -168,15 +167,15 @@ static void write_tile(const treadle_route *route, const treadle_plane *plane, i
 void treadle_copy_plane(const treadle_route *route, int64_t to, int64_t from, const treadle_plane *plane) {
   tiles room; /* what lies beyond the edges is turned too, and written nowhere */
   int64_t each = route->from_bytes, tile_rows = LINE / each;
-  int64_t tile_columns = smaller(WIDTH / route->to_bytes, 2 * WIDTH / each);
+  int64_t tile_columns = treadle_smaller(WIDTH / route->to_bytes, 2 * WIDTH / each);
   const treadle_tile read = {room.read, LINE + PAD},
                      turned = {room.turned, (size_t)(tile_columns * each + PAD)};
   for (int64_t column = 0, columns; column < plane->columns; column += columns) {
     int64_t column_to = to + column * plane->to_column, column_from = from + column * plane->from_column;
     int64_t head = column_to % LINE / route->to_bytes; /* from the next tile on, whole lines */
-    columns = smaller(plane->columns - column, tile_columns - head);
+    columns = treadle_smaller(plane->columns - column, tile_columns - head);
     for (int64_t row = 0, rows; row < plane->rows; row += rows) {
-      rows = smaller(plane->rows - row, tile_rows);
+      rows = treadle_smaller(plane->rows - row, tile_rows);
       read_tile(route, plane, column_from + row * plane->from_row, rows, columns, read);
       if (route->mover == TREADLE_MOVER_STREAM)
         treadle_transpose_tile(turned, read, (size_t)columns, (size_t)rows, (size_t)each);

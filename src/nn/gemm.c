@@ -80,7 +80,7 @@ bool treadle_gemm_next(treadle_gemm_walk *walk, treadle_gemm_panel *panel_p) {
     walk->row = 0;
   }
   int64_t stride = segment->stride * (int64_t)treadle_dtype_bytes(walk->product->inner.dtype);
-  int64_t rows = treadle_gemm_least(segment->rows - walk->row, walk->each);
+  int64_t rows = treadle_smaller(segment->rows - walk->row, walk->each);
   *panel_p = (treadle_gemm_panel){.weights = (const char *)segment->weights + walk->row * stride,
                                   .gates = (const char *)segment->gates,
                                   .stride = stride,

@@ -128,8 +128,8 @@ AMX_CODE static void write_tile(float *y, int64_t stride, float tile[SIDE][SIDE]
 /* A tile as it is, to `rows` rows of weights and `columns` rows of x. */
 AMX_CODE static void write_straight(const pending *w, int64_t stride, int tile) {
   int64_t first = tile / 2 * SIDE, column = tile % 2 * SIDE;
-  int64_t rows = treadle_gemm_least(w->columns - first, SIDE),
-          columns = treadle_gemm_least(w->rows - column, SIDE);
+  int64_t rows = treadle_smaller(w->columns - first, SIDE),
+          columns = treadle_smaller(w->rows - column, SIDE);
   if (rows <= 0 || columns <= 0) return;
   __mmask16 written = (__mmask16)((1u << columns) - 1);
   for (int64_t i = 0; i < rows; i++) {
@@ -154,8 +154,8 @@ static void write_pending(pending *w, int64_t stride) {
     return;
   }
   int64_t row = tile % 2 * SIDE, column = tile / 2 * SIDE;
-  int64_t rows = treadle_gemm_least(w->rows - row, SIDE);
-  int64_t columns = treadle_gemm_least(w->columns - column, SIDE);
+  int64_t rows = treadle_smaller(w->rows - row, SIDE);
+  int64_t columns = treadle_smaller(w->columns - column, SIDE);
   if (rows <= 0 || columns <= 0) return;
   if (w->gated && part % GATED_PARTS < 2)
     gate_half(w->sums->of[tile], w->sums->of[tile + 2], part % GATED_PARTS);
@@ -216,7 +216,7 @@ AMX_PART void multiply(job *j, sums *to, bool two_tiles, bool two_blocks) {
   const int64_t last = ((int64_t)j->p->inner.leaf - STEP) * (int64_t)sizeof(uint16_t);
   begin_tiles(j, to, two_tiles, two_blocks);
   for (int64_t step = j->from; step < j->to; step++) {
-    int64_t at = treadle_gemm_least(step * LINE, last), x_at = step * j->f.tile_bytes;
+    int64_t at = treadle_smaller(step * LINE, last), x_at = step * j->f.tile_bytes;
     _tile_loadd(4, w + at, w_row);
     _tile_loadd(6, x + x_at, x_row);
     _tile_dpbf16ps(0, 4, 6);
@@ -249,7 +249,7 @@ AMX_CODE static void multiply_leaf(job *j, sums *to) {
 /* Blocks of x for turn `turn` of `turns`, and which rows of the next panel are fetched meanwhile. */
 static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   const treadle_gemm_product *p = j->p;
-  int64_t each = p->gated ? SIDE : PANEL, next = treadle_gemm_least(j->panel.next, each);
+  int64_t each = p->gated ? SIDE : PANEL, next = treadle_smaller(j->panel.next, each);
   int64_t from = next * turn / turns;
   j->ahead = (each + from) * j->panel.stride;
   j->ahead_rows = next * (turn + 1) / turns - from;
@@ -257,7 +257,7 @@ static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   j->block = begin + 2 * turn;
   j->y = p->turned ? p->y + j->panel.column * p->stride + j->block * j->f.width
                    : p->y + j->block * j->f.width * p->stride + j->panel.column;
-  j->rows = treadle_gemm_least(p->rows - j->block * j->f.width, 2 * j->f.width);
+  j->rows = treadle_smaller(p->rows - j->block * j->f.width, 2 * j->f.width);
   j->two_tiles = p->gated || j->panel.rows > SIDE;
   j->two_blocks = j->rows > j->f.width;
 }
@@ -329,7 +329,7 @@ AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int
                 turns <= 2 * TREADLE_LEAF_HEIGHT_MAX;
   while (treadle_gemm_next(&walk, &j->panel)) {
     if (shaped != j->panel.rows) {
-      int64_t first = treadle_gemm_least(j->panel.rows, SIDE);
+      int64_t first = treadle_smaller(j->panel.rows, SIDE);
       set_shape(first, gated ? first : j->panel.rows - first, j->f.width);
       shaped = j->panel.rows;
     }
@@ -353,7 +353,7 @@ AMX_CODE static void run(const treadle_gemm_product *p, int32_t index, int32_t c
   if (each < 2) each = 2;
   for (int64_t block = 0; block < j.f.blocks; block += each)
     run_pass(&j, treadle_gemm_panels(p, p->gated ? SIDE : PANEL, index, count), block,
-             treadle_gemm_least(block + each, j.f.blocks));
+             treadle_smaller(block + each, j.f.blocks));
   write_all_pending(&j);
   _tile_release();
 }

@@ -31,7 +31,7 @@ typedef struct form {
 } form;
 
 static form form_of(treadle_gemm_inner inner, int64_t rows) {
-  form f = {.width = treadle_gemm_least(rows, SIDE), .steps = (inner.leaf + STEP - 1) / STEP};
+  form f = {.width = treadle_smaller(rows, SIDE), .steps = (inner.leaf + STEP - 1) / STEP};
   f.blocks = rows ? (rows + f.width - 1) / f.width : 0;
   f.tile_bytes = f.width * LINE;
   f.leaf_bytes = f.tile_bytes * f.steps;
@@ -41,7 +41,7 @@ static form form_of(treadle_gemm_inner inner, int64_t rows) {
 
 /* Where a step begins in its leaf. */
 static int64_t step_at(treadle_gemm_inner inner, int64_t step) {
-  return treadle_gemm_least(step * STEP, inner.leaf - STEP);
+  return treadle_smaller(step * STEP, inner.leaf - STEP);
 }
 
 static size_t packed_bytes(treadle_gemm_inner inner, int64_t rows) {
@@ -94,7 +94,7 @@ AMX_PART __m512i upper_halves(const void *row, treadle_dtype dtype, int64_t colu
 /* The same tile of x that lies turned: pairs are of rows that lie one above the other, so nothing is exchanged. */
 AMX_PART void pack_turned_tile(char *to, const treadle_gemm_source *source, int64_t at, int64_t column,
                                int64_t width, int64_t skipped) {
-  int64_t columns = treadle_gemm_least(source->rows - column, width);
+  int64_t columns = treadle_smaller(source->rows - column, width);
   __mmask16 there = (__mmask16)((1u << columns) - 1), written = (__mmask16)((1u << width) - 1);
   const void *const *rows = source->turned + at;
   for (int64_t pair = 0; pair < SIDE; pair++) {
@@ -131,7 +131,7 @@ AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32
     return;
   }
   for (; unit < end; unit++) {
-    int64_t row = unit / leaves * f.width, rows = treadle_gemm_least(source->rows - row, f.width);
+    int64_t row = unit / leaves * f.width, rows = treadle_smaller(source->rows - row, f.width);
     const float *x = source->x + row * source->stride + unit % leaves * source->inner.leaf;
     char *to = (char *)packed + unit * f.leaf_bytes;
     for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {

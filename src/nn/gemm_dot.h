@@ -123,7 +123,7 @@ typedef struct dot_job {
 
 /* Row `column` of the panel; the last one stands for those that it lacks. */
 DOT_PART const char *dot_row(const dot_job *j, int64_t column) {
-  int64_t row = treadle_gemm_least(column, j->panel.rows - 1);
+  int64_t row = treadle_smaller(column, j->panel.rows - 1);
   int64_t leaf = (int64_t)j->leaf * j->p->inner.leaf * (j->p->inner.dtype == TREADLE_BF16 ? 2 : 4);
   return j->panel.weights + row * j->panel.stride + leaf;
 }
@@ -264,7 +264,7 @@ DOT_PART void dot_widen_run(float *wide, const dot_job *j, treadle_dtype dtype) 
   for (int column = 0; column < DOT_COLUMNS; column++) w[column] = dot_row(j, column);
   for (int64_t step = j->begin; step < j->end;
        step++, wide += dot_vectors(dtype) * DOT_COLUMNS * DOT_LANES) {
-    int64_t at = treadle_gemm_least(step * j->f.step, last) * each;
+    int64_t at = treadle_smaller(step * j->f.step, last) * each;
 #pragma GCC unroll 8
     for (int column = 0; column < DOT_COLUMNS; column++)
       dot_store_wide(wide, column, w[column] + at, dtype);
@@ -291,7 +291,7 @@ DOT_PART void dot_add_run(const dot_job *j, dot_stack *stack, dot_buffer *b, int
 
 DOT_CODE static void dot_many(dot_job *j, dot_stack *stack, dot_buffer *b) {
   for (j->begin = 0; j->begin < j->f.steps; j->begin = j->end) {
-    j->end = treadle_gemm_least(j->begin + DOT_RUN / j->f.step, j->f.steps);
+    j->end = treadle_smaller(j->begin + DOT_RUN / j->f.step, j->f.steps);
     if (j->p->inner.dtype == TREADLE_BF16)
       dot_widen_run(b->wide, j, TREADLE_BF16);
     else
@@ -330,10 +330,10 @@ DOT_CODE static void dot_run(const treadle_gemm_product *p, int32_t index, int32
   dot_buffer buffer;
   stack.height = 0;
   int64_t pass = DOT_NEAR / (j.f.row * (int64_t)sizeof(float)) / DOT_ROWS * DOT_ROWS;
-  pass = pass < DOT_MANY / 4 ? DOT_MANY / 4 : treadle_gemm_least(pass, DOT_MANY);
+  pass = pass < DOT_MANY / 4 ? DOT_MANY / 4 : treadle_smaller(pass, DOT_MANY);
   for (int64_t row = 0; row < p->rows; row += pass) {
     treadle_gemm_walk walk = treadle_gemm_panels(p, DOT_COLUMNS, index, count);
-    j.rows = treadle_gemm_least(p->rows - row, pass);
+    j.rows = treadle_smaller(p->rows - row, pass);
     int64_t groups = (j.rows + DOT_ROWS - 1) / DOT_ROWS;
     j.x = (const float *)p->packed + row * j.f.row;
     while (treadle_gemm_next(&walk, &j.panel)) {

@@ -2,6 +2,7 @@
 #ifndef TREADLE_NN_GEMM_PARTS_H
 #define TREADLE_NN_GEMM_PARTS_H
 
+#include "base/larger.h"
 #include "nn/gemm.h"
 
 #include <string.h>
@@ -9,7 +10,6 @@
 extern const treadle_gemm_kernel treadle_gemm_plain, treadle_gemm_avx2, treadle_gemm_avx512,
     treadle_gemm_amx;
 
-static inline int64_t treadle_gemm_least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t treadle_gemm_up(int64_t a, int64_t unit) { return (a + unit - 1) / unit * unit; }
 static inline int64_t treadle_gemm_width(treadle_gemm_inner inner) {
   return (int64_t)inner.range.leaves * inner.leaf;
@@ -60,7 +60,7 @@ static inline treadle_gemm_ahead treadle_gemm_ahead_of(const treadle_gemm_panel 
                                                        treadle_gemm_inner inner) {
   return (treadle_gemm_ahead){.row = panel->weights + panel->rows * panel->stride,
                               .bytes = treadle_gemm_width(inner) * (inner.dtype == TREADLE_BF16 ? 2 : 4),
-                              .rows = treadle_gemm_least(panel->next, panel->rows),
+                              .rows = treadle_smaller(panel->next, panel->rows),
                               .stride = panel->stride};
 }
 

@@ -56,7 +56,7 @@ static float sum_of_leaf(const char *w, const float *x, treadle_dtype dtype, int
   float lanes[LANES] = {0}, run[RUN];
   int64_t each = (int64_t)treadle_dtype_bytes(dtype);
   for (int64_t k = 0; k < leaf; k += RUN) {
-    int64_t count = treadle_gemm_least(leaf - k, RUN);
+    int64_t count = treadle_smaller(leaf - k, RUN);
     widen(run, w + k * each, dtype, count);
     add_products(lanes, run, x + k, count);
   }

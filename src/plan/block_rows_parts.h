@@ -4,9 +4,8 @@
 #ifndef TREADLE_PLAN_BLOCK_ROWS_PARTS_H
 #define TREADLE_PLAN_BLOCK_ROWS_PARTS_H
 
+#include "base/larger.h"
 #include "plan/block_rows.h"
-
-static inline int64_t treadle_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Quantises all codes of a tensor in the rank's window of `to`, scales with them (block_rows_quantise.c). */
 treadle_status treadle_block_rows_quantise(treadle_block_row_walk *walk, int32_t tensor);

@@ -1,5 +1,6 @@
 /* Numbers of plans: how many waves, the smallest cap, bytes and peaks, with or without the ops. */
 #include "base/dtype.h"
+#include "base/larger.h"
 #include "base/sized.h"
 #include "plan/alias.h"
 #include "plan/sinks.h"
@@ -8,11 +9,9 @@
 
 #include <string.h>
 
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 int32_t treadle_plan_waves(const treadle_layout *from, const treadle_layout *to, int64_t page_bytes,
                            int64_t cap_bytes) {
-  int64_t bytes = largest(treadle_layout_window_max(from), treadle_layout_window_max(to));
+  int64_t bytes = treadle_larger(treadle_layout_window_max(from), treadle_layout_window_max(to));
   bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   int64_t waves = cap_bytes > 0 ? (8 * bytes + cap_bytes - 1) / cap_bytes : TREADLE_MAX_WAVES;
   if (waves < 1) return 1;

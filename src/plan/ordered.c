@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/larger.h"
 #include "plan/block_rows_parts.h"
 
 #include <inttypes.h>
@@ -57,8 +58,6 @@ static treadle_ordered_row row_of(const treadle_blocks *b, const treadle_op *who
   return row;
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Its parts, all from ranks of this node. */
 static treadle_status find_parts(treadle_ordered *ordered, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
@@ -101,9 +100,10 @@ static treadle_status add(treadle_ordered *ordered, int32_t tensor, treadle_orde
   TRY(find_parts(ordered, &of));
   row->block_row.parts = (int64_t)ordered->parts.count - row->block_row.part_first;
   int64_t values = of.rows * of.columns;
-  ordered->scratch_bytes = larger(ordered->scratch_bytes, values * (int64_t)treadle_dtype_bytes(dtype));
-  ordered->scratch_codes = larger(ordered->scratch_codes, values);
-  ordered->scratch_scales = larger(ordered->scratch_scales, row->blocks);
+  ordered->scratch_bytes =
+      treadle_larger(ordered->scratch_bytes, values * (int64_t)treadle_dtype_bytes(dtype));
+  ordered->scratch_codes = treadle_larger(ordered->scratch_codes, values);
+  ordered->scratch_scales = treadle_larger(ordered->scratch_scales, row->blocks);
   TRY(treadle_array_push(&ordered->list, *row));
 out:
   return status;

@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/larger.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "plan/alias.h"
@@ -12,8 +13,6 @@
 #include <inttypes.h>
 
 enum { ALGORITHM = 3 }; /* part of the digest: raise it when the same inputs give other plans */
-
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Are there tensors whose blocks are codes in one layout and values in the other? */
 static bool codes_differ(const treadle_layout *from, const treadle_layout *to) {
@@ -184,7 +183,7 @@ out:
 
 int64_t treadle_plan_bound(const treadle_plan *plan) {
   int64_t pages = plan->keep_params ? plan->from_pages + plan->plain_to_pages
-                                    : largest(plan->from_pages, plan->plain_to_pages);
+                                    : treadle_larger(plan->from_pages, plan->plain_to_pages);
   return pages * plan->page_bytes + plan->cap_bytes;
 }
 
@@ -211,7 +210,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   }
   TRY(treadle_plan_base_create(from, to, rank, &terms, &plan_base));
   int64_t cap_min = plan_base.cap_min_bytes;
-  if (cap == 0) cap = largest(TREADLE_DEFAULT_CAP, cap_min);
+  if (cap == 0) cap = treadle_larger(TREADLE_DEFAULT_CAP, cap_min);
   if (cap < cap_min) {
     status = treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 ": a cap of %s is less than cap_min, %s",
                           rank, treadle_text_of_size((size_t)cap), treadle_text_of_size((size_t)cap_min));

@@ -5,6 +5,7 @@
  * with 4096 waves, and each arrangement has a cap_min of its own. Of those that its cap allows, a plan takes the one that
  * aliases most. The plain one is among them. So cap_min never grows, and the bound, in which padding does not count, is the
  * same as without alias. */
+#include "base/larger.h"
 #include "plan/alias.h"
 #include "plan/sinks.h"
 #include "plan/tracks.h"
@@ -19,8 +20,6 @@ enum { SMALLEST_PAGE = 64 };
 static const int64_t thrifts[] = {1, 16, 64, 0};
 enum { THRIFTS = sizeof thrifts / sizeof *thrifts };
 static_assert((int)THRIFTS < (int)TREADLE_ARRANGEMENTS, "and the plain one");
-
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* What an arrangement gains: the bytes that need no copy, less those that hold nothing. */
 static int64_t gain_of(const treadle_plan_base *plan_base, int32_t i) {
@@ -86,7 +85,7 @@ static treadle_status play(treadle_plan_base *plan_base, treadle_lanes *lanes) {
     both.to_count = others[i].to_count;
     both.arrangement = &plan_base->arrangements[i];
     TRY(treadle_window_lives_share(&both, TREADLE_MAX_WAVES, NULL, NULL, NULL, NULL, &physical));
-    plan_base->cap_min[i] = (physical - largest(plain->from_pages, plain->to_pages)) * page_bytes;
+    plan_base->cap_min[i] = (physical - treadle_larger(plain->from_pages, plain->to_pages)) * page_bytes;
   }
 out:
   treadle_window_lives_release(&lives);

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/larger.h"
 #include "base/limits.h"
 #include "base/parallel.h"
 #include "base/sized.h"
@@ -19,8 +20,6 @@
 
 static const size_t least_page = 4096, most_page = (size_t)1 << 40, most_bytes = (size_t)1 << 60;
 
-static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
-
 static size_t round_up(size_t bytes, size_t page) { return (bytes + page - 1) / page * page; }
 
 /* ---- Cap, waves, measures -------------------------------------------------------------------- */
@@ -29,8 +28,8 @@ static void note_windows(treadle_report *report, int64_t rank) {
   treadle_report_info *info = &report->info;
   size_t from = treadle_layout_window_bytes(report->from, rank),
          to = treadle_layout_window_bytes(report->to, rank);
-  info->from_bytes = max_size(info->from_bytes, round_up(from, info->page_bytes));
-  info->to_bytes = max_size(info->to_bytes, round_up(to, info->page_bytes));
+  info->from_bytes = treadle_larger_size(info->from_bytes, round_up(from, info->page_bytes));
+  info->to_bytes = treadle_larger_size(info->to_bytes, round_up(to, info->page_bytes));
 }
 
 /* One step of these loops looks at one set of equal ranks; sets that are like another one come in a turn after it. */
@@ -146,7 +145,8 @@ static treadle_status alloc_plan_bases(treadle_report *report, int32_t count) {
 }
 
 static void note_plan_base(treadle_report *report, const treadle_plan_base *plan_base) {
-  report->info.cap_min_bytes = max_size(report->info.cap_min_bytes, (size_t)plan_base->cap_min_bytes);
+  report->info.cap_min_bytes =
+      treadle_larger_size(report->info.cap_min_bytes, (size_t)plan_base->cap_min_bytes);
   note_windows(report, plan_base->rank);
 }
 
@@ -180,12 +180,13 @@ out:
 /* Settles cap from what was given, and whether the budget does. */
 static treadle_status choose_cap(treadle_report *report, const treadle_report_options *options) {
   size_t least = report->info.cap_min_bytes, budget = options->budget_bytes;
-  size_t window = max_size(report->info.from_bytes, report->info.to_bytes);
+  size_t window = treadle_larger_size(report->info.from_bytes, report->info.to_bytes);
   if (options->cap_bytes && options->cap_bytes < least)
     return treadle_fail(TREADLE_REFUSED, "a cap of %zu bytes is below the smallest possible, %zu (%s)",
                         options->cap_bytes, least, treadle_text_of_size(least));
   report->info.fits = true;
-  report->info.cap_bytes = options->cap_bytes ? options->cap_bytes : max_size(TREADLE_DEFAULT_CAP, least);
+  report->info.cap_bytes =
+      options->cap_bytes ? options->cap_bytes : treadle_larger_size(TREADLE_DEFAULT_CAP, least);
   report->info.budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
   if (!budget) return TREADLE_OK;
   report->info.fits = budget >= report->info.budget_min_bytes;
@@ -202,7 +203,7 @@ static treadle_status measure_set(void *of, int32_t set) {
   treadle_status status =
       treadle_plan_measure_on(&report->plan_bases[set], report->info.waves, (int64_t)report->info.cap_bytes,
                               &tracks, t->second ? &report->infos[t->like[set]] : NULL, info);
-  info->peak_bound_bytes = max_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
+  info->peak_bound_bytes = treadle_larger_size(info->from_bytes, info->to_bytes) + report->info.cap_bytes;
   return status;
 }
 
@@ -237,8 +238,8 @@ static treadle_status measure_pairs(treadle_report *report) {
   for (size_t rank = 0; rank < ranks; rank++) {
     size_t load = 0;
     for (size_t by = 0; by < ranks; by++) load += pairs[by * ranks + rank];
-    load = max_size(load, treadle_report_moved(report, (int64_t)rank));
-    most = max_size(most, load);
+    load = treadle_larger_size(load, treadle_report_moved(report, (int64_t)rank));
+    most = treadle_larger_size(most, load);
     sum += (double)load;
   }
   report->info.link_load = sum > 0 ? (double)most / (sum / (double)ranks) : 1;

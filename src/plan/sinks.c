@@ -2,6 +2,7 @@
 #include "plan/sinks.h"
 
 #include "base/dtype.h"
+#include "base/larger.h"
 #include "plan/alias.h"
 
 #include <assert.h>
@@ -68,8 +69,6 @@ static treadle_status keep_op(void *context, const treadle_op *op) {
   return treadle_array_push(&s->direction->ops, *op);
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Bytes that come from another rank. */
 static void count_moved(treadle_op_sink *s, int32_t source, bool relay, int64_t bytes) {
   const treadle_nodes *nodes = s->sink.nodes;
@@ -118,9 +117,10 @@ static treadle_status keep_block_row(treadle_op_sink *s, const treadle_block_row
   for (int64_t i = 0; i < block_row.parts && block_row.begin == 0; i++)
     TRY(treadle_array_push(&direction->block_row_parts, parts[i]));
   int64_t bytes = values * (int64_t)treadle_dtype_bytes((treadle_dtype)block_row.value_dtype);
-  direction->scratch_bytes = larger(direction->scratch_bytes, bytes);
-  direction->scratch_codes = larger(direction->scratch_codes, values);
-  direction->scratch_scales = larger(direction->scratch_scales, treadle_block_row_blocks(&block_row));
+  direction->scratch_bytes = treadle_larger(direction->scratch_bytes, bytes);
+  direction->scratch_codes = treadle_larger(direction->scratch_codes, values);
+  direction->scratch_scales =
+      treadle_larger(direction->scratch_scales, treadle_block_row_blocks(&block_row));
   direction->coverage += treadle_block_row_mark(&block_row, parts);
   TRY(treadle_array_push(&direction->block_rows, block_row));
 out:

@@ -14,6 +14,7 @@
 #include "switch/net.h"
 
 #include "base/alloc.h"
+#include "base/larger.h"
 #include "base/text.h"
 #include "switch/room.h"
 
@@ -37,8 +38,6 @@ typedef struct figures {     /* what a rank says of itself */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
   int64_t infer_held;            /* of its infer window, pages that are there: own tensors need none */
 } figures;
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
 
@@ -211,7 +210,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
 static int64_t base_of(const figures *f, uint64_t leaves) {
   int64_t kept = 0, params = f->bytes[TREADLE_PARAMS], infer = f->bytes[TREADLE_INFER_PARAMS];
   int64_t both = params + f->infer_held + (leaves & SINGLE ? 0 : f->infer_held);
-  int64_t largest = larger(params, infer);
+  int64_t largest = treadle_larger(params, infer);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
     if (!(leaves >> c & 1)) kept += f->bytes[c];
   /* Waves are those of whole windows: what is there of the infer window may be what comes first. */
@@ -226,7 +225,7 @@ static int64_t training_of(const figures *f) {
 static int64_t largest_base(const treadle_group *group, uint64_t leaves) {
   int64_t largest = 0;
   for (int rank = 0; rank < group->size; rank++)
-    largest = larger(largest, base_of(treadle_group_said(group, rank), leaves));
+    largest = treadle_larger(largest, base_of(treadle_group_said(group, rank), leaves));
   return largest;
 }
 
@@ -259,7 +258,7 @@ static void find_remedy(const treadle_group *group, const figures *mine, int64_t
 
 static treadle_status check_budget(const treadle_group *group, const figures *mine, int64_t cap_min) {
   int64_t budget = (int64_t)mine->budget_bytes, base = largest_base(group, mine->leaves);
-  int64_t wanted = larger((int64_t)mine->cap_bytes, cap_min), training = 0;
+  int64_t wanted = treadle_larger((int64_t)mine->cap_bytes, cap_min), training = 0;
   int fullest = 0;
   if (budget == 0) return TREADLE_OK;
   for (int rank = 0; rank < group->size; rank++) {
@@ -271,7 +270,7 @@ static treadle_status check_budget(const treadle_group *group, const figures *mi
                         "switch: the budget of %" PRId64 " bytes is too small: rank %d trains with %" PRId64
                         " bytes (params, gradients, optimizer state, work memory), whatever is offloaded; "
                         "give at least %" PRId64 " bytes",
-                        budget, fullest, training, larger(training, base + wanted));
+                        budget, fullest, training, treadle_larger(training, base + wanted));
   if (budget >= base + wanted) return TREADLE_OK;
   char remedy[200];
   find_remedy(group, mine, wanted, cap_min, remedy, sizeof remedy);
@@ -294,8 +293,8 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
   TRY(compare_figures(sw, mine, &cap_min, &tightest));
   int64_t net = treadle_net_least(sw, false); /* messages of other nodes lie in a part of the cap */
   if (cap == 0)
-    cap = budget > 0 ? larger(budget - largest_base(group, mine->leaves), 0)
-                     : larger(TREADLE_DEFAULT_CAP, cap_min + treadle_net_least(sw, true));
+    cap = budget > 0 ? treadle_larger(budget - largest_base(group, mine->leaves), 0)
+                     : treadle_larger(TREADLE_DEFAULT_CAP, cap_min + treadle_net_least(sw, true));
   *cap_p = cap;
   cap_min += net;
   TRY(check_budget(group, mine, cap_min));
@@ -378,7 +377,7 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   TRY(treadle_staging_meet(sw));
   TRY(plan_all(sw, &mine, &cap));
   sw->agreed.bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
-  sw->agreed.pool_bound_bytes = (size_t)larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
+  sw->agreed.pool_bound_bytes = (size_t)treadle_larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
   if (mine.budget_bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = mine.budget_bytes;
 out:
   return status;

@@ -201,7 +201,8 @@ char *treadle_net_delta_room(treadle_switch *sw, const treadle_traffic_message *
 static size_t write_changes(treadle_switch *sw, const treadle_traffic_message *m) {
   const char *old = kept_of(sw, true, m), *now = sw->net.delta.room[0];
   char *to = sw->net.delta.room[1];
-  size_t whole = (size_t)m->bytes, bytes = 0, changes = 0;
+  size_t whole = (size_t)m->bytes, bytes = 0;
+  if (memcmp(old, now, whole) == 0) return 0;
   for (size_t parcel = 0; parcel < m->count;) {
     const run r = run_from(sw, true, m, parcel);
     if (bytes + sizeof(uint32_t) + treadle_delta_most(r.count, r.each) > room_of(sw)) return whole;
@@ -209,11 +210,10 @@ static size_t write_changes(treadle_switch *sw, const treadle_traffic_message *m
         (uint32_t)treadle_delta_write(old + r.at, now + r.at, r.count, r.each, to + bytes + sizeof length);
     memcpy(to + bytes, &length, sizeof length);
     bytes += sizeof length + length;
-    changes += length;
     if (bytes >= whole) return whole;
     parcel = r.next;
   }
-  return changes == 0 ? 0 : bytes;
+  return bytes;
 }
 
 void treadle_net_delta_write(treadle_switch *sw, const treadle_traffic_message *m, char *slot,

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/larger.h"
 #include "transport/net.h"
 
 #include <inttypes.h>
@@ -188,15 +189,13 @@ static void note_peers(treadle_switch *sw, const treadle_traffic *traffic) {
   for (size_t i = 0; i < traffic->message_count; i++) sw->net.peers[traffic->messages[i].peer] = 1;
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* For what others have ordered. */
 static treadle_status make_scratch(treadle_switch *sw) {
   const treadle_ordered *a = &sw->net.out[0].ordered, *b = &sw->net.out[1].ordered;
   if (a->list.count + b->list.count == 0) return TREADLE_OK;
-  return treadle_scratch_create(sw, larger(a->scratch_bytes, b->scratch_bytes),
-                                larger(a->scratch_codes, b->scratch_codes),
-                                larger(a->scratch_scales, b->scratch_scales), &sw->net.scratch);
+  return treadle_scratch_create(sw, treadle_larger(a->scratch_bytes, b->scratch_bytes),
+                                treadle_larger(a->scratch_codes, b->scratch_codes),
+                                treadle_larger(a->scratch_scales, b->scratch_scales), &sw->net.scratch);
 }
 
 treadle_status treadle_net_traffic(treadle_switch *sw) {

@@ -8,6 +8,7 @@
  * need a 512th of that. For twins and for memory of the caller, page tables of small pages are counted in either case. */
 #include "switch/room.h"
 
+#include "base/larger.h"
 #include "base/text.h"
 #include "switch/net.h"
 
@@ -30,8 +31,6 @@ static uint64_t whole_pages(uint64_t bytes, uint64_t page) {
   uint64_t sum = plus(bytes, page - 1);
   return sum == UINT64_MAX ? sum : sum / page * page;
 }
-
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* ---- The verdict ---- */
 
@@ -195,8 +194,8 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   d.host = plus(d.host, o->reference_bytes);
   uint64_t engine = plus(whole_pages(sw->engine.hooks.work_bytes, page),
                          o->kv_block_bytes ? whole_pages(o->kv_bytes, page) : 0);
-  d.pool = larger(training, plus(plus(kept, infer), engine));
-  if (o->kv_block_bytes) d.pool = larger(d.pool, o->budget_bytes / page * page);
+  d.pool = treadle_larger_size(training, plus(plus(kept, infer), engine));
+  if (o->kv_block_bytes) d.pool = treadle_larger_size(d.pool, o->budget_bytes / page * page);
   d.shared = d.mapped = d.pool;
   d.others = o->other_bytes;
   d.addresses = plus(d.mapped, plus(d.host, d.others));

@@ -8,13 +8,12 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/larger.h"
 
 #include <inttypes.h>
 
 /* Scratch has one block row: values [rows, columns] and codes [rows, columns], row-major, scales [blocks].
  * It is as large as the largest one of both directions. */
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 treadle_status treadle_scratch_create(const treadle_switch *sw, int64_t values, int64_t codes,
                                       int64_t scales, treadle_scratch *scratch_p) {
   const treadle_device *device = &sw->device;
@@ -38,9 +37,9 @@ treadle_status treadle_switch_block_rows_create(treadle_switch *sw) {
   const treadle_direction *a = &sw->plan->forward, *b = &sw->plan->back;
   size_t count = a->block_rows.count > b->block_rows.count ? a->block_rows.count : b->block_rows.count;
   sw->work.block_rows = treadle_alloc_array(count + 1, sizeof *sw->work.block_rows);
-  TRY(treadle_scratch_create(sw, larger(a->scratch_bytes, b->scratch_bytes),
-                             larger(a->scratch_codes, b->scratch_codes),
-                             larger(a->scratch_scales, b->scratch_scales), &sw->work.scratch));
+  TRY(treadle_scratch_create(sw, treadle_larger(a->scratch_bytes, b->scratch_bytes),
+                             treadle_larger(a->scratch_codes, b->scratch_codes),
+                             treadle_larger(a->scratch_scales, b->scratch_scales), &sw->work.scratch));
   if (!sw->work.block_rows) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   memset(sw->work.block_rows, 0, (count + 1) * sizeof *sw->work.block_rows); /* touched */
 out:

@@ -2,14 +2,13 @@
 #include "train/trainer.h"
 
 #include "base/dtype.h"
+#include "base/larger.h"
 #include "memory/limits.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64 };
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- Widths ------------------------------------------------------------------------------------------- */
 
@@ -30,7 +29,7 @@ static void find_widths(treadle_trainer *t) {
   w->qkv = w->values + heads->kv_count * d->value_dim;
   w->found = heads->count * d->value_dim;
   for (int32_t l = 0; l < d->layers; l++)
-    w->inner = larger(w->inner, t->pass->layers[l].weight[TREADLE_ROLE_DOWN].column_count);
+    w->inner = treadle_larger(w->inner, t->pass->layers[l].weight[TREADLE_ROLE_DOWN].column_count);
   w->vocabulary = t->pass->head.row_count;
 }
 
@@ -115,9 +114,10 @@ static treadle_status measure_paired(treadle_trainer *t, sizes *s, treadle_gemm_
   const treadle_gemm_inner tokens = most_tokens(t);
   int64_t width = (int64_t)inner.leaf * inner.range.leaves;
   treadle_status status;
-  s->joined = larger(s->joined, (rows * width + 1) / 2);
-  s->columns = larger(s->columns, columns);
-  s->pointers = larger(larger(s->pointers, width), (int64_t)tokens.leaf * tokens.range.leaves);
+  s->joined = treadle_larger(s->joined, (rows * width + 1) / 2);
+  s->columns = treadle_larger(s->columns, columns);
+  s->pointers =
+      treadle_larger(treadle_larger(s->pointers, width), (int64_t)tokens.leaf * tokens.range.leaves);
   TRY(treadle_paired_measure(t, inner, columns, &s->packed));
   TRY(treadle_paired_measure(t, tokens, columns, &s->packed_x));
 out:
@@ -132,14 +132,14 @@ static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share,
   if (!leaves) return TREADLE_OK;
   if (t->outer) {
     treadle_outer_measure(t, share * leaves, columns, &s->turned, &s->outer);
-    s->columns = larger(s->columns, (columns + TREADLE_OUTER_COLUMNS_MOST - 1) /
-                                        TREADLE_OUTER_COLUMNS_MOST * TREADLE_OUTER_COLUMNS_MOST);
+    s->columns = treadle_larger(s->columns, (columns + TREADLE_OUTER_COLUMNS_MOST - 1) /
+                                                TREADLE_OUTER_COLUMNS_MOST * TREADLE_OUTER_COLUMNS_MOST);
     return TREADLE_OK;
   }
   if (t->pairs) return measure_paired(t, s, inner, columns, rows);
-  s->turned = larger(s->turned, columns * leaf * leaves);
-  s->joined = larger(s->joined, rows * leaf * leaves);
-  s->columns = larger(s->columns, columns);
+  s->turned = treadle_larger(s->turned, columns * leaf * leaves);
+  s->joined = treadle_larger(s->joined, rows * leaf * leaves);
+  s->columns = treadle_larger(s->columns, columns);
   return treadle_back_measure(t, inner, rows, &s->packed);
 }
 
@@ -150,7 +150,7 @@ static treadle_status measure_products(treadle_trainer *t, sizes *s) {
   int64_t inner = w->inner * t->pass->mlp_leaves / d->intermediate;
   int64_t head = t->head_leaves > 1 ? (w->vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF : 1;
   treadle_status status;
-  *s = (sizes){.part = larger(larger(d->hidden, w->inner), w->qkv)};
+  *s = (sizes){.part = treadle_larger(treadle_larger(d->hidden, w->inner), w->qkv)};
   TRY(measure_input(t, s, d->hidden, 1, w->inner, t->rows));
   TRY(measure_input(t, s, d->hidden, 1, w->found, t->rows));
   TRY(measure_input(t, s, 2 * d->intermediate / t->pass->mlp_leaves, inner, d->hidden, t->rows));
@@ -159,7 +159,7 @@ static treadle_status measure_products(treadle_trainer *t, sizes *s) {
     TRY(measure_input(t, s, t->head_leaves > 1 ? TREADLE_HEAD_LEAF : d->vocabulary, head, d->hidden,
                       TREADLE_HEAD_ROWS));
   if (t->outer)
-    s->outer = larger(s->outer, (int64_t)TREADLE_PRODUCT_LEAF * TREADLE_OUTER_ROWS_MOST);
+    s->outer = treadle_larger(s->outer, (int64_t)TREADLE_PRODUCT_LEAF * TREADLE_OUTER_ROWS_MOST);
   else if (!t->pairs)
     TRY(treadle_back_measure(t, most_tokens(t), TREADLE_WEIGHT_ROWS, &s->packed));
 out:
@@ -219,7 +219,7 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   b->dx = take(&m, stream, sizeof(float));
   b->dqkv = take(&m, rows * w->qkv, sizeof(float));
   b->middle = take(&m, rows * w->inner, sizeof(float));
-  b->dmiddle = take(&m, rows * larger(w->inner, w->found), sizeof(float));
+  b->dmiddle = take(&m, rows * treadle_larger(w->inner, w->found), sizeof(float));
   b->joined = take(&m, s->joined, sizeof(float));
   b->parts = take(&m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));
   b->head_parts = treadle_train_norms_heads(t) ? take(&m, w->keys, sizeof(float)) : NULL;

@@ -5,14 +5,13 @@
  * A rank's part of the board: sums of the stage, logits of the stage, pieces of windows, then the rings on which it sends. */
 #include "train/trainer.h"
 
+#include "base/larger.h"
 #include "infer/gate.h"
 #include "transport/group.h"
 
 #include <string.h>
 
 enum { PIECE = 1 << 16 /* elements of a window that ranks add at once */, LINE = 64 };
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- Chunks ------------------------------------------------------------------------------------------- */
 
@@ -99,10 +98,10 @@ treadle_train_room treadle_train_measure_room(const treadle_trainer *t) {
                               (int32_t)((head->row_count + leaf - 1) / leaf), (int32_t)t->head_leaves};
   nodes = treadle_leaf_nodes(keys, NULL) * rows;
   if (t->head_leaves > 1 && words.leaves)
-    nodes = larger(nodes, treadle_leaf_nodes(words, NULL) * TREADLE_HEAD_ROWS);
-  room.pass.within = (uint64_t)larger((int64_t)room.pass.within, nodes * hidden);
+    nodes = treadle_larger(nodes, treadle_leaf_nodes(words, NULL) * TREADLE_HEAD_ROWS);
+  room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, nodes * hidden);
   room.pass.within =
-      (uint64_t)larger((int64_t)room.pass.within, t->transformer->heads * t->transformer->head_dim);
+      (uint64_t)treadle_larger((int64_t)room.pass.within, t->transformer->heads * t->transformer->head_dim);
   room.pass.across = LINE;
   room.logits = (uint64_t)(TREADLE_HEAD_ROWS * t->width.vocabulary);
   room.pieces = PIECE;
@@ -111,8 +110,8 @@ treadle_train_room treadle_train_measure_room(const treadle_trainer *t) {
 }
 
 void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other) {
-  room->pass.within = (uint64_t)larger((int64_t)room->pass.within, (int64_t)other->pass.within);
-  room->logits = (uint64_t)larger((int64_t)room->logits, (int64_t)other->logits);
+  room->pass.within = (uint64_t)treadle_larger((int64_t)room->pass.within, (int64_t)other->pass.within);
+  room->logits = (uint64_t)treadle_larger((int64_t)room->logits, (int64_t)other->logits);
 }
 
 /* The largest room that any rank needs. */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/larger.h"
 #include "layout/blocks.h"
 #include "model/stored.h"
 
@@ -39,9 +40,6 @@ bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *
   return tensor->scale >= 0 && through && (values || !is_coded(layout->model, piece->tensor));
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Canonical values of a block, quantised; what comes back of them where that is wanted. */
 static treadle_status make_block(const treadle_model *model, const treadle_blocks *blocks, bool back,
                                  block *b) {
@@ -75,9 +73,9 @@ static void put_block(const block *b, const treadle_placed_rectangle *spot, cons
   const treadle_rectangle *of = &spot->of;
   bool codes = piece->dtype == TREADLE_FP8_E4M3;
   int64_t each = codes ? 1 : (int64_t)sizeof *b->values;
-  int64_t row = larger(b->of.row, of->row), column = larger(b->of.column, of->column);
-  int64_t rows = smaller(b->of.row + b->of.rows, of->row + of->rows) - row;
-  int64_t columns = smaller(b->of.column + b->of.columns, of->column + of->columns) - column;
+  int64_t row = treadle_larger(b->of.row, of->row), column = treadle_larger(b->of.column, of->column);
+  int64_t rows = treadle_smaller(b->of.row + b->of.rows, of->row + of->rows) - row;
+  int64_t columns = treadle_smaller(b->of.column + b->of.columns, of->column + of->columns) - column;
   const treadle_op op = {.from_dtype = codes ? TREADLE_FP8_E4M3 : TREADLE_FP32,
                          .to_dtype = (uint8_t)piece->dtype,
                          .add = codes ? 0 : piece->add,

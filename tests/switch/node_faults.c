@@ -1,6 +1,7 @@
 /* Which faults of nodes there are, and what a rank does around one: it makes a switch, meets the fault, looks what is left, and goes on, in
  * the same group when that can be, else in a new one in which new processes have the places of those that are gone. */
 #include "switch/node_faults.h"
+#include "switch/block_models.h"
 #include "switch/faults.h"
 #include "switch/net.h"
 #include "transport/ranks.h"
@@ -36,9 +37,14 @@ enum { VOTES = 2, STEPS = NODE_WAVES + TEST_COUNT(phases) + VOTES };
 /* Each at every wave and, but for bytes on their way, every phase. */
 static const struct {
   node_fault kind;
-  int ranks, nodes, victims;
-} grids[] = {{NODE_KILL, 4, 2, 4}, {NODE_STALL, 4, 2, 4}, {NODE_KILL_ALL, 4, 2, 2},  {NODE_CUT, 4, 2, 2},
-             {NODE_FLIP, 4, 2, 4}, {NODE_CUT, 6, 3, 3},   {NODE_STALL_ALL, 6, 3, 1}, {NODE_KILL, 6, 3, 1}};
+  node_pair_name pair;
+  int ranks, nodes, victims; /* victims 1: by turns */
+} grids[] = {{NODE_KILL, NODE_FOUR, 4, 2, 4},     {NODE_STALL, NODE_FOUR, 4, 2, 4},
+             {NODE_KILL_ALL, NODE_FOUR, 4, 2, 2}, {NODE_CUT, NODE_FOUR, 4, 2, 2},
+             {NODE_FLIP, NODE_FOUR, 4, 2, 4},     {NODE_CUT, NODE_SIX, 6, 3, 3},
+             {NODE_STALL_ALL, NODE_SIX, 6, 3, 1}, {NODE_KILL, NODE_SIX, 6, 3, 1},
+             {NODE_KILL, NODE_BLOCKS, 4, 2, 1},   {NODE_STALL, NODE_BLOCKS, 4, 2, 1},
+             {NODE_CUT, NODE_BLOCKS, 4, 2, 1},    {NODE_FLIP, NODE_BLOCKS, 4, 2, 1}};
 
 static int steps_of(int grid) { return grids[grid].kind == NODE_FLIP ? NODE_WAVES : STEPS; }
 
@@ -48,18 +54,23 @@ int node_case_count(void) {
   return count;
 }
 
+static bool is_of_node(const node_case *c) {
+  return c->kind == NODE_KILL_ALL || c->kind == NODE_STALL_ALL || c->kind == NODE_CUT;
+}
+
 void node_case_draw(int number, node_case *c) {
   int grid = 0, at = number;
   while (at >= grids[grid].victims * steps_of(grid)) at -= grids[grid].victims * steps_of(grid), grid++;
   int step = at % steps_of(grid), victim = at / steps_of(grid);
   *c = (node_case){.number = number,
                    .kind = grids[grid].kind,
+                   .pair = grids[grid].pair,
                    .ranks = grids[grid].ranks,
                    .nodes = grids[grid].nodes,
                    .who = victim,
                    .limit = 1};
   bool by_turns = grids[grid].victims == 1;
-  if (by_turns) c->who = c->kind == NODE_STALL_ALL ? step % c->nodes : step % c->ranks;
+  if (by_turns) c->who = is_of_node(c) ? step % c->nodes : step % c->ranks;
   if (c->kind == NODE_STALL && (step + victim) % 2) c->kind = NODE_CONTINUE;
   c->vote = step < STEPS - VOTES ? 0 : 1 + step - (STEPS - VOTES);
   c->point = c->vote || step < NODE_WAVES ? TREADLE_AT_WAVE : phases[step - NODE_WAVES];
@@ -67,10 +78,6 @@ void node_case_draw(int number, node_case *c) {
 }
 
 static const char *const votes[] = {"", "the proof that all bytes were written", "the bind of the engines"};
-
-static bool is_of_node(const node_case *c) {
-  return c->kind == NODE_KILL_ALL || c->kind == NODE_STALL_ALL || c->kind == NODE_CUT;
-}
 
 bool node_case_hits(const node_case *c, int rank) {
   return (is_of_node(c) ? rank / (c->ranks / c->nodes) : rank) == c->who;
@@ -85,34 +92,46 @@ const char *node_case_words(const node_case *c, char *room, size_t bytes) {
   snprintf(at, sizeof at, c->point == TREADLE_AT_WAVE ? "%s %d" : "%s",
            treadle_injection_point_text(c->point), c->wave);
   if (c->vote) snprintf(at, sizeof at, "vote %d", c->vote);
-  snprintf(room, bytes, "case %d: %d ranks on %d nodes: %s %d %s at %s", c->number, c->ranks, c->nodes,
-           is_of_node(c) ? "node" : "rank", c->who, kinds[c->kind], at);
+  snprintf(room, bytes, "case %d: %d ranks on %d nodes%s: %s %d %s at %s", c->number, c->ranks, c->nodes,
+           c->pair == NODE_BLOCKS ? ", fp8 blocks" : "", is_of_node(c) ? "node" : "rank", c->who,
+           kinds[c->kind], at);
   return room;
 }
 
 /* ---- The scene ---- */
 
-void node_scene_init(node_scene *s) {
-  int64_t cap_min, largest = 0;
-  scene_init(&s->s);
-  assert_ok(treadle_layout_create(s->s.model, "megatron:tp=2,pp=3", 6, NULL, &s->train));
-  assert_ok(treadle_layout_create(s->s.model, "vllm:tp=2,dp=3", 6, NULL, &s->infer));
-  for (int rank = 0; rank < 6; rank++) {
+static void check_cap(const node_pair *pair) {
+  for (int rank = 0; rank < pair->ranks; rank++) {
     const treadle_plan_base_options options = {.page_bytes = SCENE_PAGE};
     treadle_plan_base plan_base = {0};
-    assert_ok(treadle_plan_base_create(s->train, s->infer, rank, &options, &plan_base));
-    cap_min = plan_base.cap_min_bytes;
-    if (cap_min > largest) largest = cap_min;
+    assert_ok(treadle_plan_base_create(pair->train, pair->infer, rank, &options, &plan_base));
+    assert_true(plan_base.cap_min_bytes <= CAP);
     treadle_plan_base_release(&plan_base);
   }
-  s->caps[0] = CAP + ROOM;
-  s->caps[1] = CAP + ROOM;
-  assert_true(largest <= CAP && s->s.cap_min <= CAP);
+}
+
+void node_scene_init(node_scene *s) {
+  static const struct {
+    const char *text;
+    int ranks;
+  } layouts[] = {{"megatron:tp=2,pp=3", 6},
+                 {"vllm:tp=2,dp=3", 6},
+                 {"megatron:tp=2,pp=2,ep=2,etp=1", 4},
+                 {"vllm:tp=2,dp=2,ep=on", 4}};
+  scene_init(&s->s);
+  s->blocks = block_model_make(BLOCK_MODEL_LATENT);
+  for (size_t i = 0; i < TEST_COUNT(layouts); i++)
+    assert_ok(treadle_layout_create(i < 2 ? s->s.model : s->blocks, layouts[i].text, layouts[i].ranks, NULL,
+                                    &s->owned[i]));
+  s->pairs[NODE_FOUR] = (node_pair){s->s.train, s->s.infer, 4, CAP + ROOM};
+  s->pairs[NODE_SIX] = (node_pair){s->owned[0], s->owned[1], 6, CAP + ROOM};
+  s->pairs[NODE_BLOCKS] = (node_pair){s->owned[2], s->owned[3], 4, CAP + ROOM};
+  for (int i = 0; i < NODE_PAIRS; i++) check_cap(&s->pairs[i]);
 }
 
 void node_scene_release(node_scene *s) {
-  treadle_layout_destroy(s->train);
-  treadle_layout_destroy(s->infer);
+  for (size_t i = 0; i < TEST_COUNT(s->owned); i++) treadle_layout_destroy(s->owned[i]);
+  treadle_model_close(s->blocks);
   scene_release(&s->s);
 }
 
@@ -169,21 +188,21 @@ static int open_group(life *l, const char *place) {
 }
 
 static int make(life *l) {
-  const node_scene *s = l->stage->s;
-  bool six = l->c->ranks == 6;
+  const node_pair *pair = &l->stage->s->pairs[l->c->pair];
   size_t bytes;
   treadle_engine_hooks hooks = {
       .struct_size = sizeof hooks, .context = l, .bind = bind_engine, .unbind = unbind_engine};
   treadle_switch_options options = {.struct_size = sizeof options,
                                     .page_bytes = SCENE_PAGE,
-                                    .cap_bytes = s->caps[six],
+                                    .cap_bytes = pair->cap,
                                     .keep = TREADLE_KEEP_HOST,
                                     .engine = &hooks,
                                     .optimizer_bytes = OPTIMIZER,
                                     .kv_block_bytes = KV_BLOCK,
                                     .timeout_seconds = PATIENCE};
-  l->train = six ? s->train : s->s.train;
-  RANK_OK(treadle_switch_create(l->group, l->train, six ? s->infer : s->s.infer, &options, &l->sw));
+  l->train = pair->train;
+  RANK_OK(treadle_switch_create(l->group, l->train, pair->infer, &options, &l->sw));
+  RANK_TRUE(l->c->pair != NODE_BLOCKS || l->sw->net.out[TREADLE_INFER].ordered.list.count > 0);
   l->sight->waves = l->sw->plan->waves;
   RANK_OK(treadle_layout_load(l->train, l->rank, treadle_switch_train_window(l->sw)));
   char *optimizer = treadle_switch_window(l->sw, TREADLE_OPTIMIZER, &bytes);
@@ -255,16 +274,23 @@ static void meet_it(life *l) {
   atomic_store(&sight->back, true);
 }
 
+static bool infers(const life *l) {
+  const node_pair *pair = &l->stage->s->pairs[l->c->pair];
+  if (l->c->pair != NODE_BLOCKS) return scene_infers(l->sw);
+  return block_model_holds(pair->infer, pair->train, l->rank, treadle_switch_infer_window(l->sw));
+}
+
 /* There and back, as if nothing had been. */
 static int resume(life *l) {
   uint64_t digest;
+  bool lossless = l->c->pair != NODE_BLOCKS;
   RANK_OK(treadle_switch_to_infer(l->sw));
-  RANK_TRUE(scene_infers(l->sw) && l->bound == 1);
+  RANK_TRUE(infers(l) && l->bound == 1);
   RANK_OK(treadle_switch_digest(l->sw, &l->sight->digest));
   RANK_OK(treadle_switch_to_train(l->sw));
   RANK_TRUE(is_intact(l) && l->bound == 0);
   RANK_OK(treadle_switch_digest(l->sw, &digest));
-  RANK_TRUE(digest == l->sight->digest && (digest == l->digest || l->digest == 0));
+  RANK_TRUE((digest == l->sight->digest) == lossless && (digest == l->digest || l->digest == 0));
   RANK_OK(treadle_group_barrier(l->group));
   l->sight->resumed = true;
   return 0;

@@ -17,9 +17,17 @@ typedef enum node_fault {
   NODE_FAULTS
 } node_fault;
 
+typedef enum node_pair_name {
+  NODE_FOUR = 0, /* ranks */
+  NODE_SIX,
+  NODE_BLOCKS, /* four ranks, which make fp8 blocks for each other */
+  NODE_PAIRS
+} node_pair_name;
+
 typedef struct node_case {
   int number;
   node_fault kind;
+  node_pair_name pair;
   int ranks, nodes;
   int who; /* a rank, or a node */
   treadle_injection_point point;
@@ -35,11 +43,17 @@ const char *node_case_words(const node_case *c, char *room, size_t bytes);
 /* Is that rank one of those of the fault? */
 bool node_case_hits(const node_case *c, int rank);
 
-/* The model and its layouts on so many ranks. */
+typedef struct node_pair {
+  const treadle_layout *train, *infer;
+  int ranks;
+  size_t cap;
+} node_pair;
+
 typedef struct node_scene {
-  scene s;
-  treadle_layout *train, *infer; /* of six ranks */
-  size_t caps[2];                /* four ranks, six */
+  scene s; /* has the first pair, and the model of the first two */
+  treadle_model *blocks;
+  treadle_layout *owned[4];
+  node_pair pairs[NODE_PAIRS];
 } node_scene;
 
 void node_scene_init(node_scene *s);

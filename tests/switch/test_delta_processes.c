@@ -1,6 +1,8 @@
 /* Updates with changes alone between processes on two nodes. In one of them a rank is killed. Who lives goes to a new group with a
- * new process in that place, where nothing is known of a base: all travels, then changes again, and every bit is right. ctest: timeout=300 */
+ * new process in that place, where nothing is known of a base: all travels, then changes again, and every bit is right: what the layout
+ * says, or, of fp8 blocks, what comes when all of it travels. ctest: timeout=300 */
 #include "seeds.h"
+#include "switch/block_models.h"
 #include "switch/changes.h"
 #include "switch/scene.h"
 #include "test.h"
@@ -15,8 +17,8 @@
 enum { CHANGED = CHANGES_MANY / 100, PATIENCE = 20, LIMIT = 2, NEWCOMER = SCENE_RANKS };
 
 typedef struct act {
-  scene s;
   treadle_layout *train, *infer;
+  bool makes; /* fp8 blocks */
   const char *places[2];
   int victim;
   treadle_injection injection;
@@ -43,7 +45,8 @@ static int open_group(life *l, const char *place) {
 static int make(life *l) {
   const treadle_switch_options options = {.struct_size = sizeof options,
                                           .page_bytes = SCENE_PAGE,
-                                          .cap_bytes = 192 << 10,
+                                          .cap_bytes = l->a->makes ? 0 : 192 << 10,
+                                          .one_way = l->a->makes,
                                           .timeout_seconds = PATIENCE,
                                           .delta = true,
                                           .offload_train_param = TREADLE_OFF};
@@ -55,16 +58,18 @@ static int make(life *l) {
   return 0;
 }
 
+/* Where one element of a block changes, its scale does, and all of its codes. */
 static int train(life *l, int step) {
-  RANK_OK(changes_make(l->a->train, l->rank, treadle_switch_train_window(l->sw), step, CHANGED));
-  RANK_OK(changes_make(l->a->infer, l->rank, l->wanted, step, CHANGED));
+  uint32_t changed = l->a->makes ? CHANGED / 100 : CHANGED;
+  RANK_OK(changes_make(l->a->train, l->rank, treadle_switch_train_window(l->sw), step, changed));
+  RANK_OK(changes_make(l->a->infer, l->rank, l->wanted, step, changed));
   return 0;
 }
 
 /* What is there is right, and what travelled was all of it, or changes. */
 static int look(const life *l, bool all) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
-  RANK_TRUE(treadle_switch_is_valid(l->sw) && changes_are_there(l->sw, l->wanted));
+  RANK_TRUE(treadle_switch_is_valid(l->sw) && (l->a->makes || changes_are_there(l->sw, l->wanted)));
   treadle_switch_get_stats(l->sw, &stats);
   RANK_TRUE(stats.dense_bytes > 0);
   RANK_TRUE(all ? stats.delta_bytes == stats.dense_bytes : 2 * stats.delta_bytes < stats.dense_bytes);
@@ -76,6 +81,16 @@ static int goes_on(life *l, int step) {
   if (train(l, step)) return 1;
   RANK_OK(treadle_switch_update(l->sw));
   return look(l, false);
+}
+
+/* Of fp8 blocks: what changes have made is what is made when all of it travels. */
+static int is_as_dense(life *l) {
+  size_t bytes = treadle_layout_window_bytes(l->a->infer, l->rank);
+  memcpy(l->wanted, treadle_switch_infer_window(l->sw), bytes);
+  RANK_OK(treadle_switch_to_train(l->sw));
+  RANK_OK(treadle_switch_to_infer(l->sw));
+  RANK_TRUE(changes_are_there(l->sw, l->wanted));
+  return look(l, true);
 }
 
 static void limit(life *l, double seconds) {
@@ -117,6 +132,7 @@ static int live(const char *name, int number, int size, void *context) {
   RANK_OK(treadle_group_barrier(l.group));
   RANK_OK(treadle_switch_to_infer(l.sw));
   if (look(&l, true) || goes_on(&l, 4) || goes_on(&l, 5)) return 1;
+  if (a->makes && (is_as_dense(&l) || goes_on(&l, 6))) return 1;
   RANK_OK(treadle_group_barrier(l.group));
   treadle_switch_destroy(l.sw);
   treadle_group_close(l.group);
@@ -124,31 +140,47 @@ static int live(const char *name, int number, int size, void *context) {
   return 0;
 }
 
+static void play(act *a, treadle_model *model, const char *train, const char *infer) {
+  int results[SCENE_RANKS + 1];
+  char places[2][64];
+  for (int k = 0; k < 2; k++) {
+    snprintf(places[k], sizeof places[k], "%s", store_place());
+    a->places[k] = places[k];
+  }
+  assert_ok(treadle_layout_create(model, train, SCENE_RANKS, NULL, &a->train));
+  assert_ok(treadle_layout_create(model, infer, SCENE_RANKS, NULL, &a->infer));
+  ranks_as_processes(SCENE_RANKS + 1, 100, live, a, results);
+  for (int n = 0; n <= SCENE_RANKS; n++) assert_int_equal(results[n], n == a->victim ? 128 + SIGKILL : 0);
+  treadle_layout_destroy(a->train);
+  treadle_layout_destroy(a->infer);
+}
+
+static const treadle_injection injections[] = {{TREADLE_INJECT_KILL, TREADLE_AT_WAVE, 2000},
+                                               {TREADLE_INJECT_KILL, TREADLE_AT_ENTRY, 0},
+                                               {TREADLE_INJECT_KILL, TREADLE_AT_COMMIT, 0}};
+
 static void test_deaths(void **state) {
   (void)state;
-  static const treadle_injection injections[] = {{TREADLE_INJECT_KILL, TREADLE_AT_WAVE, 2000},
-                                                 {TREADLE_INJECT_KILL, TREADLE_AT_ENTRY, 0},
-                                                 {TREADLE_INJECT_KILL, TREADLE_AT_COMMIT, 0}};
   for (size_t i = 0; i < TEST_COUNT(injections); i += (size_t)test_step(3)) {
     act a = {.victim = i % 2 ? 0 : 3, .injection = injections[i]};
-    int results[SCENE_RANKS + 1];
-    char places[2][64];
-    for (int k = 0; k < 2; k++) {
-      snprintf(places[k], sizeof places[k], "%s", store_place());
-      a.places[k] = places[k];
-    }
-    scene_init(&a.s);
-    assert_ok(treadle_layout_create(a.s.model, "megatron:tp=2,pp=2", SCENE_RANKS, NULL, &a.train));
-    assert_ok(treadle_layout_create(a.s.model, "vllm:tp=4", SCENE_RANKS, NULL, &a.infer));
-    ranks_as_processes(SCENE_RANKS + 1, 100, live, &a, results);
-    for (int n = 0; n <= SCENE_RANKS; n++) assert_int_equal(results[n], n == a.victim ? 128 + SIGKILL : 0);
-    treadle_layout_destroy(a.train);
-    treadle_layout_destroy(a.infer);
-    scene_release(&a.s);
+    scene s;
+    scene_init(&s);
+    play(&a, s.model, "megatron:tp=2,pp=2", "vllm:tp=4");
+    scene_release(&s);
+  }
+}
+
+static void test_blocks(void **state) {
+  (void)state;
+  for (size_t i = 0; i < TEST_COUNT(injections); i += (size_t)test_step(3)) {
+    act a = {.victim = i % 2 ? 2 : 1, .injection = injections[i], .makes = true};
+    treadle_model *model = block_model_make(BLOCK_MODEL_LATENT);
+    play(&a, model, "megatron:tp=2,pp=2,ep=2,etp=1", "vllm:tp=2,dp=2,ep=on");
+    treadle_model_close(model);
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_deaths)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_deaths), cmocka_unit_test(test_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

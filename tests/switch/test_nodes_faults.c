@@ -38,7 +38,7 @@ typedef struct show { /* a case that runs */
 } show;
 
 typedef struct tally {
-  int cases, again, idle, adrift, bound, kinds[NODE_FAULTS], waves[2];
+  int cases, again, idle, adrift, bound, kinds[NODE_FAULTS], waves[NODE_PAIRS];
   double slowest;
 } tally;
 
@@ -271,7 +271,7 @@ static void count(const show *s, tally *t) {
   }
   t->adrift += adrift;
   t->bound += bound;
-  t->waves[c->ranks == 6] = s->stage->sights[0].waves;
+  t->waves[c->pair] = s->stage->sights[0].waves;
 }
 
 /* The case is over; is it to be tried again? */
@@ -336,9 +336,9 @@ static void test_faults(void **state) {
                 t.kinds[NODE_KILL_ALL], t.kinds[NODE_STALL_ALL], t.kinds[NODE_CUT], t.kinds[NODE_FLIP],
                 t.idle, t.again);
   print_message(
-      "%d and %d waves; in %d cases somebody did not know the outcome, in %d somebody was bound; the "
+      "%d, %d and %d waves; in %d cases somebody did not know the outcome, in %d somebody was bound; the "
       "slowest survivor took %.1f s\n",
-      t.waves[0], t.waves[1], t.adrift, t.bound, t.slowest);
+      t.waves[0], t.waves[1], t.waves[2], t.adrift, t.bound, t.slowest);
   assert_int_equal(fault_leaks(), 0);
   assert_int_equal(failed, 0);
   assert_true(t.again <= 2 + t.cases / 10); /* or it is not the machine */

@@ -2,32 +2,13 @@
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
  * ctest: label=threads timeout=900 */
 #include "plan/one_rank.h"
+#include "switch/block_models.h"
 #include "switch/prove.h"
 #include "switch/switch.h"
 #include "test.h"
 #include "transport/ranks.h"
-#include "weights/load.h"
-
-#include <jansson.h>
 
 enum { RANKS = 4, PAGE = 4096 };
-
-static const char config[] =
-    "{'model_type': 'deepseek_v3', 'vocab_size': 96, 'hidden_size': 72, 'num_hidden_layers': 2, "
-    "'num_attention_heads': 4, 'q_lora_rank': 32, 'kv_lora_rank': 32, 'qk_nope_head_dim': 16, "
-    "'qk_rope_head_dim': 8, "
-    "'v_head_dim': 16, 'intermediate_size': 96, 'moe_intermediate_size': 32, 'n_routed_experts': 8, "
-    "'n_shared_experts': 1, 'first_k_dense_replace': 1, 'n_group': 2, 'num_nextn_predict_layers': 1, "
-    "'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [16, "
-    "16]}}";
-
-/* vLLM cuts 96 rows of an expert inside of blocks of 32. */
-static const char finer_config[] =
-    "{'model_type': 'qwen3_moe', 'vocab_size': 80, 'hidden_size': 64, 'num_hidden_layers': 2, "
-    "'num_attention_heads': 8, 'num_key_value_heads': 4, 'head_dim': 32, 'moe_intermediate_size': 96, "
-    "'num_experts': 4, 'intermediate_size': 128, 'decoder_sparse_step': 1, "
-    "'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [32, "
-    "32]}}";
 
 static const char *const finer_pairs[][2] = {
     {"megatron:tp=2,ep=2,etp=2", "vllm:tp=4"},
@@ -35,17 +16,6 @@ static const char *const finer_pairs[][2] = {
     {"vllm:tp=4", "megatron:tp=2,ep=2,etp=2"},
     {"hf", "vllm:tp=4"},
 };
-
-/* Matrices of heads are one block each, which lies transposed in what is derived of it; and vLLM holds an indexer's keys as values,
- * beside weights that have no scales. */
-static const char square_config[] =
-    "{'model_type': 'deepseek_v32', 'vocab_size': 96, 'hidden_size': 64, 'num_hidden_layers': 2, "
-    "'num_attention_heads': 4, 'q_lora_rank': 32, 'kv_lora_rank': 16, 'qk_nope_head_dim': 16, "
-    "'qk_rope_head_dim': 16, 'v_head_dim': 16, 'index_n_heads': 2, 'index_head_dim': 16, "
-    "'intermediate_size': 128, 'moe_intermediate_size': 32, 'n_routed_experts': 4, "
-    "'n_shared_experts': 1, 'first_k_dense_replace': 1, 'n_group': 1, 'num_nextn_predict_layers': 0, "
-    "'torch_dtype': 'bfloat16', 'quantization_config': {'quant_method': 'fp8', 'weight_block_size': [16, "
-    "16]}}";
 
 static const char *const square_pairs[][2] = {
     {"fsdp2", "vllm:tp=2"},
@@ -72,25 +42,6 @@ typedef struct play {
   uint64_t seed;
 } play;
 
-static bool holds(const treadle_layout *layout, const treadle_layout *source, int rank,
-                  const char *window) {
-  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-  bool same = true;
-  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted ||
-      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
-    abort();
-  for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank) && same; i++) {
-    if (treadle_layout_storage(layout, rank, i, &info) != TREADLE_OK) abort();
-    same =
-        info.bytes == 0 || memcmp(window + info.offset_bytes, wanted + info.offset_bytes, info.bytes) == 0;
-    if (!same)
-      fprintf(stderr, "rank %d: '%s' of '%s' is not what it should be\n", rank, info.name, layout->text);
-  }
-  free(wanted);
-  return same;
-}
-
 static int play_rank(treadle_group *group, void *context) {
   const play *p = context;
   treadle_switch *sw;
@@ -114,7 +65,7 @@ static int play_rank(treadle_group *group, void *context) {
   for (uint64_t i = 0; i < 2; i++) {
     treadle_switch_noise(sw, i + 1);
     RANK_OK(treadle_switch_to_infer(sw));
-    RANK_TRUE(holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw)));
+    RANK_TRUE(block_model_holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw)));
     treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
     treadle_switch_get_stats(sw, &stats);
     RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
@@ -127,7 +78,7 @@ static int play_rank(treadle_group *group, void *context) {
     RANK_TRUE(after == before);
     treadle_switch_noise(sw, ~i);
     RANK_OK(treadle_switch_to_train(sw));
-    RANK_TRUE(holds(p->train, NULL, group->rank, treadle_switch_train_window(sw)));
+    RANK_TRUE(block_model_holds(p->train, NULL, group->rank, treadle_switch_train_window(sw)));
   }
   RANK_OK(treadle_group_barrier(group));
   treadle_switch_destroy(sw);
@@ -144,21 +95,8 @@ static int refused_rank(treadle_group *group, void *context) {
   return 0;
 }
 
-static treadle_model *make_model(const char *quoted) {
-  char text[1000];
-  treadle_model *model;
-  snprintf(text, sizeof text, "%s", quoted);
-  for (char *c = text; *c; c++)
-    if (*c == '\'') *c = '"';
-  json_t *json = json_loads(text, 0, NULL);
-  assert_non_null(json);
-  assert_ok(treadle_model_from_config("config", json, NULL, &model));
-  json_decref(json);
-  return model;
-}
-
-static void play_all(const char *text, const char *const texts[][2], size_t count) {
-  treadle_model *model = make_model(text);
+static void play_all(block_model which, const char *const texts[][2], size_t count) {
+  treadle_model *model = block_model_make(which);
   for (size_t i = 0; i < count; i++) {
     treadle_layout *train, *infer;
     int64_t cap = 1, own;
@@ -209,7 +147,7 @@ static int spoiled_rank(treadle_group *group, void *context) {
   treadle_status status = treadle_switch_to_infer(sw);
   if (s->fault == TREADLE_FAULT_BLOCK_ROW_SCALE) {
     RANK_OK(status);
-    bool same = holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw));
+    bool same = block_model_holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw));
     RANK_TRUE(same == (group->rank != s->rank));
   } else {
     RANK_TRUE(status == (group->rank == s->rank ? TREADLE_DIFFERENT : TREADLE_PEER));
@@ -228,7 +166,7 @@ static void test_planted_faults(void **state) {
   static const treadle_fault faults[] = {TREADLE_FAULT_BLOCK_ROW_DROP, TREADLE_FAULT_BLOCK_ROW_LATE,
                                          TREADLE_FAULT_BLOCK_ROW_SCALE};
   (void)state;
-  treadle_model *model = make_model(config);
+  treadle_model *model = block_model_make(BLOCK_MODEL_LATENT);
   for (int i = 0; i < 12; i++) {
     const char *const *texts = i % 2 ? pairs[3] : pairs[0]; /* to bf16, to fp8 */
     spoiling s = {.fault = faults[i / 2 % 3], .rank = i % RANKS, .seed = (uint64_t)i * 7919};
@@ -250,17 +188,17 @@ static void test_planted_faults(void **state) {
 
 static void test_pairs(void **state) {
   (void)state;
-  play_all(config, pairs, TEST_COUNT(pairs));
+  play_all(BLOCK_MODEL_LATENT, pairs, TEST_COUNT(pairs));
 }
 
 static void test_finer_blocks(void **state) {
   (void)state;
-  play_all(finer_config, finer_pairs, TEST_COUNT(finer_pairs));
+  play_all(BLOCK_MODEL_FINER, finer_pairs, TEST_COUNT(finer_pairs));
 }
 
 static void test_square_blocks(void **state) {
   (void)state;
-  play_all(square_config, square_pairs, TEST_COUNT(square_pairs));
+  play_all(BLOCK_MODEL_SQUARE, square_pairs, TEST_COUNT(square_pairs));
 }
 
 int main(void) {
