@@ -584,11 +584,15 @@ void treadle_store_close(treadle_store *store);
 treadle_status treadle_group_store(const treadle_store *store, int rank, int size, int node,
                                    double timeout_seconds, treadle_group **group_p);
 
-/* A group of the ranks of an MPI communicator, all on one machine. It is in a library of its own: link with -ltreadle_mpi, too. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
+/* A group of the ranks of an MPI communicator. It is in a library of its own: link with -ltreadle_mpi, too. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
  * initialised. MPI is used in this call, so that the ranks meet, and never again. Collective. On failure *group_p is NULL.
  *
+ * Ranks on several nodes (machines, or parts of one: treadle_group_store) meet further by a store, which rank 0 serves until all have met: at the address by
+ * which its machine reaches others and at a port that is free, and at no other. Refused, where its machine has none: meet by treadle_store_open, with
+ * an address.
+ *
  * timeout_seconds bounds all waits after MPI's part, and those of treadle_group_barrier and treadle_group_gather. MPI's own calls have
- * no limit: MPI_Init, before this function, and MPI_Comm_split_type, MPI_Allreduce and MPI_Bcast in it wait for a missing rank until
+ * no limit: MPI_Init, before this function, and MPI_Allreduce and MPI_Bcast in it wait for a missing rank until
  * the launcher ends the job. If that matters, use a launcher with a limit (mpirun --timeout), or treadle_group_open. If a rank's
  * arguments are refused, the others learn it through MPI and fail, too. */
 treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p);
@@ -977,7 +981,8 @@ typedef struct treadle_switch_stats {
   /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
    * node_moved_bytes and node_sent_bytes are the same as without. */
   size_t dense_bytes, delta_bytes;
-  double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
+  double
+      unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any

@@ -221,17 +221,31 @@ treadle_status treadle_machine_kernel(int32_t kernel, treadle_kernel_info *info_
 
 typedef struct treadle_net_info {
   size_t struct_size;
-  const char *name;  /* "ucx": what --net takes */
-  bool usable;       /* on this machine */
-  char version[32];  /* of the library behind it, "" where there is none */
-  char devices[512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
-  char lacks[320];   /* why it cannot be used, and what to install; "" where it can */
+  const char *name; /* "ucx": what --net takes */
+  bool usable;      /* on this machine */
+  char version[32]; /* of the library behind it, "" where there is none */
+  char devices
+      [512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
+  char lacks[320]; /* why it cannot be used, and what to install; "" where it can */
 } treadle_net_info;
 
 /* The nets, ways in which ranks on different nodes send each other messages, and facts about net number `net`, from 0, which
  * is looked for in this process (UCX is loaded and stays). Refused: a number out of range. */
 int32_t treadle_machine_net_count(void);
 treadle_status treadle_machine_net(int32_t net, treadle_net_info *info_p);
+
+/* Where a process is. Ranks give it to each other as it is: this struct is frozen. */
+typedef struct treadle_node_address {
+  uint8_t node[32]; /* equal for processes of one node: boot id, network and process namespace */
+  char address
+      [128]; /* by which others may reach this node, with a port of it that nobody has now: "10.0.0.1:40123", for treadle_store_open; "": none */
+  bool outside; /* the address is not that of the loopback alone */
+} treadle_node_address;
+
+/* Where this process is. The address is the one from which this machine would send to a far one (that of its default route); where nothing
+ * leads far away, the first one of an interface that leads outside, else that of the loopback. IPv4 comes before IPv6. Nothing is sent, and
+ * nothing stays open: another process may take the port before it is used. */
+treadle_status treadle_machine_address(treadle_node_address *address_p);
 
 /* ---- MPI: libtreadle_mpi -------------------------------------------------------------------------
  *
@@ -254,6 +268,12 @@ typedef struct treadle_mpi_meeting {
 /* What treadle_group_mpi does before the ranks meet: all are on one machine, and none has said that it will be `refused`. A failure has its
  * reason in `why`, and none in treadle_error_message: this function needs no other one of treadle. Collective. */
 treadle_status treadle_mpi_meet(const void *comm, bool refused, treadle_mpi_meeting *meeting_p);
+
+/* The same for ranks on any number of nodes; this is what treadle_group_mpi does. `mine` comes from treadle_machine_address on every rank. address_p, of
+ * 128 bytes, gets "" where all ranks are on one node, who then meet by the name (treadle_group_open); else the address of rank 0, for
+ * treadle_store_open with the name as its job. Refused: several nodes, and none reaches rank 0's. Collective. */
+treadle_status treadle_mpi_meet_nodes(const void *comm, bool refused, const treadle_node_address *mine,
+                                      treadle_mpi_meeting *meeting_p, char *address_p);
 
 /* As treadle_group_store, for programs that are told how many nodes there are: `nodes` groups of equally many neighbouring ranks are the nodes, on whatever
  * machines; 0: nodes are found. All ranks say the same. Refused: ranks that cannot be divided so. Collective. */
