@@ -42,12 +42,12 @@ case $("$MPIEXEC" --version 2>/dev/null) in
   launch=("$MPIEXEC" --oversubscribe --mca plm_rsh_agent "$folder/on" --mca btl "self,vader,tcp" --mca oob_tcp_if_include 10.77.0.0/24
     --mca btl_tcp_if_include 10.77.0.0/24 --host host0:2,host1:2)
   alone=("$MPIEXEC" --oversubscribe)
-  loopback=("${alone[@]}" --mca btl self,tcp --mca btl_tcp_if_include lo) # its shared memory takes processes of one number for one
+  loopback=("${alone[@]}" --mca btl self,tcp --mca btl_tcp_if_include lo) # shared memory takes processes of one number for one
   ;;
 *)
   launch=("$MPIEXEC" -launcher ssh -launcher-exec "$folder/on" -iface cable -hosts host0:2,host1:2)
   alone=("$MPIEXEC")
-  loopback=("${alone[@]}")
+  loopback=(env UCX_TLS=self,tcp UCX_NET_DEVICES=lo "${alone[@]}")
   ;;
 esac
 run() { # STATUS COMMAND...: of 4 ranks, from host 0. STATUS any: not 0, as launchers have their own for ranks that die
