@@ -234,19 +234,6 @@ typedef struct treadle_net_info {
 int32_t treadle_machine_net_count(void);
 treadle_status treadle_machine_net(int32_t net, treadle_net_info *info_p);
 
-/* Where a process is. Ranks give it to each other as it is: this struct is frozen. */
-typedef struct treadle_node_address {
-  uint8_t node[32]; /* equal for processes of one node: boot id, network and process namespace */
-  char address
-      [128]; /* by which others may reach this node, with a port of it that nobody has now: "10.0.0.1:40123", for treadle_store_open; "": none */
-  bool outside; /* the address is not that of the loopback alone */
-} treadle_node_address;
-
-/* Where this process is. The address is the one from which this machine would send to a far one (that of its default route); where nothing
- * leads far away, the first one of an interface that leads outside, else that of the loopback. IPv4 comes before IPv6. Nothing is sent, and
- * nothing stays open: another process may take the port before it is used. */
-treadle_status treadle_machine_address(treadle_node_address *address_p);
-
 /* ---- MPI: libtreadle_mpi -------------------------------------------------------------------------
  *
  * These functions and treadle_group_mpi are in libtreadle_mpi (link with -ltreadle_mpi), which needs the MPI that it was built with. A program

@@ -1,6 +1,4 @@
 /* Where this process is, and where it can be reached: for ranks that something else has brought together once. */
-#include "treadle_tools.h"
-
 #include "base/argument.h"
 #include "transport/host_address.h"
 #include "transport/node.h"

@@ -2,7 +2,6 @@
 #include "test.h"
 #include "transport/host_address.h"
 #include "transport/store_address.h"
-#include "treadle_tools.h"
 
 #include <errno.h>
 #include <net/if.h>
