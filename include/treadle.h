@@ -994,8 +994,7 @@ typedef struct treadle_switch_stats {
   /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
    * node_moved_bytes and node_sent_bytes are the same as without. */
   size_t dense_bytes, delta_bytes;
-  double
-      unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
+  double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any
