@@ -584,11 +584,28 @@ void treadle_store_close(treadle_store *store);
 treadle_status treadle_group_store(const treadle_store *store, int rank, int size, int node,
                                    double timeout_seconds, treadle_group **group_p);
 
-/* A group of the ranks of an MPI communicator, all on one machine. It is in a library of its own: link with -ltreadle_mpi, too. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
+/* Where a process is. Ranks give it to each other as it is: this struct is frozen. */
+typedef struct treadle_node_address {
+  uint8_t node[32]; /* equal for processes of one node: boot id, network and process namespace */
+  /* By which others may reach this node, with a port of it that nobody has now: "10.0.0.1:40123", for treadle_store_open; "": none. */
+  char address[128];
+  bool outside; /* the address is not that of the loopback alone */
+} treadle_node_address;
+
+/* Where this process is. The address is the one from which this machine would send to a far one (that of its default route); where nothing
+ * leads far away, the first one of an interface that leads outside, else that of the loopback. IPv4 comes before IPv6. Nothing is sent, and
+ * nothing stays open: another process may take the port before it is used. */
+treadle_status treadle_machine_address(treadle_node_address *address_p);
+
+/* A group of the ranks of an MPI communicator. It is in a library of its own: link with -ltreadle_mpi, too. comm points to an MPI_Comm; NULL is MPI_COMM_WORLD. MPI must be
  * initialised. MPI is used in this call, so that the ranks meet, and never again. Collective. On failure *group_p is NULL.
  *
+ * Ranks on several nodes (machines, or parts of one: treadle_group_store) meet further by a store, which rank 0 serves until all have met: at the address by
+ * which its machine reaches others and at a port that is free, and at no other. Refused, where its machine has none: meet by treadle_store_open, with
+ * an address.
+ *
  * timeout_seconds bounds all waits after MPI's part, and those of treadle_group_barrier and treadle_group_gather. MPI's own calls have
- * no limit: MPI_Init, before this function, and MPI_Comm_split_type, MPI_Allreduce and MPI_Bcast in it wait for a missing rank until
+ * no limit: MPI_Init, before this function, and MPI_Allreduce and MPI_Bcast in it wait for a missing rank until
  * the launcher ends the job. If that matters, use a launcher with a limit (mpirun --timeout), or treadle_group_open. If a rank's
  * arguments are refused, the others learn it through MPI and fail, too. */
 treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p);

@@ -221,11 +221,12 @@ treadle_status treadle_machine_kernel(int32_t kernel, treadle_kernel_info *info_
 
 typedef struct treadle_net_info {
   size_t struct_size;
-  const char *name;  /* "ucx": what --net takes */
-  bool usable;       /* on this machine */
-  char version[32];  /* of the library behind it, "" where there is none */
-  char devices[512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
-  char lacks[320];   /* why it cannot be used, and what to install; "" where it can */
+  const char *name; /* "ucx": what --net takes */
+  bool usable;      /* on this machine */
+  char version[32]; /* of the library behind it, "" where there is none */
+  char devices
+      [512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
+  char lacks[320]; /* why it cannot be used, and what to install; "" where it can */
 } treadle_net_info;
 
 /* The nets, ways in which ranks on different nodes send each other messages, and facts about net number `net`, from 0, which
@@ -254,6 +255,12 @@ typedef struct treadle_mpi_meeting {
 /* What treadle_group_mpi does before the ranks meet: all are on one machine, and none has said that it will be `refused`. A failure has its
  * reason in `why`, and none in treadle_error_message: this function needs no other one of treadle. Collective. */
 treadle_status treadle_mpi_meet(const void *comm, bool refused, treadle_mpi_meeting *meeting_p);
+
+/* The same for ranks on any number of nodes; this is what treadle_group_mpi does. `mine` comes from treadle_machine_address on every rank. address_p, of
+ * 128 bytes, gets "" where all ranks are on one node, who then meet by the name (treadle_group_open); else the address of rank 0, for
+ * treadle_store_open with the name as its job. Refused: several nodes, and none reaches rank 0's. Collective. */
+treadle_status treadle_mpi_meet_nodes(const void *comm, bool refused, const treadle_node_address *mine,
+                                      treadle_mpi_meeting *meeting_p, char *address_p);
 
 /* As treadle_group_store, for programs that are told how many nodes there are: `nodes` groups of equally many neighbouring ranks are the nodes, on whatever
  * machines; 0: nodes are found. All ranks say the same. Refused: ranks that cannot be divided so. Collective. */

@@ -75,12 +75,17 @@ def mpi_elsewhere(rank, size, name, folder):
     """Ranks that seem to be on several machines meet by a store, and find that they are on one; and those that are told so."""
     from treadle import group
 
-    here, comm = group._node(), Comm(Files(folder), rank, size)
+    (here, address, _), comm = group._where(), Comm(Files(folder), rank, size)
     told = treadle.Group.mpi(comm, nodes=[4, 4, 1], timeout=30)
-    group._node = lambda: ("anotherboot", 1) if rank == 2 else here
+    group._where = lambda: (b"another" if rank == 2 else here, address, True)
     found = treadle.Group.mpi(comm, timeout=30)
+    group._where = lambda: (b"another" if rank == 2 else here, address, False)
+    try:
+        treadle.Group.mpi(comm, timeout=30)
+    except treadle.Refused as error:
+        refused = str(error)
     nodes = [_library.value("treadle_group_node", g._use(), r) for g in (told, found) for r in range(size)]
-    return [nodes, talk(told), talk(found)]
+    return [nodes, talk(told), talk(found), refused]
 
 
 class Comm:
@@ -170,7 +175,8 @@ class TestGroup(ranks.Folder, unittest.TestCase):
         folder = os.path.join(self.folder, "mpi elsewhere")
         os.mkdir(folder)
         for rank, said in enumerate(ranks.run(3, "test_group", "mpi_elsewhere", folder)):
-            self.assertEqual(said, [[0, 0, 1, 0, 0, 0], [rank, 3], [rank, 3]])
+            self.assertEqual(said[:3], [[0, 0, 1, 0, 0, 0], [rank, 3], [rank, 3]])
+            self.assertIn("give one, address=", said[3])
 
     def test_other_thread(self):
         answers = []

@@ -148,12 +148,15 @@ class Group:
 
         rank, size = comm.Get_rank(), comm.Get_size()
         name = comm.bcast(secrets.token_hex(16) if rank == 0 else None, root=0)
-        machines = comm.allgather(_node())
-        address = comm.bcast(address or _free_address() if rank == 0 else None, root=0)
+        node, free, outside = _where()
+        others = sum(other != node for other in comm.allgather(node))
+        address, outside = comm.bcast((address or free, bool(address) or outside) if rank == 0 else None, root=0)
         numbers = node_of(nodes, size, "Group.mpi")
         _check_net(net, "Group.mpi", ("tcp", "ucx"))
-        if numbers is None and all(machine == machines[0] for machine in machines):
+        if numbers is None and not others:
             return cls.join(name, rank, size, timeout=timeout)
+        if others and not outside:
+            raise errors.Refused("Group.mpi: ranks are on several machines, and rank 0's has no address by which others reach it: give one, address=")
         options = _library.sized(_abi.treadle_store_options, address=os.fsencode(address), job=name.encode(), rank=rank, ranks=size, timeout_seconds=timeout)
         store = _library.sized(_abi.treadle_store)
         _library.call("treadle_store_open", ctypes.byref(options), ctypes.byref(store))
@@ -226,30 +229,16 @@ def hash_of(words: str) -> str:
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def _node() -> tuple[str, int]:
-    """What is the same for all processes that can meet by a local socket."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip(), os.stat("/proc/self/ns/net").st_ino
+def _where() -> tuple[bytes, str, bool]:
+    """What is the same for all processes that can meet by a name; where others may reach this machine, and whether they may."""
+    found = _abi.treadle_node_address()
+    _library.call("treadle_machine_address", ctypes.byref(found))
+    return bytes(found.node), found.address.decode(), bool(found.outside)
 
 
 def _check_net(net: str, what: str, nets: tuple[str, ...]) -> None:
     if net not in nets:
         raise errors.Refused(f"{what}: net is '{net}', and must be one of {', '.join(nets)}")
-
-
-def _free_address() -> str:
-    """Of this machine, as others see it."""
-    import socket
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        try:
-            way.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent
-            host = way.getsockname()[0]
-        except OSError:
-            host = "127.0.0.1"
-    with socket.socket() as free:
-        free.bind((host, 0))
-        return f"{host}:{free.getsockname()[1]}"
 
 
 class _StoreCalls:

@@ -4,16 +4,13 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "transport/host_address.h"
 #include "treadle_tools.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* ---- MPI launchers ---- */
 
@@ -27,7 +24,8 @@ static const char *mpi_variable(void) {
 
 typedef struct mpi_functions {
   treadle_status (*start)(int *rank_p, int *size_p);
-  treadle_status (*meet)(const void *comm, bool refused, treadle_mpi_meeting *meeting_p);
+  treadle_status (*meet)(const void *comm, bool refused, const treadle_node_address *mine,
+                         treadle_mpi_meeting *meeting_p, char *address_p);
   void (*stop)(void);
 } mpi_functions;
 
@@ -47,8 +45,8 @@ static treadle_status load_mpi(const char *variable, mpi_functions *mpi) {
         "an MPI launcher started this process (%s is set), but libtreadle_mpi.so.0 cannot be "
         "loaded: %s; build treadle from source with that MPI, or start it with torchrun",
         variable, dlerror());
-  if (find(library, "treadle_mpi_start", &mpi->start) && find(library, "treadle_mpi_meet", &mpi->meet) &&
-      find(library, "treadle_mpi_stop", &mpi->stop))
+  if (find(library, "treadle_mpi_start", &mpi->start) &&
+      find(library, "treadle_mpi_meet_nodes", &mpi->meet) && find(library, "treadle_mpi_stop", &mpi->stop))
     return TREADLE_OK;
   return treadle_fail(TREADLE_SYSTEM, "libtreadle_mpi.so.0 is not that of treadle %s",
                       treadle_version_text());
@@ -68,13 +66,17 @@ static treadle_status find_by_mpi(const char *variable, treadle_launch *launch) 
   treadle_status status = TREADLE_OK;
   mpi_functions mpi = {NULL, NULL, NULL};
   treadle_mpi_meeting meeting;
+  treadle_node_address mine;
   launch->rank = mpi_rank(); /* so that one says what goes wrong before MPI runs */
   TRY(load_mpi(variable, &mpi));
   status = mpi.start(&launch->rank, &launch->size);
   if (status != TREADLE_OK) return treadle_fail(status, "MPI does not start");
   launch->stop = mpi.stop;
-  status = mpi.meet(NULL, false, &meeting);
-  if (status != TREADLE_OK) return treadle_fail(status, "%s", meeting.why);
+  treadle_status found = treadle_machine_address(&mine);
+  _Static_assert(sizeof launch->address == sizeof mine.address, "one room");
+  status = mpi.meet(NULL, found != TREADLE_OK, &mine, &meeting, launch->address);
+  if (status != TREADLE_OK && meeting.why[0]) return treadle_fail(status, "%s", meeting.why);
+  TRY(found);
   snprintf(launch->name, sizeof launch->name, "%s", meeting.name);
 out:
   return status;
@@ -207,6 +209,7 @@ treadle_status treadle_launch_find(const treadle_launch_options *options, treadl
     TRY(find_by_torchrun(launch));
   else if (variable)
     TRY(find_by_mpi(variable, launch));
+  if (launch->address[0] && options) launch->seconds = options->seconds;
   TRY(read_nodes(options ? options->nodes : NULL, launch));
   if (launch->nodes && launch->size % launch->nodes)
     TRY(treadle_fail(TREADLE_REFUSED, "--nodes is %d, and %d ranks cannot be divided evenly among so many",
@@ -235,16 +238,17 @@ out:
   return status;
 }
 
-/* A port of loopback that nobody has now. */
-static treadle_status find_port(int *port_p) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t length = sizeof address;
-  int one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  bool bound = one >= 0 && bind(one, (struct sockaddr *)&address, length) == 0 &&
-               getsockname(one, (struct sockaddr *)&address, &length) == 0;
-  if (one >= 0) close(one);
-  *port_p = bound ? ntohs(address.sin_port) : 0;
-  return bound ? TREADLE_OK : treadle_fail(TREADLE_SYSTEM, "no port on loopback: %s", strerror(errno));
+/* Where MPI has told the ranks. A network may lead elsewhere than the machine's default route: then somebody has to name its address. */
+static treadle_status meet_where_told(const treadle_launch *launch, double timeout_seconds,
+                                      treadle_group **group_p) {
+  treadle_launch there = *launch;
+  there.meet = launch->address;
+  there.job = launch->name;
+  treadle_status status = meet_at_address(&there, timeout_seconds, group_p);
+  if (status != TREADLE_TIMEOUT && status != TREADLE_SYSTEM) return status;
+  return treadle_fail_in(
+      status,
+      "ranks of several nodes, at %s of rank 0 (--meet ADDRESS:PORT names another one): ", launch->address);
 }
 
 /* Ranks of one machine that are to be on several nodes: they meet as what they are first, and so learn where the store is. */
@@ -257,7 +261,7 @@ static treadle_status meet_as_nodes(const treadle_launch *launch, double timeout
   treadle_launch there = *launch;
   if (!ports) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", launch->size);
   TRY(treadle_group_open(launch->name, launch->rank, launch->size, timeout_seconds, &whole));
-  if (launch->rank == 0) TRY(find_port(&port));
+  if (launch->rank == 0) TRY(treadle_host_port_find("127.0.0.1", &port));
   TRY(treadle_group_gather(whole, &port, sizeof port, ports));
   snprintf(address, sizeof address, "127.0.0.1:%d", ports[0]);
   there.meet = address;
@@ -273,6 +277,7 @@ treadle_status treadle_launch_meet(const treadle_launch *launch, double timeout_
                                    treadle_group **group_p) {
   *group_p = NULL;
   if (launch->meet) return meet_at_address(launch, timeout_seconds, group_p);
+  if (launch->address[0]) return meet_where_told(launch, timeout_seconds, group_p);
   if (launch->nodes > 1 && launch->name[0]) return meet_as_nodes(launch, timeout_seconds, group_p);
   if (!launch->name[0]) return treadle_group_self(group_p);
   return treadle_group_open(launch->name, launch->rank, launch->size, timeout_seconds, group_p);

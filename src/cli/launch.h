@@ -1,7 +1,8 @@
 /* Who started this process, which rank that makes it, and how it meets the others.
  *
  *   --meet ...        from the options: a store that rank 0 serves there
- *   an MPI launcher   ranks and the name by which they meet come from MPI, through libtreadle_mpi.so, which is loaded only then
+ *   an MPI launcher   ranks and the name by which they meet come from MPI, through libtreadle_mpi.so, which is loaded only then; on several
+ *                     nodes also the address of a store that rank 0 serves there
  *   torchrun          from its environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
  *   nobody            one rank
  */
@@ -14,6 +15,8 @@ typedef struct treadle_launch {
   int rank, size;
   int nodes;     /* so many groups of neighbours are nodes; 0: they are found */
   char name[65]; /* by which the ranks meet; "": one rank, alone, or by `meet` */
+  char address
+      [128]; /* of the store by which ranks of several nodes meet, which MPI has told them, and `name` is their job; "": not so */
   const char *meet,
       *job;           /* the address of the store by which the ranks meet, and their job; NULL: not so */
   double seconds;     /* until all have come to the address; 0: as long as the group waits */

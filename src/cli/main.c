@@ -100,8 +100,8 @@ static const treadle_command commands[] = {
                 "entry, offload, commit, committed, bind or kv. killnode:node=K,... and\n"
                 "cut:node=K,... are of a whole node: it is killed, or no byte leaves or reaches it.\n"
                 "\n"
-                "Ranks may be on several nodes: start each with --meet, or under a launcher with\n"
-                "--meet alone. --nodes N treats N equal groups of ranks of one machine as nodes.",
+                "Ranks may be on several nodes: start them with mpirun, or each with --meet, or under\n"
+                "torchrun with --meet alone. --nodes N treats N equal groups of ranks as nodes.",
         .examples = "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
                     "--infer vllm:tp=2 --check\n"
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "

@@ -21,7 +21,8 @@ typedef struct treadle_session {
  * alone. What goes wrong here is said by rank 0, if there is one. Collective. */
 treadle_status treadle_session_start(treadle_session *session, const char *command, double timeout_seconds);
 
-/* The same, by options that say who the others are (launch.h); NULL: none. Ranks without a launcher each say what goes wrong here. */
+/* The same, by options that say who the others are (launch.h), for commands whose ranks may be on several nodes; NULL: for one of all others,
+ * which is refused there. Ranks without a launcher each say what goes wrong here. */
 treadle_status treadle_session_start_by(treadle_session *session, const char *command,
                                         const treadle_launch_options *options, double timeout_seconds);
 

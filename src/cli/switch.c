@@ -291,7 +291,8 @@ int treadle_command_switch_refuse(treadle_status status) {
   char message[1024];
   treadle_session session;
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  if (!treadle_session_start(&session, "switch", 0) && session.rank == 0)
+  if (!treadle_session_start_by(&session, "switch", &(treadle_launch_options){.rank = -1}, 0) &&
+      session.rank == 0)
     fprintf(stderr, "treadle switch: %s\n", message);
   treadle_session_end(&session);
   return treadle_exit_status(status);

@@ -1,14 +1,58 @@
-/* Interfaces are asked in the kernel's order. IPv6 addresses of a link alone (fe80::) are left out while there are others: they mean something else on
- * each interface. */
+/* The kernel says from which address it would send to a far machine; then interfaces are asked in the kernel's order. IPv6 addresses of a link
+ * alone (fe80::) are left out while there are others: they mean something else on each interface. */
 #include "transport/host_address.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+typedef union any_address {
+  struct sockaddr any;
+  struct sockaddr_in four;
+  struct sockaddr_in6 six;
+} any_address;
+
+static bool write_numbers(const struct sockaddr *address, char *host, size_t room) {
+  socklen_t length =
+      address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+  return getnameinfo(address, length, host, (socklen_t)room, NULL, 0, NI_NUMERICHOST) == 0;
+}
+
+/* ---- The default route ---- */
+
+static bool is_near(const any_address *address) {
+  if (address->any.sa_family == AF_INET) return ntohl(address->four.sin_addr.s_addr) >> 24 == 127;
+  return IN6_IS_ADDR_LOOPBACK(&address->six.sin6_addr) || IN6_IS_ADDR_LINKLOCAL(&address->six.sin6_addr);
+}
+
+/* Connecting a datagram socket sends nothing. `far` is of those that are kept for documents, and nobody's. */
+static bool find_way(const any_address *far, char *host, size_t room) {
+  any_address own = {0};
+  socklen_t length = sizeof own;
+  int way = socket(far->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  bool found =
+      way >= 0 &&
+      connect(way, &far->any, far->any.sa_family == AF_INET ? sizeof far->four : sizeof far->six) == 0 &&
+      getsockname(way, &own.any, &length) == 0 && !is_near(&own) && write_numbers(&own.any, host, room);
+  if (way >= 0) close(way);
+  return found;
+}
+
+static bool find_default(char *host, size_t room) {
+  any_address four = {.four = {.sin_family = AF_INET, .sin_port = htons(9)}},
+              six = {.six = {.sin6_family = AF_INET6, .sin6_port = htons(9)}};
+  return (inet_pton(AF_INET, "192.0.2.1", &four.four.sin_addr) == 1 && find_way(&four, host, room)) ||
+         (inet_pton(AF_INET6, "2001:db8::1", &six.six.sin6_addr) == 1 && find_way(&six, host, room));
+}
+
+/* ---- Interfaces ---- */
 
 /* The smaller, the better; 0: none. */
 static int rank_of(const struct ifaddrs *one) {
@@ -20,16 +64,38 @@ static int rank_of(const struct ifaddrs *one) {
   return loopback ? 5 : IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr) ? 3 : 2;
 }
 
-void treadle_host_address_find(char *host, size_t room) {
+bool treadle_host_address_find(char *host, size_t room) {
   struct ifaddrs *all = NULL;
   const struct ifaddrs *best = NULL;
+  if (find_default(host, room)) return true;
   if (getifaddrs(&all) != 0) all = NULL;
   for (const struct ifaddrs *one = all; one; one = one->ifa_next)
     if (rank_of(one) && (!best || rank_of(one) < rank_of(best))) best = one;
-  if (!best || getnameinfo(best->ifa_addr,
-                           best->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-                                                                : sizeof(struct sockaddr_in6),
-                           host, (socklen_t)room, NULL, 0, NI_NUMERICHOST) != 0)
-    snprintf(host, room, "127.0.0.1");
+  bool found = best && write_numbers(best->ifa_addr, host, room), outside = found && rank_of(best) <= 3;
+  if (!found) snprintf(host, room, "127.0.0.1");
   if (all) freeifaddrs(all);
+  return outside;
+}
+
+/* ---- Ports ---- */
+
+treadle_status treadle_host_port_find(const char *host, int *port_p) {
+  const struct addrinfo numbers = {
+      .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+  struct addrinfo *found = NULL;
+  any_address own = {0};
+  socklen_t length = sizeof own;
+  *port_p = 0;
+  int error = getaddrinfo(host, "0", &numbers, &found);
+  if (error != 0)
+    return treadle_fail(TREADLE_SYSTEM, "'%s' is no address as numbers: %s", host, gai_strerror(error));
+  int one = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool bound = one >= 0 && bind(one, found->ai_addr, found->ai_addrlen) == 0 &&
+               getsockname(one, &own.any, &length) == 0;
+  error = errno;
+  if (one >= 0) close(one);
+  freeaddrinfo(found);
+  if (!bound) return treadle_fail(TREADLE_SYSTEM, "no port at %s: %s", host, strerror(error));
+  *port_p = ntohs(own.any.sa_family == AF_INET ? own.four.sin_port : own.six.sin6_port);
+  return TREADLE_OK;
 }

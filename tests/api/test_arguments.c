@@ -1311,9 +1311,12 @@ static void machine(objects *o) {
   REFUSED_SIZES(net, treadle_machine_net(0, &net));
   REFUSED(treadle_machine_net(-1, &net));
   REFUSED(treadle_machine_net(treadle_machine_net_count(), &net));
+  REFUSED(treadle_machine_address(NULL));
+  WORKS(treadle_machine_address(&(treadle_node_address){.outside = true}));
   REFUSED(treadle_mpi_start(NULL, &rank));
   REFUSED(treadle_mpi_start(&rank, NULL));
   REFUSED(treadle_mpi_meet(NULL, false, NULL));
+  REFUSED(treadle_mpi_meet_nodes(NULL, false, NULL, NULL, NULL));
   WORKS(treadle_mpi_stop()); /* it does not run */
   REFUSED(treadle_output_ask(NULL));
   REFUSED(treadle_output_ask(o->folder));

@@ -361,9 +361,10 @@ static void call_files(caller *c) {
   treadle_family_draft_info draft_info = {.struct_size = struct_size(c, sizeof draft_info)};
   treadle_family_draft *draft = NULL;
   int rank;
+  treadle_node_address address;
   const char *written = often(c) ? file : below(c, 2) ? made : "";
   if (below(c, 8)) return;
-  switch (below(c, 10)) {
+  switch (below(c, 12)) {
   case 0: SAID(treadle_make_model(OR_NULL(c, made), &options, OR_NULL(c, &model))); break;
   case 1: SAID(treadle_families_open(ONE_OF(c, paths), OR_NULL(c, &families))); break;
   case 2:
@@ -378,6 +379,8 @@ static void call_files(caller *c) {
     CALL(treadle_family_draft_get_info(draft, OR_NULL(c, &draft_info)));
     break;
   case 8: SAID(treadle_mpi_meet(NULL, false, NULL)); break;
+  case 9: SAID(treadle_mpi_meet_nodes(NULL, false, OR_NULL(c, &address), NULL, NULL)); break;
+  case 10: SAID(treadle_machine_address(OR_NULL(c, &address))); break;
   default: CALL(treadle_mpi_stop());
   }
   CALL(treadle_model_close(model));

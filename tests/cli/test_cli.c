@@ -598,7 +598,7 @@ static void doctor_looks(void **state) {
 /* ---- The documents ---------------------------------------------------------------------------- */
 
 static const char *read_document(const char *path) {
-  static char text[1 << 16];
+  static char text[1 << 17];
   FILE *file = fopen(path, "r");
   if (!file) fail_msg("%s is missing", path);
   text[fread(text, 1, sizeof text - 1, file)] = 0;
