@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/port.h"
 #include "base/text.h"
-#include "transport/host_address.h"
 #include "treadle_tools.h"
 
 #include <dlfcn.h>
@@ -261,7 +261,7 @@ static treadle_status meet_as_nodes(const treadle_launch *launch, double timeout
   treadle_launch there = *launch;
   if (!ports) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d ranks", launch->size);
   TRY(treadle_group_open(launch->name, launch->rank, launch->size, timeout_seconds, &whole));
-  if (launch->rank == 0) TRY(treadle_host_port_find("127.0.0.1", &port));
+  if (launch->rank == 0) TRY(treadle_port_find("127.0.0.1", &port));
   TRY(treadle_group_gather(whole, &port, sizeof port, ports));
   snprintf(address, sizeof address, "127.0.0.1:%d", ports[0]);
   there.meet = address;

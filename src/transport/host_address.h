@@ -2,14 +2,12 @@
 #ifndef TREADLE_TRANSPORT_HOST_ADDRESS_H
 #define TREADLE_TRANSPORT_HOST_ADDRESS_H
 
-#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 /* The address from which this machine would send to a far one (that of its default route), of IPv4, else of IPv6; where nothing leads
  * far away, the first one of IPv4, else of IPv6, on an interface that is up and leads outside. Where there is none, that of the
  * loopback, and false: then no other machine reaches this one. Nothing is sent. As numbers, host [room]. */
 bool treadle_host_address_find(char *host, size_t room);
-
-/* A port of the host, which is as numbers, that nobody has now. */
-treadle_status treadle_host_port_find(const char *host, int *port_p);
 
 #endif

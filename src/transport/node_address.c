@@ -1,5 +1,6 @@
 /* Where this process is, and where it can be reached: for ranks that something else has brought together once. */
 #include "base/argument.h"
+#include "base/port.h"
 #include "transport/host_address.h"
 #include "transport/node.h"
 
@@ -12,7 +13,7 @@ static void write_address(treadle_node_address *to) {
   char host[HOST];
   int port;
   to->outside = treadle_host_address_find(host, sizeof host);
-  if (treadle_host_port_find(host, &port) != TREADLE_OK)
+  if (treadle_port_find(host, &port) != TREADLE_OK)
     to->outside = false; /* no address, which is nobody's failure who needs none */
   else
     snprintf(to->address, sizeof to->address, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);

@@ -1,4 +1,5 @@
 /* Where a machine says that it can be reached: an address of its own, with a free port; and what it says where there is no network. */
+#include "base/port.h"
 #include "test.h"
 #include "transport/host_address.h"
 #include "transport/store_address.h"
@@ -42,11 +43,11 @@ static void test_here(void **state) {
 static void test_port(void **state) {
   (void)state;
   int port;
-  assert_int_equal(treadle_host_port_find("127.0.0.1", &port), TREADLE_OK);
+  assert_int_equal(treadle_port_find("127.0.0.1", &port), TREADLE_OK);
   assert_in_range(port, 1, 65535);
-  assert_int_equal(treadle_host_port_find("192.0.2.1", &port), TREADLE_SYSTEM); /* is not this machine's */
+  assert_int_equal(treadle_port_find("192.0.2.1", &port), TREADLE_SYSTEM); /* is not this machine's */
   assert_non_null(strstr(treadle_error_message(), "no port at 192.0.2.1"));
-  assert_int_equal(treadle_host_port_find("a name", &port), TREADLE_SYSTEM);
+  assert_int_equal(treadle_port_find("a name", &port), TREADLE_SYSTEM);
 }
 
 static bool raise_loopback(void) {
