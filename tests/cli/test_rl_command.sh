@@ -208,10 +208,10 @@ status=0
 grep -q "command 'sleep 100': wrote nothing for 1 s, with [1-9][0-9]* samples to answer" "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
 rm -rf "$folder/run"
 "$TREADLE" train "$folder/grpo.yaml" megatron_training.train_iters=1 rl_config.log_val_generations=2 'rl_config.verifier_function=[command, length:target=4]' 'rl_config.verifier_weight=[0.5, 1]' rl_config.verifier_parallel=2 \
-  "rl_config.verifier_command=tee -a $folder/asked | sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 0.25, \"pred\": \"x\"}/'" \
+  "rl_config.verifier_command=tee -a $folder/asked.\$\$ | sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 0.25, \"pred\": \"x\"}/'" \
   >/dev/null 2>"$folder/err" || { cat "$folder/err"; fail "a command is not heard"; }
-# ids REGEX: of what the command was asked
-ids() { grep -c "^{\"id\": \"$1\", " "$folder/asked" || true; }
+# ids REGEX: of what the command was asked, by either of its two processes
+ids() { cat "$folder"/asked.* | grep -c "^{\"id\": \"$1\", " || true; }
 [ "$(ids 'test-0-[0-9]*-0') $(ids 'test-1-[0-9]*-0') $(ids '1-[0-3]-[0-3]')" = '180 180 16' ] || fail "ids: $(ids 'test-0-.*') $(ids 'test-1-.*') $(ids '1-.*')"
 for name in samples.jsonl:1-0-0 validation/0.jsonl:test-0-0-0 validation/1.jsonl:test-1-0-0; do
   grep -q "\"uid\": \"${name#*:}\", " "$folder/run/${name%:*}" || fail "${name%:*} has no ${name#*:}"
