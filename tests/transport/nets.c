@@ -111,13 +111,14 @@ static unsigned char byte_of(uint64_t seed, size_t at) {
   return (unsigned char)(treadle_mix64(seed + at / 8) >> at % 8 * 8);
 }
 
-static int prepare(flight *f, size_t most, treadle_random *random) {
+static int prepare(flight *f, size_t most, int most_parts, treadle_random *random) {
   f->bytes = size_of(f->seed, most);
   f->memory = malloc(f->bytes ? f->bytes : 1);
   RANK_TRUE(f->memory);
   for (size_t at = 0; at < f->bytes; at++) f->memory[at] = f->receives ? 0xee : byte_of(f->seed, at);
   /* The two sides cut in different ways. */
   f->parts = (int)(treadle_random_next(random) % (TEST_COUNT(f->part) + 1));
+  if (f->parts > most_parts) f->parts = most_parts;
   if (f->parts == 0 && f->bytes > 0) f->parts = 1;
   size_t begin = 0;
   for (int i = 0; i < f->parts; i++) {
@@ -174,7 +175,7 @@ int nets_storm(nets_rank *n, uint64_t seed, int rounds, int count, size_t most) 
                       .receives = i % 2,
                       .tag = tag,
                       .seed = treadle_mix64(seed ^ tag ^ (uint64_t)(from * 64 + to) << 48)};
-        if (prepare(f, most, &random)) return 1;
+        if (prepare(f, most, n->ops->most_parts, &random)) return 1;
       }
     for (int i = used - 1; i > 0; i--) { /* in any order */
       int j = (int)(treadle_random_next(&random) % (uint64_t)(i + 1));
