@@ -87,6 +87,15 @@ out:
   return status;
 }
 
+/* A net knows ranks alone. */
+static treadle_status with_node(const treadle_switch *sw, const treadle_net_flow *flow, size_t number,
+                                treadle_status status) {
+  const int peer = flow->traffic.messages[number].peer;
+  return status != TREADLE_PEER
+             ? status
+             : treadle_fail_in(status, "rank %d on node %d: ", peer, (int)sw->group->nodes->of[peer]);
+}
+
 /* ---- Sending ---- */
 
 /* One byte, on purpose. */
@@ -162,8 +171,9 @@ static treadle_status send_some(treadle_switch *sw) {
     shorten(sw, m, &parts);
     net->pack_seconds += treadle_clock_seconds() - begin;
     flow->windows[number] = parts.count > 1;
-    TRY(net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items, parts.count,
-                       &flow->requests[number]));
+    TRY(with_node(sw, flow, flow->begun,
+                  net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items,
+                                 parts.count, &flow->requests[number])));
     if (treadle_net_delta_is(sw, m)) second = treadle_net_delta_send(sw, m, flow->begun);
     flow->begun++;
     TRY(second);
@@ -195,8 +205,9 @@ static treadle_status receive_some(treadle_switch *sw) {
     find_parts(sw, m, treadle_net_slot_of(net, false, flow->begun), true, &parts);
     shorten(sw, m, &parts);
     flow->windows[number] = parts.count > 1;
-    TRY(net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items, parts.count,
-                          &flow->requests[number]));
+    TRY(with_node(sw, flow, flow->begun,
+                  net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items,
+                                    parts.count, &flow->requests[number])));
     flow->begun++;
   }
 out:
@@ -212,7 +223,7 @@ static treadle_status test_some(treadle_switch *sw, bool out) {
     bool done = false;
     if (!*request) continue;
     const double begin = treadle_clock_seconds();
-    status = sw->net.ops->test(sw->net.net, *request, &done);
+    status = with_node(sw, flow, i, sw->net.ops->test(sw->net.net, *request, &done));
     sw->net.wire_seconds += treadle_clock_seconds() - begin;
     if (done || status != TREADLE_OK) *request = NULL;
     if (done && status == TREADLE_OK) status = treadle_net_delta_next(sw, out, i, request);
