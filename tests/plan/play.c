@@ -1,6 +1,7 @@
 /* The interpreter: plays the plans of all ranks in plain memory and compares with the oracle. */
 #include "plan/play.h"
 #include "base/dtype.h"
+#include "base/larger.h"
 #include "layout/agree.h"
 #include "model/model.h"
 #include "plan/one_rank.h"
@@ -156,8 +157,6 @@ static void compare(play *player, int64_t rank, const play_window *w, int64_t at
                at, player->ranks[rank].written[at + (int64_t)i]);
 }
 
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static treadle_status make_plan(const pair *p, int64_t rank, int32_t waves, int64_t cap,
                                 treadle_plan **plan_p) {
   const treadle_plan_base_options options = {.page_bytes = PAIR_PAGE,
@@ -175,7 +174,7 @@ static void make_plans(play *player, bool cap_min) {
     int64_t own;
     if (one_rank_cap_min(p->from.layout, p->to.layout, r, PAIR_PAGE, &own) != TREADLE_OK)
       fail_msg("%s: %s", pair_describe(p), treadle_error_message());
-    cap = largest(cap, own);
+    cap = treadle_larger(cap, own);
   }
   if (!cap_min) cap += PAIR_PAGE * treadle_random_below(&player->random, 8);
   int32_t waves = treadle_plan_waves(p->from.layout, p->to.layout, PAIR_PAGE, cap);
@@ -186,7 +185,8 @@ static void make_plans(play *player, bool cap_min) {
       if (make_plan(p, r, waves, cap, &plan) != TREADLE_OK)
         fail_msg("%s: %s", pair_describe(p), treadle_error_message());
       player->ranks[r].plan = plan;
-      if (plan->physical_pages * PAIR_PAGE > largest(plan->from_pages, plan->to_pages) * PAIR_PAGE + cap)
+      if (plan->physical_pages * PAIR_PAGE >
+          treadle_larger(plan->from_pages, plan->to_pages) * PAIR_PAGE + cap)
         again = true;
     }
     if (!again) break;
@@ -341,7 +341,7 @@ pair_result pair_play(pair *p, bool cap_min) {
     play_rank *state = &player.ranks[r];
     const treadle_plan *plan = state->plan;
     state->pages = malloc((size_t)(plan->physical_pages * PAIR_PAGE + 1));
-    state->written = malloc((size_t)(largest(plan->from_pages, plan->to_pages) * PAIR_PAGE + 1));
+    state->written = malloc((size_t)(treadle_larger(plan->from_pages, plan->to_pages) * PAIR_PAGE + 1));
     assert_true(state->pages && state->written);
     memset(state->pages, 0xa5, (size_t)(plan->physical_pages * PAIR_PAGE));
     assert_int_equal(plan->digest, player.ranks[0].plan->digest);

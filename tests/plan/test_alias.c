@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/larger.h"
 #include "base/random.h"
 #include "plan/pairs.h"
 #include "plan/small.h"
@@ -42,8 +43,6 @@ static void fail_with(const world *w, const char *call) {
     if ((call) != TREADLE_OK) fail_with(w, #call);                                                         \
   } while (0)
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static treadle_plan_base plan_base_of(const world *w, int64_t rank, bool alias) {
   const treadle_plan_base_options options = {.page_bytes = w->page,
                                              .alias = alias,
@@ -66,7 +65,7 @@ static void make_plans(world *w) {
     if (plan_bases[r].cap_min_bytes > plain.cap_min_bytes)
       fail_msg("%s: rank %" PRId64 ": cap_min is %" PRId64 " with alias and %" PRId64 " without", w->what,
                r, plan_bases[r].cap_min_bytes, plain.cap_min_bytes);
-    cap = larger(cap, plan_bases[r].cap_min_bytes);
+    cap = treadle_larger(cap, plan_bases[r].cap_min_bytes);
     treadle_plan_base_release(&plain);
   }
   if (treadle_random_below(&w->random, 2)) cap += w->page * treadle_random_below(&w->random, 8);
@@ -244,7 +243,7 @@ static void play(world *w, bool back) {
   for (int64_t r = 0; r < w->ranks; r++) {
     const treadle_plan *plan = w->members[r].plan;
     w->members[r].arrived = w->members[r].done = -1;
-    memset(w->members[r].written, 0, (size_t)(larger(plan->from_pages, plan->to_pages) * w->page));
+    memset(w->members[r].written, 0, (size_t)(treadle_larger(plan->from_pages, plan->to_pages) * w->page));
   }
   while (slowest < waves - 1) {
     int64_t r = treadle_random_below(&w->random, w->ranks);
@@ -343,7 +342,7 @@ static int64_t play_pair(const treadle_layout *from, const treadle_layout *to, i
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
     treadle_plan_get_info(plan, &info);
     w.members[r].pages = malloc((size_t)(plan->physical_pages * page) + 1);
-    w.members[r].written = malloc((size_t)(larger(plan->from_pages, plan->to_pages) * page) + 1);
+    w.members[r].written = malloc((size_t)(treadle_larger(plan->from_pages, plan->to_pages) * page) + 1);
     assert_true(w.members[r].pages && w.members[r].written);
     memset(w.members[r].pages, 0xa5, (size_t)(plan->physical_pages * page));
     assert_int_equal(plan->digest, w.members[0].plan->digest);

@@ -6,6 +6,7 @@
 #include "plan/pairs.h"
 #include "plan/small.h"
 
+#include "base/larger.h"
 #include "test.h"
 
 #include <inttypes.h>
@@ -17,8 +18,6 @@ static treadle_plan_base plan_base_of(const treadle_layout *from, const treadle_
   assert_ok(treadle_plan_base_create(from, to, rank, &options, &plan_base));
   return plan_base;
 }
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- Mistakes ---- */
 
@@ -227,7 +226,7 @@ static void options_count(void **state) {
     assert_true(i & 1 ? info.aliased_bytes > 0 : info.aliased_bytes == 0);
     assert_int_equal(info.peak_bound_bytes,
                      (i & 2 ? info.from_bytes + info.to_bytes
-                            : (size_t)larger((int64_t)info.from_bytes, (int64_t)info.to_bytes)) +
+                            : (size_t)treadle_larger((int64_t)info.from_bytes, (int64_t)info.to_bytes)) +
                          info.cap_bytes);
     if (i & 2) assert_int_equal(plan->back.ops.count, 0);
     for (int32_t s = 0; s < treadle_layout_storage_count(to, 0); s++) {

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/larger.h"
 #include "base/random.h"
 #include "memory/quantise.h"
 #include "plan/one_rank.h"
@@ -124,8 +125,6 @@ static void free_truth(truth *all, const treadle_model *model) {
 
 /* ---- The player ---- */
 
-static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 typedef struct rank_state {
   treadle_plan *plan;
   uint8_t *pages;
@@ -227,7 +226,7 @@ static void play_block_row(play *p, int64_t rank, const treadle_block_row *run, 
     if (block_row->quantises)
       treadle_quantise_block(in, &scale, out, (treadle_dtype)block_row->value_dtype, block_row->rows,
                              columns, TREADLE_MOVER_PLAIN);
-    int64_t first = largest(column, block_row->code_column), end = column + columns;
+    int64_t first = treadle_larger(column, block_row->code_column), end = column + columns;
     if (end > block_row->code_column + block_row->code_columns)
       end = block_row->code_column + block_row->code_columns;
     for (int64_t row = block_row->code_row; row < block_row->code_row + block_row->code_rows; row++) {
@@ -306,7 +305,7 @@ static size_t play_pair(const treadle_model *model, const truth *known, const tr
   for (int64_t r = 0; r < p.count; r++) {
     if (one_rank_cap_min(from, to, r, PAGE, &own) != TREADLE_OK)
       fail_msg("%s: %s", p.text, treadle_error_message());
-    cap = largest(cap, own);
+    cap = treadle_larger(cap, own);
   }
   p.ranks = calloc((size_t)(uint32_t)p.count, sizeof *p.ranks);
   for (int64_t r = 0; r < p.count; r++) {
@@ -316,7 +315,8 @@ static size_t play_pair(const treadle_model *model, const truth *known, const tr
       fail_msg("%s: %s", p.text, treadle_error_message());
     const treadle_plan *plan = state->plan;
     assert_int_equal(plan->lossless, from->fp8 == to->fp8);
-    if (seed % 3 && plan->physical_pages * PAGE > largest(plan->from_pages, plan->to_pages) * PAGE + cap)
+    if (seed % 3 &&
+        plan->physical_pages * PAGE > treadle_larger(plan->from_pages, plan->to_pages) * PAGE + cap)
       fail_msg("%s: the peak is over its bound", p.text);
     if (plan->forward.moved_bytes != plan->forward.lower_bound_bytes)
       fail_msg("%s: rank %" PRId64 " moves %" PRId64 " bytes, bound %" PRId64, p.text, r,

@@ -5,6 +5,7 @@
 #include "plan/net.h"
 #include "plan/small.h"
 
+#include "base/larger.h"
 #include "test.h"
 
 #include <inttypes.h>
@@ -216,8 +217,6 @@ static void one_node_changes_nothing(void **state) {
   }
 }
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
 /* The report of one rank says what its plan does. Returns its staging. */
 static size_t check_one_rank(const treadle_layout *from, const treadle_layout *to,
                              const treadle_report_options *like, int64_t rank,
@@ -267,7 +266,7 @@ static void check_report(const small_config *config, bool full) {
     assert_ok(treadle_report_rank(report, r, &said));
     assert_int_equal(said.node_moved_bytes, one.node_moved_bytes);
     assert_int_equal(said.relayed_bytes, one.relayed_bytes);
-    staging = larger(staging, check_one_rank(from, to, &options, r, &one));
+    staging = treadle_larger_size(staging, check_one_rank(from, to, &options, r, &one));
     treadle_plan_inbound(plan, inbound);
     for (int64_t source = 0; source < 8; source++)
       if (of[source] != of[r]) sent_by[of[source]] += inbound[source];

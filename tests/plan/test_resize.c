@@ -1,5 +1,6 @@
 /* Growing and shrinking tensor parallelism, on ranks that both sides share and on ranks of their own: what is moved, the peak, and how
  * evenly the ranks send. */
+#include "base/larger.h"
 #include "test.h"
 
 #include "plan/small.h"
@@ -71,20 +72,19 @@ static size_t window_of(const treadle_layout *layout, int64_t rank) {
   return (treadle_layout_window_bytes(layout, rank) + PAGE - 1) / PAGE * PAGE;
 }
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
 /* With a cap of half the larger window. */
 static void check_peak(const resize *c, const treadle_layout *from, const treadle_layout *to) {
   treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
   size_t largest = 0;
   for (int64_t r = 0; r < c->ranks; r++)
-    largest = larger(largest, larger(window_of(from, r), window_of(to, r)));
+    largest = treadle_larger_size(largest, treadle_larger_size(window_of(from, r), window_of(to, r)));
   for (int64_t r = 0; r < c->ranks; r++)
     for (int kept = 0; kept < 2; kept++) {
       treadle_plan *plan = plan_of(from, to, r, largest / 2, kept);
       size_t train = window_of(from, r), infer = window_of(to, r);
       treadle_plan_get_info(plan, &info);
-      assert_true(info.peak_bytes <= (kept ? train + infer : larger(train, infer)) + largest / 2);
+      assert_true(info.peak_bytes <=
+                  (kept ? train + infer : treadle_larger_size(train, infer)) + largest / 2);
       if (!kept) assert_true(2 * info.peak_bytes < 3 * largest);
       treadle_plan_destroy(plan);
     }
