@@ -183,11 +183,10 @@ out:
 }
 
 /* Where the bytes of a message that is received lie: again as they were when it began. */
-static void find_parts(const treadle_switch *sw, const treadle_traffic_message *m, char *slot, bool windows,
+static void find_parts(const treadle_switch *sw, const treadle_traffic_message *m, char *slot,
                        treadle_net_parts *parts) {
   const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
   treadle_net_parts_begin(sw, m, false, slot, parts);
-  parts->windows = parts->windows && windows;
   for (size_t i = 0; i < m->count; i++)
     (void)treadle_net_parts_add(sw, &traffic->parcels[m->first + i], parts);
 }
@@ -202,7 +201,7 @@ static treadle_status receive_some(treadle_switch *sw) {
     treadle_net_parts parts;
     if (treadle_net_delta_is(sw, m) && treadle_net_delta_waits(sw, m->peer)) break;
     net->delta.second[number] = false;
-    find_parts(sw, m, treadle_net_slot_of(net, false, flow->begun), true, &parts);
+    find_parts(sw, m, treadle_net_slot_of(net, false, flow->begun), &parts);
     shorten(sw, m, &parts);
     flow->windows[number] = parts.count > 1;
     TRY(with_node(sw, flow, flow->begun,
@@ -369,7 +368,7 @@ static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *
   const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
   const char *bytes;
   treadle_net_parts parts;
-  if (windows) find_parts(sw, m, slot, true, &parts);
+  if (windows) find_parts(sw, m, slot, &parts);
   TRY(check(sw, m, slot, windows ? &parts : NULL, &bytes));
   if (windows) treadle_net_parts_begin(sw, m, false, slot, &parts);
   const treadle_paged from = {.base = bytes};

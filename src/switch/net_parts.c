@@ -22,7 +22,7 @@ void treadle_net_parts_begin(const treadle_switch *sw, const treadle_traffic_mes
   parts->windows = !net->delta.on && !fails && (out || m->wave <= net->open);
 }
 
-/* Two spare parts: what lies in the slot behind it, and before it. */
+/* The last part goes on where it can, else there is a new one. False: there is no room. */
 static bool add(treadle_net_parts *parts, char *at, size_t bytes) {
   treadle_net_part *last = &parts->items[parts->count - 1];
   if ((char *)last->at + last->bytes == at) {
@@ -58,7 +58,7 @@ static bool add_run(const treadle_switch *sw, treadle_net_parts *parts, int64_t 
   return true;
 }
 
-/* All of its rows, or nothing. */
+/* All of its rows, or nothing. A part stays free for what lies in the slot behind them. */
 static bool add_rows(const treadle_switch *sw, treadle_net_parts *parts, const treadle_op *op) {
   treadle_runs runs;
   const treadle_net_parts before = *parts;

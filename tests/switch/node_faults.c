@@ -123,9 +123,9 @@ void node_scene_init(node_scene *s) {
   for (size_t i = 0; i < TEST_COUNT(layouts); i++)
     assert_ok(treadle_layout_create(i < 2 ? s->s.model : s->blocks, layouts[i].text, layouts[i].ranks, NULL,
                                     &s->owned[i]));
-  s->pairs[NODE_FOUR] = (node_pair){s->s.train, s->s.infer, 4, CAP + ROOM};
-  s->pairs[NODE_SIX] = (node_pair){s->owned[0], s->owned[1], 6, CAP + ROOM};
-  s->pairs[NODE_BLOCKS] = (node_pair){s->owned[2], s->owned[3], 4, CAP + ROOM};
+  s->pairs[NODE_FOUR] = (node_pair){s->s.train, s->s.infer, 4};
+  s->pairs[NODE_SIX] = (node_pair){s->owned[0], s->owned[1], 6};
+  s->pairs[NODE_BLOCKS] = (node_pair){s->owned[2], s->owned[3], 4};
   for (int i = 0; i < NODE_PAIRS; i++) check_cap(&s->pairs[i]);
 }
 
@@ -194,7 +194,7 @@ static int make(life *l) {
       .struct_size = sizeof hooks, .context = l, .bind = bind_engine, .unbind = unbind_engine};
   treadle_switch_options options = {.struct_size = sizeof options,
                                     .page_bytes = SCENE_PAGE,
-                                    .cap_bytes = pair->cap,
+                                    .cap_bytes = CAP + ROOM,
                                     .keep = TREADLE_KEEP_HOST,
                                     .engine = &hooks,
                                     .optimizer_bytes = OPTIMIZER,

@@ -46,7 +46,6 @@ bool node_case_hits(const node_case *c, int rank);
 typedef struct node_pair {
   const treadle_layout *train, *infer;
   int ranks;
-  size_t cap;
 } node_pair;
 
 typedef struct node_scene {
