@@ -82,5 +82,5 @@ treadle_status treadle_foreign_check(const char *path, const char *bytes, size_t
     return TREADLE_OK; /* a byte order mark of UTF-8 */
   if (!count || memchr("\t\r\n", bytes[0], 3) || (bytes[0] >= ' ' && bytes[0] < 127)) return TREADLE_OK;
   for (size_t i = 0; i < count && i < 8; i++) snprintf(shown + 3 * i, 4, " %02x", (unsigned char)bytes[i]);
-  REFUSE("%s: is no text: it begins with the bytes%s, and JSON lines are wanted", path, shown);
+  REFUSE("%s: is not text: it begins with the bytes%s, and JSON lines are wanted", path, shown);
 }

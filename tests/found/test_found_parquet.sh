@@ -48,9 +48,9 @@ is 'ORC\x0a' 'is an ORC file'
 is '\x28\xb5\x2f\xfd\x00' 'is compressed by zstd'
 is 'PK\x03\x04\x14' 'is a zip archive'
 is '\xff\xfe{\x00' 'is a text in UTF-16'
-is '\x00\x01' 'is no text: it begins with the bytes 00 01,'
-is '\x89HDF\x0d\x0a' 'is no text'
-is '\x80\x04\x95' 'is no text'
+is '\x00\x01' 'is not text: it begins with the bytes 00 01,'
+is '\x89HDF\x0d\x0a' 'is not text'
+is '\x80\x04\x95' 'is not text'
 if command -v python3 >/dev/null; then
   line() { sed -n 's/.*this makes them: //p' err; }
   is PAR1 'is a parquet file'
