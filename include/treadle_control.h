@@ -202,7 +202,7 @@ typedef struct treadle_rl_figures {
   size_t struct_size;
   int64_t steps;                             /* taken by this call */
   int64_t last_step;                         /* the run's */
-  double reward_first, reward_last;          /* means of (up to) 20 steps; NaN: none was taken */
+  double reward_first, reward_last;          /* means of a tenth of the steps, at least one; NaN: none */
   double val_first, val_last;                /* of the first test and the last one; NaN: there was none */
   int64_t logprob_tokens, logprob_differing; /* that were compared */
   double logprob_max_diff;

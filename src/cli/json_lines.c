@@ -2,6 +2,7 @@
 #include "cli/json_lines.h"
 
 #include "base/alloc.h"
+#include "base/foreign.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ treadle_status treadle_json_lines_open(treadle_json_lines *lines, const char *pa
       lines->text = text;
     }
     got = fread(lines->text + lines->bytes, 1, room - lines->bytes, file);
+    if (!lines->bytes) TRY(treadle_foreign_check(path, lines->text, got)); /* of a pipe, what comes first */
     lines->bytes += got;
     if (lines->bytes > MOST_BYTES)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: has more than %d bytes", path, MOST_BYTES));

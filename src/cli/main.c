@@ -300,13 +300,12 @@ static const treadle_command commands[] = {
         .words = "RUN",
         .words_min = 1,
         .words_max = 1,
-        .summary = "a run of treadle train as one page",
-        .text =
-            "Reads the folder of a run and writes RUN/report.html, or --out: one file that needs no "
-            "other.\n"
-            "Reward, KL, entropy, lengths and the seconds of each stage by step; device bytes by class\n"
-            "through the last step with the bound that was foreseen; what the switch moves from rank to\n"
-            "rank; completions with their rewards. It may be made while the run goes on.",
+        .summary = "a run of treadle train or sft as one page",
+        .text = "Reads the folder of a run and writes RUN/report.html, or --out: one file that needs no "
+                "other.\n"
+                "Reward, loss, KL, entropy, lengths and the seconds of each stage by step; device bytes\n"
+                "by class through the last step with the bound that was foreseen; what the switch moves\n"
+                "from rank to rank; completions with their rewards. It may be made while the run goes on.",
         .examples = "  treadle report runs/1\n"
                     "  treadle report runs/1 --out page.html --json\n",
         .run = treadle_command_report,

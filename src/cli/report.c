@@ -14,8 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RECENT = 20 };
-
 static bool has(const treadle_run_files *run, const char *name, char path[PATH_MAX]) {
   return snprintf(path, PATH_MAX, "%s/%s", run->run, name) < PATH_MAX && access(path, R_OK) == 0;
 }
@@ -134,7 +132,7 @@ static double test_of(json_t *line) {
 double treadle_run_value(const treadle_run_files *run, size_t line, const char *name) {
   if (strcmp(name, "val") == 0) return test_of(run->lines[line]);
   const json_t *value = json_object_get(run->lines[line], name);
-  return json_is_number(value) ? json_number_value(value) : NAN;
+  return json_is_number(value) && isfinite(json_number_value(value)) ? json_number_value(value) : NAN;
 }
 
 static int compare(const void *a, const void *b) {
@@ -157,33 +155,39 @@ static double median(const treadle_run_files *run, const char *name) {
   return found;
 }
 
-/* The mean of the first or the last steps that have the figure. */
-static double mean_of(const treadle_run_files *run, const char *name, bool last) {
+static const char reward[] = "critic/rewards/mean";
+
+/* The mean of the first or the last steps that have a reward. */
+static double mean_reward(const treadle_run_files *run, int64_t steps, bool last) {
   double sum = 0;
-  int count = 0;
-  for (size_t k = 0; k < run->count && count < RECENT; k++) {
-    double value = treadle_run_value(run, last ? run->count - 1 - k : k, name);
+  int64_t count = 0;
+  for (size_t k = 0; k < run->count && count < steps; k++) {
+    double value = treadle_run_value(run, last ? run->count - 1 - k : k, reward);
     if (isnan(value)) continue;
     sum += value;
     count++;
   }
-  return count ? sum / count : NAN;
+  return count ? sum / (double)count : NAN;
 }
 
 void treadle_run_sum_up(const treadle_run_files *run, treadle_run_summary *summary_p) {
-  treadle_run_summary s = {.reward_first = mean_of(run, "critic/rewards/mean", false),
-                           .reward_last = mean_of(run, "critic/rewards/mean", true),
-                           .step_seconds = median(run, "timing_s/step"),
+  int64_t rewards = 0;
+  treadle_run_summary s = {.step_seconds = median(run, "timing_s/step"),
                            .tokens_per_second = median(run, "perf/throughput")};
   for (size_t i = 0; i < run->count; i++) {
     double differing = treadle_run_value(run, i, "training/logprob_differing"),
            compared = treadle_run_value(run, i, "training/logprob_tokens"),
            peak = treadle_run_value(run, i, "perf/max_memory_allocated_gb") * (1 << 30);
-    s.steps += !isnan(treadle_run_value(run, i, "critic/rewards/mean"));
+    bool rewarded = !isnan(treadle_run_value(run, i, reward));
+    rewards += rewarded;
+    s.steps += rewarded || !isnan(treadle_run_value(run, i, "train/loss"));
     if (!isnan(differing)) s.differing += (int64_t)differing;
     if (!isnan(compared)) s.compared += (int64_t)compared;
     if (peak > s.peak_bytes) s.peak_bytes = peak;
   }
+  s.reward_steps = rewards < 10 ? 1 : rewards / 10; /* as `treadle train` has it */
+  s.reward_first = mean_reward(run, s.reward_steps, false);
+  s.reward_last = mean_reward(run, s.reward_steps, true);
   const json_t *predicted = json_object_get(run->memory, "predicted_bytes");
   s.predicted_bytes = json_is_number(predicted) ? json_number_value(predicted) : 0;
   *summary_p = s;
@@ -193,6 +197,10 @@ static void print(const treadle_run_summary *s, const char *path, bool json) {
   treadle_json_out out = {.file = stdout};
   if (!json && !s->steps) {
     printf("no steps yet, and no rewards: %s\n", path);
+    return;
+  }
+  if (!json && isnan(s->reward_first)) {
+    printf("%lld steps, no rewards: %s\n", (long long)s->steps, path);
     return;
   }
   if (!json) {

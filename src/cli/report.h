@@ -1,4 +1,5 @@
-/* treadle report: a run as one page. report.c reads what the run has left, report_chart.c draws, report_page.c puts the page together. */
+/* treadle report: a run as one page. report.c reads what the run has left; report_axes.c,
+ * report_chart.c and report_memory.c draw; report_page.c puts the page together. */
 #ifndef TREADLE_CLI_REPORT_H
 #define TREADLE_CLI_REPORT_H
 
@@ -44,6 +45,7 @@ void treadle_chart_traffic(treadle_builder *page, const json_t *traffic);
 
 typedef struct treadle_run_summary {
   int64_t steps, differing, compared;
+  int64_t reward_steps; /* at each end, of which the two rewards are means */
   double reward_first, reward_last, step_seconds, tokens_per_second, peak_bytes, predicted_bytes;
 } treadle_run_summary;
 

@@ -19,9 +19,13 @@ static const char head[] =
     "figcaption{font-weight:600}svg{width:100%;height:auto}svg "
     "text{font-size:10px;fill:var(--text)}svg .stage{fill:#222;stroke:#fffc;stroke-width:3px;paint-order:"
     "stroke}.grid{stroke:var(--line);"
-    "stroke-width:.6}.bound{stroke:#c33;stroke-width:1.4;stroke-dasharray:5 3}\n"
+    "stroke-width:.6}.bound{stroke:#c33;stroke-width:1.4;stroke-dasharray:5 "
+    "3}.limit{stroke:#888;stroke-width:1.4;"
+    "stroke-dasharray:2 3}\n"
     ".key{margin-right:1em;font-size:12px}.key "
-    "i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}\n"
+    "i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}"
+    ".key .dashes{width:1.6em;height:0;vertical-align:middle;border-top:2px dashed "
+    "#c33}.key .limited{border-top:2px dotted #888}\n"
     "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid var(--line);padding:.15em "
     ".5em;text-align:left;vertical-align:top}\n"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}.traffic td{text-align:right}\n"
@@ -34,6 +38,10 @@ static const treadle_chart charts[] = {
                {"val", "of prompts that are not trained on (mean@N)", "#d98032"}},
      .low = "critic/rewards/min",
      .high = "critic/rewards/max"},
+    {.title = "Loss",
+     .unit = "",
+     .lines = {{"train/loss", "of a token that is trained on, mean", "#3b6fb6"},
+               {"val/loss", "of rows that are not trained on", "#d98032"}}},
     {.title = "KL",
      .unit = "",
      .lines = {{"actor/kl_loss", "to the reference, in the loss", NULL},
@@ -58,7 +66,9 @@ static const treadle_chart charts[] = {
      .unit = "s",
      .lines = {{"timing/resharding_to_infer", "to infer", NULL},
                {"timing/resharding_to_train", "back", NULL}}},
-    {.title = "Norm of the gradients", .unit = "", .lines = {{"actor/grad_norm", "before clipping", NULL}}},
+    {.title = "Norm of the gradients",
+     .unit = "",
+     .lines = {{"actor/grad_norm", "before clipping", NULL}, {"train/grad_norm", "before clipping", NULL}}},
 };
 
 static void put_row(treadle_builder *page, const char *what, const char *value) {
@@ -70,7 +80,8 @@ static void put_summary(treadle_builder *page, const treadle_run_summary *s) {
   treadle_builder_add(page, "<table>\n");
   snprintf(text, sizeof text, "%lld", (long long)s->steps);
   put_row(page, "steps", text);
-  snprintf(text, sizeof text, "%.4f to %.4f (means of up to 20 steps)", s->reward_first, s->reward_last);
+  snprintf(text, sizeof text, "%.4f to %.4f (means of %lld step%s)", s->reward_first, s->reward_last,
+           (long long)s->reward_steps, s->reward_steps == 1 ? "" : "s");
   put_row(page, "reward", isnan(s->reward_first) ? "none" : text);
   snprintf(text, sizeof text, "%lld of %lld differ between generating and training",
            (long long)s->differing, (long long)s->compared);

@@ -101,8 +101,9 @@ treadle_status treadle_modules_read(treadle_layout *layout, treadle_settings *wo
   TRY(treadle_check_ranks(layout, may_replicate ? "tp * replicate" : "tp", sizes, may_replicate ? 2 : 1,
                           &dp));
   if (given && given != dp)
-    REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64, words->text, given,
-           layout->owners.count, dp);
+    REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64
+           "; give that, or leave dp out",
+           words->text, given, layout->owners.count, dp);
   treadle_normal_size(normal, "dp", dp);
   treadle_normal_size(normal, "tp", tp);
   treadle_normal_size(normal, "replicate", replicate);

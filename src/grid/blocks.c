@@ -47,18 +47,18 @@ treadle_status treadle_grid_check_blocks(const treadle_layout *layout, bool refi
       bool whole = weight.shape[0] % model->block[0] == 0 && weight.shape[1] % model->block[1] == 0;
       if (model->block[0] > FINEST_BLOCK && (finer < FINEST_BLOCK || !whole))
         REFUSE("layout '%s': %s: vLLM makes no finer fp8 blocks of %" PRId64 " x %" PRId64
-               " of %s, cut to %" PRId64 " x %" PRId64,
+               " of %s, cut to %" PRId64 " x %" PRId64 "; cut it over fewer ranks, or give dtype=bf16",
                layout->text, rule->name->text, weight.shape[0], weight.shape[1],
                model->family->patterns[scales->scale_of].name, rows, columns);
       rule->refined = finer;
     } else if (!rows_fit)
       REFUSE("layout '%s': %s: %" PRId64 " rows of %s are no multiple of the %" PRId64
-             " rows of an fp8 block",
+             " rows of an fp8 block; cut it over fewer ranks, or give dtype=bf16",
              layout->text, rule->name->text, rows, model->family->patterns[scales->scale_of].name,
              model->block[0]);
     else if (!columns_fit)
       REFUSE("layout '%s': %s: %" PRId64 " columns of %s are no multiple of the %" PRId64
-             " columns of an fp8 block",
+             " columns of an fp8 block; cut it over fewer ranks, or give dtype=bf16",
              layout->text, rule->name->text, columns, model->family->patterns[scales->scale_of].name,
              model->block[1]);
   }

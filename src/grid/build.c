@@ -2,6 +2,7 @@
  *
  * Invariant: the storage tensors of a stage do not depend on the rank, but for the number of experts where ep does
  * not divide them (variants). */
+#include "base/divisor.h"
 #include "base/dtype.h"
 #include "base/limits.h"
 #include "grid/grid.h"
@@ -23,12 +24,18 @@ static int count_parts(const treadle_model *model, const treadle_rule *rule, int
   return present;
 }
 
+/* The next multiple, for a message. */
+static int64_t whole_rows(int64_t rows, int64_t shards) {
+  return rows % shards == 0 ? rows : rows - rows % shards + shards;
+}
+
 /* Shapes of the parts, [rows, columns] of one expert, and the dimensions of the mesh: `over` cuts these
  * rows or columns, `ep` deals whole experts. Both together are docs/rules.md 6.1 with etp above 1. */
 static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, const treadle_grid_spec *spec,
                                 treadle_grid_rule *used) {
   const treadle_model *model = layout->model;
   const treadle_rule *rule = used->rule;
+  char instead[TREADLE_DIVISORS_ROOM];
   treadle_status status = TREADLE_OK;
   if (rule->experts) {
     used->ep = treadle_mesh_find(&grid->mesh, "ep");
@@ -51,11 +58,18 @@ static treadle_status find_dims(treadle_layout *layout, treadle_grid *grid, cons
   int64_t rows = used->parts[0].shape[0];
   used->padded_rows = spec->padded_rows(spec->context, rows, used->shards);
   if (used->padded_rows < rows)
-    REFUSE("layout '%s': padded_vocab_size=%" PRId64 " is smaller than the vocabulary, %" PRId64,
-           layout->text, used->padded_rows, rows);
-  if (used->padded_rows % used->shards != 0)
-    REFUSE("layout '%s': %s: the padded vocabulary, %" PRId64 ", is not divisible by %s=%" PRId64,
-           layout->text, rule->name, used->padded_rows, rule->over, used->shards);
+    REFUSE("layout '%s': padded_vocab_size=%" PRId64 " is smaller than the vocabulary, %" PRId64
+           "; %" PRId64 " would do",
+           layout->text, used->padded_rows, rows, whole_rows(rows, used->shards));
+  if (used->padded_rows % used->shards == 0) return TREADLE_OK;
+  if (strstr(layout->text, "padded_vocab_size"))
+    REFUSE("layout '%s': %s: the padded vocabulary, %" PRId64 ", is not divisible by %s=%" PRId64
+           "; padded_vocab_size=%" PRId64 " would do",
+           layout->text, rule->name, used->padded_rows, rule->over, used->shards,
+           whole_rows(used->padded_rows, used->shards));
+  REFUSE("layout '%s': %s: the padded vocabulary, %" PRId64 ", is not divisible by %s=%" PRId64 "; %s",
+         layout->text, rule->name, used->padded_rows, rule->over, used->shards,
+         treadle_divisors_near(rule->over, used->padded_rows, used->shards, 1, instead));
 out:
   return status;
 }

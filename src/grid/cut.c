@@ -4,6 +4,7 @@
  * range of a dimension is a few boxes in axes (treadle_box_range). All of this is in the axes of the part, for one
  * expert where there are experts; treadle_part_canonical turns it into canonical boxes. docs/rules.md
  * 4.1 to 4.5. */
+#include "base/divisor.h"
 #include "grid/grid.h"
 
 #include <assert.h>
@@ -82,21 +83,28 @@ static const char *name_of(const treadle_model *model, const treadle_part_shape 
 
 static treadle_status check_heads(const char *what, const treadle_model *model,
                                   const treadle_grid_rule *rule, const treadle_part_shape *part) {
-  int64_t shards = rule->shards, groups = part->axis[0];
+  int64_t shards = rule->shards, groups = part->axis[0],
+          heads = has_query_heads(part) ? groups * part->axis[1] : groups * (shards / groups + 1);
+  const char *name = rule->over->name;
+  char instead[TREADLE_DIVISORS_ROOM];
   if (groups % shards != 0 && shards % groups != 0)
-    REFUSE("layout '%s': %s: %s=%" PRId64 " and the %" PRId64 " KV heads must divide one another", what,
-           name_of(model, part), rule->over->name, shards, groups);
-  if (has_query_heads(part) && groups * part->axis[1] % shards != 0)
-    REFUSE("layout '%s': %s: %" PRId64 " attention heads are not divisible by %s=%" PRId64, what,
-           name_of(model, part), groups * part->axis[1], rule->over->name, shards);
+    REFUSE("layout '%s': %s: %s=%" PRId64 " and the %" PRId64 " KV heads must divide one another; %s", what,
+           name_of(model, part), name, shards, groups,
+           treadle_divisors_near(name, heads, shards, groups, instead));
+  if (has_query_heads(part) && heads % shards != 0)
+    REFUSE("layout '%s': %s: %" PRId64 " attention heads are not divisible by %s=%" PRId64 "; %s", what,
+           name_of(model, part), heads, name, shards,
+           treadle_divisors_near(name, heads, shards, groups, instead));
   return TREADLE_OK;
 }
 
 static treadle_status check_divides(const char *what, const treadle_grid_rule *rule, const char *name,
                                     const char *of, int64_t size) {
+  char instead[TREADLE_DIVISORS_ROOM];
   if (size % rule->shards != 0)
-    REFUSE("layout '%s': %s: %" PRId64 " %s are not divisible by %s=%" PRId64, what, name, size, of,
-           rule->over->name, rule->shards);
+    REFUSE("layout '%s': %s: %" PRId64 " %s are not divisible by %s=%" PRId64 "; %s", what, name, size, of,
+           rule->over->name, rule->shards,
+           treadle_divisors_near(rule->over->name, size, rule->shards, 1, instead));
   return TREADLE_OK;
 }
 

@@ -34,8 +34,8 @@ treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const
   for (; *keys; keys++) {
     const char *value = treadle_settings_get(engine->words, *keys);
     if (value && strcmp(value, "off") != 0 && strcmp(value, "0") != 0)
-      REFUSE("layout '%s': %s=%s, and family %s has no experts", engine->words->text, *keys, value,
-             engine->layout->model->family->name);
+      REFUSE("layout '%s': %s=%s, and family %s has no experts; leave it out", engine->words->text, *keys,
+             value, engine->layout->model->family->name);
   }
   return TREADLE_OK;
 }
@@ -106,8 +106,10 @@ treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool rou
   TRY(treadle_grid_trait(engine->layout, &engine->spec, engine->rules, "redundant", 1, &honoured));
   if (!honoured) redundant = 0;
   if (given && honoured && !map && (model->experts + redundant) % ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts and redundant=%" PRId64 " are not divisible by ep=%" PRId64,
-           engine->words->text, model->experts, redundant, ep);
+    REFUSE("layout '%s': %" PRId64 " experts and redundant=%" PRId64 " are not divisible by ep=%" PRId64
+           "; redundant=%" PRId64 " would do",
+           engine->words->text, model->experts, redundant, ep,
+           redundant + ep - (model->experts + redundant) % ep);
   if (map && !honoured)
     REFUSE("layout '%s': map=%s, and %s places the experts of family %s in order, whatever the map says",
            engine->words->text, map, engine->name, model->family->name);

@@ -2,6 +2,7 @@
 #include "grid/megatron.h"
 
 #include "base/checked.h"
+#include "base/divisor.h"
 #include "base/limits.h"
 #include "layout/layout_types.h"
 
@@ -92,8 +93,9 @@ static treadle_status read_sizes(treadle_layout *layout, treadle_settings *words
   TRY(treadle_check_ranks(layout, "tp * cp * pp", dense, 3, &o->dp));
   TRY(treadle_check_ranks(layout, "etp * ep * pp", expert, 3, &o->edp));
   if (given_dp && given_dp != o->dp)
-    REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64, words->text, given_dp,
-           layout->owners.count, o->dp);
+    REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64
+           "; give that, or leave dp out",
+           words->text, given_dp, layout->owners.count, o->dp);
 out:
   return status;
 }
@@ -110,11 +112,11 @@ static treadle_status make_mesh(const char *what, const options *o, int64_t rank
   if (!pp_last && o->pp > 1 && o->dp != o->edp)
     REFUSE(
         "layout '%s': order=%s does not end in pp, so the data parallel sizes must be equal, and they are "
-        "%" PRId64 " and, of experts, %" PRId64,
+        "%" PRId64 " and, of experts, %" PRId64 "; let it end in pp",
         what, o->order, o->dp, o->edp);
   if (o->pp > 1 && stride_of(&dense, "pp") != stride_of(&expert, "pp"))
     REFUSE("layout '%s': order=%s gives the dense and the expert part different pipeline groups (strides "
-           "%" PRId64 " and %" PRId64 ")",
+           "%" PRId64 " and %" PRId64 "); let it end in pp",
            what, o->order, stride_of(&dense, "pp"), stride_of(&expert, "pp"));
   /* pp is in both grids, and its strides are equal by now; the other dimensions of the two overlap.
    * Experts are cut over etp and dealt over ep, all other weights are cut over tp. */
@@ -193,15 +195,17 @@ static treadle_status read_experts(const treadle_layout *layout, treadle_setting
   treadle_status status = TREADLE_OK;
   const char *text = treadle_settings_get(words, "experts");
   bool mla_fused = false;
+  char instead[TREADLE_DIVISORS_ROOM];
   int usual = strcmp(spec->spec, "local") == 0, form = usual;
   if (model->experts == 0 && o->ep > 1)
-    REFUSE("layout '%s': ep=%" PRId64 ", and family %s has no experts", words->text, o->ep,
+    REFUSE("layout '%s': ep=%" PRId64 ", and family %s has no experts; leave ep out", words->text, o->ep,
            model->family->name);
   if (model->experts == 0 && text)
-    REFUSE("layout '%s': experts is given, and family %s has none", words->text, model->family->name);
+    REFUSE("layout '%s': experts is given, and family %s has none; leave it out", words->text,
+           model->family->name);
   if (model->experts % o->ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64, words->text, model->experts,
-           o->ep);
+    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64 "; %s", words->text,
+           model->experts, o->ep, treadle_divisors_near("ep", model->experts, o->ep, 1, instead));
   if (text)
     for (form = 0; form < FORMS && strcmp(text, forms[form]) != 0;) form++;
   if (form == FORMS)
@@ -211,7 +215,8 @@ static treadle_status read_experts(const treadle_layout *layout, treadle_setting
     TRY(treadle_grid_trait(layout, spec, treadle_family_engine(model->family, "megatron"), "legacy_experts",
                            0, &known));
     if (!known)
-      REFUSE("layout '%s': family %s does not describe experts=legacy", words->text, model->family->name);
+      REFUSE("layout '%s': family %s does not describe experts=legacy; give another form, or leave it out",
+             words->text, model->family->name);
   }
   if (form != usual) treadle_normal_text(normal, "experts", forms[form]);
   for (int i = 0; i < FORMS; i++) treadle_grid_number(spec, forms[i], form == i);

@@ -1,5 +1,6 @@
 /* sglang: SGLang's layouts. docs/rules.md 1.3, 6.3, 9.2. tp is all ranks of a stage. Attention and
  * experts have smaller groups inside of it. */
+#include "base/divisor.h"
 #include "grid/engines.h"
 
 #include <inttypes.h>
@@ -25,8 +26,8 @@ static treadle_status read_indexer(const treadle_engine *engine, treadle_layout 
   treadle_status status;
   TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "indexer_fusion", 0, &fuses));
   if (value && !fuses)
-    REFUSE("layout '%s': indexer_fusion=%s, and SGLang fuses no indexer of family %s", words->text, value,
-           layout->model->family->name);
+    REFUSE("layout '%s': indexer_fusion=%s, and SGLang fuses no indexer of family %s; leave it out",
+           words->text, value, layout->model->family->name);
   *fused_p = fuses != 0;
   if (value) TRY(treadle_settings_flag(words, "indexer_fusion", fused_p));
   if (fuses && !*fused_p) treadle_normal_text(engine->normal, "indexer_fusion", "off");
@@ -44,10 +45,18 @@ static treadle_status read_choice(treadle_settings *words, const char *key, cons
   return TREADLE_OK;
 }
 
+/* What to give where the product of two sizes does not divide tp. */
+static const char *product_instead(int64_t tp, const char *first, int64_t a, const char *second, int64_t b,
+                                   char *text) {
+  if (tp % a != 0) return treadle_divisors_near(first, tp, a, 1, text);
+  return treadle_divisors_near(second, tp / a, b, 1, text);
+}
+
 /* tp is split twice: attn_tp * attn_cp * attn_dp = moe_tp * ep * moe_dp = tp, each the fastest first
  * (docs/rules.md 1.3). */
 static treadle_status read_options(treadle_layout *layout, treadle_settings *words, options *o) {
   treadle_status status = TREADLE_OK;
+  char instead[TREADLE_DIVISORS_ROOM];
   bool other; /* storage of experts than the family's usual one */
   TRY(treadle_settings_size(words, "tp", 1, &o->tp));
   TRY(treadle_settings_size(words, "pp", 1, &o->pp));
@@ -66,14 +75,18 @@ static treadle_status read_options(treadle_layout *layout, treadle_settings *wor
   const int64_t sizes[] = {o->tp, o->pp};
   TRY(treadle_check_ranks(layout, "tp * pp", sizes, 2, NULL));
   if (o->dense_tp != 1 && o->dense_tp != o->tp)
-    REFUSE("layout '%s': moe_dense_tp=%" PRId64 "; SGLang knows 1 only", words->text, o->dense_tp);
+    REFUSE("layout '%s': moe_dense_tp=%" PRId64 "; SGLang knows 1 only; leave it out, or give 1",
+           words->text, o->dense_tp);
   if (o->tp % o->attn_dp != 0 || o->tp / o->attn_dp % o->attn_cp != 0)
-    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by attn_dp * attn_cp = %" PRId64 " * %" PRId64,
-           words->text, o->tp, o->attn_dp, o->attn_cp);
+    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by attn_dp * attn_cp = %" PRId64 " * %" PRId64
+           "; %s",
+           words->text, o->tp, o->attn_dp, o->attn_cp,
+           product_instead(o->tp, "attn_dp", o->attn_dp, "attn_cp", o->attn_cp, instead));
   if (o->deepep) o->ep = o->tp; /* as SGLang does */
   if (o->tp % o->ep != 0 || o->tp / o->ep % o->moe_dp != 0)
-    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by ep * moe_dp = %" PRId64 " * %" PRId64,
-           words->text, o->tp, o->ep, o->moe_dp);
+    REFUSE("layout '%s': tp=%" PRId64 " is not divisible by ep * moe_dp = %" PRId64 " * %" PRId64 "; %s",
+           words->text, o->tp, o->ep, o->moe_dp,
+           product_instead(o->tp, "ep", o->ep, "moe_dp", o->moe_dp, instead));
   /* handle_context_parallelism: without ep the experts of each moe_dp rank are cut by moe_tp. */
   if (o->moe_dp > 1 && ((o->ep > 1 && o->ep * o->moe_dp != o->tp) || o->attn_cp != o->moe_dp || o->pp > 1))
     REFUSE("layout '%s': moe_dp=%" PRId64 " needs ep = 1 or ep * moe_dp = tp, attn_cp = moe_dp and pp = 1,"
@@ -115,6 +128,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   static const char *const expert_keys[] = {"redundant", "map", "shared_fusion", NULL};
   treadle_engine engine;
   options o = {0};
+  char instead[TREADLE_DIVISORS_ROOM];
   TRY(treadle_engine_start(&engine, "sglang", layout, words, normal));
   int64_t kernels;
   TRY(treadle_grid_trait(layout, &engine.spec, engine.rules, "triton_kernels", 0, &kernels));
@@ -123,10 +137,11 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   /* Families with rules for triton_kernels of their own say so; FusedMoE transposes those of others. */
   engine.spec.transposes_experts = o.triton_kernels && !kernels;
   if (engine.spec.transposes_experts && layout->fp8)
-    REFUSE("layout '%s': SGLang's moe=triton_kernels has no fp8 blocks", words->text);
+    REFUSE("layout '%s': SGLang's moe=triton_kernels has no fp8 blocks; give moe=triton", words->text);
   TRY(treadle_engine_refuse_experts(&engine, expert_keys));
   if (o.fused && !fuses_shared(engine.rules))
-    REFUSE("layout '%s': shared_fusion=on, and SGLang does not fuse the shared expert of family %s",
+    REFUSE("layout '%s': shared_fusion=on, and SGLang does not fuse the shared expert of family %s; leave "
+           "it out",
            words->text, layout->model->family->name);
   engine.spec.padded_rows = padded_rows;
   /* With tp = 8, attn_dp = 2, ep = 4 rank 5 of a stage is 1 of attn_tp = 4 in attn_dp 1, and 1 of
@@ -158,31 +173,18 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   TRY(treadle_engine_place(&engine, o.ep, false));
   /* Every rank has as many slots here; only vLLM deals what does not divide (docs/rules.md 6.3). */
   if (engine.spec.slots && engine.spec.slots[0]->count % o.ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64, words->text,
-           engine.spec.slots[0]->count, o.ep);
+    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64 "; %s", words->text,
+           engine.spec.slots[0]->count, o.ep,
+           treadle_divisors_near("ep", engine.spec.slots[0]->count, o.ep, 1, instead));
   TRY(treadle_engine_names(&engine));
   TRY(treadle_engine_build(&engine, true));
 out:
   return status;
 }
 
-static const char *const keys[] = {"tp",
-                                   "pp",
-                                   "attn_dp",
-                                   "attn_cp",
-                                   "ep",
-                                   "moe_dp",
-                                   "partition",
-                                   "redundant",
-                                   "map",
-                                   "shared_fusion",
-                                   "moe_dense_tp",
-                                   "dp_lm_head",
-                                   "a2a",
-                                   "moe",
-                                   "names",
-                                   "dtype",
-                                   "on",
-                                   "indexer_fusion",
-                                   NULL};
+static const char *const keys[] = {
+    "tp",        "pp",        "attn_dp", "attn_cp",       "ep",           "moe_dp",
+    "partition", "redundant", "map",     "shared_fusion", "moe_dense_tp", "dp_lm_head",
+    "a2a",       "moe",       "names",   "dtype",         "on",           "indexer_fusion",
+    NULL};
 const treadle_layout_type treadle_layout_type_sglang = {"sglang", keys, true, create};

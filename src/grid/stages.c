@@ -2,6 +2,7 @@
 #include "grid/stages.h"
 
 #include "base/checked.h"
+#include "base/divisor.h"
 #include "base/limits.h"
 
 #include <inttypes.h>
@@ -58,11 +59,33 @@ static treadle_status check_cover(const char *what, int64_t layers, const treadl
       seen[layer] = 1;
     }
   if (total != layers)
-    REFUSE("layout '%s': the stages hold %" PRId64 " of %" PRId64 " layers", what, total, layers);
+    REFUSE("layout '%s': the stages hold %" PRId64 " of %" PRId64 " layers; each layer needs a stage", what,
+           total, layers);
   return TREADLE_OK;
 }
 
 /* ---- Megatron: counts ---- */
+
+/* What to give where a number of layers does not divide: a count of its own for the first stage with which the others have equal counts
+ * that vpp divides, and the fullest stage the fewest layers. o->last stays. 61 layers over pp = 4: first=16 leaves 15 to each. */
+static const char *first_instead(int64_t layers, const treadle_megatron_stages *o, char text[112]) {
+  const int64_t rest = layers - o->last, others = o->pp - 1 - (o->last > 0), vpp = o->vpp;
+  int64_t best = 0, least = layers + 1;
+  if (others > 0 && o->last % vpp == 0)
+    for (int64_t each = vpp; each < rest && others < rest && each <= rest / others; each += vpp) {
+      int64_t first = rest - each * others, fullest = first > each ? first : each;
+      if (first < 1 || first % vpp != 0 || fullest >= least) continue;
+      best = first;
+      least = fullest;
+    }
+  if (best)
+    snprintf(text, 112, "give the first stage its own count with first=%" PRId64, best);
+  else
+    snprintf(text, 112, "%s",
+             layers < o->pp ? "pp is at most the number of layers"
+                            : "say with layout= which layers each stage has");
+  return text;
+}
 
 /* Slots of every stage; a slot is a layer, or the embedding or the loss where they are accounted for. slots
  * is [pp], docs/rules.md 2.1. 61 layers over pp = 4 with first = 13 are 13, 16, 16, 16; 14 layers with both
@@ -70,20 +93,24 @@ static treadle_status check_cover(const char *what, int64_t layers, const treadl
 static treadle_status slots_of_stages(const char *what, int64_t layers, const treadle_megatron_stages *o,
                                       int64_t *slots) {
   int64_t pp = o->pp, others = pp - (o->first > 0) - (o->last > 0);
+  char instead[112];
   if (o->first > 0 || o->last > 0) {
     if (o->embedding_split || o->loss_split)
-      REFUSE("layout '%s': first and last do not go with embedding_split and loss_split", what);
+      REFUSE("layout '%s': first and last do not go with embedding_split and loss_split; leave out the "
+             "ones or the "
+             "others",
+             what);
     if (pp == 1 && o->first > 0 && o->last > 0)
-      REFUSE("layout '%s': first and last are the same stage when pp=1", what);
+      REFUSE("layout '%s': first and last are the same stage when pp=1; leave them out", what);
     int64_t rest = layers - o->first - o->last;
     if (rest < 0 || (others == 0 && rest != 0) || (others > 0 && rest % others != 0))
       REFUSE("layout '%s': %" PRId64 " layers less first=%" PRId64 " and last=%" PRId64
-             " do not divide evenly over %" PRId64 " other stages",
-             what, layers, o->first, o->last, others);
+             " do not divide evenly over %" PRId64 " other stages; %s",
+             what, layers, o->first, o->last, others, first_instead(layers, o, instead));
     if (others > 0 && rest == 0) /* transformer_config.py: middle stages and layers for them, or neither */
       REFUSE("layout '%s': first=%" PRId64 " and last=%" PRId64 " are all %" PRId64
-             " layers and leave none to the other stages",
-             what, o->first, o->last, layers);
+             " layers and leave none to the other stages; %s",
+             what, o->first, o->last, layers, first_instead(layers, o, instead));
     for (int64_t p = 0; p < pp; p++) slots[p] = others > 0 ? rest / others : 0;
     if (o->first > 0) slots[0] = o->first;
     if (o->last > 0) slots[pp - 1] = o->last;
@@ -91,8 +118,10 @@ static treadle_status slots_of_stages(const char *what, int64_t layers, const tr
   }
   int64_t total = layers + o->embedding_split + o->loss_split;
   if (total % pp != 0)
-    REFUSE("layout '%s': %" PRId64 " layers%s are not divisible by pp=%" PRId64, what, total,
-           total > layers ? " (with embedding and loss)" : "", pp);
+    REFUSE("layout '%s': %" PRId64 " layers%s are not divisible by pp=%" PRId64 "; %s", what, total,
+           total > layers ? " (with embedding and loss)" : "", pp,
+           total > layers ? "say with layout= which layers each stage has"
+                          : first_instead(layers, o, instead));
   for (int64_t p = 0; p < pp; p++) slots[p] = total / pp;
   return TREADLE_OK;
 }
@@ -101,14 +130,17 @@ static treadle_status stages_by_count(const char *what, int64_t layers, const tr
                                       treadle_arena *arena, treadle_chunks *chunks) {
   treadle_status status = TREADLE_OK;
   int64_t pp = o->pp, vpp = o->vpp;
-  if (vpp > 1 && pp == 1) REFUSE("layout '%s': vpp=%" PRId64 " needs pp greater than 1", what, vpp);
+  char instead[TREADLE_DIVISORS_ROOM];
+  if (vpp > 1 && pp == 1)
+    REFUSE("layout '%s': vpp=%" PRId64 " needs pp greater than 1; leave vpp out", what, vpp);
   int64_t *slots = treadle_arena_alloc_array(arena, (size_t)pp, sizeof *slots);
   if (!slots) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
   TRY(slots_of_stages(what, layers, o, slots));
   for (int64_t p = 0; p < pp; p++)
     if (slots[p] % vpp != 0)
-      REFUSE("layout '%s': %" PRId64 " layers of stage %" PRId64 " are not divisible by vpp=%" PRId64, what,
-             slots[p], p, vpp);
+      REFUSE("layout '%s': %" PRId64 " layers of stage %" PRId64 " are not divisible by vpp=%" PRId64
+             "; %s",
+             what, slots[p], p, vpp, treadle_divisors_near("vpp", slots[p], vpp, 1, instead));
   TRY(make_chunks(pp, vpp, arena, chunks));
   /* Slots are numbered chunk by chunk, virtual stages outside, stages inside. The slot of layer l is l: the
    * embedding is slot -1, and the loss is slot `layers`, so both fall away where a chunk is clipped to
@@ -202,8 +234,11 @@ static treadle_status expand(const char *what, const char *text, char *out) {
 static treadle_status stages_by_string(const char *what, int64_t layers, treadle_megatron_stages *o,
                                        treadle_arena *arena, treadle_chunks *chunks) {
   treadle_status status = TREADLE_OK;
+  char instead[TREADLE_DIVISORS_ROOM];
   if (o->first > 0 || o->last > 0 || o->embedding_split || o->loss_split)
-    REFUSE("layout '%s': layout= does not go with first, last, embedding_split and loss_split", what);
+    REFUSE("layout '%s': layout= does not go with first, last, embedding_split and loss_split; leave these "
+           "out",
+           what);
   char *text = treadle_arena_alloc(arena, MAX_EXPANDED);
   if (!text) return treadle_fail(TREADLE_NO_MEMORY, "pipeline table: memory is out");
   TRY(expand(what, o->layout, text));
@@ -229,19 +264,21 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
   if (losses != 1 || final != 'L')
     REFUSE("layout '%s': layout= must have one L, at last place (it has %" PRId64 ")", what, losses);
   if (decoders != layers)
-    REFUSE("layout '%s': layout= has %" PRId64 " decoder layers, the model %" PRId64, what, decoders,
-           layers);
+    REFUSE("layout '%s': layout= has %" PRId64 " decoder layers, the model %" PRId64 "; write a t for each",
+           what, decoders, layers);
   if (mtp != o->mtp)
-    REFUSE("layout '%s': layout= has %" PRId64 " MTP layers, the model %" PRId64, what, mtp, o->mtp);
+    REFUSE("layout '%s': layout= has %" PRId64 " MTP layers, the model %" PRId64 "; write an m for each",
+           what, mtp, o->mtp);
   if (stages % o->pp != 0)
-    REFUSE("layout '%s': the %" PRId64 " stages of layout= are not a multiple of pp=%" PRId64, what, stages,
-           o->pp);
+    REFUSE("layout '%s': the %" PRId64 " stages of layout= are not a multiple of pp=%" PRId64 "; %s", what,
+           stages, o->pp, treadle_divisors_near("pp", stages, o->pp, 1, instead));
   int64_t vpp = stages / o->pp;
   if (o->vpp > 0 && o->vpp != vpp)
-    REFUSE("layout '%s': vpp=%" PRId64 ", but layout= has %" PRId64 " stages for each pipeline rank", what,
-           o->vpp, vpp);
+    REFUSE("layout '%s': vpp=%" PRId64 ", but layout= has %" PRId64
+           " stages for each pipeline rank; leave vpp out",
+           what, o->vpp, vpp);
   if (vpp > 1 && o->pp == 1)
-    REFUSE("layout '%s': layout= has %" PRId64 " stages and pp is 1", what, stages);
+    REFUSE("layout '%s': layout= has %" PRId64 " stages and pp is 1; give pp", what, stages);
   o->vpp = vpp;
 
   TRY(make_chunks(o->pp, vpp, arena, chunks));
@@ -305,7 +342,8 @@ treadle_status treadle_stages_engine(const char *what, int64_t layers, const tre
   bool given = options->partition_count > 0;
   TRY(check_stages(what, pp, 1));
   if (given && options->partition_count != pp)
-    REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64, what, options->partition_count, pp);
+    REFUSE("layout '%s': partition has %d numbers, pp is %" PRId64 "; give one for each stage", what,
+           options->partition_count, pp);
   TRY(make_chunks(pp, 1, arena, chunks_p));
   /* The ranks that have one layer more: SGLang's last ones, vLLM's last ones but the very last, which has the head. */
   int64_t next = 0, remainder = layers % pp;
@@ -318,7 +356,8 @@ treadle_status treadle_stages_engine(const char *what, int64_t layers, const tre
     else
       count += p < pp - 1 && p >= pp - 1 - remainder;
     if (count > layers - next)
-      REFUSE("layout '%s': the partition's stages up to %" PRId64 " have more than the %" PRId64 " layers",
+      REFUSE("layout '%s': the partition's stages up to %" PRId64 " have more than the %" PRId64
+             " layers; the numbers must add up to these",
              what, p, layers);
     TRY(set_layers(&chunks_p->items[p], next, count, arena));
     next += count;

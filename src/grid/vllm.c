@@ -75,7 +75,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   bool eplb = treadle_settings_get(words, "redundant") && layout->model->experts > 0;
   if (eplb && !ep_on) REFUSE("layout '%s': redundant experts need ep=on", words->text);
   if (eplb && tp * pcp * dp == 1)
-    REFUSE("layout '%s': redundant experts need tp, pcp or dp above 1", words->text);
+    REFUSE("layout '%s': redundant experts need tp, pcp or dp above 1; leave redundant out", words->text);
   int64_t inner = tp * pcp, ep = ep_on ? inner * dp : 1;
 
   /* rank = t + tp * (c + pcp * (p + pp * d)). Stages lie between pcp and dp, so the group of experts has
@@ -112,5 +112,5 @@ out:
 }
 
 static const char *const keys[] = {"tp",        "pp",        "dp",  "pcp",   "dcp",   "partition", "ep",
-                                   "placement", "redundant", "map", "names", "dtype", "on", NULL};
+                                   "placement", "redundant", "map", "names", "dtype", "on",        NULL};
 const treadle_layout_type treadle_layout_type_vllm = {"vllm", keys, true, create};

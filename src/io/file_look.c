@@ -2,7 +2,9 @@
 #include "io/file_look.h"
 
 #include "base/alloc.h"
+#include "base/foreign.h"
 #include "base/text.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <string.h>
@@ -102,4 +104,14 @@ treadle_status treadle_file_room(const char *folder, uint64_t bytes, uint64_t la
         TREADLE_SYSTEM, "%s: a file of %s is to be written there, and RLIMIT_FSIZE (ulimit -f) allows %s",
         folder, treadle_text_of_size((size_t)largest_file), treadle_text_of_size((size_t)longest.rlim_cur));
   return TREADLE_OK;
+}
+
+treadle_status treadle_file_check_lines(const char *path) {
+  char first[TREADLE_FOREIGN_BYTES];
+  size_t bytes;
+  int fd;
+  if (treadle_file_open(path, &fd, &bytes)) return TREADLE_OK;
+  ssize_t got = pread(fd, first, sizeof first, 0);
+  close(fd);
+  return got > 0 ? treadle_foreign_check(path, first, (size_t)got) : TREADLE_OK;
 }

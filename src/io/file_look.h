@@ -26,6 +26,10 @@ treadle_status treadle_file_check_plain(const char *path);
  * replacing it would leave what it leads to as it was; a device, a pipe or a socket is not replaced. */
 treadle_status treadle_file_may_write(const char *path);
 
+/* treadle_foreign_check() of the first bytes of a plain file, before it is read as JSON lines, however large it is. What cannot be read is
+ * left to who reads it. */
+treadle_status treadle_file_check_lines(const char *path);
+
 /* Is there room for so many bytes on the disk of a folder, and may a file be as long as the largest of them? Else
  * TREADLE_SYSTEM, with the numbers. */
 treadle_status treadle_file_room(const char *folder, uint64_t bytes, uint64_t largest_file);

@@ -46,9 +46,17 @@ treadle_status treadle_check_ranks(const treadle_layout *layout, const char *nam
       for (int k = 0, used = 0; k < count; k++)
         used +=
             snprintf(factors + used, sizeof factors - (size_t)used, "%s%" PRId64, k ? " * " : "", sizes[k]);
-      return treadle_fail(
-          TREADLE_REFUSED, "layout '%s': %s%" PRId64 " ranks%s are not divisible by %s = %s", layout->text,
-          layout->owners.runs ? "the " : "", all, layout->owners.runs ? " of on" : "", names, factors);
+      int64_t product = 1;
+      char instead[64] = "";
+      for (int k = 0; k < count && product; k++)
+        if (!treadle_mul_fits(product, sizes[k], &product)) product = 0;
+      if (product)
+        snprintf(instead, sizeof instead, "; take a multiple of %" PRId64 " ranks, or other sizes",
+                 product);
+      return treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': %s%" PRId64 " ranks%s are not divisible by %s = %s%s", layout->text,
+                          layout->owners.runs ? "the " : "", all, layout->owners.runs ? " of on" : "",
+                          names, factors, instead);
     }
     rest /= sizes[i];
   }
@@ -96,11 +104,12 @@ static treadle_status read_dtype(treadle_layout *layout, treadle_settings *words
     return treadle_fail(
         TREADLE_REFUSED,
         "layout '%s': dtype=fp8, and %s has no quantization_config with quant_method fp8 and a "
-        "weight_block_size",
+        "weight_block_size; give fp32, bf16 or fp16",
         words->text, layout->model->path);
   if (asked && !type->holds_fp8)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': dtype=fp8, but %s holds no fp8 weights", words->text,
-                        type->name);
+    return treadle_fail(TREADLE_REFUSED,
+                        "layout '%s': dtype=fp8, but %s holds no fp8 weights; give fp32, bf16 or fp16",
+                        words->text, type->name);
   layout->fp8 = asked || (!layout->dtype && layout->model->is_fp8 && type->holds_fp8);
   return TREADLE_OK;
 }

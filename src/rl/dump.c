@@ -5,6 +5,7 @@
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 
 #include <float.h>
@@ -226,6 +227,7 @@ treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadl
   bool more = false;
   treadle_status status;
   *dumped_p = (treadle_rl_dumped){0};
+  TRY(treadle_file_check_lines(path));
   TRY(treadle_file_read(path, FILE_MOST, &text, &r.count));
   r.text = text;
   for (;;) {

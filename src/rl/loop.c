@@ -310,7 +310,7 @@ static double mean(const double *values, size_t count) {
 
 static treadle_status finish(treadle_rl *rl, treadle_rl_figures *result, const treadle_rl_gauges *g) {
   treadle_rl_totals *t = &rl->totals;
-  const size_t steps = t->rewards.count, some = steps < TREADLE_RL_RECENT ? steps : TREADLE_RL_RECENT;
+  const size_t steps = t->rewards.count, some = steps < 10 ? steps > 0 : steps / 10;
   treadle_status status;
   result->reward_first = result->reward_last = mean(t->rewards.items, some);
   if (steps) result->reward_last = mean(t->rewards.items + (steps - some), some);

@@ -49,7 +49,7 @@
 
 #include <limits.h>
 
-enum { TREADLE_RL_NAME = 72, TREADLE_RL_REWARDS = 8, TREADLE_RL_RECENT = 20 };
+enum { TREADLE_RL_NAME = 72, TREADLE_RL_REWARDS = 8 };
 
 /* "rl_config.epochs (line 9)" */
 #define TREADLE_RL_PLACE(rl, member) treadle_train_config_place((rl)->config, TREADLE_KEY_OF(member))

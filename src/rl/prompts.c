@@ -10,6 +10,7 @@
 #include "infer/request_lines.h"
 #include "infer/request_text.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "io/json.h"
 
 #include <stdio.h>
@@ -206,6 +207,7 @@ static treadle_status read_file(const treadle_rl_prompts_spec *spec, const char 
   treadle_status status;
   r.source = source_of(&prompts->arena, path);
   if (!r.source) return no_memory(&r);
+  TRY(treadle_file_check_lines(path));
   TRY(treadle_file_read(path, FILE_MOST, &text, &bytes));
   while (at < bytes && memchr(" \t\r\n", text[at], 4)) at++;
   TRY(at < bytes && text[at] == '[' ? read_list(&r, text, bytes) : read_lines(&r, text, bytes));

@@ -1,6 +1,7 @@
 /* The layout that sizes describe, on a number of ranks. */
 #include "train/config.h"
 
+#include "base/divisor.h"
 #include "layout/settings.h"
 
 #include <stdio.h>
@@ -12,12 +13,16 @@
 static treadle_status count_chunks(const treadle_train_config *config, int64_t layers, int64_t *chunks_p) {
   const treadle_train_settings *s = &config->settings;
   int64_t pp = s->pipeline_model_parallel_size, each = s->num_layers_per_virtual_pipeline_stage;
+  char instead[TREADLE_DIVISORS_ROOM];
   *chunks_p = 1;
   if (!each) return TREADLE_OK;
   if (layers % pp != 0 || layers / pp % each != 0)
-    REFUSE("%s: %lld layers are not divided by %s, %lld, times %s, %lld", config->file, (long long)layers,
-           PLACE(pipeline_model_parallel_size), (long long)pp, PLACE(num_layers_per_virtual_pipeline_stage),
-           (long long)each);
+    REFUSE("%s: %lld layers are not divided by %s, %lld, times %s, %lld; %s", config->file,
+           (long long)layers, PLACE(pipeline_model_parallel_size), (long long)pp,
+           PLACE(num_layers_per_virtual_pipeline_stage), (long long)each,
+           layers % pp ? treadle_divisors_near("pipeline_model_parallel_size", layers, pp, 1, instead)
+                       : treadle_divisors_near("num_layers_per_virtual_pipeline_stage", layers / pp, each,
+                                               1, instead));
   *chunks_p = layers / pp / each;
   return TREADLE_OK;
 }
@@ -27,9 +32,9 @@ static treadle_status add_megatron(const treadle_train_config *config, int64_t l
   const treadle_train_settings *s = &config->settings;
   int64_t tp = s->tensor_model_parallel_size, pp = s->pipeline_model_parallel_size, chunks;
   if (ranks % (tp * pp) != 0)
-    REFUSE("%s: %lld ranks are not divided by %s, %lld, times %s, %lld", config->file, (long long)ranks,
-           PLACE(tensor_model_parallel_size), (long long)tp, PLACE(pipeline_model_parallel_size),
-           (long long)pp);
+    REFUSE("%s: %lld ranks are not divided by %s, %lld, times %s, %lld; start a multiple of %lld ranks",
+           config->file, (long long)ranks, PLACE(tensor_model_parallel_size), (long long)tp,
+           PLACE(pipeline_model_parallel_size), (long long)pp, (long long)(tp * pp));
   treadle_status status = count_chunks(config, layers, &chunks);
   if (status) return status;
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);
@@ -40,10 +45,11 @@ static treadle_status add_megatron(const treadle_train_config *config, int64_t l
 
 static treadle_status add_fsdp2(const treadle_train_config *config, int64_t ranks, treadle_builder *text) {
   int64_t size = config->settings.fsdp_size;
+  char instead[TREADLE_DIVISORS_ROOM];
   if (size < 1) size = ranks;
   if (ranks % size != 0)
-    REFUSE("%s: %lld ranks are not divided by %s, %lld", config->file, (long long)ranks, PLACE(fsdp_size),
-           (long long)size);
+    REFUSE("%s: %lld ranks are not divided by %s, %lld; %s", config->file, (long long)ranks,
+           PLACE(fsdp_size), (long long)size, treadle_divisors_near("fsdp_size", ranks, size, 1, instead));
   if (size > 1) treadle_builder_add(text, "dp=%lld,", (long long)size);
   if (ranks > size) treadle_builder_add(text, "replicate=%lld,", (long long)(ranks / size));
   return TREADLE_OK;

@@ -6,6 +6,7 @@
 #include "infer/replica.h"
 #include "infer/transformer.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "layout/layout.h"
 #include "transport/group.h"
 
@@ -91,7 +92,8 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, const char *
   char *text = NULL;
   size_t bytes;
   treadle_status status;
-  status = treadle_file_read(path, FILE_MOST, &text, &bytes);
+  status = treadle_file_check_lines(path);
+  if (!status) status = treadle_file_read(path, FILE_MOST, &text, &bytes);
   if (status) TRY(treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place));
   TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
 out:
