@@ -82,7 +82,8 @@ static treadle_status compare(const char *folder, const treadle_model *model, co
   if (!said || strcmp(said, wanted) != 0)
     REFUSE("%s was converted to '%s', and this run takes '%s': remove that folder, or name another one",
            folder, said ? treadle_text_shown(said) : "(unknown)", wanted);
-  const char *change = find_change(json_object_get(then, "files"), json_object_get(now, "files"), !model->checkpoint);
+  const char *change =
+      find_change(json_object_get(then, "files"), json_object_get(now, "files"), !model->checkpoint);
   if (change)
     REFUSE(
         "%s was converted of other weights than %s has now: %s has changed since. Remove that folder, or "

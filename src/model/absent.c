@@ -19,26 +19,32 @@ typedef struct kind {
 } kind;
 
 static const kind kinds[] = {
-    {"adapter_config", ".json", "an adapter", "merge it into the model that it was trained for, and save that"},
+    {"adapter_config", ".json", "an adapter",
+     "merge it into the model that it was trained for, and save that"},
     {"adapter_model", "", "an adapter", "merge it into the model that it was trained for, and save that"},
     {"", ".safetensors.index.json", "an index under another name", "call it model.safetensors.index.json"},
     {"", ".safetensors", "safetensors without an index",
-     "a single file is called model.safetensors, and several need model.safetensors.index.json beside them"},
+     "a single file is called model.safetensors, and several need model.safetensors.index.json beside "
+     "them"},
     {"", ".gguf", "GGUF files", "take the checkpoint in safetensors that they were made of"},
     {"latest_checkpointed_iteration", ".txt", "a checkpoint of Megatron",
      "treadle convert makes a folder of safetensors of it"},
     {"iter_", "", "a checkpoint of Megatron", "treadle convert makes a folder of safetensors of it"},
     {"mp_rank_", "", "a checkpoint of Megatron", "treadle convert makes a folder of safetensors of it"},
-    {"", ".distcp", "a checkpoint of torch.distributed", "treadle convert makes a folder of safetensors of it"},
+    {"", ".distcp", "a checkpoint of torch.distributed",
+     "treadle convert makes a folder of safetensors of it"},
     {"", ".bin", "files of torch", "load them with transformers, and save_pretrained writes safetensors"},
-    {"", ".bin.index.json", "files of torch", "load them with transformers, and save_pretrained writes safetensors"},
+    {"", ".bin.index.json", "files of torch",
+     "load them with transformers, and save_pretrained writes safetensors"},
     {"", ".pt", "files of torch", "load them where they were saved, and write safetensors"},
     {"", ".pth", "files of torch", "load them where they were saved, and write safetensors"},
     {"", ".ckpt", "files of torch", "load them where they were saved, and write safetensors"},
-    {"", ".h5", "weights of another framework", "load them with transformers, and save_pretrained writes safetensors"},
+    {"", ".h5", "weights of another framework",
+     "load them with transformers, and save_pretrained writes safetensors"},
     {"", ".msgpack", "weights of another framework",
      "load them with transformers, and save_pretrained writes safetensors"},
-    {"", ".onnx", "weights of another framework", "take the checkpoint in safetensors that they were made of"},
+    {"", ".onnx", "weights of another framework",
+     "take the checkpoint in safetensors that they were made of"},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -95,7 +101,8 @@ static void describe(treadle_builder *text, treadle_folder_names names) {
     any = true;
   }
   if (!any && tokenizer)
-    treadle_builder_add(text, "; it has config and tokenizer alone, as trainers write them: the weights lie elsewhere");
+    treadle_builder_add(
+        text, "; it has config and tokenizer alone, as trainers write them: the weights lie elsewhere");
   else if (!any)
     treadle_builder_add(text, "; it has no file that may hold some");
 }
@@ -133,10 +140,11 @@ treadle_status treadle_model_need_weights(const treadle_model *model) {
   TREADLE_NEED(model);
   if (treadle_model_weights(model) != TREADLE_WEIGHTS_NONE) return TREADLE_OK;
   if (model->folder) TRY(treadle_model_folder_text(model->folder, &arena, &found));
-  status = treadle_fail(TREADLE_REFUSED,
-                        "%s: has no weights: neither model.safetensors nor shards with an index%s. Weights are "
-                        "made up where that is asked for: weights random, or the path of config.json itself",
-                        model->folder ? model->folder : model->path, found);
+  status =
+      treadle_fail(TREADLE_REFUSED,
+                   "%s: has no weights: neither model.safetensors nor shards with an index%s. Weights are "
+                   "made up where that is asked for: weights random, or the path of config.json itself",
+                   model->folder ? model->folder : model->path, found);
 out:
   treadle_arena_release(&arena);
   return status;

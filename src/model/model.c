@@ -192,7 +192,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   } else {
     TRY(treadle_model_from_config(config_path, config, &o, &model));
   }
-  model->weights = model->checkpoint                    ? TREADLE_WEIGHTS_FILES
+  model->weights = model->checkpoint                   ? TREADLE_WEIGHTS_FILES
                    : weights == TREADLE_WEIGHTS_RANDOM ? TREADLE_WEIGHTS_RANDOM
                                                        : TREADLE_WEIGHTS_NONE;
   if (is_folder && !(model->folder = treadle_arena_copy_text(&model->arena, path)))

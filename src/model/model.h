@@ -88,10 +88,10 @@ struct treadle_model {
   bool without_mtp;    /* the files have none, whatever the config says */
   int32_t
       mtp_found; /* the files have so many, though the config says nothing of them; 0: no more is known */
-  size_t file_bytes; /* of all tensors of the files that it is made for; 0: not known */
-  int64_t experts;   /* routed experts; 0: none */
-  int64_t block[2];  /* rows and columns of an fp8 block; 0: the config speaks of none */
-  bool is_fp8;       /* the files hold quantised tensors in fp8 */
+  size_t file_bytes;       /* of all tensors of the files that it is made for; 0: not known */
+  int64_t experts;         /* routed experts; 0: none */
+  int64_t block[2];        /* rows and columns of an fp8 block; 0: the config speaks of none */
+  bool is_fp8;             /* the files hold quantised tensors in fp8 */
   treadle_weights weights; /* where values come from, but for those of `values` */
   int32_t tensor_count;
   treadle_tensor *tensors;

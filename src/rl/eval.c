@@ -42,7 +42,8 @@ static const treadle_worker_method methods[] = {{"generate_sequences", generate}
 
 static treadle_status open_model(evaluation *e) {
   const treadle_eval_options *o = e->options;
-  const treadle_model_options model = {.struct_size = sizeof model, .families = o->families, .weights = o->weights};
+  const treadle_model_options model = {
+      .struct_size = sizeof model, .families = o->families, .weights = o->weights};
   treadle_rl *rl = &e->rl;
   treadle_transformer *d = NULL;
   treadle_status status;

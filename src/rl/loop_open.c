@@ -103,10 +103,11 @@ static treadle_status open_reference(treadle_rl *rl, const treadle_model_options
   TRY(treadle_model_need_weights(rl->reference_model));
   if (treadle_model_weights(rl->reference_model) == TREADLE_WEIGHTS_RANDOM &&
       treadle_model_weights(rl->model) != TREADLE_WEIGHTS_RANDOM)
-    status = treadle_fail(TREADLE_REFUSED,
-                          "%s is a config.json, without weights: name the folder that has them, or leave the key "
-                          "out, and the reference is what the policy begins with",
-                          path);
+    status = treadle_fail(
+        TREADLE_REFUSED,
+        "%s is a config.json, without weights: name the folder that has them, or leave the key "
+        "out, and the reference is what the policy begins with",
+        path);
 out:
   return status;
 }
