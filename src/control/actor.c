@@ -174,13 +174,19 @@ void treadle_actor_destroy(treadle_actor *actor) {
 
 /* ---- Weights --------------------------------------------------------------------------------------------- */
 
+/* The engine has written its windows, whoever made it. */
+static void take_weights(treadle_actor *actor) {
+  (void)treadle_switch_filled(actor->sw);
+  actor->has_weights = true;
+}
+
 treadle_status treadle_actor_load(treadle_actor *actor) {
   treadle_status status;
   TREADLE_NEED(actor);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load"));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.load(actor->train.engine)));
-  actor->has_weights = true;
+  take_weights(actor);
 out:
   return status;
 }
@@ -191,7 +197,7 @@ treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed) {
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "randomise"));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.randomise(actor->train.engine, seed)));
-  actor->has_weights = true;
+  take_weights(actor);
 out:
   return status;
 }
@@ -203,7 +209,7 @@ treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder) {
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "resume"));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.resume(actor->train.engine, folder)));
-  actor->has_weights = true;
+  take_weights(actor);
 out:
   return status;
 }
@@ -225,9 +231,11 @@ out:
   return status;
 }
 
-static bool has_values(const treadle_model *model) { return model->checkpoint || model->values.read; }
+static bool has_values(const treadle_model *model) {
+  return treadle_model_weights(model) == TREADLE_WEIGHTS_FILES;
+}
 
-/* Where there is no checkpoint, the policy's weights of now. */
+/* Where its weights are made up, the policy's weights of now. */
 static treadle_status load_reference(treadle_actor *a) {
   const int64_t rank = a->group ? treadle_group_rank(a->group) : 0;
   size_t bytes = 0;
@@ -242,6 +250,7 @@ treadle_status treadle_actor_load_reference(treadle_actor *actor) {
   TREADLE_NEED(actor);
   if (!actor->reference_layout)
     return treadle_fail(TREADLE_STATE, "load_reference: the worker was made without a reference");
+  TRY(treadle_model_need_weights(actor->reference_layout->model));
   if (!has_values(actor->reference_layout->model) && !actor->has_weights)
     return treadle_fail(TREADLE_STATE, "load_reference: %s has no weights, and the policy none to take",
                         actor->reference_layout->model->path);

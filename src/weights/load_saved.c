@@ -2,6 +2,7 @@
 #include "weights/load.h"
 
 #include "model/model.h"
+#include "weights/filled.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -22,8 +23,6 @@ static treadle_status check_same(const char *folder, const treadle_model *saved,
   if (saved->tensor_count != own->tensor_count)
     return treadle_fail(TREADLE_REFUSED, "%s: has %d tensors; the model has %d", folder,
                         saved->tensor_count, own->tensor_count);
-  if (!saved->checkpoint)
-    return treadle_fail(TREADLE_REFUSED, "%s: has no weights (model.safetensors)", folder);
   return TREADLE_OK;
 }
 
@@ -45,6 +44,7 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
   }
   device->ops->fence(device);
   TRY(treadle_checkpoint_unchanged(saved->checkpoint));
+  treadle_filled_memory(window, treadle_layout_window_bytes(layout, rank));
 out:
   treadle_array_release(&pieces);
   return status;
@@ -54,9 +54,11 @@ treadle_status treadle_layout_load_saved(const treadle_layout *layout, int64_t r
                                          const treadle_model_options *options, void *window) {
   treadle_status status;
   treadle_model *saved = NULL;
+  treadle_model_options of_saved = options ? *options : TREADLE_INIT(treadle_model_options);
+  of_saved.weights = TREADLE_WEIGHTS_FILES;
   if (layout->fp8)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': saved values are not loaded as fp8", layout->text);
-  TRY(treadle_model_open(folder, options, &saved));
+  TRY(treadle_model_open(folder, &of_saved, &saved));
   TRY(check_same(folder, saved, layout->model));
   TRY(load_pieces(layout, rank, saved, window));
 out:
