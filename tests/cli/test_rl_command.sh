@@ -205,7 +205,7 @@ rm -rf "$folder/run"
 status=0
 "$TREADLE" train "$folder/grpo.yaml" 'rl_config.verifier_function=[command]' 'rl_config.verifier_command=sleep 100' rl_config.verifier_timeout=1 >/dev/null 2>"$folder/err" || status=$?
 [ $status = 1 ] || fail "a command that hangs: status $status"
-grep -q "command 'sleep 100': wrote nothing for 1 s, with [1-9][0-9]* samples to answer" "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
+grep -q "command 'sleep 100': answered nothing for 1 s, with [1-9][0-9]* samples to answer" "$folder/err" || { cat "$folder/err"; fail "no word of the time"; }
 rm -rf "$folder/run"
 "$TREADLE" train "$folder/grpo.yaml" megatron_training.train_iters=1 rl_config.log_val_generations=2 'rl_config.verifier_function=[command, length:target=4]' 'rl_config.verifier_weight=[0.5, 1]' rl_config.verifier_parallel=2 \
   "rl_config.verifier_command=tee -a $folder/asked.\$\$ | sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 0.25, \"pred\": \"x\"}/'" \
