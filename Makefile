@@ -14,8 +14,9 @@
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
-#   make nightly    all of the above and longer searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs
-#                   (100000), NIGHTLY_SANITIZED= (10000) under the sanitizers
+#   make nightly    all of the above, all tests once with each set of kernels that the processor has (tools/test-kernels), and longer
+#                   searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs (100000), NIGHTLY_SANITIZED= (10000)
+#                   under the sanitizers
 #   make install    PREFIX=/usr/local
 .PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes sanitize tsan build-fuzz fuzz nightly deps
 
@@ -116,5 +117,6 @@ fuzz: build-fuzz
 	build-fuzz/tests/fuzz_commands tests/fuzz/corpus/commands $(FUZZ_COMMANDS) $(NIGHTLY_SEED) build-fuzz/found
 
 nightly: test sanitize tsan bench build-fuzz
+	tools/test-kernels below -j $(shell expr $(JOBS) + 1)
 	$(MAKE) --no-print-directory test-python TORCH=1
 	tools/nightly

@@ -92,6 +92,11 @@ foreach(source IN LISTS test_sources)
   treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name})
 endforeach()
 target_link_options(test_rl_differs PRIVATE -Wl,--wrap=treadle_actor_compute_log_prob -Wl,--wrap=treadle_actor_update)
+# The command, with a trainer that scores other bits than its generator.
+treadle_program(planted_other_bits SOURCES ${CMAKE_SOURCE_DIR}/src/cli/entry.c ${CMAKE_SOURCE_DIR}/tests/tools/planted/other_bits.c
+                LINK treadle_cli)
+target_link_options(planted_other_bits PRIVATE -Wl,--wrap=treadle_actor_compute_log_prob)
+set_target_properties(planted_other_bits PROPERTIES BUILD_RPATH "$ORIGIN")
 foreach(source IN LISTS test_scripts)
   get_filename_component(name ${source} NAME_WE)
   treadle_add_test(${name} ${source} bash ${source})
@@ -105,6 +110,19 @@ foreach(source IN LISTS tool_sources)
   get_filename_component(name ${source} NAME_WE)
   treadle_program(${name} SOURCES ${source} LINK ${helpers})
 endforeach()
+
+# What tests load into processes (tools/test-kernels).
+file(GLOB preload_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/tools/preload/*.c)
+foreach(source IN LISTS preload_sources)
+  get_filename_component(name ${source} NAME_WE)
+  add_library(preload_${name} SHARED ${source})
+  target_include_directories(preload_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(preload_${name} PRIVATE ${CMAKE_DL_LIBS})
+  set_target_properties(preload_${name} PROPERTIES OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endforeach()
+
+add_dependencies(tests_kernels planted_other_bits preload_kernels)
+add_dependencies(tests_mpi planted_other_bits)
 
 # Fuzz targets define LLVMFuzzerTestOneInput. Without libFuzzer they replay their corpus and seeded
 # mutations of it; with it (TREADLE_FUZZ) tools/fuzz runs build/fuzz_<name> for a while.

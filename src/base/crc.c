@@ -8,6 +8,8 @@
  * by Barrett's division 32. Where the processor multiplies four lanes at once, sixteen are moved over 2048 bits. */
 #include "base/crc.h"
 
+#include "base/processor.h"
+
 #include <stdbool.h>
 #include <zlib.h>
 
@@ -86,8 +88,8 @@ uint32_t treadle_crc32(uint32_t crc, const void *bytes, size_t count) {
   const unsigned char *from = bytes;
 #if defined(__x86_64__)
   size_t whole = count - count % STEP;
-  if (whole && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) {
-    bool wide = __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f");
+  if (whole && treadle_processor_has(TREADLE_PROCESSOR_CLMUL)) {
+    bool wide = treadle_processor_has(TREADLE_PROCESSOR_CLMUL_WIDE);
     crc = ~fold_all(~crc, from, whole, wide);
     from += whole;
     count -= whole;

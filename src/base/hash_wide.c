@@ -2,18 +2,20 @@
  * AVX2 (CMakeLists.txt), and asked where the processor has it. */
 #include "base/hash.h"
 
+#include "base/processor.h"
+
 #ifdef __AVX2__
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 bool treadle_hash_wide(const void *bytes, size_t count, uint64_t seed, uint64_t *hash_p) {
-  if (!__builtin_cpu_supports("avx2")) return false;
+  if (!treadle_processor_has(TREADLE_PROCESSOR_AVX2)) return false;
   *hash_p = XXH3_64bits_withSeed(bytes, count, seed);
   return true;
 }
 
 bool treadle_hash_pieces_wide(const treadle_hash_piece *pieces, size_t count, uint64_t *hash_p) {
-  if (!__builtin_cpu_supports("avx2")) return false;
+  if (!treadle_processor_has(TREADLE_PROCESSOR_AVX2)) return false;
   XXH3_state_t state;
   XXH3_INITSTATE(&state);
   XXH3_64bits_reset(&state);

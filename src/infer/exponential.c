@@ -2,6 +2,8 @@
  * those with AVX2, with the same bits, because nothing is contracted (-ffp-contract=off). */
 #include "infer/exponential.h"
 
+#include "base/processor.h"
+
 #include <string.h>
 
 #define LEAST    (-746.0)  /* e^x is 0 from here on */
@@ -51,7 +53,7 @@ __attribute__((target("avx2"))) static void powers_avx2(double *to, const double
 }
 
 void treadle_exponentials(double *to, const double *x, double largest, double scale, int64_t count) {
-  if (__builtin_cpu_supports("avx2"))
+  if (treadle_processor_has(TREADLE_PROCESSOR_AVX2))
     powers_avx2(to, x, largest, scale, count);
   else
     powers(to, x, largest, scale, count);

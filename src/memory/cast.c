@@ -5,13 +5,14 @@
  * cache, from the first whole line on. Ends shorter than a block go through a buffer of one block. */
 #include "memory/cast.h"
 
+#include "base/processor.h"
+
 #include <string.h>
 
 #if defined(__x86_64__)
 
 #include "memory/vector.h"
 
-#include <cpuid.h>
 #include <stdatomic.h>
 
 enum { BLOCK = TREADLE_VECTOR, LINE = 64, NO_STREAM = 512, AHEAD = 512, TYPES = TREADLE_FP8_E4M3 + 1 };
@@ -21,9 +22,7 @@ bool treadle_cast_supported(void) {
   static atomic_int known; /* 0: not asked yet, 1: no, 2: yes */
   int answer = atomic_load_explicit(&known, memory_order_relaxed);
   if (!answer) {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    bool has = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-    answer = has ? 2 : 1;
+    answer = treadle_processor_has(TREADLE_PROCESSOR_F16C) ? 2 : 1;
     atomic_store_explicit(&known, answer, memory_order_relaxed);
   }
   return answer == 2;

@@ -15,6 +15,8 @@
  * Rows begin and end anywhere: lines that are not whole go through memcpy. */
 #include "memory/copy_stream.h"
 
+#include "base/processor.h"
+
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -26,7 +28,7 @@ enum { AHEAD_FROM = 1024, AHEAD_TO = 2048 }; /* rows in a group that are better 
 
 #define AVX2 __attribute__((target("avx2")))
 
-bool treadle_stream_supported(void) { return __builtin_cpu_supports("avx2"); }
+bool treadle_stream_supported(void) { return treadle_processor_has(TREADLE_PROCESSOR_AVX2); }
 
 void treadle_stream_fence(void) { _mm_sfence(); }
 

@@ -9,6 +9,7 @@
  * Weights are the first operand of the tile product, which wants them row by row as they lie. x is the second one, which wants pairs
  * of elements of 16 rows side by side: that is the packed form. So tiles are those of y turned, and are turned when they are
  * done. Two tiles of weights and two of x make four of y, each read being used twice. */
+#include "base/processor.h"
 #include "nn/gemm_parts.h"
 
 #if defined(__x86_64__)
@@ -18,7 +19,6 @@
 
 #include "nn/lanes_silu.h"
 
-#include <cpuid.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,11 +26,9 @@
 /* ---- Can it run here? ---- */
 
 static const char *ask(void) {
-  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
-  unsigned a = 0, b = 0, c = 0, d = 0;
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
   if (!lanes_supported()) return "the processor has no AVX-512";
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & AMX_BF16) || !(d & AMX_TILE))
-    return "the processor has no AMX with bf16";
+  if (!treadle_processor_has(TREADLE_PROCESSOR_AMX)) return "the processor has no AMX with bf16";
   if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA))
     return "the system does not allow AMX";
   return NULL;

@@ -5,6 +5,7 @@
  * than a step is followed by zeros. There are 8 lanes, each begins with +0. Each step adds to lane j, by fused multiply-add, its
  * element j (fp32), or its element 2 j and then its element 2 j + 1 (bf16). Then the sum of the leaf is
  * ((l0 + l1) + (l2 + l3)) + ((l4 + l5) + (l6 + l7)). Leaves: nn/leaf_tree.h. */
+#include "base/processor.h"
 #include "nn/gemm_parts.h"
 
 #if defined(__x86_64__)
@@ -76,9 +77,7 @@ DOT_PART void dot_pack_step(float *to, const float *from, treadle_dtype dtype) {
 #include "nn/gemm_dot.h"
 
 static const char *lacks(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-             ? NULL
-             : "the processor has no AVX2 with FMA";
+  return treadle_processor_has(TREADLE_PROCESSOR_AVX2) ? NULL : "the processor has no AVX2 with FMA";
 }
 
 const treadle_gemm_kernel treadle_gemm_avx2 = {

@@ -8,6 +8,7 @@
  *
  * The processor's own products of bf16 (AVX512_BF16) are not used: they take subnormal numbers for 0, and on the processors that
  * were measured they are half as fast as fused multiply-add (docs/speed.md). */
+#include "base/processor.h"
 #include "nn/gemm_parts.h"
 
 #if defined(__x86_64__)
@@ -87,9 +88,7 @@ DOT_PART void dot_pack_step(float *to, const float *from, treadle_dtype dtype) {
 #include "nn/gemm_dot.h"
 
 static const char *lacks(void) {
-  bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return has ? NULL : "the processor has no AVX-512";
+  return treadle_processor_has(TREADLE_PROCESSOR_AVX512) ? NULL : "the processor has no AVX-512";
 }
 
 const treadle_gemm_kernel treadle_gemm_avx512 = {

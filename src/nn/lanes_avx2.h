@@ -2,6 +2,7 @@
 #ifndef TREADLE_NN_LANES_AVX2_H
 #define TREADLE_NN_LANES_AVX2_H
 
+#include "base/processor.h"
 #include "nn/lanes.h"
 
 #include <immintrin.h>
@@ -13,9 +14,7 @@
 #define LANES_UNROLLED LANES_UNROLL
 #define LANES_KEPT     4
 
-static inline bool lanes_supported(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
+static inline bool lanes_supported(void) { return treadle_processor_has(TREADLE_PROCESSOR_AVX2); }
 
 typedef struct lanes {
   __m256 low, high;

@@ -2,6 +2,7 @@
 #ifndef TREADLE_NN_LANES_AVX512_H
 #define TREADLE_NN_LANES_AVX512_H
 
+#include "base/processor.h"
 #include "nn/lanes.h"
 
 #include <immintrin.h>
@@ -12,10 +13,7 @@
 #define LANES_UNROLLED LANES_UNROLL
 #define LANES_KEPT     16
 
-static inline bool lanes_supported(void) {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
+static inline bool lanes_supported(void) { return treadle_processor_has(TREADLE_PROCESSOR_AVX512); }
 
 typedef __m512 lanes;
 

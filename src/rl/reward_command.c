@@ -4,7 +4,7 @@
  *   out   {"id": "..", "score": 0.5, "pred": ".."}         pred may be left out
  *
  * Samples of a batch are divided among the processes (reward_process.h); all of them are written to and read from as they are ready, so that
- * nobody waits for a full pipe. A batch ends when each sample has its score. A process that fails, is silent for too long, or writes what it
+ * nobody waits for a full pipe. A batch ends when each sample has its score. A process that fails, answers nothing for too long, or writes what it
  * should not, fails the batch: all processes are ended then, and started again by the next one. */
 #include "rl/reward.h"
 #include "rl/reward_process.h"
@@ -67,7 +67,7 @@ static treadle_status give_out(asking *a, int number) {
   p->in = lines.text;
   p->in_bytes = lines.length;
   p->written = 0;
-  p->heard = treadle_clock_seconds();
+  p->answered = treadle_clock_seconds();
   return lines.failed ? treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its samples") : TREADLE_OK;
 }
 
@@ -141,6 +141,7 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
   a->answered[i] = true;
   a->left--;
   p->waiting--;
+  p->answered = treadle_clock_seconds();
   a->batch->scores[i] = json_number_value(score);
   if (json_is_string(pred))
     TRY(treadle_reward_keep(json_string_value(pred), json_string_length(pred),
@@ -176,7 +177,6 @@ static treadle_status read_some(asking *a, treadle_reward_process *p) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TREADLE_OK;
   p->closed = got <= 0; /* or it has ended without reading all: ECONNRESET */
   if (p->closed) return TREADLE_OK;
-  p->heard = treadle_clock_seconds();
   treadle_builder_add_bytes(&p->out, piece, (size_t)got);
   if (p->out.failed) return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its answers");
   return take_lines(a, p);
@@ -192,8 +192,9 @@ static void write_some(treadle_reward_process *p) {
 }
 
 static treadle_status check_time(const asking *a, const treadle_reward_process *p) {
-  if (!p->waiting || treadle_clock_seconds() - p->heard < a->c->timeout) return TREADLE_OK;
-  return treadle_fail(TREADLE_TIMEOUT, "command '%s': wrote nothing for %g s, with %zu samples to answer",
+  if (!p->waiting || treadle_clock_seconds() - p->answered < a->c->timeout) return TREADLE_OK;
+  return treadle_fail(TREADLE_TIMEOUT,
+                      "command '%s': answered nothing for %g s, with %zu samples to answer",
                       treadle_text_shown(a->c->all.text), a->c->timeout, p->waiting);
 }
 

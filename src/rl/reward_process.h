@@ -1,8 +1,10 @@
 /* Processes of the reward `command`.
  *
- * Each has one end of a pair of sockets as its standard input and output, and lives until the reward is destroyed. Each is of a process group
- * of its own, and killed with it. A keeper, which is a shell, is told of all groups. Its input ends when this process does, in whatever way,
- * and it kills them then: nothing that a command has started outlives the run, also where that is killed. (PR_SET_PDEATHSIG would reach the
+ * Each has one end of a pair of sockets as its standard input and output, and lives until the reward is destroyed. Its parent is a holder, a
+ * shell which is a subreaper (prctl): a process that loses its parent anywhere below it becomes its child, also one in a session of its own. A keeper,
+ * another shell, is told of all holders. Its input ends when this process does, in whatever way, or ends the reward; then it kills the
+ * children of the holders until there are none, and the holders with their process groups. So nothing that a command has started outlives the
+ * run, also where that is killed, and the run itself, which may be somebody else's program, is no subreaper. (PR_SET_PDEATHSIG would reach the
  * shells alone, not what they have started; and it goes by the thread that forks, which ends with its batch here.) */
 #ifndef TREADLE_RL_REWARD_PROCESS_H
 #define TREADLE_RL_REWARD_PROCESS_H
@@ -15,7 +17,7 @@
 #include <sys/types.h>
 
 typedef struct treadle_reward_process {
-  pid_t pid;   /* 0: it does not run */
+  pid_t pid;   /* of the holder, which ends as the command does; 0: it does not run */
   int fd;      /* -1: there is none */
   bool closed; /* it writes no more: it is not polled */
   char *in;    /* what is still to be written, from `written` on */
@@ -23,7 +25,7 @@ typedef struct treadle_reward_process {
   treadle_builder out; /* of a line that is not whole */
   size_t waiting;      /* samples that it has not answered */
   size_t next;         /* the one whose answer comes next, if it keeps the order */
-  double heard;        /* when it wrote something */
+  double answered;     /* when it did last, or was given samples */
 } treadle_reward_process;
 
 typedef struct treadle_reward_processes {
@@ -35,7 +37,7 @@ typedef struct treadle_reward_processes {
 
 /* The keeper, and all of them. After a failure some may run. */
 treadle_status treadle_reward_processes_start(treadle_reward_processes *all);
-/* Their input ends, and a second later they are killed, each with what it has started. At once: that second is over. */
+/* Their input ends, and a second later they are killed, each with all that it has started. At once: that second is over. */
 void treadle_reward_processes_end(treadle_reward_processes *all, bool at_once);
 /* Why there is nothing more to read from it. */
 treadle_status treadle_reward_process_say_end(const treadle_reward_processes *all,

@@ -134,7 +134,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "verifier_function", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "rewards, whose weighted sum is the score: docs/rewards.md", AT(verifier_function), .need = TREADLE_NEED_TO_RUN, RL},
   {RLS, "verifier_weight", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "of each reward; without it 1", AT(verifier_weight), RL},
   {RLS, "verifier_command", TREADLE_KEY_TEXT, NULL, "", OWN, "of the reward `command`: what is run", AT(verifier_command), RL},
-  {RLS, "verifier_timeout", TREADLE_KEY_REAL, "30", "seconds", MINDSPEED, "of the command, while it owes an answer: silence for so long ends the run", AT(verifier_timeout), 0.001, 86400, RL},
+  {RLS, "verifier_timeout", TREADLE_KEY_REAL, "30", "seconds", MINDSPEED, "of the command, while it owes an answer: none for so long ends the run", AT(verifier_timeout), 0.001, 86400, RL},
   {RLS, "verifier_parallel", TREADLE_KEY_INTEGER, "1", "processes", MINDSPEED, "of the command", AT(verifier_parallel), 1, 1024, RL},
   {RLS, "val_n", TREADLE_KEY_INTEGER, "1", "samples", VERL, "of each prompt of a test", AT(val_n), 1, ROWS, RL, .also = {VERLS_ROLLOUT "val_kwargs.n"}},
   {RLS, "val_temperature", TREADLE_KEY_REAL, NULL, "", VERL, "of a test; 0: as val_greedy; without it, sampling_config.temperature", AT(val_temperature), 0, 1000, RL, .also = {VERLS_ROLLOUT "val_kwargs.temperature"}},

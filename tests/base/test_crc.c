@@ -1,4 +1,5 @@
 /* src/base/crc.c against zlib's, at all small lengths and places, and in pieces. */
+/* ctest: label=kernels */
 #include "test.h"
 
 #include "base/crc.h"

@@ -1,4 +1,5 @@
 /* src/base/hash.c: the fast way gives what the plain one gives. */
+/* ctest: label=kernels */
 #include "base/hash.h"
 #include "test.h"
 

@@ -1,5 +1,5 @@
 /* `treadle generate` as a process: requests in, answers out, text as it comes, each option, what is refused. */
-/* ctest: label=mpi timeout=300 */
+/* ctest: label=mpi timeout=300 label=kernels */
 #include "cli/command.h"
 #include "cli/engine_folder.h"
 

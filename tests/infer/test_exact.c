@@ -4,7 +4,7 @@
  *
  * TREADLE_EXACT is the number of tokens that are generated in each cell (make nightly: 10000). Without it there are a few hundred, and
  * not every kernel meets every model. */
-/* ctest: label=threads timeout=300 */
+/* ctest: label=threads timeout=300 label=kernels */
 #include "base/random.h"
 #include "infer/cell.h"
 #include "nn/gemm.h"
@@ -280,8 +280,8 @@ static void test_routers(void **state) {
   treadle_builder_release(&lines);
 }
 
-/* Fast mode has an order of additions of its own. Of so small a model, kernels with wide lanes add in one order in both modes: not
-   the plain ones. */
+/* Fast mode has an order of additions of its own: of the plain kernels, on every processor. Of so small a model, kernels with wide lanes
+   may add in one order in both modes. */
 static void test_fast(void **state) {
   (void)state;
   treadle_builder lines = {0};

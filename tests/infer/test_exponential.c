@@ -1,4 +1,5 @@
 /* e^x in double: how exact it is, its ends, and that a value does not depend on its place in a row. */
+/* ctest: label=kernels */
 #include "infer/exponential.h"
 
 #include "base/random.h"

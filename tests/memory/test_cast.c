@@ -1,5 +1,6 @@
 /* src/memory/cast.c against its plain twin, bit by bit: all values of the small types, what lies at the borders
  * of fp32, every length and alignment. */
+/* ctest: label=kernels */
 #include "base/random.h"
 #include "memory/cast.h"
 #include "memory/copy.h"

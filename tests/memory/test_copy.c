@@ -1,5 +1,6 @@
 /* The copy kernel against a loop over elements: random strided boxes, types, offsets, page tables of tiny
  * pages, both movers. Bytes outside the box must stay. A failure prints its seed:  test_copy SEED */
+/* ctest: label=kernels */
 #include "base/dtype.h"
 #include "base/random.h"
 #include "memory/copy.h"

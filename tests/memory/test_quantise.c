@@ -1,5 +1,6 @@
 /* src/memory/quantise.c: both movers against one element at a time, values at the borders, and what the format
  * promises: the codes of a block that came from codes, the error of a value. */
+/* ctest: label=kernels */
 #include "memory/quantise.h"
 
 #include "base/dtype.h"

@@ -1,5 +1,6 @@
 /* The check of exact mode can fail: one bit of one log-probability that the trainer computes again is another, and the run ends, by prompt, sample,
  * token and both values, with its last checkpoint as it was. The linker puts the functions below in the worker's place (tests/tests.cmake). */
+/* ctest: label=kernels */
 #include "test.h"
 
 #include "treadle_control.h"

@@ -1,6 +1,6 @@
 /* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share, threads, other weights, rows without
  * a token that counts, refusals.
- * ctest: label=threads */
+ * ctest: label=threads label=kernels */
 #include "test.h"
 
 #include "base/hash.h"
