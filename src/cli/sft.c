@@ -193,7 +193,7 @@ int treadle_command_sft(const treadle_arguments *a) {
   if (a->plan) return plan(a, &options);
   if (a->ranks) return treadle_refuse_ranks("sft", a);
   TRY(treadle_session_start(&session, "sft", 600));
-  TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
+  TRY(treadle_session_agree(&session, treadle_as_refusal(read_config(&session, a, &config))));
   signal(SIGINT, ask);
   signal(SIGTERM, ask);
   signal(SIGUSR1, ask);

@@ -277,7 +277,7 @@ int treadle_command_train(const treadle_arguments *a) {
   if (a->plan) return plan(a, &options);
   if (a->ranks) return treadle_refuse_ranks("train", a);
   TRY(treadle_session_start(&session, "train", 600));
-  TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
+  TRY(treadle_session_agree(&session, treadle_as_refusal(read_config(&session, a, &config))));
   if (!a->resume) options.resume = treadle_rl_config_start(config, &options.from);
   signal(SIGINT, ask);
   signal(SIGTERM, ask);
