@@ -44,11 +44,6 @@ treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_
 /* Ends the job and the session, and gives the exit status of the command. What failed was said, or is said here. */
 int treadle_engine_job_end(treadle_engine_job *job, treadle_status status);
 
-/* While input is read, a file that cannot be opened is refused input. */
-static inline treadle_status treadle_engine_job_input(treadle_status status) {
-  return status == TREADLE_SYSTEM ? TREADLE_REFUSED : status;
-}
-
 /* A callback of the engine's options, whose context is the job. */
 treadle_status treadle_engine_job_answer(void *context, const char *line, size_t bytes);
 treadle_status treadle_engine_job_token(void *context, int64_t request, int64_t sample, const char *text,

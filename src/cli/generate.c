@@ -86,10 +86,10 @@ static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *
   TRY(treadle_write_sampling(a, sampling_p));
   options->sampling = *sampling_p;
   if (a->file) TRY(treadle_engine_job_read(job, a->file));
-  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a)));
+  TRY(treadle_as_refusal(treadle_engine_job_text(job, a)));
   options->tokenizer = job->tokenizer;
   options->chat = job->chat;
-  TRY(treadle_engine_job_write(job, a));
+  TRY(treadle_as_refusal(treadle_engine_job_write(job, a)));
 out:
   return status;
 }

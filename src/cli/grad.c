@@ -121,7 +121,7 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
-  TRY(treadle_session_agree(session, prepare(job, a)));
+  TRY(treadle_session_agree(session, treadle_as_refusal(prepare(job, a))));
   const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
   measure(job, micro_batch, &options);
   options.most_micro_batches = (int32_t)((count + micro_batch - 1) / micro_batch);

@@ -49,7 +49,7 @@ static treadle_status run(policy_job *job, const treadle_arguments *a) {
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
-  status = prepare(job, a);
+  status = treadle_as_refusal(prepare(job, a));
   if (!status) status = treadle_rl_mini_batch_measure(job->mini, a->micro_batch, &options);
   TRY(treadle_session_agree(session, status));
   TRY(treadle_session_agree(session,

@@ -230,7 +230,8 @@ int treadle_command_report(const treadle_arguments *a) {
   treadle_status status;
   snprintf(path, sizeof path, "%s/report.html", run.run);
   if (a->out) snprintf(path, sizeof path, "%s", a->out);
-  TRY(read_run(&run));
+  TRY(treadle_as_refusal(read_run(&run)));
+  TRY(treadle_as_refusal(treadle_output_ask(path)));
   treadle_run_sum_up(&run, &summary);
   treadle_page_write(&page, &run, &summary);
   if (page.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the page"));
@@ -239,6 +240,5 @@ int treadle_command_report(const treadle_arguments *a) {
 out:
   treadle_builder_release(&page);
   release(&run);
-  return status ? treadle_report_refusal("report", status)
-                : treadle_finish_output("report", TREADLE_EXIT_OK);
+  return status ? treadle_report_error("report", status) : treadle_finish_output("report", TREADLE_EXIT_OK);
 }

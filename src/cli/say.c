@@ -27,7 +27,7 @@ int treadle_report_error(const char *command, treadle_status status) {
 }
 
 int treadle_report_refusal(const char *command, treadle_status status) {
-  return treadle_report_error(command, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status);
+  return treadle_report_error(command, treadle_as_refusal(status));
 }
 
 int treadle_refuse_ranks(const char *command, const treadle_arguments *a) {

@@ -64,11 +64,11 @@ static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *
   if (a->logits && a->out && strcmp(a->logits, a->out) == 0)
     return treadle_fail(TREADLE_REFUSED, "--logits and --out are the same file: %s", a->out);
   TRY(treadle_engine_job_read(job, a->file));
-  TRY(treadle_engine_job_input(treadle_engine_job_text(job, a)));
+  TRY(treadle_as_refusal(treadle_engine_job_text(job, a)));
   options->tokenizer = job->tokenizer;
   options->chat = job->chat;
-  TRY(treadle_engine_job_write(job, a));
-  if (a->logits && job->session.rank == 0) TRY(treadle_output_ask(a->logits));
+  TRY(treadle_as_refusal(treadle_engine_job_write(job, a)));
+  if (a->logits && job->session.rank == 0) TRY(treadle_as_refusal(treadle_output_ask(a->logits)));
 out:
   return status;
 }

@@ -2,28 +2,12 @@
 #include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/session.h"
+#include "cli/stop.h"
 
 #include "treadle_engine.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EXIT_STOPPED = 130 };
-
-static volatile sig_atomic_t asked;
-
-/* Once: the run saves and ends. The second time the signal does what it always does. SIGUSR1 is what launchers pass on to all ranks: at Ctrl-C
- * they give them a second or two. */
-static void ask(int number) {
-  asked = 1;
-  signal(number, SIG_DFL);
-}
-
-static bool stops(void *context) {
-  (void)context;
-  return asked != 0;
-}
 
 static void warn(void *context, const char *line) {
   (void)context;
@@ -177,7 +161,7 @@ static treadle_sft_options options_of(const treadle_arguments *a) {
                                  .kernels = a->kernels,
                                  .threads = (int32_t)a->threads,
                                  .progress = progress,
-                                 .stops = stops,
+                                 .stops = treadle_stop_asked,
                                  .warn = warn,
                                  .context = a->json ? stderr : stdout,
                                  .budget_bytes = a->budget_bytes};
@@ -201,10 +185,9 @@ int treadle_command_sft(const treadle_arguments *a) {
   if (a->plan) return plan(a, &options);
   if (a->ranks) return treadle_refuse_ranks("sft", a);
   TRY(treadle_session_start(&session, "sft", 600));
-  TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
-  signal(SIGINT, ask);
-  signal(SIGTERM, ask);
-  signal(SIGUSR1, ask);
+  TRY(treadle_session_agree(&session, treadle_as_refusal(read_config(&session, a, &config))));
+  treadle_stop_listen();
+  treadle_stop_say(&session);
   TRY(treadle_session_agree(&session, treadle_sft_run(session.group, config, &options, &result)));
   if (session.rank == 0) print(&result, a->json);
 out:
@@ -212,5 +195,5 @@ out:
   treadle_train_config_destroy(config);
   int exit_status = treadle_finish_output("sft", treadle_exit_status(status));
   treadle_session_end(&session);
-  return exit_status == TREADLE_EXIT_OK && result.stopped ? EXIT_STOPPED : exit_status;
+  return exit_status == TREADLE_EXIT_OK && result.stopped ? TREADLE_EXIT_STOPPED : exit_status;
 }

@@ -354,7 +354,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
                                        .min_lr = s->min_lr,
                                        .warmup_fraction = s->lr_warmup_fraction,
                                        .steps = treadle_rl_optimizer_steps(s)};
-  TRY(treadle_rl_agree(rl, treadle_rl_open_inputs(rl)));
+  TRY(treadle_rl_agree(rl, treadle_rl_as_refusal(treadle_rl_open_inputs(rl))));
   treadle_rl_doing(rl, "the plan");
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));

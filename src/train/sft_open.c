@@ -297,7 +297,8 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .min_lr = s->min_lr,
                                         .warmup_fraction = s->lr_warmup_fraction,
                                         .steps = s->train_iters};
-  TRY(treadle_sft_agree(sft, open_inputs(sft, &options)));
+  status = open_inputs(sft, &options); /* a file that cannot be opened is a refused input */
+  TRY(treadle_sft_agree(sft, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status));
   if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_RANDOM) warn_made_up(sft);
   TRY(treadle_sft_agree(sft, sft->rank == 0 ? treadle_sft_predict(sft, &options, NULL) : TREADLE_OK));
   sft->engine.struct_size = sizeof sft->engine;

@@ -1,0 +1,17 @@
+/* How a run of training is stopped from outside, so that its last step is kept: one in each process. */
+#ifndef TREADLE_CLI_STOP_H
+#define TREADLE_CLI_STOP_H
+
+#include "cli/session.h"
+
+enum { TREADLE_EXIT_STOPPED = 130 };
+
+/* From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask for an end after the step at hand; the second one of a kind does what it always does. SIGHUP that
+ * is ignored (nohup) stays so. Whoever reads the output may go away: what is printed then is lost, and the run goes on. */
+void treadle_stop_listen(void);
+/* A callback of treadle_sft_options and treadle_rl_options. */
+bool treadle_stop_asked(void *context);
+/* Says on standard error, under a launcher that gives its ranks little time after Ctrl-C, what to send it instead. On rank 0. */
+void treadle_stop_say(const treadle_session *session);
+
+#endif
