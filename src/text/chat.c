@@ -71,7 +71,8 @@ static treadle_status add_of_json(treadle_chat *chat, const char *path, json_t *
 
 /* A token is a text or an object with its text as `content`. */
 static treadle_status add_token(treadle_chat *chat, const char *name, json_t *token) {
-  json_t *text = json_is_object(token) ? json_object_get(token, "content") : token;
+  json_t *text = treadle_json_is_object(token) ? json_object_get(token, "content") : token;
+  if (treadle_json_odd(text)) REFUSE("%s is not a text%s", name, treadle_json_note(text));
   if (!json_is_string(text)) return TREADLE_OK;
   if (json_object_set(chat->tokens, name, text) == 0) return TREADLE_OK;
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
@@ -97,7 +98,8 @@ static treadle_status add_tokens(treadle_chat *chat, json_t *root, json_t *besid
     TRY(add_token(chat, key, token));
   }
   if (json_object_get(root, "char_ords")) TRY(add_tokens_of_chars(chat));
-  json_object_foreach(json_object_get(root, "extra_special_tokens"), key, token) {
+  json_t *extra = json_object_get(root, "extra_special_tokens");
+  json_object_foreach(treadle_json_is_object(extra) ? extra : NULL, key, token) {
     if (!json_object_get(beside, key)) TRY(add_token(chat, key, token));
   }
 out:
@@ -109,7 +111,7 @@ static treadle_status load(const char *path, json_t **root_p) {
   *root_p = NULL;
   if (!treadle_file_exists(path)) return TREADLE_OK;
   treadle_status status = treadle_json_load(path, root_p);
-  if (status == TREADLE_OK && !json_is_object(*root_p)) REFUSE("%s: no object", path);
+  if (status == TREADLE_OK && !treadle_json_is_object(*root_p)) REFUSE("%s: no object", path);
   return status;
 }
 
@@ -296,9 +298,11 @@ static treadle_status make_variables(const treadle_chat *chat, json_t *options, 
 static treadle_status parse_options(const treadle_chat_options *o, json_t **options_p) {
   treadle_status status = TREADLE_OK;
   if (!o->variables) return TREADLE_OK;
-  status = treadle_json_parse("options of the chat", o->variables, strlen(o->variables), options_p);
+  const treadle_json_source source = {
+      .what = "options of the chat", .text = o->variables, .count = strlen(o->variables), .zeros = true};
+  status = treadle_json_read(&source, options_p);
   if (status != TREADLE_OK) return status;
-  if (!json_is_object(*options_p)) REFUSE("options of the chat are no object");
+  if (!treadle_json_is_object(*options_p)) REFUSE("options of the chat are no object");
   if (json_object_get(*options_p, "messages"))
     REFUSE("options of the chat have 'messages', which are given beside them");
   return TREADLE_OK;
@@ -317,7 +321,9 @@ treadle_status treadle_chat_render_spans(const treadle_chat *chat, const char *m
   TRY(treadle_sized_take("treadle_chat_render", "options", options, &o, sizeof o));
   if (o.now && !treadle_jinja_is_time(o.now))
     TRY(treadle_fail(TREADLE_REFUSED, "'%.60s' is no time: 2025-03-14T15:09:26 is one", o.now));
-  TRY(treadle_json_parse("messages", messages, strlen(messages), &list));
+  const treadle_json_source source = {
+      .what = "messages", .text = messages, .count = strlen(messages), .zeros = true};
+  TRY(treadle_json_read(&source, &list));
   TRY(parse_options(&o, &given));
   TRY(treadle_chat_prepare(list));
   TRY(choose(chat, given, &made, &template));

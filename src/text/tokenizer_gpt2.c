@@ -153,7 +153,7 @@ static treadle_status put_decoder(treadle_tokenizer *tokenizer, const json_t *co
   TREADLE_ARRAY(numbered) list = {0};
   treadle_status status = TREADLE_OK;
   if (!object || json_is_null(object)) return TREADLE_OK;
-  if (!json_is_object(object)) REFUSE("added_tokens_decoder is not an object");
+  if (!treadle_json_is_object(object)) REFUSE("added_tokens_decoder is not an object");
   for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
     const char *key = json_object_iter_key(at);
     char *end;
@@ -199,7 +199,8 @@ static treadle_status put_more(treadle_tokenizer *tokenizer, const json_t *confi
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *one = json_array_get(list, i);
-    const char *text = json_string_value(json_is_object(one) ? json_object_get(one, "content") : one);
+    const char *text =
+        json_string_value(treadle_json_is_object(one) ? json_object_get(one, "content") : one);
     if (!text) TRY(treadle_fail(TREADLE_REFUSED, "%s[%zu] is not a text", name, i));
     TRY(put_special(tokenizer, text));
   }

@@ -2,6 +2,7 @@
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "text/fields.h"
 
@@ -34,28 +35,43 @@ void treadle_tokenizer_close(treadle_tokenizer *tokenizer) {
   treadle_free(tokenizer);
 }
 
+static treadle_status put_token(treadle_tokenizer *tokenizer, int64_t id, const char *text) {
+  treadle_text_bytes whole = {0}; /* only of one with a zero character */
+  size_t bytes = strlen(text);
+  treadle_status status = TREADLE_OK;
+  if (strstr(text, TREADLE_JSON_ZERO)) {
+    TRY(treadle_text_bytes_add(&whole, text, bytes));
+    bytes = treadle_json_key(text, whole.items);
+    text = whole.items;
+  }
+  TRY(treadle_tokens_put(&tokenizer->bpe.tokens, id, text, bytes));
+out:
+  treadle_array_release(&whole);
+  return status;
+}
+
 treadle_status treadle_tokenizer_read_vocabulary(treadle_tokenizer *tokenizer, json_t *vocabulary) {
   treadle_status status;
   const char *text;
   json_t *id;
   int64_t largest = -1;
   size_t count = json_object_size(vocabulary);
-  if (!json_is_object(vocabulary)) REFUSE("the vocabulary is not an object");
+  if (!treadle_json_is_object(vocabulary)) REFUSE("the vocabulary is not an object");
   if (count == 0) REFUSE("the vocabulary is empty");
   if (count > TREADLE_MAX_TOKENS)
     REFUSE("the vocabulary has %zu tokens, at most %d are taken", count, TREADLE_MAX_TOKENS);
   for (void *at = json_object_iter(vocabulary); at; at = json_object_iter_next(vocabulary, at)) {
     text = json_object_iter_key(at);
     id = json_object_iter_value(at);
-    if (!json_is_integer(id)) REFUSE("the id of token '%.80s' is not a whole number", text);
+    if (!json_is_integer(id))
+      REFUSE("the id of token '%.80s' is not a whole number%s", text, treadle_json_note(id));
     if (json_integer_value(id) > largest) largest = json_integer_value(id);
   }
   if (largest < TREADLE_MAX_TOKENS)
     TRY(treadle_tokens_reserve(&tokenizer->bpe.tokens, (int32_t)largest + 1, (int32_t)count));
   for (void *at = json_object_iter(vocabulary); at; at = json_object_iter_next(vocabulary, at)) {
     text = json_object_iter_key(at);
-    TRY(treadle_tokens_put(&tokenizer->bpe.tokens, json_integer_value(json_object_iter_value(at)), text,
-                           strlen(text)));
+    TRY(put_token(tokenizer, json_integer_value(json_object_iter_value(at)), text));
   }
 out:
   return status;
@@ -206,7 +222,7 @@ treadle_status treadle_tokenizer_check_id(const treadle_tokenizer *tokenizer, in
 
 treadle_status treadle_tokenizer_special_text(const json_t *config, const char *name, const char **text_p) {
   const json_t *value = json_object_get(config, name);
-  if (!json_is_object(value)) return treadle_field_text(config, name, text_p);
+  if (!treadle_json_is_object(value)) return treadle_field_text(config, name, text_p);
   treadle_status status = treadle_field_text(value, "content", text_p);
   return status ? treadle_fail_in(status, "%s: ", name) : TREADLE_OK;
 }

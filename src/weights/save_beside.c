@@ -48,7 +48,7 @@ static treadle_status save_config(const treadle_save_plan *plan, const char *pat
   TRY(treadle_json_load(path, &config));
   TRY(tell_dtype(config, plan->dtype, &changed));
   if (changed) {
-    told = json_dumps(config, JSON_INDENT(2));
+    told = treadle_json_dump(config, JSON_INDENT(2));
     if (!told) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", path));
     TRY(write_to(folder, "config.json", told, strlen(told)));
   } else {
