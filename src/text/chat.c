@@ -1,6 +1,6 @@
 /* Chats: finding the templates and special tokens of a model, and rendering.
  *
- * Templates of a folder: chat_template.jinja; else `chat_template` of tokenizer_config.json, a text or a list of templates with names;
+ * Templates of a folder: chat_template.jinja and additional_chat_templates/NAME.jinja; else `chat_template` of tokenizer_config.json, a text or a list of templates with names;
  * else chat_template.json. Special tokens are variables of the template: those of tokenizer_config.json, and of
  * special_tokens_map.json where that says nothing of them. */
 #include "text/chat.h"
@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "io/json.h"
 #include "text/tokenizer.h"
 
@@ -115,14 +116,34 @@ static treadle_status load(const char *path, json_t **root_p) {
   return status;
 }
 
-static treadle_status open_text(treadle_chat *chat, const char *path) {
+static treadle_status open_text(treadle_chat *chat, const char *name, const char *path) {
   char *text = NULL;
   size_t length;
   treadle_status status;
   TRY(treadle_file_read(path, LARGEST_FILE, &text, &length));
-  TRY(add_template(chat, "default", path, text, length));
+  TRY(add_template(chat, name, path, text, length));
 out:
   treadle_free(text);
+  return status;
+}
+
+/* chat_template.jinja, and those of additional_chat_templates/. */
+static treadle_status open_texts(treadle_chat *chat, const char *folder, const char *first) {
+  char path[MAX_PATH];
+  treadle_arena arena = {0};
+  treadle_folder_names names = {0};
+  treadle_status status = TREADLE_OK;
+  if (treadle_file_exists(first)) TRY(open_text(chat, "default", first));
+  TRY(treadle_folder_list_templates(folder, &arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    if (snprintf(path, sizeof path, "%s/" TREADLE_TEMPLATES_FOLDER "/%s.jinja", folder, names.items[i]) >=
+        MAX_PATH)
+      TRY(treadle_fail(TREADLE_REFUSED, "a path is longer than %d bytes", MAX_PATH));
+    TRY(open_text(chat, names.items[i], path));
+  }
+out:
+  treadle_array_release(&names);
+  treadle_arena_release(&arena);
   return status;
 }
 
@@ -141,9 +162,9 @@ static treadle_status open_folder(treadle_chat *chat, const char *folder) {
   TRY(add_tokens(chat, config, NULL));
   TRY(add_tokens(chat, map, config));
   json_t *given = json_object_get(config, "chat_template");
-  if (treadle_file_exists(path[2]))
-    TRY(open_text(chat, path[2]));
-  else if (given && !json_is_null(given))
+  TRY(open_texts(chat, folder, path[2]));
+  if (chat->templates.count) goto out;
+  if (given && !json_is_null(given))
     TRY(add_of_json(chat, path[0], given));
   else {
     TRY(load(path[3], &other));
@@ -219,7 +240,7 @@ treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p) {
   bool json = length > 5 && strcmp(path + length - 5, ".json") == 0;
   TRY(treadle_file_is_folder(path) ? open_folder(chat, path)
       : json                       ? open_config(chat, path)
-                                   : open_text(chat, path));
+                                   : open_text(chat, "default", path));
   if (chat->templates.count == 0)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "%s: there is no chat template, neither a chat_template.jinja nor a chat_template in "
@@ -246,9 +267,25 @@ void treadle_chat_close(treadle_chat *chat) {
 /* ---- Rendering ------------------------------------------------------------------------------------- */
 
 static const treadle_jinja_template *find_template(const treadle_chat *chat, const char *name) {
-  for (size_t i = 0; i < chat->templates.count; i++)
-    if (strcmp(chat->templates.items[i].name, name) == 0) return chat->templates.items[i].template;
+  for (size_t i = chat->templates.count; i > 0;
+       i--) /* of a name that stands twice the last counts, as in Python */
+    if (strcmp(chat->templates.items[i - 1].name, name) == 0) return chat->templates.items[i - 1].template;
   return NULL;
+}
+
+/* A word without a sign of Jinja is the name of a template that is not there. */
+static treadle_status check_is_template(const treadle_chat *chat, const char *text, size_t bytes) {
+  treadle_builder names = {0};
+  if (bytes == 0) return TREADLE_OK;
+  for (size_t i = 0; i < bytes; i++)
+    if (memchr(" \t\r\n{", text[i], 5)) return TREADLE_OK;
+  for (size_t i = 0; i < chat->templates.count; i++)
+    treadle_builder_add(&names, "%s'%.60s'", i ? ", " : "", chat->templates.items[i].name);
+  treadle_status status = treadle_fail(
+      TREADLE_REFUSED, "chat_template '%.60s' is neither a template nor the name of one; there is %.200s",
+      text, names.text ? names.text : "none");
+  treadle_builder_release(&names);
+  return status;
 }
 
 /* The one that `chat_template` names, or is (*made_p, to be destroyed); that for tools; the default. */
@@ -260,7 +297,9 @@ static treadle_status choose(const treadle_chat *chat, json_t *variables, treadl
     if (!json_is_string(given)) REFUSE("chat_template is no text");
     *template_p = find_template(chat, json_string_value(given));
     if (*template_p) return TREADLE_OK;
-    treadle_status status =
+    treadle_status status = check_is_template(chat, json_string_value(given), json_string_length(given));
+    if (status) return status;
+    status =
         treadle_jinja_parse("chat_template", json_string_value(given), json_string_length(given), made_p);
     *template_p = *made_p;
     return status;

@@ -203,6 +203,7 @@ treadle_status treadle_tokenizer_read_json(treadle_tokenizer *tokenizer, const j
   TRY(in(treadle_decoders_read(json_object_get(root, "decoder"), &tokenizer->decoders), "decoder"));
   TRY(read_added(tokenizer, root));
   TRY(treadle_tokenizer_settle(tokenizer));
+  tokenizer->own_count = tokenizer->count;
   TRY(in(read_processor(tokenizer, json_object_get(root, "post_processor"), 0, &any), "post_processor"));
 out:
   return status;

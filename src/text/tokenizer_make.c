@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/larger.h"
 #include "base/limits.h"
 #include "text/fields.h"
 
@@ -133,7 +134,7 @@ static int64_t next_id(const treadle_tokenizer *tokenizer, const char *text, siz
   int32_t id = treadle_tokenizer_id(tokenizer, text, bytes);
   if (id >= 0) return id;
   int64_t next = tokenizer->bpe.tokens.filled;
-  return tokenizer->count > next ? tokenizer->count : next;
+  return tokenizer->next > next ? tokenizer->next : next;
 }
 
 /* What a token that is normalized looks like in a text that is. */
@@ -175,7 +176,7 @@ treadle_status treadle_tokenizer_put_added(treadle_tokenizer *tokenizer, const c
   flags.form = form.items;
   flags.form_bytes = form.count;
   TRY(treadle_added_put(&tokenizer->added, flags));
-  if (own >= tokenizer->count && own >= tokenizer->bpe.tokens.filled) tokenizer->count = (int32_t)own + 1;
+  if (own >= tokenizer->next && own >= tokenizer->bpe.tokens.filled) tokenizer->next = (int32_t)own + 1;
 out:
   treadle_array_release(&whole);
   treadle_array_release(&form);
@@ -183,12 +184,16 @@ out:
 }
 
 treadle_status treadle_tokenizer_settle(treadle_tokenizer *tokenizer) {
-  if (tokenizer->count < tokenizer->bpe.tokens.count) tokenizer->count = tokenizer->bpe.tokens.count;
+  tokenizer->count = (int32_t)treadle_larger(tokenizer->next, tokenizer->bpe.tokens.count);
   treadle_bpe_settle(&tokenizer->bpe);
   return treadle_added_settle(&tokenizer->added);
 }
 
 /* ---- Texts and ids ---- */
+
+int32_t treadle_tokenizer_own_count(const treadle_tokenizer *tokenizer) {
+  return tokenizer->own_count ? tokenizer->own_count : tokenizer->count;
+}
 
 int32_t treadle_tokenizer_id(const treadle_tokenizer *tokenizer, const char *text, size_t bytes) {
   const treadle_added_token *added = treadle_added_find(&tokenizer->added, text, bytes);
