@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/foreign.h"
+#include "base/json.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -46,20 +47,19 @@ treadle_status treadle_json_lines_fail(const treadle_json_lines *lines, treadle_
 
 treadle_status treadle_json_lines_next(treadle_json_lines *lines, json_t **object_p) {
   *object_p = NULL;
+  if (lines->at == 0) lines->at = treadle_json_mark(lines->text, lines->bytes);
   if (lines->at >= lines->bytes) return TREADLE_OK;
   const char *line = lines->text + lines->at;
   const char *end = memchr(line, '\n', lines->bytes - lines->at);
   size_t length = end ? (size_t)(end - line) : lines->bytes - lines->at;
   lines->at += length + 1;
   lines->number++;
-  json_error_t error;
-  json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!object) {
-    bool memory = json_error_code(&error) == json_error_out_of_memory;
-    treadle_fail(TREADLE_REFUSED, "column %d: %s", error.column, error.text);
-    return treadle_json_lines_fail(lines, memory ? TREADLE_NO_MEMORY : TREADLE_REFUSED);
-  }
-  if (!json_is_object(object)) {
+  const treadle_json_source source = {
+      .what = lines->path, .text = line, .count = length, .line = lines->number, .zeros = true};
+  json_t *object = NULL;
+  treadle_status status = treadle_json_read(&source, &object);
+  if (status) return status;
+  if (!treadle_json_is_object(object)) {
     json_decref(object);
     treadle_fail(TREADLE_REFUSED, "is not an object");
     return treadle_json_lines_fail(lines, TREADLE_REFUSED);

@@ -2,6 +2,7 @@
 #include "cli/report.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
@@ -49,12 +50,16 @@ out:
 
 static treadle_status read_object(const treadle_run_files *run, const char *name, json_t **root_p) {
   char path[PATH_MAX];
-  json_error_t error;
+  treadle_json_lines text = {0}; /* a whole file is all that is wanted of it */
+  treadle_status status = TREADLE_OK;
   if (!has(run, name, path)) return TREADLE_OK;
-  *root_p = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-  if (!json_is_object(*root_p))
-    REFUSE("%s, line %d: %s", path, error.line, *root_p ? "is no object" : error.text);
-  return TREADLE_OK;
+  TRY(treadle_json_lines_open(&text, path));
+  const treadle_json_source source = {.what = path, .text = text.text, .count = text.bytes};
+  TRY(treadle_json_read(&source, root_p));
+  if (!treadle_json_is_object(*root_p)) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no object", path));
+out:
+  treadle_json_lines_close(&text);
+  return status;
 }
 
 static treadle_status read_config(treadle_run_files *run) {

@@ -1,4 +1,5 @@
 /* treadle tokenize: texts and chats to tokens, and tokens to texts. What is printed is kept until all input was good. */
+#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
@@ -92,10 +93,10 @@ out:
 }
 
 /* What the template makes of messages has its special tokens in it. */
-static treadle_status tokenize_chat(tokenizing *t, const json_t *messages, bool answers) {
+static treadle_status tokenize_chat(tokenizing *t, json_t *messages, bool answers) {
   const treadle_chat_options options = {.struct_size = sizeof options,
                                         .variables = answers ? "{\"add_generation_prompt\": true}" : NULL};
-  char *json = json_dumps(messages, JSON_COMPACT), *text = NULL;
+  char *json = treadle_json_dump(messages, JSON_COMPACT), *text = NULL;
   size_t bytes;
   treadle_status status;
   if (!json) return treadle_fail(TREADLE_NO_MEMORY, "no memory for messages");
@@ -163,7 +164,7 @@ out:
   return status;
 }
 
-static treadle_status tokenize_messages(tokenizing *t, const json_t *messages, const json_t *answers) {
+static treadle_status tokenize_messages(tokenizing *t, json_t *messages, const json_t *answers) {
   if (!json_is_array(messages) || json_array_size(messages) == 0)
     return treadle_fail(TREADLE_REFUSED, "messages must be a list with at least one message");
   if (answers && !json_is_boolean(answers))
@@ -174,8 +175,8 @@ static treadle_status tokenize_messages(tokenizing *t, const json_t *messages, c
 /* A line has `text`, `messages` or `token_ids`. */
 static treadle_status tokenize_line(tokenizing *t, const json_t *object) {
   const json_t *text = json_object_get(object, "text"), *ids = json_object_get(object, "token_ids"),
-               *messages = json_object_get(object, "messages"),
                *answers = json_object_get(object, "add_generation_prompt");
+  json_t *messages = json_object_get(object, "messages");
   if (!!text + !!ids + !!messages != 1)
     return treadle_fail(TREADLE_REFUSED, "needs either text, messages or token_ids");
   if (answers && !messages)
@@ -184,7 +185,8 @@ static treadle_status tokenize_line(tokenizing *t, const json_t *object) {
     return treadle_fail(TREADLE_REFUSED, "--chat takes text and messages, not token_ids");
   if (ids) return show_json_ids(t, ids);
   if (messages) return tokenize_messages(t, messages, answers);
-  if (!json_is_string(text)) return treadle_fail(TREADLE_REFUSED, "text is not a text");
+  if (!json_is_string(text))
+    return treadle_fail(TREADLE_REFUSED, "text is not a text%s", treadle_json_note(text));
   return tokenize_text(t, json_string_value(text), json_string_length(text));
 }
 

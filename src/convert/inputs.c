@@ -6,7 +6,6 @@
 #include "base/hash.h"
 #include "io/folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -95,19 +94,16 @@ out:
 }
 
 treadle_status treadle_inputs_add_companions(treadle_inputs *inputs, const char *folder) {
-  treadle_status status = TREADLE_OK;
-  DIR *listing = opendir(folder);
-  if (!listing) return treadle_fail(TREADLE_SYSTEM, "%s: cannot be listed: %s", folder, strerror(errno));
-  for (struct dirent *entry; (entry = readdir(listing));) {
-    struct stat about;
-    if (!treadle_folder_is_companion(entry->d_name)) continue;
-    const char *path = treadle_arena_format(&inputs->arena, "%s/%s", folder, entry->d_name);
-    if (!path) TRY(no_memory(entry->d_name));
-    if (stat(path, &about) == 0 && S_ISREG(about.st_mode))
-      TRY(treadle_inputs_add(inputs, path, entry->d_name));
+  treadle_folder_names names = {0};
+  treadle_status status;
+  TRY(treadle_folder_list_companions(folder, &inputs->arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    const char *path = treadle_arena_format(&inputs->arena, "%s/%s", folder, names.items[i]);
+    if (!path) TRY(no_memory(names.items[i]));
+    TRY(treadle_inputs_add(inputs, path, names.items[i]));
   }
 out:
-  closedir(listing);
+  treadle_array_release(&names);
   return status;
 }
 

@@ -13,9 +13,9 @@ static const char SPACE[] = " \t\r\n";
 static bool is_quantised(json_t *config) {
   const char *name;
   json_t *inner;
-  if (json_is_object(json_object_get(config, KEY))) return true;
+  if (treadle_json_is_object(json_object_get(config, KEY))) return true;
   json_object_foreach(config, name, inner) {
-    if (json_is_object(json_object_get(inner, KEY))) return true;
+    if (treadle_json_is_object(json_object_get(inner, KEY))) return true;
   }
   return false;
 }

@@ -35,7 +35,7 @@ static treadle_status change_index(const char *source_index, json_t *map, int64_
   if (json_object_size(names) != json_object_size(map)) TRY(no_memory());
   json_object_set(*root_p, "weight_map", names);
   metadata = json_object_get(*root_p, "metadata");
-  if (json_is_object(metadata)) json_object_set_new(metadata, "total_size", json_integer(total));
+  if (treadle_json_is_object(metadata)) json_object_set_new(metadata, "total_size", json_integer(total));
 out:
   json_decref(names);
   return status;
@@ -57,7 +57,7 @@ treadle_status treadle_target_index(const treadle_target *target, const char *so
     TRY(change_index(source_index, map, total, &root));
   else
     root = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
-  dumped = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  dumped = root ? treadle_json_dump(root, JSON_INDENT(2)) : NULL;
   length = dumped ? strlen(dumped) : 0;
   *text_p = dumped ? treadle_alloc(length + 1) : NULL;
   if (*text_p)

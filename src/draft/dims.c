@@ -3,6 +3,7 @@
  * are there. */
 #include "draft/draft.h"
 
+#include "base/json.h"
 #include "base/text.h"
 #include "family/expr.h"
 #include "model/config.h"
@@ -162,9 +163,10 @@ static int64_t wanted_of(const dim_values *v, const treadle_pattern *pattern, co
 static bool asks_no_number(const dim_values *v, size_t dim) {
   const char *key;
   json_t *field;
-  json_object_foreach(v->d->inner, key,
-                      field) if ((json_is_array(field) || json_is_object(field) || json_is_string(field)) &&
-                                 treadle_expr_names(v->d->dims->items[dim]->text, key)) return true;
+  json_object_foreach(
+      v->d->inner, key,
+      field) if ((json_is_array(field) || treadle_json_is_object(field) || json_is_string(field)) &&
+                 treadle_expr_names(v->d->dims->items[dim]->text, key)) return true;
   return false;
 }
 

@@ -2,6 +2,7 @@
 #include "draft/draft.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "base/sized.h"
 #include "base/utf8.h"
 #include "model/config.h"
@@ -73,7 +74,7 @@ static void find_inner(treadle_draft *d) {
   d->inner = d->config;
   if (treadle_draft_other_field(d, "hidden_size")) return;
   for (int i = 0; names[i] && !d->inner_name; i++)
-    if (json_is_object(json_object_get(d->config, names[i]))) d->inner_name = names[i];
+    if (treadle_json_is_object(json_object_get(d->config, names[i]))) d->inner_name = names[i];
   if (d->inner_name) d->inner = json_object_get(d->config, d->inner_name);
 }
 

@@ -30,7 +30,7 @@ static treadle_status check_keys(const reader *r, const char *what, size_t numbe
   treadle_status status = TREADLE_OK;
   const char *key;
   const json_t *value;
-  if (!json_is_object(object)) FAIL("%s: %s %zu is no object", r->path, what, number);
+  if (!treadle_json_is_object(object)) FAIL("%s: %s %zu is no object", r->path, what, number);
   json_object_foreach(object, key, value) {
     const char *const *name = known;
     while (*name && strcmp(*name, key) != 0) name++;

@@ -131,11 +131,12 @@ treadle_status treadle_slots_parse(const treadle_slots_spec *spec, const char *p
   treadle_status status = TREADLE_OK;
   const char *what = spec->what;
   int64_t layers = spec->layers, mtp = spec->mtp;
-  const json_t *lists = json_is_object(root) ? json_object_get(root, "physical_to_logical_map") : root;
+  const json_t *lists =
+      treadle_json_is_object(root) ? json_object_get(root, "physical_to_logical_map") : root;
   size_t given = json_array_size(lists);
   if (!json_is_array(lists))
     REFUSE("layout '%s': %s: has no list%s", what, path,
-           json_is_object(root) ? " physical_to_logical_map" : "");
+           treadle_json_is_object(root) ? " physical_to_logical_map" : "");
   /* One list is for all layers; [layers, slots] has a list each. A file without the MTP layers has as many
    * as there are decoder layers; one with more than the model has is read as far as the model goes. */
   bool one = given > 0 && json_is_integer(json_array_get(lists, 0));

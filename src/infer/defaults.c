@@ -1,14 +1,16 @@
-/* What a model's folder says of sampling. */
+/* What a model's folder says of sampling, and which tokens end a text: the tokenizer's own end token and those of generation_config.json,
+ * or of config.json where that has none. */
 #include "infer/engine.h"
 
 #include "io/file_look.h"
 #include "io/json.h"
+#include "text/tokenizer.h"
 
 #include <string.h>
 
 /* The folder of a model that was opened by its folder, or by its config.json. */
-static char *path_beside(const treadle_engine *engine, treadle_arena *arena, const char *name) {
-  const char *path = engine->transformer->model->path;
+static char *path_beside(const treadle_transformer *transformer, treadle_arena *arena, const char *name) {
+  const char *path = transformer->model->path;
   size_t length = strlen(path);
   if (length >= 5 && strcmp(path + length - 5, ".json") == 0) {
     const char *slash = strrchr(path, '/');
@@ -18,24 +20,84 @@ static char *path_beside(const treadle_engine *engine, treadle_arena *arena, con
   return treadle_arena_format(arena, "%s/%s", path, name);
 }
 
-treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_arena *arena,
-                                       treadle_sampling *sampling_p, treadle_eos *eos_p) {
-  char *path = path_beside(engine, arena, "generation_config.json");
-  json_t *config = NULL;
+/* *root_p is NULL where there is no generation_config.json. */
+static treadle_status load_generation(const treadle_transformer *transformer, treadle_arena *arena,
+                                      const char **path_p, json_t **root_p) {
   treadle_file_type type;
   treadle_status status;
-  *eos_p = (treadle_eos){0};
-  treadle_sampling_default(sampling_p);
+  const char *path = path_beside(transformer, arena, "generation_config.json");
   if (!path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
+  *path_p = path;
+  *root_p = NULL;
   TRY(treadle_file_look(path, &type));
-  if (type == TREADLE_FILE_PLAIN) {
-    TRY(treadle_json_load(path, &config));
-    TRY(treadle_sampling_read_config(path, config, sampling_p));
-    TRY(treadle_eos_read(path, config, arena, eos_p));
+  if (type == TREADLE_FILE_PLAIN) TRY(treadle_json_load(path, root_p));
+out:
+  return status;
+}
+
+/* The tokenizer's end token comes first: generators stop at it whatever the files of the model say. */
+static treadle_status put_own(const treadle_transformer *transformer, const treadle_tokenizer *tokenizer,
+                              treadle_arena *arena, treadle_eos *eos) {
+  int32_t own = tokenizer ? tokenizer->special[TREADLE_EOS] : -1, count = 0;
+  if (own < 0) return TREADLE_OK;
+  if (own >= transformer->vocabulary)
+    REFUSE(
+        "the tokenizer's end token (eos_token) has the id %d, and the model of %s has a vocabulary of %lld",
+        (int)own, transformer->model->path, (long long)transformer->vocabulary);
+  int32_t *ids = treadle_arena_alloc_array(arena, (size_t)eos->count + 1, sizeof *ids);
+  if (!ids) return treadle_fail(TREADLE_NO_MEMORY, "no memory for end tokens");
+  ids[count++] = own;
+  for (int32_t i = 0; i < eos->count; i++)
+    if (eos->ids[i] != own) ids[count++] = eos->ids[i];
+  *eos = (treadle_eos){ids, count};
+  return TREADLE_OK;
+}
+
+static treadle_status find_eos(const treadle_transformer *transformer, const treadle_tokenizer *tokenizer,
+                               const char *path, const json_t *generation, treadle_arena *arena,
+                               treadle_eos *eos_p) {
+  const json_t *configs[] = {generation, treadle_transformer_config(transformer),
+                             transformer->model->config};
+  treadle_status status = TREADLE_OK;
+  *eos_p = (treadle_eos){0};
+  for (int i = 0; i < 3 && !eos_p->count; i++) {
+    const char *what = i ? transformer->model->path : path;
+    if (configs[i]) TRY(treadle_eos_read(what, configs[i], arena, eos_p));
+    for (int32_t id = 0; id < eos_p->count; id++)
+      if (eos_p->ids[id] >= transformer->vocabulary)
+        REFUSE("%s: eos_token_id %d is not in the vocabulary of %lld", what, (int)eos_p->ids[id],
+               (long long)transformer->vocabulary);
   }
-  if (!eos_p->count)
-    TRY(treadle_eos_read(engine->transformer->model->path, treadle_transformer_config(engine->transformer),
-                         arena, eos_p));
+  TRY(put_own(transformer, tokenizer, arena, eos_p));
+out:
+  return status;
+}
+
+treadle_status treadle_eos_check(const treadle_transformer *transformer,
+                                 const treadle_tokenizer *tokenizer) {
+  treadle_arena arena = {0};
+  treadle_eos eos;
+  json_t *config = NULL;
+  const char *path;
+  treadle_status status;
+  TRY(load_generation(transformer, &arena, &path, &config));
+  status = find_eos(transformer, tokenizer, path, config, &arena, &eos);
+out:
+  json_decref(config);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+treadle_status treadle_engine_sampling(const treadle_engine *engine, const treadle_tokenizer *tokenizer,
+                                       treadle_arena *arena, treadle_sampling *sampling_p,
+                                       treadle_eos *eos_p) {
+  json_t *config = NULL;
+  const char *path;
+  treadle_status status;
+  treadle_sampling_default(sampling_p);
+  TRY(load_generation(engine->transformer, arena, &path, &config));
+  if (config) TRY(treadle_sampling_read_config(path, config, sampling_p));
+  status = find_eos(engine->transformer, tokenizer, path, config, arena, eos_p);
 out:
   json_decref(config);
   return status;

@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/sized.h"
 #include "memory/limits.h"
+#include "text/tokenizer.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -271,7 +272,7 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
 
 treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
                                               const treadle_tokenizer *tokenizer) {
-  int64_t count = tokenizer ? treadle_tokenizer_count(tokenizer) : 0;
+  int64_t count = tokenizer ? treadle_tokenizer_own_count(tokenizer) : 0;
   if (count <= engine->transformer->vocabulary) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "the tokenizer has %lld ids, the model a vocabulary of %lld: it is another model's",

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/sized.h"
 #include "infer/answers.h"
 #include "infer/collect.h"
@@ -78,14 +79,14 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   json_t *values = NULL;
   treadle_status status;
   TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
-  TRY(treadle_engine_sampling(e, &g->arena, &sampling, &g->eos));
+  TRY(treadle_engine_sampling(e, g->options.tokenizer, &g->arena, &sampling, &g->eos));
   if (g->options.sampling) {
-    json_error_t error;
-    values = json_loads(g->options.sampling, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(values)) {
-      status = treadle_fail(TREADLE_REFUSED, "sampling is no JSON object: %s", error.text);
-      goto out;
-    }
+    const treadle_json_source source = {.what = "sampling",
+                                        .text = g->options.sampling,
+                                        .count = strlen(g->options.sampling),
+                                        .zeros = true};
+    TRY(treadle_json_read(&source, &values));
+    if (!treadle_json_is_object(values)) TRY(treadle_fail(TREADLE_REFUSED, "sampling is no JSON object"));
     TRY(treadle_sampling_read_line("sampling", values, &g->arena, &sampling));
     TRY(treadle_sampling_check("sampling", &sampling));
   }

@@ -1,6 +1,8 @@
 /* Values of JSON with their types checked. */
 #include "infer/json_values.h"
 
+#include "base/json.h"
+
 #include <string.h>
 
 /* "a text", "a list", .. */
@@ -19,6 +21,7 @@ static const char *name_of(const json_t *value) {
 /* value: NULL: the key is not there. */
 static treadle_status refuse(const char *what, const char *key, const char *wanted, const json_t *value) {
   if (!value) REFUSE("%s: has no %s, which must be %s", what, key, wanted);
+  if (treadle_json_odd(value)) REFUSE("%s: %s must be %s%s", what, key, wanted, treadle_json_note(value));
   REFUSE("%s: %s must be %s, not %s", what, key, wanted, name_of(value));
 }
 

@@ -1,6 +1,7 @@
 /* Lines of requests: taking a file apart, ids, and what is asked. */
 #include "infer/request_lines.h"
 
+#include "base/json.h"
 #include "base/text.h"
 #include "infer/json_values.h"
 
@@ -15,15 +16,16 @@ static bool is_blank(const char *text, size_t count) {
   return true;
 }
 
-/* jansson's message, with the column alone: the line is the reader's. */
 static treadle_status parse(treadle_request_reader *reader, const char *text, size_t count) {
-  json_error_t error;
-  reader->object = json_loadb(text, count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  if (!reader->object)
-    return treadle_fail(json_error_code(&error) == json_error_out_of_memory ? TREADLE_NO_MEMORY
-                                                                            : TREADLE_REFUSED,
-                        "%s, column %d: %s", reader->name, error.column, error.text);
-  if (!json_is_object(reader->object)) REFUSE("%s: not an object", reader->name);
+  const treadle_json_source source = {.what = reader->name,
+                                      .text = text,
+                                      .count = count,
+                                      .line = reader->line,
+                                      .one_line = true,
+                                      .zeros = true};
+  treadle_status status = treadle_json_read(&source, &reader->object);
+  if (status) return status;
+  if (!treadle_json_is_object(reader->object)) REFUSE("%s: not an object", reader->name);
   return TREADLE_OK;
 }
 
@@ -36,6 +38,7 @@ treadle_status treadle_request_reader_next(treadle_request_reader *reader, bool 
   if ((int64_t)reader->count > TREADLE_MOST_REQUEST_BYTES)
     REFUSE("%s: has %zu bytes; the limit is %lld", reader->what, reader->count,
            (long long)TREADLE_MOST_REQUEST_BYTES);
+  if (reader->at == 0) reader->at = treadle_json_mark(reader->text, reader->count);
   do {
     if (reader->at >= reader->count) return TREADLE_OK;
     text = reader->text + reader->at;
@@ -90,7 +93,8 @@ treadle_status treadle_request_read_id(const treadle_request_reader *reader, tre
   *id_p = (treadle_request_id){.number = reader->number};
   if (!value || json_is_null(value)) return TREADLE_OK;
   if (json_is_string(value)) return treadle_json_text(reader->name, "id", value, arena, &id_p->text);
-  if (!json_is_integer(value)) REFUSE("%s: id must be a text or a whole number", reader->name);
+  if (!json_is_integer(value))
+    REFUSE("%s: id must be a text or a whole number%s", reader->name, treadle_json_note(value));
   id_p->number = json_integer_value(value);
   return TREADLE_OK;
 }

@@ -1,6 +1,8 @@
 /* Texts and messages to tokens. */
 #include "infer/request_text.h"
 
+#include "base/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,7 @@ static treadle_status render(const treadle_request_text_spec *spec, const treadl
   const treadle_chat_options chat = {
       .struct_size = sizeof chat, .variables = spec->answers ? "{\"add_generation_prompt\": true}" : NULL};
   json_t *made = input->messages ? json_incref(input->messages) : user_message(input->text);
-  char *json = made ? json_dumps(made, JSON_COMPACT) : NULL;
+  char *json = made ? treadle_json_dump(made, JSON_COMPACT) : NULL;
   treadle_status status =
       json ? treadle_chat_render(spec->chat, json, &chat, text_p, bytes_p) : no_memory();
   json_decref(made);

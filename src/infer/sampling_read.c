@@ -1,4 +1,5 @@
 /* Sampling values out of JSON: generation_config.json and lines of requests. The table says what is read from where. */
+#include "base/json.h"
 #include "infer/json_values.h"
 #include "infer/sampling.h"
 
@@ -56,7 +57,7 @@ static treadle_status read_value(const char *what, const json_t *object, const c
 treadle_status treadle_sampling_read_config(const char *what, const json_t *config,
                                             treadle_sampling *sampling_p) {
   treadle_status status = TREADLE_OK;
-  if (!json_is_object(config)) REFUSE("%s: not an object", what);
+  if (!treadle_json_is_object(config)) REFUSE("%s: not an object", what);
   for (int i = 0; i < VALUES; i++)
     if (values[i].config) TRY(read_value(what, config, values[i].config, i, sampling_p));
   TRY(treadle_sampling_check(what, sampling_p));

@@ -91,7 +91,8 @@ static treadle_status real_of(const treadle_transformer *d, treadle_fact fact, d
   const json_t *value = treadle_transformer_field(d, field);
   if (!value && !beside) return treadle_fail(TREADLE_REFUSED, "%s: %s is missing", d->model->path, field);
   if (value && (!json_is_number(value) || !isfinite((float)json_number_value(value))))
-    return treadle_fail(TREADLE_REFUSED, "%s: %s is not a number", d->model->path, field);
+    return treadle_fail(TREADLE_REFUSED, "%s: %s is not a number%s", d->model->path, field,
+                        treadle_json_note(value));
   *value_p = (float)(value ? json_number_value(value) : strtod(beside + 2, NULL));
   return TREADLE_OK;
 }
@@ -290,6 +291,9 @@ static treadle_status fill(treadle_transformer *d) {
   if (!d->layer) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t l = 0; l < model->layers; l++) TRY(fill_layer(d, l));
   positions = treadle_transformer_field(d, "max_position_embeddings");
+  if (treadle_json_odd(positions))
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: max_position_embeddings is not a whole number%s", model->path,
+                     treadle_json_note(positions)));
   if (json_is_integer(positions) && json_integer_value(positions) > 0)
     d->most_positions = json_integer_value(positions);
 out:

@@ -137,7 +137,7 @@ static treadle_status read_index(treadle_checkpoint *checkpoint, const char *pat
   treadle_status status;
   TRY(treadle_json_load(path, &root));
   json_t *weight_map = json_object_get(root, "weight_map");
-  if (!json_is_object(weight_map)) {
+  if (!treadle_json_is_object(weight_map)) {
     status = treadle_fail(TREADLE_REFUSED, "%s: has no object weight_map", path);
     goto out;
   }
@@ -153,8 +153,14 @@ static treadle_status read_index(treadle_checkpoint *checkpoint, const char *pat
     goto out;
   }
   json_object_foreach(weight_map, name, shard) {
+    if (strstr(name, TREADLE_JSON_ZERO)) {
+      status =
+          treadle_fail(TREADLE_REFUSED, "%s: the name of tensor '%.80s' has a zero character", path, name);
+      goto out;
+    }
     if (!json_is_string(shard)) {
-      status = treadle_fail(TREADLE_REFUSED, "%s: tensor '%s': its shard is not a text", path, name);
+      status = treadle_fail(TREADLE_REFUSED, "%s: tensor '%s': its shard is not a text%s", path, name,
+                            treadle_json_note(shard));
       goto out;
     }
     treadle_stored *tensor = &checkpoint->tensors[checkpoint->count];

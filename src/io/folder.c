@@ -8,6 +8,7 @@
 #include <ftw.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -123,4 +124,66 @@ bool treadle_folder_is_companion(const char *name) {
     if (length > end && strcmp(name + length - end, others[i]) == 0) return false;
   }
   return true;
+}
+
+static treadle_status no_memory(const char *path) {
+  return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the names of its files", path);
+}
+
+static bool is_plain_file(const char *path) {
+  struct stat about;
+  return stat(path, &about) == 0 && S_ISREG(about.st_mode);
+}
+
+static int compare_names(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+treadle_status treadle_folder_list_templates(const char *path, treadle_arena *arena,
+                                             treadle_folder_names *names) {
+  static const char ending[] = ".jinja";
+  enum { ENDING = sizeof ending - 1 };
+  treadle_folder_names all = {0};
+  struct stat about;
+  treadle_status status = TREADLE_OK;
+  const char *folder = treadle_arena_format(arena, "%s/" TREADLE_TEMPLATES_FOLDER, path);
+  if (!folder) return no_memory(path);
+  if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode)) return TREADLE_OK;
+  TRY(treadle_folder_list(folder, arena, &all));
+  for (size_t i = 0; i < all.count; i++) {
+    size_t length = strlen(all.items[i]);
+    if (length <= ENDING || strcmp(all.items[i] + length - ENDING, ending) != 0) continue;
+    const char *file = treadle_arena_format(arena, "%s/%s", folder, all.items[i]),
+               *name = treadle_arena_format(arena, "%.*s", (int)(length - ENDING), all.items[i]);
+    if (!file || !name) TRY(no_memory(folder));
+    if (is_plain_file(file)) TRY(treadle_array_push(names, name));
+  }
+  if (names->count) qsort(names->items, names->count, sizeof *names->items, compare_names);
+out:
+  treadle_array_release(&all);
+  return status;
+}
+
+treadle_status treadle_folder_list_companions(const char *path, treadle_arena *arena,
+                                              treadle_folder_names *names) {
+  treadle_folder_names all = {0}, templates = {0};
+  treadle_status status;
+  TRY(treadle_folder_list(path, arena, &all));
+  for (size_t i = 0; i < all.count; i++) {
+    if (!treadle_folder_is_companion(all.items[i])) continue;
+    const char *file = treadle_arena_format(arena, "%s/%s", path, all.items[i]);
+    if (!file) TRY(no_memory(path));
+    if (is_plain_file(file)) TRY(treadle_array_push(names, all.items[i]));
+  }
+  TRY(treadle_folder_list_templates(path, arena, &templates));
+  for (size_t i = 0; i < templates.count; i++) {
+    const char *name =
+        treadle_arena_format(arena, TREADLE_TEMPLATES_FOLDER "/%s.jinja", templates.items[i]);
+    if (!name) TRY(no_memory(path));
+    TRY(treadle_array_push(names, name));
+  }
+out:
+  treadle_array_release(&all);
+  treadle_array_release(&templates);
+  return status;
 }

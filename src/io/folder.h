@@ -24,5 +24,13 @@ treadle_status treadle_folder_list(const char *path, treadle_arena *arena, tread
 /* Of a model's folder: is this one of the files that stand beside weights (config.json, tokenizer, ...)? No weights, no index, nothing
  * hidden, nothing of treadle's own. */
 bool treadle_folder_is_companion(const char *name);
+/* These files of a model's folder, and the templates in its folder of more chat templates ("additional_chat_templates/NAME.jinja"), as paths
+ * in it, in the arena. `names` is the caller's to release. */
+#define TREADLE_TEMPLATES_FOLDER "additional_chat_templates"
+treadle_status treadle_folder_list_companions(const char *path, treadle_arena *arena,
+                                              treadle_folder_names *names);
+/* The names of those templates, without .jinja, by the alphabet; none where there is no such folder. */
+treadle_status treadle_folder_list_templates(const char *path, treadle_arena *arena,
+                                             treadle_folder_names *names);
 
 #endif

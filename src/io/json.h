@@ -1,11 +1,9 @@
-/* JSON files by way of jansson, with our messages. Objects with a key twice are refused. */
+/* JSON files, read by base/json.h. */
 #ifndef TREADLE_IO_JSON_H
 #define TREADLE_IO_JSON_H
 
-#include "base/status.h"
+#include "base/json.h"
 #include "base/text.h"
-
-#include <jansson.h>
 
 /* A file of at most 1 GiB. *root_p is ended by json_decref(). The message names path, line and column. */
 treadle_status treadle_json_load(const char *path, json_t **root_p);

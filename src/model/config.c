@@ -1,6 +1,7 @@
 /* Fields of a config.json. Whatever is not plainly what it should be is refused: 4096.0, "4096", -1. */
 #include "model/config.h"
 #include "base/dtype.h"
+#include "base/json.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -9,9 +10,12 @@
 
 /* Refuses a field, with its value as it stands in the file. */
 static treadle_status refuse(const char *name, const json_t *field, const char *wanted) {
-  char *value = json_dumps(field, JSON_COMPACT | JSON_ENCODE_ANY);
-  treadle_status status = value ? treadle_fail(TREADLE_REFUSED, "%s is %.80s, not %s", name, value, wanted)
+  json_t *copy = json_deep_copy(field);
+  char *value = copy ? treadle_json_dump(copy, JSON_COMPACT) : NULL;
+  treadle_status status = value ? treadle_fail(TREADLE_REFUSED, "%s is %.80s%s, not %s", name, value,
+                                               treadle_json_note(field), wanted)
                                 : treadle_fail(TREADLE_NO_MEMORY, "no memory for the value of %s", name);
+  json_decref(copy);
   free(value);
   return status;
 }
@@ -20,7 +24,7 @@ static treadle_status refuse(const char *name, const json_t *field, const char *
 static const json_t *look_up(const json_t *config, const char *name, const char **rest_p) {
   const json_t *field = config;
   *rest_p = name;
-  while (json_is_object(field) && **rest_p) {
+  while (treadle_json_is_object(field) && **rest_p) {
     size_t length = strcspn(*rest_p, ".");
     char word[64]; /* longer ones are none of an expression */
     snprintf(word, sizeof word, "%.*s", (int)length, *rest_p);
@@ -89,7 +93,7 @@ bool treadle_config_is_boolean(const json_t *config, const char *name) {
 }
 
 treadle_status treadle_config_model_type(const json_t *config, const char **type_p) {
-  if (!json_is_object(config)) return treadle_fail(TREADLE_REFUSED, "the top level is no object");
+  if (!treadle_json_is_object(config)) return treadle_fail(TREADLE_REFUSED, "the top level is no object");
   const json_t *field = json_object_get(config, "model_type");
   if (!field) return treadle_fail(TREADLE_REFUSED, "model_type is missing");
   if (!json_is_string(field)) return refuse("model_type", field, "a text");

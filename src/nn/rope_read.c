@@ -3,6 +3,7 @@
 #include "nn/rope.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static treadle_status read_number(const json_t *object, const char *prefix, cons
   const json_t *value = field(object, key);
   *value_p = otherwise;
   if (!value) return TREADLE_OK;
-  if (!json_is_number(value)) REFUSE("%s%s is not a number", prefix, key);
+  if (!json_is_number(value)) REFUSE("%s%s is not a number%s", prefix, key, treadle_json_note(value));
   *value_p = json_number_value(value);
   if (!isfinite(*value_p)) REFUSE("%s%s is not finite", prefix, key);
   return TREADLE_OK;
@@ -97,7 +98,8 @@ static treadle_status find_section(const json_t *config, fields *f) {
   for (int i = 1; i >= 0; i--) {
     const json_t *section = field(config, names[i]);
     if (!section) continue;
-    if (!json_is_object(section)) REFUSE("%s is not an object", names[i]);
+    if (!treadle_json_is_object(section))
+      REFUSE("%s is not an object%s", names[i], treadle_json_note(section));
     if (json_object_size(section) > 0) *f = (fields){config, section, names[i]};
   }
   return TREADLE_OK;
@@ -108,7 +110,7 @@ static treadle_status check_known(const fields *f) {
   for (; at; at = json_object_iter_next(json_object_get(f->config, f->name), at)) {
     const char *key = json_object_iter_key(at);
     if (json_is_null(json_object_iter_value(at))) continue;
-    if (json_is_object(json_object_iter_value(at)))
+    if (treadle_json_is_object(json_object_iter_value(at)))
       REFUSE("%s.%s: rope for each type of layer is not implemented", f->name, key);
     int i = 0;
     while (known[i] && strcmp(known[i], key) != 0) i++;
@@ -122,7 +124,7 @@ static treadle_status read_type(const fields *f, treadle_rope_type *type_p) {
   const json_t *value = field(f->section, key);
   *type_p = TREADLE_ROPE_DEFAULT;
   if (!value) return TREADLE_OK;
-  if (!json_is_string(value)) REFUSE("%s.%s is not a text", f->name, key);
+  if (!json_is_string(value)) REFUSE("%s.%s is not a text%s", f->name, key, treadle_json_note(value));
   for (int i = 0; i < TYPES; i++) {
     if (strcmp(json_string_value(value), types[i]) != 0) continue;
     *type_p = (treadle_rope_type)i;

@@ -113,7 +113,8 @@ static treadle_status read_doubles(const treadle_request_reader *r, const char *
   for (int64_t i = 0; i < count; i++) {
     const json_t *value = json_array_get(list, (size_t)i);
     values[i] = json_number_value(value);
-    if (!json_is_number(value)) REFUSE("%s: %s[%lld] is no number", r->name, key, (long long)i);
+    if (!json_is_number(value))
+      REFUSE("%s: %s[%lld] is no number%s", r->name, key, (long long)i, treadle_json_note(value));
     if (fabs(values[i]) > (double)FLT_MAX)
       REFUSE("%s: %s[%lld], %g, is beyond what 32 bits hold", r->name, key, (long long)i, values[i]);
   }
@@ -171,7 +172,8 @@ static treadle_status read_texts(const treadle_request_reader *r, treadle_arena 
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     const json_t *text = json_object_get(r->object, others[i]);
     if (!text) REFUSE("%s: has no %s, which must be a text", r->name, others[i]);
-    if (!json_is_string(text)) REFUSE("%s: %s must be a text", r->name, others[i]);
+    if (!json_is_string(text))
+      REFUSE("%s: %s must be a text%s", r->name, others[i], treadle_json_note(text));
   }
   *uid_p = uid.bytes;
 out:

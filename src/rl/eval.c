@@ -5,6 +5,7 @@
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/sized.h"
+#include "infer/engine.h"
 #include "infer/transformer.h"
 #include "rl/reward.h"
 #include "transport/group.h"
@@ -60,6 +61,7 @@ static treadle_status open_model(evaluation *e) {
                      (long long)rl->response_most, o->model, (long long)all));
   TRY(treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &rl->tokenizer));
   TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
+  TRY(treadle_eos_check(d, rl->tokenizer));
 out:
   treadle_transformer_destroy(d);
   return status;

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "rl/reward.h"
 
 #include <jansson.h>
@@ -57,6 +58,9 @@ static void add_request(const treadle_rl *rl, const treadle_rl_prompt *prompt, i
   for (int64_t i = 0; i < prompt->count; i++) treadle_builder_add(lines, i ? ",%d" : "%d", prompt->ids[i]);
   treadle_builder_add(lines, "], \"n\": %lld, \"seed\": %llu, \"max_tokens\": %lld", (long long)sampling->n,
                       (unsigned long long)seed_of(rl, sampling->key, place), (long long)rl->response_most);
+  /* The engine has no tokenizer, and knows the end tokens of the model's files alone (infer/defaults.c). */
+  int32_t end = rl->tokenizer ? treadle_tokenizer_special(rl->tokenizer, TREADLE_EOS) : -1;
+  if (end >= 0) treadle_builder_add(lines, ", \"stop_token_ids\": [%d]", (int)end);
   if (s->ignore_eos) treadle_builder_add(lines, ", \"min_tokens\": %lld", (long long)rl->response_most);
   treadle_builder_add(lines, "}\n");
 }
@@ -94,9 +98,11 @@ static treadle_status decode(const treadle_rl *rl, const treadle_rl_batch *b, tr
 
 static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, const char *line, size_t bytes,
                                   treadle_rl_made made) {
-  json_t *answer = json_loadb(line, bytes, 0, NULL);
+  const treadle_json_source source = {.what = "an answer", .text = line, .count = bytes, .zeros = true};
+  json_t *answer = NULL;
   treadle_status status;
-  if (!json_is_object(answer)) TRY(no_answer("JSON object"));
+  TRY(treadle_json_read(&source, &answer));
+  if (!treadle_json_is_object(answer)) TRY(no_answer("JSON object"));
   TRY(take_tokens(b, answer, &made));
   const char *finish = json_string_value(json_object_get(answer, "finish_reason"));
   made.cut = finish && strcmp(finish, "length") == 0;

@@ -3,10 +3,12 @@
 
 #include "base/alloc.h"
 #include "convert/values.h"
+#include "infer/engine.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
 #include "io/file.h"
 #include "layout/layout.h"
+#include "text/tokenizer.h"
 #include "transport/group.h"
 
 #include <math.h>
@@ -179,11 +181,13 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
         (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
         TREADLE_RL_PLACE(rl, seq_length)));
   if (rl->config) TRY(treadle_train_config_check_lengths(rl->config, rl->prompt_most, rl->response_most));
-  if (rl->tokenizer && treadle_tokenizer_count(rl->tokenizer) > d->vocabulary)
+  if (rl->tokenizer && treadle_tokenizer_own_count(rl->tokenizer) > d->vocabulary)
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
-        rl->companions, treadle_tokenizer_count(rl->tokenizer), rl->model_path, (long long)d->vocabulary));
+        rl->companions, treadle_tokenizer_own_count(rl->tokenizer), rl->model_path,
+        (long long)d->vocabulary));
+  TRY(treadle_eos_check(d, rl->tokenizer));
 out:
   treadle_transformer_destroy(d);
   return status;

@@ -42,6 +42,25 @@ static treadle_status no_memory(const prompt_reader *r) {
 
 /* ---- Values ------------------------------------------------------------------------------------------------ */
 
+static bool has_zero(json_t *value) {
+  size_t i;
+  json_t *item;
+  if (json_is_string(value)) return strlen(json_string_value(value)) != json_string_length(value);
+  json_array_foreach(value, i, item) {
+    if (has_zero(item)) return true;
+  }
+  for (void *at = json_object_iter(value); at; at = json_object_iter_next(value, at))
+    if (has_zero(json_object_iter_value(at))) return true;
+  return false;
+}
+
+/* Texts go to rewards, whose interface ends them with 0. */
+static treadle_status check_zeros(const prompt_reader *r, const char *key, json_t *value) {
+  if (has_zero(value))
+    REFUSE("%s: '%s' has a zero character (\\u0000), which rewards cannot be given", r->name, key);
+  return TREADLE_OK;
+}
+
 /* The text of what was asked: of messages, the last one's. */
 static treadle_status show_prompt(const prompt_reader *r, const json_t *value, const char **text_p) {
   const json_t *last = json_is_array(value) ? json_array_get(value, json_array_size(value) - 1) : NULL;
@@ -62,6 +81,7 @@ static treadle_status take_input(const prompt_reader *r, treadle_rl_prompt *p) {
   treadle_request_input input = {0};
   treadle_status status;
   if (!value && !ids) REFUSE("%s: has no '%s' (%s)", r->name, s->prompt_key, s->words->prompt_key);
+  TRY(check_zeros(r, s->prompt_key, value));
   TRY(show_prompt(r, value, &p->text));
   if (ids) {
     int32_t *tokens;
@@ -75,7 +95,8 @@ static treadle_status take_input(const prompt_reader *r, treadle_rl_prompt *p) {
   } else if (json_is_string(value)) {
     input.text = (treadle_text){json_string_value(value), json_string_length(value)};
   } else {
-    REFUSE("%s: '%s' must be a text, or a list of messages", r->name, s->prompt_key);
+    REFUSE("%s: '%s' must be a text, or a list of messages%s", r->name, s->prompt_key,
+           treadle_json_note(value));
   }
   TRY(treadle_request_tokenize(&text, r->line, &r->prompts->arena, &input));
   p->ids = input.tokens;
@@ -89,7 +110,7 @@ out:
 /* Numbers are texts as short as they can be: what is compared with them is what a person writes. null is no answer. answer NULL: there is
  * none, and the line goes. */
 static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) {
-  const json_t *value = json_object_get(r->object, r->spec->answer_key);
+  json_t *value = json_object_get(r->object, r->spec->answer_key);
   char real[TREADLE_REAL_BYTES];
   if (!value || json_is_null(value))
     value = json_object_get(json_object_get(r->object, "reward_model"), "ground_truth");
@@ -103,6 +124,9 @@ static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) 
   if (!value)
     REFUSE("%s: has no '%s' (%s); %s", r->name, r->spec->answer_key, r->spec->words->answer_key,
            r->spec->words->no_answer);
+  treadle_status status = check_zeros(r, r->spec->answer_key, value);
+  if (status) return status;
+  const char *odd = treadle_json_odd(value);
   if (json_is_string(value)) {
     p->answer = treadle_arena_copy_text(&r->prompts->arena, json_string_value(value));
   } else if (json_is_integer(value)) {
@@ -110,16 +134,20 @@ static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) 
   } else if (json_is_real(value)) {
     treadle_text_of_real(real, json_real_value(value));
     p->answer = treadle_arena_copy_text(&r->prompts->arena, real);
+  } else if (odd && strspn(odd, "-0123456789") == strlen(odd)) {
+    p->answer = treadle_arena_copy_text(&r->prompts->arena, odd); /* beyond 64 bits */
   } else {
-    REFUSE("%s: '%s' must be a text or a number", r->name, r->spec->answer_key);
+    REFUSE("%s: '%s' must be a text or a number%s", r->name, r->spec->answer_key, treadle_json_note(value));
   }
   return p->answer ? TREADLE_OK : no_memory(r);
 }
 
 static treadle_status take_source(const prompt_reader *r, treadle_rl_prompt *p) {
-  const json_t *value = json_object_get(r->object, r->spec->data_source_key);
+  json_t *value = json_object_get(r->object, r->spec->data_source_key);
+  treadle_status status = check_zeros(r, r->spec->data_source_key, value);
+  if (status) return status;
   if (value && !json_is_null(value) && !json_is_string(value))
-    REFUSE("%s: '%s' must be a text", r->name, r->spec->data_source_key);
+    REFUSE("%s: '%s' must be a text%s", r->name, r->spec->data_source_key, treadle_json_note(value));
   p->data_source = treadle_arena_copy_text(&r->prompts->arena,
                                            json_is_string(value) ? json_string_value(value) : r->source);
   return p->data_source ? TREADLE_OK : no_memory(r);
@@ -178,13 +206,14 @@ static treadle_status read_list(prompt_reader *r, const char *text, size_t bytes
   char name[NAME];
   json_t *root = NULL;
   treadle_status status;
-  TRY(treadle_json_parse(r->path, text, bytes, &root));
+  const treadle_json_source source = {.what = r->path, .text = text, .count = bytes, .zeros = true};
+  TRY(treadle_json_read(&source, &root));
   for (size_t i = 0; i < json_array_size(root); i++) {
     snprintf(name, sizeof name, "%.500s: item %zu", r->path, i);
     r->name = name;
     r->line = (int64_t)i + 1;
     r->object = json_array_get(root, i);
-    if (!json_is_object(r->object)) TRY(treadle_fail(TREADLE_REFUSED, "%s: not an object", name));
+    if (!treadle_json_is_object(r->object)) TRY(treadle_fail(TREADLE_REFUSED, "%s: not an object", name));
     TRY(take_object(r));
   }
 out:
@@ -209,6 +238,7 @@ static treadle_status read_file(const treadle_rl_prompts_spec *spec, const char 
   if (!r.source) return no_memory(&r);
   TRY(treadle_file_check_lines(path));
   TRY(treadle_file_read(path, FILE_MOST, &text, &bytes));
+  at = treadle_json_mark(text, bytes);
   while (at < bytes && memchr(" \t\r\n", text[at], 4)) at++;
   TRY(at < bytes && text[at] == '[' ? read_list(&r, text, bytes) : read_lines(&r, text, bytes));
 out:

@@ -94,35 +94,19 @@ static size_t find(const asking *a, treadle_reward_process *p, const char *id) {
   return count;
 }
 
-/* NaN and Infinity are what Python writes of such numbers, and are no JSON: the line is not read then. */
-static bool has_odd_score(const char *line, size_t bytes) {
-  static const char key[] = "\"score\"";
-  static const char *const words[] = {"nan", "inf", "-nan", "-inf", "+nan", "+inf"};
-  const char *at = memmem(line, bytes, key, sizeof key - 1), *end = line + bytes;
-  if (!at) return false;
-  for (at += sizeof key - 1; at < end && memchr(" \t:", *at, 3);) at++;
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    size_t length = strlen(words[i]);
-    if ((size_t)(end - at) >= length && strncasecmp(at, words[i], length) == 0) return true;
-  }
-  return false;
-}
-
 static treadle_status take_line(asking *a, treadle_reward_process *p, const char *line, size_t bytes) {
-  json_error_t error;
-  json_t *root =
-      json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+  const treadle_json_source source = {.what = "command", .text = line, .count = bytes, .zeros = true};
+  json_t *root = NULL;
+  treadle_status status = treadle_json_read(&source, &root);
+  if (status == TREADLE_NO_MEMORY) return status;
+  double number = 0;
   const json_t *name = json_object_get(root, "id"), *score = json_object_get(root, "score"),
                *pred = json_object_get(root, "pred");
   const char *id = json_string_value(name), *why = NULL;
   bool whole = id && strlen(id) == json_string_length(name); /* ids have no 0 byte */
   size_t i = whole ? find(a, p, id) : a->batch->count;
-  treadle_status status = TREADLE_OK;
-  if (!root && json_error_code(&error) == json_error_out_of_memory)
-    return treadle_fail(TREADLE_NO_MEMORY, "command: no memory for its answers");
-  if (!root && (has_odd_score(line, bytes) || json_error_code(&error) == json_error_numeric_overflow))
-    why = "its score is no finite number";
-  else if (!json_is_object(root))
+  status = TREADLE_OK;
+  if (!treadle_json_is_object(root))
     why = "it is no JSON object";
   else if (!id)
     why = "it has no text id";
@@ -130,7 +114,7 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
     why = "it was given no sample with this id";
   else if (a->answered[i])
     why = "this sample has its score already";
-  else if (!json_is_number(score) || !isfinite(json_number_value(score)))
+  else if (!treadle_json_to_real(score, &number) || !isfinite(number))
     why = "its score is no finite number";
   else if (pred && !json_is_string(pred) && !json_is_null(pred))
     why = "its pred is no text";
@@ -142,7 +126,7 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
   a->left--;
   p->waiting--;
   p->answered = treadle_clock_seconds();
-  a->batch->scores[i] = json_number_value(score);
+  a->batch->scores[i] = number;
   if (json_is_string(pred))
     TRY(treadle_reward_keep(json_string_value(pred), json_string_length(pred),
                             a->batch->preds ? &a->batch->preds[i] : NULL));

@@ -101,8 +101,9 @@ out:
 
 treadle_status treadle_added_settle(treadle_added_tokens *added) {
   treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < added->items.count; i++)
-    TRY(put(added->items.items[i].normalized ? &added->after : &added->before, added, (int32_t)i));
+  for (; added->settled < added->items.count; added->settled++)
+    TRY(put(added->items.items[added->settled].normalized ? &added->after : &added->before, added,
+            (int32_t)added->settled));
 out:
   return status;
 }

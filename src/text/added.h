@@ -26,6 +26,7 @@ typedef struct treadle_token_tree {
 
 typedef struct treadle_added_tokens {
   TREADLE_ARRAY(treadle_added_token) items;
+  size_t settled; /* of the items, those in the trees */
   treadle_hash_index by_text, by_id;
   treadle_token_tree before, after; /* tokens that are looked for before, and after, normalizing */
 } treadle_added_tokens;
@@ -42,7 +43,7 @@ treadle_status treadle_added_put(treadle_added_tokens *added, treadle_added_toke
 const treadle_added_token *treadle_added_find(const treadle_added_tokens *added, const char *text,
                                               size_t bytes);
 const treadle_added_token *treadle_added_get(const treadle_added_tokens *added, int32_t id);
-/* Makes the trees, after all tokens are there. Refused: two with one form. */
+/* Puts the tokens that came since the last time into the trees. Refused: two with one form. */
 treadle_status treadle_added_settle(treadle_added_tokens *added);
 /* The next token from *from_p on, where the last search ended (0 at first); `taken` is the end of the last match. */
 treadle_added_match treadle_added_next(const treadle_added_tokens *added, const treadle_token_tree *tree,

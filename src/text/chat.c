@@ -1,6 +1,6 @@
 /* Chats: finding the templates and special tokens of a model, and rendering.
  *
- * Templates of a folder: chat_template.jinja; else `chat_template` of tokenizer_config.json, a text or a list of templates with names;
+ * Templates of a folder: chat_template.jinja and additional_chat_templates/NAME.jinja; else `chat_template` of tokenizer_config.json, a text or a list of templates with names;
  * else chat_template.json. Special tokens are variables of the template: those of tokenizer_config.json, and of
  * special_tokens_map.json where that says nothing of them. */
 #include "text/chat.h"
@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "io/json.h"
 #include "text/tokenizer.h"
 
@@ -71,7 +72,8 @@ static treadle_status add_of_json(treadle_chat *chat, const char *path, json_t *
 
 /* A token is a text or an object with its text as `content`. */
 static treadle_status add_token(treadle_chat *chat, const char *name, json_t *token) {
-  json_t *text = json_is_object(token) ? json_object_get(token, "content") : token;
+  json_t *text = treadle_json_is_object(token) ? json_object_get(token, "content") : token;
+  if (treadle_json_odd(text)) REFUSE("%s is not a text%s", name, treadle_json_note(text));
   if (!json_is_string(text)) return TREADLE_OK;
   if (json_object_set(chat->tokens, name, text) == 0) return TREADLE_OK;
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for special tokens");
@@ -97,7 +99,8 @@ static treadle_status add_tokens(treadle_chat *chat, json_t *root, json_t *besid
     TRY(add_token(chat, key, token));
   }
   if (json_object_get(root, "char_ords")) TRY(add_tokens_of_chars(chat));
-  json_object_foreach(json_object_get(root, "extra_special_tokens"), key, token) {
+  json_t *extra = json_object_get(root, "extra_special_tokens");
+  json_object_foreach(treadle_json_is_object(extra) ? extra : NULL, key, token) {
     if (!json_object_get(beside, key)) TRY(add_token(chat, key, token));
   }
 out:
@@ -109,18 +112,38 @@ static treadle_status load(const char *path, json_t **root_p) {
   *root_p = NULL;
   if (!treadle_file_exists(path)) return TREADLE_OK;
   treadle_status status = treadle_json_load(path, root_p);
-  if (status == TREADLE_OK && !json_is_object(*root_p)) REFUSE("%s: no object", path);
+  if (status == TREADLE_OK && !treadle_json_is_object(*root_p)) REFUSE("%s: no object", path);
   return status;
 }
 
-static treadle_status open_text(treadle_chat *chat, const char *path) {
+static treadle_status open_text(treadle_chat *chat, const char *name, const char *path) {
   char *text = NULL;
   size_t length;
   treadle_status status;
   TRY(treadle_file_read(path, LARGEST_FILE, &text, &length));
-  TRY(add_template(chat, "default", path, text, length));
+  TRY(add_template(chat, name, path, text, length));
 out:
   treadle_free(text);
+  return status;
+}
+
+/* chat_template.jinja, and those of additional_chat_templates/. */
+static treadle_status open_texts(treadle_chat *chat, const char *folder, const char *first) {
+  char path[MAX_PATH];
+  treadle_arena arena = {0};
+  treadle_folder_names names = {0};
+  treadle_status status = TREADLE_OK;
+  if (treadle_file_exists(first)) TRY(open_text(chat, "default", first));
+  TRY(treadle_folder_list_templates(folder, &arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    if (snprintf(path, sizeof path, "%s/" TREADLE_TEMPLATES_FOLDER "/%s.jinja", folder, names.items[i]) >=
+        MAX_PATH)
+      TRY(treadle_fail(TREADLE_REFUSED, "a path is longer than %d bytes", MAX_PATH));
+    TRY(open_text(chat, names.items[i], path));
+  }
+out:
+  treadle_array_release(&names);
+  treadle_arena_release(&arena);
   return status;
 }
 
@@ -139,9 +162,9 @@ static treadle_status open_folder(treadle_chat *chat, const char *folder) {
   TRY(add_tokens(chat, config, NULL));
   TRY(add_tokens(chat, map, config));
   json_t *given = json_object_get(config, "chat_template");
-  if (treadle_file_exists(path[2]))
-    TRY(open_text(chat, path[2]));
-  else if (given && !json_is_null(given))
+  TRY(open_texts(chat, folder, path[2]));
+  if (chat->templates.count) goto out;
+  if (given && !json_is_null(given))
     TRY(add_of_json(chat, path[0], given));
   else {
     TRY(load(path[3], &other));
@@ -217,7 +240,7 @@ treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p) {
   bool json = length > 5 && strcmp(path + length - 5, ".json") == 0;
   TRY(treadle_file_is_folder(path) ? open_folder(chat, path)
       : json                       ? open_config(chat, path)
-                                   : open_text(chat, path));
+                                   : open_text(chat, "default", path));
   if (chat->templates.count == 0)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "%s: there is no chat template, neither a chat_template.jinja nor a chat_template in "
@@ -244,9 +267,25 @@ void treadle_chat_close(treadle_chat *chat) {
 /* ---- Rendering ------------------------------------------------------------------------------------- */
 
 static const treadle_jinja_template *find_template(const treadle_chat *chat, const char *name) {
-  for (size_t i = 0; i < chat->templates.count; i++)
-    if (strcmp(chat->templates.items[i].name, name) == 0) return chat->templates.items[i].template;
+  for (size_t i = chat->templates.count; i > 0;
+       i--) /* of a name that stands twice the last counts, as in Python */
+    if (strcmp(chat->templates.items[i - 1].name, name) == 0) return chat->templates.items[i - 1].template;
   return NULL;
+}
+
+/* A word without a sign of Jinja is the name of a template that is not there. */
+static treadle_status check_is_template(const treadle_chat *chat, const char *text, size_t bytes) {
+  treadle_builder names = {0};
+  if (bytes == 0) return TREADLE_OK;
+  for (size_t i = 0; i < bytes; i++)
+    if (memchr(" \t\r\n{", text[i], 5)) return TREADLE_OK;
+  for (size_t i = 0; i < chat->templates.count; i++)
+    treadle_builder_add(&names, "%s'%.60s'", i ? ", " : "", chat->templates.items[i].name);
+  treadle_status status = treadle_fail(
+      TREADLE_REFUSED, "chat_template '%.60s' is neither a template nor the name of one; there is %.200s",
+      text, names.text ? names.text : "none");
+  treadle_builder_release(&names);
+  return status;
 }
 
 /* The one that `chat_template` names, or is (*made_p, to be destroyed); that for tools; the default. */
@@ -258,7 +297,9 @@ static treadle_status choose(const treadle_chat *chat, json_t *variables, treadl
     if (!json_is_string(given)) REFUSE("chat_template is no text");
     *template_p = find_template(chat, json_string_value(given));
     if (*template_p) return TREADLE_OK;
-    treadle_status status =
+    treadle_status status = check_is_template(chat, json_string_value(given), json_string_length(given));
+    if (status) return status;
+    status =
         treadle_jinja_parse("chat_template", json_string_value(given), json_string_length(given), made_p);
     *template_p = *made_p;
     return status;
@@ -296,9 +337,11 @@ static treadle_status make_variables(const treadle_chat *chat, json_t *options, 
 static treadle_status parse_options(const treadle_chat_options *o, json_t **options_p) {
   treadle_status status = TREADLE_OK;
   if (!o->variables) return TREADLE_OK;
-  status = treadle_json_parse("options of the chat", o->variables, strlen(o->variables), options_p);
+  const treadle_json_source source = {
+      .what = "options of the chat", .text = o->variables, .count = strlen(o->variables), .zeros = true};
+  status = treadle_json_read(&source, options_p);
   if (status != TREADLE_OK) return status;
-  if (!json_is_object(*options_p)) REFUSE("options of the chat are no object");
+  if (!treadle_json_is_object(*options_p)) REFUSE("options of the chat are no object");
   if (json_object_get(*options_p, "messages"))
     REFUSE("options of the chat have 'messages', which are given beside them");
   return TREADLE_OK;
@@ -317,7 +360,9 @@ treadle_status treadle_chat_render_spans(const treadle_chat *chat, const char *m
   TRY(treadle_sized_take("treadle_chat_render", "options", options, &o, sizeof o));
   if (o.now && !treadle_jinja_is_time(o.now))
     TRY(treadle_fail(TREADLE_REFUSED, "'%.60s' is no time: 2025-03-14T15:09:26 is one", o.now));
-  TRY(treadle_json_parse("messages", messages, strlen(messages), &list));
+  const treadle_json_source source = {
+      .what = "messages", .text = messages, .count = strlen(messages), .zeros = true};
+  TRY(treadle_json_read(&source, &list));
   TRY(parse_options(&o, &given));
   TRY(treadle_chat_prepare(list));
   TRY(choose(chat, given, &made, &template));

@@ -4,6 +4,7 @@
 #include "text/chat.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "text/jinja_text.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static bool is_deeper(json_t *json, int most) {
   size_t i;
   json_t *item;
   const char *key;
-  if (most == 0) return json_is_array(json) || json_is_object(json);
+  if (most == 0) return json_is_array(json) || treadle_json_is_object(json);
   json_array_foreach(json, i, item) {
     if (is_deeper(item, most - 1)) return true;
   }
@@ -30,7 +31,7 @@ static bool is_deeper(json_t *json, int most) {
 static treadle_status check_message(json_t *message, size_t number) {
   const char *key;
   json_t *item;
-  if (!json_is_object(message)) REFUSE("message %zu is no object", number);
+  if (!treadle_json_is_object(message)) REFUSE("message %zu is no object", number);
   if (!json_is_string(json_object_get(message, "role")))
     REFUSE("message %zu has no 'role', which is a text", number);
   json_object_foreach(message, key, item) {

@@ -1,6 +1,7 @@
 /* Fields of JSON objects. */
 #include "text/fields.h"
 
+#include "base/json.h"
 #include "base/utf8.h"
 #include "text/unicode.h"
 
@@ -14,14 +15,15 @@ static const json_t *get(const json_t *object, const char *name) {
 
 treadle_status treadle_field_bool(const json_t *object, const char *name, bool otherwise, bool *value_p) {
   const json_t *value = get(object, name);
-  if (value && !json_is_boolean(value)) REFUSE("%s is neither true nor false", name);
+  if (value && !json_is_boolean(value))
+    REFUSE("%s is neither true nor false%s", name, treadle_json_note(value));
   *value_p = value ? json_is_true(value) : otherwise;
   return TREADLE_OK;
 }
 
 treadle_status treadle_field_text(const json_t *object, const char *name, const char **text_p) {
   const json_t *value = get(object, name);
-  if (value && !json_is_string(value)) REFUSE("%s is not a text", name);
+  if (value && !json_is_string(value)) REFUSE("%s is not a text%s", name, treadle_json_note(value));
   *text_p = value ? json_string_value(value) : NULL;
   return TREADLE_OK;
 }
@@ -36,7 +38,7 @@ treadle_status treadle_field_number(const json_t *object, const char *name, int6
                                     int64_t *value_p) {
   const json_t *value = get(object, name);
   if (!value) REFUSE("%s is missing", name);
-  if (!json_is_integer(value)) REFUSE("%s is not a whole number", name);
+  if (!json_is_integer(value)) REFUSE("%s is not a whole number%s", name, treadle_json_note(value));
   *value_p = json_integer_value(value);
   if (*value_p < low || *value_p > high)
     REFUSE("%s is %lld, and must be from %lld to %lld", name, (long long)*value_p, (long long)low,
@@ -72,6 +74,6 @@ treadle_status treadle_field_word(const json_t *object, const char *name, const 
 
 treadle_status treadle_field_list(const json_t *object, const char *name, const json_t **list_p) {
   *list_p = get(object, name);
-  if (*list_p && !json_is_array(*list_p)) REFUSE("%s is not a list", name);
+  if (*list_p && !json_is_array(*list_p)) REFUSE("%s is not a list%s", name, treadle_json_note(*list_p));
   return TREADLE_OK;
 }

@@ -1,4 +1,5 @@
 /* JSON in and out: what json.dumps writes, and values of a document of jansson's. */
+#include "base/json.h"
 #include "text/jinja_number.h"
 #include "text/jinja_ops.h"
 #include "text/jinja_sort.h"
@@ -139,8 +140,15 @@ static treadle_status dict_of_json(machine *m, json_t *json, value *value_p) {
   PASS(treadle_jinja_dict_make(m, json_object_size(json), &dict));
   for (void *at = json_object_iter(json); at; at = json_object_iter_next(json, at)) {
     const char *name = json_object_iter_key(at);
+    size_t length = strlen(name);
     value key, item;
-    PASS(treadle_jinja_share(m, name, strlen(name), &key));
+    if (strstr(name, TREADLE_JSON_ZERO)) {
+      char *bytes;
+      PASS(treadle_jinja_alloc(m, length, 1, &bytes));
+      length = treadle_json_key(name, bytes);
+      name = bytes;
+    }
+    PASS(treadle_jinja_share(m, name, length, &key));
     PASS(treadle_jinja_of_json(m, json_object_iter_value(at), &item));
     PASS(treadle_jinja_dict_put(m, dict, key, item));
   }
@@ -148,7 +156,23 @@ static treadle_status dict_of_json(machine *m, json_t *json, value *value_p) {
   return TREADLE_OK;
 }
 
+/* As Python reads it: digits are an int of any length, others a float. */
+static treadle_status odd_of_json(machine *m, const json_t *json, value *value_p) {
+  const char *text = treadle_json_odd(json);
+  bool negative = *text == '-';
+  const char *digits = text + negative;
+  double real;
+  if (strspn(digits, "0123456789") != strlen(digits)) {
+    if (!treadle_json_to_real(json, &real)) REFUSE("a text cannot be rendered%s", treadle_json_note(json));
+    *value_p = treadle_jinja_float(real);
+    return TREADLE_OK;
+  }
+  PASS(treadle_jinja_of_digits(m, digits, strlen(digits), 10, value_p));
+  return negative ? treadle_jinja_negate(m, *value_p, value_p) : TREADLE_OK;
+}
+
 static treadle_status value_of_json(machine *m, json_t *json, value *value_p) {
+  if (treadle_json_odd(json)) return odd_of_json(m, json, value_p);
   switch (json_typeof(json)) {
   case JSON_OBJECT: return dict_of_json(m, json, value_p);
   case JSON_ARRAY: return list_of_json(m, json, value_p);

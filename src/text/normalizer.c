@@ -1,6 +1,7 @@
 /* Normalizers: a list of steps, read from JSON and run one after the other. */
 #include "text/normalizer.h"
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "text/fields.h"
 #include "text/normal_form.h"
@@ -85,7 +86,7 @@ static treadle_status read_steps(const json_t *json, int depth, treadle_normaliz
   const json_t *list;
   if (!json || json_is_null(json)) return TREADLE_OK;
   if (depth > DEEPEST) REFUSE("sequences are nested more than %d deep", DEEPEST);
-  if (!json_is_object(json)) REFUSE("is not an object");
+  if (!treadle_json_is_object(json)) REFUSE("is not an object");
   TRY(treadle_field_needed_text(json, "type", &type));
   if (strcmp(type, "Sequence") != 0) {
     if (steps->count == MOST_STEPS) REFUSE("there are more than %d steps", MOST_STEPS);

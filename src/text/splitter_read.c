@@ -1,6 +1,7 @@
 /* Pre-tokenizers as JSON says them. */
 #include "text/splitter.h"
 
+#include "base/json.h"
 #include "text/fields.h"
 #include "text/normalizer.h"
 
@@ -121,7 +122,7 @@ static treadle_status read_steps(const json_t *json, int depth, treadle_splitter
   const json_t *list;
   if (!json || json_is_null(json)) return TREADLE_OK;
   if (depth > DEEPEST) REFUSE("sequences are nested more than %d deep", DEEPEST);
-  if (!json_is_object(json)) REFUSE("is not an object");
+  if (!treadle_json_is_object(json)) REFUSE("is not an object");
   TRY(treadle_field_needed_text(json, "type", &type));
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     if (strcmp(kinds[i].name, type) != 0) continue;

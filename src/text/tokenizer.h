@@ -27,8 +27,10 @@ struct treadle_tokenizer {
   treadle_decoders decoders;
   treadle_token_ids before, behind; /* special tokens around a text */
   int32_t special[TREADLE_SPECIAL_TOKENS];
-  bool llama2c;  /* its special tokens are the first three, and are no added ones */
-  int32_t count; /* one more than the largest id */
+  bool llama2c;      /* its special tokens are the first three, and are no added ones */
+  int32_t count;     /* one more than the largest id */
+  int32_t own_count; /* the same of tokenizer.json alone; 0: it is of other files */
+  int32_t next;      /* one more than the largest id of added tokens behind the vocabulary */
 };
 
 /* ---- Making one: what readers of files share ---- */
@@ -49,6 +51,8 @@ treadle_status treadle_tokenizer_put_added(treadle_tokenizer *tokenizer, const c
 treadle_status treadle_tokenizer_read_flags(const json_t *json, treadle_added_token *flags_p);
 /* After all of it. */
 treadle_status treadle_tokenizer_settle(treadle_tokenizer *tokenizer);
+/* One more than the largest id that the tokenizer's own file has: tokenizer_config.json may add tokens that no model has a row for. */
+int32_t treadle_tokenizer_own_count(const treadle_tokenizer *tokenizer);
 /* The id of a text, added or not; -1: there is none. */
 int32_t treadle_tokenizer_id(const treadle_tokenizer *tokenizer, const char *text, size_t bytes);
 /* The text that decoding begins with; false: the id has none. */
@@ -80,6 +84,10 @@ typedef struct treadle_token_name {
   const char *name, *text; /* "sep_token", "S" */
 } treadle_token_name;
 extern const treadle_token_name treadle_character_tokens[TREADLE_CHAR_TOKENS];
+/* Added tokens that tokenizer_config.json, or special_tokens_map.json, has and the tokenizer has not yet; of those named in
+ * treadle_special_names that the config does not say, defaults[] (NULL: none). To be settled afterwards. */
+treadle_status treadle_tokenizer_put_config(treadle_tokenizer *tokenizer, const json_t *config,
+                                            const char *const *defaults);
 /* bos_token, eos_token, pad_token, unk_token of tokenizer_config.json or special_tokens_map.json. */
 treadle_status treadle_tokenizer_read_special(treadle_tokenizer *tokenizer, const json_t *config);
 /* The text of a special token there: a text, or an object with content. NULL: it has none, or null. */

@@ -33,10 +33,6 @@ static const tokenizer_class classes[] = {
     {.name = NULL},
 };
 
-/* Special tokens beside the four that programs ask for, in the order in which they get ids. */
-static const char *const added_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                          "pad_token", "cls_token", "mask_token"};
-
 /* ---- Which class ---- */
 
 static treadle_status find_class(const json_t *config, const char *model_type,
@@ -108,105 +104,6 @@ out:
   return status;
 }
 
-/* ---- Added tokens ---- */
-
-/* Is it one of the special tokens that have a name? */
-static treadle_status is_named(const json_t *config, const char *text, bool *named_p) {
-  *named_p = false;
-  for (size_t i = 0; i < sizeof added_names / sizeof *added_names; i++) {
-    const char *one;
-    treadle_status status = treadle_tokenizer_special_text(config, added_names[i], &one);
-    if (status) return status;
-    if (one && strcmp(one, text) == 0) *named_p = true;
-  }
-  return TREADLE_OK;
-}
-
-static treadle_status put_one(treadle_tokenizer *tokenizer, const json_t *config, const json_t *json,
-                              int64_t id) {
-  treadle_added_token flags = {0};
-  treadle_status status;
-  const char *text;
-  bool named;
-  TRY(treadle_field_needed_text(json, "content", &text));
-  TRY(treadle_tokenizer_read_flags(json, &flags));
-  TRY(is_named(config, text, &named));
-  flags.special = flags.special || named;
-  TRY(treadle_tokenizer_put_added(tokenizer, text, id, flags));
-out:
-  return status;
-}
-
-typedef struct numbered {
-  int64_t id;
-  const json_t *json;
-} numbered;
-
-static int by_id(const void *a, const void *b) {
-  int64_t x = ((const numbered *)a)->id, y = ((const numbered *)b)->id;
-  return x < y ? -1 : x > y;
-}
-
-/* added_tokens_decoder: an object from id to token; taken in the order of ids. */
-static treadle_status put_decoder(treadle_tokenizer *tokenizer, const json_t *config) {
-  json_t *object = json_object_get(config, "added_tokens_decoder");
-  TREADLE_ARRAY(numbered) list = {0};
-  treadle_status status = TREADLE_OK;
-  if (!object || json_is_null(object)) return TREADLE_OK;
-  if (!json_is_object(object)) REFUSE("added_tokens_decoder is not an object");
-  for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
-    const char *key = json_object_iter_key(at);
-    char *end;
-    numbered one = {strtoll(key, &end, 10), json_object_iter_value(at)};
-    if (*end || end == key || one.id < 0 || one.id > INT32_MAX)
-      TRY(treadle_fail(TREADLE_REFUSED, "added_tokens_decoder: '%.80s' is no id", key));
-    TRY(treadle_array_push(&list, one));
-  }
-  if (list.count) qsort(list.items, list.count, sizeof *list.items, by_id);
-  for (size_t i = 0; i < list.count; i++) {
-    status = put_one(tokenizer, config, list.items[i].json, list.items[i].id);
-    if (status) TRY(treadle_fail_in(status, "added_tokens_decoder: %lld: ", (long long)list.items[i].id));
-  }
-out:
-  treadle_array_release(&list);
-  return status;
-}
-
-/* A special token that is not there yet. */
-static treadle_status put_special(treadle_tokenizer *tokenizer, const char *text) {
-  const treadle_added_token flags = {.special = true};
-  if (!text || treadle_added_find(&tokenizer->added, text, strlen(text))) return TREADLE_OK;
-  return treadle_tokenizer_put_added(tokenizer, text, -1, flags);
-}
-
-static treadle_status put_named(treadle_tokenizer *tokenizer, const tokenizer_class *class,
-                                const json_t *config) {
-  treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < sizeof added_names / sizeof *added_names; i++) {
-    const char *text = NULL;
-    TRY(treadle_tokenizer_special_text(config, added_names[i], &text));
-    for (int s = 0; s < TREADLE_SPECIAL_TOKENS; s++)
-      if (!json_object_get(config, added_names[i]) && strcmp(added_names[i], treadle_special_names[s]) == 0)
-        text = class->special[s];
-    TRY(put_special(tokenizer, text));
-  }
-out:
-  return status;
-}
-
-static treadle_status put_more(treadle_tokenizer *tokenizer, const json_t *config, const char *name) {
-  const json_t *list = json_object_get(config, name);
-  treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    const json_t *one = json_array_get(list, i);
-    const char *text = json_string_value(json_is_object(one) ? json_object_get(one, "content") : one);
-    if (!text) TRY(treadle_fail(TREADLE_REFUSED, "%s[%zu] is not a text", name, i));
-    TRY(put_special(tokenizer, text));
-  }
-out:
-  return status;
-}
-
 /* ---- The rules of the class ---- */
 
 static treadle_status set_rules(treadle_tokenizer *tokenizer, const tokenizer_class *class,
@@ -245,10 +142,7 @@ static treadle_status put_all(treadle_tokenizer *tokenizer, const tokenizer_clas
                               const json_t *config) {
   treadle_status status;
   TRY(set_rules(tokenizer, class, config));
-  TRY(put_decoder(tokenizer, config));
-  TRY(put_named(tokenizer, class, config));
-  TRY(put_more(tokenizer, config, "additional_special_tokens"));
-  TRY(put_more(tokenizer, config, "extra_special_tokens"));
+  TRY(treadle_tokenizer_put_config(tokenizer, config, class->special));
   TRY(treadle_tokenizer_settle(tokenizer));
   for (int i = 0; i < TREADLE_SPECIAL_TOKENS; i++)
     if (class->special[i] && !json_object_get(config, treadle_special_names[i]))

@@ -2,6 +2,7 @@
 #include "text/tokenizer.h"
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "text/fields.h"
 
 #include <string.h>
@@ -16,13 +17,15 @@ static treadle_status read_merge(treadle_tokenizer *tokenizer, const json_t *mer
   treadle_status status = TREADLE_OK;
   if (json_is_array(merge)) {
     if (json_array_size(merge) != 2 || !json_is_string(left) || !json_is_string(right))
-      REFUSE("merge %d is not a pair of texts", (int)*rank_p);
+      REFUSE("merge %d is not a pair of texts%s", (int)*rank_p,
+             treadle_json_note(json_is_string(left) ? right : left));
     TRY(treadle_tokenizer_put_merge(tokenizer, *rank_p, json_string_value(left), json_string_length(left),
                                     json_string_value(right), json_string_length(right)));
     ++*rank_p;
     return TREADLE_OK;
   }
-  if (!json_is_string(merge)) REFUSE("merge %d is neither a text nor a pair of texts", (int)*rank_p);
+  if (!json_is_string(merge))
+    REFUSE("merge %d is neither a text nor a pair of texts%s", (int)*rank_p, treadle_json_note(merge));
   const char *text = json_string_value(merge), *space = strchr(text, ' ');
   if (strncmp(text, "#version", 8) == 0) return TREADLE_OK;
   if (!space || strchr(space + 1, ' '))
@@ -59,10 +62,10 @@ static treadle_status read_model(treadle_tokenizer *tokenizer, const json_t *mod
   treadle_status status;
   const char *type, *prefix, *suffix;
   const json_t *dropout = json_object_get(model, "dropout");
-  if (!json_is_object(model)) REFUSE("is missing, or is no object");
+  if (!treadle_json_is_object(model)) REFUSE("is missing, or is no object");
   TRY(treadle_field_text(model, "type", &type)); /* files of old versions do not say it */
   if (type && strcmp(type, "BPE") != 0) REFUSE("type '%s' is not known here; BPE is", type);
-  if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
+  if (dropout && !json_is_null(dropout) && (!json_is_number(dropout) || json_number_value(dropout) != 0))
     REFUSE("dropout leaves merges out at random, which is not done here");
   TRY(treadle_tokenizer_read_vocabulary(tokenizer, json_object_get(model, "vocab")));
   TRY(read_own_text(tokenizer, model, "unk_token", &bpe->unknown));
@@ -86,7 +89,7 @@ static treadle_status read_added_token(treadle_tokenizer *tokenizer, const json_
   treadle_status status;
   const char *text;
   int64_t id;
-  if (!json_is_object(json)) REFUSE("is not an object");
+  if (!treadle_json_is_object(json)) REFUSE("is not an object");
   TRY(treadle_field_needed_text(json, "content", &text));
   TRY(treadle_field_number(json, "id", 0, INT32_MAX, &id));
   TRY(treadle_tokenizer_read_flags(json, &flags));
@@ -162,7 +165,7 @@ static treadle_status read_processor(treadle_tokenizer *tokenizer, const json_t 
   const json_t *list;
   if (!json || json_is_null(json)) return TREADLE_OK;
   if (depth > DEEPEST) REFUSE("sequences are nested more than %d deep", DEEPEST);
-  if (!json_is_object(json)) REFUSE("is not an object");
+  if (!treadle_json_is_object(json)) REFUSE("is not an object");
   TRY(treadle_field_needed_text(json, "type", &type));
   if (strcmp(type, "ByteLevel") == 0) return TREADLE_OK; /* only trims offsets, which are not made here */
   if (strcmp(type, "TemplateProcessing") == 0) {
@@ -200,6 +203,7 @@ treadle_status treadle_tokenizer_read_json(treadle_tokenizer *tokenizer, const j
   TRY(in(treadle_decoders_read(json_object_get(root, "decoder"), &tokenizer->decoders), "decoder"));
   TRY(read_added(tokenizer, root));
   TRY(treadle_tokenizer_settle(tokenizer));
+  tokenizer->own_count = tokenizer->count;
   TRY(in(read_processor(tokenizer, json_object_get(root, "post_processor"), 0, &any), "post_processor"));
 out:
   return status;

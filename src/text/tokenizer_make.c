@@ -2,6 +2,8 @@
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
+#include "base/larger.h"
 #include "base/limits.h"
 #include "text/fields.h"
 
@@ -34,28 +36,43 @@ void treadle_tokenizer_close(treadle_tokenizer *tokenizer) {
   treadle_free(tokenizer);
 }
 
+static treadle_status put_token(treadle_tokenizer *tokenizer, int64_t id, const char *text) {
+  treadle_text_bytes whole = {0}; /* only of one with a zero character */
+  size_t bytes = strlen(text);
+  treadle_status status = TREADLE_OK;
+  if (strstr(text, TREADLE_JSON_ZERO)) {
+    TRY(treadle_text_bytes_add(&whole, text, bytes));
+    bytes = treadle_json_key(text, whole.items);
+    text = whole.items;
+  }
+  TRY(treadle_tokens_put(&tokenizer->bpe.tokens, id, text, bytes));
+out:
+  treadle_array_release(&whole);
+  return status;
+}
+
 treadle_status treadle_tokenizer_read_vocabulary(treadle_tokenizer *tokenizer, json_t *vocabulary) {
   treadle_status status;
   const char *text;
   json_t *id;
   int64_t largest = -1;
   size_t count = json_object_size(vocabulary);
-  if (!json_is_object(vocabulary)) REFUSE("the vocabulary is not an object");
+  if (!treadle_json_is_object(vocabulary)) REFUSE("the vocabulary is not an object");
   if (count == 0) REFUSE("the vocabulary is empty");
   if (count > TREADLE_MAX_TOKENS)
     REFUSE("the vocabulary has %zu tokens, at most %d are taken", count, TREADLE_MAX_TOKENS);
   for (void *at = json_object_iter(vocabulary); at; at = json_object_iter_next(vocabulary, at)) {
     text = json_object_iter_key(at);
     id = json_object_iter_value(at);
-    if (!json_is_integer(id)) REFUSE("the id of token '%.80s' is not a whole number", text);
+    if (!json_is_integer(id))
+      REFUSE("the id of token '%.80s' is not a whole number%s", text, treadle_json_note(id));
     if (json_integer_value(id) > largest) largest = json_integer_value(id);
   }
   if (largest < TREADLE_MAX_TOKENS)
     TRY(treadle_tokens_reserve(&tokenizer->bpe.tokens, (int32_t)largest + 1, (int32_t)count));
   for (void *at = json_object_iter(vocabulary); at; at = json_object_iter_next(vocabulary, at)) {
     text = json_object_iter_key(at);
-    TRY(treadle_tokens_put(&tokenizer->bpe.tokens, json_integer_value(json_object_iter_value(at)), text,
-                           strlen(text)));
+    TRY(put_token(tokenizer, json_integer_value(json_object_iter_value(at)), text));
   }
 out:
   return status;
@@ -117,7 +134,7 @@ static int64_t next_id(const treadle_tokenizer *tokenizer, const char *text, siz
   int32_t id = treadle_tokenizer_id(tokenizer, text, bytes);
   if (id >= 0) return id;
   int64_t next = tokenizer->bpe.tokens.filled;
-  return tokenizer->count > next ? tokenizer->count : next;
+  return tokenizer->next > next ? tokenizer->next : next;
 }
 
 /* What a token that is normalized looks like in a text that is. */
@@ -159,7 +176,7 @@ treadle_status treadle_tokenizer_put_added(treadle_tokenizer *tokenizer, const c
   flags.form = form.items;
   flags.form_bytes = form.count;
   TRY(treadle_added_put(&tokenizer->added, flags));
-  if (own >= tokenizer->count && own >= tokenizer->bpe.tokens.filled) tokenizer->count = (int32_t)own + 1;
+  if (own >= tokenizer->next && own >= tokenizer->bpe.tokens.filled) tokenizer->next = (int32_t)own + 1;
 out:
   treadle_array_release(&whole);
   treadle_array_release(&form);
@@ -167,12 +184,16 @@ out:
 }
 
 treadle_status treadle_tokenizer_settle(treadle_tokenizer *tokenizer) {
-  if (tokenizer->count < tokenizer->bpe.tokens.count) tokenizer->count = tokenizer->bpe.tokens.count;
+  tokenizer->count = (int32_t)treadle_larger(tokenizer->next, tokenizer->bpe.tokens.count);
   treadle_bpe_settle(&tokenizer->bpe);
   return treadle_added_settle(&tokenizer->added);
 }
 
 /* ---- Texts and ids ---- */
+
+int32_t treadle_tokenizer_own_count(const treadle_tokenizer *tokenizer) {
+  return tokenizer->own_count ? tokenizer->own_count : tokenizer->count;
+}
 
 int32_t treadle_tokenizer_id(const treadle_tokenizer *tokenizer, const char *text, size_t bytes) {
   const treadle_added_token *added = treadle_added_find(&tokenizer->added, text, bytes);
@@ -206,7 +227,7 @@ treadle_status treadle_tokenizer_check_id(const treadle_tokenizer *tokenizer, in
 
 treadle_status treadle_tokenizer_special_text(const json_t *config, const char *name, const char **text_p) {
   const json_t *value = json_object_get(config, name);
-  if (!json_is_object(value)) return treadle_field_text(config, name, text_p);
+  if (!treadle_json_is_object(value)) return treadle_field_text(config, name, text_p);
   treadle_status status = treadle_field_text(value, "content", text_p);
   return status ? treadle_fail_in(status, "%s: ", name) : TREADLE_OK;
 }

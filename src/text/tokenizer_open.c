@@ -205,20 +205,35 @@ out:
   return status;
 }
 
-/* The special tokens beside tokenizer.json. */
+/* Tokens of a file beside tokenizer.json. */
+static treadle_status put_config(treadle_tokenizer *tokenizer, const json_t *config) {
+  treadle_status status;
+  TRY(treadle_tokenizer_put_config(tokenizer, config, NULL));
+  TRY(treadle_tokenizer_settle(tokenizer));
+out:
+  return status;
+}
+
+/* The special tokens beside tokenizer.json. As in transformers, special_tokens_map.json adds tokens where tokenizer_config.json has no
+ * added_tokens_decoder. */
 static treadle_status read_special(treadle_tokenizer *tokenizer, const place *p) {
   char path[PATH_MAX];
-  json_t *config = NULL;
+  json_t *config = NULL, *map = NULL;
   treadle_status status = TREADLE_OK;
-  snprintf(path, sizeof path, "%s", p->config);
-  if (!*path && has(p, "special_tokens_map.json"))
-    snprintf(path, sizeof path, "%s/special_tokens_map.json", p->folder);
-  if (!*path) return TREADLE_OK;
-  TRY(treadle_json_load(path, &config));
-  status = treadle_tokenizer_read_special(tokenizer, config);
-  if (status) treadle_fail_in(status, "%s: ", path);
+  snprintf(path, sizeof path, "%s/special_tokens_map.json", p->folder);
+  if (*p->config) TRY(treadle_json_load(p->config, &config));
+  status = put_config(tokenizer, config);
+  if (status) TRY(treadle_fail_in(status, "%s: ", p->config));
+  if (!json_object_get(config, "added_tokens_decoder") && has(p, "special_tokens_map.json")) {
+    TRY(treadle_json_load(path, &map));
+    status = put_config(tokenizer, map);
+    if (status) TRY(treadle_fail_in(status, "%s: ", path));
+  }
+  if (config || map) status = treadle_tokenizer_read_special(tokenizer, config ? config : map);
+  if (status) treadle_fail_in(status, "%s: ", config ? p->config : path);
 out:
   json_decref(config);
+  json_decref(map);
   return status;
 }
 

@@ -39,10 +39,12 @@ treadle_status treadle_growing_append(treadle_growing *file, treadle_builder *te
 
 static treadle_status step_of(const char *path, int64_t number, const char *line, size_t bytes,
                               int64_t *step_p) {
-  json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
+  const treadle_json_source source = {
+      .what = path, .text = line, .count = bytes, .line = number, .zeros = true};
+  json_t *root = NULL;
+  treadle_status status = treadle_json_read(&source, &root);
   json_t *step = json_object_get(root, "step");
-  treadle_status status = TREADLE_OK;
-  if (!json_is_integer(step))
+  if (!status && !json_is_integer(step))
     status = treadle_fail(TREADLE_REFUSED, "%s, line %lld: is no object with a whole number \"step\"", path,
                           (long long)number);
   *step_p = json_integer_value(step);

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "memory/elements.h"
 #include "weights/box_elements.h"
 #include "weights/filled.h"
@@ -47,19 +48,23 @@ static bool is_norm(const treadle_transformer *d, int32_t tensor) {
   return found;
 }
 
-static double deviation_of(const treadle_transformer *d) {
+static treadle_status deviation_of(const treadle_transformer *d, double *value_p) {
   const json_t *range = treadle_transformer_field(d, "initializer_range");
-  double value = json_is_number(range) ? json_number_value(range) : deviation_default;
-  return value > 0 && value <= 100 ? value : deviation_default;
+  *value_p = range ? json_number_value(range) : deviation_default;
+  if (range && !json_is_number(range))
+    REFUSE("%s: initializer_range is not a number%s", d->model->path, treadle_json_note(range));
+  if (!(*value_p > 0 && *value_p <= 100)) *value_p = deviation_default;
+  return TREADLE_OK;
 }
 
 /* Of a rank's window in `layout`, one of those of the trainer. */
 static treadle_status fill_window(const treadle_trainer *t, const treadle_layout *layout, uint64_t seed,
                                   char *window) {
   const treadle_model *model = layout->model;
-  double deviation = deviation_of(t->transformer);
+  double deviation;
   treadle_pieces pieces = {0};
   treadle_status status;
+  TRY(deviation_of(t->transformer, &deviation));
   TRY(treadle_layout_pieces(layout, t->rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/array.h"
+#include "base/json.h"
 #include "base/sized.h"
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
@@ -165,17 +166,19 @@ static char next_sign(list_reader *l) {
 }
 
 static treadle_status read_item(list_reader *l) {
-  json_error_t error;
+  size_t used = 0;
+  const treadle_json_source source = {.what = l->name,
+                                      .text = l->text + l->at,
+                                      .count = l->bytes - l->at,
+                                      .line = l->line,
+                                      .zeros = true,
+                                      .used_p = &used};
   json_decref(l->object);
-  l->object = json_loadb(l->text + l->at, l->bytes - l->at,
-                         JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &error);
-  if (!l->object)
-    return treadle_fail(json_error_code(&error) == json_error_out_of_memory ? TREADLE_NO_MEMORY
-                                                                            : TREADLE_REFUSED,
-                        "%s, line %lld, column %d: %s", l->name, (long long)(l->line + error.line - 1),
-                        error.column, error.text);
-  if (!json_is_object(l->object)) REFUSE("%s: not an object", l->name);
-  move_on(l, (size_t)error.position);
+  l->object = NULL;
+  treadle_status status = treadle_json_read(&source, &l->object);
+  if (status) return status;
+  if (!treadle_json_is_object(l->object)) REFUSE("%s: not an object", l->name);
+  move_on(l, used);
   return TREADLE_OK;
 }
 
@@ -205,7 +208,7 @@ out:
 }
 
 static treadle_status read_list(const file *f, const char *text, size_t bytes) {
-  list_reader l = {.text = text, .bytes = bytes, .line = 1};
+  list_reader l = {.text = text, .bytes = bytes, .at = treadle_json_mark(text, bytes), .line = 1};
   if ((int64_t)bytes > TREADLE_MOST_REQUEST_BYTES)
     REFUSE("%s: has %zu bytes; the limit is %lld", f->what, bytes, (long long)TREADLE_MOST_REQUEST_BYTES);
   next_sign(&l);
@@ -216,7 +219,7 @@ static treadle_status read_list(const file *f, const char *text, size_t bytes) {
 }
 
 static bool is_list(const char *text, size_t bytes) {
-  size_t at = 0;
+  size_t at = treadle_json_mark(text, bytes);
   while (at < bytes && memchr(" \t\r\n", text[at], 4)) at++;
   return at < bytes && text[at] == '[';
 }

@@ -1,5 +1,6 @@
 #include "train/rows_text.h"
 
+#include "base/json.h"
 #include "infer/json_values.h"
 #include "train/rows_parts.h"
 
@@ -13,7 +14,7 @@ static treadle_status no_memory(const treadle_row_source *s) {
 /* A text under a key, which lives as long as the object. */
 static treadle_status text_of(const treadle_row_source *s, const char *key, treadle_text *text_p) {
   const json_t *value = json_object_get(s->object, key);
-  if (!json_is_string(value)) REFUSE("%s: %s must be a text", s->name, key);
+  if (!json_is_string(value)) REFUSE("%s: %s must be a text%s", s->name, key, treadle_json_note(value));
   *text_p = (treadle_text){.bytes = json_string_value(value), .count = json_string_length(value)};
   return TREADLE_OK;
 }
@@ -21,14 +22,14 @@ static treadle_status text_of(const treadle_row_source *s, const char *key, trea
 /* ---- Chats ----------------------------------------------------------------------------------------------- */
 
 /* Messages as the template writes them; `answers`: up to where the assistant begins. */
-static treadle_status render(const treadle_row_source *s, const json_t *messages, bool answers,
-                             char **text_p, size_t *bytes_p) {
+static treadle_status render(const treadle_row_source *s, json_t *messages, bool answers, char **text_p,
+                             size_t *bytes_p) {
   const treadle_chat_options options = {.struct_size = sizeof options,
                                         .variables = answers ? "{\"add_generation_prompt\": true}" : NULL};
   char *json;
   treadle_status status;
   if (!s->spec->chat) REFUSE("%s: messages need a chat template; the model's folder has none", s->name);
-  json = json_dumps(messages, JSON_COMPACT);
+  json = treadle_json_dump(messages, JSON_COMPACT);
   if (!json) return no_memory(s);
   status = treadle_chat_render(s->spec->chat, json, &options, text_p, bytes_p);
   free(json);
@@ -49,7 +50,7 @@ static treadle_status add_prompt(const treadle_row_source *s, treadle_row_parts 
   treadle_text plain;
   treadle_status status = TREADLE_OK;
   if (!listed && !json_is_string(prompt))
-    REFUSE("%s: prompt must be a text or a list of messages", s->name);
+    REFUSE("%s: prompt must be a text or a list of messages%s", s->name, treadle_json_note(prompt));
   if (listed && !json_array_size(prompt)) REFUSE("%s: prompt is an empty list", s->name);
   if (!listed) TRY(text_of(s, "prompt", &plain));
   parts->begins = !listed && !s->spec->chat;

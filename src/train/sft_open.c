@@ -3,11 +3,13 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "infer/engine.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
 #include "io/file.h"
 #include "io/file_look.h"
 #include "layout/layout.h"
+#include "text/tokenizer.h"
 #include "transport/group.h"
 
 #include <stdlib.h>
@@ -69,11 +71,12 @@ static treadle_status check_model(treadle_sft *sft) {
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
                      TREADLE_SFT_PLACE(sft, seq_length), (long long)s->seq_length,
                      (long long)d->most_positions));
-  if (sft->tokenizer && treadle_tokenizer_count(sft->tokenizer) > d->vocabulary)
+  if (sft->tokenizer && treadle_tokenizer_own_count(sft->tokenizer) > d->vocabulary)
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
-        sft->companions, treadle_tokenizer_count(sft->tokenizer), s->model, (long long)d->vocabulary));
+        sft->companions, treadle_tokenizer_own_count(sft->tokenizer), s->model, (long long)d->vocabulary));
+  TRY(treadle_eos_check(d, sft->tokenizer));
   sft->seq_length = s->seq_length ? s->seq_length : SEQUENCE_MOST;
   if (!s->seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
     sft->seq_length = d->most_positions;

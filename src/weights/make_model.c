@@ -230,7 +230,7 @@ static treadle_status write_model(const char *path, json_t *config, const treadl
   TRY(treadle_layout_create(model, "hf", 1, NULL, &layout));
   uint64_t bytes = treadle_layout_window_bytes(layout, 0); /* less than 2^54 */
   TRY(treadle_limits_ask(packed ? 2 * bytes : bytes, "a model of that size"));
-  text = json_dumps(config, JSON_INDENT(2));
+  text = treadle_json_dump(config, JSON_INDENT(2));
   const char *weights_path = treadle_arena_format(&arena, "%s/model.safetensors", path);
   const char *config_path = treadle_arena_format(&arena, "%s/config.json", path);
   if (!text || !weights_path || !config_path) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a path"));

@@ -5,8 +5,10 @@
 #include "io/folder.h"
 #include "io/json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { LARGEST_TEXT = 1 << 30 };
 
@@ -48,7 +50,7 @@ static treadle_status save_config(const treadle_save_plan *plan, const char *pat
   TRY(treadle_json_load(path, &config));
   TRY(tell_dtype(config, plan->dtype, &changed));
   if (changed) {
-    told = json_dumps(config, JSON_INDENT(2));
+    told = treadle_json_dump(config, JSON_INDENT(2));
     if (!told) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", path));
     TRY(write_to(folder, "config.json", told, strlen(told)));
   } else {
@@ -62,19 +64,25 @@ out:
   return status;
 }
 
+static treadle_status make_templates_folder(const char *folder) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/" TREADLE_TEMPLATES_FOLDER, folder);
+  if (mkdir(path, 0777) == 0 || errno == EEXIST) return TREADLE_OK;
+  return treadle_fail(TREADLE_SYSTEM, "%s: cannot make the folder: %s", path, strerror(errno));
+}
+
 static treadle_status copy_companions(const char *from, const char *folder) {
   treadle_status status;
   treadle_arena arena = {0};
   treadle_folder_names names = {0};
   char *bytes = NULL;
   size_t length;
-  TRY(treadle_folder_list(from, &arena, &names));
+  TRY(treadle_folder_list_companions(from, &arena, &names));
   for (size_t i = 0; i < names.count; i++) {
     char path[4096];
-    if (!treadle_folder_is_companion(names.items[i]) || strcmp(names.items[i], "config.json") == 0)
-      continue;
+    if (strcmp(names.items[i], "config.json") == 0) continue;
+    if (strchr(names.items[i], '/')) TRY(make_templates_folder(folder));
     snprintf(path, sizeof path, "%s/%s", from, names.items[i]);
-    if (treadle_file_is_folder(path)) continue;
     TRY(treadle_file_read(path, LARGEST_TEXT, &bytes, &length));
     TRY(write_to(folder, names.items[i], bytes, length));
     treadle_free(bytes);

@@ -74,4 +74,4 @@ grep -q '<figcaption>Reward' "$folder/page.html" || fail "the test before the fi
 refused 'there is no such folder' "$folder/nowhere"
 cp "$folder/kept" "$run/metrics.jsonl"
 echo '[' >"$run/switch.json"
-refused 'switch.json, line' "$run"
+refused 'switch.json: line' "$run"

@@ -78,21 +78,21 @@ static void bad_lines(void **state) {
   static const struct {
     const char *line, *words;
   } bad[] = {
-      {"{\"text\": \"a\"", "in.jsonl: line 2: column"},
+      {"{\"text\": \"a\"", "in.jsonl: line 2, column"},
       {"[]", "line 2: is not an object"},
-      {"", "line 2: column"},
+      {"", "line 2, column"},
       {"{\"texts\": \"a\"}", "line 2: there is no key 'texts'; did you mean 'text'?"},
       {"{\"text\": \"a\", \"id\": 1}", "line 2: there is no key 'id'"},
       {"{}", "line 2: needs either text, messages or token_ids"},
       {"{\"text\": \"a\", \"token_ids\": [1]}", "line 2: needs either"},
-      {"{\"text\": \"a\", \"text\": \"b\"}", "line 2: column"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "line 2, column"},
       {"{\"text\": 1}", "line 2: text is not a text"},
       {"{\"token_ids\": 1}", "line 2: token_ids is not a list"},
       {"{\"token_ids\": [1, \"a\"]}", "line 2: token_ids[1] is no id"},
       {"{\"token_ids\": [1, -1]}", "line 2: token_ids[1] is no id"},
       {"{\"token_ids\": [1, 4294967296]}", "line 2: token_ids[1] is no id"},
       {"{\"token_ids\": [1, 10]}", "line 2: ids[1]: 10 is no id of this tokenizer: ids are from 0 to 9"},
-      {"{\"text\": \"\xff\"}", "line 2: column"},
+      {"{\"text\": \"\xff\"}", "line 2, column"},
   };
   for (size_t i = 0; i < TEST_COUNT(bad); i++) {
     char lines[200];

@@ -134,7 +134,7 @@ static void refuses_disagreement(void **state) {
        "1.safetensors: lacks tensor 'd', which "},
       {"{\"a\": \"1.safetensors\", \"b\": \"2.safetensors\", \"c\": \"2.safetensors\", \"a\": "
        "\"1.safetensors\"}",
-       "duplicate"},
+       "stands twice in one object"},
       {"{\"a\": 1}", "tensor 'a': its shard is not a text"},
       {"[]", "has no object weight_map"},
       {"{\"a\": \"../1.safetensors\"}", "tensor 'a': shard '../1.safetensors' is not a plain file name"},

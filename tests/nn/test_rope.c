@@ -282,7 +282,8 @@ static void refused(void **state) {
 static treadle_status read_and_extend(void) {
   treadle_status status;
   treadle_rope rope = {0};
-  json_t *config = parse("{\"head_dim\": 64}");
+  json_t *config = NULL;
+  TRY(treadle_json_parse("test", "{\"head_dim\": 64}", 16, &config));
   TRY(treadle_rope_read(config, &(treadle_rope_spec){0}, &rope));
   TRY(treadle_rope_extend(&rope, 10));
   TRY(treadle_rope_extend(&rope, 20));

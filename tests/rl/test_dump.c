@@ -139,8 +139,8 @@ static void test_spoiled_lines(void **state) {
   (void)state;
   assert_refused("line 2, column", read_lines(good, "{\"uid\": "));
   assert_refused("line 2: not an object", read_lines(good, "[1]"));
-  assert_refused("line 2, column", read_lines(good, "{\"score\": NaN}"));
-  assert_refused("line 2, column", read_lines(good, "{\"score\": 1e400}"));
+  assert_refused("line 2: has no uid", read_lines(good, "{\"score\": NaN}"));
+  assert_refused("line 2: has no uid", read_lines(good, "{\"score\": 1e400}"));
   assert_refused("line 2, column", read_lines(good, "{\"uid\": \"a\", \"uid\": \"b\"}"));
   assert_refused("line 2: has no uid, which must be a text", read_lines(good, "{}"));
   assert_refused("has no samples", read_lines("", ""));

@@ -91,10 +91,10 @@ static void test_refused(void **state) {
        "'{\"id\": \"0\", \"score\": NaN}': its score is no finite number"},
       {"read l; echo '{\"id\":\"0\",\"score\":-Infinity}'; cat", "its score is no finite number"},
       {"read l; echo '{\"score\" : Infinity, \"id\": \"0\"}'; cat", "its score is no finite number"},
-      {"read l; echo '{\"id\": \"0\", \"score\": inf}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": inf}'; cat", "it is no JSON object"},
       {"read l; echo '{\"id\": \"0\", \"score\": 1e999}'; cat", "its score is no finite number"},
       {"read l; echo '{\"id\": \"0\", \"score\": null}'; cat", "its score is no finite number"},
-      {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": NaN}'; cat", "it is no JSON object"},
+      {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": NaN}'; cat", "its pred is no text"},
       {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": 3}'; cat", "its pred is no text"},
       {"head -c 1200000 /dev/zero | tr '\\0' x; cat", "wrote a line of more than 1048576 bytes"}};
   for (size_t i = 0; i < TEST_COUNT(commands); i++)

@@ -4,6 +4,8 @@
 #include "io/file.h"
 #include "text/chat.h"
 
+#include <sys/stat.h>
+
 static const char hello[] = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
 
 static void put(const char *folder, const char *name, const char *text) {
@@ -129,6 +131,38 @@ static void chooses_templates(void **state) {
   test_remove(folder);
 }
 
+/* chat_template.jinja and additional_chat_templates/NAME.jinja stand for the templates of tokenizer_config.json. */
+static void finds_more_templates(void **state) {
+  (void)state;
+  const char *folder = test_folder();
+  treadle_chat *chat;
+  char path[200], *text;
+  put(folder, "tokenizer_config.json", "{\"chat_template\": \"config\"}");
+  snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+  assert_int_equal(mkdir(path, 0777), 0);
+  put(folder, "additional_chat_templates/notes.txt", "{{ }}");
+  assert_renders("config", folder, hello, NULL);
+  put(folder, "additional_chat_templates/tool_use.jinja", "tools {{ tools|length }}");
+  put(folder, "additional_chat_templates/rag.jinja", "rag");
+  assert_renders("tools 1", folder, hello, "{\"tools\": [1]}");
+  assert_renders("rag", folder, hello, "{\"chat_template\": \"rag\"}");
+  assert_ok(treadle_chat_open(folder, &chat));
+  assert_refused("none of the 2 chat templates is named 'default'", render(chat, hello, NULL, &text));
+  treadle_chat_close(chat);
+  put(folder, "chat_template.jinja", "plain");
+  assert_renders("plain", folder, hello, NULL);
+  assert_renders("tools 0", folder, hello, "{\"chat_template\": \"tool_use\", \"tools\": []}");
+  assert_ok(treadle_chat_open(folder, &chat));
+  assert_refused(
+      "chat_template 'tools' is neither a template nor the name of one; there is 'default', 'rag', "
+      "'tool_use'",
+      render(chat, hello, "{\"chat_template\": \"tools\"}", &text));
+  treadle_chat_close(chat);
+  put(folder, "additional_chat_templates/rag.jinja", "{{ }}");
+  assert_refused("additional_chat_templates/rag.jinja: line 1", treadle_chat_open(folder, &chat));
+  test_remove(folder);
+}
+
 static void prepares_messages(void **state) {
   (void)state;
   const char *folder = test_folder();
@@ -233,6 +267,7 @@ int main(void) {
                                      cmocka_unit_test(chooses_templates),
                                      cmocka_unit_test(prepares_messages),
                                      cmocka_unit_test(goes_on_with_the_last_message),
+                                     cmocka_unit_test(finds_more_templates),
                                      cmocka_unit_test(refuses_messages),
                                      cmocka_unit_test(survives_failing_allocations)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static const struct {
     {"{'model': {'merges': []}}", "the vocabulary is not an object"},
     {"{'model': {'vocab': {}, 'merges': []}}", "the vocabulary is empty"},
     {"{'model': {'vocab': {'a': 0, 'b': 0}, 'merges': []}}", "id 0 is that of two tokens: 'a' and 'b'"},
-    {"{'model': {'vocab': {'a': 0, 'a': 1}, 'merges': []}}", "duplicate object key"},
+    {"{'model': {'vocab': {'a': 0, 'a': 1}, 'merges': []}}", "stands twice in one object"},
     {"{'model': {'vocab': {'a': -1}, 'merges': []}}", "token 'a' has the id -1; ids are from 0 to 4194303"},
     {"{'model': {'vocab': {'a': 4194304}, 'merges': []}}", "token 'a' has the id 4194304"},
     {"{'model': {'vocab': {'a': 'x'}, 'merges': []}}", "the id of token 'a' is not a whole number"},
@@ -118,7 +118,7 @@ static void deep(void **state) {
     length += (size_t)snprintf(json + length, ROOM - length, "}");
     for (size_t i = 0; i < length; i++)
       if (json[i] == '\'') json[i] = '"';
-    assert_refused(levels == 20 ? "nested more than 16 deep" : "depth",
+    assert_refused(levels == 20 ? "nested more than 16 deep" : "nested deeper than 2048",
                    text_open(json, length, &tokenizer));
   }
 }
