@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* The folder of a model that was opened by its folder, or by its config.json. */
-static char *path_beside(const treadle_engine *engine, treadle_arena *arena, const char *name) {
-  const char *path = engine->transformer->model->path;
+static char *path_beside(const treadle_transformer *transformer, treadle_arena *arena, const char *name) {
+  const char *path = transformer->model->path;
   size_t length = strlen(path);
   if (length >= 5 && strcmp(path + length - 5, ".json") == 0) {
     const char *slash = strrchr(path, '/');
@@ -20,7 +20,12 @@ static char *path_beside(const treadle_engine *engine, treadle_arena *arena, con
 
 treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_arena *arena,
                                        treadle_sampling *sampling_p, treadle_eos *eos_p) {
-  char *path = path_beside(engine, arena, "generation_config.json");
+  return treadle_transformer_sampling(engine->transformer, arena, sampling_p, eos_p);
+}
+
+treadle_status treadle_transformer_sampling(const treadle_transformer *transformer, treadle_arena *arena,
+                                            treadle_sampling *sampling_p, treadle_eos *eos_p) {
+  char *path = path_beside(transformer, arena, "generation_config.json");
   json_t *config = NULL;
   treadle_file_type type;
   treadle_status status;
@@ -34,8 +39,7 @@ treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_are
     TRY(treadle_eos_read(path, config, arena, eos_p));
   }
   if (!eos_p->count)
-    TRY(treadle_eos_read(engine->transformer->model->path, treadle_transformer_config(engine->transformer),
-                         arena, eos_p));
+    TRY(treadle_eos_read(transformer->model->path, treadle_transformer_config(transformer), arena, eos_p));
 out:
   json_decref(config);
   return status;

@@ -92,5 +92,7 @@ treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 /* What the model's folder says of sampling: generation_config.json where there is one, and the end tokens, else of config.json. */
 treadle_status treadle_engine_sampling(const treadle_engine *engine, treadle_arena *arena,
                                        treadle_sampling *sampling_p, treadle_eos *eos_p);
+treadle_status treadle_transformer_sampling(const treadle_transformer *transformer, treadle_arena *arena,
+                                            treadle_sampling *sampling_p, treadle_eos *eos_p);
 
 #endif
