@@ -76,7 +76,8 @@ treadle_status treadle_sample_draw(const treadle_sample *sample, treadle_sampler
                                    treadle_candidates *candidates_p) {
   treadle_sampler_row row = row_of(sample, logits);
   treadle_status status;
-  row.most = row.sampling->top_k > 0 ? row.sampling->top_k : sample->spec.most_kept;
+  const treadle_sampling *s = row.sampling;
+  if (treadle_sampling_cuts(s, INT64_MAX)) row.most = s->top_k > 0 ? s->top_k : sample->spec.most_kept;
   TRY(treadle_sampler_keep(sampler, &row, candidates_p));
   *token_p = treadle_sampler_pick(candidates_p, uniform_of(sample));
 out:
