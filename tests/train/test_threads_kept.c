@@ -1,6 +1,7 @@
 /* What is scored is what was drawn: with top_p, top_k, min_p and several of them, and with ids that are never drawn, on one rank and on two.
  * Tokens are drawn as often as their log-probabilities say (chi-square); these are the trainer's bits; over the ids that were kept e^logprob adds
- * up to 1. TREADLE_FULL=1: every mesh with every model and cut, 20 contexts of 50,000 draws.
+ * up to 1. TREADLE_FULL=1: every mesh with every model and cut, and 20 contexts, of 50,000 draws where the first model
+ * is on one rank.
  * ctest: label=threads timeout=300 */
 #include "infer/machine.h"
 #include "test.h"
@@ -39,12 +40,12 @@ static const cut cuts[] = {{1, 0.8, 0, -1, false}, {1.3, 1, 0, 5, true},      {0
 
 static bool full(void) { return getenv("TREADLE_FULL") != NULL; }
 static int contexts(void) { return full() ? 20 : 3; }
-static int draws(void) { return full() ? 50000 : 1000; }
 
 typedef struct scene {
   const char *folder;
   const mesh *mesh;
   const cut *cut;
+  int draws; /* of each context */
   machine m;
   treadle_trainer *trainer;
   int64_t vocabulary, *compared;
@@ -223,9 +224,9 @@ static int is_drawn_so(const scene *s, int context, const int32_t *ids, const fl
   int64_t seen_rare = 0, seen_all = 0;
   int freedom = -1;
   for (size_t i = 0; i < count; i++) {
-    const double p = exp((double)logprobs[i]), wanted = p * draws();
+    const double p = exp((double)logprobs[i]), wanted = p * s->draws;
     int64_t seen = 0;
-    for (int k = 0; k < draws(); k++) seen += s->tokens.items[context * draws() + k] == ids[i];
+    for (int k = 0; k < s->draws; k++) seen += s->tokens.items[context * s->draws + k] == ids[i];
     sum += p;
     seen_all += seen;
     rare += wanted < 5 ? wanted : 0;
@@ -236,11 +237,11 @@ static int is_drawn_so(const scene *s, int context, const int32_t *ids, const fl
   }
   if (rare >= 5) chi += ((double)seen_rare - rare) * ((double)seen_rare - rare) / rare;
   freedom += rare >= 5;
-  if (fabs(sum - 1) > 1e-5 || seen_all != draws() || deviations(chi, freedom) > 4.5) {
+  if (fabs(sum - 1) > 1e-5 || seen_all != s->draws || deviations(chi, freedom) > 4.5) {
     fprintf(stderr,
             "%s, %s, context %d: e^logprob of %zu ids adds up to %.9g, %lld of %d draws are of them, "
             "chi-square %g of %d\n",
-            s->folder, s->mesh->infer, context, count, sum, (long long)seen_all, draws(), chi, freedom);
+            s->folder, s->mesh->infer, context, count, sum, (long long)seen_all, s->draws, chi, freedom);
     return 1;
   }
   return 0;
@@ -248,12 +249,12 @@ static int is_drawn_so(const scene *s, int context, const int32_t *ids, const fl
 
 /* The first tokens of many samples of a context, and the trainer's log-probabilities of every id that they were drawn from. */
 static int as_often(scene *s) {
-  RANK_OK(generate(s, draws(), 1));
-  RANK_TRUE(s->tokens.count == (size_t)(contexts() * draws()));
+  RANK_OK(generate(s, s->draws, 1));
+  RANK_TRUE(s->tokens.count == (size_t)(contexts() * s->draws));
   for (int c = 0; c < contexts(); c++) {
     rows r = {0};
     TREADLE_ARRAY(int32_t) ids = {0};
-    const size_t token = (size_t)(c * draws());
+    const size_t token = (size_t)(c * s->draws);
     const size_t first = is_cut(s) ? s->kept_first.items[token] : 0,
                  end = is_cut(s) ? s->kept_first.items[token + 1] : 0;
     for (size_t i = first; i < end; i++) RANK_OK(treadle_array_push(&ids, s->kept.items[i]));
@@ -319,7 +320,11 @@ static void drawn(void **state) {
   for (size_t i = 0; i < TEST_COUNT(models); i++)
     for (size_t c = 0; c < TEST_COUNT(cuts); c++)
       for (size_t m = 0; m < TEST_COUNT(meshes); m++) {
-        scene s = {.folder = models[i], .mesh = &meshes[m], .cut = &cuts[c], .compared = &compared};
+        scene s = {.folder = models[i],
+                   .mesh = &meshes[m],
+                   .cut = &cuts[c],
+                   .draws = full() && !i && !m ? 50000 : 1000,
+                   .compared = &compared};
         if (!full() && (i + c) % TEST_COUNT(meshes) != m) continue;
         if (s.mesh->ranks == 1)
           assert_int_equal(run_rank(NULL, &s), 0);
