@@ -76,7 +76,12 @@ head -1 "$folder/run/metrics.jsonl" | grep -q '"actor/reward_kl_penalty":0.0,' |
 check() { "$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump"; }
 check >"$folder/out" || { cat "$folder/out"; fail "other figures"; }
 grep -q '[1-9][0-9]* of a cut' "$folder/out" || fail "check-rollouts saw no cut"
-cp "$folder/dump/1.jsonl" "$folder/good.jsonl"
+# With two replicas of the generator, whose answers come together, and groups that are left out of the batch.
+for more in '' 'rl_config.filter_groups_enable=true rl_config.filter_groups_max_batches=20'; do
+  # shellcheck disable=SC2086
+  train 2 "$S.top_p=0.9" "$S.temperature=1.2" rl_config.mini_batch_size=8 $more
+  check >"$folder/out" || { cat "$folder/out"; fail "other figures with two replicas $more"; }
+done
 sed -i '1 s/"kept": \[\[[0-9]*/&, 15/' "$folder/dump/1.jsonl"
 if check >/dev/null 2>&1; then fail "ids that were not kept are not seen"; fi
 
