@@ -236,6 +236,10 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
  * would fit. Local. */
 treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
                                const treadle_rl_options *options, treadle_actor_memory *by_rank);
+/* Bytes of host memory that the ids which a step's tokens were drawn from take at most on rank 0, *first_p, and on any other rank, *other_p; 0:
+ * nothing is cut, or it is not kept. Local. */
+treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
+                                    size_t *first_p, size_t *other_p);
 
 /* ---- A mini batch of dumped samples ----------------------------------------------------------------------- */
 
@@ -282,6 +286,8 @@ typedef struct treadle_eval_options {
   bool
       leave_unanswered_out; /* prompts without an answer, where the reward needs one: else such a line is refused */
   treadle_weights weights; /* as treadle_model_options has it */
+  void (*note)(void *context,
+               const char *line); /* what a person should know; of rank 0. NULL: nobody asks */
 } treadle_eval_options;
 
 typedef struct treadle_eval_figures {

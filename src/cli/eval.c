@@ -9,6 +9,13 @@
 #include <math.h>
 #include <stdio.h>
 
+/* What a person should know, beside the result. */
+static void note(void *context, const char *line) {
+  (void)context;
+  treadle_progress_end();
+  fprintf(stderr, "treadle eval: %s\n", line);
+}
+
 static treadle_status options_of(const treadle_arguments *a, treadle_eval_options *o) {
   *o = (treadle_eval_options){.struct_size = sizeof *o,
                               .model = a->words[0],
@@ -28,7 +35,8 @@ static treadle_status options_of(const treadle_arguments *a, treadle_eval_option
                               .seed = a->seed >= 0 ? a->seed : 0,
                               .doing = treadle_progress_doing,
                               .leave_unanswered_out = a->no_answer == 1,
-                              .weights = (treadle_weights)a->weights};
+                              .weights = (treadle_weights)a->weights,
+                              .note = note};
   if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
     REFUSE("--temperature %s: not a number", a->temperature);
   return TREADLE_OK;

@@ -9,10 +9,11 @@
 enum { STEPS = TREADLE_ENGINE_STEPS, MEETINGS = TREADLE_ENGINE_MEETINGS };
 enum { SUMS = 16 };
 
-/* Before tokens, log-probabilities and line; the next one begins at a multiple of 8 bytes. */
+/* Before tokens, log-probabilities, what was kept and line; the next one begins at a multiple of 8 bytes. */
 typedef struct head {
   uint64_t job, bytes; /* bytes: of all, without the head */
   int64_t count;       /* tokens */
+  uint64_t cut, kept;  /* cut: 1: there are counts of ids, `count` of them, and `kept` ids */
 } head;
 
 bool treadle_collect_is_needed(const treadle_engine *engine) { return engine->replica.count > 1; }
@@ -49,12 +50,20 @@ static treadle_status append(treadle_collect *collect, const void *bytes, size_t
 
 treadle_status treadle_collect_put(treadle_collect *collect, size_t job, const treadle_answer *answer) {
   size_t tokens = (size_t)answer->count * sizeof *answer->tokens, text = strlen(answer->line) + 1;
-  size_t padding = -(2 * tokens + text) & 7;
-  const head h = {.job = job, .bytes = 2 * tokens + text + padding, .count = answer->count};
+  size_t counts = answer->kept_counts ? tokens : 0,
+         kept = counts ? answer->kept_count * sizeof *answer->kept : 0;
+  size_t all = 2 * tokens + counts + kept + text, padding = -all & 7;
+  const head h = {.job = job,
+                  .bytes = all + padding,
+                  .count = answer->count,
+                  .cut = answer->kept_counts != NULL,
+                  .kept = kept / sizeof *answer->kept};
   treadle_status status;
   TRY(append(collect, &h, sizeof h));
   TRY(append(collect, answer->tokens, tokens));
   TRY(append(collect, answer->logprobs, tokens));
+  TRY(append(collect, answer->kept_counts, counts));
+  TRY(append(collect, answer->kept, kept));
   TRY(append(collect, answer->line, text));
   TRY(append(collect, "\0\0\0\0\0\0\0", padding));
 out:
@@ -161,10 +170,15 @@ treadle_status treadle_collect_get(const treadle_collect *collect, size_t job, t
   const head *h = (const void *)collect->answer[job];
   if (!h) return treadle_fail(TREADLE_PEER, "no replica has answered job %zu", job);
   const char *bytes = (const char *)(h + 1), *logprobs = bytes + (size_t)h->count * sizeof(int32_t);
+  const char *counts = logprobs + (size_t)h->count * sizeof(float);
+  const char *kept = counts + (h->cut ? (size_t)h->count * sizeof(int32_t) : 0);
   *answer_p = (treadle_answer){.tokens = (const void *)bytes,
                                .logprobs = (const void *)logprobs,
                                .count = h->count,
-                               .line = logprobs + (size_t)h->count * sizeof(float)};
+                               .kept_counts = h->cut ? (const void *)counts : NULL,
+                               .kept = (const void *)kept,
+                               .kept_count = h->kept,
+                               .line = kept + h->kept * sizeof(int32_t)};
   return TREADLE_OK;
 }
 

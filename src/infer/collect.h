@@ -13,6 +13,10 @@ typedef struct treadle_answer {
   const int32_t *tokens; /* [count] */
   const float *logprobs; /* [count] */
   int64_t count;
+  const int32_t *
+      kept_counts; /* [count] of a cut that is to be known: ids that each token was drawn from; else NULL */
+  const int32_t *kept; /* [kept_count] these, of one token after the other */
+  size_t kept_count;
   const char *line; /* of JSON, for the caller; "" where nobody asked */
 } treadle_answer;
 

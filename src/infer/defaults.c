@@ -91,13 +91,19 @@ out:
 treadle_status treadle_engine_sampling(const treadle_engine *engine, const treadle_tokenizer *tokenizer,
                                        treadle_arena *arena, treadle_sampling *sampling_p,
                                        treadle_eos *eos_p) {
+  return treadle_transformer_sampling(engine->transformer, tokenizer, arena, sampling_p, eos_p);
+}
+
+treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
+                                            const treadle_tokenizer *tokenizer, treadle_arena *arena,
+                                            treadle_sampling *sampling_p, treadle_eos *eos_p) {
   json_t *config = NULL;
   const char *path;
   treadle_status status;
   treadle_sampling_default(sampling_p);
-  TRY(load_generation(engine->transformer, arena, &path, &config));
+  TRY(load_generation(transformer, arena, &path, &config));
   if (config) TRY(treadle_sampling_read_config(path, config, sampling_p));
-  status = find_eos(engine->transformer, tokenizer, path, config, arena, eos_p);
+  status = find_eos(transformer, tokenizer, path, config, arena, eos_p);
 out:
   json_decref(config);
   return status;

@@ -97,5 +97,8 @@ treadle_status treadle_eos_check(const treadle_transformer *transformer,
 treadle_status treadle_engine_sampling(const treadle_engine *engine, const treadle_tokenizer *tokenizer,
                                        treadle_arena *arena, treadle_sampling *sampling_p,
                                        treadle_eos *eos_p);
+treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
+                                            const treadle_tokenizer *tokenizer, treadle_arena *arena,
+                                            treadle_sampling *sampling_p, treadle_eos *eos_p);
 
 #endif

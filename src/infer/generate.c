@@ -66,6 +66,22 @@ static treadle_status check_room(const generating *g, const treadle_request *r) 
       (size_t)blocks * treadle_pass_block_bytes(e->pass));
 }
 
+static treadle_status check_drawn(generating *g, const treadle_request *r) {
+  if (!g->options.drawn && !g->options.never_count) return TREADLE_OK;
+  const char *what = treadle_arena_format(&g->arena, "%s: line %lld", g->options.what, (long long)r->line);
+  if (!what) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a request");
+  if (r->sampling.logprobs && g->options.never_count)
+    REFUSE("%s: logprobs is %lld, of tokens that may be among those that are never drawn", what,
+           (long long)r->sampling.logprobs);
+  return g->options.drawn ? treadle_sampling_check_drawn(what, &r->sampling) : TREADLE_OK;
+}
+
+static treadle_status check_options(const treadle_generate_options *o) {
+  if (o->never_count && !o->never) REFUSE("never_count is %zu, and never is NULL", o->never_count);
+  if (o->most_kept < 0) REFUSE("most_kept is %lld: 1 at least, or 0", (long long)o->most_kept);
+  return TREADLE_OK;
+}
+
 static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
   treadle_engine *e = g->engine;
   treadle_sampling sampling;
@@ -78,6 +94,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
                                           .talks = g->options.talks};
   json_t *values = NULL;
   treadle_status status;
+  TRY(check_options(&g->options));
   TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
   TRY(treadle_engine_sampling(e, g->options.tokenizer, &g->arena, &sampling, &g->eos));
   if (g->options.sampling) {
@@ -96,6 +113,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
     TRY(treadle_request_tokenize(&text, r->line, &g->arena, &r->input));
     TRY(treadle_request_check_tokens(&spec, r, r->input.tokens, r->input.token_count, e->most_tokens));
     TRY(check_room(g, r));
+    TRY(check_drawn(g, r));
     g->job_count += (size_t)r->sampling.n;
   }
   g->figures.requests = (int64_t)g->requests.items.count;
@@ -121,6 +139,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sample.spec.index = k;
     }
   TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch, true));
+  if (g->options.drawn || g->options.never_count) TRY(treadle_token_rows_draw(&g->rows));
   TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk));
 out:
   return status;
@@ -145,7 +164,11 @@ static treadle_status begin_job(generating *g, job *j) {
                               .prompt_count = r->input.token_count,
                               .seed = treadle_request_seed(r, g->options.seed),
                               .index = index,
-                              .most_tokens = r->sampling.max_tokens < left ? r->sampling.max_tokens : left};
+                              .most_tokens = r->sampling.max_tokens < left ? r->sampling.max_tokens : left,
+                              .never = g->options.never,
+                              .never_count = (int64_t)g->options.never_count,
+                              .drawn = g->options.drawn,
+                              .most_kept = g->options.most_kept};
   treadle_status status;
   j->begun = true;
   TRY(treadle_sample_init(&j->sample, &spec));
@@ -188,12 +211,19 @@ static treadle_status tell(generating *g, job *j) {
   return g->options.text(g->options.context, j->request->number, j->sample.spec.index, text, bytes);
 }
 
+/* Are the ids of its tokens to be known? */
+static bool keeps(const generating *g, const job *j) {
+  return g->options.drawn &&
+         treadle_sampling_cuts(&j->request->sampling, g->engine->transformer->vocabulary);
+}
+
 static treadle_status take_token(generating *g, job *j, const treadle_token_row *row) {
   int64_t vocabulary = g->engine->transformer->vocabulary, tops = j->request->sampling.logprobs;
   treadle_token_logprob top[TREADLE_MOST_TOP_LOGPROBS];
   float logprob = treadle_logprob(row->logits[row->token], row->temperature, row->lse);
   treadle_status status;
   if (tops) tops = treadle_logprob_top(row->logits, vocabulary, row->temperature, row->lse, tops, top);
+  if (keeps(g, j)) TRY(treadle_sample_keep(&j->sample, row->kept.items, row->kept.count));
   TRY(treadle_sample_take(&j->sample, row->token, logprob, top, tops));
   TRY(treadle_array_push(&j->sequence.tokens, row->token));
   g->figures.new_tokens++;
@@ -206,7 +236,8 @@ out:
 
 /* Who has all rows computed gets a token. */
 static treadle_status take_tokens(generating *g, const treadle_pass_step *step) {
-  treadle_logprob_type type = g->options.scaled ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
+  treadle_logprob_type type =
+      g->options.scaled || g->options.drawn ? TREADLE_LOGPROB_SCALED : TREADLE_LOGPROB_RAW;
   const float *logits;
   int64_t row = 0;
   treadle_status status;
@@ -219,11 +250,12 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
     g->wanting[g->wanted++] = &g->jobs[q->number];
   }
   TRY(treadle_pass_logits(g->engine->pass, g->which, g->wanted, &logits));
-  for (int64_t i = 0; i < g->wanted; i++)
-    g->rows.items[i] = (treadle_token_row){
-        .sample = &g->wanting[i]->sample,
-        .logits = logits + i * g->engine->transformer->vocabulary,
-        .temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling)};
+  for (int64_t i = 0; i < g->wanted; i++) {
+    treadle_token_row *to = &g->rows.items[i];
+    to->sample = &g->wanting[i]->sample;
+    to->logits = logits + i * g->engine->transformer->vocabulary;
+    to->temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling);
+  }
   TRY(treadle_token_rows_run(&g->rows, g->wanted));
   TRY(treadle_engine_check_rows(g->engine, g->rows.items, g->wanted));
   for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
@@ -235,8 +267,14 @@ out:
 
 /* The digest goes on, and the caller gets the line. */
 static treadle_status give_answer(generating *g, const treadle_answer *a) {
+  const treadle_generate_options *o = &g->options;
+  treadle_status status = TREADLE_OK;
   g->figures.digest = treadle_answer_digest(g->figures.digest, a->tokens, a->count, a->logprobs, a->count);
-  return g->options.answer ? g->options.answer(g->options.context, a->line, strlen(a->line)) : TREADLE_OK;
+  if (o->kept && a->kept_counts)
+    TRY(o->kept(o->context, a->kept_counts, (size_t)a->count, a->kept, a->kept_count));
+  if (o->answer) TRY(o->answer(o->context, a->line, strlen(a->line)));
+out:
+  return status;
 }
 
 /* A sample that has ended, in the order of samples: to the caller, or to all ranks later. */
@@ -245,9 +283,15 @@ static treadle_status answer(generating *g, size_t number) {
   treadle_builder line = {0};
   treadle_status status = TREADLE_OK;
   if (g->options.answer) treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)g->version);
+  static const int32_t none;
   const treadle_answer a = {.tokens = j->sample.tokens.items,
                             .logprobs = j->sample.logprobs.items,
                             .count = (int64_t)j->sample.tokens.count,
+                            .kept_counts = !keeps(g, j)                  ? NULL
+                                           : j->sample.kept_counts.items ? j->sample.kept_counts.items
+                                                                         : &none,
+                            .kept = j->sample.kept.items,
+                            .kept_count = j->sample.kept.count,
                             .line = line.text ? line.text : ""};
   if (line.failed)
     status = no_memory(g->job_count);

@@ -1,15 +1,12 @@
 /* One sample of a request while it grows. */
 #include "infer/sample.h"
 
+#include "infer/kept.h"
 #include "infer/stops.h"
 #include "infer/uniform.h"
 
 #include <assert.h>
 #include <string.h>
-
-static bool needs_counts(const treadle_sampling *s) {
-  return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
-}
 
 static bool contains(const int32_t *ids, int32_t count, int32_t id) {
   for (int32_t i = 0; i < count; i++)
@@ -23,7 +20,7 @@ treadle_status treadle_sample_init(treadle_sample *sample, const treadle_sample_
   *sample = (treadle_sample){.spec = *spec, .stop_id = -1, .stop_text = -1};
   assert(spec->most_tokens > 0);
   if (sample->spec.most_tokens > s->max_tokens) sample->spec.most_tokens = s->max_tokens;
-  for (int64_t i = 0; i < spec->prompt_count && needs_counts(s); i++)
+  for (int64_t i = 0; i < spec->prompt_count && treadle_sampling_penalises(s); i++)
     TRY(treadle_token_counts_add(&sample->counts, spec->prompt[i], false));
   for (int32_t i = 0; i < spec->eos->count && s->min_tokens > 0; i++)
     TRY(treadle_array_push(&sample->banned, spec->eos->ids[i]));
@@ -39,35 +36,81 @@ void treadle_sample_release(treadle_sample *sample) {
   treadle_array_release(&sample->tokens);
   treadle_array_release(&sample->logprobs);
   treadle_array_release(&sample->top);
+  treadle_array_release(&sample->kept_counts);
+  treadle_array_release(&sample->kept);
   treadle_array_release(&sample->banned);
   treadle_builder_release(&sample->text);
 }
 
+static int64_t made(const treadle_sample *sample) { return (int64_t)sample->tokens.count; }
+
+/* Ends that cannot come yet. */
+static int64_t banned_count(const treadle_sample *sample) {
+  return made(sample) < sample->spec.sampling->min_tokens ? (int64_t)sample->banned.count : 0;
+}
+
+static treadle_sampler_row row_of(const treadle_sample *sample, const float *logits) {
+  const treadle_sample_spec *spec = &sample->spec;
+  return (treadle_sampler_row){.logits = logits,
+                               .sampling = spec->sampling,
+                               .counts = &sample->counts,
+                               .banned = sample->banned.items,
+                               .banned_count = banned_count(sample),
+                               .never = spec->never,
+                               .never_count = spec->never_count};
+}
+
+static double uniform_of(const treadle_sample *sample) {
+  const treadle_sample_spec *spec = &sample->spec;
+  return treadle_uniform(spec->seed, spec->index, spec->prompt_count + made(sample));
+}
+
 treadle_status treadle_sample_choose(const treadle_sample *sample, treadle_sampler *sampler,
                                      const float *logits, int32_t *token_p) {
+  const treadle_sampler_row row = row_of(sample, logits);
+  return treadle_sampler_choose(sampler, &row, uniform_of(sample), token_p);
+}
+
+treadle_status treadle_sample_draw(const treadle_sample *sample, treadle_sampler *sampler,
+                                   const float *logits, int32_t *token_p,
+                                   treadle_candidates *candidates_p) {
+  treadle_sampler_row row = row_of(sample, logits);
+  treadle_status status;
+  const treadle_sampling *s = row.sampling;
+  if (treadle_sampling_cuts(s, INT64_MAX)) row.most = s->top_k > 0 ? s->top_k : sample->spec.most_kept;
+  TRY(treadle_sampler_keep(sampler, &row, candidates_p));
+  *token_p = treadle_sampler_pick(candidates_p, uniform_of(sample));
+out:
+  return status;
+}
+
+void treadle_sample_leave_out(const treadle_sample *sample, float *logits, int64_t vocabulary,
+                              float temperature) {
   const treadle_sample_spec *spec = &sample->spec;
-  int64_t made = (int64_t)sample->tokens.count;
-  bool bans = made < spec->sampling->min_tokens;
-  const treadle_sampler_row row = {.logits = logits,
-                                   .sampling = spec->sampling,
-                                   .counts = &sample->counts,
-                                   .banned = sample->banned.items,
-                                   .banned_count = bans ? (int64_t)sample->banned.count : 0};
-  double uniform = treadle_uniform(spec->seed, spec->index, spec->prompt_count + made);
-  return treadle_sampler_choose(sampler, &row, uniform, token_p);
+  treadle_kept_without(logits, vocabulary, spec->never, (size_t)spec->never_count, temperature);
+  if (spec->drawn)
+    treadle_kept_without(logits, vocabulary, sample->banned.items, (size_t)banned_count(sample),
+                         temperature);
+}
+
+treadle_status treadle_sample_keep(treadle_sample *sample, const int32_t *ids, size_t count) {
+  treadle_status status;
+  TRY(treadle_array_push(&sample->kept_counts, (int32_t)count));
+  for (size_t i = 0; i < count; i++) TRY(treadle_array_push(&sample->kept, ids[i]));
+out:
+  return status;
 }
 
 /* Does the last token end the sample, whatever its text? */
 static void look_for_end(treadle_sample *sample, int32_t token) {
   const treadle_sampling *s = sample->spec.sampling;
   const treadle_eos *eos = sample->spec.eos;
-  int64_t made = (int64_t)sample->tokens.count;
   bool is_eos = !s->ignore_eos && contains(eos->ids, eos->count, token);
-  if (made >= s->min_tokens && (is_eos || contains(s->stop_ids, s->stop_id_count, token))) {
+  if (made(sample) >= s->min_tokens && (is_eos || contains(s->stop_ids, s->stop_id_count, token))) {
     sample->finish = TREADLE_FINISH_STOP;
     sample->last_is_end = true;
     sample->stop_id = is_eos && token == eos->ids[0] ? -1 : token;
-  } else if (made >= sample->spec.most_tokens) {
+  } else if (made(sample) >= sample->spec.most_tokens) {
     sample->finish = TREADLE_FINISH_LENGTH;
   }
 }
@@ -81,7 +124,8 @@ treadle_status treadle_sample_take(treadle_sample *sample, int32_t token, float 
   TRY(treadle_array_push(&sample->logprobs, logprob));
   for (int64_t i = 0; i < top_count; i++) TRY(treadle_array_push(&sample->top, top[i]));
   sample->top_count = top_count;
-  if (needs_counts(sample->spec.sampling)) TRY(treadle_token_counts_add(&sample->counts, token, true));
+  if (treadle_sampling_penalises(sample->spec.sampling))
+    TRY(treadle_token_counts_add(&sample->counts, token, true));
   look_for_end(sample, token);
 out:
   return status;

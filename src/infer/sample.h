@@ -33,9 +33,13 @@ typedef struct treadle_sample_spec {
   const treadle_eos *eos;
   const int32_t *prompt; /* [prompt_count] */
   int64_t prompt_count;
-  int64_t seed;        /* treadle_request_seed */
-  int64_t index;       /* from 0 to n - 1 */
-  int64_t most_tokens; /* new ones: what the model's length leaves; max_tokens where that is less */
+  int64_t seed;         /* treadle_request_seed */
+  int64_t index;        /* from 0 to n - 1 */
+  int64_t most_tokens;  /* new ones: what the model's length leaves; max_tokens where that is less */
+  const int32_t *never; /* [never_count] ids that are not drawn, and have no part in log-probabilities */
+  int64_t never_count;
+  bool drawn;        /* log-probabilities are of the distribution that a token was drawn from */
+  int64_t most_kept; /* then: so many ids does a cut without top_k leave; 0: any number */
 } treadle_sample_spec;
 
 typedef struct treadle_sample {
@@ -45,6 +49,9 @@ typedef struct treadle_sample {
   TREADLE_ARRAY(float) logprobs;            /* of each of them */
   TREADLE_ARRAY(treadle_token_logprob) top; /* top_count of each */
   int64_t top_count;
+  TREADLE_ARRAY(int32_t)
+  kept_counts;                   /* of each token, where it was drawn from a cut: how many ids there were */
+  TREADLE_ARRAY(int32_t) kept;   /* and which, of one token after the other */
   TREADLE_ARRAY(int32_t) banned; /* while there are fewer than min_tokens */
   treadle_builder text;          /* cut before a stop text */
   treadle_finish finish;
@@ -59,6 +66,14 @@ void treadle_sample_release(treadle_sample *sample); /* a zeroed one too */
 /* logits: [vocabulary of the sampler], of the position behind the last token. */
 treadle_status treadle_sample_choose(const treadle_sample *sample, treadle_sampler *sampler,
                                      const float *logits, int32_t *token_p);
+/* The same, and what is left of the row: candidates_p lies in the sampler until its next call. Not of a greedy sample. */
+treadle_status treadle_sample_draw(const treadle_sample *sample, treadle_sampler *sampler,
+                                   const float *logits, int32_t *token_p, treadle_candidates *candidates_p);
+/* Takes out of a row of logits what the next token cannot be without a cut: `never`, and, of what is drawn, ends before min_tokens. */
+void treadle_sample_leave_out(const treadle_sample *sample, float *logits, int64_t vocabulary,
+                              float temperature);
+/* Before treadle_sample_take: the ids that the token was drawn from, where that is to be known. */
+treadle_status treadle_sample_keep(treadle_sample *sample, const int32_t *ids, size_t count);
 /* top: [top_count], the same count each time; 0 where none are asked for. */
 treadle_status treadle_sample_take(treadle_sample *sample, int32_t token, float logprob,
                                    const treadle_token_logprob *top, int64_t top_count);

@@ -69,13 +69,22 @@ static treadle_status look_at(const float *logits, int64_t count, treadle_cut_st
   return TREADLE_OK;
 }
 
+static bool has_bans(const treadle_sampler_row *row) {
+  return row->banned_count > 0 || row->never_count > 0;
+}
+
+static void ban(treadle_sampler *sampler, const int32_t *ids, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    if (ids[i] >= 0 && ids[i] < sampler->vocabulary) sampler->logits[ids[i]] = -INFINITY;
+}
+
 /* Copies the row, with what bans and penalties make of it. */
 static void load_row(treadle_sampler *sampler, const treadle_sampler_row *row) {
   const treadle_sampling *s = row->sampling;
   double *to = sampler->logits;
   for (int64_t i = 0; i < sampler->vocabulary; i++) to[i] = (double)row->logits[i];
-  for (int64_t i = 0; i < row->banned_count; i++)
-    if (row->banned[i] >= 0 && row->banned[i] < sampler->vocabulary) to[row->banned[i]] = -INFINITY;
+  ban(sampler, row->banned, row->banned_count);
+  ban(sampler, row->never, row->never_count);
   if (!has_penalties(row)) return;
   for (int64_t i = 0; i < row->counts->capacity; i++) {
     treadle_token_count item = row->counts->items[i];
@@ -92,7 +101,7 @@ static void load_row(treadle_sampler *sampler, const treadle_sampler_row *row) {
 static treadle_status find_largest(const treadle_sampler *sampler, const treadle_sampler_row *row,
                                    float before, double *largest_p) {
   double largest = (double)before;
-  if (row->banned_count > 0 || has_penalties(row))
+  if (has_bans(row) || has_penalties(row))
     largest = treadle_cut_largest_of(sampler->logits, sampler->vocabulary);
   if (largest == -INFINITY)
     REFUSE("no token can be chosen: all logits are -inf, or their tokens are banned");
@@ -149,11 +158,13 @@ treadle_status treadle_sampler_keep(treadle_sampler *sampler, const treadle_samp
   if (s->top_k > 0 && s->top_k < sampler->vocabulary)
     border = treadle_cut_border(sampler->logits, left.count, s->top_k, (double *)(void *)sampler->work);
   /* Min-p before top-k and top-k before min-p leave the same: each keeps all above a border. */
-  if (border > -INFINITY || stats.has_holes || row->banned_count > 0) cut_at(sampler, border, &left);
+  if (border > -INFINITY || stats.has_holes || has_bans(row)) cut_at(sampler, border, &left);
   treadle_exponentials(left.weights, left.logits, largest, scale, left.count);
   /* The largest weight is 1: a probability is below min_p times the largest where its weight is below min_p. */
   if (s->min_p > 0) treadle_cut_below(&left, s->min_p, sampler->ids);
   if (s->top_p < 1) treadle_cut_mass(&left, s->top_p, scale, sampler->ids, sampler->work);
+  if (row->most > 0 && left.count > row->most)
+    treadle_cut_count(&left, row->most, sampler->ids, (double *)(void *)sampler->work);
   give(&left, candidates_p);
 out:
   return status;
@@ -185,7 +196,7 @@ treadle_status treadle_sampler_choose(treadle_sampler *sampler, const treadle_sa
                                       double uniform, int32_t *token_p) {
   treadle_candidates candidates;
   treadle_status status;
-  if (treadle_sampling_is_greedy(row->sampling) && !has_penalties(row) && row->banned_count == 0) {
+  if (treadle_sampling_is_greedy(row->sampling) && !has_penalties(row) && !has_bans(row)) {
     treadle_cut_stats stats;
     TRY(look_at(row->logits, sampler->vocabulary, &stats));
     if (stats.largest > -INFINITY) {

@@ -24,8 +24,12 @@ typedef struct treadle_sampler_row {
       *logits; /* [vocabulary] without padding; not written. -inf: never; NaN and +inf are refused */
   const treadle_sampling *sampling;   /* checked */
   const treadle_token_counts *counts; /* used by penalties alone; NULL: no tokens yet */
-  const int32_t *banned; /* [banned_count] never chosen; ids out of the vocabulary are passed over */
+  const int32_t *banned; /* [banned_count] not chosen; ids out of the vocabulary are passed over */
   int64_t banned_count;
+  const int32_t *never; /* [never_count] nor are these */
+  int64_t never_count;
+  int64_t
+      most; /* of those that stay, so many at most: the largest logits, of equal ones the lower ids; 0: all */
 } treadle_sampler_row;
 
 /* What is left of a row: the probability of ids[i] is weights[i] / total. It lies in the sampler until its next call. */

@@ -136,6 +136,21 @@ void treadle_cut_below(treadle_cut_row *row, double least, int32_t *ids) {
   row->count = kept;
 }
 
+void treadle_cut_count(treadle_cut_row *row, int64_t most, int32_t *ids, double *work) {
+  double border = treadle_cut_border(row->logits, row->count, most, work);
+  int64_t kept = 0, equal = most; /* equal: how many at the border stay */
+  for (int64_t i = 0; i < row->count; i++) equal -= row->logits[i] > border;
+  for (int64_t i = 0; i < row->count; i++) {
+    double logit = row->logits[i];
+    if (!(logit > border || (logit == border && equal-- > 0))) continue;
+    ids[kept] = row->ids[i];
+    row->logits[kept] = logit;
+    row->weights[kept++] = row->weights[i];
+  }
+  row->ids = ids;
+  row->count = kept;
+}
+
 /* ---- Top-p ---- */
 
 /* Ascending logits; of equal ones, descending ids. */

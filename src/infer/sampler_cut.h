@@ -40,6 +40,9 @@ typedef struct treadle_cut_row {
 /* Leaves those with weights from `least` on; ids go to `ids`, which may be the row's. */
 void treadle_cut_below(treadle_cut_row *row, double least, int32_t *ids);
 
+/* Leaves the `most` largest logits, of equal ones the lower ids. 1 <= most < count. work: [count]. */
+void treadle_cut_count(treadle_cut_row *row, int64_t most, int32_t *ids, double *work);
+
 /* Leaves what top_p leaves: in the order of ascending logits and descending ids the first are dropped, as long as the sum of their
  * probabilities is at most 1 - top_p; the last stays. scale: of the weights. work: [count]. */
 void treadle_cut_mass(treadle_cut_row *row, double top_p, double scale, int32_t *ids,

@@ -81,3 +81,18 @@ treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampli
              (long long)vocabulary);
   return TREADLE_OK;
 }
+
+treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling *s) {
+  if (treadle_sampling_is_greedy(s))
+    REFUSE("%s: temperature is %g, and log-probabilities are to be of what is drawn: %g at least", what,
+           s->temperature, TREADLE_GREEDY_BELOW);
+  if (treadle_sampling_penalises(s))
+    REFUSE("%s: repetition_penalty %g, presence_penalty %g, frequency_penalty %g: with a penalty what is "
+           "drawn from depends on the tokens before, and nothing computes that again: 1, 0 and 0",
+           what, s->repetition_penalty, s->presence_penalty, s->frequency_penalty);
+  if (s->logprobs)
+    REFUSE("%s: logprobs is %lld, and log-probabilities are to be of what is drawn: other tokens may have "
+           "none",
+           what, (long long)s->logprobs);
+  return TREADLE_OK;
+}

@@ -62,6 +62,23 @@ static inline bool treadle_sampling_is_greedy(const treadle_sampling *sampling) 
   return sampling->temperature < TREADLE_GREEDY_BELOW;
 }
 
+/* Does the choice have penalties, so that what is drawn from depends on the tokens before? */
+static inline bool treadle_sampling_penalises(const treadle_sampling *s) {
+  return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
+}
+
+/* Does top_k cut a vocabulary of that size; does it, top_p or min_p? */
+static inline bool treadle_sampling_has_top_k(const treadle_sampling *s, int64_t vocabulary) {
+  return s->top_k > 0 && s->top_k < vocabulary;
+}
+static inline bool treadle_sampling_cuts(const treadle_sampling *s, int64_t vocabulary) {
+  return treadle_sampling_has_top_k(s, vocabulary) || s->top_p < 1 || s->min_p > 0;
+}
+
+/* Refuses what the distribution that a token is drawn from cannot be kept of: penalties, greedy choice; and logprobs, of ids that it does not
+ * have. */
+treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling *sampling);
+
 /* Refuses values out of range, in vLLM's words behind "`what`: ". */
 treadle_status treadle_sampling_check(const char *what, const treadle_sampling *sampling);
 

@@ -44,6 +44,18 @@ static void add_doubles(treadle_builder *line, const char *key, const double *va
   treadle_builder_add(line, "]");
 }
 
+/* A list of each token's ids. */
+static void add_kept(treadle_builder *line, const treadle_rl_sample *s) {
+  const int32_t *id = s->kept;
+  treadle_builder_add(line, s->kept_counts ? ", \"kept\": [" : ", \"kept\": null");
+  for (int64_t t = 0; s->kept_counts && t < s->count; t++) {
+    treadle_builder_add(line, t ? ", [" : "[");
+    for (int32_t i = 0; i < s->kept_counts[t]; i++) treadle_builder_add(line, i ? ", %d" : "%d", *id++);
+    treadle_builder_add(line, "]");
+  }
+  if (s->kept_counts) treadle_builder_add(line, "]");
+}
+
 static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
   treadle_builder_add(line, "{\"uid\": \"%s\", \"prompt\": ", s->uid);
   treadle_json_add_text(line, s->prompt->text, strlen(s->prompt->text));
@@ -61,6 +73,7 @@ static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
                       ", \"score\": %.17g, \"reward\": %.17g, \"advantage\": %.17g, \"mini_batch\": %lld",
                       s->score, s->reward, s->advantage, (long long)s->mini_batch);
   add_floats(line, "entropies", s->entropies, s->count);
+  add_kept(line, s);
   if (s->advantages) add_doubles(line, "advantages", s->advantages, s->count);
   if (!isnan(s->kl_coef)) treadle_builder_add(line, ", \"kl_coef\": %.17g", s->kl_coef);
   treadle_builder_add(line, "}\n");
@@ -152,6 +165,62 @@ out:
   return status;
 }
 
+/* Counts of the ids of each token, and how many there are of all. */
+static treadle_status count_kept(const treadle_request_reader *r, const json_t *list, int64_t count,
+                                 int32_t *counts, size_t *all_p) {
+  *all_p = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const json_t *ids = json_array_get(list, (size_t)i);
+    if (!json_is_array(ids) || !json_array_size(ids) || json_array_size(ids) > INT32_MAX)
+      REFUSE("%s: kept[%lld] must be a list of token ids, one at least", r->name, (long long)i);
+    counts[i] = (int32_t)json_array_size(ids);
+    *all_p += json_array_size(ids);
+  }
+  return TREADLE_OK;
+}
+
+/* The ids that token `number`, `token`, was drawn from, of which it is one. */
+static treadle_status read_kept_of(const treadle_request_reader *r, const json_t *list, int64_t number,
+                                   int32_t token, int64_t vocabulary, int32_t *to) {
+  bool found = false;
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *value = json_array_get(list, i);
+    const json_int_t id = json_integer_value(value);
+    if (!json_is_integer(value) || id < (i ? (json_int_t)to[i - 1] + 1 : 0) || id >= vocabulary)
+      REFUSE("%s: kept[%lld]: item %zu: ids ascend, from 0 to %lld", r->name, (long long)number, i,
+             (long long)vocabulary - 1);
+    to[i] = (int32_t)id;
+    found = found || id == token;
+  }
+  if (!found)
+    REFUSE("%s: kept[%lld] has no %d, which is the token that was drawn", r->name, (long long)number,
+           token);
+  return TREADLE_OK;
+}
+
+static treadle_status read_kept(const treadle_request_reader *r, int64_t vocabulary, treadle_arena *arena,
+                                treadle_rl_sample *s) {
+  const json_t *list = json_object_get(r->object, "kept");
+  int32_t *counts, *ids;
+  size_t all, at = 0;
+  treadle_status status;
+  if (!list || json_is_null(list)) return TREADLE_OK;
+  if (!json_is_array(list) || (int64_t)json_array_size(list) != s->count)
+    REFUSE("%s: kept must be null, or have %lld lists of token ids, one of each of ids", r->name,
+           (long long)s->count);
+  counts = treadle_arena_alloc_array(arena, (size_t)s->count + 1, sizeof *counts);
+  if (!counts) return no_memory(r, s->count);
+  TRY(count_kept(r, list, s->count, counts, &all));
+  ids = treadle_arena_alloc_array(arena, all + 1, sizeof *ids);
+  if (!ids) return no_memory(r, (int64_t)all);
+  for (int64_t i = 0; i < s->count; at += (size_t)counts[i++])
+    TRY(read_kept_of(r, json_array_get(list, (size_t)i), i, s->ids[i], vocabulary, ids + at));
+  s->kept_counts = counts;
+  s->kept = ids;
+out:
+  return status;
+}
+
 static treadle_status read_real(const treadle_request_reader *r, const char *key, double *value_p) {
   return treadle_json_real(r->name, key, json_object_get(r->object, key), value_p);
 }
@@ -191,6 +260,7 @@ static treadle_status read_lists(const treadle_request_reader *r, int64_t vocabu
   TRY(read_floats(r, "log_probs", OPTIONAL, s->count, arena, &s->updated));
   TRY(read_floats(r, "entropies", OPTIONAL, s->count, arena, &s->entropies));
   TRY(read_doubles(r, "advantages", OPTIONAL, s->count, arena, &s->advantages));
+  TRY(read_kept(r, vocabulary, arena, s));
 out:
   return status;
 }

@@ -1,7 +1,7 @@
 /* Samples of a step in a file, FOLDER/STEP.jsonl, whole or not at all: a line a sample,
  *
  *   {"uid", "prompt", "completion", "answer", "prompt_ids", "ids", "rollout_log_probs", "old_log_probs", "ref_log_probs", "log_probs",
- *    "score", "reward", "advantage", "mini_batch", "entropies"}
+ *    "score", "reward", "advantage", "mini_batch", "entropies", "kept"}
  *
  * log_probs are those that the update of the sample's mini batch has found, before its step of the optimizer: with them the loss of any mini batch
  * can be computed. With several epochs they are those of the last one, while mini_batch is that of the first. entropies are those that
@@ -10,6 +10,9 @@
  * reward is the score with what penalties of the length and the KL take of it: what advantages are made of. Beside them "advantages", of each
  * token, where an estimator gives them different ones (advantage is then their mean), and "kl_coef", what the KL of the loss is multiplied by in
  * this step.
+ *
+ * kept has a list of ids for each token, ascending: what top_p, top_k or min_p left of the vocabulary, and the token was drawn from. All
+ * log-probabilities and entropies are of the distribution over these. null: nothing was cut.
  *
  * Log-probabilities have 9 digits, which name their bits; scores, rewards and advantages 17. ref_log_probs and entropies are null where there are
  * none. Bytes of a completion that are no UTF-8 are U+FFFD. */
@@ -30,7 +33,7 @@ typedef struct treadle_rl_dumped {
   treadle_arena arena;
 } treadle_rl_dumped;
 
-/* Refused, by line and key: keys that are not there ("log_probs", "reward", "entropies", "advantages" and "kl_coef" need not be), other types, lists
+/* Refused, by line and key: keys that are not there ("log_probs", "reward", "entropies", "advantages", "kl_coef" and "kept" need not be), other types, lists
  * of other lengths than ids, ids beyond the vocabulary. *dumped_p is ended by release, whatever is returned. */
 treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadle_rl_dumped *dumped_p);
 void treadle_rl_dumped_release(treadle_rl_dumped *dumped);

@@ -61,6 +61,9 @@ static treadle_status open_model(evaluation *e) {
                      (long long)rl->response_most, o->model, (long long)all));
   TRY(treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &rl->tokenizer));
   TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
+  snprintf(rl->companions, sizeof rl->companions, "%s", o->tokenizer ? o->tokenizer : o->model);
+  TRY(treadle_rl_find_never(rl, NULL));
+  treadle_rl_note_never(rl);
   TRY(treadle_eos_check(d, rl->tokenizer));
 out:
   treadle_transformer_destroy(d);
@@ -192,7 +195,8 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                                          .val_top_k = -1,
                                          .sampling_seed = o.seed};
   e->rl.settings = &e->settings;
-  const treadle_rl_options rl = {.struct_size = sizeof rl, .doing = o.doing, .context = o.context};
+  const treadle_rl_options rl = {
+      .struct_size = sizeof rl, .doing = o.doing, .note = o.note, .context = o.context};
   e->rl.options = &rl;
   e->rl.group = group;
   e->rl.rank = group ? treadle_group_rank(group) : 0;

@@ -8,6 +8,7 @@
  *   loop_exact.c       what exact mode needs, and its check
  *   loop_worker.c      the methods that rank 0 calls on all ranks
  *   loop_calls.c       the calls, as rank 0 makes them
+ *   loop_kept.c        ids that are never drawn, and those that tokens were drawn from
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
@@ -57,10 +58,11 @@ enum { TREADLE_RL_NAME = 72, TREADLE_RL_REWARDS = 8 };
 /* A completion of a prompt. Tokens are in the arrays of the batch, from `first` on. */
 typedef struct treadle_rl_made {
   const treadle_rl_prompt *prompt;
-  int64_t group;       /* number of its prompt in the step */
-  int64_t index;       /* of the sample */
-  size_t first, count; /* of its tokens */
-  char *text;          /* [bytes] and a 0 */
+  int64_t group;                 /* number of its prompt in the step */
+  int64_t index;                 /* of the sample */
+  size_t first, count;           /* of its tokens */
+  size_t kept_first, kept_count; /* of the ids that they were drawn from */
+  char *text;                    /* [bytes] and a 0 */
   size_t bytes;
   bool cut;             /* at the largest length */
   double score, reward; /* reward: with penalties of the length and the KL */
@@ -75,6 +77,9 @@ typedef struct treadle_rl_batch {
   bool tests;                 /* it is not trained on: of a test behind that step */
   TREADLE_ARRAY(int32_t) ids; /* of all tokens, and so all that follows */
   TREADLE_ARRAY(float) rollout;
+  /* Where what is drawn is cut, and log-probabilities are of that: of each token how many ids there were, and which; else empty. */
+  TREADLE_ARRAY(int32_t) kept_counts;
+  TREADLE_ARRAY(int32_t) kept;
   float *old, *ref; /* NULL: not computed; and so the next two */
   float *updated;   /* log-probabilities as the last update of each sample has found them */
   float *entropies; /* after the update: those that actor/entropy is made of */
@@ -138,6 +143,9 @@ typedef struct treadle_rl {
   treadle_message in, out;
   int64_t prompt_most, response_most; /* tokens */
   int64_t vocabulary;
+  int32_t *
+      never; /* [never_count] ids that no token is, ascending: those without a token, and ends that are ignored. Of all ranks. */
+  size_t never_count;
   bool needs_answers;                   /* a reward does */
   double kl_coef, loss_kl_coef;         /* of the next step; of the loss of this one */
   int64_t step, optimizer_steps, drawn; /* drawn: prompts so far */
@@ -191,6 +199,8 @@ treadle_status treadle_rl_open(treadle_rl *rl);
 /* Tokens of prompts and responses, at most, and the vocabulary: of a model and what settings say. */
 treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *model);
 void treadle_rl_close(treadle_rl *rl);
+/* The tokenizer and the chat template, where there are any: those that the settings name, else of rl->model_path. */
+treadle_status treadle_rl_open_text(treadle_rl *rl);
 /* The options of its worker, which are good while `trainer` and `engine` are. */
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
                                         treadle_engine_options *engine, treadle_actor_options *to);
@@ -261,12 +271,14 @@ typedef struct treadle_rl_sampling {
   int64_t n, key; /* key: with the place of a prompt it makes the seed of its samples */
   double temperature, top_p;
   int64_t top_k; /* below 1: all */
+  bool keeps;    /* the ids that tokens are drawn from are to be known */
 } treadle_rl_sampling;
 
-/* Lines of requests to lines of answers, which live until the next call. */
+/* What answers have in a message: of each sample its line, and before that, where they are kept, counts of ids and ids. */
+typedef enum treadle_rl_answer { TREADLE_RL_LINE, TREADLE_RL_KEPT } treadle_rl_answer;
+/* Lines of requests to answers in rl->out, which live until the next call. */
 treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
-                                        const treadle_rl_sampling *sampling, const char **answers_p,
-                                        size_t *bytes_p);
+                                        const treadle_rl_sampling *sampling);
 /* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
 treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
                                         float *logprobs, float *entropies);
@@ -285,6 +297,21 @@ treadle_status treadle_rl_call_save(treadle_rl *rl, const treadle_train_checkpoi
 treadle_status treadle_rl_call_digest(treadle_rl *rl, uint64_t *digest_p);
 /* Of all ranks, the largest. */
 treadle_status treadle_rl_call_gauges(treadle_rl *rl, treadle_rl_gauges *gauges_p);
+
+/* ---- loop_kept.c ---- */
+
+/* Finds rl->never, by the tokenizer and the settings, where there are some. ends: those of the model, where they are ignored; NULL: none. */
+treadle_status treadle_rl_find_never(treadle_rl *rl, const treadle_model *ends);
+/* Says what is never drawn, and what a cut keeps at most. */
+void treadle_rl_note_never(const treadle_rl *rl);
+void treadle_rl_note_kept(const treadle_rl *rl);
+/* Are log-probabilities of what a cut leaves? */
+bool treadle_rl_keeps(const treadle_rl *rl);
+/* Bytes of a step's ids, at most; 0: none are kept. */
+size_t treadle_rl_kept_bytes(const treadle_rl *rl);
+/* The ids of a sample that is new in the batch, behind those that are there, as a message has them. Refused: other ids than a cut leaves. */
+treadle_status treadle_rl_take_kept(const treadle_rl *rl, treadle_rl_batch *batch, treadle_rl_made *made,
+                                    const int32_t *counts, const int32_t *ids, size_t count);
 
 /* ---- loop_draw.c; rank 0 ---- */
 

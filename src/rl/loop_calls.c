@@ -21,20 +21,15 @@ static void put_sampling(treadle_rl *rl, const treadle_rl_sampling *sampling) {
            sampling->temperature, sampling->top_p, (long long)top_k, s->min_p,
            s->ignore_eos ? "true" : "false");
   treadle_message_put_bytes(&rl->in, text, strlen(text) + 1);
+  treadle_message_put_int(&rl->in, sampling->keeps);
 }
 
 treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
-                                        const treadle_rl_sampling *sampling, const char **answers_p,
-                                        size_t *bytes_p) {
-  treadle_status status;
+                                        const treadle_rl_sampling *sampling) {
   treadle_message_clear(&rl->in);
   treadle_message_put_bytes(&rl->in, lines, bytes);
   put_sampling(rl, sampling);
-  TRY(call(rl, "generate_sequences"));
-  *answers_p = rl->out.bytes;
-  *bytes_p = rl->out.length;
-out:
-  return status;
+  return call(rl, "generate_sequences");
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
@@ -86,6 +81,25 @@ static void put_ids(treadle_message *in, const treadle_rl_rows *rows) {
   }
 }
 
+/* Of each token how many ids it was drawn from, and which; none where that is not kept. */
+static void put_kept(treadle_message *in, const treadle_rl_rows *rows) {
+  const treadle_rl_batch *b = rows->batch;
+  const size_t tokens = b->kept_counts.count ? count_tokens(rows) : 0;
+  size_t all = 0;
+  for (size_t i = 0; tokens && i < rows->count; i++) all += sample_of(rows, i)->kept_count;
+  for (int ids = 0; ids < 2; ids++) {
+    const size_t bytes = (ids ? all : tokens) * sizeof(int32_t);
+    treadle_message_put_int(in, (int64_t)bytes);
+    char *to = treadle_message_grow(in, bytes);
+    for (size_t i = 0; bytes && to && i < rows->count; i++) {
+      const treadle_rl_made *s = sample_of(rows, i);
+      const size_t some = (ids ? s->kept_count : s->count) * sizeof(int32_t);
+      if (some) memcpy(to, ids ? b->kept.items + s->kept_first : b->kept_counts.items + s->first, some);
+      to += some;
+    }
+  }
+}
+
 static void put_rows(treadle_rl *rl, const treadle_rl_rows *rows) {
   const treadle_train_settings *s = rl->settings;
   treadle_message_clear(&rl->in);
@@ -95,6 +109,7 @@ static void put_rows(treadle_rl *rl, const treadle_rl_rows *rows) {
   put_lengths(&rl->in, rows, true);
   treadle_message_put_int(&rl->in, s->micro_batch_size);
   treadle_message_put_int(&rl->in, s->max_tokens_per_micro);
+  put_kept(&rl->in, rows);
 }
 
 /* Values of the rows' tokens, from their places in the batch. */

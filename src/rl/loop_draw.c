@@ -23,7 +23,7 @@ void treadle_rl_name_sample(const treadle_rl_batch *b, const treadle_rl_made *s,
 
 void treadle_rl_batch_clear(treadle_rl_batch *b) {
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
-  b->samples.count = b->ids.count = b->rollout.count = 0;
+  b->samples.count = b->ids.count = b->rollout.count = b->kept_counts.count = b->kept.count = 0;
   b->groups = 0;
   treadle_free(b->old);
   treadle_free(b->ref);
@@ -41,6 +41,8 @@ void treadle_rl_batch_release(treadle_rl_batch *b) {
   treadle_array_release(&b->samples);
   treadle_array_release(&b->ids);
   treadle_array_release(&b->rollout);
+  treadle_array_release(&b->kept_counts);
+  treadle_array_release(&b->kept);
 }
 
 /* ---- Requests ---------------------------------------------------------------------------------------------- */
@@ -96,14 +98,44 @@ static treadle_status decode(const treadle_rl *rl, const treadle_rl_batch *b, tr
   return made->text ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a completion");
 }
 
-static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, const char *line, size_t bytes,
-                                  treadle_rl_made made) {
-  const treadle_json_source source = {.what = "an answer", .text = line, .count = bytes, .zeros = true};
-  json_t *answer = NULL;
+/* The next sample's ids, which come before its line. */
+typedef struct kept_ids {
+  const void *counts, *ids;
+  size_t counts_bytes, bytes;
+} kept_ids;
+
+/* The next line of rl->out; *kept_p: what stood before it. */
+static treadle_status next_line(treadle_rl *rl, kept_ids *kept_p, const void **line_p, size_t *bytes_p) {
+  int64_t type;
   treadle_status status;
+  *kept_p = (kept_ids){0};
+  TRY(treadle_message_int(&rl->out, "answer", &type));
+  if (type == TREADLE_RL_KEPT) {
+    TRY(treadle_message_bytes(&rl->out, "counts of ids", &kept_p->counts, &kept_p->counts_bytes));
+    TRY(treadle_message_bytes(&rl->out, "ids", &kept_p->ids, &kept_p->bytes));
+    TRY(treadle_message_int(&rl->out, "answer", &type));
+  }
+  TRY(treadle_message_bytes(&rl->out, "line", line_p, bytes_p));
+out:
+  return status;
+}
+
+static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, treadle_rl_made made, bool keeps) {
+  const void *line;
+  size_t bytes;
+  kept_ids kept;
+  json_t *answer = NULL;
+  treadle_json_source source = {.what = "an answer", .zeros = true};
+  treadle_status status;
+  TRY(next_line(rl, &kept, &line, &bytes));
+  source.text = line;
+  source.count = bytes;
   TRY(treadle_json_read(&source, &answer));
   if (!treadle_json_is_object(answer)) TRY(no_answer("JSON object"));
   TRY(take_tokens(b, answer, &made));
+  if (keeps && kept.counts_bytes != made.count * sizeof(int32_t))
+    TRY(no_answer("ids that each token was drawn from"));
+  if (keeps) TRY(treadle_rl_take_kept(rl, b, &made, kept.counts, kept.ids, kept.bytes / sizeof(int32_t)));
   const char *finish = json_string_value(json_object_get(answer, "finish_reason"));
   made.cut = finish && strcmp(finish, "length") == 0;
   TRY(decode(rl, b, &made));
@@ -115,16 +147,12 @@ out:
 }
 
 static treadle_status take_answers(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
-                                   int64_t n, treadle_rl_batch *b, const char *answers, size_t bytes) {
+                                   const treadle_rl_sampling *sampling, treadle_rl_batch *b) {
+  const int64_t n = sampling->n;
   treadle_status status = TREADLE_OK;
-  size_t at = 0;
   for (int64_t i = 0; i < count * n; i++) {
-    int64_t length;
-    if (bytes - at < sizeof length) TRY(no_answer("line for each sample"));
-    memcpy(&length, answers + at, sizeof length);
     const treadle_rl_made made = {.prompt = prompts[i / n], .group = b->groups + i / n, .index = i % n};
-    TRY(take_answer(rl, b, answers + at + sizeof length, (size_t)length, made));
-    at += (sizeof length + (size_t)length + 7) / 8 * 8;
+    TRY(take_answer(rl, b, made, sampling->keeps));
   }
   b->groups += count;
 out:
@@ -134,13 +162,11 @@ out:
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch) {
   treadle_builder lines = {0};
-  const char *answers;
-  size_t bytes;
   treadle_status status;
   for (int64_t i = 0; i < count; i++) add_request(rl, prompts[i], batch->groups + i, sampling, &lines);
   if (lines.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld requests", (long long)count));
-  TRY(treadle_rl_call_generate(rl, lines.text, lines.length, sampling, &answers, &bytes));
-  TRY(take_answers(rl, prompts, count, sampling->n, batch, answers, bytes));
+  TRY(treadle_rl_call_generate(rl, lines.text, lines.length, sampling));
+  TRY(take_answers(rl, prompts, count, sampling, batch));
 out:
   treadle_builder_release(&lines);
   return status;
@@ -232,7 +258,8 @@ static treadle_status draw_more(treadle_rl *rl, int64_t count) {
                                         .key = rl->step,
                                         .temperature = s->temperature,
                                         .top_p = s->top_p,
-                                        .top_k = s->top_k};
+                                        .top_k = s->top_k,
+                                        .keeps = treadle_rl_keeps(rl)};
   const treadle_rl_prompt **prompts = treadle_alloc_array((size_t)count, sizeof *prompts);
   size_t all;
   const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->prompts, &all);
@@ -254,35 +281,61 @@ static bool scores_differ(const treadle_rl_batch *b, size_t first, size_t n) {
   return n == 1;
 }
 
-/* The sample is the batch's number `to`, and its tokens lie behind those of the sample before: none are left between them. */
-static void move_sample(treadle_rl_batch *b, size_t from, size_t to, size_t *tokens) {
+/* Where the samples that stay end so far: their number, their tokens, and the ids that these were drawn from. */
+typedef struct ending {
+  size_t samples, tokens, kept;
+} ending;
+
+/* Puts a sample behind those that stay: nothing is left between them. */
+static void move_sample(treadle_rl_batch *b, size_t from, ending *end) {
   treadle_rl_made s = b->samples.items[from];
   if (s.count) {
-    memmove(b->ids.items + *tokens, b->ids.items + s.first, s.count * sizeof *b->ids.items);
-    memmove(b->rollout.items + *tokens, b->rollout.items + s.first, s.count * sizeof *b->rollout.items);
+    memmove(b->ids.items + end->tokens, b->ids.items + s.first, s.count * sizeof *b->ids.items);
+    memmove(b->rollout.items + end->tokens, b->rollout.items + s.first, s.count * sizeof *b->rollout.items);
   }
-  s.first = *tokens;
-  *tokens += s.count;
-  b->samples.items[to] = s;
+  if (s.kept_count) {
+    memmove(b->kept_counts.items + end->tokens, b->kept_counts.items + s.first,
+            s.count * sizeof *b->kept_counts.items);
+    memmove(b->kept.items + end->kept, b->kept.items + s.kept_first, s.kept_count * sizeof *b->kept.items);
+  }
+  s.first = end->tokens;
+  s.kept_first = end->kept;
+  end->tokens += s.count;
+  end->kept += s.kept_count;
+  b->samples.items[end->samples++] = s;
+}
+
+/* What is behind the end goes. */
+static void end_batch(treadle_rl_batch *b, const ending *end) {
+  b->samples.count = end->samples;
+  b->ids.count = b->rollout.count = end->tokens;
+  if (b->kept_counts.count) b->kept_counts.count = end->tokens;
+  b->kept.count = end->kept;
+}
+
+/* Before sample `number`, or at the end. */
+static ending ending_before(const treadle_rl_batch *b, size_t number) {
+  if (number >= b->samples.count) return (ending){b->samples.count, b->ids.count, b->kept.count};
+  const treadle_rl_made *s = &b->samples.items[number];
+  return (ending){number, s->first, s->kept_first};
 }
 
 /* Groups from sample `from` on that score alike go. */
 static void leave_out_equal(treadle_rl *rl, size_t from) {
   treadle_rl_batch *b = &rl->batch;
   const size_t n = (size_t)rl->settings->n_samples_per_prompt;
-  size_t to = from, tokens = from < b->samples.count ? b->samples.items[from].first : b->ids.count;
+  ending end = ending_before(b, from);
   for (size_t first = from; first < b->samples.count; first += n) {
     bool stays = scores_differ(b, first, n);
     for (size_t i = 0; i < n; i++) {
       if (stays)
-        move_sample(b, first + i, to++, &tokens);
+        move_sample(b, first + i, &end);
       else
         free(b->samples.items[first + i].text);
     }
     rl->left_out += !stays;
   }
-  b->samples.count = to;
-  b->ids.count = b->rollout.count = tokens;
+  end_batch(b, &end);
 }
 
 /* More than the step takes: those behind go. And groups are numbered anew. */
@@ -291,10 +344,8 @@ static void settle_groups(treadle_rl *rl) {
   const size_t n = (size_t)rl->settings->n_samples_per_prompt;
   size_t most = (size_t)treadle_train_step_prompts(rl->settings) * n;
   for (size_t i = most; i < b->samples.count; i++) free(b->samples.items[i].text);
-  if (b->samples.count > most) {
-    b->ids.count = b->rollout.count = b->samples.items[most].first;
-    b->samples.count = most;
-  }
+  const ending end = ending_before(b, most);
+  end_batch(b, &end);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].group = (int64_t)(i / n);
 }
 

@@ -98,6 +98,8 @@ static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch 
                                                    b->advantages
                                                ? b->advantages + s->first
                                                : NULL,
+                             .kept_counts = b->kept_counts.count ? b->kept_counts.items + s->first : NULL,
+                             .kept = b->kept_counts.count ? b->kept.items + s->kept_first : NULL,
                              .kl_coef = rl->settings->use_kl_loss ? rl->loss_kl_coef : NAN,
                              .mini_batch = s->mini_batch};
 }

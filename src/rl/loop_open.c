@@ -131,8 +131,7 @@ out:
   return status;
 }
 
-/* The tokenizer and the chat template, where there are any. */
-static treadle_status open_text(treadle_rl *rl) {
+treadle_status treadle_rl_open_text(treadle_rl *rl) {
   const char *path = rl->settings->tokenizer_name_or_path;
   bool must = path != NULL;
   char folder[PATH_MAX];
@@ -296,8 +295,11 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   if (!rl->plans) TRY(treadle_rl_find_start(rl));
   TRY(open_models(rl));
   TRY(treadle_rl_check_exact(rl));
-  TRY(open_text(rl));
+  TRY(treadle_rl_open_text(rl));
   TRY(treadle_rl_find_lengths(rl, rl->model));
+  TRY(treadle_rl_find_never(rl, rl->settings->ignore_eos ? rl->model : NULL));
+  treadle_rl_note_never(rl);
+  treadle_rl_note_kept(rl);
   if (rl->plans) return TREADLE_OK;
   TRY(treadle_rl_open_data(rl));
   if (rl->from[0] && rl->rank == 0) TRY(treadle_rl_read_start(rl));
@@ -375,6 +377,7 @@ out:
 }
 
 void treadle_rl_close(treadle_rl *rl) {
+  treadle_free(rl->never);
   treadle_metrics_close(rl->metrics);
   treadle_rl_sample_log_close(rl->sample_log);
   for (int i = 0; i < rl->reward_count; i++) treadle_reward_destroy(rl->rewards[i]);

@@ -16,6 +16,8 @@ typedef struct rows_taken {
   int32_t *shared;
   size_t *first; /* [count] of the counted tokens of each */
   size_t counted;
+  size_t *kept_first; /* [counted + 1] as in a policy; NULL: nothing was cut */
+  const int32_t *kept;
 } rows_taken;
 
 static void release_rows(rows_taken *r) {
@@ -23,6 +25,7 @@ static void release_rows(rows_taken *r) {
   treadle_free(r->mask);
   treadle_free(r->shared);
   treadle_free(r->first);
+  treadle_free(r->kept_first);
 }
 
 /* ids: of all rows, one behind the other; of each row how many there are, and with how many its prompt begins. */
@@ -51,6 +54,41 @@ static treadle_status fill_rows(rows_taken *r, const int32_t *ids, size_t tokens
   return TREADLE_OK;
 }
 
+/* What each token was drawn from. */
+static treadle_status take_kept(treadle_message *in, rows_taken *r) {
+  const void *counts, *ids;
+  size_t bytes, at = 0;
+  treadle_status status;
+  TRY(treadle_message_bytes(in, "counts of ids", &counts, &bytes));
+  TRY(treadle_message_bytes(in, "ids that tokens were drawn from", &ids, &at));
+  if (!bytes) return TREADLE_OK;
+  const size_t count = at / sizeof(int32_t);
+  const int32_t *of = counts;
+  if (bytes != r->counted * sizeof *of)
+    TRY(treadle_fail(TREADLE_PEER, "a call has %zu tokens, and counts of ids of %zu", r->counted,
+                     bytes / sizeof *of));
+  r->kept = ids;
+  r->kept_first = treadle_alloc_array(r->counted + 1, sizeof *r->kept_first);
+  if (!r->kept_first)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for what %zu tokens were drawn from", r->counted);
+  for (size_t i = 0; i < r->counted; i++) {
+    const size_t from = r->kept_first[i];
+    if (of[i] < 0 || (size_t)of[i] > count - from)
+      return treadle_fail(TREADLE_PEER, "a call has %d ids that token %zu was drawn from", of[i], i);
+    r->kept_first[i + 1] = from + (size_t)of[i];
+  }
+out:
+  return status;
+}
+
+/* What the policy of these rows was drawn from. */
+static void use_kept(const treadle_rl *rl, const rows_taken *r, treadle_policy *policy) {
+  policy->never = rl->never;
+  policy->never_count = rl->never_count;
+  policy->kept_first = r->kept_first;
+  policy->kept = r->kept;
+}
+
 static treadle_status take_rows(treadle_message *in, rows_taken *r) {
   int64_t count, micro, most;
   const void *ids, *counts, *prompts;
@@ -70,6 +108,7 @@ static treadle_status take_rows(treadle_message *in, rows_taken *r) {
                                    .micro_batch_size = (size_t)micro,
                                    .max_tokens_per_micro = most,
                                    .shared = r->shared};
+  TRY(take_kept(in, r));
 out:
   return status;
 }
@@ -80,11 +119,18 @@ out:
  * engine's ranks go on together. */
 static treadle_status take_answer(void *context, const char *line, size_t bytes) {
   treadle_message *out = context;
-  char *to = treadle_message_grow(out, bytes + 8); /* lines lie apart: each with its length */
-  int64_t length = (int64_t)bytes;
-  if (!to) return TREADLE_OK;
-  memcpy(to, &length, sizeof length);
-  memcpy(to + sizeof length, line, bytes);
+  treadle_message_put_int(out, TREADLE_RL_LINE);
+  treadle_message_put_bytes(out, line, bytes);
+  return TREADLE_OK;
+}
+
+/* Before the line of the same sample. */
+static treadle_status take_kept_ids(void *context, const int32_t *counts, size_t tokens, const int32_t *ids,
+                                    size_t count) {
+  treadle_message *out = context;
+  treadle_message_put_int(out, TREADLE_RL_KEPT);
+  treadle_message_put_bytes(out, counts, tokens * sizeof *counts);
+  treadle_message_put_bytes(out, ids, count * sizeof *ids);
   return TREADLE_OK;
 }
 
@@ -101,9 +147,11 @@ treadle_status treadle_rl_take_requests(treadle_rl *rl, treadle_message *in, tre
                                         treadle_generate_options *options_p) {
   const void *lines, *sampling;
   size_t length;
+  int64_t keeps;
   treadle_status status;
   TRY(treadle_message_bytes(in, "lines", &lines, bytes_p));
   TRY(treadle_message_bytes(in, "sampling", &sampling, &length));
+  TRY(treadle_message_int(in, "keeps", &keeps));
   *lines_p = lines;
   *options_p =
       (treadle_generate_options){.struct_size = sizeof *options_p,
@@ -113,7 +161,12 @@ treadle_status treadle_rl_take_requests(treadle_rl *rl, treadle_message *in, tre
                                  .answer = take_answer,
                                  .context = out,
                                  .watch = rl->rank == 0 && rl->options->doing ? tell_generating : NULL,
-                                 .watch_context = rl};
+                                 .watch_context = rl,
+                                 .never = rl->never,
+                                 .never_count = rl->never_count,
+                                 .drawn = keeps != 0,
+                                 .most_kept = keeps ? rl->settings->sampling_support_most : 0,
+                                 .kept = keeps ? take_kept_ids : NULL};
 out:
   return status;
 }
@@ -168,13 +221,14 @@ static void put_values(treadle_message *out, const rows_taken *rows, const float
   if (entropies) treadle_message_put_bytes(out, entropies, rows->counted * sizeof *entropies);
 }
 
-static treadle_status take_pass(treadle_message *in, passing *p) {
+static treadle_status take_pass(const treadle_rl *rl, treadle_message *in, passing *p) {
   int64_t entropies;
   treadle_status status;
   TRY(take_rows(in, &p->rows));
   TRY(treadle_message_real(in, "temperature", &p->policy.temperature));
   TRY(treadle_message_int(in, "entropies", &entropies));
   p->policy.entropy = entropies != 0;
+  use_kept(rl, &p->rows, &p->policy);
   TRY(take_values(&p->rows, p->policy.entropy, &p->logprobs, &p->entropies));
 out:
   return status;
@@ -183,7 +237,7 @@ out:
 static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_message *out, bool reference) {
   passing p = {.policy = TREADLE_INIT(treadle_policy)};
   treadle_status status;
-  TRY(treadle_rl_agree(rl, take_pass(in, &p)));
+  TRY(treadle_rl_agree(rl, take_pass(rl, in, &p)));
   TRY((reference ? treadle_actor_compute_ref_log_prob : treadle_actor_compute_log_prob)(
       rl->actor, &p.rows.batch, &p.policy, p.logprobs, p.entropies));
   put_values(out, &p.rows, p.logprobs, p.entropies);
@@ -229,8 +283,8 @@ static treadle_status differentiate(void *context, size_t row, size_t token, flo
   return TREADLE_OK;
 }
 
-static treadle_status take_update(treadle_message *in, update_work *w, treadle_policy *policy,
-                                  treadle_optimizer_step *step) {
+static treadle_status take_update(const treadle_rl *rl, treadle_message *in, update_work *w,
+                                  treadle_policy *policy, treadle_optimizer_step *step) {
   const void *loss, *taken[5];
   static const char *const names[] = {"old log-probabilities", "reference",
                                       "log-probabilities of the generator", "advantages", "weights"};
@@ -250,6 +304,7 @@ static treadle_status take_update(treadle_message *in, update_work *w, treadle_p
   TRY(treadle_message_real(in, "temperature", &policy->temperature));
   TRY(treadle_message_int(in, "entropies", &entropies));
   policy->entropy = entropies != 0;
+  use_kept(rl, &w->rows, policy);
   TRY(treadle_message_real(in, "lr", &step->lr));
   TRY(treadle_message_real(in, "weight_decay", &step->weight_decay));
   TRY(treadle_message_real(in, "clip_grad", &step->clip_grad));
@@ -265,7 +320,7 @@ static treadle_status update(void *worker, treadle_message *in, treadle_message 
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
-  TRY(treadle_rl_agree(rl, take_update(in, &w, &policy, &step)));
+  TRY(treadle_rl_agree(rl, take_update(rl, in, &w, &policy, &step)));
   TRY(treadle_actor_update(rl->actor, &w.rows.batch, &policy, &step, w.logprobs, w.entropies, &figures));
   put_values(out, &w.rows, w.logprobs, w.entropies);
   treadle_message_put_real(out, figures.grad_norm);

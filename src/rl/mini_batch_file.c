@@ -5,9 +5,11 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "io/file.h"
 #include "layout/layout.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 struct treadle_rl_mini_batch {
@@ -20,7 +22,12 @@ struct treadle_rl_mini_batch {
   int32_t *shared;
   double *weights; /* [samples] of a token of each */
   treadle_rl_token *tokens;
-  size_t *first; /* [samples + 1] of the tokens of each */
+  size_t *first;  /* [samples + 1] of the tokens of each */
+  int32_t *never; /* [never_count] ids that no token is */
+  size_t never_count;
+  bool cut, keeps;    /* a token was drawn from a cut; by the configuration all were */
+  size_t *kept_first; /* [tokens + 1] as in a policy */
+  int32_t *kept;
   treadle_arena arena;
 };
 
@@ -41,6 +48,11 @@ static treadle_status choose(treadle_rl_mini_batch *m, const char *path, int64_t
     if (m->loss.use_kl && !s->ref)
       REFUSE("%s: line %lld: ref_log_probs is null, and the loss has a KL (rl_config.use_kl_loss)", path,
              (long long)s->prompt->line);
+    if (m->keeps && !s->kept_counts)
+      REFUSE("%s: line %lld: kept is null, and by the configuration its tokens were drawn from a cut, by "
+             "top_p, top_k or min_p: a dump of sampling_support: full, or of another configuration",
+             path, (long long)s->prompt->line);
+    m->cut = m->cut || s->kept_counts;
     TRY(treadle_array_push(&m->samples, s));
   }
   if (!m->samples.count) REFUSE("%s: no sample with tokens is of mini batch %lld", path, (long long)number);
@@ -63,6 +75,28 @@ static treadle_status make_row(treadle_rl_mini_batch *m, size_t i) {
   return TREADLE_OK;
 }
 
+/* What each token was drawn from; of a sample that was not cut there are no ids. */
+static treadle_status make_kept(treadle_rl_mini_batch *m) {
+  const size_t count = m->samples.count, tokens = m->first[count];
+  size_t all = 0, at = 0;
+  if (!m->cut) return TREADLE_OK;
+  m->kept_first = treadle_arena_alloc_array(&m->arena, tokens + 1, sizeof *m->kept_first);
+  if (!m->kept_first) return no_memory();
+  m->kept_first[0] = 0;
+  for (size_t i = 0; i < count; i++)
+    for (int64_t t = 0; t < m->samples.items[i]->count; t++, at++) {
+      all += m->samples.items[i]->kept_counts ? (size_t)m->samples.items[i]->kept_counts[t] : 0;
+      m->kept_first[at + 1] = all;
+    }
+  m->kept = treadle_arena_alloc_array(&m->arena, all + 1, sizeof *m->kept);
+  if (!m->kept) return no_memory();
+  for (size_t i = 0; i < count; i++) {
+    const size_t from = m->kept_first[m->first[i]], end = m->kept_first[m->first[i + 1]];
+    if (end > from) memcpy(m->kept + from, m->samples.items[i]->kept, (end - from) * sizeof *m->kept);
+  }
+  return TREADLE_OK;
+}
+
 static treadle_status make_rows(treadle_rl_mini_batch *m) {
   const size_t count = m->samples.count;
   treadle_status status = TREADLE_OK;
@@ -81,21 +115,34 @@ static treadle_status make_rows(treadle_rl_mini_batch *m) {
   for (size_t i = 0; i < count; i++)
     m->weights[i] = treadle_rl_token_weight(&m->loss, m->samples.items[i]->count, (int64_t)m->first[count],
                                             (int64_t)count);
+  TRY(make_kept(m));
 out:
   return status;
 }
 
-/* That of the run: its lengths follow from the configuration and the model. */
+/* That of the run: its lengths, and what is never drawn, follow from the configuration, the tokenizer and the model. */
 static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_config *config,
                                 const treadle_model *model) {
   treadle_rl rl = {.config = config, .settings = treadle_train_config_settings(config)};
   treadle_status status;
+  const char *own = rl.settings->model; /* the run's, which has the tokenizer, where it is still there */
+  bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));
+  snprintf(rl.model_path, sizeof rl.model_path, "%s", there ? own : model->path);
+  TRY(treadle_rl_open_text(&rl));
   TRY(treadle_rl_find_lengths(&rl, model));
+  TRY(treadle_rl_find_never(&rl, rl.settings->ignore_eos ? model : NULL));
+  m->never = rl.never;
+  m->never_count = rl.never_count;
+  rl.never = NULL;
+  m->keeps = treadle_rl_keeps(&rl);
   rl.kl_coef = rl.settings->init_kl_coef;
   m->vocabulary = rl.vocabulary;
   m->most_tokens = rl.prompt_most + rl.response_most;
   m->loss = treadle_rl_loss_of(&rl);
 out:
+  treadle_chat_close(rl.chat);
+  treadle_tokenizer_close(rl.tokenizer);
+  treadle_free(rl.never);
   return status;
 }
 
@@ -136,6 +183,7 @@ void treadle_rl_mini_batch_destroy(treadle_rl_mini_batch *mini) {
   if (!mini) return;
   treadle_rl_dumped_release(&mini->dumped);
   treadle_array_release(&mini->samples);
+  treadle_free(mini->never);
   treadle_arena_release(&mini->arena);
   treadle_free(mini);
 }
@@ -202,7 +250,11 @@ treadle_status treadle_rl_mini_batch_gradients(treadle_rl_mini_batch *mini, trea
                                  .temperature = mini->temperature,
                                  .entropy = true,
                                  .differentiate = differentiate,
-                                 .context = mini};
+                                 .context = mini,
+                                 .never = mini->never,
+                                 .never_count = mini->never_count,
+                                 .kept_first = mini->kept_first,
+                                 .kept = mini->kept};
   values = treadle_alloc_array(2 * tokens + 1, sizeof *values);
   if (!values) return no_memory();
   TRY(treadle_trainer_policy_gradients(trainer, &batch, &policy, values, values + tokens));

@@ -35,26 +35,59 @@ out:
   return status;
 }
 
+/* A run that is only planned, with its inputs. The caller closes it, whatever is returned. */
+static treadle_status open_plan(const treadle_train_config *config, int64_t ranks,
+                                const treadle_rl_options *options, treadle_rl **rl_p) {
+  treadle_rl *rl = *rl_p = treadle_alloc(sizeof *rl);
+  if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan");
+  rl->config = config;
+  rl->options = options;
+  rl->ranks = (int)ranks;
+  rl->plans = true;
+  rl->settings = treadle_train_config_settings(config);
+  return treadle_rl_open_inputs(rl);
+}
+
+static void close_plan(treadle_rl *rl) {
+  if (!rl) return;
+  treadle_rl_close(rl);
+  treadle_free(rl);
+}
+
 treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
                                const treadle_rl_options *options, treadle_actor_memory *by_rank) {
   treadle_rl_options o;
-  treadle_rl *rl;
+  treadle_rl *rl = NULL;
   treadle_status status;
   TREADLE_NEED(config);
   TREADLE_NEED(by_rank);
   TRY(TREADLE_TAKE(options, &o));
   if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
-  rl = treadle_alloc(sizeof *rl);
-  if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan");
-  rl->config = config;
-  rl->options = &o;
-  rl->ranks = (int)ranks;
-  rl->plans = true;
-  rl->settings = treadle_train_config_settings(config);
-  status = treadle_rl_open_inputs(rl);
-  if (!status) status = treadle_rl_predict(rl, by_rank);
-  treadle_rl_close(rl);
-  treadle_free(rl);
+  TRY(open_plan(config, ranks, &o, &rl));
+  TRY(treadle_rl_predict(rl, by_rank));
 out:
+  close_plan(rl);
+  return status;
+}
+
+/* Rank 0 has a step's ids as the generator's answers, in the batch, and in the message of a call; others as answers and in the message. */
+treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
+                                    size_t *first_p, size_t *other_p) {
+  enum { FIRST = 3, OTHER = 2 };
+  treadle_rl_options o;
+  treadle_rl *rl = NULL;
+  treadle_status status;
+  TREADLE_NEED(config);
+  TREADLE_NEED(first_p);
+  TREADLE_NEED(other_p);
+  TRY(TREADLE_TAKE(options, &o));
+  *first_p = *other_p = 0;
+  o.note = NULL; /* the plan says it */
+  if (!treadle_train_cuts(treadle_train_config_settings(config))) return TREADLE_OK;
+  TRY(open_plan(config, 1, &o, &rl));
+  *first_p = FIRST * treadle_rl_kept_bytes(rl);
+  *other_p = OTHER * treadle_rl_kept_bytes(rl);
+out:
+  close_plan(rl);
   return status;
 }

@@ -5,6 +5,7 @@
  * Order of additions: the gradient of the head's input in leaves of TREADLE_HEAD_LEAF tokens of the vocabulary. */
 #include "train/trainer.h"
 
+#include "infer/kept.h"
 #include "infer/logprob.h"
 
 #include <string.h>
@@ -62,6 +63,25 @@ static void back_policy(void *context, int32_t index, int32_t count) {
   }
 }
 
+static bool has_cuts(const treadle_policy *p) { return p->kept_first || p->never_count; }
+
+/* Takes out of the rows what tokens were not drawn from. */
+static void cut_rows(void *context, int32_t index, int32_t count) {
+  const loss_rows *w = context;
+  const treadle_policy *p = w->batch->policy;
+  const int64_t vocabulary = w->t->transformer->vocabulary, end = w->count * (index + 1) / count;
+  for (int64_t i = w->count * index / count; i < end; i++) {
+    const size_t number = w->batch->places[w->first + i].number;
+    const size_t from = p->kept_first ? p->kept_first[number] : 0;
+    const size_t kept = p->kept_first ? p->kept_first[number + 1] - from : 0;
+    float *row = w->logits + i * vocabulary;
+    if (kept)
+      treadle_kept_leave(row, vocabulary, p->kept + from, kept, temperature_of(p));
+    else
+      treadle_kept_without(row, vocabulary, p->never, p->never_count, temperature_of(p));
+  }
+}
+
 /* Log-probabilities and entropies of these tokens; and, for gradients, what the loss says of them. */
 static treadle_status take_policy(treadle_trainer *t, loss_rows *w, bool backward) {
   const treadle_policy *policy = w->batch->policy;
@@ -71,6 +91,7 @@ static treadle_status take_policy(treadle_trainer *t, loss_rows *w, bool backwar
   for (int64_t i = 0; i < w->count; i++)
     t->token_rows.items[i] =
         (treadle_token_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
+  if (has_cuts(policy)) treadle_team_run(t->pass->team, cut_rows, w);
   TRY(treadle_token_rows_run(&t->token_rows, w->count));
   if (policy->entropy) treadle_team_run(t->pass->team, find_entropies, w);
   for (int64_t i = 0; i < w->count; i++) {

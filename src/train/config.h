@@ -104,6 +104,8 @@ typedef struct treadle_train_settings {
   int64_t exact_check, log_val_generations;
   int32_t rollout_is; /* 0: none, 1: token */
   double rollout_is_threshold;
+  int32_t sampling_support; /* TREADLE_SUPPORT_.. */
+  int64_t sampling_support_most;
   const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
   int32_t too_long, no_answer; /* 0: an error; 1: left out */
   int32_t resume_mode;         /* TREADLE_RESUME_MODE_.. */
@@ -113,6 +115,10 @@ typedef struct treadle_train_settings {
   bool use_hf_ckpt;
   int64_t converted_tp, converted_pp; /* 0: those of actor_config */
 } treadle_train_settings;
+
+enum { TREADLE_SUPPORT_KEPT, TREADLE_SUPPORT_FULL };
+/* Do top_k, top_p or min_p cut what tokens are drawn from, in a vocabulary that has more than top_k? */
+bool treadle_train_cuts(const treadle_train_settings *settings);
 
 /* Groups of a step of reinforcement learning: its prompts, or so many of those that a filter leaves. */
 static inline int64_t treadle_train_step_prompts(const treadle_train_settings *s) {
@@ -151,7 +157,7 @@ typedef struct treadle_train_key {
   bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 37 + 87, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 37 + 89, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -195,12 +201,13 @@ typedef enum treadle_train_name_type {
 
 /* A key of others that would change results if it were ignored (config_limits.c). */
 typedef struct treadle_train_limit {
-  const char *path;    /* without a dot: of both sections of MindSpeed-RL for Megatron */
+  const char
+      *path; /* without a dot: of both sections of MindSpeed-RL for Megatron; "*.x": of any section of RL */
   const char *only[6]; /* its values; none: it may be null, or an empty list or map */
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 77 };
+enum { TREADLE_TRAIN_LIMITS = 88 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);

@@ -9,6 +9,8 @@
 #define ROLLOUT "actor_rollout_ref.rollout."
 #define MODEL   "actor_rollout_ref.model."
 
+#define PENALTY                                                                                            \
+  "log-probabilities are of what tokens were drawn from, which is cut by top_k, top_p and min_p alone"
 #define OWN_REWARD                                                                                         \
   "a reward of your own is a process: rl_config.verifier_function=[command] and "                          \
   "rl_config.verifier_command (docs/rewards.md)"
@@ -109,6 +111,19 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
 
     {"megatron.ckpt_format", {"torch"}, NULL},
     {"megatron.use_dist_ckpt", {"false"}, NULL},
+
+    /* Of how tokens are drawn, in any section: the distribution would follow from the tokens before, or from lists. */
+    {"*.repetition_penalty", {"1"}, PENALTY},
+    {"*.presence_penalty", {"0"}, PENALTY},
+    {"*.frequency_penalty", {"0"}, PENALTY},
+    {"*.encoder_repetition_penalty", {"1"}, PENALTY},
+    {"*.no_repeat_ngram_size", {"0"}, PENALTY},
+    {"*.logit_bias", {NULL}, PENALTY},
+    {"*.bad_words", {NULL}, PENALTY},
+    {"*.allowed_token_ids", {NULL}, PENALTY},
+    {"*.logits_processors", {NULL}, PENALTY},
+    {"*.min_tokens", {"0"}, "say generate_config.sampling_config.ignore_eos for responses of max_tokens"},
+    {"*.typical_p", {"1"}, "what cuts is top_k, top_p and min_p"},
 };
 
 /* What stands behind the section and its point; NULL: the path is not in it. */
@@ -123,13 +138,19 @@ static const char *key_of_both(const char *path) {
   return key ? key : within(path, "actor_config");
 }
 
+/* Is it that path? "*.x": x of any section. */
+static bool is_of(const char *path, const char *limit) {
+  const char *last = strrchr(path, '.');
+  return strcmp(path, limit) == 0 || (last && limit[0] == '*' && strcmp(last, limit + 1) == 0);
+}
+
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run) {
   const char *key = key_of_both(path), *whole = treadle_train_short_path(path);
   for (int i = 0; i < TREADLE_TRAIN_LIMITS; i++) {
     const treadle_train_limit *limit = &treadle_train_limits[i];
     bool both = !strchr(limit->path, '.');
     if (both && key && strcmp(key, limit->path) == 0) return limit;
-    if (!both && run == TREADLE_RUN_RL && strcmp(whole, limit->path) == 0) return limit;
+    if (!both && run == TREADLE_RUN_RL && is_of(whole, limit->path)) return limit;
   }
   return NULL;
 }

@@ -212,9 +212,37 @@ static treadle_status check_groups(const treadle_train_config *config) {
     REFUSE("%s: %s is %lld, and %s, %s, compares the samples of a prompt: 2 at least", config->file,
            PLACE(n_samples_per_prompt), (long long)s->n_samples_per_prompt, PLACE(adv_estimator),
            treadle_train_keys[KEY(adv_estimator)].words[s->adv_estimator]);
-  if (s->temperature <= 0)
-    REFUSE("%s: %s is 0: all samples of a prompt would be the same", config->file, PLACE(temperature));
   return TREADLE_OK;
+}
+
+/* ---- Sampling ---- */
+
+bool treadle_train_cuts(const treadle_train_settings *s) {
+  return s->top_k > 0 || s->top_p < 1 || s->min_p > 0;
+}
+
+/* Below GREEDY the largest logit is taken, as in vLLM: that has no distribution to train. */
+static treadle_status check_sampling(treadle_train_config *config) {
+  static const double GREEDY = 1e-5;
+  const treadle_train_settings *s = &config->settings;
+  const bool full = s->sampling_support == TREADLE_SUPPORT_FULL, cuts = treadle_train_cuts(s);
+  treadle_status status = TREADLE_OK;
+  if (s->temperature < GREEDY)
+    REFUSE("%s: %s is %g: all samples of a prompt would be the same, since below %g the most probable "
+           "token is taken, which is no distribution to train",
+           config->file, PLACE(temperature), s->temperature, GREEDY);
+  if (full && cuts)
+    TRY(warn(config, PLACE(sampling_support),
+             "is full: tokens are drawn from what top_p, top_k and min_p leave, and log-probabilities are "
+             "of the whole vocabulary, which is a bias"));
+  if (GIVEN(sampling_support_most) && !is_default(config, KEY(sampling_support_most)) &&
+      (full || !cuts || s->top_k > 0))
+    TRY(warn(config, PLACE(sampling_support_most),
+             full           ? "has no effect with sampling_support: full"
+             : s->top_k > 0 ? "has no effect beside top_k, which is the most that a cut leaves"
+                            : "has no effect without top_p or min_p"));
+out:
+  return status;
 }
 
 /* ---- The loss ---- */
@@ -350,6 +378,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(check_filter(config));
   TRY(settle_length(config));
   TRY(check_groups(config));
+  TRY(check_sampling(config));
   TRY(settle_loss(config));
   TRY(settle_kl(config));
   TRY(check_rewards(config));

@@ -45,6 +45,62 @@ static treadle_status check_policy(const treadle_policy *p, bool backward, const
   return TREADLE_OK;
 }
 
+/* ---- What tokens were drawn from ---- */
+
+static bool contains(const int32_t *ids, size_t count, int32_t id) {
+  size_t low = 0;
+  while (low < count) {
+    const size_t middle = low + (count - low) / 2;
+    if (ids[middle] == id) return true;
+    if (ids[middle] < id)
+      low = middle + 1;
+    else
+      count = middle;
+  }
+  return false;
+}
+
+/* Ascending ids of the vocabulary. */
+static bool are_ids(const int32_t *ids, size_t count, int64_t vocabulary) {
+  for (size_t i = 0; i < count; i++)
+    if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= vocabulary) return false;
+  return true;
+}
+
+static treadle_status check_token(const treadle_train_work *w, size_t row, size_t token, size_t number) {
+  const treadle_policy *p = w->policy;
+  const int64_t vocabulary = w->t->transformer->vocabulary;
+  const int32_t id = w->rows[row].ids[token];
+  const size_t from = p->kept_first ? p->kept_first[number] : 0,
+               end = p->kept_first ? p->kept_first[number + 1] : 0;
+  if (end < from || (end > from && !p->kept))
+    REFUSE("row %zu: token %zu was drawn from ids %zu to before %zu: NULL, or no such", row, token, from,
+           end);
+  if (end > from && !are_ids(p->kept + from, end - from, vocabulary))
+    REFUSE("row %zu: the ids that token %zu was drawn from do not ascend, or are not of the vocabulary, 0 "
+           "to %lld",
+           row, token, (long long)vocabulary - 1);
+  if (end > from ? !contains(p->kept + from, end - from, id) : contains(p->never, p->never_count, id))
+    REFUSE("row %zu: token %zu is %d, which is none of the ids that it was drawn from", row, token, id);
+  return TREADLE_OK;
+}
+
+static treadle_status check_kept(const treadle_train_work *w) {
+  const treadle_policy *p = w->policy;
+  size_t number = 0;
+  treadle_status status = TREADLE_OK;
+  if (!p->kept_first && !p->never_count) return TREADLE_OK;
+  if (p->never_count && !p->never) REFUSE("never_count is %zu, and never is NULL", p->never_count);
+  if (!are_ids(p->never, p->never_count, w->t->transformer->vocabulary))
+    REFUSE("the ids that are never drawn do not ascend, or are not of the vocabulary, 0 to %lld",
+           (long long)w->t->transformer->vocabulary - 1);
+  for (size_t r = 0; r < w->count; r++)
+    for (size_t i = 1; i < w->rows[r].count; i++)
+      if (w->rows[r].ids && w->rows[r].mask && w->rows[r].mask[i]) TRY(check_token(w, r, i, number++));
+out:
+  return status;
+}
+
 static treadle_status run_policy(treadle_train_work *w, const treadle_policy *policy, float *logprobs,
                                  float *entropies) {
   int64_t tokens;
@@ -58,8 +114,9 @@ static treadle_status run_policy(treadle_train_work *w, const treadle_policy *po
   w->policy = policy;
   w->numbers = treadle_alloc_array(w->count + 1, sizeof *w->numbers);
   values = treadle_alloc_array(2 * counted + 1, sizeof *values);
-  if (!w->numbers || !values)
-    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", counted);
+  status = w->numbers && values
+               ? check_kept(w)
+               : treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", counted);
   TRY(treadle_train_agree(w->t, status));
   memset(values, 0, (2 * counted + 1) * sizeof *values);
   w->logprobs = values;

@@ -162,6 +162,7 @@ static void test_round_trip(void **state) {
       .ids = prompt_ids, .count = 3, .text = "\"\n", .answer = "", .data_source = ""};
   const float values[][2] = {{-0.1F, -1e-30F}, {-1.0F / 3, -87.5F}, {-2, -0.0F}, {0.7F, 5e-8F}};
   const double advantages[] = {1.0 / 3, -1e-300};
+  const int32_t kept_counts[] = {2, 1}, kept[] = {4, 7, 99};
   const treadle_rl_sample written[] = {{.uid = "2-0-0",
                                         .prompt = &prompt,
                                         .ids = ids,
@@ -177,6 +178,8 @@ static void test_round_trip(void **state) {
                                         .reward = -1e-9,
                                         .advantage = -1.0 / 3,
                                         .advantages = advantages,
+                                        .kept_counts = kept_counts,
+                                        .kept = kept,
                                         .kl_coef = 0.1,
                                         .mini_batch = 3},
                                        {.uid = "2-0-1",
@@ -209,7 +212,39 @@ static void test_round_trip(void **state) {
     assert_true(a->kl_coef == b->kl_coef || (isnan(a->kl_coef) && isnan(b->kl_coef)));
   }
   assert_memory_equal(dumped.items.items[0].advantages, advantages, sizeof advantages);
+  assert_memory_equal(dumped.items.items[0].kept_counts, kept_counts, sizeof kept_counts);
+  assert_memory_equal(dumped.items.items[0].kept, kept, sizeof kept);
+  assert_null(dumped.items.items[1].kept_counts);
   treadle_rl_dumped_release(&dumped);
+}
+
+/* The good line's ids are two; of each a list of ids. */
+static void test_kept(void **state) {
+  (void)state;
+  static const struct {
+    const char *value, *words; /* words: NULL: it is taken */
+  } values[] = {
+      {"null", NULL},
+      {"7", "kept must be null, or have 2 lists of token ids"},
+      {"[]", "kept must be null, or have 2 lists of token ids"},
+      {"[[1]]", "kept must be null, or have 2 lists of token ids"},
+      {"[[1], 2]", "kept[1] must be a list of token ids, one at least"},
+      {"[[], [1]]", "kept[0] must be a list of token ids, one at least"},
+      {"[[\"x\"], [1]]", "kept[0]: item 0: ids ascend, from 0 to 99"},
+      {"[[-1], [1]]", "kept[0]: item 0: ids ascend, from 0 to 99"},
+      {"[[9, 9], [1]]", "kept[0]: item 1: ids ascend, from 0 to 99"},
+      {"[[9, 100], [1]]", "kept[0]: item 1: ids ascend, from 0 to 99"},
+      {"[[4294967297], [1]]", "kept[0]: item 0: ids ascend, from 0 to 99"},
+      {"[[98], [1]]", "kept[0] has no "},
+  };
+  for (size_t i = 0; i < TEST_COUNT(values); i++) {
+    char *line = line_with("kept", values[i].value);
+    if (values[i].words)
+      assert_refused(values[i].words, read_lines(good, line));
+    else
+      assert_ok(read_lines(good, line));
+    free(line);
+  }
 }
 
 static treadle_status read_released(void) {
@@ -238,8 +273,8 @@ static int remove_folder(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_spoiled_keys),
-                                     cmocka_unit_test(test_spoiled_lines),
-                                     cmocka_unit_test(test_round_trip), cmocka_unit_test(test_no_memory)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_spoiled_keys), cmocka_unit_test(test_spoiled_lines),
+      cmocka_unit_test(test_round_trip), cmocka_unit_test(test_kept), cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -125,12 +125,15 @@ static treadle_status update(treadle_rl *rl, samples *s) {
 static treadle_status generate(treadle_rl *rl, samples *s) {
   static size_t length;
   const treadle_rl_sampling sampling = {.temperature = 1, .top_p = 1};
-  const char *answers;
+  const void *answer;
   size_t bytes;
+  int64_t type;
   treadle_status status;
   length = length < sizeof s->lines / 2 ? length + sizeof s->lines / 64 : length;
-  TRY(treadle_rl_call_generate(rl, s->lines, length, &sampling, &answers, &bytes));
-  if (bytes < length || memcmp(answers + 8, s->lines, length) != 0)
+  TRY(treadle_rl_call_generate(rl, s->lines, length, &sampling));
+  TRY(treadle_message_int(&rl->out, "answer", &type));
+  TRY(treadle_message_bytes(&rl->out, "line", &answer, &bytes));
+  if (type != TREADLE_RL_LINE || bytes != length || memcmp(answer, s->lines, length) != 0)
     status = treadle_fail(TREADLE_DIFFERENT, "an answer of %zu bytes", bytes);
 out:
   return status;

@@ -1,0 +1,139 @@
+/* What tokens are drawn from. Some ids no token ever is: those that the model's vocabulary has and the tokenizer has no token for, and ends that are
+ * ignored. Every rank finds the same ones, and both engines leave them out: nothing is stored. Where top_p, top_k or min_p cut, the generator
+ * tells the ids that it drew each token from, and they go with the token, through all mini batches: other logits would be cut otherwise. */
+#include "rl/loop.h"
+
+#include "base/alloc.h"
+#include "base/sized.h"
+#include "infer/engine.h"
+#include "infer/transformer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Ids that are never drawn ---------------------------------------------------------------------------------- */
+
+static bool has_token(const treadle_tokenizer *tokenizer, int32_t id) {
+  treadle_token_info info = TREADLE_INIT(treadle_token_info);
+  return treadle_tokenizer_token(tokenizer, id, &info) == TREADLE_OK;
+}
+
+/* out [vocabulary]: 1 for an end, of the model or of the tokenizer. */
+static treadle_status mark_ends(const treadle_model *model, const treadle_tokenizer *tokenizer,
+                                int64_t vocabulary, uint8_t *out) {
+  treadle_arena arena = {0};
+  treadle_transformer *d = NULL;
+  treadle_sampling sampling;
+  treadle_eos ends;
+  treadle_status status;
+  TRY(treadle_transformer_create(model, &d));
+  TRY(treadle_transformer_sampling(d, tokenizer, &arena, &sampling, &ends));
+  for (int32_t i = 0; i < ends.count; i++)
+    if (ends.ids[i] >= 0 && ends.ids[i] < vocabulary) out[ends.ids[i]] = 1;
+out:
+  treadle_transformer_destroy(d);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+treadle_status treadle_rl_find_never(treadle_rl *rl, const treadle_model *ends) {
+  uint8_t *out = treadle_alloc_array((size_t)rl->vocabulary, 1);
+  treadle_status status = TREADLE_OK;
+  treadle_free(rl->never);
+  rl->never = treadle_alloc_array((size_t)rl->vocabulary, sizeof *rl->never);
+  rl->never_count = 0;
+  if (!out || !rl->never)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a vocabulary of %lld", (long long)rl->vocabulary));
+  if (ends) TRY(mark_ends(ends, rl->tokenizer, rl->vocabulary, out));
+  for (int64_t id = 0; id < rl->vocabulary; id++)
+    if (out[id] || (rl->tokenizer && !has_token(rl->tokenizer, (int32_t)id)))
+      rl->never[rl->never_count++] = (int32_t)id;
+  if ((int64_t)rl->never_count == rl->vocabulary)
+    TRY(treadle_fail(TREADLE_REFUSED, "none of the %lld ids of the vocabulary can be drawn",
+                     (long long)rl->vocabulary));
+out:
+  treadle_free(out);
+  return status;
+}
+
+void treadle_rl_note_never(const treadle_rl *rl) {
+  int64_t without = 0, first = -1, last = -1;
+  for (int64_t id = 0; rl->tokenizer && id < rl->vocabulary; id++) {
+    if (has_token(rl->tokenizer, (int32_t)id)) continue;
+    if (!without++) first = id;
+    last = id;
+  }
+  if (without)
+    treadle_rl_note(
+        rl,
+        "%lld ids of the model's vocabulary of %lld, %lld to %lld, have no token in the tokenizer "
+        "of %s: they are never drawn, and have no part in log-probabilities",
+        (long long)without, (long long)rl->vocabulary, (long long)first, (long long)last, rl->companions);
+}
+
+/* ---- Ids that are kept ------------------------------------------------------------------------------------------ */
+
+bool treadle_rl_keeps(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  return s->sampling_support == TREADLE_SUPPORT_KEPT && treadle_train_cuts(s) &&
+         !(s->top_k >= rl->vocabulary && s->top_p >= 1 && s->min_p <= 0);
+}
+
+static int64_t most_of(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  const int64_t most = s->top_k > 0 ? s->top_k : s->sampling_support_most,
+                all = rl->vocabulary - (int64_t)rl->never_count;
+  return most < all ? most : all;
+}
+
+/* Each token has a count beside its ids. */
+size_t treadle_rl_kept_bytes(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  if (!treadle_rl_keeps(rl)) return 0;
+  return (size_t)(treadle_train_step_prompts(s) * s->n_samples_per_prompt) * (size_t)rl->response_most *
+         (size_t)(most_of(rl) + 1) * sizeof(int32_t);
+}
+
+void treadle_rl_note_kept(const treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  const size_t bytes = treadle_rl_kept_bytes(rl);
+  if (!bytes) return;
+  treadle_rl_note(
+      rl,
+      "tokens are drawn from a cut, and log-probabilities are of that: of each token the ids that "
+      "are left are kept, %lld at most (%s), %zu bytes a step; rank 0 holds them three times, "
+      "other ranks twice, in host memory",
+      (long long)most_of(rl),
+      s->top_k > 0 ? TREADLE_RL_PLACE(rl, top_k) : TREADLE_RL_PLACE(rl, sampling_support_most), bytes);
+}
+
+static bool has_id(const int32_t *ids, int32_t count, int32_t id) {
+  bool found = false;
+  for (int32_t i = 0; i < count; i++) found = found || ids[i] == id;
+  return found;
+}
+
+treadle_status treadle_rl_take_kept(const treadle_rl *rl, treadle_rl_batch *b, treadle_rl_made *made,
+                                    const int32_t *counts, const int32_t *ids, size_t count) {
+  const int32_t *tokens = b->ids.items + made->first;
+  size_t at = 0;
+  treadle_status status = TREADLE_OK;
+  made->kept_first = b->kept.count;
+  made->kept_count = count;
+  for (size_t t = 0; t < made->count; t++) {
+    if (counts[t] < 1 || (size_t)counts[t] > count - at || (int64_t)counts[t] > most_of(rl) ||
+        !has_id(ids + at, counts[t], tokens[t]))
+      REFUSE(
+          "the infer engine's answer has %d ids that token %zu was drawn from, which is %d: 1 to %lld, and "
+          "it is one of them",
+          counts[t], t, tokens[t], (long long)most_of(rl));
+    at += (size_t)counts[t];
+    TRY(treadle_array_push(&b->kept_counts, counts[t]));
+  }
+  if (at != count)
+    REFUSE("the infer engine's answer has %zu ids that tokens were drawn from, and counts of %zu", count,
+           at);
+  for (size_t i = 0; i < count; i++) TRY(treadle_array_push(&b->kept, ids[i]));
+out:
+  return status;
+}
