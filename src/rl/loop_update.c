@@ -170,7 +170,7 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
   treadle_rl *rl = m->rl;
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->settings;
-  const int64_t size = s->mini_batch_size > 0 ? s->mini_batch_size : (int64_t)b->samples.count;
+  const int64_t size = s->mini_batch_samples > 0 ? s->mini_batch_samples : (int64_t)b->samples.count;
   int64_t *places = treadle_alloc_array(b->samples.count + 1, sizeof *places), number = 0;
   treadle_status status;
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches");

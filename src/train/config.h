@@ -67,6 +67,7 @@ typedef struct treadle_train_settings {
   bool ignore_eos;
   /* and rl_config. */
   int64_t n_samples_per_prompt, mini_batch_size, epochs;
+  int64_t mini_batch_samples; /* settled: those of mini_batch_size prompts */
   bool shuffle_mini_batch;
   int32_t adv_estimator; /* treadle_rl_estimator */
   bool norm_adv_by_std;

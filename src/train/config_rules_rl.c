@@ -1,5 +1,5 @@
 /* What keys of reinforcement learning say together. */
-#include "train/config.h"
+#include "train/config_given.h"
 
 #include "base/real.h"
 #include "base/text.h"
@@ -66,33 +66,34 @@ static const char *place_of_prompts(const treadle_train_config *config) {
              : PLACE(global_batch_size);
 }
 
-/* Samples of the step of an optimizer; verl counts prompts. */
+/* Prompts of a step of the optimizer. More than a step has are all of it, as in MindSpeed-RL; by verl's name they are refused, as in verl. */
 static treadle_status settle_mini_batch(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
-  const treadle_train_source *source = &config->sources[KEY(mini_batch_size)];
-  const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
+  const int64_t prompts = treadle_train_step_prompts(s), samples = prompts * s->n_samples_per_prompt;
+  const bool is_of_verl =
+      GIVEN(mini_batch_size) && treadle_given_is_of_verl(config->sources[KEY(mini_batch_size)].name);
   settle_packing(config);
-  if (GIVEN(mini_batch_size) && strstr(source->name, "ppo_mini_batch_size") && s->mini_batch_size)
-    s->mini_batch_size *= s->n_samples_per_prompt;
-  if (!s->mini_batch_size) {
-    s->mini_batch_size = samples;
-    treadle_train_config_follow(config, KEY(mini_batch_size), "all samples of a step");
+  if (!s->mini_batch_size || (s->mini_batch_size > prompts && !is_of_verl)) {
+    s->mini_batch_size = prompts;
+    treadle_train_config_follow(config, KEY(mini_batch_size), "all prompts of a step");
   }
-  if (s->mini_batch_size > samples || samples % s->mini_batch_size != 0)
-    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
-           place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
-           PLACE(mini_batch_size), (long long)s->mini_batch_size);
-  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_size == samples)
+  if (prompts % s->mini_batch_size != 0)
+    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
+           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size),
+           (long long)s->mini_batch_size);
+  s->mini_batch_samples = s->mini_batch_size * s->n_samples_per_prompt;
+  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_samples == samples)
     REFUSE("%s: %s times %s is %lld samples, the only mini batch, which %s, %lld, does not divide",
            config->file, place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
            PLACE(micro_batch_size), (long long)s->micro_batch_size);
-  if (s->micro_batch_size && s->mini_batch_size % s->micro_batch_size != 0)
-    REFUSE("%s: %s is %lld samples, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
-           (long long)s->mini_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);
+  if (s->micro_batch_size && s->mini_batch_samples % s->micro_batch_size != 0)
+    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
+           PLACE(mini_batch_size), PLACE(n_samples_per_prompt), (long long)s->mini_batch_samples,
+           PLACE(micro_batch_size), (long long)s->micro_batch_size);
   if (s->use_dynamic_bsz && !s->max_tokens_per_micro)
     REFUSE("%s: %s needs actor_config.max_tokens_per_micro, the tokens of a micro batch", config->file,
            PLACE(use_dynamic_bsz));
-  return check_steps(config, samples / s->mini_batch_size);
+  return check_steps(config, prompts / s->mini_batch_size);
 }
 
 /* Samples of a group are alike where their scores are, before a penalty: that is verl's score, and its acc where a score is right or wrong;
@@ -219,16 +220,40 @@ static treadle_status check_groups(const treadle_train_config *config) {
 
 /* ---- The loss ---- */
 
+/* One of two bounds: MindSpeed-RL has a switch for both, verl has none. */
+static treadle_status settle_bound(treadle_train_config *config, int key, double *bound) {
+  const treadle_train_settings *s = &config->settings;
+  const bool is_given = treadle_train_config_is_given(config, key);
+  treadle_status status = TREADLE_OK;
+  if (s->clip_higher_enable && is_given) return TREADLE_OK;
+  if (is_given && *bound != s->clip_ratio)
+    status =
+        warn(config, treadle_train_config_place(config, key), "has no effect without clip_higher_enable");
+  *bound = s->clip_ratio;
+  treadle_train_config_follow(config, key, "as clip_ratio");
+  return status;
+}
+
+static treadle_status settle_bounds(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  const int keys[] = {KEY(clip_ratio_low), KEY(clip_ratio_high)};
+  treadle_status status;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys && !GIVEN(clip_higher_enable); i++)
+    if (treadle_train_config_is_given(config, keys[i]) &&
+        treadle_given_is_of_verl(config->sources[keys[i]].name)) {
+      s->clip_higher_enable = true;
+      treadle_train_config_follow(config, KEY(clip_higher_enable), "by its bounds");
+    }
+  TRY(settle_bound(config, keys[0], &s->clip_ratio_low));
+  TRY(settle_bound(config, keys[1], &s->clip_ratio_high));
+out:
+  return status;
+}
+
 static treadle_status settle_loss(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
-  if (!s->clip_higher_enable || !GIVEN(clip_ratio_low)) {
-    s->clip_ratio_low = s->clip_ratio;
-    treadle_train_config_follow(config, KEY(clip_ratio_low), "as clip_ratio");
-  }
-  if (!s->clip_higher_enable || !GIVEN(clip_ratio_high)) {
-    s->clip_ratio_high = s->clip_ratio;
-    treadle_train_config_follow(config, KEY(clip_ratio_high), "as clip_ratio");
-  }
+  treadle_status status;
+  TRY(settle_bounds(config));
   if (s->clip_ratio_low > 1)
     REFUSE("%s: %s is %g: a ratio is never below 0, so 1 at most", config->file, PLACE(clip_ratio_low),
            s->clip_ratio_low);
@@ -240,7 +265,8 @@ static treadle_status settle_loss(treadle_train_config *config) {
   }
   s->loss_agg_mode = s->token_level_loss ? TOKEN_MEAN : SEQ_MEAN_TOKEN_MEAN;
   leave_out(config, KEY(loss_agg_mode), "by token_level_loss");
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 /* MindSpeed-RL's GRPO has no switch for the KL: the loss has it, with its coefficient. */
