@@ -3,6 +3,7 @@
 #include "train/config.h"
 
 #include "base/text.h"
+#include "train/others.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -153,6 +154,10 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "no_answer", TREADLE_KEY_CHOICE, "error", "", OWN, "what becomes of a prompt without an answer, where a reward needs one", AT(no_answer), RL, .words = {"error", "leave_out"}},
   {RLS, "resume_mode", TREADLE_KEY_CHOICE, "disable", "", VERL, "where a run begins that is started without --resume: anew, at the newest checkpoint, or at resume_from_path", AT(resume_mode), RL, .words = {"disable", "auto", "resume_path"}, .also = {"trainer.resume_mode"}},
   {RLS, "resume_from_path", TREADLE_KEY_TEXT, NULL, "path", VERL, "folder global_step_K, of resume_mode resume_path", AT(resume_from_path), RL, .also = {"trainer.resume_from_path"}},
+  {RLS, "normalize_advantages", TREADLE_KEY_BOOL, "false", "", RLINF, "over all tokens of a step, behind adv_estimator: mean 0, deviation 1", AT(normalize_advantages), RL, .also = {"algorithm.normalize_advantages"}},
+  {RLS, "early_stop_imp_ratio", TREADLE_KEY_REAL, "0", "", RLINF, "where the mean ratio of a sample is above this, the run ends: RLinf drops the micro batches whose ratio is; 0: never", AT(early_stop_imp_ratio), 0, 1e30, RL, .also = {"algorithm.early_stop_imp_ratio"}},
+  {RLS, "apply_chat_template", TREADLE_KEY_BOOL, "true", "", RLINF, "a prompt that is a text is a message of the user, where there is a template; false: it stays as it is", AT(apply_chat_template), RL, .also = {"data.apply_chat_template"}},
+  {RLS, "chat_template_kwargs", TREADLE_KEY_MAP, NULL, "", VERL, "variables of the chat template, as {enable_thinking: false}", AT(chat_template_kwargs), RL, .also = {"data.apply_chat_template_kwargs"}},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference; without it, the weights that the policy begins with", AT(ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},
   {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "checkpoint of Megatron whose weights the policy begins with, in place of the model's", AT(checkpoint_load_path), RL},
   {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "the model is converted for Megatron at the first start, and found by the next ones", AT(use_hf_ckpt), RL},
@@ -205,6 +210,20 @@ int treadle_train_key_find(const char *path, treadle_train_run run) {
     if (key && strcmp(key, row->key) == 0) return i;
     for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       if (strcmp(path, row->also[j]) == 0) return i;
+  }
+  const treadle_train_other *other = run == TREADLE_RUN_RL ? treadle_train_other_find(path) : NULL;
+  return other && other->as ? treadle_train_key_find(other->as, run) : -1;
+}
+
+int treadle_train_key_above(const char *path, treadle_train_run run, const char **rest_p) {
+  char above[512];
+  if (run != TREADLE_RUN_RL || strlen(path) >= sizeof above) return -1;
+  snprintf(above, sizeof above, "%s", path);
+  for (char *dot; (dot = strrchr(above, '.'));) {
+    *dot = 0;
+    const int key = treadle_train_key_find(above, run);
+    *rest_p = path + strlen(above) + 1;
+    if (key >= 0) return treadle_train_keys[key].type == TREADLE_KEY_MAP ? key : -1;
   }
   return -1;
 }
