@@ -132,6 +132,27 @@ static treadle_status give_again(treadle_config_reader *reader, int key, const t
   return status;
 }
 
+/* Two names of verl's on the command line, as its scripts have them: the same, or one of its two KLs, or of its two norms. */
+static treadle_status override_again(treadle_config_reader *reader, int key,
+                                     const treadle_given_value *given) {
+  treadle_train_source *old = &reader->config->sources[key];
+  const treadle_train_source new = {TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
+  const bool is_kl = key == TREADLE_KEY_OF(kl_penalty) || key == TREADLE_KEY_OF(init_kl_coef);
+  bool counts = false;
+  if (is_settled(old, &new)) return TREADLE_OK;
+  if (strcmp(old->name, given->path) == 0 && treadle_given_is_of_verl(given->path)) { /* as in Hydra */
+    *old = new;
+    return TREADLE_OK;
+  }
+  if (strcmp(old->name, given->path) == 0 || !treadle_given_is_of_verl(old->name) ||
+      !treadle_given_is_of_verl(given->path) ||
+      (!is_kl && !same_value(old->text, given->text) && key != TREADLE_KEY_OF(clip_grad)))
+    REFUSE("%s is given twice, the first time as %s", treadle_given_head(reader, given), old->name);
+  treadle_status status = is_kl ? is_of_reward(reader, given, &counts) : TREADLE_OK;
+  if (counts || (key == TREADLE_KEY_OF(clip_grad) && strstr(given->path, ".grad_clip"))) *old = new;
+  return status;
+}
+
 /* A list of the file, as text. */
 static treadle_status give_list(treadle_config_reader *reader, int key, const treadle_given_value *given) {
   const bool is_list =
@@ -163,9 +184,10 @@ out:
 }
 
 /* Is there an override of this very path? */
-static bool is_overridden(const treadle_config_reader *reader, const char *path) {
+bool treadle_given_is_overridden(const treadle_config_reader *reader, const char *path) {
+  path = treadle_train_short_path(path);
   for (size_t i = 0; i < reader->names.count; i++) {
-    const char *other = reader->names.overrides[i];
+    const char *other = treadle_train_short_path(reader->names.overrides[i]);
     size_t at = 0;
     while (path[at] && path[at] == (other[at] == '-' ? '_' : other[at])) at++;
     if (!path[at] && other[at] == '=') return true;
@@ -186,12 +208,12 @@ treadle_status treadle_given_take(treadle_config_reader *reader, int key,
            treadle_train_keys[key].type == TREADLE_KEY_INTEGER ? "an " : "a ",
            treadle_train_key_type_text(&treadle_train_keys[key]));
   if (!given->node) {
-    if (source->from == TREADLE_FROM_OVERRIDE)
-      REFUSE("%s is given twice, the first time as %s", treadle_given_head(reader, given), source->name);
+    if (source->from == TREADLE_FROM_OVERRIDE) return override_again(reader, key, given);
     *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
-  if (treadle_train_is_null(given->text) || is_overridden(reader, given->path)) return TREADLE_OK;
+  if (treadle_train_is_null(given->text) || treadle_given_is_overridden(reader, given->path))
+    return TREADLE_OK;
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
   *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;

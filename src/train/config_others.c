@@ -192,11 +192,42 @@ out:
   return status;
 }
 
+/* A key that a file of RLinf has from one of its schedules gets what it has without it. */
+static bool drop(treadle_train_config *config, int key, const char *name, const char *text) {
+  if (!is_from(config, key, name)) return false;
+  settle_as(config, key, text, "FSDP reads actor.optim alone");
+  return true;
+}
+
+/* With FSDP RLinf reads actor.optim alone, and its optimizer is never Megatron's. Its learning rate stays what it is where no style is given. */
+static treadle_status settle_optimizer(treadle_config_reader *reader) {
+  treadle_train_config *config = reader->config;
+  const treadle_train_source *backend = &config->sources[KEY(strategy)];
+  bool drops = false;
+  if (is_from(config, KEY(strategy), "actor.training_backend") && strcmp(backend->text, "fsdp2") == 0) {
+    drops |= drop(config, KEY(lr_warmup_fraction), "actor.lr_sched.lr_warmup_fraction", NULL);
+    drops |= drop(config, KEY(min_lr), "actor.lr_sched.min_lr", NULL);
+    drops |= drop(config, KEY(lr_decay_style), "actor.lr_sched.lr_decay_style", "constant");
+    drop(config, KEY(use_distributed_optimizer), "actor.optim.use_distributed_optimizer", NULL);
+    config->lr_decay_iters = 0;
+  }
+  if (is_from(config, KEY(lr), "actor.optim.lr") && !config->sources[KEY(lr_decay_style)].text)
+    settle_as(config, KEY(lr_decay_style), "constant", "RLinf's default");
+  return drops
+             ? treadle_train_config_warn(
+                   config, treadle_arena_format(&config->arena,
+                                                "%s: actor.lr_sched has no effect with FSDP, as in RLinf, "
+                                                "where actor.optim has the schedule",
+                                                config->file))
+             : TREADLE_OK;
+}
+
 treadle_status treadle_others_settle(treadle_config_reader *reader) {
   treadle_status status;
   TRY(settle_estimator(reader));
   TRY(settle_kl(reader));
   TRY(settle_rewards(reader));
+  TRY(settle_optimizer(reader));
 out:
   return status;
 }

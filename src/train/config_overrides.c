@@ -41,6 +41,7 @@ treadle_status treadle_override_check_group(const treadle_config_reader *reader,
 
 /* What a list of defaults may name: what fills no key that changes a result. */
 static bool is_harmless(const char *item) {
+  item += strspn(item, "./");
   static const char *const begins[] = {"_self_", "override hydra/", "hydra/", "override /hydra/",
                                        "hybrid_engines/fsdp"};
   for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)

@@ -22,6 +22,7 @@ static treadle_status take_value(treadle_config_reader *reader, const treadle_gi
                                  const treadle_train_limit *limit) {
   treadle_given_value whole = *given;
   treadle_status status;
+  if (given->node && treadle_given_is_overridden(reader, given->path)) return TREADLE_OK;
   if (given->text) {
     TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), given->text, &whole.text));
     TRY(treadle_others_take_word(reader, key, &whole));

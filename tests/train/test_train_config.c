@@ -372,7 +372,7 @@ static const struct {
     {"${env.list}", "${env.list} is no single value"},
     {"${}", "there is no such value"},
     {"${", "a ${ is not closed"},
-    {"${oc.select:env.nothing,${env.number}}", "a ${ is not closed"},
+    {"${oc.select:env.nothing,${env.number}", "a ${ is not closed"},
     {"${oc.env:HOME}", "${oc.env:HOME} is not looked up; ${a.b} and ${oc.select:a.b,x} are"},
     {"${.folder}", "is not looked up"},
     {"${actor_config.model}", "names that lead to names, and do not end"},
