@@ -1,7 +1,7 @@
 /* The message of the last failure of each thread: a fixed buffer, so that saying that memory is out needs
  * no memory. Longer messages lose their middle. What they quote may come from anywhere, and is made printable here, once, for the
  * command and for programs. */
-#include "base/status.h"
+#include "base/status_list.h"
 
 #include "base/utf8.h"
 
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 1024, MADE_BYTES = 8192 /* two paths and words */ };
+enum { MESSAGE_BYTES = 1024, LONG_BYTES = 16384, MADE_BYTES = 8192 /* two paths and words */ };
 
-static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local char message[LONG_BYTES]; /* of MESSAGE_BYTES, but where it is a list */
 
 const char *treadle_status_text(treadle_status status) {
   static const struct {
@@ -37,7 +37,7 @@ const char *treadle_error_message(void) { return message; }
 static void keep(const char *made) {
   static const char gap[] = " ... ";
   enum { HEAD = 600, GAP = sizeof gap - 1, TAIL = MESSAGE_BYTES - 1 - HEAD - GAP };
-  if (!*treadle_utf8_show(message, sizeof message, made)) return;
+  if (!*treadle_utf8_show(message, MESSAGE_BYTES, made)) return;
   treadle_utf8_show(message, HEAD + 1, made);
   size_t length = strlen(made), head = strlen(message);
   memcpy(message + head, gap, sizeof gap);
@@ -63,13 +63,38 @@ treadle_status treadle_fail(treadle_status status, const char *format, ...) {
   return status;
 }
 
-treadle_status treadle_fail_in(treadle_status status, const char *format, ...) {
-  char made[MADE_BYTES];
+/* Line by line: a newline is the list's own. */
+static void keep_lines(char *made) {
+  size_t length = 0;
+  char *rest = NULL;
+  message[0] = 0;
+  for (char *line = strtok_r(made, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    if (length && length + 1 < sizeof message) message[length++] = '\n';
+    treadle_utf8_show(message + length, sizeof message - length, line);
+    length += strlen(message + length);
+  }
+}
+
+treadle_status treadle_fail_long(treadle_status status, const char *format, ...) {
+  char made[LONG_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  if (vsnprintf(made, sizeof made - sizeof message, format, arguments) < 0) made[0] = 0;
+  if (vsnprintf(made, sizeof made, format, arguments) < 0) made[0] = 0;
+  va_end(arguments);
+  keep_lines(made);
+  return status;
+}
+
+treadle_status treadle_fail_in(treadle_status status, const char *format, ...) {
+  char made[MADE_BYTES + LONG_BYTES];
+  va_list arguments;
+  va_start(arguments, format);
+  if (vsnprintf(made, MADE_BYTES - MESSAGE_BYTES, format, arguments) < 0) made[0] = 0;
   va_end(arguments);
   strcat(made, message);
-  keep(made);
+  if (strlen(message) < MESSAGE_BYTES)
+    keep(made);
+  else
+    keep_lines(made);
   return status;
 }

@@ -18,7 +18,7 @@ struct json_t; /* jansson.h */
 
 enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
 
-enum { TREADLE_MAX_SETTINGS = 65, TREADLE_MAX_STOPS = 64 };
+enum { TREADLE_MAX_SETTINGS = 513, TREADLE_MAX_STOPS = 64 };
 
 /* What --check asks for. */
 typedef enum treadle_check { TREADLE_CHECK_NONE, TREADLE_CHECK_PLAIN, TREADLE_CHECK_PROVE } treadle_check;

@@ -218,7 +218,7 @@ static const treadle_command commands[] = {
         .name = "sft",
         .bit = TREADLE_IN_SFT,
         .words = "CONFIG.yaml [section.key=value ...]",
-        .words_max = 65,
+        .words_max = TREADLE_MAX_SETTINGS,
         .summary = "supervised training from a configuration",
         .text =
             "Trains a model on rows of tokens, texts, prompts with responses, or chats. All that a run\n"
@@ -244,7 +244,7 @@ static const treadle_command commands[] = {
         .name = "train",
         .bit = TREADLE_IN_TRAIN,
         .words = "CONFIG.yaml [section.key=value ...]",
-        .words_max = 65,
+        .words_max = TREADLE_MAX_SETTINGS,
         .summary = "reinforcement learning from a configuration: GRPO and its kin",
         .text =
             "Trains a policy by rewards. One copy of it trains in one layout and generates in another,\n"

@@ -93,9 +93,12 @@ static treadle_status look_up(void *context, const char *name, const int64_t *me
   const treadle_yaml *value = member ? NULL : treadle_yaml_get(b->options, name);
   *found_p = value != NULL;
   if (!value) return unknown_option(b, b->options, name);
-  *value_p = strcmp(value->text, "true") == 0;
-  if (*value_p || strcmp(value->text, "false") == 0 || treadle_text_to_int64(value->text, value_p))
+  bool truth;
+  if (treadle_yaml_truth(value->text, &truth)) {
+    *value_p = truth;
     return TREADLE_OK;
+  }
+  if (treadle_text_to_int64(value->text, value_p)) return TREADLE_OK;
   *value_p = 1; /* another text: it is given */
   return TREADLE_OK;
 }

@@ -16,8 +16,10 @@ static json_t *user_message(treadle_text text) {
 
 static treadle_status render(const treadle_request_text_spec *spec, const treadle_request_input *input,
                              char **text_p, size_t *bytes_p) {
-  const treadle_chat_options chat = {
-      .struct_size = sizeof chat, .variables = spec->answers ? "{\"add_generation_prompt\": true}" : NULL};
+  const treadle_chat_options chat = {.struct_size = sizeof chat,
+                                     .variables = spec->variables ? spec->variables
+                                                  : spec->answers ? "{\"add_generation_prompt\": true}"
+                                                                  : NULL};
   json_t *made = input->messages ? json_incref(input->messages) : user_message(input->text);
   char *json = made ? treadle_json_dump(made, JSON_COMPACT) : NULL;
   treadle_status status =

@@ -164,6 +164,7 @@ static treadle_status read_node(yaml_reader *reader, const yaml_event_t *event, 
   node->file = reader->file;
   if (event->type == YAML_SCALAR_EVENT) {
     node->type = TREADLE_YAML_SCALAR;
+    node->is_plain = event->data.scalar.plain_implicit;
     node->text = treadle_arena_copy_text(reader->arena, (const char *)event->data.scalar.value);
     if (!node->text) status = no_memory(reader);
   } else if (event->type == YAML_SEQUENCE_START_EVENT) {

@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "base/text.h"
 
+#include <stdbool.h>
+
 typedef enum treadle_yaml_type {
   TREADLE_YAML_SCALAR,
   TREADLE_YAML_LIST,
@@ -18,6 +20,7 @@ typedef struct treadle_yaml {
   int line;                    /* from 1 */
   const char *file;            /* what it was read from, as it was named to the parser */
   const char *text;            /* scalar */
+  bool is_plain;               /* scalar: without quotes */
   size_t count;                /* list, map */
   struct treadle_yaml **items; /* list: items; map: values */
   const char **keys;           /* map, in file order */
@@ -33,6 +36,19 @@ treadle_status treadle_yaml_parse(const char *what, const char *text, size_t len
 const treadle_yaml *treadle_yaml_get(const treadle_yaml *node, const char *key);
 /* The scalar text of a key; `otherwise` when absent or not a scalar. */
 const char *treadle_yaml_text(const treadle_yaml *node, const char *key, const char *otherwise);
+
+/* ---- What scalars say (yaml_values.c) ---------------------------------------------------------------- */
+
+/* true and false, yes and no, on and off; false: it is none of them. */
+bool treadle_yaml_truth(const char *text, bool *truth_p);
+/* Nothing, ~ and null. */
+bool treadle_yaml_is_null(const char *text);
+/* A number in decimal digits, in `to` where it was not; NULL: what begins as a number and is none in YAML 1.1. A text that does not begin as a
+ * number is given back. */
+enum { TREADLE_YAML_NUMBER = 64 };
+const char *treadle_yaml_number(const char *text, char to[TREADLE_YAML_NUMBER]);
+
+/* ---- Writing ------------------------------------------------------------------------------------------ */
 
 /* Adds a tree as text that is read as the same tree (yaml_write.c). */
 void treadle_yaml_write(treadle_builder *text, const treadle_yaml *root);

@@ -71,16 +71,31 @@ static void discount(const treadle_rl_scored *s, double gamma, double *advantage
   }
 }
 
-static treadle_status whiten(const treadle_rl_scored *s, double *advantages, double *of_samples) {
-  treadle_status status;
-  TRY(treadle_rl_whiten(advantages, s->first[s->samples]));
+static void take_means(const treadle_rl_scored *s, const double *advantages, double *of_samples) {
   for (size_t i = 0; i < s->samples; i++) {
     double sum = 0;
     for (size_t t = s->first[i]; t < s->first[i + 1]; t++) sum += advantages[t];
     of_samples[i] = s->first[i + 1] > s->first[i] ? sum / (double)(s->first[i + 1] - s->first[i]) : 0;
   }
+}
+
+static treadle_status whiten(const treadle_rl_scored *s, double *advantages, double *of_samples) {
+  treadle_status status;
+  TRY(treadle_rl_whiten(advantages, s->first[s->samples]));
+  take_means(s, advantages, of_samples);
 out:
   return status;
+}
+
+void treadle_rl_normalize_advantages(const treadle_rl_scored *s, double *advantages, double *of_samples) {
+  const size_t tokens = s->first[s->samples];
+  double sum = 0, squares = 0;
+  for (size_t t = 0; t < tokens; t++) sum += advantages[t];
+  const double mean = tokens ? sum / (double)tokens : 0;
+  for (size_t t = 0; t < tokens; t++) squares += (advantages[t] - mean) * (advantages[t] - mean);
+  const double deviation = tokens ? sqrt(squares / (double)tokens) : 0;
+  for (size_t t = 0; t < tokens; t++) advantages[t] = (advantages[t] - mean) / (deviation + 1e-5);
+  take_means(s, advantages, of_samples);
 }
 
 treadle_status treadle_rl_advantages(treadle_rl_estimator estimator, bool by_std, double gamma,

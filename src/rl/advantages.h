@@ -38,4 +38,8 @@ treadle_status treadle_rl_advantages(treadle_rl_estimator estimator, bool by_std
                                      const treadle_rl_scored *scored, double *advantages, double *returns,
                                      double *of_samples);
 
+/* Over all tokens: mean 0 and deviation 1, as RLinf has it (masked_normalization in rlinf/utils/distributed.py): by the deviation of all, + 1e-5.
+ * of_samples: the means of their tokens. */
+void treadle_rl_normalize_advantages(const treadle_rl_scored *scored, double *advantages, double *of_samples);
+
 #endif

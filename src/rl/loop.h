@@ -178,7 +178,7 @@ treadle_status treadle_rl_make_folders(const char *path);
 /* Steps of the optimizer that a run takes: mini batches of all epochs of all steps. */
 static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s) {
   const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
-  const int64_t mini = s->mini_batch_size > 0 ? s->mini_batch_size : samples;
+  const int64_t mini = s->mini_batch_samples > 0 ? s->mini_batch_samples : samples;
   return s->train_iters * s->epochs * ((samples + mini - 1) / mini);
 }
 /* Tells who asks what takes long now; and what a person should know. Rank 0 does. */

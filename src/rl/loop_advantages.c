@@ -148,6 +148,7 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
                                     .scores = v.scores};
   TRY(treadle_rl_advantages((treadle_rl_estimator)s->adv_estimator, s->norm_adv_by_std, s->gamma, &scored,
                             b->advantages, b->returns, v.of_samples));
+  if (s->normalize_advantages) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
   if (s->use_kl_in_reward) {
     treadle_rl_value(rl, "actor/reward_kl_penalty", kl);

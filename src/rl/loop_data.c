@@ -1,12 +1,14 @@
 /* Prompts and rewards that a configuration names, on rank 0. */
 #include "rl/loop.h"
 
+#include "io/json.h"
 #include "rl/reward.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static treadle_status read_prompts(const treadle_rl *rl, const char *path, const char *place,
-                                   treadle_rl_prompts **prompts_p) {
+                                   const char *variables, treadle_rl_prompts **prompts_p) {
   const treadle_train_settings *s = rl->settings;
   static const treadle_rl_prompts_words words = {
       .prompt_key = "rl_config.prompt_key",
@@ -19,7 +21,8 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
                                         .answer_key = s->answer_key,
                                         .data_source_key = s->data_source_key,
                                         .tokenizer = rl->tokenizer,
-                                        .chat = rl->chat,
+                                        .chat = s->apply_chat_template ? rl->chat : NULL,
+                                        .chat_variables = variables,
                                         .vocabulary = rl->vocabulary,
                                         .most_tokens = rl->prompt_most,
                                         .leave_long_out = s->too_long == 1,
@@ -39,6 +42,27 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
     treadle_rl_note(rl, "%s: %lld of %lld prompts have no answer, and are left out (%s)", place, unanswered,
                     all, TREADLE_RL_PLACE(rl, no_answer));
   return TREADLE_OK;
+}
+
+/* The run's variables of the chat template, with what a prompt always has; free() ends them. NULL: there are none. */
+static treadle_status make_variables(const treadle_rl *rl, char **variables_p) {
+  const treadle_train_settings *s = rl->settings;
+  json_t *all = NULL;
+  treadle_status status;
+  *variables_p = NULL;
+  if (!s->chat_template_kwargs || !s->apply_chat_template) return TREADLE_OK;
+  if (!rl->chat)
+    REFUSE("%s are variables of a chat template, and there is none",
+           TREADLE_RL_PLACE(rl, chat_template_kwargs));
+  TRY(treadle_json_parse(TREADLE_RL_PLACE(rl, chat_template_kwargs), s->chat_template_kwargs,
+                         strlen(s->chat_template_kwargs), &all));
+  if (json_object_set_new(all, "add_generation_prompt", json_true()) == 0)
+    *variables_p = json_dumps(all, JSON_COMPACT);
+  if (!*variables_p)
+    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for variables of the chat template");
+out:
+  json_decref(all);
+  return status;
 }
 
 static treadle_status open_rewards(treadle_rl *rl) {
@@ -69,15 +93,19 @@ static treadle_status open_rewards(treadle_rl *rl) {
 
 treadle_status treadle_rl_open_data(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
+  char *variables = NULL;
   treadle_status status;
   size_t count;
   if (rl->rank > 0) return TREADLE_OK;
   TRY(open_rewards(rl));
-  TRY(read_prompts(rl, s->data_path, TREADLE_RL_PLACE(rl, data_path), &rl->prompts));
-  if (s->val_path) TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), &rl->tests));
+  TRY(make_variables(rl, &variables));
+  TRY(read_prompts(rl, s->data_path, TREADLE_RL_PLACE(rl, data_path), variables, &rl->prompts));
+  if (s->val_path)
+    TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), variables, &rl->tests));
   (void)treadle_rl_prompts_items(rl->prompts, &count);
   TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
   if (s->no_shuffle) treadle_train_order_keep(&rl->order);
 out:
+  free(variables);
   return status;
 }

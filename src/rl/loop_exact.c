@@ -45,7 +45,8 @@ bool treadle_rl_check_is_due(const treadle_rl *rl) {
 
 bool treadle_rl_update_checks(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  return s->exact && (s->mini_batch_size <= 0 || (size_t)s->mini_batch_size >= rl->batch.samples.count);
+  return s->exact &&
+         (s->mini_batch_samples <= 0 || (size_t)s->mini_batch_samples >= rl->batch.samples.count);
 }
 
 float *treadle_rl_values_of(const treadle_rl_batch *b) {

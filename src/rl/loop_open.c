@@ -214,7 +214,7 @@ out:
 static treadle_status count_batches(const treadle_rl *rl, int32_t *most_p) {
   const treadle_train_settings *s = rl->settings;
   int64_t dp, samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
-  int64_t mini = s->mini_batch_size > 0 ? s->mini_batch_size : samples, count;
+  int64_t mini = s->mini_batch_samples > 0 ? s->mini_batch_samples : samples, count;
   treadle_status status;
   TRY(find_replicas(rl, &dp));
   count = s->micro_batch_size ? (mini + s->micro_batch_size - 1) / s->micro_batch_size : mini;

@@ -88,6 +88,25 @@ static double mean_kl(const mini *m) {
   return means / (double)m->update.rows.count;
 }
 
+/* The mean ratio of no sample is above the limit, so that of no micro batch is: RLinf drops those. */
+static treadle_status check_ratios(const mini *m) {
+  const treadle_rl_batch *b = &m->rl->batch;
+  const double most = m->rl->settings->early_stop_imp_ratio;
+  for (size_t i = 0; most > 0 && i < m->update.rows.count; i++) {
+    const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
+    double sum = 0;
+    for (size_t t = s->first; t < s->first + s->count; t++)
+      sum += exp((double)m->logprobs[t] - (double)(b->old ? b->old[t] : b->rollout.items[t]));
+    if (s->count && sum / (double)s->count > most)
+      REFUSE("step %lld: a sample of a mini batch has a mean ratio of %g, more than %s, %g; RLinf drops a "
+             "micro "
+             "batch with such a mean, which is not done here: smaller steps, or a higher limit, or 0",
+             (long long)m->rl->step + 1, sum / (double)s->count,
+             TREADLE_RL_PLACE(m->rl, early_stop_imp_ratio), most);
+  }
+  return TREADLE_OK;
+}
+
 static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, bool *skipped_p) {
   treadle_rl_mini_result *sums = &m->sums;
   treadle_rl *rl = m->rl;
@@ -101,6 +120,7 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   m->update.step.lr = treadle_schedule_lr(&rl->schedule, rl->optimizer_steps);
   TRY(treadle_rl_call_update(rl, &m->update, &result));
   sum_up(m, &f);
+  TRY(check_ratios(m));
   if (!isfinite(f.loss))
     TRY(treadle_fail(TREADLE_REFUSED, "step %lld: the loss of a mini batch is not finite: %g",
                      (long long)rl->step + 1, f.loss));
@@ -170,7 +190,7 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
   treadle_rl *rl = m->rl;
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->settings;
-  const int64_t size = s->mini_batch_size > 0 ? s->mini_batch_size : (int64_t)b->samples.count;
+  const int64_t size = s->mini_batch_samples > 0 ? s->mini_batch_samples : (int64_t)b->samples.count;
   int64_t *places = treadle_alloc_array(b->samples.count + 1, sizeof *places), number = 0;
   treadle_status status;
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches");

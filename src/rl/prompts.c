@@ -77,7 +77,8 @@ static treadle_status take_input(const prompt_reader *r, treadle_rl_prompt *p) {
                                           .tokenizer = s->tokenizer,
                                           .chat = s->chat,
                                           .answers = true,
-                                          .talks = s->chat != NULL};
+                                          .talks = s->chat != NULL,
+                                          .variables = s->chat_variables};
   treadle_request_input input = {0};
   treadle_status status;
   if (!value && !ids) REFUSE("%s: has no '%s' (%s)", r->name, s->prompt_key, s->words->prompt_key);

@@ -32,7 +32,8 @@ typedef struct treadle_rl_prompts_spec {
   const char *prompt_key, *answer_key, *data_source_key;
   const treadle_rl_prompts_words *words;
   const treadle_tokenizer *tokenizer; /* NULL: prompts are token ids */
-  const treadle_chat *chat;           /* NULL: there is no template */
+  const treadle_chat *chat;           /* NULL: there is no template, or texts stay as they are */
+  const char *chat_variables;         /* a JSON object; NULL: add_generation_prompt alone */
   int64_t vocabulary, most_tokens;
   bool leave_long_out;       /* prompts that are longer go, and are counted; else one is refused */
   bool need_answer;          /* a line without one is refused, */

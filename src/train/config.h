@@ -71,6 +71,7 @@ typedef struct treadle_train_settings {
   bool ignore_eos;
   /* and rl_config. */
   int64_t n_samples_per_prompt, mini_batch_size, epochs;
+  int64_t mini_batch_samples; /* settled: those of mini_batch_size prompts */
   bool shuffle_mini_batch;
   int32_t adv_estimator; /* treadle_rl_estimator */
   bool norm_adv_by_std;
@@ -106,6 +107,9 @@ typedef struct treadle_train_settings {
   double rollout_is_threshold;
   int32_t sampling_support; /* TREADLE_SUPPORT_.. */
   int64_t sampling_support_most;
+  bool normalize_advantages, apply_chat_template;
+  const char *chat_template_kwargs; /* a JSON object */
+  double early_stop_imp_ratio;      /* 0: none */
   const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
   int32_t too_long, no_answer; /* 0: an error; 1: left out */
   int32_t resume_mode;         /* TREADLE_RESUME_MODE_.. */
@@ -136,7 +140,8 @@ typedef enum treadle_train_key_type {
   TREADLE_KEY_TEXT,    /* const char * */
   TREADLE_KEY_CHOICE,  /* int32_t, the place in `words` */
   TREADLE_KEY_SIZE,    /* size_t, bytes, with a unit or without */
-  TREADLE_KEY_LIST     /* treadle_train_list */
+  TREADLE_KEY_LIST,    /* treadle_train_list */
+  TREADLE_KEY_MAP      /* const char *: a JSON object */
 } treadle_train_key_type;
 
 enum { TREADLE_NEED_NOT, TREADLE_NEED_TO_PLAN, TREADLE_NEED_TO_RUN };
@@ -157,7 +162,7 @@ typedef struct treadle_train_key {
   bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 37 + 89, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 37 + 89 + 4, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -172,10 +177,14 @@ bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run
 const char *treadle_train_short_path(const char *path);
 /* The names of a path as the table has them: - is _, as MindSpeed-RL reads it. -1: no such key. */
 int treadle_train_key_find(const char *path, treadle_train_run run);
+/* The key, a MAP, of which the path is a part; *rest_p: which. -1: there is none. */
+int treadle_train_key_above(const char *path, treadle_train_run run, const char **rest_p);
 /* Is it a path under which keys stand? */
 bool treadle_train_key_is_section(const char *path, treadle_train_run run);
 /* Of a path in a section of others that is no key: the last name of the one that was probably meant; NULL: there is none. */
 const char *treadle_train_key_meant(const char *path, treadle_train_run run);
+/* The default that the project has whose name a key has, where it is another one than treadle's; NULL: it is the same, or not known. */
+const char *treadle_train_key_theirs(const treadle_train_key *key);
 /* "bool", "integer", .. */
 const char *treadle_train_key_type_text(const treadle_train_key *key);
 /* Which values it takes: "0 to 1", "none|full"; "" for texts. */
@@ -196,29 +205,34 @@ void treadle_train_write_item(treadle_builder *text, const char *item);
 typedef enum treadle_train_name_type {
   TREADLE_KNOWN_NOT,
   TREADLE_KNOWN_IGNORED,
-  TREADLE_KNOWN_ONLY /* with values that say what treadle does anyway */
+  TREADLE_KNOWN_ONLY,   /* with values that say what treadle does anyway */
+  TREADLE_KNOWN_BY_RULE /* heard, with others of its file (config_others.c) */
 } treadle_train_name_type;
 
 /* A key of others that would change results if it were ignored (config_limits.c). */
 typedef struct treadle_train_limit {
-  const char
-      *path; /* without a dot: of both sections of MindSpeed-RL for Megatron; "*.x": of any section of RL */
+  /* Without a dot: of both sections of MindSpeed-RL for Megatron. "*.x": of any section of RL. A path below it has the limit, too. */
+  const char *path;
   const char *only[6]; /* its values; none: it may be null, or an empty list or map */
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 88 };
+enum { TREADLE_TRAIN_LIMITS = 180 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);
-/* Is it a path under which keys with a limit stand? */
+/* Is it a path under which keys with a limit stand? Or any of those that the facts have (others.h)? */
 bool treadle_train_limit_is_section(const char *path, treadle_train_run run);
+bool treadle_train_other_is_section(const char *path, treadle_train_run run);
 
-/* Of a path as treadle_train_key_find() has it. *limit_p: of TREADLE_KNOWN_ONLY. */
+/* Of a path as treadle_train_key_find() has it, by its own row or that of a section above it. *limit_p: of TREADLE_KNOWN_ONLY. */
 treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_run run,
                                                 const treadle_train_limit **limit_p);
-/* Of the first part of a path: is all in this section ignored that is no key? */
+/* The section without effect whose row speaks for a path; NULL: the path has a row of its own. */
+const char *treadle_train_ignored_section(const char *path);
+/* Is it the name of a section of others; and is the first part of a path? In supervised training all is ignored there that is no key. */
 bool treadle_train_known_section(const char *name, treadle_train_run run);
+bool treadle_train_known_section_of(const char *path, treadle_train_run run);
 /* The nearest name of a key, and of a section; NULL when none is near. */
 const char *treadle_train_key_nearest(const char *name, treadle_train_run run);
 const char *treadle_train_section_nearest(const char *name);
@@ -265,6 +279,8 @@ struct treadle_train_config {
   treadle_train_settings settings;
   treadle_train_source sources[TREADLE_TRAIN_KEYS];
   TREADLE_ARRAY(const char *) warnings;
+  /* RLinf's, of which there is no key: how far scores are apart, times their scale; steps in which its learning rate falls. 0: not given */
+  double reward_spread, lr_decay_iters;
 };
 
 /* As treadle_train_config_read() of a text. */

@@ -3,6 +3,7 @@
 
 #include "base/argument.h"
 #include "base/real.h"
+#include "base/status_list.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -27,6 +28,8 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 
 static bool same_value(const char *a, const char *b) {
   double x, y;
+  bool p, q;
+  if (treadle_yaml_truth(a, &p) && treadle_yaml_truth(b, &q)) return p == q;
   if (treadle_text_to_real(a, &x) && treadle_text_to_real(b, &y)) return x == y;
   return strcasecmp(a, b) == 0;
 }
@@ -69,12 +72,40 @@ static treadle_status choose_clip(treadle_train_config *config, treadle_train_so
   return status;
 }
 
+static bool is_of_rlinf(const char *path) {
+  static const char *const sections[] = {"actor.", "model.", "megatron.", "rollout.", "runner.", "reward."};
+  bool is = false;
+  for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+    is = is || treadle_text_starts(path, sections[i]);
+  return is;
+}
+
+/* RLinf's two KLs, of which one is 0; its two rates at the end of the decay, of which the optimizer's counts; and names that say the same. */
+static bool is_settled(treadle_train_source *old, const treadle_train_source *new) {
+  static const char beta[] = "algorithm.kl_beta", plus[] = "algorithm.reinpp_kl_beta",
+                    optim[] = "actor.optim.min_lr", sched[] = "actor.lr_sched.min_lr";
+  const bool is_kl = strcmp(old->name, beta) == 0 || strcmp(new->name, beta) == 0,
+             is_plus = strcmp(old->name, plus) == 0 || strcmp(new->name, plus) == 0;
+  if (is_kl && is_plus) {
+    const treadle_train_source *loss = strcmp(old->name, beta) == 0 ? old : new,
+                               *other = loss == old ? new : old;
+    const treadle_train_source counts = same_value(loss->text, "0") ? *other : *loss;
+    *old = counts;
+    return true;
+  }
+  if (strcmp(old->name, sched) == 0 && strcmp(new->name, optim) == 0) *old = *new;
+  if (strcmp(old->name, optim) == 0 && (old->line == new->line || strcmp(new->name, sched) == 0))
+    return true;
+  return is_of_rlinf(old->name) && is_of_rlinf(new->name) && same_value(old->text, new->text);
+}
+
 /* Of a file that says a key twice: the same by two names; one of verl's two KLs; or MindSpeed-RL, which lets actor_config go before
  * megatron_training. */
 static treadle_status give_again(treadle_config_reader *reader, int key, const treadle_given_value *given) {
   treadle_train_config *config = reader->config;
   treadle_train_source *old = &config->sources[key];
   const treadle_train_source new = {TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
+  if (is_settled(old, &new)) return TREADLE_OK;
   const bool is_kl = key == TREADLE_KEY_OF(kl_penalty) || key == TREADLE_KEY_OF(init_kl_coef);
   if (strcmp(old->name, given->path) != 0 && treadle_given_is_of_verl(old->name) &&
       treadle_given_is_of_verl(given->path)) {
@@ -101,12 +132,35 @@ static treadle_status give_again(treadle_config_reader *reader, int key, const t
   return status;
 }
 
+/* Two names of verl's on the command line, as its scripts have them: the same, or one of its two KLs, or of its two norms. */
+static treadle_status override_again(treadle_config_reader *reader, int key,
+                                     const treadle_given_value *given) {
+  treadle_train_source *old = &reader->config->sources[key];
+  const treadle_train_source new = {TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
+  const bool is_kl = key == TREADLE_KEY_OF(kl_penalty) || key == TREADLE_KEY_OF(init_kl_coef);
+  bool counts = false;
+  if (is_settled(old, &new)) return TREADLE_OK;
+  if (strcmp(old->name, given->path) == 0 && treadle_given_is_of_verl(given->path)) { /* as in Hydra */
+    *old = new;
+    return TREADLE_OK;
+  }
+  if (strcmp(old->name, given->path) == 0 || !treadle_given_is_of_verl(old->name) ||
+      !treadle_given_is_of_verl(given->path) ||
+      (!is_kl && !same_value(old->text, given->text) && key != TREADLE_KEY_OF(clip_grad)))
+    REFUSE("%s is given twice, the first time as %s", treadle_given_head(reader, given), old->name);
+  treadle_status status = is_kl ? is_of_reward(reader, given, &counts) : TREADLE_OK;
+  if (counts || (key == TREADLE_KEY_OF(clip_grad) && strstr(given->path, ".grad_clip"))) *old = new;
+  return status;
+}
+
 /* A list of the file, as text. */
 static treadle_status give_list(treadle_config_reader *reader, int key, const treadle_given_value *given) {
+  const bool is_list =
+      treadle_train_keys[key].type == TREADLE_KEY_LIST; /* else paths, with commas between */
   treadle_builder text = {0};
   treadle_given_value whole = *given;
   treadle_status status = TREADLE_OK;
-  treadle_builder_add(&text, "[");
+  treadle_builder_add(&text, "%s", is_list ? "[" : "");
   for (size_t i = 0; i < given->node->count; i++) {
     const char *item = given->node->items[i]->text;
     if (given->node->items[i]->type != TREADLE_YAML_SCALAR) {
@@ -115,10 +169,13 @@ static treadle_status give_list(treadle_config_reader *reader, int key, const tr
       goto out;
     }
     TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), item, &item));
-    if (i) treadle_builder_add(&text, ", ");
-    treadle_train_write_item(&text, item);
+    if (i) treadle_builder_add(&text, is_list ? ", " : ",");
+    if (is_list)
+      treadle_train_write_item(&text, item);
+    else
+      treadle_builder_add(&text, "%s", item);
   }
-  treadle_builder_add(&text, "]");
+  treadle_builder_add(&text, "%s", is_list ? "]" : "");
   whole.text = text.failed ? NULL : treadle_arena_copy_text(&reader->config->arena, text.text);
   status = whole.text ? treadle_given_take(reader, key, &whole) : treadle_given_no_memory(reader->config);
 out:
@@ -127,9 +184,10 @@ out:
 }
 
 /* Is there an override of this very path? */
-static bool is_overridden(const treadle_config_reader *reader, const char *path) {
+bool treadle_given_is_overridden(const treadle_config_reader *reader, const char *path) {
+  path = treadle_train_short_path(path);
   for (size_t i = 0; i < reader->names.count; i++) {
-    const char *other = reader->names.overrides[i];
+    const char *other = treadle_train_short_path(reader->names.overrides[i]);
     size_t at = 0;
     while (path[at] && path[at] == (other[at] == '-' ? '_' : other[at])) at++;
     if (!path[at] && other[at] == '=') return true;
@@ -140,8 +198,9 @@ static bool is_overridden(const treadle_config_reader *reader, const char *path)
 treadle_status treadle_given_take(treadle_config_reader *reader, int key,
                                   const treadle_given_value *given) {
   treadle_train_source *source = &reader->config->sources[key];
-  if (!given->text && treadle_train_keys[key].type == TREADLE_KEY_LIST &&
-      given->node->type == TREADLE_YAML_LIST)
+  if (!given->text && given->node->type == TREADLE_YAML_LIST &&
+      (treadle_train_keys[key].type == TREADLE_KEY_LIST || key == TREADLE_KEY_OF(data_path) ||
+       key == TREADLE_KEY_OF(val_path)))
     return give_list(reader, key, given);
   if (!given->text)
     REFUSE("%s is a %s, and must be %s%s", treadle_given_head(reader, given),
@@ -149,18 +208,40 @@ treadle_status treadle_given_take(treadle_config_reader *reader, int key,
            treadle_train_keys[key].type == TREADLE_KEY_INTEGER ? "an " : "a ",
            treadle_train_key_type_text(&treadle_train_keys[key]));
   if (!given->node) {
-    if (source->from == TREADLE_FROM_OVERRIDE)
-      REFUSE("%s is given twice, the first time as %s", treadle_given_head(reader, given), source->name);
+    if (source->from == TREADLE_FROM_OVERRIDE) return override_again(reader, key, given);
     *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
-  if (treadle_train_is_null(given->text) || is_overridden(reader, given->path)) return TREADLE_OK;
+  if (treadle_train_is_null(given->text) || treadle_given_is_overridden(reader, given->path))
+    return TREADLE_OK;
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
   *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;
 }
 
+treadle_status treadle_given_note_refusal(treadle_config_reader *reader, treadle_status status) {
+  if (status != TREADLE_REFUSED) return status;
+  treadle_builder_add(&reader->refused, "%s%s", reader->refusals++ ? "\n" : "", treadle_error_message());
+  return reader->refused.failed ? treadle_given_no_memory(reader->config) : TREADLE_OK;
+}
+
+treadle_status treadle_given_refuse_all(const treadle_config_reader *reader) {
+  if (!reader->refusals) return TREADLE_OK;
+  if (reader->refusals == 1) REFUSE("%s", reader->refused.text);
+  return treadle_fail_long(TREADLE_REFUSED, "%s: %d keys are refused:\n%s", reader->config->file,
+                           reader->refusals, reader->refused.text);
+}
+
+/* Of a section that does nothing as a whole, its name once. */
 void treadle_given_ignore(treadle_config_reader *reader, const treadle_given_value *given) {
+  const char *section =
+      reader->config->run == TREADLE_RUN_RL ? treadle_train_ignored_section(given->path) : NULL;
+  if (section) {
+    if (reader->last_ignored && strcmp(reader->last_ignored, section) == 0) return;
+    reader->last_ignored = section;
+    treadle_builder_add(&reader->ignored, "%s%s.*", reader->ignored.length ? ", " : "", section);
+    return;
+  }
   treadle_builder_add(&reader->ignored, "%s%s", reader->ignored.length ? ", " : "",
                       treadle_text_shown(given->path));
   if (given->node) treadle_builder_add(&reader->ignored, " (line %d)", given->line);
@@ -215,6 +296,15 @@ treadle_status treadle_given_refuse(const treadle_config_reader *reader, const t
         strcmp(treadle_train_keys[i].key, given->path) == 0)
       REFUSE("%s: there is no such section; did you mean %s.%s?", treadle_given_head(reader, given),
              treadle_train_keys[i].section, given->path);
+  if (key && treadle_train_known_section_of(given->path, run)) {
+    nearest = treadle_train_key_meant(given->path, run);
+    REFUSE("%s: %s%s%s", treadle_given_head(reader, given),
+           nearest
+               ? "there is no such key; did you mean '"
+               : "no key of MindSpeed-RL, RLinf, verl or treadle that is known here; leave it out if it "
+                 "changes no result",
+           nearest ? nearest : "", nearest ? "'?" : "");
+  }
   nearest = treadle_train_section_nearest(given->path);
   REFUSE("%s: there is no such section%s%s%s", treadle_given_head(reader, given),
          nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");

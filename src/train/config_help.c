@@ -2,12 +2,36 @@
 #include "train/config.h"
 
 #include "base/argument.h"
+#include "base/real.h"
+#include "train/others.h"
 #include "treadle_control.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { COLUMNS = 5 };
+
+static bool is_same(const char *ours, const char *theirs) {
+  double a, b;
+  bool p, q;
+  if (!ours) return false;
+  if (treadle_yaml_truth(ours, &p) && treadle_yaml_truth(theirs, &q)) return p == q;
+  return strcmp(ours, theirs) == 0 ||
+         (treadle_text_to_real(ours, &a) && treadle_text_to_real(theirs, &b) && a == b);
+}
+
+const char *treadle_train_key_theirs(const treadle_train_key *key) {
+  char path[128];
+  const treadle_train_other *row;
+  snprintf(path, sizeof path, "%s.%s", key->alone ? key->section : "megatron_training", key->key);
+  row = treadle_train_other_of(key->whose, path);
+  for (int i = 0; i < TREADLE_TRAIN_ALSO && !row && key->also[i]; i++)
+    row = treadle_train_other_of(key->whose, key->also[i]);
+  return row && row->otherwise && *row->otherwise != '$' && !is_same(key->otherwise, row->otherwise)
+             ? row->otherwise
+             : NULL;
+}
 
 /* What the columns before the help say of a key. */
 static void columns_of(const treadle_train_key *key, char allowed[TREADLE_KEY_TEXT_BYTES],
@@ -64,6 +88,7 @@ static void add_json(treadle_builder *text, treadle_train_run run) {
     add_member(text, "type", treadle_train_key_type_text(row));
     add_member(text, "allowed", *allowed ? allowed : NULL);
     add_member(text, "default", row->otherwise);
+    add_member(text, "theirs", treadle_train_key_theirs(row));
     treadle_builder_add(text, "\"needed\": %s, ", row->need ? "true" : "false");
     add_member(text, "unit", *row->unit ? row->unit : NULL);
     add_member(text, "whose", row->whose);

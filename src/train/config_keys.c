@@ -3,6 +3,7 @@
 #include "train/config.h"
 
 #include "base/text.h"
+#include "train/others.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -98,7 +99,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {SAMPLING, "ignore_eos", TREADLE_KEY_BOOL, "false", "", "vLLM", "every response has max_tokens", AT(ignore_eos), RL, .also = {VERLS_ROLLOUT "ignore_eos"}},
 
   {RLS, "n_samples_per_prompt", TREADLE_KEY_INTEGER, "1", "samples", MINDSPEED, "of each prompt", AT(n_samples_per_prompt), 1, ROWS, RL, .also = {VERLS_ROLLOUT "n", "algorithm.group_size"}},
-  {RLS, "mini_batch_size", TREADLE_KEY_INTEGER, "0", "samples", MINDSPEED, "of a step of the optimizer; 0: all of the step; verl's counts prompts", AT(mini_batch_size), 0, ROWS, RL, .also = {VERLS_ACTOR "ppo_mini_batch_size"}},
+  {RLS, "mini_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", MINDSPEED, "of a step of the optimizer; 0, or more than a step has: all of the step", AT(mini_batch_size), 0, ROWS, RL, .also = {VERLS_ACTOR "ppo_mini_batch_size"}},
   {RLS, "max_prompt_length", TREADLE_KEY_INTEGER, "0", "tokens", VERL, "of a prompt; 0: what the response leaves of seq_length", AT(max_prompt_length), 0, TOKENS, RL, .also = {"data.max_prompt_length", VERLS_ROLLOUT "prompt_length"}},
   {RLS, "epochs", TREADLE_KEY_INTEGER, "1", "", MINDSPEED, "how often each sample is trained on", AT(epochs), 1, ROWS, RL, .also = {VERLS_ACTOR "ppo_epochs"}},
   {RLS, "shuffle_mini_batch", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "mini batches take samples in another order in each epoch", AT(shuffle_mini_batch), RL, .also = {VERLS_ACTOR "shuffle"}},
@@ -106,9 +107,9 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "norm_adv_by_std", TREADLE_KEY_BOOL, "true", "", OWN, "of group_norm: divided by the group's deviation", AT(norm_adv_by_std), RL, .also = {"algorithm.norm_adv_by_std_in_grpo"}},
   {RLS, "gamma", TREADLE_KEY_REAL, "1", "", MINDSPEED, "of reinforce_plus_plus: rewards are discounted by it", AT(gamma), 0, 1, RL, .also = {"algorithm.gamma"}},
   {RLS, "clip_ratio", TREADLE_KEY_REAL, "0.2", "", MINDSPEED, "the ratio of probabilities is clipped to 1 - and 1 + this", AT(clip_ratio), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio"}},
-  {RLS, "clip_higher_enable", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "false: clip_ratio_low and clip_ratio_high are as clip_ratio", AT(clip_higher_enable), RL},
-  {RLS, "clip_ratio_low", TREADLE_KEY_REAL, NULL, "", VERL, "the lower one; without it, clip_ratio", AT(clip_ratio_low), 0, 1, RL, .also = {VERLS_ACTOR "clip_ratio_low", RLS ".clip_higher_low"}},
-  {RLS, "clip_ratio_high", TREADLE_KEY_REAL, NULL, "", VERL, "the upper one; without it, clip_ratio", AT(clip_ratio_high), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio_high", RLS ".clip_higher_high"}},
+  {RLS, "clip_higher_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "clip_ratio_low and clip_ratio_high count, else clip_ratio alone; verl's and RLinf's names of the two switch it on", AT(clip_higher_enable), RL},
+  {RLS, "clip_ratio_low", TREADLE_KEY_REAL, NULL, "", VERL, "with clip_higher_enable: the lower one; without it, clip_ratio", AT(clip_ratio_low), 0, 1, RL, .also = {VERLS_ACTOR "clip_ratio_low", RLS ".clip_higher_low"}},
+  {RLS, "clip_ratio_high", TREADLE_KEY_REAL, NULL, "", VERL, "with clip_higher_enable: the upper one; without it, clip_ratio", AT(clip_ratio_high), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio_high", RLS ".clip_higher_high"}},
   {RLS, "clip_ratio_c", TREADLE_KEY_REAL, "3", "", VERL, "where the advantage is negative, the loss is at most this times it", AT(clip_ratio_c), 1, 1e30, RL, .also = {VERLS_ACTOR "clip_ratio_c"}},
   {RLS, "loss_agg_mode", TREADLE_KEY_CHOICE, "token-mean", "", VERL, "how the losses of tokens are added up, over the whole mini batch", AT(loss_agg_mode), RL, .words = {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}, .also = {VERLS_ACTOR "loss_agg_mode"}},
   {RLS, "token_level_loss", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "false: loss_agg_mode is seq-mean-token-mean", AT(token_level_loss), RL},
@@ -116,10 +117,10 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "use_kl_loss", TREADLE_KEY_BOOL, "false", "", VERL, "a KL to the reference is added to the loss", AT(use_kl_loss), RL, .also = {VERLS_ACTOR "use_kl_loss"}},
   {RLS, "use_kl_in_reward", TREADLE_KEY_BOOL, "false", "", VERL, "a KL to the reference is taken from the rewards of tokens", AT(use_kl_in_reward), RL, .also = {"algorithm.use_kl_in_reward"}},
   {RLS, "kl_penalty", TREADLE_KEY_CHOICE, "low_var_kl", "", MINDSPEED, "which KL; with a +, its gradient is that of k2", AT(kl_penalty), RL, .words = {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"}, .also = {VERLS_ACTOR "kl_loss_type", "algorithm.kl_penalty"}},
-  {RLS, "init_kl_coef", TREADLE_KEY_REAL, "0.001", "", MINDSPEED, "what it is multiplied by, at first", AT(init_kl_coef), 0, 1000, RL, .also = {VERLS_ACTOR "kl_loss_coef", "algorithm.kl_ctrl.kl_coef"}},
+  {RLS, "init_kl_coef", TREADLE_KEY_REAL, "0.01", "", MINDSPEED, "what it is multiplied by, at first", AT(init_kl_coef), 0, 1000, RL, .also = {VERLS_ACTOR "kl_loss_coef", "algorithm.kl_ctrl.kl_coef"}},
   {RLS, "kl_ctrl_type", TREADLE_KEY_CHOICE, "fixed", "", MINDSPEED, "whether that changes from step to step", AT(kl_ctrl_type), RL, .words = {"fixed", "adaptive"}, .also = {"algorithm.kl_ctrl.type"}},
-  {RLS, "kl_target", TREADLE_KEY_REAL, "0.1", "", OWN, "of adaptive: the KL that it aims at", AT(kl_target), 1e-30, 1e30, RL, .also = {"algorithm.kl_ctrl.target_kl", RLS ".kl_ctrl_target"}},
-  {RLS, "kl_horizon", TREADLE_KEY_REAL, "10000", "samples", MINDSPEED, "of adaptive: in which it comes there", AT(kl_horizon), 1, 1e30, RL, .also = {"algorithm.kl_ctrl.horizon"}},
+  {RLS, "kl_target", TREADLE_KEY_REAL, "100", "", MINDSPEED, "of adaptive: the KL that it aims at", AT(kl_target), 1e-30, 1e30, RL, .also = {"algorithm.kl_ctrl.target_kl", RLS ".kl_ctrl_target"}},
+  {RLS, "kl_horizon", TREADLE_KEY_REAL, "1000", "samples", MINDSPEED, "of adaptive: in which it comes there", AT(kl_horizon), 1, 1e30, RL, .also = {"algorithm.kl_ctrl.horizon"}},
   {RLS, "use_dynamic_bsz", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "micro batches of max_tokens_per_micro tokens, which must be given", AT(use_dynamic_bsz), RL, .also = {VERLS_ACTOR "use_dynamic_bsz"}},
   {RLS, "max_packing_token_size", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "with use_dynamic_bsz: of a micro batch, where max_tokens_per_micro is not given", AT(max_packing_token_size), 0, TOKENS, RL, .also = {VERLS_ACTOR "ppo_max_token_len_per_gpu", RLS ".update_max_packing_token_size"}},
   {RLS, "rollout_max_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "of DAPO: the longest response; 0: max_tokens", AT(rollout_max_tokens), 0, TOKENS, RL, .also = {"reward_model.reward_kwargs.max_resp_len"}},
@@ -128,7 +129,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "overlong_buffer_penalty_factor", TREADLE_KEY_REAL, "1", "", MINDSPEED, "of DAPO: by so much at most", AT(overlong_buffer_penalty_factor), 0, 1000, RL, .also = {"reward_model.overlong_buffer.penalty_factor", "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor"}},
   {RLS, "filter_groups_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "of DAPO: groups whose samples score alike are left out, and others drawn", AT(filter_groups_enable), RL, .also = {"algorithm.filter_groups.enable"}},
   {RLS, "filter_groups_metric", TREADLE_KEY_TEXT, NULL, "", MINDSPEED, "by which samples of a group are alike: the score alone", AT(filter_groups_metric), RL, .also = {"algorithm.filter_groups.metric"}},
-  {RLS, "filter_groups_max_batches", TREADLE_KEY_INTEGER, "10", "batches", MINDSPEED, "that are drawn for a step; below 1: as many as it takes, until all prompts in a row score alike", AT(filter_groups_max_batches), -1, ROWS, RL, .also = {"algorithm.filter_groups.max_num_gen_batches"}},
+  {RLS, "filter_groups_max_batches", TREADLE_KEY_INTEGER, "1", "batches", MINDSPEED, "that are drawn for a step; below 1: as many as it takes, until all prompts in a row score alike", AT(filter_groups_max_batches), -1, ROWS, RL, .also = {"algorithm.filter_groups.max_num_gen_batches"}},
   {RLS, "filter_groups_train_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", MINDSPEED, "of a step, which has so many groups of those that batches of global_batch_size prompts leave; 0: global_batch_size", AT(filter_groups_train_batch_size), 0, ROWS, RL},
   {RLS, "gen_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", VERL, "with filter_groups_enable: that are drawn at once; 0: global_batch_size", AT(gen_batch_size), 0, ROWS, RL, .also = {"data.gen_batch_size"}},
   {RLS, "verifier_function", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "rewards, whose weighted sum is the score: docs/rewards.md", AT(verifier_function), .need = TREADLE_NEED_TO_RUN, RL},
@@ -156,6 +157,10 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "no_answer", TREADLE_KEY_CHOICE, "error", "", OWN, "what becomes of a prompt without an answer, where a reward needs one", AT(no_answer), RL, .words = {"error", "leave_out"}},
   {RLS, "resume_mode", TREADLE_KEY_CHOICE, "disable", "", VERL, "where a run begins that is started without --resume: anew, at the newest checkpoint, or at resume_from_path", AT(resume_mode), RL, .words = {"disable", "auto", "resume_path"}, .also = {"trainer.resume_mode"}},
   {RLS, "resume_from_path", TREADLE_KEY_TEXT, NULL, "path", VERL, "folder global_step_K, of resume_mode resume_path", AT(resume_from_path), RL, .also = {"trainer.resume_from_path"}},
+  {RLS, "normalize_advantages", TREADLE_KEY_BOOL, "false", "", RLINF, "over all tokens of a step, behind adv_estimator: mean 0, deviation 1", AT(normalize_advantages), RL, .also = {"algorithm.normalize_advantages"}},
+  {RLS, "early_stop_imp_ratio", TREADLE_KEY_REAL, "0", "", RLINF, "where the mean ratio of a sample is above this, the run ends: RLinf drops the micro batches whose ratio is; 0: never", AT(early_stop_imp_ratio), 0, 1e30, RL, .also = {"algorithm.early_stop_imp_ratio"}},
+  {RLS, "apply_chat_template", TREADLE_KEY_BOOL, "true", "", RLINF, "a prompt that is a text is a message of the user, where there is a template; false: it stays as it is", AT(apply_chat_template), RL, .also = {"data.apply_chat_template"}},
+  {RLS, "chat_template_kwargs", TREADLE_KEY_MAP, NULL, "", VERL, "variables of the chat template, as {enable_thinking: false}", AT(chat_template_kwargs), RL, .also = {"data.apply_chat_template_kwargs"}},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference; without it, the weights that the policy begins with", AT(ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},
   {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "checkpoint of Megatron whose weights the policy begins with, in place of the model's", AT(checkpoint_load_path), RL},
   {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "the model is converted for Megatron at the first start, and found by the next ones", AT(use_hf_ckpt), RL},
@@ -208,6 +213,20 @@ int treadle_train_key_find(const char *path, treadle_train_run run) {
     if (key && strcmp(key, row->key) == 0) return i;
     for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       if (strcmp(path, row->also[j]) == 0) return i;
+  }
+  const treadle_train_other *other = run == TREADLE_RUN_RL ? treadle_train_other_find(path) : NULL;
+  return other && other->as ? treadle_train_key_find(other->as, run) : -1;
+}
+
+int treadle_train_key_above(const char *path, treadle_train_run run, const char **rest_p) {
+  char above[512];
+  if (run != TREADLE_RUN_RL || strlen(path) >= sizeof above) return -1;
+  snprintf(above, sizeof above, "%s", path);
+  for (char *dot; (dot = strrchr(above, '.'));) {
+    *dot = 0;
+    const int key = treadle_train_key_find(above, run);
+    *rest_p = path + strlen(above) + 1;
+    if (key >= 0) return treadle_train_keys[key].type == TREADLE_KEY_MAP ? key : -1;
   }
   return -1;
 }

@@ -1,7 +1,8 @@
 /* Names in values: ${a.b} is the value of that path of the file, ${oc.select:a.b,x} the same, or x where there is none. An override of the
- * path goes first. What OmegaConf has beyond that (paths of the environment, relative paths) is refused. */
+ * path goes first; and RLinf's sums of them. What OmegaConf has beyond that (paths of the environment, relative paths) is refused. */
 #include "train/config.h"
 
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <string.h>
@@ -54,15 +55,87 @@ static treadle_status look_up(const name_walk *walk, const char *path, const cha
 
 static treadle_status expand(name_walk *walk, const char *text, int depth, const char **text_p);
 
+/* From ${ on: up to the } that ends it, which may have others inside; the end of the text where there is none. */
+static size_t inside_of(const char *begin) {
+  int open = 0;
+  size_t at = 0;
+  for (; begin[at]; at++) {
+    open += begin[at] == '$' && begin[at + 1] == '{';
+    if (begin[at] == '}' && --open == 0) break;
+  }
+  return at;
+}
+
+/* The comma between two arguments; NULL: there is none. */
+static char *comma_of(char *arguments) {
+  for (char *at = arguments; *at; at++) {
+    if (*at == ',') return at;
+    if (at[0] == '$' && at[1] == '{') at += inside_of(at);
+    if (!*at) break;
+  }
+  return NULL;
+}
+
+/* RLinf's: subtract, multiply and int_div of two whole numbers, and `not`. */
+static treadle_status compute(name_walk *walk, const char *name, char *arguments, int depth,
+                              const char **text_p) {
+  const bool is_not = strcmp(name, "not") == 0;
+  const char *texts[2] = {0};
+  char *second = is_not ? NULL : comma_of(arguments);
+  int64_t a = 0, b = 0, result = 0;
+  bool truth, fails = false;
+  treadle_status status;
+  if (second) *second++ = 0;
+  TRY(expand(walk, arguments + strspn(arguments, " "), depth + 1, &texts[0]));
+  if (is_not) {
+    if (!treadle_yaml_truth(texts[0], &truth))
+      REFUSE("%s: not of '%s', which is neither true nor false", walk->where, treadle_text_shown(texts[0]));
+    *text_p = truth ? "false" : "true";
+    return TREADLE_OK;
+  }
+  if (!second) REFUSE("%s: %s needs two numbers", walk->where, name);
+  TRY(expand(walk, second + strspn(second, " "), depth + 1, &texts[1]));
+  if (!treadle_text_to_int64(texts[0], &a) || !treadle_text_to_int64(texts[1], &b))
+    REFUSE("%s: %s of '%s' and '%s', which are no whole numbers", walk->where, name,
+           treadle_text_shown(texts[0]), treadle_text_shown(texts[1]));
+  if (strcmp(name, "subtract") == 0)
+    fails = __builtin_sub_overflow(a, b, &result);
+  else if (strcmp(name, "multiply") == 0)
+    fails = __builtin_mul_overflow(a, b, &result);
+  else if (!(fails = b <= 0 || a < 0))
+    result = a / b;
+  if (fails)
+    REFUSE("%s: %s of %lld and %lld cannot be computed", walk->where, name, (long long)a, (long long)b);
+  *text_p = treadle_arena_format(walk->names->arena, "%lld", (long long)result);
+  if (!*text_p) status = no_memory(walk);
+out:
+  return status;
+}
+
+/* The arguments of one of those; NULL: it is none. */
+static char *arguments_of(char *name) {
+  static const char *const known[] = {"subtract:", "multiply:", "int_div:", "not:"};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (treadle_text_starts(name, known[i])) {
+      name[strlen(known[i]) - 1] = 0;
+      return name + strlen(known[i]);
+    }
+  return NULL;
+}
+
 /* What stands between ${ and }; *text_p is what takes its place. */
 static treadle_status expand_name(name_walk *walk, char *name, int depth, const char **text_p) {
   static const char select[] = "oc.select:";
   const char *otherwise = NULL, *shown = treadle_text_shown(name);
+  char *arguments;
   bool selects = treadle_text_starts(name, select);
   treadle_status status;
+  if (depth == DEEPEST || ++walk->steps > MOST_STEPS)
+    REFUSE("%s: ${%s}: names that lead to names, and do not end", walk->where, shown);
+  if ((arguments = arguments_of(name))) return compute(walk, name, arguments, depth, text_p);
   if (selects) {
     name += sizeof select - 1;
-    char *comma = strchr(name, ',');
+    char *comma = comma_of(name);
     if (comma) {
       otherwise = comma + 1 + strspn(comma + 1, " ");
       *comma = 0;
@@ -70,8 +143,6 @@ static treadle_status expand_name(name_walk *walk, char *name, int depth, const 
   } else if (strpbrk(name, ":${") || *name == '.') {
     REFUSE("%s: ${%s} is not looked up; ${a.b} and ${oc.select:a.b,x} are", walk->where, shown);
   }
-  if (depth == DEEPEST || ++walk->steps > MOST_STEPS)
-    REFUSE("%s: ${%s}: names that lead to names, and do not end", walk->where, shown);
   TRY(look_up(walk, name, text_p));
   if (!*text_p && !selects)
     status = treadle_fail(TREADLE_REFUSED, "%s: ${%s}: there is no such value", walk->where, shown);
@@ -89,7 +160,7 @@ static treadle_status expand(name_walk *walk, const char *text, int depth, const
   treadle_status status = TREADLE_OK;
   const char *rest = text, *value = text, *begin;
   while ((begin = strstr(rest, "${"))) {
-    size_t length = strcspn(begin, "}");
+    size_t length = inside_of(begin);
     char *name = treadle_arena_format(arena, "%.*s", (int)(length - 2), begin + 2);
     if (!name) TRY(no_memory(walk));
     if (!begin[length]) {

@@ -17,83 +17,68 @@ enum { LARGEST_FILE = 16 << 20 };
 
 static treadle_status walk(treadle_config_reader *reader, const char *section, const treadle_yaml *map);
 
-/* Is the first part of the path a section of which the rest is ignored? */
-static bool in_known_section(const char *path, treadle_train_run run) {
-  char name[64];
-  size_t length = strcspn(path, ".");
-  if (length >= sizeof name) return false;
-  memcpy(name, path, length);
-  name[length] = 0;
-  return treadle_train_known_section(name, run);
-}
-
-/* Values of verl that have another name here, or say the contrary. */
-static const struct {
-  const char *path, *from, *to;
-} words[] = {
-    {"data.shuffle", "true", "false"},
-    {"data.shuffle", "false", "true"},
-    {"data.filter_overlong_prompts", "true", "leave_out"},
-    {"data.filter_overlong_prompts", "false", "error"},
-    {"actor_rollout_ref.rollout.val_kwargs.do_sample", "true", "false"},
-    {"actor_rollout_ref.rollout.val_kwargs.do_sample", "false", "true"},
-};
-
-static void take_word(treadle_given_value *given) {
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcmp(given->path, words[i].path) == 0 && strcasecmp(given->text, words[i].from) == 0) {
-      given->text = words[i].to;
-      return;
-    }
-}
-
-/* verl's FSDP is done as FSDP2, which differs from it in how tensors are cut alone. */
-static treadle_status take_strategy(treadle_config_reader *reader, treadle_given_value *given) {
-  treadle_train_config *config = reader->config;
-  if (strcmp(given->text, "fsdp") != 0 || !treadle_given_is_of_verl(given->path)) return TREADLE_OK;
-  given->text = "fsdp2";
-  return treadle_train_config_warn(
-      config, treadle_arena_format(&config->arena, "%s is fsdp: taken as fsdp2, which has the same results",
-                                   treadle_given_head(reader, given)));
-}
-
 /* What has a value here: a key, or a name that has one value alone. */
 static treadle_status take_value(treadle_config_reader *reader, const treadle_given_value *given, int key,
                                  const treadle_train_limit *limit) {
   treadle_given_value whole = *given;
+  treadle_status status;
+  if (given->node && treadle_given_is_overridden(reader, given->path)) return TREADLE_OK;
   if (given->text) {
-    treadle_status status =
-        treadle_train_expand(&reader->names, treadle_given_head(reader, given), given->text, &whole.text);
-    if (!status && key == TREADLE_KEY_OF(strategy)) status = take_strategy(reader, &whole);
-    if (status) return status;
-    take_word(&whole);
+    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), given->text, &whole.text));
+    TRY(treadle_others_take_word(reader, key, &whole));
+    if (key >= 0 && strcmp(whole.text, "???") == 0)
+      REFUSE("%s is ???, which leaves the value to who runs it: give one",
+             treadle_given_head(reader, given));
   }
-  return key >= 0 ? treadle_given_take(reader, key, &whole)
-                  : treadle_given_check_limit(reader, &whole, limit);
+  status =
+      key >= 0 ? treadle_given_take(reader, key, &whole) : treadle_given_check_limit(reader, &whole, limit);
+out:
+  return status;
 }
 
-static treadle_status place(treadle_config_reader *reader, const treadle_given_value *given) {
-  const treadle_train_limit *limit;
+static bool has_rows_below(const char *path, treadle_train_run run) {
+  return treadle_train_key_is_section(path, run) || treadle_train_limit_is_section(path, run) ||
+         treadle_train_other_is_section(path, run);
+}
+
+/* What is no key with a value: sections, names without effect, and names that nobody knows. */
+static treadle_status place_other(treadle_config_reader *reader, const treadle_given_value *given,
+                                  treadle_train_name_type known, const treadle_train_limit *limit) {
   const treadle_train_run run = reader->config->run;
-  int key = treadle_train_key_find(given->path, run);
-  treadle_train_name_type known = treadle_train_known_key(given->path, run, &limit);
-  if (key >= 0 || known == TREADLE_KNOWN_ONLY) return take_value(reader, given, key, limit);
-  if (known == TREADLE_KNOWN_NOT && given->node &&
-      (treadle_train_key_is_section(given->path, run) ||
-       treadle_train_limit_is_section(given->path, run))) {
-    if (given->node->type == TREADLE_YAML_MAP) return walk(reader, given->path, given->node);
-    if (given->text && treadle_train_is_null(given->text)) return TREADLE_OK;
-    if (!in_known_section(given->path, reader->config->run))
+  const bool is_map = given->node && given->node->type == TREADLE_YAML_MAP;
+  if (is_map && given->node->count && has_rows_below(given->path, run))
+    return walk(reader, given->path, given->node);
+  if (known == TREADLE_KNOWN_ONLY) return take_value(reader, given, -1, limit);
+  if (known == TREADLE_KNOWN_BY_RULE) return TREADLE_OK;
+  if (known == TREADLE_KNOWN_NOT && given->node && has_rows_below(given->path, run)) {
+    if (is_map || (given->text && treadle_train_is_null(given->text))) return TREADLE_OK;
+    if (run == TREADLE_RUN_RL || !treadle_train_known_section_of(given->path, run))
       REFUSE("%s is a section: it must be a map of keys", treadle_given_head(reader, given));
   }
-  if (known == TREADLE_KNOWN_NOT && !in_known_section(given->path, reader->config->run))
+  if (known == TREADLE_KNOWN_NOT &&
+      (run == TREADLE_RUN_RL || !treadle_train_known_section_of(given->path, run)))
     return treadle_given_refuse(reader, given);
-  const char *meant =
-      known == TREADLE_KNOWN_NOT ? treadle_train_key_meant(given->path, reader->config->run) : NULL;
+  const char *meant = known == TREADLE_KNOWN_NOT ? treadle_train_key_meant(given->path, run) : NULL;
   if (meant)
     REFUSE("%s: there is no such key; did you mean '%s'?", treadle_given_head(reader, given), meant);
   treadle_given_ignore(reader, given);
   return TREADLE_OK;
+}
+
+static treadle_status place(treadle_config_reader *reader, const treadle_given_value *given) {
+  const treadle_train_limit *limit = NULL;
+  const treadle_train_run run = reader->config->run;
+  const char *rest = NULL;
+  const int key = treadle_train_key_find(given->path, run),
+            above = key < 0 ? treadle_train_key_above(given->path, run, &rest) : -1;
+  if (above >= 0) return treadle_given_take_map(reader, above, rest, given);
+  if (key >= 0 && treadle_train_keys[key].type == TREADLE_KEY_MAP)
+    return treadle_given_take_map(reader, key, NULL, given);
+  if (key >= 0) return take_value(reader, given, key, NULL);
+  if (run == TREADLE_RUN_RL && strcmp(given->path, "defaults") == 0 && given->node)
+    return treadle_given_check_defaults(reader, given);
+  const treadle_train_name_type known = treadle_train_known_key(given->path, run, &limit);
+  return place_other(reader, given, known, limit);
 }
 
 /* "section.key", with _ for each - as MindSpeed-RL reads keys. */
@@ -110,18 +95,9 @@ static treadle_status walk(treadle_config_reader *reader, const char *section, c
     treadle_given_value given = {join(reader->config, section, map->keys[i]), map->items[i],
                                  map->items[i]->text, map->key_lines[i]};
     if (!given.path) return treadle_given_no_memory(reader->config);
-    treadle_status status = place(reader, &given);
+    treadle_status status = treadle_given_note_refusal(reader, place(reader, &given));
     if (status) return status;
   }
-  return TREADLE_OK;
-}
-
-static treadle_status check_override(const treadle_train_config *config, const char *text) {
-  const char *equals = text ? strchr(text, '=') : NULL;
-  if (!text) REFUSE("%s: an override is no text (NULL)", config->file);
-  if (!treadle_utf8_is_valid(text)) REFUSE("override '%s': is no UTF-8", treadle_text_shown(text));
-  if (!equals || equals == text)
-    REFUSE("override '%s': expected section.key=value", treadle_text_shown(text));
   return TREADLE_OK;
 }
 
@@ -129,15 +105,37 @@ static treadle_status take_override(treadle_config_reader *reader, const char *t
   treadle_train_config *config = reader->config;
   size_t equals = strcspn(text, "=");
   char *name = treadle_arena_copy_text(&config->arena, text);
+  treadle_status status;
   if (!name) return treadle_given_no_memory(config);
   name[equals] = 0;
   treadle_given_value given = {join(config, NULL, name), NULL, name + equals + 1, 0};
-  return given.path ? place(reader, &given) : treadle_given_no_memory(config);
+  if (!given.path) return treadle_given_no_memory(config);
+  TRY(treadle_override_check_group(reader, &given));
+  TRY(place(reader, &given));
+out:
+  return status;
+}
+
+/* Without the + before them. */
+static treadle_status take_overrides(treadle_config_reader *reader, const char *const *overrides,
+                                     size_t count) {
+  const char **plain = treadle_arena_alloc_array(&reader->config->arena, count + 1, sizeof *plain);
+  treadle_status status = TREADLE_OK;
+  if (!plain) return treadle_given_no_memory(reader->config);
+  for (size_t i = 0; i < count; i++) {
+    TRY(treadle_override_check(reader->config, overrides[i]));
+    plain[i] = treadle_override_path(overrides[i]);
+  }
+  reader->names.overrides = plain;
+  reader->names.count = count;
+out:
+  return status;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------------------- */
 
-static treadle_status read_values(treadle_train_config *config) {
+static treadle_status read_values(treadle_config_reader *reader) {
+  treadle_train_config *config = reader->config;
   treadle_status status = TREADLE_OK;
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     treadle_train_source *source = &config->sources[i];
@@ -145,8 +143,9 @@ static treadle_status read_values(treadle_train_config *config) {
     if (source->from == TREADLE_FROM_OVERRIDE && treadle_train_is_null(source->text)) source->text = NULL;
     const char *where = source->name ? treadle_given_head_at(config, source->name, source->line)
                                      : treadle_train_keys[i].key;
-    TRY(treadle_train_key_read(&treadle_train_keys[i], where, source->text, &config->arena,
-                               &config->settings));
+    TRY(treadle_given_note_refusal(reader,
+                                   treadle_train_key_read(&treadle_train_keys[i], where, source->text,
+                                                          &config->arena, &config->settings)));
   }
 out:
   return status;
@@ -166,17 +165,21 @@ static treadle_status read_all(treadle_config_reader *reader, const char *text, 
   treadle_train_config *config = reader->config;
   const treadle_yaml *root;
   treadle_status status;
-  for (size_t i = 0; i < count; i++) TRY(check_override(config, overrides[i]));
+  TRY(take_overrides(reader, overrides, count));
   TRY(treadle_yaml_parse(config->file, text, bytes, &config->arena, &root));
   if (root->type != TREADLE_YAML_MAP) {
     status = treadle_fail(TREADLE_REFUSED, "%s:%d: must be a map of sections", config->file, root->line);
     goto out;
   }
-  reader->names = (treadle_train_names){root, overrides, count, &config->arena};
+  reader->names.root = root;
+  reader->names.arena = &config->arena;
   TRY(walk(reader, NULL, root));
-  for (size_t i = 0; i < count; i++) TRY(take_override(reader, overrides[i]));
+  for (size_t i = 0; i < count; i++)
+    TRY(treadle_given_note_refusal(reader, take_override(reader, reader->names.overrides[i])));
+  if (config->run == TREADLE_RUN_RL) TRY(treadle_given_note_refusal(reader, treadle_others_settle(reader)));
   TRY(warn_of_ignored(reader));
-  TRY(read_values(config));
+  TRY(read_values(reader));
+  TRY(treadle_given_refuse_all(reader));
   TRY(treadle_train_config_settle(config));
 out:
   return status;
@@ -195,6 +198,8 @@ treadle_status treadle_train_config_parse(const char *file, const char *text, si
                               ? read_all(&reader, text, bytes, overrides, count)
                               : treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", file);
   treadle_builder_release(&reader.ignored);
+  treadle_builder_release(&reader.refused);
+  json_decref(reader.map);
   if (status)
     treadle_train_config_destroy(config);
   else

@@ -1,5 +1,5 @@
 /* What keys of reinforcement learning say together. */
-#include "train/config.h"
+#include "train/config_given.h"
 
 #include "base/real.h"
 #include "base/text.h"
@@ -66,33 +66,77 @@ static const char *place_of_prompts(const treadle_train_config *config) {
              : PLACE(global_batch_size);
 }
 
-/* Samples of the step of an optimizer; verl counts prompts. */
+/* RLinf says how many mini batches a step has. */
+static treadle_status divide_prompts(treadle_train_config *config, int64_t prompts) {
+  treadle_train_settings *s = &config->settings;
+  const int64_t count = s->mini_batch_size;
+  if (count && prompts % count != 0)
+    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
+           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size), (long long)count);
+  if (count) s->mini_batch_size = prompts / count;
+  treadle_train_config_follow(config, KEY(mini_batch_size), "by algorithm.n_minibatches");
+  return TREADLE_OK;
+}
+
+/* RLinf's scheduler counts its own iterations. */
+static treadle_status settle_schedule(treadle_train_config *config, int64_t mini_batches) {
+  treadle_train_settings *s = &config->settings;
+  const double iters = config->lr_decay_iters, steps = (double)(s->train_iters * s->epochs * mini_batches);
+  if (iters <= 0 || steps <= 0) return TREADLE_OK;
+  if (s->lr_decay_style != TREADLE_DECAY_CONSTANT && iters != steps)
+    REFUSE("%s: actor.lr_sched.lr_decay_iters is %g, and the decay ends with the last of the run's %g "
+           "steps of "
+           "the optimizer: say actor.lr_sched.lr_decay_iters=null",
+           config->file, iters, steps);
+  if (s->lr_warmup_fraction == 0 ||
+      strcmp(config->sources[KEY(lr_warmup_fraction)].name ? config->sources[KEY(lr_warmup_fraction)].name
+                                                           : "",
+             "actor.lr_sched.lr_warmup_fraction") != 0)
+    return TREADLE_OK;
+  if (s->lr_warmup_fraction * iters >= steps)
+    REFUSE(
+        "%s: %s, %g, of actor.lr_sched.lr_decay_iters, %g, is all of the run's %g steps of the optimizer",
+        config->file, PLACE(lr_warmup_fraction), s->lr_warmup_fraction, iters, steps);
+  s->lr_warmup_fraction *= iters / steps;
+  treadle_train_config_follow(config, KEY(lr_warmup_fraction), "of lr_decay_iters");
+  return TREADLE_OK;
+}
+
+/* Prompts of a step of the optimizer. More than a step has are all of it, as in MindSpeed-RL; by verl's name they are refused, as in verl. */
 static treadle_status settle_mini_batch(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
-  const treadle_train_source *source = &config->sources[KEY(mini_batch_size)];
-  const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
+  const int64_t prompts = treadle_train_step_prompts(s), samples = prompts * s->n_samples_per_prompt;
+  const bool is_of_verl =
+      GIVEN(mini_batch_size) && treadle_given_is_of_verl(config->sources[KEY(mini_batch_size)].name);
+  treadle_status status = TREADLE_OK;
   settle_packing(config);
-  if (GIVEN(mini_batch_size) && strstr(source->name, "ppo_mini_batch_size") && s->mini_batch_size)
-    s->mini_batch_size *= s->n_samples_per_prompt;
-  if (!s->mini_batch_size) {
-    s->mini_batch_size = samples;
-    treadle_train_config_follow(config, KEY(mini_batch_size), "all samples of a step");
+  if (GIVEN(mini_batch_size) &&
+      strcmp(config->sources[KEY(mini_batch_size)].name, "algorithm.n_minibatches") == 0)
+    TRY(divide_prompts(config, prompts));
+  if (!s->mini_batch_size || (s->mini_batch_size > prompts && !is_of_verl)) {
+    s->mini_batch_size = prompts;
+    treadle_train_config_follow(config, KEY(mini_batch_size), "all prompts of a step");
   }
-  if (s->mini_batch_size > samples || samples % s->mini_batch_size != 0)
-    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
-           place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
-           PLACE(mini_batch_size), (long long)s->mini_batch_size);
-  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_size == samples)
+  if (prompts % s->mini_batch_size != 0)
+    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
+           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size),
+           (long long)s->mini_batch_size);
+  s->mini_batch_samples = s->mini_batch_size * s->n_samples_per_prompt;
+  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_samples == samples)
     REFUSE("%s: %s times %s is %lld samples, the only mini batch, which %s, %lld, does not divide",
            config->file, place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
            PLACE(micro_batch_size), (long long)s->micro_batch_size);
-  if (s->micro_batch_size && s->mini_batch_size % s->micro_batch_size != 0)
-    REFUSE("%s: %s is %lld samples, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
-           (long long)s->mini_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);
+  if (s->micro_batch_size && s->mini_batch_samples % s->micro_batch_size != 0)
+    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
+           PLACE(mini_batch_size), PLACE(n_samples_per_prompt), (long long)s->mini_batch_samples,
+           PLACE(micro_batch_size), (long long)s->micro_batch_size);
   if (s->use_dynamic_bsz && !s->max_tokens_per_micro)
     REFUSE("%s: %s needs actor_config.max_tokens_per_micro, the tokens of a micro batch", config->file,
            PLACE(use_dynamic_bsz));
-  return check_steps(config, samples / s->mini_batch_size);
+  TRY(check_steps(config, prompts / s->mini_batch_size));
+  TRY(settle_schedule(config, prompts / s->mini_batch_size));
+out:
+  return status;
 }
 
 /* Samples of a group are alike where their scores are, before a penalty: that is verl's score, and its acc where a score is right or wrong;
@@ -113,6 +157,12 @@ static treadle_status check_metric(const treadle_train_config *config) {
            "without it, which is `score`",
            config->file, PLACE(filter_groups_metric), PLACE(overlong_buffer_enable));
   return TREADLE_OK;
+}
+
+/* A template that is not used has no variables. */
+static treadle_status check_template(treadle_train_config *config) {
+  if (config->settings.apply_chat_template || !GIVEN(chat_template_kwargs)) return TREADLE_OK;
+  return warn(config, PLACE(chat_template_kwargs), "has no effect without apply_chat_template");
 }
 
 static treadle_status check_filter(treadle_train_config *config) {
@@ -247,16 +297,40 @@ out:
 
 /* ---- The loss ---- */
 
+/* One of two bounds: MindSpeed-RL has a switch for both, verl has none. */
+static treadle_status settle_bound(treadle_train_config *config, int key, double *bound) {
+  const treadle_train_settings *s = &config->settings;
+  const bool is_given = treadle_train_config_is_given(config, key);
+  treadle_status status = TREADLE_OK;
+  if (s->clip_higher_enable && is_given) return TREADLE_OK;
+  if (is_given && *bound != s->clip_ratio)
+    status =
+        warn(config, treadle_train_config_place(config, key), "has no effect without clip_higher_enable");
+  *bound = s->clip_ratio;
+  treadle_train_config_follow(config, key, "as clip_ratio");
+  return status;
+}
+
+static treadle_status settle_bounds(treadle_train_config *config) {
+  treadle_train_settings *s = &config->settings;
+  const int keys[] = {KEY(clip_ratio_low), KEY(clip_ratio_high)};
+  treadle_status status;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys && !GIVEN(clip_higher_enable); i++)
+    if (treadle_train_config_is_given(config, keys[i]) &&
+        treadle_given_is_of_verl(config->sources[keys[i]].name)) {
+      s->clip_higher_enable = true;
+      treadle_train_config_follow(config, KEY(clip_higher_enable), "by its bounds");
+    }
+  TRY(settle_bound(config, keys[0], &s->clip_ratio_low));
+  TRY(settle_bound(config, keys[1], &s->clip_ratio_high));
+out:
+  return status;
+}
+
 static treadle_status settle_loss(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
-  if (!s->clip_higher_enable || !GIVEN(clip_ratio_low)) {
-    s->clip_ratio_low = s->clip_ratio;
-    treadle_train_config_follow(config, KEY(clip_ratio_low), "as clip_ratio");
-  }
-  if (!s->clip_higher_enable || !GIVEN(clip_ratio_high)) {
-    s->clip_ratio_high = s->clip_ratio;
-    treadle_train_config_follow(config, KEY(clip_ratio_high), "as clip_ratio");
-  }
+  treadle_status status;
+  TRY(settle_bounds(config));
   if (s->clip_ratio_low > 1)
     REFUSE("%s: %s is %g: a ratio is never below 0, so 1 at most", config->file, PLACE(clip_ratio_low),
            s->clip_ratio_low);
@@ -268,7 +342,8 @@ static treadle_status settle_loss(treadle_train_config *config) {
   }
   s->loss_agg_mode = s->token_level_loss ? TOKEN_MEAN : SEQ_MEAN_TOKEN_MEAN;
   leave_out(config, KEY(loss_agg_mode), "by token_level_loss");
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 /* MindSpeed-RL's GRPO has no switch for the KL: the loss has it, with its coefficient. */
@@ -298,6 +373,22 @@ out:
 }
 
 /* ---- Rewards ---- */
+
+/* RLinf's two rewards, so far apart as its scale and bounds say. */
+static treadle_status settle_spread(treadle_train_config *config) {
+  treadle_train_list *list = &config->settings.verifier_weight;
+  const size_t count = config->settings.verifier_function.count;
+  char digits[TREADLE_REAL_BYTES];
+  if (config->reward_spread == 0 || GIVEN(verifier_weight) || !count) return TREADLE_OK;
+  treadle_text_of_real(digits, config->reward_spread);
+  const char *text = treadle_arena_copy_text(&config->arena, digits);
+  const char **items = treadle_arena_alloc_array(&config->arena, count, sizeof *items);
+  if (!text || !items) return treadle_given_no_memory(config);
+  for (size_t i = 0; i < count; i++) items[i] = text;
+  *list = (treadle_train_list){items, count};
+  treadle_train_config_follow(config, KEY(verifier_weight), "by reward.reward_scale");
+  return TREADLE_OK;
+}
 
 static treadle_status check_rewards(const treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
@@ -376,11 +467,13 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(settle_betas(config));
   TRY(settle_mini_batch(config));
   TRY(check_filter(config));
+  TRY(check_template(config));
   TRY(settle_length(config));
   TRY(check_groups(config));
   TRY(check_sampling(config));
   TRY(settle_loss(config));
   TRY(settle_kl(config));
+  TRY(settle_spread(config));
   TRY(check_rewards(config));
   TRY(treadle_train_config_check_lengths(config, config->settings.max_prompt_length,
                                          config->settings.max_tokens));

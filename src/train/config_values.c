@@ -8,14 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const truths[] = {"false", "true", "False", "True", "FALSE", "TRUE"};
-enum { TRUTHS = sizeof truths / sizeof *truths };
-
 const char *treadle_train_key_type_text(const treadle_train_key *key) {
   static const char *const names[] = {
       [TREADLE_KEY_BOOL] = "bool", [TREADLE_KEY_INTEGER] = "integer", [TREADLE_KEY_REAL] = "real",
       [TREADLE_KEY_TEXT] = "text", [TREADLE_KEY_CHOICE] = "choice",   [TREADLE_KEY_SIZE] = "size",
-      [TREADLE_KEY_LIST] = "list"};
+      [TREADLE_KEY_LIST] = "list", [TREADLE_KEY_MAP] = "map"};
   return names[key->type];
 }
 
@@ -39,12 +36,7 @@ void treadle_train_key_allowed(char to[TREADLE_KEY_TEXT_BYTES], const treadle_tr
   snprintf(to, TREADLE_KEY_TEXT_BYTES, "%.50s to %s%.50s", least, key->below ? "below " : "", most);
 }
 
-bool treadle_train_is_null(const char *text) {
-  static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
-  for (const char *const *null = nulls; *null; null++)
-    if (strcmp(text, *null) == 0) return true;
-  return false;
-}
+bool treadle_train_is_null(const char *text) { return treadle_yaml_is_null(text); }
 
 /* ---- Reading ---------------------------------------------------------------------------------------- */
 
@@ -73,19 +65,12 @@ static bool read_word(const treadle_train_key *key, const char *text, int32_t *v
   return false;
 }
 
-static bool read_truth(const char *text, bool *value_p) {
-  for (int i = 0; i < TRUTHS; i++)
-    if (strcmp(truths[i], text) == 0) {
-      *value_p = i % 2;
-      return true;
-    }
-  return false;
-}
-
 /* "4096", "64MiB", "0". */
 static bool read_size(const treadle_train_key *key, const char *text, size_t *bytes_p) {
   int64_t whole;
   size_t bytes = 0;
+  char digits[TREADLE_YAML_NUMBER];
+  if (!(text = treadle_yaml_number(text, digits))) return false;
   if (treadle_text_to_int64(text, &whole)) {
     if (whole < 0) return false;
     bytes = (size_t)whole;
@@ -121,21 +106,26 @@ treadle_status treadle_train_key_read(const treadle_train_key *key, const char *
   void *to = (char *)settings + key->at;
   int64_t whole = 0;
   double real = 0;
+  char digits[TREADLE_YAML_NUMBER];
+  const char *number;
   bool good = false;
   if (!text) text = key->otherwise;
   if (!text) { /* zero, as the struct was made */
     return TREADLE_OK;
   }
   switch (key->type) {
-  case TREADLE_KEY_BOOL: good = read_truth(text, to); break;
+  case TREADLE_KEY_BOOL: good = treadle_yaml_truth(text, to); break;
   case TREADLE_KEY_INTEGER:
-    good = treadle_text_to_int64(text, &whole) && in_range(key, (double)whole);
+    number = treadle_yaml_number(text, digits);
+    good = number && treadle_text_to_int64(number, &whole) && in_range(key, (double)whole);
     if (good) *(int64_t *)to = whole;
     break;
   case TREADLE_KEY_REAL:
-    good = treadle_text_to_real(text, &real) && in_range(key, real);
+    number = treadle_yaml_number(text, digits);
+    good = number && treadle_text_to_real(number, &real) && in_range(key, real);
     if (good) *(double *)to = real;
     break;
+  case TREADLE_KEY_MAP:
   case TREADLE_KEY_TEXT:
     good = true;
     *(const char **)to = text;
@@ -186,6 +176,9 @@ void treadle_train_key_write(treadle_builder *text, const treadle_train_key *key
       treadle_yaml_write_scalar(text, *(const char *const *)from);
     else
       treadle_builder_add(text, "null");
+    break;
+  case TREADLE_KEY_MAP:
+    treadle_builder_add(text, "%s", *(const char *const *)from ? *(const char *const *)from : "null");
     break;
   case TREADLE_KEY_CHOICE: treadle_builder_add(text, "%s", key->words[*(const int32_t *)from]); break;
   case TREADLE_KEY_SIZE: treadle_builder_add(text, "%zu", *(const size_t *)from); break;

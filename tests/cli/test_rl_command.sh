@@ -32,7 +32,7 @@ generate_config:
 rl_config:
   n_samples_per_prompt: 4
   max_prompt_length: 10
-  mini_batch_size: 8
+  mini_batch_size: 2
   use_kl_loss: true
   init_kl_coef: 0.05
   verifier_function: [sequence]
@@ -91,7 +91,7 @@ rm -rf "$folder/run"
 [ "$(value fast logprob_differing)" -gt 0 ] || fail "fast mode has the same bits"
 
 # In the first mini batch of a run the policy is its reference, and nothing is clipped.
-run whole 1 rl_config.mini_batch_size=16 megatron_training.train_iters=1
+run whole 1 rl_config.mini_batch_size=4 megatron_training.train_iters=1
 grep -q '"actor/ppo_kl":0.0,\|"actor/ppo_kl":-0.0,' "$folder/run/metrics.jsonl" || fail "ppo_kl is not 0"
 grep -q '"actor/kl_loss":0.0,' "$folder/run/metrics.jsonl" || fail "the KL of step 1 is not 0"
 grep -q '"actor/pg_clipfrac":0.0,' "$folder/run/metrics.jsonl" || fail "something is clipped"
@@ -138,7 +138,7 @@ advice 'rank 0 needs [0-9]*: mode infer has [0-9]*: infer parameters [0-9]*, KV 
 advice 'not one KV block, 32768 bytes, has room beside the rest' 'offload_train' generate_config.device_memory=4MiB
 small=(generate_config.kv_memory=64KiB generate_config.max_num_seqs=1 generate_config.max_num_batched_tokens=16)
 advice 'mode train has .*work memory of training [0-9]*; a micro batch of 16 samples has no room .*recompute_granularity=full ([0-9]* less), actor_config.micro_batch_size=1 ([0-9]* less), more ranks' \
-  'mode infer' "${small[@]}" generate_config.device_memory=20MiB rl_config.mini_batch_size=16 actor_config.micro_batch_size=16
+  'mode infer' "${small[@]}" generate_config.device_memory=20MiB rl_config.mini_batch_size=4 actor_config.micro_batch_size=16
 advice 'it is too much without a micro batch' 'recompute_granularity' "${small[@]}" generate_config.device_memory=8MiB megatron_training.recompute_granularity=full
 # A flag that is off is named, by what it brings.
 big=(generate_config.offload_train_param=false generate_config.offload_train_optimizer=false)
@@ -157,7 +157,7 @@ ends() {
 refused() { ends 2 "$@"; }
 fails() { ends 1 "$@"; }
 refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on so many, or add --plan" --ranks 4
-refused 'mini_batch_size (override), 5, does not divide' rl_config.mini_batch_size=5
+refused 'mini_batch_size (override), 3, does not divide' rl_config.mini_batch_size=3
 refused 'max_model_len (override) is 20, less than prompts of 10 tokens, .*, and responses of 12, .*max_tokens' generate_config.max_model_len=20
 refused 'overlong_buffer (override) is 300, more than .*max_tokens (override), which is 190' rl_config.overlong_buffer=300 rl_config.overlong_buffer_enable=true \
   generate_config.sampling_config.max_tokens=null megatron_training.seq_length=200
@@ -192,7 +192,7 @@ bad_command "wrote '{.*NaN}': its score is no finite number" "sed -u 's/.*\"id\"
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
 printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
 refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
-fails 'filter_groups_max_batches (default), 10, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
+fails 'filter_groups_max_batches (default), 1, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
   rl_config.filter_groups_enable=true megatron_training.val_path=null
 refused 'device_memory (override) .* leaves .* bytes, and rank 0 needs' generate_config.device_memory=4MiB
 fails "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" megatron_training.val_path=null 'rl_config.verifier_function=[command]' \

@@ -23,6 +23,7 @@ generate_config:
 rl_config:
   n_samples_per_prompt: 4
   max_prompt_length: 10
+  filter_groups_max_batches: 10
   verifier_function: [sequence]
   dump_rollouts: $folder/dump
 END

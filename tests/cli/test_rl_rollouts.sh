@@ -32,7 +32,8 @@ generate_config:
 rl_config:
   n_samples_per_prompt: 4
   max_prompt_length: 10
-  mini_batch_size: 8
+  mini_batch_size: 2
+  clip_higher_enable: true
   clip_ratio_low: 0.1
   clip_ratio_high: 0.3
   clip_ratio_c: 1.5
@@ -83,7 +84,7 @@ done
 check 1 rl_config.overlong_buffer_enable=true rl_config.overlong_buffer=4 rl_config.overlong_buffer_penalty_factor=0.5 rl_config.rollout_max_tokens=10
 grep -q '"score": \([^,]*\), "reward": -' "$folder/dump/1.jsonl" || fail "no response was long"
 # Mini batches in another order; entropies of steps with a pass before the update, and without.
-check 1 rl_config.shuffle_mini_batch=true rl_config.mini_batch_size=4 rl_config.exact_check=2
+check 1 rl_config.shuffle_mini_batch=true rl_config.mini_batch_size=1 rl_config.exact_check=2
 # A longest response that no key names.
 check 1 rl_config.loss_agg_mode=seq-mean-token-sum-norm generate_config.sampling_config.max_tokens=0 megatron_training.seq_length=30
 # Importance, where the trainer's log-probabilities are not the generator's: two of three, which is planted.

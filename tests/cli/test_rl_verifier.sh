@@ -101,7 +101,7 @@ end TERM 130
 grep -q '^stopped before a step was taken: the run is at step 0' "$folder/out" || { cat "$folder/out"; fail "no word of stopping in step 1"; }
 [ ! -e "$folder/run/latest_checkpointed_iteration.txt" ] || fail "a checkpoint of no step"
 # While groups that score alike are drawn anew.
-begin 1-3 rl_config.filter_groups_enable=true
+begin 1-3 rl_config.filter_groups_enable=true rl_config.filter_groups_max_batches=10
 end INT 130
 # In a test, before the first step and behind one.
 begin test-0- "megatron_training.val_path=$folder/data/test.jsonl"

@@ -124,13 +124,13 @@ static void check_bits(const char *key, bool by_pass) {
 /* Two mini batches: a pass of its own. */
 static void test_pass(void **state) {
   (void)state;
-  check_bits("rl_config.mini_batch_size=8", true);
+  check_bits("rl_config.mini_batch_size=2", true);
 }
 
 /* One: what the update finds is the check. */
 static void test_update(void **state) {
   (void)state;
-  check_bits("rl_config.mini_batch_size=16", false);
+  check_bits("rl_config.mini_batch_size=4", false);
 }
 
 int main(void) {

@@ -33,7 +33,7 @@ static void mindspeed(void **state) {
   assert_string_equal(s->tokenizer_name_or_path, "./tiny-model");
   assert_int_equal(s->global_batch_size, 16);
   assert_int_equal(s->n_samples_per_prompt, 4);
-  assert_int_equal(s->mini_batch_size, 32);
+  assert_int_equal(s->mini_batch_samples, 32);
   assert_int_equal(s->micro_batch_size, 2);
   assert_int_equal(s->tensor_model_parallel_size, 2);
   assert_int_equal(s->pipeline_model_parallel_size, 2);
@@ -82,7 +82,7 @@ static void verl(void **state) {
   assert_int_equal(s->strategy, TREADLE_STRATEGY_FSDP2);
   assert_true(is_warned(config, "actor_rollout_ref.actor.strategy is fsdp: taken as fsdp2"));
   assert_int_equal(s->global_batch_size, 16);
-  assert_int_equal(s->mini_batch_size, 8 * 4);
+  assert_int_equal(s->mini_batch_samples, 8 * 4);
   assert_int_equal(s->micro_batch_size, 2);
   assert_int_equal(s->max_tokens_per_micro, 0);
   assert_int_equal(s->max_prompt_length, 96);

@@ -28,16 +28,16 @@ static const struct {
   const char *lines, *message;
 } wrong[] = {
     /* mini batches */
-    {"mini_batch_size: 7\n", "rl.yaml: megatron_training.global_batch_size (line 2) times "
-                             "rl_config.n_samples_per_prompt (line 5) is 24 samples, which "
-                             "rl_config.mini_batch_size (line 4), 7, does not divide"},
-    {"mini_batch_size: 48\n",
-     "is 24 samples, which rl_config.mini_batch_size (line 4), 48, does not divide"},
+    {"mini_batch_size: 4\n", "rl.yaml: megatron_training.global_batch_size (line 2) is 6 prompts, which "
+                             "rl_config.mini_batch_size (line 4), 4, does not divide"},
     {"actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 4\n" N,
-     "is 24 samples, which actor_rollout_ref.actor.ppo_mini_batch_size (line 5), 16, does not divide"},
-    {N "  mini_batch_size: 12\nactor_config:\n  micro_batch_size: 5\n",
-     "rl_config.mini_batch_size (line 5) is 12 samples, which actor_config.micro_batch_size (line 7), 5, "
-     "does not divide"},
+     "is 6 prompts, which actor_rollout_ref.actor.ppo_mini_batch_size (line 5), 4, does not divide"},
+    {"actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 12\n" N,
+     "is 6 prompts, which actor_rollout_ref.actor.ppo_mini_batch_size (line 5), 12, does not divide"},
+    {N "  mini_batch_size: 3\nactor_config:\n  micro_batch_size: 5\n",
+     "rl_config.mini_batch_size (line 5) times rl_config.n_samples_per_prompt (line 4) is 12 samples, "
+     "which "
+     "actor_config.micro_batch_size (line 7), 5, does not divide"},
     {N "actor_config:\n  micro_batch_size: 5\n",
      "megatron_training.global_batch_size (line 2) times rl_config.n_samples_per_prompt (line 4) is 24 "
      "samples, the only mini batch, which actor_config.micro_batch_size (line 6), 5, does not divide"},
@@ -239,7 +239,8 @@ static void follows(void **state) {
   (void)state;
   treadle_train_config *config = read_ok("clip_ratio: 0.3\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_int_equal(s->mini_batch_size, 24);
+  assert_int_equal(s->mini_batch_size, 6);
+  assert_int_equal(s->mini_batch_samples, 24);
   assert_int_equal(s->sampling_seed, 1234);
   assert_true(s->clip_ratio_low == 0.3 && s->clip_ratio_high == 0.3 && !s->use_kl_loss);
   treadle_train_config_destroy(config);
@@ -267,9 +268,65 @@ static void follows(void **state) {
   treadle_train_config_destroy(config);
 }
 
+/* MindSpeed-RL and verl count prompts; above a step's there is one update in MindSpeed-RL. */
+static void mini_batches(void **state) {
+  (void)state;
+  static const struct {
+    const char *lines;
+    int64_t samples;
+  } files[] = {
+      {"mini_batch_size: 0\n", 24},
+      {"mini_batch_size: 1\n", 4},
+      {"mini_batch_size: 3\n", 12},
+      {"mini_batch_size: 6\n", 24},
+      {"mini_batch_size: 7\n", 24},
+      {"mini_batch_size: 64\n", 24},
+      {"mini_batch_size: 64\n  filter_groups_enable: true\n  filter_groups_train_batch_size: 2\n", 8},
+      {"actor_rollout_ref:\n  actor:\n    ppo_mini_batch_size: 2\n" N, 8}};
+  for (size_t i = 0; i < TEST_COUNT(files); i++) {
+    treadle_train_config *config = read_ok(files[i].lines);
+    const treadle_train_settings *s = treadle_train_config_settings(config);
+    assert_int_equal(s->mini_batch_samples, files[i].samples);
+    assert_int_equal(s->mini_batch_size, files[i].samples / 4);
+    treadle_train_config_destroy(config);
+  }
+}
+
+/* Without its switch a bound of MindSpeed-RL's counts for nothing, and that is said; verl has no switch. */
+static void bounds(void **state) {
+  (void)state;
+  treadle_train_config *config = read_ok("clip_ratio_high: 0.3\n");
+  const treadle_train_settings *s = treadle_train_config_settings(config);
+  assert_true(s->clip_ratio_high == 0.2 && !s->clip_higher_enable);
+  assert_int_equal(config->warnings.count, 1);
+  assert_string_equal(
+      config->warnings.items[0],
+      "rl.yaml: rl_config.clip_ratio_high (line 4) has no effect without clip_higher_enable");
+  treadle_train_config_destroy(config);
+  config = read_ok("clip_ratio_high: 0.3\n  clip_higher_enable: true\n");
+  s = treadle_train_config_settings(config);
+  assert_true(s->clip_ratio_high == 0.3 && s->clip_ratio_low == 0.2 && !config->warnings.count);
+  treadle_train_config_destroy(config);
+  config = read_ok("actor_rollout_ref:\n  actor:\n    clip_ratio_low: 0.1\n" N);
+  s = treadle_train_config_settings(config);
+  assert_true(s->clip_ratio_high == 0.2 && s->clip_ratio_low == 0.1 && s->clip_higher_enable);
+  treadle_train_config_destroy(config);
+}
+
+/* Those of MindSpeed-RL, where treadle has its key; a KL there is only where a file asks for one. */
+static void defaults(void **state) {
+  (void)state;
+  treadle_train_config *config = read_ok("n_samples_per_prompt: 4\n");
+  const treadle_train_settings *s = treadle_train_config_settings(config);
+  assert_true(s->init_kl_coef == 0.01 && s->kl_horizon == 1000 && s->kl_target == 100);
+  assert_true(!s->clip_higher_enable && !s->use_kl_loss && !s->use_kl_in_reward);
+  assert_int_equal(s->filter_groups_max_batches, 1);
+  treadle_train_config_destroy(config);
+}
+
 static void warned(void **state) {
   (void)state;
-  treadle_train_config *config = read_ok("kl_penalty: k1\n  kl_horizon: 10000.0\n");
+  treadle_train_config *config = read_ok("kl_penalty: k1\n  kl_horizon: 1000.0\n");
   assert_int_equal(config->warnings.count, 1);
   assert_string_equal(
       config->warnings.items[0],
@@ -327,9 +384,11 @@ static void each_allocation(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(refusals),       cmocka_unit_test(limits),
-                                     cmocka_unit_test(limits_by_name), cmocka_unit_test(follows),
-                                     cmocka_unit_test(warned),         cmocka_unit_test(text_is_read_again),
-                                     cmocka_unit_test(each_allocation)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(refusals),           cmocka_unit_test(limits),
+      cmocka_unit_test(limits_by_name),     cmocka_unit_test(follows),
+      cmocka_unit_test(mini_batches),       cmocka_unit_test(bounds),
+      cmocka_unit_test(defaults),           cmocka_unit_test(warned),
+      cmocka_unit_test(text_is_read_again), cmocka_unit_test(each_allocation)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void take_config(fuzz_making *m) {
       "  use_kl_loss: true\n",
       "  use_kl_in_reward: true\n  kl_ctrl_type: adaptive\n",
       "  loss_agg_mode: seq-mean-token-sum-norm\n  norm_adv_by_std: false\n",
-      "  mini_batch_size: 2\n  epochs: 2\n  shuffle_mini_batch: true\n",
+      "  mini_batch_size: 1\n  epochs: 2\n  shuffle_mini_batch: true\n",
       "  filter_groups_enable: true\n  filter_groups_max_batches: 2\n",
       "  overlong_buffer_enable: true\n  overlong_buffer: 2\n  rollout_max_tokens: 4\n",
       "  use_dynamic_bsz: true\n",
