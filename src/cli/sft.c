@@ -11,7 +11,7 @@
 
 static void warn(void *context, const char *line) {
   (void)context;
-  fprintf(stderr, "treadle sft: %s\n", line);
+  fprintf(stderr, "%s\n", line);
 }
 
 static void progress(void *context, const treadle_sft_step *step) {

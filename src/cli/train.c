@@ -13,7 +13,7 @@
 static void warn(void *context, const char *line) {
   (void)context;
   treadle_progress_end();
-  fprintf(stderr, "treadle train: %s\n", line);
+  fprintf(stderr, "%s\n", line);
 }
 
 static void progress(void *context, const treadle_rl_step *s) {

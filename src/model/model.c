@@ -155,6 +155,13 @@ static treadle_status choose_weights(const char *path, treadle_weights wanted, b
                              : "this is a config.json alone: name the folder that has them");
 }
 
+/* Files that are named and cannot be opened are no absence: the model was copied, or downloaded, by half. */
+static treadle_status open_files(const char *folder, treadle_checkpoint **checkpoint_p) {
+  treadle_status status = treadle_checkpoint_open(folder, checkpoint_p);
+  if (status != TREADLE_SYSTEM) return status;
+  return treadle_fail_in(TREADLE_REFUSED, "%s: its weights are not all there: ", folder);
+}
+
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
                                   treadle_model **model_p) {
   TREADLE_NEED(model_p);
@@ -181,7 +188,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   TRY(find_config(path, &arena, &config_path, &is_folder));
   TRY(choose_weights(path, o.weights, is_folder, false, &weights));
   TRY(treadle_json_load(config_path, &config));
-  if (weights != TREADLE_WEIGHTS_RANDOM) TRY(treadle_checkpoint_open(path, &checkpoint));
+  if (weights != TREADLE_WEIGHTS_RANDOM) TRY(open_files(path, &checkpoint));
   if (checkpoint) {
     TRY(treadle_model_for_files(config_path, config, &o, checkpoint, &model));
     status = treadle_model_adopt(model, path, checkpoint);

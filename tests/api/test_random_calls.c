@@ -428,7 +428,7 @@ static void call_tools(caller *c) {
   case 9: CALL(treadle_model_elems_of(model(c), (treadle_dtype)any_enum(c))); break;
   case 10: SAID(treadle_model_pattern(model(c), at, OR_NULL(c, &kind))); break;
   case 11:
-    if (below(c, 20) == 0) SAID(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
+    if (below(c, 6) == 0) SAID(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
     break;
   case 12: SAID(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
   case 13: SAID(treadle_machine_kernel(at, OR_NULL(c, &kernel))); break;
