@@ -174,6 +174,8 @@ static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s
   return s->train_iters * s->epochs * ((samples + mini - 1) / mini);
 }
 /* Tells who asks what takes long now; and what a person should know. Rank 0 does. */
+/* Where the weights come from that the run began or went on with. */
+treadle_weights treadle_rl_weights(const treadle_rl *rl);
 void treadle_rl_doing(const treadle_rl *rl, const char *what);
 void treadle_rl_note(const treadle_rl *rl, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
