@@ -1004,7 +1004,7 @@ static void call_workers(caller *c) {
   treadle_infer_engine table = {.struct_size = struct_size(c, sizeof table)};
   treadle_engine_memory memory[64];
   treadle_actor_memory many[64];
-  size_t bytes_of_kept[2];
+  size_t bytes_of_kept;
   treadle_actor_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_rl_figures figures = {.struct_size = struct_size(c, sizeof figures)};
   treadle_eval_figures found = {.struct_size = struct_size(c, sizeof found)};
@@ -1042,7 +1042,7 @@ static void call_workers(caller *c) {
   free(text);
   SAID(treadle_rl_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
   SAID(treadle_rl_plan(NULL, 1, NULL, many));
-  SAID(treadle_rl_plan_kept(NULL, NULL, OR_NULL(c, &bytes_of_kept[0]), OR_NULL(c, &bytes_of_kept[1])));
+  SAID(treadle_rl_plan_kept(NULL, NULL, OR_NULL(c, &bytes_of_kept)));
   SAID(treadle_eval(NULL, OR_NULL(c, &eval), OR_NULL(c, &found)));
   treadle_rl_mini_batch *mini = NULL;
   SAID(treadle_rl_mini_batch_read(NULL, c->o.train, "/nothing", number(c), &mini));
