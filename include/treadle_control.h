@@ -236,10 +236,9 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
  * would fit. Local. */
 treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
                                const treadle_rl_options *options, treadle_actor_memory *by_rank);
-/* Bytes of host memory that the ids which a step's tokens were drawn from take at most on rank 0, *first_p, and on any other rank, *other_p; 0:
- * nothing is cut, or it is not kept. Local. */
+/* Bytes of host memory that the ids which a step's tokens were drawn from take at most on each rank; 0: nothing is cut, or it is not kept. Local. */
 treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
-                                    size_t *first_p, size_t *other_p);
+                                    size_t *bytes_p);
 
 /* ---- A mini batch of dumped samples ----------------------------------------------------------------------- */
 

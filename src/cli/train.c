@@ -183,8 +183,7 @@ static void print_table(const treadle_actor_memory *m, int64_t ranks) {
   }
 }
 
-static void print_rank(treadle_json_out *out, const treadle_actor_memory *m, int64_t rank,
-                       const size_t kept[2]) {
+static void print_rank(treadle_json_out *out, const treadle_actor_memory *m, int64_t rank, size_t kept) {
   treadle_json_out_open(out, NULL, '{');
   treadle_json_out_int(out, "rank", rank);
   treadle_json_out_open(out, "modes", '{');
@@ -196,13 +195,12 @@ static void print_rank(treadle_json_out *out, const treadle_actor_memory *m, int
   }
   treadle_json_out_close(out, '}');
   treadle_json_out_int(out, "peak_bytes", (int64_t)m->peak_bytes);
-  treadle_json_out_int(out, "kept_bytes", (int64_t)kept[rank > 0]);
+  treadle_json_out_int(out, "kept_bytes", (int64_t)kept);
   treadle_json_out_close(out, '}');
 }
 
-/* kept: ids that tokens were drawn from, in host memory of rank 0, and of others. */
-static void print_plan(const treadle_actor_memory *m, int64_t ranks, const size_t kept[2], bool fits,
-                       bool json) {
+/* kept: bytes of ids that tokens were drawn from, in each rank's host memory. */
+static void print_plan(const treadle_actor_memory *m, int64_t ranks, size_t kept, bool fits, bool json) {
   treadle_json_out out = {.file = stdout};
   size_t peak = 0;
   int64_t blocks = m->kv_blocks;
@@ -229,12 +227,12 @@ static int plan(const treadle_arguments *a, const treadle_rl_options *options) {
   treadle_train_config *config = NULL;
   int64_t ranks = a->ranks ? a->ranks : 1;
   treadle_actor_memory *memory = calloc((size_t)ranks, sizeof *memory);
-  size_t kept[2];
+  size_t kept;
   bool misfit = false;
   treadle_status status;
   if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)ranks));
   TRY(read_config(&alone, a, &config));
-  TRY(treadle_rl_plan_kept(config, options, &kept[0], &kept[1]));
+  TRY(treadle_rl_plan_kept(config, options, &kept));
   status = treadle_rl_plan(config, ranks, options, memory);
   misfit = status && memory[0].peak_bytes; /* more than there is: the plan is there */
   if (!status || misfit) print_plan(memory, ranks, kept, !misfit, a->json);

@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t FILE_MOST = (size_t)1 << 30;
+static const size_t FILE_MOST = (size_t)1
+                                << 36; /* a token may have thousands of ids that it was drawn from */
 
 /* ---- Writing -------------------------------------------------------------------------------------------------- */
 

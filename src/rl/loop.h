@@ -307,7 +307,7 @@ void treadle_rl_note_never(const treadle_rl *rl);
 void treadle_rl_note_kept(const treadle_rl *rl);
 /* Are log-probabilities of what a cut leaves? */
 bool treadle_rl_keeps(const treadle_rl *rl);
-/* Bytes of a step's ids, at most; 0: none are kept. */
+/* Bytes of a step's ids on a rank, at most; 0: none are kept. */
 size_t treadle_rl_kept_bytes(const treadle_rl *rl);
 /* The ids of a sample that is new in the batch, behind those that are there, as a message has them. Refused: other ids than a cut leaves. */
 treadle_status treadle_rl_take_kept(const treadle_rl *rl, treadle_rl_batch *batch, treadle_rl_made *made,

@@ -86,25 +86,34 @@ static int64_t most_of(const treadle_rl *rl) {
   return most < all ? most : all;
 }
 
-/* Each token has a count beside its ids. */
+/* Each token has a count beside its ids. There are four copies at most: on a rank whose replica is one of several, answers of its own and of all, and a
+ * message that grows by making its room anew; later, on rank 0, those messages, and the batch. A filter draws more than it leaves. */
 size_t treadle_rl_kept_bytes(const treadle_rl *rl) {
+  enum { COPIES = 4 };
   const treadle_train_settings *s = rl->settings;
+  const int64_t more = s->gen_batch_size > 0 ? s->gen_batch_size : s->global_batch_size;
+  const int64_t prompts = treadle_train_step_prompts(s) + (s->filter_groups_enable ? more : 0);
+  const int64_t factors[] = {s->n_samples_per_prompt, rl->response_most, most_of(rl) + 1,
+                             COPIES * (int64_t)sizeof(int32_t)};
+  int64_t bytes = prompts;
   if (!treadle_rl_keeps(rl)) return 0;
-  return (size_t)(treadle_train_step_prompts(s) * s->n_samples_per_prompt) * (size_t)rl->response_most *
-         (size_t)(most_of(rl) + 1) * sizeof(int32_t);
+  for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+    if (__builtin_mul_overflow(bytes, factors[i], &bytes))
+      return INT64_MAX; /* more than there is anywhere */
+  return (size_t)bytes;
 }
 
 void treadle_rl_note_kept(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   const size_t bytes = treadle_rl_kept_bytes(rl);
   if (!bytes) return;
-  treadle_rl_note(
-      rl,
-      "tokens are drawn from a cut, and log-probabilities are of that: of each token the ids that "
-      "are left are kept, %lld at most (%s), %zu bytes a step; rank 0 holds them three times, "
-      "other ranks twice, in host memory",
-      (long long)most_of(rl),
-      s->top_k > 0 ? TREADLE_RL_PLACE(rl, top_k) : TREADLE_RL_PLACE(rl, sampling_support_most), bytes);
+  treadle_rl_note(rl,
+                  "tokens are drawn from a cut, and log-probabilities are of that: of each token the ids "
+                  "that are left are "
+                  "kept, %lld at most (%s), in up to %zu bytes of each rank's host memory",
+                  (long long)most_of(rl),
+                  s->top_k > 0 ? TREADLE_RL_PLACE(rl, top_k) : TREADLE_RL_PLACE(rl, sampling_support_most),
+                  bytes);
 }
 
 static bool has_id(const int32_t *ids, int32_t count, int32_t id) {

@@ -70,23 +70,19 @@ out:
   return status;
 }
 
-/* Rank 0 has a step's ids as the generator's answers, in the batch, and in the message of a call; others as answers and in the message. */
 treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
-                                    size_t *first_p, size_t *other_p) {
-  enum { FIRST = 3, OTHER = 2 };
+                                    size_t *bytes_p) {
   treadle_rl_options o;
   treadle_rl *rl = NULL;
   treadle_status status;
   TREADLE_NEED(config);
-  TREADLE_NEED(first_p);
-  TREADLE_NEED(other_p);
+  TREADLE_NEED(bytes_p);
   TRY(TREADLE_TAKE(options, &o));
-  *first_p = *other_p = 0;
+  *bytes_p = 0;
   o.note = NULL; /* the plan says it */
   if (!treadle_train_cuts(treadle_train_config_settings(config))) return TREADLE_OK;
   TRY(open_plan(config, 1, &o, &rl));
-  *first_p = FIRST * treadle_rl_kept_bytes(rl);
-  *other_p = OTHER * treadle_rl_kept_bytes(rl);
+  *bytes_p = treadle_rl_kept_bytes(rl);
 out:
   close_plan(rl);
   return status;

@@ -1162,6 +1162,8 @@ static void runs(objects *o) {
   REFUSED(treadle_rl_config_help(true, NULL));
   REFUSED(treadle_rl_run(NULL, NULL, NULL, &figures));
   REFUSED(treadle_rl_plan(NULL, 1, NULL, &memory));
+  size_t kept;
+  REFUSED(treadle_rl_plan_kept(NULL, NULL, &kept));
   treadle_rl_mini_batch *mini = (void *)o;
   treadle_rl_mini_figures of_mini = TREADLE_INIT(treadle_rl_mini_figures);
   REFUSED(treadle_rl_mini_batch_read(NULL, o->train, "/nothing", 0, &mini));

@@ -810,7 +810,13 @@ static void call_engines(caller *c) {
                                  .temperature = often(c) ? 1 : -1};
   treadle_score_lines_options score_lines = {.struct_size = struct_size(c, sizeof score_lines),
                                              .check = below(c, 2)};
-  treadle_generate_options generate = {.struct_size = struct_size(c, sizeof generate), .seed = number(c)};
+  const int32_t never[2] = {(int32_t)number(c), (int32_t)below(c, 24)};
+  treadle_generate_options generate = {.struct_size = struct_size(c, sizeof generate),
+                                       .seed = number(c),
+                                       .never = OR_NULL(c, never),
+                                       .never_count = often(c) ? 0 : below(c, 3),
+                                       .drawn = below(c, 2),
+                                       .most_kept = number(c)};
   treadle_score_figures scored = {.struct_size = struct_size(c, sizeof scored)};
   treadle_generate_figures generated = {.struct_size = struct_size(c, sizeof generated)};
   switch (below(c, 8)) {
@@ -960,10 +966,17 @@ static void call_policies(caller *c) {
                                      .rows = OR_NULL(c, &row),
                                      .count = below(c, 2),
                                      .micro_batch_size = below(c, 3)};
+  const int32_t never[2] = {(int32_t)below(c, 24), (int32_t)below(c, 24)};
+  const int32_t kept[4] = {(int32_t)below(c, 3), ids[1], ids[2], (int32_t)below(c, 24)};
+  const size_t kept_first[4] = {0, below(c, 5), below(c, 5), below(c, 5)};
   const treadle_policy policy = {.struct_size = struct_size(c, sizeof policy),
                                  .temperature = often(c) ? 1 : -2.5,
                                  .entropy = below(c, 2),
-                                 .differentiate = often(c) ? slope : NULL};
+                                 .differentiate = often(c) ? slope : NULL,
+                                 .never = OR_NULL(c, never),
+                                 .never_count = often(c) ? 0 : below(c, 3),
+                                 .kept_first = often(c) ? NULL : kept_first,
+                                 .kept = OR_NULL(c, kept)};
   treadle_trainer *trainer = NULL;
   float values[3], entropies[3];
   SAID(treadle_trainer_create(NULL, c->o.train, &options, &trainer));
@@ -1007,6 +1020,7 @@ static void call_workers(caller *c) {
   treadle_infer_engine table = {.struct_size = struct_size(c, sizeof table)};
   treadle_engine_memory memory[64];
   treadle_actor_memory many[64];
+  size_t bytes_of_kept;
   treadle_actor_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_rl_figures figures = {.struct_size = struct_size(c, sizeof figures)};
   treadle_eval_figures found = {.struct_size = struct_size(c, sizeof found)};
@@ -1044,6 +1058,7 @@ static void call_workers(caller *c) {
   free(text);
   SAID(treadle_rl_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
   SAID(treadle_rl_plan(NULL, 1, NULL, many));
+  SAID(treadle_rl_plan_kept(NULL, NULL, OR_NULL(c, &bytes_of_kept)));
   SAID(treadle_eval(NULL, OR_NULL(c, &eval), OR_NULL(c, &found)));
   treadle_rl_mini_batch *mini = NULL;
   SAID(treadle_rl_mini_batch_read(NULL, c->o.train, "/nothing", number(c), &mini));

@@ -117,9 +117,7 @@ counts = [len(ids) for line in open(sys.argv[1] + '/dump/1.jsonl') for ids in js
 assert max(counts) == 3, max(counts)
 END
 run 0 "$TREADLE" train "$folder/grpo.yaml" --plan --ranks 2 --json "$S.top_p=0.9" rl_config.sampling_support_most=3
-bytes=$((prompts * 4 * 12 * (3 + 1) * 4))
-printed "\"kept_bytes\": $((3 * bytes))}"
-printed "\"kept_bytes\": $((2 * bytes))}"
+printed "\"kept_bytes\": $((4 * prompts * 4 * 12 * (3 + 1) * 4))}"
 run 0 "$TREADLE" train "$folder/grpo.yaml" --plan --json
 printed '"kept_bytes": 0}'
 
