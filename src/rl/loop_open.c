@@ -146,9 +146,9 @@ treadle_status treadle_rl_open_text(treadle_rl *rl) {
       strcpy(folder, ".");
   }
   snprintf(rl->companions, sizeof rl->companions, "%s", folder);
-  status = treadle_tokenizer_open(folder, &rl->tokenizer);
-  if (status && (must || status == TREADLE_NO_MEMORY)) return status;
-  if (status) return TREADLE_OK;
+  status = must ? treadle_tokenizer_open(folder, &rl->tokenizer)
+                : treadle_tokenizer_open_if_there(folder, &rl->tokenizer);
+  if (status || !rl->tokenizer) return status;
   return treadle_chat_find(folder, &rl->chat);
 }
 

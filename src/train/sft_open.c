@@ -56,9 +56,9 @@ static treadle_status open_text(treadle_sft *sft) {
       strcpy(folder, ".");
   }
   snprintf(sft->companions, sizeof sft->companions, "%s", folder);
-  status = treadle_tokenizer_open(folder, &sft->tokenizer);
-  if (status && (must || status == TREADLE_NO_MEMORY)) return status;
-  if (status) return TREADLE_OK;
+  status = must ? treadle_tokenizer_open(folder, &sft->tokenizer)
+                : treadle_tokenizer_open_if_there(folder, &sft->tokenizer);
+  if (status || !sft->tokenizer) return status;
   return treadle_chat_find(folder, &sft->chat);
 }
 
