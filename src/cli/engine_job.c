@@ -23,9 +23,16 @@ treadle_status treadle_engine_job_read(treadle_engine_job *job, const char *path
 
 /* ---- Texts ------------------------------------------------------------------------------------------ */
 
-static bool has_file(const char *folder, const char *name) {
+/* Is a file of a tokenizer there? What cannot be read of it is said, though token ids need none. */
+static bool has_tokenizer(const char *folder) {
+  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "vocab.json",
+                                      "merges.txt"};
   char path[PATH_MAX];
-  return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, F_OK) == 0;
+  bool found = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (snprintf(path, sizeof path, "%s/%s", folder, names[i]) < (int)sizeof path)
+      found |= access(path, F_OK) == 0;
+  return found;
 }
 
 static void say(const treadle_engine_job *job, const char *what) {
@@ -42,7 +49,7 @@ treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_ar
   bool texts = messages || mentions(job, "\"prompt\"") || mentions(job, "\"text\"");
   treadle_status status = treadle_open_tokenizer(a, &job->tokenizer);
   if (status && (a->tokenizer || a->prompt || status == TREADLE_NO_MEMORY)) return status;
-  if (status && (texts || has_file(a->model, "tokenizer.json"))) say(job, "no tokenizer");
+  if (status && (texts || has_tokenizer(a->model))) say(job, "no tokenizer");
   if (status || !messages) return TREADLE_OK;
   status = treadle_open_chat(a, &job->chat);
   if (status && (a->chat || status == TREADLE_NO_MEMORY)) return status;

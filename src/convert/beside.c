@@ -6,12 +6,13 @@
 
 #include "base/hash.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "io/torch.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { LARGEST_TEXT = 1 << 30 };
+enum { LARGEST_TEXT = TREADLE_COMPANION_MOST };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "convert: memory is out"); }
 

@@ -96,6 +96,7 @@ out:
 treadle_status treadle_inputs_add_companions(treadle_inputs *inputs, const char *folder) {
   treadle_folder_names names = {0};
   treadle_status status;
+  TRY(treadle_folder_check_companions(folder));
   TRY(treadle_folder_list_companions(folder, &inputs->arena, &names));
   for (size_t i = 0; i < names.count; i++) {
     const char *path = treadle_arena_format(&inputs->arena, "%s/%s", folder, names.items[i]);

@@ -51,6 +51,10 @@ typedef struct treadle_transformer {
 treadle_status treadle_transformer_create(const treadle_model *model, treadle_transformer **transformer_p);
 void treadle_transformer_destroy(treadle_transformer *transformer);
 
+/* TREADLE_REFUSED, with the first difference, where two models of one family compute other things with the same tensors. The message begins with
+ * the path of b's model. */
+treadle_status treadle_transformer_compare(const treadle_transformer *a, const treadle_transformer *b);
+
 /* The config that the family's fields are in: its object, or the whole. */
 const struct json_t *treadle_transformer_config(const treadle_transformer *transformer);
 /* A field of it, else of the whole; NULL: neither has it. */

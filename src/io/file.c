@@ -77,7 +77,10 @@ bool treadle_file_is_folder(const char *path) {
   return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
+/* A link that leads nowhere is a name that is there, and so is what may not be looked at: whoever opens it says why it cannot. */
 bool treadle_file_exists(const char *path) {
   struct stat about;
-  return stat(path, &about) == 0;
+  if (stat(path, &about) == 0) return true;
+  if (errno == ENOENT) return lstat(path, &about) == 0;
+  return errno != ENOTDIR && errno != ENAMETOOLONG;
 }

@@ -45,6 +45,7 @@ treadle_status treadle_file_sum(const char *path, int64_t *bytes_p, uint64_t *su
 treadle_status treadle_file_open(const char *path, int *fd_p, size_t *bytes_p);
 
 bool treadle_file_is_folder(const char *path);
+/* Is the name there? Also where it is a link that leads nowhere, or where one may not look: absence is not what cannot be read. */
 bool treadle_file_exists(const char *path);
 
 #endif

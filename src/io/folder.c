@@ -1,6 +1,7 @@
 #include "io/folder.h"
 
 #include "base/text.h"
+#include "io/file_look.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -130,9 +131,16 @@ static treadle_status no_memory(const char *path) {
   return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the names of its files", path);
 }
 
-static bool is_plain_file(const char *path) {
-  struct stat about;
-  return stat(path, &about) == 0 && S_ISREG(about.st_mode);
+/* A plain file, or a link to one, is one more name. */
+static treadle_status add_plain(const char *path, const char *name, treadle_folder_names *names) {
+  treadle_file_type type;
+  treadle_status status = treadle_file_look(path, &type);
+  if (status == TREADLE_REFUSED)
+    status = TREADLE_OK; /* a link that leads nowhere: treadle_folder_check_companions */
+  TRY(status);
+  if (type == TREADLE_FILE_PLAIN) TRY(treadle_array_push(names, name));
+out:
+  return status;
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -156,7 +164,7 @@ treadle_status treadle_folder_list_templates(const char *path, treadle_arena *ar
     const char *file = treadle_arena_format(arena, "%s/%s", folder, all.items[i]),
                *name = treadle_arena_format(arena, "%.*s", (int)(length - ENDING), all.items[i]);
     if (!file || !name) TRY(no_memory(folder));
-    if (is_plain_file(file)) TRY(treadle_array_push(names, name));
+    TRY(add_plain(file, name, names));
   }
   if (names->count) qsort(names->items, names->count, sizeof *names->items, compare_names);
 out:
@@ -173,7 +181,7 @@ treadle_status treadle_folder_list_companions(const char *path, treadle_arena *a
     if (!treadle_folder_is_companion(all.items[i])) continue;
     const char *file = treadle_arena_format(arena, "%s/%s", path, all.items[i]);
     if (!file) TRY(no_memory(path));
-    if (is_plain_file(file)) TRY(treadle_array_push(names, all.items[i]));
+    TRY(add_plain(file, all.items[i], names));
   }
   TRY(treadle_folder_list_templates(path, arena, &templates));
   for (size_t i = 0; i < templates.count; i++) {
@@ -185,5 +193,39 @@ treadle_status treadle_folder_list_companions(const char *path, treadle_arena *a
 out:
   treadle_array_release(&all);
   treadle_array_release(&templates);
+  return status;
+}
+
+/* What copying would meet after hours of work. */
+static treadle_status check_companion(const char *path) {
+  treadle_file_type type;
+  struct stat about;
+  treadle_status status;
+  TRY(treadle_file_look(path, &type)); /* a link that leads nowhere */
+  if (type != TREADLE_FILE_PLAIN) return TREADLE_OK;
+  if (access(path, R_OK) != 0)
+    REFUSE("%s: cannot be read, and is to be copied beside the weights: %s", path, strerror(errno));
+  if (stat(path, &about) == 0 && about.st_size > TREADLE_COMPANION_MOST)
+    REFUSE("%s: has %lld bytes, and is to be copied beside the weights; at most %d are: keep it in another "
+           "folder",
+           path, (long long)about.st_size, TREADLE_COMPANION_MOST);
+out:
+  return status;
+}
+
+treadle_status treadle_folder_check_companions(const char *path) {
+  treadle_arena arena = {0};
+  treadle_folder_names all = {0};
+  treadle_status status;
+  TRY(treadle_folder_list(path, &arena, &all));
+  for (size_t i = 0; i < all.count; i++) {
+    if (!treadle_folder_is_companion(all.items[i])) continue;
+    const char *file = treadle_arena_format(&arena, "%s/%s", path, all.items[i]);
+    if (!file) TRY(no_memory(path));
+    TRY(check_companion(file));
+  }
+out:
+  treadle_array_release(&all);
+  treadle_arena_release(&arena);
   return status;
 }

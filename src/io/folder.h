@@ -29,6 +29,10 @@ bool treadle_folder_is_companion(const char *name);
 #define TREADLE_TEMPLATES_FOLDER "additional_chat_templates"
 treadle_status treadle_folder_list_companions(const char *path, treadle_arena *arena,
                                               treadle_folder_names *names);
+/* Refuses a folder in which one of these cannot be copied: a link that leads nowhere (which the list passes over, so that it would be missing in the
+ * copy), a file that may not be read, or with more than TREADLE_COMPANION_MOST bytes. To be asked before the work begins. */
+enum { TREADLE_COMPANION_MOST = 1 << 30 };
+treadle_status treadle_folder_check_companions(const char *path);
 /* The names of those templates, without .jinja, by the alphabet; none where there is no such folder. */
 treadle_status treadle_folder_list_templates(const char *path, treadle_arena *arena,
                                              treadle_folder_names *names);

@@ -87,6 +87,10 @@ static treadle_status open_rewards(treadle_rl *rl) {
     rl->weights[i] = i < s->verifier_weight.count ? atof(s->verifier_weight.items[i]) : 1;
     rl->reward_count++;
     rl->needs_answers = rl->needs_answers || treadle_reward_needs_answers(rl->rewards[i]);
+    if (!rl->tokenizer && treadle_reward_judges_texts(rl->rewards[i]))
+      REFUSE("%s: %s judges texts, and there is no tokenizer to make them: %s has none; give "
+             "megatron_training.tokenizer_name_or_path",
+             TREADLE_RL_PLACE(rl, verifier_function), name, rl->companions);
   }
   return status;
 }

@@ -7,6 +7,7 @@
 #include "infer/replica.h"
 #include "infer/transformer.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "layout/layout.h"
 #include "text/tokenizer.h"
 #include "transport/group.h"
@@ -146,10 +147,11 @@ treadle_status treadle_rl_open_text(treadle_rl *rl) {
       strcpy(folder, ".");
   }
   snprintf(rl->companions, sizeof rl->companions, "%s", folder);
-  status = treadle_tokenizer_open(folder, &rl->tokenizer);
-  if (status && (must || status == TREADLE_NO_MEMORY)) return status;
-  if (status) return TREADLE_OK;
-  return treadle_chat_find(folder, &rl->chat);
+  status = must ? treadle_tokenizer_open(folder, &rl->tokenizer)
+                : treadle_tokenizer_open_if_there(folder, &rl->tokenizer);
+  if (status || !rl->tokenizer) return status;
+  if (treadle_file_is_folder(folder)) status = treadle_folder_check_companions(folder);
+  return status ? status : treadle_chat_find(folder, &rl->chat);
 }
 
 /* ---- Lengths ----------------------------------------------------------------------------------------------------- */

@@ -138,6 +138,8 @@ out:
 
 bool treadle_reward_needs_answers(const treadle_reward *reward) { return reward->rule->needs_answers; }
 
+bool treadle_reward_judges_texts(const treadle_reward *reward) { return reward->rule->judges_texts; }
+
 /* One sample after the other. */
 static treadle_status judge_each(treadle_reward *reward, const treadle_reward_batch *batch) {
   for (size_t i = 0; i < batch->count; i++) {

@@ -22,6 +22,7 @@ typedef struct treadle_reward_rule {
   const char *name, *argument; /* "regex", "P": what stands behind the colon; NULL: nothing may */
   const char *help;
   bool needs_answers;
+  bool judges_texts; /* so that completions without a tokenizer, which are empty texts, are not for it */
   /* *state_p stays NULL where nothing is kept. May be NULL; also release. */
   treadle_status (*create)(const treadle_reward_options *options, const char *argument, void **state_p);
   void (*release)(void *state);
@@ -35,6 +36,8 @@ extern const treadle_reward_rule treadle_reward_sequence, treadle_reward_gsm8k, 
 
 /* Must its samples have answers? Rewards that look at answers where there are some do not need them. */
 bool treadle_reward_needs_answers(const treadle_reward *reward);
+/* Does it judge what completions say, and not only how many tokens they have? */
+bool treadle_reward_judges_texts(const treadle_reward *reward);
 
 /* Waits so long at most. Has what was started come to its end, so that treadle_reward_wait is none? */
 bool treadle_reward_ends_within(treadle_reward *reward, double seconds);

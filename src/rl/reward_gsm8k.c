@@ -74,4 +74,5 @@ const treadle_reward_rule treadle_reward_gsm8k = {
     .name = "gsm8k",
     .help = "1 where the last number behind #### is the one behind #### in the answer, else 0",
     .needs_answers = true,
+    .judges_texts = true,
     .judge = judge};

@@ -45,4 +45,5 @@ const treadle_reward_rule treadle_reward_math = {
         "1 where the last \\boxed{...} is that of the answer, or the answer, after normalising both as the "
         "MATH data do, else 0",
     .needs_answers = true,
+    .judges_texts = true,
     .judge = judge};

@@ -107,6 +107,7 @@ const treadle_reward_rule treadle_reward_regex = {
     .name = "regex",
     .argument = "P",
     .help = "1 where the pattern P (PCRE2) matches somewhere in the completion, else 0",
+    .judges_texts = true,
     .create = create,
     .release = release,
     .judge = judge};

@@ -19,4 +19,5 @@ const treadle_reward_rule treadle_reward_sequence = {
     .help = "leading characters that are those of the answer / (length of the answer + 1); the end behind "
             "the whole answer is one",
     .needs_answers = true,
+    .judges_texts = true,
     .judge = judge};

@@ -49,6 +49,9 @@ treadle_status treadle_tokenizer_put_added(treadle_tokenizer *tokenizer, const c
                                            treadle_added_token flags);
 /* Reads single_word, lstrip, rstrip, normalized, special of an object. */
 treadle_status treadle_tokenizer_read_flags(const json_t *json, treadle_added_token *flags_p);
+/* That of a folder, or of the folder of a file, where it may have none: then *tokenizer_p is NULL. One that is there and cannot be read is refused:
+ * a run without it would stop at other tokens, and save checkpoints that lack it. */
+treadle_status treadle_tokenizer_open_if_there(const char *path, treadle_tokenizer **tokenizer_p);
 /* After all of it. */
 treadle_status treadle_tokenizer_settle(treadle_tokenizer *tokenizer);
 /* One more than the largest id that the tokenizer's own file has: tokenizer_config.json may add tokens that no model has a row for. */

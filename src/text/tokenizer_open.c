@@ -20,6 +20,7 @@ typedef struct place {
   char file[PATH_MAX];   /* tokenizer.json or *.bin; "" for vocab.json with merges.txt */
   char config[PATH_MAX]; /* tokenizer_config.json; "" where there is none */
   bool chars;            /* which has the characters */
+  bool none;             /* a folder without a tokenizer: it was looked for, and nothing of one is there */
 } place;
 
 static bool ends_with(const char *text, const char *end) {
@@ -145,6 +146,7 @@ static treadle_status look_into_folder(place *p) {
   if (vocabulary || merges)
     REFUSE("%s: there is %s, but no %s and no tokenizer.json", p->folder,
            vocabulary ? "vocab.json" : "merges.txt", vocabulary ? "merges.txt" : "vocab.json");
+  p->none = true;
   REFUSE("%s: there is no tokenizer: neither tokenizer.json, nor vocab.json with merges.txt, nor a *.bin "
          "of llama2.c, nor char_ords in tokenizer_config.json",
          p->folder);
@@ -267,15 +269,17 @@ out:
   return status;
 }
 
-treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p) {
-  TREADLE_NEED(tokenizer_p);
-  *tokenizer_p = NULL;
-  TREADLE_NEED(path);
+static treadle_status open_path(const char *path, bool may_lack, treadle_tokenizer **tokenizer_p) {
   treadle_tokenizer *tokenizer = NULL;
   treadle_status status;
   place *p = treadle_alloc(sizeof *p);
   if (!p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
-  TRY(find_place(path, p));
+  status = find_place(path, p);
+  if (status && p->none && may_lack) {
+    status = TREADLE_OK;
+    goto out;
+  }
+  TRY(status);
   find_config(p);
   TRY(treadle_tokenizer_make(&tokenizer));
   if (p->chars) {
@@ -294,4 +298,19 @@ out:
   treadle_tokenizer_close(tokenizer);
   treadle_free(p);
   return status;
+}
+
+treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p) {
+  TREADLE_NEED(tokenizer_p);
+  *tokenizer_p = NULL;
+  TREADLE_NEED(path);
+  return open_path(path, false, tokenizer_p);
+}
+
+treadle_status treadle_tokenizer_open_if_there(const char *path, treadle_tokenizer **tokenizer_p) {
+  *tokenizer_p = NULL;
+  treadle_status status = open_path(path, true, tokenizer_p);
+  return status ? treadle_fail_in(status, "there is a tokenizer, and it cannot be read (token ids need "
+                                          "none: leave its files out): ")
+                : TREADLE_OK;
 }

@@ -8,6 +8,7 @@
 #include "infer/transformer.h"
 #include "io/file.h"
 #include "io/file_look.h"
+#include "io/folder.h"
 #include "layout/layout.h"
 #include "text/tokenizer.h"
 #include "transport/group.h"
@@ -56,10 +57,11 @@ static treadle_status open_text(treadle_sft *sft) {
       strcpy(folder, ".");
   }
   snprintf(sft->companions, sizeof sft->companions, "%s", folder);
-  status = treadle_tokenizer_open(folder, &sft->tokenizer);
-  if (status && (must || status == TREADLE_NO_MEMORY)) return status;
-  if (status) return TREADLE_OK;
-  return treadle_chat_find(folder, &sft->chat);
+  status = must ? treadle_tokenizer_open(folder, &sft->tokenizer)
+                : treadle_tokenizer_open_if_there(folder, &sft->tokenizer);
+  if (status || !sft->tokenizer) return status;
+  if (treadle_file_is_folder(folder)) status = treadle_folder_check_companions(folder);
+  return status ? status : treadle_chat_find(folder, &sft->chat);
 }
 
 static treadle_status check_model(treadle_sft *sft) {

@@ -9,6 +9,7 @@
 #include "base/argument.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "model/build.h"
 #include "transport/group.h"
 #include "weights/load.h"
 
@@ -165,9 +166,34 @@ out:
   return status;
 }
 
+/* The config beside the saved weights is the second word on what is computed with them; the first one is the model's, which may have changed since.
+ * A folder of weights alone says nothing. */
+static treadle_status check_config(const treadle_trainer *t, const char *folder) {
+  treadle_model *model = NULL;
+  treadle_transformer *saved = NULL;
+  char path[PATH_MAX];
+  json_t *config = NULL;
+  treadle_status status;
+  TRY(join_path(path, folder, "huggingface/config.json"));
+  if (!treadle_file_exists(path)) return TREADLE_OK;
+  TRY(treadle_json_load(path, &config));
+  TRY(treadle_model_like(t->transformer->model, path, config, &model));
+  TRY(treadle_transformer_create(model, &saved));
+  status = treadle_transformer_compare(t->transformer, saved);
+  if (status)
+    status =
+        treadle_fail_in(status, "the run began with another model; give it that one, or begin a new run: ");
+out:
+  treadle_transformer_destroy(saved);
+  treadle_model_close(model);
+  json_decref(config);
+  return status;
+}
+
 static treadle_status resume(treadle_trainer *t, const char *folder) {
   char path[PATH_MAX];
   treadle_status status;
+  TRY(check_config(t, folder));
   TRY(load_folder(t, t->layout, folder, "huggingface", t->weights));
   TRY(treadle_train_check_weights(t));
   TRY(join_path(path, folder, "optimizer"));

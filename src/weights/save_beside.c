@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LARGEST_TEXT = 1 << 30 };
+enum { LARGEST_TEXT = TREADLE_COMPANION_MOST };
 
 static treadle_status write_to(const char *folder, const char *name, const void *bytes, size_t count) {
   char path[4096];
