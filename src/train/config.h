@@ -240,6 +240,8 @@ typedef struct treadle_train_names {
 /* The text with the values of its names; `where` begins a refusal. */
 treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *text,
                                     const char **text_p);
+/* Does a value refer to this path? */
+bool treadle_train_is_name(const treadle_train_names *names, const char *path);
 /* null, ~ and the like: not given. */
 bool treadle_train_is_null(const char *text);
 

@@ -13,7 +13,7 @@ case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(-
 
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
 cat >"$folder/grpo.yaml" <<END
-defaults: [x]
+defaults: [_self_]
 trainer: {data_folder: $folder/data}
 megatron_training:
   tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence

@@ -123,6 +123,21 @@ static void unknown_are_refused(void **state) {
     assert_refused(unknown[i].message, read_override(unknown[i].override, &is_named));
 }
 
+/* A name that another value refers to is no key, and has an effect. */
+static void names_of_the_file(void **state) {
+  (void)state;
+  static const char text[] = "trainer:\n  steps_of_mine: 7\n  other: 8\nmegatron_training:\n  train_iters: "
+                             "${trainer.steps_of_mine}\n  seed: '${oc.select:trainer.other,3}'\n"
+                             "rl_config:\n  n_samples_per_prompt: 4\n";
+  treadle_train_config *config;
+  assert_ok(parse(text, "trainer.steps_of_mine=9", &config));
+  assert_int_equal(treadle_train_config_settings(config)->train_iters, 9);
+  assert_int_equal(treadle_train_config_settings(config)->seed, 8);
+  assert_int_equal(config->warnings.count, 0);
+  treadle_train_config_destroy(config);
+  assert_refused("trainer.steps_of_mime: no key", parse(text, "trainer.steps_of_mime=9", &config));
+}
+
 /* All of them, in one message, each with its line. */
 static void in_one_message(void **state) {
   (void)state;
@@ -221,9 +236,10 @@ static void lists_of_defaults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_are_sound),  cmocka_unit_test(all_are_there),
-      cmocka_unit_test(without_effect),  cmocka_unit_test(unknown_are_refused),
-      cmocka_unit_test(in_one_message),  cmocka_unit_test(long_lists),
-      cmocka_unit_test(as_hydra_has_it), cmocka_unit_test(lists_of_defaults)};
+      cmocka_unit_test(rows_are_sound),   cmocka_unit_test(all_are_there),
+      cmocka_unit_test(without_effect),   cmocka_unit_test(unknown_are_refused),
+      cmocka_unit_test(in_one_message),   cmocka_unit_test(names_of_the_file),
+      cmocka_unit_test(long_lists),       cmocka_unit_test(as_hydra_has_it),
+      cmocka_unit_test(lists_of_defaults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
