@@ -273,6 +273,7 @@ struct treadle_train_config {
   TREADLE_ARRAY(const char *) warnings;
   /* RLinf's, of which there is no key: how far scores are apart, times their scale; steps in which its learning rate falls. 0: not given */
   double reward_spread, lr_decay_iters;
+  double most_epochs; /* of the data, after which a run of theirs ends; 0: not given */
 };
 
 /* As treadle_train_config_read() of a text. */

@@ -286,7 +286,7 @@ static const treadle_train_other rows[] = {
   {"runner.enable_dynamic_batch_size", NULL, "", HEARD, "rl_config.use_dynamic_bsz"},
   {"runner.experiment_name", NULL, "", NONE, NULL},
   {"runner.logger", NULL, "", NONE, NULL},
-  {"runner.max_epochs", NULL, "epochs", NONE, NULL},
+  {"runner.max_epochs", NULL, "epochs", HEARD, NULL},
   {"runner.max_steps", NULL, "steps", HEARD, "megatron_training.train_iters"},
   {"runner.max_tokens_per_mbs", NULL, "tokens", HEARD, "rl_config.max_packing_token_size"},
   {"runner.only_eval", NULL, "", LIMITED, NULL},

@@ -482,7 +482,7 @@ static const treadle_train_other rows[] = {
   {"trainer.rollout_data_dir", NULL, "path", HEARD, NULL},
   {"trainer.save_freq", "-1", "steps", HEARD, NULL},
   {"trainer.test_freq", "-1", "steps", HEARD, NULL},
-  {"trainer.total_epochs", "30", "epochs", NONE, NULL},
+  {"trainer.total_epochs", "30", "epochs", HEARD, NULL},
   {"trainer.total_training_steps", NULL, "steps", HEARD, NULL},
   {"trainer.use_legacy_worker_impl", NULL, "", NONE, NULL},
   {"trainer.use_v1", "true", "", NONE, NULL},
