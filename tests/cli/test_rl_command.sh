@@ -158,7 +158,7 @@ refused() { ends 2 "$@"; }
 fails() { ends 1 "$@"; }
 refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on so many, or add --plan" --ranks 4
 refused 'mini_batch_size (override), 3, does not divide' rl_config.mini_batch_size=3
-refused 'a sample of a mini batch has a mean ratio of 1, more than rl_config.early_stop_imp_ratio (override), 0.5; RLinf drops' megatron_training.val_path=null \
+fails 'a sample of a mini batch has a mean ratio of 1, more than rl_config.early_stop_imp_ratio (override), 0.5; RLinf drops' megatron_training.val_path=null \
   rl_config.early_stop_imp_ratio=0.5
 refused 'max_model_len (override) is 20, less than prompts of 10 tokens, .*, and responses of 12, .*max_tokens' generate_config.max_model_len=20
 refused 'overlong_buffer (override) is 300, more than .*max_tokens (override), which is 190' rl_config.overlong_buffer=300 rl_config.overlong_buffer_enable=true \

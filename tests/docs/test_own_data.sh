@@ -16,7 +16,7 @@ for file in "$TREADLE_SOURCE"/examples/sequence/*; do
 done
 for number in 1 2 3 4; do printf '{"prompt": "%s", "answer": "%s"}\n' "$number" $((number + 1)); done >data/train.jsonl
 cp data/train.jsonl data/test.jsonl
-sizes=(megatron_training.train_iters=1 megatron_training.global_batch_size=2 generate_config.sampling_config.max_tokens=4 rl_config.max_prompt_length=16)
+sizes=(megatron_training.train_iters=1 megatron_training.global_batch_size=2 generate_config.sampling_config.max_tokens=4 rl_config.max_prompt_length=16 rl_config.mini_batch_size=2)
 "$TREADLE" train own.yaml --plan --ranks 8 rl_config.max_prompt_length=16 generate_config.sampling_config.max_tokens=4 >said 2>&1 || { cat said; fail "no plan"; }
 "$TREADLE" train own.yaml --threads 1 "${sizes[@]}" >said 2>&1 || { cat said; fail "no run"; }
 grep -q 'val-core/test/reward/mean@1' runs/first/metrics.jsonl || fail "no test"

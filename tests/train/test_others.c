@@ -146,8 +146,7 @@ static void in_one_message(void **state) {
       "  loss_type: embodied\n  something: 1\ncritic:\n  use_critic_model: True\n";
   static const char *const parts[] = {
       "x.yaml: 6 keys are refused:\n",
-      "\nx.yaml:6: algorithm.loss_type is 'embodied': here it can only be actor; the loss of a policy is "
-      "PPO's",
+      "\nx.yaml:6: algorithm.loss_type is 'embodied': here it can only be actor; the loss of a policy",
       "\nx.yaml:7: algorithm.something: no key of",
       "\nx.yaml:9: critic.use_critic_model is 'True': here it can only be false",
       "\noverride actor_rollout_ref.model.lora_rank is '8': here it can only be 0",
