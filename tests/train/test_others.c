@@ -123,6 +123,20 @@ static void unknown_are_refused(void **state) {
     assert_refused(unknown[i].message, read_override(unknown[i].override, &is_named));
 }
 
+/* A map of nulls is nothing, as null is. */
+static void maps_of_nothing(void **state) {
+  (void)state;
+  treadle_train_config *config;
+  assert_ok(parse(
+      "rl_config: {n_samples_per_prompt: 4}\nactor_rollout_ref: {rollout: {quantization: {method: null, "
+      "more: {a: ~}}}}\ndata: {apply_chat_template_kwargs: {}}\n",
+      NULL, &config));
+  assert_null(treadle_train_config_settings(config)->chat_template_kwargs);
+  treadle_train_config_destroy(config);
+  assert_refused("actor_rollout_ref.rollout.quantization: this cannot be done here",
+                 parse("actor_rollout_ref: {rollout: {quantization: {method: fp8}}}\n", NULL, &config));
+}
+
 /* A name that another value refers to is no key, and has an effect. */
 static void names_of_the_file(void **state) {
   (void)state;
@@ -235,10 +249,10 @@ static void lists_of_defaults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_are_sound),   cmocka_unit_test(all_are_there),
-      cmocka_unit_test(without_effect),   cmocka_unit_test(unknown_are_refused),
-      cmocka_unit_test(in_one_message),   cmocka_unit_test(names_of_the_file),
-      cmocka_unit_test(long_lists),       cmocka_unit_test(as_hydra_has_it),
-      cmocka_unit_test(lists_of_defaults)};
+      cmocka_unit_test(rows_are_sound),  cmocka_unit_test(all_are_there),
+      cmocka_unit_test(without_effect),  cmocka_unit_test(unknown_are_refused),
+      cmocka_unit_test(in_one_message),  cmocka_unit_test(names_of_the_file),
+      cmocka_unit_test(maps_of_nothing), cmocka_unit_test(long_lists),
+      cmocka_unit_test(as_hydra_has_it), cmocka_unit_test(lists_of_defaults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
