@@ -95,6 +95,19 @@ static treadle_status open_rewards(treadle_rl *rl) {
   return status;
 }
 
+/* The file of others says how often its data is seen: the run is as long as its steps say. */
+static void compare_epochs(const treadle_rl *rl, size_t prompts) {
+  const treadle_train_settings *s = rl->settings;
+  const int64_t batch =
+      s->filter_groups_enable && s->gen_batch_size ? s->gen_batch_size : s->global_batch_size;
+  const double steps = rl->config->most_epochs * (double)((int64_t)prompts / batch);
+  if (rl->config->most_epochs <= 0 || (double)s->train_iters <= steps) return;
+  treadle_rl_note(rl,
+                  "%g epochs of %zu prompts, as the file has them, are %g steps: the run takes %lld, %s",
+                  rl->config->most_epochs, prompts, steps, (long long)s->train_iters,
+                  TREADLE_RL_PLACE(rl, train_iters));
+}
+
 treadle_status treadle_rl_open_data(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   char *variables = NULL;
@@ -107,6 +120,7 @@ treadle_status treadle_rl_open_data(treadle_rl *rl) {
   if (s->val_path)
     TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), variables, &rl->tests));
   (void)treadle_rl_prompts_items(rl->prompts, &count);
+  compare_epochs(rl, count);
   TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
   if (s->no_shuffle) treadle_train_order_keep(&rl->order);
 out:

@@ -247,7 +247,7 @@ out:
   return status;
 }
 
-/* "a,b" and "[a, b]" are two files. */
+/* "a,b" and "[a, b]" are two files, and so is "['a', 'b']". */
 static treadle_status read_files(const treadle_rl_prompts_spec *spec, treadle_rl_prompts *prompts) {
   char *paths = treadle_arena_copy_text(&prompts->arena, spec->path), *rest = NULL;
   treadle_status status = TREADLE_OK;
@@ -256,6 +256,11 @@ static treadle_status read_files(const treadle_rl_prompts_spec *spec, treadle_rl
   for (char *path = strtok_r(paths, ",[]", &rest); path; path = strtok_r(NULL, ",[]", &rest)) {
     path += strspn(path, " ");
     for (size_t end = strlen(path); end > 0 && path[end - 1] == ' ';) path[--end] = 0;
+    const size_t end = strlen(path);
+    if (end > 1 && (*path == '\'' || *path == '"') && path[end - 1] == *path) {
+      path[end - 1] = 0;
+      path++;
+    }
     if (*path) TRY(read_file(spec, path, prompts));
   }
 out:

@@ -250,6 +250,8 @@ typedef struct treadle_train_names {
 /* The text with the values of its names; `where` begins a refusal. */
 treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *text,
                                     const char **text_p);
+/* Does a value refer to this path? */
+bool treadle_train_is_name(const treadle_train_names *names, const char *path);
 /* null, ~ and the like: not given. */
 bool treadle_train_is_null(const char *text);
 
@@ -281,6 +283,7 @@ struct treadle_train_config {
   TREADLE_ARRAY(const char *) warnings;
   /* RLinf's, of which there is no key: how far scores are apart, times their scale; steps in which its learning rate falls. 0: not given */
   double reward_spread, lr_decay_iters;
+  double most_epochs; /* of the data, after which a run of theirs ends; 0: not given */
 };
 
 /* As treadle_train_config_read() of a text. */

@@ -260,12 +260,20 @@ static bool is_nothing(const char *text) {
   return treadle_train_is_null(text) || strcmp(text, "{}") == 0 || strcmp(text, "[]") == 0;
 }
 
+/* A list or a map in which there is nothing else. */
+static bool is_nothing_in(const treadle_yaml *node) {
+  if (node->type == TREADLE_YAML_SCALAR) return is_nothing(node->text);
+  for (size_t i = 0; i < node->count; i++)
+    if (!is_nothing_in(node->items[i])) return false;
+  return true;
+}
+
 treadle_status treadle_given_check_limit(const treadle_config_reader *reader,
                                          const treadle_given_value *given,
                                          const treadle_train_limit *limit) {
   char only[128];
   const char *pause = limit->instead ? "; " : "", *instead = limit->instead ? limit->instead : "";
-  if (given->text ? is_nothing(given->text) : !given->node->count) return TREADLE_OK;
+  if (given->text ? is_nothing(given->text) : is_nothing_in(given->node)) return TREADLE_OK;
   for (int i = 0; given->text && limit->only[i]; i++)
     if (same_value(given->text, limit->only[i])) return TREADLE_OK;
   if (!limit->only[0])

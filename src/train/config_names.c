@@ -195,6 +195,28 @@ out:
   return status;
 }
 
+/* Does a text have ${path}, or the path as an argument? */
+static bool has_name(const char *text, const char *path) {
+  const size_t length = strlen(path);
+  for (const char *at = text; (at = strstr(at, path)); at++)
+    if (at > text && (at[-1] == '{' || at[-1] == ':') && (at[length] == '}' || at[length] == ','))
+      return true;
+  return false;
+}
+
+static bool has_name_in(const treadle_yaml *node, const char *path) {
+  if (node->type == TREADLE_YAML_SCALAR) return has_name(node->text, path);
+  for (size_t i = 0; i < node->count; i++)
+    if (has_name_in(node->items[i], path)) return true;
+  return false;
+}
+
+bool treadle_train_is_name(const treadle_train_names *names, const char *path) {
+  for (size_t i = 0; i < names->count; i++)
+    if (has_name(names->overrides[i], path)) return true;
+  return has_name_in(names->root, path);
+}
+
 treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *text,
                                     const char **text_p) {
   name_walk walk = {names, where, 0};

@@ -222,8 +222,20 @@ static treadle_status settle_optimizer(treadle_config_reader *reader) {
              : TREADLE_OK;
 }
 
+/* Runs of others end after so many passes over their data, too. */
+static treadle_status settle_epochs(treadle_config_reader *reader) {
+  double of_verl, of_rlinf;
+  treadle_status status;
+  TRY(number_of(reader, "trainer.total_epochs", 0, &of_verl));
+  TRY(number_of(reader, "runner.max_epochs", 0, &of_rlinf));
+  reader->config->most_epochs = of_verl > 0 ? of_verl : of_rlinf;
+out:
+  return status;
+}
+
 treadle_status treadle_others_settle(treadle_config_reader *reader) {
   treadle_status status;
+  TRY(settle_epochs(reader));
   TRY(settle_estimator(reader));
   TRY(settle_kl(reader));
   TRY(settle_rewards(reader));

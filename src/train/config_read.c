@@ -55,6 +55,10 @@ static treadle_status place_other(treadle_config_reader *reader, const treadle_g
     if (run == TREADLE_RUN_RL || !treadle_train_known_section_of(given->path, run))
       REFUSE("%s is a section: it must be a map of keys", treadle_given_head(reader, given));
   }
+  if (run == TREADLE_RUN_RL && known == TREADLE_KNOWN_NOT &&
+      treadle_train_known_section_of(given->path, run) &&
+      treadle_train_is_name(&reader->names, given->path))
+    return TREADLE_OK; /* a name that another value refers to */
   if (known == TREADLE_KNOWN_NOT &&
       (run == TREADLE_RUN_RL || !treadle_train_known_section_of(given->path, run)))
     return treadle_given_refuse(reader, given);

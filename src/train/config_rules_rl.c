@@ -113,6 +113,9 @@ static treadle_status settle_mini_batch(treadle_train_config *config) {
   if (GIVEN(mini_batch_size) &&
       strcmp(config->sources[KEY(mini_batch_size)].name, "algorithm.n_minibatches") == 0)
     TRY(divide_prompts(config, prompts));
+  if (s->mini_batch_size > prompts && !is_of_verl)
+    TRY(warn(config, PLACE(mini_batch_size),
+             "is more than the prompts of a step, which are what it counts: a step has one update"));
   if (!s->mini_batch_size || (s->mini_batch_size > prompts && !is_of_verl)) {
     s->mini_batch_size = prompts;
     treadle_train_config_follow(config, KEY(mini_batch_size), "all prompts of a step");

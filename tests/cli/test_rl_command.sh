@@ -13,7 +13,7 @@ case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(-
 
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
 cat >"$folder/grpo.yaml" <<END
-defaults: [x]
+defaults: [_self_]
 trainer: {data_folder: $folder/data}
 megatron_training:
   tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence
@@ -158,6 +158,8 @@ refused() { ends 2 "$@"; }
 fails() { ends 1 "$@"; }
 refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on so many, or add --plan" --ranks 4
 refused 'mini_batch_size (override), 3, does not divide' rl_config.mini_batch_size=3
+fails 'a sample of a mini batch has a mean ratio of 1, more than rl_config.early_stop_imp_ratio (override), 0.5; RLinf drops' megatron_training.val_path=null \
+  rl_config.early_stop_imp_ratio=0.5
 refused 'max_model_len (override) is 20, less than prompts of 10 tokens, .*, and responses of 12, .*max_tokens' generate_config.max_model_len=20
 refused 'overlong_buffer (override) is 300, more than .*max_tokens (override), which is 190' rl_config.overlong_buffer=300 rl_config.overlong_buffer_enable=true \
   generate_config.sampling_config.max_tokens=null megatron_training.seq_length=200

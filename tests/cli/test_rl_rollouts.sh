@@ -86,6 +86,9 @@ check 1 rl_config.overlong_buffer_enable=true rl_config.overlong_buffer=4 rl_con
 grep -q '"score": \([^,]*\), "reward": -' "$folder/dump/1.jsonl" || fail "no response was long"
 # Mini batches in another order; entropies of steps with a pass before the update, and without.
 check 1 rl_config.shuffle_mini_batch=true rl_config.mini_batch_size=1 rl_config.exact_check=2
+# Advantages that are normalized over all tokens, behind each kind of estimator.
+check 1 rl_config.normalize_advantages=true
+check 1 rl_config.normalize_advantages=true rl_config.adv_estimator=reinforce_plus_plus rl_config.gamma=0.9
 # A longest response that no key names.
 check 1 rl_config.loss_agg_mode=seq-mean-token-sum-norm generate_config.sampling_config.max_tokens=0 megatron_training.seq_length=30
 # Importance, where the trainer's log-probabilities are not the generator's: two of three, which is planted.

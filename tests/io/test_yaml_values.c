@@ -62,8 +62,8 @@ static void truths(void **state) {
 
 static void byte_order_marks(void **state) {
   (void)state;
-  static const char *const files[] = {"\xef\xbb\xbf"
-                                      "a: 'yes'\n",
+  static const char *const files[] = {("\xef\xbb\xbf"
+                                       "a: 'yes'\n"),
                                       "\xef\xbb\xbf# c\na: 'yes'\n", "\xef\xbb\xbf---\na: 'yes'\n"};
   for (size_t i = 0; i < TEST_COUNT(files); i++) {
     treadle_arena arena = {0};

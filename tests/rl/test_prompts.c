@@ -143,6 +143,13 @@ static void test_files(void **state) {
   assert_string_equal(items[0].data_source, "gsm8k");
   assert_string_equal(items[1].data_source, "b");
   assert_true(treadle_rl_prompts_digest(one) != treadle_rl_prompts_digest(both));
+  treadle_rl_prompts *quoted = NULL; /* as verl's scripts have them */
+  char list[500];
+  snprintf(list, sizeof list, "['%.*s', '%s/b.json']", (int)(strchr(path, ',') - path), path, o.folder);
+  o.spec.path = list;
+  assert_ok(treadle_rl_prompts_read(&o.spec, &quoted));
+  assert_true(treadle_rl_prompts_digest(quoted) == treadle_rl_prompts_digest(both));
+  treadle_rl_prompts_destroy(quoted);
   treadle_rl_prompts_destroy(one);
   treadle_rl_prompts_destroy(both);
   close_all(&o);

@@ -343,6 +343,7 @@ static void text_is_read_again(void **state) {
       N "actor_config:\n  adam_betas: [0.8, 0.9]\n  load: x\n  no_shuffle: true\n",
       "init_kl_coef: 0.5\n  verifier_function: ['a,b', \"c\"]\n",
       N "megatron:\n  use_hf_ckpt: true\n  ckpt_convertor: {save_path: x, hf_model_path: a}\n",
+      "normalize_advantages: yes\n  chat_template_kwargs: {a: {b: [1, on, 'on', 017, x, null]}, c: 1.5}\n",
       N "  max_prompt_length: 100\ngenerate_config:\n  sampling_config: {max_tokens: 100}\nactor_config:\n "
         " seq_length: 100\n"};
   for (size_t i = 0; i < TEST_COUNT(files); i++) {

@@ -35,8 +35,8 @@ static bool has_limit(const char *path) {
 static bool has_rule(const char *path) {
   static const char *const rules[] = {
       "algorithm.calculate_entropy",   "algorithm.use_reinpp_baseline", "algorithm.use_valid_token_scale",
-      "actor.lr_sched.lr_decay_iters", "reward.reward_scale",           "reward.reward_max_val",
-      "reward.reward_min_val"};
+      "actor.lr_sched.lr_decay_iters", "trainer.total_epochs",          "runner.max_epochs",
+      "reward.reward_scale",           "reward.reward_max_val",         "reward.reward_min_val"};
   for (size_t i = 0; i < TEST_COUNT(rules); i++)
     if (strcmp(rules[i], path) == 0) return true;
   return false;
@@ -123,6 +123,35 @@ static void unknown_are_refused(void **state) {
     assert_refused(unknown[i].message, read_override(unknown[i].override, &is_named));
 }
 
+/* A map of nulls is nothing, as null is. */
+static void maps_of_nothing(void **state) {
+  (void)state;
+  treadle_train_config *config;
+  assert_ok(parse(
+      "rl_config: {n_samples_per_prompt: 4}\nactor_rollout_ref: {rollout: {quantization: {method: null, "
+      "more: {a: ~}}}}\ndata: {apply_chat_template_kwargs: {}}\n",
+      NULL, &config));
+  assert_null(treadle_train_config_settings(config)->chat_template_kwargs);
+  treadle_train_config_destroy(config);
+  assert_refused("actor_rollout_ref.rollout.quantization: this cannot be done here",
+                 parse("actor_rollout_ref: {rollout: {quantization: {method: fp8}}}\n", NULL, &config));
+}
+
+/* A name that another value refers to is no key, and has an effect. */
+static void names_of_the_file(void **state) {
+  (void)state;
+  static const char text[] = "trainer:\n  steps_of_mine: 7\n  other: 8\nmegatron_training:\n  train_iters: "
+                             "${trainer.steps_of_mine}\n  seed: '${oc.select:trainer.other,3}'\n"
+                             "rl_config:\n  n_samples_per_prompt: 4\n";
+  treadle_train_config *config;
+  assert_ok(parse(text, "trainer.steps_of_mine=9", &config));
+  assert_int_equal(treadle_train_config_settings(config)->train_iters, 9);
+  assert_int_equal(treadle_train_config_settings(config)->seed, 8);
+  assert_int_equal(config->warnings.count, 0);
+  treadle_train_config_destroy(config);
+  assert_refused("trainer.steps_of_mime: no key", parse(text, "trainer.steps_of_mime=9", &config));
+}
+
 /* All of them, in one message, each with its line. */
 static void in_one_message(void **state) {
   (void)state;
@@ -131,8 +160,7 @@ static void in_one_message(void **state) {
       "  loss_type: embodied\n  something: 1\ncritic:\n  use_critic_model: True\n";
   static const char *const parts[] = {
       "x.yaml: 6 keys are refused:\n",
-      "\nx.yaml:6: algorithm.loss_type is 'embodied': here it can only be actor; the loss of a policy is "
-      "PPO's",
+      "\nx.yaml:6: algorithm.loss_type is 'embodied': here it can only be actor; the loss of a policy",
       "\nx.yaml:7: algorithm.something: no key of",
       "\nx.yaml:9: critic.use_critic_model is 'True': here it can only be false",
       "\noverride actor_rollout_ref.model.lora_rank is '8': here it can only be 0",
@@ -223,7 +251,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_are_sound),  cmocka_unit_test(all_are_there),
       cmocka_unit_test(without_effect),  cmocka_unit_test(unknown_are_refused),
-      cmocka_unit_test(in_one_message),  cmocka_unit_test(long_lists),
+      cmocka_unit_test(in_one_message),  cmocka_unit_test(names_of_the_file),
+      cmocka_unit_test(maps_of_nothing), cmocka_unit_test(long_lists),
       cmocka_unit_test(as_hydra_has_it), cmocka_unit_test(lists_of_defaults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

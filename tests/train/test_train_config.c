@@ -153,6 +153,8 @@ static const struct {
     {"lr: 1\n", "actor_config.beta=1", "override actor_config.beta: there is no such key"},
     /* types and ranges */
     {"exact: 1\n", NULL, "sft.yaml:2: actor_config.exact is '1', and must be one of true|false"},
+    {"seed: 0o17\n", NULL, "sft.yaml:2: actor_config.seed is '0o17', and must be a whole number"},
+    {"seed: 08\n", NULL, "sft.yaml:2: actor_config.seed is '08', and must be a whole number"},
     {"exact: y\n", NULL, "must be one of true|false"},
     {"lr: fast\n", NULL, "sft.yaml:2: actor_config.lr is 'fast', and must be a number, 0 to 1000"},
     {"lr: -1e-6\n", NULL, "a number, 0 to 1000"},
@@ -344,7 +346,8 @@ static void names_of_verl(void **state) {
 /* ---- Names in values --------------------------------------------------------------------------------- */
 
 static const char tree[] =
-    "env:\n  folder: runs/${env.number}\n  number: ${runner.number}\n  empty: null\n  list: [1]\n"
+    "env:\n  folder: runs/${env.number}\n  number: ${runner.number}\n  empty: null\n  ten: 10\n  off: "
+    "off\n  list: [1]\n"
     "  many: ${env.more}${env.more}\n  more: ${env.most}${env.most}\n  most: ${env.many}\n"
     "data.dotted:\n  key: with points\nrunner: {number: six}\n";
 
@@ -361,6 +364,12 @@ static const struct {
     {"${oc.select:env.nothing}", NULL},
     {"${env.empty}", NULL},
     {"${data.dotted.key}", "with points"},
+    {"${oc.select:env.nothing,${env.number}}", "seven"},
+    {"${oc.select:env.nothing,${oc.select:env.nothing,${env.folder}}}/x", "runs/seven/x"},
+    {"${subtract:${env.ten}, 3}", "7"},
+    {"a${multiply:${subtract:${env.ten},4},${env.ten}}b", "a60b"},
+    {"${int_div:7,2}", "3"},
+    {"${not:${env.off}}", "true"},
 };
 
 static const struct {
@@ -375,6 +384,12 @@ static const struct {
     {"${oc.select:env.nothing,${env.number}", "a ${ is not closed"},
     {"${oc.env:HOME}", "${oc.env:HOME} is not looked up; ${a.b} and ${oc.select:a.b,x} are"},
     {"${.folder}", "is not looked up"},
+    {"${add:1,2}", "is not looked up"},
+    {"${subtract:1}", "subtract needs two numbers"},
+    {"${subtract:1,x}", "subtract of '1' and 'x', which are no whole numbers"},
+    {"${int_div:1,0}", "int_div of 1 and 0 cannot be computed"},
+    {"${multiply:9223372036854775807,2}", "cannot be computed"},
+    {"${not:seven}", "not of 'seven', which is neither true nor false"},
     {"${actor_config.model}", "names that lead to names, and do not end"},
     {"${env.many}", "names that lead to names, and do not end"},
 };
