@@ -994,10 +994,12 @@ typedef struct treadle_switch_stats {
   /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
    * node_moved_bytes and node_sent_bytes are the same as without. */
   size_t dense_bytes, delta_bytes;
-  double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
+  double
+      unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
   /* Of the last switch between nodes, on this rank: packing messages and their sums; in the net; checking sums and unpacking. */
   double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
-  size_t net_window_bytes; /* that came from other nodes right into the window, without a copy behind the net */
+  size_t
+      net_window_bytes; /* that came from other nodes right into the window, without a copy behind the net */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any
@@ -1151,6 +1153,10 @@ typedef struct treadle_convert_options {
   int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
   treadle_watcher watch; /* bytes of this process's files; NULL: nobody */
   void *watch_context;
+  void (*warn)(
+      void *context,
+      const char *line); /* what is not as it should be, and the conversion goes on; NULL: nobody is told */
+  void *warn_context;
 } treadle_convert_options;
 
 /* Options are copied with the texts that they point to; the watcher's context is not. On failure *convert_p is NULL. Local. */

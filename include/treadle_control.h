@@ -196,6 +196,10 @@ typedef struct treadle_rl_options {
   void *infer_context;
   void (*note)(void *context,
                const char *line); /* of rank 0: what a person should know; NULL: nobody does */
+  void (*warn)(
+      void *context,
+      const char
+          *line); /* of rank 0: what is not as it should be, and the run goes on; NULL: nobody is told */
 } treadle_rl_options;
 
 typedef struct treadle_rl_figures {

@@ -307,6 +307,10 @@ typedef struct treadle_sft_options {
   void *engine_context;                  /* of open_engine */
   size_t
       budget_bytes; /* what no rank may exceed: a run or a plan that does is refused, with what would fit; 0: no limit */
+  void (*warn)(
+      void *context,
+      const char
+          *line); /* of rank 0: what is not as it should be, and the run goes on; NULL: nobody is told */
 } treadle_sft_options;
 
 typedef struct treadle_sft_figures {

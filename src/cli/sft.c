@@ -91,6 +91,11 @@ out:
   return status;
 }
 
+static void warn(void *context, const char *line) {
+  (void)context;
+  fprintf(stderr, "treadle sft: warning: %s\n", line);
+}
+
 /* ---- --plan ---- */
 
 static bool same_memory(const treadle_trainer_memory *a, const treadle_trainer_memory *b) {
@@ -170,6 +175,7 @@ static treadle_sft_options options_of(const treadle_arguments *a) {
                                  .kernels = a->kernels,
                                  .threads = (int32_t)a->threads,
                                  .progress = progress,
+                                 .warn = warn,
                                  .stops = stops,
                                  .context = a->json ? stderr : stdout,
                                  .budget_bytes = a->budget_bytes};

@@ -127,6 +127,12 @@ out:
   return status;
 }
 
+static void warn(void *context, const char *line) {
+  (void)context;
+  treadle_progress_end();
+  fprintf(stderr, "treadle train: warning: %s\n", line);
+}
+
 /* ---- --plan ---- */
 
 static const struct {
@@ -255,6 +261,7 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .progress = progress,
                                 .doing = treadle_progress_doing,
                                 .note = note,
+                                .warn = warn,
                                 .stops = stops,
                                 .context = a->json ? stderr : stdout};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;

@@ -7,6 +7,7 @@
 #ifndef TREADLE_TRAIN_SFT_H
 #define TREADLE_TRAIN_SFT_H
 
+#include "io/folder_lock.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/metrics.h"
@@ -37,6 +38,7 @@ typedef struct treadle_sft {
   treadle_train_row *batch; /* [global_batch_size] */
   treadle_lr_schedule schedule;
   treadle_metrics *metrics; /* of rank 0 */
+  treadle_folder_lock lock; /* of the run's folder; of rank 0 */
   int64_t seq_length;       /* of a row, at most */
   size_t predicted;         /* bytes of the fullest rank; of rank 0 */
   int64_t step;             /* taken so far, by the run */
