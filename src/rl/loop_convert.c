@@ -60,7 +60,7 @@ out:
   return status;
 }
 
-/* Of rank 0: a folder beside the name that is whole, as its run was killed before it took the name (convert.h): it takes it now. One of other
+/* Of rank 0: a folder beside the name that is whole, as its run was killed before it took the name (convert/convert.h): it takes it now. One of other
  * weights, of another layout, or without its whole origin, is of no use to anybody, and goes. */
 static treadle_status take_up_whole(const treadle_rl *rl, const char *beside, const char *folder,
                                     const char *layout) {

@@ -85,8 +85,7 @@ static void indices(void **state) {
 static void no_plain_files(void **state) {
   (void)state;
   static const char *const makers[] = {"ln -s /dev/null", "mkdir", "mkfifo"};
-  static const char *const names[] = {"model-00001-of-00002.safetensors", "config.json",
-                                      "treadle.lock"};
+  static const char *const names[] = {"model-00001-of-00002.safetensors", "config.json", "treadle.lock"};
   if (!getenv("TREADLE")) skip();
   for (size_t i = 0; i < TEST_COUNT(makers) * TEST_COUNT(names); i++) {
     const char *name = names[i / TEST_COUNT(makers)];

@@ -11,21 +11,21 @@ trap '[ -z "$first" ] || kill -9 $first 2>/dev/null; rm -rf "$folder"' EXIT
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
 head -40 "$folder/data/sft.jsonl" >"$folder/rows.jsonl"
 cat >"$folder/train.yaml" <<END
-megatron_training: {tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence, data_path: $folder/data/train.jsonl, train_iters: 3, global_batch_size: 2,
+megatron_training: {tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence, data_path: $folder/data/train.jsonl, train_iters: 4, global_batch_size: 2,
   save_interval: 1, max_ckpt_to_keep: 2}
 actor_config: {model: $TREADLE_SOURCE/examples/sequence/policy, save: $folder/run, micro_batch_size: 4, lr: 4.0e-4}
 generate_config: {sampling_config: {max_tokens: 8}}
 rl_config: {n_samples_per_prompt: 4, max_prompt_length: 10, verifier_function: [sequence]}
 END
 cat >"$folder/sft.yaml" <<END
-megatron_training: {tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence, data_path: $folder/rows.jsonl, train_iters: 3, global_batch_size: 4,
+megatron_training: {tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence, data_path: $folder/rows.jsonl, train_iters: 4, global_batch_size: 4,
   save_interval: 1, max_ckpt_to_keep: 2}
 actor_config: {model: $TREADLE_SOURCE/examples/sequence/policy, save: $folder/run, micro_batch_size: 2, lr: 1.0e-3}
 END
 
 # digests RUN: of the weights at the end, and the norms of all steps.
 digests() {
-  sha256sum <"$folder/$1/global_step_3/actor/huggingface/model.safetensors"
+  sha256sum <"$folder/$1/global_step_4/actor/huggingface/model.safetensors"
   sed 's/.*"step":\([0-9]*\).*grad_norm":\([^,]*\).*/\1 \2/' "$folder/$1/metrics.jsonl"
 }
 # whole COMMAND SEED: the run is that of nobody else, and nothing but it is there.
@@ -39,16 +39,32 @@ whole() {
 start() {
   local command=$1 seed=$2
   shift 2
-  "$TREADLE" "$command" "$folder/$command.yaml" megatron_training.seed="$seed" --threads 1 "$@" >"$folder/first.out" 2>"$folder/first.err" </dev/null &
+  "$TREADLE" "$command" "$folder/$command.yaml" megatron_training.seed="$seed" --threads 1 "$@" >>"$folder/first.out" 2>"$folder/first.err" </dev/null &
   first=$!
 }
-# halt STEP: stops the first run after a step; 0: when it has its lock.
+# halt STEP: stops the first run after a step; 0: when it has its lock. Fails where the run has ended before the signal came.
 halt() {
   until if [ "$1" = 0 ]; then [ -s "$folder/run/treadle.lock" ]; else grep -q "^step $1 of" "$folder/first.out"; fi; do
-    kill -0 $first 2>/dev/null || { cat "$folder/first.err"; fail "the first run ended before it was stopped"; }
+    [ "$(state)" != Z ] || { cat "$folder/first.err"; fail "the first run ended before it was stopped"; }
     sleep 0.002
   done
   kill -STOP $first
+  until [[ "$(state)" = [TZ] ]]; do sleep 0.002; done
+  [ "$(state)" = T ]
+}
+state() { sed 's/.*) \(.\).*/\1/' "/proc/$first/stat"; }
+# begin STEP COMMAND SEED KEYS...: it runs, and is stopped there; begun again where it was over too soon.
+begin() {
+  local step=$1
+  shift
+  for ((try = 0; try < 20; try++)); do
+    rm -rf "$folder/run"
+    : >"$folder/first.out"
+    start "$@"
+    ! halt "$step" || return 0
+    wait $first || fail "the first run ended with $?"
+  done
+  fail "20 runs were over before they could be stopped"
 }
 # meets COMMAND SEED KEYS...: the other is refused, with who has the folder.
 meets() {
@@ -74,16 +90,12 @@ for command in train sft; do
   done
   ! cmp -s "$folder/is-$command-1" "$folder/is-$command-2" || fail "$command: the seed changes nothing"
   for ((round = 0; round < rounds; round++)); do
-    rm -rf "$folder/run"
-    start "$command" $((1 + round % 2))
-    halt $((round % 3))
+    begin $((round % 3)) "$command" $((1 + round % 2))
     meets "$command" $((2 - round % 2))
     goes_on
     whole "$command" $((1 + round % 2))
 
-    rm -rf "$folder/run"
-    start "$command" 1 --resume
-    halt $((round % 3))
+    begin $((round % 3)) "$command" 1 --resume
     meets "$command" 1 --resume
     if ((round % 2)); then
       kill -9 $first # its job is gone now: the requeued one goes on, whatever is left
@@ -97,15 +109,13 @@ for command in train sft; do
 done
 
 # A folder of dumped rollouts that is no part of the run's.
-rm -rf "$folder/run"
-start train 1 rl_config.dump_rollouts="$folder/rolls"
-halt 1
+begin 1 train 1 rl_config.dump_rollouts="$folder/rolls"
 refused "$folder/rolls: another treadle writes here: process $first on" "$TREADLE" train "$folder/train.yaml" \
   actor_config.save="$folder/other" rl_config.dump_rollouts="$folder/rolls"
 said "rl_config.dump_rollouts"
 [ ! -e "$folder/other" ] || fail "a run that is refused leaves its folder"
 goes_on
 whole train 1
-[ "$(ls "$folder/rolls" | tr '\n' ' ')" = "1.jsonl 2.jsonl 3.jsonl " ] || fail "rolls has $(ls "$folder/rolls")"
+[ "$(ls "$folder/rolls" | tr '\n' ' ')" = "1.jsonl 2.jsonl 3.jsonl 4.jsonl " ] || fail "rolls has $(ls "$folder/rolls")"
 run 0 "$TREADLE" train "$folder/train.yaml" actor_config.save="$folder/both" rl_config.dump_rollouts="$folder/both" # one folder, one lock
 [ -s "$folder/both/3.jsonl" ] || fail "no rollouts beside the run"
