@@ -236,6 +236,8 @@ treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, 
 /* ---- loop_start.c ---- */
 
 treadle_status treadle_rl_find_start(treadle_rl *rl);
+/* Is the checkpoint whole, as it was saved? Collective. */
+treadle_status treadle_rl_check_start(treadle_rl *rl);
 treadle_status treadle_rl_read_start(treadle_rl *rl);
 /* Saves a checkpoint of the present step; its path. Rank 0. What the step has for files is written before the checkpoint gets its name, so
  * that no run that goes on from it lacks them. */

@@ -2,6 +2,7 @@
 #include "rl/loop.h"
 
 #include "io/json.h"
+#include "train/checkpoint_digests.h"
 #include "train/saved_values.h"
 
 #include <string.h>
@@ -42,6 +43,18 @@ treadle_status treadle_rl_find_start(treadle_rl *rl) {
   if (step >= 0) snprintf(rl->from, sizeof rl->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);
+  return status;
+}
+
+treadle_status treadle_rl_check_start(treadle_rl *rl) {
+  char line[1200];
+  bool known;
+  treadle_rl_doing(rl, "the checkpoint's digests");
+  treadle_status status = treadle_checkpoint_digests_verify(rl->ranks > 1 ? rl->group : NULL, rl->from,
+                                                            rl->options->families, &known);
+  if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
+  snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, rl->from);
+  if (!status && !known) treadle_rl_warn(rl, line);
   return status;
 }
 

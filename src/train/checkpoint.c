@@ -4,6 +4,7 @@
 
 #include "io/file.h"
 #include "io/folder.h"
+#include "train/checkpoint_digests.h"
 #include "transport/group.h"
 
 #include <errno.h>
@@ -124,13 +125,19 @@ out:
   return status;
 }
 
+static treadle_status write_texts(const saving *s) {
+  treadle_status status;
+  TRY(write_text(s->temporary, "data.json", s->checkpoint->data));
+  TRY(write_text(s->temporary, "rng.json", s->checkpoint->rng));
+out:
+  return status;
+}
+
 static treadle_status finish(saving *s) {
   treadle_status status;
   const treadle_train_checkpoint *c = s->checkpoint;
   const bool is_there = treadle_file_is_folder(s->folder);
   char number[24];
-  TRY(write_text(s->temporary, "data.json", c->data));
-  TRY(write_text(s->temporary, "rng.json", c->rng));
   TRY(sync_inner(s));
   TRY((is_there ? treadle_folder_exchange : treadle_folder_commit)(s->temporary, s->folder));
   snprintf(number, sizeof number, "%" PRId64, c->step);
@@ -167,7 +174,8 @@ treadle_status treadle_train_checkpoint_save(treadle_group *group,
   TRY(tell_name(&s));
   TRY(save_actor(&s));
   mine_to_remove = s.rank == 0;
-  TRY(agree(&s, TREADLE_OK)); /* nobody has given up the last part */
+  TRY(agree(&s, s.rank == 0 ? write_texts(&s) : TREADLE_OK)); /* and nobody has given up the last part */
+  TRY(treadle_checkpoint_digests_write(group, s.temporary, checkpoint->step, checkpoint->families));
   TRY(agree(&s, s.rank == 0 ? finish(&s) : TREADLE_OK));
 out:
   if (status && mine_to_remove && s.temporary[0]) (void)treadle_folder_remove(s.temporary);

@@ -3,6 +3,7 @@
  *   RUN/global_step_K/actor/huggingface/                           the weights, as a model
  *                     actor/optimizer/{master,exp_avg,exp_avg_sq}/ the same of fp32, each a model too
  *                     data.json, rng.json                          where in the data the run is, and its random numbers
+ *                     digests.json                                 of all of these (checkpoint_digests.h)
  *   RUN/latest_checkpointed_iteration.txt                          K of the newest
  *
  * A checkpoint is made as RUN/global_step_K.PID-N.tmp and renamed when all is in it and on the disk; the file with its number follows. What
@@ -52,6 +53,7 @@ typedef struct treadle_train_checkpoint {
       const char *folder); /* writes what actor/ has in it, on all ranks; actor/optimizer is there */
   void *context;
   const char *data, *rng; /* JSON; of rank 0 */
+  const char *families;   /* of treadle_model_options */
   bool
       shared; /* others may write here, too, as no lock says who is alive: nothing that was left is removed */
 } treadle_train_checkpoint;

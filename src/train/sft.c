@@ -81,6 +81,7 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
                                                .context = sft,
                                                .data = data,
                                                .rng = rng,
+                                               .families = sft->options->families,
                                                .shared = sft->lock.unlocked};
   TRY(treadle_train_checkpoint_save(sft->group, &checkpoint));
   sft->saved = sft->step;

@@ -56,6 +56,8 @@ void treadle_sft_close(treadle_sft *sft);
 
 /* Finds the checkpoint that the run goes on from: from[], which stays "" where it begins. */
 treadle_status treadle_sft_find_start(treadle_sft *sft);
+/* Is it whole, as it was saved? Collective. */
+treadle_status treadle_sft_check_start(treadle_sft *sft);
 /* Takes steps and digests from its data.json, which must be of a run with the same rows. */
 treadle_status treadle_sft_read_start(treadle_sft *sft);
 /* The options of its trainer, by what the configuration names. */

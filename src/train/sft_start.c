@@ -2,6 +2,7 @@
 #include "train/sft.h"
 
 #include "io/json.h"
+#include "train/checkpoint_digests.h"
 #include "train/saved_values.h"
 
 #include <jansson.h>
@@ -46,6 +47,18 @@ treadle_status treadle_sft_find_start(treadle_sft *sft) {
   if (step >= 0) snprintf(sft->from, sizeof sft->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);
+  return status;
+}
+
+treadle_status treadle_sft_check_start(treadle_sft *sft) {
+  char line[1200];
+  bool known;
+  treadle_status status =
+      treadle_checkpoint_digests_verify(sft->group, sft->from, sft->options->families, &known);
+  if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
+  snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, sft->from);
+  if (!status && !known && sft->rank == 0 && sft->options->warn)
+    sft->options->warn(sft->options->context, line);
   return status;
 }
 
