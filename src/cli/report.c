@@ -223,6 +223,7 @@ int treadle_command_report(const treadle_arguments *a) {
   snprintf(path, sizeof path, "%s/report.html", run.run);
   if (a->out) snprintf(path, sizeof path, "%s", a->out);
   TRY(read_run(&run));
+  TRY(treadle_output_ask(path));
   treadle_run_sum_up(&run, &summary);
   treadle_page_write(&page, &run, &summary);
   if (page.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the page"));

@@ -58,7 +58,7 @@ void treadle_source_close(treadle_source *source) {
   source->type->close(source);
   treadle_layout_destroy(source->layout);
   treadle_array_release(&source->touched);
-  treadle_checked_release(&source->checked);
+  treadle_entry_sums_release(&source->sums);
   treadle_arena_release(&source->arena);
   treadle_free(source);
 }
@@ -71,7 +71,7 @@ treadle_status treadle_source_places(treadle_source *source, int32_t tensor, con
 treadle_status treadle_source_ask(treadle_source *source, const void *data) {
   const treadle_torch_entry *read;
   treadle_status status;
-  TRY(treadle_checked_ask(&source->checked, data, &read));
+  TRY(treadle_entry_sums_ask(&source->sums, data, &read));
   if (read) TRY(treadle_source_touch(source, read->data, (int64_t)read->bytes));
 out:
   return status;

@@ -160,8 +160,8 @@ static treadle_status expect_sums(treadle_source *source) {
   for (int32_t i = 0; i < state->dist->count; i++) {
     const treadle_dist_tensor *tensor = &state->dist->tensors[i];
     for (int32_t c = 0; state->used[i] && c < tensor->chunk_count; c++)
-      TRY(treadle_checked_add(&source->checked, &tensor->chunks[c].storage, tensor->chunks[c].path,
-                              tensor->key));
+      TRY(treadle_entry_sums_add(&source->sums, &tensor->chunks[c].storage, tensor->chunks[c].path,
+                                 tensor->key));
   }
 out:
   return status;

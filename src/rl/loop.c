@@ -29,7 +29,7 @@ out:
 static treadle_status open_run(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   const int64_t after = rl->from[0] ? rl->step : -1;
-  char path[PATH_MAX];
+  char path[PATH_MAX], line[PATH_MAX + 200];
   treadle_status status;
   if (rl->rank > 0) return TREADLE_OK;
   snprintf(path, sizeof path, "%s/validation", s->save);
@@ -37,6 +37,10 @@ static treadle_status open_run(treadle_rl *rl) {
   TRY(write_config(rl));
   TRY(treadle_metrics_open(s->save, after, &rl->metrics));
   TRY(treadle_rl_sample_log_open(s->save, after, &rl->sample_log));
+  treadle_metrics_note(rl->metrics, line, sizeof line);
+  treadle_rl_warn(rl, line);
+  treadle_rl_sample_log_note(rl->sample_log, line, sizeof line);
+  treadle_rl_warn(rl, line);
 out:
   return status;
 }

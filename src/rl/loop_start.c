@@ -99,12 +99,12 @@ treadle_status treadle_rl_read_start(treadle_rl *rl) {
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'drawn' is missing: it is the checkpoint of another kind of run",
                      path));
   TRY(check_run(rl, root, path));
-  TRY(treadle_saved_number(root, path, "step", &rl->step));
+  TRY(treadle_saved_count(root, path, "step", &rl->step));
   if (rl->step != step)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,
                      (long long)rl->step, (long long)step));
-  TRY(treadle_saved_number(root, path, "optimizer_steps", &rl->optimizer_steps));
-  TRY(treadle_saved_number(root, path, "drawn", &rl->drawn));
+  TRY(treadle_saved_count(root, path, "optimizer_steps", &rl->optimizer_steps));
+  TRY(treadle_saved_count(root, path, "drawn", &rl->drawn));
   TRY(read_real(root, path, "kl_coef", &rl->kl_coef));
   TRY(treadle_saved_digest(root, path, "losses_digest", &rl->losses_digest));
   rl->saved = rl->written = rl->step;

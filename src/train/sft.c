@@ -44,10 +44,13 @@ static treadle_status take_folder(treadle_sft *sft) {
 
 static treadle_status open_run(treadle_sft *sft) {
   const char *run = sft->settings->save;
+  char line[PATH_MAX + 200];
   treadle_status status;
   if (sft->rank > 0) return TREADLE_OK;
   TRY(write_config(sft));
   TRY(treadle_metrics_open(run, sft->from[0] ? sft->step : -1, &sft->metrics));
+  treadle_metrics_note(sft->metrics, line, sizeof line);
+  if (line[0] && sft->options->warn) sft->options->warn(sft->options->context, line);
 out:
   return status;
 }

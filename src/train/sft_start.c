@@ -84,11 +84,11 @@ treadle_status treadle_sft_read_start(treadle_sft *sft) {
         "tokens, have changed",
         path, (unsigned long long)rows, (unsigned long long)sft->rows_digest,
         TREADLE_SFT_PLACE(sft, data_path)));
-  TRY(treadle_saved_number(root, path, "step", &sft->step));
+  TRY(treadle_saved_count(root, path, "step", &sft->step));
   if (sft->step != step)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,
                      (long long)sft->step, (long long)step));
-  TRY(treadle_saved_number(root, path, "optimizer_steps", &sft->optimizer_steps));
+  TRY(treadle_saved_count(root, path, "optimizer_steps", &sft->optimizer_steps));
   TRY(treadle_saved_digest(root, path, "losses_digest", &sft->losses_digest));
   sft->saved = sft->step;
 out:

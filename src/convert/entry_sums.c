@@ -1,5 +1,5 @@
 /* Sums of entries, by where these lie. */
-#include "convert/checked.h"
+#include "convert/entry_sums.h"
 
 #include "base/crc.h"
 #include "io/file_map.h"
@@ -12,27 +12,27 @@
 /* Of a large entry the pages are let go as the sum goes on, as the caller does with those of others. */
 enum { LARGE = 32 << 20, STEP = 4 << 20 };
 
-treadle_status treadle_checked_add(treadle_checked *checked, const treadle_torch_entry *entry,
-                                   const char *path, const char *tensor) {
-  const treadle_checked_entry item = {.entry = *entry, .path = path, .tensor = tensor};
-  checked->sorted = false;
-  return entry->summed && entry->bytes ? treadle_array_push(&checked->items, item) : TREADLE_OK;
+treadle_status treadle_entry_sums_add(treadle_entry_sums *sums, const treadle_torch_entry *entry,
+                                      const char *path, const char *tensor) {
+  const treadle_entry_sum item = {.entry = *entry, .path = path, .tensor = tensor};
+  sums->sorted = false;
+  return entry->summed && entry->bytes ? treadle_array_push(&sums->items, item) : TREADLE_OK;
 }
 
 static int compare(const void *a_, const void *b_) {
-  const treadle_checked_entry *a = a_, *b = b_;
+  const treadle_entry_sum *a = a_, *b = b_;
   return (a->entry.data > b->entry.data) - (a->entry.data < b->entry.data);
 }
 
 /* In the order of their places, each once. */
-static void sort(treadle_checked *checked) {
-  treadle_checked_entry *items = checked->items.items;
+static void sort(treadle_entry_sums *sums) {
+  treadle_entry_sum *items = sums->items.items;
   size_t count = 0;
-  qsort(items, checked->items.count, sizeof *items, compare);
-  for (size_t i = 0; i < checked->items.count; i++)
+  qsort(items, sums->items.count, sizeof *items, compare);
+  for (size_t i = 0; i < sums->items.count; i++)
     if (!count || items[count - 1].entry.data != items[i].entry.data) items[count++] = items[i];
-  checked->items.count = count;
-  checked->sorted = true;
+  sums->items.count = count;
+  sums->sorted = true;
 }
 
 static uint32_t sum(const treadle_torch_entry *entry) {
@@ -48,7 +48,7 @@ static uint32_t sum(const treadle_torch_entry *entry) {
   return crc;
 }
 
-static treadle_status check(treadle_checked_entry *item) {
+static treadle_status check(treadle_entry_sum *item) {
   treadle_status status;
   const uint32_t crc = sum(&item->entry);
   item->done = true;
@@ -63,27 +63,27 @@ out:
   return status;
 }
 
-treadle_status treadle_checked_ask(treadle_checked *checked, const void *at,
-                                   const treadle_torch_entry **read_p) {
+treadle_status treadle_entry_sums_ask(treadle_entry_sums *sums, const void *at,
+                                      const treadle_torch_entry **read_p) {
   size_t low = 0, high;
   *read_p = NULL;
-  if (!checked->items.count) return TREADLE_OK;
-  if (!checked->sorted) sort(checked);
-  for (high = checked->items.count; high - low > 1;) { /* the last that begins at `at` or before it */
+  if (!sums->items.count) return TREADLE_OK;
+  if (!sums->sorted) sort(sums);
+  for (high = sums->items.count; high - low > 1;) { /* the last that begins at `at` or before it */
     const size_t middle = low + (high - low) / 2;
-    if ((const char *)checked->items.items[middle].entry.data <= (const char *)at)
+    if ((const char *)sums->items.items[middle].entry.data <= (const char *)at)
       low = middle;
     else
       high = middle;
   }
-  treadle_checked_entry *item = &checked->items.items[low];
+  treadle_entry_sum *item = &sums->items.items[low];
   const char *begin = item->entry.data, *byte = at;
   if (item->done || byte < begin || byte >= begin + item->entry.bytes) return TREADLE_OK;
   *read_p = &item->entry;
   return check(item);
 }
 
-void treadle_checked_release(treadle_checked *checked) {
-  treadle_array_release(&checked->items);
-  *checked = (treadle_checked){0};
+void treadle_entry_sums_release(treadle_entry_sums *sums) {
+  treadle_array_release(&sums->items);
+  *sums = (treadle_entry_sums){0};
 }
