@@ -1189,6 +1189,10 @@ typedef struct treadle_convert_options {
   int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
   treadle_watcher watch; /* bytes of this process's files; NULL: nobody */
   void *watch_context;
+  void (*warn)(
+      void *context,
+      const char *line); /* what is not as it should be, and the conversion goes on; NULL: nobody is told */
+  void *warn_context;
 } treadle_convert_options;
 
 /* Options are copied with the texts that they point to; the watcher's context is not. On failure *convert_p is NULL. Local. */

@@ -314,7 +314,7 @@ typedef struct treadle_sft_options {
   void *engine_context;                  /* of open_engine */
   size_t
       budget_bytes; /* what no rank may exceed: a run or a plan that does is refused, with what would fit; 0: no limit */
-  /* Of rank 0: what a person should know before the work begins, such as that weights are made up; NULL: nobody does. */
+  /* Of rank 0: what a person should know, and the run goes on: weights are made up, a file is not as it should be. NULL: nobody does. */
   void (*warn)(void *context, const char *line);
 } treadle_sft_options;
 
@@ -341,6 +341,14 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
  * by_rank is filled even where the budget is too small, which is refused. Local. */
 treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_sft_options *options, treadle_trainer_memory *by_rank);
+
+/* Compares checkpoints of a run with what they say of themselves (digests.json, docs/checkpoints.md): a folder global_step_K, or a run's folder, each
+ * of whose checkpoints is looked at, ascending. `each` is told of it: known false: it says nothing, as those of older versions; damage: NULL, or which part
+ * or file is not what was saved. families: as in treadle_sft_options. Refused: no checkpoint is there. *damaged_p: how many are. Local. */
+treadle_status treadle_checkpoint_verify(const char *folder, const char *families,
+                                         void (*each)(void *context, const char *checkpoint, bool known,
+                                                      const char *damage),
+                                         void *context, int64_t *damaged_p);
 
 /* ---- Rewards ------------------------------------------------------------------------------------------ */
 

@@ -26,6 +26,11 @@ static bool show_progress(void *context, const char *doing, int64_t done, int64_
   return true;
 }
 
+static void warn(void *context, const char *line) {
+  (void)context;
+  fprintf(stderr, "treadle convert: warning: %s\n", line);
+}
+
 /* What all processes together did; the memory is that of the largest. */
 typedef struct totals {
   treadle_convert_figures figures;
@@ -129,7 +134,8 @@ int treadle_command_convert(const treadle_arguments *arguments) {
                                            .trust = arguments->trust,
                                            .rank = session.rank,
                                            .ranks = session.size,
-                                           .watch = session.rank == 0 ? show_progress : NULL};
+                                           .watch = session.rank == 0 ? show_progress : NULL,
+                                           .warn = warn};
   TRY(run_steps(&session, &options, &convert));
   treadle_convert_get_figures(convert, &mine);
   TRY(sum_figures(&session, &mine, &sum));

@@ -5,7 +5,9 @@
 #include "base/dtype.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "treadle_engine.h"
 #include "treadle_tools.h"
+
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
@@ -139,9 +141,56 @@ out:
   return status;
 }
 
+/* ---- Checkpoints ------------------------------------------------------------------------------- */
+
+static void say_checkpoint(void *context, const char *checkpoint, bool known, const char *damage) {
+  (void)context;
+  if (damage)
+    fprintf(stderr, "treadle inspect: %s\n", damage);
+  else
+    printf("%s: %s\n", treadle_text_shown(checkpoint),
+           known ? "is what was saved"
+                 : "has no digests.json, as checkpoints of older versions have none: whether it is damaged "
+                   "is not known");
+}
+
+static void print_checkpoint(void *context, const char *checkpoint, bool known, const char *damage) {
+  treadle_json_out *out = context;
+  treadle_json_out_open(out, NULL, '{');
+  treadle_json_out_text(out, "checkpoint", checkpoint);
+  treadle_json_out_bool(out, "known", known);
+  treadle_json_out_text(out, "damage", damage);
+  treadle_json_out_close(out, '}');
+  if (damage) fprintf(stderr, "treadle inspect: %s\n", damage);
+}
+
+static treadle_status check_checkpoints(const treadle_arguments *arguments, int64_t *damaged_p) {
+  const char *folder = arguments->words[0];
+  treadle_json_out out = {.file = stdout};
+  treadle_status status;
+  if (!arguments->json)
+    return treadle_checkpoint_verify(folder, arguments->families, say_checkpoint, NULL, damaged_p);
+  treadle_json_out_open(&out, NULL, '{');
+  treadle_json_out_open(&out, "checkpoints", '[');
+  TRY(treadle_checkpoint_verify(folder, arguments->families, print_checkpoint, &out, damaged_p));
+  treadle_json_out_close(&out, ']');
+  treadle_json_out_int(&out, "damaged", *damaged_p);
+  treadle_json_out_close(&out, '}');
+out:
+  return status;
+}
+
+static int check(const treadle_arguments *arguments) {
+  int64_t damaged = 0;
+  treadle_status status = check_checkpoints(arguments, &damaged);
+  if (status) return treadle_report_refusal("inspect", status);
+  return treadle_finish_output("inspect", damaged ? TREADLE_EXIT_FAILED : TREADLE_EXIT_OK);
+}
+
 int treadle_command_inspect(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
+  if (arguments->check) return check(arguments);
   TRY(treadle_open_model(arguments, arguments->words[0], true, &model));
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
   treadle_model_get_info(model, &info);

@@ -399,9 +399,14 @@ static const treadle_command commands[] = {
         .words_max = 1,
         .summary = "print what is in a model: family, configuration, tensors, types, totals, files",
         .text = "Reads the folder of a Hugging Face model, or a config.json alone, and prints what\n"
-                "treadle sees in it.",
+                "treadle sees in it.\n"
+                "\n"
+                "With --check DIR is a checkpoint of a run, global_step_K, or a run with checkpoints: are\n"
+                "values and files those that were saved? The exit status is 1 where one is damaged, or\n"
+                "of another checkpoint; it is named.",
         .examples = "  treadle inspect DIR\n"
-                    "  treadle inspect DIR --json\n",
+                    "  treadle inspect DIR --json\n"
+                    "  treadle inspect RUN/global_step_100 --check\n",
         .run = treadle_command_inspect,
     },
     {

@@ -95,6 +95,7 @@ static const option_row rows[] = {
   {"timeout", "SECONDS", "how long a wait for other ranks may take (default: 60)", SECONDS, AT(timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"check", "", "compare every byte; --check=prove also plants mistakes that must be caught",
    WORD, AT(check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},
+  {"check", "", "DIR is a checkpoint of a run, or the run: compare its values and files with its digests.json", WORD, AT(check), TREADLE_IN_INSPECT, 0, 0, {"off", "on", NULL}, "on", 0},
   {"check", "", "compare with the logprobs of each line, bit for bit", WORD, AT(check), TREADLE_IN_SCORE, 0, 0, {"off", "on", NULL}, "on", 0},
   {"file", "IN.jsonl", "lines of JSON: requests, texts to score, texts or tokens, rows to train on", TEXT, AT(file), ENGINES | TREADLE_IN_TOKENIZE | TREADLE_IN_GRAD, TREADLE_IN_SCORE | TREADLE_IN_GRAD, 0, {0}, NULL, 0},
   {"prompt", "TEXT", "one prompt", TEXT, AT(prompt), GENERATE, 0, 0, {0}, NULL, 0},

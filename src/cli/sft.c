@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void warn(void *context, const char *line) {
-  (void)context;
-  fprintf(stderr, "%s\n", line);
-}
-
 static void progress(void *context, const treadle_sft_step *step) {
   FILE *file = context;
   fprintf(file, "step %lld of %lld  loss %.5f  norm %.4g  lr %.3g  %.0f tokens/s  %.2f s%s",
@@ -80,6 +75,11 @@ static treadle_status read_config(const treadle_session *session, const treadle_
     fprintf(stderr, "treadle sft: warning: %s\n", warnings[i]);
 out:
   return status;
+}
+
+static void warn(void *context, const char *line) {
+  (void)context;
+  fprintf(stderr, "treadle sft: warning: %s\n", line);
 }
 
 /* ---- --plan ---- */

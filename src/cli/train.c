@@ -10,12 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void warn(void *context, const char *line) {
-  (void)context;
-  treadle_progress_end();
-  fprintf(stderr, "%s\n", line);
-}
-
 static void progress(void *context, const treadle_rl_step *s) {
   FILE *file = context;
   treadle_progress_end();
@@ -118,6 +112,12 @@ static treadle_status read_config(const treadle_session *session, const treadle_
     fprintf(stderr, "treadle train: warning: %s\n", warnings[i]);
 out:
   return status;
+}
+
+static void warn(void *context, const char *line) {
+  (void)context;
+  treadle_progress_end();
+  fprintf(stderr, "treadle train: warning: %s\n", line);
 }
 
 /* ---- --plan ---- */

@@ -1,6 +1,7 @@
 /* What stands beside the weights: config.json, tokenizer and their like, the index, Megatron's mark of the last
  * checkpoint. What makes the checkpoint be found comes last, after the inputs were looked at again. */
 #include "convert/convert_parts.h"
+#include "convert/origin.h"
 #include "convert/quantised.h"
 #include "convert/shards.h"
 
@@ -169,5 +170,11 @@ out:
 treadle_status treadle_convert_finish_folder(treadle_convert *c) {
   treadle_status status = c->target->is_hf ? finish_hf(c) : finish_megatron(c);
   if (status) return treadle_convert_look_again(c, status);
-  return treadle_out_folder_finish(&c->folder);
+  if (c->name) TRY(treadle_origin_write(c->folder.path, c->model, c->options.to));
+  TRY(treadle_out_folder_finish(&c->folder));
+  if (!c->name) goto out;
+  TRY(treadle_folder_commit(c->folder.path, c->name));
+  treadle_folder_lock_moved(&c->folder.lock, c->name);
+out:
+  return status;
 }

@@ -127,6 +127,15 @@ static treadle_status take_options(treadle_convert *c, const treadle_convert_opt
   return TREADLE_OK;
 }
 
+static treadle_status look(treadle_convert *c) {
+  treadle_status status = treadle_out_folder_look(&c->folder);
+  char line[1024];
+  if (status) return status;
+  treadle_folder_lock_note(&c->folder.lock, line, sizeof line);
+  if (line[0] && c->options.warn) c->options.warn(c->options.warn_context, line);
+  return TREADLE_OK;
+}
+
 treadle_status treadle_convert_open(const treadle_convert_options *given, treadle_convert **convert_p) {
   TREADLE_NEED(convert_p);
   *convert_p = NULL;
@@ -136,14 +145,12 @@ treadle_status treadle_convert_open(const treadle_convert_options *given, treadl
   treadle_convert *c = treadle_alloc(sizeof *c);
   if (!c) return no_memory();
   const treadle_convert_options *options = &c->options;
-  c->folder.lock.fd = -1;
   TRY(take_options(c, given));
   c->folder = (treadle_out_folder){.path = options->out,
                                    .from = options->from,
                                    .to = options->to,
                                    .rank = options->rank,
-                                   .ranks = options->ranks,
-                                   .lock = {.fd = -1}};
+                                   .ranks = options->ranks};
   TRY(treadle_source_type_of(options->from, &type));
   TRY(open_model(c, type));
   TRY(treadle_source_open(type, c->model, &c->inputs, options->in, options->from, &c->source));
@@ -157,7 +164,7 @@ treadle_status treadle_convert_open(const treadle_convert_options *given, treadl
   c->figures.skipped = c->source->skipped;
   c->figures.opaque = c->source->opaque;
   sum_inputs(c);
-  if (options->rank == 0) TRY(treadle_out_folder_look(&c->folder));
+  if (options->rank == 0) TRY(look(c));
   *convert_p = c;
   c = NULL;
 out:

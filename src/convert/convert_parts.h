@@ -42,6 +42,7 @@ struct treadle_convert {
   treadle_out_folder folder;
   const char *companions; /* folder of config.json and its like; NULL: */
   const char *config;     /* this file alone */
+  const char *name;       /* of the folder when all is in it; NULL: it has its name */
   char *buffer;
   bool *kept; /* by file of the target: it is there, whole; of this process's files */
   TREADLE_ARRAY(treadle_unsettled) unsettled;

@@ -3,9 +3,9 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "convert/lock.h"
 #include "io/file.h"
 #include "io/file_look.h"
+#include "io/folder.h"
 #include "io/json.h"
 
 #include <dirent.h>
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static const char JOURNAL[] = TREADLE_JOURNAL_FILE;
+static const char OLD_LOCK_FILE[] = "treadle-convert.lock"; /* of versions before treadle.lock */
 enum { PATH_BYTES = 4096 };
 
 typedef struct path_text {
@@ -30,16 +31,9 @@ static treadle_status join(const char *folder, const char *name, path_text *path
   return TREADLE_OK;
 }
 
-/* "NAME.123-4.tmp": what a writer that was killed left (io/file_write.c). */
 static bool is_leftover(const char *name) {
-  size_t length = strlen(name);
-  if (length < 9 || strcmp(name + length - 4, ".tmp") != 0) return false;
-  const char *at = name + length - 4, *end = at;
-  while (at > name && at[-1] >= '0' && at[-1] <= '9') at--;
-  if (at == end || at == name || at[-1] != '-') return false;
-  end = --at;
-  while (at > name && at[-1] >= '0' && at[-1] <= '9') at--;
-  return at != end && at > name && at[-1] == '.';
+  size_t stem;
+  return treadle_folder_is_left_over(name, &stem);
 }
 
 /* Calls `visit` for each entry of a folder; false from it ends the walk. */
@@ -59,6 +53,7 @@ static bool note_foreign(void *context, const char *folder, const char *name) {
   (void)folder;
   if (is_leftover(name) && treadle_text_starts(name, JOURNAL)) return true;
   if (strcmp(name, TREADLE_LOCK_FILE) == 0) return true; /* ours, or that of one who was killed */
+  if (strcmp(name, OLD_LOCK_FILE) == 0) return true;
   snprintf(context, 256, "%s", name);
   return false;
 }
@@ -122,7 +117,7 @@ treadle_status treadle_out_folder_look(treadle_out_folder *folder) {
   treadle_status status;
   path_text journal;
   char foreign[256] = "";
-  TRY(treadle_folder_lock_take(folder->path, &folder->lock));
+  TRY(treadle_folder_lock_take(folder->path, false, &folder->lock));
   TRY(join(folder->path, JOURNAL, &journal));
   if (treadle_file_exists(journal.text)) {
     TRY(read_journal(folder, journal.text));
@@ -167,7 +162,7 @@ treadle_status treadle_out_folder_join(treadle_out_folder *folder) {
   TRY(treadle_json_load(journal.text, &root));
   const char *said = json_string_value(json_object_get(root, "digest"));
   if (!said || sscanf(said, "%16llx", &digest) != 1)
-    TRY(treadle_fail(TREADLE_STATE, "%s: another treadle writes here", folder->path));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: another treadle writes here", folder->path));
   folder->digest = digest; /* that of rank 0 */
   TRY(treadle_records_read(&folder->records, folder->path, &folder->digest));
   folder->begun = true;

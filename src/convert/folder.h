@@ -1,6 +1,6 @@
 /* The folder that a conversion writes: new or empty, or one that an unfinished run of the same conversion left behind.
  *
- * It is locked from before the first look to the end (lock.h). While a conversion runs, the folder has a journal,
+ * It is locked from before the first look to the end (io/folder_lock.h). While a conversion runs, the folder has a journal,
  * treadle-convert.json, which says of which inputs it is, and lists of what was written (records.h). Files appear under
  * their names when they are whole; what is whole and recorded is kept when a run is taken up, as long as inputs and bytes are
  * those of the journal and the lists. Where the inputs of the same conversion (IN, layouts) have changed, it begins again. */
@@ -9,14 +9,14 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "convert/lock.h"
 #include "convert/records.h"
+#include "io/folder_lock.h"
 
 #include <stdint.h>
 
 #define TREADLE_JOURNAL_FILE "treadle-convert.json"
 
-/* Begins with path, digest, in, from, to, rank and ranks; lock.fd is -1. */
+/* Begins with path, digest, in, from, to, rank and ranks. */
 typedef struct treadle_out_folder {
   const char *path;
   uint64_t digest; /* of the inputs */

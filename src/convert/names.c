@@ -23,7 +23,7 @@ static treadle_status add(naming *n, const char *folder, const char *name, const
   if (!treadle_path_stays(path))
     TRY(treadle_fail(TREADLE_REFUSED, "%s: the name of %s, '%s', leads out of the folder", out, what,
                      path));
-  if (treadle_text_starts(path, "treadle-convert."))
+  if (treadle_text_starts(path, "treadle-convert.") || strcmp(path, TREADLE_LOCK_FILE) == 0)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is called '%s', as treadle's own journal or lock is", out,
                      what, path));
   int64_t other = treadle_hash_map_get(&n->map, path, -1);

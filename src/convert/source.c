@@ -58,6 +58,7 @@ void treadle_source_close(treadle_source *source) {
   source->type->close(source);
   treadle_layout_destroy(source->layout);
   treadle_array_release(&source->touched);
+  treadle_entry_sums_release(&source->sums);
   treadle_arena_release(&source->arena);
   treadle_free(source);
 }
@@ -65,6 +66,15 @@ void treadle_source_close(treadle_source *source) {
 treadle_status treadle_source_places(treadle_source *source, int32_t tensor, const treadle_box *box,
                                      treadle_file_boxes *places) {
   return source->type->places(source, tensor, box, places);
+}
+
+treadle_status treadle_source_ask(treadle_source *source, const void *data) {
+  const treadle_torch_entry *read;
+  treadle_status status;
+  TRY(treadle_entry_sums_ask(&source->sums, data, &read));
+  if (read) TRY(treadle_source_touch(source, read->data, (int64_t)read->bytes));
+out:
+  return status;
 }
 
 treadle_status treadle_source_touch(treadle_source *source, const void *begin, int64_t bytes) {

@@ -7,6 +7,7 @@
 #ifndef TREADLE_CONVERT_SOURCE_H
 #define TREADLE_CONVERT_SOURCE_H
 
+#include "convert/entry_sums.h"
 #include "convert/inputs.h"
 #include "layout/layout.h"
 #include "model/stored.h"
@@ -60,6 +61,7 @@ struct treadle_source {
   void *state;                                  /* of the type */
   TREADLE_ARRAY(treadle_touched_pages) touched; /* since they were let go */
   int64_t touched_bytes;
+  treadle_entry_sums sums; /* entries of archives; of other types none */
   treadle_arena arena;
 };
 
@@ -77,6 +79,9 @@ void treadle_source_close(treadle_source *source);
 /* Appends the places of a box: disjoint, together at least the box. */
 treadle_status treadle_source_places(treadle_source *source, int32_t tensor, const treadle_box *box,
                                      treadle_file_boxes *places);
+
+/* Before values at `data` are taken: is what has them whole, as far as its archive says? (entry_sums.h) */
+treadle_status treadle_source_ask(treadle_source *source, const void *data);
 
 /* Pages of files that were read count as memory of this process until they are let go: what was read is noted, and let
  * go whenever it is much. Pointers into the mappings stay good. */

@@ -154,6 +154,19 @@ static treadle_status check_left_over(const treadle_source *source, const char *
   return TREADLE_OK;
 }
 
+static treadle_status expect_sums(treadle_source *source) {
+  const dist_state *state = source->state;
+  treadle_status status = TREADLE_OK;
+  for (int32_t i = 0; i < state->dist->count; i++) {
+    const treadle_dist_tensor *tensor = &state->dist->tensors[i];
+    for (int32_t c = 0; state->used[i] && c < tensor->chunk_count; c++)
+      TRY(treadle_entry_sums_add(&source->sums, &tensor->chunks[c].storage, tensor->chunks[c].path,
+                                 tensor->key));
+  }
+out:
+  return status;
+}
+
 static treadle_status dist_open(treadle_source *source, const char *folder, const char *layout_text) {
   treadle_status status;
   const char *options = strchr(layout_text, ':');
@@ -182,6 +195,7 @@ static treadle_status dist_open(treadle_source *source, const char *folder, cons
     TRY(treadle_hash_map_put(&state->keys, state->dist->tensors[i].key, i));
   for (int32_t n = 0; n < count; n++) TRY(match_storage(source, folder, n));
   TRY(check_left_over(source, folder));
+  TRY(expect_sums(source));
 out:
   return status;
 }

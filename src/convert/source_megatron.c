@@ -134,6 +134,7 @@ static treadle_status match(treadle_source *source, int32_t file, archive *a) {
                        info.name, entry));
     a->tensors[n] = &a->torch->tensors[at];
     TRY(check_tensor(path, a->tensors[n], &info));
+    TRY(treadle_entry_sums_add(&source->sums, &a->tensors[n]->storage, path, a->tensors[n]->name));
     TRY(treadle_hash_map_put(&names, key, -2)); /* taken */
   }
   for (int32_t i = 0; i < a->torch->count && a->torch->count != count; i++) {

@@ -35,6 +35,12 @@ treadle_status treadle_convert_write(treadle_convert *convert) {
   return took(convert, treadle_convert_write_files(convert), TREADLE_CONVERT_WRITTEN);
 }
 
+treadle_status treadle_convert_finish_as(treadle_convert *convert, const char *name) {
+  TREADLE_NEED(convert);
+  convert->name = name;
+  return treadle_convert_finish(convert);
+}
+
 treadle_status treadle_convert_finish(treadle_convert *convert) {
   TREADLE_NEED(convert);
   if (convert->options.rank != 0 || convert->step != TREADLE_CONVERT_WRITTEN)

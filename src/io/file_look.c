@@ -33,7 +33,7 @@ treadle_status treadle_file_look(const char *path, treadle_file_type *type_p) {
 }
 
 /* The folder that a file at `path` is a name in, and whether names can be made there. */
-static treadle_status check_folder(const char *path) {
+static treadle_status check_above(const char *path) {
   const char *slash = strrchr(path, '/');
   size_t length = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
   treadle_status status = TREADLE_OK;
@@ -54,19 +54,47 @@ out:
   return status;
 }
 
-treadle_status treadle_file_check_plain(const char *path) {
+static const char *name_type(const struct stat *about) {
   static const struct {
     mode_t type;
     const char *words;
-  } others[] = {{S_IFLNK, "a symbolic link"}, {S_IFDIR, "a folder"}, {S_IFCHR, "a device"},
-                {S_IFBLK, "a block device"},  {S_IFIFO, "a pipe"},   {S_IFSOCK, "a socket"}};
+  } types[] = {{S_IFLNK, "a symbolic link"}, {S_IFDIR, "a folder"},       {S_IFCHR, "a device"},
+               {S_IFREG, "a file"},          {S_IFBLK, "a block device"}, {S_IFIFO, "a pipe"},
+               {S_IFSOCK, "a socket"}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if ((about->st_mode & S_IFMT) == types[i].type) return types[i].words;
+  return "of no known type";
+}
+
+treadle_status treadle_file_check_plain(const char *path) {
   struct stat about;
   if (lstat(path, &about) != 0) return errno == ENOENT ? TREADLE_OK : cannot_look(path);
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if ((about.st_mode & S_IFMT) == others[i].type)
-      return treadle_fail(TREADLE_REFUSED, "%s: is %s, and only a plain file is replaced", path,
-                          others[i].words);
-  return TREADLE_OK;
+  if (S_ISREG(about.st_mode)) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: is %s, and only a plain file is replaced", path,
+                      name_type(&about));
+}
+
+treadle_status treadle_file_check_folder(const char *path) {
+  treadle_status status = TREADLE_OK;
+  struct stat about;
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/') length--; /* behind a slash a link is followed */
+  char *name = treadle_alloc(length + 1);
+  if (!name) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", path);
+  memcpy(name, path, length);
+  if (lstat(name, &about) != 0)
+    status = errno == ENOENT ? TREADLE_OK : cannot_look(path);
+  else if (S_ISLNK(about.st_mode))
+    status = treadle_fail(
+        TREADLE_REFUSED,
+        "%s: is a symbolic link, and the folder of an output is no link: give the path that it "
+        "leads to",
+        path);
+  else if (!S_ISDIR(about.st_mode))
+    status =
+        treadle_fail(TREADLE_REFUSED, "%s: is %s, and the result is a folder", path, name_type(&about));
+  treadle_free(name);
+  return status;
 }
 
 treadle_status treadle_file_may_write(const char *path) {
@@ -78,12 +106,12 @@ treadle_status treadle_file_may_write(const char *path) {
     if (errno != ENOENT) return cannot_look(path);
     if (path[length - 1] == '/')
       return treadle_fail(TREADLE_REFUSED, "%s: names a folder, not a file", path);
-    return check_folder(path);
+    return check_above(path);
   }
   TRY(treadle_file_check_plain(path));
   if (access(path, W_OK) != 0)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be written: %s", path, strerror(errno)));
-  TRY(check_folder(path));
+  TRY(check_above(path));
 out:
   return status;
 }

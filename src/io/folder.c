@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "io/file_look.h"
+#include "io/folder_lock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -111,6 +112,43 @@ out:
   return status;
 }
 
+/* Where digits that end at `end` begin. */
+static const char *digits_before(const char *name, const char *end) {
+  while (end > name && end[-1] >= '0' && end[-1] <= '9') end--;
+  return end;
+}
+
+bool treadle_folder_is_left_over(const char *name, size_t *stem_p) {
+  size_t length = strlen(name);
+  if (length < 9 || strcmp(name + length - 4, ".tmp") != 0) return false;
+  const char *number = digits_before(name, name + length - 4);
+  if (number == name + length - 4 || number == name || number[-1] != '-') return false;
+  const char *process = digits_before(name, number - 1);
+  if (process == number - 1 || process - name < 2 || process[-1] != '.') return false;
+  *stem_p = (size_t)(process - 1 - name);
+  return true;
+}
+
+treadle_status treadle_folder_remove_left_over(const char *folder, bool (*takes)(const char *stem)) {
+  treadle_status status;
+  treadle_arena arena = {0};
+  treadle_folder_names names = {0};
+  char path[4096], stem[256];
+  size_t length;
+  TRY(treadle_folder_list(folder, &arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    if (!treadle_folder_is_left_over(names.items[i], &length) || length >= sizeof stem) continue;
+    snprintf(stem, sizeof stem, "%.*s", (int)length, names.items[i]);
+    if (!takes(stem) || (size_t)snprintf(path, sizeof path, "%s/%s", folder, names.items[i]) >= sizeof path)
+      continue;
+    TRY(treadle_folder_remove(path));
+  }
+out:
+  treadle_array_release(&names);
+  treadle_arena_release(&arena);
+  return status;
+}
+
 bool treadle_folder_is_companion(const char *name) {
   static const char *const others[] = {".safetensors",   ".bin",     ".pt",
                                        ".pth",           ".gguf",    ".h5",
@@ -118,7 +156,7 @@ bool treadle_folder_is_companion(const char *name) {
                                        ".bin.index.json"};
   size_t length = strlen(name);
   if (name[0] == '.' || treadle_text_starts(name, "treadle-convert.") ||
-      strcmp(name, "treadle-shards.json") == 0)
+      strcmp(name, "treadle-shards.json") == 0 || strcmp(name, TREADLE_LOCK_FILE) == 0)
     return false;
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     size_t end = strlen(others[i]);

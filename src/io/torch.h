@@ -16,6 +16,15 @@
 
 #include "io/pickle.h"
 
+/* The entry of the archive that has a storage. */
+typedef struct treadle_torch_entry {
+  const char *name; /* "archive/data/0"; NULL where the archive's names are gone */
+  const void *data;
+  size_t bytes;
+  uint32_t crc;
+  bool summed; /* the archive says its CRC-32: crc */
+} treadle_torch_entry;
+
 typedef struct treadle_torch_tensor {
   const char *entry; /* the entry of the top dict that it is in, "model1" */
   const char *name;
@@ -27,6 +36,7 @@ typedef struct treadle_torch_tensor {
   size_t bytes;     /* of elems elements */
   bool contiguous;  /* elements lie in order, without holes: data can be used as it is */
   const void *data; /* the first element, inside the mapping; of any alignment */
+  treadle_torch_entry storage;
 } treadle_torch_tensor;
 
 typedef struct treadle_torch_options {

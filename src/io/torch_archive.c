@@ -261,6 +261,8 @@ treadle_status treadle_torch_archive_tensor(const treadle_torch_archive *a, cons
   }
   tensor_p->contiguous = is_contiguous(tensor_p);
   tensor_p->data = entry->data + (size_t)offset * (size_t)type->bytes;
+  tensor_p->storage =
+      (treadle_torch_entry){entry->name, entry->data, entry->bytes, entry->crc, entry->summed};
   if (check_crc) TRY(treadle_zip_check(a->what, entry, entry->data));
 out:
   return status;

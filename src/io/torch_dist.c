@@ -78,6 +78,9 @@ static treadle_status open_chunk(const treadle_dist_tensor *tensor, treadle_dist
   chunk->contiguous = found.contiguous;
   chunk->data = found.data;
   chunk->bytes = found.bytes;
+  chunk->storage = found.storage;
+  chunk->storage.name = NULL;
+  chunk->path = file->path;
 out:
   treadle_arena_release(&scratch);
   return status;

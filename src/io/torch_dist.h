@@ -17,8 +17,10 @@ typedef struct treadle_dist_box {
   int64_t offset[8], size[8];
   int64_t strides[8]; /* in elements, of the data */
   bool contiguous;
-  const void *data; /* the first element, inside a mapping; of any alignment */
-  size_t bytes;     /* of its elements */
+  const void *data;            /* the first element, inside a mapping; of any alignment */
+  size_t bytes;                /* of its elements */
+  treadle_torch_entry storage; /* without a name */
+  const char *path;            /* of its file */
 } treadle_dist_box;
 
 typedef struct treadle_dist_tensor {

@@ -254,6 +254,9 @@ treadle_status treadle_zip_parse(const char *what, const void *image, size_t byt
     status = treadle_fail(TREADLE_REFUSED, "%s: has entry '%s' twice", what, entries[i].name);
     goto out;
   }
+  bool summed = false;
+  for (size_t i = 0; i < count; i++) summed = summed || entries[i].crc != 0;
+  for (size_t i = 0; i < count; i++) entries[i].summed = summed;
   *zip_p = (treadle_zip){entries, (int32_t)count};
 out:
   treadle_free(extents);
@@ -288,7 +291,7 @@ treadle_status treadle_zip_content(const char *what, const treadle_zip_member *e
     return treadle_fail(TREADLE_REFUSED, "%s: entry '%s' has %zu bytes, at most %zu are read", what,
                         entry->name, entry->bytes, limit);
   *content_p = entry->data;
-  if (!entry->deflated) return TREADLE_OK;
+  if (!entry->deflated) return treadle_zip_check(what, entry, *content_p);
   if (entry->bytes > UINT32_MAX || entry->stored_bytes > UINT32_MAX)
     return treadle_fail(TREADLE_REFUSED, "%s: entry '%s' is packed and has over 4 GiB", what, entry->name);
   /* Deflate makes at most 1,032 bytes of one: a larger promise takes no memory. */
@@ -298,14 +301,15 @@ treadle_status treadle_zip_content(const char *what, const treadle_zip_member *e
   unsigned char *content = treadle_arena_alloc(arena, entry->bytes + 1);
   if (!content) return no_memory(what);
   *content_p = content;
-  return unpack(what, entry, content);
+  treadle_status status = unpack(what, entry, content);
+  return status ? status : treadle_zip_check(what, entry, content);
 }
 
 treadle_status treadle_zip_check(const char *what, const treadle_zip_member *entry,
                                  const unsigned char *content) {
-  uint32_t crc = treadle_crc32(0, content, entry->bytes);
+  uint32_t crc = entry->summed ? treadle_crc32(0, content, entry->bytes) : entry->crc;
   if (crc == entry->crc) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
-                      "%s: entry '%s' has CRC-32 %08" PRIx32 ", the archive says %08" PRIx32, what,
-                      entry->name, crc, entry->crc);
+                      "%s: entry '%s' is damaged: it has CRC-32 %08" PRIx32 ", the archive says %08" PRIx32,
+                      what, entry->name, crc, entry->crc);
 }

@@ -22,6 +22,8 @@ typedef struct treadle_zip_member {
   size_t bytes; /* of the content; equals stored_bytes unless deflated */
   uint32_t crc; /* CRC-32 of the content, as the archive says */
   bool deflated;
+  bool
+      summed; /* the archive has sums: a writer that makes none (torch.serialization.set_crc32_options) writes 0 everywhere */
 } treadle_zip_member;
 
 typedef struct treadle_zip {
@@ -37,11 +39,11 @@ treadle_status treadle_zip_parse(const char *what, const void *image, size_t byt
 const treadle_zip_member *treadle_zip_find(const treadle_zip *zip, const char *name);
 
 /* The content of an entry of at most `limit` bytes: in place when it is stored, else unpacked into the
- * arena. */
+ * arena. Its CRC-32 is what the archive says. */
 treadle_status treadle_zip_content(const char *what, const treadle_zip_member *entry, size_t limit,
                                    treadle_arena *arena, const unsigned char **content_p);
 
-/* Compares CRC-32 of a content with what the archive says. */
+/* Compares CRC-32 of a content with what the archive says, where it has sums. */
 treadle_status treadle_zip_check(const char *what, const treadle_zip_member *entry,
                                  const unsigned char *content);
 

@@ -8,27 +8,11 @@
 #include "io/file.h"
 #include "transport/group.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- The folder of the run -------------------------------------------------------------------------------------- */
-
-treadle_status treadle_rl_make_folders(const char *path) {
-  char part[PATH_MAX];
-  size_t length = strlen(path);
-  if (length >= sizeof part) REFUSE("%s: too long for a path", path);
-  for (size_t i = 1; i <= length; i++) {
-    if (path[i] != '/' && path[i] != 0) continue;
-    memcpy(part, path, i);
-    part[i] = 0;
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-      return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", path, strerror(errno));
-  }
-  return TREADLE_OK;
-}
 
 static treadle_status write_config(const treadle_rl *rl) {
   char path[PATH_MAX];
@@ -45,16 +29,18 @@ out:
 static treadle_status open_run(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   const int64_t after = rl->from[0] ? rl->step : -1;
-  char path[PATH_MAX];
+  char path[PATH_MAX], line[PATH_MAX + 200];
   treadle_status status;
   if (rl->rank > 0) return TREADLE_OK;
-  TRY(treadle_rl_make_folders(s->save));
-  if (s->dump_rollouts) TRY(treadle_rl_make_folders(s->dump_rollouts));
   snprintf(path, sizeof path, "%s/validation", s->save);
   if (s->log_val_generations > 0) TRY(treadle_rl_make_folders(path));
   TRY(write_config(rl));
   TRY(treadle_metrics_open(s->save, after, &rl->metrics));
   TRY(treadle_rl_sample_log_open(s->save, after, &rl->sample_log));
+  treadle_metrics_note(rl->metrics, line, sizeof line);
+  treadle_rl_warn(rl, line);
+  treadle_rl_sample_log_note(rl->sample_log, line, sizeof line);
+  treadle_rl_warn(rl, line);
 out:
   return status;
 }
@@ -350,6 +336,8 @@ out:
 
 static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
   treadle_status status;
+  TRY(treadle_rl_agree(rl, treadle_train_config_need(rl->config, false)));
+  TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_take_folders(rl) : TREADLE_OK));
   TRY(treadle_rl_open(rl));
   TRY(treadle_rl_agree(rl, open_run(rl)));
   if (rl->rank > 0) return treadle_rl_as_failure(treadle_worker_group_serve(&rl->workers));
@@ -378,6 +366,7 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
   rl->settings = treadle_train_config_settings(config);
   status = run(rl, &result);
   treadle_rl_close(rl);
+  treadle_rl_release_folders(rl);
   treadle_free(rl);
   if (status) goto out;
   TREADLE_GIVE(result_p, &result);

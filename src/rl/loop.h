@@ -34,6 +34,7 @@
 #include "base/arena.h"
 #include "base/array.h"
 #include "control/worker_group.h"
+#include "io/folder_lock.h"
 #include "rl/advantages.h"
 #include "rl/dump.h"
 #include "rl/kl.h"
@@ -152,6 +153,7 @@ typedef struct treadle_rl {
   int64_t saved;                        /* the step of the newest checkpoint; -1: there is none */
   int64_t written;                      /* of the newest line of metrics.jsonl */
   double saving_since;                  /* 0: no checkpoint is under way */
+  treadle_folder_lock lock, dump_lock;  /* of rank 0 */
   uint64_t losses_digest;
   size_t predicted;
   treadle_rl_times times;
@@ -173,8 +175,17 @@ static inline bool treadle_rl_uses_kl(const treadle_train_settings *s) {
 }
 /* Gives all ranks the number of rank 0. Collective. */
 treadle_status treadle_rl_tell(const treadle_rl *rl, int64_t *number);
-/* loop.c: the folder and those above it. */
+
+/* ---- loop_folders.c ---- */
+
+/* The folder and those above it. */
 treadle_status treadle_rl_make_folders(const char *path);
+/* Rank 0: the folders that the run owns are its own from here on. Refused where another run has one of them. */
+treadle_status treadle_rl_take_folders(treadle_rl *rl);
+void treadle_rl_release_folders(treadle_rl *rl);
+/* Tells the person who runs it that something is not as it should be; "" is nothing. Rank 0 does. */
+void treadle_rl_warn(const treadle_rl *rl, const char *line);
+
 /* Steps of the optimizer that a run takes: mini batches of all epochs of all steps. */
 static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s) {
   const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
@@ -237,6 +248,8 @@ treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, 
 /* ---- loop_start.c ---- */
 
 treadle_status treadle_rl_find_start(treadle_rl *rl);
+/* Is the checkpoint whole, as it was saved? Collective. */
+treadle_status treadle_rl_check_start(treadle_rl *rl);
 treadle_status treadle_rl_read_start(treadle_rl *rl);
 /* Saves a checkpoint of the present step; its path. Rank 0. What the step has for files is written before the checkpoint gets its name, so
  * that no run that goes on from it lacks them. */

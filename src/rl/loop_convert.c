@@ -1,13 +1,17 @@
 /* A run that begins with a checkpoint of Megatron (RLinf's keys): one that is there, or one that the model is converted to at the first start.
  *
  * All ranks convert together, into a folder beside the one that is named, SAVE_PATH.converting; when all is in it, it takes the name. So what has the
- * name is whole. What a killed run leaves beside it is gone on with by the next one (convert/folder.h); a conversion that fails removes it. */
+ * name is whole. What a killed run leaves beside it is gone on with by the next one (convert/folder.h), at whatever moment that was; a conversion that
+ * fails removes it. The folder is locked from before the first look until it has its name, and each look at the name is repeated under the lock. */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "convert/convert.h"
+#include "convert/folder.h"
 #include "convert/origin.h"
 #include "convert/values.h"
 #include "io/file.h"
+#include "io/file_look.h"
 #include "io/folder.h"
 
 #include <stdio.h>
@@ -35,35 +39,87 @@ static treadle_status look(const treadle_rl *rl, const char *folder, const char 
   return say_place(rl, status);
 }
 
-/* The steps, after each of which all ranks know how it went. */
-static treadle_status convert(const treadle_rl *rl, const treadle_convert_options *options) {
+/* Has a folder the origin, or a part of one that a killed run has left? Nobody else writes such a file. */
+static treadle_status look_for_origin(const char *folder, bool *whole_p, bool *part_p) {
+  treadle_arena arena = {0};
+  treadle_folder_names names = {0};
+  treadle_status status;
+  size_t stem;
+  *whole_p = *part_p = false;
+  TRY(treadle_folder_list(folder, &arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    const char *name = names.items[i];
+    if (strcmp(name, TREADLE_ORIGIN_FILE) == 0) *whole_p = true;
+    if (treadle_folder_is_left_over(name, &stem) && stem == strlen(TREADLE_ORIGIN_FILE) &&
+        strncmp(name, TREADLE_ORIGIN_FILE, stem) == 0)
+      *part_p = true;
+  }
+out:
+  treadle_array_release(&names);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+/* Of rank 0: a folder beside the name that is whole, as its run was killed before it took the name (convert/convert.h): it takes it now. One of other
+ * weights, of another layout, or without its whole origin, is of no use to anybody, and goes. */
+static treadle_status take_up_whole(const treadle_rl *rl, const char *beside, const char *folder,
+                                    const char *layout) {
+  char journal[PATH_MAX + 32];
+  treadle_folder_lock lock;
+  bool whole, part, there = false;
+  treadle_status status;
+  if (!treadle_file_is_folder(beside)) return TREADLE_OK;
+  TRY(treadle_folder_lock_take(beside, false, &lock));
+  snprintf(journal, sizeof journal, "%s/" TREADLE_JOURNAL_FILE, beside);
+  TRY(look_for_origin(beside, &whole, &part));
+  if (treadle_file_exists(journal) || (!whole && !part)) goto out;
+  if (whole && !treadle_file_is_folder(folder) &&
+      treadle_origin_check(beside, rl->model, layout, &there) == TREADLE_OK) {
+    TRY(treadle_folder_commit(beside, folder));
+    treadle_folder_lock_moved(&lock, folder);
+  } else {
+    TRY(treadle_folder_remove(beside));
+  }
+out:
+  treadle_folder_lock_end(&lock, true);
+  return status;
+}
+
+/* Of rank 0: a lock that a killed run has left in a folder that is whole. */
+static void remove_stale_lock(const char *folder) {
+  char path[PATH_MAX + 16];
+  treadle_folder_lock lock;
+  snprintf(path, sizeof path, "%s/" TREADLE_LOCK_FILE, folder);
+  if (treadle_file_exists(path) && treadle_folder_lock_take(folder, false, &lock) == TREADLE_OK)
+    treadle_folder_lock_end(&lock, true);
+}
+
+static void warn(void *context, const char *line) { treadle_rl_warn(context, line); }
+
+/* The steps, after each of which all ranks know how it went. *there_p: another run has made the folder meanwhile. */
+static treadle_status convert(treadle_rl *rl, const treadle_convert_options *options, const char *folder,
+                              int64_t *there_p) {
   const bool first = rl->rank == 0;
   treadle_convert *c = NULL;
   treadle_status status = treadle_convert_open(options, &c);
-  const bool ours = first && c; /* else it may be that another run writes there */
+  bool ours = false; /* else it may be that another run writes there */
   TRY(treadle_rl_agree(rl, say_place(rl, status)));
+  TRY(treadle_rl_agree(rl, look(rl, folder, options->to, there_p)));
+  TRY(treadle_rl_tell(rl, there_p));
+  if (*there_p) goto out;
+  ours = first;
   TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_begin(c) : TREADLE_OK)));
   TRY(treadle_rl_agree(rl, say_place(rl, treadle_convert_write(c))));
-  TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_finish(c) : TREADLE_OK)));
+  TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_finish_as(c, folder) : TREADLE_OK)));
 out:
-  treadle_convert_close(c);
-  if (status && ours) {
+  if (status && ours) { /* while its lock is held */
     char message[2048];
     snprintf(message, sizeof message, "%s", treadle_error_message());
     (void)treadle_folder_remove(options->out);
     status = treadle_fail(status, "%s", message);
   }
+  treadle_convert_close(c);
   return status;
-}
-
-static treadle_status take_name(const treadle_rl *rl, const char *from, const char *to,
-                                const char *layout) {
-  treadle_status status = TREADLE_OK;
-  if (rl->rank > 0) return TREADLE_OK;
-  TRY(treadle_origin_write(from, rl->model, layout));
-  TRY(treadle_folder_commit(from, to));
-out:
-  return say_place(rl, status);
 }
 
 /* The path without slashes at its end, and that of the folder beside it. */
@@ -88,6 +144,17 @@ static treadle_status make_parent(const treadle_rl *rl, const char *folder) {
   return say_place(rl, treadle_rl_make_folders(parent));
 }
 
+/* Of rank 0, before the first look. */
+static treadle_status check_places(const treadle_rl *rl, const char *beside, const char *folder,
+                                   const char *layout) {
+  treadle_status status;
+  TRY(treadle_file_check_folder(folder));
+  TRY(treadle_file_check_folder(beside));
+  TRY(take_up_whole(rl, beside, folder, layout));
+out:
+  return status;
+}
+
 static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const char *layout) {
   char beside[PATH_MAX];
   int64_t there;
@@ -96,14 +163,13 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
   if (rl->model->weights == TREADLE_WEIGHTS_RANDOM)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is a config.json, and has no weights to convert",
                      TREADLE_RL_PLACE(rl, use_hf_ckpt), rl->model_path));
+  TRY(treadle_rl_agree(
+      rl, say_place(rl, rl->rank == 0 ? check_places(rl, beside, folder, layout) : TREADLE_OK)));
   TRY(treadle_rl_agree(rl, look(rl, folder, layout, &there)));
   TRY(treadle_rl_tell(rl, &there));
   status = there ? TREADLE_OK : treadle_model_need_weights(rl->model);
   if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, use_hf_ckpt)));
-  if (there) {
-    treadle_rl_note(rl, "%s: converted by an earlier run, and taken as it is", folder);
-    goto out;
-  }
+  if (there) goto out;
   treadle_rl_note(rl, "converting the model to %s", folder);
   TRY(treadle_rl_agree(rl, make_parent(rl, folder)));
   const treadle_convert_options options = {.struct_size = sizeof options,
@@ -113,10 +179,13 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
                                            .to = layout,
                                            .families = rl->options->families,
                                            .rank = rl->rank,
-                                           .ranks = rl->ranks};
-  TRY(convert(rl, &options));
-  TRY(treadle_rl_agree(rl, take_name(rl, beside, folder, layout)));
+                                           .ranks = rl->ranks,
+                                           .warn = warn,
+                                           .warn_context = rl};
+  TRY(convert(rl, &options, folder, &there));
 out:
+  if (!status && there) treadle_rl_note(rl, "%s: converted by an earlier run, and taken as it is", folder);
+  if (!status && there && rl->rank == 0) remove_stale_lock(folder);
   return status;
 }
 

@@ -294,7 +294,6 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   treadle_status status;
   TRY(treadle_train_config_need(rl->config, rl->plans));
   rl->kl_coef = rl->settings->init_kl_coef;
-  if (!rl->plans) TRY(treadle_rl_find_start(rl));
   TRY(open_models(rl));
   TRY(treadle_rl_check_exact(rl));
   TRY(treadle_rl_open_text(rl));
@@ -362,6 +361,8 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
                                        .min_lr = s->min_lr,
                                        .warmup_fraction = s->lr_warmup_fraction,
                                        .steps = treadle_rl_optimizer_steps(s)};
+  TRY(treadle_rl_agree(rl, treadle_rl_find_start(rl)));
+  if (rl->from[0]) TRY(treadle_rl_check_start(rl));
   TRY(treadle_rl_agree(rl, treadle_rl_as_refusal(treadle_rl_open_inputs(rl))));
   treadle_rl_doing(rl, "the plan");
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));

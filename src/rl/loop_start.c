@@ -2,6 +2,7 @@
 #include "rl/loop.h"
 
 #include "io/json.h"
+#include "train/checkpoint_digests.h"
 #include "train/saved_values.h"
 
 #include <string.h>
@@ -42,6 +43,18 @@ treadle_status treadle_rl_find_start(treadle_rl *rl) {
   if (step >= 0) snprintf(rl->from, sizeof rl->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);
+  return status;
+}
+
+treadle_status treadle_rl_check_start(treadle_rl *rl) {
+  char line[1200];
+  bool known;
+  treadle_rl_doing(rl, "the checkpoint's digests");
+  treadle_status status = treadle_checkpoint_digests_verify(rl->ranks > 1 ? rl->group : NULL, rl->from,
+                                                            rl->options->families, &known);
+  if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
+  snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, rl->from);
+  if (!status && !known) treadle_rl_warn(rl, line);
   return status;
 }
 
@@ -86,12 +99,12 @@ treadle_status treadle_rl_read_start(treadle_rl *rl) {
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'drawn' is missing: it is the checkpoint of another kind of run",
                      path));
   TRY(check_run(rl, root, path));
-  TRY(treadle_saved_number(root, path, "step", &rl->step));
+  TRY(treadle_saved_count(root, path, "step", &rl->step));
   if (rl->step != step)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,
                      (long long)rl->step, (long long)step));
-  TRY(treadle_saved_number(root, path, "optimizer_steps", &rl->optimizer_steps));
-  TRY(treadle_saved_number(root, path, "drawn", &rl->drawn));
+  TRY(treadle_saved_count(root, path, "optimizer_steps", &rl->optimizer_steps));
+  TRY(treadle_saved_count(root, path, "drawn", &rl->drawn));
   TRY(read_real(root, path, "kl_coef", &rl->kl_coef));
   TRY(treadle_saved_digest(root, path, "losses_digest", &rl->losses_digest));
   rl->saved = rl->written = rl->step;

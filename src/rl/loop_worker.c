@@ -347,7 +347,8 @@ static treadle_status save(void *worker, treadle_message *in, treadle_message *o
   treadle_rl *rl = worker;
   const void *data, *rng, *run;
   size_t length;
-  treadle_train_checkpoint c = {.save = save_actor, .context = rl};
+  treadle_train_checkpoint c = {
+      .save = save_actor, .context = rl, .shared = rl->lock.unlocked, .families = rl->options->families};
   treadle_status status;
   (void)out;
   TRY(treadle_message_int(in, "step", &c.step));

@@ -51,6 +51,10 @@ treadle_status treadle_rl_sample_log_put(treadle_rl_sample_log *log, int64_t ste
   return treadle_growing_append(&log->file, &log->text);
 }
 
+void treadle_rl_sample_log_note(const treadle_rl_sample_log *log, char *text, size_t room) {
+  treadle_growing_note(&log->file, text, room);
+}
+
 void treadle_rl_sample_log_close(treadle_rl_sample_log *log) {
   if (!log) return;
   if (log->file.fd >= 0) close(log->file.fd);

@@ -12,6 +12,7 @@ typedef struct treadle_rl_sample_log treadle_rl_sample_log;
 treadle_status treadle_rl_sample_log_open(const char *folder, int64_t step, treadle_rl_sample_log **log_p);
 treadle_status treadle_rl_sample_log_put(treadle_rl_sample_log *log, int64_t step,
                                          const treadle_rl_sample *samples, size_t count);
+void treadle_rl_sample_log_note(const treadle_rl_sample_log *log, char *text, size_t room);
 void treadle_rl_sample_log_close(treadle_rl_sample_log *log);
 
 /* The same lines in a file of their own, FOLDER/STEP.jsonl. */

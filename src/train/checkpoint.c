@@ -4,6 +4,7 @@
 
 #include "io/file.h"
 #include "io/folder.h"
+#include "train/checkpoint_digests.h"
 #include "transport/group.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define LATEST "latest_checkpointed_iteration.txt"
 
@@ -34,41 +34,15 @@ static treadle_status system_says(const char *path, const char *verb) {
 
 /* ---- Rank 0, before ---- */
 
-/* Is it a name that treadle_folder_create_beside gives beside a checkpoint, or that a file of the run has while it is written?
- * global_step_K.PID-N.tmp, latest_checkpointed_iteration.txt.PID-N.tmp */
-static bool is_left_over(const char *name) {
-  char stem[64], end[8];
-  unsigned number;
-  long pid;
-  size_t length = strlen(name);
-  const char *dot = length > 4 && strcmp(name + length - 4, ".tmp") == 0 ? name + length - 4 : NULL;
-  while (dot && dot > name && *--dot != '.') {
-  }
-  if (!dot || dot == name || (size_t)(dot - name) >= sizeof stem) return false;
-  snprintf(stem, sizeof stem, "%.*s", (int)(dot - name), name);
-  if (sscanf(dot, ".%ld-%u.%7s", &pid, &number, end) != 3 || strcmp(end, "tmp") != 0) return false;
-  return treadle_train_checkpoint_step_of(stem) >= 0 || strcmp(stem, LATEST) == 0 ||
-         strcmp(stem, "config.yaml") == 0;
+static bool is_of_a_run(const char *stem) {
+  static const char *const files[] = {LATEST, "config.yaml", "switch.json", "memory.json"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (strcmp(stem, files[i]) == 0) return true;
+  return treadle_train_checkpoint_step_of(stem) >= 0;
 }
 
-static treadle_status remove_left_over(const char *run) {
-  treadle_status status;
-  treadle_arena arena = {0};
-  treadle_folder_names names = {0};
-  char path[4096];
-  TRY(treadle_folder_list(run, &arena, &names));
-  for (size_t i = 0; i < names.count; i++) {
-    if (!is_left_over(names.items[i])) continue;
-    snprintf(path, sizeof path, "%s/%s", run, names.items[i]);
-    if (treadle_file_is_folder(path))
-      TRY(treadle_folder_remove(path));
-    else if (unlink(path) != 0 && errno != ENOENT)
-      TRY(system_says(path, "remove"));
-  }
-out:
-  treadle_array_release(&names);
-  treadle_arena_release(&arena);
-  return status;
+treadle_status treadle_train_checkpoint_clean(const char *run) {
+  return treadle_folder_remove_left_over(run, is_of_a_run);
 }
 
 /* A checkpoint goes: it loses its name first. */
@@ -108,7 +82,7 @@ static treadle_status begin(saving *s) {
   treadle_status status;
   char temporary[sizeof s->temporary];
   const treadle_train_checkpoint *c = s->checkpoint;
-  TRY(remove_left_over(c->run));
+  if (!c->shared) TRY(treadle_train_checkpoint_clean(c->run));
   TRY(retain(c, c->step, treadle_train_checkpoint_expired_before));
   TRY(treadle_folder_create_beside(s->folder, temporary, sizeof temporary));
   strcpy(s->temporary, temporary);
@@ -151,13 +125,19 @@ out:
   return status;
 }
 
+static treadle_status write_texts(const saving *s) {
+  treadle_status status;
+  TRY(write_text(s->temporary, "data.json", s->checkpoint->data));
+  TRY(write_text(s->temporary, "rng.json", s->checkpoint->rng));
+out:
+  return status;
+}
+
 static treadle_status finish(saving *s) {
   treadle_status status;
   const treadle_train_checkpoint *c = s->checkpoint;
   const bool is_there = treadle_file_is_folder(s->folder);
   char number[24];
-  TRY(write_text(s->temporary, "data.json", c->data));
-  TRY(write_text(s->temporary, "rng.json", c->rng));
   TRY(sync_inner(s));
   TRY((is_there ? treadle_folder_exchange : treadle_folder_commit)(s->temporary, s->folder));
   snprintf(number, sizeof number, "%" PRId64, c->step);
@@ -194,7 +174,8 @@ treadle_status treadle_train_checkpoint_save(treadle_group *group,
   TRY(tell_name(&s));
   TRY(save_actor(&s));
   mine_to_remove = s.rank == 0;
-  TRY(agree(&s, TREADLE_OK)); /* nobody has given up the last part */
+  TRY(agree(&s, s.rank == 0 ? write_texts(&s) : TREADLE_OK)); /* and nobody has given up the last part */
+  TRY(treadle_checkpoint_digests_write(group, s.temporary, checkpoint->step, checkpoint->families));
   TRY(agree(&s, s.rank == 0 ? finish(&s) : TREADLE_OK));
 out:
   if (status && mine_to_remove && s.temporary[0]) (void)treadle_folder_remove(s.temporary);

@@ -3,11 +3,12 @@
  *   RUN/global_step_K/actor/huggingface/                           the weights, as a model
  *                     actor/optimizer/{master,exp_avg,exp_avg_sq}/ the same of fp32, each a model too
  *                     data.json, rng.json                          where in the data the run is, and its random numbers
+ *                     digests.json                                 of all of these (checkpoint_digests.h)
  *   RUN/latest_checkpointed_iteration.txt                          K of the newest
  *
  * A checkpoint is made as RUN/global_step_K.PID-N.tmp and renamed when all is in it and on the disk; the file with its number follows. What
  * goes is renamed to such a name first, so that a folder global_step_K is never half a checkpoint. What killed runs left under these
- * names goes at the next save. Nothing else in RUN is touched.
+ * names goes when the next run owns the folder (io/folder_lock.h), and at its saves. Nothing else in RUN is touched.
  *
  * Retention is verl's (utils/checkpoint/checkpoint_manager.py): before a save all but the max - 1 newest go, but none where max is 1, so that
  * the newest stays until the next is whole; after it all but the max newest. max 0 keeps all. Checkpoints of later steps than the one that is
@@ -52,7 +53,13 @@ typedef struct treadle_train_checkpoint {
       const char *folder); /* writes what actor/ has in it, on all ranks; actor/optimizer is there */
   void *context;
   const char *data, *rng; /* JSON; of rank 0 */
+  const char *families;   /* of treadle_model_options */
+  bool
+      shared; /* others may write here, too, as no lock says who is alive: nothing that was left is removed */
 } treadle_train_checkpoint;
+
+/* Removes what dead owners of a run's folder have left in it, by the names of above. For who owns it. */
+treadle_status treadle_train_checkpoint_clean(const char *run);
 
 /* Collective, as treadle_layout_save is; group: NULL is one rank. When it fails, the checkpoints that were there are still there, but those
  * that retention lets go before a save. */

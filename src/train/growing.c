@@ -52,8 +52,9 @@ static treadle_status step_of(const char *path, int64_t number, const char *line
   return status;
 }
 
-/* Where the first line of a later step, or one without an end, begins. */
-static treadle_status find_end(const treadle_growing *file, int64_t step, size_t *end_p) {
+/* Where the first line of a later step, or a last one that is not whole, begins: one without an end, or, as the disk may have had only a part of it
+ * when the machine stopped, one that cannot be read. */
+static treadle_status find_end(treadle_growing *file, int64_t step, size_t *end_p) {
   char *text = NULL;
   size_t bytes;
   treadle_status status;
@@ -62,8 +63,15 @@ static treadle_status find_end(const treadle_growing *file, int64_t step, size_t
   for (int64_t number = 1; *end_p < bytes; number++) {
     const char *line = text + *end_p, *close = memchr(line, '\n', bytes - *end_p);
     int64_t found;
+    if (!close) file->torn = number;
     if (!close) break;
-    TRY(step_of(file->path, number, line, (size_t)(close - line), &found));
+    status = step_of(file->path, number, line, (size_t)(close - line), &found);
+    if (status && close + 1 == text + bytes) {
+      file->torn = number;
+      status = TREADLE_OK;
+      break;
+    }
+    TRY(status);
     if (found > step) break;
     *end_p += (size_t)(close - line) + 1;
   }
@@ -72,11 +80,19 @@ out:
   return status;
 }
 
+void treadle_growing_note(const treadle_growing *file, char *text, size_t room) {
+  if (room) text[0] = 0;
+  if (file->torn)
+    snprintf(text, room, "%s: its last line, %lld, was not whole, as after a kill: it is cut off",
+             file->path, (long long)file->torn);
+}
+
 treadle_status treadle_growing_open(treadle_growing *file, const char *folder, const char *name,
                                     int64_t step) {
   treadle_status status;
   size_t end = 0;
   file->fd = -1;
+  file->torn = 0;
   if (snprintf(file->path, sizeof file->path, "%s/%s", folder, name) >= (int)sizeof file->path)
     REFUSE("%s: the path is too long", folder);
   TRY(treadle_file_check_plain(file->path));

@@ -95,6 +95,10 @@ out:
   return status;
 }
 
+void treadle_metrics_note(const treadle_metrics *metrics, char *text, size_t room) {
+  treadle_growing_note(&metrics->lines, text, room);
+}
+
 void treadle_metrics_close(treadle_metrics *metrics) {
   if (!metrics) return;
   if (metrics->lines.fd >= 0) close(metrics->lines.fd);

@@ -12,6 +12,15 @@ treadle_status treadle_saved_number(const json_t *root, const char *path, const 
   return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no whole number from 0 on", path, name);
 }
 
+treadle_status treadle_saved_count(const json_t *root, const char *path, const char *name,
+                                   int64_t *count_p) {
+  treadle_status status = treadle_saved_number(root, path, name, count_p);
+  if (status || *count_p <= TREADLE_SAVED_MOST) return status;
+  return treadle_fail(TREADLE_REFUSED,
+                      "%s: '%s' is %lld, and no run counts beyond %lld (2^40): it is damaged", path, name,
+                      (long long)*count_p, (long long)TREADLE_SAVED_MOST);
+}
+
 treadle_status treadle_saved_digest(const json_t *root, const char *path, const char *name,
                                     uint64_t *digest_p) {
   const char *text = json_string_value(json_object_get(root, name));

@@ -11,6 +11,10 @@
 /* A whole number, 0 at least. */
 treadle_status treadle_saved_number(const json_t *root, const char *path, const char *name,
                                     int64_t *number_p);
+/* How many there were of something: steps, prompts. At most as many as the keys of steps and prompts allow. */
+#define TREADLE_SAVED_MOST (INT64_C(1) << 40)
+treadle_status treadle_saved_count(const json_t *root, const char *path, const char *name,
+                                   int64_t *count_p);
 /* 16 digits. */
 treadle_status treadle_saved_digest(const json_t *root, const char *path, const char *name,
                                     uint64_t *digest_p);

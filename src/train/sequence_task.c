@@ -101,14 +101,31 @@ out:
   return status;
 }
 
+static treadle_status path_of(const char *folder, const char *name, char path[PATH_MAX]) {
+  if (snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: too long for a path", folder);
+}
+
 static treadle_status write_file(const char *folder, const char *name, const treadle_builder *text) {
   char path[PATH_MAX];
   if (text->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s/%s: no memory for it", folder, name);
-  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
-    return treadle_fail(TREADLE_REFUSED, "%s: too long for a path", folder);
   bool same;
-  treadle_status status = find_same(path, text, &same);
+  treadle_status status = path_of(folder, name, path);
+  if (!status) status = find_same(path, text, &same);
   return status || same ? status : treadle_file_write(path, text->text, text->length);
+}
+
+/* Nothing but plain files has the names of what will be written. */
+static treadle_status check_places(const char *folder) {
+  static const char *const names[] = {"train.jsonl", "test.jsonl", "sft.jsonl"};
+  char path[PATH_MAX];
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    TRY(path_of(folder, names[i], path));
+    TRY(treadle_file_check_plain(path));
+  }
+out:
+  return status;
 }
 
 static treadle_status write_all(const char *folder, const treadle_sequence_options *o) {
@@ -138,8 +155,10 @@ treadle_status treadle_data_sequence(const char *folder, const treadle_sequence_
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &o));
   if (!(o.noise >= 0 && o.noise <= 1)) REFUSE("noise %g: 0 to 1", o.noise);
+  TRY(treadle_file_check_folder(folder));
   if (mkdir(folder, 0777) != 0 && errno != EEXIST)
     return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", folder, strerror(errno));
+  TRY(check_places(folder));
   TRY(write_all(folder, &o));
   figures.train = TRAIN;
   figures.test = PROMPTS - TRAIN;

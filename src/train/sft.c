@@ -6,13 +6,12 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "io/file.h"
+#include "train/run_folder.h"
 #include "transport/group.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { RANKS_MOST = 1 << 16 };
 
@@ -31,14 +30,27 @@ out:
   return status;
 }
 
+/* The folder is this run's own from here on. */
+static treadle_status take_folder(treadle_sft *sft) {
+  treadle_status status = treadle_run_folder_take(sft->settings->save, false, &sft->lock);
+  char line[1024];
+  if (status)
+    return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
+                           "%s: ", TREADLE_SFT_PLACE(sft, save));
+  treadle_folder_lock_note(&sft->lock, line, sizeof line);
+  if (line[0] && sft->options->warn) sft->options->warn(sft->options->context, line);
+  return TREADLE_OK;
+}
+
 static treadle_status open_run(treadle_sft *sft) {
   const char *run = sft->settings->save;
+  char line[PATH_MAX + 200];
   treadle_status status;
   if (sft->rank > 0) return TREADLE_OK;
-  if (mkdir(run, 0777) != 0 && errno != EEXIST)
-    return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", run, strerror(errno));
   TRY(write_config(sft));
   TRY(treadle_metrics_open(run, sft->from[0] ? sft->step : -1, &sft->metrics));
+  treadle_metrics_note(sft->metrics, line, sizeof line);
+  if (line[0] && sft->options->warn) sft->options->warn(sft->options->context, line);
 out:
   return status;
 }
@@ -71,7 +83,9 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
                                                .save = save_actor,
                                                .context = sft,
                                                .data = data,
-                                               .rng = rng};
+                                               .rng = rng,
+                                               .families = sft->options->families,
+                                               .shared = sft->lock.unlocked};
   TRY(treadle_train_checkpoint_save(sft->group, &checkpoint));
   sft->saved = sft->step;
   snprintf(path, room, "%s/global_step_%lld", s->save, (long long)sft->step);
@@ -198,6 +212,8 @@ out:
 static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   double begin;
   treadle_status status;
+  TRY(treadle_sft_agree(sft, treadle_train_config_need(sft->config, false)));
+  TRY(treadle_sft_agree(sft, sft->rank == 0 ? take_folder(sft) : TREADLE_OK));
   TRY(treadle_sft_open(sft));
   TRY(treadle_sft_agree(sft, open_run(sft)));
   if (sft->from[0]) snprintf(result->checkpoint, sizeof result->checkpoint, "%s", sft->from);
@@ -231,6 +247,7 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
   sft.settings = treadle_train_config_settings(config);
   status = run(&sft, &result);
   treadle_sft_close(&sft);
+  treadle_folder_lock_end(&sft.lock, true);
   if (status) goto out;
   TREADLE_GIVE(result_p, &result);
 out:

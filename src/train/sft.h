@@ -7,6 +7,7 @@
 #ifndef TREADLE_TRAIN_SFT_H
 #define TREADLE_TRAIN_SFT_H
 
+#include "io/folder_lock.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/metrics.h"
@@ -37,6 +38,7 @@ typedef struct treadle_sft {
   treadle_train_row *batch; /* [global_batch_size] */
   treadle_lr_schedule schedule;
   treadle_metrics *metrics; /* of rank 0 */
+  treadle_folder_lock lock; /* of the run's folder; of rank 0 */
   int64_t seq_length;       /* of a row, at most */
   size_t predicted;         /* bytes of the fullest rank; of rank 0 */
   int64_t step;             /* taken so far, by the run */
@@ -57,6 +59,8 @@ treadle_weights treadle_sft_weights(const treadle_sft *sft);
 
 /* Finds the checkpoint that the run goes on from: from[], which stays "" where it begins. */
 treadle_status treadle_sft_find_start(treadle_sft *sft);
+/* Is it whole, as it was saved? Collective. */
+treadle_status treadle_sft_check_start(treadle_sft *sft);
 /* Takes steps and digests from its data.json, which must be of a run with the same rows. */
 treadle_status treadle_sft_read_start(treadle_sft *sft);
 /* The options of its trainer, by what the configuration names. */

@@ -271,7 +271,6 @@ out:
 static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *options) {
   treadle_status status;
   TRY(treadle_train_config_need(sft->config, false));
-  TRY(treadle_sft_find_start(sft));
   TRY(treadle_sft_measure(sft, options));
   TRY(take_order(sft));
   if (sft->from[0]) TRY(treadle_sft_read_start(sft));
@@ -302,6 +301,8 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .min_lr = s->min_lr,
                                         .warmup_fraction = s->lr_warmup_fraction,
                                         .steps = s->train_iters};
+  TRY(treadle_sft_agree(sft, treadle_sft_find_start(sft)));
+  if (sft->from[0]) TRY(treadle_sft_check_start(sft));
   status = open_inputs(sft, &options); /* a file that cannot be opened is a refused input */
   TRY(treadle_sft_agree(sft, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status));
   if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_RANDOM) warn_made_up(sft);

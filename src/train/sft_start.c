@@ -2,6 +2,7 @@
 #include "train/sft.h"
 
 #include "io/json.h"
+#include "train/checkpoint_digests.h"
 #include "train/saved_values.h"
 
 #include <jansson.h>
@@ -49,6 +50,18 @@ out:
   return status;
 }
 
+treadle_status treadle_sft_check_start(treadle_sft *sft) {
+  char line[1200];
+  bool known;
+  treadle_status status =
+      treadle_checkpoint_digests_verify(sft->group, sft->from, sft->options->families, &known);
+  if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
+  snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, sft->from);
+  if (!status && !known && sft->rank == 0 && sft->options->warn)
+    sft->options->warn(sft->options->context, line);
+  return status;
+}
+
 static const char others[] = "its rows would come in another order";
 
 treadle_status treadle_sft_read_start(treadle_sft *sft) {
@@ -71,11 +84,11 @@ treadle_status treadle_sft_read_start(treadle_sft *sft) {
         "tokens, have changed",
         path, (unsigned long long)rows, (unsigned long long)sft->rows_digest,
         TREADLE_SFT_PLACE(sft, data_path)));
-  TRY(treadle_saved_number(root, path, "step", &sft->step));
+  TRY(treadle_saved_count(root, path, "step", &sft->step));
   if (sft->step != step)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,
                      (long long)sft->step, (long long)step));
-  TRY(treadle_saved_number(root, path, "optimizer_steps", &sft->optimizer_steps));
+  TRY(treadle_saved_count(root, path, "optimizer_steps", &sft->optimizer_steps));
   TRY(treadle_saved_digest(root, path, "losses_digest", &sft->losses_digest));
   sft->saved = sft->step;
 out:

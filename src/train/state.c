@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "model/build.h"
+#include "train/saved_values.h"
 #include "transport/group.h"
 #include "weights/load.h"
 
@@ -137,14 +138,11 @@ out:
 
 static treadle_status load_steps(treadle_trainer *t, const char *folder) {
   char path[PATH_MAX];
-  json_t *root = NULL, *step;
+  json_t *root = NULL;
   treadle_status status;
   TRY(join_path(path, folder, "state.json"));
   TRY(treadle_json_load(path, &root));
-  step = json_object_get(root, "step");
-  if (!json_is_integer(step) || json_integer_value(step) < 0)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is no number from 0 on", path));
-  t->optimizer.steps = json_integer_value(step);
+  TRY(treadle_saved_count(root, path, "step", &t->optimizer.steps));
 out:
   json_decref(root);
   return status;

@@ -205,6 +205,8 @@ out:
 static treadle_status make_folder(const char *path, const char *weights, const char *config, bool *made_p) {
   treadle_status status = TREADLE_OK;
   treadle_file_type type;
+  *made_p = false;
+  TRY(treadle_file_check_folder(path));
   *made_p = mkdir(path, 0777) == 0;
   if (!*made_p && errno != EEXIST)
     return treadle_fail(TREADLE_REFUSED, "%s: the folder cannot be made: %s", path, strerror(errno));

@@ -125,6 +125,7 @@ static treadle_status check_free(const char *folder) {
   treadle_arena arena = {0};
   treadle_folder_names names = {0};
   treadle_file_type type;
+  TRY(treadle_file_check_folder(folder));
   TRY(treadle_file_look(folder, &type));
   if (type == TREADLE_FILE_FOLDER) TRY(treadle_folder_list(folder, &arena, &names));
   if (names.count || (type != TREADLE_FILE_NONE && type != TREADLE_FILE_FOLDER))

@@ -968,6 +968,10 @@ static void training(objects *o) {
   engine.close(engine.engine);
   REFUSED(treadle_sft_run(NULL, NULL, NULL, &figures));
   REFUSED(treadle_sft_plan(NULL, 1, NULL, &memory));
+  int64_t damaged;
+  REFUSED(treadle_checkpoint_verify(NULL, NULL, NULL, NULL, &damaged));
+  REFUSED(treadle_checkpoint_verify("/none", NULL, NULL, NULL, &damaged));
+  REFUSED(treadle_checkpoint_verify("/none", NULL, NULL, NULL, NULL));
   REFUSED(treadle_trainer_plan(NULL, &options, &memory));
   REFUSED(treadle_trainer_plan(o->infer, &options, NULL));
   REFUSED_SIZES(options, treadle_trainer_plan(o->infer, &options, &memory));

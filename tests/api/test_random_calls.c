@@ -889,6 +889,7 @@ static void call_training(caller *c) {
   treadle_optimizer_figures result = {.struct_size = struct_size(c, sizeof result)};
   treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
   treadle_sft_figures figures = {.struct_size = struct_size(c, sizeof figures)};
+  int64_t damaged;
   treadle_sequence_figures sequence = {.struct_size = struct_size(c, sizeof sequence)};
   treadle_train_engine engine = {.struct_size = struct_size(c, sizeof engine)};
   treadle_trainer_memory memory, many[64];
@@ -920,6 +921,7 @@ static void call_training(caller *c) {
   if (engine.close) engine.close(engine.engine);
   SAID(treadle_sft_plan(NULL, 1, NULL, OR_NULL(c, &memory)));
   SAID(treadle_trainer_plan(c->o.train, &options, often(c) ? many : NULL));
+  SAID(treadle_checkpoint_verify(often(c) ? "/nowhere/at/all" : NULL, NULL, NULL, NULL, OR_NULL(c, &damaged)));
   SAID(treadle_data_sequence(often(c) ? "/nowhere/at/all" : NULL, NULL, OR_NULL(c, &sequence)));
   CALL(treadle_trainer_destroy(trainer));
 }

@@ -1,6 +1,8 @@
 /* treadle convert: round trips byte for byte, files against a direct cut, figures. */
 #include "cli/conversion.h"
 
+#include "base/crc.h"
+
 #include "io/torch.h"
 #include "layout/layout.h"
 #include "model/model.h"
@@ -131,8 +133,20 @@ static void make_small_norms(const char *from, const char *to) {
   treadle_checkpoint_close(checkpoint);
 }
 
+/* The directory of the archive says another CRC-32 of an entry. */
+static void say_sum(int fd, const treadle_torch *torch, const treadle_torch_entry *entry) {
+  enum { CENTRAL_BYTES = 46, CRC_AT = 16 };
+  const char *image = torch->image;
+  const uint32_t crc = treadle_crc32(0, entry->data, entry->bytes); /* the mapping is the file */
+  const size_t length = strlen(entry->name);
+  for (size_t at = torch->bytes - CENTRAL_BYTES - length; at > 0; at--)
+    if (memcmp(image + at, "PK\1\2", 4) == 0 &&
+        memcmp(image + at + CENTRAL_BYTES, entry->name, length) == 0)
+      assert_int_equal(pwrite(fd, &crc, sizeof crc, (off_t)at + CRC_AT), sizeof crc);
+}
+
 /* Writes 2.0 as the first value of a tensor in an archive of bf16. */
-static void train(const char *folder, const char *name) {
+static void train(const char *folder, const char *name, bool sums) {
   static const uint16_t two = 0x4000;
   const treadle_torch_options options = {.entry = "model"};
   char path[300];
@@ -145,6 +159,7 @@ static void train(const char *folder, const char *name) {
   int fd = open(path, O_WRONLY);
   off_t at = (const char *)torch->tensors[i].data - (const char *)torch->image;
   assert_int_equal(pwrite(fd, &two, sizeof two, at), sizeof two);
+  if (sums) say_sum(fd, torch, &torch->tensors[i].storage);
   close(fd);
   treadle_torch_close(torch);
 }
@@ -162,7 +177,12 @@ static void offsets(void **state) {
   conversion_run("megatron:dtype=fp32,pp=2", "hf", "other", "back");
   conversion_same("hf", "back");
   conversion_run("hf", "megatron", "hf", "there");
-  train("there", "decoder.layers.0.self_attention.out_norm.weight");
+  train("there", "decoder.layers.0.self_attention.out_norm.weight", false);
+  conversion_remove("back");
+  conversion_refused(2, "has decoder.layers.0.self_attention.out_norm.weight and is damaged", "megatron",
+                     "hf", "there", "back");
+  conversion_remove("back");
+  train("there", "decoder.layers.0.self_attention.out_norm.weight", true);
   conversion_run("megatron", "hf", "there", "back");
   treadle_checkpoint *checkpoint = conversion_open("back");
   const uint16_t *norm = conversion_find(checkpoint, "model.layers.0.linear_attn.norm", ".weight")->data;

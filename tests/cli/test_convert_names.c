@@ -31,6 +31,7 @@ static void shard_lists(void **state) {
       {"model.safetensors.index.json", "would be written twice: as file 2 of the weights and as the index"},
       {"treadle-convert.json", "is called 'treadle-convert.json', as treadle"},
       {"treadle-convert.lock", "is called 'treadle-convert.lock', as treadle"},
+      {"treadle.lock", "is called 'treadle.lock', as treadle"},
       {"treadle-convert.0.done", "is called 'treadle-convert.0.done', as treadle"},
       {"..\\/elsewhere", "shard 1 lacks its file"},
       {"\\/tmp\\/elsewhere", "shard 1 lacks its file"},
@@ -84,8 +85,7 @@ static void indices(void **state) {
 static void no_plain_files(void **state) {
   (void)state;
   static const char *const makers[] = {"ln -s /dev/null", "mkdir", "mkfifo"};
-  static const char *const names[] = {"model-00001-of-00002.safetensors", "config.json",
-                                      "treadle-convert.lock"};
+  static const char *const names[] = {"model-00001-of-00002.safetensors", "config.json", "treadle.lock"};
   if (!getenv("TREADLE")) skip();
   for (size_t i = 0; i < TEST_COUNT(makers) * TEST_COUNT(names); i++) {
     const char *name = names[i / TEST_COUNT(makers)];

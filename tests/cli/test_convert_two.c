@@ -51,7 +51,7 @@ static void one_has_the_folder(void **state) {
     pids[!first] = conversion_start(from, to, inputs[!first], "there", said[!first]);
     for (int i = 0; i < 2; i++) exits[i] = conversion_wait(pids[i]);
     int winner = exits[0] == 0 ? 0 : 1, loser = !winner;
-    bool held = exits[loser] == 1 && conversion_said(said[loser], "another treadle writes here");
+    bool held = exits[loser] == 2 && conversion_said(said[loser], "another treadle writes here");
     bool done = exits[loser] == 2 && conversion_said(said[loser], "is not empty");
     blocked += held;
     late += done;
@@ -92,7 +92,7 @@ static void killed(void **state) {
     bool found =
         conversion_shell("test -e '%s/latest_checkpointed_iteration.txt'", conversion_at("there")) == 0;
     if (found && !unfinished) { /* all was done, but for the lock */
-      assert_int_equal(conversion_shell("rm -f '%s/treadle-convert.lock'", conversion_at("there")), 0);
+      assert_int_equal(conversion_shell("rm -f '%s/treadle.lock'", conversion_at("there")), 0);
       conversion_same("there", "result-a");
       continue;
     }

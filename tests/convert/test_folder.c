@@ -1,4 +1,4 @@
-/* src/convert/folder.c, lock.c, records.c: new folders, those of a run that was killed, those of others; room. */
+/* src/convert/folder.c, records.c, and src/io/folder_lock.c in them: new folders, those of a run that was killed, those of others; room. */
 #include "convert/folder.h"
 
 #include "io/file.h"
@@ -20,13 +20,8 @@ static const char *at(const char *name) {
 static void put(const char *name) { assert_ok(treadle_file_write(at(name), "text", 4)); }
 
 static treadle_out_folder folder_of(uint64_t digest) {
-  return (treadle_out_folder){.path = out,
-                              .digest = digest,
-                              .in = digest,
-                              .from = "hf",
-                              .to = "megatron",
-                              .ranks = 1,
-                              .lock = {.fd = -1}};
+  return (treadle_out_folder){
+      .path = out, .digest = digest, .in = digest, .from = "hf", .to = "megatron", .ranks = 1};
 }
 
 static int begin(void **state) {
@@ -85,7 +80,7 @@ static void taken_up(void **state) {
   (void)state;
   treadle_out_folder killed = folder_of(1), other = folder_of(2), again = folder_of(1);
   assert_ok(treadle_out_folder_look(&killed));
-  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_out_folder_look(&again));
+  assert_refused("another treadle writes here", treadle_out_folder_look(&again));
   assert_ok(treadle_out_folder_begin(&killed));
   write_whole(&killed, "a/whole.pt", "text");
   write_whole(&killed, "a/changed.pt", "text");
@@ -97,8 +92,8 @@ static void taken_up(void **state) {
   assert_int_equal(unlink(at("out/gone.pt")), 0);
   put("out/a/half.pt.123-4.tmp");
   put("out/a/mine.tmp");
-  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_out_folder_look(&other));
-  close(killed.lock.fd); /* as the system does */
+  assert_refused("another treadle writes here", treadle_out_folder_look(&other));
+  close(killed.lock.fd), killed.lock.open = false; /* as the system does */
   assert_refused("of other files or layouts", treadle_out_folder_look(&other));
   treadle_out_folder_release(&other);
   assert_ok(treadle_out_folder_look(&again));
@@ -178,12 +173,12 @@ static void left_by_a_kill(void **state) {
   treadle_folder_lock lock;
   assert_int_equal(mkdir(at("out"), 0777), 0);
   put("out/" TREADLE_LOCK_FILE);
-  assert_ok(treadle_folder_lock_take(out, &lock));
+  assert_ok(treadle_folder_lock_take(out, false, &lock));
   treadle_folder_lock_end(&lock, true);
   assert_true(treadle_file_exists(at("out"))); /* it was there before */
   assert_false(treadle_file_exists(at("out/" TREADLE_LOCK_FILE)));
   assert_int_equal(symlink("elsewhere", at("out/" TREADLE_LOCK_FILE)), 0);
-  assert_refused("is a symbolic link", treadle_folder_lock_take(out, &lock));
+  assert_refused("is a symbolic link", treadle_folder_lock_take(out, false, &lock));
   assert_false(treadle_file_exists(at("out/elsewhere")));
 }
 
@@ -191,18 +186,18 @@ static void left_by_a_kill(void **state) {
 static void held_together(void **state) {
   (void)state;
   treadle_folder_lock first, second, third, other;
-  assert_ok(treadle_folder_lock_take(out, &first));
-  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_join(out, 1, &second));
+  assert_ok(treadle_folder_lock_take(out, false, &first));
+  assert_refused("another treadle writes here", treadle_folder_lock_join(out, 1, &second));
   assert_ok(treadle_folder_lock_share(&first));
   assert_ok(treadle_folder_lock_join(out, 1, &second));
   assert_ok(treadle_folder_lock_join(out, 2, &third));
-  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_join(out, 2, &other));
-  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_take(out, &other));
+  assert_refused("another treadle writes here", treadle_folder_lock_join(out, 2, &other));
+  assert_refused("another treadle writes here", treadle_folder_lock_take(out, false, &other));
   treadle_folder_lock_end(&first, false); /* killed */
-  assert_fails(TREADLE_STATE, "another treadle writes here", treadle_folder_lock_take(out, &other));
+  assert_refused("another treadle writes here", treadle_folder_lock_take(out, false, &other));
   treadle_folder_lock_end(&second, false);
   treadle_folder_lock_end(&third, false);
-  assert_ok(treadle_folder_lock_take(out, &other));
+  assert_ok(treadle_folder_lock_take(out, false, &other));
   treadle_folder_lock_end(&other, true);
 }
 
@@ -211,7 +206,7 @@ static void no_place_for_it(void **state) {
   char inside[300];
   treadle_folder_lock lock;
   snprintf(inside, sizeof inside, "%s/none", out);
-  assert_fails(TREADLE_SYSTEM, "cannot be made", treadle_folder_lock_take(inside, &lock));
+  assert_fails(TREADLE_SYSTEM, "cannot be made", treadle_folder_lock_take(inside, false, &lock));
   assert_false(treadle_file_exists(out));
 }
 

@@ -40,11 +40,11 @@ static void companions(void **state) {
   static const struct {
     const char *name;
     bool carried;
-  } files[] = {{"config.json", true},           {"tokenizer.model", true},
-               {"model.safetensors", false},    {"model.safetensors.index.json", false},
-               {"pytorch_model.bin", false},    {".hidden", false},
-               {"treadle-shards.json", false},  {"merges.txt", true},
-               {"treadle-convert.lock", false}, {"treadle-convert.0.done", false}};
+  } files[] = {{"config.json", true},          {"tokenizer.model", true},
+               {"model.safetensors", false},   {"model.safetensors.index.json", false},
+               {"pytorch_model.bin", false},   {".hidden", false},
+               {"treadle-shards.json", false}, {"merges.txt", true},
+               {"treadle.lock", false},        {"treadle-convert.0.done", false}};
   assert_int_equal(mkdir(at("folder"), 0777), 0);
   assert_int_equal(mkfifo(at("pipe"), 0600), 0);
   for (size_t i = 0; i < TEST_COUNT(files); i++) put(files[i].name);

@@ -1,0 +1,62 @@
+/* The folders that a run owns: its own, and that of dumped rollouts. Rank 0 holds their locks for all ranks, to the end. */
+#include "rl/loop.h"
+
+#include "train/run_folder.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+treadle_status treadle_rl_make_folders(const char *path) {
+  char part[PATH_MAX];
+  size_t length = strlen(path);
+  if (length >= sizeof part) REFUSE("%s: too long for a path", path);
+  for (size_t i = 1; i <= length; i++) {
+    if (path[i] != '/' && path[i] != 0) continue;
+    memcpy(part, path, i);
+    part[i] = 0;
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+      return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", path, strerror(errno));
+  }
+  return TREADLE_OK;
+}
+
+void treadle_rl_warn(const treadle_rl *rl, const char *line) {
+  if (rl->rank == 0 && rl->options->warn && line[0]) rl->options->warn(rl->options->context, line);
+}
+
+static void warn_of_lock(const treadle_rl *rl, const treadle_folder_lock *lock) {
+  char line[1024];
+  treadle_folder_lock_note(lock, line, sizeof line);
+  treadle_rl_warn(rl, line);
+}
+
+static bool is_same(const char *a, const char *b) {
+  struct stat one, other;
+  return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
+
+static treadle_status say_place(const char *place, treadle_status status) {
+  return status == TREADLE_OK
+             ? status
+             : treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
+}
+
+treadle_status treadle_rl_take_folders(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->settings;
+  treadle_status status;
+  TRY(say_place(TREADLE_RL_PLACE(rl, save), treadle_run_folder_take(s->save, true, &rl->lock)));
+  warn_of_lock(rl, &rl->lock);
+  if (!s->dump_rollouts || is_same(s->save, s->dump_rollouts)) goto out;
+  TRY(say_place(TREADLE_RL_PLACE(rl, dump_rollouts),
+                treadle_run_lines_take(s->dump_rollouts, &rl->dump_lock)));
+  warn_of_lock(rl, &rl->dump_lock);
+out:
+  return status;
+}
+
+void treadle_rl_release_folders(treadle_rl *rl) {
+  treadle_folder_lock_end(&rl->dump_lock, true);
+  treadle_folder_lock_end(&rl->lock, true);
+}
