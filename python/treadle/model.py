@@ -41,11 +41,11 @@ class Model:
     def __init__(self, path: str | os.PathLike[str], families: str | os.PathLike[str] | None = None, *, scale_down: int = 0) -> None:
         options = _library.sized(
             _abi.treadle_model_options,
-            families=os.fsencode(families) if families is not None else None,
+            families=_library.given("families", families) if families is not None else None,
             scale_down=scale_down,
         )
         pointer = ctypes.c_void_p()
-        _library.call("treadle_model_open", os.fsencode(path), ctypes.byref(options), ctypes.byref(pointer))
+        _library.call("treadle_model_open", _library.given("the path of the model", path), ctypes.byref(options), ctypes.byref(pointer))
         self._object = _library.Object(pointer, "treadle_model_close")
         self._tensors: list[Tensor] | None = None
 
