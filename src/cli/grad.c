@@ -123,7 +123,6 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   TRY(treadle_session_agree(session, prepare(job, a)));
   const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
   measure(job, micro_batch, &options);
-  options.fewer_micro_batches = true;
   options.most_micro_batches = (int32_t)((count + micro_batch - 1) / micro_batch);
   TRY(treadle_session_agree(session,
                             treadle_trainer_create(session->group, job->layout, &options, &job->trainer)));

@@ -159,7 +159,6 @@ treadle_status treadle_rl_mini_batch_measure(treadle_rl_mini_batch *mini, int64_
     if (tokens > options->most_rows) options->most_rows = tokens;
   }
   options->most_sequences = mini->micro;
-  options->fewer_micro_batches = true;
   options->most_micro_batches = (int32_t)((count + each - 1) / each);
   return TREADLE_OK;
 }
