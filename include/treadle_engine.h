@@ -41,6 +41,8 @@ typedef struct treadle_trainer_options {
       most_micro_batches; /* of a step of a replica, in a pipeline of several stages: for so many there is memory; 0: 4 for a
                                  stage */
   int64_t most_sequences; /* rows of a micro batch, at most; 0: as many as there are tokens in it */
+  bool
+      fewer_micro_batches; /* a step may have fewer of them than most_micro_batches, of which some numbers need more memory */
 } treadle_trainer_options;
 
 /* A row: ids [count] of tokens, and mask [count]: does -log p of ids[i] behind those before it count? mask[0] is 0. An element of an

@@ -2,10 +2,12 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import unittest
 
+import numpy
 import ranks
 
 import treadle
@@ -50,6 +52,34 @@ class TestLayout(ranks.Folder, unittest.TestCase):
                 call()
         with self.assertRaisesRegex(KeyError, "no storage tensor 'x'"):
             layout.runs(0, "x")
+
+    def test_zeros_inside(self):
+        """Of a text that goes to the library nothing is cut off: there is one way in, and it refuses zeros."""
+        model = treadle.Model(self.model)
+        group = treadle.Group.alone()
+        layout = treadle.Layout(model, "vllm:tp=1", 1)
+        piece = ("w", (2,), "w", (0,), (2,), 0, (1,))
+        for call in (
+            lambda: treadle.Model(self.model + "\0/nonsense"),
+            lambda: treadle.Model(os.fsencode(self.model) + b"\0"),
+            lambda: treadle.Model(pathlib.Path(self.model + "\0")),
+            lambda: treadle.Model(self.model, "families\0"),
+            lambda: treadle.Layout(model, "vllm:tp=1\0,ep=2", 1),
+            lambda: treadle.Layout.pieces(model, 1, [(0, "a\0b", *piece[1:])]),
+            lambda: treadle.Layout.pieces(model, 1, [(0, "a", (2,), "b\0", *piece[3:])]),
+            lambda: layout.runs(0, "lm_head.weight\0"),
+            lambda: treadle.Group.join("name\0", 0, 1),
+            lambda: treadle.plan(model, "vllm:tp=1\0", "vllm:tp=1", 1),
+            lambda: treadle.Switch(group, layout, layout, net_devices="lo\0"),
+            lambda: treadle.Layout.of(model, {"model.norm.weight\0": None, "x\0": numpy.zeros(3, numpy.float32)}, group),
+        ):
+            with self.assertRaisesRegex(treadle.Refused, "has a zero character inside"):
+                call()
+        package = os.path.dirname(treadle.__file__)
+        for file in os.listdir(package):
+            if file.endswith(".py") and file != "_library.py":
+                with open(os.path.join(package, file)) as text:
+                    self.assertNotIn("fsencode", text.read(), file)
 
     def test_pieces(self):
         model = treadle.Model(self.model)

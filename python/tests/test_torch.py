@@ -340,6 +340,57 @@ class TestProcesses(ranks.Folder, unittest.TestCase):
         self.assertEqual(ranks.run(2, "test_torch", "differing", self.model, "absent"), [["made", [256, 256]]] * 2)
 
 
+def net_of(model, buffers):
+    """A module with the model's tensors; those whose names end so are buffers, one more is not persistent."""
+    import torch
+
+    net = torch.nn.Module()
+    for tensor in model.tensors:
+        if tensor.same_as is not None:
+            continue
+        at, *rest = net, *tensor.name.split(".")
+        for part in rest[:-1]:
+            if part not in dict(at.named_children()):
+                at.add_module(part, torch.nn.Module())
+            at = at.get_submodule(part)
+        memory = torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype))
+        if tensor.name.endswith(buffers):
+            at.register_buffer(rest[-1], memory)
+        else:
+            at.register_parameter(rest[-1], torch.nn.Parameter(memory))
+    net.register_buffer("scratch", torch.zeros(3), persistent=False)
+    return net
+
+
+@unittest.skipUnless(HAS_TORCH, "torch is not installed")
+class TestModule(unittest.TestCase):
+    """A module has buffers, too: the routing bias of an MoE is one."""
+
+    def test_buffers(self):
+        import torch
+
+        model = treadle.Model(os.path.join(GOLDEN, "models", "dsv3-yarn", "config.json"))
+        bias = next(t.name for t in model.tensors if t.name.endswith("e_score_correction_bias"))
+        net, group = net_of(model, "e_score_correction_bias"), treadle.Group.alone()
+        self.assertIn(bias, dict(net.named_buffers()))
+        layout = treadle.Layout.of(model, net, group)
+        self.assertIn(bias, {s.name for s in layout.storages(0)})
+        self.assertEqual(layout.text, treadle.Layout.of(model, net.state_dict(), group).text)
+        for parameters in (net.named_parameters(), dict(net.named_parameters())):
+            with self.assertRaisesRegex(treadle.Refused, f"no rank holds {bias}; it may be a buffer of the module.*pass the module itself"):
+                treadle.Layout.of(model, parameters, group)
+        net.register_buffer("scratch", torch.zeros(3))
+        with self.assertRaisesRegex(treadle.Refused, "scratch"):
+            treadle.Layout.of(model, net, group)
+        self.assertEqual(treadle.Layout.of(model, net, group, {"scratch": None}).text, layout.text)
+        infer = treadle.Layout(model, "vllm:tp=1", 1)
+        with treadle.Switch(group, treadle.Layout.of(model, net, group, {"scratch": None}), infer, train_tensors=net) as sw:
+            dict(net.named_buffers())[bias][0] = 7
+            sw.to_infer()
+            name = next(s.name for s in infer.storages(0) if s.name.endswith("e_score_correction_bias"))
+            self.assertEqual(sw.infer.torch()[name].flatten()[0], 7)
+
+
 @unittest.skipUnless(HAS_TORCH, "torch is not installed")
 class TestRefused(ranks.Folder, unittest.TestCase):
     def test_tensors(self):

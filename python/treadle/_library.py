@@ -117,6 +117,14 @@ def function(name: str) -> typing.Any:
     return found
 
 
+def given(what: str, value: str | bytes | os.PathLike[str]) -> bytes:
+    """A text or path for the library, the only way in which one goes there. C ends texts with a zero character: one inside would cut it. Raises Refused."""
+    found = os.fsencode(value)
+    if b"\0" in found:
+        raise errors.Refused(f"{what}, {os.fsdecode(found)!r}, has a zero character inside, where C ends a text: leave it out")
+    return found
+
+
 def text(value: bytes | None) -> str:
     """A text of the library: UTF-8, where a byte that is none is kept (os.fsdecode)."""
     return os.fsdecode(value) if value is not None else ""
@@ -187,6 +195,7 @@ def _say(error: BaseException) -> int:
             words = f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001
             words = type(error).__name__
+    words = words.replace("\0", "\\x00")
     return int(value("treadle_error_set", status, words.encode("utf-8", "surrogateescape" if _is_text(words) else "replace")))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 import typing
 
 from . import _abi, _library, _tensors, errors
@@ -213,9 +212,9 @@ def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:
     tensors = (_abi.treadle_placed_tensor * max(1, len(description.tensors)))()
     made: dict[tuple[Placement, ...], typing.Any] = {}  # many tensors have the same placements
     for at, placed in zip(tensors, description.tensors):
-        at.tensor = os.fsencode(placed.tensor)
+        at.tensor = _library.given("the name of a tensor", placed.tensor)
         if placed.storage != placed.tensor:
-            at.storage = os.fsencode(placed.storage)
+            at.storage = _library.given("the name of a storage", placed.storage)
         at.dtype, at.mesh = _BY_DTYPE[placed.dtype], placed.mesh
         if len(placed.shape) > len(at.shape):
             raise errors.Refused(f"'{placed.tensor}' has {len(placed.shape)} dimensions; at most {len(at.shape)} will do")

@@ -6,8 +6,18 @@ import typing
 
 from . import errors
 
-#: A dict or pairs of names and tensors.
-Named = typing.Union[typing.Mapping[typing.Any, typing.Any], typing.Iterable[typing.Tuple[typing.Any, typing.Any]]]
+
+
+class Module(typing.Protocol):
+    """What is asked of a torch.nn.Module."""
+
+    def named_parameters(self) -> typing.Iterable[tuple[str, typing.Any]]: ...
+
+    def named_modules(self) -> typing.Iterable[tuple[str, typing.Any]]: ...
+
+
+#: A module of torch, a dict, or pairs of names and tensors.
+Named = typing.Union[Module, typing.Mapping[typing.Any, typing.Any], typing.Iterable[typing.Tuple[typing.Any, typing.Any]]]
 #: Names of one's own to those of the model: a dict, or a function. None: the tensor is left out.
 Rename = typing.Union[typing.Mapping[str, typing.Optional[str]], typing.Callable[[str], typing.Optional[str]]]
 
@@ -15,8 +25,30 @@ _WRAPPERS = frozenset(("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped
 _BUFFERS = frozenset(("inv_freq", "original_inv_freq", "masked_bias", "causal_mask"))
 
 
+def is_module(named_tensors: typing.Any) -> bool:
+    return hasattr(named_tensors, "named_parameters") and hasattr(named_tensors, "named_modules")
+
+
+def _of_module(module: typing.Any) -> list[tuple[str, typing.Any]]:
+    """Its parameters, then its persistent buffers, which a state dict has, too: a routing bias is one. What is shared has its first name."""
+    found = list(module.named_parameters())
+    for path, part in module.named_modules():
+        for name, buffer in part._buffers.items():
+            if buffer is not None and name not in part._non_persistent_buffers_set:
+                found.append((f"{path}.{name}" if path else name, buffer))
+    return found
+
+
 def pairs(named_tensors: Named) -> list[tuple[typing.Any, typing.Any]]:
-    """A dict or pairs, as pairs."""
+    """A module, a dict or pairs, as pairs."""
+    if is_module(named_tensors):
+        return _of_module(named_tensors)
+    return _listed(named_tensors)  # type: ignore[arg-type]
+
+
+def _listed(
+    named_tensors: typing.Mapping[typing.Any, typing.Any] | typing.Iterable[tuple[typing.Any, typing.Any]],
+) -> list[tuple[typing.Any, typing.Any]]:
     return list(named_tensors.items() if isinstance(named_tensors, typing.Mapping) else named_tensors)
 
 

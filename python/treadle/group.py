@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import time
 import typing
@@ -59,7 +58,7 @@ class Group:
     def join(cls, name: str, rank: int, size: int, *, timeout: float = 60) -> Group:
         """Processes of this machine that agree on a name (letters and digits, nobody else's meanwhile). timeout: seconds, of each wait.
         Raises Timeout with the ranks that did not come, Refused, Peer."""
-        return cls._make("treadle_group_open", os.fsencode(name), rank, size, timeout)
+        return cls._make("treadle_group_open", _library.given("the name of the group", name), rank, size, timeout)
 
     @classmethod
     def store(
@@ -75,7 +74,7 @@ class Group:
         node = numbers[rank] if numbers is not None and 0 <= rank < size else -1
         _check_net(net, "group", ("tcp", "ucx"))
         calls = _StoreCalls(store)
-        given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=os.fsencode(job))
+        given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=_library.given("job", job))
         return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)._choose(net)
 
     @classmethod
@@ -125,7 +124,7 @@ class Group:
         return made
 
     def _choose(self, net: str) -> Group:
-        _library.call("treadle_group_choose_net", self._use(), net.encode())
+        _library.call("treadle_group_choose_net", self._use(), _library.given("net", net))
         return self
 
     def _agree(self, net: str, refusal: str) -> None:
@@ -157,7 +156,7 @@ class Group:
             return cls.join(name, rank, size, timeout=timeout)
         if others and not outside:
             raise errors.Refused("Group.mpi: ranks are on several machines, and rank 0's has no address by which others reach it: give one, address=")
-        options = _library.sized(_abi.treadle_store_options, address=os.fsencode(address), job=name.encode(), rank=rank, ranks=size, timeout_seconds=timeout)
+        options = _library.sized(_abi.treadle_store_options, address=_library.given("address", address), job=_library.given("job", name), rank=rank, ranks=size, timeout_seconds=timeout)
         store = _library.sized(_abi.treadle_store)
         _library.call("treadle_store_open", ctypes.byref(options), ctypes.byref(store))
         try:

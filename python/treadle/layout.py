@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import typing
 
 from . import _abi, _library, _tensors, errors
@@ -82,7 +81,7 @@ class Layout:
         if node_of is not None:
             options.node_of = (ctypes.c_int32 * ranks)(*node_of)
         pointer = ctypes.c_void_p()
-        _library.call("treadle_layout_create", model._use(), os.fsencode(text), ranks, ctypes.byref(options), ctypes.byref(pointer))
+        _library.call("treadle_layout_create", model._use(), _library.given("the layout", text), ranks, ctypes.byref(options), ctypes.byref(pointer))
         self._take(model, pointer)
 
     def _take(self, model: Model, pointer: ctypes.c_void_p) -> None:
@@ -97,7 +96,7 @@ class Layout:
         array = (_abi.treadle_explicit_piece * len(given))()
         for to, piece in zip(array, given):
             to.rank, to.offset = piece.rank, piece.offset
-            to.storage, to.tensor = os.fsencode(piece.storage), os.fsencode(piece.tensor)
+            to.storage, to.tensor = _library.given("the name of a storage", piece.storage), _library.given("the name of a tensor", piece.tensor)
             to.storage_ndim = len(piece.storage_shape)
             if piece.dtype is not None and piece.dtype not in _BY_DTYPE:
                 raise errors.Refused(f"pieces: '{piece.storage}' of rank {piece.rank}: dtype '{piece.dtype}' is none of {', '.join(_BY_DTYPE)}")
@@ -118,14 +117,21 @@ class Layout:
     def of(cls, model: Model, named_tensors: _tensors.Named | None, group: Group, rename: _tensors.Rename | None = None) -> Layout:
         """The layout that live tensors have: DTensors by their mesh and placements, other tensors as replicated on all ranks.
 
-        named_tensors: `net.named_parameters()`, a state dict, or pairs; names are the model's, behind what FSDP, compile and DDP put into them, or
+        named_tensors: the module itself (its parameters and persistent buffers: the routing bias of an MoE is a buffer), a state dict,
+            `net.named_parameters()`, or pairs; names are the model's, behind what FSDP, compile and DDP put into them, or
             as `rename` says (a dict or a function; None leaves a tensor out). None: this rank has no tensors, and takes what the others say.
         Raises Refused: names that the model does not have (the nearest is named), Partial placements, a mesh without this rank, ranks that
         describe different layouts. Collective; no tensor moves."""
         from . import _placements
 
         layout = cls.__new__(cls)
-        layout._take(model, _placements.make(model, group.size, _placements.describe(named_tensors, group, rename)))
+        description = _placements.describe(named_tensors, group, rename)
+        try:
+            layout._take(model, _placements.make(model, group.size, description))
+        except errors.Refused as error:
+            if "no rank holds" not in str(error) or _tensors.is_module(named_tensors):
+                raise
+            raise errors.Refused(f"{error}; it may be a buffer of the module, which named_parameters() leaves out: pass the module itself") from None
         layout._rename = rename
         return layout
 
@@ -178,7 +184,7 @@ class Layout:
 
     def _find(self, rank: int, name: typing.Any) -> int:
         if isinstance(name, str):
-            number = int(_library.value("treadle_layout_find", self._use(), rank, os.fsencode(name)))
+            number = int(_library.value("treadle_layout_find", self._use(), rank, _library.given("the name of a storage", name)))
         else:
             number = next((i for i, storage in enumerate(self.storages(rank)) if (storage.chunk, storage.name) == tuple(name)), -1)
         if number < 0:

@@ -54,12 +54,12 @@ class Model:
                  weights: str | None = None) -> None:
         options = _library.sized(
             _abi.treadle_model_options,
-            families=os.fsencode(families) if families is not None else None,
+            families=_library.given("families", families) if families is not None else None,
             scale_down=scale_down,
             weights=weights_of("Model", weights),
         )
         pointer = ctypes.c_void_p()
-        _library.call("treadle_model_open", os.fsencode(path), ctypes.byref(options), ctypes.byref(pointer))
+        _library.call("treadle_model_open", _library.given("the path of the model", path), ctypes.byref(options), ctypes.byref(pointer))
         self._object = _library.Object(pointer, "treadle_model_close")
         self._tensors: list[Tensor] | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import types
 import typing
@@ -39,7 +38,7 @@ class Switch:
     its arrows, in the same order.
 
     group, train, infer: the ranks and the two layouts, of one model.
-    train_tensors, infer_tensors: tensors that exist already, of torch (DTensors, too), numpy or treadle: a dict or pairs of names and tensors, of all
+    train_tensors, infer_tensors: tensors that exist already, of torch (DTensors, too), numpy or treadle: a module, a dict or pairs of names and tensors, of all
         or some storage tensors of this rank. They are read and written where they are, and their addresses stay; the rest lies in windows. Own train
         tensors are params that stay in mode INFER. Own infer tensors hold the weights in mode INFER, and undefined bytes while an arrow leads there.
     cap: bytes of device memory beyond the larger window; 0: the larger of 256 MiB and what it takes. budget: bytes that no rank may exceed.
@@ -106,7 +105,7 @@ class Switch:
             page_bytes=page, cap_bytes=cap, budget_bytes=budget, timeout_seconds=timeout, grads_bytes=grads_bytes,
             optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
-            net_devices=None if net_devices is None else os.fsencode(net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
+            net_devices=None if net_devices is None else _library.given("net_devices", net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
             alias=alias, delta=delta, double_infer=double, allow_unfilled=allow_unfilled,
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, group._net.callbacks if group._net is not None else _library.Callbacks()

@@ -213,13 +213,14 @@ out:
 }
 
 /* Micro batches of a replica, at most: of a mini batch, and of all samples where log-probabilities are computed, which keep nothing. */
-static treadle_status count_batches(const treadle_rl *rl, int32_t *most_p) {
+static treadle_status count_batches(const treadle_rl *rl, int32_t *most_p, bool *fewer_p) {
   const treadle_train_settings *s = rl->settings;
   int64_t dp, samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
   int64_t mini = s->mini_batch_samples > 0 ? s->mini_batch_samples : samples, count;
   treadle_status status;
   TRY(find_replicas(rl, &dp));
   count = s->micro_batch_size ? (mini + s->micro_batch_size - 1) / s->micro_batch_size : mini;
+  *fewer_p = !s->micro_batch_size || count % dp != 0;
   count = (count + dp - 1) / dp;
   if (count > BATCHES_MOST)
     TRY(treadle_fail(
@@ -238,7 +239,8 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   const int64_t length = rl->prompt_most + rl->response_most;
   int32_t most_micro_batches;
   treadle_status status;
-  TRY(count_batches(rl, &most_micro_batches));
+  bool fewer;
+  TRY(count_batches(rl, &most_micro_batches, &fewer));
   *trainer = (treadle_trainer_options){
       .struct_size = sizeof *trainer,
       .kernels = rl->options->kernels,
@@ -256,7 +258,8 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
       .adam_beta2 = s->adam_beta2,
       .adam_eps = s->adam_eps,
       .most_sequences = s->micro_batch_size,
-      .most_micro_batches = most_micro_batches};
+      .most_micro_batches = most_micro_batches,
+      .fewer_micro_batches = fewer};
   *engine = (treadle_engine_options){
       .struct_size = sizeof *engine,
       .kernels = rl->options->kernels,

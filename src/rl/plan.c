@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/larger.h"
 #include "base/sized.h"
 
 #include <string.h>
@@ -20,6 +21,36 @@ out:
   return status;
 }
 
+static int64_t longest_of(const treadle_rl_prompts *prompts) {
+  size_t count = 0;
+  int64_t longest = 0;
+  const treadle_rl_prompt *items = prompts ? treadle_rl_prompts_items(prompts, &count) : NULL;
+  for (size_t i = 0; i < count; i++) longest = treadle_larger(longest, items[i].count);
+  return longest;
+}
+
+/* A sequence must fit into the cache alone, or the run would end at the first that is too long: the longest prompt there is, with the
+ * longest response. A plan does not know the prompts. */
+static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memory *all) {
+  const treadle_train_settings *s = rl->settings;
+  const int64_t block = s->block_size;
+  int64_t prompt = treadle_larger(longest_of(rl->prompts), longest_of(rl->tests));
+  int fewest = 0;
+  if (!prompt) prompt = rl->prompt_most;
+  for (int rank = 1; rank < rl->ranks; rank++)
+    if (all[rank].kv_blocks < all[fewest].kv_blocks) fewest = rank;
+  if (block < 1 || all[fewest].kv_blocks < 1 || rl->options->open_infer) return TREADLE_OK;
+  int64_t blocks = (prompt + rl->response_most + block - 1) / block;
+  if (blocks <= all[fewest].kv_blocks) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "a prompt of %lld tokens and a response of %lld (%s) are %lld blocks of the KV "
+                      "cache, and rank %d has "
+                      "room for %lld: give it more memory (%s), or make them shorter",
+                      (long long)prompt, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
+                      (long long)blocks, fewest, (long long)all[fewest].kv_blocks,
+                      TREADLE_RL_PLACE(rl, kv_memory));
+}
+
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank) {
   treadle_actor_memory *all = treadle_alloc_array((size_t)rl->ranks, sizeof *all);
   treadle_status status;
@@ -30,6 +61,7 @@ treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank)
   for (int rank = 0; rank < rl->ranks; rank++)
     if (all[rank].peak_bytes > rl->predicted) rl->predicted = all[rank].peak_bytes;
   TRY(treadle_rl_check_room(rl, all));
+  TRY(check_cache(rl, all));
 out:
   treadle_free(all);
   return status;

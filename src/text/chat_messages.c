@@ -123,13 +123,13 @@ static char *find_tag(char *text, size_t bytes) {
 
 treadle_status treadle_chat_cut(char *text, size_t *bytes_p, const char *content) {
   size_t from, to, end, ignored;
-  treadle_jinja_strip(content, strlen(content), JINJA_LEFT | JINJA_RIGHT, NULL, &from, &to);
+  (void)treadle_jinja_strip(NULL, content, strlen(content), JINJA_LEFT | JINJA_RIGHT, NULL, &from, &to);
   char *place = find_tag(text, *bytes_p);
   if (!place || (to > from && !memmem(text, *bytes_p, content + from, to - from)))
     REFUSE("continue_final_message: the template does not write the last message as it is");
   end = (size_t)(place - text);
   bool whole = *bytes_p - end >= TAG && place[TAG - 1] == tag[TAG - 1];
-  if (!whole) treadle_jinja_strip(text, end, JINJA_RIGHT, NULL, &ignored, &end);
+  if (!whole) (void)treadle_jinja_strip(NULL, text, end, JINJA_RIGHT, NULL, &ignored, &end);
   text[end] = 0;
   *bytes_p = end;
   return TREADLE_OK;

@@ -135,8 +135,6 @@ static treadle_status find_element(machine *m, value v, value key, bool *got_p, 
   if (!sequence || key.kind == JINJA_BIG || !treadle_jinja_to_index(key, &index)) return TREADLE_OK;
   if (index < 0) index += length;
   *got_p = index >= 0 && index < length;
-  if (*got_p && v.kind == JINJA_TEXT)
-    PASS(treadle_jinja_work(m, v.text->points == v.text->length ? 0 : v.text->length));
   return *got_p ? treadle_jinja_item(m, v, index, value_p) : TREADLE_OK;
 }
 
@@ -215,7 +213,7 @@ static treadle_status reckon_slice(const value bounds[3], int64_t length, treadl
 static treadle_status slice_text(machine *m, const treadle_jinja_text *text,
                                  const treadle_jinja_range *range, value *result_p) {
   if (range->step == 1) {
-    PASS(treadle_jinja_work(m, text->length));
+    if (text->points < text->length) PASS(treadle_jinja_scan(m, 2 * text->length));
     size_t from = treadle_jinja_offset(text, (size_t)range->start);
     size_t to = treadle_jinja_offset(text, (size_t)(range->start + range->count));
     return treadle_jinja_part(m, text, from, to, result_p);
@@ -223,6 +221,7 @@ static treadle_status slice_text(machine *m, const treadle_jinja_text *text,
   treadle_jinja_writer w = {0};
   size_t *offsets, at = 0; /* where each character begins */
   PASS(treadle_jinja_alloc(m, text->points + 1, sizeof *offsets, &offsets));
+  PASS(treadle_jinja_scan(m, text->length));
   for (size_t i = 0; i < text->length; i++)
     if (((unsigned char)text->bytes[i] & 0xc0) != 0x80) offsets[at++] = i;
   offsets[at] = text->length;

@@ -1,5 +1,6 @@
 /* Integers beyond 64 bits: a sign and limbs of 32 bits, the lowest first, without leading zeros. A result that fits into 64 bits is
  * an ordinary integer again, so that each number has one form. Division goes bit by bit: such numbers are rare and short. */
+#include "base/larger.h"
 #include "text/jinja_number.h"
 
 #include <math.h>
@@ -150,7 +151,9 @@ treadle_status treadle_jinja_reckon_big(treadle_jinja_machine *m, char op, tread
   wide a, b, c, rest;
   widen(left, &a);
   widen(right, &b);
-  PASS(treadle_jinja_step(m, (size_t)(a.count + 1) * (size_t)(b.count + 1) / 4));
+  size_t limbs = (size_t)(a.count + 1) * (size_t)(b.count + 1);
+  PASS(
+      treadle_jinja_step(m, op == '|' || op == '%' ? 4 * limbs : limbs / 4)); /* division goes bit by bit */
   if (op == '-') b.negative = !b.negative;
   if (op == '+' || op == '-')
     add(&a, &b, &c);
@@ -191,7 +194,8 @@ treadle_status treadle_jinja_divide_big(treadle_jinja_machine *m, treadle_jinja_
   wide a, b, quotient, rest;
   widen(left, &a);
   widen(right, &b);
-  PASS(treadle_jinja_step(m, (size_t)(a.count + 4) * (size_t)(b.count + 4) / 4));
+  size_t most = (size_t)treadle_larger(a.count, b.count) + 4;
+  PASS(treadle_jinja_step(m, 4 * most * most));
   bool negative = a.negative != b.negative;
   a.negative = b.negative = false;
   int shift = 32 * (b.count - a.count + 3); /* 65 bits of the quotient or more */
@@ -267,7 +271,9 @@ static int digit_of(char c) {
 treadle_status treadle_jinja_of_digits(treadle_jinja_machine *m, const char *digits, size_t count, int base,
                                        treadle_jinja_value *value_p) {
   wide a = {.count = 0};
-  PASS(treadle_jinja_step(m, count));
+  size_t most =
+      count < 16 * MAX_LIMBS ? count : 16 * MAX_LIMBS; /* each digit goes through all limbs so far */
+  PASS(treadle_jinja_step(m, most + most * most / 512));
   for (size_t i = 0; i < count; i++) {
     if (a.count > MAX_LIMBS) break;
     multiply_small(&a, (uint32_t)base, (uint32_t)digit_of(digits[i]));

@@ -33,9 +33,15 @@ static bool equal_ranges(const treadle_jinja_range *a, const treadle_jinja_range
   return a->count == 0 || (a->start == b->start && (a->count == 1 || a->step == b->step));
 }
 
+/* Large ones are compared limb by limb. */
+static treadle_status count_numbers(machine *m, value a, value b) {
+  return a.kind == JINJA_BIG || b.kind == JINJA_BIG ? treadle_jinja_step(m, 8) : TREADLE_OK;
+}
+
 static treadle_status equal(machine *m, value a, value b, bool *equal_p) {
   *equal_p = false;
   if (treadle_jinja_is_number(a) && treadle_jinja_is_number(b)) {
+    PASS(count_numbers(m, a, b));
     *equal_p = treadle_jinja_compare_numbers(a, b) == 0;
     return TREADLE_OK;
   }
@@ -44,9 +50,10 @@ static treadle_status equal(machine *m, value a, value b, bool *equal_p) {
   case JINJA_UNDEFINED:
   case JINJA_NONE: *equal_p = true; return TREADLE_OK;
   case JINJA_TEXT:
-    *equal_p = a.text->length == b.text->length &&
-               (a.text == b.text || memcmp(a.text->bytes, b.text->bytes, a.text->length) == 0);
-    return treadle_jinja_work(m, *equal_p ? a.text->length : 0);
+    if (a.text->length != b.text->length) return TREADLE_OK;
+    PASS(treadle_jinja_work(m, a.text->length));
+    *equal_p = a.text == b.text || memcmp(a.text->bytes, b.text->bytes, a.text->length) == 0;
+    return TREADLE_OK;
   case JINJA_LIST:
   case JINJA_TUPLE: return equal_lists(m, a, b, equal_p);
   case JINJA_DICT:
@@ -96,13 +103,16 @@ static treadle_status order_lists(machine *m, const char *op, value a, value b, 
 }
 
 static treadle_status order(machine *m, const char *op, value a, value b, bool *holds_p) {
+  PASS(treadle_jinja_step(m, 1));
   if (treadle_jinja_is_number(a) && treadle_jinja_is_number(b)) {
+    PASS(count_numbers(m, a, b));
     *holds_p = holds(op, treadle_jinja_compare_numbers(a, b));
     return TREADLE_OK;
   }
   if (a.kind == JINJA_TEXT && b.kind == JINJA_TEXT) {
+    PASS(treadle_jinja_work(m, a.text->length < b.text->length ? a.text->length : b.text->length));
     *holds_p = holds(op, order_texts(a.text, b.text));
-    return treadle_jinja_work(m, a.text->length);
+    return TREADLE_OK;
   }
   if ((a.kind == JINJA_LIST || a.kind == JINJA_TUPLE) && a.kind == b.kind) {
     PASS(treadle_jinja_enter(m));
@@ -128,8 +138,10 @@ static treadle_status contains_text(machine *m, value container, value item, boo
     PASS(treadle_jinja_defined(item));
     REFUSE("'in' looks for a str in a str, not for a value of type %s", treadle_jinja_type(item));
   }
-  *found_p = treadle_jinja_find(container.text, item.text, 0, container.text->length) != SIZE_MAX;
-  return treadle_jinja_work(m, container.text->length);
+  size_t found;
+  PASS(treadle_jinja_find(m, container.text, item.text, 0, container.text->length, &found));
+  *found_p = found != SIZE_MAX;
+  return TREADLE_OK;
 }
 
 treadle_status treadle_jinja_contains(machine *m, value container, value item, bool *found_p) {

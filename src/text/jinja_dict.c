@@ -14,10 +14,15 @@ typedef treadle_jinja_dict dict;
 
 enum { FEW = 8 };
 
-static treadle_status hash_of(value key, uint64_t *hash_p) {
+/* Tuples may hold the same tuple many times, so that their items count and not their memory. */
+static treadle_status hash_of(machine *m, value key, uint64_t *hash_p) {
   int64_t number;
+  PASS(treadle_jinja_step(m, 1));
   switch (key.kind) {
-  case JINJA_TEXT: *hash_p = treadle_hash_bytes(key.text->bytes, key.text->length, 0); break;
+  case JINJA_TEXT:
+    PASS(treadle_jinja_work(m, key.text->length));
+    *hash_p = treadle_hash_bytes(key.text->bytes, key.text->length, 0);
+    break;
   case JINJA_FLOAT:
     number = fabs(key.real) < 0x1p62 ? (int64_t)key.real : 0;
     *hash_p = treadle_mix64((uint64_t)number);
@@ -30,11 +35,13 @@ static treadle_status hash_of(value key, uint64_t *hash_p) {
     break;
   case JINJA_TUPLE:
     *hash_p = key.list->count;
+    PASS(treadle_jinja_enter(m));
     for (size_t i = 0; i < key.list->count; i++) {
       uint64_t more;
-      PASS(hash_of(key.list->items[i], &more));
+      PASS(hash_of(m, key.list->items[i], &more));
       *hash_p = treadle_hash_more(*hash_p, more);
     }
+    m->depth--;
     break;
   case JINJA_LIST:
   case JINJA_DICT: REFUSE("a value of type %s cannot be a key", treadle_jinja_type(key));
@@ -57,7 +64,7 @@ treadle_status treadle_jinja_dict_make(machine *m, size_t capacity, dict **dict_
 static treadle_status look(machine *m, const dict *d, value key, int64_t *index_p, size_t *slot_p) {
   uint64_t hash;
   bool equal;
-  PASS(hash_of(key, &hash));
+  PASS(hash_of(m, key, &hash));
   *index_p = -1;
   for (size_t i = 0; !d->slots && i < d->count; i++) {
     PASS(treadle_jinja_equal(m, d->keys[i], key, &equal));
@@ -101,7 +108,7 @@ static treadle_status make_slots(machine *m, dict *d) {
   PASS(treadle_jinja_alloc(m, d->slot_count, sizeof *d->slots, &d->slots));
   for (size_t i = 0; i < d->count; i++) {
     uint64_t hash;
-    PASS(hash_of(d->keys[i], &hash));
+    PASS(hash_of(m, d->keys[i], &hash));
     size_t at = hash & (d->slot_count - 1);
     while (d->slots[at]) at = (at + 1) & (d->slot_count - 1);
     d->slots[at] = (uint32_t)i + 1;

@@ -38,6 +38,7 @@ treadle_status treadle_jinja_format_text(machine *m, writer *w, const field *f,
   if (f->precision >= 0 && f->precision < points) points = f->precision;
   place(f, f->align ? f->align : '<', points, &before, &behind);
   PASS(fill(m, w, f, before));
+  PASS(treadle_jinja_scan(m, text->length));
   PASS(treadle_jinja_write(m, w, text->bytes, treadle_jinja_offset(text, (size_t)points)));
   return fill(m, w, f, behind);
 }
@@ -66,6 +67,7 @@ static treadle_status write_number(machine *m, writer *w, const field *f, const 
   size_t fixed = strlen(n->sign) + strlen(n->prefix) + strlen(n->rest);
   int64_t before, behind, least = zeros ? f->width - (int64_t)fixed : 0;
   writer digits = {0};
+  PASS(treadle_jinja_step(m, f->width > 0 ? (size_t)f->width / 4 : 0));
   PASS(write_digits(m, &digits, f, n, least));
   place(f, inside ? '>' : f->align ? f->align : '>', (int64_t)(fixed + digits.length), &before, &behind);
   if (!inside) PASS(fill(m, w, f, before));
@@ -148,6 +150,7 @@ static treadle_status format_float(machine *m, writer *w, const field *f, double
        upper = isupper((unsigned char)f->type);
   if (f->precision > TREADLE_MAX_PRECISION) REFUSE("a precision is at most %d", TREADLE_MAX_PRECISION);
   if (percent) real *= 100;
+  PASS(treadle_jinja_step(m, 150));
   int precision = f->precision >= 0 ? (int)f->precision : 6;
   real = fabs(real);
   if (isnan(real) || isinf(real))
@@ -181,6 +184,7 @@ treadle_status treadle_jinja_ascii(machine *m, value v, value *text_p) {
   uint32_t code;
   char escape[16];
   PASS(treadle_jinja_represent(m, &w, v));
+  PASS(treadle_jinja_step(m, 2 * w.length)); /* each character is printed */
   for (size_t at = 0; at < w.length;) {
     at += treadle_jinja_decode(w.bytes + at, &code);
     snprintf(escape, sizeof escape,

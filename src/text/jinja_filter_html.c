@@ -42,6 +42,7 @@ static treadle_status safe(machine *m, call *c, value *result_p) {
 static treadle_status quote(machine *m, writer *w, value v, bool query) {
   const treadle_jinja_text *text;
   PASS(treadle_jinja_to_text(m, v, &text));
+  PASS(treadle_jinja_step(m, text->length)); /* each byte may be printed */
   for (size_t i = 0; i < text->length; i++) {
     unsigned char c = (unsigned char)text->bytes[i];
     char code[8] = {(char)c, 0};
@@ -89,9 +90,11 @@ static treadle_status attributes(machine *m, call *c, value *result_p) {
   if (c->self.kind != JINJA_DICT) return treadle_jinja_unfit(c->self, "read as attributes");
   const treadle_jinja_dict *dict = c->self.dict;
   for (size_t i = 0; i < dict->count; i++) {
+    PASS(treadle_jinja_step(m, 1));
     if (dict->values[i].kind == JINJA_NONE || dict->values[i].kind == JINJA_UNDEFINED) continue;
     const treadle_jinja_text *name;
     PASS(treadle_jinja_text_argument(dict->keys[i], "d", &name));
+    PASS(treadle_jinja_scan(m, 4 * name->length));
     for (size_t j = 0; j < name->length; j++)
       if (name->bytes[j] && strchr(" \t\n\r\f\v/>=", name->bytes[j]))
         REFUSE("a name of an attribute has '%c'", name->bytes[j]);

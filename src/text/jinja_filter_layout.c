@@ -72,6 +72,7 @@ static treadle_status truncate(machine *m, call *c, value *result_p) {
   if (leeway < 0) REFUSE("the leeway of truncate is below 0");
   *result_p = c->self;
   if ((int64_t)text->points - length <= leeway) return TREADLE_OK;
+  PASS(treadle_jinja_scan(m, text->length));
   size_t cut = treadle_jinja_offset(text, (size_t)length - end->points);
   for (size_t at = cut; at > 0 && !treadle_jinja_flag(c->bound[1], false); at--) { /* whole words */
     if (text->bytes[at - 1] != ' ') continue;
@@ -89,6 +90,7 @@ static treadle_status file_size(machine *m, call *c, value *result_p) {
   double base = units == binary ? 1024 : 1000, bytes = 0, unit;
   char number[TREADLE_REAL_BYTES], text[TREADLE_REAL_BYTES + 16];
   bool read = treadle_jinja_is_number(c->self);
+  PASS(treadle_jinja_step(m, 150));
   if (read)
     PASS(treadle_jinja_to_double(c->self, &bytes));
   else if (c->self.kind == JINJA_TEXT)
@@ -116,6 +118,7 @@ static treadle_status sorted_copy(machine *m, value v, value *copy_p) {
   if (count > MOST) REFUSE("pprint of a value that needs more than one line is not supported");
   value *items;
   treadle_jinja_dict *dict;
+  PASS(treadle_jinja_step(m, 1));
   PASS(treadle_jinja_enter(m));
   if (v.kind == JINJA_DICT) {
     PASS(treadle_jinja_dict_make(m, count, &dict));

@@ -26,6 +26,7 @@ static treadle_status keys_of(machine *m, const treadle_jinja_key *key, value it
   value parts[16];
   size_t count = 0;
   const treadle_jinja_text *names = key->attribute.kind == JINJA_TEXT ? key->attribute.text : NULL;
+  PASS(treadle_jinja_scan(m, names ? names->length : 0));
   if (!names || !memchr(names->bytes, ',', names->length)) return treadle_jinja_key_of(m, key, item, key_p);
   for (size_t from = 0; from <= names->length;) {
     const char *comma = memchr(names->bytes + from, ',', names->length - from);

@@ -44,6 +44,7 @@ static treadle_status title(machine *m, call *c, value *result_p) {
   treadle_jinja_writer w = {0};
   uint32_t code;
   PASS(treadle_jinja_to_text(m, c->self, &text));
+  PASS(treadle_jinja_look(m, text));
   for (size_t at = 0; at < text->length;) {
     size_t end = at, one = treadle_jinja_decode(text->bytes + at, &code);
     bool mark = parts_words(code);
@@ -64,8 +65,7 @@ static treadle_status trim(machine *m, call *c, value *result_p) {
   PASS(treadle_jinja_to_text(m, c->self, &text));
   if (c->bound[0].kind != JINJA_ABSENT && c->bound[0].kind != JINJA_NONE)
     PASS(treadle_jinja_text_argument(c->bound[0], "chars", &set));
-  PASS(treadle_jinja_work(m, text->length * (set ? set->length : 1)));
-  treadle_jinja_strip(text->bytes, text->length, JINJA_LEFT | JINJA_RIGHT, set, &from, &to);
+  PASS(treadle_jinja_strip(m, text->bytes, text->length, JINJA_LEFT | JINJA_RIGHT, set, &from, &to));
   return treadle_jinja_part(m, text, from, to, result_p);
 }
 
@@ -88,7 +88,7 @@ static treadle_status count_words(machine *m, call *c, value *result_p) {
   bool inside = false;
   uint32_t code;
   PASS(treadle_jinja_to_text(m, c->self, &text));
-  PASS(treadle_jinja_work(m, text->length));
+  PASS(treadle_jinja_look(m, text));
   for (size_t at = 0; at < text->length;) {
     at += treadle_jinja_decode(text->bytes + at, &code);
     bool word = code == '_' || treadle_jinja_is(JINJA_IS_ALNUM, code);

@@ -10,13 +10,17 @@
 typedef treadle_jinja_value value;
 typedef treadle_jinja_machine machine;
 
+enum { PRINTED = 20 }; /* steps of printing a number and reading it again */
+
 treadle_status treadle_jinja_write_float(machine *m, treadle_jinja_writer *w, double real) {
   char text[TREADLE_REAL_BYTES];
   if (isnan(real)) return treadle_jinja_write_plain(m, w, "nan");
   if (isinf(real)) return treadle_jinja_write_plain(m, w, real < 0 ? "-inf" : "inf");
   int precision = 0;
-  do treadle_real_print(text, 'e', precision, false, real);
-  while (treadle_real_parse(text) != real && ++precision < 17);
+  do {
+    PASS(treadle_jinja_step(m, PRINTED));
+    treadle_real_print(text, 'e', precision, false, real);
+  } while (treadle_real_parse(text) != real && ++precision < 17);
   int exponent = atoi(strchr(text, 'e') + 1);
   if (exponent < -4 || exponent >= 16) { /* 1e+16, 1.5e-07: printf's form is Python's */
     return treadle_jinja_write_plain(m, w, text);
@@ -32,25 +36,28 @@ treadle_status treadle_jinja_write_float(machine *m, treadle_jinja_writer *w, do
 /* Copies the text without white space around it and with decimal digits of all scripts as ASCII; *length_p 0: it is too long or
  * has other characters. Numbers of texts are short. */
 enum { MAX_NUMBER = 8000 };
-static void plain_digits(const treadle_jinja_text *text, char to[MAX_NUMBER], size_t *length_p) {
+static treadle_status plain_digits(machine *m, const treadle_jinja_text *text, char to[MAX_NUMBER],
+                                   size_t *length_p) {
   size_t from, end, length = 0;
   uint32_t code;
-  treadle_jinja_strip(text->bytes, text->length, JINJA_LEFT | JINJA_RIGHT, NULL, &from, &end);
   *length_p = 0;
-  if (end - from >= MAX_NUMBER) return;
+  PASS(treadle_jinja_strip(m, text->bytes, text->length, JINJA_LEFT | JINJA_RIGHT, NULL, &from, &end));
+  if (end - from >= MAX_NUMBER) return TREADLE_OK;
+  PASS(treadle_jinja_step(m, end - from));
   while (from < end) {
     from += treadle_jinja_decode(text->bytes + from, &code);
     if (code >= 0x80) { /* digits come in runs of ten: the place in the run is the value */
-      if (!treadle_jinja_is(JINJA_IS_DECIMAL, code)) return;
+      if (!treadle_jinja_is(JINJA_IS_DECIMAL, code)) return TREADLE_OK;
       uint32_t zero = code;
       while (zero > code - 9 && treadle_jinja_is(JINJA_IS_DECIMAL, zero - 1)) zero--;
       code = '0' + (code - zero) % 10;
     }
-    if (code == 0) return;
+    if (code == 0) return TREADLE_OK;
     to[length++] = (char)code;
   }
   to[length] = 0;
   *length_p = length;
+  return TREADLE_OK;
 }
 
 static int digit_of(char c) {
@@ -73,7 +80,7 @@ treadle_status treadle_jinja_read_whole(machine *m, const treadle_jinja_text *te
   size_t length, count = 0;
   *read_p = false;
   if (base < 0 || base == 1 || base > 36) return TREADLE_OK;
-  plain_digits(text, copy, &length);
+  PASS(plain_digits(m, text, copy, &length));
   if (length == 0) return TREADLE_OK;
   const char *at = copy;
   bool negative = *at == '-', zeros_only = false;
@@ -129,8 +136,7 @@ treadle_status treadle_jinja_read_float(machine *m, const treadle_jinja_text *te
   char copy[MAX_NUMBER], digits[MAX_NUMBER];
   size_t length;
   *read_p = false;
-  PASS(treadle_jinja_work(m, text->length));
-  plain_digits(text, copy, &length);
+  PASS(plain_digits(m, text, copy, &length));
   if (length == 0) return TREADLE_OK;
   const char *at = copy;
   char *to = digits;

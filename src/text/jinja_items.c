@@ -42,6 +42,7 @@ treadle_status treadle_jinja_item(machine *m, value v, int64_t index, value *ite
   case JINJA_RANGE: *item_p = treadle_jinja_int(v.range->start + index * v.range->step); return TREADLE_OK;
   default: break;
   }
+  if (v.text->points < v.text->length) PASS(treadle_jinja_scan(m, 2 * v.text->length));
   size_t from = treadle_jinja_offset(v.text, i);
   size_t to = v.text->points == v.text->length ? from + 1 : treadle_jinja_offset(v.text, i + 1);
   return treadle_jinja_part(m, v.text, from, to, item_p);

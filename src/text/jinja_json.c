@@ -39,6 +39,7 @@ static treadle_status write_code(machine *m, writer *w, uint32_t code, bool asci
 
 static treadle_status write_text(machine *m, writer *w, const treadle_jinja_text *text, bool ascii) {
   uint32_t code;
+  PASS(treadle_jinja_scan(m, 4 * text->length));
   PASS(treadle_jinja_write_plain(m, w, "\""));
   for (size_t at = 0; at < text->length;) {
     at += treadle_jinja_decode(text->bytes + at, &code);

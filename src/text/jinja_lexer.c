@@ -113,7 +113,7 @@ static treadle_status take_data(lexer *l, size_t end, bool variable, lexeme *t) 
   size_t stay = end, from;
   char sign = end + 2 < l->length ? l->text[end + 2] : 0;
   if (sign == '-') {
-    treadle_jinja_strip(l->text + l->at, end - l->at, JINJA_RIGHT, NULL, &from, &stay);
+    (void)treadle_jinja_strip(NULL, l->text + l->at, end - l->at, JINJA_RIGHT, NULL, &from, &stay);
     stay += l->at;
   } else if (sign != '+' && !variable) {
     size_t begin = end;

@@ -7,7 +7,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { BYTES_OF_A_STEP = 64, MAX_DEPTH = 1200 };
+enum {
+  BYTES_OF_A_STEP = 64,
+  SCANNED_BYTES_OF_A_STEP = 16,
+  ASCII_OF_A_STEP = 2,
+  STEPS_OF_A_CHARACTER = 2, /* beyond ASCII */
+  MAX_DEPTH = 1200
+};
 
 treadle_status treadle_jinja_step(treadle_jinja_machine *m, size_t steps) {
   if ((uint64_t)m->steps_left >= steps) {
@@ -20,6 +26,15 @@ treadle_status treadle_jinja_step(treadle_jinja_machine *m, size_t steps) {
 
 treadle_status treadle_jinja_work(treadle_jinja_machine *m, size_t bytes) {
   return treadle_jinja_step(m, bytes / BYTES_OF_A_STEP);
+}
+
+treadle_status treadle_jinja_scan(treadle_jinja_machine *m, size_t bytes) {
+  return treadle_jinja_step(m, bytes / SCANNED_BYTES_OF_A_STEP + 1);
+}
+
+treadle_status treadle_jinja_look(treadle_jinja_machine *m, const treadle_jinja_text *text) {
+  size_t tables = text->points < text->length ? STEPS_OF_A_CHARACTER * text->points : 0;
+  return treadle_jinja_step(m, text->length / ASCII_OF_A_STEP + tables + 1);
 }
 
 treadle_status treadle_jinja_enter(treadle_jinja_machine *m) {

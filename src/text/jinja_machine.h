@@ -46,6 +46,10 @@ treadle_status treadle_jinja_alloc(treadle_jinja_machine *machine, size_t count,
 treadle_status treadle_jinja_step(treadle_jinja_machine *machine, size_t steps);
 /* Work on so many bytes that needs no memory. */
 treadle_status treadle_jinja_work(treadle_jinja_machine *machine, size_t bytes);
+/* The same where each byte is looked at: searched, counted, compared one by one. One step at least. */
+treadle_status treadle_jinja_scan(treadle_jinja_machine *machine, size_t bytes);
+/* The same where each character is decoded and looked up in tables: its class, its case. */
+treadle_status treadle_jinja_look(treadle_jinja_machine *machine, const treadle_jinja_text *text);
 /* One level deeper into a tree or a value; the caller takes 1 off `depth` when it comes back. */
 treadle_status treadle_jinja_enter(treadle_jinja_machine *machine);
 

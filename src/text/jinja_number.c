@@ -200,6 +200,7 @@ static treadle_status round_float(machine *m, double real, int64_t digits, value
   char text[TREADLE_REAL_BYTES];
   *result_p = treadle_jinja_float(real);
   if (isnan(real) || isinf(real) || digits > 350) return TREADLE_OK;
+  PASS(treadle_jinja_step(m, 150)); /* it is printed and read */
   if (digits < -308)
     *result_p = treadle_jinja_float(copysign(0, real));
   else if (digits < 0)

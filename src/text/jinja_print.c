@@ -22,11 +22,13 @@ static treadle_status write_escaped(machine *m, writer *w, uint32_t code) {
   char text[16];
   const char *format = code < 0x100 ? "\\x%02" PRIx32 : code < 0x10000 ? "\\u%04" PRIx32 : "\\U%08" PRIx32;
   const char *word = code == '\n' ? "\\n" : code == '\r' ? "\\r" : code == '\t' ? "\\t" : NULL;
+  PASS(treadle_jinja_step(m, 2));
   if (!word) snprintf(text, sizeof text, format, code);
   return plain(m, w, word ? word : text);
 }
 
 static treadle_status represent_text(machine *m, writer *w, const treadle_jinja_text *text) {
+  PASS(treadle_jinja_look(m, text));
   bool single = memchr(text->bytes, '\'', text->length) != NULL;
   char quote = single && !memchr(text->bytes, '"', text->length) ? '"' : '\'';
   uint32_t code;

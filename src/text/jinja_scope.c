@@ -23,7 +23,9 @@ treadle_status treadle_jinja_scope_make(machine *m, scope *parent, scope **scope
 
 treadle_status treadle_jinja_scope_set(machine *m, scope *s, const char *name, value v) {
   struct treadle_jinja_variable *variable = s->first;
-  while (variable && variable->name != name) variable = variable->next;
+  size_t steps = 0;
+  for (; variable && variable->name != name; variable = variable->next) steps++;
+  PASS(treadle_jinja_step(m, steps / 16));
   if (!variable) {
     PASS(treadle_jinja_alloc(m, 1, sizeof *variable, &variable));
     variable->name = name;
@@ -35,13 +37,15 @@ treadle_status treadle_jinja_scope_set(machine *m, scope *s, const char *name, v
 }
 
 treadle_status treadle_jinja_scope_get(machine *m, const scope *s, const char *name, value *value_p) {
-  for (size_t steps = 0; s; s = s->parent) {
+  size_t steps = 0;
+  for (; s; s = s->parent) {
     for (const struct treadle_jinja_variable *at = s->first; at; at = at->next, steps++) {
       if (at->name != name) continue;
       *value_p = at->value;
       return treadle_jinja_step(m, steps / 16);
     }
   }
+  PASS(treadle_jinja_step(m, steps / 16));
   const value *given = treadle_jinja_dict_get(m->context.dict, name);
   const treadle_jinja_row *function = given ? NULL : treadle_jinja_row_of(treadle_jinja_functions, name);
   if (!given && name && strcmp(name, "self") == 0)

@@ -60,7 +60,9 @@ static treadle_status step(machine *m, const treadle_jinja_key *key, value name,
 /* "a.b.0": parts of digits alone are numbers. */
 static treadle_status walk(machine *m, const treadle_jinja_key *key, const treadle_jinja_text *path,
                            value *item_p) {
+  PASS(treadle_jinja_scan(m, path->length));
   for (size_t from = 0; from <= path->length;) {
+    PASS(treadle_jinja_step(m, 1));
     const char *dot = memchr(path->bytes + from, '.', path->length - from);
     size_t end = dot ? (size_t)(dot - path->bytes) : path->length;
     int64_t number = 0;

@@ -37,6 +37,7 @@ static treadle_status replace_empty(machine *m, const text *t, const text *to, i
     PASS(treadle_jinja_write(m, w, to->bytes, to->length));
     if (at == t->length) return TREADLE_OK;
     size_t next = at + treadle_jinja_decode(t->bytes + at, &code);
+    PASS(treadle_jinja_step(m, 1));
     PASS(treadle_jinja_write(m, w, t->bytes + at, next - at));
     at = next;
   }
@@ -46,7 +47,7 @@ static treadle_status replace_found(machine *m, const text *t, const text *from,
                                     int64_t count, treadle_jinja_writer *w) {
   size_t at = 0, found;
   for (; count != 0; count--, at = found + from->length) {
-    found = treadle_jinja_find(t, from, at, t->length);
+    PASS(treadle_jinja_find(m, t, from, at, t->length, &found));
     if (found == SIZE_MAX) break;
     PASS(treadle_jinja_write(m, w, t->bytes + at, found - at));
     PASS(treadle_jinja_write(m, w, to->bytes, to->length));
@@ -75,6 +76,7 @@ treadle_status treadle_jinja_split_lines(machine *m, const text *t, bool keep, v
   pieces lines = {0};
   size_t from = 0;
   uint32_t code;
+  PASS(treadle_jinja_look(m, t));
   for (size_t at = 0; at < t->length;) {
     size_t next = at + treadle_jinja_decode(t->bytes + at, &code);
     if (code == '\r' && next < t->length && t->bytes[next] == '\n') next++;
@@ -95,8 +97,8 @@ static treadle_status split_words(machine *m, const text *t, int64_t most, bool 
   size_t from, to, rest_from = 0, rest_to = t->length;
   uint32_t code;
   for (; most != 0; most--) {
-    treadle_jinja_strip(t->bytes + rest_from, rest_to - rest_from, from_right ? JINJA_RIGHT : JINJA_LEFT,
-                        NULL, &from, &to);
+    PASS(treadle_jinja_strip(m, t->bytes + rest_from, rest_to - rest_from,
+                             from_right ? JINJA_RIGHT : JINJA_LEFT, NULL, &from, &to));
     to += rest_from;
     from += rest_from;
     if (from == to) return TREADLE_OK;
@@ -109,6 +111,7 @@ static treadle_status split_words(machine *m, const text *t, int64_t most, bool 
         if (treadle_jinja_is_space(code)) break;
         at = before;
       }
+      PASS(treadle_jinja_scan(m, 4 * (to - at)));
       PASS(add(m, words, t, at, to));
       rest_to = at;
     } else {
@@ -117,12 +120,13 @@ static treadle_status split_words(machine *m, const text *t, int64_t most, bool 
         one = treadle_jinja_decode(t->bytes + at, &code);
         if (treadle_jinja_is_space(code)) break;
       }
+      PASS(treadle_jinja_scan(m, 4 * (at - from)));
       PASS(add(m, words, t, from, at));
       rest_from = at;
     }
   }
-  treadle_jinja_strip(t->bytes + rest_from, rest_to - rest_from, from_right ? JINJA_RIGHT : JINJA_LEFT,
-                      NULL, &from, &to);
+  PASS(treadle_jinja_strip(m, t->bytes + rest_from, rest_to - rest_from,
+                           from_right ? JINJA_RIGHT : JINJA_LEFT, NULL, &from, &to));
   return from < to ? add(m, words, t, rest_from + from, rest_from + to) : TREADLE_OK;
 }
 
@@ -130,8 +134,9 @@ static treadle_status split_at(machine *m, const text *t, const text *by, int64_
                                pieces *parts) {
   size_t from = 0, to = t->length;
   for (; most != 0; most--) {
-    size_t found =
-        from_right ? treadle_jinja_find_last(t, by, from, to) : treadle_jinja_find(t, by, from, to);
+    size_t found;
+    PASS(from_right ? treadle_jinja_find_last(m, t, by, from, to, &found)
+                    : treadle_jinja_find(m, t, by, from, to, &found));
     if (found == SIZE_MAX) break;
     if (from_right) {
       PASS(add(m, parts, t, found + by->length, to));
@@ -148,7 +153,6 @@ treadle_status treadle_jinja_split(machine *m, const text *t, const text *by, in
                                    value *result_p) {
   pieces parts = {0};
   if (by && by->length == 0) REFUSE("a text is split by an empty text");
-  PASS(treadle_jinja_work(m, t->length));
   treadle_status status =
       by ? split_at(m, t, by, most, from_right, &parts) : split_words(m, t, most, from_right, &parts);
   PASS(status);

@@ -125,7 +125,7 @@ static bool is_blank(const treadle_jinja_trees *body) {
       size_t from, to;
       if (data->form != JINJA_CONST || data->constant.kind != JINJA_TEXT) return false;
       const treadle_jinja_text *text = data->constant.text;
-      treadle_jinja_strip(text->bytes, text->length, JINJA_LEFT, NULL, &from, &to);
+      (void)treadle_jinja_strip(NULL, text->bytes, text->length, JINJA_LEFT, NULL, &from, &to);
       if (from < to) return false;
     }
   }

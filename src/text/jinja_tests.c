@@ -46,6 +46,7 @@ TEST(is_sequence, v.kind == JINJA_TEXT || v.kind == JINJA_LIST || v.kind == JINJ
 static treadle_status is_cased(machine *m, call *c, bool upper, value *result_p) {
   const treadle_jinja_text *text;
   PASS(treadle_jinja_to_text(m, c->self, &text));
+  PASS(treadle_jinja_look(m, text));
   return answer(treadle_jinja_all_cased(text, upper), result_p);
 }
 static treadle_status is_upper(machine *m, call *c, value *result_p) {

@@ -93,21 +93,32 @@ size_t treadle_jinja_offset(const treadle_jinja_text *text, size_t point) {
   return text->length;
 }
 
-size_t treadle_jinja_find(const treadle_jinja_text *text, const treadle_jinja_text *part, size_t from,
-                          size_t to) {
-  if (from > to || part->length > to - from) return SIZE_MAX;
-  if (part->length == 0) return from;
+treadle_status treadle_jinja_find(treadle_jinja_machine *m, const treadle_jinja_text *text,
+                                  const treadle_jinja_text *part, size_t from, size_t to, size_t *found_p) {
+  *found_p = SIZE_MAX;
+  if (from > to || part->length > to - from) return treadle_jinja_step(m, 1);
+  if (part->length == 0) *found_p = from;
+  if (part->length == 0) return treadle_jinja_step(m, 1);
   const char *found = memmem(text->bytes + from, to - from, part->bytes, part->length);
-  return found ? (size_t)(found - text->bytes) : SIZE_MAX;
+  if (found) *found_p = (size_t)(found - text->bytes);
+  return treadle_jinja_scan(m, (found ? *found_p - from : to - from) + part->length);
 }
 
-size_t treadle_jinja_find_last(const treadle_jinja_text *text, const treadle_jinja_text *part, size_t from,
-                               size_t to) {
-  if (from > to || part->length > to - from) return SIZE_MAX;
-  for (size_t at = to - part->length;; at--) {
-    if (memcmp(text->bytes + at, part->bytes, part->length) == 0) return at;
-    if (at == from) return SIZE_MAX;
+/* Goes back from one place of the part's first byte to the next. */
+treadle_status treadle_jinja_find_last(treadle_jinja_machine *m, const treadle_jinja_text *text,
+                                       const treadle_jinja_text *part, size_t from, size_t to,
+                                       size_t *found_p) {
+  *found_p = SIZE_MAX;
+  if (from > to || part->length > to - from) return treadle_jinja_step(m, 1);
+  if (part->length == 0) *found_p = to;
+  for (size_t end = to - part->length + 1; part->length > 0 && *found_p == SIZE_MAX;) {
+    const char *at = memrchr(text->bytes + from, *part->bytes, end - from);
+    PASS(treadle_jinja_scan(m, part->length + (at ? (size_t)(text->bytes + end - at) : end - from)));
+    if (!at) return TREADLE_OK;
+    end = (size_t)(at - text->bytes);
+    if (memcmp(at, part->bytes, part->length) == 0) *found_p = end;
   }
+  return TREADLE_OK;
 }
 
 bool treadle_jinja_equals(const treadle_jinja_text *text, const char *plain) {
@@ -123,34 +134,42 @@ bool treadle_jinja_is_space(uint32_t code) {
 static bool is_stripped(const char *at, size_t length, const treadle_jinja_text *set) {
   uint32_t code;
   if (set) {
-    treadle_jinja_text one = {at, length, 1, false};
-    return treadle_jinja_find(set, &one, 0, set->length) != SIZE_MAX;
+    return memmem(set->bytes, set->length, at, length) != NULL;
   }
   treadle_jinja_decode(at, &code);
   return treadle_jinja_is_space(code);
 }
 
-void treadle_jinja_strip(const char *bytes, size_t length, int sides, const treadle_jinja_text *set,
-                         size_t *from_p, size_t *to_p) {
+/* A character that goes takes so many steps as it takes to look it up. m NULL: nobody counts. */
+static treadle_status count_one(treadle_jinja_machine *m, const treadle_jinja_text *set) {
+  return m ? treadle_jinja_scan(m, set ? set->length : 1) : TREADLE_OK;
+}
+
+treadle_status treadle_jinja_strip(treadle_jinja_machine *m, const char *bytes, size_t length, int sides,
+                                   const treadle_jinja_text *set, size_t *from_p, size_t *to_p) {
   size_t from = 0, to = length;
   uint32_t code;
   while ((sides & JINJA_LEFT) && from < to) {
     size_t one = treadle_jinja_decode(bytes + from, &code);
+    PASS(count_one(m, set));
     if (!is_stripped(bytes + from, one, set)) break;
     from += one;
   }
   while ((sides & JINJA_RIGHT) && to > from) {
     size_t last = to - 1;
     while (((unsigned char)bytes[last] & 0xc0) == 0x80) last--;
+    PASS(count_one(m, set));
     if (!is_stripped(bytes + last, to - last, set)) break;
     to = last;
   }
   *from_p = from;
   *to_p = to;
+  return TREADLE_OK;
 }
 
 treadle_status treadle_jinja_escape(treadle_jinja_machine *m, treadle_jinja_writer *w,
                                     const treadle_jinja_text *text) {
+  PASS(treadle_jinja_scan(m, text->length));
   for (size_t i = 0, from = 0; i <= text->length; i++) {
     char c = i < text->length ? text->bytes[i] : 0;
     const char *entity = c == '&'    ? "&amp;"

@@ -27,20 +27,21 @@ treadle_status treadle_jinja_part(treadle_jinja_machine *machine, const treadle_
 size_t treadle_jinja_offset(const treadle_jinja_text *text, size_t point);
 
 /* The first, or last, place of `part` within bytes [from, to); SIZE_MAX: none. */
-size_t treadle_jinja_find(const treadle_jinja_text *text, const treadle_jinja_text *part, size_t from,
-                          size_t to);
-size_t treadle_jinja_find_last(const treadle_jinja_text *text, const treadle_jinja_text *part, size_t from,
-                               size_t to);
+treadle_status treadle_jinja_find(treadle_jinja_machine *machine, const treadle_jinja_text *text,
+                                  const treadle_jinja_text *part, size_t from, size_t to, size_t *found_p);
+treadle_status treadle_jinja_find_last(treadle_jinja_machine *machine, const treadle_jinja_text *text,
+                                       const treadle_jinja_text *part, size_t from, size_t to,
+                                       size_t *found_p);
 
 bool treadle_jinja_equals(const treadle_jinja_text *text, const char *plain);
 
 /* Python's str.isspace() for one character. */
 bool treadle_jinja_is_space(uint32_t code);
 
-/* Bytes that strip() leaves; `set` NULL: white space. */
+/* Bytes that strip() leaves; `set` NULL: white space; `machine` NULL: no steps are counted, and it does not fail. */
 enum { JINJA_LEFT = 1, JINJA_RIGHT = 2 };
-void treadle_jinja_strip(const char *bytes, size_t length, int sides, const treadle_jinja_text *set,
-                         size_t *from_p, size_t *to_p);
+treadle_status treadle_jinja_strip(treadle_jinja_machine *machine, const char *bytes, size_t length,
+                                   int sides, const treadle_jinja_text *set, size_t *from_p, size_t *to_p);
 
 /* upper, lower, title, capitalize, swapcase, casefold: by Unicode's full mappings. */
 typedef enum treadle_jinja_case {

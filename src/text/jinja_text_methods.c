@@ -30,12 +30,13 @@ static treadle_status all_are(machine *m, const call *c, treadle_jinja_class whi
   const text *t = c->self.text;
   uint32_t code;
   bool all = empty || t->length > 0;
+  PASS(treadle_jinja_look(m, t));
   for (size_t at = 0; all && at < t->length;) {
     at += treadle_jinja_decode(t->bytes + at, &code);
     all = treadle_jinja_is(which, code);
   }
   *result_p = treadle_jinja_bool(all);
-  return treadle_jinja_work(m, t->length);
+  return TREADLE_OK;
 }
 
 #define CLASS(name, which, empty)                                                                          \
@@ -51,8 +52,9 @@ CLASS(is_space, JINJA_IS_SPACE, false)
 #define QUESTION(name, condition)                                                                          \
   METHOD(name) {                                                                                           \
     const text *t = c->self.text;                                                                          \
+    PASS(treadle_jinja_look(m, t));                                                                        \
     *result_p = treadle_jinja_bool(condition);                                                             \
-    return treadle_jinja_work(m, t->length);                                                               \
+    return TREADLE_OK;                                                                                     \
   }
 QUESTION(is_ascii, t->length == t->points)
 QUESTION(is_lower, treadle_jinja_all_cased(t, false))
@@ -66,8 +68,7 @@ static treadle_status strip_sides(machine *m, call *c, int sides, value *result_
   size_t from, to;
   if (c->bound[0].kind != JINJA_ABSENT && c->bound[0].kind != JINJA_NONE)
     PASS(treadle_jinja_text_argument(c->bound[0], "chars", &set));
-  PASS(treadle_jinja_work(m, c->self.text->length * (set ? set->length : 1)));
-  treadle_jinja_strip(c->self.text->bytes, c->self.text->length, sides, set, &from, &to);
+  PASS(treadle_jinja_strip(m, c->self.text->bytes, c->self.text->length, sides, set, &from, &to));
   return treadle_jinja_part(m, c->self.text, from, to, result_p);
 }
 METHOD(strip) { return strip_sides(m, c, JINJA_LEFT | JINJA_RIGHT, result_p); }
@@ -75,7 +76,8 @@ METHOD(lstrip) { return strip_sides(m, c, JINJA_LEFT, result_p); }
 METHOD(rstrip) { return strip_sides(m, c, JINJA_RIGHT, result_p); }
 
 /* The part of the text that start and stop leave, in bytes; *order_p false: start lies behind the end or behind stop. */
-static treadle_status bounds(const call *c, int first, size_t *from_p, size_t *to_p, bool *order_p) {
+static treadle_status bounds(machine *m, const call *c, int first, size_t *from_p, size_t *to_p,
+                             bool *order_p) {
   const text *t = c->self.text;
   int64_t length = (int64_t)t->points, start, stop;
   value begin = c->bound[first], end = c->bound[first + 1];
@@ -87,6 +89,7 @@ static treadle_status bounds(const call *c, int first, size_t *from_p, size_t *t
   if (stop < 0) stop = stop < -length ? 0 : stop + length;
   if (stop > length) stop = length;
   *order_p = start <= stop;
+  if (t->points < t->length) PASS(treadle_jinja_scan(m, 2 * t->length));
   *from_p = treadle_jinja_offset(t, (size_t)(*order_p ? start : 0));
   *to_p = treadle_jinja_offset(t, (size_t)(*order_p ? stop : 0));
   return TREADLE_OK;
@@ -99,35 +102,31 @@ static bool has_end(const text *t, size_t from, size_t to, const text *part, boo
 }
 
 /* One text, or a tuple of which one is enough. */
-static treadle_status ends(call *c, bool last, value *result_p) {
+static treadle_status ends(machine *m, call *c, bool last, value *result_p) {
   size_t from, to, count = 1;
   const value *parts = &c->bound[0];
   const text *part;
   bool order, found = false;
-  PASS(bounds(c, 1, &from, &to, &order));
+  PASS(bounds(m, c, 1, &from, &to, &order));
   if (parts->kind == JINJA_TUPLE) {
     count = parts->list->count;
     parts = parts->list->items;
   }
   for (size_t i = 0; i < count && !found; i++) {
     PASS(treadle_jinja_text_argument(parts[i], "prefix", &part));
+    PASS(treadle_jinja_scan(m, part->length));
     found = order && has_end(c->self.text, from, to, part, last);
   }
   *result_p = treadle_jinja_bool(found);
   return TREADLE_OK;
 }
-METHOD(startswith) {
-  (void)m;
-  return ends(c, false, result_p);
-}
-METHOD(endswith) {
-  (void)m;
-  return ends(c, true, result_p);
-}
+METHOD(startswith) { return ends(m, c, false, result_p); }
+METHOD(endswith) { return ends(m, c, true, result_p); }
 
 static treadle_status remove_end(machine *m, call *c, bool last, value *result_p) {
   const text *t = c->self.text, *part;
   PASS(treadle_jinja_text_argument(c->bound[0], "prefix", &part));
+  PASS(treadle_jinja_scan(m, part->length));
   bool has = has_end(t, 0, t->length, part, last);
   return treadle_jinja_part(m, t, has && !last ? part->length : 0,
                             t->length - (has && last ? part->length : 0), result_p);
@@ -142,10 +141,11 @@ static treadle_status find_any(machine *m, call *c, bool last, bool needed, valu
   size_t from, to, found = SIZE_MAX;
   bool order;
   PASS(treadle_jinja_text_argument(c->bound[0], "sub", &part));
-  PASS(bounds(c, 1, &from, &to, &order));
-  PASS(treadle_jinja_work(m, t->length));
+  PASS(bounds(m, c, 1, &from, &to, &order));
   if (order)
-    found = last ? treadle_jinja_find_last(t, part, from, to) : treadle_jinja_find(t, part, from, to);
+    PASS(last ? treadle_jinja_find_last(m, t, part, from, to, &found)
+              : treadle_jinja_find(m, t, part, from, to, &found));
+  PASS(treadle_jinja_scan(m, found == SIZE_MAX ? 0 : found));
   if (found == SIZE_MAX && needed) REFUSE("the text that is looked for is not there");
   *result_p = treadle_jinja_int(found == SIZE_MAX ? -1 : (int64_t)treadle_jinja_points(t->bytes, found));
   return TREADLE_OK;
@@ -157,16 +157,18 @@ METHOD(last_index_of) { return find_any(m, c, true, true, result_p); }
 
 METHOD(count) {
   const text *t = c->self.text, *part;
-  size_t from, to;
+  size_t from, to, at;
   bool order;
   int64_t found = 0;
   PASS(treadle_jinja_text_argument(c->bound[0], "sub", &part));
-  PASS(bounds(c, 1, &from, &to, &order));
-  PASS(treadle_jinja_work(m, t->length));
+  PASS(bounds(m, c, 1, &from, &to, &order));
+  if (order && part->length == 0) PASS(treadle_jinja_scan(m, to - from));
   if (order && part->length == 0) found = (int64_t)treadle_jinja_points(t->bytes + from, to - from) + 1;
-  while (order && part->length && (from = treadle_jinja_find(t, part, from, to)) != SIZE_MAX) {
+  while (order && part->length) {
+    PASS(treadle_jinja_find(m, t, part, from, to, &at));
+    if (at == SIZE_MAX) break;
     found++;
-    from += part->length;
+    from = at + part->length;
   }
   *result_p = treadle_jinja_int(found);
   return TREADLE_OK;
@@ -206,8 +208,9 @@ static treadle_status partition_any(machine *m, call *c, bool last, value *resul
   PASS(treadle_jinja_text_argument(c->bound[0], "sep", &by));
   if (by->length == 0) REFUSE("a text is parted at an empty text");
   PASS(treadle_jinja_alloc(m, 3, sizeof *parts, &parts));
-  size_t found =
-      last ? treadle_jinja_find_last(t, by, 0, t->length) : treadle_jinja_find(t, by, 0, t->length);
+  size_t found;
+  PASS(last ? treadle_jinja_find_last(m, t, by, 0, t->length, &found)
+            : treadle_jinja_find(m, t, by, 0, t->length, &found));
   bool none = found == SIZE_MAX;
   size_t before = none ? (last ? 0 : t->length) : found, behind = none ? before : found + by->length;
   PASS(treadle_jinja_part(m, t, 0, before, &parts[0]));
@@ -265,6 +268,7 @@ METHOD(expandtabs) {
   int64_t size, column = 0;
   uint32_t code;
   PASS(treadle_jinja_whole_argument(c->bound[0], "tabsize", 8, &size));
+  PASS(treadle_jinja_look(m, t));
   for (size_t at = 0, next; at < t->length; at = next) {
     next = at + treadle_jinja_decode(t->bytes + at, &code);
     int64_t spaces = code == '\t' && size > 0 ? size - column % size : 0;

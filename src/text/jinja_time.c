@@ -68,6 +68,7 @@ bool treadle_jinja_is_time(const char *text) {
 
 static treadle_status find_time(machine *m, moment *now) {
   struct timespec clock;
+  PASS(treadle_jinja_step(m, 20));
   if (m->options->now) {
     if (!read_time(m->options->now, now))
       REFUSE("'%.60s' is no time: 2025-03-14T15:09:26 is one", m->options->now);

@@ -302,6 +302,8 @@ treadle_status treadle_jinja_change_case(treadle_jinja_machine *m, const treadle
   treadle_jinja_writer w = {0};
   bool inside = false; /* the character before has a case */
   uint32_t code;
+  PASS(treadle_jinja_look(m, text));
+  PASS(treadle_jinja_look(m, text)); /* its case and the other one */
   for (size_t at = 0, next; at < text->length; at = next) {
     next = at + treadle_jinja_decode(text->bytes + at, &code);
     bool title = (how == JINJA_TITLE && !inside) || (how == JINJA_CAPITAL && at == 0);

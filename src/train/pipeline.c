@@ -141,3 +141,22 @@ out:
   treadle_free(w.forward);
   return status;
 }
+
+/* One after the other, chunks of a stage keep the more the more micro batches there are. Interleaved ones keep all where the stages do not
+ * divide the number: of such numbers the largest is the worst. */
+treadle_status treadle_pipeline_play_most(const treadle_pipeline *pipeline, int32_t stage, bool fewer,
+                                          treadle_pipeline_memory *needs_p) {
+  treadle_pipeline one = *pipeline;
+  int32_t least = fewer && per_stage(pipeline) > 1 ? pipeline->micro_batches - pipeline->stages : 0;
+  treadle_status status;
+  TRY(treadle_pipeline_play(pipeline, stage, needs_p));
+  if (!fewer || per_stage(pipeline) <= 1) return TREADLE_OK;
+  while (--one.micro_batches > 0 && one.micro_batches >= least) {
+    treadle_pipeline_memory needs;
+    TRY(treadle_pipeline_play(&one, stage, &needs));
+    if (needs.kept > needs_p->kept) needs_p->kept = needs.kept;
+    if (needs.slots > needs_p->slots) needs_p->slots = needs.slots;
+  }
+out:
+  return status;
+}

@@ -39,5 +39,8 @@ typedef struct treadle_pipeline_memory {
 /* Plays all stages. Refused: chunks that are no multiple of stages. */
 treadle_status treadle_pipeline_play(const treadle_pipeline *pipeline, int32_t stage,
                                      treadle_pipeline_memory *needs_p);
+/* The same; `fewer`: of every number of micro batches up to the pipeline's. */
+treadle_status treadle_pipeline_play_most(const treadle_pipeline *pipeline, int32_t stage, bool fewer,
+                                          treadle_pipeline_memory *needs_p);
 
 #endif

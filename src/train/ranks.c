@@ -89,7 +89,6 @@ treadle_train_room treadle_train_measure_room(const treadle_trainer *t) {
   const treadle_weight *head = &t->pass->head;
   int64_t hidden = t->transformer->hidden, rows = t->rows, leaf = TREADLE_HEAD_LEAF, nodes;
   treadle_train_room room = {.rows = (uint64_t)(rows * hidden), .chunks = t->chunk_count};
-  treadle_pipeline_memory needs;
   treadle_pass_measure_board(t->pass, &room.pass);
   treadle_leaf_range keys = {(int32_t)(t->pass->heads.kv_first * t->key_leaves / t->transformer->kv_heads),
                              (int32_t)(t->pass->heads.kv_count * t->key_leaves / t->transformer->kv_heads),
@@ -105,7 +104,7 @@ treadle_train_room treadle_train_measure_room(const treadle_trainer *t) {
   room.pass.across = LINE;
   room.logits = (uint64_t)(TREADLE_HEAD_ROWS * t->width.vocabulary);
   room.pieces = PIECE;
-  if (treadle_pipeline_play(&t->pipeline, t->stage, &needs) == TREADLE_OK) room.slots = needs.slots;
+  room.slots = t->slots;
   return room;
 }
 

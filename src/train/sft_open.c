@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "base/larger.h"
 #include "infer/engine.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
@@ -114,24 +115,56 @@ static int longer(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-/* Tokens of the fullest micro batch that any order of rows may make, and of the longest row. */
+/* Places of the run's rows, in the order in which they are taken: `count` of them from `first` on may be, of each epoch that they lie in,
+ * its longest rows. sums[n]: tokens of the n longest. */
+static int64_t most_tokens_of(const int64_t *sums, int64_t rows, int64_t first, int64_t count) {
+  int64_t tokens = 0;
+  while (count > 0) {
+    int64_t here = treadle_smaller(count, rows - first % rows);
+    tokens += sums[here];
+    first += here;
+    count -= here;
+  }
+  return tokens;
+}
+
+/* Tokens of the fullest micro batch that any order of rows may make: an epoch may end inside of one, and then a long row is in it twice. Where
+ * epochs end in a step repeats after so many epochs as a step has rows, at most. */
+static int64_t fullest_micro_batch(const treadle_train_settings *s, const int64_t *sums, int64_t rows) {
+  const int64_t step = s->global_batch_size, micro = s->micro_batch_size;
+  const int64_t all = s->train_iters > INT64_MAX / step ? INT64_MAX : s->train_iters * step;
+  int64_t most = sums[treadle_smaller(treadle_smaller(micro, rows), step)];
+  for (int64_t epoch = 1; epoch <= step && epoch <= (all - 1) / rows; epoch++) {
+    int64_t in_step = epoch * rows % step, in_micro = in_step % micro, begin = in_step - in_micro;
+    int64_t tokens =
+        most_tokens_of(sums, rows, epoch * rows - in_micro, treadle_smaller(micro, step - begin));
+    most = treadle_larger(most, tokens);
+  }
+  return most;
+}
+
+/* Tokens of the fullest micro batch, and of the longest row. */
 static treadle_status measure(const treadle_sft *sft, const char *path, const treadle_train_row *rows,
-                              size_t count, treadle_trainer_options *options) {
+                              size_t count, bool again, treadle_trainer_options *options) {
   const treadle_train_settings *s = sft->settings;
-  int64_t *lengths = treadle_alloc_array(count, sizeof *lengths), sum = 0;
+  int64_t *lengths = treadle_alloc_array(count, sizeof *lengths);
+  int64_t *sums = treadle_alloc_array(count + 1, sizeof *sums), most = s->max_tokens_per_micro;
   treadle_status status = TREADLE_OK;
-  if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count);
+  if (!lengths || !sums) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count));
   for (size_t i = 0; i < count; i++) lengths[i] = (int64_t)rows[i].count;
   qsort(lengths, count, sizeof *lengths, longer);
-  for (size_t i = 0; i < count && (int64_t)i < s->micro_batch_size; i++) sum += lengths[i];
-  if (s->max_tokens_per_micro) sum = s->max_tokens_per_micro;
-  if (sum > options->most_rows) options->most_rows = sum;
-  if (lengths[0] > options->most_tokens) options->most_tokens = lengths[0];
+  for (size_t i = 0; i < count; i++) sums[i + 1] = sums[i] + lengths[i];
+  if (!most && again) most = fullest_micro_batch(s, sums, (int64_t)count);
+  if (!most) most = sums[treadle_smaller(s->micro_batch_size, (int64_t)count)];
+  options->most_rows = treadle_larger(options->most_rows, most);
+  options->most_tokens = treadle_larger(options->most_tokens, lengths[0]);
   if (s->max_tokens_per_micro && lengths[0] > s->max_tokens_per_micro)
     status = treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the longest row of %s has %lld",
                           TREADLE_SFT_PLACE(sft, max_tokens_per_micro), (long long)s->max_tokens_per_micro,
                           path, (long long)lengths[0]);
+out:
   treadle_free(lengths);
+  treadle_free(sums);
   return status;
 }
 
@@ -217,7 +250,7 @@ static treadle_status count_batches(const treadle_sft *sft, int32_t *most_p) {
   treadle_status status;
   TRY(find_replicas(sft, &dp, &pp));
   TRY(treadle_train_config_micro_batches(sft->config, dp, pp, &count));
-  if (!count) count = sft->settings->global_batch_size / dp; /* one row in each */
+  if (!count) count = (sft->settings->global_batch_size + dp - 1) / dp; /* one row in each */
   if (count > BATCHES_MOST)
     TRY(treadle_fail(
         TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
@@ -246,12 +279,13 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .adam_beta1 = s->adam_beta1,
       .adam_beta2 = s->adam_beta2,
       .adam_eps = s->adam_eps,
-      .most_micro_batches = most_micro_batches};
+      .most_micro_batches = most_micro_batches,
+      .fewer_micro_batches = s->max_tokens_per_micro != 0};
   if (sft->train)
-    TRY(measure(sft, s->data_path, sft->train, sft->train_count, options));
+    TRY(measure(sft, s->data_path, sft->train, sft->train_count, true, options));
   else
     measure_longest(sft, options);
-  if (sft->val) TRY(measure(sft, s->val_path, sft->val, sft->val_count, options));
+  if (sft->val) TRY(measure(sft, s->val_path, sft->val, sft->val_count, false, options));
 out:
   return status;
 }

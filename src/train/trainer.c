@@ -123,8 +123,9 @@ static treadle_status keep_batches(treadle_trainer *t, const treadle_trainer_opt
   treadle_pipeline_memory needs;
   treadle_status status;
   t->pipeline.micro_batches = o->most_micro_batches ? o->most_micro_batches : 4 * t->pipeline.stages;
-  TRY(treadle_pipeline_play(&t->pipeline, t->stage, &needs));
+  TRY(treadle_pipeline_play_most(&t->pipeline, t->stage, o->fewer_micro_batches, &needs));
   t->kept_count = needs.kept;
+  t->slots = needs.slots;
 out:
   return status;
 }

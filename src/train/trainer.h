@@ -166,6 +166,7 @@ struct treadle_trainer {
   int64_t blocks;             /* of keys and values, for that many rows */
   int64_t key_leaves,
       head_leaves; /* of inner dimensions: keys and values together with their queries; the vocabulary */
+  int64_t slots;   /* rows that may wait between two chunks */
   int64_t kept_each, kept_count; /* values of a layer; micro batches */
   bool keeps_all;                /* layers are not computed again */
   bool sequence_parallel;

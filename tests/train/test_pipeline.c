@@ -36,6 +36,28 @@ static void test_orders(void **state) {
         }
 }
 
+/* Memory for every number of micro batches up to the most: an interleaved order keeps more of 7 than of 8. */
+static void test_fewer(void **state) {
+  (void)state;
+  for (int32_t stages = 1; stages <= 5; stages++)
+    for (int32_t each = 1; each <= 3; each++)
+      for (int32_t micro = 1; micro <= 14; micro++)
+        for (int32_t stage = 0; stage < stages; stage++) {
+          const treadle_pipeline most = {stages, stages * each, micro};
+          treadle_pipeline_memory memory, exact;
+          assert_ok(treadle_pipeline_play_most(&most, stage, true, &memory));
+          for (int32_t fewer = 1; fewer <= micro; fewer++) {
+            const treadle_pipeline p = {stages, stages * each, fewer};
+            treadle_pipeline_memory one;
+            assert_ok(treadle_pipeline_play(&p, stage, &one));
+            assert_true(one.kept <= memory.kept && one.slots <= memory.slots);
+          }
+          assert_ok(treadle_pipeline_play(&most, stage, &exact));
+          assert_ok(treadle_pipeline_play_most(&most, stage, false, &memory));
+          assert_true(memory.kept == exact.kept && memory.slots == exact.slots);
+        }
+}
+
 static void test_refused(void **state) {
   (void)state;
   const treadle_pipeline p = {3, 4, 2};
@@ -44,6 +66,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_orders), cmocka_unit_test(test_fewer),
+                                     cmocka_unit_test(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
