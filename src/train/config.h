@@ -300,6 +300,11 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 treadle_status treadle_train_config_settle(treadle_train_config *config);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
+/* config_rules_batches.c: of its steps. */
+treadle_status treadle_train_config_settle_batches(treadle_train_config *config);
+/* "FILE: PLACE why". */
+treadle_status treadle_train_config_warn_of(treadle_train_config *config, const char *place,
+                                            const char *why);
 /* Of prompts and responses of so many tokens; 0: it is not known yet, as a model has a word in it. */
 treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
                                                   int64_t response);

@@ -3,7 +3,6 @@
 
 #include "base/argument.h"
 #include "base/real.h"
-#include "base/status_list.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -26,7 +25,7 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
   return text ? treadle_array_push(&config->warnings, text) : treadle_given_no_memory(config);
 }
 
-static bool same_value(const char *a, const char *b) {
+bool treadle_given_is_same(const char *a, const char *b) {
   double x, y;
   bool p, q;
   if (treadle_yaml_truth(a, &p) && treadle_yaml_truth(b, &q)) return p == q;
@@ -89,14 +88,14 @@ static bool is_settled(treadle_train_source *old, const treadle_train_source *ne
   if (is_kl && is_plus) {
     const treadle_train_source *loss = strcmp(old->name, beta) == 0 ? old : new,
                                *other = loss == old ? new : old;
-    const treadle_train_source counts = same_value(loss->text, "0") ? *other : *loss;
+    const treadle_train_source counts = treadle_given_is_same(loss->text, "0") ? *other : *loss;
     *old = counts;
     return true;
   }
   if (strcmp(old->name, sched) == 0 && strcmp(new->name, optim) == 0) *old = *new;
   if (strcmp(old->name, optim) == 0 && (old->line == new->line || strcmp(new->name, sched) == 0))
     return true;
-  return is_of_rlinf(old->name) && is_of_rlinf(new->name) && same_value(old->text, new->text);
+  return is_of_rlinf(old->name) && is_of_rlinf(new->name) && treadle_given_is_same(old->text, new->text);
 }
 
 /* Of a file that says a key twice: the same by two names; one of verl's two KLs; or MindSpeed-RL, which lets actor_config go before
@@ -112,7 +111,7 @@ static treadle_status give_again(treadle_config_reader *reader, int key, const t
     bool counts = false;
     treadle_status status = is_kl ? is_of_reward(reader, given, &counts) : TREADLE_OK;
     if (counts) *old = new;
-    if (status || is_kl || same_value(old->text, given->text)) return status;
+    if (status || is_kl || treadle_given_is_same(old->text, given->text)) return status;
   }
   if (key == TREADLE_KEY_OF(clip_grad) && treadle_given_is_of_verl(old->name) &&
       treadle_given_is_of_verl(given->path))
@@ -146,7 +145,7 @@ static treadle_status override_again(treadle_config_reader *reader, int key,
   }
   if (strcmp(old->name, given->path) == 0 || !treadle_given_is_of_verl(old->name) ||
       !treadle_given_is_of_verl(given->path) ||
-      (!is_kl && !same_value(old->text, given->text) && key != TREADLE_KEY_OF(clip_grad)))
+      (!is_kl && !treadle_given_is_same(old->text, given->text) && key != TREADLE_KEY_OF(clip_grad)))
     REFUSE("%s is given twice, the first time as %s", treadle_given_head(reader, given), old->name);
   treadle_status status = is_kl ? is_of_reward(reader, given, &counts) : TREADLE_OK;
   if (counts || (key == TREADLE_KEY_OF(clip_grad) && strstr(given->path, ".grad_clip"))) *old = new;
@@ -217,103 +216,4 @@ treadle_status treadle_given_take(treadle_config_reader *reader, int key,
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
   *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;
-}
-
-treadle_status treadle_given_note_refusal(treadle_config_reader *reader, treadle_status status) {
-  if (status != TREADLE_REFUSED) return status;
-  treadle_builder_add(&reader->refused, "%s%s", reader->refusals++ ? "\n" : "", treadle_error_message());
-  return reader->refused.failed ? treadle_given_no_memory(reader->config) : TREADLE_OK;
-}
-
-treadle_status treadle_given_refuse_all(const treadle_config_reader *reader) {
-  if (!reader->refusals) return TREADLE_OK;
-  if (reader->refusals == 1) REFUSE("%s", reader->refused.text);
-  return treadle_fail_long(TREADLE_REFUSED, "%s: %d keys are refused:\n%s", reader->config->file,
-                           reader->refusals, reader->refused.text);
-}
-
-/* Of a section that does nothing as a whole, its name once. */
-void treadle_given_ignore(treadle_config_reader *reader, const treadle_given_value *given) {
-  const char *section =
-      reader->config->run == TREADLE_RUN_RL ? treadle_train_ignored_section(given->path) : NULL;
-  if (section) {
-    if (reader->last_ignored && strcmp(reader->last_ignored, section) == 0) return;
-    reader->last_ignored = section;
-    treadle_builder_add(&reader->ignored, "%s%s.*", reader->ignored.length ? ", " : "", section);
-    return;
-  }
-  treadle_builder_add(&reader->ignored, "%s%s", reader->ignored.length ? ", " : "",
-                      treadle_text_shown(given->path));
-  if (given->node) treadle_builder_add(&reader->ignored, " (line %d)", given->line);
-}
-
-/* "0", or "-1 or 0". */
-static void write_only(char *to, size_t room, const treadle_train_limit *limit) {
-  *to = 0;
-  for (int i = 0; limit->only[i]; i++)
-    snprintf(to + strlen(to), room - strlen(to), "%s%s", i ? limit->only[i + 1] ? ", " : " or " : "",
-             limit->only[i]);
-}
-
-/* null, and what an empty list or map is as text. */
-static bool is_nothing(const char *text) {
-  return treadle_train_is_null(text) || strcmp(text, "{}") == 0 || strcmp(text, "[]") == 0;
-}
-
-/* A list or a map in which there is nothing else. */
-static bool is_nothing_in(const treadle_yaml *node) {
-  if (node->type == TREADLE_YAML_SCALAR) return is_nothing(node->text);
-  for (size_t i = 0; i < node->count; i++)
-    if (!is_nothing_in(node->items[i])) return false;
-  return true;
-}
-
-treadle_status treadle_given_check_limit(const treadle_config_reader *reader,
-                                         const treadle_given_value *given,
-                                         const treadle_train_limit *limit) {
-  char only[128];
-  const char *pause = limit->instead ? "; " : "", *instead = limit->instead ? limit->instead : "";
-  if (given->text ? is_nothing(given->text) : is_nothing_in(given->node)) return TREADLE_OK;
-  for (int i = 0; given->text && limit->only[i]; i++)
-    if (same_value(given->text, limit->only[i])) return TREADLE_OK;
-  if (!limit->only[0])
-    REFUSE("%s: this cannot be done here; %s", treadle_given_head(reader, given),
-           limit->instead ? limit->instead : "leave it out");
-  write_only(only, sizeof only, limit);
-  REFUSE("%s is %s%s%s: here it can only be %s%s%s", treadle_given_head(reader, given),
-         given->text ? "'" : "", given->text ? treadle_text_shown(given->text) : "no single value",
-         given->text ? "'" : "", only, pause, instead);
-}
-
-treadle_status treadle_given_refuse(const treadle_config_reader *reader, const treadle_given_value *given) {
-  const char *key = strchr(given->path, '.'), *nearest;
-  const treadle_train_run run = reader->config->run;
-  bool ours = treadle_text_starts(given->path, "megatron_training.") ||
-              treadle_text_starts(given->path, "actor_config.");
-  if (run == TREADLE_RUN_RL && key)
-    ours = ours || treadle_text_starts(given->path, "rl_config.") ||
-           treadle_text_starts(given->path, "generate_config.");
-  if (key && ours) {
-    nearest = treadle_train_key_nearest(strrchr(given->path, '.') + 1, run);
-    REFUSE("%s: there is no such key%s%s%s; treadle %s --help-config has all",
-           treadle_given_head(reader, given), nearest ? "; did you mean '" : "", nearest ? nearest : "",
-           nearest ? "'?" : "", run == TREADLE_RUN_RL ? "train" : "sft");
-  }
-  for (int i = 0; i < TREADLE_TRAIN_KEYS && !key; i++)
-    if (treadle_train_key_is_of(&treadle_train_keys[i], run) &&
-        strcmp(treadle_train_keys[i].key, given->path) == 0)
-      REFUSE("%s: there is no such section; did you mean %s.%s?", treadle_given_head(reader, given),
-             treadle_train_keys[i].section, given->path);
-  if (key && treadle_train_known_section_of(given->path, run)) {
-    nearest = treadle_train_key_meant(given->path, run);
-    REFUSE("%s: %s%s%s", treadle_given_head(reader, given),
-           nearest
-               ? "there is no such key; did you mean '"
-               : "no key of MindSpeed-RL, RLinf, verl or treadle that is known here; leave it out if it "
-                 "changes no result",
-           nearest ? nearest : "", nearest ? "'?" : "");
-  }
-  nearest = treadle_train_section_nearest(given->path);
-  REFUSE("%s: there is no such section%s%s%s", treadle_given_head(reader, given),
-         nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
 }

@@ -32,6 +32,8 @@ const char *treadle_given_head_at(const treadle_train_config *config, const char
 const char *treadle_given_head(const treadle_config_reader *reader, const treadle_given_value *given);
 /* Is this path of one of verl's sections? */
 bool treadle_given_is_of_verl(const char *path);
+/* As numbers, as truths, or as words. */
+bool treadle_given_is_same(const char *a, const char *b);
 /* Is there an override of this very path? */
 bool treadle_given_is_overridden(const treadle_config_reader *reader, const char *path);
 /* Notes it for the key, or refuses it: values are read when all of them are known. */

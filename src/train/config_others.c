@@ -222,6 +222,22 @@ static treadle_status settle_optimizer(treadle_config_reader *reader) {
              : TREADLE_OK;
 }
 
+/* In exact mode the generator's log-probabilities are the trainer's, to the bit: else which of the two are the old ones matters. */
+static treadle_status check_old(treadle_config_reader *reader) {
+  const char *exact = reader->config->sources[KEY(exact)].text;
+  bool computes_again, is_exact = true;
+  treadle_status status;
+  TRY(truth_of(reader, "algorithm.recompute_logprobs", true, &computes_again));
+  if (exact) (void)treadle_yaml_truth(exact, &is_exact);
+  if (!computes_again && !is_exact)
+    REFUSE("%s: algorithm.recompute_logprobs is false: without actor_config.exact the old "
+           "log-probabilities are "
+           "always computed again",
+           reader->config->file);
+out:
+  return status;
+}
+
 /* Runs of others end after so many passes over their data, too. */
 static treadle_status settle_epochs(treadle_config_reader *reader) {
   double of_verl, of_rlinf;
@@ -236,6 +252,7 @@ out:
 treadle_status treadle_others_settle(treadle_config_reader *reader) {
   treadle_status status;
   TRY(settle_epochs(reader));
+  TRY(check_old(reader));
   TRY(settle_estimator(reader));
   TRY(settle_kl(reader));
   TRY(settle_rewards(reader));

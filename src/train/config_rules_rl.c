@@ -14,7 +14,8 @@
 enum { GROUP_NORM, GRPO, RLOO, PLUS_PLUS, PLUS_PLUS_BASELINE };
 enum { TOKEN_MEAN = 0, SEQ_MEAN_TOKEN_MEAN = 2 };
 
-static treadle_status warn(treadle_train_config *config, const char *place, const char *why) {
+treadle_status treadle_train_config_warn_of(treadle_train_config *config, const char *place,
+                                            const char *why) {
   return treadle_train_config_warn(
       config, treadle_arena_format(&config->arena, "%s: %s %s", config->file, place, why));
 }
@@ -32,114 +33,6 @@ static bool is_default(const treadle_train_config *config, int key) {
   if (!otherwise) return false;
   return strcmp(text, otherwise) == 0 ||
          (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
-}
-
-/* ---- Batches ---- */
-
-/* Of others' files, which have rows and tokens side by side: use_dynamic_bsz says which of them counts. */
-static void settle_packing(treadle_train_config *config) {
-  treadle_train_settings *s = &config->settings;
-  if (!s->use_dynamic_bsz || s->max_tokens_per_micro || !s->max_packing_token_size) return;
-  s->max_tokens_per_micro = s->max_packing_token_size;
-  treadle_train_config_follow(config, KEY(max_tokens_per_micro), "by use_dynamic_bsz");
-  s->micro_batch_size = 0;
-  leave_out(config, KEY(micro_batch_size), "by use_dynamic_bsz");
-}
-
-/* Steps of the optimizer can be counted. */
-static treadle_status check_steps(const treadle_train_config *config, int64_t mini_batches) {
-  const treadle_train_settings *s = &config->settings;
-  int64_t steps;
-  if (!__builtin_mul_overflow(s->train_iters, s->epochs, &steps) &&
-      !__builtin_mul_overflow(steps, mini_batches, &steps))
-    return TREADLE_OK;
-  REFUSE("%s: %s, %lld, times %s, %lld, times %lld mini batches (%s) are too many steps of the optimizer",
-         config->file, PLACE(train_iters), (long long)s->train_iters, PLACE(epochs), (long long)s->epochs,
-         (long long)mini_batches, PLACE(mini_batch_size));
-}
-
-/* Which key says how many prompts a step has. */
-static const char *place_of_prompts(const treadle_train_config *config) {
-  const treadle_train_settings *s = &config->settings;
-  return s->filter_groups_enable && s->filter_groups_train_batch_size > 0
-             ? PLACE(filter_groups_train_batch_size)
-             : PLACE(global_batch_size);
-}
-
-/* RLinf says how many mini batches a step has. */
-static treadle_status divide_prompts(treadle_train_config *config, int64_t prompts) {
-  treadle_train_settings *s = &config->settings;
-  const int64_t count = s->mini_batch_size;
-  if (count && prompts % count != 0)
-    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
-           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size), (long long)count);
-  if (count) s->mini_batch_size = prompts / count;
-  treadle_train_config_follow(config, KEY(mini_batch_size), "by algorithm.n_minibatches");
-  return TREADLE_OK;
-}
-
-/* RLinf's scheduler counts its own iterations. */
-static treadle_status settle_schedule(treadle_train_config *config, int64_t mini_batches) {
-  treadle_train_settings *s = &config->settings;
-  const double iters = config->lr_decay_iters, steps = (double)(s->train_iters * s->epochs * mini_batches);
-  if (iters <= 0 || steps <= 0) return TREADLE_OK;
-  if (s->lr_decay_style != TREADLE_DECAY_CONSTANT && iters != steps)
-    REFUSE("%s: actor.lr_sched.lr_decay_iters is %g, and the decay ends with the last of the run's %g "
-           "steps of "
-           "the optimizer: say actor.lr_sched.lr_decay_iters=null",
-           config->file, iters, steps);
-  if (s->lr_warmup_fraction == 0 ||
-      strcmp(config->sources[KEY(lr_warmup_fraction)].name ? config->sources[KEY(lr_warmup_fraction)].name
-                                                           : "",
-             "actor.lr_sched.lr_warmup_fraction") != 0)
-    return TREADLE_OK;
-  if (s->lr_warmup_fraction * iters >= steps)
-    REFUSE(
-        "%s: %s, %g, of actor.lr_sched.lr_decay_iters, %g, is all of the run's %g steps of the optimizer",
-        config->file, PLACE(lr_warmup_fraction), s->lr_warmup_fraction, iters, steps);
-  s->lr_warmup_fraction *= iters / steps;
-  treadle_train_config_follow(config, KEY(lr_warmup_fraction), "of lr_decay_iters");
-  return TREADLE_OK;
-}
-
-/* Prompts of a step of the optimizer. More than a step has are all of it, as in MindSpeed-RL; by verl's name they are refused, as in verl. */
-static treadle_status settle_mini_batch(treadle_train_config *config) {
-  treadle_train_settings *s = &config->settings;
-  const int64_t prompts = treadle_train_step_prompts(s), samples = prompts * s->n_samples_per_prompt;
-  const bool is_of_verl =
-      GIVEN(mini_batch_size) && treadle_given_is_of_verl(config->sources[KEY(mini_batch_size)].name);
-  treadle_status status = TREADLE_OK;
-  settle_packing(config);
-  if (GIVEN(mini_batch_size) &&
-      strcmp(config->sources[KEY(mini_batch_size)].name, "algorithm.n_minibatches") == 0)
-    TRY(divide_prompts(config, prompts));
-  if (s->mini_batch_size > prompts && !is_of_verl)
-    TRY(warn(config, PLACE(mini_batch_size),
-             "is more than the prompts of a step, which are what it counts: a step has one update"));
-  if (!s->mini_batch_size || (s->mini_batch_size > prompts && !is_of_verl)) {
-    s->mini_batch_size = prompts;
-    treadle_train_config_follow(config, KEY(mini_batch_size), "all prompts of a step");
-  }
-  if (prompts % s->mini_batch_size != 0)
-    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
-           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size),
-           (long long)s->mini_batch_size);
-  s->mini_batch_samples = s->mini_batch_size * s->n_samples_per_prompt;
-  if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_samples == samples)
-    REFUSE("%s: %s times %s is %lld samples, the only mini batch, which %s, %lld, does not divide",
-           config->file, place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
-           PLACE(micro_batch_size), (long long)s->micro_batch_size);
-  if (s->micro_batch_size && s->mini_batch_samples % s->micro_batch_size != 0)
-    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
-           PLACE(mini_batch_size), PLACE(n_samples_per_prompt), (long long)s->mini_batch_samples,
-           PLACE(micro_batch_size), (long long)s->micro_batch_size);
-  if (s->use_dynamic_bsz && !s->max_tokens_per_micro)
-    REFUSE("%s: %s needs actor_config.max_tokens_per_micro, the tokens of a micro batch", config->file,
-           PLACE(use_dynamic_bsz));
-  TRY(check_steps(config, prompts / s->mini_batch_size));
-  TRY(settle_schedule(config, prompts / s->mini_batch_size));
-out:
-  return status;
 }
 
 /* Samples of a group are alike where their scores are, before a penalty: that is verl's score, and its acc where a score is right or wrong;
@@ -165,7 +58,8 @@ static treadle_status check_metric(const treadle_train_config *config) {
 /* A template that is not used has no variables. */
 static treadle_status check_template(treadle_train_config *config) {
   if (config->settings.apply_chat_template || !GIVEN(chat_template_kwargs)) return TREADLE_OK;
-  return warn(config, PLACE(chat_template_kwargs), "has no effect without apply_chat_template");
+  return treadle_train_config_warn_of(config, PLACE(chat_template_kwargs),
+                                      "has no effect without apply_chat_template");
 }
 
 static treadle_status check_filter(treadle_train_config *config) {
@@ -175,8 +69,8 @@ static treadle_status check_filter(treadle_train_config *config) {
   if (s->filter_groups_enable && GIVEN(filter_groups_metric)) TRY(check_metric(config));
   for (size_t i = 0; !s->filter_groups_enable && i < sizeof keys / sizeof *keys; i++)
     if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
-      TRY(warn(config, treadle_train_config_place(config, keys[i]),
-               "has no effect without filter_groups_enable"));
+      TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, keys[i]),
+                                       "has no effect without filter_groups_enable"));
 out:
   return status;
 }
@@ -307,8 +201,8 @@ static treadle_status settle_bound(treadle_train_config *config, int key, double
   treadle_status status = TREADLE_OK;
   if (s->clip_higher_enable && is_given) return TREADLE_OK;
   if (is_given && *bound != s->clip_ratio)
-    status =
-        warn(config, treadle_train_config_place(config, key), "has no effect without clip_higher_enable");
+    status = treadle_train_config_warn_of(config, treadle_train_config_place(config, key),
+                                          "has no effect without clip_higher_enable");
   *bound = s->clip_ratio;
   treadle_train_config_follow(config, key, "as clip_ratio");
   return status;
@@ -369,8 +263,8 @@ static treadle_status settle_kl(treadle_train_config *config) {
            PLACE(use_kl_in_reward));
   for (size_t i = 0; !s->use_kl_loss && !s->use_kl_in_reward && i < sizeof keys / sizeof *keys; i++)
     if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
-      TRY(warn(config, treadle_train_config_place(config, keys[i]),
-               "has no effect without use_kl_loss or use_kl_in_reward"));
+      TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, keys[i]),
+                                       "has no effect without use_kl_loss or use_kl_in_reward"));
 out:
   return status;
 }
@@ -468,7 +362,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
     treadle_train_config_follow(config, KEY(sampling_seed), "as megatron_training.seed");
   }
   TRY(settle_betas(config));
-  TRY(settle_mini_batch(config));
+  TRY(treadle_train_config_settle_batches(config));
   TRY(check_filter(config));
   TRY(check_template(config));
   TRY(settle_length(config));

@@ -115,7 +115,7 @@ static const treadle_train_other rows[] = {
   {"algorithm.n_minibatches", "1", "mini batches", HEARD, "rl_config.mini_batch_size"},
   {"algorithm.normalize_advantages", NULL, "", HEARD, NULL},
   {"algorithm.ratio_clip_eps", NULL, "", HEARD, "rl_config.clip_ratio"},
-  {"algorithm.recompute_logprobs", NULL, "", NONE, NULL},
+  {"algorithm.recompute_logprobs", NULL, "", HEARD, NULL},
   {"algorithm.reinpp_kl_beta", "0", "", HEARD, "rl_config.init_kl_coef"},
   {"algorithm.rollout_batch_size_per_gpu", NULL, "samples", NONE, NULL},
   {"algorithm.sampling_params", NULL, "", LIMITED, NULL},

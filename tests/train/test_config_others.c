@@ -91,6 +91,9 @@ static void losses(void **state) {
   assert_true(s->entropy_coeff == 0.5 && s->clip_ratio_c == 3 && !config->warnings.count);
   assert_true(s->clip_ratio_high == 0.3 && s->clip_ratio_low == 0.2);
   treadle_train_config_destroy(config);
+  treadle_train_config_destroy(read_ok("algorithm: {group_size: 4, recompute_logprobs: False}\n"));
+  check_refusal("without actor_config.exact the old log-probabilities are always computed again",
+                "algorithm: {group_size: 4, recompute_logprobs: False}\nactor_config: {exact: off}\n");
   check_refusal(
       "data.rollout_batch_size (override) is 8 prompts, which algorithm.n_minibatches (line 1), 3, does "
       "not divide",

@@ -33,10 +33,16 @@ static bool has_limit(const char *path) {
 
 /* Keys that are heard together with others. */
 static bool has_rule(const char *path) {
-  static const char *const rules[] = {
-      "algorithm.calculate_entropy",   "algorithm.use_reinpp_baseline", "algorithm.use_valid_token_scale",
-      "actor.lr_sched.lr_decay_iters", "trainer.total_epochs",          "runner.max_epochs",
-      "reward.reward_scale",           "reward.reward_max_val",         "reward.reward_min_val"};
+  static const char *const rules[] = {"algorithm.calculate_entropy",
+                                      "algorithm.use_reinpp_baseline",
+                                      "algorithm.use_valid_token_scale",
+                                      "actor.lr_sched.lr_decay_iters",
+                                      "algorithm.recompute_logprobs",
+                                      "trainer.total_epochs",
+                                      "runner.max_epochs",
+                                      "reward.reward_scale",
+                                      "reward.reward_max_val",
+                                      "reward.reward_min_val"};
   for (size_t i = 0; i < TEST_COUNT(rules); i++)
     if (strcmp(rules[i], path) == 0) return true;
   return false;
