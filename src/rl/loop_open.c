@@ -311,46 +311,6 @@ out:
   return status;
 }
 
-/* Values that no file has: of a policy that does not go on from a checkpoint, and of a reference, which is the policy as it began. */
-static treadle_status check_weights(const treadle_rl *rl) {
-  const bool needs = !rl->from[0] || (rl->reference && !rl->reference_model);
-  treadle_status status = TREADLE_OK;
-  if (needs) TRY(treadle_model_need_weights(rl->model));
-  if (!rl->from[0] && treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM && rl->rank == 0 &&
-      rl->options->warn) {
-    char line[PATH_MAX + 100];
-    snprintf(line, sizeof line, TREADLE_MADE_UP, rl->model_path);
-    rl->options->warn(rl->options->context, line);
-  }
-out:
-  return status;
-}
-
-treadle_weights treadle_rl_weights(const treadle_rl *rl) {
-  return rl->from[0] ? TREADLE_WEIGHTS_FILES : treadle_model_weights(rl->model);
-}
-
-static bool is_random(const treadle_model *model) {
-  return treadle_model_weights(model) == TREADLE_WEIGHTS_RANDOM;
-}
-
-static treadle_status fill_weights(treadle_rl *rl) {
-  char actor[PATH_MAX + 8];
-  treadle_status status;
-  treadle_rl_doing(rl, "the weights");
-  bool random = is_random(rl->model), copies = rl->reference && is_random(rl->reference->model);
-  if (!random && !rl->from[0]) TRY(treadle_actor_load(rl->actor));
-  if (random && (!rl->from[0] || copies))
-    TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->settings->seed));
-  if (rl->reference) TRY(treadle_actor_load_reference(rl->actor));
-  if (rl->from[0]) {
-    snprintf(actor, sizeof actor, "%s/actor", rl->from);
-    TRY(treadle_actor_resume(rl->actor, actor));
-  }
-out:
-  return status;
-}
-
 treadle_status treadle_rl_open(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_trainer_options trainer;
@@ -371,11 +331,11 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
   TRY(treadle_rl_open_values(rl));
-  TRY(treadle_rl_agree(rl, check_weights(rl)));
+  TRY(treadle_rl_agree(rl, treadle_rl_check_weights(rl)));
   options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
   options.watch_context = rl;
   TRY(treadle_actor_create(rl->group, rl->train, rl->infer, &options, &rl->actor));
-  TRY(fill_weights(rl));
+  TRY(treadle_rl_fill_weights(rl));
   rl->workers = (treadle_worker_group){
       .group = rl->ranks > 1 ? rl->group : NULL, .methods = treadle_rl_methods, .worker = rl};
 out:

@@ -179,15 +179,17 @@ static treadle_status check_sampling(treadle_train_config *config) {
            "token is taken, which is no distribution to train",
            config->file, PLACE(temperature), s->temperature, GREEDY);
   if (full && cuts)
-    TRY(warn(config, PLACE(sampling_support),
-             "is full: tokens are drawn from what top_p, top_k and min_p leave, and log-probabilities are "
-             "of the whole vocabulary, which is a bias"));
+    TRY(treadle_train_config_warn_of(
+        config, PLACE(sampling_support),
+        "is full: tokens are drawn from what top_p, top_k and min_p leave, and log-probabilities are "
+        "of the whole vocabulary, which is a bias"));
   if (GIVEN(sampling_support_most) && !is_default(config, KEY(sampling_support_most)) &&
       (full || !cuts || s->top_k > 0))
-    TRY(warn(config, PLACE(sampling_support_most),
-             full           ? "has no effect with sampling_support: full"
-             : s->top_k > 0 ? "has no effect beside top_k, which is the most that a cut leaves"
-                            : "has no effect without top_p or min_p"));
+    TRY(treadle_train_config_warn_of(config, PLACE(sampling_support_most),
+                                     full ? "has no effect with sampling_support: full"
+                                     : s->top_k > 0
+                                         ? "has no effect beside top_k, which is the most that a cut leaves"
+                                         : "has no effect without top_p or min_p"));
 out:
   return status;
 }

@@ -92,7 +92,11 @@ void treadle_filled_bytes(treadle_filled *filled, size_t offset, size_t bytes) {
   pthread_mutex_unlock(&lock);
 }
 
-void treadle_filled_all(treadle_filled *filled) { filled->missing = 0; }
+void treadle_filled_all(treadle_filled *filled) {
+  pthread_mutex_lock(&lock);
+  filled->missing = 0;
+  pthread_mutex_unlock(&lock);
+}
 
 void treadle_filled_memory(const void *memory, size_t bytes) {
   const char *from = memory, *to = from + bytes;

@@ -173,6 +173,19 @@ refused "is a config.json, without weights" "${line[@]}"
 command_of train "$folder/alone" "actor.checkpoint_load_path=$folder/dist"
 run 0 "${line[@]}" --json
 printed '"weights_source": "files"'
+# One that was converted of the model once: the weights need not be kept. Where there is none yet, they are needed.
+cp -r "$whole" "$folder/source"
+converting=(actor.megatron.use_hf_ckpt=true "actor.megatron.ckpt_convertor.save_path=$folder/once")
+command_of train "$folder/alone" "${converting[@]}"
+refused "actor.megatron.use_hf_ckpt (override): $folder/alone: has no weights" "${line[@]}"
+command_of train "$folder/source" "${converting[@]}"
+run 0 "${line[@]}"
+rm "$folder/source/model.safetensors"
+command_of train "$folder/source" "${converting[@]}"
+run 0 "${line[@]}" --json
+printed '"weights_source": "files"'
+command_of train "$folder/source" "${converting[@]}" --weights random
+refused "exclude each other" "${line[@]}"
 
 # ---- Needs none ----
 
