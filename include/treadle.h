@@ -149,18 +149,30 @@ typedef enum treadle_dtype {
 
 typedef struct treadle_model treadle_model;
 
+/* Where the values of a model's weights come from. They are never made up unasked. */
+typedef enum treadle_weights {
+  TREADLE_WEIGHTS_NONE = 0, /* nowhere: a model to plan with. In options: as the path says (treadle_model_open) */
+  TREADLE_WEIGHTS_FILES,    /* model.safetensors, or shards with an index */
+  TREADLE_WEIGHTS_RANDOM    /* they are made up: hashes of tensor and canonical index */
+} treadle_weights;
+
 typedef struct treadle_model_options {
   size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
-  /* Not 0: a smaller model of the same structure, without weights, with at most so many elements: fewer layers, experts and heads,
-   * a smaller vocabulary, narrower matrices. For trying layouts of models that are too large for the machine. */
+  /* Not 0: a smaller model of the same structure, whose weights are made up, with at most so many elements: fewer layers, experts and
+   * heads, a smaller vocabulary, narrower matrices. For trying layouts of models that are too large for the machine. */
   int64_t scale_down;
+  /* Files: refused where there are none. Random: made up, whatever lies beside the config. None: as the path says. */
+  treadle_weights weights;
 } treadle_model_options;
 
 /* Reads `path`, a Hugging Face directory (config.json and model.safetensors, one file or shards with
  * model.safetensors.index.json) or a config.json alone, and the family file that covers its model_type.
  * With weights, names, shapes and dtypes are compared with the family; a tensor that is missing or
- * left over is refused by name. Options may be NULL. On failure *model_p is NULL. */
+ * left over is refused by name. Options may be NULL. On failure *model_p is NULL.
+ *
+ * A directory without these files opens, too, unless the options ask for files: layouts and plans need no values. What needs some is
+ * refused then (treadle_model_need_weights). A path that names a file, a config.json, means made-up weights. */
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
                                   treadle_model **model_p);
 void treadle_model_close(treadle_model *model);
@@ -185,6 +197,9 @@ const char *treadle_model_family(const treadle_model *model); /* lives as long a
 int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
 int64_t treadle_model_bytes(const treadle_model *model);      /* of these elements; else -1 */
 bool treadle_model_has_weights(const treadle_model *model);   /* opened with a checkpoint; else false */
+treadle_weights treadle_model_weights(const treadle_model *model); /* where its values come from; else none */
+/* Has the model values, of files or made up? Else TREADLE_REFUSED: the message says what its folder has in their place, and what to do. */
+treadle_status treadle_model_need_weights(const treadle_model *model);
 
 /* ---- Layouts: what each rank holds ------------------------------------------------------------- */
 
@@ -1091,9 +1106,9 @@ treadle_status treadle_attached_release(treadle_attached *attached, uint64_t ver
 
 /* ---- Loading and saving -------------------------------------------------------------------------- */
 
-/* Fills `window`, of treadle_layout_window_bytes, with what `rank` holds in `layout`: values of the checkpoint, or, for a model
- * without weights, hashes of tensor and canonical index. TREADLE_DIFFERENT: a file became shorter, or was written to, since the
- * model was opened. The window may be NULL if it has no bytes. Local. */
+/* Fills `window`, of treadle_layout_window_bytes, with what `rank` holds in `layout`: values of the checkpoint, or those that are
+ * made up, where the model was opened so (treadle_model_weights). Refused: a model that has neither. TREADLE_DIFFERENT: a file became
+ * shorter, or was written to, since the model was opened. The window may be NULL if it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
 
 typedef struct treadle_save_options {

@@ -96,7 +96,8 @@ treadle_status treadle_actor_load(treadle_actor *actor);
 treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed);
 treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder);
 treadle_status treadle_actor_save(treadle_actor *actor, const char *folder);
-/* The weights of the checkpoint of the reference's layout become the reference's; without a checkpoint, those that the policy has now. */
+/* The weights of the checkpoint of the reference's layout become the reference's; those that the policy has now, where the model's weights
+ * are made up. Refused: a model that has none. */
 treadle_status treadle_actor_load_reference(treadle_actor *actor);
 
 /* The sharding manager. Between enter and exit the worker stays in that mode. To enter the mode that it stays in is nothing; another one is
@@ -196,6 +197,7 @@ typedef struct treadle_rl_options {
   void *infer_context;
   void (*note)(void *context,
                const char *line); /* of rank 0: what a person should know; NULL: nobody does */
+  void (*warn)(void *context, const char *line); /* as treadle_sft_options has it */
 } treadle_rl_options;
 
 typedef struct treadle_rl_figures {
@@ -213,6 +215,7 @@ typedef struct treadle_rl_figures {
   uint64_t weights_digest, losses_digest;  /* of the losses of all mini batches of the run */
   bool stopped;                            /* before the last step */
   char checkpoint[1024];                   /* the newest, as a path */
+  treadle_weights weights;                 /* as treadle_sft_figures has it */
 } treadle_rl_figures;
 
 /* As treadle_train_config_read, with the keys of docs/grpo-keys.md: those of a run of reinforcement learning. */
@@ -278,6 +281,7 @@ typedef struct treadle_eval_options {
   void *context;
   bool
       leave_unanswered_out; /* prompts without an answer, where the reward needs one: else such a line is refused */
+  treadle_weights weights;  /* as treadle_model_options has it */
 } treadle_eval_options;
 
 typedef struct treadle_eval_figures {
@@ -288,6 +292,7 @@ typedef struct treadle_eval_figures {
   double response_length; /* tokens, mean */
   double seconds;
   int64_t left_out; /* prompts without an answer */
+  treadle_weights weights; /* where those of the model come from */
 } treadle_eval_figures;
 
 /* What answers of a model are worth. Figures are those of a run's test (docs/grpo.md); with temperature 0 all samples are the same.

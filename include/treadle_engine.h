@@ -307,6 +307,8 @@ typedef struct treadle_sft_options {
   void *engine_context;                  /* of open_engine */
   size_t
       budget_bytes; /* what no rank may exceed: a run or a plan that does is refused, with what would fit; 0: no limit */
+  /* Of rank 0: what a person should know before the work begins, such as that weights are made up; NULL: nobody does. */
+  void (*warn)(void *context, const char *line);
 } treadle_sft_options;
 
 typedef struct treadle_sft_figures {
@@ -320,6 +322,7 @@ typedef struct treadle_sft_figures {
   uint64_t weights_digest, losses_digest;  /* of the losses of all steps of the run */
   bool stopped;                            /* before the last step */
   char checkpoint[1024];                   /* the newest, as a path */
+  treadle_weights weights; /* where those that the run began or went on with come from */
 } treadle_sft_figures;
 
 /* Trains as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the run. Refused

@@ -28,6 +28,7 @@ typedef struct treadle_arguments {
   const char *words[TREADLE_MAX_SETTINGS]; /* arguments that are no options */
   int word_count;
   const char *model, *families;
+  int64_t weights; /* treadle_weights: where values come from; none: as the path says */
   const char *layout, *from, *to, *train, *infer;
   int64_t ranks, rank, cycles, update;
   int64_t delta;       /* of switch: 0: off, 1: on */
@@ -153,6 +154,15 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
  * standard error tells what was changed, and one that the family's file is not finished. */
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p);
+/* For a command that needs values of weights: refused where the model has none. `say`: one line on standard error tells that they are made
+ * up, if they are. */
+treadle_status treadle_need_weights(const treadle_model *model, const char *path, bool say);
+/* That line. */
+void treadle_say_made_up(const char *path);
+/* What follows the configuration, and --weights as one more: texts [TREADLE_MAX_SETTINGS]; how many there are. */
+size_t treadle_overrides_of(const treadle_arguments *arguments, const char **texts);
+/* "files" or "made_up", as JSON has it: where weights come from. */
+const char *treadle_weights_name(treadle_weights weights);
 /* That line, of a model that was scaled down. */
 void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model *model);
 /* The other one: the file of the model's family has points that are open. */

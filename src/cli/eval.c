@@ -27,7 +27,8 @@ static treadle_status options_of(const treadle_arguments *a, treadle_eval_option
                               .max_tokens = a->new_tokens > 0 ? a->new_tokens : 0,
                               .seed = a->seed >= 0 ? a->seed : 0,
                               .doing = treadle_progress_doing,
-                              .leave_unanswered_out = a->no_answer == 1};
+                              .leave_unanswered_out = a->no_answer == 1,
+                              .weights = (treadle_weights)a->weights};
   if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
     REFUSE("--temperature %s: not a number", a->temperature);
   return TREADLE_OK;
@@ -57,6 +58,7 @@ static void print(const treadle_eval_figures *f, bool json) {
   treadle_json_out_exact(&out, name, f->best);
   snprintf(name, sizeof name, "maj@%lld/mean", n);
   treadle_json_out_exact(&out, name, f->majority);
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(f->weights));
   treadle_json_out_exact(&out, "response_length", f->response_length);
   treadle_json_out_real(&out, "seconds", f->seconds);
   treadle_json_out_close(&out, '}');
@@ -71,6 +73,7 @@ int treadle_command_eval(const treadle_arguments *a) {
   TRY(treadle_session_agree(&session, options_of(a, &options)));
   TRY(treadle_session_agree(&session, treadle_eval(session.group, &options, &figures)));
   treadle_progress_end();
+  if (session.rank == 0 && figures.weights == TREADLE_WEIGHTS_RANDOM) treadle_say_made_up(a->words[0]);
   if (session.rank == 0) print(&figures, a->json);
 out:
   if (status && !session.said) treadle_session_abandon(&session, status);

@@ -78,6 +78,7 @@ static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->file};
   treadle_status status;
   TRY(treadle_open_model(a, a->words[0], false, &job->model));
+  TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));
   TRY(open_layout(job, a));
   TRY(treadle_json_lines_open(&job->lines, a->file));
   TRY(open_texts(job, a));
@@ -153,6 +154,7 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_exact(&out, "loss", loss);
   treadle_json_out_int(&out, "tokens", job->loss.tokens);
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(job->model)));
   treadle_json_out_exact(&out, "grad_norm", job->norm);
   treadle_json_out_text(&out, "digest", digest);
   treadle_json_out_int(&out, "peak_bytes", (int64_t)job->peak);

@@ -28,6 +28,7 @@ static treadle_status prepare(policy_job *job, const treadle_arguments *a) {
   if (!a->config) REFUSE("--loss grpo needs --config CONFIG.yaml");
   TRY(treadle_rl_config_read(a->config, NULL, 0, &job->config));
   TRY(treadle_open_model(a, a->words[0], false, &job->model));
+  TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));
   snprintf(text, sizeof text, "%s%s%s%s", layout, a->dtype ? strchr(layout, ':') ? "," : ":" : "",
            a->dtype ? "dtype=" : "", a->dtype ? a->dtype : "");
   TRY(treadle_layout_create(job->model, text, job->session.size, NULL, &job->layout));
@@ -86,6 +87,7 @@ static void print(const policy_job *job, bool json) {
   treadle_json_out_exact(&out, "pg_clipfrac", f->clipfrac);
   treadle_json_out_exact(&out, "pg_clipfrac_lower", f->clipfrac_lower);
   treadle_json_out_exact(&out, "ppo_kl", f->ppo_kl);
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(job->model)));
   treadle_json_out_int(&out, "samples", f->samples);
   treadle_json_out_int(&out, "tokens", f->tokens);
   treadle_json_out_exact(&out, "grad_norm", job->norm);

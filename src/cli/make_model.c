@@ -25,6 +25,7 @@ static treadle_status make(const treadle_arguments *arguments, treadle_model **m
   TRY(treadle_make_model(arguments->words[0], &options, model_p));
   treadle_say_scaled(arguments, *model_p);
   treadle_say_open(*model_p);
+  treadle_say_made_up(arguments->words[0]);
 out:
   return status;
 }

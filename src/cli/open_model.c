@@ -35,11 +35,36 @@ void treadle_say_open(const treadle_model *model) {
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p) {
   treadle_status status;
-  treadle_model_options options = {.struct_size = sizeof options, .families = arguments->families};
+  treadle_model_options options = {.struct_size = sizeof options,
+                                   .families = arguments->families,
+                                   .weights = (treadle_weights)arguments->weights};
   TRY(treadle_scale_down_elems(arguments, &options.scale_down));
   TRY(treadle_model_open(path, &options, model_p));
   if (say) treadle_say_scaled(arguments, *model_p);
   if (say) treadle_say_open(*model_p);
 out:
   return status;
+}
+
+const char *treadle_weights_name(treadle_weights weights) {
+  static const char *const names[] = {"none", "files", "made_up"};
+  return names[weights];
+}
+
+treadle_status treadle_need_weights(const treadle_model *model, const char *path, bool say) {
+  treadle_status status = treadle_model_need_weights(model);
+  if (!status && say && treadle_model_weights(model) == TREADLE_WEIGHTS_RANDOM) treadle_say_made_up(path);
+  return status;
+}
+
+void treadle_say_made_up(const char *path) {
+  fprintf(stderr, "the weights of %s are made up, not read from files\n", treadle_text_shown(path));
+}
+
+size_t treadle_overrides_of(const treadle_arguments *arguments, const char **texts) {
+  static const char *const weights[] = {NULL, "actor_config.weights=files", "actor_config.weights=random"};
+  size_t count = 0;
+  for (int i = 1; i < arguments->word_count; i++) texts[count++] = arguments->words[i];
+  if (arguments->weights) texts[count++] = weights[arguments->weights];
+  return count;
 }

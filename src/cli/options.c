@@ -29,13 +29,17 @@ enum {
   LAYOUTS = TREADLE_IN_PLAN | TREADLE_IN_LAYOUT | TREADLE_IN_SWITCH,
   SWITCHES = TREADLE_IN_PLAN | TREADLE_IN_SWITCH,
   GENERATE = TREADLE_IN_GENERATE,
-  ENGINES = TREADLE_IN_GENERATE | TREADLE_IN_SCORE
+  ENGINES = TREADLE_IN_GENERATE | TREADLE_IN_SCORE,
+  WEIGHTS =
+      ENGINES | TREADLE_IN_SWITCH | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL
 };
 
 /* clang-format off */
 static const option_row rows[] = {
   {"model", "DIR|config.json", "folder of a Hugging Face model, or a config.json without weights",
    TEXT, AT(model), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_TOKENIZE, LAYOUTS | ENGINES, 0, {0}, NULL, 0},
+  {"weights", "auto|files|random", "where weights come from: the model's files, or made up; auto: files of a folder, made up for a config.json (default: auto)",
+   WORD, AT(weights), WEIGHTS, 0, 0, {"auto", "files", "random", NULL}, NULL, 0},
   {"tokenizer", "FILE", "tokenizer.json, a folder with one, vocab.json beside merges.txt, or a *.bin of llama2.c (default: that of the model)",
    TEXT, AT(tokenizer), TREADLE_IN_TOKENIZE | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
   {"text", "TEXT", "text to turn into tokens", TEXT, AT(text), TREADLE_IN_TOKENIZE, 0, 0, {0}, NULL, 0},

@@ -46,6 +46,7 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   treadle_json_out_real(&out, "seconds", f->seconds);
   treadle_json_out_real(&out, "tokens_per_second", f->seconds > 0 ? (double)f->tokens / f->seconds : 0);
   treadle_json_out_text(&out, "layout", treadle_layout_text(job->layout));
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(job->model)));
   treadle_json_out_text(&out, "dtype", treadle_dtype_name(info.dtype));
   treadle_json_out_bool(&out, "exact", info.exact);
   treadle_json_out_text(&out, "kernels", info.kernels);

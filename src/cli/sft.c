@@ -25,6 +25,11 @@ static bool stops(void *context) {
   return asked != 0;
 }
 
+static void warn(void *context, const char *line) {
+  (void)context;
+  fprintf(stderr, "%s\n", line);
+}
+
 static void progress(void *context, const treadle_sft_step *step) {
   FILE *file = context;
   fprintf(file, "step %lld of %lld  loss %.5f  norm %.4g  lr %.3g  %.0f tokens/s  %.2f s%s",
@@ -63,6 +68,7 @@ static void print(const treadle_sft_figures *r, bool json) {
   treadle_json_out_real(&out, "tokens_per_second", r->seconds > 0 ? (double)r->tokens / r->seconds : 0);
   treadle_json_out_int(&out, "peak_bytes", (int64_t)r->peak_bytes);
   treadle_json_out_int(&out, "peak_predicted_bytes", (int64_t)r->peak_predicted_bytes);
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(r->weights));
   treadle_json_out_text(&out, "weights_digest", weights);
   treadle_json_out_text(&out, "losses_digest", losses);
   treadle_json_out_text(&out, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
@@ -81,9 +87,10 @@ static int help_config(bool json) {
 /* The configuration; rank 0 says what there is to say about it. */
 static treadle_status read_config(const treadle_session *session, const treadle_arguments *a,
                                   treadle_train_config **config_p) {
-  size_t count;
+  const char *overrides[TREADLE_MAX_SETTINGS];
+  size_t count = treadle_overrides_of(a, overrides);
   treadle_status status;
-  TRY(treadle_train_config_read(a->words[0], a->words + 1, (size_t)a->word_count - 1, config_p));
+  TRY(treadle_train_config_read(a->words[0], overrides, count, config_p));
   const char *const *warnings = treadle_train_config_warnings(*config_p, &count);
   for (size_t i = 0; i < count && session->rank == 0; i++)
     fprintf(stderr, "treadle sft: warning: %s\n", warnings[i]);
@@ -171,6 +178,7 @@ static treadle_sft_options options_of(const treadle_arguments *a) {
                                  .threads = (int32_t)a->threads,
                                  .progress = progress,
                                  .stops = stops,
+                                 .warn = warn,
                                  .context = a->json ? stderr : stdout,
                                  .budget_bytes = a->budget_bytes};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;

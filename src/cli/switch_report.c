@@ -201,6 +201,7 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_int(&out, "peak_bytes", (int64_t)sum.peak_bytes);
   treadle_json_out_int(&out, "peak_bound_bytes", (int64_t)sum.bound_bytes);
   if (report->net) treadle_switch_nodes_json(report, &out);
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(report->model)));
   treadle_json_out_text(&out, "check", report->pass ? "pass" : "fail");
   treadle_json_out_text(&out, "digest", digest);
   write_rows(&out, report);

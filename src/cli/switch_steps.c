@@ -93,6 +93,7 @@ static treadle_status read_input(treadle_job *job) {
   if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
   if (arguments->handle_file) TRY(treadle_handle_file_check(arguments->handle_file, job->session.rank));
   TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
+  TRY(treadle_need_weights(job->model, arguments->model, job->session.rank == 0));
   TRY(open_layouts(job));
   if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);

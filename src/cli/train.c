@@ -25,6 +25,12 @@ static bool stops(void *context) {
   return asked != 0;
 }
 
+static void warn(void *context, const char *line) {
+  (void)context;
+  treadle_progress_end();
+  fprintf(stderr, "%s\n", line);
+}
+
 static void progress(void *context, const treadle_rl_step *s) {
   FILE *file = context;
   treadle_progress_end();
@@ -99,6 +105,7 @@ static void print(const treadle_rl_figures *r, bool json) {
   treadle_json_out_int(&out, "kv_blocks", r->kv_blocks);
   treadle_json_out_real(&out, "step_seconds", r->step_seconds);
   treadle_json_out_real(&out, "tokens_per_second", r->tokens_per_second);
+  treadle_json_out_text(&out, "weights_source", treadle_weights_name(r->weights));
   treadle_json_out_text(&out, "weights_digest", weights);
   treadle_json_out_text(&out, "losses_digest", losses);
   treadle_json_out_text(&out, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
@@ -117,9 +124,10 @@ static int help_config(bool json) {
 /* The configuration; rank 0 says what there is to say about it. */
 static treadle_status read_config(const treadle_session *session, const treadle_arguments *a,
                                   treadle_train_config **config_p) {
-  size_t count;
+  const char *overrides[TREADLE_MAX_SETTINGS];
+  size_t count = treadle_overrides_of(a, overrides);
   treadle_status status;
-  TRY(treadle_rl_config_read(a->words[0], a->words + 1, (size_t)a->word_count - 1, config_p));
+  TRY(treadle_rl_config_read(a->words[0], overrides, count, config_p));
   const char *const *warnings = treadle_train_config_warnings(*config_p, &count);
   for (size_t i = 0; i < count && session->rank == 0; i++)
     fprintf(stderr, "treadle train: warning: %s\n", warnings[i]);
@@ -256,6 +264,7 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .doing = treadle_progress_doing,
                                 .note = note,
                                 .stops = stops,
+                                .warn = warn,
                                 .context = a->json ? stderr : stdout};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;
   options.resume = strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;

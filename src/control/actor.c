@@ -225,9 +225,11 @@ out:
   return status;
 }
 
-static bool has_values(const treadle_model *model) { return model->checkpoint || model->values.read; }
+static bool has_values(const treadle_model *model) {
+  return treadle_model_weights(model) == TREADLE_WEIGHTS_FILES;
+}
 
-/* Where there is no checkpoint, the policy's weights of now. */
+/* Where its weights are made up, the policy's weights of now. */
 static treadle_status load_reference(treadle_actor *a) {
   const int64_t rank = a->group ? treadle_group_rank(a->group) : 0;
   size_t bytes = 0;
@@ -242,6 +244,7 @@ treadle_status treadle_actor_load_reference(treadle_actor *actor) {
   TREADLE_NEED(actor);
   if (!actor->reference_layout)
     return treadle_fail(TREADLE_STATE, "load_reference: the worker was made without a reference");
+  TRY(treadle_model_need_weights(actor->reference_layout->model));
   if (!has_values(actor->reference_layout->model) && !actor->has_weights)
     return treadle_fail(TREADLE_STATE, "load_reference: %s has no weights, and the policy none to take",
                         actor->reference_layout->model->path);

@@ -64,14 +64,15 @@ out:
   return status;
 }
 
-/* The first file that the two do not have alike; NULL: there is none. */
-static const char *find_change(const json_t *then, const json_t *now) {
+/* The first file that the two do not have alike; NULL: there is none. `alone`: of now there is config.json alone, since the weights were
+ * converted, and need not be kept. */
+static const char *find_change(const json_t *then, const json_t *now, bool alone) {
   size_t i;
   json_t *row;
   json_array_foreach(now, i, row) {
     if (!json_equal(row, json_array_get(then, i))) return json_string_value(json_object_get(row, "file"));
   }
-  return json_array_size(then) > json_array_size(now) ? "a file that is gone" : NULL;
+  return json_array_size(then) > json_array_size(now) && !alone ? "a file that is gone" : NULL;
 }
 
 static treadle_status compare(const char *folder, const treadle_model *model, const json_t *then,
@@ -81,7 +82,8 @@ static treadle_status compare(const char *folder, const treadle_model *model, co
   if (!said || strcmp(said, wanted) != 0)
     REFUSE("%s was converted to '%s', and this run takes '%s': remove that folder, or name another one",
            folder, said ? treadle_text_shown(said) : "(unknown)", wanted);
-  const char *change = find_change(json_object_get(then, "files"), json_object_get(now, "files"));
+  const char *change =
+      find_change(json_object_get(then, "files"), json_object_get(now, "files"), !model->checkpoint);
   if (change)
     REFUSE(
         "%s was converted of other weights than %s has now: %s has changed since. Remove that folder, or "

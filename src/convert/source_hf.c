@@ -12,9 +12,10 @@ static treadle_status hf_open(treadle_source *source, const char *folder, const 
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "--from '%s': files of Hugging Face say their types themselves: leave out dtype=", layout_text));
+  TRY(treadle_model_need_weights(source->model));
   if (!checkpoint || checkpoint->index_only)
     TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: has no weights: neither model.safetensors nor shards with an index", folder));
+                     "%s: is a config.json, and has no weights: name the folder that has them", folder));
   source->files = checkpoint->files;
   source->file_count = checkpoint->file_count;
 out:

@@ -74,6 +74,7 @@ static treadle_status make(const char *what, json_t *config, const char *familie
   if (!model) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a model", what);
   model->family = family;
   model->file_bytes = file_bytes;
+  model->weights = TREADLE_WEIGHTS_RANDOM;
   model->without_mtp = mtp_layers == 0;
   model->mtp_found = mtp_layers > 0 ? mtp_layers : 0;
   treadle_status status = treadle_model_build(model, what, config, families);
@@ -133,10 +134,32 @@ static treadle_status find_config(const char *path, treadle_arena *arena, const 
   }
   *config_p = treadle_arena_format(arena, "%s/config.json", path);
   if (!*config_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
-  status = treadle_file_look(*config_p, &pattern);
-  if (!status && pattern == TREADLE_FILE_NONE)
-    status = treadle_fail(TREADLE_REFUSED, "%s: config.json is missing in this folder", path);
+  const char *found;
+  TRY(treadle_file_look(*config_p, &pattern));
+  if (pattern != TREADLE_FILE_NONE) goto out;
+  TRY(treadle_model_folder_text(path, arena, &found));
+  status = treadle_fail(TREADLE_REFUSED, "%s: config.json is missing in this folder%s", path, found);
+out:
   return status;
+}
+
+/* Where values come from, by what was asked for and by what is there. A file is no folder that could lack something: it asks for
+ * made-up weights, and so does scaling down. */
+static treadle_status choose_weights(const char *path, treadle_weights wanted, bool is_folder, bool scaled,
+                                     treadle_weights *weights_p) {
+  if (TREADLE_CHECK_ENUM(wanted, TREADLE_WEIGHTS_RANDOM + 1)) return TREADLE_REFUSED;
+  *weights_p = wanted == TREADLE_WEIGHTS_NONE && (!is_folder || scaled) ? TREADLE_WEIGHTS_RANDOM : wanted;
+  if (wanted != TREADLE_WEIGHTS_FILES || (is_folder && !scaled)) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "%s: weights are to come from files, and %s", path,
+                      scaled ? "a model that is scaled down has none"
+                             : "this is a config.json alone: name the folder that has them");
+}
+
+/* Files that are named and cannot be opened are no absence: the model was copied, or downloaded, by half. */
+static treadle_status open_files(const char *folder, treadle_checkpoint **checkpoint_p) {
+  treadle_status status = treadle_checkpoint_open(folder, checkpoint_p);
+  if (status != TREADLE_SYSTEM) return status;
+  return treadle_fail_in(TREADLE_REFUSED, "%s: its weights are not all there: ", folder);
 }
 
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
@@ -149,6 +172,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   json_t *config = NULL;
   treadle_model *model = NULL;
   treadle_checkpoint *checkpoint = NULL; /* the weights beside a config, if there are any */
+  treadle_weights weights;
   const char *config_path = NULL;
   bool is_folder = false;
   treadle_status status;
@@ -157,12 +181,14 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
     TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be scaled down to %" PRId64 " elements", path,
                      o.scale_down));
   if (o.scale_down) {
+    TRY(choose_weights(path, o.weights, is_folder, true, &weights));
     TRY(treadle_model_open_config(path, path, &o, model_p));
     goto out;
   }
   TRY(find_config(path, &arena, &config_path, &is_folder));
+  TRY(choose_weights(path, o.weights, is_folder, false, &weights));
   TRY(treadle_json_load(config_path, &config));
-  if (is_folder) TRY(treadle_checkpoint_open(path, &checkpoint));
+  if (weights != TREADLE_WEIGHTS_RANDOM) TRY(open_files(path, &checkpoint));
   if (checkpoint) {
     TRY(treadle_model_for_files(config_path, config, &o, checkpoint, &model));
     status = treadle_model_adopt(model, path, checkpoint);
@@ -173,8 +199,12 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   } else {
     TRY(treadle_model_from_config(config_path, config, &o, &model));
   }
+  model->weights = model->checkpoint                   ? TREADLE_WEIGHTS_FILES
+                   : weights == TREADLE_WEIGHTS_RANDOM ? TREADLE_WEIGHTS_RANDOM
+                                                       : TREADLE_WEIGHTS_NONE;
   if (is_folder && !(model->folder = treadle_arena_copy_text(&model->arena, path)))
     TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", path));
+  if (weights == TREADLE_WEIGHTS_FILES) TRY(treadle_model_need_weights(model));
   *model_p = model;
   model = NULL;
 out:

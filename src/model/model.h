@@ -88,10 +88,11 @@ struct treadle_model {
   bool without_mtp;    /* the files have none, whatever the config says */
   int32_t
       mtp_found; /* the files have so many, though the config says nothing of them; 0: no more is known */
-  size_t file_bytes; /* of all tensors of the files that it is made for; 0: not known */
-  int64_t experts;   /* routed experts; 0: none */
-  int64_t block[2];  /* rows and columns of an fp8 block; 0: the config speaks of none */
-  bool is_fp8;       /* the files hold quantised tensors in fp8 */
+  size_t file_bytes;       /* of all tensors of the files that it is made for; 0: not known */
+  int64_t experts;         /* routed experts; 0: none */
+  int64_t block[2];        /* rows and columns of an fp8 block; 0: the config speaks of none */
+  bool is_fp8;             /* the files hold quantised tensors in fp8 */
+  treadle_weights weights; /* where values come from, but for those of `values` */
   int32_t tensor_count;
   treadle_tensor *tensors;
   int32_t entry_count;
@@ -128,10 +129,13 @@ treadle_status treadle_model_lookup(const treadle_model *model, const char *name
                                     int64_t *value_p, bool *found_p);
 
 /* Builds the model of a config without files: the test's door. `what` names the config in messages. All
- * tensors have the config's dtype: its dtype or torch_dtype, fp32 when it says neither, as torch does. The
- * model keeps a reference to config of its own. */
+ * tensors have the config's dtype: its dtype or torch_dtype, fp32 when it says neither, as torch does. Its weights are
+ * made up. The model keeps a reference to config of its own. */
 treadle_status treadle_model_from_config(const char *what, struct json_t *config,
                                          const treadle_model_options *options, treadle_model **model_p);
+
+/* What a folder has in place of weights, for messages: "; it has GGUF files (a.gguf), ...: what to do", or "". In the arena. */
+treadle_status treadle_model_folder_text(const char *folder, treadle_arena *arena, const char **text_p);
 
 /* The model of a config for the files of a checkpoint: without MTP layers where these have none, and with those that
  * they have where the config speaks of none. Names and shapes are not compared. */

@@ -42,13 +42,13 @@ static const treadle_worker_method methods[] = {{"generate_sequences", generate}
 
 static treadle_status open_model(evaluation *e) {
   const treadle_eval_options *o = e->options;
-  const treadle_model_options model = {.struct_size = sizeof model, .families = o->families};
+  const treadle_model_options model = {
+      .struct_size = sizeof model, .families = o->families, .weights = o->weights};
   treadle_rl *rl = &e->rl;
   treadle_transformer *d = NULL;
   treadle_status status;
   TRY(treadle_model_open(o->model, &model, &rl->model));
-  if (!treadle_model_has_weights(rl->model))
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: has no weights", o->model));
+  TRY(treadle_model_need_weights(rl->model));
   TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
   TRY(treadle_transformer_create(rl->model, &d));
   rl->vocabulary = d->vocabulary;
@@ -131,6 +131,7 @@ static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
   TRY(treadle_rl_judge_tests(&e->rl, &b, &verdicts));
   for (size_t i = 0; i < b.samples.count; i++) f->tokens += (int64_t)b.samples.items[i].count;
   f->rows = b.groups;
+  f->weights = treadle_model_weights(e->rl.model);
   f->left_out = treadle_rl_prompts_unanswered(e->rl.tests);
   f->samples = e->settings.val_n;
   f->mean = verdicts.mean;

@@ -327,6 +327,7 @@ static treadle_status finish(treadle_rl *rl, treadle_rl_figures *result, const t
   result->kv_blocks = g->fullest.kv_blocks;
   result->peak_predicted_bytes = rl->predicted;
   result->losses_digest = rl->losses_digest;
+  result->weights = treadle_rl_weights(rl);
   TRY(treadle_rl_call_digest(rl, &result->weights_digest));
 out:
   return status;

@@ -5,6 +5,7 @@
  *   loop_data.c        and prompts and rewards
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
  *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
+ *   loop_weights.c     where its weights come from, and filling them
  *   loop_exact.c       what exact mode needs, and its check
  *   loop_worker.c      the methods that rank 0 calls on all ranks
  *   loop_calls.c       the calls, as rank 0 makes them
@@ -204,6 +205,13 @@ treadle_status treadle_rl_open_data(treadle_rl *rl);
 
 /* loop_convert.c: the model's values are those of a checkpoint of Megatron, where the configuration says so. Collective. */
 treadle_status treadle_rl_open_values(treadle_rl *rl);
+
+/* loop_weights.c: refused where weights are needed that nothing gives; says so where they are made up. Local. */
+treadle_status treadle_rl_check_weights(const treadle_rl *rl);
+/* Where the weights come from that the run began or went on with. */
+treadle_weights treadle_rl_weights(const treadle_rl *rl);
+/* Fills the worker's, and those of the reference. Collective. */
+treadle_status treadle_rl_fill_weights(treadle_rl *rl);
 
 /* ---- loop_exact.c ---- */
 

@@ -93,11 +93,13 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
   int64_t there;
   treadle_status status;
   TRY(treadle_rl_agree(rl, name_folders(rl, folder, beside)));
-  if (!rl->model->checkpoint)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s has no weights to convert", TREADLE_RL_PLACE(rl, use_hf_ckpt),
-                     rl->model_path));
+  if (rl->model->weights == TREADLE_WEIGHTS_RANDOM)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is a config.json, and has no weights to convert",
+                     TREADLE_RL_PLACE(rl, use_hf_ckpt), rl->model_path));
   TRY(treadle_rl_agree(rl, look(rl, folder, layout, &there)));
   TRY(treadle_rl_tell(rl, &there));
+  status = there ? TREADLE_OK : treadle_model_need_weights(rl->model);
+  if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, use_hf_ckpt)));
   if (there) {
     treadle_rl_note(rl, "%s: converted by an earlier run, and taken as it is", folder);
     goto out;

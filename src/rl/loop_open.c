@@ -94,14 +94,36 @@ static const char *path_of_model(const treadle_rl *rl) {
   return is_name && s->tokenizer_name_or_path ? s->tokenizer_name_or_path : s->model;
 }
 
+/* One without files has the weights that the policy begins with, and these have to be made up as well. */
+static treadle_status open_reference(treadle_rl *rl, const treadle_model_options *options) {
+  const char *path = rl->settings->ref_model;
+  treadle_status status;
+  TRY(treadle_model_open(path, options, &rl->reference_model));
+  if (rl->plans) return TREADLE_OK;
+  TRY(treadle_model_need_weights(rl->reference_model));
+  if (treadle_model_weights(rl->reference_model) == TREADLE_WEIGHTS_RANDOM &&
+      treadle_model_weights(rl->model) != TREADLE_WEIGHTS_RANDOM)
+    status = treadle_fail(
+        TREADLE_REFUSED,
+        "%s is a config.json, without weights: name the folder that has them, or leave the key "
+        "out, and the reference is what the policy begins with",
+        path);
+out:
+  return status;
+}
+
 static treadle_status open_models(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  const treadle_model_options options = {.struct_size = sizeof options, .families = rl->options->families};
+  treadle_model_options options = {.struct_size = sizeof options,
+                                   .families = rl->options->families,
+                                   .weights = (treadle_weights)s->weights};
+  const bool elsewhere = rl->from[0] || s->use_hf_ckpt || s->checkpoint_load_path || s->load;
   treadle_status status;
   if (!rl->model_path[0]) snprintf(rl->model_path, sizeof rl->model_path, "%s", path_of_model(rl));
   TRY(treadle_model_open(rl->model_path, &options, &rl->model));
-  if (s->ref_model && treadle_rl_uses_kl(s))
-    TRY(say_reference(rl, treadle_model_open(s->ref_model, &options, &rl->reference_model)));
+  if (!rl->plans && !elsewhere) TRY(treadle_model_need_weights(rl->model));
+  options.weights = TREADLE_WEIGHTS_NONE;
+  if (s->ref_model && treadle_rl_uses_kl(s)) TRY(say_reference(rl, open_reference(rl, &options)));
   TRY(open_layouts(rl));
 out:
   return status;
@@ -279,25 +301,6 @@ out:
   return status;
 }
 
-static bool has_values(const treadle_model *model) { return model->checkpoint || model->values.read; }
-
-static treadle_status fill_weights(treadle_rl *rl) {
-  char actor[PATH_MAX + 8];
-  treadle_status status;
-  treadle_rl_doing(rl, "the weights");
-  bool random = !has_values(rl->model), copies = rl->reference && !has_values(rl->reference->model);
-  if (!random && !rl->from[0]) TRY(treadle_actor_load(rl->actor));
-  if (random && (!rl->from[0] || copies))
-    TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->settings->seed));
-  if (rl->reference) TRY(treadle_actor_load_reference(rl->actor));
-  if (rl->from[0]) {
-    snprintf(actor, sizeof actor, "%s/actor", rl->from);
-    TRY(treadle_actor_resume(rl->actor, actor));
-  }
-out:
-  return status;
-}
-
 treadle_status treadle_rl_open(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_trainer_options trainer;
@@ -316,10 +319,11 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
   TRY(treadle_rl_open_values(rl));
+  TRY(treadle_rl_agree(rl, treadle_rl_check_weights(rl)));
   options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
   options.watch_context = rl;
   TRY(treadle_actor_create(rl->group, rl->train, rl->infer, &options, &rl->actor));
-  TRY(fill_weights(rl));
+  TRY(treadle_rl_fill_weights(rl));
   rl->workers = (treadle_worker_group){
       .group = rl->ranks > 1 ? rl->group : NULL, .methods = treadle_rl_methods, .worker = rl};
 out:

@@ -19,6 +19,9 @@
 
 #include <stdint.h>
 
+/* What is said of a run that begins with such weights: of which model. */
+#define TREADLE_MADE_UP "the weights of %s are made up, not read from files"
+
 /* In the order of the words in config_keys.c. */
 enum { TREADLE_RECOMPUTE_NONE, TREADLE_RECOMPUTE_FULL };
 enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
@@ -42,6 +45,7 @@ typedef struct treadle_train_settings {
   int32_t recompute_granularity; /* TREADLE_RECOMPUTE_.. */
   int64_t max_ckpt_to_keep;
   const char *model, *save;
+  int32_t weights;                                                  /* treadle_weights: of the model */
   int32_t strategy;                                                 /* TREADLE_STRATEGY_.. */
   int64_t micro_batch_size, max_tokens_per_micro;                   /* one of the two is 0 */
   int64_t tensor_model_parallel_size, pipeline_model_parallel_size; /* where layout is NULL */
@@ -147,7 +151,7 @@ typedef struct treadle_train_key {
   bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 36 + 87, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 37 + 87, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */

@@ -51,7 +51,8 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {TRAINING, "recompute_granularity", TREADLE_KEY_CHOICE, "none", "", MINDSPEED, "activations are kept, or computed again, a layer at a time, on the way back", AT(recompute_granularity), .words = {"none", "full"}, .also = {RLINFS_MODEL "recompute_granularity"}},
   {TRAINING, "max_ckpt_to_keep", TREADLE_KEY_INTEGER, "0", "folders", VERL, "of checkpoints, the newest; 0: all", AT(max_ckpt_to_keep), 0, ROWS, .also = {"trainer.max_actor_ckpt_to_keep"}},
 
-  {ACTOR, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a model, or a config.json, which begins with random weights", AT(model), .need = TREADLE_NEED_TO_PLAN, .alone = true, .also = {"actor_rollout_ref.model.path", "rollout.model_dir"}},
+  {ACTOR, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a model with its weights, or a config.json, which begins with random weights", AT(model), .need = TREADLE_NEED_TO_PLAN, .alone = true, .also = {"actor_rollout_ref.model.path", "rollout.model_dir"}},
+  {ACTOR, "weights", TREADLE_KEY_CHOICE, "auto", "", OWN, "where the model's weights come from: its files, or made up; auto: files of a folder, made up for a config.json", AT(weights), .words = {"auto", "files", "random"}, .alone = true},
   {ACTOR, "save", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the run: metrics, checkpoints, this configuration", AT(save), .need = TREADLE_NEED_TO_RUN, .also = {"trainer.default_local_dir"}},
   {ACTOR, "strategy", TREADLE_KEY_CHOICE, "megatron", "", VERL, "how ranks divide the model, its gradients and its optimizer", AT(strategy), .words = {"megatron", "fsdp2"}, .also = {VERLS_ACTOR "strategy"}},
   {ACTOR, "micro_batch_size", TREADLE_KEY_INTEGER, "1", "rows", MINDSPEED, "that go through the layers together; not with max_tokens_per_micro", AT(micro_batch_size), 1, ROWS, .also = {VERLS_ACTOR "ppo_micro_batch_size_per_gpu"}},

@@ -47,6 +47,9 @@ treadle_status treadle_train_config_settle_start(treadle_train_config *config) {
   if (s->use_hf_ckpt && !s->converted_path)
     REFUSE("%s: %s needs megatron.ckpt_convertor.save_path, the folder of what is converted", config->file,
            PLACE(use_hf_ckpt));
+  if (s->weights == TREADLE_WEIGHTS_RANDOM && (s->use_hf_ckpt || s->checkpoint_load_path))
+    REFUSE("%s: %s and %s exclude each other: weights that are made up are not read", config->file,
+           PLACE(weights), s->use_hf_ckpt ? PLACE(use_hf_ckpt) : PLACE(checkpoint_load_path));
   if (s->use_hf_ckpt) TRY(settle_model(config));
   if (s->resume_mode == TREADLE_RESUME_MODE_PATH && !s->resume_from_path)
     REFUSE("%s: %s needs rl_config.resume_from_path, the folder global_step_K", config->file,

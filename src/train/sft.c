@@ -208,6 +208,7 @@ static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   if (!result->steps) result->loss_first = result->loss_last = NAN;
   if (!result->steps) result->peak_bytes = sft->engine.bytes(sft->engine.engine);
   result->losses_digest = sft->losses_digest;
+  result->weights = treadle_sft_weights(sft);
   result->peak_predicted_bytes = sft->predicted;
   TRY(sft->engine.weights_digest(sft->engine.engine, &result->weights_digest));
 out:

@@ -52,6 +52,9 @@ typedef struct treadle_sft {
 treadle_status treadle_sft_open(treadle_sft *sft);
 void treadle_sft_close(treadle_sft *sft);
 
+/* Where its weights come from, once it is open. */
+treadle_weights treadle_sft_weights(const treadle_sft *sft);
+
 /* Finds the checkpoint that the run goes on from: from[], which stays "" where it begins. */
 treadle_status treadle_sft_find_start(treadle_sft *sft);
 /* Takes steps and digests from its data.json, which must be of a run with the same rows. */

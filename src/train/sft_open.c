@@ -22,10 +22,13 @@ treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status) 
 
 static treadle_status open_model(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
-  const treadle_model_options options = {.struct_size = sizeof options, .families = sft->options->families};
+  const treadle_model_options options = {.struct_size = sizeof options,
+                                         .families = sft->options->families,
+                                         .weights = (treadle_weights)s->weights};
   char text[1024];
   treadle_status status;
   TRY(treadle_model_open(s->model, &options, &sft->model));
+  if (!sft->plans && !sft->from[0]) TRY(treadle_model_need_weights(sft->model));
   TRY(treadle_train_config_layout(sft->config, TREADLE_PART_PARAMS, sft->model->layers, sft->ranks, text,
                                   sizeof text));
   TRY(treadle_layout_create(sft->model, text, sft->ranks, NULL, &sft->layout));
@@ -269,6 +272,16 @@ out:
   return status;
 }
 
+treadle_weights treadle_sft_weights(const treadle_sft *sft) {
+  return sft->from[0] ? TREADLE_WEIGHTS_FILES : treadle_model_weights(sft->model);
+}
+
+static void warn_made_up(const treadle_sft *sft) {
+  char line[PATH_MAX + 100];
+  snprintf(line, sizeof line, TREADLE_MADE_UP, sft->settings->model);
+  if (sft->rank == 0 && sft->options->warn) sft->options->warn(sft->options->context, line);
+}
+
 treadle_status treadle_sft_open(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_trainer_options options;
@@ -283,6 +296,7 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .warmup_fraction = s->lr_warmup_fraction,
                                         .steps = s->train_iters};
   TRY(treadle_sft_agree(sft, open_inputs(sft, &options)));
+  if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_RANDOM) warn_made_up(sft);
   TRY(treadle_sft_agree(sft, sft->rank == 0 ? treadle_sft_predict(sft, &options, NULL) : TREADLE_OK));
   sft->engine.struct_size = sizeof sft->engine;
   TRY(treadle_sft_agree(
@@ -290,7 +304,7 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
   if (sft->from[0]) {
     snprintf(actor, sizeof actor, "%s/actor", sft->from);
     TRY(sft->engine.resume(sft->engine.engine, actor));
-  } else if (sft->model->checkpoint) {
+  } else if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_FILES) {
     TRY(sft->engine.load(sft->engine.engine));
   } else {
     TRY(sft->engine.randomise(sft->engine.engine, (uint64_t)s->seed));

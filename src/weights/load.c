@@ -104,6 +104,7 @@ treadle_status treadle_load_values(const treadle_model *model, const treadle_pie
                                    const treadle_device *device, char *window) {
   if (model->values.read) return model->values.read(model->values.context, piece, window);
   if (model->checkpoint) return load_piece(model, piece, device, window);
+  if (model->weights != TREADLE_WEIGHTS_RANDOM) return treadle_model_need_weights(model);
   generate_piece(model, piece, device, window);
   return TREADLE_OK;
 }

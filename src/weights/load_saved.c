@@ -22,8 +22,6 @@ static treadle_status check_same(const char *folder, const treadle_model *saved,
   if (saved->tensor_count != own->tensor_count)
     return treadle_fail(TREADLE_REFUSED, "%s: has %d tensors; the model has %d", folder,
                         saved->tensor_count, own->tensor_count);
-  if (!saved->checkpoint)
-    return treadle_fail(TREADLE_REFUSED, "%s: has no weights (model.safetensors)", folder);
   return TREADLE_OK;
 }
 
@@ -54,9 +52,11 @@ treadle_status treadle_layout_load_saved(const treadle_layout *layout, int64_t r
                                          const treadle_model_options *options, void *window) {
   treadle_status status;
   treadle_model *saved = NULL;
+  treadle_model_options of_saved = options ? *options : TREADLE_INIT(treadle_model_options);
+  of_saved.weights = TREADLE_WEIGHTS_FILES;
   if (layout->fp8)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': saved values are not loaded as fp8", layout->text);
-  TRY(treadle_model_open(folder, options, &saved));
+  TRY(treadle_model_open(folder, &of_saved, &saved));
   TRY(check_same(folder, saved, layout->model));
   TRY(load_pieces(layout, rank, saved, window));
 out:

@@ -64,7 +64,9 @@ void objects_init(objects *o) {
   assert_non_null(file);
   fputs(config, file);
   fclose(file);
-  assert_ok(treadle_model_open(o->folder, NULL, &o->model));
+  const treadle_model_options of_model = {.struct_size = sizeof(treadle_model_options),
+                                          .weights = TREADLE_WEIGHTS_RANDOM};
+  assert_ok(treadle_model_open(o->folder, &of_model, &o->model));
   assert_ok(treadle_model_open(o->config, NULL, &o->other));
   assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, NULL, &o->train));
   assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, NULL, &o->infer));
@@ -84,6 +86,7 @@ void objects_init(objects *o) {
                                           .keep = TREADLE_KEEP_HOST,
                                           .host = true};
   assert_ok(treadle_switch_create(o->group, o->train, o->infer, &options, &o->sw));
+  assert_ok(treadle_layout_load(o->train, 0, treadle_switch_train_window(o->sw)));
   assert_ok(
       treadle_switch_handle(o->sw, TREADLE_INFER_PARAMS, o->handle, sizeof o->handle, &o->handle_bytes));
   assert_ok(treadle_attach(o->handle, o->handle_bytes, 10, &o->attached));

@@ -7,7 +7,8 @@
 
 typedef struct command_result {
   int exit_status;
-  char *out, *err; /* what it printed; ended by command_release() */
+  /* What it printed, but for lines that say that weights are made up; ended by command_release(). */
+  char *out, *err;
 } command_result;
 
 /* A folder for the files of this test program, made at first use; command_end() removes it. */

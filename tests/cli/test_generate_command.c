@@ -122,7 +122,7 @@ static void test_json(void **state) {
            "generate --model %s --file %s --max-new-tokens 5 --ignore-eos --threads 1", model,
            command_path("in.jsonl"));
   json_t *figures = command_json(0, 0, arguments);
-  expect_keys(figures, "requests samples prompt_tokens new_tokens seconds tokens_per_second layout dtype "
+  expect_keys(figures, "requests samples prompt_tokens new_tokens seconds tokens_per_second layout weights_source dtype "
                        "exact kernels threads weights_bytes packed_bytes work_bytes kv_blocks "
                        "kv_blocks_peak kv_blocks_leaked preemptions prefix_hit_tokens version digest");
   assert_int_equal(command_number(figures, "requests"), 2);

@@ -69,7 +69,7 @@ same plain named
 "$TREADLE" convert --from hf --to megatron:tp=1 "$TREADLE_SOURCE/examples/sequence/policy" "$folder/megatron" >/dev/null
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/bare"
 rm "$folder/bare/model.safetensors"
-fresh unfilled actor_config.model="$folder/bare"
+fresh unfilled actor_config.model="$folder/bare" actor_config.weights=random
 differ plain unfilled
 fresh loaded actor_config.model="$folder/bare" actor_config.load="$folder/megatron"
 same plain loaded

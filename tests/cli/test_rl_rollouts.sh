@@ -24,6 +24,7 @@ megatron_training:
   global_batch_size: 4
 actor_config:
   model: $folder/model
+  weights: random
   save: $folder/run
   micro_batch_size: 4
   lr: 0.1

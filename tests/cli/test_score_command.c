@@ -181,8 +181,10 @@ static void test_json(void **state) {
   write_lines("{\"text\": \"Hello\"}\n{\"token_ids\": [7]}\n");
   snprintf(arguments, sizeof arguments, "score --model %s --file %s", model, command_path("in.jsonl"));
   json_t *figures = command_json(0, 0, arguments);
-  expect_keys(figures, "texts tokens nll perplexity seconds tokens_per_second layout dtype exact kernels "
-                       "checked different digest");
+  expect_keys(
+      figures,
+      "texts tokens nll perplexity seconds tokens_per_second layout weights_source dtype exact kernels "
+      "checked different digest");
   assert_int_equal(command_number(figures, "texts"), 2);
   assert_int_equal(command_number(figures, "tokens"), 7);
   assert_string_equal(json_string_value(json_object_get(figures, "layout")), "hf");

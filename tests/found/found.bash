@@ -10,7 +10,7 @@ run() {
   local want=$1 status=0
   shift
   "$@" >"$folder/out" 2>"$folder/err" </dev/null || status=$?
-  [ $status = "$want" ] || { tail -5 "$folder/out" "$folder/err"; fail "status $status, not $want: $*"; }
+  [ $status = "$want" ] || { tail -n 5 "$folder/out" "$folder/err"; fail "status $status, not $want: $*"; }
 }
 # refused TEXT COMMAND...: it ends with status 2, and its standard error has the text.
 refused() {
@@ -20,5 +20,5 @@ refused() {
   said "$text"
 }
 # said TEXT, printed TEXT: standard error, or standard output, of the last run has it.
-said() { grep -qF -- "$1" "$folder/err" || { tail -5 "$folder/err"; fail "standard error has no '$1'"; }; }
-printed() { grep -qF -- "$1" "$folder/out" || { tail -5 "$folder/out"; fail "standard output has no '$1'"; }; }
+said() { grep -qF -- "$1" "$folder/err" || { tail -n 5 "$folder/err"; fail "standard error has no '$1'"; }; }
+printed() { grep -qF -- "$1" "$folder/out" || { tail -n 5 "$folder/out"; fail "standard output has no '$1'"; }; }

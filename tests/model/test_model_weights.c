@@ -196,10 +196,25 @@ static void paths(void **state) {
   test_write(folder, "config.json", config_text(true));
   assert_ok(treadle_model_open(folder, NULL, &model));
   assert_false(treadle_model_has_weights(model));
+  assert_int_equal(treadle_model_weights(model), TREADLE_WEIGHTS_NONE);
+  assert_refused("has no weights: neither model.safetensors nor shards with an index; it has no file that "
+                 "may hold some",
+                 treadle_model_need_weights(model));
   treadle_model_close(model);
 
   snprintf(path, sizeof path, "%s/config.json", folder);
   assert_ok(treadle_model_open(path, NULL, &model));
+  assert_int_equal(treadle_model_weights(model), TREADLE_WEIGHTS_RANDOM);
+  assert_ok(treadle_model_need_weights(model));
+  treadle_model_close(model);
+
+  treadle_model_options of_weights = {.struct_size = sizeof of_weights, .weights = TREADLE_WEIGHTS_FILES};
+  assert_refused("weights are to come from files", treadle_model_open(path, &of_weights, &model));
+  assert_refused("has no weights: neither", treadle_model_open(folder, &of_weights, &model));
+  assert_null(model);
+  of_weights.weights = TREADLE_WEIGHTS_RANDOM;
+  assert_ok(treadle_model_open(folder, &of_weights, &model));
+  assert_int_equal(treadle_model_weights(model), TREADLE_WEIGHTS_RANDOM);
   treadle_model_close(model);
   treadle_model_options options = {.struct_size = sizeof(treadle_model_options),
                                    .families = TREADLE_SOURCE_DIR "/families"};
