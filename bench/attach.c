@@ -155,7 +155,9 @@ static void make_owner(owner *o, int64_t layers) {
   MUST(treadle_layout_create(o->model, "megatron:tp=1", 1, NULL, &o->train));
   MUST(treadle_layout_create(o->model, "vllm:tp=1", 1, NULL, &o->infer));
   MUST(treadle_group_self(&o->group));
-  MUST(treadle_switch_create(o->group, o->train, o->infer, NULL, &o->sw));
+  const treadle_switch_options options = {.struct_size = sizeof options,
+                                          .allow_unfilled = true}; /* what is read are zeros */
+  MUST(treadle_switch_create(o->group, o->train, o->infer, &options, &o->sw));
   MUST(treadle_switch_to_infer(o->sw));
 }
 

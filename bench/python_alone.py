@@ -90,7 +90,7 @@ def attach(config, rounds):
     """The owner: a reader attaches to its window and holds it, and is killed while it does. Three readers; of what grows, and of the time until
     the next arrow is through, the most."""
     model, killed, answer = treadle.Model(config), [], {}
-    with treadle.Switch(treadle.Group.alone(), treadle.Layout(model, 'megatron', 1), treadle.Layout(model, 'vllm', 1)) as sw:
+    with treadle.Switch(treadle.Group.alone(), treadle.Layout(model, 'megatron', 1), treadle.Layout(model, 'vllm', 1), allow_unfilled=True) as sw:
         for _ in range(3):
             sw.to_infer()
             words = [sys.executable, __file__, 'reader', sw.infer.handle().hex(), rounds]

@@ -290,6 +290,7 @@ static void prepare(bench *b) {
   check_others(b);
   MUST(treadle_switch_create(b->group, b->train, b->infer, NULL, &b->sw));
   memcpy(treadle_switch_train_window(b->sw), b->train_buffer, b->train_bytes);
+  MUST(treadle_switch_filled(b->sw));
 }
 
 static void run_rounds(bench *b) {

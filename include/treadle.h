@@ -151,9 +151,10 @@ typedef struct treadle_model treadle_model;
 
 /* Where the values of a model's weights come from. They are never made up unasked. */
 typedef enum treadle_weights {
-  TREADLE_WEIGHTS_NONE = 0, /* nowhere: a model to plan with. In options: as the path says (treadle_model_open) */
-  TREADLE_WEIGHTS_FILES,    /* model.safetensors, or shards with an index */
-  TREADLE_WEIGHTS_RANDOM    /* they are made up: hashes of tensor and canonical index */
+  TREADLE_WEIGHTS_NONE =
+      0, /* nowhere: a model to plan with. In options: as the path says (treadle_model_open) */
+  TREADLE_WEIGHTS_FILES, /* model.safetensors, or shards with an index */
+  TREADLE_WEIGHTS_RANDOM /* they are made up: hashes of tensor and canonical index */
 } treadle_weights;
 
 typedef struct treadle_model_options {
@@ -197,7 +198,8 @@ const char *treadle_model_family(const treadle_model *model); /* lives as long a
 int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
 int64_t treadle_model_bytes(const treadle_model *model);      /* of these elements; else -1 */
 bool treadle_model_has_weights(const treadle_model *model);   /* opened with a checkpoint; else false */
-treadle_weights treadle_model_weights(const treadle_model *model); /* where its values come from; else none */
+treadle_weights
+treadle_model_weights(const treadle_model *model); /* where its values come from; else none */
 /* Has the model values, of files or made up? Else TREADLE_REFUSED: the message says what its folder has in their place, and what to do. */
 treadle_status treadle_model_need_weights(const treadle_model *model);
 
@@ -642,7 +644,7 @@ void treadle_group_close(treadle_group *group); /* local; ranks that still wait 
  * it is made and keep their addresses. If a mode does not hold a class, the contents of its window are undefined. A training engine
  *
  *   1. makes the switch (mode TRAIN, windows full of zeros), says how large gradients and optimizer state are, and fills the
- *      windows, or registers memory of its own in their place (treadle_switch_register);
+ *      windows (treadle_switch_filled), or registers memory of its own in their place (treadle_switch_register);
  *   2. trains in mode TRAIN, in the windows;
  *   3. calls treadle_switch_to_infer, after which an inference engine reads the infer window and writes the KV window;
  *   4. calls treadle_switch_to_train, after treadle_switch_to_forward if it computes log-probabilities, and goes on at 2.
@@ -806,6 +808,8 @@ typedef struct treadle_switch_options {
    * infer tensors or treadle_switch_handle it is refused. treadle_switch_bound counts both versions; a budget in which they do not fit is refused with
    * the numbers. */
   bool double_infer;
+  /* Params that were never given values (treadle_switch_filled) go where the others go, as the zeros that they are. Of this rank alone. */
+  bool allow_unfilled;
 } treadle_switch_options;
 
 /* Own tensors. A trainer, or an engine, whose tensors exist already gives their addresses when the switch is made. The pool has no pages
@@ -895,6 +899,19 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
  * bytes. It must stay, and stay writable, until the switch is destroyed. Only in mode TRAIN. Local. */
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes);
+
+/* A window begins full of zeros, which look like weights. So a rank must have been given all storage tensors of its params: by
+ * treadle_layout_load into the window, or a trainer that loads, resumes or makes up its weights there; as own tensors; by
+ * treadle_switch_register; or by the caller, who writes them and then says so:
+ *
+ *   treadle_switch_filled          all of this rank
+ *   treadle_switch_tensor_filled   storage tensor number `storage`, as treadle_switch_tensor counts them
+ *
+ * Until then a switch to INFER or FORWARD, an update, treadle_switch_digest in mode TRAIN and treadle_layout_save of the window are refused
+ * with the names of the first of them, on all ranks where the call is collective; options.allow_unfilled lets zeros through. Tensors
+ * of padding alone are zeros by right. Once is enough: what goes to another mode and comes back is given. Local; any thread. */
+treadle_status treadle_switch_filled(treadle_switch *sw);
+treadle_status treadle_switch_tensor_filled(treadle_switch *sw, int32_t storage);
 
 /* Says that gradients are being accumulated (`begun` is true), or no longer. Until then a switch to INFER is refused, since it would
  * lose them. Does nothing while an arrow runs. Local. */
@@ -1009,10 +1026,12 @@ typedef struct treadle_switch_stats {
   /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
    * node_moved_bytes and node_sent_bytes are the same as without. */
   size_t dense_bytes, delta_bytes;
-  double unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
+  double
+      unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
   /* Of the last switch between nodes, on this rank: packing messages and their sums; in the net; checking sums and unpacking. */
   double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
-  size_t net_window_bytes; /* that came from other nodes right into the window, without a copy behind the net */
+  size_t
+      net_window_bytes; /* that came from other nodes right into the window, without a copy behind the net */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any
@@ -1110,6 +1129,10 @@ treadle_status treadle_attached_release(treadle_attached *attached, uint64_t ver
  * made up, where the model was opened so (treadle_model_weights). Refused: a model that has neither. TREADLE_DIFFERENT: a file became
  * shorter, or was written to, since the model was opened. The window may be NULL if it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
+/* The same with weights from where the caller says, however the model was opened. Files: refused where it has none. Random: they are made
+ * up. None: treadle_layout_load. */
+treadle_status treadle_layout_load_weights(const treadle_layout *layout, int64_t rank,
+                                           treadle_weights weights, void *window);
 
 typedef struct treadle_save_options {
   size_t struct_size;

@@ -281,7 +281,7 @@ typedef struct treadle_eval_options {
   void *context;
   bool
       leave_unanswered_out; /* prompts without an answer, where the reward needs one: else such a line is refused */
-  treadle_weights weights;  /* as treadle_model_options has it */
+  treadle_weights weights; /* as treadle_model_options has it */
 } treadle_eval_options;
 
 typedef struct treadle_eval_figures {
@@ -291,7 +291,7 @@ typedef struct treadle_eval_figures {
       majority; /* mean@N, best@N/mean, maj@N/mean; majority: NaN: the reward does not say what it took for the answer */
   double response_length; /* tokens, mean */
   double seconds;
-  int64_t left_out; /* prompts without an answer */
+  int64_t left_out;        /* prompts without an answer */
   treadle_weights weights; /* where those of the model come from */
 } treadle_eval_figures;
 

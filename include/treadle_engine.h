@@ -322,7 +322,7 @@ typedef struct treadle_sft_figures {
   uint64_t weights_digest, losses_digest;  /* of the losses of all steps of the run */
   bool stopped;                            /* before the last step */
   char checkpoint[1024];                   /* the newest, as a path */
-  treadle_weights weights; /* where those that the run began or went on with come from */
+  treadle_weights weights;                 /* where those that the run began or went on with come from */
 } treadle_sft_figures;
 
 /* Trains as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the run. Refused

@@ -6,7 +6,7 @@ import ctypes
 import os
 import typing
 
-from . import _abi, _library
+from . import _abi, _library, errors
 
 #: treadle's types of elements, by torch's names.
 DTYPES = {
@@ -16,6 +16,8 @@ DTYPES = {
     _abi.TREADLE_FP8_E4M3: "float8_e4m3fn",
     _abi.TREADLE_INT32: "int32",
 }
+#: Where the values of weights come from, by name.
+WEIGHTS = {"files": _abi.TREADLE_WEIGHTS_FILES, "random": _abi.TREADLE_WEIGHTS_RANDOM}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int32": 4}
 
 
@@ -29,20 +31,32 @@ class Tensor(typing.NamedTuple):
     same_as: str | None  #: tied: the tensor whose values it has
 
 
+def weights_of(what: str, weights: str | None) -> int:
+    """The number of "files", "random" or None."""
+    if weights is None:
+        return _abi.TREADLE_WEIGHTS_NONE
+    if weights not in WEIGHTS:
+        raise errors.Refused(f"{what}: weights is {weights!r}, and must be 'files', 'random' or None")
+    return WEIGHTS[weights]
+
+
 class Model:
     """The tensors of a model.
 
-    path: a Hugging Face folder (config.json and safetensors, or config.json alone) or a config.json. Names, shapes and types of a checkpoint are
-        compared with the family's.
+    path: a Hugging Face folder (config.json and safetensors) or a config.json. Names, shapes and types of a checkpoint are compared with the
+        family's. A folder without weights will do for layouts and plans; a switch is not loaded with it.
     families: a folder of family files, instead of those built in.
-    scale_down: a smaller model of the same structure, without weights, with at most so many elements; 0: the model itself.
+    scale_down: a smaller model of the same structure, whose weights are made up, with at most so many elements; 0: the model itself.
+    weights: "files": refused where there are none; "random": made up, whatever lies beside the config; None: files of a folder, made up for a config.json.
     Raises Refused with the file, the tensor and the rule."""
 
-    def __init__(self, path: str | os.PathLike[str], families: str | os.PathLike[str] | None = None, *, scale_down: int = 0) -> None:
+    def __init__(self, path: str | os.PathLike[str], families: str | os.PathLike[str] | None = None, *, scale_down: int = 0,
+                 weights: str | None = None) -> None:
         options = _library.sized(
             _abi.treadle_model_options,
             families=os.fsencode(families) if families is not None else None,
             scale_down=scale_down,
+            weights=weights_of("Model", weights),
         )
         pointer = ctypes.c_void_p()
         _library.call("treadle_model_open", os.fsencode(path), ctypes.byref(options), ctypes.byref(pointer))
@@ -71,6 +85,12 @@ class Model:
     def has_weights(self) -> bool:
         """Was it opened with a checkpoint?"""
         return bool(_library.value("treadle_model_has_weights", self._use()))
+
+    @property
+    def weights(self) -> str | None:
+        """Where values of its weights come from: "files", "random" (made up), or None: there are none."""
+        source = _library.value("treadle_model_weights", self._use())
+        return next((name for name, number in WEIGHTS.items() if number == source), None)
 
     @property
     def tensors(self) -> list[Tensor]:

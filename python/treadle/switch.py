@@ -14,6 +14,7 @@ from ._own import Own
 from ._own import pointer as pointer_to
 from .group import Group
 from .layout import Layout, key_of, storage_of
+from .model import weights_of
 from .windows import Memory, Source, Window
 
 if typing.TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Switch:
     double: an update writes the next version beside the present one, which the engine has until the commit; the infer window needs twice the memory then.
         Params stay, and there are no own infer tensors and no handles. An update that fails leaves the old version, bound.
     net_devices: network devices between machines, "eth0,eth1"; None: that of the address by which the ranks met.
+    allow_unfilled: params that nobody has filled (see filled) go along as the zeros that they are. Without it a switch to INFER is refused by their names.
     bind, unbind: called in mode INFER with the infer window once its weights are whole, and before it is overwritten. What they raise fails the
         arrow on all ranks. unbind is called, too, after a bind that was interrupted (KeyboardInterrupt), by whatever line.
 
@@ -86,6 +88,7 @@ class Switch:
         net_devices: str | None = None,
         delta: bool = False,
         double: bool = False,
+        allow_unfilled: bool = False,
     ) -> None:
         leaves = {offload} if isinstance(offload, str) else set(offload or ())
         if device != "cpu" or stream is not None:
@@ -104,7 +107,7 @@ class Switch:
             optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
             net_devices=None if net_devices is None else os.fsencode(net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
-            alias=alias, delta=delta, double_infer=double,
+            alias=alias, delta=delta, double_infer=double, allow_unfilled=allow_unfilled,
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, group._net.callbacks if group._net is not None else _library.Callbacks()
         self._inside = 0  # the thread in which a callback runs
@@ -268,25 +271,34 @@ class Switch:
         """Asks the arrow that runs to end, from any thread. It ends as Cancelled here, and as Peer on the other ranks. False: none runs."""
         return int(_library.value("treadle_switch_cancel", self._use())) == 0
 
-    def load(self) -> None:
-        """Fills the train window, and own train tensors, with the checkpoint's values (for a model without weights: with hashes of tensor and index). Local.
-        Raises State in another mode than TRAIN, and while an arrow runs; Refused for own train tensors that are read-only."""
+    def load(self, weights: str | None = None) -> None:
+        """Fills the train window, and own train tensors, with the values of the model's weights. weights: "files": of its checkpoint; "random": made up, hashes of
+        tensor and index; None: as the model was opened (Model). Local. Raises Refused for a model that has none, with what its folder has in their place,
+        and for own train tensors that are read-only; State in another mode than TRAIN, and while an arrow runs."""
+        source = weights_of("load", weights)
         if self._group._user == self._words:
             raise errors.State(f"load: rank {self._rank}: an arrow of this switch runs: wait for it first")
         if self.mode != "train":
             raise errors.State(f"load: in mode {self.mode}; the train window is filled in mode train")
         window = _library.value("treadle_switch_window", self._use(), _abi.TREADLE_PARAMS, None)
         if not self._own[0].given:
-            _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, window)
+            _library.call("treadle_layout_load_weights", self._layouts[0]._use(), self._rank, source, window)
             return
         for given in self._own[0].given.values():
             if not given.writable:
                 raise errors.Refused(f"load: rank {self._rank}: own train tensor {given.name!r} is read-only")
         size = self._layouts[0].window_bytes(self._rank)  # beside, then to where each tensor lies
         room = ctypes.create_string_buffer(max(1, size))
-        _library.call("treadle_layout_load", self._layouts[0]._use(), self._rank, room)
+        _library.call("treadle_layout_load_weights", self._layouts[0]._use(), self._rank, source, room)
         for memory, storage in zip(self.train.values(), self._layouts[0].storages(self._rank)):
             ctypes.memmove(memory.address, ctypes.addressof(room) + storage.offset_bytes, storage.bytes)
+        self.filled()
+
+    def filled(self) -> None:
+        """Says that all of the train window is filled, for who writes it by addresses. What load() fills, own train tensors, and tensors of which torch(), numpy()
+        or DLPack made one are given without it. A switch to INFER or FORWARD, an update and digest() are refused while others are left: they are
+        zeros, which nobody has written. Local."""
+        _library.call("treadle_switch_filled", self._use())
 
     def close(self) -> None:
         """Ends the switch; an arrow that runs is cancelled. The memory goes when the last tensor that was made of it is gone. Raises State in a callback of an
@@ -374,7 +386,7 @@ class Switch:
             if number in own:  # the caller's, in all modes
                 entries[key_of(s)] = Memory((self._object, own[number].tensor), at, s.shape, s.dtype, own[number].writable)
             else:
-                entries[key_of(s)] = Memory(self._object, at, s.shape, s.dtype, writable, self._source, which)
+                entries[key_of(s)] = Memory(self._object, at, s.shape, s.dtype, writable, self._source, which, number)
         return Window(entries, count.value, address, self._source, which)
 
     @property

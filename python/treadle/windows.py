@@ -46,20 +46,27 @@ class Source:
         mode = _library.text(_library.value("treadle_mode_text", _library.value("treadle_switch_mode", pointer)))
         raise errors.State(f"rank {self.group.rank}: in mode {mode} {words} are not on the device: switch to train first")
 
+    def given(self, which: int, number: int) -> None:
+        """A tensor of the train window is handed out to be written: who has it fills it."""
+        if which == _abi.TREADLE_PARAMS and number >= 0:
+            _library.call("treadle_switch_tensor_filled", self.use("windows"), number)
+
 
 class Memory:
     """A row-major tensor in a window. Its address never changes. It may be used in the modes that hold its window; what is in it in others is
     undefined, and who writes it then spoils what else lies there: nobody checks tensors that were made already. torch(), numpy() and DLPack raise State
     for params, gradients and optimizer state in a mode in which they are not on the device.
 
-    Tensors made of it refer to the switch's memory, which stays until the last of them is gone."""
+    Tensors made of it refer to the switch's memory, which stays until the last of them is gone. A tensor of the train window of which one was made
+    counts as filled (Switch.filled)."""
 
-    __slots__ = ("address", "shape", "dtype", "writable", "_owner", "_source", "_which")
+    __slots__ = ("address", "shape", "dtype", "writable", "_owner", "_source", "_which", "_number")
 
     def __init__(self, owner: object, address: int, shape: tuple[int, ...], dtype: str, writable: bool, source: Source | None = None,
-                 which: int = -1) -> None:
+                 which: int = -1, number: int = -1) -> None:
         self._owner = owner
         self._source, self._which = source, which  # None: memory of the caller, or of another process
+        self._number = number  # of the storage tensor; -1: it is none
         self.address = address  #: of the first byte
         self.shape = shape
         self.dtype = dtype  #: torch's name; "uint8" for bytes
@@ -73,6 +80,8 @@ class Memory:
     def _check(self) -> None:
         if self._source is not None and self.nbytes:
             self._source.check(self._which)
+            if self.writable:
+                self._source.given(self._which, self._number)
 
     def _buffer(self) -> typing.Any:
         """Its bytes as a buffer of Python's that keeps the memory."""

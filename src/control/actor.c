@@ -174,13 +174,19 @@ void treadle_actor_destroy(treadle_actor *actor) {
 
 /* ---- Weights --------------------------------------------------------------------------------------------- */
 
+/* The engine has written its windows, whoever made it. */
+static void take_weights(treadle_actor *actor) {
+  (void)treadle_switch_filled(actor->sw);
+  actor->has_weights = true;
+}
+
 treadle_status treadle_actor_load(treadle_actor *actor) {
   treadle_status status;
   TREADLE_NEED(actor);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load"));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.load(actor->train.engine)));
-  actor->has_weights = true;
+  take_weights(actor);
 out:
   return status;
 }
@@ -191,7 +197,7 @@ treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed) {
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "randomise"));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.randomise(actor->train.engine, seed)));
-  actor->has_weights = true;
+  take_weights(actor);
 out:
   return status;
 }
@@ -203,7 +209,7 @@ treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder) {
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "resume"));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.resume(actor->train.engine, folder)));
-  actor->has_weights = true;
+  take_weights(actor);
 out:
   return status;
 }

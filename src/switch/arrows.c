@@ -85,7 +85,8 @@ static treadle_status restore(treadle_switch *sw, treadle_status status, treadle
 
 /* Params are in their window, before anybody may read them there. */
 static treadle_status make_ready(treadle_switch *sw) {
-  treadle_status status = treadle_caller_memory_check(sw);
+  treadle_status status = treadle_filled_check(sw->filled, "switch to infer");
+  if (status == TREADLE_OK) status = treadle_caller_memory_check(sw);
   if (status != TREADLE_OK) return status;
   if (sw->mode == TREADLE_HOST)
     treadle_load(sw, TREADLE_PARAMS);
@@ -395,6 +396,7 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds();
   treadle_mode old = sw->mode;
+  if (aim == TREADLE_FORWARD) TRY(treadle_filled_check(sw->filled, "switch to forward"));
   TRY(treadle_caller_memory_check(sw));
   treadle_reference_leave(sw);
   if (aim == TREADLE_HOST) {

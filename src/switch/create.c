@@ -101,6 +101,17 @@ out:
   return status;
 }
 
+/* Of own tensors the caller has filled the memory, or does so. */
+static treadle_status make_record(treadle_switch *sw) {
+  treadle_status status;
+  const treadle_own_spans *own = &sw->own.spans[TREADLE_TRAIN];
+  TRY(treadle_filled_create(sw->layouts[TREADLE_TRAIN], sw->group->rank, sw->space.windows[TREADLE_PARAMS],
+                           sw->terms.options.allow_unfilled, &sw->filled));
+  for (size_t i = 0; i < own->count; i++) treadle_filled_tensor(sw->filled, own->items[i].storage);
+out:
+  return status;
+}
+
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->plan;
@@ -118,6 +129,7 @@ static treadle_status build(treadle_switch *sw) {
   TRY(treadle_reference_create(sw));
   TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
+  TRY(make_record(sw));
 out:
   return status;
 }

@@ -15,6 +15,8 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   if (!treadle_switch_is_valid(sw))
     return treadle_fail(TREADLE_STATE,
                         "digest: an update has failed, and the infer window holds no version");
+  treadle_status full = sw->mode == TREADLE_INFER ? TREADLE_OK : treadle_filled_check(sw->filled, "digest");
+  if (full) return full;
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
   treadle_status status = treadle_caller_memory_show(sw);
   if (status != TREADLE_OK) return status;

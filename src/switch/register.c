@@ -111,6 +111,7 @@ static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory forei
     if (!foreign.twin) return TREADLE_NO_MEMORY;
   }
   TRY(treadle_array_push(&sw->foreign, foreign));
+  if (which == TREADLE_PARAMS) treadle_filled_bytes(sw->filled, foreign.offset, foreign.bytes);
   if (foreign.twin) sw->stats.host_bytes += foreign.bytes;
   foreign.twin = NULL;
   sw->stats.foreign_bytes += foreign.bytes;

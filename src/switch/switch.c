@@ -176,6 +176,22 @@ treadle_status treadle_switch_return(treadle_switch *sw) {
   return status;
 }
 
+treadle_status treadle_switch_filled(treadle_switch *sw) {
+  TREADLE_NEED(sw);
+  treadle_filled_all(sw->filled);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_switch_tensor_filled(treadle_switch *sw, int32_t storage) {
+  TREADLE_NEED(sw);
+  const int32_t count = treadle_layout_storage_count(sw->layouts[TREADLE_TRAIN], sw->group->rank);
+  if (storage < 0 || storage >= count)
+    return treadle_fail(TREADLE_REFUSED, "filled: storage tensor %d is none of the %d of rank %d",
+                        (int)storage, (int)count, sw->group->rank);
+  treadle_filled_tensor(sw->filled, storage);
+  return TREADLE_OK;
+}
+
 void treadle_switch_accumulate(treadle_switch *sw, bool begun) {
   TREADLE_NEED_ONLY(sw);
   if (treadle_helm_take(sw, "accumulate") != TREADLE_OK) return;
@@ -248,6 +264,7 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
 
 void treadle_switch_release(treadle_switch *sw) {
   treadle_outlet_release(sw);
+  treadle_filled_destroy(sw->filled);
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
   treadle_net_delta_release(sw);

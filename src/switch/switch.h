@@ -38,6 +38,7 @@
 #include "switch/inject.h"
 #include "switch/protocol.h"
 #include "switch/prove.h"
+#include "weights/filled.h"
 
 #include <pthread.h>
 
@@ -310,6 +311,7 @@ struct treadle_switch {
   bool shown;                       /* the reference is on the device */
   bool away[TREADLE_TRAIN_CLASSES]; /* left for it, though they stay otherwise */
   TREADLE_ARRAY(treadle_caller_memory) foreign;
+  treadle_filled *filled; /* which of its params were given values */
 
   /* The state machine (switch.c, arrows.c). */
   _Atomic treadle_mode mode; /* any thread may read both */

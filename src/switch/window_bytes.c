@@ -90,6 +90,7 @@ treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, siz
   if (bytes) TREADLE_NEED(from);
   TRY(open_window(sw, which, offset, bytes, true));
   carry(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
+  if (which == TREADLE_PARAMS) treadle_filled_bytes(sw->filled, offset, bytes);
   treadle_helm_leave(sw);
 out:
   return status;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "memory/elements.h"
 #include "weights/box_elements.h"
+#include "weights/filled.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -84,6 +85,7 @@ treadle_status treadle_train_randomise(treadle_trainer *t, uint64_t seed) {
   memset(t->weights, 0, t->weight_bytes);
   memset(t->grad_window, 0, t->grad_bytes);
   TRY(fill_window(t, t->layout, seed, t->weights));
+  treadle_filled_memory(t->weights, t->weight_bytes);
   if (t->optimizer.master) TRY(fill_window(t, t->grad_layout, seed, t->grad_window));
 out:
   return status;

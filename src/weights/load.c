@@ -11,6 +11,7 @@
 #include "model/stored.h"
 #include "weights/box_elements.h"
 #include "weights/decode.h"
+#include "weights/filled.h"
 
 #include <assert.h>
 #include <string.h>
@@ -109,9 +110,10 @@ treadle_status treadle_load_values(const treadle_model *model, const treadle_pie
   return TREADLE_OK;
 }
 
-treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
-                                        int64_t rank, const int64_t *shift, const treadle_device *device,
-                                        void *window) {
+/* model: whose values they are, which is that of the layout, or a copy of it. */
+static treadle_status load_window(const treadle_model *model, const treadle_layout *layout,
+                                  const treadle_layout *source, int64_t rank, const int64_t *shift,
+                                  const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
   treadle_pieces pieces = {0};
   if (rank < 0 || rank >= layout->ranks)
@@ -120,26 +122,57 @@ treadle_status treadle_layout_load_from(const treadle_layout *layout, const trea
   TRY(treadle_layout_pieces(layout, rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];
-    char *base = (char *)window + (shift ? shift[piece->storage] : 0);
+    char *base = window + (shift ? shift[piece->storage] : 0);
     if (piece->tensor < 0)
       fill_piece(piece, device, base);
-    else if (!layout->model->values.read && treadle_load_is_blocks(layout, source, piece))
-      TRY(treadle_load_blocks(layout, piece, device, base));
+    else if (!model->values.read && treadle_load_is_blocks(model, layout, source, piece))
+      TRY(treadle_load_blocks(model, piece, device, base));
     else
-      TRY(treadle_load_values(layout->model, piece, device, base));
+      TRY(treadle_load_values(model, piece, device, base));
   }
   device->ops->fence(device);
 out:
   if (status != TREADLE_NO_MEMORY) { /* what was cut off meanwhile may look like anything */
-    treadle_status unchanged = treadle_checkpoint_unchanged(layout->model->checkpoint);
+    treadle_status unchanged = treadle_checkpoint_unchanged(model->checkpoint);
     if (unchanged) status = unchanged;
   }
+  if (!status) treadle_filled_memory(window, treadle_layout_window_bytes(layout, rank));
   treadle_array_release(&pieces);
   return status;
 }
 
-treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
+treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
+                                        int64_t rank, const int64_t *shift, const treadle_device *device,
+                                        void *window) {
+  return load_window(layout->model, layout, source, rank, shift, device, window);
+}
+
+/* Those of the layout's model as a copy of it that has no files. */
+static treadle_status load_random(const treadle_layout *layout, int64_t rank, void *window) {
+  treadle_model model = *layout->model;
+  model.weights = TREADLE_WEIGHTS_RANDOM;
+  model.checkpoint = NULL;
+  model.values = (treadle_model_values){0};
+  return load_window(&model, layout, NULL, rank, NULL, treadle_device_host(), window);
+}
+
+treadle_status treadle_layout_load_weights(const treadle_layout *layout, int64_t rank,
+                                           treadle_weights weights, void *window) {
+  treadle_status status;
   TREADLE_NEED(layout);
   if (treadle_layout_window_bytes(layout, rank) > 0) TREADLE_NEED(window);
-  return treadle_layout_load_from(layout, NULL, rank, NULL, treadle_device_host(), window);
+  if (TREADLE_CHECK_ENUM(weights, TREADLE_WEIGHTS_RANDOM + 1)) return TREADLE_REFUSED;
+  if (weights == TREADLE_WEIGHTS_RANDOM) return load_random(layout, rank, window);
+  TRY(treadle_model_need_weights(layout->model));
+  if (weights == TREADLE_WEIGHTS_FILES && treadle_model_weights(layout->model) != TREADLE_WEIGHTS_FILES)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "%s: weights are to come from files, and those of this model are made up",
+                     layout->model->path));
+  TRY(load_window(layout->model, layout, NULL, rank, NULL, treadle_device_host(), window));
+out:
+  return status;
+}
+
+treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window) {
+  return treadle_layout_load_weights(layout, rank, TREADLE_WEIGHTS_NONE, window);
 }

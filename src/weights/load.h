@@ -22,11 +22,11 @@ treadle_status treadle_load_values(const treadle_model *model, const treadle_pie
                                    const treadle_device *device, char *window);
 
 /* Must the piece be made of blocks, as it is one of codes or scales without files that hold them, or of what comes back
- * of blocks? */
-bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *source,
-                            const treadle_piece *piece);
+ * of blocks? model: whose values they are. */
+bool treadle_load_is_blocks(const treadle_model *model, const treadle_layout *layout,
+                            const treadle_layout *source, const treadle_piece *piece);
 /* Makes it. */
-treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_piece *piece,
+treadle_status treadle_load_blocks(const treadle_model *model, const treadle_piece *piece,
                                    const treadle_device *device, char *window);
 
 #endif

@@ -30,14 +30,14 @@ static bool is_coded(const treadle_model *model, int32_t tensor) {
          place.coding == TREADLE_CODED_FP8;
 }
 
-bool treadle_load_is_blocks(const treadle_layout *layout, const treadle_layout *source,
-                            const treadle_piece *piece) {
-  const treadle_tensor *tensor = &layout->model->tensors[piece->tensor];
+bool treadle_load_is_blocks(const treadle_model *model, const treadle_layout *layout,
+                            const treadle_layout *source, const treadle_piece *piece) {
+  const treadle_tensor *tensor = &model->tensors[piece->tensor];
   bool source_codes = source && treadle_layout_holds_codes(source, piece->tensor);
   bool through = treadle_layout_holds_codes(layout, piece->tensor) || source_codes,
        values = source && !source_codes; /* files are decoded first */
-  if (tensor->scale_of >= 0) return values || !is_coded(layout->model, tensor->scale_of);
-  return tensor->scale >= 0 && through && (values || !is_coded(layout->model, piece->tensor));
+  if (tensor->scale_of >= 0) return values || !is_coded(model, tensor->scale_of);
+  return tensor->scale >= 0 && through && (values || !is_coded(model, piece->tensor));
 }
 
 /* Canonical values of a block, quantised; what comes back of them where that is wanted. */
@@ -106,22 +106,21 @@ static void put_scale(const block *b, int64_t at, treadle_dtype dtype, const tre
   device->ops->copy(device, &op, &from, &to);
 }
 
-treadle_status treadle_load_blocks(const treadle_layout *layout, const treadle_piece *piece,
+treadle_status treadle_load_blocks(const treadle_model *model, const treadle_piece *piece,
                                    const treadle_device *device, char *window) {
   treadle_status status = TREADLE_OK;
-  const treadle_model *model = layout->model;
   const treadle_tensor *tensor = &model->tensors[piece->tensor];
   bool scales = tensor->scale_of >= 0;
   const treadle_blocks blocks = treadle_blocks_of(model, scales ? tensor->scale_of : piece->tensor);
   const treadle_blocks own = treadle_blocks_of(model, piece->tensor);
   treadle_placed_rectangles spots = {0};
   block *b = treadle_alloc(sizeof *b);
-  if (!b) return treadle_fail(TREADLE_NO_MEMORY, "layout '%s': memory is out", layout->text);
+  if (!b) return treadle_fail(TREADLE_NO_MEMORY, "load: memory is out");
   if (blocks.high > BLOCK || blocks.wide > BLOCK) {
     status =
         treadle_fail(TREADLE_REFUSED,
-                     "layout '%s': fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
-                     layout->text, blocks.high, blocks.wide, BLOCK, BLOCK);
+                     "%s: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
+                     model->path, blocks.high, blocks.wide, BLOCK, BLOCK);
     goto out;
   }
   TRY(treadle_blocks_placed(&own, piece, &spots));

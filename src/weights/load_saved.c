@@ -2,6 +2,7 @@
 #include "weights/load.h"
 
 #include "model/model.h"
+#include "weights/filled.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -43,6 +44,7 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
   }
   device->ops->fence(device);
   TRY(treadle_checkpoint_unchanged(saved->checkpoint));
+  treadle_filled_memory(window, treadle_layout_window_bytes(layout, rank));
 out:
   treadle_array_release(&pieces);
   return status;

@@ -14,6 +14,7 @@
 #include "io/file_look.h"
 #include "io/folder.h"
 #include "transport/group.h"
+#include "weights/filled.h"
 #include "weights/save_plan.h"
 
 #include <inttypes.h>
@@ -86,6 +87,7 @@ static treadle_status prepare(saving *s, const treadle_layout *layout, const voi
     goto out;
   }
   if (!window && treadle_layout_window_bytes(layout, s->rank)) TRY(treadle_refuse_null(function, "window"));
+  TRY(treadle_filled_check_window(window, "save"));
   if (!s->options.weights_only) TRY(check_config(layout->model));
   s->window = window;
   int64_t shard_bytes = s->options.shard_bytes ? (int64_t)s->options.shard_bytes : SHARD_BYTES;

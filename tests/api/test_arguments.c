@@ -102,6 +102,13 @@ static void models(objects *o) {
   GIVES(-1, treadle_model_elems(NULL));
   GIVES(-1, treadle_model_bytes(NULL));
   GIVES(false, treadle_model_has_weights(NULL));
+  GIVES(TREADLE_WEIGHTS_NONE, treadle_model_weights(NULL));
+  REFUSED(treadle_model_need_weights(NULL));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    const treadle_model_options wrong = {.struct_size = sizeof wrong,
+                                         .weights = (treadle_weights)no_enums[i]};
+    REFUSED(treadle_model_open(o->config, &wrong, &model));
+  }
   WORKS(treadle_model_close(NULL));
 }
 
@@ -150,6 +157,11 @@ static void layouts(objects *o) {
   REFUSED(treadle_layout_runs(o->train, 0, 0, &runs, NULL));
   REFUSED(treadle_layout_load(NULL, 0, o->memory));
   REFUSED(treadle_layout_load(o->train, 0, NULL));
+  REFUSED(treadle_layout_load_weights(NULL, 0, TREADLE_WEIGHTS_NONE, o->memory));
+  REFUSED(treadle_layout_load_weights(o->train, 0, TREADLE_WEIGHTS_RANDOM, NULL));
+  REFUSED(treadle_layout_load_weights(o->train, 0, TREADLE_WEIGHTS_FILES, o->memory)); /* there are none */
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    REFUSED(treadle_layout_load_weights(o->train, 0, (treadle_weights)no_enums[i], o->memory));
   treadle_save_options save = TREADLE_INIT(treadle_save_options);
   REFUSED(treadle_layout_save(NULL, NULL, o->memory, o->config, NULL));
   REFUSED(treadle_layout_save(NULL, o->train, NULL, "/nowhere/at/all", NULL));
@@ -171,6 +183,7 @@ static void layouts(objects *o) {
     REFUSED(treadle_layout_storage(o->train, no_ranks[i], 0, &info));
     REFUSED(treadle_layout_runs(o->train, no_ranks[i], 0, &runs, &count));
     REFUSED(treadle_layout_load(o->train, no_ranks[i], o->memory));
+    REFUSED(treadle_layout_load_weights(o->train, no_ranks[i], TREADLE_WEIGHTS_RANDOM, o->memory));
   }
   const int32_t no_storages[] = {-1, INT32_MIN, treadle_layout_storage_count(o->train, 0), INT32_MAX};
   for (size_t i = 0; i < TEST_COUNT(no_storages); i++) {
@@ -599,6 +612,10 @@ static void switches(objects *o) {
   GIVES(0, treadle_switch_bound(NULL));
   GIVES(0, treadle_switch_pool_bound(NULL));
   NOTHING(treadle_switch_accumulate(NULL, true));
+  REFUSED(treadle_switch_filled(NULL));
+  REFUSED(treadle_switch_tensor_filled(NULL, 0));
+  REFUSED(treadle_switch_tensor_filled(o->sw, -1));
+  REFUSED(treadle_switch_tensor_filled(o->sw, INT32_MAX));
   REFUSED(treadle_switch_to_infer(NULL));
   REFUSED(treadle_switch_to_train(NULL));
   REFUSED(treadle_switch_to_forward(NULL));

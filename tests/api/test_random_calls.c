@@ -132,7 +132,8 @@ static treadle_status said(treadle_status status, const char *call) {
 static void call_models(caller *c) {
   const char *const paths[] = {c->o.folder, c->o.config, "", "/", "/dev/null", "/nowhere/at/all", NULL};
   const treadle_model_options options = {.struct_size = struct_size(c, sizeof options),
-                                         .families = OR_NULL(c, TREADLE_SOURCE_DIR "/tests")};
+                                         .families = OR_NULL(c, TREADLE_SOURCE_DIR "/tests"),
+                                         .weights = (treadle_weights)any_enum(c)};
   treadle_tensor_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_model *made = NULL;
   switch (below(c, 8)) {
@@ -145,7 +146,11 @@ static void call_models(caller *c) {
   case 2: CALL(treadle_model_family(model(c))); break;
   case 3: CALL(treadle_model_elems(model(c))); break;
   case 4: CALL(treadle_model_bytes(model(c))); break;
-  case 5: CALL(treadle_model_has_weights(model(c))); break;
+  case 5:
+    CALL(treadle_model_has_weights(model(c)));
+    CALL(treadle_model_weights(model(c)));
+    SAID(treadle_model_need_weights(model(c)));
+    break;
   default: SAID(treadle_model_tensor(model(c), (int32_t)number(c), OR_NULL(c, &info)));
   }
 }
@@ -261,7 +266,13 @@ static void call_layouts(caller *c) {
   case 5: CALL(treadle_layout_ranks(layout(c))); break;
   case 6: CALL(treadle_layout_window_bytes(layout(c), rank(c))); break;
   case 7: CALL(treadle_layout_storage_count(layout(c), rank(c))); break;
-  case 8: SAID(treadle_layout_load(layout(c), rank(c), OR_NULL(c, c->window))); break;
+  case 8:
+    if (often(c))
+      SAID(treadle_layout_load(layout(c), rank(c), OR_NULL(c, c->window)));
+    else
+      SAID(treadle_layout_load_weights(layout(c), rank(c), (treadle_weights)any_enum(c),
+                                       OR_NULL(c, c->window)));
+    break;
   case 9:
     SAID(
         treadle_layout_runs(layout(c), rank(c), (int32_t)number(c), OR_NULL(c, &runs), OR_NULL(c, &count)));
@@ -417,7 +428,7 @@ static void call_tools(caller *c) {
   case 9: CALL(treadle_model_elems_of(model(c), (treadle_dtype)any_enum(c))); break;
   case 10: SAID(treadle_model_pattern(model(c), at, OR_NULL(c, &kind))); break;
   case 11:
-    if (below(c, 20) == 0) SAID(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
+    if (below(c, 6) == 0) SAID(treadle_machine_limit((treadle_limit_kind)any_enum(c), OR_NULL(c, &limit)));
     break;
   case 12: SAID(treadle_families_expanded(families, at, OR_NULL(c, &text_of))); break;
   case 13: SAID(treadle_machine_kernel(at, OR_NULL(c, &kernel))); break;
@@ -603,6 +614,7 @@ static void make_switch(caller *c) {
                                           .guard_pages = below(c, 2),
                                           .plan = often(c) ? NULL : plan(c),
                                           .double_infer = !often(c),
+                                          .allow_unfilled = often(c),
                                           .own_train = OR_NULL(c, own_train),
                                           .own_infer = OR_NULL(c, own_infer),
                                           .own_train_count = often(c) ? 0 : below(c, OWN_TENSORS + 1),
@@ -631,7 +643,11 @@ static void ask_switch(caller *c) {
   case 2: SAID(treadle_switch_to_train(sw(c))); break;
   case 3: SAID(treadle_switch_digest(sw(c), OR_NULL(c, &digest))); break;
   case 4: SAID(treadle_switch_trim(sw(c))); break;
-  case 5: CALL(treadle_switch_accumulate(sw(c), false)); break;
+  case 5:
+    CALL(treadle_switch_accumulate(sw(c), false));
+    SAID(treadle_switch_filled(sw(c)));
+    SAID(treadle_switch_tensor_filled(sw(c), (int32_t)number(c)));
+    break;
   case 6: CALL(treadle_switch_get_stats(sw(c), OR_NULL(c, &stats))); break;
   case 7: CALL(treadle_switch_mode(sw(c))); break;
   case 8: CALL(treadle_switch_version(sw(c))); break;
