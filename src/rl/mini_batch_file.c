@@ -120,22 +120,36 @@ out:
   return status;
 }
 
-/* That of the run: its lengths, and what is never drawn, follow from the configuration, the tokenizer and the model. */
+/* Ids that no token of the run is: by its tokenizer and the ends of its model, where these are still there, else of the model at hand. */
+static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const treadle_model *model) {
+  const char *own = rl->settings->model;
+  const bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));
+  treadle_model *run = NULL;
+  treadle_status status;
+  snprintf(rl->model_path, sizeof rl->model_path, "%s", there ? own : model->path);
+  status = treadle_rl_open_text(rl);
+  if (status)
+    TRY(treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
+                        "which ids are never drawn follows from the tokenizer: "));
+  if (there && rl->settings->ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
+  TRY(treadle_rl_find_never(rl, !rl->settings->ignore_eos ? NULL : run ? run : model));
+  m->never = rl->never;
+  m->never_count = rl->never_count;
+  rl->never = NULL;
+out:
+  treadle_model_close(run);
+  return status;
+}
+
+/* That of the run: its lengths, and what tokens are drawn from, follow from the configuration and the model. */
 static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_config *config,
                                 const treadle_model *model) {
   treadle_rl rl = {.config = config, .settings = treadle_train_config_settings(config)};
   treadle_status status;
-  const char *own = rl.settings->model; /* the run's, which has the tokenizer, where it is still there */
-  bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));
-  snprintf(rl.model_path, sizeof rl.model_path, "%s", there ? own : model->path);
-  TRY(treadle_rl_open_text(&rl));
   TRY(treadle_rl_find_lengths(&rl, model));
-  TRY(treadle_rl_find_never(&rl, rl.settings->ignore_eos ? model : NULL));
-  m->never = rl.never;
-  m->never_count = rl.never_count;
-  rl.never = NULL;
-  m->keeps = treadle_rl_keeps(&rl);
+  TRY(find_never(m, &rl, model));
   rl.kl_coef = rl.settings->init_kl_coef;
+  m->keeps = treadle_rl_keeps(&rl);
   m->vocabulary = rl.vocabulary;
   m->most_tokens = rl.prompt_most + rl.response_most;
   m->loss = treadle_rl_loss_of(&rl);

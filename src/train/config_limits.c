@@ -251,10 +251,11 @@ static const char *key_of_both(const char *path) {
   return key ? key : within(path, "actor_config");
 }
 
-/* Is it that path? "*.x": x of any section. */
+/* Is it that path? "*.x": x of any section but those of rewards, which have penalties of their own. */
 static bool is_of(const char *path, const char *limit) {
   const char *last = strrchr(path, '.');
-  return strcmp(path, limit) == 0 || (last && limit[0] == '*' && strcmp(last, limit + 1) == 0);
+  if (limit[0] != '*') return strcmp(path, limit) == 0;
+  return last && strcmp(last, limit + 1) == 0 && strncmp(path, "reward", 6) != 0;
 }
 
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run) {

@@ -44,6 +44,9 @@ refused 'logit_bias' train
 cp "$folder/plain.yaml" "$folder/grpo.yaml"
 # Values that say what is so anyway are no matter.
 run 0 train $S.repetition_penalty=1.0 $S.presence_penalty=0 $S.frequency_penalty=0.0 $S.logit_bias=null actor_rollout_ref.rollout.repetition_penalty=1
+# And a reward may have a penalty of that name.
+rm -rf "$folder/run"
+run 0 train reward_model.reward_kwargs.repetition_penalty=0.5
 # A generation_config.json with a penalty does not reach training.
 rm -rf "$folder/run"
 mkdir "$folder/model"
