@@ -7,6 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A score that is 0 whatever the policy learns is said: whose answer key is another column has such answers. */
+static void say_unmatched(const treadle_rl *rl, const treadle_rl_prompts *prompts, const char *place) {
+  const treadle_rl_prompt *first;
+  size_t count;
+  (void)treadle_rl_prompts_items(prompts, &count);
+  for (int r = 0; r < rl->reward_count; r++) {
+    size_t unmatched = treadle_rl_prompts_unmatched(prompts, rl->rewards[r], &first);
+    if (unmatched)
+      treadle_rl_note(rl,
+                      "%s: no completion of %zu of %zu prompts can be right by the reward %s: the first is "
+                      "line %lld, whose answer is '%.80s'",
+                      place, unmatched, count, rl->settings->verifier_function.items[r],
+                      (long long)first->line, first->answer);
+  }
+}
+
 static treadle_status read_prompts(const treadle_rl *rl, const char *path, const char *place,
                                    const char *variables, treadle_rl_prompts **prompts_p) {
   const treadle_train_settings *s = rl->settings;
@@ -30,6 +46,7 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
                                         .leave_unanswered_out = s->no_answer == 1};
   treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
   if (status) return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
+  say_unmatched(rl, *prompts_p, place);
   const long long too_long = treadle_rl_prompts_too_long(*prompts_p),
                   unanswered = treadle_rl_prompts_unanswered(*prompts_p);
   size_t count;

@@ -10,6 +10,7 @@
 #include "io/folder.h"
 #include "layout/layout.h"
 #include "text/tokenizer.h"
+#include "train/checkpoint_room.h"
 #include "transport/group.h"
 
 #include <math.h>
@@ -307,6 +308,8 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   if (rl->plans) return TREADLE_OK;
   TRY(treadle_rl_open_data(rl));
   if (rl->from[0] && rl->rank == 0) TRY(treadle_rl_read_start(rl));
+  if (rl->rank == 0 && rl->step < rl->settings->train_iters && !rl->options->open_train)
+    TRY(treadle_train_check_room(rl->config, rl->model));
 out:
   return status;
 }

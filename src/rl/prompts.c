@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
+#include "rl/reward.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -304,3 +305,14 @@ int64_t treadle_rl_prompts_too_long(const treadle_rl_prompts *prompts) { return 
 int64_t treadle_rl_prompts_unanswered(const treadle_rl_prompts *prompts) { return prompts->unanswered; }
 
 uint64_t treadle_rl_prompts_digest(const treadle_rl_prompts *prompts) { return prompts->digest; }
+
+size_t treadle_rl_prompts_unmatched(const treadle_rl_prompts *prompts, const treadle_reward *reward,
+                                    const treadle_rl_prompt **first_p) {
+  size_t unmatched = 0;
+  for (size_t i = 0; i < prompts->items.count; i++) {
+    if (treadle_reward_can_match(reward, prompts->items.items[i].answer)) continue;
+    if (!unmatched) *first_p = &prompts->items.items[i];
+    unmatched++;
+  }
+  return unmatched;
+}

@@ -48,6 +48,9 @@ const treadle_rl_prompt *treadle_rl_prompts_items(const treadle_rl_prompts *prom
 /* How many were left out. */
 int64_t treadle_rl_prompts_too_long(const treadle_rl_prompts *prompts);
 int64_t treadle_rl_prompts_unanswered(const treadle_rl_prompts *prompts);
+/* How many answers are such that no completion can be right by this reward; *first_p: the first prompt with one. */
+size_t treadle_rl_prompts_unmatched(const treadle_rl_prompts *prompts, const struct treadle_reward *reward,
+                                    const treadle_rl_prompt **first_p);
 /* Of all tokens, answers and sources. */
 uint64_t treadle_rl_prompts_digest(const treadle_rl_prompts *prompts);
 

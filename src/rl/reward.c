@@ -138,6 +138,10 @@ out:
 
 bool treadle_reward_needs_answers(const treadle_reward *reward) { return reward->rule->needs_answers; }
 
+bool treadle_reward_can_match(const treadle_reward *reward, const char *answer) {
+  return !reward->rule->can_match || reward->rule->can_match(answer);
+}
+
 bool treadle_reward_judges_texts(const treadle_reward *reward) { return reward->rule->judges_texts; }
 
 /* One sample after the other. */

@@ -23,6 +23,8 @@ typedef struct treadle_reward_rule {
   const char *help;
   bool needs_answers;
   bool judges_texts; /* so that completions without a tokenizer, which are empty texts, are not for it */
+  /* Can a completion be right that is compared with this answer? NULL: with any. */
+  bool (*can_match)(const char *answer);
   /* *state_p stays NULL where nothing is kept. May be NULL; also release. */
   treadle_status (*create)(const treadle_reward_options *options, const char *argument, void **state_p);
   void (*release)(void *state);
@@ -36,6 +38,8 @@ extern const treadle_reward_rule treadle_reward_sequence, treadle_reward_gsm8k, 
 
 /* Must its samples have answers? Rewards that look at answers where there are some do not need them. */
 bool treadle_reward_needs_answers(const treadle_reward *reward);
+/* Can some completion be right by this answer? Where none can, the score is 0 whatever a policy learns. */
+bool treadle_reward_can_match(const treadle_reward *reward, const char *answer);
 /* Does it judge what completions say, and not only how many tokens they have? */
 bool treadle_reward_judges_texts(const treadle_reward *reward);
 

@@ -52,6 +52,17 @@ static treadle_status read_answer(const char *answer, char **clean_p) {
   return clean(number, bytes, clean_p);
 }
 
+/* What a completion is compared as: a minus or none, digits and points. */
+static bool can_match(const char *answer) {
+  const char *number;
+  if (find_number(answer, strlen(answer), false, &number)) return true;
+  while (is_space(*answer)) answer++;
+  size_t bytes = strlen(answer);
+  while (bytes && is_space(answer[bytes - 1])) bytes--;
+  size_t start = bytes && *answer == '-', digits = strspn(answer + start, "0123456789.,");
+  return digits && start + digits == bytes;
+}
+
 static treadle_status judge(void *state, const treadle_reward_sample *sample, double *score_p,
                             char **pred_p) {
   char *pred = NULL, *answer = NULL;
@@ -75,4 +86,5 @@ const treadle_reward_rule treadle_reward_gsm8k = {
     .help = "1 where the last number behind #### is the one behind #### in the answer, else 0",
     .needs_answers = true,
     .judges_texts = true,
+    .can_match = can_match,
     .judge = judge};

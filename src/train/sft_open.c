@@ -12,6 +12,7 @@
 #include "io/folder.h"
 #include "layout/layout.h"
 #include "text/tokenizer.h"
+#include "train/checkpoint_room.h"
 #include "transport/group.h"
 
 #include <stdlib.h>
@@ -308,6 +309,8 @@ static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *opt
   TRY(treadle_sft_measure(sft, options));
   TRY(take_order(sft));
   if (sft->from[0]) TRY(treadle_sft_read_start(sft));
+  if (sft->rank == 0 && sft->step < sft->settings->train_iters && !sft->options->open_engine)
+    TRY(treadle_train_check_room(sft->config, sft->model));
 out:
   return status;
 }
