@@ -2,28 +2,12 @@
 #include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/session.h"
+#include "cli/stopping.h"
 
 #include "treadle_engine.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EXIT_STOPPED = 130 };
-
-static volatile sig_atomic_t asked;
-
-/* Once: the run saves and ends. The second time the signal does what it always does. SIGUSR1 is what launchers pass on to all ranks: at Ctrl-C
- * they give them a second or two. */
-static void ask(int number) {
-  asked = 1;
-  signal(number, SIG_DFL);
-}
-
-static bool stops(void *context) {
-  (void)context;
-  return asked != 0;
-}
 
 static void progress(void *context, const treadle_sft_step *step) {
   FILE *file = context;
@@ -176,7 +160,7 @@ static treadle_sft_options options_of(const treadle_arguments *a) {
                                  .threads = (int32_t)a->threads,
                                  .progress = progress,
                                  .warn = warn,
-                                 .stops = stops,
+                                 .stops = treadle_stopping_asked,
                                  .context = a->json ? stderr : stdout,
                                  .budget_bytes = a->budget_bytes};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;
@@ -200,9 +184,7 @@ int treadle_command_sft(const treadle_arguments *a) {
   if (a->ranks) return treadle_refuse_ranks("sft", a);
   TRY(treadle_session_start(&session, "sft", 600));
   TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
-  signal(SIGINT, ask);
-  signal(SIGTERM, ask);
-  signal(SIGUSR1, ask);
+  treadle_stopping_begin(&session, a->json ? stderr : stdout);
   TRY(treadle_session_agree(&session, treadle_sft_run(session.group, config, &options, &result)));
   if (session.rank == 0) print(&result, a->json);
 out:
@@ -210,5 +192,5 @@ out:
   treadle_train_config_destroy(config);
   int exit_status = treadle_finish_output("sft", treadle_exit_status(status));
   treadle_session_end(&session);
-  return exit_status == TREADLE_EXIT_OK && result.stopped ? EXIT_STOPPED : exit_status;
+  return exit_status == TREADLE_EXIT_OK && result.stopped ? TREADLE_EXIT_STOPPED : exit_status;
 }

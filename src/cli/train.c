@@ -2,28 +2,13 @@
 #include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/session.h"
+#include "cli/stopping.h"
 
 #include "treadle_control.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EXIT_STOPPED = 130 };
-
-static volatile sig_atomic_t asked;
-
-/* As in sft.c: once, the run saves and ends; the second time the signal does what it always does. */
-static void ask(int number) {
-  asked = 1;
-  signal(number, SIG_DFL);
-}
-
-static bool stops(void *context) {
-  (void)context;
-  return asked != 0;
-}
 
 static void progress(void *context, const treadle_rl_step *s) {
   FILE *file = context;
@@ -262,7 +247,7 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .doing = treadle_progress_doing,
                                 .note = note,
                                 .warn = warn,
-                                .stops = stops,
+                                .stops = treadle_stopping_asked,
                                 .context = a->json ? stderr : stdout};
   if (!a->resume || strcmp(a->resume, "never") == 0) return options;
   options.resume = strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;
@@ -286,9 +271,7 @@ int treadle_command_train(const treadle_arguments *a) {
   TRY(treadle_session_start(&session, "train", 600));
   TRY(treadle_session_agree(&session, read_config(&session, a, &config)));
   if (!a->resume) options.resume = treadle_rl_config_start(config, &options.from);
-  signal(SIGINT, ask);
-  signal(SIGTERM, ask);
-  signal(SIGUSR1, ask);
+  treadle_stopping_begin(&session, a->json ? stderr : stdout);
   TRY(treadle_session_agree(&session, treadle_rl_run(session.group, config, &options, &result)));
   treadle_progress_end();
   if (session.rank == 0) print(&result, a->json);
@@ -297,5 +280,5 @@ out:
   treadle_train_config_destroy(config);
   int exit_status = treadle_finish_output("train", treadle_exit_status(status));
   treadle_session_end(&session);
-  return exit_status == TREADLE_EXIT_OK && result.stopped ? EXIT_STOPPED : exit_status;
+  return exit_status == TREADLE_EXIT_OK && result.stopped ? TREADLE_EXIT_STOPPED : exit_status;
 }

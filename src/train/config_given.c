@@ -140,6 +140,7 @@ static bool is_overridden(const treadle_config_reader *reader, const char *path)
 treadle_status treadle_given_take(treadle_config_reader *reader, int key,
                                   const treadle_given_value *given) {
   treadle_train_source *source = &reader->config->sources[key];
+  treadle_given_value meant = *given;
   if (!given->text && treadle_train_keys[key].type == TREADLE_KEY_LIST &&
       given->node->type == TREADLE_YAML_LIST)
     return give_list(reader, key, given);
@@ -154,7 +155,12 @@ treadle_status treadle_given_take(treadle_config_reader *reader, int key,
     *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
-  if (treadle_train_is_null(given->text) || is_overridden(reader, given->path)) return TREADLE_OK;
+  if (is_overridden(reader, given->path)) return TREADLE_OK;
+  if (treadle_train_is_null(given->text)) {
+    if (!treadle_train_keys[key].nothing) return TREADLE_OK;
+    meant.text = treadle_train_keys[key].nothing;
+    given = &meant;
+  }
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
   *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;
