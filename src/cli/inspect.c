@@ -8,7 +8,6 @@
 #include "treadle_engine.h"
 #include "treadle_tools.h"
 
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 static treadle_status print_tensor_json(treadle_json_out *out, const treadle_model *model, int32_t number) {

@@ -231,8 +231,9 @@ static const treadle_command commands[] = {
             "The folder of the run gets config.yaml, metrics.jsonl, events for TensorBoard, and\n"
             "checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
             "Ctrl-C saves a checkpoint after the step at hand and ends the run; --resume goes on from it.\n"
-            "Open MPI kills ranks a second after Ctrl-C: for longer steps send SIGUSR1 to mpirun instead,\n"
-            "or start it with --mca odls_base_sigkill_timeout 600.",
+            "SIGTERM does the same. Open MPI kills ranks a second after Ctrl-C: for longer steps send\n"
+            "SIGUSR1 to rank 0, as the run says at its start, or to mpirun instead, or start mpirun with\n"
+            "--mca odls_base_sigkill_timeout 600.",
         .examples = "  mpirun -n 8 treadle sft sft.yaml\n"
                     "  treadle sft sft.yaml actor_config.lr=1e-4 actor_config.save=runs/2 --json\n"
                     "  mpirun -n 4 treadle sft sft.yaml --resume\n"
@@ -258,8 +259,9 @@ static const treadle_command commands[] = {
             "TensorBoard,\n"
             "and checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
             "Ctrl-C saves a checkpoint after the step at hand and ends the run; --resume goes on from it.\n"
-            "Open MPI kills ranks a second after Ctrl-C: for longer steps send SIGUSR1 to mpirun instead,\n"
-            "or start it with --mca odls_base_sigkill_timeout 600.\n"
+            "SIGTERM does the same. Open MPI kills ranks a second after Ctrl-C: for longer steps send\n"
+            "SIGUSR1 to rank 0, as the run says at its start, or to mpirun instead, or start mpirun with\n"
+            "--mca odls_base_sigkill_timeout 600.\n"
             "\n"
             "Rewards, of which rl_config.verifier_function lists some:",
         .list = treadle_reward_help,

@@ -9,7 +9,8 @@ const char *treadle_pair_rank_map(const treadle_layout *from, const treadle_layo
 treadle_status treadle_open_layouts(const treadle_model *model, const treadle_pair_texts *texts,
                                     int64_t ranks, treadle_layout **from_p, treadle_layout **to_p) {
   treadle_status status;
-  treadle_layout_options options = {.struct_size = sizeof options, .rank_map = texts->rank_map, .node_of = texts->node_of};
+  treadle_layout_options options = {
+      .struct_size = sizeof options, .rank_map = texts->rank_map, .node_of = texts->node_of};
   bool mapped = options.rank_map != TREADLE_CONTIGUOUS;
   TRY(treadle_layout_create(model, texts->from, ranks, NULL, from_p));
   options.train = *from_p;

@@ -1,27 +1,44 @@
 /* Signals of treadle sft and treadle train. */
 #include "cli/stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t asked;
+static struct timespec first; /* when; written by the first handler that runs, read by later ones */
 
-/* SIGUSR1 is what launchers pass on to all ranks: at Ctrl-C they give them a second or two. */
+static double seconds_since(const struct timespec *then) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)(now.tv_sec - then->tv_sec) + (double)(now.tv_nsec - then->tv_nsec) / 1e9;
+}
+
 static void ask(int number) {
-  asked = 1;
-  signal(number, SIG_DFL);
+  const int error = errno;
+  if (!asked) {
+    clock_gettime(CLOCK_MONOTONIC, &first);
+    asked = 1;
+  } else if (seconds_since(&first) > 1) {
+    signal(number, SIG_DFL);
+    raise(number); /* when the handler has returned */
+  }
+  errno = error;
 }
 
 /* Not SIG_IGN, which the commands of rewards would inherit. */
 static void pass_over(int number) { (void)number; }
 
 void treadle_stop_listen(void) {
-  static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1};
-  struct sigaction before;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) signal(numbers[i], ask);
-  if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL) signal(SIGHUP, ask);
+  static const int numbers[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+  enum { COUNT = sizeof numbers / sizeof *numbers };
+  struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART}, before;
+  for (int i = 0; i < COUNT; i++) sigaddset(&action.sa_mask, numbers[i]);
+  for (int i = 0; i < COUNT; i++)
+    if (numbers[i] != SIGHUP || (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL))
+      sigaction(numbers[i], &action, NULL);
   signal(SIGPIPE, pass_over);
 }
 
@@ -30,25 +47,10 @@ bool treadle_stop_asked(void *context) {
   return asked != 0;
 }
 
-/* Is the process that has started this one a launcher of Open MPI? Its name is its program's. */
-static bool by_open_mpi(pid_t parent) {
-  static const char *const names[] = {"mpirun\n", "mpiexec\n", "orterun\n", "prterun\n"};
-  char path[64], name[32] = "";
-  snprintf(path, sizeof path, "/proc/%lld/comm", (long long)parent);
-  FILE *file = fopen(path, "re");
-  if (!file) return false;
-  bool there = fgets(name, sizeof name, file) != NULL, known = false;
-  fclose(file);
-  for (size_t i = 0; there && i < sizeof names / sizeof *names; i++) known |= strcmp(name, names[i]) == 0;
-  return known;
-}
-
 void treadle_stop_say(const treadle_session *session) {
-  const pid_t parent = getppid();
-  if (session->rank == 0 && by_open_mpi(parent))
-    fprintf(stderr,
-            "treadle %s: kill -USR1 %lld ends the run after the step at hand, with a checkpoint; Ctrl-C "
-            "leaves the ranks a "
-            "second\n",
-            session->command, (long long)parent);
+  if (session->size < 2 || session->rank > 0) return;
+  fprintf(stderr,
+          "treadle %s: kill -USR1 %ld (rank 0) ends the run after the step at hand, with a checkpoint; at "
+          "Ctrl-C a launcher ends the ranks within seconds\n",
+          session->command, (long)getpid());
 }

@@ -6,12 +6,13 @@
 
 enum { TREADLE_EXIT_STOPPED = 130 };
 
-/* From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask for an end after the step at hand; the second one of a kind does what it always does. SIGHUP that
- * is ignored (nohup) stays so. Whoever reads the output may go away: what is printed then is lost, and the run goes on. */
+/* From now on SIGINT, SIGTERM, SIGUSR1 and SIGHUP ask for an end after the step at hand. A second one within a second is the same one: a scheduler
+ * tells the ranks and their launcher, which passes it on. Later the signal does what it always does. SIGHUP that is ignored (nohup) stays so. Whoever
+ * reads the output may go away: what is printed then is lost, and the run goes on. */
 void treadle_stop_listen(void);
 /* A callback of treadle_sft_options and treadle_rl_options. */
 bool treadle_stop_asked(void *context);
-/* Says on standard error, under a launcher that gives its ranks little time after Ctrl-C, what to send it instead. On rank 0. */
+/* Of several ranks, rank 0 says on standard error what to send to whom: launchers end the ranks a few seconds after Ctrl-C. */
 void treadle_stop_say(const treadle_session *session);
 
 #endif

@@ -54,9 +54,9 @@ typedef struct treadle_job {
   double *own_seconds, *own_memcpy;     /* of this rank alone */
   int64_t updated;                      /* how many updates there were, and what each took */
   double *to_next, *unbound;
-  atomic_bool serving; /* --double on, --check: the stand-in engine is bound to the old version */
-  void *served_copy;   /* and what that was */
-  size_t served_bytes; /* how much of it was looked at */
+  atomic_bool serving;          /* --double on, --check: the stand-in engine is bound to the old version */
+  void *served_copy;            /* and what that was */
+  size_t served_bytes;          /* how much of it was looked at */
   treadle_switch_seconds parts; /* of this rank, sums over cycles */
   treadle_residency rows[TREADLE_RESIDENCY_ROWS];
   int row_count;

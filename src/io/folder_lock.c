@@ -1,6 +1,8 @@
 /* Taking, sharing and ending the lock of a folder. */
 #include "io/folder_lock.h"
 
+#include "base/json.h"
+
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
@@ -93,7 +95,10 @@ static bool has_name(int fd, const char *path) {
 static void read_owner(int fd, char owner[OWNER_BYTES]) {
   char text[FILE_BYTES];
   ssize_t got = pread(fd, text, sizeof text - 1, 0);
-  json_t *root = got > 0 ? json_loadb(text, (size_t)got, 0, NULL) : NULL;
+  const treadle_json_source source = {
+      .what = TREADLE_LOCK_FILE, .text = text, .count = got > 0 ? (size_t)got : 0};
+  json_t *root = NULL;
+  (void)treadle_json_read(&source, &root);
   const char *host = json_string_value(json_object_get(root, "host"));
   const char *start = json_string_value(json_object_get(root, "start"));
   const json_int_t process = json_integer_value(json_object_get(root, "process"));

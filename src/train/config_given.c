@@ -197,6 +197,7 @@ bool treadle_given_is_overridden(const treadle_config_reader *reader, const char
 treadle_status treadle_given_take(treadle_config_reader *reader, int key,
                                   const treadle_given_value *given) {
   treadle_train_source *source = &reader->config->sources[key];
+  treadle_given_value meant = *given;
   if (!given->text && given->node->type == TREADLE_YAML_LIST &&
       (treadle_train_keys[key].type == TREADLE_KEY_LIST || key == TREADLE_KEY_OF(data_path) ||
        key == TREADLE_KEY_OF(val_path)))
@@ -211,8 +212,12 @@ treadle_status treadle_given_take(treadle_config_reader *reader, int key,
     *source = (treadle_train_source){TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
     return TREADLE_OK;
   }
-  if (treadle_train_is_null(given->text) || treadle_given_is_overridden(reader, given->path))
-    return TREADLE_OK;
+  if (treadle_given_is_overridden(reader, given->path)) return TREADLE_OK;
+  if (treadle_train_is_null(given->text)) {
+    if (!treadle_train_keys[key].nothing) return TREADLE_OK;
+    meant.text = treadle_train_keys[key].nothing;
+    given = &meant;
+  }
   if (source->from == TREADLE_FROM_FILE) return give_again(reader, key, given);
   *source = (treadle_train_source){TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   return TREADLE_OK;

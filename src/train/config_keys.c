@@ -42,7 +42,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {TRAINING, "train_iters", TREADLE_KEY_INTEGER, NULL, "steps", MINDSPEED, "steps of the optimizer", AT(train_iters), 1, STEPS, .need = TREADLE_NEED_TO_RUN, .also = {"trainer.total_training_steps"}},
   {TRAINING, "global_batch_size", TREADLE_KEY_INTEGER, "64", "rows", MINDSPEED, "rows of a step, over all ranks", AT(global_batch_size), 1, ROWS, .also = {"data.train_batch_size", "data.rollout_batch_size"}},
   {TRAINING, "seq_length", TREADLE_KEY_INTEGER, NULL, "tokens", MINDSPEED, "of a row, at most; without it, the smaller of 4096 and what the model takes", AT(seq_length), 2, TOKENS},
-  {TRAINING, "save_interval", TREADLE_KEY_INTEGER, "0", "steps", MINDSPEED, "from checkpoint to checkpoint; below 1: one at the end", AT(save_interval), -1, STEPS, .also = {"trainer.save_freq"}},
+  {TRAINING, "save_interval", TREADLE_KEY_INTEGER, "100", "steps", MINDSPEED, "from checkpoint to checkpoint; below 1: one at the end", AT(save_interval), -1, STEPS, .also = {"trainer.save_freq"}},
   {TRAINING, "test_interval", TREADLE_KEY_INTEGER, "0", "steps", OWN, "from test to test, with the rows of val_path; below 1: none", AT(test_interval), -1, STEPS, .also = {"trainer.test_freq"}},
   {TRAINING, "seed", TREADLE_KEY_INTEGER, "1234", "", MINDSPEED, "of random weights and of the order of rows", AT(seed), 0, SEEDS, .also = {"data.seed"}},
   {TRAINING, "no_shuffle", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "rows are taken in their order, in each epoch", AT(no_shuffle), .also = {"data.shuffle"}},
@@ -50,7 +50,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {TRAINING, "sequence_parallel", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "tensor parallel ranks have parts of a sequence between products", AT(sequence_parallel), .also = {VERLS_ACTOR "megatron.sequence_parallel", RLINFS_MODEL "sequence_parallel"}},
   {TRAINING, "use_distributed_optimizer", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "data parallel ranks divide the optimizer's state, as Megatron does", AT(use_distributed_optimizer), .also = {VERLS_ACTOR "megatron.use_distributed_optimizer"}},
   {TRAINING, "recompute_granularity", TREADLE_KEY_CHOICE, "none", "", MINDSPEED, "activations are kept, or computed again, a layer at a time, on the way back", AT(recompute_granularity), .words = {"none", "full"}, .also = {RLINFS_MODEL "recompute_granularity"}},
-  {TRAINING, "max_ckpt_to_keep", TREADLE_KEY_INTEGER, "0", "folders", VERL, "of checkpoints, the newest; 0: all", AT(max_ckpt_to_keep), 0, ROWS, .also = {"trainer.max_actor_ckpt_to_keep"}},
+  {TRAINING, "max_ckpt_to_keep", TREADLE_KEY_INTEGER, "2", "folders", VERL, "of checkpoints, the newest; 0 or null: all", AT(max_ckpt_to_keep), 0, ROWS, .also = {"trainer.max_actor_ckpt_to_keep"}, .nothing = "0"},
 
   {ACTOR, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a model with its weights, or a config.json, which begins with random weights", AT(model), .need = TREADLE_NEED_TO_PLAN, .alone = true, .also = {"actor_rollout_ref.model.path", "rollout.model_dir"}},
   {ACTOR, "weights", TREADLE_KEY_CHOICE, "auto", "", OWN, "where the model's weights come from: its files, or made up; auto: files of a folder, made up for a config.json", AT(weights), .words = {"auto", "files", "random"}, .alone = true},

@@ -22,6 +22,7 @@ megatron_training:
   train_iters: 3
   global_batch_size: 4
   save_interval: 1
+  max_ckpt_to_keep: 0
 actor_config:
   model: $TREADLE_SOURCE/examples/sequence/policy
   save: $folder/run

@@ -179,7 +179,8 @@ broken 'model.norm.weight' sed -i 's/"model.norm.weight"/"model.morn.weight"/' a
 broken 'model.norm.weight' sed -i 's/"model.norm.weight"/"model.morn.weight"/' actor/huggingface/model.safetensors
 broken 'data.json' rm data.json
 broken 'data.json' sh -c 'echo "{\"step\": 8" >data.json'
-broken "'step' is 7" sed -i 's/"step": 8/"step": 7/' data.json
+broken "data.json is damaged" sed -i 's/"step": 8/"step": 7/' data.json
+broken "'step' is 7" sh -c 'rm digests.json; sed -i "s/\"step\": 8/\"step\": 7/" data.json'
 
 # Weights of another shape: those of a model with another vocabulary.
 cp -r "$TREADLE_SOURCE/examples/sequence" "$folder/small"

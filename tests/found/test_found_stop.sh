@@ -60,7 +60,7 @@ if "$MPIEXEC" --version 2>/dev/null | grep -q 'Open MPI\|OpenRTE'; then
   rm -rf "$saves"
   "$MPIEXEC" -n 2 "${train[@]}" actor_config.tensor_model_parallel_size=2 actor_config.pipeline_model_parallel_size=1 megatron_training.train_iters=1000000 >"$folder/out" 2>"$folder/err" &
   begun $!
-  line=$(sed -n 's/^treadle train: \(kill -USR1 [0-9]*\) ends the run after the step at hand.*/\1/p' "$folder/err")
+  line=$(sed -n 's/^treadle train: \(kill -USR1 [0-9]*\) (rank 0) ends the run after the step at hand.*/\1/p' "$folder/err")
   [ -n "$line" ] || fail "it does not say how it is stopped"
   $line
   status=0
