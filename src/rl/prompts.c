@@ -138,6 +138,8 @@ static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) 
     p->answer = treadle_arena_copy_text(&r->prompts->arena, real);
   } else if (odd && strspn(odd, "-0123456789") == strlen(odd)) {
     p->answer = treadle_arena_copy_text(&r->prompts->arena, odd); /* beyond 64 bits */
+  } else if (odd && *odd != '"' && !r->spec->need_answer) {
+    return TREADLE_OK; /* NaN, which nobody needs: none */
   } else {
     REFUSE("%s: '%s' must be a text or a number%s", r->name, r->spec->answer_key, treadle_json_note(value));
   }

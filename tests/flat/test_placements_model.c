@@ -443,7 +443,7 @@ static void files_refused(void **state) {
       {"{\"tensors\": 3}", "no object with lists"},
       {"{\"tensors\": [], \"meshes\": {}}", "no object with lists"},
       {"{\"tensors\": [], \"mesh\": []}", "unknown key 'mesh'; nearest: meshes"},
-      {"{\"tensors\": [], \"tensors\": []}", "duplicate"},
+      {"{\"tensors\": [], \"tensors\": []}", "stands twice in one object"},
       {"{\"tensors\": [7]}", "tensor 0 is no object"},
       {ONE(", \"placement\": \"R\""), "unknown key 'placement'; nearest: placements"},
       {ONE(", \"mesh\": 0"), "mesh and placements go together"},

@@ -30,6 +30,8 @@ for digits in 123456789012345678901234567890 -9223372036854775809; do
   run 0 "${train[@]}"
   grep -qF "\"answer\": \"$digits\"" "$folder/dump/1.jsonl" || fail "the dump has no answer $digits"
 done
+rows '{"prompt": "1,", "answer": NaN}'
+run 0 "${train[@]}" 'rl_config.verifier_function=["length:target=3"]' # which needs no answer
 # What somebody needs.
 rows '{"prompt": "1,", "answer": NaN}'
 refused "rows.jsonl: line 1: 'answer' must be a text or a number (line 1: NaN)" "${train[@]}"
