@@ -16,9 +16,10 @@ train() {
 sft() { "$TREADLE" sft "$TREADLE_SOURCE/examples/sft-policy.yaml" megatron_training.data_path=rows.jsonl actor_config.micro_batch_size=1 "${common[@]}" "$@"; }
 for command in train sft; do
   rm -rf runs
+  mkdir runs
   refused 'actor_config.save (override): no room for a checkpoint: ' $command actor_config.model=config.json
   grep -qE 'there is room for [0-9.]+ [KMGTP]?i?B on its disk, and [0-9.]+ [A-Z]iB are to be written' err || { cat err; fail "no numbers"; }
   [ ! -e runs/1/metrics.jsonl ] || fail "$command: the run has begun"
-  mkdir -p runs
+  rm -rf runs/1
   run 0 $command "actor_config.model=$sequence/policy"
 done
