@@ -2,7 +2,6 @@
 #include "io/folder_lock.h"
 
 #include "base/json.h"
-
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
