@@ -1440,17 +1440,19 @@ typedef struct treadle_generate_options {
    * and often none. Requests and samples count from 0. All that a sample is given is the text of its answer: what may become a stop
    * text is held back. It lives until the call returns. NULL: nobody. */
   treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
-  const int32_t *
-      never; /* [never_count] ids that are drawn for no token, and have no part in log-probabilities; NULL: none */
+  /* [never_count] ids that are drawn for no token, and have no part in log-probabilities; NULL: none */
+  const int32_t *never;
   size_t never_count;
-  /* Log-probabilities are of the distribution that a token was drawn from: of logits over temperature, over the ids that `never`, min_tokens,
-   * top_k, top_p and min_p leave. Refused then: penalties, temperatures below 1e-5, and logprobs of other tokens. `scaled` is not looked at. */
+  /* Log-probabilities are of the distribution that a token was drawn from: of logits over temperature, over the ids
+   * that `never`, min_tokens, top_k, top_p and min_p leave. Refused then: penalties, temperatures below 1e-5, and
+   * logprobs of other tokens. `scaled` is not looked at. */
   bool drawn;
-  /* With `drawn`: so many ids does a cut leave at most, the largest logits, of equal ones the lower ids; where a request has a top_k, that many.
-   * 0: as many as it leaves. */
+  /* With `drawn`: so many ids does a cut leave at most, the largest logits, of equal ones the lower ids; where a
+   * request has a top_k, that many. 0: as many as it leaves. */
   int64_t most_kept;
-  /* With `drawn`, called before `answer` of the same sample, where top_k, top_p or min_p cut: the ids that each of its tokens was drawn from.
-   * counts: [tokens]; ids: of one token after the other, ascending, [count] of all. They live until the call returns. NULL: nobody. */
+  /* With `drawn`, called before `answer` of the same sample, where top_k, top_p or min_p cut: the ids that each of its
+   * tokens was drawn from. counts: [tokens]; ids: of one token after the other, ascending, [count] of all. They live
+   * until the call returns. NULL: nobody. */
   treadle_status (*kept)(void *context, const int32_t *counts, size_t tokens, const int32_t *ids,
                          size_t count);
 } treadle_generate_options;

@@ -236,7 +236,8 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
  * would fit. Local. */
 treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
                                const treadle_rl_options *options, treadle_actor_memory *by_rank);
-/* Bytes of host memory that the ids which a step's tokens were drawn from take at most on each rank; 0: nothing is cut, or it is not kept. Local. */
+/* Bytes of host memory that the ids which a step's tokens were drawn from take at most on each rank; 0: nothing is cut,
+ * or it is not kept. Local. */
 treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
                                     size_t *bytes_p);
 

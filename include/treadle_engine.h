@@ -134,11 +134,12 @@ typedef struct treadle_policy {
   treadle_status (*differentiate)(void *context, size_t row, size_t token, float logprob, float entropy,
                                   double *by_logprob_p, double *by_entropy_p);
   void *context;
-  /* What tokens were drawn from: log-probabilities, entropies and gradients are those of the distribution over these ids alone. */
+  /* What tokens were drawn from: log-probabilities, entropies and gradients are those of the distribution over these
+   * ids alone. */
   const int32_t *never; /* [never_count] ids that were drawn for no token, ascending; NULL: none */
   size_t never_count;
-  /* Of counted token i of the batch, in the order of rows: ids kept[kept_first[i]] to before kept[kept_first[i + 1]], ascending, the token among
-   * them. No ids at all: only those of `never` are missing. NULL: so it is with all tokens. */
+  /* Of counted token i of the batch, in the order of rows: ids kept[kept_first[i]] to before kept[kept_first[i + 1]],
+   * ascending, the token among them. No ids at all: only those of `never` are missing. NULL: so it is with all tokens. */
   const size_t *kept_first; /* [counted tokens + 1], from 0 on */
   const int32_t *kept;
 } treadle_policy;

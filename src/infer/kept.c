@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-/* e^-1000 is 0 in fp32, as is e^-x of any x above 88; a share of the largest logit is more where fp32 would round 1000 away. */
+/* e^-1000 is 0 in fp32, as is e^-x of any x above 88; a share of the largest logit is more where fp32 would round 1000
+ * away. */
 static float far_below(float largest, float temperature) {
   const float distance = 1000 * temperature, share = fabsf(largest);
   return largest - (distance > share ? distance : share);

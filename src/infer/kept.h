@@ -1,9 +1,9 @@
-/* The ids that a token was drawn from. Its log-probability is of the distribution over them alone, in the generator as in the trainer: both take the
- * other ids out of the row of logits in the same way, and add up what is left in the blocks and the order of a whole row (nn/rows.h). So both have
- * the same bits.
+/* The ids that a token was drawn from. Its log-probability is of the distribution over them alone, in the generator as
+ * in the trainer: both take the other ids out of the row of logits in the same way, and add up what is left in the
+ * blocks and the order of a whole row (nn/rows.h). So both have the same bits.
  *
- * An id that is out has a logit so far below the largest one that is in that e^(logit / temperature) is exactly 0 beside it: it adds 0 to every sum,
- * and its gradient is 0. The logit stays finite, so that 0 times it is 0. */
+ * An id that is out has a logit so far below the largest one that is in that e^(logit / temperature) is exactly 0
+ * beside it: it adds 0 to every sum, and its gradient is 0. The logit stays finite, so that 0 times it is 0. */
 #ifndef TREADLE_INFER_KEPT_H
 #define TREADLE_INFER_KEPT_H
 

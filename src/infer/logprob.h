@@ -1,4 +1,5 @@
-/* Log-probabilities: of the whole vocabulary, before penalties, bans and cuts; or, of policies, of the ids that a token was drawn from (kept.h).
+/* Log-probabilities: of the whole vocabulary, before penalties, bans and cuts; or, of policies, of the ids that a token
+ * was drawn from (kept.h).
  *
  *   raw      of the model's distribution: temperature 1
  *   scaled   of logits over temperature (1 where choice is greedy, as vLLM has it)

@@ -66,10 +66,12 @@ void treadle_sample_release(treadle_sample *sample); /* a zeroed one too */
 /* logits: [vocabulary of the sampler], of the position behind the last token. */
 treadle_status treadle_sample_choose(const treadle_sample *sample, treadle_sampler *sampler,
                                      const float *logits, int32_t *token_p);
-/* The same, and what is left of the row: candidates_p lies in the sampler until its next call. Not of a greedy sample. */
+/* The same, and what is left of the row: candidates_p lies in the sampler until its next call. Not of a greedy
+ * sample. */
 treadle_status treadle_sample_draw(const treadle_sample *sample, treadle_sampler *sampler,
                                    const float *logits, int32_t *token_p, treadle_candidates *candidates_p);
-/* Takes out of a row of logits what the next token cannot be without a cut: `never`, and, of what is drawn, ends before min_tokens. */
+/* Takes out of a row of logits what the next token cannot be without a cut: `never`, and, of what is drawn, ends before
+ * min_tokens. */
 void treadle_sample_leave_out(const treadle_sample *sample, float *logits, int64_t vocabulary,
                               float temperature);
 /* Before treadle_sample_take: the ids that the token was drawn from, where that is to be known. */

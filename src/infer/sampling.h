@@ -75,8 +75,8 @@ static inline bool treadle_sampling_cuts(const treadle_sampling *s, int64_t voca
   return treadle_sampling_has_top_k(s, vocabulary) || s->top_p < 1 || s->min_p > 0;
 }
 
-/* Refuses what the distribution that a token is drawn from cannot be kept of: penalties, greedy choice; and logprobs, of ids that it does not
- * have. */
+/* Refuses what the distribution that a token is drawn from cannot be kept of: penalties, greedy choice; and logprobs,
+ * of ids that it does not have. */
 treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling *sampling);
 
 /* Refuses values out of range, in vLLM's words behind "`what`: ". */

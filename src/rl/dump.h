@@ -11,8 +11,8 @@
  * token, where an estimator gives them different ones (advantage is then their mean), and "kl_coef", what the KL of the loss is multiplied by in
  * this step.
  *
- * kept has a list of ids for each token, ascending: what top_p, top_k or min_p left of the vocabulary, and the token was drawn from. All
- * log-probabilities and entropies are of the distribution over these. null: nothing was cut.
+ * kept has a list of ids for each token, ascending: what top_p, top_k or min_p left of the vocabulary, and the token
+ * was drawn from. All log-probabilities and entropies are of the distribution over these. null: nothing was cut.
  *
  * Log-probabilities have 9 digits, which name their bits; scores, rewards and advantages 17. ref_log_probs and entropies are null where there are
  * none. Bytes of a completion that are no UTF-8 are U+FFFD. */

@@ -79,7 +79,8 @@ typedef struct treadle_rl_batch {
   bool tests;                 /* it is not trained on: of a test behind that step */
   TREADLE_ARRAY(int32_t) ids; /* of all tokens, and so all that follows */
   TREADLE_ARRAY(float) rollout;
-  /* Where what is drawn is cut, and log-probabilities are of that: of each token how many ids there were, and which; else empty. */
+  /* Where what is drawn is cut, and log-probabilities are of that: of each token how many ids there were, and which;
+   * else empty. */
   TREADLE_ARRAY(int32_t) kept_counts;
   TREADLE_ARRAY(int32_t) kept;
   float *old, *ref; /* NULL: not computed; and so the next two */
@@ -145,8 +146,8 @@ typedef struct treadle_rl {
   treadle_message in, out;
   int64_t prompt_most, response_most; /* tokens */
   int64_t vocabulary;
-  int32_t *
-      never; /* [never_count] ids that no token is, ascending: those without a token, and ends that are ignored. Of all ranks. */
+  /* [never_count] ids that no token is, ascending: those without a token, and ends that are ignored. Of all ranks. */
+  int32_t *never;
   size_t never_count;
   bool needs_answers;                   /* a reward does */
   double kl_coef, loss_kl_coef;         /* of the next step; of the loss of this one */
@@ -293,7 +294,8 @@ typedef struct treadle_rl_sampling {
   bool keeps;    /* the ids that tokens are drawn from are to be known */
 } treadle_rl_sampling;
 
-/* What answers have in a message: of each sample its line, and before that, where they are kept, counts of ids and ids. */
+/* What answers have in a message: of each sample its line, and before that, where they are kept, counts of ids and
+ * ids. */
 typedef enum treadle_rl_answer { TREADLE_RL_LINE, TREADLE_RL_KEPT } treadle_rl_answer;
 /* Lines of requests to answers in rl->out, which live until the next call. */
 treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
@@ -319,7 +321,8 @@ treadle_status treadle_rl_call_gauges(treadle_rl *rl, treadle_rl_gauges *gauges_
 
 /* ---- loop_kept.c ---- */
 
-/* Finds rl->never, by the tokenizer and the settings, where there are some. ends: those of the model, where they are ignored; NULL: none. */
+/* Finds rl->never, by the tokenizer and the settings, where there are some. ends: those of the model, where they are
+ * ignored; NULL: none. */
 treadle_status treadle_rl_find_never(treadle_rl *rl, const treadle_model *ends);
 /* Says what is never drawn, and what a cut keeps at most. */
 void treadle_rl_note_never(const treadle_rl *rl);
@@ -328,7 +331,8 @@ void treadle_rl_note_kept(const treadle_rl *rl);
 bool treadle_rl_keeps(const treadle_rl *rl);
 /* Bytes of a step's ids on a rank, at most; 0: none are kept. */
 size_t treadle_rl_kept_bytes(const treadle_rl *rl);
-/* The ids of a sample that is new in the batch, behind those that are there, as a message has them. Refused: other ids than a cut leaves. */
+/* The ids of a sample that is new in the batch, behind those that are there, as a message has them. Refused: other ids
+ * than a cut leaves. */
 treadle_status treadle_rl_take_kept(const treadle_rl *rl, treadle_rl_batch *batch, treadle_rl_made *made,
                                     const int32_t *counts, const int32_t *ids, size_t count);
 

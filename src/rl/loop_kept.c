@@ -1,6 +1,7 @@
-/* What tokens are drawn from. Some ids no token ever is: those that the model's vocabulary has and the tokenizer has no token for, and ends that are
- * ignored. Every rank finds the same ones, and both engines leave them out: nothing is stored. Where top_p, top_k or min_p cut, the generator
- * tells the ids that it drew each token from, and they go with the token, through all mini batches: other logits would be cut otherwise. */
+/* What tokens are drawn from. Some ids no token ever is: those that the model's vocabulary has and the tokenizer has no
+ * token for, and ends that are ignored. Every rank finds the same ones, and both engines leave them out: nothing is
+ * stored. Where top_p, top_k or min_p cut, the generator tells the ids that it drew each token from, and they go with
+ * the token, through all mini batches: other logits would be cut otherwise. */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
@@ -86,8 +87,9 @@ static int64_t most_of(const treadle_rl *rl) {
   return most < all ? most : all;
 }
 
-/* Each token has a count beside its ids. There are four copies at most: on a rank whose replica is one of several, answers of its own and of all, and a
- * message that grows by making its room anew; later, on rank 0, those messages, and the batch. A filter draws more than it leaves. */
+/* Each token has a count beside its ids. There are four copies at most: on a rank whose replica is one of several,
+ * answers of its own and of all, and a message that grows by making its room anew; later, on rank 0, those messages,
+ * and the batch. A filter draws more than it leaves. */
 size_t treadle_rl_kept_bytes(const treadle_rl *rl) {
   enum { COPIES = 4 };
   const treadle_train_settings *s = rl->settings;

@@ -120,7 +120,8 @@ out:
   return status;
 }
 
-/* Ids that no token of the run is: by its tokenizer and the ends of its model, where these are still there, else of the model at hand. */
+/* Ids that no token of the run is: by its tokenizer and the ends of its model, where these are still there, else of the
+ * model at hand. */
 static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const treadle_model *model) {
   const char *own = rl->settings->model;
   const bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));

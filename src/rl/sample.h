@@ -14,7 +14,8 @@ typedef struct treadle_rl_sample {
   const float *rollout, *old, *ref; /* [count]; ref: NULL: there are none */
   const float *updated; /* [count] log-probabilities as its last update found them; NULL: there are none */
   const float *entropies; /* [count] NULL: there are none */
-  /* The ids that each token was drawn from: how many, [count], and which, of one token after the other, ascending. NULL: nothing was cut. */
+  /* The ids that each token was drawn from: how many, [count], and which, of one token after the other, ascending.
+   * NULL: nothing was cut. */
   const int32_t *kept_counts, *kept;
   double score, reward; /* reward: the score with penalties of the length and the KL */
   double advantage;

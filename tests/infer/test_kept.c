@@ -1,5 +1,6 @@
-/* Ids taken out of a row of logits: with every set of row operations the rest has the sum of a row that has nothing else, others add exactly 0 to
- * sums, entropies and gradients, whatever their logits were; and the sampler's limit, where logits are equal. */
+/* Ids taken out of a row of logits: with every set of row operations the rest has the sum of a row that has nothing
+ * else, others add exactly 0 to sums, entropies and gradients, whatever their logits were; and the sampler's limit,
+ * where logits are equal. */
 #include "infer/kept.h"
 #include "test.h"
 

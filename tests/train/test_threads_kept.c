@@ -1,8 +1,7 @@
-/* What is scored is what was drawn: with top_p, top_k, min_p and several of them, and with ids that are never drawn, on one rank and on two.
- * Tokens are drawn as often as their log-probabilities say (chi-square); these are the trainer's bits; over the ids that were kept e^logprob adds
- * up to 1. TREADLE_FULL=1: every mesh with every model and cut, and 20 contexts, of 50,000 draws where the first model
- * is on one rank.
- * ctest: label=threads timeout=300 */
+/* What is scored is what was drawn: with top_p, top_k, min_p and several of them, and with ids that are never drawn, on
+ * one rank and on two. Tokens are drawn as often as their log-probabilities say (chi-square); these are the trainer's
+ * bits; over the ids that were kept e^logprob adds up to 1. TREADLE_FULL=1: every mesh with every model and cut, and 20
+ * contexts, of 50,000 draws where the first model is on one rank. ctest: label=threads timeout=300 */
 #include "infer/machine.h"
 #include "test.h"
 #include "transport/ranks.h"
@@ -247,7 +246,8 @@ static int is_drawn_so(const scene *s, int context, const int32_t *ids, const fl
   return 0;
 }
 
-/* The first tokens of many samples of a context, and the trainer's log-probabilities of every id that they were drawn from. */
+/* The first tokens of many samples of a context, and the trainer's log-probabilities of every id that they were drawn
+ * from. */
 static int as_often(scene *s) {
   RANK_OK(generate(s, s->draws, 1));
   RANK_TRUE(s->tokens.count == (size_t)(contexts() * s->draws));
