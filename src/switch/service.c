@@ -61,19 +61,6 @@ static void drop(treadle_service *s, int position) {
           (size_t)(s->guest_count - position) * sizeof *s->guests); /* the first is the oldest */
 }
 
-static void take_in(treadle_service *s) {
-  int socket = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  pid_t process;
-  uid_t user;
-  if (socket < 0) return;
-  if (treadle_shm_peer(socket, &process, &user) != TREADLE_OK || user != geteuid()) {
-    close(socket);
-    return;
-  }
-  if (s->guest_count == GUESTS) drop(s, 0);
-  s->guests[s->guest_count++] = (guest){socket, treadle_clock_seconds() + SILENCE};
-}
-
 static treadle_status check_hello(treadle_service *s, int socket, const treadle_service_message *hello) {
   treadle_status status = TREADLE_OK;
   pid_t process;
@@ -106,6 +93,24 @@ static void hear(treadle_service *s, int position) {
   (void)treadle_shm_send(socket, &answer, sizeof answer, s->descriptors, status == TREADLE_OK ? 2 : 0, 0,
                          "a process");
   drop(s, position);
+}
+
+static void take_in(treadle_service *s) {
+  int socket = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  pid_t process;
+  uid_t user;
+  if (socket < 0) return;
+  if (treadle_shm_peer(socket, &process, &user) != TREADLE_OK || user != geteuid()) {
+    close(socket);
+    return;
+  }
+  for (int i = s->guest_count - 1; i >= 0 && s->guest_count == GUESTS;
+       i--) { /* nobody goes whose hello is here */
+    struct pollfd one = {.fd = s->guests[i].socket, .events = POLLIN};
+    if (poll(&one, 1, 0) > 0) hear(s, i);
+  }
+  if (s->guest_count == GUESTS) drop(s, 0);
+  s->guests[s->guest_count++] = (guest){socket, treadle_clock_seconds() + SILENCE};
 }
 
 static void *serve(void *of) {

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAGIC = 0x7472646d, VERSION = 1 };
+enum { MAGIC = 0x7472646d, VERSION = 2 };
 
 void treadle_mail_release(treadle_mail *mail) {
   treadle_free(mail->bytes);

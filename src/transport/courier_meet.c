@@ -1,7 +1,8 @@
 /* How couriers find each other: each listens at its node's address, on a port of the system's choice, and says it by way of the
  * store; each connects to those of lower nodes, and takes in those of higher ones. Nothing listens once all have come.
  *
- * Who connects says hello with the job's key; whoever does not within SILENCE is dropped and holds up nobody. */
+ * Who connects says hello with the job's key, and hears one. Whoever says none within SILENCE is dropped; so is the oldest where there are more
+ * than GUESTS, once what all of them have said is read. A node that was dropped among them connects again. */
 #include "transport/courier.h"
 
 #include "base/alloc.h"
@@ -20,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GUESTS = 64, ADDRESS = 128 };
-static const double SILENCE = 2, LOOK_EVERY = 20e-3; /* seconds */
+enum { GUESTS = 64, ADDRESS = 128, BACKLOG = 1024 };
+static const double SILENCE = 2, LOOK_EVERY = 20e-3; /* seconds; from one attempt to the next, too */
 
 typedef struct guest { /* connected, has not said hello */
   int socket;
@@ -37,7 +38,7 @@ typedef struct meeting {
   int listener;
   int *sockets;
   int guest_count;
-  guest guests[GUESTS];
+  guest guests[GUESTS]; /* the first is the oldest */
 } meeting;
 
 uint64_t treadle_courier_key(const unsigned char key[TREADLE_MAIL_KEY]) {
@@ -73,7 +74,8 @@ static treadle_status listen_here(meeting *m) {
   TRY(find_address(m->of->host, "0", &found));
   m->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (m->listener < 0 || bind(m->listener, found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(m->listener, 128) != 0 || getsockname(m->listener, (struct sockaddr *)&bound, &length) != 0)
+      listen(m->listener, BACKLOG) != 0 ||
+      getsockname(m->listener, (struct sockaddr *)&bound, &length) != 0)
     TRY(treadle_fail(TREADLE_SYSTEM, "group: node %d cannot listen at %s: %s", (int)m->of->node,
                      m->of->host, strerror(errno)));
   if (getnameinfo((struct sockaddr *)&bound, length, NULL, 0, port, sizeof port, NI_NUMERICSERV) != 0)
@@ -85,37 +87,70 @@ out:
   return status;
 }
 
+/* Its socket is closed, if it has not become a node's. */
 static void drop(meeting *m, int position) {
-  close(m->guests[position].socket);
-  m->guests[position] = m->guests[--m->guest_count];
+  if (m->guests[position].socket >= 0) close(m->guests[position].socket);
+  m->guest_count--;
+  memmove(&m->guests[position], &m->guests[position + 1],
+          (size_t)(m->guest_count - position) * sizeof *m->guests);
 }
 
-static void take_in(meeting *m) {
-  int socket = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) return;
-  if (m->guest_count == GUESTS) drop(m, 0);
-  set_up(socket);
-  m->guests[m->guest_count++] = (guest){.socket = socket, .until = treadle_clock_seconds() + SILENCE};
+/* This node's hello, which is also the answer to one. */
+static treadle_status say_hello(const meeting *m, int socket) {
+  treadle_mail hello = {0};
+  treadle_status status = treadle_mail_add(
+      &hello, (treadle_mail_head){.type = TREADLE_MAIL_HELLO, .node = m->of->node, .key = m->key}, NULL, 0);
+  if (status == TREADLE_OK &&
+      send(socket, hello.bytes, hello.count, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)hello.count)
+    status = TREADLE_PEER;
+  treadle_mail_release(&hello);
+  return status;
+}
+
+/* Reads what there is of a hello. TREADLE_PEER: there will be none. */
+static treadle_status read_hello(const meeting *m, guest *g, bool *whole_p) {
+  ssize_t got = recv(g->socket, (char *)&g->hello + g->got, sizeof g->hello - g->got, MSG_DONTWAIT);
+  *whole_p = false;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return TREADLE_OK;
+  if (got <= 0) return TREADLE_PEER;
+  g->got += (size_t)got;
+  if (g->got < sizeof g->hello) return TREADLE_OK;
+  treadle_mail whole = {.bytes = (char *)&g->hello, .count = sizeof g->hello};
+  treadle_mail_head head;
+  const char *content;
+  treadle_status status = treadle_mail_next(&whole, m->key, whole_p, &head, &content);
+  return status == TREADLE_OK && *whole_p && head.type == TREADLE_MAIL_HELLO ? TREADLE_OK : TREADLE_PEER;
 }
 
 /* True: the guest is done with, whether it is a node or a stranger. */
 static bool hear(meeting *m, guest *g) {
-  ssize_t got = recv(g->socket, (char *)&g->hello + g->got, sizeof g->hello - g->got, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (got <= 0) return true;
-  g->got += (size_t)got;
-  if (g->got < sizeof g->hello) return false;
-  treadle_mail whole = {.bytes = (char *)&g->hello, .count = sizeof g->hello};
-  treadle_mail_head head;
-  const char *content;
-  bool is_whole;
-  if (treadle_mail_next(&whole, m->key, &is_whole, &head, &content) != TREADLE_OK || !is_whole ||
-      head.type != TREADLE_MAIL_HELLO || head.node <= m->of->node || head.node >= m->of->nodes->count ||
-      m->sockets[head.node] >= 0)
+  bool whole;
+  if (read_hello(m, g, &whole) != TREADLE_OK) return true;
+  if (!whole) return false;
+  int32_t node = g->hello.node;
+  if (node <= m->of->node || node >= m->of->nodes->count || m->sockets[node] >= 0 ||
+      say_hello(m, g->socket) != TREADLE_OK)
     return true;
-  m->sockets[head.node] = g->socket;
+  m->sockets[node] = g->socket;
   g->socket = -1;
   return true;
+}
+
+/* Reads what all guests have said: nobody goes whose hello is here. */
+static void hear_all(meeting *m) {
+  for (int i = m->guest_count - 1; i >= 0; i--) /* from the end: dropping moves those behind */
+    if (hear(m, &m->guests[i])) drop(m, i);
+}
+
+static void take_in(meeting *m) {
+  int socket = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  bool out = socket < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
+  if (socket < 0 && !out) return;
+  if (out || m->guest_count == GUESTS) hear_all(m);
+  if ((out && m->guest_count > 0) || m->guest_count == GUESTS) drop(m, 0);
+  if (socket < 0) return;
+  set_up(socket);
+  m->guests[m->guest_count++] = (guest){.socket = socket, .until = treadle_clock_seconds() + SILENCE};
 }
 
 static treadle_status serve(meeting *m) {
@@ -125,13 +160,9 @@ static treadle_status serve(meeting *m) {
   int ready = poll(polls, (nfds_t)(1 + m->guest_count), (int)(LOOK_EVERY * 1e3));
   if (ready < 0 && errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "group: poll: %s", strerror(errno));
   double now = treadle_clock_seconds();
-  for (int i = m->guest_count - 1; i >= 0; i--) { /* from the end: dropping moves the last one here */
-    bool over = now > m->guests[i].until || (ready > 0 && polls[1 + i].revents && hear(m, &m->guests[i]));
-    if (over && m->guests[i].socket >= 0)
+  for (int i = m->guest_count - 1; i >= 0; i--) /* from the end: dropping moves those behind */
+    if ((ready > 0 && polls[1 + i].revents && hear(m, &m->guests[i])) || now > m->guests[i].until)
       drop(m, i);
-    else if (over)
-      m->guests[i] = m->guests[--m->guest_count];
-  }
   if (ready > 0 && polls[0].revents) take_in(m);
   return TREADLE_OK;
 }
@@ -155,47 +186,74 @@ out:
 
 /* ---- Connecting ---- */
 
-static treadle_status finish(meeting *m, int socket, int32_t node) {
+static treadle_status wait_for(const meeting *m, int socket, short events, int32_t node) {
   for (;;) {
-    struct pollfd one = {.fd = socket, .events = POLLOUT};
-    int error = 0;
-    socklen_t length = sizeof error;
+    struct pollfd one = {.fd = socket, .events = events};
     treadle_status asked = treadle_thread_ask("a courier of another node");
     if (asked != TREADLE_OK) return asked;
-    if (poll(&one, 1, (int)(LOOK_EVERY * 1e3)) > 0) {
-      if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0) return TREADLE_OK;
-      return treadle_fail(TREADLE_PEER, "group: node %d cannot reach node %d: %s", (int)m->of->node,
-                          (int)node, strerror(error));
-    }
+    if (poll(&one, socket >= 0, (int)(LOOK_EVERY * 1e3)) > 0) return TREADLE_OK;
     if (treadle_clock_seconds() > m->deadline) return late(m, node);
+    if (socket < 0) return TREADLE_OK; /* a pause */
   }
+}
+
+/* Says hello on a connection that is being made, and hears one. *met_p: false where it is hung up on: strangers had all places. */
+static treadle_status greet(const meeting *m, int socket, int32_t node, bool *met_p) {
+  treadle_status status = TREADLE_OK;
+  int error = 0;
+  socklen_t length = sizeof error;
+  guest there = {.socket = socket};
+  *met_p = false;
+  TRY(wait_for(m, socket, POLLOUT, node));
+  if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error && error != ECONNRESET)
+    TRY(treadle_fail(TREADLE_PEER, "group: node %d cannot reach node %d: %s", (int)m->of->node, (int)node,
+                     strerror(error)));
+  set_up(socket);
+  status = error ? TREADLE_PEER : say_hello(m, socket);
+  while (status == TREADLE_OK && !*met_p) {
+    TRY(wait_for(m, socket, POLLIN, node));
+    status = read_hello(m, &there, met_p);
+  }
+  if (status == TREADLE_PEER) return TREADLE_OK;
+  if (*met_p && there.hello.node != node)
+    status = treadle_fail(TREADLE_PEER, "group: node %d answers where node %d should",
+                          (int)there.hello.node, (int)node);
+out:
+  return status;
+}
+
+static treadle_status try_once(meeting *m, const struct addrinfo *at, const char *host, int32_t node) {
+  treadle_status status = TREADLE_OK;
+  bool met = false;
+  int one = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (one < 0) return treadle_fail(TREADLE_SYSTEM, "group: no socket: %s", strerror(errno));
+  if (connect(one, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS)
+    TRY(treadle_fail(TREADLE_PEER, "group: node %d cannot reach node %d at %s: %s", (int)m->of->node,
+                     (int)node, host, strerror(errno)));
+  TRY(greet(m, one, node, &met));
+out:
+  if (met && status == TREADLE_OK)
+    m->sockets[node] = one;
+  else
+    close(one);
+  return status;
 }
 
 static treadle_status connect_to(meeting *m, int32_t node) {
   treadle_status status = TREADLE_OK;
   char text[ADDRESS], host[ADDRESS], port[16];
   struct addrinfo *found = NULL;
-  treadle_mail hello = {0};
   TRY(m->of->ask(m->of->context, node, m->deadline, text, sizeof text));
   if (sscanf(text, "%111s %15s", host, port) != 2)
     TRY(treadle_fail(TREADLE_PEER, "group: node %d has said no address", (int)node));
   TRY(find_address(host, port, &found));
-  int socket_of = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket_of < 0) TRY(treadle_fail(TREADLE_SYSTEM, "group: no socket: %s", strerror(errno)));
-  m->sockets[node] = socket_of;
-  if (connect(socket_of, found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
-    TRY(treadle_fail(TREADLE_PEER, "group: node %d cannot reach node %d at %s: %s", (int)m->of->node,
-                     (int)node, host, strerror(errno)));
-  TRY(finish(m, socket_of, node));
-  set_up(socket_of);
-  TRY(treadle_mail_add(&hello,
-                       (treadle_mail_head){.type = TREADLE_MAIL_HELLO, .node = m->of->node, .key = m->key},
-                       NULL, 0));
-  if (send(socket_of, hello.bytes, hello.count, MSG_NOSIGNAL) != (ssize_t)hello.count)
-    TRY(treadle_fail(TREADLE_PEER, "group: node %d cannot send to node %d: %s", (int)m->of->node, (int)node,
-                     strerror(errno)));
+  for (;;) {
+    TRY(try_once(m, found, host, node));
+    if (m->sockets[node] >= 0) break;
+    TRY(wait_for(m, -1, 0, node));
+  }
 out:
-  treadle_mail_release(&hello);
   if (found) freeaddrinfo(found);
   return status;
 }

@@ -2,6 +2,7 @@
 #include "transport/group_nodes.h"
 #include "transport/nodes_meet.h"
 #include "transport/shm.h"
+#include "transport/store_tcp.h"
 
 #include "treadle_tools.h"
 
@@ -116,8 +117,9 @@ out:
   return status;
 }
 
+/* hurries: ranks that met at a store of treadle_store_open have no more time to meet than they had there. */
 static treadle_status open_group(const treadle_store *store, treadle_meeting_options *options,
-                                 double timeout_seconds, treadle_group **group_p) {
+                                 double timeout_seconds, bool hurries, treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
   treadle_meeting meeting = {0};
   treadle_store own;
@@ -130,7 +132,9 @@ static treadle_status open_group(const treadle_store *store, treadle_meeting_opt
     return treadle_fail(TREADLE_REFUSED, "group: a job's name has 1 to %d bytes; this one has %zu",
                         LONGEST_JOB, strlen(job));
   TRY(treadle_shm_check_rank(job, options->rank, options->size));
-  options->deadline = treadle_clock_seconds() + timeout_seconds;
+  double most = hurries ? treadle_store_seconds(&own) : 0;
+  options->deadline =
+      treadle_clock_seconds() + (most > 0 && most < timeout_seconds ? most : timeout_seconds);
   TRY(treadle_nodes_meet(&own, options, &meeting));
   TRY(make_group(&own, job, &meeting, options, timeout_seconds, group_p));
 out:
@@ -145,7 +149,7 @@ treadle_status treadle_group_store(const treadle_store *store, int rank, int siz
   TREADLE_NEED(group_p);
   *group_p = NULL;
   TREADLE_NEED(store);
-  TRY(open_group(store, &options, timeout_seconds, group_p));
+  TRY(open_group(store, &options, timeout_seconds, false, group_p));
 out:
   return status;
 }
@@ -157,7 +161,7 @@ treadle_status treadle_group_nodes(const treadle_store *store, int rank, int siz
   TREADLE_NEED(group_p);
   *group_p = NULL;
   TREADLE_NEED(store);
-  TRY(open_group(store, &options, timeout_seconds, group_p));
+  TRY(open_group(store, &options, timeout_seconds, true, group_p));
 out:
   return status;
 }

@@ -316,7 +316,7 @@ static treadle_status tcp_test(void *of, void *request, bool *done_p) {
 static void tcp_wait(void *of, double seconds) {
   treadle_tcp_net *net = of;
   if (progress(net) || net->busy || !(seconds > 0)) return;
-  if (treadle_net_listen(net->poll, seconds)) progress(net);
+  if (treadle_net_listen(net->poll, treadle_tcp_pause(net, seconds)) || net->refused) progress(net);
 }
 
 static void tcp_cancel(void *of, void *request) {

@@ -2,7 +2,8 @@
  *
  * One connection between every two ranks that have messages for each other. The higher rank listens, on one address alone; the lower one
  * connects. First both say who they are, and the key in the other one's address: 16 random bytes that only the ranks of the group
- * know. Who says something else is hung up on, and harms nobody.
+ * know. Who says something else is hung up on, and harms nobody. Who says nothing keeps its place until all are taken: then what all guests have said
+ * is read, and the oldest goes. A rank that was hung up on before it heard a hello connects again, until its caller has waited long enough.
  *
  * A message is a head and its parts, from memory and to memory without a copy between. Messages of a pair go in the order in which their
  * sends were begun. One that nobody has begun to receive stays where it is, with all that is behind it: so TCP slows down who sends too much. */
@@ -14,7 +15,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-enum { TREADLE_TCP_KEY = 16, TREADLE_TCP_GUESTS = 16, TREADLE_TCP_WHY = 120 };
+enum { TREADLE_TCP_KEY = 16, TREADLE_TCP_GUESTS = 64, TREADLE_TCP_WHY = 120 };
 
 enum { TREADLE_TCP_HELLO = 0x74726370, TREADLE_TCP_PLACE = 0x74726361 };
 #define TREADLE_TCP_MESSAGE UINT64_C(0x7472656164746370)
@@ -65,6 +66,8 @@ typedef struct treadle_tcp_peer {
   bool lost;
   bool readable, writable;   /* until the kernel says that it would wait */
   int socket;                /* -1: none yet */
+  double again;              /* it was hung up on, and connects again then; 0: no */
+  treadle_tcp_place there;   /* where it listens */
   char why[TREADLE_TCP_WHY]; /* it was lost */
   treadle_tcp_hello says, hears;
   size_t said, heard; /* bytes of them */
@@ -76,7 +79,8 @@ typedef struct treadle_tcp_peer {
 
 /* Somebody who has connected, and has not said yet who it is. */
 typedef struct treadle_tcp_guest {
-  int socket; /* -1: none */
+  int socket;      /* -1: none */
+  uint64_t number; /* in the order in which they came */
   treadle_tcp_hello hello;
   size_t heard;
 } treadle_tcp_guest;
@@ -88,7 +92,8 @@ typedef struct treadle_tcp_net {
   unsigned char key[TREADLE_TCP_KEY];
   struct treadle_tcp_peer *peers, *busy; /* [ranks]; those that may have something to do */
   treadle_tcp_guest guests[TREADLE_TCP_GUESTS];
-  int next_guest; /* the place for the next one: who was there longest goes */
+  uint64_t guest_count; /* of all that ever came */
+  int refused;          /* peers that connect again */
 } treadle_tcp_net;
 
 /* ---- net_tcp_peers.c ---- */
@@ -98,13 +103,15 @@ treadle_status treadle_tcp_listen(treadle_tcp_net *net, const treadle_net_option
 treadle_status treadle_tcp_address(const treadle_tcp_net *net, void *room, size_t capacity,
                                    size_t *bytes_p);
 treadle_status treadle_tcp_connect(treadle_tcp_net *net, int rank, const void *address, size_t bytes);
-/* Hears what the kernel has to say, without waiting: who may be read and written is busy. */
+/* Seconds until a peer connects again; at most `seconds`. */
+double treadle_tcp_pause(const treadle_tcp_net *net, double seconds);
+/* Hears what the kernel has to say, without waiting: who may be read and written is busy. Who was refused connects again when it is time. */
 void treadle_tcp_hear(treadle_tcp_net *net);
 /* Its connection is closed, and its messages end. The words come after "rank 3 cannot be reached any more: ". */
 void treadle_tcp_lose(treadle_tcp_peer *peer, const char *why);
 void treadle_tcp_busy(treadle_tcp_net *net, treadle_tcp_peer *peer);
 /* Sends and hears what comes before the first message. True: messages may come. */
-bool treadle_tcp_greet(const treadle_tcp_net *net, treadle_tcp_peer *peer);
+bool treadle_tcp_greet(treadle_tcp_net *net, treadle_tcp_peer *peer);
 void treadle_tcp_close(treadle_tcp_net *net);
 
 #endif

@@ -1,6 +1,7 @@
 /* The net "tcp": addresses, connections, and who is at their other end. */
 #include "transport/net_tcp.h"
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "transport/net_devices.h"
 
@@ -17,7 +18,8 @@
 #include <unistd.h>
 
 enum { VERSION = 1, BACKLOG = 256, EVENTS = 64 };
-enum { LISTENER = -1 }; /* in an event; guests are below it, ranks from 0 on */
+enum { LISTENER = -1 };           /* in an event; guests are below it, ranks from 0 on */
+static const double PAUSE = 0.02; /* seconds, before a refused rank connects again */
 
 static treadle_status failed(const char *what) {
   int because = errno;
@@ -181,7 +183,7 @@ void treadle_tcp_busy(treadle_tcp_net *net, treadle_tcp_peer *peer) {
 
 void treadle_tcp_lose(treadle_tcp_peer *peer, const char *why) {
   if (peer->lost) return;
-  peer->lost = true;
+  peer->lost = true; /* if it was to connect again, it is not any more */
   snprintf(peer->why, sizeof peer->why, "%s", why);
   if (peer->socket >= 0) close(peer->socket);
   peer->socket = -1;
@@ -212,30 +214,62 @@ static treadle_status read_address(const treadle_tcp_net *net, int rank, const v
   return TREADLE_OK;
 }
 
+static treadle_status reach(treadle_tcp_net *net, treadle_tcp_peer *peer) {
+  struct sockaddr_storage at;
+  int one = socket(peer->there.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (one < 0) return failed("a socket");
+  treadle_status status = attach(net, peer, one);
+  if (status != TREADLE_OK) return status;
+  socklen_t length = socket_address(&peer->there, &at);
+  peer->readable = peer->writable = false; /* until it is connected */
+  if (connect(one, (struct sockaddr *)&at, length) != 0 && errno != EINPROGRESS)
+    treadle_tcp_lose(peer, strerror(errno));
+  return TREADLE_OK;
+}
+
 treadle_status treadle_tcp_connect(treadle_tcp_net *net, int rank, const void *address, size_t bytes) {
   treadle_status status = TREADLE_OK;
   treadle_tcp_place there;
-  struct sockaddr_storage at;
   if (rank < 0 || rank >= net->ranks || rank == net->rank)
     REFUSE("net tcp: rank %d of %d connects to rank %d", net->rank, net->ranks, rank);
   treadle_tcp_peer *peer = &net->peers[rank];
   if (peer->connected) return treadle_fail(TREADLE_STATE, "net tcp: rank %d is connected already", rank);
   TRY(read_address(net, rank, address, bytes, &there));
+  peer->there = there;
   peer->says = (treadle_tcp_hello){TREADLE_TCP_HELLO, VERSION, net->rank, net->ranks, {0}};
   memcpy(peer->says.key, there.key, sizeof there.key);
   peer->connected = true;
   if (peer->socket >= 0) treadle_tcp_busy(net, peer); /* it was here already */
-  if (rank < net->rank) return TREADLE_OK;
-  int one = socket(there.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (one < 0) return failed("a socket");
-  status = attach(net, peer, one);
-  if (status != TREADLE_OK) return status;
-  socklen_t length = socket_address(&there, &at);
-  peer->readable = peer->writable = false; /* until it is connected */
-  if (connect(one, (struct sockaddr *)&at, length) != 0 && errno != EINPROGRESS)
-    treadle_tcp_lose(peer, strerror(errno));
+  if (rank > net->rank) TRY(reach(net, peer));
 out:
   return status;
+}
+
+/* The higher rank has hung up before it said hello: strangers had all its places. False: that is not what has happened. */
+static bool refused(treadle_tcp_net *net, treadle_tcp_peer *peer) {
+  if (!peer->connected || peer - net->peers < net->rank || peer->heard > 0) return false;
+  close(peer->socket);
+  peer->socket = -1;
+  peer->said = 0;
+  peer->readable = peer->writable = false;
+  peer->again = treadle_clock_seconds() + PAUSE;
+  net->refused++;
+  return true;
+}
+
+static void reach_again(treadle_tcp_net *net) {
+  double now = net->refused ? treadle_clock_seconds() : 0;
+  for (int rank = net->rank + 1; rank < net->ranks && net->refused; rank++) {
+    treadle_tcp_peer *peer = &net->peers[rank];
+    if (peer->again == 0 || peer->again > now) continue;
+    peer->again = 0;
+    net->refused--;
+    if (!peer->lost && reach(net, peer) != TREADLE_OK) treadle_tcp_lose(peer, treadle_error_message());
+  }
+}
+
+double treadle_tcp_pause(const treadle_tcp_net *net, double seconds) {
+  return net->refused && PAUSE < seconds ? PAUSE : seconds;
 }
 
 /* ---- Guests ---- */
@@ -243,19 +277,6 @@ out:
 static void dismiss(treadle_tcp_guest *guest) {
   close(guest->socket);
   guest->socket = -1;
-}
-
-static void admit(treadle_tcp_net *net) {
-  for (;;) {
-    int one = accept4(net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (one < 0) return;
-    int place = net->next_guest;
-    treadle_tcp_guest *guest = &net->guests[place];
-    net->next_guest = (place + 1) % TREADLE_TCP_GUESTS;
-    if (guest->socket >= 0) dismiss(guest);
-    *guest = (treadle_tcp_guest){.socket = one};
-    if (watch(net, one, EPOLLIN | EPOLLRDHUP, LISTENER - 1 - place) != TREADLE_OK) dismiss(guest);
-  }
 }
 
 static bool is_key(const unsigned char *a, const unsigned char *b) {
@@ -289,13 +310,64 @@ static void ask(treadle_tcp_net *net, treadle_tcp_guest *guest) {
   if (attach(net, peer, socket) != TREADLE_OK) treadle_tcp_lose(peer, "its connection cannot be watched");
 }
 
+/* A free place, or that of who was there longest. */
+static treadle_tcp_guest *find_place(treadle_tcp_net *net) {
+  treadle_tcp_guest *oldest = &net->guests[0];
+  for (int i = 0; i < TREADLE_TCP_GUESTS; i++) {
+    treadle_tcp_guest *guest = &net->guests[i];
+    if (guest->socket < 0) return guest;
+    if (guest->number < oldest->number) oldest = guest;
+  }
+  return oldest;
+}
+
+/* Nobody goes whose hello is here. */
+static void ask_all(treadle_tcp_net *net) {
+  for (int i = 0; i < TREADLE_TCP_GUESTS; i++)
+    if (net->guests[i].socket >= 0) ask(net, &net->guests[i]);
+}
+
+static treadle_tcp_guest *make_place(treadle_tcp_net *net) {
+  treadle_tcp_guest *guest = find_place(net);
+  if (guest->socket < 0) return guest;
+  ask_all(net);
+  guest = find_place(net);
+  if (guest->socket >= 0) dismiss(guest);
+  return guest;
+}
+
+/* Files are out: who is to be taken in needs that of a guest. False: there is none. */
+static bool give_up_oldest(treadle_tcp_net *net) {
+  treadle_tcp_guest *oldest = NULL;
+  ask_all(net);
+  for (int i = 0; i < TREADLE_TCP_GUESTS; i++) {
+    treadle_tcp_guest *guest = &net->guests[i];
+    if (guest->socket >= 0 && (!oldest || guest->number < oldest->number)) oldest = guest;
+  }
+  if (oldest) dismiss(oldest);
+  return oldest;
+}
+
+static void admit(treadle_tcp_net *net) {
+  for (;;) {
+    int one = accept4(net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (one < 0 && (errno == EMFILE || errno == ENFILE) && give_up_oldest(net)) continue;
+    if (one < 0) return;
+    treadle_tcp_guest *guest = make_place(net);
+    *guest = (treadle_tcp_guest){.socket = one, .number = net->guest_count++};
+    if (watch(net, one, EPOLLIN | EPOLLRDHUP, LISTENER - 1 - (int64_t)(guest - net->guests)) != TREADLE_OK)
+      dismiss(guest);
+  }
+}
+
 void treadle_tcp_hear(treadle_tcp_net *net) {
   struct epoll_event events[EVENTS];
   int count = epoll_wait(net->poll, events, EVENTS, 0);
+  bool comes = false;
   for (int i = 0; i < count; i++) {
     int64_t who = (int64_t)events[i].data.u64;
     if (who == LISTENER) {
-      admit(net);
+      comes = true;
     } else if (who < LISTENER) {
       treadle_tcp_guest *guest = &net->guests[LISTENER - 1 - who];
       if (guest->socket >= 0) ask(net, guest);
@@ -307,26 +379,31 @@ void treadle_tcp_hear(treadle_tcp_net *net) {
       treadle_tcp_busy(net, peer);
     }
   }
+  if (comes) admit(net);
+  reach_again(net);
 }
 
 /* ---- Hellos ---- */
 
-static bool say(treadle_tcp_peer *peer) {
+static bool say(treadle_tcp_net *net, treadle_tcp_peer *peer) {
   size_t left = sizeof peer->says - peer->said;
   if (left == 0) return true;
   if (!peer->connected || !peer->writable) return false;
   ssize_t sent = send(peer->socket, (char *)&peer->says + peer->said, left, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET) && refused(net, peer)) return false;
   if (sent < 0 && errno != EAGAIN && errno != EINTR) treadle_tcp_lose(peer, strerror(errno));
   if (sent < 0) peer->writable = false;
   if (sent > 0) peer->said += (size_t)sent;
   return peer->said == sizeof peer->says;
 }
 
-static bool listen_to(treadle_tcp_peer *peer) {
+static bool listen_to(treadle_tcp_net *net, treadle_tcp_peer *peer) {
   size_t left = sizeof peer->hears - peer->heard;
   if (left == 0) return true;
   if (!peer->readable) return false;
   ssize_t got = recv(peer->socket, (char *)&peer->hears + peer->heard, left, MSG_DONTWAIT);
+  if ((got == 0 || (got < 0 && (errno == EPIPE || errno == ECONNRESET))) && refused(net, peer))
+    return false;
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
     treadle_tcp_lose(peer, got == 0 ? "it has closed the connection" : strerror(errno));
   if (got < 0) peer->readable = false;
@@ -334,11 +411,11 @@ static bool listen_to(treadle_tcp_peer *peer) {
   return peer->heard == sizeof peer->hears;
 }
 
-bool treadle_tcp_greet(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
+bool treadle_tcp_greet(treadle_tcp_net *net, treadle_tcp_peer *peer) {
   if (peer->lost || peer->socket < 0) return false;
   if (peer->is_greeted) return true;
-  bool said = say(peer);
-  if (peer->lost || !listen_to(peer)) return false;
+  bool said = say(net, peer);
+  if (peer->lost || peer->socket < 0 || !listen_to(net, peer)) return false;
   if (peer->hears.magic != TREADLE_TCP_HELLO || peer->hears.version != VERSION ||
       peer->hears.rank != (int32_t)(peer - net->peers) || !is_key(peer->hears.key, net->key))
     treadle_tcp_lose(peer, "who answers there is not that rank");

@@ -34,15 +34,22 @@ typedef struct hub {
   int listener;
   int joined;
   int stranger_count;
-  stranger strangers[STRANGERS];
+  stranger strangers[STRANGERS]; /* the first is the oldest */
   struct pollfd *polls;
   char note[TREADLE_SHM_TEXT]; /* about the last stranger */
   double deadline;
 } hub;
 
+/* Its socket is closed, or is a rank's. */
+static void take_out(hub *h, int position) {
+  h->stranger_count--;
+  memmove(&h->strangers[position], &h->strangers[position + 1],
+          (size_t)(h->stranger_count - position) * sizeof *h->strangers);
+}
+
 static void drop(hub *h, int position) {
   close(h->strangers[position].socket);
-  h->strangers[position] = h->strangers[--h->stranger_count];
+  take_out(h, position);
 }
 
 static treadle_status hub_open(hub *h) {
@@ -66,20 +73,6 @@ static treadle_status hub_open(hub *h) {
   TRY(treadle_shm_map_control(h->shm));
 out:
   return status;
-}
-
-static void hub_accept(hub *h) {
-  int socket = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  pid_t pid;
-  uid_t uid;
-  if (socket < 0) return;
-  if (treadle_shm_peer(socket, &pid, &uid) != TREADLE_OK || uid != geteuid()) {
-    snprintf(h->note, sizeof h->note, "; a process of another user knocked");
-    close(socket);
-    return;
-  }
-  if (h->stranger_count == STRANGERS) drop(h, 0);
-  h->strangers[h->stranger_count++] = (stranger){socket, treadle_clock_seconds() + SILENCE};
 }
 
 /* Why this hello is refused; TREADLE_OK when it is not. */
@@ -135,7 +128,7 @@ static void hub_hear(hub *h, int position) {
   int socket = h->strangers[position].socket;
   treadle_status status = take_in(h, socket);
   if (status == TREADLE_OK) {
-    h->strangers[position] = h->strangers[--h->stranger_count];
+    take_out(h, position);
     return;
   }
   snprintf(h->note, sizeof h->note, "; refused: %.300s", treadle_error_message());
@@ -143,6 +136,30 @@ static void hub_hear(hub *h, int position) {
   treadle_shm_message refusal = treadle_shm_say(TREADLE_SHM_WELCOME, h->shm, 0, status);
   (void)treadle_shm_send(socket, &refusal, sizeof refusal, NULL, 0, 0, "a process");
   drop(h, position);
+}
+
+/* Nobody goes whose hello is here. */
+static void hear_all(hub *h) {
+  for (int i = h->stranger_count - 1; i >= 0; i--) { /* from the end: dropping moves those behind */
+    struct pollfd one = {.fd = h->strangers[i].socket, .events = POLLIN};
+    if (poll(&one, 1, 0) > 0) hub_hear(h, i);
+  }
+}
+
+static void hub_accept(hub *h) {
+  int socket = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  bool out = socket < 0 && (errno == EMFILE || errno == ENFILE);
+  pid_t pid;
+  uid_t uid;
+  if (socket < 0 && !out) return;
+  if (!out && (treadle_shm_peer(socket, &pid, &uid) != TREADLE_OK || uid != geteuid())) {
+    snprintf(h->note, sizeof h->note, "; a process of another user knocked");
+    close(socket);
+    return;
+  }
+  if (out || h->stranger_count == STRANGERS) hear_all(h);
+  if (h->stranger_count == STRANGERS || (out && h->stranger_count > 0)) drop(h, 0);
+  if (!out) h->strangers[h->stranger_count++] = (stranger){socket, treadle_clock_seconds() + SILENCE};
 }
 
 static treadle_status say_missing(const hub *h) {
@@ -168,7 +185,7 @@ static treadle_status hub_step(hub *h) {
   double left = h->deadline - now < slice ? h->deadline - now : slice;
   int ready = poll(h->polls, (nfds_t)count, treadle_shm_poll_ms(left));
   if (ready < 0 && errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "poll: %s", strerror(errno));
-  for (int i = h->stranger_count - 1; i >= 0; i--) { /* from the end: dropping moves the last one here */
+  for (int i = h->stranger_count - 1; i >= 0; i--) { /* from the end: dropping moves those behind */
     bool spoke = ready > 0 && h->polls[size + i].revents != 0;
     if (spoke) {
       hub_hear(h, i);

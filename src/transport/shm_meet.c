@@ -11,8 +11,9 @@
  *
  * Rank 0 fails for everybody: whoever was taken in gets its message. So it waits no longer than the most hurried of
  * those has time, a little less even (shm_hub.c), and these give it GRACE more for its word to come. Strangers (another user, no hello
- * within SILENCE, a hello that is none) are dropped and never hold up the others; the last of them is named
- * when ranks are missing in the end. */
+ * within SILENCE, a hello that is none, the oldest where there are too many) are dropped and never hold up the others; the last of them is
+ * named when ranks are missing in the end. A joiner that was hung up on without a word tries again while somebody listens: it was dropped among
+ * strangers. */
 #include "transport/shm.h"
 
 #include "base/clock.h"
@@ -107,12 +108,42 @@ out:
   return status;
 }
 
-/* Waits for the control block, or for the hub's word why there will be none. */
-static treadle_status hear_welcome(treadle_shm *shm, const char *name, double deadline) {
+/* Says hello and waits for a word: of the control block, or why there will be none. A hub that hangs up without one has died, or had too many
+ * strangers. */
+static treadle_status ask(treadle_shm *shm, const char *name, int rank, double deadline,
+                          treadle_shm_message *m, int *descriptor_p, int *count_p) {
+  treadle_status status = TREADLE_OK;
+  struct sockaddr_un address;
+  socklen_t length;
+  TRY(treadle_shm_address(name, &address, &length));
+  for (;;) {
+    treadle_shm_message hello = treadle_shm_say(TREADLE_SHM_HELLO, shm, rank, TREADLE_OK);
+    hello.left = deadline - treadle_clock_seconds();
+    *count_p = 1;
+    status = treadle_shm_send(shm->sockets[0], &hello, sizeof hello, NULL, 0, deadline + GRACE, "rank 0");
+    if (status == TREADLE_OK)
+      status = treadle_shm_receive(shm->sockets[0], m, sizeof *m, descriptor_p, count_p, deadline + GRACE,
+                                   "rank 0"); /* the hub knows better what is missing */
+    if (status != TREADLE_PEER || treadle_clock_seconds() > deadline) break;
+    int again = treadle_shm_socket();
+    if (again >= 0 && connect(again, (struct sockaddr *)&address, length) != 0 && errno != EAGAIN) {
+      close(again); /* nobody listens there any more; EAGAIN: many do it now, and sending says the same */
+      again = -1;
+    }
+    if (again < 0) break;
+    close(shm->sockets[0]);
+    shm->sockets[0] = again;
+    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+  }
+out:
+  return status;
+}
+
+static treadle_status hear_welcome(treadle_shm *shm, const char *name, int rank, double deadline) {
   treadle_status status = TREADLE_OK;
   treadle_shm_message m;
-  int descriptor, count = 1;
-  TRY(treadle_shm_receive(shm->sockets[0], &m, sizeof m, &descriptor, &count, deadline, "rank 0"));
+  int descriptor, count;
+  TRY(ask(shm, name, rank, deadline, &m, &descriptor, &count));
   if (count > 0) shm->control_descriptor = descriptor;
   if (treadle_shm_is(&m, TREADLE_SHM_GO)) TRY(treadle_shm_verdict(&m, TREADLE_SHM_GO, "rank 0"));
   TRY(treadle_shm_verdict(&m, TREADLE_SHM_WELCOME, "rank 0"));
@@ -133,10 +164,7 @@ static treadle_status join(treadle_shm *shm, const treadle_shm_name *naming, int
   TRY(treadle_shm_peer(shm->sockets[0], &pid, &uid));
   if (uid != geteuid())
     return treadle_fail(TREADLE_REFUSED, "group '%s': the name is held by a process of another user", name);
-  treadle_shm_message hello = treadle_shm_say(TREADLE_SHM_HELLO, shm, rank, TREADLE_OK);
-  hello.left = deadline - treadle_clock_seconds();
-  TRY(treadle_shm_send(shm->sockets[0], &hello, sizeof hello, NULL, 0, last, "rank 0"));
-  TRY(hear_welcome(shm, name, last));
+  TRY(hear_welcome(shm, name, rank, deadline));
   treadle_status mapped = treadle_shm_map_control(shm);
   treadle_shm_message ready = treadle_shm_say(TREADLE_SHM_READY, shm, rank, mapped), go;
   TRY(treadle_shm_send(shm->sockets[0], &ready, sizeof ready, NULL, 0, last, "rank 0"));

@@ -39,7 +39,7 @@ static treadle_status wait_for(const treadle_store_client *c, int socket, short 
 /* Sends what is on its way and receives one message. TREADLE_PEER: rank 0 is gone; other failures have whole messages. */
 static treadle_status exchange(treadle_store_client *c, double deadline) {
   treadle_status status = TREADLE_OK;
-  const treadle_store_limit limit = {c->job, 0, TREADLE_STORE_VALUE};
+  const treadle_store_limit limit = {c->stream.job, 0, TREADLE_STORE_VALUE};
   for (bool whole = false; !whole;) {
     TRY(treadle_store_stream_send(&c->stream));
     TRY(treadle_store_stream_receive(&c->stream, &limit, &whole));
@@ -102,14 +102,18 @@ static treadle_status connect_once(const treadle_store_client *c, const struct a
 
 /* On a fresh connection. *met_p: false where it is closed again without a word. */
 static treadle_status say_hello(treadle_store_client *c, double deadline, bool *met_p) {
-  treadle_status status = TREADLE_OK;
-  treadle_store_message hello = treadle_store_say(TREADLE_STORE_HELLO, c->job);
-  double left = deadline - treadle_clock_seconds();
-  hello.rank = c->rank;
-  hello.ranks = c->ranks;
-  hello.seconds = left > 0 ? left : 0;
-  treadle_store_stream_put(&c->stream, &hello, NULL);
-  status = exchange(c, deadline + GRACE);
+  treadle_status status = exchange(c, deadline + GRACE);
+  if (status == TREADLE_OK && c->stream.in.type == TREADLE_STORE_CHALLENGE) {
+    c->stream.job = treadle_store_mix(c->job, c->stream.in.job);
+    treadle_store_stream_next(&c->stream);
+    treadle_store_message hello = treadle_store_say(TREADLE_STORE_HELLO, c->stream.job);
+    double left = deadline - treadle_clock_seconds();
+    hello.rank = c->rank;
+    hello.ranks = c->ranks;
+    hello.seconds = left > 0 ? left : 0;
+    treadle_store_stream_put(&c->stream, &hello, NULL);
+    status = exchange(c, deadline + GRACE);
+  }
   *met_p = status != TREADLE_PEER;
   if (!*met_p) return TREADLE_OK;
   TRY(status);
@@ -202,7 +206,7 @@ static treadle_status request(treadle_store_client *c, treadle_store_message *he
 
 treadle_status treadle_store_client_set(treadle_store_client *c, const char *key, const void *value,
                                         size_t bytes, double deadline) {
-  treadle_store_message head = treadle_store_say(TREADLE_STORE_SET, c->job);
+  treadle_store_message head = treadle_store_say(TREADLE_STORE_SET, c->stream.job);
   head.bytes = bytes;
   c->doing = "rank 0, which serves the store";
   treadle_status status = request(c, &head, key, value, deadline);
@@ -212,7 +216,7 @@ treadle_status treadle_store_client_set(treadle_store_client *c, const char *key
 
 treadle_status treadle_store_client_get(treadle_store_client *c, const char *key, double seconds,
                                         void *value, size_t capacity, size_t *bytes_p) {
-  treadle_store_message head = treadle_store_say(TREADLE_STORE_GET, c->job);
+  treadle_store_message head = treadle_store_say(TREADLE_STORE_GET, c->stream.job);
   head.seconds = seconds;
   c->doing = "a key of the store";
   treadle_status status = request(c, &head, key, NULL, treadle_clock_seconds() + seconds + GRACE);

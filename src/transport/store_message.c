@@ -9,6 +9,10 @@
 
 uint64_t treadle_store_job(const char *name) { return treadle_hash_text(name, TREADLE_STORE_MAGIC); }
 
+uint64_t treadle_store_mix(uint64_t job, uint64_t challenge) {
+  return treadle_hash_bytes(&job, sizeof job, challenge);
+}
+
 treadle_store_message treadle_store_say(int type, uint64_t job) {
   return (treadle_store_message){
       .magic = TREADLE_STORE_MAGIC, .version = TREADLE_STORE_VERSION, .job = job, .type = type};
@@ -27,10 +31,11 @@ void treadle_store_seal(treadle_store_message *head, const void *behind) {
 treadle_status treadle_store_check(const treadle_store_message *head, const treadle_store_limit *limit) {
   if (head->magic != TREADLE_STORE_MAGIC) REFUSE("sent something that is no message of treadle");
   bool refusal = head->type == TREADLE_STORE_REFUSAL; /* says itself what is different */
+  bool challenge = head->type == TREADLE_STORE_CHALLENGE;
   if (head->version != TREADLE_STORE_VERSION && !refusal)
     REFUSE("speaks version %u of treadle's messages, not %d", head->version, TREADLE_STORE_VERSION);
-  if (head->job != limit->job && !refusal) REFUSE("is of another job");
-  if (head->type < TREADLE_STORE_HELLO || head->type > TREADLE_STORE_ANSWER)
+  if (head->job != limit->job && !refusal && !challenge) REFUSE("is of another job");
+  if (head->type < TREADLE_STORE_HELLO || head->type > TREADLE_STORE_CHALLENGE)
     REFUSE("sent a message of type %d, which there is not", head->type);
   if (head->key_bytes > limit->key_bytes || head->bytes > limit->bytes)
     REFUSE("sent a message with a key of %u bytes and a value of %" PRIu64 "; at most %u and %" PRIu64

@@ -1,10 +1,14 @@
 /* Messages between the ranks of a store over TCP (treadle_store_open), as bytes.
  *
+ *                                          <-   challenge: a number that was drawn for this connection
  *     hello    rank, ranks, seconds left   ->   rank 0
  *                                          <-   welcome when all ranks are there, or refusal with a text
  *     set      key, value                  ->
  *     get      key, seconds                ->
  *                                          <-   answer: a status, and the value or a text
+ *
+ * What messages say of the job is a hash of its name and of the challenge: a hello that somebody has recorded, in this run or an earlier one of the
+ * same name, is none on another connection.
  *
  * A message is a head, a key and a value. The head says how long they are; that is checked before memory is taken for them. Numbers are as
  * the processor has them: another order of bytes shows by the magic. Head, hello and refusal stay as they are in later versions, so that
@@ -14,7 +18,7 @@
 
 #include "base/status.h"
 
-enum { TREADLE_STORE_MAGIC = 0x74727331, TREADLE_STORE_VERSION = 1 };
+enum { TREADLE_STORE_MAGIC = 0x74727331, TREADLE_STORE_VERSION = 2 };
 enum {
   TREADLE_STORE_KEY = 250,
   TREADLE_STORE_VALUE = 1 << 20,
@@ -28,12 +32,13 @@ enum {
   TREADLE_STORE_REFUSAL,
   TREADLE_STORE_SET,
   TREADLE_STORE_GET,
-  TREADLE_STORE_ANSWER
+  TREADLE_STORE_ANSWER,
+  TREADLE_STORE_CHALLENGE
 };
 
 typedef struct treadle_store_message {
   uint32_t magic, version;
-  uint64_t job; /* hash of its name */
+  uint64_t job; /* hash of its name and the challenge; challenge: the number */
   int32_t type;
   uint32_t number; /* of a request, which its answer has, too */
   int32_t status;
@@ -45,6 +50,8 @@ typedef struct treadle_store_message {
 } treadle_store_message;
 
 uint64_t treadle_store_job(const char *name);
+/* What messages of a connection say of the job. */
+uint64_t treadle_store_mix(uint64_t job, uint64_t challenge);
 
 /* A message without key and value. */
 treadle_store_message treadle_store_say(int type, uint64_t job);

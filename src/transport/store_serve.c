@@ -1,8 +1,8 @@
 /* The thread of a store's rank 0: takes the others in, and answers them.
  *
  * Who connects is a guest until it has said hello. Guests that say nothing whole within SILENCE, or something that is no message of this job, are
- * dropped; there are at most so many of them, and one more takes the place of the oldest. So they hold up nobody: a rank that lost its place to
- * them connects again (store_client.c). A guest that is refused hears why. The last one that was dropped is named when ranks are missing
+ * dropped; there are at most so many of them, and one more takes the place of the oldest, once what all have said is read. So they hold up nobody:
+ * a rank that lost its place to them connects again (store_client.c). A guest that is refused hears why. The last one that was dropped is named when ranks are missing
  * in the end. */
 #include "transport/store_server.h"
 
@@ -15,6 +15,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,33 +38,12 @@ static void note(treadle_store_server *s, int position, const char *words) {
   snprintf(s->note, sizeof s->note, "; a process at %s %.300s", host, words);
 }
 
-static void take_in(treadle_store_server *s, double now) {
-  int socket = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (socket < 0) {
-    bool out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-    if (out) snprintf(s->note, sizeof s->note, "; somebody was not taken in: %s", strerror(errno));
-    if (out && s->guest_count > 0)
-      drop(s, 0);
-    else if (out)
-      s->rests = now + REST;
-    return;
-  }
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-  if (s->guest_count == TREADLE_STORE_GUESTS) {
-    note(s, 0, "was dropped for one that came later");
-    drop(s, 0);
-  }
-  treadle_store_guest *guest = &s->guests[s->guest_count++];
-  *guest = (treadle_store_guest){.until = now + SILENCE};
-  treadle_store_stream_start(&guest->stream, socket);
-}
-
 /* Sends a text of a status that is not OK. */
-static void say(treadle_store_stream *stream, int type, uint64_t job, uint32_t number,
-                treadle_status status, const char *text) {
+static void say(treadle_store_stream *stream, int type, uint32_t number, treadle_status status,
+                const char *text) {
   size_t length = strlen(text);
   treadle_store_bytes *bytes = treadle_store_bytes_make(length);
-  treadle_store_message head = treadle_store_say(type, job);
+  treadle_store_message head = treadle_store_say(type, stream->job);
   head.status = status;
   head.number = number;
   head.bytes = bytes ? length : 0;
@@ -88,8 +68,9 @@ static treadle_status check_hello(const treadle_store_server *s, const treadle_s
 
 static void welcome(treadle_store_server *s) {
   s->state = TREADLE_STORE_OPEN;
-  const treadle_store_message head = treadle_store_say(TREADLE_STORE_WELCOME, s->job);
   for (int rank = 1; rank < s->ranks; rank++) {
+    const treadle_store_message head =
+        treadle_store_say(TREADLE_STORE_WELCOME, s->members[rank].stream.job);
     treadle_store_stream_put(&s->members[rank].stream, &head, NULL);
     (void)treadle_store_stream_send(&s->members[rank].stream);
   }
@@ -114,14 +95,14 @@ static void join(treadle_store_server *s, int position, double now) {
 /* A guest that speaks as ranks do hears why it cannot stay. */
 static void dismiss(treadle_store_server *s, int position, treadle_status status, const char *why) {
   treadle_store_guest *guest = &s->guests[position];
-  say(&guest->stream, TREADLE_STORE_REFUSAL, s->job, 0, status, why);
+  say(&guest->stream, TREADLE_STORE_REFUSAL, 0, status, why);
   shutdown(guest->stream.socket, SHUT_WR);
   guest->refused = true;
 }
 
 static void hear_guest(treadle_store_server *s, int position, double now) {
   treadle_store_guest *guest = &s->guests[position];
-  const treadle_store_limit limit = {.job = s->job};
+  const treadle_store_limit limit = {.job = guest->stream.job};
   char waste[512], text[TREADLE_STORE_TEXT];
   bool whole;
   if (guest->refused) {
@@ -149,10 +130,50 @@ static void hear_guest(treadle_store_server *s, int position, double now) {
   dismiss(s, position, TREADLE_REFUSED, text);
 }
 
+/* Nobody goes whose hello is here. */
+static void hear_guests(treadle_store_server *s, double now) {
+  for (int i = s->guest_count - 1; i >= 0; i--)
+    hear_guest(s, i, now); /* from the end: dropping moves those behind */
+}
+
+/* The first word on a connection. A socket that is new has room for it. */
+static bool challenge(const treadle_store_server *s, treadle_store_stream *stream) {
+  uint64_t number;
+  if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return false;
+  const treadle_store_message head = treadle_store_say(TREADLE_STORE_CHALLENGE, number);
+  treadle_store_stream_put(stream, &head, NULL);
+  stream->job = treadle_store_mix(s->job, number);
+  return treadle_store_stream_send(stream) == TREADLE_OK && !stream->sends;
+}
+
+static void take_in(treadle_store_server *s, double now) {
+  int socket = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (socket < 0) {
+    bool out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    if (out) snprintf(s->note, sizeof s->note, "; somebody was not taken in: %s", strerror(errno));
+    if (out) hear_guests(s, now);
+    if (out && s->guest_count > 0)
+      drop(s, 0);
+    else if (out)
+      s->rests = now + REST;
+    return;
+  }
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+  if (s->guest_count == TREADLE_STORE_GUESTS) hear_guests(s, now);
+  if (s->guest_count == TREADLE_STORE_GUESTS) {
+    note(s, 0, "was dropped for one that came later");
+    drop(s, 0);
+  }
+  treadle_store_guest *guest = &s->guests[s->guest_count++];
+  *guest = (treadle_store_guest){.until = now + SILENCE};
+  treadle_store_stream_start(&guest->stream, socket);
+  if (!challenge(s, &guest->stream)) drop(s, s->guest_count - 1);
+}
+
 /* ---- Ranks ---- */
 
-static void answer(treadle_store_server *s, treadle_store_member *member, treadle_store_bytes *value) {
-  treadle_store_message head = treadle_store_say(TREADLE_STORE_ANSWER, s->job);
+static void answer(treadle_store_member *member, treadle_store_bytes *value) {
+  treadle_store_message head = treadle_store_say(TREADLE_STORE_ANSWER, member->stream.job);
   head.number = member->number;
   head.bytes = value->bytes;
   member->asks = false;
@@ -164,7 +185,7 @@ void treadle_store_server_answer(treadle_store_server *s) {
   for (int rank = 1; rank < s->ranks; rank++) {
     treadle_store_member *member = &s->members[rank];
     treadle_store_bytes *value = member->asks ? treadle_store_map_get(&s->map, member->key) : NULL;
-    if (value) answer(s, member, value);
+    if (value) answer(member, value);
   }
 }
 
@@ -183,7 +204,7 @@ static void obey(treadle_store_server *s, treadle_store_member *member, double n
     status = treadle_fail(TREADLE_REFUSED, "a message of type %d is no request", m->type);
   treadle_store_stream_next(&member->stream);
   if (!member->asks)
-    say(&member->stream, TREADLE_STORE_ANSWER, s->job, member->number, status,
+    say(&member->stream, TREADLE_STORE_ANSWER, member->number, status,
         status == TREADLE_OK ? "" : treadle_error_message());
   treadle_store_server_answer(s);
   pthread_cond_broadcast(&s->changed);
@@ -205,7 +226,7 @@ static void lose(treadle_store_server *s, int rank) {
 
 static void hear_member(treadle_store_server *s, int rank, short events, double now) {
   treadle_store_member *member = &s->members[rank];
-  const treadle_store_limit limit = {s->job, TREADLE_STORE_KEY, TREADLE_STORE_VALUE};
+  const treadle_store_limit limit = {member->stream.job, TREADLE_STORE_KEY, TREADLE_STORE_VALUE};
   treadle_status status = treadle_store_stream_send(&member->stream);
   bool whole = false;
   if (status == TREADLE_OK && !member->stream.sends && (events & (POLLIN | POLLHUP | POLLERR)))
@@ -224,7 +245,7 @@ void treadle_store_server_fail(treadle_store_server *s, treadle_status status, c
   snprintf(s->why, sizeof s->why, "%s", why);
   for (int rank = 1; rank < s->ranks; rank++)
     if (s->members[rank].came && !s->members[rank].gone)
-      say(&s->members[rank].stream, TREADLE_STORE_REFUSAL, s->job, 0, status, why);
+      say(&s->members[rank].stream, TREADLE_STORE_REFUSAL, 0, status, why);
   pthread_cond_broadcast(&s->changed);
 }
 
@@ -284,8 +305,7 @@ static void step(treadle_store_server *s) {
     if (seen(s, m->poll)) hear_member(s, rank, seen(s, m->poll), now);
     if (m->asks && now >= m->until) {
       m->asks = false;
-      say(&m->stream, TREADLE_STORE_ANSWER, s->job, m->number, TREADLE_TIMEOUT,
-          "nobody has set it in time");
+      say(&m->stream, TREADLE_STORE_ANSWER, m->number, TREADLE_TIMEOUT, "nobody has set it in time");
     }
   }
   if (seen(s, 1) & POLLIN) take_in(s, now);

@@ -16,7 +16,8 @@ treadle_store_bytes *treadle_store_bytes_share(treadle_store_bytes *b);
 void treadle_store_bytes_drop(treadle_store_bytes *b); /* the last user's drop ends it; NULL: nothing */
 
 typedef struct treadle_store_stream {
-  int socket; /* -1: none */
+  int socket;   /* -1: none */
+  uint64_t job; /* what its messages say of it, when it has a challenge */
   treadle_store_message in, out;
   treadle_store_bytes *in_behind, *out_behind; /* key and value; NULL: none */
   size_t in_used, out_used;                    /* bytes of head and what is behind it that have passed */

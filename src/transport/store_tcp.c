@@ -78,6 +78,10 @@ const char *treadle_store_host(const treadle_store *store) {
   return store->set == tcp_set ? ((const tcp_store *)store->context)->client.host : NULL;
 }
 
+double treadle_store_seconds(const treadle_store *store) {
+  return store->set == tcp_set ? ((const tcp_store *)store->context)->timeout_seconds : 0;
+}
+
 /* ---- Rank 0 ---- */
 
 /* Listens on one address. *socket_p: -1: this one cannot be; errno says why. */

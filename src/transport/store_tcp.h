@@ -8,4 +8,7 @@
  * store. Lives as long as the store. */
 const char *treadle_store_host(const treadle_store *store);
 
+/* The seconds that its ranks had to meet; 0: it is another store. */
+double treadle_store_seconds(const treadle_store *store);
+
 #endif

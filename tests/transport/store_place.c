@@ -54,8 +54,11 @@ int store_connect_when(const char *address) {
   return -1;
 }
 
-treadle_store_message store_hello(int rank, int ranks) {
-  treadle_store_message hello = treadle_store_say(TREADLE_STORE_HELLO, treadle_store_job("job"));
+treadle_store_message store_hello(int socket, int rank, int ranks) {
+  treadle_store_message challenge = {0};
+  (void)store_receive(socket, &challenge, sizeof challenge);
+  treadle_store_message hello =
+      treadle_store_say(TREADLE_STORE_HELLO, treadle_store_mix(treadle_store_job("job"), challenge.job));
   hello.rank = rank;
   hello.ranks = ranks;
   hello.seconds = 20;

@@ -12,8 +12,8 @@ treadle_store_options store_options(const char *address, int rank, int ranks, do
 int store_connect(const char *address);
 /* Connects as soon as somebody listens. */
 int store_connect_when(const char *address);
-/* A hello of that rank, to which a test does what it likes before it sends it. */
-treadle_store_message store_hello(int rank, int ranks);
+/* A hello of that rank on this connection, whose challenge it takes, and to which a test does what it likes before it sends it. */
+treadle_store_message store_hello(int socket, int rank, int ranks);
 void store_send(int socket, const void *bytes, size_t count);
 /* What comes until the other end closes, at most [room] bytes. */
 size_t store_receive(int socket, void *bytes, size_t room);

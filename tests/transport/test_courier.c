@@ -232,6 +232,49 @@ static void test_strangers(void **state) {
   treadle_nodes_release(&nodes);
 }
 
+/* Node 0 is played: it hangs up a few times, as if strangers had all its places, then answers. */
+static void test_comes_again(void **state) {
+  (void)state;
+  static const int32_t of[2] = {0, 1};
+  treadle_nodes nodes;
+  place p = {.lock = PTHREAD_MUTEX_INITIALIZER, .said = PTHREAD_COND_INITIALIZER};
+  struct sockaddr_in at = {.sin_family = AF_INET};
+  socklen_t length = sizeof at;
+  pthread_t thread;
+  treadle_mail answer = {0};
+  treadle_mail_head heard;
+  int one = -1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_ok(treadle_nodes_make(of, 2, &nodes));
+  meeter other = {
+      .meeting = {
+          .nodes = &nodes, .node = 1, .key = {9}, .say = say_place, .ask = ask_place, .context = &p}};
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &length), 0);
+  snprintf(p.text, sizeof p.text, "127.0.0.1 %d", ntohs(at.sin_port));
+  assert_int_equal(pthread_create(&thread, NULL, meet, &other), 0);
+  for (int i = 0; i < 4; i++) {
+    one = accept(listener, NULL, NULL);
+    if (i % 2) assert_int_equal(recv(one, &heard, sizeof heard, MSG_WAITALL), sizeof heard);
+    if (i < 3) close(one);
+  }
+  assert_true(heard.type == TREADLE_MAIL_HELLO && heard.node == 1);
+  assert_ok(treadle_mail_add(
+      &answer,
+      (treadle_mail_head){.type = TREADLE_MAIL_HELLO, .key = treadle_courier_key(other.meeting.key)}, NULL,
+      0));
+  assert_int_equal(send(one, answer.bytes, answer.count, MSG_NOSIGNAL), answer.count);
+  treadle_mail_release(&answer);
+  pthread_join(thread, NULL);
+  assert_int_equal(other.status, TREADLE_OK);
+  assert_true(other.sockets[0] >= 0);
+  close(other.sockets[0]);
+  close(one);
+  close(listener);
+  treadle_nodes_release(&nodes);
+}
+
 /* ---- A courier, and a node that is played ---- */
 
 typedef struct stage {
@@ -527,6 +570,7 @@ int main(void) {
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_lines),
       cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_comes_again),
       cmocka_unit_test(test_other_rules),
       cmocka_unit_test(test_silence),
       cmocka_unit_test(test_stops_reading),

@@ -130,6 +130,85 @@ static void test_silent(void **state) {
   for (int i = 0; i < MANY; i++) close(all[i]);
 }
 
+/* A rank comes first, with its hello, and more strangers after it than there are places, before anybody has looked. */
+static void test_read_first(void **state) {
+  (void)state;
+  enum { MANY = 2 * TREADLE_TCP_GUESTS };
+  listening l = listen_as(1), other = listen_as(0);
+  treadle_tcp_hello hello = hello_of(&l, 0), answer;
+  int all[MANY];
+  assert_ok(treadle_net_tcp.connect(l.net, 0, &other.at, sizeof other.at));
+  int one = connect_to(&l);
+  say(one, &hello, sizeof hello);
+  for (int i = 0; i < MANY; i++) all[i] = connect_to(&l);
+  treadle_net_tcp.wait(l.net, 1e-3);
+  assert_true(hangs_up(&l, all[0]));
+  assert_int_equal(recv(one, &answer, sizeof answer, MSG_WAITALL), sizeof answer);
+  assert_int_equal(answer.rank, 1);
+  close(one);
+  for (int i = 0; i < MANY; i++) close(all[i]);
+  treadle_net_tcp.close(l.net);
+  treadle_net_tcp.close(other.net);
+}
+
+/* A port of this machine, in an address of rank 1. */
+static int listen_for(listening *other) {
+  struct sockaddr_in at = {.sin_family = AF_INET};
+  socklen_t bytes = sizeof at;
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
+  other->at.port = at.sin_port;
+  other->at.sum = treadle_tcp_place_sum(&other->at);
+  return listener;
+}
+
+/* Moves the net on until somebody has connected. */
+static int accept_from(const listening *l, int listener) {
+  struct pollfd now = {.fd = listener, .events = POLLIN};
+  double end = treadle_clock_seconds() + LIMIT;
+  while (poll(&now, 1, 0) == 0) {
+    treadle_net_tcp.wait(l->net, 1e-3);
+    assert_true(treadle_clock_seconds() < end);
+  }
+  return accept(listener, NULL, NULL);
+}
+
+/* Who is hung up on before it has heard a hello comes again; afterwards it is over. */
+static void test_again(void **state) {
+  (void)state;
+  listening l = listen_as(0), other = listen_as(1);
+  char byte = 0;
+  treadle_net_part part = {&byte, 1};
+  void *request;
+  int listener = listen_for(&other);
+  assert_ok(treadle_net_tcp.connect(l.net, 1, &other.at, sizeof other.at));
+  assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
+  for (int i = 0; i < 4; i++) {
+    int one = accept_from(&l, listener);
+    treadle_tcp_hello heard;
+    treadle_net_tcp.wait(l.net, 1e-3);
+    if (i % 2) assert_int_equal(recv(one, &heard, sizeof heard, MSG_WAITALL), sizeof heard);
+    close(one); /* with what it has said unread: a reset */
+  }
+  int one = accept_from(&l, listener);
+  treadle_tcp_hello hello = hello_of(&l, 1);
+  const treadle_tcp_head head = {TREADLE_TCP_MESSAGE, 3, 1};
+  say(one, &hello, sizeof hello);
+  say(one, &head, sizeof head);
+  say(one, "x", 1);
+  assert_ok(finish(&l, request));
+  assert_int_equal(byte, 'x');
+  assert_ok(treadle_net_tcp.receive(l.net, 1, 4, &part, 1, &request));
+  close(one);
+  assert_fails(TREADLE_PEER, "cannot be reached any more", finish(&l, request));
+  close(listener);
+  treadle_net_tcp.close(l.net);
+  treadle_net_tcp.close(other.net);
+}
+
 /* A rank that is let in, and whose messages are none. */
 static void test_no_messages(void **state) {
   (void)state;
@@ -228,18 +307,10 @@ static void test_any_stream(void **state) {
 static void test_other_answers(void **state) {
   (void)state;
   listening l = listen_as(0), other = listen_as(1);
-  struct sockaddr_in at = {.sin_family = AF_INET};
-  socklen_t bytes = sizeof at;
   char byte = 0;
   treadle_net_part part = {&byte, 1};
   void *request;
-  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
-  assert_int_equal(listen(listener, 1), 0);
-  assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
-  other.at.port = at.sin_port;
-  other.at.sum = treadle_tcp_place_sum(&other.at);
+  int listener = listen_for(&other);
   assert_ok(treadle_net_tcp.connect(l.net, 1, &other.at, sizeof other.at));
   assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
   int one = accept(listener, NULL, NULL);
@@ -277,6 +348,7 @@ int main(void) {
   static const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_strangers),   cmocka_unit_test(test_silent),
       cmocka_unit_test(test_no_messages), cmocka_unit_test(test_other_answers),
+      cmocka_unit_test(test_read_first),  cmocka_unit_test(test_again),
       cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_any_stream),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "test.h"
 #include "transport/ranks.h"
 #include "transport/store_place.h"
+#include "treadle_tools.h"
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -274,7 +275,7 @@ static int leave(const char *name, int rank, int size, void *context) {
   if (rank == 2) return 0;
   if (rank == 1) {
     int one = store_connect_when(context);
-    const treadle_store_message hello = store_hello(1, size);
+    const treadle_store_message hello = store_hello(one, 1, size);
     store_send(one, &hello, sizeof hello);
     nap(0.1);
     close(one);
@@ -291,16 +292,69 @@ static void test_leave(void **state) {
   all_good(results, 3);
 }
 
+/* What rank 1 says on one connection is said again on another one, and takes nobody's place: rank 1 comes then. */
+static int say_again(const char *name, int rank, int size, void *context) {
+  treadle_store store;
+  char said[1000] = "";
+  (void)name;
+  if (rank == 1) {
+    int first = store_connect_when(context), one = store_connect_when(context);
+    const treadle_store_message hello = store_hello(first, rank, size);
+    store_send(one, &hello, sizeof hello);
+    RANK_TRUE(store_receive(one, said, sizeof said - 1) > 2 * sizeof hello); /* a challenge, a refusal */
+    RANK_TRUE(strstr(said + 2 * sizeof hello, "refused: this process is of another job"));
+    close(one);
+    close(first);
+  }
+  RANK_OK(open_store(context, rank, size, 10, &store));
+  treadle_store_close(&store);
+  return 0;
+}
+
+static void test_replay(void **state) {
+  int results[2];
+  (void)state;
+  ranks_as_processes(2, 10, say_again, (void *)(uintptr_t)store_place(), results);
+  all_good(results, 2);
+}
+
+/* A rank that came and says nothing more: the store's limit is that of the group, too. */
+static int come_and_wait(const char *name, int rank, int size, void *context) {
+  treadle_store store;
+  treadle_group *group;
+  (void)name;
+  if (rank == 1) {
+    int one = store_connect_when(context);
+    const treadle_store_message hello = store_hello(one, rank, size);
+    store_send(one, &hello, sizeof hello);
+    RANK_TRUE(store_is_closed(one));
+    close(one);
+    return 0;
+  }
+  RANK_OK(open_store(context, rank, size, 2, &store));
+  RANK_FAILS(TREADLE_TIMEOUT, "rank 1 did not come in time",
+             treadle_group_nodes(&store, rank, size, size, 600, &group));
+  treadle_store_close(&store);
+  return 0;
+}
+
+static void test_one_limit(void **state) {
+  int results[2];
+  (void)state;
+  ranks_as_processes(2, 60, come_and_wait, (void *)(uintptr_t)store_place(), results);
+  all_good(results, 2);
+}
+
 /* ---- Strangers ---- */
 
 enum { KINDS = 10 };
 
 /* What knocks, besides. */
 static int knock(const char *address, int kind, treadle_random *random) {
-  treadle_store_message hello = store_hello(1, 3);
   unsigned char bytes[4096];
   int one = store_connect(address);
   if (one < 0) return -1;
+  treadle_store_message hello = store_hello(one, 1, 3);
   for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)treadle_random_next(random);
   switch (kind) {
   case 0: break;                                            /* nothing */
@@ -405,19 +459,19 @@ static int other_version(const char *name, int rank, int size, void *context) {
     free(long_one);
     RANK_FAILS(
         TREADLE_TIMEOUT,
-        "rank 1 did not come in time; a process at 127.0.0.1 speaks version 2 of treadle's messages, not 1",
+        "rank 1 did not come in time; a process at 127.0.0.1 speaks version 3 of treadle's messages, not 2",
         open_store(context, 0, size, 1, &store));
     return 0;
   }
   int one = store_connect_when(context);
-  long_one->head = store_hello(1, size);
-  long_one->head.version = 2;
+  long_one->head = store_hello(one, 1, size);
+  long_one->head.version = 3;
   store_send(one, long_one, sizeof *long_one);
   free(long_one);
   size_t got = store_receive(one, said, sizeof said - 1);
   RANK_TRUE(got > sizeof(treadle_store_message));
   RANK_TRUE(strstr(said + sizeof(treadle_store_message),
-                   "refused: this process speaks version 2 of treadle's messages, not 1"));
+                   "refused: this process speaks version 3 of treadle's messages, not 2"));
   close(one);
   return 0;
 }
@@ -451,8 +505,8 @@ static int misbehave(const char *name, int rank, int size, void *context) {
     return 0;
   }
   int one = store_connect_when(context);
-  const treadle_store_message hello = store_hello(rank, size);
-  treadle_store_message head = treadle_store_say(TREADLE_STORE_GET, treadle_store_job("job"));
+  const treadle_store_message hello = store_hello(one, rank, size);
+  treadle_store_message head = treadle_store_say(TREADLE_STORE_GET, hello.job);
   store_send(one, &hello, sizeof hello);
   RANK_TRUE(store_receive(one, value, sizeof head) == sizeof head); /* welcome */
   head.key_bytes = 5;
@@ -620,8 +674,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_share),     cmocka_unit_test(test_alone),     cmocka_unit_test(test_missing),
       cmocka_unit_test(test_refused),   cmocka_unit_test(test_addresses), cmocka_unit_test(test_leave),
-      cmocka_unit_test(test_strangers), cmocka_unit_test(test_few_files), cmocka_unit_test(test_version),
-      cmocka_unit_test(test_misbehave), cmocka_unit_test(test_watch),     cmocka_unit_test(test_fork),
-      cmocka_unit_test(test_ends)};
+      cmocka_unit_test(test_replay),    cmocka_unit_test(test_one_limit), cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_few_files), cmocka_unit_test(test_version),   cmocka_unit_test(test_misbehave),
+      cmocka_unit_test(test_watch),     cmocka_unit_test(test_fork),      cmocka_unit_test(test_ends)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
