@@ -138,6 +138,7 @@ typedef struct treadle_model_info {
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
   int32_t open; /* points of the family's to_say: while there are any, what engines have is not certain */
+  const char *notes; /* a line each: what was taken in another way than config or files say; "" or NULL: nothing */
 } treadle_model_info;
 
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p); /* else zeros */

@@ -169,6 +169,10 @@ typedef struct treadle_family {
   treadle_engine_rules packed; /* Hugging Face's other form; count 0: none */
   int32_t quantised_count;
   const char **quantised; /* endings of the names of what fp8 files hold in fp8 with block scales */
+  int32_t coded_count;
+  const char **coded; /* other quant_methods of its files that are read */
+  int32_t plain_only_count;
+  const char **plain_only; /* those of published files of which only the plain weights are known */
   int32_t carried_count;
   const char **carried; /* beginnings of names of what is no part of the language model */
   int32_t stored_prefix_count;

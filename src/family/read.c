@@ -10,11 +10,11 @@
 #include <string.h>
 
 static const char *const root_keys[] = {
-    "family",          "model_types", "config",   "dims",         "layers",  "mtp",
-    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
-    "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
-    "engines",         "extends",     "blocks",   "conditions",   "changes", "layer_dims",
-    "renamed",         "to_say",      "forward",  NULL};
+    "family",          "model_types", "config",   "dims",         "layers",     "mtp",
+    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",      "carried",
+    "stored_prefixes", "packed",      "requires", "traits",       "outer",      "quantised",
+    "engines",         "extends",     "blocks",   "conditions",   "changes",    "layer_dims",
+    "renamed",         "to_say",      "forward",  "coded",        "plain_only", NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 
@@ -375,6 +375,8 @@ static treadle_status read_head(treadle_family_reader *reader, const treadle_yam
   TRY(treadle_family_text_of(reader, root, "config", false, &family->config));
   TRY(treadle_family_texts_of(reader, root, "carried", &family->carried_count, &family->carried));
   TRY(treadle_family_texts_of(reader, root, "quantised", &family->quantised_count, &family->quantised));
+  TRY(treadle_family_texts_of(reader, root, "coded", &family->coded_count, &family->coded));
+  TRY(treadle_family_texts_of(reader, root, "plain_only", &family->plain_only_count, &family->plain_only));
   TRY(read_to_say(reader, root));
 out:
   return status;

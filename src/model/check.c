@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "io/file_look.h"
 #include "io/json.h"
+#include "model/build.h"
 #include "model/scaled.h"
 #include "model/stored.h"
 #include "model/subject.h"
@@ -111,6 +112,7 @@ static treadle_status compare(treadle_family_check *check, const char *path,
   } else {
     TRY(treadle_model_open_config(subject->config_path, subject->config_path, &of_model, &check->model));
   }
+  TRY(treadle_model_check_beside(check->model, subject->config_path));
   const treadle_family *family = check->model->family;
   for (int32_t i = 0; i < family->to_say_count; i++)
     treadle_builder_add(&check->open, "%s\n", treadle_text_shown(family->to_say[i]));

@@ -78,10 +78,12 @@ treadle_status treadle_match_scales(treadle_match *match) {
   const treadle_checkpoint *checkpoint = match->checkpoint;
   treadle_names *names = &match->names;
   treadle_files *files = match->files;
-  bool quantised = treadle_model_fp8_blocks(match->model, files->block);
+  bool quantised = match->model->block[0] > 0;
   const treadle_stored **scales =
       treadle_arena_alloc_array(match->arena, (size_t)checkpoint->count + 1, sizeof *scales);
   if (!scales) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the scales of %s", match->model->path);
+  for (int i = 0; i < 2; i++)
+    files->block[i] = quantised ? match->model->block[i] : 128; /* as DeepSeek's files */
   for (int32_t i = 0; i < checkpoint->count; i++) {
     char weight[NAME_BYTES];
     size_t length = strlen(names->names[i]);

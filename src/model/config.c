@@ -110,8 +110,11 @@ treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, t
       return TREADLE_OK;
     return refuse(name, field, "float32, bfloat16 or float16");
   }
-  const char *method =
-      json_string_value(json_object_get(json_object_get(config, "quantization_config"), "quant_method"));
-  if (method && strcmp(method, "mxfp4") == 0) *dtype_p = TREADLE_BF16; /* what transformers unpacks it to */
+  for (int i = 0; i < 2; i++) {
+    const json_t *quantisation = json_object_get(configs[i], "quantization_config");
+    const char *method = json_string_value(json_object_get(quantisation, "quant_method"));
+    if (method && strcmp(method, "mxfp4") == 0)
+      *dtype_p = TREADLE_BF16; /* what transformers unpacks it to */
+  }
   return TREADLE_OK;
 }
