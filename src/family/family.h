@@ -158,10 +158,13 @@ typedef struct treadle_family {
   const char **model_types; /* NULL-ended */
   int32_t dim_count;        /* names with expressions over config fields and earlier names */
   const char **dim_names, **dim_texts;
-  const char *config;  /* object of config.json whose fields come first, or NULL */
-  const char *layers;  /* expression: number of decoder layers */
-  const char *mtp;     /* expression: number of MTP layers behind them, or NULL */
-  const char *experts; /* dim: number of experts, or NULL */
+  const char *config; /* object of config.json whose fields come first, or NULL */
+  const treadle_yaml
+      *field_names;             /* a field of config.json, and another name that it may have; NULL: none */
+  const treadle_yaml *defaults; /* a field, and its value where config.json lacks it; NULL: none */
+  const char *layers;           /* expression: number of decoder layers */
+  const char *mtp;              /* expression: number of MTP layers behind them, or NULL */
+  const char *experts;          /* dim: number of experts, or NULL */
   int32_t pattern_count;
   treadle_pattern *patterns;
   int32_t view_count;

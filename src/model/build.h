@@ -28,6 +28,11 @@ treadle_status treadle_model_like(const treadle_model *like, const char *what, j
 treadle_status treadle_model_of(treadle_family *family, const char *what, json_t *config,
                                 int32_t mtp_layers, treadle_model **model_p);
 
+/* A copy of the config with what the family's class of transformers adds to it: fields under other names, and defaults of
+ * fields that it lacks (complete.c). Ended by json_decref(). */
+treadle_status treadle_config_complete(const treadle_family *family, const json_t *config,
+                                       json_t **complete_p);
+
 /* Fills in dims, tensors and aliases of a model that has path, config and family. */
 treadle_status treadle_model_fill(treadle_model *model);
 

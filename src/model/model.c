@@ -60,11 +60,11 @@ treadle_status treadle_model_build(treadle_model *model, const char *what, json_
                                    const char *families) {
   const char *model_type;
   treadle_status status;
-  model->config = json_incref(config);
   model->path = treadle_arena_copy_text(&model->arena, what);
   if (!model->path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model");
   TRY(treadle_config_model_type(config, &model_type));
   if (!model->family) TRY(treadle_family_find(families, model_type, what, &model->arena, &model->family));
+  TRY(treadle_config_complete(model->family, config, &model->config));
   TRY(treadle_model_fill(model));
 out:
   return status;

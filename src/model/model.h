@@ -80,7 +80,7 @@ struct treadle_model {
   const char *path;   /* of its config.json */
   const char *folder; /* that was opened; NULL: it was a config.json alone */
   treadle_family *family;
-  struct json_t *config;
+  struct json_t *config; /* completed: what it lacks has the defaults of the family */
   const char *changes;   /* to a config, by scaling it down; NULL: it is as it was */
   treadle_builder notes; /* a line each: what was taken in another way than the config or the files say */
   int64_t *dim_values;   /* of the family's dims */
