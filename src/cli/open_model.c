@@ -24,6 +24,16 @@ void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model 
             (long long)arguments->scale_down, treadle_text_shown(info.changes));
 }
 
+void treadle_say_notes(const treadle_model *model) {
+  treadle_model_info info = TREADLE_INIT(treadle_model_info);
+  treadle_model_get_info(model, &info);
+  for (const char *line = info.notes; line && *line;) {
+    size_t length = strcspn(line, "\n");
+    fprintf(stderr, "warning: %.*s\n", (int)length, line);
+    line += length + (line[length] == '\n');
+  }
+}
+
 void treadle_say_open(const treadle_model *model) {
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
   treadle_model_get_info(model, &info);
@@ -32,11 +42,7 @@ void treadle_say_open(const treadle_model *model) {
             "warning: %s is not finished, %d point%s of to_say %s open: treadle family check says which\n",
             treadle_text_shown(info.family_path), (int)info.open, info.open == 1 ? "" : "s",
             info.open == 1 ? "is" : "are");
-  for (const char *line = info.notes; line && *line;) {
-    size_t length = strcspn(line, "\n");
-    fprintf(stderr, "warning: %.*s\n", (int)length, line);
-    line += length + (line[length] == '\n');
-  }
+  treadle_say_notes(model);
 }
 
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,

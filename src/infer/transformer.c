@@ -93,6 +93,9 @@ static treadle_status real_of(const treadle_transformer *d, treadle_fact fact, d
   if (value && (!json_is_number(value) || !isfinite((float)json_number_value(value))))
     return treadle_fail(TREADLE_REFUSED, "%s: %s is not a number", d->model->path, field);
   *value_p = (float)(value ? json_number_value(value) : strtod(beside + 2, NULL));
+  if (!(*value_p > 0))
+    return treadle_fail(TREADLE_REFUSED, "%s: %s is %g; it has to be above 0", d->model->path, field,
+                        value ? json_number_value(value) : (double)*value_p);
   return TREADLE_OK;
 }
 

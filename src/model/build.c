@@ -347,6 +347,8 @@ treadle_status treadle_model_fill(treadle_model *model) {
   treadle_model_making b = {.model = model, .layer = -1};
   const json_t *inner = treadle_model_inner_config(model);
   treadle_status status;
+  TRY(treadle_config_check_positive(model->config));
+  TRY(treadle_config_check_positive(inner));
   TRY(treadle_config_dtype(model->config, inner, &b.dtype));
   TRY(treadle_making_dims(&b));
   TRY(treadle_making_layers(&b));

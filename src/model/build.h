@@ -72,6 +72,10 @@ treadle_status treadle_scales_left_out(const treadle_model *model, const treadle
 /* Counts elements and bytes and makes the digest, from the tensors as they are. */
 treadle_status treadle_model_sum(treadle_model *model);
 
+/* Of a model with files that have all of its names: gives its tensors the dtypes of the files, and refuses types that cannot be moved
+ * and copies of tied tensors that differ. What adopts files, and what only checks them, judges by this. */
+treadle_status treadle_model_check_values(treadle_model *model, const char *what);
+
 /* Gives the tensors the dtypes of the checkpoint, which must hold exactly this model: names, shapes, and
  * copies of tied tensors that are equal byte for byte. `what` names it in messages. On success the model
  * owns the checkpoint, and has files. */

@@ -41,15 +41,22 @@ static treadle_status take_other_name(json_t *object, const char *name, const ch
              : treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
 }
 
-/* A default that differs by model_type stands under each: that of the object, or of the whole. */
+/* Of a default that differs by model_type: that of the whole, or else of its language model; NULL: it has none. */
+static const treadle_yaml *of_type(const json_t *config, const json_t *inner,
+                                   const treadle_yaml *defaults) {
+  const json_t *objects[] = {config, inner};
+  const treadle_yaml *found = NULL;
+  for (int i = 0; !found && i < 2; i++) {
+    const char *type = json_string_value(json_object_get(objects[i], "model_type"));
+    found = type ? treadle_yaml_get(defaults, type) : NULL;
+  }
+  return found && found->type == TREADLE_YAML_SCALAR ? found : NULL;
+}
+
 static treadle_status add_default(json_t *config, json_t *inner, const char *name,
                                   const treadle_yaml *node) {
-  if (node->type == TREADLE_YAML_MAP) {
-    const char *type = json_string_value(json_object_get(inner, "model_type"));
-    if (!type) type = json_string_value(json_object_get(config, "model_type"));
-    node = type ? treadle_yaml_get(node, type) : NULL;
-    if (!node || node->type != TREADLE_YAML_SCALAR) return TREADLE_OK;
-  }
+  if (node->type == TREADLE_YAML_MAP) node = of_type(config, inner, node);
+  if (!node) return TREADLE_OK;
   const json_t *field = json_object_get(inner, name);
   if (!field) field = json_object_get(config, name);
   bool lacks = !field ||

@@ -4,6 +4,7 @@
 #include "base/text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +95,28 @@ treadle_status treadle_config_model_type(const json_t *config, const char **type
   if (!field) return treadle_fail(TREADLE_REFUSED, "model_type is missing");
   if (!json_is_string(field)) return refuse("model_type", field, "a text");
   *type_p = json_string_value(field);
+  return TREADLE_OK;
+}
+
+bool treadle_config_has_dtype(const json_t *config, const json_t *inner) {
+  const json_t *configs[] = {inner, config};
+  for (int i = 0; i < 2; i++)
+    if (json_is_string(json_object_get(configs[i], "dtype")) ||
+        json_is_string(json_object_get(configs[i], "torch_dtype")))
+      return true;
+  return false;
+}
+
+treadle_status treadle_config_check_positive(const json_t *config) {
+  static const char *const names[] = {"rms_norm_eps", "rope_theta", "routed_scaling_factor",
+                                      "max_position_embeddings"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const json_t *field = json_object_get(config, names[i]);
+    if (!field || json_is_null(field)) continue;
+    float value = (float)json_number_value(field);
+    if (!json_is_number(field) || !(value > 0) || isinf(value))
+      return refuse(names[i], field, "a number above 0");
+  }
   return TREADLE_OK;
 }
 

@@ -45,6 +45,19 @@ refused 'mlp_layer_types and num_hash_layers name different layers: layer 2' ins
 config "$v4, $mlp, $types, \"compress_ratios\": [0, 4, 4, 128]"
 refused 'compress_ratios and layer_types disagree: layer 1' inspect
 
+# Numbers that no model can have
+while IFS='|' read -r said text; do
+  config "$moe, \"num_experts\": 4, $text"
+  refused "$said" inspect
+done <<'END'
+rms_norm_eps is 0, not a number above 0|"rms_norm_eps": 0
+rms_norm_eps is -0.5, not a number above 0|"rms_norm_eps": -0.5
+not a number above 0|"rms_norm_eps": 1e-60
+rms_norm_eps is "small", not a number above 0|"rms_norm_eps": "small"
+rope_theta is 0.0, not a number above 0|"rope_theta": 0.0
+max_position_embeddings is -1, not a number above 0|"max_position_embeddings": -1
+END
+
 # One model that says twice whether its head is tied
 vl='"model_type": "qwen3_vl", "text_config": {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
   "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 64'
