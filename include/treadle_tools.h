@@ -138,6 +138,7 @@ typedef struct treadle_model_info {
   int32_t stacked, scales, carried, skipped;
   const char *carried_first, *skipped_first;
   int32_t open; /* points of the family's to_say: while there are any, what engines have is not certain */
+  const char *notes; /* a line each: what was taken in another way than config or files say, or "" */
 } treadle_model_info;
 
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p); /* else zeros */
@@ -221,11 +222,12 @@ treadle_status treadle_machine_kernel(int32_t kernel, treadle_kernel_info *info_
 
 typedef struct treadle_net_info {
   size_t struct_size;
-  const char *name;  /* "ucx": what --net takes */
-  bool usable;       /* on this machine */
-  char version[32];  /* of the library behind it, "" where there is none */
-  char devices[512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
-  char lacks[320];   /* why it cannot be used, and what to install; "" where it can */
+  const char *name; /* "ucx": what --net takes */
+  bool usable;      /* on this machine */
+  char version[32]; /* of the library behind it, "" where there is none */
+  char devices
+      [512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
+  char lacks[320]; /* why it cannot be used, and what to install; "" where it can */
 } treadle_net_info;
 
 /* The nets, ways in which ranks on different nodes send each other messages, and facts about net number `net`, from 0, which

@@ -167,6 +167,8 @@ const char *treadle_weights_name(treadle_weights weights);
 void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model *model);
 /* The other one: the file of the model's family has points that are open. */
 void treadle_say_open(const treadle_model *model);
+/* Warns of what was taken in another way than the config or the files say: treadle_model_info.notes. */
+void treadle_say_notes(const treadle_model *model);
 /* The parameters that --scale-down allows; 0: it is not given. */
 treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int64_t *elems_p);
 

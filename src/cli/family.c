@@ -145,6 +145,7 @@ static treadle_status check(const treadle_arguments *arguments, const char *path
   treadle_family_check_get_info(made, &info);
   treadle_model_get_info(treadle_family_check_model(made), &model);
   treadle_say_scaled(arguments, treadle_family_check_model(made));
+  treadle_say_notes(treadle_family_check_model(made));
   *differs_p = info.missing + info.left_over > 0;
   if (arguments->json) {
     print_check_json(path, &info, &model);

@@ -4,6 +4,8 @@
 #include "base/utf8.h"
 #include "treadle_tools.h"
 
+#include <string.h>
+
 enum { MILLION = 1000000 };
 
 treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int64_t *elems_p) {
@@ -22,6 +24,16 @@ void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model 
             (long long)arguments->scale_down, treadle_text_shown(info.changes));
 }
 
+void treadle_say_notes(const treadle_model *model) {
+  treadle_model_info info = TREADLE_INIT(treadle_model_info);
+  treadle_model_get_info(model, &info);
+  for (const char *line = info.notes; line && *line;) {
+    size_t length = strcspn(line, "\n");
+    fprintf(stderr, "warning: %.*s\n", (int)length, line);
+    line += length + (line[length] == '\n');
+  }
+}
+
 void treadle_say_open(const treadle_model *model) {
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
   treadle_model_get_info(model, &info);
@@ -30,6 +42,7 @@ void treadle_say_open(const treadle_model *model) {
             "warning: %s is not finished, %d point%s of to_say %s open: treadle family check says which\n",
             treadle_text_shown(info.family_path), (int)info.open, info.open == 1 ? "" : "s",
             info.open == 1 ? "is" : "are");
+  treadle_say_notes(model);
 }
 
 treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,

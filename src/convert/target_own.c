@@ -123,7 +123,10 @@ static treadle_status add_items(treadle_target *target, int32_t index, int32_t *
     treadle_making weight = making_of(target, own->weight);
     if (weight == TREADLE_MADE_OF_VALUES) return TREADLE_OK;
     item.making = weight == TREADLE_MADE_RAW ? TREADLE_MADE_RAW : TREADLE_MADE_SCALES;
-    if (item.making == TREADLE_MADE_SCALES) item.own = own->weight;
+    if (item.making == TREADLE_MADE_SCALES) {
+      item.own = own->weight;
+      if (stored->dtype != TREADLE_FP32) target->as_they_are = false; /* those that are made are fp32 */
+    }
     target->items[(*count)++] = item;
     return TREADLE_OK;
   }

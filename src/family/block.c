@@ -10,9 +10,11 @@
 #include <string.h>
 
 static const char *const block_keys[] = {
-    "block",     "fills",    "options",  "conditions",   "dims",    "config",          "layers", "mtp",
-    "experts",   "prefixes", "tensors",  "mtp_prefixes", "views",   "stored_prefixes", "packed", "carried",
-    "quantised", "outer",    "requires", "traits",       "engines", "changes",         "to_say", "forward", NULL};
+    "block",  "fills",    "options",   "conditions",  "dims",         "config", "layers",
+    "mtp",    "experts",  "prefixes",  "tensors",     "mtp_prefixes", "views",  "stored_prefixes",
+    "packed", "carried",  "quantised", "field_names", "defaults",     "coded",  "plain_only",
+    "outer",  "requires", "traits",    "engines",     "changes",      "to_say", "forward",
+    NULL};
 
 typedef struct block_reader {
   treadle_assembly *a;

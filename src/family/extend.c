@@ -82,9 +82,9 @@ out:
 
 treadle_status treadle_tree_merge(treadle_assembly *a, treadle_yaml *parent, const treadle_yaml *child,
                                   bool append) {
-  static const char *const names[] = {"dims",         "conditions", "prefixes",
-                                      "mtp_prefixes", "outer",      "stored_prefixes",
-                                      "layer_dims",   "renamed",    "forward", NULL};
+  static const char *const names[] = {"dims",    "conditions",      "prefixes",    "mtp_prefixes",
+                                      "outer",   "stored_prefixes", "layer_dims",  "renamed",
+                                      "forward", "defaults",        "field_names", NULL};
   static const char *const engines[] = {"traits", "requires", "engines", NULL};
   static const char *const lists[] = {"tensors", "views", "packed", "quantised", NULL};
   treadle_status status = TREADLE_OK;

@@ -158,10 +158,13 @@ typedef struct treadle_family {
   const char **model_types; /* NULL-ended */
   int32_t dim_count;        /* names with expressions over config fields and earlier names */
   const char **dim_names, **dim_texts;
-  const char *config;  /* object of config.json whose fields come first, or NULL */
-  const char *layers;  /* expression: number of decoder layers */
-  const char *mtp;     /* expression: number of MTP layers behind them, or NULL */
-  const char *experts; /* dim: number of experts, or NULL */
+  const char *config; /* object of config.json whose fields come first, or NULL */
+  const treadle_yaml
+      *field_names;             /* a field of config.json, and another name that it may have; NULL: none */
+  const treadle_yaml *defaults; /* a field, and its value where config.json lacks it; NULL: none */
+  const char *layers;           /* expression: number of decoder layers */
+  const char *mtp;              /* expression: number of MTP layers behind them, or NULL */
+  const char *experts;          /* dim: number of experts, or NULL */
   int32_t pattern_count;
   treadle_pattern *patterns;
   int32_t view_count;
@@ -169,6 +172,10 @@ typedef struct treadle_family {
   treadle_engine_rules packed; /* Hugging Face's other form; count 0: none */
   int32_t quantised_count;
   const char **quantised; /* endings of the names of what fp8 files hold in fp8 with block scales */
+  int32_t coded_count;
+  const char **coded; /* other quant_methods of its files that are read */
+  int32_t plain_only_count;
+  const char **plain_only; /* those of published files of which only the plain weights are known */
   int32_t carried_count;
   const char **carried; /* beginnings of names of what is no part of the language model */
   int32_t stored_prefix_count;

@@ -10,11 +10,12 @@
 #include <string.h>
 
 static const char *const root_keys[] = {
-    "family",          "model_types", "config",   "dims",         "layers",  "mtp",
-    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",   "carried",
-    "stored_prefixes", "packed",      "requires", "traits",       "outer",   "quantised",
-    "engines",         "extends",     "blocks",   "conditions",   "changes", "layer_dims",
-    "renamed",         "to_say",      "forward",  NULL};
+    "family",          "model_types", "config",   "dims",         "layers",     "mtp",
+    "experts",         "prefixes",    "tensors",  "mtp_prefixes", "views",      "carried",
+    "stored_prefixes", "packed",      "requires", "traits",       "outer",      "quantised",
+    "engines",         "extends",     "blocks",   "conditions",   "changes",    "layer_dims",
+    "renamed",         "to_say",      "forward",  "coded",        "plain_only", "defaults",
+    "field_names",     NULL};
 static const char *const tensor_keys[] = {"name",   "shape", "when",   "same_as", "same_when",
                                           "packed", "dtype", "buffer", NULL};
 
@@ -363,6 +364,20 @@ out:
   return status;
 }
 
+/* A map about fields of config.json: their other names, which are texts, or their defaults. */
+static treadle_status read_fields(const treadle_family_reader *reader, const treadle_yaml *root,
+                                  const char *key, const treadle_yaml **fields_p) {
+  const treadle_yaml *map = treadle_yaml_get(root, key);
+  bool values = strcmp(key, "defaults") == 0;
+  *fields_p = map;
+  if (map && map->type != TREADLE_YAML_MAP)
+    return treadle_family_fail(reader, map, "%s must be a map of fields", key);
+  for (size_t i = 0; map && i < map->count; i++)
+    if ((!values || map->items[i]->type == TREADLE_YAML_LIST) && map->items[i]->type != TREADLE_YAML_SCALAR)
+      return treadle_family_fail(reader, map, "%s: %s must have another name", key, map->keys[i]);
+  return TREADLE_OK;
+}
+
 static treadle_status read_head(treadle_family_reader *reader, const treadle_yaml *root) {
   treadle_family *family = reader->family;
   treadle_status status;
@@ -375,6 +390,10 @@ static treadle_status read_head(treadle_family_reader *reader, const treadle_yam
   TRY(treadle_family_text_of(reader, root, "config", false, &family->config));
   TRY(treadle_family_texts_of(reader, root, "carried", &family->carried_count, &family->carried));
   TRY(treadle_family_texts_of(reader, root, "quantised", &family->quantised_count, &family->quantised));
+  TRY(treadle_family_texts_of(reader, root, "coded", &family->coded_count, &family->coded));
+  TRY(treadle_family_texts_of(reader, root, "plain_only", &family->plain_only_count, &family->plain_only));
+  TRY(read_fields(reader, root, "field_names", &family->field_names));
+  TRY(read_fields(reader, root, "defaults", &family->defaults));
   TRY(read_to_say(reader, root));
 out:
   return status;

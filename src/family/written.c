@@ -3,9 +3,10 @@
 
 /* Keys in the order of docs/families.md. */
 static const char *const order[] = {
-    "family",    "model_types",  "config",  "dims",     "layers",  "experts",         "mtp",
-    "prefixes",  "mtp_prefixes", "tensors", "views",    "packed",  "stored_prefixes", "carried",
-    "quantised", "outer",        "traits",  "requires", "engines", "to_say",          NULL};
+    "family",    "model_types",  "config",   "dims",  "layers",     "experts",         "mtp",
+    "prefixes",  "mtp_prefixes", "tensors",  "views", "packed",     "stored_prefixes", "carried",
+    "quantised", "field_names",  "defaults", "coded", "plain_only", "outer",           "traits",
+    "requires",  "engines",      "to_say",   NULL};
 
 static treadle_status put_in_order(treadle_assembly *a, const treadle_yaml *whole, treadle_yaml **tree_p) {
   treadle_yaml *tree;

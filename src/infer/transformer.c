@@ -94,6 +94,9 @@ static treadle_status real_of(const treadle_transformer *d, treadle_fact fact, d
     return treadle_fail(TREADLE_REFUSED, "%s: %s is not a number%s", d->model->path, field,
                         treadle_json_note(value));
   *value_p = (float)(value ? json_number_value(value) : strtod(beside + 2, NULL));
+  if (!(*value_p > 0))
+    return treadle_fail(TREADLE_REFUSED, "%s: %s is %g; it has to be above 0", d->model->path, field,
+                        value ? json_number_value(value) : (double)*value_p);
   return TREADLE_OK;
 }
 

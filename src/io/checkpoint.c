@@ -7,12 +7,15 @@
 #include "io/safetensors.h"
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "io/file.h"
 #include "io/file_map.h"
+#include "io/folder.h"
 #include "io/json.h"
 #include "io/safetensors_header.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -247,9 +250,48 @@ static treadle_status create(const char *path, treadle_checkpoint **checkpoint_p
   return *checkpoint_p ? TREADLE_OK : no_memory(path);
 }
 
+static bool is_read(const treadle_checkpoint *checkpoint, const char *name) {
+  for (int32_t i = 0; i < checkpoint->file_count; i++) {
+    const char *slash = strrchr(checkpoint->files[i], '/');
+    if (strcmp(slash ? slash + 1 : checkpoint->files[i], name) == 0) return true;
+  }
+  return false;
+}
+
+/* Notes what weights lie in the folder beside those that are read. */
+static treadle_status note_others(treadle_checkpoint *checkpoint, const char *folder, bool sharded) {
+  static const char end[] = ".safetensors";
+  treadle_folder_names names = {0};
+  const char *first = NULL;
+  int count = 0;
+  treadle_status status;
+  TRY(treadle_folder_list(folder, &checkpoint->arena, &names));
+  for (size_t i = 0; i < names.count; i++) {
+    const char *name = names.items[i];
+    size_t length = strlen(name);
+    if (length < sizeof end || strcmp(name + length - (sizeof end - 1), end) != 0 ||
+        is_read(checkpoint, name))
+      continue;
+    if (!first || strcmp(name, first) < 0) first = name;
+    count++;
+  }
+  if (!first) goto out;
+  char more[40] = "";
+  if (count > 1) snprintf(more, sizeof more, " and %d more", count - 1);
+  checkpoint->note = treadle_arena_format(
+      &checkpoint->arena, "%s%s not read: %s", treadle_text_shown(first),
+      count > 1 ? strcat(more, " are") : " is",
+      sharded ? "the index does not name it" : "model.safetensors has precedence, as in transformers");
+  if (!checkpoint->note) status = no_memory(folder);
+out:
+  treadle_array_release(&names);
+  return status;
+}
+
 treadle_status treadle_checkpoint_open(const char *path, treadle_checkpoint **checkpoint_p) {
   treadle_checkpoint *checkpoint = NULL;
   treadle_arena scratch = {0};
+  const char *folder = NULL;
   bool sharded = false;
   treadle_status status;
   *checkpoint_p = NULL;
@@ -257,10 +299,12 @@ treadle_status treadle_checkpoint_open(const char *path, treadle_checkpoint **ch
     const char *chosen = NULL;
     TRY(choose(path, &scratch, &chosen, &sharded));
     if (!chosen) goto out;
+    folder = path;
     path = chosen;
   }
   TRY(create(path, &checkpoint));
   TRY(sharded ? open_shards(checkpoint, path) : open_single(checkpoint, path));
+  if (folder) TRY(note_others(checkpoint, folder, sharded));
   *checkpoint_p = checkpoint;
   checkpoint = NULL;
 out:

@@ -44,12 +44,13 @@ typedef struct treadle_checkpoint {
   const char **files; /* paths */
   size_t total_bytes; /* data of all tensors */
   bool index_only;    /* the shards are not there: names only, no shapes */
+  const char *note;   /* which safetensors files of the folder are not read, and why; NULL: all are */
   treadle_arena arena;
   struct treadle_checkpoint_mapping *mappings;
 } treadle_checkpoint;
 
-/* Opens DIR/model.safetensors, or DIR/model.safetensors.index.json with its shards, or one .safetensors
- * file. *checkpoint_p is NULL and the status OK when the directory has none of these. */
+/* Opens DIR/model.safetensors (as transformers does, whatever else is there), or DIR/model.safetensors.index.json with its shards,
+ * or one .safetensors file. *checkpoint_p is NULL and the status OK when the directory has none of these. */
 treadle_status treadle_checkpoint_open(const char *path, treadle_checkpoint **checkpoint_p);
 /* Reads an index.json alone: names and shards, no shapes (ndim -1). */
 treadle_status treadle_checkpoint_open_index(const char *path, treadle_checkpoint **checkpoint_p);

@@ -224,7 +224,12 @@ static treadle_status is_in_layer(treadle_model_making *b, int32_t pattern, int3
   treadle_status status = TREADLE_OK;
   b->layer = layer;
   if (b->patterns[pattern].by_layer) TRY(treadle_making_evaluate(b, "when of ", k->name, k->when, &holds));
-  *is_p = holds && (k->scale_of < 0 || !treadle_scales_left_out(b->model, k, layer));
+  bool left_out = false;
+  if (holds && k->scale_of >= 0) {
+    const treadle_tensor *of = &b->patterns[k->scale_of].tensor;
+    TRY(treadle_scales_left_out(b->model, k, layer, of->by_expert ? of->shape[0] : 0, &left_out));
+  }
+  *is_p = holds && !left_out;
 out:
   b->layer = -1;
   return status;
@@ -342,12 +347,14 @@ treadle_status treadle_model_fill(treadle_model *model) {
   treadle_model_making b = {.model = model, .layer = -1};
   const json_t *inner = treadle_model_inner_config(model);
   treadle_status status;
+  TRY(treadle_config_check_positive(model->config));
+  TRY(treadle_config_check_positive(inner));
   TRY(treadle_config_dtype(model->config, inner, &b.dtype));
   TRY(treadle_making_dims(&b));
   TRY(treadle_making_layers(&b));
   TRY(treadle_making_require(&b));
   TRY(treadle_making_experts(&b));
-  TRY(treadle_model_read_blocks(model));
+  TRY(treadle_model_read_quantisation(model));
   TRY(add_everything(&b));
   TRY(treadle_model_sum(model));
 out:

@@ -28,6 +28,11 @@ treadle_status treadle_model_like(const treadle_model *like, const char *what, j
 treadle_status treadle_model_of(treadle_family *family, const char *what, json_t *config,
                                 int32_t mtp_layers, treadle_model **model_p);
 
+/* A copy of the config with what the family's class of transformers adds to it: fields under other names, and defaults of
+ * fields that it lacks (complete.c). Ended by json_decref(). */
+treadle_status treadle_config_complete(const treadle_family *family, const json_t *config,
+                                       json_t **complete_p);
+
 /* Fills in dims, tensors and aliases of a model that has path, config and family. */
 treadle_status treadle_model_fill(treadle_model *model);
 
@@ -43,18 +48,33 @@ treadle_status treadle_model_look_up(const treadle_model *model, const char *nam
 /* Is a field true or false? */
 bool treadle_model_is_boolean(const treadle_model *model, const char *name);
 
+/* ---- What the config says of quantised weights (quantisation.c) ---- */
+
+/* Fills in quantisation, block, unquantised and is_fp8, with a note where only plain weights are known. Refuses what treadle
+ * does not understand. */
+treadle_status treadle_model_read_quantisation(treadle_model *model);
+/* Refuses a config beside which another file says that the weights are quantised. */
+treadle_status treadle_model_check_beside(const treadle_model *model, const char *config_path);
+
+/* Adds a line to the model's notes: what was taken in another way than the config or the files say. */
+treadle_status treadle_model_note(treadle_model *model, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* ---- Block scales (scales.c) ---- */
 
-/* Fills model->block. */
-treadle_status treadle_model_read_blocks(treadle_model *model);
 /* The tensor of the scales of `tensor`, whose pattern `pattern` is like. */
 void treadle_scales_measure(const treadle_model *model, const treadle_pattern *pattern,
                             const treadle_tensor *tensor, treadle_tensor *scales);
-/* Is the weight of these scales one that quantization_config leaves unquantised? */
-bool treadle_scales_left_out(const treadle_model *model, const treadle_pattern *scales, int32_t layer);
+/* Is the weight of these scales one that quantization_config leaves unquantised? Refused: some of its experts are. */
+treadle_status treadle_scales_left_out(const treadle_model *model, const treadle_pattern *scales,
+                                       int32_t layer, int64_t experts, bool *left_out_p);
 
 /* Counts elements and bytes and makes the digest, from the tensors as they are. */
 treadle_status treadle_model_sum(treadle_model *model);
+
+/* Of a model with files that have all of its names: gives its tensors the dtypes of the files, and refuses types that cannot be moved
+ * and copies of tied tensors that differ. What adopts files, and what only checks them, judges by this. */
+treadle_status treadle_model_check_values(treadle_model *model, const char *what);
 
 /* Gives the tensors the dtypes of the checkpoint, which must hold exactly this model: names, shapes, and
  * copies of tied tensors that are equal byte for byte. `what` names it in messages. On success the model

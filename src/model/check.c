@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "io/file_look.h"
 #include "io/json.h"
+#include "model/build.h"
 #include "model/scaled.h"
 #include "model/stored.h"
 #include "model/subject.h"
@@ -89,6 +90,18 @@ out:
   return status;
 }
 
+/* As every command does that opens the folder. A list or an index has no values. */
+static treadle_status check_values(treadle_family_check *check, const char *path) {
+  const treadle_checkpoint *checkpoint = check->subject.checkpoint;
+  if (check->files.missing_count || check->files.left_over_count || !checkpoint->count ||
+      !checkpoint->tensors[0].data)
+    return TREADLE_OK;
+  check->model->files = &check->files;
+  treadle_status status = treadle_model_check_values(check->model, path);
+  check->model->files = NULL; /* which live in the check */
+  return status;
+}
+
 static treadle_status compare(treadle_family_check *check, const char *path,
                               const treadle_family_check_options *options) {
   treadle_status status;
@@ -108,9 +121,12 @@ static treadle_status compare(treadle_family_check *check, const char *path,
     TRY(treadle_model_for_files(subject->config_path, config, &of_model, subject->checkpoint,
                                 &check->model));
     TRY(treadle_files_match(check->model, subject->checkpoint, &check->arena, &check->files));
+    TRY(check_values(check, path));
+    if (subject->checkpoint->note) TRY(treadle_model_note(check->model, "%s", subject->checkpoint->note));
   } else {
     TRY(treadle_model_open_config(subject->config_path, subject->config_path, &of_model, &check->model));
   }
+  TRY(treadle_model_check_beside(check->model, subject->config_path));
   const treadle_family *family = check->model->family;
   for (int32_t i = 0; i < family->to_say_count; i++)
     treadle_builder_add(&check->open, "%s\n", treadle_text_shown(family->to_say[i]));

@@ -1,6 +1,6 @@
 /* Coded values in files: fp8 with a scale for each block, and MXFP4.
  *
- * fp8: `NAME_scale_inv` belongs to NAME: fp32 [.., ceil(rows / block rows), ceil(cols / block cols)], value = element *
+ * fp8: `NAME_scale_inv` belongs to NAME: fp32, bf16 or fp16 [.., ceil(rows / block rows), ceil(cols / block cols)], value = element *
  * scale. MXFP4: a packed canonical [E, in, out] stands as `NAME_blocks` U8 [E, out, in / 32, 16] and `NAME_scales` U8
  * [E, out, in / 32]: 32 values of a row share a scale. docs/rules.md 4.9 and 4.10 (transformers,
  * integrations/mxfp4.py and finegrained_fp8.py). */
@@ -44,8 +44,8 @@ static void match_scale(treadle_match *match, const char *name, const treadle_st
                           weight->dtype_text, weight->ndim);
     return;
   }
-  if (!is_type(scales, "F32"))
-    treadle_match_missing(match, "%s is %s instead of F32", scales_name, scales->dtype_text);
+  if (!is_type(scales, "F32") && !is_type(scales, "BF16") && !is_type(scales, "F16"))
+    treadle_match_missing(match, "%s is %s instead of F32, BF16 or F16", scales_name, scales->dtype_text);
   if (weight->ndim < 0 || scales->ndim < 0) return;
   for (int d = 0; d < weight->ndim; d++) {
     int from_end = weight->ndim - 1 - d;
@@ -78,10 +78,12 @@ treadle_status treadle_match_scales(treadle_match *match) {
   const treadle_checkpoint *checkpoint = match->checkpoint;
   treadle_names *names = &match->names;
   treadle_files *files = match->files;
-  bool quantised = treadle_model_fp8_blocks(match->model, files->block);
+  bool quantised = match->model->block[0] > 0;
   const treadle_stored **scales =
       treadle_arena_alloc_array(match->arena, (size_t)checkpoint->count + 1, sizeof *scales);
   if (!scales) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the scales of %s", match->model->path);
+  for (int i = 0; i < 2; i++)
+    files->block[i] = quantised ? match->model->block[i] : 128; /* as DeepSeek's files */
   for (int32_t i = 0; i < checkpoint->count; i++) {
     char weight[NAME_BYTES];
     size_t length = strlen(names->names[i]);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +102,28 @@ treadle_status treadle_config_model_type(const json_t *config, const char **type
   return TREADLE_OK;
 }
 
+bool treadle_config_has_dtype(const json_t *config, const json_t *inner) {
+  const json_t *configs[] = {inner, config};
+  for (int i = 0; i < 2; i++)
+    if (json_is_string(json_object_get(configs[i], "dtype")) ||
+        json_is_string(json_object_get(configs[i], "torch_dtype")))
+      return true;
+  return false;
+}
+
+treadle_status treadle_config_check_positive(const json_t *config) {
+  static const char *const names[] = {"rms_norm_eps", "rope_theta", "routed_scaling_factor",
+                                      "max_position_embeddings"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const json_t *field = json_object_get(config, names[i]);
+    if (!field || json_is_null(field)) continue;
+    float value = (float)json_number_value(field);
+    if (!json_is_number(field) || !(value > 0) || isinf(value))
+      return refuse(names[i], field, "a number above 0");
+  }
+  return TREADLE_OK;
+}
+
 treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, treadle_dtype *dtype_p) {
   static const char *const names[] = {"dtype", "torch_dtype"};
   const json_t *configs[] = {inner, config};
@@ -114,8 +137,11 @@ treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, t
       return TREADLE_OK;
     return refuse(name, field, "float32, bfloat16 or float16");
   }
-  const char *method =
-      json_string_value(json_object_get(json_object_get(config, "quantization_config"), "quant_method"));
-  if (method && strcmp(method, "mxfp4") == 0) *dtype_p = TREADLE_BF16; /* what transformers unpacks it to */
+  for (int i = 0; i < 2; i++) {
+    const json_t *quantisation = json_object_get(configs[i], "quantization_config");
+    const char *method = json_string_value(json_object_get(quantisation, "quant_method"));
+    if (method && strcmp(method, "mxfp4") == 0)
+      *dtype_p = TREADLE_BF16; /* what transformers unpacks it to */
+  }
   return TREADLE_OK;
 }

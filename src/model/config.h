@@ -21,8 +21,13 @@ treadle_status treadle_config_member(const json_t *config, const char *name, int
 bool treadle_config_is_boolean(const json_t *config, const char *name);
 
 treadle_status treadle_config_model_type(const json_t *config, const char **type_p);
+/* Refuses what no model can have: an eps of norms, a base of rope, a factor or a length that is not above 0, in fp32. NULL: nothing
+ * to check. */
+treadle_status treadle_config_check_positive(const json_t *config);
 /* dtype or torch_dtype, of `inner` (may be NULL) or else of config; fp32 when neither stands there, or
  * bf16 with MXFP4. */
 treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, treadle_dtype *dtype_p);
+/* Does one of them say it? */
+bool treadle_config_has_dtype(const json_t *config, const json_t *inner);
 
 #endif

@@ -23,6 +23,7 @@ void treadle_model_get_info(const treadle_model *model, treadle_model_info *info
                              .dims = model->family->dim_count,
                              .patterns = model->family->pattern_count,
                              .open = model->family->to_say_count,
+                             .notes = model->notes.text ? model->notes.text : "",
                              .files = model->checkpoint ? model->checkpoint->file_count : 0};
   if (files) {
     info.stacked = files->stacked_count;

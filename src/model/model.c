@@ -11,9 +11,12 @@
 #include "io/json.h"
 #include "model/build.h"
 #include "model/config.h"
+#include "model/modules.h"
 #include "model/scaled.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Making ------------------------------------------------------------------------------------ */
@@ -57,14 +60,24 @@ treadle_status treadle_model_build(treadle_model *model, const char *what, json_
                                    const char *families) {
   const char *model_type;
   treadle_status status;
-  model->config = json_incref(config);
   model->path = treadle_arena_copy_text(&model->arena, what);
   if (!model->path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a model");
   TRY(treadle_config_model_type(config, &model_type));
   if (!model->family) TRY(treadle_family_find(families, model_type, what, &model->arena, &model->family));
+  TRY(treadle_config_complete(model->family, config, &model->config));
   TRY(treadle_model_fill(model));
 out:
   return status;
+}
+
+treadle_status treadle_model_note(treadle_model *model, const char *format, ...) {
+  char line[500];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  treadle_builder_add(&model->notes, "%s: %s\n", model->path, line);
+  return model->notes.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for a note") : TREADLE_OK;
 }
 
 /* mtp_layers -1: as the config says. file_bytes 0: there are no files. family NULL: the one that covers the model_type. */
@@ -199,6 +212,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   } else {
     TRY(treadle_model_from_config(config_path, config, &o, &model));
   }
+  TRY(treadle_model_check_beside(model, config_path));
   model->weights = model->checkpoint                   ? TREADLE_WEIGHTS_FILES
                    : weights == TREADLE_WEIGHTS_RANDOM ? TREADLE_WEIGHTS_RANDOM
                                                        : TREADLE_WEIGHTS_NONE;
@@ -219,6 +233,8 @@ void treadle_model_close(treadle_model *model) {
   if (!model) return;
   treadle_checkpoint_close(model->checkpoint);
   treadle_hash_map_release(&model->by_name);
+  treadle_modules_destroy(model->unquantised);
+  treadle_builder_release(&model->notes);
   json_decref(model->config);
   treadle_arena_release(&model->arena);
   treadle_free(model);

@@ -17,6 +17,7 @@
 
 #include "base/arena.h"
 #include "base/hash_map.h"
+#include "base/text.h"
 #include "family/expr.h"
 #include "family/family.h"
 #include "io/safetensors.h"
@@ -79,20 +80,23 @@ struct treadle_model {
   const char *path;   /* of its config.json */
   const char *folder; /* that was opened; NULL: it was a config.json alone */
   treadle_family *family;
-  struct json_t *config;
-  const char *changes; /* to a config, by scaling it down; NULL: it is as it was */
-  int64_t *dim_values; /* of the family's dims */
-  int32_t dim_known;   /* how many have a value: all, once the model is made */
-  int32_t layers;      /* decoder layers */
-  int32_t mtp_layers;  /* behind them, numbered on */
-  bool without_mtp;    /* the files have none, whatever the config says */
+  struct json_t *config; /* completed: what it lacks has the defaults of the family */
+  const char *changes;   /* to a config, by scaling it down; NULL: it is as it was */
+  treadle_builder notes; /* a line each: what was taken in another way than the config or the files say */
+  int64_t *dim_values;   /* of the family's dims */
+  int32_t dim_known;     /* how many have a value: all, once the model is made */
+  int32_t layers;        /* decoder layers */
+  int32_t mtp_layers;    /* behind them, numbered on */
+  bool without_mtp;      /* the files have none, whatever the config says */
   int32_t
       mtp_found; /* the files have so many, though the config says nothing of them; 0: no more is known */
-  size_t file_bytes;       /* of all tensors of the files that it is made for; 0: not known */
-  int64_t experts;         /* routed experts; 0: none */
-  int64_t block[2];        /* rows and columns of an fp8 block; 0: the config speaks of none */
-  bool is_fp8;             /* the files hold quantised tensors in fp8 */
-  treadle_weights weights; /* where values come from, but for those of `values` */
+  size_t file_bytes;                   /* of all tensors of the files that it is made for; 0: not known */
+  int64_t experts;                     /* routed experts; 0: none */
+  struct json_t *quantisation;         /* the config's, understood: in `config`; NULL: it speaks of none */
+  struct treadle_modules *unquantised; /* what it leaves as it was; NULL: nothing */
+  int64_t block[2];                    /* rows and columns of an fp8 block; 0: the config speaks of none */
+  bool is_fp8;                         /* the files hold quantised tensors in fp8 */
+  treadle_weights weights;             /* where values come from, but for those of `values` */
   int32_t tensor_count;
   treadle_tensor *tensors;
   int32_t entry_count;

@@ -2,6 +2,7 @@
 #include "model/scaled.h"
 
 #include "io/file_look.h"
+#include "model/build.h"
 #include "model/scale_down.h"
 
 static treadle_status scale(const char *path, json_t *config, const treadle_model_options *options,
@@ -49,6 +50,7 @@ treadle_status treadle_model_open_config(const char *what, const char *path,
   const char *changes;
   TRY(treadle_config_open(path, options, &arena, &config, &changes));
   TRY(treadle_model_from_config(what, config, options, &model));
+  TRY(treadle_model_check_beside(model, path));
   if (changes && !(model->changes = treadle_arena_copy_text(&model->arena, changes)))
     TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a text", what));
   *model_p = model;

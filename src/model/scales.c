@@ -1,37 +1,9 @@
-/* Block scales of fp8 models: what config.json says of them, and their shapes. docs/rules.md 4.10. */
+/* Block scales of fp8 models: their shapes, and which weights have none. docs/rules.md 4.10. */
 #include "model/build.h"
-#include "model/stored.h"
+#include "model/modules.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* quantization_config, where it speaks of fp8; NULL: it does not. */
-static const json_t *find_quantisation(const treadle_model *model) {
-  const json_t *inner = treadle_model_inner_config(model),
-               *found = json_object_get(inner, "quantization_config");
-  if (!found) found = json_object_get(model->config, "quantization_config");
-  const char *method = json_string_value(json_object_get(found, "quant_method"));
-  return method && strcmp(method, "fp8") == 0 ? found : NULL;
-}
-
-treadle_status treadle_model_read_blocks(treadle_model *model) {
-  const json_t *size = json_object_get(find_quantisation(model), "weight_block_size");
-  if (!size || json_is_null(size)) return TREADLE_OK;
-  for (size_t i = 0; i < 2; i++) {
-    const json_t *number = json_array_get(size, i);
-    model->block[i] = json_integer_value(number);
-    if (json_array_size(size) != 2 || !json_is_integer(number) || model->block[i] < 1 ||
-        model->block[i] > 1 << 20)
-      return treadle_fail(TREADLE_REFUSED, "weight_block_size of quantization_config is no pair of sizes");
-  }
-  model->is_fp8 = true; /* until files say otherwise */
-  return TREADLE_OK;
-}
-
-bool treadle_model_fp8_blocks(const treadle_model *model, int64_t block[2]) {
-  for (int i = 0; i < 2; i++) block[i] = model->block[i] ? model->block[i] : 128;
-  return find_quantisation(model);
-}
 
 /* The axes of the block scales of a tensor: of each dimension those in front whose steps are whole blocks, and blocks;
  * where even a step of the first is none, blocks of the whole dimension. */
@@ -62,19 +34,64 @@ void treadle_scales_measure(const treadle_model *model, const treadle_pattern *p
   scales->fixed_dtype = true;
 }
 
-/* Is the weight of these scales one that the config's quantization_config leaves unquantised? */
-bool treadle_scales_left_out(const treadle_model *model, const treadle_pattern *scales, int32_t layer) {
-  static const char *const keys[] = {"modules_to_not_convert", "ignored_layers"};
-  const json_t *quantisation = find_quantisation(model);
-  char name[320];
-  treadle_name_format(&model->family->patterns[scales->scale_of].full_name, layer, model->layers, layer, 0,
-                      name, sizeof name);
-  for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-    const json_t *list = json_object_get(quantisation, keys[k]);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-      const char *module = json_string_value(json_array_get(list, i));
-      if (module && strstr(name, module)) return true;
-    }
+/* ---- What is not quantised ----------------------------------------------------------------------- */
+
+enum { NAME_BYTES = 320 };
+
+/* Is a module left out that has this name, as Hugging Face's files have it or as an engine has it? */
+static bool is_left_out(const treadle_model *model, const treadle_name *name, int32_t layer,
+                        int64_t expert) {
+  const treadle_family *family = model->family;
+  char path[NAME_BYTES], other[2 * NAME_BYTES];
+  treadle_name_format(name, layer, model->layers, layer, expert, path, sizeof path);
+  char *end = strrchr(path, '.');
+  if (end) *end = 0; /* the module of NAME.weight */
+  if (treadle_modules_have(model->unquantised, path)) return true;
+  for (int32_t i = 0; i < family->stored_prefix_count; i++) {
+    const char *prefix = family->stored_prefixes[i];
+    if (!treadle_text_starts(path, prefix)) continue;
+    snprintf(other, sizeof other, "%s%s", family->stored_instead[i], path + strlen(prefix));
+    if (treadle_modules_have(model->unquantised, other)) return true;
   }
   return false;
+}
+
+static bool has_part(const treadle_rule *rule, int32_t pattern) {
+  for (int p = 0; p < rule->nparts; p++)
+    if (rule->parts[p].pattern == pattern) return true;
+  return false;
+}
+
+/* By its own name, or by that of an engine's module that has it as a part: qkv_proj. */
+static bool is_left_out_anywhere(const treadle_model *model, int32_t pattern, int32_t layer,
+                                 int64_t expert) {
+  const treadle_family *family = model->family;
+  if (is_left_out(model, &family->patterns[pattern].full_name, layer, expert)) return true;
+  for (int32_t e = 0; e < family->engine_count; e++) {
+    const treadle_engine_rules *engine = &family->engines[e];
+    if (strcmp(engine->engine, "megatron") == 0) continue; /* it reads no quantization_config */
+    for (int32_t r = 0; r < engine->count; r++)
+      if (!engine->rules[r].scales && has_part(&engine->rules[r], pattern) &&
+          is_left_out(model, &engine->rules[r].full_name, layer, expert))
+        return true;
+  }
+  return false;
+}
+
+treadle_status treadle_scales_left_out(const treadle_model *model, const treadle_pattern *scales,
+                                       int32_t layer, int64_t experts, bool *left_out_p) {
+  int32_t pattern = scales->scale_of;
+  *left_out_p = false;
+  if (!model->unquantised) return TREADLE_OK;
+  *left_out_p = is_left_out_anywhere(model, pattern, layer, experts ? 0 : -1);
+  if (!treadle_modules_name_experts(model->unquantised)) return TREADLE_OK;
+  for (int64_t expert = 1; expert < experts; expert++)
+    if (is_left_out_anywhere(model, pattern, layer, expert) != *left_out_p)
+      return treadle_fail(
+          TREADLE_REFUSED,
+          "quantization_config leaves expert %lld of %s in layer %d %s, unlike expert 0; all experts "
+          "of a layer must be alike",
+          (long long)expert, model->family->patterns[pattern].name, layer,
+          *left_out_p ? "quantised" : "unquantised");
+  return TREADLE_OK;
 }

@@ -65,9 +65,6 @@ treadle_status treadle_files_match(const treadle_model *model, const treadle_che
 treadle_status treadle_files_stacked(const treadle_model *model, treadle_arena *arena,
                                      treadle_stored **tensors_p, int32_t *count_p);
 
-/* Does config.json say that weights are fp8 with scales? `block` are the rows and columns of one: 128 where it does not
- * say, as DeepSeek's files have. */
-bool treadle_model_fp8_blocks(const treadle_model *model, int64_t block[2]);
 void treadle_files_release(treadle_files *files); /* the builders; the rest is the arena's */
 
 #endif

@@ -103,13 +103,19 @@ treadle_status treadle_making_require(treadle_model_making *b) {
   const treadle_family *family = b->model->family;
   treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < family->require_count; i++) {
-    int64_t holds;
-    TRY(treadle_making_evaluate(b, "requires", "", family->requirements[i].that, &holds));
-    if (!holds)
-      return treadle_fail(TREADLE_REFUSED, "%s (%s)", family->requirements[i].otherwise,
-                          family->requirements[i].that);
+    const treadle_requirement *need = &family->requirements[i];
+    bool by_layer = treadle_expr_names(need->that, "l");
+    int64_t holds = 1;
+    for (int32_t layer = 0; holds && layer < (by_layer ? b->model->layers : 1); layer++) {
+      b->layer = by_layer ? layer : -1;
+      TRY(treadle_making_evaluate(b, "requires", "", need->that, &holds));
+    }
+    if (!holds && by_layer)
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: layer %d", need->otherwise, (int)b->layer));
+    if (!holds) TRY(treadle_fail(TREADLE_REFUSED, "%s (%s)", need->otherwise, need->that));
   }
 out:
+  b->layer = -1;
   return status;
 }
 

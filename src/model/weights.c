@@ -1,7 +1,9 @@
 /* A model and the checkpoint that holds it: names and shapes compared, dtypes taken over. */
 #include "model/build.h"
 
+#include "base/dtype.h"
 #include "base/text.h"
+#include "model/config.h"
 #include "model/names.h"
 #include "model/stored.h"
 
@@ -77,10 +79,11 @@ static treadle_status take_dtype(const char *what, treadle_tensor *tensor, const
     return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s, and must %s", what, stored->name,
                         stored->dtype_text,
                         dtype == TREADLE_INT32 ? "not be of integers" : "be of integers (I32)");
-  if (!first && tensor->dtype != dtype)
+  if (!first && tensor->dtype != dtype && tensor->scale_of < 0)
     return treadle_fail(TREADLE_REFUSED, "%s: tensor %s is of type %s, unlike the experts before it", what,
                         stored->name, stored->dtype_text);
-  tensor->dtype = dtype;
+  if (tensor->scale_of < 0)
+    tensor->dtype = dtype; /* scales are fp32 wherever they are loaded, which is exact */
   return TREADLE_OK;
 }
 
@@ -120,6 +123,33 @@ static treadle_status check_copies(const treadle_model *model, const char *what)
   return TREADLE_OK;
 }
 
+/* Files may have another type than the config says. That of the files is taken; a note says so where most elements have it. */
+static treadle_status note_dtype(treadle_model *model) {
+  treadle_dtype said, most = TREADLE_DTYPE_NONE;
+  int64_t elems[TREADLE_INT32 + 1] = {0}; /* by type */
+  treadle_status status;
+  TRY(treadle_config_dtype(model->config, treadle_model_inner_config(model), &said));
+  if (!treadle_config_has_dtype(model->config, treadle_model_inner_config(model))) return TREADLE_OK;
+  for (int32_t i = 0; i < model->tensor_count; i++)
+    if (!model->tensors[i].fixed_dtype) elems[model->tensors[i].dtype] += model->tensors[i].elems;
+  for (int d = 0; d <= TREADLE_INT32; d++)
+    if (elems[d] > elems[most]) most = (treadle_dtype)d;
+  if (most != said && elems[most] > 0)
+    TRY(treadle_model_note(model, "dtype is %s, and the files have %s, which is taken",
+                           treadle_dtype_name(said), treadle_dtype_name(most)));
+out:
+  return status;
+}
+
+treadle_status treadle_model_check_values(treadle_model *model, const char *what) {
+  treadle_status status;
+  TRY(take_dtypes(model, what));
+  TRY(check_copies(model, what));
+  TRY(note_dtype(model));
+out:
+  return status;
+}
+
 treadle_status treadle_model_adopt(treadle_model *model, const char *what, treadle_checkpoint *checkpoint) {
   treadle_status status = TREADLE_OK;
   treadle_files *files = treadle_arena_alloc(&model->arena, sizeof *files);
@@ -130,6 +160,8 @@ treadle_status treadle_model_adopt(treadle_model *model, const char *what, tread
   TRY(take_dtypes(model, what));
   TRY(check_names(model, what, files));
   TRY(check_copies(model, what));
+  TRY(note_dtype(model));
+  if (checkpoint->note) TRY(treadle_model_note(model, "%s", checkpoint->note));
   TRY(treadle_model_sum(model));
   model->checkpoint = checkpoint;
 out:

@@ -3,7 +3,7 @@
  * it is one run there.
  *
  * MXFP4: 32 values share a byte of scale, and two a byte of code, the even one in its low half; value =
- * E2M1 * 2^(scale - 127). fp8: value = e4m3 * the fp32 scale of its block. Both are rounded to bf16; MXFP4 is exact there.
+ * E2M1 * 2^(scale - 127). fp8: value = e4m3 * the scale of its block, fp32 or exact there. Both are rounded to bf16; MXFP4 is exact there.
  * docs/rules.md 4.9 and 4.10. */
 #include "weights/decode.h"
 
@@ -31,6 +31,7 @@ typedef struct decoder {
   int64_t rows, cols;             /* fp8: of the matrices of `stored` */
   int64_t block_rows, block_cols; /* fp8 */
   int64_t scale_rows, scale_cols; /* fp8: of the scales */
+  int64_t scale_bytes;            /* fp8: of one scale */
   float fp8[256];                 /* by code */
   uint16_t mxfp4[256][16];        /* bf16 by scale and code */
 } decoder;
@@ -66,7 +67,7 @@ static void decode_fp8(const decoder *d, int64_t at, int64_t count, uint16_t *to
     if (some > d->cols - col) some = d->cols - col;
     if (some > count) some = count;
     if (some > SEGMENT) some = SEGMENT;
-    memcpy(&scale, scales + block * (int64_t)sizeof scale, sizeof scale);
+    treadle_dtype_convert(&scale, TREADLE_FP32, scales + block * d->scale_bytes, d->place->scales->dtype, 1);
     for (int64_t i = 0; i < some; i++) values[i] = d->fp8[codes[at + i]] * scale;
     treadle_dtype_convert(to, TREADLE_BF16, values, TREADLE_FP32, (size_t)some);
   }
@@ -93,6 +94,7 @@ static void start(const treadle_stored_box *place, decoder *d) {
   d->block_cols = place->block[1];
   d->scale_rows = scales->shape[scales->ndim - 2];
   d->scale_cols = scales->shape[scales->ndim - 1];
+  d->scale_bytes = (int64_t)treadle_dtype_bytes(scales->dtype);
 }
 
 /* ---- Slabs ------------------------------------------------------------------------------------- */

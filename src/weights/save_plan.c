@@ -14,7 +14,7 @@ static treadle_status no_memory(const treadle_layout *layout) {
 static treadle_status check_model(const treadle_layout *layout) {
   const treadle_model *model = layout->model;
   const char *path = model->path ? model->path : "the model";
-  if (layout->fp8 || model->is_fp8 || json_object_get(model->config, "quantization_config"))
+  if (layout->fp8 || model->is_fp8 || model->quantisation)
     return treadle_fail(
         TREADLE_REFUSED,
         "%s: a quantised model is not saved: treadle convert writes its values as a model of bf16", path);

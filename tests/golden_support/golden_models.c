@@ -161,6 +161,10 @@ bool golden_config_of_megatron(golden_case *c, const json_t *megatron) {
     if (!number) number = json_object_get(mla, numbers[i].megatron);
     if (number) json_object_set(c->config, numbers[i].hf, number);
   }
+  if (!json_object_get(c->config, "num_nextn_predict_layers"))
+    set_int(c->config, "num_nextn_predict_layers", 0);
+  if (!json_object_get(c->config, "q_lora_rank"))
+    json_object_set_new(c->config, "q_lora_rank", json_null());
   if (mla) json_object_del(c->config, "head_dim");
   int64_t dense = 0, width = golden_int(megatron, "moe_ffn_hidden_size", 1);
   while (json_array_size(freq) > (size_t)dense && golden_at(freq, (size_t)dense) == 0) dense++;

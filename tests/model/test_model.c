@@ -452,12 +452,12 @@ static void defaults(void **state) {
   int64_t value;
   bool found;
   assert_ok(make("{\"model_type\": \"qwen3\", \"vocab_size\": 32, \"hidden_size\": 16,"
-                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 3, \"intermediate_size\": 24}",
+                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 64, \"intermediate_size\": 24}",
                  &model));
   assert_ok(treadle_model_lookup(model, "hd", NULL, &value, &found));
   assert_int_equal(value, 128);
   assert_ok(treadle_model_lookup(model, "ng", NULL, &value, &found));
-  assert_int_equal(value, 3);
+  assert_int_equal(value, 32); /* as Qwen3Config of transformers has it */
   assert_int_equal(model->tied_count, 0);
   treadle_model_close(model);
 }

@@ -398,7 +398,9 @@ static void fp8_scales(void **state) {
   check(&s, "model.layers.1.mlp.experts.2.up_proj.weight_scale_inv is [2, 2] instead of [3, 2]\n", "");
   scale->shape[0] = 3;
   scale->dtype_text = "BF16";
-  check(&s, "model.layers.1.mlp.experts.2.up_proj.weight_scale_inv is BF16 instead of F32\n", "");
+  check(&s, "", "");
+  scale->dtype_text = "I8";
+  check(&s, "model.layers.1.mlp.experts.2.up_proj.weight_scale_inv is I8 instead of F32, BF16 or F16\n", "");
   scale->dtype_text = "F32";
   up->dtype_text = "BF16";
   check(&s,

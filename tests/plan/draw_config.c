@@ -44,6 +44,8 @@ static void add_mla(treadle_random *random, json_t *config) {
   int64_t rope = treadle_random_between(random, 1, 3), nh = PICK(random, 1, 2, 3, 4, 6, 8, 12);
   number(config, "num_attention_heads", nh);
   number(config, "num_key_value_heads", nh);
+  json_object_set_new(config, "q_lora_rank",
+                      json_null()); /* which is not what a config means that lacks it */
   if (draw_chance(random, 70)) number(config, "q_lora_rank", PICK(random, 3, 4, 6, 8, 12));
   number(config, "kv_lora_rank", PICK(random, 4, 5, 6, 8, 12, 12) - (draw_chance(random, 60) ? rope : 0));
   number(config, "qk_rope_head_dim", rope);
@@ -178,8 +180,8 @@ static void fill(treadle_random *random, json_t *config, int family) {
   if (has & SPARSE) add_sparse(random, config, layers);
   if (has & FIRST) add_first_dense(random, config, layers);
   if (has & SHARED) number(config, "shared_expert_intermediate_size", PICK(random, 4, 6, 8, 12, 24));
-  if (has & MTP && draw_chance(random, 50))
-    number(config, "num_nextn_predict_layers", PICK(random, 1, 1, 2));
+  if (has & MTP)
+    number(config, "num_nextn_predict_layers", draw_chance(random, 50) ? PICK(random, 1, 1, 2) : 0);
   if (has & NEXT && draw_chance(random, 50)) number(config, "mtp_num_hidden_layers", 1);
   flag(config, "tie_word_embeddings", draw_chance(random, 40));
   if (has & PLAIN) {
@@ -196,7 +198,8 @@ static void fill(treadle_random *random, json_t *config, int family) {
   }
   if (has & BIASED) json_object_del(config, "attention_bias");
   if (strcmp(draw_families[family], "glm4_moe") == 0) flag(config, "use_qk_norm", draw_chance(random, 50));
-  if (strcmp(draw_families[family], "glm4_moe") == 0 || json_object_get(config, "num_nextn_predict_layers"))
+  if (strcmp(draw_families[family], "glm4_moe") == 0 ||
+      json_integer_value(json_object_get(config, "num_nextn_predict_layers")))
     json_object_del(config, "moe_layer_freq"); /* an MTP layer has experts, whatever its number */
   if (strcmp(draw_families[family], "gemma3_text") == 0) flag(config, "tie_word_embeddings", true);
   if ((has & ~NO_FP8) == ATTENTION && draw_chance(random, 25))

@@ -39,7 +39,8 @@ static const small_config qwen2 = {
   "\"moe_intermediate_size\": 8, \"first_k_dense_replace\": 1, \"moe_layer_freq\": 1, "                    \
   "\"q_lora_rank\": 6, \"kv_lora_rank\": 4, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 2, "            \
   "\"v_head_dim\": 3, \"topk_method\": \"noaux_tc\""
-static const small_config deepseek = {.type = "deepseek_v3", .dtype = "float32", SIZES, .more = LATENT};
+static const small_config deepseek = {
+    .type = "deepseek_v3", .dtype = "float32", SIZES, .more = LATENT ", \"num_nextn_predict_layers\": 0"};
 static const small_config deepseek_mtp = {
     .type = "deepseek_v3", .dtype = "float32", SIZES, .more = LATENT ", \"num_nextn_predict_layers\": 1"};
 
