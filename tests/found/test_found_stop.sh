@@ -57,6 +57,11 @@ for command in train sft; do
   line "^step 1 of"
   rank=$(sed -n 's/^to stop it after the step that is under way, which is kept: kill -USR1 \([0-9]*\) (rank 0).*/\1/p' "$folder/first.out")
   [ -n "$rank" ] || fail "$command: it does not say how it is stopped"
+  status=0 # another run of two ranks: all of them end together, and one of them says why
+  "${launch[@]}" -n 2 "$TREADLE" $command "$folder/$command.yaml" --threads 1 actor_config.tensor_model_parallel_size=2 >"$folder/out" 2>"$folder/err" \
+    </dev/null || status=$?
+  [ $status != 0 ] || fail "$command: a second run beside one of two ranks is taken"
+  [ "$(grep -c "another treadle writes here: process $rank on" "$folder/err")" = 1 ] || { cat "$folder/err"; fail "$command: it is not said once"; }
   kill -USR1 "$rank"
   wait $first || true
   ended "$command under mpirun"
