@@ -262,7 +262,7 @@ out:
 
 typedef struct verifying {
   const char *families;
-  void (*each)(void *context, const char *checkpoint, bool known, const char *damage);
+  treadle_checkpoint_watcher each;
   void *context;
   int64_t damaged;
 } verifying;
@@ -280,9 +280,8 @@ static treadle_status verify_one(verifying *v, const char *checkpoint) {
 }
 
 treadle_status treadle_checkpoint_verify(const char *folder, const char *families,
-                                         void (*each)(void *context, const char *checkpoint, bool known,
-                                                      const char *damage),
-                                         void *context, int64_t *damaged_p) {
+                                         treadle_checkpoint_watcher each, void *context,
+                                         int64_t *damaged_p) {
   verifying v = {families, each, context, 0};
   treadle_steps steps = {0};
   path_text path;

@@ -57,8 +57,8 @@ static bool is_json(const char *line, size_t bytes) {
   return root != NULL;
 }
 
-/* Where the first line of a later step, or a last one that is not whole, begins: one without an end, or, as the disk may have had only a part of it
- * when the machine stopped, one that is no JSON. */
+/* Where the first line of a later step, or a last one that is not whole, begins: one without an end, or, as the disk
+ * may have had only a part of it when the machine stopped, one that is no JSON. */
 static treadle_status find_end(treadle_growing *file, int64_t step, size_t *end_p) {
   char *text = NULL;
   size_t bytes;

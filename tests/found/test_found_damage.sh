@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# One flipped bit anywhere in a checkpoint of a run, or in Megatron's archives: found, with the name of part, file or entry; or nothing that is loaded
-# differs. So are two parts, or the files of two checkpoints, that have changed places. A checkpoint without digests passes with a line.
+# One flipped bit anywhere in a checkpoint of a run, or in Megatron's archives: found, with the name of part, file or
+# entry; or nothing that is loaded differs. So are two parts, or the files of two checkpoints, that have changed places.
+# A checkpoint without digests passes with a line.
 #   TREADLE_FLIPS=N   flipped bits of each kind (6)
 # ctest: timeout=900
 source "$TREADLE_SOURCE/tests/found/found.bash"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What a run keeps: by itself a checkpoint each 100 steps, the newest two; with verl's null all of them. SIGTERM with notice, from a scheduler to the ranks and
-# once more through their launcher, ends it after the step under way, saved. Ranks under a launcher say at the start what to send to whom.
+# What a run keeps: by itself a checkpoint each 100 steps, the newest two; with verl's null all of them. SIGTERM with
+# notice, from a scheduler to the ranks and once more through their launcher, ends it after the step under way, saved.
+# Ranks under a launcher say at the start what to send to whom.
 # ctest: label=mpi timeout=300
 source "$TREADLE_SOURCE/tests/found/found.bash"
 launch=("$MPIEXEC")

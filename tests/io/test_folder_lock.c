@@ -1,4 +1,5 @@
-/* src/io/folder_lock.c: one owner a folder, for as long as its process lives; what the file says; folders that are made for it, and links. */
+/* src/io/folder_lock.c: one owner a folder, for as long as its process lives; what the file says; folders that are made
+ * for it, and links. */
 #include "io/folder_lock.h"
 
 #include "base/alloc.h"

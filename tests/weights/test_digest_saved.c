@@ -1,5 +1,5 @@
-/* src/weights/digest_saved.c: the digest of values that are read from a model is that of windows that hold them, in any layout and in any number of shares;
- * also of experts, which are tensors of their own. */
+/* src/weights/digest_saved.c: the digest of values that are read from a model is that of windows that hold them, in any
+ * layout and in any number of shares; also of experts, which are tensors of their own. */
 #include "weights/digest.h"
 
 #include "base/alloc.h"
