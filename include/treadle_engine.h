@@ -345,13 +345,17 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
 treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_sft_options *options, treadle_trainer_memory *by_rank);
 
-/* Compares checkpoints of a run with what they say of themselves (digests.json, docs/checkpoints.md): a folder global_step_K, or a run's folder, each
- * of whose checkpoints is looked at, ascending. `each` is told of it: known false: it says nothing, as those of older versions; damage: NULL, or which part
- * or file is not what was saved. families: as in treadle_sft_options. Refused: no checkpoint is there. *damaged_p: how many are. Local. */
+/* Is told of a checkpoint. known false: it says nothing of itself, as those of older versions; damage: NULL, or which part or
+ * file is not what was saved. */
+typedef void (*treadle_checkpoint_watcher)(void *context, const char *checkpoint, bool known,
+                                           const char *damage);
+
+/* Compares checkpoints of a run with what they say of themselves (digests.json, docs/checkpoints.md): a folder
+ * global_step_K, or a run's folder, each of whose checkpoints is looked at, ascending. `each` may be NULL. families: as in
+ * treadle_sft_options. Refused: no checkpoint is there. *damaged_p: how many are. Local. */
 treadle_status treadle_checkpoint_verify(const char *folder, const char *families,
-                                         void (*each)(void *context, const char *checkpoint, bool known,
-                                                      const char *damage),
-                                         void *context, int64_t *damaged_p);
+                                         treadle_checkpoint_watcher each, void *context,
+                                         int64_t *damaged_p);
 
 /* ---- Rewards ------------------------------------------------------------------------------------------ */
 

@@ -11,9 +11,9 @@
 
 #include "treadle.h"
 
-/* In the place of treadle_convert_finish, on rank 0: with everything in it, and its origin (origin.h), the folder takes another name, at which there is
- * nothing or an empty folder. The lock goes with it. The name is the caller's, to the close. A folder with an origin and without a journal is whole,
- * under whichever name. */
+/* In the place of treadle_convert_finish, on rank 0: with everything in it, and its origin (origin.h), the folder takes
+ * another name, at which there is nothing or an empty folder. The lock goes with it. The name is the caller's, to the
+ * close. A folder with an origin and without a journal is whole, under whichever name. */
 treadle_status treadle_convert_finish_as(treadle_convert *convert, const char *name);
 
 #endif

@@ -9,8 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Of a large entry the pages are let go as the sum goes on, as the caller does with those of others. */
-enum { LARGE = 32 << 20, STEP = 4 << 20 };
+enum { STEP = 4 << 20 };
 
 treadle_status treadle_entry_sums_add(treadle_entry_sums *sums, const treadle_torch_entry *entry,
                                       const char *path, const char *tensor) {
@@ -35,38 +34,31 @@ static void sort(treadle_entry_sums *sums) {
   sums->sorted = true;
 }
 
-static uint32_t sum(const treadle_torch_entry *entry) {
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
-  uint32_t crc = 0;
-  for (size_t at = 0; at < entry->bytes; at += STEP) {
-    const size_t some = entry->bytes - at < STEP ? entry->bytes - at : STEP;
-    const char *from = (const char *)entry->data + at;
-    crc = treadle_crc32(crc, from, some);
-    char *begin = (char *)((uintptr_t)from & ~page);
-    if (entry->bytes >= LARGE) madvise(begin, (size_t)(from - begin) + some, MADV_DONTNEED);
-  }
-  return crc;
-}
-
-static treadle_status check(treadle_entry_sum *item) {
+static treadle_status judge(treadle_entry_sum *item) {
+  const char *name = item->entry.name;
   treadle_status status;
-  const uint32_t crc = sum(&item->entry);
-  item->done = true;
-  if (crc == item->entry.crc) return TREADLE_OK;
+  if (item->crc == item->entry.crc) return TREADLE_OK;
   TRY(treadle_file_intact(item->entry.data)); /* what is gone is no damage */
-  status = treadle_fail(
-      TREADLE_REFUSED,
-      "%s: %s%s%shas %s and is damaged: its CRC-32 is %08" PRIx32 ", and the archive says %08" PRIx32,
-      item->path, item->entry.name ? "entry '" : "a chunk ", item->entry.name ? item->entry.name : "",
-      item->entry.name ? "' " : "", item->tensor, crc, item->entry.crc);
+  status = treadle_fail(TREADLE_REFUSED,
+                        "%s: %s%s%shas %s and is damaged: its CRC-32 is %08" PRIx32
+                        ", and the archive says %08" PRIx32,
+                        item->path, name ? "entry '" : "a chunk ", name ? name : "", name ? "' " : "",
+                        item->tensor, item->crc, item->entry.crc);
 out:
   return status;
 }
 
-treadle_status treadle_entry_sums_ask(treadle_entry_sums *sums, const void *at,
-                                      const treadle_torch_entry **read_p) {
+/* The sum goes on to `end`, and is compared when it is whole. */
+static treadle_status go_on(treadle_entry_sum *item, size_t end) {
+  if (end > item->entry.bytes) end = item->entry.bytes;
+  if (end <= item->summed) return TREADLE_OK;
+  item->crc = treadle_crc32(item->crc, (const char *)item->entry.data + item->summed, end - item->summed);
+  item->summed = end;
+  return end == item->entry.bytes ? judge(item) : TREADLE_OK;
+}
+
+treadle_status treadle_entry_sums_ask(treadle_entry_sums *sums, const void *at, int64_t bytes) {
   size_t low = 0, high;
-  *read_p = NULL;
   if (!sums->items.count) return TREADLE_OK;
   if (!sums->sorted) sort(sums);
   for (high = sums->items.count; high - low > 1;) { /* the last that begins at `at` or before it */
@@ -78,9 +70,31 @@ treadle_status treadle_entry_sums_ask(treadle_entry_sums *sums, const void *at,
   }
   treadle_entry_sum *item = &sums->items.items[low];
   const char *begin = item->entry.data, *byte = at;
-  if (item->done || byte < begin || byte >= begin + item->entry.bytes) return TREADLE_OK;
-  *read_p = &item->entry;
-  return check(item);
+  if (byte < begin || byte >= begin + item->entry.bytes) return TREADLE_OK;
+  return go_on(item, (size_t)(byte - begin) + (size_t)bytes);
+}
+
+/* A step at a time, whose pages are let go: nobody has asked for them. */
+static treadle_status end_one(treadle_entry_sum *item) {
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+  treadle_status status = TREADLE_OK;
+  while (item->summed < item->entry.bytes) {
+    const uintptr_t from = (uintptr_t)item->entry.data + item->summed;
+    TRY(go_on(item, item->summed + STEP));
+    const uintptr_t to = (uintptr_t)item->entry.data + item->summed;
+    madvise((void *)(from & ~page), to - (from & ~page),
+            MADV_DONTNEED); /* the file stays in the system's cache */
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_entry_sums_end(treadle_entry_sums *sums) {
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < sums->items.count; i++)
+    if (sums->items.items[i].summed) TRY(end_one(&sums->items.items[i]));
+out:
+  return status;
 }
 
 void treadle_entry_sums_release(treadle_entry_sums *sums) {

@@ -113,7 +113,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
       TRY(touch_coded(f, &place->stored));
       continue;
     }
-    TRY(treadle_source_ask(f->source, place->data + from));
+    TRY(treadle_source_ask(f->source, place->data + from, reach));
     const treadle_paged source = {.base = place->data + from}, to = treadle_paged_of(buffer);
     const treadle_device *device = choose_device(&op);
     if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))

@@ -1,9 +1,10 @@
 /* The folder that a conversion writes: new or empty, or one that an unfinished run of the same conversion left behind.
  *
- * It is locked from before the first look to the end (io/folder_lock.h). While a conversion runs, the folder has a journal,
- * treadle-convert.json, which says of which inputs it is, and lists of what was written (records.h). Files appear under
- * their names when they are whole; what is whole and recorded is kept when a run is taken up, as long as inputs and bytes are
- * those of the journal and the lists. Where the inputs of the same conversion (IN, layouts) have changed, it begins again. */
+ * It is locked from before the first look to the end (io/folder_lock.h). While a conversion runs, the folder has a
+ * journal, treadle-convert.json, which says of which inputs it is, and lists of what was written (records.h). Files
+ * appear under their names when they are whole; what is whole and recorded is kept when a run is taken up, as long as
+ * inputs and bytes are those of the journal and the lists. Where the inputs of the same conversion (IN, layouts) have
+ * changed, it begins again. */
 #ifndef TREADLE_CONVERT_FOLDER_H
 #define TREADLE_CONVERT_FOLDER_H
 

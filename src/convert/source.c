@@ -68,13 +68,8 @@ treadle_status treadle_source_places(treadle_source *source, int32_t tensor, con
   return source->type->places(source, tensor, box, places);
 }
 
-treadle_status treadle_source_ask(treadle_source *source, const void *data) {
-  const treadle_torch_entry *read;
-  treadle_status status;
-  TRY(treadle_entry_sums_ask(&source->sums, data, &read));
-  if (read) TRY(treadle_source_touch(source, read->data, (int64_t)read->bytes));
-out:
-  return status;
+treadle_status treadle_source_ask(treadle_source *source, const void *data, int64_t bytes) {
+  return treadle_entry_sums_ask(&source->sums, data, bytes);
 }
 
 treadle_status treadle_source_touch(treadle_source *source, const void *begin, int64_t bytes) {

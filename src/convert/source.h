@@ -81,7 +81,7 @@ treadle_status treadle_source_places(treadle_source *source, int32_t tensor, con
                                      treadle_file_boxes *places);
 
 /* Before values at `data` are taken: is what has them whole, as far as its archive says? (entry_sums.h) */
-treadle_status treadle_source_ask(treadle_source *source, const void *data);
+treadle_status treadle_source_ask(treadle_source *source, const void *data, int64_t bytes);
 
 /* Pages of files that were read count as memory of this process until they are let go: what was read is noted, and let
  * go whenever it is much. Pointers into the mappings stay good. */

@@ -268,8 +268,8 @@ static treadle_status compare_holders(look *l, treadle_file_boxes *first, treadl
   for (size_t i = 0; i < other->count; i++) {
     const treadle_file_box *a = &first->items[i], *b = &other->items[i];
     if (a->data == b->data) continue; /* two ranks of one file */
-    TRY(treadle_source_ask(l->source, a->data));
-    TRY(treadle_source_ask(l->source, b->data));
+    TRY(treadle_source_ask(l->source, a->data, reach_of(a)));
+    TRY(treadle_source_ask(l->source, b->data, reach_of(b)));
     if (!equal_places(a, b)) {
       char name[256];
       treadle_layout_storage_name(source->layout, l->rank, l->storage, 0, name, sizeof name);

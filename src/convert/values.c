@@ -21,6 +21,7 @@ static treadle_status read_piece(void *context, const struct treadle_piece *piec
   treadle_values *v = context;
   treadle_status status;
   TRY(treadle_fill_piece(&v->filler, piece, window));
+  TRY(treadle_entry_sums_end(&v->source->sums));
   TRY(treadle_inputs_intact(&v->inputs));
 out:
   treadle_source_let_go(v->source);

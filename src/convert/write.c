@@ -136,6 +136,7 @@ static treadle_status write_file(treadle_convert *c, int32_t number) {
       : file.type == TREADLE_OUT_DIST ? treadle_dist_create(path, file.parts, file.count, &w.dist)
                                       : create_safetensors(path, &file, &w));
   for (int32_t i = 0; i < file.count; i++) TRY(write_tensor(c, &filler, &file, &file.tensors[i], &w, &n));
+  TRY(treadle_entry_sums_end(&c->source->sums));
   TRY(treadle_inputs_intact(&c->inputs));
   TRY(finish(&w));
   TRY(note_whole(c, number, &w, &n));

@@ -21,8 +21,9 @@ treadle_status treadle_file_look(const char *path, treadle_file_type *type_p);
 /* Is what stands at `path`, if anything, a plain file? A link is not followed. Else TREADLE_REFUSED, with what it is. */
 treadle_status treadle_file_check_plain(const char *path);
 
-/* The rule of outputs that are folders: is what stands at `path`, if anything, a folder? A link at the end of the path is not followed, whatever
- * slashes come after it. Else TREADLE_REFUSED, with what it is. Folders on the way may be links. */
+/* The rule of outputs that are folders: is what stands at `path`, if anything, a folder? A link at the end of the path
+ * is not followed, whatever slashes come after it. Else TREADLE_REFUSED, with what it is. Folders on the way may be
+ * links. */
 treadle_status treadle_file_check_folder(const char *path);
 
 /* May a file be written at `path`, to be asked before there is one? A new name or a plain file that may be replaced, in a

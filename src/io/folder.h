@@ -21,8 +21,8 @@ treadle_status treadle_folder_remove(const char *path);
 /* Names in a folder but for "." and "..", in the arena, without order. `names` is the caller's to release. */
 treadle_status treadle_folder_list(const char *path, treadle_arena *arena, treadle_folder_names *names);
 
-/* "NAME.PID-N.tmp": what a writer of the file or folder NAME that was killed has left (treadle_folder_create_beside, io/file_write.c). *stem_p: bytes of NAME.
- * Only who owns the folder (folder_lock.h) knows that its writer is dead. */
+/* "NAME.PID-N.tmp": what a writer of the file or folder NAME that was killed has left (treadle_folder_create_beside,
+ * io/file_write.c). *stem_p: bytes of NAME. Only who owns the folder (folder_lock.h) knows that its writer is dead. */
 bool treadle_folder_is_left_over(const char *name, size_t *stem_p);
 /* Removes such files and folders, where `takes` says so of their NAME. */
 treadle_status treadle_folder_remove_left_over(const char *folder, bool (*takes)(const char *stem));

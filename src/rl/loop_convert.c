@@ -1,8 +1,10 @@
-/* A run that begins with a checkpoint of Megatron (RLinf's keys): one that is there, or one that the model is converted to at the first start.
+/* A run that begins with a checkpoint of Megatron (RLinf's keys): one that is there, or one that the model is converted
+ * to at the first start.
  *
- * All ranks convert together, into a folder beside the one that is named, SAVE_PATH.converting; when all is in it, it takes the name. So what has the
- * name is whole. What a killed run leaves beside it is gone on with by the next one (convert/folder.h), at whatever moment that was; a conversion that
- * fails removes it. The folder is locked from before the first look until it has its name, and each look at the name is repeated under the lock. */
+ * All ranks convert together, into a folder beside the one that is named, SAVE_PATH.converting; when all is in it, it
+ * takes the name. So what has the name is whole. What a killed run leaves beside it is gone on with by the next one
+ * (convert/folder.h), at whatever moment that was; a conversion that fails removes it. The folder is locked from before
+ * the first look until it has its name, and each look at the name is repeated under the lock. */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
@@ -60,8 +62,9 @@ out:
   return status;
 }
 
-/* Of rank 0: a folder beside the name that is whole, as its run was killed before it took the name (convert/convert.h): it takes it now. One of other
- * weights, of another layout, or without its whole origin, is of no use to anybody, and goes. */
+/* Of rank 0: a folder beside the name that is whole, as its run was killed before it took the name (convert/convert.h):
+ * it takes it now. One of other weights, of another layout, or without its whole origin, is of no use to anybody, and
+ * goes. */
 static treadle_status take_up_whole(const treadle_rl *rl, const char *beside, const char *folder,
                                     const char *layout) {
   char journal[PATH_MAX + 32];

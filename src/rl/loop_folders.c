@@ -1,4 +1,5 @@
-/* The folders that a run owns: its own, and that of dumped rollouts. Rank 0 holds their locks for all ranks, to the end. */
+/* The folders that a run owns: its own, and that of dumped rollouts. Rank 0 holds their locks for all ranks, to the
+ * end. */
 #include "rl/loop.h"
 
 #include "train/run_folder.h"

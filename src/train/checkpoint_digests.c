@@ -1,7 +1,6 @@
 /* Digests of a checkpoint. The ranks share the values of each part; rank 0 sees to the files. */
 #include "train/checkpoint_digests.h"
 
-#include "base/argument.h"
 #include "base/crc.h"
 #include "io/file.h"
 #include "io/file_look.h"
@@ -10,7 +9,6 @@
 #include "model/model.h"
 #include "train/checkpoint.h"
 #include "transport/group.h"
-#include "treadle_engine.h"
 #include "weights/digest.h"
 
 #include <inttypes.h>
@@ -255,60 +253,5 @@ treadle_status treadle_checkpoint_digests_verify(treadle_group *group, const cha
     TRY(compare_part(group, folder, p, families, json_object_get(root, "parts")));
 out:
   json_decref(root);
-  return status;
-}
-
-/* ---- For callers ------------------------------------------------------------------------------- */
-
-typedef struct verifying {
-  const char *families;
-  void (*each)(void *context, const char *checkpoint, bool known, const char *damage);
-  void *context;
-  int64_t damaged;
-} verifying;
-
-static treadle_status verify_one(verifying *v, const char *checkpoint) {
-  char message[2048];
-  bool known = true;
-  treadle_status status = treadle_train_checkpoint_check(checkpoint);
-  if (!status) status = treadle_checkpoint_digests_verify(NULL, checkpoint, v->families, &known);
-  if (status == TREADLE_NO_MEMORY) return status;
-  snprintf(message, sizeof message, "%s", status ? treadle_error_message() : "");
-  v->damaged += status != TREADLE_OK;
-  if (v->each) v->each(v->context, checkpoint, known, status ? message : NULL);
-  return TREADLE_OK;
-}
-
-treadle_status treadle_checkpoint_verify(const char *folder, const char *families,
-                                         void (*each)(void *context, const char *checkpoint, bool known,
-                                                      const char *damage),
-                                         void *context, int64_t *damaged_p) {
-  verifying v = {families, each, context, 0};
-  treadle_steps steps = {0};
-  path_text path;
-  treadle_status status = TREADLE_OK;
-  TREADLE_NEED(folder);
-  TREADLE_NEED(damaged_p);
-  *damaged_p = 0;
-  snprintf(path.text, sizeof path.text, "%s", folder);
-  for (size_t length = strlen(path.text); length > 1 && path.text[length - 1] == '/';)
-    path.text[--length] = 0;
-  if (treadle_train_checkpoint_step_of(path.text) >= 0) {
-    TRY(verify_one(&v, path.text));
-  } else {
-    TRY(treadle_train_checkpoint_list(folder, &steps));
-    if (!steps.count)
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: is no checkpoint global_step_K of a run, and has none",
-                       folder));
-    for (size_t i = 0; i < steps.count; i++) {
-      char name[64];
-      snprintf(name, sizeof name, "global_step_%" PRId64, steps.items[i]);
-      TRY(join(folder, name, &path));
-      TRY(verify_one(&v, path.text));
-    }
-  }
-  *damaged_p = v.damaged;
-out:
-  treadle_array_release(&steps);
   return status;
 }

@@ -52,8 +52,15 @@ static treadle_status step_of(const char *path, int64_t number, const char *line
   return status;
 }
 
-/* Where the first line of a later step, or a last one that is not whole, begins: one without an end, or, as the disk may have had only a part of it
- * when the machine stopped, one that cannot be read. */
+/* A part of an object is none. */
+static bool is_json(const char *line, size_t bytes) {
+  json_t *root = json_loadb(line, bytes, JSON_DECODE_ANY, NULL);
+  json_decref(root);
+  return root != NULL;
+}
+
+/* Where the first line of a later step, or a last one that is not whole, begins: one without an end, or, as the disk
+ * may have had only a part of it when the machine stopped, one that is no JSON. */
 static treadle_status find_end(treadle_growing *file, int64_t step, size_t *end_p) {
   char *text = NULL;
   size_t bytes;
@@ -63,15 +70,13 @@ static treadle_status find_end(treadle_growing *file, int64_t step, size_t *end_
   for (int64_t number = 1; *end_p < bytes; number++) {
     const char *line = text + *end_p, *close = memchr(line, '\n', bytes - *end_p);
     int64_t found;
-    if (!close) file->torn = number;
-    if (!close) break;
-    status = step_of(file->path, number, line, (size_t)(close - line), &found);
-    if (status && close + 1 == text + bytes) {
+    if (!close) {
       file->torn = number;
-      status = TREADLE_OK;
       break;
     }
-    TRY(status);
+    if (close + 1 == text + bytes && !is_json(line, (size_t)(close - line))) file->torn = number;
+    if (file->torn) break;
+    TRY(step_of(file->path, number, line, (size_t)(close - line), &found));
     if (found > step) break;
     *end_p += (size_t)(close - line) + 1;
   }

@@ -9,8 +9,9 @@
 
 typedef struct treadle_metrics treadle_metrics;
 
-/* Opens the files of a run that goes on after step `step`: lines of later steps, and a last one that is not whole, are cut off, and TensorBoard is
- * told the same. -1: the run is new, and nothing is kept. A line that is not an object with a whole number "step" is refused by its number. */
+/* Opens the files of a run that goes on after step `step`: lines of later steps, and a last one that is not whole, are
+ * cut off, and TensorBoard is told the same. -1: the run is new, and nothing is kept. A line that is not an object with
+ * a whole number "step" is refused by its number. */
 treadle_status treadle_metrics_open(const char *folder, int64_t step, treadle_metrics **metrics_p);
 /* Appends {"step":N,"NAME":VALUE,...}. Numbers are read back to the same bits; what is not finite is null, and in TensorBoard's file
  * what it is. Allocates nothing once a line of this length was written. */

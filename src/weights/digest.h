@@ -21,8 +21,8 @@ typedef struct treadle_rank_window {
 } treadle_rank_window;
 treadle_status treadle_digest_add(const treadle_rank_window *of, int64_t turn, uint64_t *sums);
 
-/* The same of a model's files: adds a share of their values to *sum_p. Shares 0 to shares - 1 together are the digest of windows that hold these values.
- * digest_saved.c */
+/* The same of a model's files: adds a share of their values to *sum_p. Shares 0 to shares - 1 together are the digest
+ * of windows that hold these values. digest_saved.c */
 treadle_status treadle_digest_saved(const treadle_model *model, int share, int shares, uint64_t *sum_p);
 
 #endif

@@ -921,7 +921,8 @@ static void call_training(caller *c) {
   if (engine.close) engine.close(engine.engine);
   SAID(treadle_sft_plan(NULL, 1, NULL, OR_NULL(c, &memory)));
   SAID(treadle_trainer_plan(c->o.train, &options, often(c) ? many : NULL));
-  SAID(treadle_checkpoint_verify(often(c) ? "/nowhere/at/all" : NULL, NULL, NULL, NULL, OR_NULL(c, &damaged)));
+  SAID(treadle_checkpoint_verify(often(c) ? "/nowhere/at/all" : NULL, NULL, NULL, NULL,
+                                 OR_NULL(c, &damaged)));
   SAID(treadle_data_sequence(often(c) ? "/nowhere/at/all" : NULL, NULL, OR_NULL(c, &sequence)));
   CALL(treadle_trainer_destroy(trainer));
 }

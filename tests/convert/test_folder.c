@@ -1,4 +1,4 @@
-/* src/convert/folder.c, records.c, and src/io/folder_lock.c in them: new folders, those of a run that was killed, those of others; room. */
+/* src/convert/folder.c, records.c: new folders, those of a run that was killed, those of others; room. */
 #include "convert/folder.h"
 
 #include "io/file.h"
@@ -165,51 +165,6 @@ static void torn_lists(void **state) {
   }
 }
 
-/* ---- The lock ---------------------------------------------------------------------------------- */
-
-/* It goes with the process that has it, not with the file. */
-static void left_by_a_kill(void **state) {
-  (void)state;
-  treadle_folder_lock lock;
-  assert_int_equal(mkdir(at("out"), 0777), 0);
-  put("out/" TREADLE_LOCK_FILE);
-  assert_ok(treadle_folder_lock_take(out, false, &lock));
-  treadle_folder_lock_end(&lock, true);
-  assert_true(treadle_file_exists(at("out"))); /* it was there before */
-  assert_false(treadle_file_exists(at("out/" TREADLE_LOCK_FILE)));
-  assert_int_equal(symlink("elsewhere", at("out/" TREADLE_LOCK_FILE)), 0);
-  assert_refused("is a symbolic link", treadle_folder_lock_take(out, false, &lock));
-  assert_false(treadle_file_exists(at("out/elsewhere")));
-}
-
-/* The processes of one conversion hold it together: the last of them ends it. */
-static void held_together(void **state) {
-  (void)state;
-  treadle_folder_lock first, second, third, other;
-  assert_ok(treadle_folder_lock_take(out, false, &first));
-  assert_refused("another treadle writes here", treadle_folder_lock_join(out, 1, &second));
-  assert_ok(treadle_folder_lock_share(&first));
-  assert_ok(treadle_folder_lock_join(out, 1, &second));
-  assert_ok(treadle_folder_lock_join(out, 2, &third));
-  assert_refused("another treadle writes here", treadle_folder_lock_join(out, 2, &other));
-  assert_refused("another treadle writes here", treadle_folder_lock_take(out, false, &other));
-  treadle_folder_lock_end(&first, false); /* killed */
-  assert_refused("another treadle writes here", treadle_folder_lock_take(out, false, &other));
-  treadle_folder_lock_end(&second, false);
-  treadle_folder_lock_end(&third, false);
-  assert_ok(treadle_folder_lock_take(out, false, &other));
-  treadle_folder_lock_end(&other, true);
-}
-
-static void no_place_for_it(void **state) {
-  (void)state;
-  char inside[300];
-  treadle_folder_lock lock;
-  snprintf(inside, sizeof inside, "%s/none", out);
-  assert_fails(TREADLE_SYSTEM, "cannot be made", treadle_folder_lock_take(inside, false, &lock));
-  assert_false(treadle_file_exists(out));
-}
-
 static void what_is_no_journal(void **state) {
   (void)state;
   treadle_out_folder folder = folder_of(1);
@@ -241,9 +196,6 @@ int main(void) {
       cmocka_unit_test_setup_teardown(taken_up, begin, end),
       cmocka_unit_test_setup_teardown(begun_again, begin, end),
       cmocka_unit_test_setup_teardown(torn_lists, begin, end),
-      cmocka_unit_test_setup_teardown(left_by_a_kill, begin, end),
-      cmocka_unit_test_setup_teardown(held_together, begin, end),
-      cmocka_unit_test_setup_teardown(no_place_for_it, begin, end),
       cmocka_unit_test_setup_teardown(what_is_no_journal, begin, end),
       cmocka_unit_test_setup_teardown(room_is_asked_for, begin, end),
   };

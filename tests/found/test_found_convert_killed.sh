@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A first start that converts its model (use_hf_ckpt) is killed at any moment: each next start goes on. So it does with what such a run may leave: a part
-# of a file, a folder that is whole and has no name yet, one of other weights, locks that nobody holds. What is not treadle's stays.
+# A first start that converts its model (use_hf_ckpt) is killed at any moment: each next start goes on. So it does with
+# what such a run may leave: a part of a file, a folder that is whole and has no name yet, one of other weights, locks
+# that nobody holds. What is not treadle's stays.
 #   TREADLE_KILLS=N   how often it is killed at a random moment (4)
 # ctest: timeout=900
 source "$TREADLE_SOURCE/tests/found/found.bash"

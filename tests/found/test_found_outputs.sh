@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A symbolic link where an output goes is refused before the work begins, and what it leads to stays as it was. Counts that no run can have in a checkpoint
-# are refused by name. A last line of metrics.jsonl or samples.jsonl that is not whole is cut off at --resume, which says so.
+# A symbolic link where an output goes is refused before the work begins, and what it leads to stays as it was. Counts
+# that no run can have in a checkpoint are refused by name. A last line of metrics.jsonl or samples.jsonl that is not
+# whole is cut off at --resume, which says so.
 # ctest: timeout=300
 source "$TREADLE_SOURCE/tests/found/found.bash"
 policy=$TREADLE_SOURCE/examples/sequence/policy

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Two runs into one folder: while the first runs the other is refused, with who has it; the first is whole. Two fresh starts, a requeued job beside
-# its old one, with train and with sft; a folder of dumped rollouts that two share. The first run is stopped (SIGSTOP) at a line of its output, or when its
-# lock is there: the second meets it alive however slow the machine is. What a killed run leaves keeps nobody out.
+# Two runs into one folder: while the first runs the other is refused, with who has it; the first is whole. Two fresh
+# starts, a requeued job beside its old one, with train and with sft; a folder of dumped rollouts that two share. The
+# first run is stopped (SIGSTOP) at a line of its output, or when its lock is there: the second meets it alive however
+# slow the machine is. What a killed run leaves keeps nobody out.
 #   TREADLE_ROUNDS=N   rounds of each way (2)
 # ctest: timeout=900
 source "$TREADLE_SOURCE/tests/found/found.bash"
@@ -42,7 +43,8 @@ start() {
   "$TREADLE" "$command" "$folder/$command.yaml" megatron_training.seed="$seed" --threads 1 "$@" >>"$folder/first.out" 2>"$folder/first.err" </dev/null &
   first=$!
 }
-# halt STEP: stops the first run after a step; 0: when it has its lock. Fails where the run has ended before the signal came.
+# halt STEP: stops the first run after a step; 0: when it has its lock. Fails where the run has ended before the signal
+# came.
 halt() {
   until if [ "$1" = 0 ]; then [ -s "$folder/run/treadle.lock" ]; else grep -q "^step $1 of" "$folder/first.out"; fi; do
     [ "$(state)" != Z ] || { cat "$folder/first.err"; fail "the first run ended before it was stopped"; }
