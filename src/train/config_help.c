@@ -23,7 +23,7 @@ static bool is_same(const char *ours, const char *theirs) {
 
 const char *treadle_train_key_theirs(const treadle_train_key *key) {
   char path[128];
-  const treadle_train_other *row;
+  const treadle_key_info *row;
   snprintf(path, sizeof path, "%s.%s", key->alone ? key->section : "megatron_training", key->key);
   row = treadle_train_other_of(key->whose, path);
   for (int i = 0; i < TREADLE_TRAIN_ALSO && !row && key->also[i]; i++)

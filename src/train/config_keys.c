@@ -214,7 +214,7 @@ int treadle_train_key_find(const char *path, treadle_train_run run) {
     for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       if (strcmp(path, row->also[j]) == 0) return i;
   }
-  const treadle_train_other *other = run == TREADLE_RUN_RL ? treadle_train_other_find(path) : NULL;
+  const treadle_key_info *other = run == TREADLE_RUN_RL ? treadle_train_other_find(path) : NULL;
   return other && other->as ? treadle_train_key_find(other->as, run) : -1;
 }
 

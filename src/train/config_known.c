@@ -72,7 +72,7 @@ static treadle_train_name_type known_in_sft(const char *path, const treadle_trai
 static treadle_train_name_type known_by(const char *path, bool is_above,
                                         const treadle_train_limit **limit_p) {
   char fact[PATH];
-  const treadle_train_other *row;
+  const treadle_key_info *row;
   as_fact(fact, path);
   *limit_p = treadle_train_limit_find(path, TREADLE_RUN_RL);
   if (*limit_p) return TREADLE_KNOWN_ONLY;
@@ -103,7 +103,7 @@ treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_
 
 const char *treadle_train_ignored_section(const char *path) {
   char fact[PATH];
-  const treadle_train_other *row;
+  const treadle_key_info *row;
   if (strlen(path) >= PATH || strcmp(strrchr(path, '.') ? strrchr(path, '.') + 1 : path, "_target_") == 0)
     return NULL;
   as_fact(fact, path);
@@ -149,7 +149,7 @@ bool treadle_train_known_section_of(const char *path, treadle_train_run run) {
 const char *treadle_train_key_nearest(const char *name, treadle_train_run run) {
   enum { SHORT = 6, MOST = 512 };
   static const char megatron[] = "megatron_training.";
-  const treadle_train_others *facts = &treadle_train_others_mindspeed;
+  const treadle_key_set *facts = &treadle_train_others_mindspeed;
   const char *names[MOST + 1];
   const size_t length = strlen(name);
   int count = 0;

@@ -8,7 +8,7 @@
 #define NONE    TREADLE_EFFECT_NONE
 
 /* clang-format off */
-static const treadle_train_other rows[] = {
+static const treadle_key_info rows[] = {
   {"critic_config", NULL, "", NONE, NULL},
   {"generate_config.ascend_scheduler_config_enabled", "true", "", NONE, NULL},
   {"generate_config.data_parallel_size", NULL, "ranks", NONE, NULL},
@@ -364,5 +364,4 @@ static const treadle_train_other rows[] = {
 };
 /* clang-format on */
 
-const treadle_train_others treadle_train_others_mindspeed = {"MindSpeed-RL", rows,
-                                                             sizeof rows / sizeof *rows};
+const treadle_key_set treadle_train_others_mindspeed = {"MindSpeed-RL", rows, sizeof rows / sizeof *rows};

@@ -8,7 +8,7 @@
 #define NONE    TREADLE_EFFECT_NONE
 
 /* clang-format off */
-static const treadle_train_other rows[] = {
+static const treadle_key_info rows[] = {
   {"actor.calculate_flops", NULL, "", NONE, NULL},
   {"actor.checkpoint_load_path", NULL, "path", HEARD, NULL},
   {"actor.combine_reference_model", NULL, "", NONE, NULL},
@@ -300,4 +300,4 @@ static const treadle_train_other rows[] = {
 };
 /* clang-format on */
 
-const treadle_train_others treadle_train_others_rlinf = {"RLinf", rows, sizeof rows / sizeof *rows};
+const treadle_key_set treadle_train_others_rlinf = {"RLinf", rows, sizeof rows / sizeof *rows};

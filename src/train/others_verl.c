@@ -8,7 +8,7 @@
 #define NONE    TREADLE_EFFECT_NONE
 
 /* clang-format off */
-static const treadle_train_other rows[] = {
+static const treadle_key_info rows[] = {
   {"actor_rollout_ref.actor.calculate_entropy", "false", "", NONE, NULL},
   {"actor_rollout_ref.actor.calculate_sum_pi_squared", "false", "", NONE, NULL},
   {"actor_rollout_ref.actor.checkpoint", NULL, "", NONE, NULL},
@@ -497,4 +497,4 @@ static const treadle_train_other rows[] = {
 };
 /* clang-format on */
 
-const treadle_train_others treadle_train_others_verl = {"verl", rows, sizeof rows / sizeof *rows};
+const treadle_key_set treadle_train_others_verl = {"verl", rows, sizeof rows / sizeof *rows};

@@ -50,7 +50,7 @@ for c in "${!cuts[@]}"; do
     # all cuts on one rank, and each other layout with two of them
     [ -n "${TREADLE_FULL:-}" ] || [ "$l" = 0 ] || [ $(((c + l) % 3)) = 0 ] || continue
     # shellcheck disable=SC2086
-    train ${layouts[l]} ${cuts[c]} rl_config.mini_batch_size=$prompts rl_config.epochs=2 rl_config.use_kl_loss=true
+    train ${layouts[l]} ${cuts[c]} rl_config.mini_batch_size=$((prompts / 4)) rl_config.epochs=2 rl_config.use_kl_loss=true
     python3 - "$folder" <<'END' || fail "${cuts[c]}, ${layouts[l]}"
 import json, math, struct, sys
 folder = sys.argv[1]
@@ -71,7 +71,7 @@ END
 done
 
 # ---- The KL in rewards, and figures computed again ----
-train 1 "$S.top_p=0.8" rl_config.use_kl_in_reward=true rl_config.init_kl_coef=0.1 rl_config.entropy_coeff=0.01 rl_config.mini_batch_size=8
+train 1 "$S.top_p=0.8" rl_config.use_kl_in_reward=true rl_config.init_kl_coef=0.1 rl_config.entropy_coeff=0.01 rl_config.mini_batch_size=2
 head -1 "$folder/run/metrics.jsonl" | grep -q '"actor/reward_kl_penalty":0.0,' || fail "a KL in step 1"
 check() { "$TREADLE_SOURCE/tools/check-rollouts" "$folder/run/config.yaml" "$folder/run/metrics.jsonl" "$folder/dump"; }
 check >"$folder/out" || { cat "$folder/out"; fail "other figures"; }
@@ -79,7 +79,7 @@ grep -q '[1-9][0-9]* of a cut' "$folder/out" || fail "check-rollouts saw no cut"
 # With two replicas of the generator, whose answers come together, and groups that are left out of the batch.
 for more in '' 'rl_config.filter_groups_enable=true rl_config.filter_groups_max_batches=20'; do
   # shellcheck disable=SC2086
-  train 2 "$S.top_p=0.9" "$S.temperature=1.2" rl_config.mini_batch_size=8 $more
+  train 2 "$S.top_p=0.9" "$S.temperature=1.2" rl_config.mini_batch_size=2 $more
   check >"$folder/out" || { cat "$folder/out"; fail "other figures with two replicas $more"; }
 done
 sed -i '1 s/"kept": \[\[[0-9]*/&, 15/' "$folder/dump/1.jsonl"

@@ -112,4 +112,4 @@ for command in train sft; do
   done
 done
 sed -i '1s/.*/{"st/' "$folder/run/metrics.jsonl" # no last line
-refused "line 1: is no object" "${sft[@]}" --resume
+refused "metrics.jsonl: line 1, column 5: the text ends where" "${sft[@]}" --resume

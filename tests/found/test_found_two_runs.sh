@@ -50,11 +50,12 @@ halt() {
     [ "$(state)" != Z ] || { cat "$folder/first.err"; fail "the first run ended before it was stopped"; }
     sleep 0.002
   done
-  kill -STOP $first
+  kill -STOP $first 2>/dev/null || return 1
   until [[ "$(state)" = [TZ] ]]; do sleep 0.002; done
   [ "$(state)" = T ]
 }
-state() { sed 's/.*) \(.\).*/\1/' "/proc/$first/stat"; }
+# Z: it has ended, and the shell may have taken notice.
+state() { sed 's/.*) \(.\).*/\1/' "/proc/$first/stat" 2>/dev/null || echo Z; }
 # begin STEP COMMAND SEED KEYS...: it runs, and is stopped there; begun again where it was over too soon.
 begin() {
   local step=$1
