@@ -84,7 +84,7 @@ beside = json.load(open(sys.argv[1]))["beside"]
 sys.exit(not (str(beside[0]) == "nan" and beside[1:] == [18446744073709551615, "\ud83d"]))
 END
 sed 's/"rms_norm_eps": *[^,]*/"rms_norm_eps": NaN/' "$policy/policy/config.json" >"$folder/own/config.json"
-refused "rms_norm_eps is not a number (line " "$TREADLE" generate --model "$folder/own" --prompt 1, --max-new-tokens 1
+refused "rms_norm_eps is NaN (line " "$TREADLE" generate --model "$folder/own" --prompt 1, --max-new-tokens 1
 sed 's/"num_hidden_layers": *[^,]*/"num_hidden_layers": 18446744073709551615/' "$policy/policy/config.json" >"$folder/own/config.json"
 refused "num_hidden_layers is 18446744073709551615 (line " "$TREADLE" inspect "$folder/own"
 

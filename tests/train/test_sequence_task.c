@@ -174,7 +174,7 @@ static void what_is_there(void **state) {
   assert_ok(make(folder, 0.3, 1)); /* what was cut off goes on */
   assert_int_equal(stat(path_of("test.jsonl"), &after), 0);
   snprintf(to, sizeof to, "%s", path_of("train.jsonl"));
-  assert_fails(TREADLE_SYSTEM, "train.jsonl", make(to, 0.3, 1)); /* a file is no folder */
+  assert_refused("train.jsonl: is a file", make(to, 0.3, 1));
   snprintf(to, sizeof to, "%s", path_of("not/there"));
   assert_fails(TREADLE_SYSTEM, "not/there", make(to, 0.3, 1));
   snprintf(to, sizeof to, "%s", path_of("other"));

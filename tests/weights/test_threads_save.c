@@ -355,8 +355,12 @@ static void test_models(void **state) {
     bool weights_only;
     treadle_status wanted;
   } models[] = {{"", 0, false, TREADLE_OK},
-                {", \"quantization_config\": {\"quant_method\": \"awq\"}", 0, false, TREADLE_REFUSED},
-                {", \"quantization_config\": {\"quant_method\": \"awq\"}", 0, true, TREADLE_REFUSED},
+                {", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                 "\"weight_block_size\": [128, 128]}",
+                 0, false, TREADLE_REFUSED},
+                {", \"quantization_config\": {\"quant_method\": \"fp8\", "
+                 "\"weight_block_size\": [128, 128]}",
+                 0, true, TREADLE_REFUSED},
                 {"", 50000, false, TREADLE_REFUSED},
                 {"", 50000, true, TREADLE_OK}};
   for (size_t i = 0; i < TEST_COUNT(models); i++) {
