@@ -99,11 +99,13 @@ void treadle_filled_all(treadle_filled *filled) {
 }
 
 void treadle_filled_memory(const void *memory, size_t bytes) {
+  if (bytes == 0) return;
   const char *from = memory, *to = from + bytes;
   pthread_mutex_lock(&lock);
   for (treadle_filled *filled = records; filled; filled = filled->next) {
+    if (filled->missing == 0 || filled->bytes == 0) continue;
     const char *begin = filled->window, *end = begin + filled->bytes;
-    if (filled->missing == 0 || from >= end || to <= begin) continue;
+    if (from >= end || to <= begin) continue;
     const char *first = from > begin ? from : begin, *last = to < end ? to : end;
     take_bytes(filled, (size_t)(first - begin), (size_t)(last - first));
   }
