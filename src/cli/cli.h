@@ -149,6 +149,8 @@ int treadle_command_data(const treadle_arguments *arguments);
  * values that are not what they should be, options that are missing. With --help nothing is missing. */
 treadle_status treadle_options_parse(const treadle_command *command, int count, char **texts,
                                      treadle_arguments *arguments);
+/* Refuses an output that is one of the inputs (replaces.c). */
+treadle_status treadle_refuse_replaced(const treadle_arguments *arguments);
 
 /* Opens the model of a path; with --scale-down, the small model of its config, without weights. `say`: one line on
  * standard error tells what was changed, and one that the family's file is not finished. */

@@ -543,6 +543,7 @@ int treadle_main(int count, char **texts) {
   if (!command) return refuse_command(name);
   treadle_arguments arguments;
   treadle_status status = treadle_options_parse(command, count - 2, texts + 2, &arguments);
+  if (!status && !arguments.help) status = treadle_refuse_replaced(&arguments);
   if (status) return command->refuse ? command->refuse(status) : treadle_report_error(name, status);
   if (arguments.help) return print_help(command, name);
   return command->run(&arguments);

@@ -108,3 +108,13 @@ out:
   json_decref(config);
   return status;
 }
+
+treadle_status treadle_defaults_check(const treadle_transformer *transformer,
+                                      const treadle_tokenizer *tokenizer) {
+  treadle_arena arena = {0};
+  treadle_sampling sampling;
+  treadle_eos eos;
+  treadle_status status = treadle_transformer_sampling(transformer, tokenizer, &arena, &sampling, &eos);
+  treadle_arena_release(&arena);
+  return status;
+}

@@ -93,6 +93,9 @@ treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
  * that has none. One beyond the vocabulary is refused. */
 treadle_status treadle_eos_check(const treadle_transformer *transformer,
                                  const treadle_tokenizer *tokenizer);
+/* Refuses what treadle_transformer_sampling would, before the work of somebody who generates later. */
+treadle_status treadle_defaults_check(const treadle_transformer *transformer,
+                                      const treadle_tokenizer *tokenizer);
 /* What the model's folder says of sampling: generation_config.json where there is one; and these tokens, in the arena. */
 treadle_status treadle_engine_sampling(const treadle_engine *engine, const treadle_tokenizer *tokenizer,
                                        treadle_arena *arena, treadle_sampling *sampling_p,

@@ -50,9 +50,11 @@ enum { KNOWN = sizeof known / sizeof *known };
 /* ---- Refusing ------------------------------------------------------------------------------------ */
 
 static treadle_status refuse(const char *place, const char *key, const json_t *value, const char *why) {
-  char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+  json_t *copy = json_deep_copy(value); /* NULL of NULL */
+  char *text = copy ? treadle_json_dump(copy, JSON_COMPACT) : NULL;
   treadle_status status = treadle_fail(TREADLE_REFUSED, "%s%s%s%s%.80s %s; %s", place, key ? ": " : "",
                                        key ? key : "", value ? " " : "", text ? text : "", why, HINT);
+  json_decref(copy);
   free(text);
   return status;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "rl/statistics.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -11,9 +12,12 @@ typedef struct group_sums {
   int64_t count;
 } group_sums;
 
+/* Squares of fp32's range are finite in a double, so that each deviation is one: rewards of 1e300 would all have advantage 0. */
 static treadle_status check(const treadle_rl_scored *s) {
   for (size_t i = 0; i < s->samples; i++)
-    if (!isfinite(s->scores[i])) REFUSE("sample %zu: its reward is %g", i, s->scores[i]);
+    if (!(fabs(s->scores[i]) <= (double)FLT_MAX))
+      REFUSE("sample %zu: its reward is %g, and must be within fp32's range, %g", i, s->scores[i],
+             (double)FLT_MAX);
   return TREADLE_OK;
 }
 

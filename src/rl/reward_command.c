@@ -16,6 +16,7 @@
 #include "io/json.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <poll.h>
 #include <string.h>
@@ -116,6 +117,8 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
     why = "this sample has its score already";
   else if (!treadle_json_to_real(score, &number) || !isfinite(number))
     why = "its score is no finite number";
+  else if (fabs(number) > (double)FLT_MAX)
+    why = "its score is beyond the range of fp32, 3.4e38";
   else if (pred && !json_is_string(pred) && !json_is_null(pred))
     why = "its pred is no text";
   if (why) {

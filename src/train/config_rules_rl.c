@@ -178,6 +178,13 @@ static treadle_status check_sampling(treadle_train_config *config) {
     REFUSE("%s: %s is %g: all samples of a prompt would be the same, since below %g the most probable "
            "token is taken, which is no distribution to train",
            config->file, PLACE(temperature), s->temperature, GREEDY);
+  if (!full && (s->top_k == 1 || s->min_p >= 1 || (cuts && s->top_k <= 0 && s->sampling_support_most == 1)))
+    REFUSE("%s: %s leaves one token of each distribution: all samples of a prompt would be the same, "
+           "and their log-probabilities 0, which has no gradient",
+           config->file,
+           s->top_k == 1   ? PLACE(top_k)
+           : s->min_p >= 1 ? PLACE(min_p)
+                           : PLACE(sampling_support_most));
   if (full && cuts)
     TRY(treadle_train_config_warn_of(
         config, PLACE(sampling_support),

@@ -28,6 +28,11 @@ for temperature in 0 9e-6 9.99e-6 1e-30; do
     refused "$S.temperature (override) is $(printf %g $temperature): all samples of a prompt would be the same" train $S.temperature=$temperature $more
   done
 done
+# So do cuts that leave one token.
+for cut in "$S.top_k=1" "$S.min_p=1" "$S.top_p=0.9 rl_config.sampling_support_most=1" "$S.min_p=0.1 rl_config.sampling_support_most=1"; do
+  # shellcheck disable=SC2086
+  refused "leaves one token of each distribution" train $cut
+done
 [ ! -e "$folder/run" ] || fail "a run was begun"
 # At 1e-5, and with a greedy test, it runs.
 run 0 train $S.temperature=1.001e-5 rl_config.val_greedy=true megatron_training.val_path="$folder/data/test.jsonl" megatron_training.test_interval=1
@@ -54,6 +59,13 @@ cp "$TREADLE_SOURCE/examples/sequence/policy/"* "$folder/model/"
 echo '{"repetition_penalty": 1.3, "eos_token_id": 1, "top_p": 0.5, "top_k": 2}' >"$folder/model/generation_config.json"
 run 0 train actor_config.model="$folder/model"
 printed '0 of '
+# One that no generator can read is refused before the run begins.
+rm -rf "$folder/run"
+for text in '[]' '{"temperature": NaN}' '{"top_p": 2}' '{"repetition_penalty": 0}'; do
+  echo "$text" >"$folder/model/generation_config.json"
+  refused 'generation_config.json: ' train actor_config.model="$folder/model"
+  [ ! -e "$folder/run" ] || fail "a run was begun with $text"
+done
 # A limit that does nothing is said.
 rm -rf "$folder/run"
 run 0 train rl_config.sampling_support_most=5

@@ -22,6 +22,28 @@ END
 train=("$TREADLE" train "$folder/train.yaml" --threads 1)
 sft=("$TREADLE" sft "$folder/sft.yaml" --threads 1)
 
+# ---- Inputs ----
+# replaced COMMAND...: the output is one of the inputs, by whatever path; the input stays.
+replaced() {
+  local sum
+  sum=$(cat "$folder/mine/"* | sha256sum)
+  refused ', and would be replaced: name another file for the result' "$@"
+  [ "$(cat "$folder/mine/"* | sha256sum)" = "$sum" ] || fail "an input is gone: $*"
+}
+cp -r "$policy" "$folder/mine"
+echo '{"text": "1,2"}' >"$folder/mine/rows.jsonl"
+echo '{"step": 1}' >"$folder/mine/metrics.jsonl"
+ln "$folder/mine/rows.jsonl" "$folder/again.jsonl"
+rows=(--file "$folder/mine/rows.jsonl")
+for out in mine/rows.jsonl mine/../again.jsonl mine/config.json mine/model.safetensors; do
+  replaced "$TREADLE" score --model "$folder/mine" "${rows[@]}" --out "$folder/$out"
+  replaced "$TREADLE" grad "$folder/mine" "${rows[@]}" --out "$folder/$out"
+done
+replaced "$TREADLE" score --model "$folder/mine" "${rows[@]}" --logits "$folder/again.jsonl"
+replaced "$TREADLE" generate --model "$folder/mine" "${rows[@]}" --out "$folder/mine/tokenizer_config.json"
+replaced "$TREADLE" report "$folder/mine" --out "$folder/mine/metrics.jsonl"
+for i in 1 2; do run 0 "$TREADLE" grad "$folder/mine" "${rows[@]}" --out "$folder/mine/grads.safetensors"; done
+
 # ---- Links ----
 mkdir "$folder/target"
 echo mine >"$folder/file"

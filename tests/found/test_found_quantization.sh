@@ -39,6 +39,7 @@ quant_method 8 is not a text|{"quant_method": 8}
 weight_block_size is missing|{"quant_method": "fp8", "activation_scheme": "dynamic"}
 weight_block_size null|{"quant_method": "fp8", "weight_block_size": null}
 weight_block_size [128]|{"quant_method": "fp8", "weight_block_size": [128]}
+weight_block_size [99999999999999999999,128]|{"quant_method": "fp8", "weight_block_size": [99999999999999999999, 128]}
 weight_block_size [128,0]|{"quant_method": "fp8", "weight_block_size": [128, 0]}
 activation_scheme "static"|{$blocks, "activation_scheme": "static"}
 fmt "e5m2"|{$blocks, "fmt": "e5m2"}

@@ -61,10 +61,12 @@ static void plus_plus(void **state) {
     NEAR(returns[i], wanted[i]);
     NEAR(advantages[i], white[i]);
   }
-  static const double bad[] = {NAN};
-  const treadle_rl_scored odd = {1, group, first, rewards, bad};
-  assert_refused("sample 0: its reward is", treadle_rl_advantages(TREADLE_RL_GROUP_NORM, true, 1, &odd,
-                                                                  advantages, returns, of_samples));
+  static const double bad[] = {NAN, INFINITY, -1e39, 1e300};
+  for (size_t i = 0; i < TEST_COUNT(bad); i++) {
+    const treadle_rl_scored odd = {1, group, first, rewards, bad + i};
+    assert_refused("sample 0: its reward is", treadle_rl_advantages(TREADLE_RL_GROUP_NORM, true, 1, &odd,
+                                                                    advantages, returns, of_samples));
+  }
 }
 
 /* ---- Statistics ---- */

@@ -94,6 +94,7 @@ static void test_refused(void **state) {
       {"read l; echo '{\"id\": \"0\", \"score\": inf}'; cat", "it is no JSON object"},
       {"read l; echo '{\"id\": \"0\", \"score\": 1e999}'; cat", "its score is no finite number"},
       {"read l; echo '{\"id\": \"0\", \"score\": null}'; cat", "its score is no finite number"},
+      {"read l; echo '{\"id\": \"0\", \"score\": -1e39}'; cat", "its score is beyond the range of fp32"},
       {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": NaN}'; cat", "its pred is no text"},
       {"read l; echo '{\"id\": \"0\", \"score\": 1, \"pred\": 3}'; cat", "its pred is no text"},
       {"head -c 1200000 /dev/zero | tr '\\0' x; cat", "wrote a line of more than 1048576 bytes"}};
