@@ -151,10 +151,12 @@ typedef struct treadle_model treadle_model;
 
 /* Where the values of a model's weights come from. They are never made up unasked. */
 typedef enum treadle_weights {
-  TREADLE_WEIGHTS_NONE =
-      0, /* nowhere: a model to plan with. In options: as the path says (treadle_model_open) */
-  TREADLE_WEIGHTS_FILES, /* model.safetensors, or shards with an index */
-  TREADLE_WEIGHTS_RANDOM /* they are made up: hashes of tensor and canonical index */
+  /* Nowhere: a model to plan with. In options: as the path says (treadle_model_open). */
+  TREADLE_WEIGHTS_NONE = 0,
+  /* model.safetensors, or shards with an index. */
+  TREADLE_WEIGHTS_FILES,
+  /* They are made up: hashes of tensor and canonical index. */
+  TREADLE_WEIGHTS_RANDOM
 } treadle_weights;
 
 typedef struct treadle_model_options {
@@ -163,7 +165,7 @@ typedef struct treadle_model_options {
   /* Not 0: a smaller model of the same structure, whose weights are made up, with at most so many elements: fewer layers, experts and
    * heads, a smaller vocabulary, narrower matrices. For trying layouts of models that are too large for the machine. */
   int64_t scale_down;
-  /* Files: refused where there are none. Random: made up, whatever lies beside the config. None: as the path says. */
+  /* Files: refused if there are none. Random: made up, even if there are files. None: as the path says. */
   treadle_weights weights;
 } treadle_model_options;
 
@@ -172,8 +174,8 @@ typedef struct treadle_model_options {
  * With weights, names, shapes and dtypes are compared with the family; a tensor that is missing or
  * left over is refused by name. Options may be NULL. On failure *model_p is NULL.
  *
- * A directory without these files opens, too, unless the options ask for files: layouts and plans need no values. What needs some is
- * refused then (treadle_model_need_weights). A path that names a file, a config.json, means made-up weights. */
+ * A directory without these files opens, too, unless the options ask for files: layouts and plans need no values. Calls that need values
+ * are then refused (treadle_model_need_weights). A path that names a file, a config.json, means made-up weights. */
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
                                   treadle_model **model_p);
 void treadle_model_close(treadle_model *model);
@@ -198,9 +200,10 @@ const char *treadle_model_family(const treadle_model *model); /* lives as long a
 int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
 int64_t treadle_model_bytes(const treadle_model *model);      /* of these elements; else -1 */
 bool treadle_model_has_weights(const treadle_model *model);   /* opened with a checkpoint; else false */
-treadle_weights
-treadle_model_weights(const treadle_model *model); /* where its values come from; else none */
-/* Has the model values, of files or made up? Else TREADLE_REFUSED: the message says what its folder has in their place, and what to do. */
+/* Where its values come from; else none. */
+treadle_weights treadle_model_weights(const treadle_model *model);
+/* TREADLE_OK if the model has values, of files or made up. Else TREADLE_REFUSED: the message says what its folder has instead, and what
+ * to do. */
 treadle_status treadle_model_need_weights(const treadle_model *model);
 
 /* ---- Layouts: what each rank holds ------------------------------------------------------------- */
@@ -808,7 +811,7 @@ typedef struct treadle_switch_options {
    * infer tensors or treadle_switch_handle it is refused. treadle_switch_bound counts both versions; a budget in which they do not fit is refused with
    * the numbers. */
   bool double_infer;
-  /* Params that were never given values (treadle_switch_filled) go where the others go, as the zeros that they are. Of this rank alone. */
+  /* Params of this rank that were never given values (treadle_switch_filled) are switched like the others, as zeros. */
   bool allow_unfilled;
 } treadle_switch_options;
 
@@ -900,16 +903,17 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes);
 
-/* A window begins full of zeros, which look like weights. So a rank must have been given all storage tensors of its params: by
- * treadle_layout_load into the window, or a trainer that loads, resumes or makes up its weights there; as own tensors; by
+/* A window starts full of zeros, which look like weights. So every storage tensor of a rank's params must be given values: by
+ * treadle_layout_load into the window; by a trainer that loads, resumes or makes up its weights there; as own tensors; by
  * treadle_switch_register; or by the caller, who writes them and then says so:
  *
  *   treadle_switch_filled          all of this rank
  *   treadle_switch_tensor_filled   storage tensor number `storage`, as treadle_switch_tensor counts them
  *
- * Until then a switch to INFER or FORWARD, an update, treadle_switch_digest in mode TRAIN and treadle_layout_save of the window are refused
- * with the names of the first of them, on all ranks where the call is collective; options.allow_unfilled lets zeros through. Tensors
- * of padding alone are zeros by right. Once is enough: what goes to another mode and comes back is given. Local; any thread. */
+ * Until then these are refused, with the names of the first such tensors: a switch to INFER or FORWARD, an update, treadle_switch_digest
+ * in mode TRAIN, and treadle_layout_save of the window. Collective calls are refused on all ranks. options.allow_unfilled lets zeros
+ * through. Tensors that are padding alone may be zeros. Once is enough: values that went to another mode and came back count as given.
+ * Local; any thread. */
 treadle_status treadle_switch_filled(treadle_switch *sw);
 treadle_status treadle_switch_tensor_filled(treadle_switch *sw, int32_t storage);
 
@@ -1026,12 +1030,12 @@ typedef struct treadle_switch_stats {
   /* With delta: bytes that this rank sent to other nodes in the last switch, heads of messages and all; and what they would have been without.
    * node_moved_bytes and node_sent_bytes are the same as without. */
   size_t dense_bytes, delta_bytes;
-  double
-      unbound_seconds; /* of the last update that was committed: from the unbind of the engine until it was bound again */
+  /* Of the last update that was committed: from the unbind of the engine until it was bound again. */
+  double unbound_seconds;
   /* Of the last switch between nodes, on this rank: packing messages and their sums; in the net; checking sums and unpacking. */
   double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
-  size_t
-      net_window_bytes; /* that came from other nodes right into the window, without a copy behind the net */
+  /* Bytes that came from other nodes right into the window, without a copy after the net. */
+  size_t net_window_bytes;
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment; pool_bytes is of now. Any
@@ -1129,8 +1133,8 @@ treadle_status treadle_attached_release(treadle_attached *attached, uint64_t ver
  * made up, where the model was opened so (treadle_model_weights). Refused: a model that has neither. TREADLE_DIFFERENT: a file became
  * shorter, or was written to, since the model was opened. The window may be NULL if it has no bytes. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
-/* The same with weights from where the caller says, however the model was opened. Files: refused where it has none. Random: they are made
- * up. None: treadle_layout_load. */
+/* Does what treadle_layout_load does, with weights from where the caller says, however the model was opened. Files: refused if it has
+ * none. Random: they are made up. None: treadle_layout_load itself. */
 treadle_status treadle_layout_load_weights(const treadle_layout *layout, int64_t rank,
                                            treadle_weights weights, void *window);
 
@@ -1189,9 +1193,8 @@ typedef struct treadle_convert_options {
   int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
   treadle_watcher watch; /* bytes of this process's files; NULL: nobody */
   void *watch_context;
-  void (*warn)(
-      void *context,
-      const char *line); /* what is not as it should be, and the conversion goes on; NULL: nobody is told */
+  /* Is told what is not as it should be where the conversion goes on all the same. NULL: nobody is told. */
+  void (*warn)(void *context, const char *line);
   void *warn_context;
 } treadle_convert_options;
 
@@ -1440,19 +1443,19 @@ typedef struct treadle_generate_options {
    * and often none. Requests and samples count from 0. All that a sample is given is the text of its answer: what may become a stop
    * text is held back. It lives until the call returns. NULL: nobody. */
   treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
-  /* [never_count] ids that are drawn for no token, and have no part in log-probabilities; NULL: none */
+  /* [never_count] ids that are never drawn, and have no part in log-probabilities; NULL: none */
   const int32_t *never;
   size_t never_count;
   /* Log-probabilities are of the distribution that a token was drawn from: of logits over temperature, over the ids
    * that `never`, min_tokens, top_k, top_p and min_p leave. Refused then: penalties, temperatures below 1e-5, and
    * logprobs of other tokens. `scaled` is not looked at. */
   bool drawn;
-  /* With `drawn`: so many ids does a cut leave at most, the largest logits, of equal ones the lower ids; where a
-   * request has a top_k, that many. 0: as many as it leaves. */
+  /* With `drawn`: how many ids a cut leaves at most: those with the largest logits, and of equal ones the lower ids. If a
+   * request has a top_k, it leaves that many. 0: no limit. */
   int64_t most_kept;
-  /* With `drawn`, called before `answer` of the same sample, where top_k, top_p or min_p cut: the ids that each of its
-   * tokens was drawn from. counts: [tokens]; ids: of one token after the other, ascending, [count] of all. They live
-   * until the call returns. NULL: nobody. */
+  /* With `drawn`, if top_k, top_p or min_p cut: called before `answer` of a sample, with the ids that each of its tokens
+   * was drawn from. counts: [tokens]; ids: [count] in all, token after token, ascending within each. Both live until the
+   * call returns. NULL: nobody is told. */
   treadle_status (*kept)(void *context, const int32_t *counts, size_t tokens, const int32_t *ids,
                          size_t count);
 } treadle_generate_options;

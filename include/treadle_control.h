@@ -96,8 +96,8 @@ treadle_status treadle_actor_load(treadle_actor *actor);
 treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed);
 treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder);
 treadle_status treadle_actor_save(treadle_actor *actor, const char *folder);
-/* The weights of the checkpoint of the reference's layout become the reference's; those that the policy has now, where the model's weights
- * are made up. Refused: a model that has none. */
+/* The reference gets the weights of its layout's checkpoint, or, if the model's weights are made up, those that the policy has now.
+ * Refused: a model without weights. */
 treadle_status treadle_actor_load_reference(treadle_actor *actor);
 
 /* The sharding manager. Between enter and exit the worker stays in that mode. To enter the mode that it stays in is nothing; another one is

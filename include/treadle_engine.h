@@ -41,8 +41,8 @@ typedef struct treadle_trainer_options {
       most_micro_batches; /* of a step of a replica, in a pipeline of several stages: for so many there is memory; 0: 4 for a
                                  stage */
   int64_t most_sequences; /* rows of a micro batch, at most; 0: as many as there are tokens in it */
-  bool
-      fewer_micro_batches; /* a step may have fewer of them than most_micro_batches, of which some numbers need more memory */
+  /* A step may have fewer micro batches than most_micro_batches; some smaller numbers need more memory. */
+  bool fewer_micro_batches;
 } treadle_trainer_options;
 
 /* A row: ids [count] of tokens, and mask [count]: does -log p of ids[i] behind those before it count? mask[0] is 0. An element of an
@@ -136,10 +136,10 @@ typedef struct treadle_policy {
   void *context;
   /* What tokens were drawn from: log-probabilities, entropies and gradients are those of the distribution over these
    * ids alone. */
-  const int32_t *never; /* [never_count] ids that were drawn for no token, ascending; NULL: none */
+  const int32_t *never; /* [never_count] ids that are never drawn, ascending; NULL: none */
   size_t never_count;
   /* Of counted token i of the batch, in the order of rows: ids kept[kept_first[i]] to before kept[kept_first[i + 1]],
-   * ascending, the token among them. No ids at all: only those of `never` are missing. NULL: so it is with all tokens. */
+   * ascending, the token among them. A token without ids: all but those of `never`. NULL: so for all tokens. */
   const size_t *kept_first; /* [counted tokens + 1], from 0 on */
   const int32_t *kept;
 } treadle_policy;
@@ -345,7 +345,7 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
 treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_sft_options *options, treadle_trainer_memory *by_rank);
 
-/* Is told of a checkpoint. known false: it says nothing of itself, as those of older versions; damage: NULL, or which part or
+/* Is told of a checkpoint. known is false if it has no digests, as those of older versions; damage is NULL, or says which part or
  * file is not what was saved. */
 typedef void (*treadle_checkpoint_watcher)(void *context, const char *checkpoint, bool known,
                                            const char *damage);

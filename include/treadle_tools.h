@@ -225,8 +225,8 @@ typedef struct treadle_net_info {
   const char *name; /* "ucx": what --net takes */
   bool usable;      /* on this machine */
   char version[32]; /* of the library behind it, "" where there is none */
-  char devices
-      [512]; /* network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1" */
+  /* Network devices that it would use, with the transport of each: "tcp/eth0, rc/mlx5_0:1". */
+  char devices[512];
   char lacks[320]; /* why it cannot be used, and what to install; "" where it can */
 } treadle_net_info;
 
@@ -264,8 +264,8 @@ treadle_status treadle_mpi_meet_nodes(const void *comm, bool refused, const trea
                                       treadle_mpi_meeting *meeting_p, char *address_p);
 
 /* As treadle_group_store, for programs that are told how many nodes there are: `nodes` groups of equally many neighbouring ranks are the nodes, on whatever
- * machines; 0: nodes are found. All ranks say the same. With a store of treadle_store_open they have no more time to meet than they had for
- * that; `timeout_seconds` is also the group's own. Refused: ranks that cannot be divided so. Collective. */
+ * machines; 0: nodes are found. All ranks say the same. With a store of treadle_store_open, meeting counts against the time limit of
+ * that store; `timeout_seconds` is the group's limit afterwards. Refused: ranks that cannot be divided so. Collective. */
 treadle_status treadle_group_nodes(const treadle_store *store, int rank, int size, int nodes,
                                    double timeout_seconds, treadle_group **group_p);
 

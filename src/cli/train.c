@@ -51,8 +51,8 @@ static void print_text(const treadle_rl_figures *r, const char *weights) {
            weights);
     return;
   }
-  printf("%s%lld steps, reward %.4f to %.4f", r->stopped ? "stopped: " : "", (long long)r->steps,
-         r->reward_first, r->reward_last);
+  printf("%s%lld step%s, reward %.4f to %.4f", r->stopped ? "stopped: " : "", (long long)r->steps,
+         r->steps == 1 ? "" : "s", r->reward_first, r->reward_last);
   if (!isnan(r->val_first)) printf(", test %.4f to %.4f", r->val_first, r->val_last);
   printf(", %.2f s a step, %.0f tokens/s\n", r->step_seconds, r->tokens_per_second);
   printf("%lld of %lld log-probabilities differ; peak %zu bytes, foreseen %zu; digest of the weights %s\n",

@@ -59,19 +59,22 @@ static int kind_of(const char *name) {
   return -1;
 }
 
-/* A folder in the folder that is a model with weights, such as a trainer's checkpoint-500. */
+/* A folder in the folder that is a model with weights: a trainer's checkpoint-500, or what a run of treadle saves. */
 static treadle_status find_inside(const char *folder, treadle_folder_names names, treadle_arena *arena,
                                   const char **found_p) {
   static const char *const files[] = {"model.safetensors", "model.safetensors.index.json"};
+  static const char *const deeper[] = {"", "/huggingface", "/actor/huggingface"};
   *found_p = NULL;
   for (size_t i = 0; i < names.count; i++)
-    for (int f = 0; f < 2; f++) {
-      treadle_file_type type;
-      const char *path = treadle_arena_format(arena, "%s/%s/%s", folder, names.items[i], files[f]);
-      if (!path) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", folder);
-      if (treadle_file_look(path, &type) || type == TREADLE_FILE_NONE) continue;
-      if (!*found_p || strcmp(names.items[i], *found_p) > 0) *found_p = names.items[i];
-    }
+    for (int d = 0; d < 3; d++)
+      for (int f = 0; f < 2; f++) {
+        treadle_file_type type;
+        const char *inside = treadle_arena_format(arena, "%s%s", names.items[i], deeper[d]);
+        const char *path = treadle_arena_format(arena, "%s/%s/%s", folder, inside ? inside : "", files[f]);
+        if (!inside || !path) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a path", folder);
+        if (treadle_file_look(path, &type) || type == TREADLE_FILE_NONE) continue;
+        if (!*found_p || strcmp(inside, *found_p) > 0) *found_p = inside;
+      }
   return TREADLE_OK;
 }
 
@@ -104,7 +107,7 @@ static void describe(treadle_builder *text, treadle_folder_names names) {
     treadle_builder_add(
         text, "; it has config and tokenizer alone, as trainers write them: the weights lie elsewhere");
   else if (!any)
-    treadle_builder_add(text, "; it has no file that may hold some");
+    treadle_builder_add(text, "; it has no file that may hold weights");
 }
 
 treadle_status treadle_model_folder_text(const char *folder, treadle_arena *arena, const char **text_p) {
@@ -116,7 +119,7 @@ treadle_status treadle_model_folder_text(const char *folder, treadle_arena *aren
   TRY(treadle_folder_list(folder, arena, &names));
   TRY(find_inside(folder, names, arena, &inside));
   if (inside)
-    treadle_builder_add(&text, "; its folder %s has some: name that one", treadle_text_shown(inside));
+    treadle_builder_add(&text, "; its folder %s has weights: name that one", treadle_text_shown(inside));
   else
     describe(&text, names);
   if (text.text) *text_p = treadle_arena_copy_text(arena, text.text);

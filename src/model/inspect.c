@@ -5,6 +5,9 @@
 #include "model/stored.h"
 #include "treadle_tools.h"
 
+#include <stdio.h>
+#include <string.h>
+
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p) {
   static const treadle_model_info nothing = {0};
   TREADLE_NEED_SIZED_ONLY(info_p);
@@ -34,6 +37,17 @@ void treadle_model_get_info(const treadle_model *model, treadle_model_info *info
     if (info.skipped) info.skipped_first = files->skipped[0]->name;
   }
   TREADLE_GIVE(info_p, &info);
+}
+
+void treadle_model_each_note(const treadle_model *model, void (*each)(void *context, const char *line),
+                             void *context) {
+  char note[4096];
+  for (const char *line = model->notes.text; line && *line;) {
+    const size_t length = strcspn(line, "\n");
+    snprintf(note, sizeof note, "%.*s", (int)length, line);
+    each(context, note);
+    line += length + (line[length] == '\n');
+  }
 }
 
 treadle_status treadle_model_dim(const treadle_model *model, int32_t dim, const char **name_p,

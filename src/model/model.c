@@ -172,7 +172,10 @@ static treadle_status choose_weights(const char *path, treadle_weights wanted, b
 static treadle_status open_files(const char *folder, treadle_checkpoint **checkpoint_p) {
   treadle_status status = treadle_checkpoint_open(folder, checkpoint_p);
   if (status != TREADLE_SYSTEM) return status;
-  return treadle_fail_in(TREADLE_REFUSED, "%s: its weights are not all there: ", folder);
+  return treadle_fail(TREADLE_REFUSED,
+                      "%s: its weights are not all there: %s. Copy what is missing; layouts and plans need "
+                      "no weights: name config.json itself for these",
+                      folder, treadle_error_message());
 }
 
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options,

@@ -7,6 +7,7 @@
 #include "base/sized.h"
 #include "infer/engine.h"
 #include "infer/transformer.h"
+#include "model/model.h"
 #include "rl/reward.h"
 #include "transport/group.h"
 
@@ -50,6 +51,7 @@ static treadle_status open_model(evaluation *e) {
   treadle_status status;
   TRY(treadle_model_open(o->model, &model, &rl->model));
   TRY(treadle_model_need_weights(rl->model));
+  if (rl->rank == 0 && o->note) treadle_model_each_note(rl->model, o->note, o->context);
   TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
   TRY(treadle_transformer_create(rl->model, &d));
   rl->vocabulary = d->vocabulary;

@@ -109,13 +109,13 @@ void treadle_rl_note_kept(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   const size_t bytes = treadle_rl_kept_bytes(rl);
   if (!bytes) return;
-  treadle_rl_note(rl,
-                  "tokens are drawn from a cut, and log-probabilities are of that: of each token the ids "
-                  "that are left are "
-                  "kept, %lld at most (%s), in up to %zu bytes of each rank's host memory",
-                  (long long)most_of(rl),
-                  s->top_k > 0 ? TREADLE_RL_PLACE(rl, top_k) : TREADLE_RL_PLACE(rl, sampling_support_most),
-                  bytes);
+  treadle_rl_note(
+      rl,
+      "top_p, top_k or min_p cuts what tokens are drawn from: log-probabilities are of the ids that are "
+      "left. They are kept with each token, at most %lld of them (%s), in up to %zu bytes of host "
+      "memory on each rank",
+      (long long)most_of(rl),
+      s->top_k > 0 ? TREADLE_RL_PLACE(rl, top_k) : TREADLE_RL_PLACE(rl, sampling_support_most), bytes);
 }
 
 static bool has_id(const int32_t *ids, int32_t count, int32_t id) {

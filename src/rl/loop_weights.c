@@ -2,6 +2,8 @@
  * was said that they are made up. */
 #include "rl/loop.h"
 
+#include "model/model.h"
+
 #include <stdio.h>
 
 /* Values that no file has: of a policy that does not go on from a checkpoint, and of a reference, which is the policy as it began. */
@@ -15,6 +17,9 @@ treadle_status treadle_rl_check_weights(const treadle_rl *rl) {
     snprintf(line, sizeof line, TREADLE_MADE_UP, rl->model_path);
     rl->options->warn(rl->options->context, line);
   }
+  if (!rl->from[0] && !rl->settings->checkpoint_load_path && !rl->settings->load && rl->rank == 0 &&
+      rl->options->warn)
+    treadle_model_each_note(rl->model, rl->options->warn, rl->options->context);
 out:
   return status;
 }

@@ -159,7 +159,7 @@ typedef struct treadle_train_key {
   int need;              /* TREADLE_NEED_.. */
   bool alone;            /* does not stand in the other section of MindSpeed-RL, too */
   const char *also[3];   /* other names: whole paths of verl's */
-  const char *nothing;   /* what null in a file means, as text; NULL: that the key is not given */
+  const char *nothing;   /* what null means, as text; NULL: that the key is not given */
   bool rl;               /* of runs of reinforcement learning alone */
 } treadle_train_key;
 

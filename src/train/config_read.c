@@ -144,7 +144,8 @@ static treadle_status read_values(treadle_config_reader *reader) {
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
     treadle_train_source *source = &config->sources[i];
     if (!treadle_train_key_is_of(&treadle_train_keys[i], config->run)) continue;
-    if (source->from == TREADLE_FROM_OVERRIDE && treadle_train_is_null(source->text)) source->text = NULL;
+    if (source->from == TREADLE_FROM_OVERRIDE && treadle_train_is_null(source->text))
+      source->text = treadle_train_keys[i].nothing;
     const char *where = source->name ? treadle_given_head_at(config, source->name, source->line)
                                      : treadle_train_keys[i].key;
     TRY(treadle_given_note_refusal(reader,

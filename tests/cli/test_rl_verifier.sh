@@ -92,7 +92,7 @@ losses=$(sed -n 's/.*"losses_digest": "\([0-9a-f]*\)".*/\1/p' "$folder/whole")
 # In a step: it is not taken, what was before it is saved.
 begin 2-
 end INT 130
-grep -q '^stopped: 1 steps' "$folder/out" || { cat "$folder/out"; fail "no word of stopping"; }
+grep -q '^stopped: 1 step,' "$folder/out" || { cat "$folder/out"; fail "no word of stopping"; }
 saved 1
 goes_on 2
 # In the first step, nothing is there to be saved.

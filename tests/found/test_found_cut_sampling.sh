@@ -110,7 +110,7 @@ spoiled 'kept[0] has no' 's/"kept": \[\[[^]]*\]/"kept": [[3]/'
 
 # ---- A limit, and what is said of it ----
 train 1 "$S.top_p=0.999" rl_config.sampling_support_most=3 megatron_training.train_iters=1
-printed 'of each token the ids that are left are kept, 3 at most (rl_config.sampling_support_most (override))'
+printed 'They are kept with each token, at most 3 of them (rl_config.sampling_support_most (override))'
 python3 - "$folder" <<'END' || fail "more than 3 ids"
 import json, sys
 counts = [len(ids) for line in open(sys.argv[1] + '/dump/1.jsonl') for ids in json.loads(line)['kept']]

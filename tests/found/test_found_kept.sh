@@ -42,6 +42,9 @@ echo 'trainer: {max_actor_ckpt_to_keep: null, save_freq: 1}' >>"$folder/train.ya
 run 0 "$TREADLE" train "$folder/train.yaml" --threads 1 megatron_training.train_iters=4
 [ "$(steps)" = "global_step_1 global_step_2 global_step_3 global_step_4 " ] || fail "with null a run keeps $(steps)"
 rm -rf "$folder/run"
+run 0 "$TREADLE" train "$folder/train.yaml" --threads 1 megatron_training.train_iters=4 trainer.max_actor_ckpt_to_keep=null
+[ "$(steps)" = "global_step_1 global_step_2 global_step_3 global_step_4 " ] || fail "with null on the command line a run keeps $(steps)"
+rm -rf "$folder/run"
 sed -i '/^trainer:/d' "$folder/train.yaml"
 
 for command in train sft; do

@@ -66,11 +66,12 @@ place adapter adapter_config.json adapter_model.safetensors
 place trainer tokenizer.json tokenizer_config.json generation_config.json
 place megatron latest_checkpointed_iteration.txt
 place inside checkpoint-9/model.safetensors checkpoint-9/config.json
+place trained global_step_4/actor/huggingface/model.safetensors
 place flax flax_model.msgpack
 place unknown weights.xyz
 words() {
   case $1 in
-    alone | unknown) echo "it has no file that may hold some" ;;
+    alone | unknown) echo "it has no file that may hold weights" ;;
     shards) echo "safetensors without an index (model-00001-of-00002.safetensors and 1 more)" ;;
     other) echo "safetensors without an index (consolidated.safetensors)" ;;
     bin) echo "files of torch (pytorch_model.bin)" ;;
@@ -80,11 +81,12 @@ words() {
     adapter) echo "an adapter (adapter_config.json and 1 more)" ;;
     trainer) echo "config and tokenizer alone" ;;
     megatron) echo "a checkpoint of Megatron" ;;
-    inside) echo "its folder checkpoint-9 has some" ;;
+    inside) echo "its folder checkpoint-9 has weights" ;;
+    trained) echo "its folder global_step_4/actor/huggingface has weights: name that one" ;;
     flax) echo "weights of another framework (flax_model.msgpack)" ;;
   esac
 }
-kinds=(alone shards other bin bins pth gguf adapter trainer megatron inside flax unknown)
+kinds=(alone shards other bin bins pth gguf adapter trainer megatron inside trained flax unknown)
 for kind in "${kinds[@]}"; do # every kind with one command, the first kinds with all
   command_of generate "$folder/$kind"
   refused "$folder/$kind: has no weights: neither model.safetensors nor shards with an index" "${line[@]}"
@@ -104,6 +106,7 @@ echo '{"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}'
 for name in "${needing[@]}"; do
   command_of "$name" "$folder/index"
   refused "$folder/index: its weights are not all there: $folder/index/model-00001-of-00002.safetensors: cannot open" "${line[@]}"
+  said "Copy what is missing"
 done
 # Without a config.json, too.
 rm "$folder/gguf/config.json" "$folder/adapter/config.json"

@@ -198,7 +198,7 @@ static void paths(void **state) {
   assert_false(treadle_model_has_weights(model));
   assert_int_equal(treadle_model_weights(model), TREADLE_WEIGHTS_NONE);
   assert_refused("has no weights: neither model.safetensors nor shards with an index; it has no file that "
-                 "may hold some",
+                 "may hold weights",
                  treadle_model_need_weights(model));
   treadle_model_close(model);
 
