@@ -7,6 +7,7 @@
 #include "base/sized.h"
 #include "infer/engine.h"
 #include "infer/transformer.h"
+#include "model/notes.h"
 #include "rl/reward.h"
 #include "transport/group.h"
 
@@ -49,6 +50,7 @@ static treadle_status open_model(evaluation *e) {
   treadle_transformer *d = NULL;
   treadle_status status;
   TRY(treadle_model_open(o->model, &model, &rl->model));
+  if (rl->rank == 0) treadle_model_tell(rl->model, o->note, o->context);
   TRY(treadle_model_need_weights(rl->model));
   TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
   TRY(treadle_transformer_create(rl->model, &d));
