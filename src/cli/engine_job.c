@@ -60,7 +60,7 @@ treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_ar
 /* ---- The engine ------------------------------------------------------------------------------------- */
 
 static treadle_status open_layout(treadle_engine_job *job, const treadle_arguments *a, const char *layout) {
-  treadle_status status = treadle_open_model(a, a->model, false, &job->model);
+  treadle_status status = treadle_open_model(a, a->model, job->session.rank == 0, &job->model);
   if (!status) status = treadle_need_weights(job->model, a->model, job->session.rank == 0);
   if (status) return treadle_as_refusal(status);
   return treadle_layout_create(job->model, layout, job->session.size, NULL, &job->layout);

@@ -77,7 +77,7 @@ out:
 static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->file};
   treadle_status status;
-  TRY(treadle_open_model(a, a->words[0], false, &job->model));
+  TRY(treadle_open_model(a, a->words[0], job->session.rank == 0, &job->model));
   TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));
   TRY(open_layout(job, a));
   TRY(treadle_json_lines_open(&job->lines, a->file));

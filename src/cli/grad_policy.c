@@ -27,7 +27,7 @@ static treadle_status prepare(policy_job *job, const treadle_arguments *a) {
   treadle_status status;
   if (!a->config) REFUSE("--loss grpo needs --config CONFIG.yaml");
   TRY(treadle_rl_config_read(a->config, NULL, 0, &job->config));
-  TRY(treadle_open_model(a, a->words[0], false, &job->model));
+  TRY(treadle_open_model(a, a->words[0], job->session.rank == 0, &job->model));
   TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));
   snprintf(text, sizeof text, "%s%s%s%s", layout, a->dtype ? strchr(layout, ':') ? "," : ":" : "",
            a->dtype ? "dtype=" : "", a->dtype ? a->dtype : "");
