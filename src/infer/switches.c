@@ -1,5 +1,6 @@
 /* By the names of fields: what a config of transformers switches on with a field of such a name, whatever its family, the engine does not
- * compute. A value under which nothing changes is fine: null, false, and the one that the rule names. */
+ * compute. A value under which nothing changes is fine: null, false, and the one that the rule names. What has weights of its own (sinks,
+ * biases, norms) needs no rule: its tensors are refused by their names. */
 #include "infer/switches.h"
 
 #include "io/json.h"
@@ -33,8 +34,6 @@ static const rule rules[] = {
     {"add_cross_attention", NEUTRAL_NONE, "cross attention"},
     {"*softcap*", NEUTRAL_0, "caps of attention or logits"},
     {"*soft_cap*", NEUTRAL_0, "caps of attention or logits"},
-    {"*sinks", NEUTRAL_0, "attention sinks"},
-    {"*attention_sink*", NEUTRAL_0, "attention sinks"},
     {"query_pre_attn_scalar", NEUTRAL_HEAD_DIM, "another scale of attention"},
     {"attention_multiplier", NEUTRAL_HEAD_DIM_ROOT, "another scale of attention"},
     {"attn_temperature_tuning", NEUTRAL_0, "a scale of attention that depends on positions"},

@@ -62,7 +62,6 @@ done <<'END'
 "scale_depth": 1.4|scale_depth is 1.4
 "clip_qkv": 8|clip_qkv is 8
 "swiglu_limit": 7.0|swiglu_limit is 7.0
-"add_full_attention_sink_bias": true|add_full_attention_sink_bias is true
 "attention_chunk_size": 8192|attention_chunk_size is 8192
 "layer_types": ["sliding_attention"]|layer_types has 'sliding_attention' for layer 0
 END
@@ -101,4 +100,19 @@ for name in score generate eval grad sft train; do
   run 0 "${line[@]}"
   [ "$(grep -c "dtype is .*, and the files have .*, which is taken" "$folder/err")" = 1 ] || { cat "$folder/err"; fail "$name: another type of the files is not said once"; }
 done
+
+# ---- Keys of generation_config.json ----
+
+echo "$config" >"$model/config.json"
+for name in generate eval; do
+  computing $name
+  echo '{"do_sample": true, "min_length": 0, "num_beams": 1, "suppress_tokens": [], "bad_words_ids": null, "typical_p": 1.0, "eos_token_id": 1}' >"$model/generation_config.json"
+  run 0 "${line[@]}"
+  ! grep -q "not heard" "$folder/err" || fail "$name: values without effect are said"
+  echo '{"min_length": 4, "num_beams": 4, "suppress_tokens": [5], "typical_p": 0.9, "stop_strings": ["x"], "forced_bos_token_id": 0, "temperature": 0.7}' >"$model/generation_config.json"
+  run 0 "${line[@]}"
+  said "$model/generation_config.json: not heard, though transformers generates other tokens with it: min_length, stop_strings, num_beams, typical_p, forced_bos_token_id, suppress_tokens"
+  [ "$(grep -c "not heard" "$folder/err")" = 1 ] || fail "$name: it is said more than once"
+done
+rm "$model/generation_config.json"
 echo "switches are refused, notes are said"
