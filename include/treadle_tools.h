@@ -143,6 +143,10 @@ typedef struct treadle_model_info {
 
 void treadle_model_get_info(const treadle_model *model, treadle_model_info *info_p); /* else zeros */
 
+/* A line that names what generation_config.json, beside the model's config.json, says of generating and treadle does not hear; "" where there
+ * is nothing. What has no room in `line` is left out. */
+treadle_status treadle_model_unheard(const treadle_model *model, char *line, size_t room);
+
 /* A number that the family computes from the config: dim number `dim`, from 0. The name lives as long as the model. If this config
  * does not have it, *value_p is 0 and *name_p NULL. */
 treadle_status treadle_model_dim(const treadle_model *model, int32_t dim, const char **name_p,

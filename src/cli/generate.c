@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "treadle_tools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,16 @@ out:
   return status;
 }
 
+static treadle_status say_unheard(const treadle_engine_job *job) {
+  char line[4096];
+  treadle_status status;
+  if (job->session.rank > 0) return TREADLE_OK;
+  TRY(treadle_model_unheard(job->model, line, sizeof line));
+  if (line[0]) fprintf(stderr, "warning: %s\n", line);
+out:
+  return status;
+}
+
 int treadle_command_generate(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_generate_options options = {.struct_size = sizeof options,
@@ -111,6 +122,7 @@ int treadle_command_generate(const treadle_arguments *a) {
   TRY(treadle_session_start(session, "generate", 60));
   TRY(treadle_session_agree(session, prepare(&job, a, &options, &sampling)));
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
+  TRY(treadle_session_agree(session, say_unheard(&job)));
   if (session->rank == 0) options.text = treadle_engine_job_token;
   if (session->rank == 0 && !job.streams) options.watch = watch;
   job.begin = treadle_clock_seconds();

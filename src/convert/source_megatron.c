@@ -3,6 +3,7 @@
  * A file must hold exactly the tensors that the layout gives its rank, by name, type and shape. Beside them there may be
  * anything: arguments, optimizer, random states are counted and left alone, and so is _extra_state among them. */
 #include "convert/megatron_files.h"
+#include "convert/megatron_twice.h"
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
@@ -164,6 +165,20 @@ out:
   return status;
 }
 
+static treadle_status check_twice(treadle_source *source) {
+  const megatron *m = source->state;
+  treadle_megatron_file *files =
+      treadle_arena_alloc_array(&source->arena, (size_t)source->file_count, sizeof *files);
+  if (!files) return no_memory(source->files[0]);
+  for (int32_t i = 0; i < source->file_count; i++)
+    files[i] =
+        (treadle_megatron_file){.path = source->files[i],
+                                .rank = m->world.ranks[i],
+                                .count = treadle_layout_storage_count(source->layout, m->world.ranks[i]),
+                                .tensors = m->archives[i].tensors};
+  return treadle_megatron_check_twice(source->layout, files, source->file_count);
+}
+
 static treadle_status megatron_open(treadle_source *source, const char *folder, const char *layout_text) {
   treadle_status status;
   megatron *m = treadle_arena_alloc(&source->arena, sizeof *m);
@@ -184,6 +199,7 @@ static treadle_status megatron_open(treadle_source *source, const char *folder, 
   source->file_count = m->world.file_count;
   TRY(check_folders(source, folder, &m->world));
   for (int32_t i = 0; i < source->file_count; i++) TRY(open_archive(source, i));
+  TRY(check_twice(source));
 out:
   return status;
 }

@@ -2,15 +2,19 @@
  * or of config.json where that has none. */
 #include "infer/engine.h"
 
+#include "base/argument.h"
+#include "base/text.h"
+#include "infer/unheard.h"
 #include "io/file_look.h"
 #include "io/json.h"
 #include "text/tokenizer.h"
+#include "treadle_tools.h"
 
 #include <string.h>
 
 /* The folder of a model that was opened by its folder, or by its config.json. */
-static char *path_beside(const treadle_transformer *transformer, treadle_arena *arena, const char *name) {
-  const char *path = transformer->model->path;
+static char *path_beside(const treadle_model *model, treadle_arena *arena, const char *name) {
+  const char *path = model->path;
   size_t length = strlen(path);
   if (length >= 5 && strcmp(path + length - 5, ".json") == 0) {
     const char *slash = strrchr(path, '/');
@@ -21,11 +25,11 @@ static char *path_beside(const treadle_transformer *transformer, treadle_arena *
 }
 
 /* *root_p is NULL where there is no generation_config.json. */
-static treadle_status load_generation(const treadle_transformer *transformer, treadle_arena *arena,
-                                      const char **path_p, json_t **root_p) {
+static treadle_status load_generation(const treadle_model *model, treadle_arena *arena, const char **path_p,
+                                      json_t **root_p) {
   treadle_file_type type;
   treadle_status status;
-  const char *path = path_beside(transformer, arena, "generation_config.json");
+  const char *path = path_beside(model, arena, "generation_config.json");
   if (!path) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a path");
   *path_p = path;
   *root_p = NULL;
@@ -80,7 +84,7 @@ treadle_status treadle_eos_check(const treadle_transformer *transformer,
   json_t *config = NULL;
   const char *path;
   treadle_status status;
-  TRY(load_generation(transformer, &arena, &path, &config));
+  TRY(load_generation(transformer->model, &arena, &path, &config));
   status = find_eos(transformer, tokenizer, path, config, &arena, &eos);
 out:
   json_decref(config);
@@ -101,7 +105,7 @@ treadle_status treadle_transformer_sampling(const treadle_transformer *transform
   const char *path;
   treadle_status status;
   treadle_sampling_default(sampling_p);
-  TRY(load_generation(transformer, arena, &path, &config));
+  TRY(load_generation(transformer->model, arena, &path, &config));
   if (config) TRY(treadle_sampling_read_config(path, config, sampling_p));
   status = find_eos(transformer, tokenizer, path, config, arena, eos_p);
 out:
@@ -115,6 +119,28 @@ treadle_status treadle_defaults_check(const treadle_transformer *transformer,
   treadle_sampling sampling;
   treadle_eos eos;
   treadle_status status = treadle_transformer_sampling(transformer, tokenizer, &arena, &sampling, &eos);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+treadle_status treadle_model_unheard(const treadle_model *model, char *line, size_t room) {
+  treadle_arena arena = {0};
+  treadle_builder names = {0};
+  json_t *config = NULL;
+  const char *path;
+  treadle_status status;
+  TREADLE_NEED(model);
+  TREADLE_NEED(line);
+  if (room) *line = 0;
+  TRY(load_generation(model, &arena, &path, &config));
+  treadle_generation_unheard(config, &names);
+  if (names.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for names", path));
+  if (names.text)
+    snprintf(line, room, "%s: not heard, though transformers generates other tokens with it: %s", path,
+             names.text);
+out:
+  treadle_builder_release(&names);
+  json_decref(config);
   treadle_arena_release(&arena);
   return status;
 }

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "family/expr.h"
+#include "infer/switches.h"
 #include "model/build.h"
 #include "model/config.h"
 
@@ -289,6 +290,7 @@ static treadle_status fill(treadle_transformer *d) {
   TRY(need(d, TREADLE_ROLE_HEAD, -1, d->head));
   d->vocabulary = model->tensors[d->embed].shape[0];
   d->hidden = model->tensors[d->embed].shape[1];
+  TRY(treadle_switches_check(d));
   d->layers = model->layers;
   d->layer = treadle_arena_alloc_array(&d->arena, (size_t)d->layers, sizeof *d->layer);
   if (!d->layer) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);

@@ -343,6 +343,14 @@ out:
 
 /* ---- The model --------------------------------------------------------------------------------- */
 
+static treadle_status note_dtypes(treadle_model *model, const json_t *inner) {
+  const char *taken, *other, *name;
+  treadle_config_dtypes_differ(model->config, inner, &taken, &other, &name);
+  if (!other) return TREADLE_OK;
+  return treadle_model_note(model, "%s is %.32s beside a dtype of %.32s, which is taken", name, other,
+                            taken);
+}
+
 treadle_status treadle_model_fill(treadle_model *model) {
   treadle_model_making b = {.model = model, .layer = -1};
   const json_t *inner = treadle_model_inner_config(model);
@@ -350,6 +358,7 @@ treadle_status treadle_model_fill(treadle_model *model) {
   TRY(treadle_config_check_positive(model->config));
   TRY(treadle_config_check_positive(inner));
   TRY(treadle_config_dtype(model->config, inner, &b.dtype));
+  TRY(note_dtypes(model, inner));
   TRY(treadle_making_dims(&b));
   TRY(treadle_making_layers(&b));
   TRY(treadle_making_require(&b));

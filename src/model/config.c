@@ -111,6 +111,22 @@ bool treadle_config_has_dtype(const json_t *config, const json_t *inner) {
   return false;
 }
 
+void treadle_config_dtypes_differ(const json_t *config, const json_t *inner, const char **taken_p,
+                                  const char **other_p, const char **other_name_p) {
+  static const char *const names[] = {"dtype", "torch_dtype"};
+  const json_t *configs[] = {inner, config};
+  treadle_dtype first, next;
+  *taken_p = *other_p = *other_name_p = NULL;
+  for (int i = 0; i < 4 && !*other_p; i++) {
+    const char *text = json_string_value(json_object_get(configs[i / 2], names[i % 2]));
+    if (!text) continue;
+    if (!*taken_p)
+      *taken_p = text;
+    else if (!treadle_dtype_parse(*taken_p, &first) || !treadle_dtype_parse(text, &next) || first != next)
+      *other_p = text, *other_name_p = names[i % 2];
+  }
+}
+
 treadle_status treadle_config_check_positive(const json_t *config) {
   static const char *const names[] = {"rms_norm_eps", "rope_theta", "routed_scaling_factor",
                                       "max_position_embeddings"};

@@ -27,6 +27,10 @@ treadle_status treadle_config_check_positive(const json_t *config);
 /* dtype or torch_dtype, of `inner` (may be NULL) or else of config; fp32 when neither stands there, or
  * bf16 with MXFP4. */
 treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, treadle_dtype *dtype_p);
+/* Of these fields the first that says something counts: *taken_p, and *other_p the first behind it that says something else; NULL: they
+ * agree. Names are "dtype" or "torch_dtype". */
+void treadle_config_dtypes_differ(const json_t *config, const json_t *inner, const char **taken_p,
+                                  const char **other_p, const char **other_name_p);
 /* Does one of them say it? */
 bool treadle_config_has_dtype(const json_t *config, const json_t *inner);
 

@@ -39,17 +39,6 @@ void treadle_model_get_info(const treadle_model *model, treadle_model_info *info
   TREADLE_GIVE(info_p, &info);
 }
 
-void treadle_model_each_note(const treadle_model *model, void (*each)(void *context, const char *line),
-                             void *context) {
-  char note[4096];
-  for (const char *line = model->notes.text; line && *line;) {
-    const size_t length = strcspn(line, "\n");
-    snprintf(note, sizeof note, "%.*s", (int)length, line);
-    each(context, note);
-    line += length + (line[length] == '\n');
-  }
-}
-
 treadle_status treadle_model_dim(const treadle_model *model, int32_t dim, const char **name_p,
                                  int64_t *value_p) {
   treadle_status status;

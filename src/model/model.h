@@ -141,10 +141,6 @@ treadle_status treadle_model_from_config(const char *what, struct json_t *config
 /* What a folder has in place of weights, for messages: "; it has GGUF files (a.gguf), ...: what to do", or "". In the arena. */
 treadle_status treadle_model_folder_text(const char *folder, treadle_arena *arena, const char **text_p);
 
-/* Calls `each` for every line of the model's notes (treadle_model_info.notes). */
-void treadle_model_each_note(const treadle_model *model, void (*each)(void *context, const char *line),
-                             void *context);
-
 /* The model of a config for the files of a checkpoint: without MTP layers where these have none, and with those that
  * they have where the config speaks of none. Names and shapes are not compared. */
 treadle_status treadle_model_for_files(const char *what, struct json_t *config,

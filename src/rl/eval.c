@@ -7,9 +7,10 @@
 #include "base/sized.h"
 #include "infer/engine.h"
 #include "infer/transformer.h"
-#include "model/model.h"
+#include "model/notes.h"
 #include "rl/reward.h"
 #include "transport/group.h"
+#include "treadle_tools.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -48,10 +49,13 @@ static treadle_status open_model(evaluation *e) {
       .struct_size = sizeof model, .families = o->families, .weights = o->weights};
   treadle_rl *rl = &e->rl;
   treadle_transformer *d = NULL;
+  char unheard[PATH_MAX];
   treadle_status status;
   TRY(treadle_model_open(o->model, &model, &rl->model));
+  if (rl->rank == 0) treadle_model_tell(rl->model, o->note, o->context);
   TRY(treadle_model_need_weights(rl->model));
-  if (rl->rank == 0 && o->note) treadle_model_each_note(rl->model, o->note, o->context);
+  TRY(treadle_model_unheard(rl->model, unheard, sizeof unheard));
+  if (unheard[0]) treadle_rl_note(rl, "%s", unheard);
   TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
   TRY(treadle_transformer_create(rl->model, &d));
   rl->vocabulary = d->vocabulary;

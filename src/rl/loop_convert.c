@@ -225,11 +225,30 @@ static bool is_of_megatron(const char *folder) {
   return treadle_file_is_folder(path);
 }
 
-/* MindSpeed-RL's `load`, which its files name whether it is there or not. */
+/* Of rank 0: a folder has to be there, whatever is in it. A path that leads nowhere is no wish for the model's weights. */
+static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
+  const char *folder = rl->settings->load;
+  treadle_file_type type;
+  treadle_status status;
+  *there_p = 0;
+  if (rl->rank != 0) return TREADLE_OK;
+  TRY(treadle_file_look(folder, &type));
+  if (type != TREADLE_FILE_FOLDER)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s: leave the key out, and weights begin as those of the model",
+                     folder, type == TREADLE_FILE_NONE ? "there is no such folder" : "is no folder"));
+  *there_p = is_of_megatron(folder);
+out:
+  if (!status) return TREADLE_OK;
+  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
+                         "%s: ", TREADLE_RL_PLACE(rl, load));
+}
+
+/* MindSpeed-RL's `load`: a checkpoint of Megatron, or a folder that has none yet. */
 static treadle_status open_load(treadle_rl *rl, const char *layout) {
   const char *folder = rl->settings->load;
-  int64_t there = rl->rank == 0 && is_of_megatron(folder);
+  int64_t there;
   treadle_status status;
+  TRY(treadle_rl_agree(rl, look_at_load(rl, &there)));
   TRY(treadle_rl_tell(rl, &there));
   if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(rl, load));
   treadle_rl_note(rl, "%s: %s is no checkpoint of Megatron: weights begin as those of %s",

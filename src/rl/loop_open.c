@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "io/folder.h"
 #include "layout/layout.h"
+#include "model/notes.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "transport/group.h"
@@ -90,19 +91,38 @@ out:
   return status;
 }
 
-/* A mere name of a model, as MindSpeed-RL's files have it, stands for the folder of the tokenizer. */
-static const char *path_of_model(const treadle_rl *rl) {
+/* A mere name of a model ("qwen25-7b"), as MindSpeed-RL's files have it, stands for the folder of the tokenizer, and this is said: the name
+ * may as well be a path that was mistyped. */
+static bool names_tokenizer(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  bool is_name =
-      !strchr(s->model, '/') && !treadle_file_exists(s->model) && !treadle_file_is_folder(s->model);
-  return is_name && s->tokenizer_name_or_path ? s->tokenizer_name_or_path : s->model;
+  return s->tokenizer_name_or_path && !strchr(s->model, '/') && !treadle_file_exists(s->model);
 }
+
+/* The folder has weights of its own, where the run needs some and is not told to make them up. */
+static treadle_status check_named(treadle_rl *rl, bool needs) {
+  const treadle_train_settings *s = rl->settings;
+  if (needs && s->weights != TREADLE_WEIGHTS_RANDOM &&
+      treadle_model_weights(rl->model) != TREADLE_WEIGHTS_FILES)
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s: there is no file or folder %s, and that of tokenizer_name_or_path, %s, which "
+                        "stands for a model that is a mere name, has no weights: name the model's folder",
+                        TREADLE_RL_PLACE(rl, model), s->model, rl->model_path);
+  char line[PATH_MAX + 300];
+  snprintf(line, sizeof line,
+           "%s: there is no file or folder %s: the model is that of tokenizer_name_or_path, %s",
+           TREADLE_RL_PLACE(rl, model), s->model, rl->model_path);
+  treadle_rl_warn(rl, line);
+  return TREADLE_OK;
+}
+
+static void warn(void *context, const char *line) { treadle_rl_warn(context, line); }
 
 /* One without files has the weights that the policy begins with, and these have to be made up as well. */
 static treadle_status open_reference(treadle_rl *rl, const treadle_model_options *options) {
   const char *path = rl->settings->ref_model;
   treadle_status status;
   TRY(treadle_model_open(path, options, &rl->reference_model));
+  treadle_model_tell(rl->reference_model, warn, rl);
   if (rl->plans) return TREADLE_OK;
   TRY(treadle_model_need_weights(rl->reference_model));
   if (treadle_model_weights(rl->reference_model) == TREADLE_WEIGHTS_RANDOM &&
@@ -122,9 +142,13 @@ static treadle_status open_models(treadle_rl *rl) {
                                    .families = rl->options->families,
                                    .weights = (treadle_weights)s->weights};
   const bool elsewhere = rl->from[0] || s->use_hf_ckpt || s->checkpoint_load_path || s->load;
+  const bool named = !rl->model_path[0] && names_tokenizer(rl);
   treadle_status status;
-  if (!rl->model_path[0]) snprintf(rl->model_path, sizeof rl->model_path, "%s", path_of_model(rl));
+  if (!rl->model_path[0])
+    snprintf(rl->model_path, sizeof rl->model_path, "%s", named ? s->tokenizer_name_or_path : s->model);
   TRY(treadle_model_open(rl->model_path, &options, &rl->model));
+  treadle_model_tell(rl->model, warn, rl);
+  if (named) TRY(check_named(rl, !rl->plans && !elsewhere));
   if (!rl->plans && !elsewhere) TRY(treadle_model_need_weights(rl->model));
   options.weights = TREADLE_WEIGHTS_NONE;
   if (s->ref_model && treadle_rl_uses_kl(s)) TRY(say_reference(rl, open_reference(rl, &options)));

@@ -38,8 +38,8 @@ treadle_status treadle_rl_find_start(treadle_rl *rl) {
         "%s: %s has checkpoints, the newest of step %lld: say --resume to go on from it, or another "
         "folder",
         TREADLE_RL_PLACE(rl, save), run, (long long)steps.items[steps.count - 1]));
-  if (rl->options->resume == TREADLE_RESUME_NEVER) goto out;
-  TRY(treadle_train_checkpoint_find(run, &step));
+  if (rl->options->resume != TREADLE_RESUME_NEVER) TRY(treadle_train_checkpoint_find(run, &step));
+  if (rl->rank == 0) TRY(treadle_train_checkpoint_tell(run, step, rl->options->warn, rl->options->context));
   if (step >= 0) snprintf(rl->from, sizeof rl->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);

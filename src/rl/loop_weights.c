@@ -17,9 +17,6 @@ treadle_status treadle_rl_check_weights(const treadle_rl *rl) {
     snprintf(line, sizeof line, TREADLE_MADE_UP, rl->model_path);
     rl->options->warn(rl->options->context, line);
   }
-  if (!rl->from[0] && !rl->settings->checkpoint_load_path && !rl->settings->load && rl->rank == 0 &&
-      rl->options->warn)
-    treadle_model_each_note(rl->model, rl->options->warn, rl->options->context);
 out:
   return status;
 }

@@ -30,6 +30,10 @@ treadle_status treadle_train_checkpoint_list(const char *run, treadle_steps *ste
 /* Where to go on: the checkpoint that latest_checkpointed_iteration.txt names, or, where that is not whole, the newest that is. -1: there is
  * none at all. Refused: there are some, but none has all of its parts; the message has what the newest lacks. */
 treadle_status treadle_train_checkpoint_find(const char *run, int64_t *step_p);
+/* What a person should know of where a run goes on: another checkpoint than that file says or than the newest, and names like a checkpoint's
+ * that are none ("global_step_02", a link). `step` is what was found. A line for each goes to `tell`. */
+treadle_status treadle_train_checkpoint_tell(const char *run, int64_t step,
+                                             void (*tell)(void *context, const char *line), void *context);
 /* Does the folder of a checkpoint have all of its parts? Refused, with what it lacks. That the parts are what they should be shows when they are
  * loaded. */
 treadle_status treadle_train_checkpoint_check(const char *folder);

@@ -75,7 +75,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {ACTOR, "clip_grad", TREADLE_KEY_REAL, "1", "", MINDSPEED, "gradients are scaled down to this norm; 0: never", AT(clip_grad), 0, 1e30, .also = {VERLS_ACTOR "grad_clip", VERLS_ACTOR "optim.clip_grad"}},
   {ACTOR, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "text of a layout (docs/layouts.md), in place of the sizes above", AT(layout)},
   {ACTOR, "adam_betas", TREADLE_KEY_LIST, NULL, "", VERL, "adam_beta1 and adam_beta2, as one list", AT(adam_betas), RL, .also = {VERLS_ACTOR "optim.betas"}},
-  {ACTOR, "load", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "as actor.checkpoint_load_path, where it is a checkpoint of Megatron; else it is said, and the weights are the model's", AT(load), RL},
+  {ACTOR, "load", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "as actor.checkpoint_load_path, where the folder has a checkpoint of Megatron; where it has none, it is said, and the weights are the model's", AT(load), RL},
   {GENERATE, "infer_tensor_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "of tensor parallelism while it generates", AT(infer_tensor_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "tensor_model_parallel_size"}},
   {GENERATE, "infer_pipeline_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "stages of the pipeline while it generates", AT(infer_pipeline_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "pipeline_model_parallel_size"}},
   {GENERATE, "infer_expert_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "of expert parallelism while it generates", AT(infer_expert_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "expert_parallel_size"}},

@@ -11,7 +11,7 @@
 #include "io/file_look.h"
 #include "io/folder.h"
 #include "layout/layout.h"
-#include "model/model.h"
+#include "model/notes.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "transport/group.h"
@@ -35,6 +35,7 @@ static treadle_status open_model(treadle_sft *sft) {
   char text[1024];
   treadle_status status;
   TRY(treadle_model_open(s->model, &options, &sft->model));
+  if (sft->rank == 0) treadle_model_tell(sft->model, sft->options->warn, sft->options->context);
   if (!sft->plans && !sft->from[0]) TRY(treadle_model_need_weights(sft->model));
   TRY(treadle_train_config_layout(sft->config, TREADLE_PART_PARAMS, sft->model->layers, sft->ranks, text,
                                   sizeof text));
@@ -344,8 +345,6 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
   status = open_inputs(sft, &options); /* a file that cannot be opened is a refused input */
   TRY(treadle_sft_agree(sft, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status));
   if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_RANDOM) warn_made_up(sft);
-  if (!sft->from[0] && sft->rank == 0 && sft->options->warn)
-    treadle_model_each_note(sft->model, sft->options->warn, sft->options->context);
   TRY(treadle_sft_agree(sft, sft->rank == 0 ? treadle_sft_predict(sft, &options, NULL) : TREADLE_OK));
   sft->engine.struct_size = sizeof sft->engine;
   TRY(treadle_sft_agree(

@@ -42,8 +42,9 @@ treadle_status treadle_sft_find_start(treadle_sft *sft) {
                      "%s: %s has checkpoints, the newest of step %lld: say --resume to go on from it, or "
                      "another folder",
                      TREADLE_SFT_PLACE(sft, save), run, (long long)steps.items[steps.count - 1]));
-  if (sft->options->resume == TREADLE_RESUME_NEVER) goto out;
-  TRY(treadle_train_checkpoint_find(run, &step));
+  if (sft->options->resume != TREADLE_RESUME_NEVER) TRY(treadle_train_checkpoint_find(run, &step));
+  if (sft->rank == 0)
+    TRY(treadle_train_checkpoint_tell(run, step, sft->options->warn, sft->options->context));
   if (step >= 0) snprintf(sft->from, sizeof sft->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);

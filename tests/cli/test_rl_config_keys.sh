@@ -62,7 +62,8 @@ for cut in top_k=1 top_p=1e-6; do
   [ "$greedy" = "$(test_of)" ] || fail "val_kwargs.$cut is not greedy: $greedy and $(test_of)"
 done
 
-# load: a checkpoint of Megatron, or a name alone.
+# load: a checkpoint of Megatron, or a folder that has none yet.
+mkdir "$folder/nothing"
 fresh named actor_config.load="$folder/nothing"
 grep -q "^actor_config.load (override): $folder/nothing is no checkpoint of Megatron: weights begin as those of" "$folder/named.err" || { cat "$folder/named.err"; fail "nothing is said of load"; }
 same plain named

@@ -52,6 +52,31 @@ open(sys.argv[1], "wb").write(data)
 END
 refused "is damaged: its CRC-32 is" "$TREADLE" convert --from megatron:tp=1 --to hf "$folder/a" "$folder/b"
 said "model_optim_rng.pt: entry 'archive/data/"
+
+# ---- One rank's file under two names ----
+for layout in megatron:tp=2 megatron:tp=1,pp=4; do
+  rm -rf "$folder/two" "$folder/b"
+  "$TREADLE" convert --from hf --to $layout "$policy" "$folder/two" >/dev/null
+  run 0 "$TREADLE" convert --from $layout --to hf --model "$policy" "$folder/two" "$folder/b"
+  rm -rf "$folder/b"
+  files=("$folder"/two/release/mp_rank_*/model_optim_rng.pt)
+  [ ${#files[@]} = 2 ] || files=("${files[@]:1:2}") # of four stages the middle ones, which have tensors of the same names
+  cp "${files[1]}" "${files[0]}"
+  refused "${files[0]} and ${files[1]} are one file under two names" "$TREADLE" convert --from $layout --to hf --model "$policy" "$folder/two" "$folder/b"
+  [ ! -e "$folder/b" ] || fail "$layout: a refused conversion has left something"
+done
+# Weights of one number are alike on all ranks.
+cp -r "$policy" "$folder/zeros"
+python3 -c '
+import struct, sys
+with open(sys.argv[1], "r+b") as file:
+    head = 8 + struct.unpack("<Q", file.read(8))[0]
+    size = file.seek(0, 2)
+    file.seek(head)
+    file.write(bytes(size - head))' "$folder/zeros/model.safetensors"
+run 0 "$TREADLE" convert --from hf --to megatron:tp=2 "$folder/zeros" "$folder/zeros.megatron"
+run 0 "$TREADLE" convert --from megatron:tp=2 --to hf --model "$policy" "$folder/zeros.megatron" "$folder/b"
+rm -rf "$folder/b"
 cat >"$folder/grpo.yaml" <<END
 megatron_training: {tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence, data_path: $folder/data/train.jsonl, train_iters: 2, global_batch_size: 2,
   save_interval: 1}

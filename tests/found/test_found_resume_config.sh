@@ -42,3 +42,35 @@ for command in train sft; do
   again 's/"rope_theta": 10000.0/"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}/' 0
   again 's/"initializer_range": 0.02/"transformers_version": "5.0.0", "use_cache": false/' 0
 done
+
+# Where a run goes on is said where latest_checkpointed_iteration.txt, a newer checkpoint or a name like a checkpoint's speaks against it.
+model ''
+rm -rf run began
+run 0 train megatron_training.train_iters=2 megatron_training.save_interval=1 megatron_training.max_ckpt_to_keep=0
+! grep -q "global_step" err || fail "something is said of a run's own checkpoints"
+mv run began
+goes_on() { # LATEST TEXT...
+  rm -rf run
+  cp -r began run
+  echo "$1" >run/latest_checkpointed_iteration.txt
+  mkdir -p run/global_step_02
+  run 0 train megatron_training.train_iters=3 --resume
+  said "run/global_step_02 is named like a checkpoint and is none"
+  shift
+  local text
+  for text; do said "$text"; done
+}
+goes_on 2
+[ "$(grep -c "global_step" err)" = 1 ] || fail "more is said than the name"
+goes_on 1 "run: the run goes on from global_step_1, and global_step_2 is newer"
+goes_on 7 "run/latest_checkpointed_iteration.txt says '7', which is no whole checkpoint: the run goes on from global_step_2"
+goes_on garbage "latest_checkpointed_iteration.txt says 'garbage', which is no whole checkpoint"
+goes_on '' "latest_checkpointed_iteration.txt says '', which is no whole checkpoint"
+for option in '' --resume; do # a folder that has nothing else, and both commands
+  rm -rf run
+  mkdir -p run/global_step_02
+  echo 2 >run/latest_checkpointed_iteration.txt
+  run 0 sft megatron_training.train_iters=1 $option
+  said "run/global_step_02 is named like a checkpoint and is none"
+  said "latest_checkpointed_iteration.txt says '2', and there is no checkpoint: the run begins anew"
+done
