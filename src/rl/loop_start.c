@@ -28,6 +28,7 @@ treadle_status treadle_rl_find_start(treadle_rl *rl) {
   int64_t step = -1;
   treadle_steps steps = {0};
   treadle_status status = TREADLE_OK;
+  char line[RUN_MOST + 200];
   if (strlen(run) > RUN_MOST)
     REFUSE("%s: a path of %zu bytes; at most %d", TREADLE_RL_PLACE(rl, save), strlen(run), RUN_MOST);
   if (rl->options->resume == TREADLE_RESUME_FROM) return take_start(rl, from ? from : "");
@@ -40,6 +41,8 @@ treadle_status treadle_rl_find_start(treadle_rl *rl) {
         TREADLE_RL_PLACE(rl, save), run, (long long)steps.items[steps.count - 1]));
   if (rl->options->resume == TREADLE_RESUME_NEVER) goto out;
   TRY(treadle_train_checkpoint_find(run, &step));
+  TRY(treadle_train_checkpoint_gone(run, step, line, sizeof line));
+  if (*line) treadle_rl_warn(rl, line);
   if (step >= 0) snprintf(rl->from, sizeof rl->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);

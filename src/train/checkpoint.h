@@ -30,6 +30,8 @@ treadle_status treadle_train_checkpoint_list(const char *run, treadle_steps *ste
 /* Where to go on: the checkpoint that latest_checkpointed_iteration.txt names, or, where that is not whole, the newest that is. -1: there is
  * none at all. Refused: there are some, but none has all of its parts; the message has what the newest lacks. */
 treadle_status treadle_train_checkpoint_find(const char *run, int64_t *step_p);
+/* A line for people where that is not the step that latest_checkpointed_iteration.txt names; else "". */
+treadle_status treadle_train_checkpoint_gone(const char *run, int64_t step, char *line, size_t room);
 /* Does the folder of a checkpoint have all of its parts? Refused, with what it lacks. That the parts are what they should be shows when they are
  * loaded. */
 treadle_status treadle_train_checkpoint_check(const char *folder);

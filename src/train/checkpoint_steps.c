@@ -117,6 +117,23 @@ out:
   return status;
 }
 
+treadle_status treadle_train_checkpoint_gone(const char *run, int64_t step, char *line, size_t room) {
+  int64_t latest;
+  treadle_status status = read_latest(run, &latest);
+  line[0] = 0;
+  if (status || latest < 0 || latest == step) return status;
+  if (step < 0)
+    snprintf(line, room,
+             "%s: " LATEST " names step %" PRId64 ", of which there is no checkpoint: the run begins anew",
+             run, latest);
+  else
+    snprintf(line, room,
+             "%s: " LATEST " names step %" PRId64
+             ", which has no whole checkpoint: the run goes on from step %" PRId64,
+             run, latest, step);
+  return TREADLE_OK;
+}
+
 size_t treadle_train_checkpoint_expired_before(size_t count, int64_t max_to_keep) {
   if (max_to_keep <= 1) return 0;
   return treadle_train_checkpoint_expired_after(count, max_to_keep - 1);

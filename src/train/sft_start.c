@@ -32,6 +32,7 @@ treadle_status treadle_sft_find_start(treadle_sft *sft) {
   int64_t step = -1;
   treadle_steps steps = {0};
   treadle_status status = TREADLE_OK;
+  char line[RUN_MOST + 200];
   if (strlen(run) > RUN_MOST)
     return treadle_fail(TREADLE_REFUSED, "%s: a path of %zu bytes; at most %d",
                         TREADLE_SFT_PLACE(sft, save), strlen(run), RUN_MOST);
@@ -44,6 +45,8 @@ treadle_status treadle_sft_find_start(treadle_sft *sft) {
                      TREADLE_SFT_PLACE(sft, save), run, (long long)steps.items[steps.count - 1]));
   if (sft->options->resume == TREADLE_RESUME_NEVER) goto out;
   TRY(treadle_train_checkpoint_find(run, &step));
+  TRY(treadle_train_checkpoint_gone(run, step, line, sizeof line));
+  if (*line && sft->rank == 0 && sft->options->warn) sft->options->warn(sft->options->context, line);
   if (step >= 0) snprintf(sft->from, sizeof sft->from, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);
