@@ -151,4 +151,17 @@ run 0 go_on
 said "$step has no digests.json, as checkpoints of older versions have none"
 run 0 "$TREADLE" inspect "$step" --check
 printed "has no digests.json"
+# The newest is gone, or all are: that is said.
+begin
+rm -r "$step"
+run 0 go_on
+said "run/latest_checkpointed_iteration.txt says '2', which is no whole checkpoint: the run goes on from global_step_1"
+[ "$(digest "$folder/out")" = "$right" ] || fail "from step 1 it comes to other weights"
+begin
+rm -r "$folder/run/global_step_"*
+run 0 go_on
+said "run/latest_checkpointed_iteration.txt says '2', and there is no checkpoint: the run begins anew"
+begin
+run 0 go_on
+! grep -q latest_checkpointed "$folder/err" || fail "a word about a whole run"
 refused "is no checkpoint global_step_K of a run, and has none" "$TREADLE" inspect "$policy" --check

@@ -66,11 +66,6 @@ for command in train sft; do
     </dev/null || status=$?
   [ $status != 0 ] || fail "$command: a second run beside one of two ranks is taken"
   [ "$(grep -c "another treadle writes here: process $rank on" "$folder/err")" = 1 ] || { cat "$folder/err"; fail "$command: it is not said once"; }
-  status=0 # another run of two ranks: all of them end together, and one of them says why
-  "${launch[@]}" -n 2 "$TREADLE" $command "$folder/$command.yaml" --threads 1 actor_config.tensor_model_parallel_size=2 >"$folder/out" 2>"$folder/err" \
-    </dev/null || status=$?
-  [ $status != 0 ] || fail "$command: a second run beside one of two ranks is taken"
-  [ "$(grep -c "another treadle writes here: process $rank on" "$folder/err")" = 1 ] || { cat "$folder/err"; fail "$command: it is not said once"; }
   kill -USR1 "$rank"
   wait $first || true
   ended "$command under mpirun"
