@@ -287,7 +287,7 @@ static void test_without_tokenizer(void **state) {
   command_release(&result);
   command_result other = command_run("score --model %s --file %s --tokenizer %s --json", folder,
                                      command_path("in.jsonl"), model);
-  command_expect(&other, 0, "", 0);
+  command_expect(&other, 0, "logits.safetensors is not read", 1);
   command_release(&other);
   text_write(model, "tokenizer.json", "{}", 2);
   write_lines("{\"token_ids\": [1, 2]}\n");
