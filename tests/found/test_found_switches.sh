@@ -76,7 +76,10 @@ run 0 "$TREADLE" plan --model "$model" --from megatron:tp=1 --to vllm:tp=1 --ran
 run 0 "$TREADLE" layout --model "$model" --layout megatron:tp=1 --ranks 1 --rank 0
 run 0 "$TREADLE" convert --from hf --to megatron:tp=1 "$model" "$folder/megatron"
 # Values under which nothing changes.
-with '"is_causal": true, "is_encoder_decoder": false, "add_cross_attention": null, "use_bidirectional_attention": false, "attn_logit_softcapping": null, "final_logit_softcapping": 0.0, "logits_scaling": 1, "embedding_multiplier": 1.0, "mlp_multipliers": [1, 1.0], "clip_qkv": null, "attention_chunk_size": null'
+neutral='"is_causal": true, "is_encoder_decoder": false, "add_cross_attention": null, "use_bidirectional_attention": false'
+neutral+=', "attn_logit_softcapping": null, "final_logit_softcapping": 0.0, "logits_scaling": 1, "embedding_multiplier": 1.0'
+neutral+=', "mlp_multipliers": [1, 1.0], "clip_qkv": null, "attention_chunk_size": null'
+with "$neutral"
 computing score
 run 0 "${line[@]}"
 cp "$folder/out" "$folder/with"
