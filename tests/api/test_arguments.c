@@ -103,6 +103,10 @@ static void models(objects *o) {
   GIVES(-1, treadle_model_bytes(NULL));
   GIVES(false, treadle_model_has_weights(NULL));
   GIVES(TREADLE_WEIGHTS_NONE, treadle_model_weights(NULL));
+  char line[64];
+  REFUSED(treadle_model_unheard(NULL, line, sizeof line));
+  REFUSED(treadle_model_unheard(o->model, NULL, 0));
+  assert_ok(treadle_model_unheard(o->model, line, sizeof line));
   REFUSED(treadle_model_need_weights(NULL));
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
     const treadle_model_options wrong = {.struct_size = sizeof wrong,

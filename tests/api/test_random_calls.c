@@ -149,6 +149,8 @@ static void call_models(caller *c) {
   case 5:
     CALL(treadle_model_has_weights(model(c)));
     CALL(treadle_model_weights(model(c)));
+    char line[64];
+    SAID(treadle_model_unheard(model(c), OR_NULL(c, line), below(c, sizeof line)));
     SAID(treadle_model_need_weights(model(c)));
     break;
   default: SAID(treadle_model_tensor(model(c), (int32_t)number(c), OR_NULL(c, &info)));
