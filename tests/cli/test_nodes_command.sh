@@ -103,7 +103,8 @@ run 4 0 --model "$made" --train megatron:pp=2 --infer vllm:tp=2 --check --cycles
 grep -q 'strided:2' "$folder/said.0" || fail "the map is not said"
 
 if [[ -n $has_ucx ]]; then
-  run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net ucx
+  # The leak sanitizer cannot always halt the threads of UCX ("does not work under ptrace"), and ends the process then.
+  ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 run 4 0 "${pair[@]}" --cycles 2 --nodes 2 --net ucx
   is check pass
   is digest "$digest"
   is node_ratio 1
