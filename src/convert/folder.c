@@ -7,6 +7,7 @@
 #include "io/file_look.h"
 #include "io/folder.h"
 #include "io/json.h"
+#include "io/path.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,19 +19,6 @@
 
 static const char JOURNAL[] = TREADLE_JOURNAL_FILE;
 static const char OLD_LOCK_FILE[] = "treadle-convert.lock"; /* of versions before treadle.lock */
-enum { PATH_BYTES = 4096 };
-
-typedef struct path_text {
-  char text[PATH_BYTES];
-} path_text;
-
-static treadle_status join(const char *folder, const char *name, path_text *path_p) {
-  int length = snprintf(path_p->text, sizeof path_p->text, "%s/%s", folder, name);
-  if (length < 0 || (size_t)length >= sizeof path_p->text)
-    return treadle_fail(TREADLE_REFUSED, "%s/%s: the path is too long", folder, name);
-  return TREADLE_OK;
-}
-
 static bool is_leftover(const char *name) {
   size_t stem;
   return treadle_folder_is_left_over(name, &stem);
@@ -99,13 +87,13 @@ out:
 
 static treadle_status write_journal(const treadle_out_folder *folder, const char *digest) {
   treadle_status status;
-  path_text journal;
+  treadle_path journal;
   const hash_text in = text_of(folder->in);
   json_t *root = json_pack("{s:s, s:s, s:s, s:s}", "digest", digest, "from", folder->from, "to", folder->to,
                            "in", in.text);
   char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
   if (!text) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the journal", folder->path));
-  TRY(join(folder->path, JOURNAL, &journal));
+  TRY(treadle_path_join(folder->path, JOURNAL, &journal));
   TRY(treadle_file_write(journal.text, text, strlen(text)));
 out:
   free(text);
@@ -115,10 +103,10 @@ out:
 
 treadle_status treadle_out_folder_look(treadle_out_folder *folder) {
   treadle_status status;
-  path_text journal;
+  treadle_path journal;
   char foreign[256] = "";
   TRY(treadle_folder_lock_take(folder->path, false, &folder->lock));
-  TRY(join(folder->path, JOURNAL, &journal));
+  TRY(treadle_path_join(folder->path, JOURNAL, &journal));
   if (treadle_file_exists(journal.text)) {
     TRY(read_journal(folder, journal.text));
     goto out;
@@ -133,9 +121,9 @@ out:
 }
 
 static bool remove_leftover(void *context, const char *folder, const char *name) {
-  path_text path;
+  treadle_path path;
   struct stat about;
-  if (join(folder, name, &path) != TREADLE_OK || lstat(path.text, &about) != 0) return true;
+  if (treadle_path_join(folder, name, &path) != TREADLE_OK || lstat(path.text, &about) != 0) return true;
   if (S_ISREG(about.st_mode) && is_leftover(name)) unlink(path.text);
   if (S_ISDIR(about.st_mode)) (void)walk(path.text, remove_leftover, context);
   return true;
@@ -155,10 +143,10 @@ out:
 treadle_status treadle_out_folder_join(treadle_out_folder *folder) {
   treadle_status status;
   json_t *root = NULL;
-  path_text journal;
+  treadle_path journal;
   unsigned long long digest = 0;
   TRY(treadle_folder_lock_join(folder->path, folder->rank, &folder->lock));
-  TRY(join(folder->path, JOURNAL, &journal));
+  TRY(treadle_path_join(folder->path, JOURNAL, &journal));
   TRY(treadle_json_load(journal.text, &root));
   const char *said = json_string_value(json_object_get(root, "digest"));
   if (!said || sscanf(said, "%16llx", &digest) != 1)
@@ -179,12 +167,12 @@ treadle_status treadle_out_folder_whole(const treadle_out_folder *folder, const 
                                         const treadle_record **record_p) {
   treadle_status status = TREADLE_OK;
   const treadle_record *record = treadle_records_find(&folder->records, path);
-  path_text full;
+  treadle_path full;
   struct stat about;
   int64_t bytes;
   uint64_t sum;
   *record_p = NULL;
-  TRY(join(folder->path, path, &full));
+  TRY(treadle_path_join(folder->path, path, &full));
   if (!record || record->bytes < 0 || lstat(full.text, &about) != 0 || !S_ISREG(about.st_mode) ||
       about.st_size != record->bytes)
     goto out;
@@ -195,18 +183,19 @@ out:
 }
 
 void treadle_out_folder_spoil(treadle_out_folder *folder) {
-  path_text journal;
+  treadle_path journal;
   if (!folder->begun) return;
   (void)write_journal(folder, "(the inputs have changed)");
   (void)treadle_records_undo(folder->path);
-  if (folder->ranks == 1 && join(folder->path, JOURNAL, &journal) == TREADLE_OK) unlink(journal.text);
+  if (folder->ranks == 1 && treadle_path_join(folder->path, JOURNAL, &journal) == TREADLE_OK)
+    unlink(journal.text);
 }
 
 treadle_status treadle_out_folder_finish(treadle_out_folder *folder) {
   treadle_status status;
-  path_text journal;
+  treadle_path journal;
   TRY(treadle_records_remove(folder->path));
-  TRY(join(folder->path, JOURNAL, &journal));
+  TRY(treadle_path_join(folder->path, JOURNAL, &journal));
   if (unlink(journal.text) != 0)
     status = treadle_fail(TREADLE_SYSTEM, "%s: cannot be removed: %s", journal.text, strerror(errno));
 out:
@@ -220,8 +209,8 @@ void treadle_out_folder_release(treadle_out_folder *folder) {
 
 treadle_status treadle_out_folder_make(const treadle_out_folder *folder, const char *path) {
   treadle_status status;
-  path_text full;
-  TRY(join(folder->path, path, &full));
+  treadle_path full;
+  TRY(treadle_path_join(folder->path, path, &full));
   for (char *at = full.text + strlen(folder->path) + 1; (at = strchr(at, '/')); at++) {
     *at = 0;
     struct stat about;

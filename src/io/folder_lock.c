@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
+#include "io/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,18 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ATTEMPTS = 1000, PATH_BYTES = 4096, OWNER_BYTES = 300, FILE_BYTES = 512 };
-
-typedef struct lock_path {
-  char text[PATH_BYTES];
-} lock_path;
-
-static treadle_status path_of(const char *folder, lock_path *path) {
-  int length = snprintf(path->text, sizeof path->text, "%s/%s", folder, TREADLE_LOCK_FILE);
-  return length > 0 && (size_t)length < sizeof path->text
-             ? TREADLE_OK
-             : treadle_fail(TREADLE_REFUSED, "%s: the path is too long", folder);
-}
+enum { ATTEMPTS = 1000, OWNER_BYTES = 300, FILE_BYTES = 512 };
 
 /* `length` 0: to the end, wherever that is. */
 static int set_lock(int fd, short type, off_t start, off_t length) {
@@ -41,7 +31,7 @@ static int set_lock(int fd, short type, off_t start, off_t length) {
 
 /* The last `count` folders of a path. */
 static void remove_folders(const char *folder, int count) {
-  lock_path path;
+  treadle_path path;
   snprintf(path.text, sizeof path.text, "%s", folder);
   for (size_t length = strlen(path.text); count > 0 && length > 0; count--) {
     while (length > 1 && path.text[length - 1] == '/') length--;
@@ -54,7 +44,7 @@ static void remove_folders(const char *folder, int count) {
 /* *made_p: how many were not there. */
 static treadle_status make_folders(const char *folder, bool above, int *made_p) {
   const size_t length = strlen(folder);
-  lock_path part;
+  treadle_path part;
   for (size_t i = 1; i <= length; i++) {
     const bool last = folder[i + strspn(folder + i, "/")] == 0;
     if ((folder[i] != '/' && folder[i] != 0) || folder[i - 1] == '/' || (!above && !last)) continue;
@@ -141,10 +131,10 @@ static treadle_status take_answer(treadle_folder_lock *lock) {
 
 treadle_status treadle_folder_lock_take(const char *folder, bool above, treadle_folder_lock *lock) {
   treadle_status status;
-  lock_path path;
+  treadle_path path;
   int made = 0, now;
   *lock = (treadle_folder_lock){.folder = folder};
-  TRY(path_of(folder, &path));
+  TRY(treadle_path_join(folder, TREADLE_LOCK_FILE, &path));
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
     now = 0;
     status = make_folders(folder, above, &now);
@@ -178,9 +168,9 @@ treadle_status treadle_folder_lock_share(treadle_folder_lock *lock) {
 
 treadle_status treadle_folder_lock_join(const char *folder, int rank, treadle_folder_lock *lock) {
   treadle_status status;
-  lock_path path;
+  treadle_path path;
   *lock = (treadle_folder_lock){.folder = folder};
-  TRY(path_of(folder, &path));
+  TRY(treadle_path_join(folder, TREADLE_LOCK_FILE, &path));
   TRY(open_file(lock, path.text, 0));
   if (set_lock(lock->fd, F_WRLCK, rank, 1) != 0) TRY(take_answer(lock));
 out:
@@ -206,9 +196,10 @@ void treadle_folder_lock_note(const treadle_folder_lock *lock, char *text, size_
 }
 
 void treadle_folder_lock_end(treadle_folder_lock *lock, bool remove) {
-  lock_path path;
+  treadle_path path;
   if (!lock->open) return;
-  if (remove && path_of(lock->folder, &path) == TREADLE_OK && has_name(lock->fd, path.text))
+  if (remove && treadle_path_join(lock->folder, TREADLE_LOCK_FILE, &path) == TREADLE_OK &&
+      has_name(lock->fd, path.text))
     unlink(path.text);
   close(
       lock->fd); /* before the folder goes: NFS keeps a removed file by another name as long as it is open */

@@ -6,6 +6,7 @@
 #include "io/file_look.h"
 #include "io/folder.h"
 #include "io/json.h"
+#include "io/path.h"
 #include "model/model.h"
 #include "train/checkpoint.h"
 #include "transport/group.h"
@@ -16,17 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_BYTES = 4096, LARGEST_FILE = 1 << 30, DEEPEST = 8 };
-
-typedef struct path_text {
-  char text[PATH_BYTES];
-} path_text;
-
-static treadle_status join(const char *folder, const char *name, path_text *path_p) {
-  int length = snprintf(path_p->text, sizeof path_p->text, "%s/%s", folder, name);
-  if (length > 0 && (size_t)length < sizeof path_p->text) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s/%s: the path is too long", folder, name);
-}
+enum { LARGEST_FILE = 1 << 30, DEEPEST = 8 };
 
 static treadle_status no_memory(const char *folder) {
   return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its digests", folder);
@@ -57,9 +48,9 @@ out:
 
 static treadle_status digest_part(treadle_group *group, const char *folder, int part, const char *families,
                                   uint64_t *digest_p) {
-  path_text path;
+  treadle_path path;
   uint64_t mine = 0;
-  treadle_status status = join(folder, treadle_train_checkpoint_parts[part], &path);
+  treadle_status status = treadle_path_join(folder, treadle_train_checkpoint_parts[part], &path);
   if (!status) status = add_share(group, path.text, families, &mine);
   TRY(agree(group, status));
   *digest_p = mine;
@@ -96,9 +87,9 @@ static bool is_weights(const char *name) {
 static treadle_status sum_files(const char *folder, const char *inner, int depth, json_t *files) {
   treadle_arena arena = {0};
   treadle_folder_names names = {0};
-  path_text here, path;
+  treadle_path here, path;
   treadle_status status;
-  TRY(join(folder, inner, &here));
+  TRY(treadle_path_join(folder, inner, &here));
   TRY(treadle_folder_list(here.text, &arena, &names));
   for (size_t i = 0; i < names.count; i++) {
     const char *name = treadle_arena_format(&arena, "%s%s", inner, names.items[i]);
@@ -106,7 +97,7 @@ static treadle_status sum_files(const char *folder, const char *inner, int depth
     struct stat about;
     if (!name) TRY(no_memory(folder));
     if (is_weights(name) || strcmp(name, TREADLE_DIGESTS_FILE) == 0) continue;
-    TRY(join(folder, name, &path));
+    TRY(treadle_path_join(folder, name, &path));
     if (lstat(path.text, &about) != 0) continue;
     if (S_ISDIR(about.st_mode) && depth < DEEPEST) {
       const char *below = treadle_arena_format(&arena, "%s/", name);
@@ -129,7 +120,7 @@ static treadle_status write(const char *folder, int64_t step, const uint64_t *di
   json_t *files = json_object(), *parts = json_object();
   json_t *root = json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "parts", parts, "files", files);
   char *text = NULL, digest[24];
-  path_text path;
+  treadle_path path;
   treadle_status status;
   if (!root) TRY(no_memory(folder));
   for (int p = 0; p < TREADLE_CHECKPOINT_PARTS; p++) {
@@ -140,7 +131,7 @@ static treadle_status write(const char *folder, int64_t step, const uint64_t *di
   TRY(sum_files(folder, "", 0, files));
   text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
   if (!text) TRY(no_memory(folder));
-  TRY(join(folder, TREADLE_DIGESTS_FILE, &path));
+  TRY(treadle_path_join(folder, TREADLE_DIGESTS_FILE, &path));
   TRY(treadle_file_write(path.text, text, strlen(text)));
 out:
   free(text);
@@ -170,11 +161,11 @@ static treadle_status damaged(const char *folder, const char *what, const char *
 }
 
 static treadle_status compare_file(const char *folder, const char *name, const json_t *said) {
-  path_text path;
+  treadle_path path;
   json_t *found = NULL;
   treadle_file_type type;
   treadle_status status;
-  TRY(join(folder, name, &path));
+  TRY(treadle_path_join(folder, name, &path));
   TRY(treadle_file_look(path.text, &type));
   if (type != TREADLE_FILE_PLAIN)
     TRY(treadle_fail(TREADLE_DIFFERENT, "%s: has no file %s, which " TREADLE_DIGESTS_FILE " names", folder,
@@ -231,10 +222,10 @@ out:
 
 /* NULL where there is none. */
 static treadle_status read_digests(const char *folder, json_t **root_p) {
-  path_text path;
+  treadle_path path;
   treadle_status status;
   *root_p = NULL;
-  TRY(join(folder, TREADLE_DIGESTS_FILE, &path));
+  TRY(treadle_path_join(folder, TREADLE_DIGESTS_FILE, &path));
   if (treadle_file_exists(path.text)) TRY(treadle_json_load(path.text, root_p));
 out:
   return status;

@@ -4,21 +4,10 @@
 #include "base/text.h"
 #include "io/file_look.h"
 #include "io/folder.h"
+#include "io/path.h"
 #include "train/checkpoint.h"
 
 #include <string.h>
-
-enum { PATH_BYTES = 4096 };
-
-typedef struct path_text {
-  char text[PATH_BYTES];
-} path_text;
-
-static treadle_status join(const char *folder, const char *name, path_text *path_p) {
-  int length = snprintf(path_p->text, sizeof path_p->text, "%s/%s", folder, name);
-  if (length > 0 && (size_t)length < sizeof path_p->text) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s/%s: the path is too long", folder, name);
-}
 
 /* ---- What is written there ----------------------------------------------------------------------------------------- */
 
@@ -45,12 +34,12 @@ static treadle_status check_places(const char *folder) {
   treadle_status status;
   treadle_arena arena = {0};
   treadle_folder_names names = {0};
-  path_text path;
+  treadle_path path;
   TRY(treadle_folder_list(folder, &arena, &names));
   for (size_t i = 0; i < names.count; i++) {
     const char *name = names.items[i];
     if (!is_file(name) && !is_folder(name)) continue;
-    TRY(join(folder, name, &path));
+    TRY(treadle_path_join(folder, name, &path));
     TRY(is_file(name) ? treadle_file_check_plain(path.text) : treadle_file_check_folder(path.text));
     if (strcmp(name, "validation") == 0) TRY(check_places(path.text));
   }
@@ -79,10 +68,10 @@ static treadle_status clean_lines(const char *folder) {
 
 static treadle_status clean_run(const char *run) {
   treadle_status status;
-  path_text path;
+  treadle_path path;
   treadle_file_type type;
   TRY(treadle_train_checkpoint_clean(run));
-  TRY(join(run, "validation", &path));
+  TRY(treadle_path_join(run, "validation", &path));
   TRY(treadle_file_look(path.text, &type));
   if (type == TREADLE_FILE_FOLDER) TRY(clean_lines(path.text));
 out:
