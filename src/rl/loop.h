@@ -47,6 +47,7 @@
 #include "train/config.h"
 #include "train/metrics.h"
 #include "train/order.h"
+#include "train/run_start.h"
 #include "train/schedule.h"
 #include "treadle_control.h"
 
@@ -128,7 +129,7 @@ typedef struct treadle_rl {
   treadle_actor *actor;
   treadle_worker_group workers;
   char model_path[PATH_MAX], companions[PATH_MAX];
-  char from[1024]; /* the checkpoint that the run goes on from; "": it begins */
+  char from[TREADLE_RUN_FROM]; /* the checkpoint that the run goes on from; "": it begins */
   /* Of rank 0. */
   treadle_tokenizer *tokenizer;
   treadle_chat *chat;

@@ -2,60 +2,30 @@
 #include "rl/loop.h"
 
 #include "io/json.h"
-#include "train/checkpoint_digests.h"
 #include "train/saved_values.h"
 
 #include <string.h>
 
-enum { RUN_MOST = 960 };
-
-static treadle_status take_start(treadle_rl *rl, const char *from) {
-  size_t length = strlen(from);
-  treadle_status status;
-  while (length > 1 && from[length - 1] == '/') length--;
-  if (length >= sizeof rl->from)
-    REFUSE("--resume: a path of %zu bytes; at most %zu", length, sizeof rl->from - 1);
-  snprintf(rl->from, sizeof rl->from, "%.*s", (int)length, from);
-  if (treadle_train_checkpoint_step_of(rl->from) < 0)
-    REFUSE("--resume %s: it is no folder of a checkpoint, global_step_K", from);
-  TRY(treadle_train_checkpoint_check(rl->from));
-out:
-  return status;
+static treadle_run_start start_of(const treadle_rl *rl) {
+  const treadle_rl_options *o = rl->options;
+  return (treadle_run_start){.run = rl->settings->save,
+                             .place = TREADLE_RL_PLACE(rl, save),
+                             .resume = o->resume,
+                             .from = o->from,
+                             .families = o->families,
+                             .warn = rl->rank == 0 ? o->warn : NULL,
+                             .context = o->context};
 }
 
 treadle_status treadle_rl_find_start(treadle_rl *rl) {
-  const char *run = rl->settings->save, *from = rl->options->from;
-  int64_t step = -1;
-  treadle_steps steps = {0};
-  treadle_status status = TREADLE_OK;
-  if (strlen(run) > RUN_MOST)
-    REFUSE("%s: a path of %zu bytes; at most %d", TREADLE_RL_PLACE(rl, save), strlen(run), RUN_MOST);
-  if (rl->options->resume == TREADLE_RESUME_FROM) return take_start(rl, from ? from : "");
-  TRY(treadle_train_checkpoint_list(run, &steps));
-  if (rl->options->resume == TREADLE_RESUME_NEVER && steps.count)
-    TRY(treadle_fail(
-        TREADLE_REFUSED,
-        "%s: %s has checkpoints, the newest of step %lld: say --resume to go on from it, or another "
-        "folder",
-        TREADLE_RL_PLACE(rl, save), run, (long long)steps.items[steps.count - 1]));
-  if (rl->options->resume != TREADLE_RESUME_NEVER) TRY(treadle_train_checkpoint_find(run, &step));
-  if (rl->rank == 0) TRY(treadle_train_checkpoint_tell(run, step, rl->options->warn, rl->options->context));
-  if (step >= 0) snprintf(rl->from, sizeof rl->from, "%s/global_step_%lld", run, (long long)step);
-out:
-  treadle_array_release(&steps);
-  return status;
+  const treadle_run_start start = start_of(rl);
+  return treadle_run_start_find(&start, rl->from);
 }
 
 treadle_status treadle_rl_check_start(treadle_rl *rl) {
-  char line[1200];
-  bool known;
+  const treadle_run_start start = start_of(rl);
   treadle_rl_doing(rl, "the checkpoint's digests");
-  treadle_status status = treadle_checkpoint_digests_verify(rl->ranks > 1 ? rl->group : NULL, rl->from,
-                                                            rl->options->families, &known);
-  if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
-  snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, rl->from);
-  if (!status && !known) treadle_rl_warn(rl, line);
-  return status;
+  return treadle_run_start_check(&start, rl->ranks > 1 ? rl->group : NULL, rl->from);
 }
 
 static treadle_status read_real(const json_t *root, const char *path, const char *name, double *value_p) {

@@ -12,6 +12,7 @@
 #include "train/config.h"
 #include "train/metrics.h"
 #include "train/order.h"
+#include "train/run_start.h"
 #include "train/schedule.h"
 #include "treadle_engine.h"
 
@@ -47,7 +48,7 @@ typedef struct treadle_sft {
   uint64_t rows_digest, losses_digest;
   bool plans;                /* only memory is wanted */
   char companions[PATH_MAX]; /* where the tokenizer is */
-  char from[1024];           /* the checkpoint that the run goes on from; "": it begins */
+  char from[TREADLE_RUN_FROM];           /* the checkpoint that the run goes on from; "": it begins */
 } treadle_sft;
 
 /* Finds where the run goes on, opens all of it, and loads or makes the weights. Collective. */

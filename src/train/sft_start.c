@@ -2,65 +2,30 @@
 #include "train/sft.h"
 
 #include "io/json.h"
-#include "train/checkpoint_digests.h"
 #include "train/saved_values.h"
 
 #include <jansson.h>
 #include <string.h>
 
-enum { RUN_MOST = 960 };
-
-/* The folder that the caller named, without slashes at its end. */
-static treadle_status take_start(treadle_sft *sft, const char *from) {
-  size_t length = strlen(from);
-  treadle_status status;
-  while (length > 1 && from[length - 1] == '/') length--;
-  if (length >= sizeof sft->from)
-    return treadle_fail(TREADLE_REFUSED, "--resume: a path of %zu bytes; at most %zu", length,
-                        sizeof sft->from - 1);
-  snprintf(sft->from, sizeof sft->from, "%.*s", (int)length, from);
-  if (treadle_train_checkpoint_step_of(sft->from) < 0)
-    return treadle_fail(TREADLE_REFUSED, "--resume %s: it is no folder of a checkpoint, global_step_K",
-                        from);
-  TRY(treadle_train_checkpoint_check(sft->from));
-out:
-  return status;
+static treadle_run_start start_of(const treadle_sft *sft) {
+  const treadle_sft_options *o = sft->options;
+  return (treadle_run_start){.run = sft->settings->save,
+                             .place = TREADLE_SFT_PLACE(sft, save),
+                             .resume = o->resume,
+                             .from = o->from,
+                             .families = o->families,
+                             .warn = sft->rank == 0 ? o->warn : NULL,
+                             .context = o->context};
 }
 
 treadle_status treadle_sft_find_start(treadle_sft *sft) {
-  const char *run = sft->settings->save, *from = sft->options->from;
-  int64_t step = -1;
-  treadle_steps steps = {0};
-  treadle_status status = TREADLE_OK;
-  if (strlen(run) > RUN_MOST)
-    return treadle_fail(TREADLE_REFUSED, "%s: a path of %zu bytes; at most %d",
-                        TREADLE_SFT_PLACE(sft, save), strlen(run), RUN_MOST);
-  if (sft->options->resume == TREADLE_RESUME_FROM) return take_start(sft, from ? from : "");
-  TRY(treadle_train_checkpoint_list(run, &steps));
-  if (sft->options->resume == TREADLE_RESUME_NEVER && steps.count)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: %s has checkpoints, the newest of step %lld: say --resume to go on from it, or "
-                     "another folder",
-                     TREADLE_SFT_PLACE(sft, save), run, (long long)steps.items[steps.count - 1]));
-  if (sft->options->resume != TREADLE_RESUME_NEVER) TRY(treadle_train_checkpoint_find(run, &step));
-  if (sft->rank == 0)
-    TRY(treadle_train_checkpoint_tell(run, step, sft->options->warn, sft->options->context));
-  if (step >= 0) snprintf(sft->from, sizeof sft->from, "%s/global_step_%lld", run, (long long)step);
-out:
-  treadle_array_release(&steps);
-  return status;
+  const treadle_run_start start = start_of(sft);
+  return treadle_run_start_find(&start, sft->from);
 }
 
 treadle_status treadle_sft_check_start(treadle_sft *sft) {
-  char line[1200];
-  bool known;
-  treadle_status status =
-      treadle_checkpoint_digests_verify(sft->group, sft->from, sft->options->families, &known);
-  if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
-  snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, sft->from);
-  if (!status && !known && sft->rank == 0 && sft->options->warn)
-    sft->options->warn(sft->options->context, line);
-  return status;
+  const treadle_run_start start = start_of(sft);
+  return treadle_run_start_check(&start, sft->group, sft->from);
 }
 
 static const char others[] = "its rows would come in another order";
