@@ -98,3 +98,7 @@ treadle_status treadle_fail_in(treadle_status status, const char *format, ...) {
     keep_lines(made);
   return status;
 }
+
+treadle_status treadle_refused_at(const char *place, treadle_status status) {
+  return status ? treadle_fail_in(treadle_as_refusal(status), "%s: ", place) : TREADLE_OK;
+}

@@ -16,6 +16,14 @@ treadle_status treadle_fail(treadle_status status, const char *format, ...)
 treadle_status treadle_fail_in(treadle_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Before the work begins, a file that cannot be opened, or an output that cannot be made, is refused input. */
+static inline treadle_status treadle_as_refusal(treadle_status status) {
+  return status == TREADLE_SYSTEM ? TREADLE_REFUSED : status;
+}
+
+/* The same of what a setting names: the message that stands begins with `place`, the key and where it is given. */
+treadle_status treadle_refused_at(const char *place, treadle_status status);
+
 /* Ends a function that has nothing to end: the input breaks a rule, in these words. */
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
 

@@ -192,11 +192,6 @@ treadle_status treadle_options_print_help(const treadle_command *command, FILE *
 /* That of refused input for TREADLE_REFUSED, of a failure for what else is not TREADLE_OK. */
 int treadle_exit_status(treadle_status status);
 
-/* Before a command's work begins, a file that cannot be opened, or an output that cannot be made, is refused input. */
-static inline treadle_status treadle_as_refusal(treadle_status status) {
-  return status == TREADLE_SYSTEM ? TREADLE_REFUSED : status;
-}
-
 /* A message of the library without the name of the command in front, where it has that. */
 const char *treadle_bare_message(const char *command, const char *message);
 

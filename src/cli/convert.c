@@ -104,7 +104,7 @@ static treadle_status run_steps(treadle_session *session, const treadle_convert_
                                 treadle_convert **convert_p) {
   treadle_status status = treadle_convert_open(options, convert_p);
   bool first = session->rank == 0, resumed = false;
-  TRY(treadle_session_agree(session, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status));
+  TRY(treadle_session_agree(session, treadle_as_refusal(status)));
   treadle_convert *convert = *convert_p;
   if (first) treadle_say_open(treadle_convert_model(convert));
   TRY(ask_resumed(session, convert, &resumed));

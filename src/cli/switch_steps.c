@@ -114,8 +114,7 @@ static treadle_status read_input(treadle_job *job) {
   if (!job->to_next || !job->unbound)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld updates", (long long)arguments->update));
 out:
-  return status == TREADLE_SYSTEM ? TREADLE_REFUSED
-                                  : status; /* a file that does not open is refused input */
+  return treadle_as_refusal(status);
 }
 
 /* Loads the train window, and makes the copies that later windows are compared with. */

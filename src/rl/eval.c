@@ -158,8 +158,8 @@ out:
 static treadle_status run(evaluation *e, treadle_eval_figures *f) {
   treadle_rl *rl = &e->rl;
   treadle_status status;
-  TRY(treadle_rl_agree(rl, treadle_rl_as_refusal(open_model(e))));
-  TRY(treadle_rl_agree(rl, treadle_rl_as_refusal(open_data(e))));
+  TRY(treadle_rl_agree(rl, treadle_as_refusal(open_model(e))));
+  TRY(treadle_rl_agree(rl, treadle_as_refusal(open_data(e))));
   TRY(open_engine(e));
   if (rl->rank > 0) return treadle_worker_group_serve(&rl->workers);
   status = lead(e, f);

@@ -395,9 +395,4 @@ static inline treadle_status treadle_rl_as_failure(treadle_status status) {
   return status == TREADLE_REFUSED ? TREADLE_SYSTEM : status;
 }
 
-/* And a file that cannot be opened before it begins is a refused input. */
-static inline treadle_status treadle_rl_as_refusal(treadle_status status) {
-  return status == TREADLE_SYSTEM ? TREADLE_REFUSED : status;
-}
-
 #endif

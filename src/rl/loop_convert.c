@@ -27,9 +27,7 @@ static void layout_of(const treadle_rl *rl, char text[64]) {
 }
 
 static treadle_status say_place(const treadle_rl *rl, treadle_status status) {
-  return status == TREADLE_OK ? status
-                              : treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
-                                                "%s: ", TREADLE_RL_PLACE(rl, converted_path));
+  return treadle_refused_at(TREADLE_RL_PLACE(rl, converted_path), status);
 }
 
 /* Of rank 0: is the folder there, and is it that of this run? */
@@ -195,9 +193,7 @@ out:
 /* `place` is the key that names the folder. */
 static treadle_status open_values(treadle_rl *rl, const char *folder, const char *layout,
                                   const char *place) {
-  treadle_status status = treadle_values_open(rl->model, folder, layout, &rl->start_values);
-  if (!status) return status;
-  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
+  return treadle_refused_at(place, treadle_values_open(rl->model, folder, layout, &rl->start_values));
 }
 
 static treadle_status open_checkpoint(treadle_rl *rl, const char *folder, const char *layout,
@@ -238,9 +234,7 @@ static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
                      folder, type == TREADLE_FILE_NONE ? "there is no such folder" : "is no folder"));
   *there_p = is_of_megatron(folder);
 out:
-  if (!status) return TREADLE_OK;
-  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
-                         "%s: ", TREADLE_RL_PLACE(rl, load));
+  return treadle_refused_at(TREADLE_RL_PLACE(rl, load), status);
 }
 
 /* MindSpeed-RL's `load`: a checkpoint of Megatron, or a folder that has none yet. */

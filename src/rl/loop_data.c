@@ -45,7 +45,7 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
                                         .need_answer = rl->needs_answers,
                                         .leave_unanswered_out = s->no_answer == 1};
   treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
-  if (status) return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
+  if (status) return treadle_refused_at(place, status);
   say_unmatched(rl, *prompts_p, place);
   const long long too_long = treadle_rl_prompts_too_long(*prompts_p),
                   unanswered = treadle_rl_prompts_unanswered(*prompts_p);

@@ -38,20 +38,14 @@ static bool is_same(const char *a, const char *b) {
          one.st_ino == other.st_ino;
 }
 
-static treadle_status say_place(const char *place, treadle_status status) {
-  return status == TREADLE_OK
-             ? status
-             : treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place);
-}
-
 treadle_status treadle_rl_take_folders(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_status status;
-  TRY(say_place(TREADLE_RL_PLACE(rl, save), treadle_run_folder_take(s->save, true, &rl->lock)));
+  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, save), treadle_run_folder_take(s->save, true, &rl->lock)));
   warn_of_lock(rl, &rl->lock);
   if (!s->dump_rollouts || is_same(s->save, s->dump_rollouts)) goto out;
-  TRY(say_place(TREADLE_RL_PLACE(rl, dump_rollouts),
-                treadle_run_lines_take(s->dump_rollouts, &rl->dump_lock)));
+  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, dump_rollouts),
+                         treadle_run_lines_take(s->dump_rollouts, &rl->dump_lock)));
   warn_of_lock(rl, &rl->dump_lock);
 out:
   return status;

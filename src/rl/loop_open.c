@@ -70,9 +70,7 @@ static void infer_text(const treadle_rl *rl, char *text, size_t room) {
 
 /* Of a reference of its own: the message names its key. */
 static treadle_status say_reference(const treadle_rl *rl, treadle_status status) {
-  if (!status || !rl->settings->ref_model) return status;
-  return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
-                         "%s: ", TREADLE_RL_PLACE(rl, ref_model));
+  return rl->settings->ref_model ? treadle_refused_at(TREADLE_RL_PLACE(rl, ref_model), status) : status;
 }
 
 static treadle_status open_layouts(treadle_rl *rl) {
@@ -353,7 +351,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
                                        .steps = treadle_rl_optimizer_steps(s)};
   TRY(treadle_rl_agree(rl, treadle_rl_find_start(rl)));
   if (rl->from[0]) TRY(treadle_rl_check_start(rl));
-  TRY(treadle_rl_agree(rl, treadle_rl_as_refusal(treadle_rl_open_inputs(rl))));
+  TRY(treadle_rl_agree(rl, treadle_as_refusal(treadle_rl_open_inputs(rl))));
   treadle_rl_doing(rl, "the plan");
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));

@@ -130,7 +130,7 @@ static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const
   snprintf(rl->model_path, sizeof rl->model_path, "%s", there ? own : model->path);
   status = treadle_rl_open_text(rl);
   if (status)
-    TRY(treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
+    TRY(treadle_fail_in(treadle_as_refusal(status),
                         "which ids are never drawn follows from the tokenizer: "));
   if (there && rl->settings->ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
   TRY(treadle_rl_find_never(rl, !rl->settings->ignore_eos ? NULL : run ? run : model));

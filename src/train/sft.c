@@ -34,9 +34,7 @@ out:
 static treadle_status take_folder(treadle_sft *sft) {
   treadle_status status = treadle_run_folder_take(sft->settings->save, false, &sft->lock);
   char line[1024];
-  if (status)
-    return treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
-                           "%s: ", TREADLE_SFT_PLACE(sft, save));
+  if (status) return treadle_refused_at(TREADLE_SFT_PLACE(sft, save), status);
   treadle_folder_lock_note(&sft->lock, line, sizeof line);
   if (line[0] && sft->options->warn) sft->options->warn(sft->options->context, line);
   return TREADLE_OK;

@@ -106,7 +106,7 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, const char *
   treadle_status status;
   status = treadle_file_check_lines(path);
   if (!status) status = treadle_file_read(path, FILE_MOST, &text, &bytes);
-  if (status) TRY(treadle_fail_in(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status, "%s: ", place));
+  TRY(treadle_refused_at(place, status));
   TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
 out:
   treadle_free(text);
@@ -342,8 +342,7 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
                                         .steps = s->train_iters};
   TRY(treadle_sft_agree(sft, treadle_sft_find_start(sft)));
   if (sft->from[0]) TRY(treadle_sft_check_start(sft));
-  status = open_inputs(sft, &options); /* a file that cannot be opened is a refused input */
-  TRY(treadle_sft_agree(sft, status == TREADLE_SYSTEM ? TREADLE_REFUSED : status));
+  TRY(treadle_sft_agree(sft, treadle_as_refusal(open_inputs(sft, &options))));
   if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_RANDOM) warn_made_up(sft);
   TRY(treadle_sft_agree(sft, sft->rank == 0 ? treadle_sft_predict(sft, &options, NULL) : TREADLE_OK));
   sft->engine.struct_size = sizeof sft->engine;

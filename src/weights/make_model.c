@@ -275,8 +275,7 @@ treadle_status treadle_make_model(const char *folder, const treadle_make_options
                      (long long)o.scale_down));
   const treadle_model_options of_model = {.struct_size = sizeof of_model, .families = o.families};
   status = choose_config(&o, &arena, &config, &changes);
-  TRY(status == TREADLE_SYSTEM ? TREADLE_REFUSED
-                               : status); /* a config that does not open is refused input */
+  TRY(treadle_as_refusal(status));
   TRY(treadle_model_from_config("the config of make-model", config, &of_model, &model));
   if (changes && !(model->changes = treadle_arena_copy_text(&model->arena, changes)))
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a text"));
