@@ -77,36 +77,15 @@ out:
   return status;
 }
 
-treadle_status treadle_eos_check(const treadle_transformer *transformer,
-                                 const treadle_tokenizer *tokenizer) {
-  treadle_arena arena = {0};
-  treadle_eos eos;
-  json_t *config = NULL;
-  const char *path;
-  treadle_status status;
-  TRY(load_generation(transformer->model, &arena, &path, &config));
-  status = find_eos(transformer, tokenizer, path, config, &arena, &eos);
-out:
-  json_decref(config);
-  treadle_arena_release(&arena);
-  return status;
-}
-
-treadle_status treadle_engine_sampling(const treadle_engine *engine, const treadle_tokenizer *tokenizer,
-                                       treadle_arena *arena, treadle_sampling *sampling_p,
-                                       treadle_eos *eos_p) {
-  return treadle_transformer_sampling(engine->transformer, tokenizer, arena, sampling_p, eos_p);
-}
-
 treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
                                             const treadle_tokenizer *tokenizer, treadle_arena *arena,
                                             treadle_sampling *sampling_p, treadle_eos *eos_p) {
   json_t *config = NULL;
   const char *path;
   treadle_status status;
-  treadle_sampling_default(sampling_p);
+  if (sampling_p) treadle_sampling_default(sampling_p);
   TRY(load_generation(transformer->model, arena, &path, &config));
-  if (config) TRY(treadle_sampling_read_config(path, config, sampling_p));
+  if (config && sampling_p) TRY(treadle_sampling_read_config(path, config, sampling_p));
   status = find_eos(transformer, tokenizer, path, config, arena, eos_p);
 out:
   json_decref(config);
@@ -114,11 +93,12 @@ out:
 }
 
 treadle_status treadle_defaults_check(const treadle_transformer *transformer,
-                                      const treadle_tokenizer *tokenizer) {
+                                      const treadle_tokenizer *tokenizer, bool draws) {
   treadle_arena arena = {0};
   treadle_sampling sampling;
   treadle_eos eos;
-  treadle_status status = treadle_transformer_sampling(transformer, tokenizer, &arena, &sampling, &eos);
+  treadle_status status =
+      treadle_transformer_sampling(transformer, tokenizer, &arena, draws ? &sampling : NULL, &eos);
   treadle_arena_release(&arena);
   return status;
 }

@@ -89,19 +89,14 @@ treadle_status treadle_engine_agree(const treadle_engine *engine, treadle_status
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
 
-/* Which tokens end a text: the tokenizer's end token (NULL: no tokenizer), then those of generation_config.json, or of config.json where
- * that has none. One beyond the vocabulary is refused. */
-treadle_status treadle_eos_check(const treadle_transformer *transformer,
-                                 const treadle_tokenizer *tokenizer);
-/* Refuses what treadle_transformer_sampling would, before the work of somebody who generates later. */
-treadle_status treadle_defaults_check(const treadle_transformer *transformer,
-                                      const treadle_tokenizer *tokenizer);
-/* What the model's folder says of sampling: generation_config.json where there is one; and these tokens, in the arena. */
-treadle_status treadle_engine_sampling(const treadle_engine *engine, const treadle_tokenizer *tokenizer,
-                                       treadle_arena *arena, treadle_sampling *sampling_p,
-                                       treadle_eos *eos_p);
+/* What the model's folder says of sampling: generation_config.json where there is one (NULL: nobody asks); and which tokens end a text, in the
+ * arena: the tokenizer's end token (NULL: no tokenizer), then those of generation_config.json, or of config.json where that has none. One
+ * beyond the vocabulary is refused. */
 treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
                                             const treadle_tokenizer *tokenizer, treadle_arena *arena,
                                             treadle_sampling *sampling_p, treadle_eos *eos_p);
+/* Refuses what that would, before the work; draws: of sampling, too. */
+treadle_status treadle_defaults_check(const treadle_transformer *transformer,
+                                      const treadle_tokenizer *tokenizer, bool draws);
 
 #endif

@@ -96,7 +96,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   treadle_status status;
   TRY(check_options(&g->options));
   TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
-  TRY(treadle_engine_sampling(e, g->options.tokenizer, &g->arena, &sampling, &g->eos));
+  TRY(treadle_transformer_sampling(e->transformer, g->options.tokenizer, &g->arena, &sampling, &g->eos));
   if (g->options.sampling) {
     const treadle_json_source source = {.what = "sampling",
                                         .text = g->options.sampling,

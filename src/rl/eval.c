@@ -70,7 +70,7 @@ static treadle_status open_model(evaluation *e) {
   snprintf(rl->companions, sizeof rl->companions, "%s", o->tokenizer ? o->tokenizer : o->model);
   TRY(treadle_rl_find_never(rl, NULL));
   treadle_rl_note_never(rl);
-  TRY(treadle_defaults_check(d, rl->tokenizer));
+  TRY(treadle_defaults_check(d, rl->tokenizer, true));
 out:
   treadle_transformer_destroy(d);
   return status;

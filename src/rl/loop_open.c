@@ -211,7 +211,7 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
         "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
         rl->companions, treadle_tokenizer_own_count(rl->tokenizer), rl->model_path,
         (long long)d->vocabulary));
-  TRY(treadle_defaults_check(d, rl->tokenizer));
+  TRY(treadle_defaults_check(d, rl->tokenizer, true));
 out:
   treadle_transformer_destroy(d);
   return status;

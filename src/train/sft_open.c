@@ -82,7 +82,7 @@ static treadle_status check_model(treadle_sft *sft) {
         TREADLE_REFUSED,
         "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
         sft->companions, treadle_tokenizer_own_count(sft->tokenizer), s->model, (long long)d->vocabulary));
-  TRY(treadle_eos_check(d, sft->tokenizer));
+  TRY(treadle_defaults_check(d, sft->tokenizer, false));
   sft->seq_length = s->seq_length ? s->seq_length : SEQUENCE_MOST;
   if (!s->seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
     sft->seq_length = d->most_positions;
