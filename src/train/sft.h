@@ -46,9 +46,9 @@ typedef struct treadle_sft {
   int64_t optimizer_steps;  /* without those that were skipped */
   int64_t saved;            /* step of the newest checkpoint; -1: none */
   uint64_t rows_digest, losses_digest;
-  bool plans;                /* only memory is wanted */
-  char companions[PATH_MAX]; /* where the tokenizer is */
-  char from[TREADLE_RUN_FROM];           /* the checkpoint that the run goes on from; "": it begins */
+  bool plans;                  /* only memory is wanted */
+  char companions[PATH_MAX];   /* where the tokenizer is */
+  char from[TREADLE_RUN_FROM]; /* the checkpoint that the run goes on from; "": it begins */
 } treadle_sft;
 
 /* Finds where the run goes on, opens all of it, and loads or makes the weights. Collective. */
