@@ -88,15 +88,19 @@ static bool norm_everywhere(const oracle_model *m) { return embedding_everywhere
 /* Qwen3.5's is on the last one. */
 static bool head_everywhere(const oracle_model *m) { return embedding_everywhere(m) && !m->split_in_proj; }
 
+/* These make a head, tied or not, and load nothing into a tied one: 2.6; read for all but DeepSeek-V2. */
+static bool head_whatever(const oracle_model *m) {
+  return m->mla || oracle_is(m, "glm4_moe") || oracle_is(m, "deepseek_ocr") || oracle_is(m, "gpt_oss") ||
+         oracle_is(m, "qwen3_next");
+}
+
 static void stage(const oracle_place *place, const oracle_engine *e, const oracle_stages *stages,
                   int64_t p) {
   const oracle_model *m = place->model;
   const char *outer = m->split_in_proj && m->wrapped ? "language_model." : ""; /* beside the vision tower */
   const oracle_place main_model = oracle_in(place, -1, "%s", outer), *at = &main_model;
   bool is_first = p == 0, is_last = p == stages->pp - 1;
-  bool ignores_tied =
-      m->mla || oracle_is(m, "glm4_moe") || oracle_is(m, "deepseek_ocr"); /* 2.6; read for GLM */
-  bool heads_tied = m->tied && !ignores_tied;
+  bool heads_tied = m->tied && !head_whatever(m);
   const char *embedding = m->packed ? "model.embedding.weight" : "model.embed_tokens.weight";
   if (is_first || (is_last && heads_tied) || embedding_everywhere(m))
     oracle_engine_embedding(at, e, embedding);
