@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "control/actor_switch.h"
 #include "layout/layout.h"
 #include "transport/group.h"
@@ -107,8 +108,8 @@ static treadle_status check_layouts(const treadle_actor *a) {
   const treadle_layout *layouts[] = {a->train_layout, a->infer_layout, a->reference_layout};
   for (int i = 0; i < 3; i++)
     if (layouts[i] && layouts[i]->ranks != ranks)
-      return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d",
-                          layouts[i]->text, (long long)layouts[i]->ranks, ranks);
+      return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layouts[i]->text,
+                          treadle_text_of_count(layouts[i]->ranks, "rank"), ranks);
   if (a->reference_layout && strcmp(a->reference_layout->text, a->train_layout->text) != 0)
     return treadle_fail(TREADLE_REFUSED,
                         "the reference has layout '%s', training '%s': they must be the same",

@@ -61,9 +61,10 @@ static treadle_status check_folders(const treadle_source *source, const char *fo
     const char *missing = NULL;
     for (int32_t i = 0; i < world->file_count && !missing; i++)
       if (!treadle_file_exists(source->files[i])) missing = world->names[i];
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %d folders mp_rank_*, and %s has %d%s%s%s%s", folder, count,
-                     world->layout->text, world->file_count, missing ? "; missing is " : "",
-                     missing ? missing : "", *unexpected ? "; of no rank is " : "", unexpected));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %s mp_rank_*, and %s has %d%s%s%s%s", folder,
+                     treadle_text_of_count(count, "folder"), world->layout->text, world->file_count,
+                     missing ? "; missing is " : "", missing ? missing : "",
+                     *unexpected ? "; of no rank is " : "", unexpected));
   }
 out:
   treadle_hash_map_release(&expected);

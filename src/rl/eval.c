@@ -5,6 +5,7 @@
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "infer/engine.h"
 #include "infer/transformer.h"
 #include "model/notes.h"
@@ -63,8 +64,8 @@ static treadle_status open_model(evaluation *e) {
   rl->response_most = o->max_tokens ? o->max_tokens : all / 2 < RESPONSE_MOST ? all / 2 : RESPONSE_MOST;
   rl->prompt_most = all - rl->response_most;
   if (rl->prompt_most < 1)
-    TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %lld tokens",
-                     (long long)rl->response_most, o->model, (long long)all));
+    TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %s",
+                     (long long)rl->response_most, o->model, treadle_text_of_count(all, "token")));
   TRY(treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &rl->tokenizer));
   TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
   snprintf(rl->companions, sizeof rl->companions, "%s", o->tokenizer ? o->tokenizer : o->model);

@@ -2,6 +2,7 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "convert/values.h"
 #include "infer/engine.h"
 #include "infer/replica.h"
@@ -198,12 +199,12 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
   if (!s->seq_length) all = rl->prompt_most + rl->response_most;
   if (rl->response_most < 1 || rl->prompt_most < 1 || rl->prompt_most + rl->response_most > all ||
       (d->most_positions && all > d->most_positions))
-    TRY(treadle_fail(
-        TREADLE_REFUSED,
-        "prompts of %lld and responses of %lld tokens (%s) are more than the %lld of a sequence (%s)",
-        (long long)rl->prompt_most, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
-        (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
-        TREADLE_RL_PLACE(rl, seq_length)));
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "prompts of %lld and responses of %s (%s) are more than the %lld of a sequence (%s)",
+                     (long long)rl->prompt_most, treadle_text_of_count(rl->response_most, "token"),
+                     TREADLE_RL_PLACE(rl, max_tokens),
+                     (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
+                     TREADLE_RL_PLACE(rl, seq_length)));
   if (rl->config) TRY(treadle_train_config_check_lengths(rl->config, rl->prompt_most, rl->response_most));
   if (rl->tokenizer && treadle_tokenizer_own_count(rl->tokenizer) > d->vocabulary)
     TRY(treadle_fail(

@@ -5,6 +5,7 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "infer/engine.h"
 #include "transport/group.h"
 
@@ -223,8 +224,9 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   t->layout = layout;
   t->ranks.group = group;
   if (layout->ranks != (group ? treadle_group_size(group) : 1))
-    status = treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", layout->text,
-                          (long long)layout->ranks, group ? treadle_group_size(group) : 1);
+    status =
+        treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layout->text,
+                     treadle_text_of_count(layout->ranks, "rank"), group ? treadle_group_size(group) : 1);
   if (!status) status = treadle_train_fill(t, &o, group ? treadle_group_rank(group) : 0, false);
   TRY(treadle_train_agree(t, status));
   TRY(treadle_train_meet(t));
