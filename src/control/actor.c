@@ -8,6 +8,7 @@
 #include "control/actor_switch.h"
 #include "layout/layout.h"
 #include "transport/group.h"
+#include "weights/finite.h"
 
 #include <string.h>
 
@@ -241,9 +242,15 @@ static treadle_status load_reference(treadle_actor *a) {
   const int64_t rank = a->group ? treadle_group_rank(a->group) : 0;
   size_t bytes = 0;
   void *twin = treadle_switch_reference_twin(a->sw, &bytes);
-  if (has_values(a->reference_layout->model)) return treadle_layout_load(a->reference_layout, rank, twin);
-  if (bytes) memcpy(twin, window(a, TREADLE_PARAMS), bytes);
-  return TREADLE_OK;
+  treadle_status status = TREADLE_OK;
+  if (!has_values(a->reference_layout->model)) {
+    if (bytes) memcpy(twin, window(a, TREADLE_PARAMS), bytes);
+    return TREADLE_OK;
+  }
+  TRY(treadle_layout_load(a->reference_layout, rank, twin));
+  TRY(treadle_window_check_finite(a->reference_layout, rank, "weights of the reference", twin));
+out:
+  return status;
 }
 
 treadle_status treadle_actor_load_reference(treadle_actor *actor) {

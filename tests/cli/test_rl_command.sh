@@ -195,6 +195,7 @@ bad_command "wrote '{.*NaN}': its score is no finite number" "sed -u 's/.*\"id\"
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
 printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
 refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
+refused "weights of the reference: element .* of '.*' is infinite or no number" "ref_config.model=$folder/nan"
 fails 'filter_groups_max_batches (default), 1, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
   rl_config.filter_groups_enable=true megatron_training.val_path=null
 refused 'device_memory (override) .* leaves .* bytes, and rank 0 needs' generate_config.device_memory=4MiB
