@@ -13,6 +13,7 @@
 #include "model/notes.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
+#include "train/dropout.h"
 #include "transport/group.h"
 
 #include <math.h>
@@ -147,6 +148,7 @@ static treadle_status open_models(treadle_rl *rl) {
     snprintf(rl->model_path, sizeof rl->model_path, "%s", named ? s->tokenizer_name_or_path : s->model);
   TRY(treadle_model_open(rl->model_path, &options, &rl->model));
   treadle_model_tell(rl->model, warn, rl);
+  TRY(treadle_train_tell_dropout(rl->model, warn, rl));
   if (named) TRY(check_named(rl, !rl->plans && !elsewhere));
   if (!rl->plans && !elsewhere) TRY(treadle_model_need_weights(rl->model));
   options.weights = TREADLE_WEIGHTS_NONE;
