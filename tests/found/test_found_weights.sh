@@ -97,6 +97,11 @@ for name in "${needing[@]}"; do
     command_of "$name" "$folder/$kind"
     refused "$folder/$kind: has no weights: neither" "${line[@]}"
     said "$(words "$kind")"
+    if [ "$name" != convert ]; then
+      said 'Weights are made up where that is asked for'
+    elif grep -q 'made up' "$folder/err"; then
+      fail "convert makes no weights up"
+    fi
     [ ! -e "$folder/run" ] || fail "$name: a refused run has left a folder"
   done
 done
