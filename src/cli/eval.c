@@ -83,7 +83,6 @@ int treadle_command_eval(const treadle_arguments *a) {
   TRY(treadle_session_agree(&session, options_of(a, &options)));
   TRY(treadle_session_agree(&session, treadle_eval(session.group, &options, &figures)));
   treadle_progress_end();
-  if (session.rank == 0 && figures.weights == TREADLE_WEIGHTS_RANDOM) treadle_say_made_up(a->words[0]);
   if (session.rank == 0) print(&figures, a->json);
 out:
   if (status && !session.said) treadle_session_abandon(&session, status);

@@ -55,6 +55,8 @@ static treadle_status open_model(evaluation *e) {
   TRY(treadle_model_open(o->model, &model, &rl->model));
   if (rl->rank == 0) treadle_model_tell(rl->model, o->note, o->context);
   TRY(treadle_model_need_weights(rl->model));
+  if (treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM)
+    treadle_rl_note(rl, TREADLE_MADE_UP, o->model);
   TRY(treadle_model_unheard(rl->model, unheard, sizeof unheard));
   if (unheard[0]) treadle_rl_note(rl, "%s", unheard);
   TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
