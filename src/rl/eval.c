@@ -44,6 +44,14 @@ out:
 
 static const treadle_worker_method methods[] = {{"generate_sequences", generate}, {NULL, NULL}};
 
+static treadle_status open_tokenizer(const treadle_eval_options *o, treadle_tokenizer **tokenizer_p) {
+  char message[PATH_MAX + 500];
+  treadle_status status = treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, tokenizer_p);
+  if (status != TREADLE_REFUSED || o->tokenizer) return status;
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  return treadle_fail(status, "%s; tokenizer, --tokenizer, names another", message);
+}
+
 static treadle_status open_model(evaluation *e) {
   const treadle_eval_options *o = e->options;
   const treadle_model_options model = {
@@ -68,7 +76,7 @@ static treadle_status open_model(evaluation *e) {
   if (rl->prompt_most < 1)
     TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %s",
                      (long long)rl->response_most, o->model, treadle_text_of_count(all, "token")));
-  TRY(treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &rl->tokenizer));
+  TRY(open_tokenizer(o, &rl->tokenizer));
   TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
   snprintf(rl->companions, sizeof rl->companions, "%s", o->tokenizer ? o->tokenizer : o->model);
   TRY(treadle_rl_find_never(rl, NULL));

@@ -30,7 +30,8 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
       .prompt_key = "rl_config.prompt_key",
       .answer_key = "rl_config.answer_key",
       .too_long = "rl_config.too_long=leave_out leaves such prompts out",
-      .no_answer = "rl_config.no_answer=leave_out leaves such prompts out"};
+      .no_answer = "rl_config.no_answer=leave_out leaves such prompts out",
+      .no_tokenizer = "megatron_training.tokenizer_name_or_path names one"};
   const treadle_rl_prompts_spec spec = {.path = path,
                                         .words = &words,
                                         .prompt_key = s->prompt_key,

@@ -84,6 +84,9 @@ static treadle_status take_input(const prompt_reader *r, treadle_rl_prompt *p) {
   treadle_request_input input = {0};
   treadle_status status;
   if (!value && !ids) REFUSE("%s: has no '%s' (%s)", r->name, s->prompt_key, s->words->prompt_key);
+  if (!ids && !s->tokenizer)
+    REFUSE("%s: '%s' needs a tokenizer, and there is none; %s", r->name, s->prompt_key,
+           s->words->no_tokenizer);
   TRY(check_zeros(r, s->prompt_key, value));
   TRY(show_prompt(r, value, &p->text));
   if (ids) {
