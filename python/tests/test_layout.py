@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import numpy
@@ -27,6 +28,22 @@ class TestLayout(ranks.Folder, unittest.TestCase):
         small = treadle.Model(os.path.join(self.model, "config.json"), scale_down=300000)
         self.assertLessEqual(small.elems, 300000)
         self.assertFalse(small.has_weights)
+        self.assertEqual(model.notes, ())
+
+    def test_notes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            with open(os.path.join(self.model, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({**config, "dtype": "bfloat16", "torch_dtype": "float16"}, file)
+            self.assertEqual(treadle.Model(path).notes, (f"{path}: torch_dtype is float16 beside a dtype of bfloat16, which is taken",))
+            for name in os.listdir(self.model):
+                if name != "config.json":
+                    os.symlink(os.path.join(self.model, name), os.path.join(folder, name))
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({**config, "dtype": "float32"}, file)
+            self.assertEqual(treadle.Model(folder).notes, (f"{path}: dtype is fp32, and the files have bf16, which is taken",))
 
     def test_layout(self):
         model = treadle.Model(self.model)

@@ -362,7 +362,7 @@ class TestNodes(ranks.Folder, unittest.TestCase):
             try:
                 with self.assertRaisesRegex(treadle.Refused, "net is 'mpi', and must be one of tcp, ucx, torch"):
                     treadle.Group.torch(net="mpi")
-                with self.assertRaisesRegex(treadle.Refused, "1 ranks cannot be divided evenly among 2 nodes"):
+                with self.assertRaisesRegex(treadle.Refused, "1 rank cannot be divided evenly among 2 nodes"):
                     treadle.Group.torch(nodes=2)
                 treadle.Group.torch(net="torch").barrier()
             finally:

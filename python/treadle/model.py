@@ -93,6 +93,13 @@ class Model:
         return next((name for name, number in WEIGHTS.items() if number == source), None)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken in another way than its config or its files say, a line each: of what the command warns when it opens the model."""
+        info = _library.sized(_abi.treadle_model_info)
+        _library.value("treadle_model_get_info", self._use(), ctypes.byref(info))
+        return tuple(line for line in _library.text(info.notes).split("\n") if line)
+
+    @property
     def tensors(self) -> list[Tensor]:
         """All names of tensors: each expert has one, and tied tensors come last."""
         if self._tensors is None:

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/hash_index.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 
@@ -50,9 +51,8 @@ treadle_status treadle_nodes_split(int64_t ranks, int64_t count, treadle_nodes *
   treadle_status status = TREADLE_OK;
   TRY(make_room(ranks, nodes));
   if (count < 1 || count > ranks || ranks % count != 0)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "nodes: %" PRId64 " ranks cannot be divided evenly among %" PRId64 " nodes", ranks,
-                     count));
+    TRY(treadle_fail(TREADLE_REFUSED, "nodes: %s cannot be divided evenly among %s",
+                     treadle_text_of_count(ranks, "rank"), treadle_text_of_count(count, "node")));
   nodes->count = (int32_t)count;
   for (int64_t rank = 0; rank < ranks; rank++) nodes->of[rank] = (int32_t)(rank / (ranks / count));
   list_ranks(nodes);

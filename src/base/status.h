@@ -24,6 +24,11 @@ static inline treadle_status treadle_as_refusal(treadle_status status) {
 /* The same of what a setting names: the message that stands begins with `place`, the key and where it is given. */
 treadle_status treadle_refused_at(const char *place, treadle_status status);
 
+/* Inputs are refused before a run begins. What fails then, be it a reward, a loss or a filter, is a failure while running. */
+static inline treadle_status treadle_as_failure(treadle_status status) {
+  return status == TREADLE_REFUSED ? TREADLE_SYSTEM : status;
+}
+
 /* Ends a function that has nothing to end: the input breaks a rule, in these words. */
 #define REFUSE(...) return treadle_fail(TREADLE_REFUSED, __VA_ARGS__)
 

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,6 +71,22 @@ const char *treadle_text_of_size(size_t bytes) {
   for (; value >= 1023.995 && unit < UNITS - 1; unit++) value /= 1024;
   snprintf(buffer, sizeof buffers[0], unit ? "%.2f %s" : "%.0f %s", value, unit_names[unit]);
   return buffer;
+}
+
+static const char *count_text(int64_t count, const char *noun, const char *is, const char *are) {
+  static _Thread_local char buffers[16][64];
+  static _Thread_local unsigned turn;
+  char *buffer = buffers[turn++ % 16];
+  snprintf(buffer, sizeof buffers[0], "%" PRId64 " %.32s%s", count, noun, count == 1 ? is : are);
+  return buffer;
+}
+
+const char *treadle_text_of_count(int64_t count, const char *noun) {
+  return count_text(count, noun, "", "s");
+}
+
+const char *treadle_text_count_is(int64_t count, const char *noun) {
+  return count_text(count, noun, " is", "s are");
 }
 
 bool treadle_text_starts(const char *text, const char *prefix) {

@@ -18,6 +18,11 @@ treadle_status treadle_text_to_size(const char *what, const char *text, size_t *
 /* "1.50 GiB" and the like, into one of 16 buffers of the calling thread, used in turn. */
 const char *treadle_text_of_size(size_t bytes);
 
+/* "1 rank", "3 ranks"; "1 rank is", "3 ranks are": a count of things whose plural ends in s. Into such buffers, too; at most 32 bytes of noun
+ * are shown. */
+const char *treadle_text_of_count(int64_t count, const char *noun);
+const char *treadle_text_count_is(int64_t count, const char *noun);
+
 bool treadle_text_starts(const char *text, const char *prefix);
 
 /* How many single-character edits (insert, delete, replace) turn one text into the other: for "did you

@@ -73,12 +73,14 @@ static void print_json(const totals *sum, double seconds) {
 
 static void print_text(const treadle_arguments *arguments, const totals *sum, double seconds) {
   const treadle_convert_figures *f = &sum->figures;
-  printf("%s: %" PRId64 " tensors in %" PRId64 " files, %s written in %.1f s (%.2f GB/s), %s of memory\n",
-         treadle_text_shown(arguments->words[1]), f->tensors, f->files + f->resumed,
+  printf("%s: %s in %s, %s written in %.1f s (%.2f GB/s), %s of memory\n",
+         treadle_text_shown(arguments->words[1]), treadle_text_of_count(f->tensors, "tensor"),
+         treadle_text_of_count(f->files + f->resumed, "file"),
          treadle_text_of_size((size_t)f->bytes_written), seconds,
          seconds > 0 ? (double)f->bytes_written / seconds / 1e9 : 0.0,
          treadle_text_of_size((size_t)sum->peak_rss_bytes));
-  if (f->resumed) printf("taken up where it had stopped: %" PRId64 " files were there\n", f->resumed);
+  if (f->resumed)
+    printf("taken up where it had stopped, with %s there\n", treadle_text_of_count(f->resumed, "file"));
   if (f->skipped) printf("skipped: %" PRId64 " entries of _extra_state and the like\n", f->skipped);
   if (f->opaque)
     printf("left alone: %" PRId64 " values beside the weights (arguments, optimizer, random states)\n",

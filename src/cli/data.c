@@ -25,8 +25,9 @@ out:
 
 static void print(const treadle_arguments *a, const treadle_sequence_figures *f) {
   if (!a->json) {
-    printf("%s: train.jsonl %lld prompts, test.jsonl %lld prompts, sft.jsonl %lld rows\n", a->out,
-           (long long)f->train, (long long)f->test, (long long)f->sft);
+    printf("%s: train.jsonl %s, test.jsonl %s, sft.jsonl %s\n", a->out,
+           treadle_text_of_count(f->train, "prompt"), treadle_text_of_count(f->test, "prompt"),
+           treadle_text_of_count(f->sft, "row"));
     return;
   }
   treadle_json_out out = {.file = stdout};

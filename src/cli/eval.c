@@ -1,4 +1,5 @@
 /* treadle eval: what a model's answers are worth. */
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/session.h"
@@ -48,10 +49,11 @@ static void print(const treadle_eval_figures *f, bool json) {
   const long long n = (long long)f->samples;
   if (!json) {
     if (f->left_out)
-      printf("%lld of %lld prompts have no answer, and are left out (--no-answer)\n",
-             (long long)f->left_out, (long long)(f->left_out + f->rows));
-    printf("%lld prompts, %lld sample%s of each: mean@%lld %.4f, best@%lld/mean %.4f", (long long)f->rows,
-           n, n == 1 ? "" : "s", n, f->mean, n, f->best);
+      printf("%lld of %lld prompts %s no answer, and %s left out (--no-answer)\n", (long long)f->left_out,
+             (long long)(f->left_out + f->rows), f->left_out == 1 ? "has" : "have",
+             f->left_out == 1 ? "is" : "are");
+    printf("%s, %s of each: mean@%lld %.4f, best@%lld/mean %.4f", treadle_text_of_count(f->rows, "prompt"),
+           treadle_text_of_count(n, "sample"), n, f->mean, n, f->best);
     if (!isnan(f->majority)) printf(", maj@%lld/mean %.4f", n, f->majority);
     printf("; %.1f tokens a response, %.1f s\n", f->response_length, f->seconds);
     return;
@@ -81,7 +83,6 @@ int treadle_command_eval(const treadle_arguments *a) {
   TRY(treadle_session_agree(&session, options_of(a, &options)));
   TRY(treadle_session_agree(&session, treadle_eval(session.group, &options, &figures)));
   treadle_progress_end();
-  if (session.rank == 0 && figures.weights == TREADLE_WEIGHTS_RANDOM) treadle_say_made_up(a->words[0]);
   if (session.rank == 0) print(&figures, a->json);
 out:
   if (status && !session.said) treadle_session_abandon(&session, status);

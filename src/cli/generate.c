@@ -1,4 +1,5 @@
 /* treadle generate: requests to answers, or the text of one prompt as it comes. */
+#include "base/text.h"
 #include "cli/engine_job.h"
 #include "cli/json_out.h"
 #include "cli/request_options.h"
@@ -20,9 +21,8 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
   if (treadle_engine_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
-    fprintf(stderr, "%lld sample%s, %lld new token%s, %.1f tokens/s, digest %s\n", (long long)f->samples,
-            f->samples == 1 ? "" : "s", (long long)f->new_tokens, f->new_tokens == 1 ? "" : "s", rate,
-            digest);
+    fprintf(stderr, "%s, %s, %.1f tokens/s, digest %s\n", treadle_text_of_count(f->samples, "sample"),
+            treadle_text_of_count(f->new_tokens, "new token"), rate, digest);
     return;
   }
   treadle_json_out out = {.file = stdout};

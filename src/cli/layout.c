@@ -115,9 +115,9 @@ static treadle_status print_text(const layout_output *output, bool with_runs) {
   treadle_run *runs = NULL;
   size_t bytes = 0;
   int32_t count = treadle_layout_storage_count(output->layout, output->rank);
-  printf("rank %lld of %lld in %s: %d tensors, a window of %s\n\n", (long long)output->rank,
+  printf("rank %lld of %lld in %s: %s, a window of %s\n\n", (long long)output->rank,
          (long long)treadle_layout_ranks(output->layout),
-         treadle_text_shown(treadle_layout_text(output->layout)), (int)count,
+         treadle_text_shown(treadle_layout_text(output->layout)), treadle_text_of_count(count, "tensor"),
          treadle_text_of_size(treadle_layout_window_bytes(output->layout, output->rank)));
   if (!treadle_layout_holds(output->layout, output->rank)) {
     printf("this rank does not hold the layout (on=)\n");
@@ -163,7 +163,7 @@ int treadle_command_layout(const treadle_arguments *arguments) {
   treadle_layout *layout = NULL, *train = NULL;
   treadle_nodes nodes = {0};
   if (arguments->rank >= arguments->ranks)
-    TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
+    TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld: ranks are numbered from 0",
                      (long long)arguments->rank, (long long)arguments->ranks));
   if (arguments->rank_map != TREADLE_CONTIGUOUS && !arguments->train)
     TRY(treadle_fail(TREADLE_REFUSED,

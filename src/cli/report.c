@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
@@ -205,12 +206,12 @@ static void print(const treadle_run_summary *s, const char *path, bool json) {
     return;
   }
   if (!json && isnan(s->reward_first)) {
-    printf("%lld steps, no rewards: %s\n", (long long)s->steps, path);
+    printf("%s, no rewards: %s\n", treadle_text_of_count(s->steps, "step"), path);
     return;
   }
   if (!json) {
-    printf("%lld steps, reward %.4f to %.4f: %s\n", (long long)s->steps, s->reward_first, s->reward_last,
-           path);
+    printf("%s, reward %.4f to %.4f: %s\n", treadle_text_of_count(s->steps, "step"), s->reward_first,
+           s->reward_last, path);
     return;
   }
   treadle_json_out_open(&out, NULL, '{');

@@ -1,4 +1,5 @@
 /* treadle sft: supervised training. */
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/json_out.h"
 #include "cli/session.h"
@@ -31,9 +32,9 @@ static void print(const treadle_sft_figures *r, bool json) {
     return;
   }
   if (!json) {
-    printf("%s%lld steps, loss %.5f to %.5f, %lld tokens in %.1f s, digest of the weights %s\n",
-           r->stopped ? "stopped: " : "", (long long)r->steps, r->loss_first, r->loss_last,
-           (long long)r->tokens, r->seconds, weights);
+    printf("%s%s, loss %.5f to %.5f, %s in %.1f s, digest of the weights %s\n",
+           r->stopped ? "stopped: " : "", treadle_text_of_count(r->steps, "step"), r->loss_first,
+           r->loss_last, treadle_text_of_count(r->tokens, "token"), r->seconds, weights);
     if (r->checkpoint[0]) printf("newest checkpoint: %s\n", r->checkpoint);
     return;
   }

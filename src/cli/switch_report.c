@@ -128,9 +128,10 @@ static void print_figures(const treadle_switch_report *report) {
 }
 
 void treadle_switch_report_text(const treadle_switch_report *report) {
-  printf("%s, %s parameters, %s, on %d ranks\n", treadle_text_shown(treadle_model_family(report->model)),
+  printf("%s, %s parameters, %s, on %s\n", treadle_text_shown(treadle_model_family(report->model)),
          treadle_count_of(treadle_model_elems(report->model)).text,
-         treadle_text_of_size((size_t)treadle_model_bytes(report->model)), report->ranks);
+         treadle_text_of_size((size_t)treadle_model_bytes(report->model)),
+         treadle_text_of_count(report->ranks, "rank"));
   printf("%s -> %s, rank map %s\n", treadle_text_shown(report->train), treadle_text_shown(report->infer),
          report->rank_map);
   printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,

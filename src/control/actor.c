@@ -4,9 +4,11 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "control/actor_switch.h"
 #include "layout/layout.h"
 #include "transport/group.h"
+#include "weights/finite.h"
 
 #include <string.h>
 
@@ -107,8 +109,8 @@ static treadle_status check_layouts(const treadle_actor *a) {
   const treadle_layout *layouts[] = {a->train_layout, a->infer_layout, a->reference_layout};
   for (int i = 0; i < 3; i++)
     if (layouts[i] && layouts[i]->ranks != ranks)
-      return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d",
-                          layouts[i]->text, (long long)layouts[i]->ranks, ranks);
+      return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layouts[i]->text,
+                          treadle_text_of_count(layouts[i]->ranks, "rank"), ranks);
   if (a->reference_layout && strcmp(a->reference_layout->text, a->train_layout->text) != 0)
     return treadle_fail(TREADLE_REFUSED,
                         "the reference has layout '%s', training '%s': they must be the same",
@@ -240,9 +242,15 @@ static treadle_status load_reference(treadle_actor *a) {
   const int64_t rank = a->group ? treadle_group_rank(a->group) : 0;
   size_t bytes = 0;
   void *twin = treadle_switch_reference_twin(a->sw, &bytes);
-  if (has_values(a->reference_layout->model)) return treadle_layout_load(a->reference_layout, rank, twin);
-  if (bytes) memcpy(twin, window(a, TREADLE_PARAMS), bytes);
-  return TREADLE_OK;
+  treadle_status status = TREADLE_OK;
+  if (!has_values(a->reference_layout->model)) {
+    if (bytes) memcpy(twin, window(a, TREADLE_PARAMS), bytes);
+    return TREADLE_OK;
+  }
+  TRY(treadle_layout_load(a->reference_layout, rank, twin));
+  TRY(treadle_window_check_finite(a->reference_layout, rank, "weights of the reference", twin));
+out:
+  return status;
 }
 
 treadle_status treadle_actor_load_reference(treadle_actor *actor) {

@@ -9,6 +9,7 @@
 typedef struct treadle_megatron_file {
   const char *path;
   int64_t rank;
+  const treadle_torch *torch;
   int32_t count;
   const treadle_torch_tensor *const *tensors;
 } treadle_megatron_file;

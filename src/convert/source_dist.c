@@ -85,9 +85,10 @@ static treadle_status check_shape(const char *folder, const treadle_storage_info
   }
   if (same && storage->count > 1 && rows != info->shape[0])
     return treadle_fail(TREADLE_REFUSED,
-                        "%s: %s and %d others have %" PRId64 " rows together, and the model says %" PRId64
+                        "%s: %s and %s have %" PRId64 " rows together, and the model says %" PRId64
                         " for %s: parts of it are missing or of another shape",
-                        folder, first->tensor->key, storage->count - 1, rows, info->shape[0], info->name);
+                        folder, first->tensor->key, treadle_text_of_count(storage->count - 1, "other"),
+                        rows, info->shape[0], info->name);
   if (!same || (info->ndim && rows != info->shape[0] && !vocabulary)) {
     treadle_builder found = {0}, wanted = {0};
     for (int d = 0; d < first->tensor->ndim; d++)

@@ -12,7 +12,8 @@ static treadle_status hf_open(treadle_source *source, const char *folder, const 
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "--from '%s': files of Hugging Face say their types themselves: leave out dtype=", layout_text));
-  TRY(treadle_model_need_weights(source->model));
+  if (treadle_model_weights(source->model) == TREADLE_WEIGHTS_NONE) /* which are never made up here */
+    TRY(treadle_model_refuse_absent(source->model, ""));
   if (!checkpoint || checkpoint->index_only)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "%s: is a config.json, and has no weights: name the folder that has them", folder));

@@ -4,6 +4,7 @@
  * anything: arguments, optimizer, random states are counted and left alone, and so is _extra_state among them. */
 #include "convert/megatron_files.h"
 #include "convert/megatron_twice.h"
+#include "convert/megatron_writers.h"
 #include "convert/source_layout.h"
 
 #include "base/dtype.h"
@@ -61,9 +62,10 @@ static treadle_status check_folders(const treadle_source *source, const char *fo
     const char *missing = NULL;
     for (int32_t i = 0; i < world->file_count && !missing; i++)
       if (!treadle_file_exists(source->files[i])) missing = world->names[i];
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %d folders mp_rank_*, and %s has %d%s%s%s%s", folder, count,
-                     world->layout->text, world->file_count, missing ? "; missing is " : "",
-                     missing ? missing : "", *unexpected ? "; of no rank is " : "", unexpected));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %s mp_rank_*, and %s has %d%s%s%s%s", folder,
+                     treadle_text_of_count(count, "folder"), world->layout->text, world->file_count,
+                     missing ? "; missing is " : "", missing ? missing : "",
+                     *unexpected ? "; of no rank is " : "", unexpected));
   }
 out:
   treadle_hash_map_release(&expected);
@@ -165,7 +167,9 @@ out:
   return status;
 }
 
-static treadle_status check_twice(treadle_source *source) {
+/* Does each file stand where it belongs? */
+static treadle_status check_places(treadle_source *source) {
+  treadle_status status;
   const megatron *m = source->state;
   treadle_megatron_file *files =
       treadle_arena_alloc_array(&source->arena, (size_t)source->file_count, sizeof *files);
@@ -174,9 +178,13 @@ static treadle_status check_twice(treadle_source *source) {
     files[i] =
         (treadle_megatron_file){.path = source->files[i],
                                 .rank = m->world.ranks[i],
+                                .torch = m->archives[i].torch,
                                 .count = treadle_layout_storage_count(source->layout, m->world.ranks[i]),
                                 .tensors = m->archives[i].tensors};
-  return treadle_megatron_check_twice(source->layout, files, source->file_count);
+  TRY(treadle_megatron_check_twice(source->layout, files, source->file_count));
+  TRY(treadle_megatron_check_writers(source->layout, files, source->file_count));
+out:
+  return status;
 }
 
 static treadle_status megatron_open(treadle_source *source, const char *folder, const char *layout_text) {
@@ -199,7 +207,7 @@ static treadle_status megatron_open(treadle_source *source, const char *folder, 
   source->file_count = m->world.file_count;
   TRY(check_folders(source, folder, &m->world));
   for (int32_t i = 0; i < source->file_count; i++) TRY(open_archive(source, i));
-  TRY(check_twice(source));
+  TRY(check_places(source));
 out:
   return status;
 }

@@ -1,6 +1,7 @@
 /* Hugging Face modules: rules made from a family's patterns. */
 #include "flat/modules.h"
 
+#include "base/text.h"
 #include "layout/layout_types.h"
 
 #include <inttypes.h>
@@ -101,9 +102,9 @@ treadle_status treadle_modules_read(treadle_layout *layout, treadle_settings *wo
   TRY(treadle_check_ranks(layout, may_replicate ? "tp * replicate" : "tp", sizes, may_replicate ? 2 : 1,
                           &dp));
   if (given && given != dp)
-    REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64
-           "; give that, or leave dp out",
-           words->text, given, layout->owners.count, dp);
+    REFUSE("layout '%s': dp=%" PRId64 ", but %s leave%s dp=%" PRId64 "; give that, or leave dp out",
+           words->text, given, treadle_text_of_count(layout->owners.count, "rank"),
+           layout->owners.count == 1 ? "s" : "", dp);
   treadle_normal_size(normal, "dp", dp);
   treadle_normal_size(normal, "tp", tp);
   treadle_normal_size(normal, "replicate", replicate);

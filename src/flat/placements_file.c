@@ -6,6 +6,7 @@
  *
  * A list of names gives all of them the same. Without a mesh all ranks have all of the tensor. */
 #include "base/dtype.h"
+#include "base/text.h"
 #include "flat/placements.h"
 #include "io/json.h"
 #include "layout/layout_types.h"
@@ -73,8 +74,8 @@ static treadle_status read_ranks(reader *r, size_t number, const json_t *list, i
   if (!json_is_array(list) || (dim > 0 && dim + 1 < mesh->ndim && !nested))
     FAIL("%s: mesh %zu: ranks are neither one list nor nested as its shape is", r->path, number);
   if (found != wanted)
-    FAIL("%s: mesh %zu has a list of %lld %s, not of %lld", r->path, number, (long long)found,
-         nested ? "lists" : "ranks", (long long)wanted);
+    FAIL("%s: mesh %zu has a list of %s, not of %lld", r->path, number,
+         treadle_text_of_count(found, nested ? "list" : "rank"), (long long)wanted);
   for (int64_t i = 0; i < found; i++) {
     const json_t *item = json_array_get(list, (size_t)i);
     if (nested) {

@@ -5,6 +5,7 @@
  * expert where there are experts; treadle_part_canonical turns it into canonical boxes. docs/rules.md
  * 4.1 to 4.5. */
 #include "base/divisor.h"
+#include "base/text.h"
 #include "grid/grid.h"
 
 #include <assert.h>
@@ -88,12 +89,12 @@ static treadle_status check_heads(const char *what, const treadle_model *model,
   const char *name = rule->over->name;
   char instead[TREADLE_DIVISORS_ROOM];
   if (groups % shards != 0 && shards % groups != 0)
-    REFUSE("layout '%s': %s: %s=%" PRId64 " and the %" PRId64 " KV heads must divide one another; %s", what,
-           name_of(model, part), name, shards, groups,
+    REFUSE("layout '%s': %s: %s=%" PRId64 " and the %s must divide one another; %s", what,
+           name_of(model, part), name, shards, treadle_text_of_count(groups, "KV head"),
            treadle_divisors_near(name, heads, shards, groups, instead));
   if (has_query_heads(part) && heads % shards != 0)
-    REFUSE("layout '%s': %s: %" PRId64 " attention heads are not divisible by %s=%" PRId64 "; %s", what,
-           name_of(model, part), heads, name, shards,
+    REFUSE("layout '%s': %s: %s not divisible by %s=%" PRId64 "; %s", what, name_of(model, part),
+           treadle_text_count_is(heads, "attention head"), name, shards,
            treadle_divisors_near(name, heads, shards, groups, instead));
   return TREADLE_OK;
 }

@@ -2,6 +2,8 @@
  * follows from the ranks; it is the slowest dimension. */
 #include "grid/engines.h"
 
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -187,8 +189,8 @@ treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last)
   if (remainder_last && pp == 1) partition_count = 0; /* SGLang does not look at it */
   TRY(treadle_grid_trait(layout, &engine->spec, engine->rules, "all_stages", 0, &repeated));
   if (remainder_last && pp > layout->model->layers && !repeated)
-    REFUSE("layout '%s': pp=%" PRId64 " is more than the %d layers", words->text, pp,
-           layout->model->layers);
+    REFUSE("layout '%s': pp=%" PRId64 " is more than the %s", words->text, pp,
+           treadle_text_of_count(layout->model->layers, "layer"));
   const treadle_engine_stages stages = {pp, partition, partition_count, remainder_last};
   TRY(treadle_stages_engine(words->text, layout->model->layers, &stages, &engine->grid->arena,
                             &engine->spec.chunks));

@@ -50,9 +50,8 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   }
   if (root_text) {
     if (!treadle_text_to_int64(root_text, &root) || root < 0 || root >= layout->ranks) {
-      status = treadle_fail(TREADLE_REFUSED,
-                            "layout '%s': root=%s is not one of %" PRId64 " ranks, 0 to %" PRId64,
-                            words->text, root_text, layout->ranks, layout->ranks - 1);
+      status = treadle_fail(TREADLE_REFUSED, "layout '%s': root=%s is no rank from 0 to %" PRId64,
+                            words->text, root_text, layout->ranks - 1);
       goto out;
     }
     treadle_normal_text(normal, "root", root_text);

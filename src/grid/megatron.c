@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/divisor.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "layout/layout_types.h"
 
 #include <inttypes.h>
@@ -93,9 +94,9 @@ static treadle_status read_sizes(treadle_layout *layout, treadle_settings *words
   TRY(treadle_check_ranks(layout, "tp * cp * pp", dense, 3, &o->dp));
   TRY(treadle_check_ranks(layout, "etp * ep * pp", expert, 3, &o->edp));
   if (given_dp && given_dp != o->dp)
-    REFUSE("layout '%s': dp=%" PRId64 ", but %" PRId64 " ranks leave dp=%" PRId64
-           "; give that, or leave dp out",
-           words->text, given_dp, layout->owners.count, o->dp);
+    REFUSE("layout '%s': dp=%" PRId64 ", but %s leave%s dp=%" PRId64 "; give that, or leave dp out",
+           words->text, given_dp, treadle_text_of_count(layout->owners.count, "rank"),
+           layout->owners.count == 1 ? "s" : "", o->dp);
 out:
   return status;
 }
@@ -204,8 +205,9 @@ static treadle_status read_experts(const treadle_layout *layout, treadle_setting
     REFUSE("layout '%s': experts is given, and family %s has none; leave it out", words->text,
            model->family->name);
   if (model->experts % o->ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64 "; %s", words->text,
-           model->experts, o->ep, treadle_divisors_near("ep", model->experts, o->ep, 1, instead));
+    REFUSE("layout '%s': %s not divisible by ep=%" PRId64 "; %s", words->text,
+           treadle_text_count_is(model->experts, "expert"), o->ep,
+           treadle_divisors_near("ep", model->experts, o->ep, 1, instead));
   if (text)
     for (form = 0; form < FORMS && strcmp(text, forms[form]) != 0;) form++;
   if (form == FORMS)

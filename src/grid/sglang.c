@@ -1,6 +1,7 @@
 /* sglang: SGLang's layouts. docs/rules.md 1.3, 6.3, 9.2. tp is all ranks of a stage. Attention and
  * experts have smaller groups inside of it. */
 #include "base/divisor.h"
+#include "base/text.h"
 #include "grid/engines.h"
 
 #include <inttypes.h>
@@ -173,8 +174,8 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   TRY(treadle_engine_place(&engine, o.ep, false));
   /* Every rank has as many slots here; only vLLM deals what does not divide (docs/rules.md 6.3). */
   if (engine.spec.slots && engine.spec.slots[0]->count % o.ep != 0)
-    REFUSE("layout '%s': %" PRId64 " experts are not divisible by ep=%" PRId64 "; %s", words->text,
-           engine.spec.slots[0]->count, o.ep,
+    REFUSE("layout '%s': %s not divisible by ep=%" PRId64 "; %s", words->text,
+           treadle_text_count_is(engine.spec.slots[0]->count, "expert"), o.ep,
            treadle_divisors_near("ep", engine.spec.slots[0]->count, o.ep, 1, instead));
   TRY(treadle_engine_names(&engine));
   TRY(treadle_engine_build(&engine, true));

@@ -2,6 +2,7 @@
 #include "grid/slots.h"
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "io/json.h"
 
 #include <inttypes.h>
@@ -66,8 +67,8 @@ treadle_status treadle_slots_map(const treadle_slots_spec *spec, int64_t layer, 
   for (int64_t s = 0; s < count; s++) {
     if (logical[s] < 0 || logical[s] >= experts)
       REFUSE("layout '%s': the expert map of layer %" PRId64 " gives slot %" PRId64
-             " expert %d, which is none of the %" PRId64 " experts",
-             spec->what, layer, s, (int)logical[s], experts);
+             " expert %d, which is none of the %s",
+             spec->what, layer, s, (int)logical[s], treadle_text_of_count(experts, "expert"));
     copy[s] = logical[s];
     slots->hash = treadle_hash_more(slots->hash, (uint64_t)logical[s]);
   }
@@ -119,8 +120,8 @@ static treadle_status read_list(const treadle_slots_spec *spec, const char *path
              layer);
     if (value < 0 || value > INT32_MAX)
       REFUSE("layout '%s': %s: slot %" PRId64 " of layer %" PRId64 " holds expert %" PRId64
-             ", which is none of the %" PRId64 " experts",
-             what, path, s, layer, value, spec->experts);
+             ", which is none of the %s",
+             what, path, s, layer, value, treadle_text_of_count(spec->experts, "expert"));
     logical[s] = (int32_t)value;
   }
   return treadle_slots_map(spec, layer, logical, count, arena, slots_p);
@@ -142,9 +143,8 @@ treadle_status treadle_slots_parse(const treadle_slots_spec *spec, const char *p
   bool one = given > 0 && json_is_integer(json_array_get(lists, 0));
   bool decoders = mtp > 0 && (int64_t)given == layers - mtp;
   if (!one && (given == 0 || (given != 1 && (int64_t)given < layers && !decoders)))
-    REFUSE("layout '%s': %s has expert maps of %zu layers, and the model has %" PRId64 " and %" PRId64
-           " of MTP",
-           what, path, given, layers - mtp, mtp);
+    REFUSE("layout '%s': %s has expert maps of %s, and the model has %" PRId64 " and %" PRId64 " of MTP",
+           what, path, treadle_text_of_count((int64_t)given, "layer"), layers - mtp, mtp);
   for (int64_t layer = 0; layer < layers; layer++) {
     const json_t *list = one ? lists : json_array_get(lists, given == 1 ? 0 : (size_t)layer);
     bool again = layer > 0 && (one || given == 1);

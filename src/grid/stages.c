@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/divisor.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -54,13 +55,13 @@ static treadle_status check_cover(const char *what, int64_t layers, const treadl
     for (int32_t j = 0; j < chunks->items[i].layer_count; j++, total++) {
       int32_t layer = chunks->items[i].layers[j];
       if (layer < 0 || layer >= layers || seen[layer])
-        REFUSE("layout '%s': the stages do not hold each of %" PRId64 " layers once (layer %d)", what,
-               layers, layer);
+        REFUSE("layout '%s': the stages do not hold each of %s once (layer %d)", what,
+               treadle_text_of_count(layers, "layer"), layer);
       seen[layer] = 1;
     }
   if (total != layers)
-    REFUSE("layout '%s': the stages hold %" PRId64 " of %" PRId64 " layers; each layer needs a stage", what,
-           total, layers);
+    REFUSE("layout '%s': the stages hold %" PRId64 " of %s; each layer needs a stage", what, total,
+           treadle_text_of_count(layers, "layer"));
   return TREADLE_OK;
 }
 
@@ -104,13 +105,15 @@ static treadle_status slots_of_stages(const char *what, int64_t layers, const tr
       REFUSE("layout '%s': first and last are the same stage when pp=1; leave them out", what);
     int64_t rest = layers - o->first - o->last;
     if (rest < 0 || (others == 0 && rest != 0) || (others > 0 && rest % others != 0))
-      REFUSE("layout '%s': %" PRId64 " layers less first=%" PRId64 " and last=%" PRId64
-             " do not divide evenly over %" PRId64 " other stages; %s",
-             what, layers, o->first, o->last, others, first_instead(layers, o, instead));
+      REFUSE("layout '%s': %s less first=%" PRId64 " and last=%" PRId64
+             " cannot be divided evenly over %s; %s",
+             what, treadle_text_of_count(layers, "layer"), o->first, o->last,
+             treadle_text_of_count(others, "other stage"), first_instead(layers, o, instead));
     if (others > 0 && rest == 0) /* transformer_config.py: middle stages and layers for them, or neither */
-      REFUSE("layout '%s': first=%" PRId64 " and last=%" PRId64 " are all %" PRId64
-             " layers and leave none to the other stages; %s",
-             what, o->first, o->last, layers, first_instead(layers, o, instead));
+      REFUSE("layout '%s': first=%" PRId64 " and last=%" PRId64
+             " are all of %s and leave none to the other stages; %s",
+             what, o->first, o->last, treadle_text_of_count(layers, "layer"),
+             first_instead(layers, o, instead));
     for (int64_t p = 0; p < pp; p++) slots[p] = others > 0 ? rest / others : 0;
     if (o->first > 0) slots[0] = o->first;
     if (o->last > 0) slots[pp - 1] = o->last;
@@ -118,8 +121,9 @@ static treadle_status slots_of_stages(const char *what, int64_t layers, const tr
   }
   int64_t total = layers + o->embedding_split + o->loss_split;
   if (total % pp != 0)
-    REFUSE("layout '%s': %" PRId64 " layers%s are not divisible by pp=%" PRId64 "; %s", what, total,
-           total > layers ? " (with embedding and loss)" : "", pp,
+    REFUSE("layout '%s': %s%s %s not divisible by pp=%" PRId64 "; %s", what,
+           treadle_text_of_count(total, "layer"), total > layers ? " (with embedding and loss)" : "",
+           total == 1 ? "is" : "are", pp,
            total > layers ? "say with layout= which layers each stage has"
                           : first_instead(layers, o, instead));
   for (int64_t p = 0; p < pp; p++) slots[p] = total / pp;
@@ -138,9 +142,9 @@ static treadle_status stages_by_count(const char *what, int64_t layers, const tr
   TRY(slots_of_stages(what, layers, o, slots));
   for (int64_t p = 0; p < pp; p++)
     if (slots[p] % vpp != 0)
-      REFUSE("layout '%s': %" PRId64 " layers of stage %" PRId64 " are not divisible by vpp=%" PRId64
-             "; %s",
-             what, slots[p], p, vpp, treadle_divisors_near("vpp", slots[p], vpp, 1, instead));
+      REFUSE("layout '%s': %s of stage %" PRId64 " %s not divisible by vpp=%" PRId64 "; %s", what,
+             treadle_text_of_count(slots[p], "layer"), p, slots[p] == 1 ? "is" : "are", vpp,
+             treadle_divisors_near("vpp", slots[p], vpp, 1, instead));
   TRY(make_chunks(pp, vpp, arena, chunks));
   /* Slots are numbered chunk by chunk, virtual stages outside, stages inside. The slot of layer l is l: the
    * embedding is slot -1, and the loss is slot `layers`, so both fall away where a chunk is clipped to
@@ -270,13 +274,13 @@ static treadle_status stages_by_string(const char *what, int64_t layers, treadle
     REFUSE("layout '%s': layout= has %" PRId64 " MTP layers, the model %" PRId64 "; write an m for each",
            what, mtp, o->mtp);
   if (stages % o->pp != 0)
-    REFUSE("layout '%s': the %" PRId64 " stages of layout= are not a multiple of pp=%" PRId64 "; %s", what,
-           stages, o->pp, treadle_divisors_near("pp", stages, o->pp, 1, instead));
+    REFUSE("layout '%s': layout= has %s, not a multiple of pp=%" PRId64 "; %s", what,
+           treadle_text_of_count(stages, "stage"), o->pp,
+           treadle_divisors_near("pp", stages, o->pp, 1, instead));
   int64_t vpp = stages / o->pp;
   if (o->vpp > 0 && o->vpp != vpp)
-    REFUSE("layout '%s': vpp=%" PRId64 ", but layout= has %" PRId64
-           " stages for each pipeline rank; leave vpp out",
-           what, o->vpp, vpp);
+    REFUSE("layout '%s': vpp=%" PRId64 ", but layout= has %s for each pipeline rank; leave vpp out", what,
+           o->vpp, treadle_text_of_count(vpp, "stage"));
   if (vpp > 1 && o->pp == 1)
     REFUSE("layout '%s': layout= has %" PRId64 " stages and pp is 1; give pp", what, stages);
   o->vpp = vpp;
@@ -356,9 +360,9 @@ treadle_status treadle_stages_engine(const char *what, int64_t layers, const tre
     else
       count += p < pp - 1 && p >= pp - 1 - remainder;
     if (count > layers - next)
-      REFUSE("layout '%s': the partition's stages up to %" PRId64 " have more than the %" PRId64
-             " layers; the numbers must add up to these",
-             what, p, layers);
+      REFUSE("layout '%s': the partition's stages up to %" PRId64
+             " have more than the %s; the numbers must add up to these",
+             what, p, treadle_text_of_count(layers, "layer"));
     TRY(set_layers(&chunks_p->items[p], next, count, arena));
     next += count;
   }

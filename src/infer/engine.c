@@ -4,6 +4,7 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "memory/limits.h"
 #include "text/tokenizer.h"
 
@@ -82,8 +83,8 @@ static treadle_status make_cache(treadle_engine *e, const treadle_engine_options
 static treadle_status check_group(const treadle_engine *e) {
   int ranks = e->group ? treadle_group_size(e->group) : 1;
   if (e->layout->ranks == ranks) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", e->layout->text,
-                      (long long)e->layout->ranks, ranks);
+  return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", e->layout->text,
+                      treadle_text_of_count(e->layout->ranks, "rank"), ranks);
 }
 
 static treadle_status fill(treadle_engine *e, const treadle_engine_options *o, int rank) {

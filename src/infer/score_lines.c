@@ -1,6 +1,7 @@
 /* Lines of JSON as texts to score. */
 #include "infer/score_lines.h"
 
+#include "base/text.h"
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
 
@@ -42,8 +43,8 @@ static treadle_status read_logprobs(const treadle_request_reader *reader, const 
   int64_t count = line_p->input.token_count - line_p->first;
   if (line_p->input.type != TREADLE_REQUEST_TOKENS) REFUSE("%s: logprobs need token_ids", reader->name);
   if (!json_is_array(value) || (int64_t)json_array_size(value) != count + skipped)
-    REFUSE("%s: logprobs must be a list of %lld items, as token_ids", reader->name,
-           (long long)(count + skipped));
+    REFUSE("%s: logprobs must be a list of %s, as token_ids", reader->name,
+           treadle_text_of_count(count + skipped, "item"));
   if (skipped && !json_is_null(json_array_get(value, 0)))
     REFUSE("%s: the first of logprobs must be null: it has no tokens before it", reader->name);
   float *logprobs = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *logprobs);

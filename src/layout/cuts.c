@@ -24,7 +24,7 @@ treadle_status treadle_cuts_add(treadle_cuts *cuts, size_t count) {
                         cuts->from->text, cuts->to->text, cuts->rank, TREADLE_MAX_CUTS);
   if (cuts->all && atomic_fetch_add(cuts->all, news) + news > most_of_all(cuts->from->model))
     return treadle_fail(TREADLE_REFUSED,
-                        "a report over all %" PRId64 " ranks of '%s' and '%s' plans more than %" PRId64
+                        "a report over all ranks (%" PRId64 ") of '%s' and '%s' plans more than %" PRId64
                         " parts; one rank can be asked for alone (--rank)",
                         cuts->from->ranks, cuts->from->text, cuts->to->text,
                         most_of_all(cuts->from->model));

@@ -51,12 +51,12 @@ treadle_status treadle_check_ranks(const treadle_layout *layout, const char *nam
       for (int k = 0; k < count && product; k++)
         if (!treadle_mul_fits(product, sizes[k], &product)) product = 0;
       if (product)
-        snprintf(instead, sizeof instead, "; take a multiple of %" PRId64 " ranks, or other sizes",
-                 product);
-      return treadle_fail(TREADLE_REFUSED,
-                          "layout '%s': %s%" PRId64 " ranks%s are not divisible by %s = %s%s", layout->text,
-                          layout->owners.runs ? "the " : "", all, layout->owners.runs ? " of on" : "",
-                          names, factors, instead);
+        snprintf(instead, sizeof instead, "; take a multiple of %s, or other sizes",
+                 treadle_text_of_count(product, "rank"));
+      return treadle_fail(TREADLE_REFUSED, "layout '%s': %s%s%s %s not divisible by %s = %s%s",
+                          layout->text, layout->owners.runs ? "the " : "",
+                          treadle_text_of_count(all, "rank"), layout->owners.runs ? " of on" : "",
+                          all == 1 ? "is" : "are", names, factors, instead);
     }
     rest /= sizes[i];
   }

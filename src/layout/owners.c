@@ -39,9 +39,8 @@ static treadle_status read_run(const char *text, size_t length, int64_t ranks, c
                         "layout '%s': on: the range %" PRId64 "-%" PRId64 " ends before it begins",
                         layout_text, first, last);
   if (last >= ranks)
-    return treadle_fail(TREADLE_REFUSED,
-                        "layout '%s': on: rank %" PRId64 " is not one of %" PRId64 " ranks", layout_text,
-                        last, ranks);
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': on: rank %" PRId64 " is not one of %" PRId64,
+                        layout_text, last, ranks);
   *run_p = (treadle_owner_run){.first = first, .count = last - first + 1};
   return TREADLE_OK;
 }

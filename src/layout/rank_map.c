@@ -1,6 +1,7 @@
 /* Rank maps: which rank takes which place of the inference layout, and how one is chosen. */
 #include "base/argument.h"
 #include "base/nodes.h"
+#include "base/text.h"
 #include "layout/inbound_nodes.h"
 #include "layout/signatures.h"
 
@@ -122,8 +123,8 @@ treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_lay
     return treadle_fail(TREADLE_REFUSED, "layouts '%s' and '%s' are of two models", train->text,
                         infer->text);
   if (infer->ranks != train->ranks)
-    return treadle_fail(TREADLE_REFUSED, "layouts '%s' and '%s' are of %" PRId64 " and %" PRId64 " ranks",
-                        train->text, infer->text, train->ranks, infer->ranks);
+    return treadle_fail(TREADLE_REFUSED, "layouts '%s' and '%s' are of %" PRId64 " and %s", train->text,
+                        infer->text, train->ranks, treadle_text_of_count(infer->ranks, "rank"));
   if (map == TREADLE_STRIDED) {
     if (train->tp % infer->tp != 0)
       return treadle_fail(TREADLE_REFUSED,
@@ -132,9 +133,8 @@ treadle_status treadle_layout_map_ranks(treadle_layout *infer, const treadle_lay
                           train->tp, train->text, infer->tp, infer->text);
     f = train->tp / infer->tp;
     if (infer->owners.count % (f * infer->tp) != 0)
-      return treadle_fail(TREADLE_REFUSED,
-                          "rank map strided: %" PRId64 " ranks are not divisible by blocks of %" PRId64,
-                          infer->owners.count, f * infer->tp);
+      return treadle_fail(TREADLE_REFUSED, "rank map strided: %s not divisible by blocks of %" PRId64,
+                          treadle_text_count_is(infer->owners.count, "rank"), f * infer->tp);
   }
   if (map == TREADLE_BEST) TRY(choose_best(infer, train, nodes, &f));
   infer->order = (treadle_rank_order){infer->tp, f};

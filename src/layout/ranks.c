@@ -18,7 +18,7 @@ static int64_t owner_of(const treadle_layout *layout, int64_t rank) {
 
 static treadle_status check_rank(const treadle_layout *layout, int64_t rank) {
   if (rank < 0 || rank >= layout->ranks)
-    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64 " ranks",
+    return treadle_fail(TREADLE_REFUSED, "layout '%s': rank %" PRId64 " is not one of %" PRId64,
                         layout->text, rank, layout->ranks);
   return TREADLE_OK;
 }

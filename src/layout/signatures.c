@@ -67,7 +67,7 @@ void treadle_signatures_release(treadle_signatures *signatures) {
 
 static treadle_status refuse_cuts(const treadle_signatures *signatures) {
   return treadle_fail(TREADLE_REFUSED,
-                      "a report over all %" PRId64 " ranks of '%s' and '%s' looks at more than %" PRId64
+                      "a report over all ranks (%" PRId64 ") of '%s' and '%s' looks at more than %" PRId64
                       " parts; one rank can be asked for alone",
                       signatures->layouts[TREADLE_FROM]->ranks, signatures->layouts[TREADLE_FROM]->text,
                       signatures->layouts[TREADLE_TO]->text, TREADLE_MAX_REPORT_CUTS);

@@ -136,19 +136,23 @@ treadle_weights treadle_model_weights(const treadle_model *model) {
   return model->values.read ? TREADLE_WEIGHTS_FILES : model->weights;
 }
 
-treadle_status treadle_model_need_weights(const treadle_model *model) {
+treadle_status treadle_model_refuse_absent(const treadle_model *model, const char *else_what) {
   treadle_status status = TREADLE_OK;
   treadle_arena arena = {0};
   const char *found = "";
-  TREADLE_NEED(model);
-  if (treadle_model_weights(model) != TREADLE_WEIGHTS_NONE) return TREADLE_OK;
   if (model->folder) TRY(treadle_model_folder_text(model->folder, &arena, &found));
-  status =
-      treadle_fail(TREADLE_REFUSED,
-                   "%s: has no weights: neither model.safetensors nor shards with an index%s. Weights are "
-                   "made up where that is asked for: weights random, or the path of config.json itself",
-                   model->folder ? model->folder : model->path, found);
+  status = treadle_fail(
+      TREADLE_REFUSED, "%s: has no weights: neither model.safetensors nor shards with an index%s%s%s",
+      model->folder ? model->folder : model->path, found, *else_what ? ". " : "", else_what);
 out:
   treadle_arena_release(&arena);
   return status;
+}
+
+treadle_status treadle_model_need_weights(const treadle_model *model) {
+  TREADLE_NEED(model);
+  if (treadle_model_weights(model) != TREADLE_WEIGHTS_NONE) return TREADLE_OK;
+  return treadle_model_refuse_absent(
+      model, "Weights are made up where that is asked for: weights random, or the path of "
+             "config.json itself");
 }

@@ -149,7 +149,7 @@ treadle_status treadle_config_dtype(const json_t *config, const json_t *inner, t
     const json_t *field = configs[i / 2] ? json_object_get(configs[i / 2], name) : NULL;
     if (!field || json_is_null(field)) continue;
     if (json_is_string(field) && treadle_dtype_parse(json_string_value(field), dtype_p) &&
-        *dtype_p != TREADLE_INT32)
+        *dtype_p < TREADLE_FP8_E4M3) /* fp8 has scales, of which quantization_config speaks */
       return TREADLE_OK;
     return refuse(name, field, "float32, bfloat16 or float16");
   }

@@ -140,6 +140,8 @@ treadle_status treadle_model_from_config(const char *what, struct json_t *config
 
 /* What a folder has in place of weights, for messages: "; it has GGUF files (a.gguf), ...: what to do", or "". In the arena. */
 treadle_status treadle_model_folder_text(const char *folder, treadle_arena *arena, const char **text_p);
+/* Refuses a model without weights, in these words. else_what: what else could be done, a sentence; "" for nothing. */
+treadle_status treadle_model_refuse_absent(const treadle_model *model, const char *else_what);
 
 /* The model of a config for the files of a checkpoint: without MTP layers where these have none, and with those that
  * they have where the config speaks of none. Names and shapes are not compared. */

@@ -19,6 +19,9 @@ static const char HINT[] =
 
 /* Keys under which configs say it; the second is older (compressed-tensors). */
 static const char *const places[] = {"quantization_config", "compression_config"};
+/* Any other key with one of these words in its name says it in a way that treadle does not read: "quantization" (MLX), "quantize",
+ * "quant_config". */
+static const char *const words[] = {"quant", "quantize", "quantized", "quantization"};
 
 /* ---- The tables ---------------------------------------------------------------------------------- */
 
@@ -152,14 +155,39 @@ out:
   return status;
 }
 
+static bool is_place(const char *key) {
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    if (strcmp(key, places[i]) == 0) return true;
+  return false;
+}
+
+/* Is one of the words in the name, between underscores? num_quantizers, of a codec of sound, has none. */
+static bool has_word(const char *key) {
+  for (size_t length; *key; key += length + (key[length] == '_')) {
+    length = strcspn(key, "_");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+      if (strlen(words[i]) == length && strncmp(key, words[i], length) == 0) return true;
+  }
+  return false;
+}
+
+/* null, false and 0 say that there is none. */
+static bool says_no(const json_t *value) {
+  return json_is_null(value) || json_is_false(value) ||
+         (json_is_integer(value) && json_integer_value(value) == 0);
+}
+
 /* Those of an object, NAME in messages: "" for the file's outermost one. */
-static treadle_status read_object(treadle_model *model, const char *name, const json_t *object) {
+static treadle_status read_object(treadle_model *model, const char *name, json_t *object) {
   treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-    json_t *found = json_object_get(object, places[i]);
+  const char *key;
+  json_t *value;
+  json_object_foreach(object, key, value) {
     char place[100];
-    snprintf(place, sizeof place, "%.40s%s%s", name, *name ? "." : "", places[i]);
-    if (found && !json_is_null(found)) TRY(read_one(model, place, found));
+    snprintf(place, sizeof place, "%.40s%s%.50s", name, *name ? "." : "", key);
+    if (is_place(key) && !json_is_null(value)) TRY(read_one(model, place, value));
+    if (!is_place(key) && has_word(key) && !says_no(value))
+      TRY(refuse(place, NULL, value, "is no quantization_config"));
   }
 out:
   return status;
@@ -171,8 +199,7 @@ treadle_status treadle_model_read_quantisation(treadle_model *model) {
   json_t *inner;
   TRY(read_object(model, "", model->config));
   json_object_foreach(model->config, name, inner) {
-    bool other = strcmp(name, places[0]) != 0 && strcmp(name, places[1]) != 0;
-    if (other && json_is_object(inner)) TRY(read_object(model, name, inner));
+    if (!is_place(name) && json_is_object(inner)) TRY(read_object(model, name, inner));
   }
 out:
   return status;

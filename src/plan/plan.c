@@ -39,8 +39,8 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
                         "plan: '%s': %s: blocks like these are neither made of values nor taken apart",
                         coded->text, coded->blocks_fault);
   if (from->ranks != to->ranks)
-    return treadle_fail(TREADLE_REFUSED, "plan: '%s' is of %" PRId64 " ranks and '%s' of %" PRId64,
-                        from->text, from->ranks, to->text, to->ranks);
+    return treadle_fail(TREADLE_REFUSED, "plan: '%s' is of %s and '%s' of %" PRId64, from->text,
+                        treadle_text_of_count(from->ranks, "rank"), to->text, to->ranks);
   if (rank < 0 || rank >= from->ranks)
     return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " is not one of %" PRId64, rank,
                         from->ranks);

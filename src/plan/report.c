@@ -357,7 +357,7 @@ static treadle_status check_options(const treadle_report *report, const treadle_
     return treadle_fail(TREADLE_REFUSED, "a cap of %zu and a budget of %zu bytes: 2^60 at the most",
                         options->cap_bytes, options->budget_bytes);
   if (options->one_rank && (options->rank < 0 || options->rank >= ranks))
-    return treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0",
+    return treadle_fail(TREADLE_REFUSED, "rank %lld of %lld: ranks are numbered from 0",
                         (long long)options->rank, (long long)ranks);
   return treadle_plan_check(report->from, report->to, options->one_rank ? options->rank : 0, (int64_t)page);
 }

@@ -60,7 +60,7 @@ static treadle_status check_rank(const treadle_report *report, int64_t rank) {
     return treadle_fail(TREADLE_REFUSED, "rank %lld: this report is of rank %lld alone", (long long)rank,
                         (long long)report->rank);
   if (rank >= 0 && rank < report->info.ranks) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "rank %lld of %lld ranks: they are numbered from 0", (long long)rank,
+  return treadle_fail(TREADLE_REFUSED, "rank %lld of %lld: ranks are numbered from 0", (long long)rank,
                       (long long)report->info.ranks);
 }
 

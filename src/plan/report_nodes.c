@@ -210,7 +210,7 @@ treadle_status treadle_report_node(const treadle_report *report, int32_t node, t
   TREADLE_NEED(report);
   TREADLE_NEED_SIZED(info_p);
   if (node < 0 || node >= report->info.nodes)
-    return treadle_fail(TREADLE_REFUSED, "node %d of a report of %d nodes: they are numbered from 0", node,
+    return treadle_fail(TREADLE_REFUSED, "node %d of %d: nodes are numbered from 0", node,
                         report->info.nodes);
   treadle_node_info all = TREADLE_INIT(treadle_node_info);
   all.ranks = report->info.ranks;

@@ -5,6 +5,7 @@
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "infer/engine.h"
 #include "infer/transformer.h"
 #include "model/notes.h"
@@ -43,6 +44,14 @@ out:
 
 static const treadle_worker_method methods[] = {{"generate_sequences", generate}, {NULL, NULL}};
 
+static treadle_status open_tokenizer(const treadle_eval_options *o, treadle_tokenizer **tokenizer_p) {
+  char message[PATH_MAX + 500];
+  treadle_status status = treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, tokenizer_p);
+  if (status != TREADLE_REFUSED || o->tokenizer) return status;
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  return treadle_fail(status, "%s; tokenizer, --tokenizer, names another", message);
+}
+
 static treadle_status open_model(evaluation *e) {
   const treadle_eval_options *o = e->options;
   const treadle_model_options model = {
@@ -54,6 +63,8 @@ static treadle_status open_model(evaluation *e) {
   TRY(treadle_model_open(o->model, &model, &rl->model));
   if (rl->rank == 0) treadle_model_tell(rl->model, o->note, o->context);
   TRY(treadle_model_need_weights(rl->model));
+  if (treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM)
+    treadle_rl_note(rl, TREADLE_MADE_UP, o->model);
   TRY(treadle_model_unheard(rl->model, unheard, sizeof unheard));
   if (unheard[0]) treadle_rl_note(rl, "%s", unheard);
   TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
@@ -63,9 +74,9 @@ static treadle_status open_model(evaluation *e) {
   rl->response_most = o->max_tokens ? o->max_tokens : all / 2 < RESPONSE_MOST ? all / 2 : RESPONSE_MOST;
   rl->prompt_most = all - rl->response_most;
   if (rl->prompt_most < 1)
-    TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %lld tokens",
-                     (long long)rl->response_most, o->model, (long long)all));
-  TRY(treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, &rl->tokenizer));
+    TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %s",
+                     (long long)rl->response_most, o->model, treadle_text_of_count(all, "token")));
+  TRY(open_tokenizer(o, &rl->tokenizer));
   TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
   snprintf(rl->companions, sizeof rl->companions, "%s", o->tokenizer ? o->tokenizer : o->model);
   TRY(treadle_rl_find_never(rl, NULL));

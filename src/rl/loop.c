@@ -340,8 +340,8 @@ static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_take_folders(rl) : TREADLE_OK));
   TRY(treadle_rl_open(rl));
   TRY(treadle_rl_agree(rl, open_run(rl)));
-  if (rl->rank > 0) return treadle_rl_as_failure(treadle_worker_group_serve(&rl->workers));
-  status = treadle_rl_as_failure(lead(rl, result));
+  if (rl->rank > 0) return treadle_as_failure(treadle_worker_group_serve(&rl->workers));
+  status = treadle_as_failure(lead(rl, result));
   return treadle_worker_group_end(&rl->workers, status);
 out:
   return status;

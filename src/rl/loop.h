@@ -390,9 +390,4 @@ void treadle_rl_stage(treadle_rl *rl, const char *stage);
 /* RUN/switch.json and memory.json, for `treadle report`. */
 treadle_status treadle_rl_report(treadle_rl *rl);
 
-/* Inputs are refused before a run begins. What fails then, be it a reward, a loss or a filter, is a failure while running. */
-static inline treadle_status treadle_rl_as_failure(treadle_status status) {
-  return status == TREADLE_REFUSED ? TREADLE_SYSTEM : status;
-}
-
 #endif

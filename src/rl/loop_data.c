@@ -30,7 +30,8 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
       .prompt_key = "rl_config.prompt_key",
       .answer_key = "rl_config.answer_key",
       .too_long = "rl_config.too_long=leave_out leaves such prompts out",
-      .no_answer = "rl_config.no_answer=leave_out leaves such prompts out"};
+      .no_answer = "rl_config.no_answer=leave_out leaves such prompts out",
+      .no_tokenizer = "megatron_training.tokenizer_name_or_path names one"};
   const treadle_rl_prompts_spec spec = {.path = path,
                                         .words = &words,
                                         .prompt_key = s->prompt_key,
@@ -53,11 +54,13 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
   (void)treadle_rl_prompts_items(*prompts_p, &count);
   const long long all = (long long)count + too_long + unanswered;
   if (too_long)
-    treadle_rl_note(rl, "%s: %lld of %lld prompts have more than %lld tokens, and are left out (%s)", place,
-                    too_long, all, (long long)rl->prompt_most, TREADLE_RL_PLACE(rl, too_long));
+    treadle_rl_note(rl, "%s: %lld of %lld prompts %s more than %s, and %s left out (%s)", place, too_long,
+                    all, too_long == 1 ? "has" : "have", treadle_text_of_count(rl->prompt_most, "token"),
+                    too_long == 1 ? "is" : "are", TREADLE_RL_PLACE(rl, too_long));
   if (unanswered)
-    treadle_rl_note(rl, "%s: %lld of %lld prompts have no answer, and are left out (%s)", place, unanswered,
-                    all, TREADLE_RL_PLACE(rl, no_answer));
+    treadle_rl_note(rl, "%s: %lld of %lld prompts %s no answer, and %s left out (%s)", place, unanswered,
+                    all, unanswered == 1 ? "has" : "have", unanswered == 1 ? "is" : "are",
+                    TREADLE_RL_PLACE(rl, no_answer));
   return TREADLE_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "rl/reward.h"
 
 #include <jansson.h>
@@ -365,10 +366,10 @@ static treadle_status check_filter(const treadle_rl *rl, const filter *f) {
   if (s->filter_groups_max_batches > 0 && f->batches == s->filter_groups_max_batches)
     return treadle_fail(
         TREADLE_REFUSED,
-        "step %lld: after %s, %lld, batches of %lld prompts, %zu groups of the %lld that it needs have "
+        "step %lld: after %s, %lld, batches of %s, %zu groups of the %lld that it needs have "
         "samples with different scores",
         (long long)rl->step + 1, TREADLE_RL_PLACE(rl, filter_groups_max_batches), (long long)f->batches,
-        (long long)f->each, groups, (long long)needed);
+        treadle_text_of_count(f->each, "prompt"), groups, (long long)needed);
   if (f->barren >= (int64_t)all && f->batches > 1)
     return treadle_fail(
         TREADLE_REFUSED,

@@ -2,6 +2,7 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "convert/values.h"
 #include "infer/engine.h"
 #include "infer/replica.h"
@@ -12,6 +13,7 @@
 #include "model/notes.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
+#include "train/dropout.h"
 #include "transport/group.h"
 
 #include <math.h>
@@ -146,6 +148,7 @@ static treadle_status open_models(treadle_rl *rl) {
     snprintf(rl->model_path, sizeof rl->model_path, "%s", named ? s->tokenizer_name_or_path : s->model);
   TRY(treadle_model_open(rl->model_path, &options, &rl->model));
   treadle_model_tell(rl->model, warn, rl);
+  TRY(treadle_train_tell_dropout(rl->model, warn, rl));
   if (named) TRY(check_named(rl, !rl->plans && !elsewhere));
   if (!rl->plans && !elsewhere) TRY(treadle_model_need_weights(rl->model));
   options.weights = TREADLE_WEIGHTS_NONE;
@@ -198,12 +201,12 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
   if (!s->seq_length) all = rl->prompt_most + rl->response_most;
   if (rl->response_most < 1 || rl->prompt_most < 1 || rl->prompt_most + rl->response_most > all ||
       (d->most_positions && all > d->most_positions))
-    TRY(treadle_fail(
-        TREADLE_REFUSED,
-        "prompts of %lld and responses of %lld tokens (%s) are more than the %lld of a sequence (%s)",
-        (long long)rl->prompt_most, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
-        (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
-        TREADLE_RL_PLACE(rl, seq_length)));
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "prompts of %lld and responses of %s (%s) are more than the %lld of a sequence (%s)",
+                     (long long)rl->prompt_most, treadle_text_of_count(rl->response_most, "token"),
+                     TREADLE_RL_PLACE(rl, max_tokens),
+                     (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
+                     TREADLE_RL_PLACE(rl, seq_length)));
   if (rl->config) TRY(treadle_train_config_check_lengths(rl->config, rl->prompt_most, rl->response_most));
   if (rl->tokenizer && treadle_tokenizer_own_count(rl->tokenizer) > d->vocabulary)
     TRY(treadle_fail(

@@ -60,7 +60,7 @@ treadle_status treadle_rl_judge_tests(treadle_rl *rl, treadle_rl_batch *batch,
 out:
   for (size_t i = 0; preds && i < batch->samples.count; i++) free(preds[i]);
   treadle_free(preds);
-  return treadle_rl_as_failure(status);
+  return treadle_as_failure(status);
 }
 
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p) {

@@ -89,8 +89,8 @@ static void say_micro_batch(const treadle_rl *rl, const treadle_actor_memory *m,
   if (total(rl, m, mode) - bytes[TREADLE_WORK] - bytes[TREADLE_TRAIN_WORK] > room)
     treadle_builder_add(text, "; it is too much without a micro batch");
   else if (s->micro_batch_size)
-    treadle_builder_add(text, "; a micro batch of %lld samples has no room beside the rest",
-                        (long long)s->micro_batch_size);
+    treadle_builder_add(text, "; a micro batch of %s has no room beside the rest",
+                        treadle_text_of_count(s->micro_batch_size, "sample"));
   else
     treadle_builder_add(text, "; a micro batch of %lld tokens has no room beside the rest",
                         (long long)s->max_tokens_per_micro);

@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/hash.h"
 #include "base/real.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
@@ -83,6 +84,9 @@ static treadle_status take_input(const prompt_reader *r, treadle_rl_prompt *p) {
   treadle_request_input input = {0};
   treadle_status status;
   if (!value && !ids) REFUSE("%s: has no '%s' (%s)", r->name, s->prompt_key, s->words->prompt_key);
+  if (!ids && !s->tokenizer)
+    REFUSE("%s: '%s' needs a tokenizer, and there is none; %s", r->name, s->prompt_key,
+           s->words->no_tokenizer);
   TRY(check_zeros(r, s->prompt_key, value));
   TRY(show_prompt(r, value, &p->text));
   if (ids) {
@@ -279,9 +283,9 @@ treadle_status treadle_rl_prompts_read(const treadle_rl_prompts_spec *spec,
   TRY(read_files(spec, prompts));
   if (!prompts->items.count && (prompts->too_long || prompts->unanswered))
     TRY(treadle_fail(TREADLE_REFUSED,
-                     "%s: all prompts are left out: %lld have more than %lld tokens, %lld no answer",
-                     spec->path, (long long)prompts->too_long, (long long)spec->most_tokens,
-                     (long long)prompts->unanswered));
+                     "%s: all prompts are left out: %lld of more than %s, %lld without an answer",
+                     spec->path, (long long)prompts->too_long,
+                     treadle_text_of_count(spec->most_tokens, "token"), (long long)prompts->unanswered));
   if (!prompts->items.count) TRY(treadle_fail(TREADLE_REFUSED, "%s: has no prompts", spec->path));
   *prompts_p = prompts;
   prompts = NULL;

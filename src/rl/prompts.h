@@ -25,6 +25,7 @@ typedef struct treadle_rl_prompts treadle_rl_prompts;
 typedef struct treadle_rl_prompts_words {
   const char *prompt_key, *answer_key; /* where those come from */
   const char *too_long, *no_answer;    /* what helps where a prompt is too long, or has no answer */
+  const char *no_tokenizer;            /* or is a text, and there is no tokenizer */
 } treadle_rl_prompts_words;
 
 typedef struct treadle_rl_prompts_spec {

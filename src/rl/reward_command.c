@@ -180,9 +180,9 @@ static void write_some(treadle_reward_process *p) {
 
 static treadle_status check_time(const asking *a, const treadle_reward_process *p) {
   if (!p->waiting || treadle_clock_seconds() - p->answered < a->c->timeout) return TREADLE_OK;
-  return treadle_fail(TREADLE_TIMEOUT,
-                      "command '%s': answered nothing for %g s, with %zu samples to answer",
-                      treadle_text_shown(a->c->all.text), a->c->timeout, p->waiting);
+  return treadle_fail(TREADLE_TIMEOUT, "command '%s': answered nothing for %g s, with %s to answer",
+                      treadle_text_shown(a->c->all.text), a->c->timeout,
+                      treadle_text_of_count((int64_t)p->waiting, "sample"));
 }
 
 static treadle_status turn(asking *a) {

@@ -2,6 +2,7 @@
 #include "rl/reward_process.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -141,8 +142,9 @@ treadle_status treadle_reward_process_say_end(const treadle_reward_processes *al
   siginfo_t info = {0};
   for (int turn = 0; turn < LAST_TURNS && !has_ended(p); turn++) poll(NULL, 0, TURN_MS);
   if (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || !info.si_pid)
-    return treadle_fail(TREADLE_REFUSED, "command '%s': closed its output, with %zu samples to answer",
-                        text, p->waiting);
-  return treadle_fail(TREADLE_REFUSED, "command '%s': ended %s %d, with %zu samples to answer", text,
-                      info.si_code == CLD_EXITED ? "with status" : "by signal", info.si_status, p->waiting);
+    return treadle_fail(TREADLE_REFUSED, "command '%s': closed its output, with %s to answer", text,
+                        treadle_text_of_count((int64_t)p->waiting, "sample"));
+  return treadle_fail(TREADLE_REFUSED, "command '%s': ended %s %d, with %s to answer", text,
+                      info.si_code == CLD_EXITED ? "with status" : "by signal", info.si_status,
+                      treadle_text_of_count((int64_t)p->waiting, "sample"));
 }

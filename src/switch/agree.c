@@ -93,8 +93,9 @@ static treadle_status check(treadle_switch *sw) {
   for (int mode = 0; mode < 2; mode++) {
     const treadle_layout *layout = sw->layouts[mode];
     if (treadle_layout_ranks(layout) != sw->group->size)
-      return treadle_fail(TREADLE_REFUSED, "switch: layout '%s' has %" PRId64 " ranks, the group has %d",
-                          treadle_layout_text(layout), treadle_layout_ranks(layout), sw->group->size);
+      return treadle_fail(TREADLE_REFUSED, "switch: layout '%s' has %s, the group has %d",
+                          treadle_layout_text(layout),
+                          treadle_text_of_count(treadle_layout_ranks(layout), "rank"), sw->group->size);
   }
   for (int mode = 0; mode < 2; mode++)
     if (treadle_layout_window_bytes(sw->layouts[mode], sw->group->rank) > MOST_BYTES)

@@ -1,4 +1,5 @@
 /* Calls: finding the function, giving its arguments their places. */
+#include "base/text.h"
 #include "text/jinja_run.h"
 #include "text/jinja_text.h"
 
@@ -69,7 +70,8 @@ treadle_status treadle_jinja_run(machine *m, const row *r, call *c, value *resul
   size_t places = 0;
   while (name_at(r->takes, places, &name, &optional)) places++;
   if (c->count > places)
-    REFUSE("'%s' takes not more than %zu arguments, and has %zu", r->name, places, c->count);
+    REFUSE("'%s' takes not more than %s, and has %zu", r->name,
+           treadle_text_of_count((int64_t)places, "argument"), c->count);
   if (c->count) memcpy(c->bound, c->items, c->count * sizeof *c->bound);
   PASS(bind_named(r, c, places));
   for (size_t i = 0; i < places; i++) {

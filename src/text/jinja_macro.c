@@ -1,5 +1,6 @@
 /* Macros. caller, kwargs and varargs are variables of a macro whose body speaks of them; another one refuses what it cannot
  * take. */
+#include "base/text.h"
 #include "text/jinja_run.h"
 #include "text/jinja_text.h"
 
@@ -81,8 +82,8 @@ static treadle_status set_special(machine *m, scope *s, const macro *o, const ca
   if (t->takes_named) PASS(treadle_jinja_scope_set(m, s, m->template->kwargs, v));
   size_t used = c->count < t->name_count ? c->count : t->name_count;
   if (!t->takes_more && c->count > used)
-    REFUSE("the macro '%.60s' takes not more than %zu arguments, and has %zu", called(o), t->name_count,
-           c->count);
+    REFUSE("the macro '%.60s' takes not more than %s, and has %zu", called(o),
+           treadle_text_of_count((int64_t)t->name_count, "argument"), c->count);
   if (!t->takes_more) return TREADLE_OK;
   PASS(treadle_jinja_list_of(m, JINJA_TUPLE, c->items + used, c->count - used, &v));
   return treadle_jinja_scope_set(m, s, m->template->varargs, v);

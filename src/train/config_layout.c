@@ -2,6 +2,7 @@
 #include "train/config.h"
 
 #include "base/divisor.h"
+#include "base/text.h"
 #include "layout/settings.h"
 
 #include <stdio.h>
@@ -17,8 +18,8 @@ static treadle_status count_chunks(const treadle_train_config *config, int64_t l
   *chunks_p = 1;
   if (!each) return TREADLE_OK;
   if (layers % pp != 0 || layers / pp % each != 0)
-    REFUSE("%s: %lld layers are not divided by %s, %lld, times %s, %lld; %s", config->file,
-           (long long)layers, PLACE(pipeline_model_parallel_size), (long long)pp,
+    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; %s", config->file,
+           treadle_text_count_is(layers, "layer"), PLACE(pipeline_model_parallel_size), (long long)pp,
            PLACE(num_layers_per_virtual_pipeline_stage), (long long)each,
            layers % pp ? treadle_divisors_near("pipeline_model_parallel_size", layers, pp, 1, instead)
                        : treadle_divisors_near("num_layers_per_virtual_pipeline_stage", layers / pp, each,
@@ -32,9 +33,9 @@ static treadle_status add_megatron(const treadle_train_config *config, int64_t l
   const treadle_train_settings *s = &config->settings;
   int64_t tp = s->tensor_model_parallel_size, pp = s->pipeline_model_parallel_size, chunks;
   if (ranks % (tp * pp) != 0)
-    REFUSE("%s: %lld ranks are not divided by %s, %lld, times %s, %lld; start a multiple of %lld ranks",
-           config->file, (long long)ranks, PLACE(tensor_model_parallel_size), (long long)tp,
-           PLACE(pipeline_model_parallel_size), (long long)pp, (long long)(tp * pp));
+    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; start a multiple of %s", config->file,
+           treadle_text_count_is(ranks, "rank"), PLACE(tensor_model_parallel_size), (long long)tp,
+           PLACE(pipeline_model_parallel_size), (long long)pp, treadle_text_of_count(tp * pp, "rank"));
   treadle_status status = count_chunks(config, layers, &chunks);
   if (status) return status;
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);
@@ -48,7 +49,7 @@ static treadle_status add_fsdp2(const treadle_train_config *config, int64_t rank
   char instead[TREADLE_DIVISORS_ROOM];
   if (size < 1) size = ranks;
   if (ranks % size != 0)
-    REFUSE("%s: %lld ranks are not divided by %s, %lld; %s", config->file, (long long)ranks,
+    REFUSE("%s: %s not divided by %s, %lld; %s", config->file, treadle_text_count_is(ranks, "rank"),
            PLACE(fsdp_size), (long long)size, treadle_divisors_near("fsdp_size", ranks, size, 1, instead));
   if (size > 1) treadle_builder_add(text, "dp=%lld,", (long long)size);
   if (ranks > size) treadle_builder_add(text, "replicate=%lld,", (long long)(ranks / size));
@@ -108,16 +109,16 @@ treadle_status treadle_train_config_micro_batches(const treadle_train_config *co
   int64_t rows = s->global_batch_size, micro = s->micro_batch_size;
   *count_p = 0;
   if (rows % dp != 0)
-    REFUSE("%s: %s is %lld rows, which %lld data parallel ranks do not divide", config->file,
-           PLACE(global_batch_size), (long long)rows, (long long)dp);
+    REFUSE("%s: %s is %s, which %lld data parallel ranks do not divide", config->file,
+           PLACE(global_batch_size), treadle_text_of_count(rows, "row"), (long long)dp);
   if (!micro) return TREADLE_OK;
   if (rows / dp % micro != 0)
-    REFUSE("%s: %s is %lld rows, %lld on each of %lld data parallel ranks, which %s, %lld, does not divide",
-           config->file, PLACE(global_batch_size), (long long)rows, (long long)(rows / dp), (long long)dp,
-           PLACE(micro_batch_size), (long long)micro);
+    REFUSE("%s: %s is %s, %lld on each of %s, which %s, %lld, does not divide", config->file,
+           PLACE(global_batch_size), treadle_text_of_count(rows, "row"), (long long)(rows / dp),
+           treadle_text_of_count(dp, "data parallel rank"), PLACE(micro_batch_size), (long long)micro);
   int64_t count = rows / dp / micro;
   if (s->num_layers_per_virtual_pipeline_stage && count % pp != 0)
-    REFUSE("%s: %lld micro batches of a rank are not divided by %s, %lld, as %s needs", config->file,
+    REFUSE("%s: the micro batches of a rank, %lld, are not divided by %s, %lld, as %s needs", config->file,
            (long long)count, PLACE(pipeline_model_parallel_size), (long long)pp,
            PLACE(num_layers_per_virtual_pipeline_stage));
   *count_p = count;

@@ -1,6 +1,8 @@
 /* What a step of reinforcement learning has: its prompts, the mini batches of its updates, their micro batches, and the schedule over all of them. */
 #include "train/config_given.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 #define KEY(member)   TREADLE_KEY_OF(member)
@@ -43,8 +45,8 @@ static treadle_status divide_prompts(treadle_train_config *config, int64_t promp
   treadle_train_settings *s = &config->settings;
   const int64_t count = s->mini_batch_size;
   if (count && prompts % count != 0)
-    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
-           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size), (long long)count);
+    REFUSE("%s: %s is %s, which %s, %lld, does not divide", config->file, place_of_prompts(config),
+           treadle_text_of_count(prompts, "prompt"), PLACE(mini_batch_size), (long long)count);
   if (count) s->mini_batch_size = prompts / count;
   treadle_train_config_follow(config, KEY(mini_batch_size), "by algorithm.n_minibatches");
   return TREADLE_OK;
@@ -67,7 +69,7 @@ static treadle_status settle_schedule(treadle_train_config *config, int64_t mini
     return TREADLE_OK;
   if (s->lr_warmup_fraction * iters >= steps)
     REFUSE(
-        "%s: %s, %g, of actor.lr_sched.lr_decay_iters, %g, is all of the run's %g steps of the optimizer",
+        "%s: %s, %g, of actor.lr_sched.lr_decay_iters, %g, is all of the run's steps of the optimizer, %g",
         config->file, PLACE(lr_warmup_fraction), s->lr_warmup_fraction, iters, steps);
   s->lr_warmup_fraction *= iters / steps;
   treadle_train_config_follow(config, KEY(lr_warmup_fraction), "of lr_decay_iters");
@@ -94,17 +96,16 @@ treadle_status treadle_train_config_settle_batches(treadle_train_config *config)
     treadle_train_config_follow(config, KEY(mini_batch_size), "all prompts of a step");
   }
   if (prompts % s->mini_batch_size != 0)
-    REFUSE("%s: %s is %lld prompts, which %s, %lld, does not divide", config->file,
-           place_of_prompts(config), (long long)prompts, PLACE(mini_batch_size),
-           (long long)s->mini_batch_size);
+    REFUSE("%s: %s is %s, which %s, %lld, does not divide", config->file, place_of_prompts(config),
+           treadle_text_of_count(prompts, "prompt"), PLACE(mini_batch_size), (long long)s->mini_batch_size);
   s->mini_batch_samples = s->mini_batch_size * s->n_samples_per_prompt;
   if (s->micro_batch_size && samples % s->micro_batch_size != 0 && s->mini_batch_samples == samples)
-    REFUSE("%s: %s times %s is %lld samples, the only mini batch, which %s, %lld, does not divide",
-           config->file, place_of_prompts(config), PLACE(n_samples_per_prompt), (long long)samples,
+    REFUSE("%s: %s times %s is %s, the only mini batch, which %s, %lld, does not divide", config->file,
+           place_of_prompts(config), PLACE(n_samples_per_prompt), treadle_text_of_count(samples, "sample"),
            PLACE(micro_batch_size), (long long)s->micro_batch_size);
   if (s->micro_batch_size && s->mini_batch_samples % s->micro_batch_size != 0)
-    REFUSE("%s: %s times %s is %lld samples, which %s, %lld, does not divide", config->file,
-           PLACE(mini_batch_size), PLACE(n_samples_per_prompt), (long long)s->mini_batch_samples,
+    REFUSE("%s: %s times %s is %s, which %s, %lld, does not divide", config->file, PLACE(mini_batch_size),
+           PLACE(n_samples_per_prompt), treadle_text_of_count(s->mini_batch_samples, "sample"),
            PLACE(micro_batch_size), (long long)s->micro_batch_size);
   if (s->use_dynamic_bsz && !s->max_tokens_per_micro)
     REFUSE("%s: %s needs actor_config.max_tokens_per_micro, the tokens of a micro batch", config->file,

@@ -113,8 +113,8 @@ static treadle_status settle_betas(treadle_train_config *config) {
   treadle_status status = TREADLE_OK;
   if (!GIVEN(adam_betas)) return TREADLE_OK;
   if (s->adam_betas.count != 2)
-    REFUSE("%s: %s has %zu items, and must have two: adam_beta1 and adam_beta2", config->file,
-           PLACE(adam_betas), s->adam_betas.count);
+    REFUSE("%s: %s has %s, and must have two: adam_beta1 and adam_beta2", config->file, PLACE(adam_betas),
+           treadle_text_of_count((int64_t)s->adam_betas.count, "item"));
   TRY(take_beta(config, KEY(adam_beta1), 0));
   TRY(take_beta(config, KEY(adam_beta2), 1));
   s->adam_betas = (treadle_train_list){0};
@@ -133,11 +133,11 @@ static treadle_status check_penalty(const treadle_train_config *config, int64_t 
     REFUSE("%s: %s is %lld, more than %s, which is %lld", config->file, PLACE(overlong_buffer),
            (long long)s->overlong_buffer, treadle_train_config_place(config, key), (long long)longest);
   if (response && longest - s->overlong_buffer >= response)
-    REFUSE("%s: %s is %lld, and %s %lld: the penalty begins behind %lld tokens, and responses have %lld "
+    REFUSE("%s: %s is %lld, and %s %lld: the penalty begins behind %s, and responses have %lld "
            "at most, %s",
            config->file, PLACE(rollout_max_tokens), (long long)longest, PLACE(overlong_buffer),
-           (long long)s->overlong_buffer, (long long)(longest - s->overlong_buffer), (long long)response,
-           PLACE(max_tokens));
+           (long long)s->overlong_buffer, treadle_text_of_count(longest - s->overlong_buffer, "token"),
+           (long long)response, PLACE(max_tokens));
   return TREADLE_OK;
 }
 
@@ -145,9 +145,9 @@ treadle_status treadle_train_config_check_lengths(const treadle_train_config *co
                                                   int64_t response) {
   const treadle_train_settings *s = &config->settings;
   if (s->max_model_len && prompt && response && s->max_model_len < prompt + response)
-    REFUSE("%s: %s is %lld, less than prompts of %lld tokens, %s, and responses of %lld, %s", config->file,
-           PLACE(max_model_len), (long long)s->max_model_len, (long long)prompt, PLACE(max_prompt_length),
-           (long long)response, PLACE(max_tokens));
+    REFUSE("%s: %s is %lld, less than prompts of %s, %s, and responses of %lld, %s", config->file,
+           PLACE(max_model_len), (long long)s->max_model_len, treadle_text_of_count(prompt, "token"),
+           PLACE(max_prompt_length), (long long)response, PLACE(max_tokens));
   return check_penalty(config, response);
 }
 
@@ -305,8 +305,9 @@ static treadle_status check_rewards(const treadle_train_config *config) {
       REFUSE("%s: %s: item %zu is '%s', and must be a number", config->file, PLACE(verifier_weight), i,
              treadle_text_shown(s->verifier_weight.items[i]));
   if (s->verifier_weight.count && s->verifier_weight.count != s->verifier_function.count)
-    REFUSE("%s: %s has %zu items, and %s %zu: as many must they be", config->file, PLACE(verifier_weight),
-           s->verifier_weight.count, PLACE(verifier_function), s->verifier_function.count);
+    REFUSE("%s: %s has %s, and %s %zu: there must be as many", config->file, PLACE(verifier_weight),
+           treadle_text_of_count((int64_t)s->verifier_weight.count, "item"), PLACE(verifier_function),
+           s->verifier_function.count);
   for (size_t i = 0; i < s->verifier_function.count; i++)
     commands = commands || strcmp(s->verifier_function.items[i], "command") == 0;
   if (commands && !s->verifier_command)

@@ -2,6 +2,7 @@
 #include "train/gradients.h"
 
 #include "base/argument.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -10,7 +11,8 @@
 static treadle_status check_row(const treadle_trainer *t, const treadle_train_row *row, size_t number) {
   const treadle_transformer *d = t->transformer;
   if (row->count < 2)
-    return treadle_fail(TREADLE_REFUSED, "row %zu: %zu tokens; 2 are the least", number, row->count);
+    return treadle_fail(TREADLE_REFUSED, "row %zu: %s; 2 are the least", number,
+                        treadle_text_of_count((int64_t)row->count, "token"));
   if ((int64_t)row->count > t->pass->options.most_positions)
     return treadle_fail(TREADLE_REFUSED, "row %zu: %zu tokens; at most %lld", number, row->count,
                         (long long)t->pass->options.most_positions);

@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/json.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "infer/json_values.h"
 #include "infer/request_lines.h"
 #include "infer/transformer.h"
@@ -25,7 +26,8 @@ static treadle_status read_mask(const treadle_row_source *reader, treadle_arena 
                                 treadle_train_row *row) {
   const json_t *mask = json_object_get(reader->object, "mask");
   if (!json_is_array(mask) || json_array_size(mask) != row->count)
-    REFUSE("%s: mask must be a list of %zu items, as ids", reader->name, row->count);
+    REFUSE("%s: mask must be a list of %s, as ids", reader->name,
+           treadle_text_of_count((int64_t)row->count, "item"));
   uint8_t *to = treadle_arena_alloc_array(arena, row->count, sizeof *to);
   if (!to) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %zu tokens", reader->name, row->count);
   for (size_t i = 0; i < row->count; i++) {
@@ -47,7 +49,9 @@ static treadle_status check(const treadle_row_source *reader, const treadle_tran
   bool given = reader->spec->most_tokens && reader->spec->most_tokens < most;
   if (given) most = reader->spec->most_tokens;
   size_t counted = 0;
-  if (row->count < 2) REFUSE("%s: has %zu tokens; 2 are the least", reader->name, row->count);
+  if (row->count < 2)
+    REFUSE("%s: has %s; 2 are the least", reader->name,
+           treadle_text_of_count((int64_t)row->count, "token"));
   if (row->count > (size_t)most)
     REFUSE("%s: has %zu tokens; %s %lld", reader->name, row->count,
            given ? "a row may have" : "the model takes", (long long)most);

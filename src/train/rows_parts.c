@@ -18,7 +18,6 @@ static treadle_status encode(const treadle_row_source *s, const char *text, size
   treadle_status status;
   free(e->ids);
   *e = (encoded){0};
-  if (!s->spec->tokenizer) REFUSE("%s: a text needs a tokenizer; the model's folder has none", s->name);
   status = treadle_tokenizer_encode(s->spec->tokenizer, text, bytes, false, &e->ids, &e->count);
   return status ? treadle_fail_in(status, "%s: ", s->name) : status;
 }
@@ -152,7 +151,7 @@ treadle_status treadle_row_parts_keep(treadle_row_parts *parts, const treadle_ro
                                       treadle_train_row *row) {
   treadle_token_ids ids = {0};
   treadle_status status;
-  if (!s->spec->tokenizer) REFUSE("%s: a text needs a tokenizer; the model's folder has none", s->name);
+  TRY(treadle_row_need_tokenizer(s));
   if (parts->ends && s->spec->tokenizer->special[TREADLE_EOS] < 0)
     REFUSE("%s: the tokenizer has no end token (eos_token) to put behind a response", s->name);
   TRY(encode_each(parts, s, &ids));

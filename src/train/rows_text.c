@@ -132,6 +132,14 @@ out:
   return status;
 }
 
+treadle_status treadle_row_need_tokenizer(const treadle_row_source *s) {
+  if (s->spec->tokenizer) return TREADLE_OK;
+  REFUSE("%s: a text needs a tokenizer; the model's folder has none, and "
+         "megatron_training.tokenizer_name_or_path "
+         "names none",
+         s->name);
+}
+
 /* ---- Texts ----------------------------------------------------------------------------------------------- */
 
 treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_train_row *row) {
@@ -141,7 +149,7 @@ treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_train_
   treadle_status status;
   TRY(text_of(s, "text", &text));
   if (!text.count) REFUSE("%s: text is empty", s->name);
-  if (!s->spec->tokenizer) REFUSE("%s: a text needs a tokenizer; the model's folder has none", s->name);
+  TRY(treadle_row_need_tokenizer(s));
   status = treadle_tokenizer_encode(s->spec->tokenizer, text.bytes, text.count, true, &ids, &count);
   if (status) TRY(treadle_fail_in(status, "%s: ", s->name));
   int32_t *kept = treadle_arena_alloc_array(s->arena, count + 1, sizeof *kept);

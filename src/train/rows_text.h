@@ -15,6 +15,8 @@ typedef struct treadle_row_source {
   treadle_arena *arena; /* of the tokens */
 } treadle_row_source;
 
+/* Refused: there is none. */
+treadle_status treadle_row_need_tokenizer(const treadle_row_source *source);
 /* {text}: all tokens but the first count. */
 treadle_status treadle_row_read_text(const treadle_row_source *source, treadle_train_row *row);
 /* {prompt, response}: the response's tokens count, and the end token behind them. A prompt is a text, which is a message of the user where

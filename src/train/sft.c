@@ -216,7 +216,8 @@ static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   TRY(treadle_sft_agree(sft, open_run(sft)));
   if (sft->from[0]) snprintf(result->checkpoint, sizeof result->checkpoint, "%s", sft->from);
   begin = treadle_clock_seconds();
-  while (sft->step < sft->settings->train_iters && !result->stopped) TRY(run_step(sft, result));
+  while (sft->step < sft->settings->train_iters && !result->stopped)
+    TRY(treadle_as_failure(run_step(sft, result)));
   result->seconds = treadle_clock_seconds() - begin;
   result->last_step = sft->step;
   if (!result->steps) result->loss_first = result->loss_last = NAN;

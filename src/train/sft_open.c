@@ -14,6 +14,7 @@
 #include "model/notes.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
+#include "train/dropout.h"
 #include "transport/group.h"
 
 #include <stdlib.h>
@@ -35,7 +36,10 @@ static treadle_status open_model(treadle_sft *sft) {
   char text[1024];
   treadle_status status;
   TRY(treadle_model_open(s->model, &options, &sft->model));
-  if (sft->rank == 0) treadle_model_tell(sft->model, sft->options->warn, sft->options->context);
+  if (sft->rank == 0) {
+    treadle_model_tell(sft->model, sft->options->warn, sft->options->context);
+    TRY(treadle_train_tell_dropout(sft->model, sft->options->warn, sft->options->context));
+  }
   if (!sft->plans && !sft->from[0]) TRY(treadle_model_need_weights(sft->model));
   TRY(treadle_train_config_layout(sft->config, TREADLE_PART_PARAMS, sft->model->layers, sft->ranks, text,
                                   sizeof text));

@@ -5,8 +5,10 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "infer/engine.h"
 #include "transport/group.h"
+#include "weights/finite.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -223,8 +225,9 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   t->layout = layout;
   t->ranks.group = group;
   if (layout->ranks != (group ? treadle_group_size(group) : 1))
-    status = treadle_fail(TREADLE_REFUSED, "layout '%s' is for %lld ranks, the group has %d", layout->text,
-                          (long long)layout->ranks, group ? treadle_group_size(group) : 1);
+    status =
+        treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layout->text,
+                     treadle_text_of_count(layout->ranks, "rank"), group ? treadle_group_size(group) : 1);
   if (!status) status = treadle_train_fill(t, &o, group ? treadle_group_rank(group) : 0, false);
   TRY(treadle_train_agree(t, status));
   TRY(treadle_train_meet(t));
@@ -268,28 +271,8 @@ treadle_status treadle_trainer_rebind(treadle_trainer *t) {
 
 /* ---- What it begins with ---------------------------------------------------------------------------------- */
 
-/* The first of `count` values that is infinite or no number; -1: none. */
-static int64_t first_odd(const char *values, int64_t count, treadle_dtype dtype) {
-  const uint16_t *narrow = (const uint16_t *)(const void *)values,
-                 most = dtype == TREADLE_BF16 ? 0x7f80 : 0x7c00; /* the exponent */
-  const uint32_t *wide = (const uint32_t *)(const void *)values;
-  for (int64_t i = 0; i < count; i++)
-    if (dtype == TREADLE_FP32 ? (wide[i] & 0x7f800000) == 0x7f800000 : (narrow[i] & most) == most) return i;
-  return -1;
-}
-
 treadle_status treadle_train_check_weights(const treadle_trainer *t) {
-  treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-  treadle_status status = TREADLE_OK;
-  for (int32_t s = 0, count = treadle_layout_storage_count(t->layout, t->rank); s < count; s++) {
-    TRY(treadle_layout_storage(t->layout, t->rank, s, &info));
-    int64_t odd = first_odd(t->weights + info.offset_bytes,
-                            (int64_t)(info.bytes / (size_t)treadle_dtype_bytes(info.dtype)), info.dtype);
-    if (odd >= 0)
-      REFUSE("weights: element %lld of '%s' is infinite or no number", (long long)odd, info.name);
-  }
-out:
-  return status;
+  return treadle_window_check_finite(t->layout, t->rank, "weights", t->weights);
 }
 
 /* Weights are there; masters, in the window of gradients. */

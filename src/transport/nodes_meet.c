@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/thread_watch.h"
 #include "base/utf8.h"
 #include "transport/group.h"
@@ -102,8 +103,8 @@ static treadle_status check_options(const treadle_meeting_options *o) {
                         "group: node %d of %d; a node has a number from 0, or -1: it is found", o->number,
                         o->nodes);
   if (o->nodes > o->size || (o->nodes && o->size % o->nodes))
-    return treadle_fail(TREADLE_REFUSED, "nodes: %d ranks cannot be divided evenly among %d nodes", o->size,
-                        o->nodes);
+    return treadle_fail(TREADLE_REFUSED, "nodes: %s cannot be divided evenly among %s",
+                        treadle_text_of_count(o->size, "rank"), treadle_text_of_count(o->nodes, "node"));
   return TREADLE_OK;
 }
 

@@ -84,8 +84,8 @@ static treadle_status check_hello(const hub *h, const treadle_shm_message *m, pi
     return treadle_fail(TREADLE_REFUSED, "process %d speaks version %u, rank 0 version %d", (int)pid,
                         m->version, TREADLE_SHM_VERSION);
   if (m->size != h->shm->size)
-    return treadle_fail(TREADLE_REFUSED, "process %d wants a group of %d ranks, rank 0 one of %d", (int)pid,
-                        m->size, h->shm->size);
+    return treadle_fail(TREADLE_REFUSED, "process %d wants a group of %s, rank 0 one of %d", (int)pid,
+                        treadle_text_of_count(m->size, "rank"), h->shm->size);
   if (m->rank < 1 || m->rank >= h->shm->size)
     return treadle_fail(TREADLE_REFUSED, "process %d wants to be rank %d of %d", (int)pid, m->rank,
                         h->shm->size);

@@ -57,7 +57,8 @@ static void say(treadle_store_stream *stream, int type, uint32_t number, treadle
 static treadle_status check_hello(const treadle_store_server *s, const treadle_store_message *hello) {
   if (hello->type != TREADLE_STORE_HELLO) REFUSE("did not say hello first");
   if (hello->ranks != s->ranks)
-    REFUSE("wants a store of %d ranks; rank 0 has one of %d", hello->ranks, s->ranks);
+    REFUSE("wants a store of %s; rank 0 has one of %d", treadle_text_of_count(hello->ranks, "rank"),
+           s->ranks);
   if (hello->rank < 1 || hello->rank >= s->ranks)
     REFUSE("wants to be rank %d of %d%s", hello->rank, s->ranks,
            hello->rank == 0 ? ", as this one is" : "");

@@ -1,6 +1,7 @@
 /* Filling a window from files that were saved, beside those that the layout's model came from. */
 #include "weights/load.h"
 
+#include "base/text.h"
 #include "model/model.h"
 #include "weights/filled.h"
 
@@ -21,8 +22,8 @@ static treadle_status check_same(const char *folder, const treadle_model *saved,
             folder, d, a->name, d < a->ndim ? a->shape[d] : 0, d < b->ndim ? b->shape[d] : 0);
   }
   if (saved->tensor_count != own->tensor_count)
-    return treadle_fail(TREADLE_REFUSED, "%s: has %d tensors; the model has %d", folder,
-                        saved->tensor_count, own->tensor_count);
+    return treadle_fail(TREADLE_REFUSED, "%s: has %s; the model has %d", folder,
+                        treadle_text_of_count(saved->tensor_count, "tensor"), own->tensor_count);
   return TREADLE_OK;
 }
 

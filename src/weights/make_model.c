@@ -28,14 +28,15 @@
 
 enum { MOST_LISTED = 1024 }; /* layers that lists speak of */
 
-/* Fields that only some families look at: with them every family has a small config. */
+/* Fields that only some families look at: with them every family has a small config. DeepSeek's own 8 groups would have an expert each, and
+ * a group counts by its best two. */
 static treadle_status add_family_fields(const treadle_make_options *o, json_t *config) {
   json_int_t hidden = o->hidden, heads = hidden / 64;
   json_t *more = json_pack(
       "{s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:i, "
       "s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:[i], s:b, s:b, s:i, s:i, s:i, "
       "s:{s:[i,i], s:I, s:i, s:i}, s:I, s:i, "
-      "s:i, s:I, s:i, s:i, s:[i,i,i,i], s:i, s:b, s:I, s:i}",
+      "s:i, s:I, s:i, s:i, s:[i,i,i,i], s:i, s:b, s:I, s:i, s:i, s:i}",
       "num_experts", 8, "n_routed_experts", 8, "num_local_experts", 8, "moe_intermediate_size", hidden / 2,
       "shared_expert_intermediate_size", hidden / 2, "q_lora_rank", hidden / 2, "kv_lora_rank", hidden / 4,
       "qk_nope_head_dim", (json_int_t)64, "qk_rope_head_dim", 32, "v_head_dim", 64, "n_shared_experts", 1,
@@ -49,7 +50,7 @@ static treadle_status add_family_fields(const treadle_make_options *o, json_t *c
       "head_dim", 32, "short_conv_kernel_size", 4, "routed_expert_hidden_size", hidden / 2,
       "num_shared_experts", 1, "o_groups", 2, "o_lora_rank", hidden / 4, "hc_mult", 2, "num_hash_layers", 1,
       "compress_ratios", 0, 4, 128, 0, "num_experts_per_tok", 2, "add_swa_attention_sink_bias", 1,
-      "swa_num_key_value_heads", heads, "swa_head_dim", 32);
+      "swa_num_key_value_heads", heads, "swa_head_dim", 32, "n_group", 4, "topk_group", 2);
   if (!more || json_object_update_missing(config, more))
     return json_decref(more), treadle_fail(TREADLE_NO_MEMORY, "no memory for a config");
   json_decref(more);

@@ -11,6 +11,7 @@
  * that rank 0 does not go on to step 4. */
 #include "base/hash.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "io/file_look.h"
 #include "io/folder.h"
 #include "transport/group.h"
@@ -82,8 +83,8 @@ static treadle_status prepare(saving *s, const treadle_layout *layout, const voi
   int size = s->group ? treadle_group_size(s->group) : 1;
   if (layout->ranks != size) {
     status =
-        treadle_fail(TREADLE_REFUSED, "treadle_layout_save: layout '%s' has %lld ranks, and %d save it",
-                     layout->text, (long long)layout->ranks, size);
+        treadle_fail(TREADLE_REFUSED, "treadle_layout_save: layout '%s' is for %s, and the group has %d",
+                     layout->text, treadle_text_of_count(layout->ranks, "rank"), size);
     goto out;
   }
   if (!window && treadle_layout_window_bytes(layout, s->rank)) TRY(treadle_refuse_null(function, "window"));

@@ -49,6 +49,19 @@ for words in 'echo ==1==ERROR: AddressSanitizer: heap-use-after-free; exit 1' 'e
   lacks FLAKY
   says 'FAILED seen; it is not tried again.*'
 done
+# An assertion of cmocka that fails leaks what its test held: that is tried again. A leak without one is not, nor one beside something else.
+leak='echo ==1==ERROR: LeakSanitizer: detected memory leaks; echo SUMMARY: AddressSanitizer: 72 byte\(s\) leaked in 1 allocation\(s\).;'
+assertion='echo "[  FAILED  ] test_it";'
+tests good true leaks "${once//\$0/leaks} $assertion $leak exit 1"
+gate 0
+says 'FLAKY leaks'
+for words in "$leak" "$assertion $leak echo ==1==ERROR: AddressSanitizer: heap-use-after-free;" \
+  "$assertion echo ==1==LeakSanitizer has encountered a fatal error;" "$assertion $leak kill -SEGV \$\$;"; do
+  tests good true seen "${once//\$0/seen} $words exit 1"
+  gate 1
+  lacks FLAKY
+  says 'FAILED seen; it is not tried again.*'
+done
 # The words of another test are not its own.
 tests other 'echo AddressSanitizer; exit 0' flaky "${once//\$0/b} exit 1" bad 'echo LeakSanitizer; exit 1'
 gate 1

@@ -88,6 +88,15 @@ static void sizes_as_text(void **state) {
   assert_string_equal(kept, "1023 B"); /* 15 calls later */
 }
 
+static void counts(void **state) {
+  (void)state;
+  assert_string_equal(treadle_text_of_count(1, "rank"), "1 rank");
+  assert_string_equal(treadle_text_of_count(0, "rank"), "0 ranks");
+  assert_string_equal(treadle_text_of_count(-1, "row"), "-1 rows");
+  assert_string_equal(treadle_text_count_is(1, "KV head"), "1 KV head is");
+  assert_string_equal(treadle_text_count_is(INT64_MAX, "layer"), "9223372036854775807 layers are");
+}
+
 static void distances(void **state) {
   (void)state;
   assert_int_equal(treadle_text_distance("", ""), 0);
@@ -168,13 +177,11 @@ static void clocks_run(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),
-                                     cmocka_unit_test(sizes),
-                                     cmocka_unit_test(sizes_as_text),
-                                     cmocka_unit_test(distances),
-                                     cmocka_unit_test(nearest_names),
-                                     cmocka_unit_test(builder_builds),
-                                     cmocka_unit_test(builder_takes_bytes),
-                                     cmocka_unit_test(clocks_run)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(numbers),        cmocka_unit_test(sizes),
+      cmocka_unit_test(sizes_as_text),  cmocka_unit_test(counts),
+      cmocka_unit_test(distances),      cmocka_unit_test(nearest_names),
+      cmocka_unit_test(builder_builds), cmocka_unit_test(builder_takes_bytes),
+      cmocka_unit_test(clocks_run)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,16 +171,16 @@ refused "ref_config.model (override): $folder/nothing: there is no such" ref_con
 refused "data_path (override): $folder/data.* is a folder" megatron_training.data_path="$folder/data"
 refused "val_path (override): $folder/data.* is a folder" megatron_training.val_path="$folder/data"
 refused 'train.jsonl: line 1: the prompt has' rl_config.max_prompt_length=3
-refused 'all prompts are left out: [1-9][0-9]* have more than 3 tokens' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
+refused 'all prompts are left out: [1-9][0-9]* of more than 3 tokens' rl_config.max_prompt_length=3 rl_config.too_long=leave_out
 rm -rf "$folder/run"
 { head -20 "$folder/data/train.jsonl"; echo '{"prompt": "1,2,3,4,5:9,6", "answer": "7"}'; } >"$folder/long.jsonl"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 "megatron_training.data_path=$folder/long.jsonl" rl_config.too_long=leave_out megatron_training.train_iters=1 >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "prompts that are left out"; }
-grep -q 'data_path (override): 1 of 21 prompts have more than 10 tokens, and are left out (rl_config.too_long (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts that are left out"; }
+grep -q 'data_path (override): 1 of 21 prompts has more than 10 tokens, and is left out (rl_config.too_long (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts that are left out"; }
 # Data with null for an answer, as MATH's: refused, or left out and counted.
 { head -20 "$folder/data/train.jsonl"; echo '{"prompt": "1,2:9,6", "answer": null}'; } >"$folder/null.jsonl"
 refused "null.jsonl: line 21: has no 'answer' (rl_config.answer_key); rl_config.no_answer=leave_out leaves" "megatron_training.data_path=$folder/null.jsonl"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 "megatron_training.data_path=$folder/null.jsonl" rl_config.no_answer=leave_out megatron_training.train_iters=1 >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "prompts without answers that are left out"; }
-grep -q 'data_path (override): 1 of 21 prompts have no answer, and are left out (rl_config.no_answer (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts without answers"; }
+grep -q 'data_path (override): 1 of 21 prompts has no answer, and is left out (rl_config.no_answer (override))' "$folder/out" || { cat "$folder/out"; fail "no word of prompts without answers"; }
 refused "train.jsonl: line 1: has no 'question' (rl_config.prompt_key)" rl_config.prompt_key=question
 refused 'verifier_function.*nothing' 'rl_config.verifier_function=[nothing]'
 refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command]'
@@ -195,6 +195,7 @@ bad_command "wrote '{.*NaN}': its score is no finite number" "sed -u 's/.*\"id\"
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
 printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
 refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
+refused "weights of the reference: element .* of '.*' is infinite or no number" "ref_config.model=$folder/nan"
 fails 'filter_groups_max_batches (default), 1, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
   rl_config.filter_groups_enable=true megatron_training.val_path=null
 refused 'device_memory (override) .* leaves .* bytes, and rank 0 needs' generate_config.device_memory=4MiB

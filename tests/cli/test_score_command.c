@@ -7,6 +7,7 @@
 #include "test.h"
 #include "text/text_files.h"
 
+#include <glob.h>
 #include <math.h>
 
 static const char *model;
@@ -297,6 +298,43 @@ static void test_without_tokenizer(void **state) {
   model = engine_folder("qwen2-tied");
 }
 
+/* ---- Models of make-model --------------------------------------------------------------------------- */
+
+static bool has_forward(const char *family) {
+  static char text[1 << 16];
+  FILE *file = fopen(family, "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  return strstr(text, "\nforward:") != NULL;
+}
+
+/* Of each family that the engine computes, make-model makes a model that it computes: one of deepseek_v3 had more groups than experts allow. */
+static void test_made_models(void **state) {
+  (void)state;
+  glob_t found = {0};
+  int families = 0;
+  write_lines("{\"token_ids\": [1, 2, 3]}\n");
+  assert_int_equal(glob(TREADLE_SOURCE_DIR "/families/*.yaml", 0, NULL, &found), 0);
+  for (size_t i = 0; i < found.gl_pathc; i++) {
+    char name[64];
+    if (!has_forward(found.gl_pathv[i])) continue;
+    assert_int_equal(sscanf(strrchr(found.gl_pathv[i], '/'), "/%63[a-z0-9_]", name), 1);
+    command_result made =
+        command_run("make-model %s/made-%s --family %s --layers 2 --hidden 128 --vocab 64",
+                    command_folder(), name, name);
+    command_expect(&made, 0, "", 0);
+    command_release(&made);
+    command_result scored = command_run("score --model %s/made-%s --file %s --json", command_folder(), name,
+                                        command_path("in.jsonl"));
+    if (scored.exit_status) fail_msg("%s: %s", name, scored.err);
+    command_release(&scored);
+    families++;
+  }
+  globfree(&found);
+  assert_true(families >= 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_texts),
@@ -308,6 +346,7 @@ int main(void) {
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_output_refused),
       cmocka_unit_test(test_without_tokenizer),
+      cmocka_unit_test(test_made_models),
   };
   return cmocka_run_group_tests(tests, setup, command_teardown);
 }

@@ -179,7 +179,7 @@ static void refused_once_for_all(void **state) {
       {"--model %M --train hf --infer vllm --changed 1", "--changed is for updates: give --update N, too"},
       {"--model %M --train hf --infer vllm --update 1 --changed 1.5",
        "--changed is '1.5', and must be a number from 0 to 1"},
-      {"--model %M --train hf:on=0-4 --infer vllm", "rank 4 is not one of 4 ranks"},
+      {"--model %M --train hf:on=0-4 --infer vllm", "rank 4 is not one of 4"},
       {"--model %M --train megatron:tp=2,on=0-2 --infer vllm", "the 3 ranks of on are not divisible by"},
   };
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {

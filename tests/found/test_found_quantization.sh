@@ -53,6 +53,28 @@ name different modules|{$blocks, "modules_to_not_convert": ["lm_head"], "ignored
 is not an object|"fp8"
 is not an object|["fp8"]
 END
+# said under another key, by which MLX and older tools say it, or by the type: without quantization_config they were taken for plain weights
+while IFS='|' read -r name text; do
+  config ", $text"
+  refused "$name" plan
+done <<END
+quantization {"group_size":64,"bits":4} is no quantization_config|"quantization": {"group_size": 64, "bits": 4}
+quantization {"group_size":64,"bits":4} is no quantization_config|"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {$blocks}
+quantize "fp8" is no quantization_config|"quantize": "fp8"
+quantize true is no quantization_config|"quantize": true
+quant_config {"quant_method":"fp8"} is no quantization_config|"quant_config": {"quant_method": "fp8"}
+quantization_bit 4 is no quantization_config|"quantization_bit": 4
+text_config.quantization {"bits":4} is no quantization_config|"text_config": {"quantization": {"bits": 4}}
+END
+config ''
+for name in dtype torch_dtype; do
+  sed -i 's/"[a-z_]*dtype": "[a-z0-9_]*"/"'$name'": "float8_e4m3fn"/' "$folder/config.json"
+  refused "$name is \"float8_e4m3fn\", not float32, bfloat16 or float16" plan
+done
+for text in '"quantization": null' '"quantize": false' '"quantization_bit": 0' '"audio_config": {"num_quantizers": 8}'; do
+  config ", $text"
+  run 0 plan
+done
 config ', "compression_config": {"format": "pack-quantized"}'
 refused 'compression_config: quant_method is missing' plan
 config ', "text_config": {"quantization_config": {"quant_method": "gptq", "bits": 4}}'

@@ -48,6 +48,18 @@ for reward in sequence gsm8k math regex:a 'command'; do
   refused "$reward judges texts, and there is no tokenizer" train "rl_config.verifier_function=[$reward]" rl_config.verifier_command=cat
   [ ! -e run-1 ] || fail "there is a run"
 done
+# Where a text needs one, the option or the key that names it is said.
+cp prompts.jsonl ids-prompts.jsonl
+echo '{"prompt": "1,2", "answer": "3"}' >prompts.jsonl
+echo '{"text": "1,2"}' >rows.jsonl
+refused "'prompt' needs a tokenizer, and there is none; megatron_training.tokenizer_name_or_path names one" train 'rl_config.verifier_function=[length:target=5]'
+refused "line 1: a text needs a tokenizer; the model's folder has none, and megatron_training.tokenizer_name_or_path names none" sft
+for command in "generate --model model --prompt 1,2" "grad model --file rows.jsonl" "tokenize --model model --text 1,2"; do
+  refused "nor char_ords in tokenizer_config.json; --tokenizer FILE names another" "$TREADLE" $command
+done
+refused "nor char_ords in tokenizer_config.json; tokenizer, --tokenizer, names another" "$TREADLE" eval model --data prompts.jsonl --reward sequence
+mv ids-prompts.jsonl prompts.jsonl
+[ ! -e run-1 ] || fail "there is a run"
 run 0 train 'rl_config.verifier_function=[length:target=5]'
 grep -q '"score": 0\.[0-9]' run-1/samples.jsonl || fail "lengths have no scores"
 run 0 "$TREADLE" generate --model model --prompt-ids 4,5 --max-new-tokens 1

@@ -97,6 +97,11 @@ for name in "${needing[@]}"; do
     command_of "$name" "$folder/$kind"
     refused "$folder/$kind: has no weights: neither" "${line[@]}"
     said "$(words "$kind")"
+    if [ "$name" != convert ]; then
+      said 'Weights are made up where that is asked for'
+    elif grep -q 'made up' "$folder/err"; then
+      fail "convert makes no weights up"
+    fi
     [ ! -e "$folder/run" ] || fail "$name: a refused run has left a folder"
   done
 done
@@ -127,6 +132,10 @@ made_up() {
 for name in score generate generate_switched switch switch_own grad sft train eval; do
   made_up "$name" "$folder/shards" --weights random
 done
+# Before anything else that eval says, which takes long.
+command_of eval "$folder/shards" --weights random
+run 0 "${line[@]}"
+[[ $(head -n 1 "$folder/err") == *"the weights of $folder/shards are made up, not read from files" ]] || { cat "$folder/err"; fail "eval does not begin with it"; }
 for name in score switch grad sft train; do
   made_up "$name" "$folder/alone/config.json"
   command_of "$name" "$folder/alone/config.json" --weights files

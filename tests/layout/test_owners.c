@@ -81,8 +81,8 @@ static void sets_are_as_a_table_has_them(void **state) {
 static const struct {
   const char *on, *why;
 } wrong[] = {
-    {"4", "rank 4 is not one of 4 ranks"},
-    {"2-4", "rank 4 is not one of 4 ranks"},
+    {"4", "rank 4 is not one of 4"},
+    {"2-4", "rank 4 is not one of 4"},
     {"3-0", "the range 3-0 ends before it begins"},
     {"\"0,0\"", "rank 0 is there twice"},
     {"\"2,0-3\"", "rank 2 is there twice"},

@@ -189,7 +189,7 @@ static void test_too_long(void **state) {
   assert_int_equal(treadle_rl_prompts_too_long(prompts), 1);
   assert_int_equal(treadle_rl_prompts_unanswered(prompts), 0);
   treadle_rl_prompts_destroy(prompts);
-  refuse(&o, "all prompts are left out: 1 have more than 8 tokens, 0 no answer",
+  refuse(&o, "all prompts are left out: 1 of more than 8 tokens, 0 without an answer",
          "{\"prompt\": \"123456789\", \"answer\": \"1\"}\n");
   close_all(&o);
 }
@@ -209,7 +209,8 @@ static void test_no_answer(void **state) {
   assert_int_equal(treadle_rl_prompts_too_long(prompts), 0);
   assert_string_equal(treadle_rl_prompts_items(prompts, &count)[1].text, "4");
   treadle_rl_prompts_destroy(prompts);
-  refuse(&o, "all prompts are left out: 0 have more than 8 tokens, 1 no answer", "{\"prompt\": \"1\"}\n");
+  refuse(&o, "all prompts are left out: 0 of more than 8 tokens, 1 without an answer",
+         "{\"prompt\": \"1\"}\n");
   refuse(&o, "line 1: 'answer' must be", "{\"prompt\": \"1\", \"answer\": [1]}\n");
   o.spec.need_answer = false;
   treadle_rl_prompts_destroy(read_good(&o, text, 4));

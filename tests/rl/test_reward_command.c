@@ -128,7 +128,7 @@ static void test_ended_before(void **state) {
   treadle_reward *reward = NULL;
   assert_ok(open_command("read l; echo \"$l\" | sed '" ANSWERS "'", 1, &reward));
   assert_ok(score_all(reward, 1, "x", 1, scores, NULL));
-  assert_refused("ended with status 0, with 1 samples to answer",
+  assert_refused("ended with status 0, with 1 sample to answer",
                  score_all(reward, 1, "x", 1, scores, NULL));
   assert_ok(score_all(reward, 1, "x", 1, scores, NULL)); /* processes are started again */
   treadle_reward_destroy(reward);

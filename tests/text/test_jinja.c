@@ -81,7 +81,7 @@ static void refuses_with_line(void **state) {
       {"{{ 1 / 0 }}", "line 1: a number is divided by zero"},
       {"{{ ['a', 1] | sort }}", "line 1: '<' does not compare values of types int and str"},
       {"{% macro f(a) %}\n{{ a }}\n{% endmacro %}\n{{ f(1, 2) }}",
-       "line 4: the macro 'f' takes not more than 1 arguments, and has 2"},
+       "line 4: the macro 'f' takes not more than 1 argument, and has 2"},
       {"{{ 'a'.replace('b') }}", "line 1: 'replace' lacks its argument 'new'"},
       {"{{ 'a' | replace('b', 'c', x=1) }}", "line 1: 'replace' takes no argument 'x'"},
       {"{{ raise_exception('Roles must alternate') }}", "chat: line 1: Roles must alternate"},

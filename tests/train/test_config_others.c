@@ -144,7 +144,7 @@ static void schedules(void **state) {
       "optimizer",
       "runner: {max_steps: 4}\nactor:\n  training_backend: megatron\n  optim: {lr: 1e-5}\n" SCHEDULE
       "linear}\n");
-  check_refusal("is all of the run's 1 steps of the optimizer",
+  check_refusal("is all of the run's steps of the optimizer, 1",
                 "runner: {max_steps: 1}\nactor:\n  training_backend: megatron\n" SCHEDULE "constant}\n");
 }
 

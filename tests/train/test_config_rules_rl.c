@@ -80,8 +80,9 @@ static const struct {
     {"mini_batch: 4\n", "did you mean 'mini_batch_size'?"},
     /* rewards */
     {"verifier_function: [math, gsm8k]\n  verifier_weight: [1]\n",
-     "rl_config.verifier_weight (line 5) has 1 items, and rl_config.verifier_function (line 4) 2: as many "
-     "must they be"},
+     "rl_config.verifier_weight (line 5) has 1 item, and rl_config.verifier_function (line 4) 2: there "
+     "must be "
+     "as many"},
     {"verifier_function: [math]\n  verifier_weight: [much]\n",
      "rl_config.verifier_weight (line 5): item 0 is 'much', and must be a number"},
     {"verifier_function: [math, command]\n", "rl_config.verifier_function (line 4) has `command`, and "
@@ -124,7 +125,7 @@ static const struct {
      "actor_rollout_ref.rollout.val_kwargs.do_sample (line 7) a test draws"},
     /* the optimizer */
     {N "actor_config:\n  adam_betas: [0.9]\n",
-     "actor_config.adam_betas (line 6) has 1 items, and must have two: adam_beta1 and adam_beta2"},
+     "actor_config.adam_betas (line 6) has 1 item, and must have two: adam_beta1 and adam_beta2"},
     {N "actor_config:\n  adam_betas: [0.9, 1]\n",
      "actor_config.adam_betas (line 6): item 1 is '1', and must be a number, 0 to below 1"},
     {N "actor_config:\n  adam_betas: [0.9, 0.95]\n  adam_beta2: 0.99\n",

@@ -613,9 +613,9 @@ static void micro_batches(void **state) {
       "megatron_training.global_batch_size (line 2) is 24 rows, which 5 data parallel ranks do not",
       treadle_train_config_micro_batches(config, 5, 2, &count));
   assert_refused("24 rows, 3 on each of 8", treadle_train_config_micro_batches(config, 8, 2, &count));
-  assert_refused(
-      "3 micro batches of a rank are not divided by actor_config.pipeline_model_parallel_size (line 5), 2",
-      treadle_train_config_micro_batches(config, 4, 2, &count));
+  assert_refused("the micro batches of a rank, 3, are not divided by "
+                 "actor_config.pipeline_model_parallel_size (line 5), 2",
+                 treadle_train_config_micro_batches(config, 4, 2, &count));
   treadle_train_config_destroy(config);
   config = read_ok("actor_config:\n  max_tokens_per_micro: 512\n");
   assert_ok(treadle_train_config_micro_batches(config, 2, 1, &count));

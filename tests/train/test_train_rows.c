@@ -264,7 +264,7 @@ static const struct {
     {"{'ids': [1, 2], 'mask': [0, 1], 'text': 'a'}", "has both ids and text"},
     {"{'prompt': 'a', 'messages': []}", "has both"},
     {"{'ids': [1, 2], 'mask': [0, 0]}", "line 1: no token of it counts"},
-    {"{'ids': [1], 'mask': [0]}", "line 1: has 1 tokens; 2 are the least"},
+    {"{'ids': [1], 'mask': [0]}", "line 1: has 1 token; 2 are the least"},
     {"{'ids': [], 'mask': []}", "line 1"},
     {"{'text': ''}", "line 1: text is empty"},
     {"{'text': 7}", "line 1: text must be a text"},

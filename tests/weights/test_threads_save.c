@@ -235,7 +235,7 @@ static void test_ranks(void **state) {
   ranks_as_threads(4, 60, 0, save_rank, &p.s);
   assert_int_equal(count_entries(p.folder), 0);
   p.s.refused = -1;
-  p.s.part = "has 4 ranks, and 2 save it";
+  p.s.part = "is for 4 ranks, and the group has 2";
   ranks_as_threads(2, 60, 0, save_rank, &p.s);
   snprintf(p.s.folder, sizeof p.s.folder, "%s/none/saved", p.folder);
   p.s.wanted = TREADLE_SYSTEM;
