@@ -187,7 +187,7 @@ static treadle_status read_object(treadle_model *model, const char *name, json_t
     snprintf(place, sizeof place, "%.40s%s%.50s", name, *name ? "." : "", key);
     if (is_place(key) && !json_is_null(value)) TRY(read_one(model, place, value));
     if (!is_place(key) && has_word(key) && !says_no(value))
-      TRY(refuse(place, NULL, value, "is no quantization_config"));
+      TRY(refuse(place, NULL, value, "is not a quantization_config"));
   }
 out:
   return status;

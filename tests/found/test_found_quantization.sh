@@ -58,13 +58,13 @@ while IFS='|' read -r name text; do
   config ", $text"
   refused "$name" plan
 done <<END
-quantization {"group_size":64,"bits":4} is no quantization_config|"quantization": {"group_size": 64, "bits": 4}
-quantization {"group_size":64,"bits":4} is no quantization_config|"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {$blocks}
-quantize "fp8" is no quantization_config|"quantize": "fp8"
-quantize true is no quantization_config|"quantize": true
-quant_config {"quant_method":"fp8"} is no quantization_config|"quant_config": {"quant_method": "fp8"}
-quantization_bit 4 is no quantization_config|"quantization_bit": 4
-text_config.quantization {"bits":4} is no quantization_config|"text_config": {"quantization": {"bits": 4}}
+quantization {"group_size":64,"bits":4} is not a quantization_config|"quantization": {"group_size": 64, "bits": 4}
+quantization {"group_size":64,"bits":4} is not a quantization_config|"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {$blocks}
+quantize "fp8" is not a quantization_config|"quantize": "fp8"
+quantize true is not a quantization_config|"quantize": true
+quant_config {"quant_method":"fp8"} is not a quantization_config|"quant_config": {"quant_method": "fp8"}
+quantization_bit 4 is not a quantization_config|"quantization_bit": 4
+text_config.quantization {"bits":4} is not a quantization_config|"text_config": {"quantization": {"bits": 4}}
 END
 config ''
 for name in dtype torch_dtype; do
