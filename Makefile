@@ -6,7 +6,8 @@
 #   make demo-nodes    a switch between two hosts made of network namespaces, without MPI; MODEL= TRAIN= INFER= RANKS= RATE=
 #   make demo-train    eight ranks train a tiny policy, and its answers are tried; SEEDS= STEPS=
 #   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
-#   make test       all tests              make bench      the measurements of docs/speed.md
+#   make test       all tests; STAGE= those of one stage of .ci/run, with this compiler
+#   make bench      the measurements of docs/speed.md
 #   make python     the wheel of the Python package, build/python/treadle-*.whl
 #   make bench-python  the package beside all-gather and slice, DTensor and Megatron-core's resharding: one JSON object
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
@@ -61,8 +62,14 @@ demo-generate: all
 demo-train: all
 	tools/demo-train
 
+ifdef STAGE
+test: configure
+	cmake --build build -j $(JOBS) --target tests_$(STAGE)
+	$(CTEST) --test-dir build -L '^$(STAGE)$$'
+else
 test: all
 	$(CTEST) --test-dir build
+endif
 
 bench: all
 	cmake --build build -j $(JOBS) --target bench_programs

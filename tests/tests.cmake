@@ -11,7 +11,9 @@ set(test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     TSAN_OPTIONS=second_deadlock_stack=1
     UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1)
 
-# Registers a test and applies the "ctest:" line of its source.
+# Registers a test and applies the "ctest:" line of its source. Each test has one stage of .ci/run, which is a label, too: tsan for threads; asan
+# for what is one process, and for commands with inputs of others (tests/found); gcc for the other commands, ranks, kernels and long searches.
+# A line may name another one: gcc for what a sanitizer makes many times slower, nightly for what is too long for any.
 function(treadle_add_test name source)
   file(STRINGS ${source} lines REGEX "ctest: " LIMIT_COUNT 1)
   string(REGEX REPLACE ".*ctest: *([^*]*).*" "\\1" words "${lines}")
@@ -20,6 +22,7 @@ function(treadle_add_test name source)
   set(timeout 300)
   set(labels "")
   set(alone OFF)
+  set(stage "")
   foreach(word IN LISTS words)
     if(word MATCHES "^label=(.+)$")
       list(APPEND labels ${CMAKE_MATCH_1})
@@ -28,12 +31,24 @@ function(treadle_add_test name source)
     elseif(word MATCHES "^ranks=([0-9]+)$")
       set(command ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${CMAKE_MATCH_1} ${command})
       list(APPEND labels mpi)
+    elseif(word MATCHES "^stage=(gcc|asan|tsan|nightly)$")
+      set(stage ${CMAKE_MATCH_1})
     elseif(word STREQUAL "alone")
       set(alone ON)
     else()
-      message(FATAL_ERROR "${source}: 'ctest: ${word}' is none of label= timeout= ranks= alone")
+      message(FATAL_ERROR "${source}: 'ctest: ${word}' is none of label= timeout= ranks= stage=gcc|asan|tsan|nightly alone")
     endif()
   endforeach()
+  if(NOT stage)
+    if(labels STREQUAL "threads")
+      set(stage tsan)
+    elseif((TARGET ${name} OR source MATCHES "/tests/found/") AND NOT labels)
+      set(stage asan)
+    else()
+      set(stage gcc)
+    endif()
+  endif()
+  list(APPEND labels ${stage})
   set(environment ${test_environment})
   if("mpi" IN_LIST labels) # Open MPI leaks, out of modules that it has unloaded: nothing to suppress by
     list(APPEND environment ASAN_OPTIONS=abort_on_error=1:detect_leaks=0)
@@ -121,6 +136,11 @@ foreach(source IN LISTS preload_sources)
   set_target_properties(preload_${name} PROPERTIES OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endforeach()
 
+# Commands start any program but the tests of other stages.
+get_property(programs DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+list(FILTER programs EXCLUDE REGEX "^(tests?|bench|fuzz)_")
+add_dependencies(tests_gcc ${programs} bench_programs)
+add_dependencies(tests_asan treadle_shared)
 add_dependencies(tests_kernels planted_other_bits preload_kernels)
 add_dependencies(tests_mpi planted_other_bits)
 

@@ -1,6 +1,6 @@
 /* treadle convert: inputs that change while they are read, 50 times at random moments: written to in place, cut off, replaced,
  * with the times put back.
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "cli/conversion.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* treadle convert: two at once into one folder, 200 times at random moments. One has the folder, the other leaves it be.
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "cli/conversion.h"
 
 #include "base/clock.h"

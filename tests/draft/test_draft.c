@@ -1,5 +1,5 @@
 /* Drafts of families (src/draft/): checkpoints that somebody made up, in lists of tensors, become families that read them and have
- * the layouts that they should; what is no checkpoint is refused. */
+ * the layouts that they should; what is no checkpoint is refused. ctest: stage=gcc */
 #include "test.h"
 
 #include "base/alloc.h"

@@ -3,7 +3,7 @@
 # what such a run may leave: a part of a file, a folder that is whole and has no name yet, one of other weights, locks
 # that nobody holds. What is not treadle's stays.
 #   TREADLE_KILLS=N   how often it is killed at a random moment (4)
-# ctest: timeout=900
+# ctest: stage=gcc timeout=900
 source "$TREADLE_SOURCE/tests/found/found.bash"
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/policy"

@@ -3,7 +3,7 @@
 # entry; or nothing that is loaded differs. So are two parts, or the files of two checkpoints, that have changed places.
 # A checkpoint without digests passes with a line.
 #   TREADLE_FLIPS=N   flipped bits of each kind (6)
-# ctest: timeout=900
+# ctest: stage=gcc timeout=900
 source "$TREADLE_SOURCE/tests/found/found.bash"
 flips=${TREADLE_FLIPS:-6}
 policy=$TREADLE_SOURCE/examples/sequence/policy

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # --resume with a config.json that computes something else with the same tensors (another epsilon, other positions) than the one that the run has saved: refused, by what
 # differs. Words that change nothing, and another way of saying the same, are taken.
+# ctest: stage=gcc
 source "$TREADLE_SOURCE/tests/found/found.bash"
 sequence=$TREADLE_SOURCE/examples/sequence
 cd "$folder"

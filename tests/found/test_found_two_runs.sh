@@ -4,7 +4,7 @@
 # first run is stopped (SIGSTOP) at a line of its output, or when its lock is there: the second meets it alive however
 # slow the machine is. What a killed run leaves keeps nobody out.
 #   TREADLE_ROUNDS=N   rounds of each way (2)
-# ctest: timeout=900
+# ctest: stage=gcc timeout=900
 source "$TREADLE_SOURCE/tests/found/found.bash"
 rounds=${TREADLE_ROUNDS:-2}
 first=

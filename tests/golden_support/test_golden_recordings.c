@@ -1,5 +1,5 @@
 /* The checkers of golden files themselves: a lie is a difference, what is not known is skipped or refused. Each case changes one thing in
- * a file that is equal. */
+ * a file that is equal. ctest: stage=gcc */
 #include "golden_support/golden.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* Bad input for the engine: what the model, its weights, its tokenizer, requests and memory cannot be, each with the message that says
  * so. Nothing of it gives an answer. */
-/* ctest: label=threads */
+/* ctest: stage=asan label=threads */
 #include "cli/command.h"
 #include "cli/engine_folder.h"
 #include "infer/machine.h"

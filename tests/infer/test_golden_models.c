@@ -1,7 +1,7 @@
 /* Tiny models of each family, in fp32 and bf16: the logits are those of transformers within each model's tolerances, and greedy tokens
  * the same wherever the recorded gap is larger (tests/golden/models/SOURCE.txt). More models, and real ones, lie in ../shared, where
  * that is. */
-/* ctest: timeout=300 */
+/* ctest: stage=gcc timeout=300 */
 #include "test.h"
 
 #include "golden_support/golden.h"

@@ -1,7 +1,7 @@
 /* The engine as that of a switch, over threads: weights that went through a layout for training give the same bits, with alias and
  * without, however params are kept; calls go on after arrows that were taken meanwhile, in their watcher or in another thread; work
  * memory is a class of the switch; failures reach all ranks. */
-/* ctest: label=threads timeout=600 */
+/* ctest: stage=gcc label=threads timeout=600 */
 #include "infer/engine.h"
 #include "switch/switch.h"
 #include "test.h"

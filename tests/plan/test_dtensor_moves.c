@@ -1,5 +1,5 @@
 /* The resharding matrices of others (conformance T9, NCCL's M2N, and T12, torchstore), moved: DTensor placements of one
- * tensor as explicit pieces, planned, copied, and compared bit for bit with a direct cut. */
+ * tensor as explicit pieces, planned, copied, and compared bit for bit with a direct cut. ctest: stage=gcc */
 #include "plan/one_rank.h"
 #include "test.h"
 

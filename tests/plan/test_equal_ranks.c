@@ -1,5 +1,5 @@
 /* Sets of equal ranks: every rank has the figures of the one that stands for its set, by measuring each.
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "plan/equal_ranks.h"
 #include "plan/one_rank.h"
 #include "plan/pairs.h"

@@ -1,5 +1,5 @@
 /* Numbers from outside that are larger than any machine: what fits 63 bits everywhere is planned, and rightly; the rest is refused
- * with the tensor, the number and the limit, before a table is made of it. */
+ * with the tensor, the number and the limit, before a table is made of it. ctest: stage=gcc */
 #include "layout/layout.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* Plans over several nodes (src/plan/near.h): each byte enters a node once, and relays bring it to the others, bit for bit. TREADLE_PAIRS sets
  * how many random pairs (1000), TREADLE_SEED the first seed (1).
- * ctest: timeout=1500 */
+ * ctest: stage=gcc timeout=1500 */
 #include "layout/inbound_nodes.h"
 #include "plan/net.h"
 #include "plan/small.h"

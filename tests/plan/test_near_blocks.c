@@ -1,5 +1,5 @@
 /* Plans over several nodes of pairs that make fp8 blocks, or values of them (src/plan/block_rows_near.c, block_rows_share.c). Random pairs are
- * in test_near.c. */
+ * in test_near.c. ctest: stage=gcc */
 #include "plan/small.h"
 
 #include "base/alloc.h"

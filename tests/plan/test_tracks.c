@@ -1,5 +1,5 @@
 /* src/plan/tracks.c and src/plan/tally.c: pages and bytes that are found once for tensors that lie alike are those of walks of
- * whole windows, on every rank of random pairs of small models. */
+ * whole windows, on every rank of random pairs of small models. ctest: stage=gcc */
 #include "layout/signatures.h"
 #include "plan/pairs.h"
 #include "plan/sinks.h"

@@ -1,6 +1,6 @@
 /* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, and in the end losses
  * and weights are those of a run that nobody touched. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT).
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "test.h"
 #include "transport/ranks.h"
 

@@ -7,7 +7,7 @@
  * Each case follows from the seed and its number (faults.c). Most of a case is waiting, so several run at
  * a time. A rank that the machine does not let run within the time limit looks like one that was stopped:
  * a case that goes wrong is tried again, with a longer limit, when another rank than its own was waited
- * for in vain. ctest: timeout=600 */
+ * for in vain. ctest: stage=gcc timeout=600 */
 #include "switch/faults.h"
 #include "test.h"
 #include "transport/ranks.h"

@@ -1,6 +1,6 @@
 /* The switch between processes: the real transport and the fast mover, and a rank that is killed at each of
  * its waits in turn. Whoever lives returns, says the same of the weights as the others, and says the truth.
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"

@@ -1,6 +1,6 @@
 /* Switches that quantise and dequantise, with ranks as threads and delays at every wait: one way between layouts of
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
- * ctest: label=threads timeout=900 */
+ * ctest: stage=gcc label=threads timeout=900 */
 #include "plan/one_rank.h"
 #include "switch/block_models.h"
 #include "switch/prove.h"

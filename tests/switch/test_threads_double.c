@@ -1,6 +1,6 @@
 /* Updates of which the next version lies beside the present one (double_infer): the engine has the old bytes until all ranks have proved the new
  * ones, at the same addresses; a failure at any moment leaves the old version, and bound unless engines were being unbound. Bits as
- * without. On one node, and over nodes. ctest: label=threads timeout=600 */
+ * without. On one node, and over nodes. ctest: stage=gcc label=threads timeout=600 */
 #include "seeds.h"
 #include "switch/own_memory.h"
 #include "switch/scene.h"

@@ -1,5 +1,5 @@
 /* Who may touch what: forked children read and write pages of every window in every mode, and die where they should; what
- * peers read of pages that were reclaimed. ctest: label=threads timeout=900 */
+ * peers read of pages that were reclaimed. ctest: stage=gcc label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"

@@ -1,6 +1,6 @@
 /* The life of the memory: what lies on the device in each mode for each combination of flags, by the books and by the
  * pool's file; training state that goes and comes for ten cycles; engines that do not bind; wrong orders.
- * ctest: label=threads timeout=900 */
+ * ctest: stage=gcc label=threads timeout=900 */
 #include "plan/one_rank.h"
 #include "switch/scene.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* Own tensors with ranks as threads, on one node and on several: random pairs of layouts, delays at every wait; own train tensors, own infer
  * tensors, both, and some of either by rank and by storage. Every element is compared with what the layouts say, memory around own tensors
  * must not change, and nor must own train tensors; as many bytes enter nodes as without own tensors.
- * test_threads_own [SEED] ctest: label=threads timeout=900 */
+ * test_threads_own [SEED] ctest: stage=gcc label=threads timeout=900 */
 #include "plan/one_rank.h"
 #include "plan/pairs.h"
 #include "switch/foresee.h"

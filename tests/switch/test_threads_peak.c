@@ -1,7 +1,7 @@
 /* The peak of a switch over a grid of layouts, measured: what the pool accounts, what its file holds
  * (st_blocks), and what the process takes besides (anonymous memory), with the smallest cap and with 256
  * MiB, under a budget of exactly the bound. One page less is refused on every rank before anything is made.
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "plan/one_rank.h"
 #include "switch/switch.h"
 #include "test.h"

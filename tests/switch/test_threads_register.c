@@ -1,5 +1,5 @@
 /* The caller's own memory in place of windows: training state that lies partly there for ten cycles of all modes; memory
- * that is refused; memory that is freed too early. ctest: label=threads timeout=900 */
+ * that is refused; memory that is freed too early. ctest: stage=gcc label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
 #include "transport/ranks.h"

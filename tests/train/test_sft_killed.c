@@ -1,6 +1,6 @@
 /* Ranks of a run are killed at random moments, one at a time, and the run goes on: no rank stays, what was saved can be read, and in the end
  * losses and weights are those of a run that nobody touched, whatever the layout of the last part. TREADLE_KILLS=N: how often (10).
- * ctest: timeout=600 */
+ * ctest: stage=gcc timeout=600 */
 #include "test.h"
 #include "train/sft_scene.h"
 #include "transport/ranks.h"

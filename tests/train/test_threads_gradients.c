@@ -1,7 +1,7 @@
 /* Gradients of ranks that compute together have the bits of one rank, over threads: tensor parallel, pipeline stages, virtual ones, sequence
  * parallel, layers kept or run again; a flipped bit shows that they could differ. Replicas add up in another order, and come as near as that
  * lets them. Norm and loss are the same on all ranks. */
-/* ctest: label=threads timeout=300 */
+/* ctest: stage=gcc label=threads timeout=300 */
 #include "test.h"
 
 #include "seeds.h"

@@ -1,7 +1,7 @@
 /* What is scored is what was drawn: with top_p, top_k, min_p and several of them, and with ids that are never drawn, on
  * one rank and on two. Tokens are drawn as often as their log-probabilities say (chi-square); these are the trainer's
  * bits; over the ids that were kept e^logprob adds up to 1. TREADLE_FULL=1: every mesh with every model and cut, and 20
- * contexts, of 50,000 draws where the first model is on one rank. ctest: label=threads timeout=300 */
+ * contexts, of 50,000 draws where the first model is on one rank. ctest: stage=gcc label=threads timeout=300 */
 #include "infer/machine.h"
 #include "test.h"
 #include "transport/ranks.h"

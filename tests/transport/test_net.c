@@ -1,4 +1,4 @@
-/* The nets "tcp" and "ucx": processes on this machine, over TCP on the loopback.  ctest: timeout=400 */
+/* The nets "tcp" and "ucx": processes on this machine, over TCP on the loopback.  ctest: stage=gcc timeout=400 */
 #include "base/clock.h"
 #include "base/random.h"
 #include "transport/nets.h"
