@@ -1,8 +1,9 @@
-/* treadle convert: two at once into one folder, 200 times at random moments. One has the folder, the other leaves it be.
+/* treadle convert: two at once into one folder, 200 times at random moments, or fewer with TREADLE_PERCENT. One has the folder, the other leaves it be.
  * ctest: stage=gcc timeout=600 */
 #include "cli/conversion.h"
 
 #include "base/clock.h"
+#include "seeds.h"
 #include "test.h"
 
 #include <signal.h>
@@ -41,7 +42,7 @@ static void one_has_the_folder(void **state) {
   uint64_t seed = 88172645463325252u;
   double one = seconds_of_one();
   int blocked = 0, late = 0;
-  for (int k = 0; k < STARTS; k++) {
+  for (int k = 0; k < (int)test_seeds(STARTS); k++) {
     int first = (int)conversion_draw(&seed, 2), exits[2];
     pid_t pids[2];
     conversion_remove("there"); /* new, or empty */

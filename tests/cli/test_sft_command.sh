@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # treadle sft: the same losses and weights, to the bit, on one rank and in layouts of several, stopped and killed at any moment and resumed, in
 # another layout, too; what a run's folder has in it; and refusals that name key, line and numbers.
-#   TREADLE_KILLS=N   how often a run is killed (10)
+#   TREADLE_KILLS=N   how often a run is killed (10, and fewer with TREADLE_PERCENT)
 # ctest: label=mpi timeout=600
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
@@ -118,7 +118,7 @@ wait $process || status=$?
 [ -e "$folder/run-stopped/latest_checkpointed_iteration.txt" ] || fail "a run that was stopped has saved nothing"
 train stopped 1 "${long[@]}" --resume
 same whole stopped
-for ((i = 0; i < ${TREADLE_KILLS:-10}; i++)); do
+for ((i = 0; i < ${TREADLE_KILLS:-$((4 + 6 * ${TREADLE_PERCENT:-100} / 100))}; i++)); do
   "$TREADLE" sft "$folder/config.yaml" "actor_config.save=$folder/run-killed" "${long[@]}" --resume >"$folder/lines" 2>"$folder/err" &
   process=$!
   sleep "0.0$((RANDOM % 90 + 10))"

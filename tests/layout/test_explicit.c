@@ -1,7 +1,7 @@
 /* Explicit pieces, from a program and from a file: the same as a grid layout where they say the same, and
  * the dense cases of other projects that only pieces can express (T numbers: docs/rules.md 13). What cannot
  * be: test_explicit_refused.c. */
-/* ctest: timeout=600 */
+/* ctest: stage=gcc timeout=600 */
 #include "plan/one_rank.h"
 #include "test.h"
 

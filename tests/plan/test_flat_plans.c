@@ -1,6 +1,6 @@
 /* Plans from and to flat layouts: played bit for bit in both directions, every byte moved once, peaks within their
  * bound. */
-/* ctest: timeout=900 */
+/* ctest: stage=gcc timeout=900 */
 #include "flat/flat_truth.h"
 #include "plan/any_family.h"
 

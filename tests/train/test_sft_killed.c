@@ -1,6 +1,8 @@
 /* Ranks of a run are killed at random moments, one at a time, and the run goes on: no rank stays, what was saved can be read, and in the end
- * losses and weights are those of a run that nobody touched, whatever the layout of the last part. TREADLE_KILLS=N: how often (10).
+ * losses and weights are those of a run that nobody touched, whatever the layout of the last part. TREADLE_KILLS=N: how often (10, and fewer
+ * with TREADLE_PERCENT).
  * ctest: stage=gcc timeout=600 */
+#include "seeds.h"
 #include "test.h"
 #include "train/sft_scene.h"
 #include "transport/ranks.h"
@@ -128,7 +130,7 @@ static void test_kills(void **state) {
   (void)state;
   char *folder = sft_scene_make(), *whole = sft_scene_make();
   const char *text = getenv("TREADLE_KILLS");
-  int kills = text ? atoi(text) : 10, died = 0;
+  int kills = text ? atoi(text) : 4 + (int)test_seeds(6), died = 0;
   int64_t newest = -1;
   treadle_random random = {20261124};
   double begin = treadle_clock_seconds();
