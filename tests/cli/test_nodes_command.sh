@@ -76,7 +76,7 @@ done
 awk -v seconds="$(value net_seconds)" 'BEGIN { exit !(seconds > 0) }' || fail "net_seconds is $(value net_seconds)"
 [ "$(grep -c '{"node": [01], "ranks": 2, "moved_bytes": [0-9]*, "lower_bound_bytes": [0-9]*, "sent_bytes": [0-9]*}' "$folder/said.0")" = 2 ] ||
   fail "by_node has not two rows"
-[ "$(grep -o '"moved_bytes": [0-9]*, "lower' "$folder/said.0" | tr -dc '0-9\n' | paste -sd+ | bc)" = "$(value node_moved_bytes)" ] ||
+[ "$(grep -o '"moved_bytes": [0-9]*, "lower' "$folder/said.0" | tr -dc '0-9\n' | awk '{ sum += $1 } END { printf "%.0f", sum }')" = "$(value node_moved_bytes)" ] ||
   fail "the rows of by_node are not the sum"
 
 # Own tensors on both sides: the same bytes between nodes, and what neighbours relay crosses staging.

@@ -4,6 +4,7 @@
 # ctest: timeout=120
 . "$(dirname "$0")/found.bash"
 command -v python3 >/dev/null || { echo "no python3 here: skipped"; exit 77; }
+command -v ip >/dev/null || { echo "no 'ip' here (iproute2): skipped"; exit 77; }
 if [ "${1:-}" != inside ]; then
   unshare -n true 2>/dev/null || { echo "no network namespaces here (unshare -n): skipped"; exit 77; }
   exec unshare -n bash "$0" inside

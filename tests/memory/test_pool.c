@@ -5,6 +5,8 @@
 #include "test.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -94,19 +96,27 @@ static void test_refusals(void **state) {
                treadle_pool_create(INT32_MAX, 1 << 30, INT64_MAX, &pool)); /* 2 EiB */
 }
 
-/* A window in which no two pages are neighbours needs a mapping a page; the system allows 65,530. */
+/* A window in which no two pages are neighbours needs a mapping for each; the system allows 65,530 unless it was told otherwise, and some have
+ * 1,048,576. */
 static void test_mappings(void **state) {
   (void)state;
-  enum { PAGES = 70000 };
-  static int32_t table[PAGES];
+  enum { PAGES = 3, MOST = 1 << 24 };
+  long long allowed = 0;
+  FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+  bool is_read = file && fscanf(file, "%lld", &allowed) == 1;
+  if (file) fclose(file);
+  if (!is_read || allowed > MOST) skip();
+  int32_t *table = malloc((size_t)allowed * sizeof *table);
   void *window;
   treadle_pool *pool = make(PAGES, KIB4);
-  for (int i = 0; i < PAGES; i++) table[i] = PAGES - 1 - i;
-  assert_refused("mappings", treadle_pool_map(pool, table, PAGES, &window));
+  assert_non_null(table);
+  for (int i = 0; i < allowed; i++) table[i] = PAGES - 1 - i % PAGES;
+  assert_refused("mappings", treadle_pool_map(pool, table, allowed, &window));
   assert_null(window);
   for (int i = 0; i < PAGES; i++) table[i] = i;
   assert_ok(treadle_pool_map(pool, table, PAGES, &window));
   treadle_pool_destroy(pool);
+  free(table);
 }
 
 /* A peer sees what the owner writes, and cannot write. */

@@ -12,6 +12,7 @@
 #include "seeds.h"
 
 #include <err.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,7 +37,7 @@ static void enter_case(const char *folder) {
 
 static int run_seed(uint64_t seed, const char *folder) {
   fuzz_run run;
-  char full[FUZZ_PATH];
+  char full[PATH_MAX];
   fuzz_folder_make(folder);
   if (!realpath(folder, full)) err(3, "%s", folder);
   make_home();
@@ -64,7 +65,7 @@ static int run_case(const char *folder) {
 int main(int argc, char **argv) {
   if (argc == 4 && strcmp(argv[1], "--seed") == 0) return run_seed(strtoull(argv[2], NULL, 10), argv[3]);
   if (argc == 3 && strcmp(argv[1], "--case") == 0) return run_case(argv[2]);
-  char corpus[FUZZ_PATH] = "", found[FUZZ_PATH] = "";
+  char corpus[PATH_MAX] = "", found[PATH_MAX] = "";
   if (argc > 1 && !realpath(argv[1], corpus)) err(3, "%s", argv[1]);
   if (argc > 4 && (mkdir(argv[4], 0777), !realpath(argv[4], found))) err(3, "%s", argv[4]);
   fuzz_work work = {.base = &base,
