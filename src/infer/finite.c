@@ -2,39 +2,10 @@
  * which costs nothing beside the product that made it; only when one is not finite are the weights searched, for the name. */
 #include "infer/engine.h"
 
-#include "base/dtype.h"
+#include "base/finite.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { EXPONENT = 0x7f800000 }; /* all ones: infinity or NaN */
-
-bool treadle_row_is_finite(const float *row, int64_t count) {
-  uint32_t most = 0;
-  for (int64_t i = 0; i < count; i++) {
-    uint32_t bits;
-    memcpy(&bits, &row[i], sizeof bits);
-    bits &= EXPONENT;
-    most = bits > most ? bits : most;
-  }
-  return most < EXPONENT;
-}
-
-/* The first element that is not finite; -1: all are. */
-static int64_t find(const char *elements, treadle_dtype dtype, int64_t count) {
-  enum { AT_ONCE = 512 };
-  float values[AT_ONCE];
-  size_t each = treadle_dtype_bytes(dtype);
-  for (int64_t from = 0; from < count; from += AT_ONCE) {
-    int64_t some = count - from < AT_ONCE ? count - from : AT_ONCE;
-    treadle_dtype_convert(values, TREADLE_FP32, elements + (size_t)from * each, dtype, (size_t)some);
-    if (treadle_row_is_finite(values, some)) continue;
-    for (int64_t i = 0; i < some; i++)
-      if (!treadle_row_is_finite(values + i, 1)) return from + i;
-  }
-  return -1;
-}
 
 /* The tensor of Hugging Face that an element of a storage is of; padding has none. */
 static treadle_status name_of(const treadle_engine *e, int64_t rank, int32_t storage, int64_t element,
@@ -64,7 +35,8 @@ static treadle_status search(const treadle_engine *e, const char *window, int64_
     int64_t elements = 1;
     TRY(treadle_layout_storage(e->layout, rank, s, &info));
     for (int i = 0; i < info.ndim; i++) elements *= info.shape[i];
-    int64_t element = info.derived ? -1 : find(window + info.offset_bytes, info.dtype, elements);
+    int64_t element =
+        info.derived ? -1 : treadle_first_not_finite(window + info.offset_bytes, elements, info.dtype);
     if (element < 0) continue;
     TRY(name_of(e, rank, s, element, &name));
     if (!name) continue; /* padding takes no part */

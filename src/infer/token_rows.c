@@ -1,6 +1,7 @@
 #include "infer/token_rows.h"
 
 #include "base/alloc.h"
+#include "base/finite.h"
 #include "infer/kept.h"
 #include "nn/exp.h"
 #include "nn/rows.h"

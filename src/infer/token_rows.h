@@ -33,7 +33,6 @@ treadle_status treadle_token_rows_draw(treadle_token_rows *rows);
 void treadle_token_rows_release(treadle_token_rows *rows); /* a zeroed one too */
 
 /* Fills in token and lse of the first `count` rows. Fails as treadle_sample_choose does, for the first row that does. */
-bool treadle_row_is_finite(const float *row, int64_t count); /* finite.c */
 treadle_status treadle_token_rows_run(treadle_token_rows *rows, int64_t count);
 
 #endif
