@@ -140,7 +140,6 @@ endforeach()
 get_property(programs DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(FILTER programs EXCLUDE REGEX "^(tests?|bench|fuzz)_")
 add_dependencies(tests_gcc ${programs} bench_programs)
-add_dependencies(tests_asan treadle_shared)
 add_dependencies(tests_kernels planted_other_bits preload_kernels)
 add_dependencies(tests_mpi planted_other_bits)
 

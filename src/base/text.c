@@ -61,23 +61,28 @@ treadle_status treadle_text_to_size(const char *what, const char *text, size_t *
   return TREADLE_OK;
 }
 
-const char *treadle_text_of_size(size_t bytes) {
-  static _Thread_local char buffers[16][32];
+enum { TEXT_BYTES = 64 };
+
+/* 32, so that 16 of sizes and 16 of counts stand in one message. */
+static char *next_buffer(void) {
+  static _Thread_local char buffers[32][TEXT_BYTES];
   static _Thread_local unsigned turn;
-  char *buffer = buffers[turn++ % 16];
+  return buffers[turn++ % 32];
+}
+
+const char *treadle_text_of_size(size_t bytes) {
+  char *buffer = next_buffer();
   double value = (double)bytes;
   int unit = 0;
   /* 1023.995 would print as 1024.00. */
   for (; value >= 1023.995 && unit < UNITS - 1; unit++) value /= 1024;
-  snprintf(buffer, sizeof buffers[0], unit ? "%.2f %s" : "%.0f %s", value, unit_names[unit]);
+  snprintf(buffer, TEXT_BYTES, unit ? "%.2f %s" : "%.0f %s", value, unit_names[unit]);
   return buffer;
 }
 
 static const char *count_text(int64_t count, const char *noun, const char *is, const char *are) {
-  static _Thread_local char buffers[16][64];
-  static _Thread_local unsigned turn;
-  char *buffer = buffers[turn++ % 16];
-  snprintf(buffer, sizeof buffers[0], "%" PRId64 " %.32s%s", count, noun, count == 1 ? is : are);
+  char *buffer = next_buffer();
+  snprintf(buffer, TEXT_BYTES, "%" PRId64 " %.32s%s", count, noun, count == 1 ? is : are);
   return buffer;
 }
 

@@ -6,11 +6,9 @@
 #include <sys/stat.h>
 
 treadle_status treadle_open_tokenizer(const treadle_arguments *a, treadle_tokenizer **tokenizer_p) {
-  char message[PATH_MAX + 500];
   treadle_status status = treadle_tokenizer_open(a->tokenizer ? a->tokenizer : a->model, tokenizer_p);
   if (status != TREADLE_REFUSED || a->tokenizer) return status;
-  snprintf(message, sizeof message, "%s", treadle_error_message());
-  return treadle_fail(status, "%s; --tokenizer FILE names another", message);
+  return treadle_fail(status, "%s; --tokenizer FILE names another", treadle_error_message());
 }
 
 /* The chat template of a folder, or of that in which a file lies. */

@@ -45,11 +45,9 @@ out:
 static const treadle_worker_method methods[] = {{"generate_sequences", generate}, {NULL, NULL}};
 
 static treadle_status open_tokenizer(const treadle_eval_options *o, treadle_tokenizer **tokenizer_p) {
-  char message[PATH_MAX + 500];
   treadle_status status = treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, tokenizer_p);
   if (status != TREADLE_REFUSED || o->tokenizer) return status;
-  snprintf(message, sizeof message, "%s", treadle_error_message());
-  return treadle_fail(status, "%s; tokenizer, --tokenizer, names another", message);
+  return treadle_fail(status, "%s; tokenizer, --tokenizer, names another", treadle_error_message());
 }
 
 static treadle_status open_model(evaluation *e) {
