@@ -1,4 +1,4 @@
-/* bench_delta [--mib N] [--runs N]: deltas (src/move/delta.h) of N MiB of values (64), in blocks of 1 MiB and of 512 bytes, by the
+/* bench_delta [--mib N] [--runs N]: deltas (src/core/move/delta.h) of N MiB of values (64), in blocks of 1 MiB and of 512 bytes, by the
  * size of an element and the share of elements that have changed, each by itself at random, or in clusters of 64.
  *
  * Bytes are those of the deltas over those of the values. GB/s are bytes of values over the processor time of one thread, the best of

@@ -1,5 +1,5 @@
 /* bench_gemm [--kernels NAME] [--rows M,..] [--dtype bf16|fp32] [--threads N] [--shape NAME] [--mib N] [--runs N] [--json]:
- * products of src/nn/gemm.h at the shapes of minimind2-small, by each kernel of the machine and by libraries (gemm_peers.h).
+ * products of src/engine/nn/gemm.h at the shapes of minimind2-small, by each kernel of the machine and by libraries (gemm_peers.h).
  *
  * Weights are copies of the shape's, --mib in all, read one after the other, so that none is in a near cache when it is read.
  * Printed for each shape, number of rows of x and kernel: floating-point operations a second, bytes of weights a second, and those

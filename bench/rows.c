@@ -1,4 +1,4 @@
-/* bench_rows [--kinds NAME] [--case TEXT] [--runs N] [--json]: row operations, writing of the cache and attention (src/nn), by each
+/* bench_rows [--kinds NAME] [--case TEXT] [--runs N] [--json]: row operations, writing of the cache and attention (src/engine/nn), by each
  * kind of vectors that the machine has; those whose name has TEXT.
  *
  * Operations and writing: values a second of one thread, and microseconds of a call; everything is in a near cache. Attention: the

@@ -1,4 +1,4 @@
-# Writes OUTPUT, a C file that holds the text of each file of FAMILIES and of BLOCKS (see src/family/family.h).
+# Writes OUTPUT, a C file that holds the text of each file of FAMILIES and of BLOCKS (see src/core/family/family.h).
 set(c "/* Made from families/ by tools/embed-families.cmake. */\n#include \"family/family.h\"\n")
 
 # One table of C: the names and texts of some files.

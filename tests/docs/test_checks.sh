@@ -7,13 +7,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fresh() { # a tree without mistakes
   rm -rf "$work/tree"
-  mkdir -p "$work/tree/tools" "$work/tree/docs/decisions" "$work/tree/src/io" "$work/tree/tests/io" "$work/tree/tests/oracle" \
+  mkdir -p "$work/tree/tools" "$work/tree/docs/decisions" "$work/tree/src/core/io" "$work/tree/tests/core/io" "$work/tree/tests/oracle" \
            "$work/tree/include"
-  cat > "$work/tree/src/io/look.h" <<'END'
+  cat > "$work/tree/src/core/io/look.h" <<'END'
 /* Looks; look.c says how. docs/rules.md 1.2 and docs/page.md, "What it is". */
 typedef struct treadle_file_box { int size; } treadle_file_box;
 END
-  cat > "$work/tree/src/io/look.c" <<'END'
+  cat > "$work/tree/src/core/io/look.c" <<'END'
 /* see io/look.h, decision 0001 */
 static int seven(int a, int b, int c, int d, const char *text, int (*e)(int, int), int g /* , int h */) {
   return a + b + c + d + (text ? 1 : ',') + e(1, 2) + g;
@@ -41,23 +41,23 @@ tools/check-references "$work/tree"
 tools/check-words "$work/tree"
 tools/check-functions "$work/tree"
 
-plant src/io/look.c '/* see gone.c */' check-references 'gone.c: no such file'
-plant src/io/look.c '/* see plan/look.h */' check-references 'plan/look.h: no such file'
-plant src/io/look.c '/* docs/rules.md 1.2 and 1.3 */' check-references 'docs/rules.md 1.3: no such section'
-plant src/io/look.c '/* docs/page.md section 2 */' check-references 'docs/page.md: has no numbered sections'
-plant src/io/look.c '/* docs/page.md, "What it was" */' check-references 'no such heading'
-plant src/io/look.c '/* decision 0002 */' check-references 'decision 0002: no such page'
-plant src/io/look.c '/* T16 */' check-references 'T16: no such case'
+plant src/core/io/look.c '/* see gone.c */' check-references 'gone.c: no such file'
+plant src/core/io/look.c '/* see plan/look.h */' check-references 'plan/look.h: no such file'
+plant src/core/io/look.c '/* docs/rules.md 1.2 and 1.3 */' check-references 'docs/rules.md 1.3: no such section'
+plant src/core/io/look.c '/* docs/page.md section 2 */' check-references 'docs/page.md: has no numbered sections'
+plant src/core/io/look.c '/* docs/page.md, "What it was" */' check-references 'no such heading'
+plant src/core/io/look.c '/* decision 0002 */' check-references 'decision 0002: no such page'
+plant src/core/io/look.c '/* T16 */' check-references 'T16: no such case'
 plant tests/oracle/oracle.c '/* 1.4: more */' check-references 'docs/rules.md 1.4: no such section'
 plant docs/page.md 'See `io/gone`.' check-references 'io/gone: no such file or folder'
 plant docs/page.md 'Call `treadle_file_gone`.' check-references 'treadle_file_gone: nothing of that name'
 plant docs/page.md '[x](rules.md#13-c)' check-references 'no such heading'
-plant src/io/look.h 'typedef struct treadle_file_kind { int a; } treadle_file_kind;' check-words 'does not have: kind'
+plant src/core/io/look.h 'typedef struct treadle_file_kind { int a; } treadle_file_kind;' check-words 'does not have: kind'
 plant docs/glossary.md '| `treadle_gone` | x | `treadle_come` |' check-words 'no type treadle_gone is left'
-plant src/io/look.h 'int look(int a, int b, int c, int d, int e, int f, int g, int h);' check-functions 'look takes 8 arguments'
-plant src/io/look.c $'static void\nlook(int a, int b, int c,\n  int d, int e, int f, int g, char *h[]) {\n}' check-functions 'look takes 8 arguments'
-plant src/io/look.h 'struct ops { int (*look)(int a, int b, int c, int d, int e, int f, int g, int h); };' check-functions 'look takes 8'
-plant src/io/look.c 'char *look(const char *at) { return (char *)(uintptr_t)at; }' check-functions 'by way of an integer'
+plant src/core/io/look.h 'int look(int a, int b, int c, int d, int e, int f, int g, int h);' check-functions 'look takes 8 arguments'
+plant src/core/io/look.c $'static void\nlook(int a, int b, int c,\n  int d, int e, int f, int g, char *h[]) {\n}' check-functions 'look takes 8 arguments'
+plant src/core/io/look.h 'struct ops { int (*look)(int a, int b, int c, int d, int e, int f, int g, int h); };' check-functions 'look takes 8'
+plant src/core/io/look.c 'char *look(const char *at) { return (char *)(uintptr_t)at; }' check-functions 'by way of an integer'
 fresh
 sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
 fails check-words 'the word "box" has two meanings'

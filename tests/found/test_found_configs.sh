@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A key that config.json lacks was guessed (as many key heads as heads), and configs that transformers 5 has saved were refused or
-# taken for another model. What classes of transformers mean is compared at large in tests/model/test_round_trip.c.
+# taken for another model. What classes of transformers mean is compared at large in tests/core/model/test_round_trip.c.
 . "$(dirname "$0")/found.bash"
 
 moe='"model_type": "qwen3_moe", "hidden_size": 512, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8,

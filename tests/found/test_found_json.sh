@@ -89,4 +89,4 @@ sed 's/"num_hidden_layers": *[^,]*/"num_hidden_layers": 18446744073709551615/' "
 refused "num_hidden_layers is 18446744073709551615 (line " "$TREADLE" inspect "$folder/own"
 
 # No file of the source uses the library's own readers.
-if grep -rlE '\bjson_load(s|b|f|_file|_callback)?\(' "$TREADLE_SOURCE/src"; then fail "these read JSON past src/base/json.h"; fi
+if grep -rlE '\bjson_load(s|b|f|_file|_callback)?\(' "$TREADLE_SOURCE/src"; then fail "these read JSON past src/core/base/json.h"; fi

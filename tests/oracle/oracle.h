@@ -2,8 +2,8 @@
  *
  * It is the second opinion that the library's layouts and plans are tested against: plain loops over
  * rows and columns, one function per rule of docs/rules.md (its section
- * numbers stand beside each rule), and it shares no code and no header with src/layout, src/plan or
- * src/model. It is slow and big on purpose: every local element is one entry of an array. Models of up to some
+ * numbers stand beside each rule), and it shares no code and no header with src/core/layout, src/core/plan or
+ * src/core/model. It is slow and big on purpose: every local element is one entry of an array. Models of up to some
  * 1e5 elements.
  *
  * Families, from a config.json object in Hugging Face's words (text_config is looked into): llama, smollm3,

@@ -1,4 +1,4 @@
-/* Layout texts: those of tests/plan/draw.h, which mostly fit; with numbers that do not; from a grammar that knows keys and
+/* Layout texts: those of tests/core/plan/draw.h, which mostly fit; with numbers that do not; from a grammar that knows keys and
  * nothing else; and spoiled ones. */
 #include "commands/run.h"
 

@@ -1,0 +1,103 @@
+/* src/core/memory/device.c, device_host.c: both rows of the table do the same. */
+#include "memory/device.h"
+
+#include "base/random.h"
+#include "memory/value.h"
+#include "test.h"
+
+enum { BYTES = 5 << 20, PAGE = 4096 };
+
+static const treadle_device *const *rows(void) {
+  static const treadle_device *both[2];
+  both[0] = treadle_device_host();
+  both[1] = treadle_device_plain();
+  return both;
+}
+
+static void test_bytes(void **state) {
+  (void)state;
+  treadle_random random = {3};
+  char *from = malloc(BYTES + 64), *to = malloc(BYTES + 64);
+  assert_non_null(from);
+  assert_non_null(to);
+  for (int i = 0; i < BYTES + 64; i++) from[i] = (char)treadle_random_next(&random);
+  for (int r = 0; r < 2; r++) {
+    const treadle_device *device = rows()[r];
+    for (int i = 0; i < 20; i++) {
+      size_t bytes = (size_t)treadle_random_below(&random, i < 10 ? 300 : BYTES);
+      char *at = to + treadle_random_below(&random, 64), *source = from + treadle_random_below(&random, 64);
+      device->ops->fill(device, to, 0x5a, BYTES + 64);
+      device->ops->move(device, at, source, bytes);
+      device->ops->fence(device);
+      if (bytes > 0) assert_memory_equal(at, source, bytes);
+      for (char *byte = to; byte < to + BYTES + 64; byte++)
+        if (byte < at || byte >= at + bytes) assert_int_equal(*byte, 0x5a);
+    }
+  }
+  free(from);
+  free(to);
+}
+
+/* What is generated has the hash that its values say, in every type. */
+static void test_elements(void **state) {
+  (void)state;
+  treadle_elements e = {.tensor = 77, .ndim = 2, .size = {7, 33}, .weight = {50, 1}, .index = 12, .at = 64};
+  for (int r = 0; r < 2; r++)
+    for (int dtype = TREADLE_FP32; dtype <= TREADLE_FP16; dtype++) {
+      const treadle_device *device = rows()[r];
+      e.dtype = (treadle_dtype)dtype;
+      e.stride[1] = (int64_t)treadle_dtype_bytes(e.dtype);
+      e.stride[0] = e.stride[1] * 40;
+      static char window[7 * 40 * 4 + 64];
+      uint64_t wanted = 0;
+      memset(window, 1, sizeof window);
+      device->ops->generate(device, &e, window);
+      for (int64_t row = 0; row < 7; row++)
+        for (int64_t column = 0; column < 33; column++) {
+          int64_t index = 12 + row * 50 + column;
+          wanted += treadle_value_hash(77, index, (uint32_t)treadle_value_bf16(77, index) << 16);
+        }
+      assert_true(device->ops->hash(device, &e, window) == wanted);
+    }
+}
+
+/* A pool that is exported and imported is the same memory. */
+static void test_pool(void **state) {
+  (void)state;
+  for (int r = 0; r < 2; r++) {
+    const treadle_device *device = rows()[r];
+    const int32_t table[] = {2, 0};
+    treadle_pool *pool;
+    void *window;
+    void *peer;
+    assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
+    assert_ok(device->ops->map(pool, table, 2, &window));
+    assert_ok(device->ops->import(device->ops->export(pool), 3 * PAGE, &peer));
+    device->ops->fill(device, window, 9, PAGE);
+    device->ops->fence(device);
+    assert_int_equal(((const char *)peer)[2 * PAGE], 9);
+    assert_int_equal(((const char *)device->ops->base(pool))[2 * PAGE], 9);
+    assert_int_equal(device->ops->held_bytes(pool), 3 * PAGE);
+    device->ops->unimport(peer, 3 * PAGE);
+    device->ops->destroy(pool);
+  }
+}
+
+static void test_kinds(void **state) {
+  (void)state;
+  treadle_device device;
+  assert_ok(treadle_device_open(NULL, &device));
+  assert_ok(treadle_device_open(&(treadle_memory){0}, &device));
+  assert_ptr_equal(device.ops, treadle_device_host()->ops);
+  assert_refused("'cuda'", treadle_device_open(&(treadle_memory){.kind = TREADLE_MEMORY_CUDA}, &device));
+  assert_refused("7 is no kind",
+                 treadle_device_open(&(treadle_memory){.kind = (treadle_memory_kind)7}, &device));
+  assert_refused("not device 2", treadle_device_open(&(treadle_memory){.device = 2}, &device));
+  assert_refused("stream", treadle_device_open(&(treadle_memory){.stream = &device}, &device));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes), cmocka_unit_test(test_elements),
+                                     cmocka_unit_test(test_pool), cmocka_unit_test(test_kinds)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,15 @@
+/* The arithmetic of each kernel of src/engine/nn/gemm.h, written again from the order at the top of its file, one number at a time. */
+#ifndef TREADLE_TESTS_GEMM_TWIN_H
+#define TREADLE_TESTS_GEMM_TWIN_H
+
+#include "treadle.h"
+
+#include <stdint.h>
+
+/* The sum of one leaf: x rounded to the type of the weights and w widened, `leaf` of each. */
+typedef float test_gemm_twin(treadle_dtype dtype, const float *x, const float *w, int32_t leaf);
+
+/* That of a kernel by its name; NULL: there is none. */
+test_gemm_twin *test_gemm_twin_of(const char *name);
+
+#endif
