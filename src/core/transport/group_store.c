@@ -96,7 +96,7 @@ static treadle_status make_over_nodes(const treadle_store *store, const char *jo
   memcpy(all.key, meeting->key, sizeof all.key);
   TRY(treadle_shm_open(&(treadle_shm_name){find_near_key, &of_node}, nodes->index[rank],
                        treadle_nodes_size(nodes, node), left, &near));
-  TRY(treadle_group_over_nodes(near, &all, rank, left, group_p));
+  TRY(treadle_group_over_nodes(near, &all, rank, left, NULL, group_p));
   treadle_group_limit(*group_p, timeout_seconds);
 out:
   return status;

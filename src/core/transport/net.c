@@ -13,7 +13,6 @@ static const treadle_net_ops *const rows[] = {
 #ifdef TREADLE_HAS_UCX
     &treadle_net_ucx,
 #endif
-    &treadle_net_threads,
 };
 
 static const char *const not_built = "net ucx: this libtreadle was built without it: build it where the "
@@ -91,15 +90,12 @@ treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops
   return TREADLE_OK;
 }
 
-/* "threads" is for tests, which plant it. */
 treadle_status treadle_group_choose_net(treadle_group *group, const char *name) {
   treadle_status status = TREADLE_OK;
   const treadle_net_ops *ops;
   TREADLE_NEED(group);
   TREADLE_NEED(name);
   TRY(treadle_net_find(name, &ops));
-  if (ops == &treadle_net_threads)
-    REFUSE("net threads: it is between threads, and this is a rank's process");
   TRY(treadle_group_set_net(group, ops, NULL));
 out:
   return status;

@@ -2,8 +2,7 @@
  * for each way:
  *
  *   tcp        sockets: what there is everywhere (net_tcp.h)
- *   ucx        UCX, found when it is first needed: TCP and InfiniBand (net_ucx.h)
- *   threads    queues in memory, between threads of one process, with faults that tests plant */
+ *   ucx        UCX, found when it is first needed: TCP and InfiniBand (net_ucx.h) */
 #ifndef TREADLE_TRANSPORT_NET_H
 #define TREADLE_TRANSPORT_NET_H
 
@@ -29,38 +28,10 @@ treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, i
 /* Waits until a descriptor of a net can be read, or so many seconds (an hour at the most). True: it can. */
 bool treadle_net_listen(int bell, double seconds);
 
-extern const treadle_net_ops treadle_net_tcp, treadle_net_ucx, treadle_net_threads;
+extern const treadle_net_ops treadle_net_tcp, treadle_net_ucx;
 /* Which devices of this machine have addresses. */
 void treadle_net_tcp_info(treadle_net_info *info);
 /* Looks for UCX: version, devices, or what is lacking. */
 void treadle_net_ucx_info(treadle_net_info *info);
-
-/* ---- Threads ----
- *
- * Where ranks of one process meet that open the net "threads": the `context` of their options. A net of one rank needs none. Messages of at
- * most TREADLE_NET_COPIED bytes are copied where they are sent, others are read by the receiver, as with UCX: so both happen in tests. */
-typedef struct treadle_net_hub treadle_net_hub;
-enum { TREADLE_NET_COPIED = 4096 };
-
-treadle_status treadle_net_hub_create(int ranks, treadle_net_hub **hub_p);
-/* All nets are closed. */
-void treadle_net_hub_destroy(treadle_net_hub *hub);
-
-typedef enum treadle_net_fault_kind {
-  TREADLE_NET_DROP = 1, /* one message never comes; its sender does not know */
-  TREADLE_NET_DELAY,    /* one message comes `seconds` later */
-  TREADLE_NET_FLIP, /* one message comes with a byte changed, at `seconds` of its length (0 to below 1) */
-  TREADLE_NET_CUT   /* neither hears of the other from that message on: both get TREADLE_PEER */
-} treadle_net_fault_kind;
-
-typedef struct treadle_net_fault {
-  treadle_net_fault_kind kind;
-  int from, to;
-  int64_t after; /* so many messages from one to the other come first, from now on */
-  double seconds;
-} treadle_net_fault;
-
-/* Any thread. Faults stay where they have not happened; there is one at a time from a rank to another. */
-void treadle_net_hub_plant(treadle_net_hub *hub, const treadle_net_fault *fault);
 
 #endif

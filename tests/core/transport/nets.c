@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/random.h"
+#include "net/net_threads.h"
 
 enum { ADDRESS = 2048 };
 
@@ -23,7 +24,10 @@ treadle_status nets_open(treadle_group *group, const char *name, const char *hos
                                  .context = context};
   *n = (nets_rank){.rank = group->rank, .ranks = group->size, .group = group};
   if (!all) TRY(treadle_fail(TREADLE_NO_MEMORY, "test: memory is out"));
-  TRY(treadle_net_find(name, &n->ops));
+  if (strcmp(name, treadle_net_threads.name) == 0)
+    n->ops = &treadle_net_threads;
+  else
+    TRY(treadle_net_find(name, &n->ops));
   TRY(n->ops->open(&options, &n->net));
   TRY(n->ops->address(n->net, mine.at, sizeof mine.at, &mine.bytes));
   TRY(treadle_group_gather(group, &mine, sizeof mine, all));

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "group/thread_nodes.h"
 #include "test.h"
 
 #include <pthread.h>

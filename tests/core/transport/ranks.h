@@ -3,7 +3,7 @@
 #define TREADLE_TESTS_RANKS_H
 
 #include "test.h"
-#include "transport/group_nodes.h"
+#include "transport/group.h"
 #include "transport/link.h"
 
 /* What a rank does; 0 is good. In a process it may not use cmocka's checks: they belong to the parent. */

@@ -1,6 +1,6 @@
 /* The net "threads": ranks are threads of one process, messages wait in memory under one lock. All of a message's life is in move():
  * a receive looks for what was sent to it, and copies. TSan sees who touches what. */
-#include "transport/net.h"
+#include "net/net_threads.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
