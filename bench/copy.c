@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "memory/copy.h"
 #include "memory/pool.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <stdio.h>
 #include <sys/wait.h>

@@ -7,7 +7,7 @@
 #include "ranks.h"
 
 #include "base/text.h"
-#include "transport/net.h"
+#include "net/net.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

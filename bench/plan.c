@@ -18,7 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "plan/equal_ranks.h"
+#include "report/equal_ranks.h"
 #include "plan/one_rank.h"
 #include "plan/plan.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <mpi.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The outcome between nodes (src/core/transport/outcome.c, courier_votes.c) as a model, for spin: NODES nodes, EPOCHS epochs.
+/* The outcome between nodes (src/core/group/outcome.c, courier_votes.c) as a model, for spin: NODES nodes, EPOCHS epochs.
  * tools/check-model runs it.
  *
  *   here                     in src/

@@ -510,7 +510,7 @@ static void groups(objects *o) {
   }
   treadle_store store = TREADLE_INIT(treadle_store);
   REFUSED(treadle_group_store(NULL, 0, 1, -1, 1, &group));
-  REFUSED(treadle_group_store(&store, 0, 1, -1, 1, &group)); /* the rest: transport/test_group_store.c */
+  REFUSED(treadle_group_store(&store, 0, 1, -1, 1, &group)); /* the rest: meet/test_group_store.c */
   REFUSED(treadle_group_store(&store, 0, 1, -1, 1, NULL));
   REFUSED(treadle_group_nodes(NULL, 0, 1, 0, 1, &group));
   REFUSED(treadle_group_nodes(&store, 0, 1, 0, 1, &group));
@@ -518,7 +518,7 @@ static void groups(objects *o) {
   stores();
   GIVES(TREADLE_TIMEOUT, treadle_error_set(TREADLE_TIMEOUT, NULL));
   WORKS(treadle_thread_watch(NULL, NULL));
-  REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: transport/test_group_mpi.c */
+  REFUSED(treadle_group_mpi(NULL, 1, NULL)); /* the rest: group/test_group_mpi.c */
   GIVES(-1, treadle_group_rank(NULL));
   GIVES(-1, treadle_group_size(NULL));
   GIVES(-1, treadle_group_node(NULL, 0));

@@ -1,6 +1,6 @@
 /* Any bytes as what a courier receives, in pieces; with a first byte that is odd, also as the contents of messages that are whole and of the
  * job. A courier that takes them in has three nodes of which it is the second. The word of its node goes along its arrows alone. */
-#include "transport/courier.h"
+#include "group/courier.h"
 
 #include <assert.h>
 #include <stdlib.h>

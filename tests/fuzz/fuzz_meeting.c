@@ -1,10 +1,10 @@
 /* Any bytes as what ranks leave for each other where they meet: a call, a description, a table; as a message of a store over TCP that comes in
  * pieces; as an address. With a first byte that is odd, heads are put right, so that what is behind them is looked at. What is taken can be
  * used; what is refused says why. */
-#include "transport/group.h"
-#include "transport/nodes_meet.h"
-#include "transport/store_address.h"
-#include "transport/store_stream.h"
+#include "group/group.h"
+#include "meet/nodes_meet.h"
+#include "meet/store_address.h"
+#include "meet/store_stream.h"
 
 #include <assert.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "move/delta.h"
 #include "must.h"
 #include "plan/plan.h"
-#include "transport/net.h"
+#include "net/net.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -122,4 +122,16 @@ void treadle_block_row_walk_release(treadle_block_row_walk *walk);
  * once; further copies of codes in the window are ops that copy the first. */
 extern const treadle_step treadle_block_rows_step;
 
+/* ---- Block rows one at a time, in the order that senders and readers share (messages/ordered.h) ---- */
+
+/* Makes w->sources, which have each value of a rectangle once, and w->rest, what of it this rank has not; over nodes, what none
+ * of the node has. */
+treadle_status treadle_block_rows_find_sources(treadle_block_row_walk *w, const treadle_rectangle *of);
+/* Makes w->parts: the copies from the sources at hand to scratch. */
+treadle_status treadle_block_rows_make_parts(treadle_block_row_walk *w, const treadle_rectangle *of);
+/* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
+treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32_t tensor);
+/* Of the tensor at hand, for messages. */
+const char *treadle_block_rows_name(const treadle_block_row_walk *w);
+
 #endif

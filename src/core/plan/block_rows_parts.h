@@ -13,14 +13,9 @@ treadle_status treadle_block_rows_quantise(treadle_block_row_walk *walk, int32_t
 treadle_status treadle_block_rows_quantise_near(treadle_block_row_walk *w,
                                                 const treadle_placed_rectangle *codes,
                                                 const treadle_rectangle *all);
-/* Makes w->sources, which have each value of a rectangle once, and w->rest, what of it this rank has not; over nodes, what none
- * of the node has. */
-treadle_status treadle_block_rows_find_sources(treadle_block_row_walk *w, const treadle_rectangle *of);
 /* Those of all of a matrix, where they are of one rank; else of its first row of blocks that has two. */
 treadle_status treadle_block_rows_find_whole(treadle_block_row_walk *w, const treadle_rectangle *all,
                                              bool *simple_p);
-/* Makes w->parts: the copies from the sources at hand to scratch. */
-treadle_status treadle_block_rows_make_parts(treadle_block_row_walk *w, const treadle_rectangle *of);
 /* From the sources at hand, `count` block rows that are alike, of columns whose scales lie in one place. */
 treadle_status treadle_block_rows_quantise_columns(treadle_block_row_walk *w, const treadle_rectangle *of,
                                                    const treadle_placed_rectangle *codes,
@@ -50,8 +45,6 @@ treadle_status treadle_block_rows_relay(treadle_block_row_walk *w, const treadle
                                         const treadle_piece *piece, const treadle_box *box,
                                         const treadle_rectangle *of, int32_t wave);
 
-/* Turns to a tensor and to what there is of it on this rank, unless it is at hand already. */
-treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32_t tensor);
 /* The wave of a block row: that of its first element, on every rank and both ways. *end_p: block rows down..*end_p - 1 are known to have
  * it; they may go on behind the last one. */
 treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert, int64_t down,
@@ -73,7 +66,5 @@ treadle_block_row treadle_block_rows_add(const treadle_block_row_walk *w, const 
 /* The rank of holder k of a cell, beginning at another one for each expert and reader. */
 int64_t treadle_block_rows_holder(const treadle_block_row_walk *w, const treadle_cell *cell, int64_t expert,
                                   int64_t k);
-/* Of the tensor at hand, for messages. */
-const char *treadle_block_rows_name(const treadle_block_row_walk *w);
 
 #endif

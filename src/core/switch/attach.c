@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/thread_watch.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

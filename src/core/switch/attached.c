@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/sized.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <string.h>
 #include <unistd.h>

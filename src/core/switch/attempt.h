@@ -2,7 +2,7 @@
 #ifndef TREADLE_SWITCH_ATTEMPT_H
 #define TREADLE_SWITCH_ATTEMPT_H
 
-#include "transport/group.h"
+#include "group/group.h"
 
 /* What a rank says of its plan. */
 typedef struct treadle_proposal {

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "switch/switch.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <stdlib.h>
 #include <string.h>

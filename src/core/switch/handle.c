@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/clock.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/hash.h"
-#include "transport/node.h"
+#include "group/node.h"
 #include "treadle.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
  *   3. Any thread may cancel an arrow that has not ended, and read mode, version and stats. Stats are a copy, which the
  *      thread with the helm updates after each wave and at the end.
  *
- * An arrow needs no MPI: ranks communicate through memory that all of them map (transport/group.h). So it does not matter which
+ * An arrow needs no MPI: ranks communicate through memory that all of them map (group/group.h). So it does not matter which
  * level of threads MPI was started with, and a started arrow goes on while its caller is inside of MPI. */
 #include "switch/switch.h"
 

@@ -23,7 +23,7 @@
 #include "switch/handle.h"
 
 #include "base/clock.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <limits.h>
 #include <linux/futex.h>

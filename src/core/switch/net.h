@@ -7,14 +7,14 @@
  *
  * Slots of both sides lie in pages of the pool, inside the cap. What lies in windows has one all the same: for its head, and as its turn.
  * A source packs and sends its messages in their order, as slots are free, and runs ahead of its own waves: what it reads is not written before
- * it was packed, or has left. Where it reads windows of other ranks of its node (plan/ordered.h),
+ * it was packed, or has left. Where it reads windows of other ranks of its node (messages/ordered.h),
  * it says that a wave is done when what it sends in it was packed, too. A reader begins its messages in the same order, and unpacks
  * one when its wave is there. */
 #ifndef TREADLE_SWITCH_NET_H
 #define TREADLE_SWITCH_NET_H
 
 #include "switch/switch.h"
-#include "transport/net.h"
+#include "net/net.h"
 
 enum { TREADLE_NET_SLOTS = TREADLE_NET_FLIGHT, TREADLE_NET_HEAD = 64 };
 

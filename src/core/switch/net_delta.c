@@ -19,7 +19,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "move/delta.h"
-#include "transport/net.h"
+#include "net/net.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* The net is opened, and closed again after each attempt that failed: then nothing of it can come later. All ranks are in each epoch, so all
  * have closed it when the next one begins; there they tell each other their new addresses.
  *
- * What a rank sends it finds from the layouts, as its readers find what they read (plan/sends.h, plan/parcels.h): nothing is said about it. */
+ * What a rank sends it finds from the layouts, as its readers find what they read (messages/sends.h, messages/parcels.h): nothing is said about it. */
 #include "switch/net.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/larger.h"
-#include "transport/net.h"
+#include "net/net.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Own tensors: storage tensors in memory of the caller, which the switch reads and writes where it is.
  *
  *   1. They are given when the switch is made, and checked then: what they are of, their size, their memory. Each is one span of its
- *      window (plan/own.h). Pages on which nothing else lies are holes: they have no physical page.
+ *      window (messages/own.h). Pages on which nothing else lies are holes: they have no physical page.
  *   2. Own train tensors are params that stay, on all ranks: nobody overwrites them, and no way back is run. Own infer tensors need
  *      params that stay, or a twin: no way back reads them.
  *   3. An op touches one storage tensor on each side (treadle_own_split), so it is given a view of that one: flat memory, which begins

@@ -1,14 +1,14 @@
 /* The shared words (64-bit variables) by which the ranks of a switch publish how far they are, and the outcome. epoch.c and run.c
  * write them.
  *
- * A group gives each rank words that only it writes, one text, and one word for all (transport/group.h). Here is what
+ * A group gives each rank words that only it writes, one text, and one word for all (group/group.h). Here is what
  * they mean to a switch. Epochs are counted in a group, over all of its switches. */
 #ifndef TREADLE_SWITCH_PROTOCOL_H
 #define TREADLE_SWITCH_PROTOCOL_H
 
 #include "plan/plan.h"
-#include "transport/link.h"
-#include "transport/outcome.h"
+#include "group/link.h"
+#include "group/outcome.h"
 
 /* A rank's words. */
 typedef enum treadle_setting {

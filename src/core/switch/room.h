@@ -4,7 +4,7 @@
 #define TREADLE_SWITCH_ROOM_H
 
 #include "memory/limits.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 /* What a rank will take, and what limits it. */
 typedef struct treadle_demand {

@@ -16,7 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/signals.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* What other ranks of the node read of own tensors.
  *
  * When the switch is made, each rank says where its own tensors are, lists what its ops pull of those of others, and hears from
- * each where that lies in its staging (plan/outbound.h). Lists are handed over in pools that are gone when all have read them.
+ * each where that lies in its staging (messages/outbound.h). Lists are handed over in pools that are gone when all have read them.
  *
  * Wave s: wait until all who read here have finished wave s - 2, which had the same slot; copy the boxes of wave s into it; say that it is
  * staged; then run the ops, which wait for the staging of a rank only when they read there. So staging waits for ops of earlier waves,

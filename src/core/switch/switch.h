@@ -33,7 +33,7 @@
 
 #include "memory/device.h"
 #include "memory/parking.h"
-#include "plan/parcels.h"
+#include "messages/parcels.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
 #include "switch/protocol.h"

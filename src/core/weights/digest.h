@@ -7,7 +7,7 @@
 #define TREADLE_WEIGHTS_DIGEST_H
 
 #include "memory/device.h"
-#include "plan/own.h"
+#include "messages/own.h"
 
 /* Adds what a rank answers for to the sum of each entry: sums[entries]. turn: which of its holders answers for a cell, of n
  * holders number turn % n. `window` is device memory, what is in own tensors lies there. */

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "io/file_look.h"
 #include "io/folder.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/filled.h"
 #include "weights/save_plan.h"
 

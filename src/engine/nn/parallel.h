@@ -11,13 +11,13 @@
  * same order; each says what its part is, and what does not fit together is refused. Memory is double: a rank may write its next
  * part while others read the last one, so a sum takes one meeting (a large one two, see parallel_sum.c).
  *
- * A failure is the board's: transport/board.h. `what` is for messages. Numbers are fp32. Nothing here takes memory after it was
+ * A failure is the board's: group/board.h. `what` is for messages. Numbers are fp32. Nothing here takes memory after it was
  * made. */
 #ifndef TREADLE_NN_PARALLEL_H
 #define TREADLE_NN_PARALLEL_H
 
 #include "nn/leaf_tree.h"
-#include "transport/board.h"
+#include "group/board.h"
 
 /* ---- Exchanges ---- */
 

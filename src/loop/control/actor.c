@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "control/actor_switch.h"
 #include "layout/layout.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/finite.h"
 
 #include <string.h>

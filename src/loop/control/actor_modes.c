@@ -6,7 +6,7 @@
 
 #include "base/argument.h"
 #include "base/clock.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status status) {
   return actor->group ? treadle_group_agree(actor->group, status) : status;

@@ -3,7 +3,7 @@
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <assert.h>
 #include <string.h>

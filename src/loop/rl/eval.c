@@ -10,7 +10,7 @@
 #include "infer/transformer.h"
 #include "model/notes.h"
 #include "rl/reward.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "treadle_tools.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "io/file.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <math.h>
 #include <stdlib.h>

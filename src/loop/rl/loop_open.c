@@ -14,7 +14,7 @@
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "train/dropout.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <math.h>
 #include <stdarg.h>

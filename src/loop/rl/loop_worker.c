@@ -4,7 +4,7 @@
 #include "rl/mini_batches.h"
 
 #include "base/alloc.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <string.h>
 

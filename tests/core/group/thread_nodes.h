@@ -2,7 +2,7 @@
 #ifndef TESTS_THREAD_NODES_H
 #define TESTS_THREAD_NODES_H
 
-#include "transport/group_nodes.h"
+#include "group/group_nodes.h"
 
 /* `size` ranks, on the nodes that `of` says ([size]). Each
  * thread opens the group of its rank by treadle_group_threads_open, since that is collective. */

@@ -5,7 +5,7 @@
 #ifndef TESTS_NET_THREADS_H
 #define TESTS_NET_THREADS_H
 
-#include "transport/net.h"
+#include "net/net.h"
 
 extern const treadle_net_ops treadle_net_threads;
 

@@ -5,8 +5,8 @@
 #include "layout/agree.h"
 #include "model/model.h"
 #include "plan/one_rank.h"
-#include "plan/parcels.h"
-#include "plan/sends.h"
+#include "messages/parcels.h"
+#include "messages/sends.h"
 
 #include "test.h"
 

@@ -2,7 +2,7 @@
  * ctest: timeout=600 */
 #include "plan/alias.h"
 
-#include "plan/equal_ranks.h"
+#include "report/equal_ranks.h"
 #include "plan/pairs.h"
 #include "plan/small.h"
 

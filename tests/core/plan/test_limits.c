@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "base/limits.h"
-#include "plan/equal_ranks.h"
+#include "report/equal_ranks.h"
 #include "plan/small.h"
 
 #include <sys/resource.h>

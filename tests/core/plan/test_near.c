@@ -2,7 +2,7 @@
  * how many random pairs (1000), TREADLE_SEED the first seed (1).
  * ctest: stage=gcc timeout=1500 */
 #include "layout/inbound_nodes.h"
-#include "plan/net.h"
+#include "messages/net.h"
 #include "plan/small.h"
 
 #include "base/larger.h"

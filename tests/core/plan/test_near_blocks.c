@@ -3,7 +3,7 @@
 #include "plan/small.h"
 
 #include "base/alloc.h"
-#include "plan/parcels.h"
+#include "messages/parcels.h"
 
 #include "test.h"
 

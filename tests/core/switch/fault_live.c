@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -4,8 +4,8 @@
 #include "switch/block_models.h"
 #include "switch/faults.h"
 #include "switch/net.h"
-#include "transport/ranks.h"
-#include "transport/store_place.h"
+#include "group/ranks.h"
+#include "meet/store_place.h"
 
 #include "base/clock.h"
 #include "base/hash.h"

@@ -6,8 +6,8 @@
 #include "switch/changes.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
-#include "transport/store_place.h"
+#include "group/ranks.h"
+#include "meet/store_place.h"
 
 #include "treadle_tools.h"
 

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "base/hash.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * and its caller goes on with it meanwhile. The digest is what it was after each. ctest: ranks=4 timeout=600 */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/random.h"
 

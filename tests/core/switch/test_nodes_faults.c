@@ -10,8 +10,8 @@
 #include "switch/faults.h"
 #include "switch/node_faults.h"
 #include "test.h"
-#include "transport/net.h"
-#include "transport/ranks.h"
+#include "net/net.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 

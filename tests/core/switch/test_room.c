@@ -2,7 +2,7 @@
 #include "switch/room.h"
 
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { RANKS = 4, MIB = 1 << 20, ALL = 100, ROOMY = 4000 };
 

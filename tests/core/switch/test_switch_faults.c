@@ -10,7 +10,7 @@
  * for in vain. ctest: stage=gcc timeout=600 */
 #include "switch/faults.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 

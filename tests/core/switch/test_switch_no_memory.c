@@ -5,7 +5,7 @@
 #include "switch/faults.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 

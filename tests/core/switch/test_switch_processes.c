@@ -4,7 +4,7 @@
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 

@@ -6,7 +6,7 @@
 #include "switch/prove.h"
 #include "switch/switch.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { RANKS = 4, PAGE = 4096 };
 

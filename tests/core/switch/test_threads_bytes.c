@@ -2,7 +2,7 @@
  * ctest: label=threads */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { GRADS = 40000, KV_BLOCK = 3000 };
 

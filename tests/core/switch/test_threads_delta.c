@@ -4,7 +4,7 @@
 #include "switch/changes.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { STEPS = 100, FEW = 8, MANY = CHANGES_MANY };
 

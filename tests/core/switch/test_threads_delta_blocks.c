@@ -6,7 +6,7 @@
 #include "switch/block_models.h"
 #include "switch/net.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/hash.h"
 

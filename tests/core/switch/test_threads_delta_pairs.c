@@ -5,7 +5,7 @@
 #include "seeds.h"
 #include "switch/changes.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 24, STEPS = 3 };
 

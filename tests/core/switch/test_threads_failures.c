@@ -3,7 +3,7 @@
  * true. ctest: label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <time.h>
 

@@ -5,7 +5,7 @@
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 #include "treadle_testing.h"
 
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
  * peers read of pages that were reclaimed. ctest: stage=gcc label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>

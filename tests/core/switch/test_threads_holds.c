@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "transport/shm.h"
+#include "group/shm.h"
 
 #include <pthread.h>
 #include <sched.h>

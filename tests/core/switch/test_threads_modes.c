@@ -4,7 +4,7 @@
 #include "plan/one_rank.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "switch/own_memory.h"
 #include "switch/switch.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 #include "weights/load.h"
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 40, CYCLES = 2 };

@@ -5,7 +5,7 @@
 #include "plan/one_rank.h"
 #include "switch/switch.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <jansson.h>
 

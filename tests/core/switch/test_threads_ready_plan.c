@@ -1,7 +1,7 @@
 /* Plans that were made before and are given to the switch: it runs that very one, or says why it cannot. ctest: label=threads */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 typedef struct act {
   scene s;

@@ -2,7 +2,7 @@
  * that is refused; memory that is freed too early. ctest: stage=gcc label=threads timeout=900 */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * switch leaves, at every point where one can be cancelled and at a thousand random moments. ctest: label=threads timeout=600 */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/random.h"
 

@@ -3,7 +3,7 @@
 #include "seeds.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { GRADS = 9000, OPTIMIZER = 30000, KV_BLOCK = 3000, VERSIONS = 5 };
 

@@ -2,7 +2,7 @@
  * says the same of the infer window as the others. ctest: timeout=600 */
 #include "switch/scene.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <signal.h>
 #include <sys/mman.h>

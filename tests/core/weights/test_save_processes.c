@@ -1,10 +1,10 @@
 /* A process that dies while a model is saved, at each of its waits in turn: the others fail and leave nothing behind, or the folder is
  * there and whole. ctest: timeout=600 */
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "io/safetensors.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Saving: windows of many layouts to a folder whose tensors are those of the model's own files, bit for bit; whole or not at all when a rank
  * is refused, is missing or runs out of memory, or the disk is full. ctest: label=threads timeout=600 */
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/dtype.h"
 #include "io/safetensors.h"

@@ -1,7 +1,7 @@
 #include "infer/cell.h"
 
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <pthread.h>
 

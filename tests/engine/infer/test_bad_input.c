@@ -7,7 +7,7 @@
 #include "io/json.h"
 #include "test.h"
 #include "text/text_files.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <math.h>
 

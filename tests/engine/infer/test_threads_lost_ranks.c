@@ -3,8 +3,8 @@
 #include "test.h"
 
 #include "infer/machine.h"
-#include "transport/group.h"
-#include "transport/ranks.h"
+#include "group/group.h"
+#include "group/ranks.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #include "infer/engine.h"
 #include "switch/switch.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 /* ctest: label=threads timeout=300 */
 #include "test.h"
 
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <pthread.h>
 

@@ -1,8 +1,8 @@
-/* What ranks of any type of group do with exchanges and rings in tests; 0 is good (transport/ranks.h). */
+/* What ranks of any type of group do with exchanges and rings in tests; 0 is good (group/ranks.h). */
 #ifndef TREADLE_TESTS_EXCHANGES_H
 #define TREADLE_TESTS_EXCHANGES_H
 
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 /* Sums of random leaves and sizes, by the seed that `context` points to: the bits of the tree. At most 16 ranks. */
 int exchanges_sum(treadle_group *group, void *context);

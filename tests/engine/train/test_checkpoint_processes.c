@@ -2,11 +2,11 @@
  * checkpoint to go on from, and the next save leaves nothing of the killed one. ctest: timeout=600 */
 #include "test.h"
 #include "train/checkpoint_parts.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -5,11 +5,11 @@
 #include "seeds.h"
 #include "test.h"
 #include "train/sft_scene.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <signal.h>
 #include <sys/time.h>

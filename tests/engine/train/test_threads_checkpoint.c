@@ -2,7 +2,7 @@
  * that fails. ctest: label=threads timeout=600 */
 #include "test.h"
 #include "train/checkpoint_parts.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/dtype.h"
 #include "base/hash.h"

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "treadle_engine.h"
 
 #include <math.h>

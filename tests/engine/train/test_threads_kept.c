@@ -4,7 +4,7 @@
  * contexts, of 50,000 draws where the first model is on one rank. ctest: stage=gcc label=threads timeout=300 */
 #include "infer/machine.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/arena.h"
 #include "base/array.h"

@@ -4,7 +4,7 @@
 /* ctest: label=threads timeout=600 */
 #include "control/tiny.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/text.h"
 #include "io/json.h"

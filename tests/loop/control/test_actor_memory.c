@@ -4,7 +4,7 @@
  * ctest: label=threads */
 #include "control/tiny.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "control/actor_switch.h"
 #include "switch/switch.h"

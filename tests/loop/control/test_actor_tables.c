@@ -4,7 +4,7 @@
 #include "control/tiny.h"
 #include "control/toy.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 enum { PAGE = 4096, KV_BLOCKS = 50, RANKS = 2 };
 

@@ -2,7 +2,7 @@
  * busy for longer than the group's time limit, but not leave without a word.
  * ctest: label=threads */
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/alloc.h"
 #include "control/worker_group.h"

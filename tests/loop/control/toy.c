@@ -1,7 +1,7 @@
 #include "control/toy.h"
 
 #include "base/status.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,12 +2,12 @@
  * and weights are those of a run that nobody touched. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT).
  * ctest: stage=gcc timeout=600 */
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "base/clock.h"
 #include "base/random.h"
 #include "train/checkpoint.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "treadle_control.h"
 
 #include <signal.h>

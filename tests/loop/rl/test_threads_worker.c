@@ -4,7 +4,7 @@
 #include "control/tiny.h"
 #include "control/toy.h"
 #include "test.h"
-#include "transport/ranks.h"
+#include "group/ranks.h"
 
 #include "rl/loop.h"
 

@@ -1,0 +1,344 @@
+/* The net "tcp": messages, and the row.
+ *
+ * - A peer is killed, or closes: its kernel ends the connection, and all messages of the pair end with TREADLE_PEER. Others go on.
+ * - A peer does nothing any more, but is there: no error. Sends end while the kernels have room. The caller's time limit and cancel end them.
+ * - A message is cancelled: one of which no byte has come, or gone, is taken back. Else the connection is closed, and the other side's
+ *   messages end with an error.
+ * - Who connects needs the key of the rank, which is in its address. Payloads are neither encrypted nor signed: the switch's sums find
+ *   bytes that were changed by chance, not on purpose. */
+#include "net/net_tcp.h"
+
+#include "base/alloc.h"
+#include "base/sized.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MOST_PARTS = 64, IOV = 128, TURN = 2 << 20 /* bytes, before others have their turn */ };
+
+static int rank_of(const treadle_tcp_net *net, const treadle_tcp_peer *peer) {
+  return (int)(peer - net->peers);
+}
+
+/* ---- Queues ---- */
+
+static void append(treadle_tcp_queue *queue, treadle_tcp_message *m) {
+  if (queue->last)
+    queue->last->next = m;
+  else
+    queue->first = m;
+  queue->last = m;
+}
+
+static void take_out(treadle_tcp_queue *queue, treadle_tcp_message *m) {
+  treadle_tcp_message *before = NULL;
+  for (treadle_tcp_message *at = queue->first; at != m; at = at->next) before = at;
+  if (before)
+    before->next = m->next;
+  else
+    queue->first = m->next;
+  if (queue->last == m) queue->last = before;
+  m->next = NULL;
+}
+
+static treadle_tcp_queue *queue_of(const treadle_tcp_message *m) {
+  return m->ended ? &m->with->ended : m->receives ? &m->with->in : &m->with->out;
+}
+
+/* It stays with its peer until it is tested. */
+static void end(treadle_tcp_message *m) {
+  take_out(queue_of(m), m);
+  m->ended = true;
+  append(queue_of(m), m);
+}
+
+static void forget(treadle_tcp_message *m) {
+  take_out(queue_of(m), m);
+  treadle_free(m);
+}
+
+/* ---- Bytes ---- */
+
+/* What is left of the parts of a message behind `done` bytes. */
+static int add_parts(const treadle_tcp_message *m, size_t done, struct iovec *to, int room) {
+  int count = 0;
+  for (int i = 0; i < m->count && count < room; i++) {
+    size_t skip = done < m->parts[i].iov_len ? done : m->parts[i].iov_len;
+    done -= skip;
+    if (skip == m->parts[i].iov_len) continue;
+    to[count++] = (struct iovec){(char *)m->parts[i].iov_base + skip, m->parts[i].iov_len - skip};
+  }
+  return count;
+}
+
+static size_t bytes_of(const struct iovec *at, int count) {
+  size_t bytes = 0;
+  for (int i = 0; i < count; i++) bytes += at[i].iov_len;
+  return bytes;
+}
+
+/* Of as many messages as there is room for. */
+static int gather(const treadle_tcp_peer *peer, struct iovec *to) {
+  int count = 0;
+  for (treadle_tcp_message *m = peer->out.first; m && count < IOV - 1; m = m->next) {
+    size_t head = sizeof m->head, done = m->done;
+    if (done < head) to[count++] = (struct iovec){(char *)&m->head + done, head - done};
+    count += add_parts(m, done < head ? 0 : done - head, to + count, IOV - count);
+  }
+  return count;
+}
+
+static void note_sent(treadle_tcp_peer *peer, size_t sent) {
+  for (treadle_tcp_message *m; sent > 0 && (m = peer->out.first);) {
+    size_t left = sizeof m->head + m->head.bytes - m->done, now = sent < left ? sent : left;
+    m->done += now;
+    sent -= now;
+    if (now < left) return;
+    end(m);
+  }
+}
+
+/* True: something went. */
+static bool send_some(treadle_tcp_peer *peer) {
+  struct iovec parts[IOV];
+  size_t turn = 0;
+  while (peer->writable && peer->out.first && turn < TURN) {
+    struct msghdr how = {.msg_iov = parts, .msg_iovlen = (size_t)gather(peer, parts)};
+    size_t wanted = bytes_of(parts, (int)how.msg_iovlen);
+    ssize_t sent = sendmsg(peer->socket, &how, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno != EAGAIN) treadle_tcp_lose(peer, strerror(errno));
+    if (sent < 0 || (size_t)sent < wanted) peer->writable = false;
+    if (sent < 0) break;
+    note_sent(peer, (size_t)sent);
+    turn += (size_t)sent;
+  }
+  return turn > 0;
+}
+
+/* The head is here: whose is it? False: of no message that somebody has begun to receive, or of none. */
+static bool match(treadle_tcp_peer *peer) {
+  treadle_tcp_message *m = peer->in.first;
+  if (peer->coming) return true;
+  if (peer->head.magic != TREADLE_TCP_MESSAGE) {
+    treadle_tcp_lose(peer, "it has sent something that is no message");
+    return false;
+  }
+  while (m && m->head.tag != peer->head.tag) m = m->next;
+  if (!m) return false;
+  m->received = peer->head.bytes;
+  if (m->received != m->head.bytes) {
+    end(m);
+    treadle_tcp_lose(peer, "a message of it had another length");
+    return false;
+  }
+  peer->coming = m;
+  return true;
+}
+
+/* The message that comes has all its bytes. */
+static void note_received(treadle_tcp_peer *peer) {
+  treadle_tcp_message *m = peer->coming;
+  if (!m || m->done < m->head.bytes) return;
+  end(m);
+  peer->coming = NULL;
+  peer->head_bytes = 0;
+}
+
+/* Reads the rest of a message, and the head of the next one, at once. */
+static bool receive_once(treadle_tcp_peer *peer) {
+  struct iovec parts[IOV];
+  treadle_tcp_message *m = peer->coming;
+  int count = m ? add_parts(m, m->done, parts, IOV - 1) : 0;
+  size_t of_message = bytes_of(parts, count), head = m ? 0 : peer->head_bytes;
+  parts[count++] = (struct iovec){(char *)&peer->head + head, sizeof peer->head - head};
+  struct msghdr how = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+  ssize_t got = recvmsg(peer->socket, &how, MSG_DONTWAIT);
+  if (got < 0 && errno == EINTR) return true;
+  if (got < 0 && errno == EAGAIN) {
+    peer->readable = false;
+    return false;
+  }
+  if (got <= 0) {
+    treadle_tcp_lose(peer, got == 0 ? "it has closed the connection" : strerror(errno));
+    return false;
+  }
+  size_t now = (size_t)got < of_message ? (size_t)got : of_message;
+  if (m) {
+    m->done += now;
+    note_received(peer);
+  }
+  peer->head_bytes += (size_t)got - now;
+  return true;
+}
+
+/* True: something came. */
+static bool receive_some(treadle_tcp_peer *peer) {
+  bool moved = false;
+  for (int turn = 0; turn < 64 && peer->socket >= 0; turn++) {
+    if (peer->head_bytes == sizeof peer->head && !match(peer)) break;
+    note_received(peer); /* one of no bytes */
+    if (peer->head_bytes == sizeof peer->head && !peer->coming) continue;
+    if (!peer->readable || !receive_once(peer)) break;
+    moved = true;
+  }
+  return moved;
+}
+
+/* One turn of everybody who may have something to do. */
+static bool progress(treadle_tcp_net *net) {
+  bool moved = false;
+  treadle_tcp_hear(net);
+  treadle_tcp_peer *busy = net->busy;
+  net->busy = NULL;
+  while (busy) {
+    treadle_tcp_peer *peer = busy;
+    busy = peer->next;
+    peer->is_busy = false;
+    bool was = peer->is_greeted, lost = peer->lost;
+    if (treadle_tcp_greet(net, peer)) {
+      moved |= send_some(peer);
+      moved |= receive_some(peer);
+    }
+    moved |= was != peer->is_greeted || lost != peer->lost;
+    bool stalled = peer->head_bytes == sizeof peer->head && !peer->coming;
+    bool more = peer->is_greeted ? (peer->readable && !stalled) || (peer->writable && peer->out.first)
+                                 : peer->connected && peer->readable;
+    if (!peer->lost && more) treadle_tcp_busy(net, peer);
+  }
+  return moved;
+}
+
+/* ---- Messages ---- */
+
+static treadle_status lost(const treadle_tcp_net *net, const treadle_tcp_peer *peer) {
+  return treadle_fail(TREADLE_PEER, "net tcp: rank %d cannot be reached any more: %s", rank_of(net, peer),
+                      peer->why);
+}
+
+static treadle_status begin(treadle_tcp_net *net, int rank, uint64_t tag, const treadle_net_part *parts,
+                            int count, bool receives, void **request_p) {
+  treadle_status status = TREADLE_OK;
+  size_t bytes;
+  *request_p = NULL;
+  TRY(treadle_net_check_message(&treadle_net_tcp, rank, net->ranks, tag, parts, count, &bytes));
+  treadle_tcp_peer *peer = &net->peers[rank];
+  if (!peer->connected) TRY(treadle_fail(TREADLE_STATE, "net tcp: rank %d is not connected", rank));
+  if (peer->lost) TRY(lost(net, peer));
+  treadle_tcp_message *m = treadle_alloc(sizeof *m + (size_t)count * sizeof *m->parts);
+  if (!m) TRY(treadle_fail(TREADLE_NO_MEMORY, "net tcp: memory is out"));
+  *m = (treadle_tcp_message){.with = peer, .receives = receives, .received = bytes};
+  m->head = (treadle_tcp_head){TREADLE_TCP_MESSAGE, tag, bytes};
+  for (int i = 0; i < count; i++)
+    if (parts[i].bytes) m->parts[m->count++] = (struct iovec){parts[i].at, parts[i].bytes};
+  append(receives ? &peer->in : &peer->out, m);
+  treadle_tcp_busy(net, peer);
+  *request_p = m;
+out:
+  return status;
+}
+
+/* ---- The row ---- */
+
+static void tcp_close(void *of) {
+  treadle_tcp_net *net = of;
+  if (!net) return;
+  for (int rank = 0; rank < net->ranks && net->peers; rank++) {
+    treadle_tcp_peer *peer = &net->peers[rank];
+    treadle_tcp_queue *queues[] = {&peer->out, &peer->in, &peer->ended};
+    for (int i = 0; i < 3; i++)
+      while (queues[i]->first) forget(queues[i]->first);
+  }
+  if (net->peers) treadle_tcp_close(net);
+  treadle_free(net->peers);
+  treadle_free(net);
+}
+
+static treadle_status tcp_open(const treadle_net_options *given, void **net_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_options options;
+  treadle_tcp_net *net = NULL;
+  *net_p = NULL;
+  TRY(TREADLE_TAKE(given, &options));
+  TRY(treadle_net_check_options("tcp", &options));
+  net = treadle_alloc(sizeof *net);
+  if (!net) TRY(treadle_fail(TREADLE_NO_MEMORY, "net tcp: memory is out"));
+  *net = (treadle_tcp_net){.rank = options.rank, .ranks = options.ranks, .listener = -1, .poll = -1};
+  net->peers = treadle_alloc_array((size_t)options.ranks, sizeof *net->peers);
+  if (!net->peers) TRY(treadle_fail(TREADLE_NO_MEMORY, "net tcp: memory is out"));
+  for (int rank = 0; rank < net->ranks; rank++) net->peers[rank].socket = -1;
+  TRY(treadle_tcp_listen(net, &options));
+  *net_p = net;
+out:
+  if (status != TREADLE_OK) tcp_close(net);
+  return status;
+}
+
+static treadle_status tcp_address(void *of, void *room, size_t capacity, size_t *bytes_p) {
+  return treadle_tcp_address(of, room, capacity, bytes_p);
+}
+
+static treadle_status tcp_connect(void *of, int rank, const void *address, size_t bytes) {
+  return treadle_tcp_connect(of, rank, address, bytes);
+}
+
+static treadle_status tcp_send(void *of, int rank, uint64_t tag, const treadle_net_part *parts, int count,
+                               void **request_p) {
+  return begin(of, rank, tag, parts, count, false, request_p);
+}
+
+static treadle_status tcp_receive(void *of, int rank, uint64_t tag, const treadle_net_part *parts,
+                                  int count, void **request_p) {
+  return begin(of, rank, tag, parts, count, true, request_p);
+}
+
+static treadle_status tcp_test(void *of, void *request, bool *done_p) {
+  treadle_status status = TREADLE_OK;
+  treadle_tcp_net *net = of;
+  treadle_tcp_message *m = request;
+  *done_p = false;
+  if (!m->ended) progress(net);
+  if (!m->ended && !m->with->lost) return TREADLE_OK;
+  if (m->received != m->head.bytes)
+    status =
+        treadle_fail(TREADLE_PEER, "net tcp: message %llu of rank %d has %llu bytes; %llu were to come",
+                     (unsigned long long)m->head.tag, rank_of(net, m->with),
+                     (unsigned long long)m->received, (unsigned long long)m->head.bytes);
+  else if (!m->ended)
+    status = lost(net, m->with);
+  *done_p = status == TREADLE_OK;
+  forget(m);
+  return status;
+}
+
+static void tcp_wait(void *of, double seconds) {
+  treadle_tcp_net *net = of;
+  if (progress(net) || net->busy || !(seconds > 0)) return;
+  if (treadle_net_listen(net->poll, treadle_tcp_pause(net, seconds)) || net->refused) progress(net);
+}
+
+static void tcp_cancel(void *of, void *request) {
+  (void)of;
+  treadle_tcp_message *m = request;
+  bool begun = m->with->coming == m || (!m->receives && m->done > 0);
+  if (!m->ended && begun) treadle_tcp_lose(m->with, "a message was cancelled");
+  forget(m);
+}
+
+const treadle_net_ops treadle_net_tcp = {
+    .struct_size = sizeof(treadle_net_ops),
+    .name = "tcp",
+    .memory = TREADLE_NET_HOST,
+    .most_parts = MOST_PARTS,
+    .open = tcp_open,
+    .address = tcp_address,
+    .connect = tcp_connect,
+    .send = tcp_send,
+    .receive = tcp_receive,
+    .test = tcp_test,
+    .wait = tcp_wait,
+    .cancel = tcp_cancel,
+    .close = tcp_close,
+};

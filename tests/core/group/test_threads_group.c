@@ -1,0 +1,204 @@
+/* Groups of one process: barrier, gather, leaving. Run under TSan too.  ctest: label=threads */
+#include "test.h"
+#include "group/ranks.h"
+
+#include "base/clock.h"
+
+#include <sched.h>
+#include <time.h>
+
+static int gather_much(treadle_group *group, void *context) {
+  int64_t all[16];
+  (void)context;
+  for (int64_t i = 0; i < 200; i++) {
+    int64_t mine = i * 100 + group->rank;
+    RANK_OK(treadle_group_gather(group, &mine, sizeof mine, all));
+    for (int rank = 0; rank < group->size; rank++) RANK_TRUE(all[rank] == i * 100 + rank);
+    if (i % 3 == 0) RANK_OK(treadle_group_barrier(group));
+  }
+  return 0;
+}
+
+static void test_gather(void **state) {
+  (void)state;
+  for (int size = 1; size <= 8; size += size < 3 ? 1 : 5) {
+    ranks_as_threads(size, 30, 0, gather_much, NULL);
+    ranks_as_threads(size, 30, 77, gather_much, NULL);
+  }
+}
+
+/* Memory that one rank writes before a barrier is seen by all after it. */
+static int pass_memory(treadle_group *group, void *context) {
+  int *shared = context;
+  for (int i = 0; i < 300; i++) {
+    if (i % group->size == group->rank) *shared = i;
+    RANK_OK(treadle_group_barrier(group));
+    RANK_TRUE(*shared == i);
+    RANK_OK(treadle_group_barrier(group));
+  }
+  return 0;
+}
+
+static void test_barrier_orders_memory(void **state) {
+  (void)state;
+  int shared = -1;
+  ranks_as_threads(5, 30, 3, pass_memory, &shared);
+}
+
+static int one_leaves(treadle_group *group, void *context) {
+  (void)context;
+  RANK_OK(treadle_group_barrier(group));
+  if (group->rank == 2) {
+    treadle_fail(TREADLE_NO_MEMORY, "rank two is tired");
+    treadle_group_fail(group);
+    RANK_FAILS(TREADLE_PEER, "tired", treadle_group_barrier(group));
+    return 0;
+  }
+  RANK_FAILS(TREADLE_PEER, "rank two is tired", treadle_group_barrier(group));
+  RANK_FAILS(TREADLE_PEER, "tired", treadle_group_barrier(group)); /* for good */
+  return 0;
+}
+
+static void test_failure_is_told(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 20; seed++) ranks_as_threads(4, 30, seed, one_leaves, NULL);
+}
+
+static int one_is_missing(treadle_group *group, void *context) {
+  (void)context;
+  if (group->rank == 1) return 0; /* closed by the test when all have ended */
+  double begin = treadle_clock_seconds();
+  RANK_FAILS(TREADLE_TIMEOUT, "for rank 1", treadle_group_barrier(group));
+  RANK_TRUE(treadle_clock_seconds() - begin < 5);
+  return 0;
+}
+
+static void test_timeout(void **state) {
+  (void)state;
+  ranks_as_threads(2, 0.2, 0, one_is_missing, NULL);
+}
+
+/* Ranks that come one after the other, each soon after the one before: the limit is of the barrier, not of each wait in it. */
+static int one_after_the_other(treadle_group *group, void *context) {
+  (void)context;
+  double seconds = 0.4 * group->rank;
+  nanosleep(&(struct timespec){.tv_sec = (time_t)seconds, .tv_nsec = (long)(seconds * 1e9) % 1000000000},
+            NULL);
+  treadle_status status = treadle_group_barrier(group);
+  if (group->rank == 0) RANK_FAILS(TREADLE_TIMEOUT, "barrier: waited 0.", status);
+  return 0;
+}
+
+static void test_one_limit(void **state) {
+  (void)state;
+  ranks_as_threads(4, 0.6, 0, one_after_the_other, NULL);
+}
+
+/* Rank 0 waits for rank 1, and that one for rank 2: it is rank 2 that is late. */
+static int wait_in_a_chain(treadle_group *group, void *context) {
+  treadle_rank_line *lines = group->control->lines;
+  (void)context;
+  group->timeout_seconds = group->rank == 0 ? 0.2 : 30;
+  double deadline = treadle_group_deadline(group);
+  if (group->rank == 1)
+    RANK_OK(treadle_group_wait(group, 2, &lines[2].words[0], 1, NULL, deadline, "a word"));
+  if (group->rank == 2)
+    RANK_OK(treadle_group_wait(group, 0, &lines[0].words[0], 1, NULL, deadline, "a word"));
+  if (group->rank == 2) treadle_group_publish(group, &lines[2].words[0], 1);
+  if (group->rank > 0) return 0;
+  while (atomic_load(&lines[1].waits_for) == 0) sched_yield();
+  RANK_FAILS(
+      TREADLE_TIMEOUT, "for rank 1, which waits for rank 2",
+      treadle_group_wait(group, 1, &lines[1].words[0], 1, NULL, treadle_group_deadline(group), "a word"));
+  RANK_TRUE(atomic_load(&lines[0].waits_for) == 0);
+  treadle_group_publish(group, &lines[0].words[0], 1);
+  return 0;
+}
+
+static void test_chain(void **state) {
+  (void)state;
+  ranks_as_threads(3, 30, 0, wait_in_a_chain, NULL);
+}
+
+static int share_words(treadle_group *group, void *context) {
+  int64_t *words = context;
+  treadle_peer_memory all[8];
+  for (int i = 0; i < 20; i++) {
+    int64_t *mine = &words[group->rank];
+    *mine = i * 10 + group->rank;
+    const treadle_offer offer = {.device = treadle_device_host(),
+                                 .descriptor = -1,
+                                 .base = group->rank == 3 ? NULL : mine,
+                                 .bytes = group->rank == 3 ? 0 : sizeof *mine};
+    RANK_OK(group->link->publish(group, &offer, all));
+    for (int rank = 0; rank < group->size; rank++) {
+      RANK_TRUE(all[rank].bytes == (rank == 3 ? 0 : sizeof *mine));
+      if (rank != 3) RANK_TRUE(*(const int64_t *)all[rank].base == i * 10 + rank);
+    }
+    group->link->withdraw(group, treadle_device_host(), all);
+    RANK_OK(treadle_group_barrier(group));
+  }
+  return 0;
+}
+
+static void test_share(void **state) {
+  (void)state;
+  int64_t words[8];
+  ranks_as_threads(5, 30, 1, share_words, words);
+}
+
+static treadle_status make_groups(void) {
+  treadle_group *groups[3];
+  treadle_status status = treadle_group_threads(3, 1, groups);
+  for (int rank = 0; rank < 3; rank++) treadle_group_close(groups[rank]);
+  return status;
+}
+
+static treadle_status make_self(void) {
+  treadle_group *group;
+  treadle_status status = treadle_group_self(&group);
+  treadle_group_close(group);
+  return status;
+}
+
+static void test_allocations(void **state) {
+  (void)state;
+  TEST_EACH_ALLOCATION(make_groups());
+  TEST_EACH_ALLOCATION(make_self());
+}
+
+static void test_self(void **state) {
+  (void)state;
+  treadle_group *group;
+  int mine = 5, all = 0;
+  treadle_peer_memory shared;
+  assert_ok(treadle_group_self(&group));
+  assert_int_equal(treadle_group_rank(group), 0);
+  assert_int_equal(treadle_group_size(group), 1);
+  assert_ok(treadle_group_barrier(group));
+  assert_ok(treadle_group_gather(group, &mine, sizeof mine, &all));
+  assert_int_equal(all, 5);
+  assert_refused("at most 4096", treadle_group_gather(group, &mine, 4097, &all));
+  treadle_group_close(group);
+  assert_ok(treadle_group_self(&group));
+  const treadle_offer offer = {treadle_device_host(), -1, &mine, sizeof mine};
+  assert_ok(group->link->publish(group, &offer, &shared));
+  assert_ptr_equal(shared.base, &mine);
+  treadle_group_close(group);
+  treadle_group_close(NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gather),
+      cmocka_unit_test(test_barrier_orders_memory),
+      cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_timeout),
+      cmocka_unit_test(test_one_limit),
+      cmocka_unit_test(test_chain),
+      cmocka_unit_test(test_share),
+      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_self),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
