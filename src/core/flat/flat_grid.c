@@ -5,7 +5,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/limits.h"
-#include "grid/grid_parts.h"
+#include "grid/grid.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "flat/flat_grid.h"
 
 #include "base/dtype.h"
-#include "grid/grid_parts.h"
+#include "grid/grid.h"
 
 #include <stdlib.h>
 

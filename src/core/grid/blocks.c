@@ -1,6 +1,6 @@
 /* Grid layouts: fp8 weights are cut on the borders of their blocks, so that the scales of a shard are a cut of the scales.
  * docs/rules.md 4.10 (vLLM fp8.py, SGLang fp8.py). */
-#include "grid/grid_parts.h"
+#include "grid/grid.h"
 
 #include "base/divisor.h"
 

@@ -6,7 +6,6 @@
 #include "base/dtype.h"
 #include "base/limits.h"
 #include "grid/grid.h"
-#include "grid/grid_parts.h"
 #include "model/config.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* Grid layouts: "who has this box?" */
 #include "base/dtype.h"
 #include "base/limits.h"
-#include "grid/grid_parts.h"
+#include "grid/grid.h"
 
 #include <string.h>
 

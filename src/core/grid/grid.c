@@ -1,7 +1,7 @@
 /* Grid layouts: "what has rank r?", and the table of functions. */
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "grid/grid_parts.h"
+#include "grid/grid.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * not overlap, and must tile the tensor. What is left over (a tied head cut in another way, W_UK, which repeats kv_b_proj)
  * is found on its own rank only. */
 #include "base/hash.h"
-#include "grid/grid_parts.h"
+#include "grid/grid.h"
 
 #include <string.h>
 

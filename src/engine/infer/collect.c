@@ -1,7 +1,7 @@
 #include "infer/collect.h"
 
 #include "base/alloc.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/larger.h"
 #include "layout/settings.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "infer/gate.h"
 
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <time.h>
 

@@ -17,7 +17,7 @@
 #ifndef TREADLE_INFER_GATE_H
 #define TREADLE_INFER_GATE_H
 
-#include "transport/board.h"
+#include "group/board.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "base/alloc.h"
 

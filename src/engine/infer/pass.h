@@ -12,7 +12,7 @@
 #include "base/team.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
-#include "transport/board.h"
+#include "group/board.h"
 
 typedef struct treadle_pass treadle_pass;
 

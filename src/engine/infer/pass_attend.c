@@ -1,5 +1,5 @@
 /* Attention of a step's rows, divided among the threads. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 typedef struct attending {
   const treadle_pass *pass;

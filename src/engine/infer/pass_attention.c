@@ -1,6 +1,6 @@
 /* Attention with grouped heads: q, k and v of all rows, the keys and values into the cache, then every row over what the cache has of
  * its sequence, and o. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 /* Columns of buffers.wide: q of this rank's heads, then k, then v of the heads that these need. */
 typedef struct places {

@@ -1,6 +1,6 @@
 /* Matrices that a layout stores in another type than the pass computes in, such as routers in fp32 beside weights in bf16: bits may not
  * depend on the layout, so such a matrix is read from a copy in the type of the pass. Packed weights count these copies. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "base/dtype.h"
 

@@ -1,7 +1,7 @@
 /* Experts: each token goes to a few of them. The rows of one expert are computed together, as an MLP; each leaves its result in a
  * slot of its token, slots in ascending order of expert number. Then a token's slots are weighted and added in that order, and the
  * shared expert last. Nothing of it depends on which rank has an expert. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "nn/exp.h"
 

@@ -1,7 +1,7 @@
 /* q, k and v that lie on other ranks than their heads. Megatron cuts the rows of a query group evenly, even among more ranks than there
  * are groups; o is cut by heads. So a rank computes the columns whose rows it has, all ranks of the stage bring theirs, and
  * each takes those of its heads. Elsewhere every rank has what its heads need, and nothing is brought. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include <string.h>
 

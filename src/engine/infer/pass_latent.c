@@ -6,7 +6,7 @@
  *   o     = W_uv (sum of p * latent)
  *
  * W_uk is multiplied from its other side, so a copy of it is laid out [latent, nope] when the weights are bound. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "base/alloc.h"
 

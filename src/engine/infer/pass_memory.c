@@ -1,5 +1,5 @@
 /* The memory of activations, one behind the other: the largest of what any layer needs. Then copies of weights. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "base/dtype.h"
 #include "base/larger.h"

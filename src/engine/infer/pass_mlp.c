@@ -1,5 +1,5 @@
 /* The MLP: down(silu(gate(x)) * up(x)). gate and up share the rows; what the rank has of them is what its part of down multiplies. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 typedef struct activate {
   treadle_pass *pass;

@@ -1,6 +1,6 @@
 /* What the ranks of a replica bring together, in memory that all of them see: the ranks of a stage bring sums of leaves, rows of the
  * embedding and results of experts; a stage hands its rows to the next one; the last one brings the columns of logits to all. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* A product of rows with weights that share them: the rows are packed once, then every thread takes a part of the weights' rows. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 typedef struct work {
   const treadle_gemm_kernel *kernel;

@@ -1,7 +1,7 @@
 /* The ranks that compute with this one, and what each of them brings. Where several have the same part of a weight (data parallel ranks
  * of Megatron, which differ in their experts), the first one speaks and the others listen; all compute the same. */
 #include "base/larger.h"
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include <string.h>
 

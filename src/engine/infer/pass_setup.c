@@ -1,5 +1,5 @@
 /* What a pass reckons with beside weights: positions, attention, routing, the places of layers in the cache. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "base/dtype.h"
 

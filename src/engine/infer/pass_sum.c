@@ -1,5 +1,5 @@
 /* Sums of leaves, of this rank and the others, and biases. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 #include "base/dtype.h"
 

@@ -1,6 +1,6 @@
 /* Which parts of which weights this rank has, and whether they go together: what it computes of an inner dimension must be what its part
  * of the next matrix multiplies, and must begin and end between leaves. */
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 
 static treadle_status refuse_cut(const treadle_pass *p, int32_t tensor, const char *why) {
   return treadle_fail(TREADLE_REFUSED, "%s on rank %lld of %s: %s",

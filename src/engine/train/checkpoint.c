@@ -5,7 +5,7 @@
 #include "io/file.h"
 #include "io/folder.h"
 #include "train/checkpoint_digests.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "io/path.h"
 #include "model/model.h"
 #include "train/checkpoint.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/digest.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 
 #include "base/argument.h"
 #include "base/sized.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 treadle_status treadle_train_check_work(const treadle_train_work *w) {
   if (!treadle_pass_window(w->t->pass))

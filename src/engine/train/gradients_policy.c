@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include "base/larger.h"
 #include "infer/gate.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "base/argument.h"
 #include "io/folder.h"
 #include "memory/device.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/digest.h"
 
 #include <errno.h>

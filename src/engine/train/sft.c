@@ -7,7 +7,7 @@
 #include "base/sized.h"
 #include "io/file.h"
 #include "train/run_folder.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <math.h>
 #include <stdlib.h>

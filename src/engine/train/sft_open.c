@@ -15,7 +15,7 @@
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "train/dropout.h"
-#include "transport/group.h"
+#include "group/group.h"
 
 #include <stdlib.h>
 #include <string.h>

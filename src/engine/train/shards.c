@@ -7,7 +7,7 @@
 #include "train/trainer.h"
 
 #include "base/dtype.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/box_elements.h"
 
 #include <string.h>

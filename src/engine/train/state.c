@@ -11,7 +11,7 @@
 #include "io/json.h"
 #include "model/build.h"
 #include "train/saved_values.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/load.h"
 
 #include <errno.h>

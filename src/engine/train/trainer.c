@@ -7,7 +7,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "infer/engine.h"
-#include "transport/group.h"
+#include "group/group.h"
 #include "weights/finite.h"
 
 #include <sched.h>

@@ -25,7 +25,7 @@
 #ifndef TREADLE_TRAIN_TRAINER_H
 #define TREADLE_TRAIN_TRAINER_H
 
-#include "infer/pass_parts.h"
+#include "infer/pass_steps.h"
 #include "infer/token_rows.h"
 #include "nn/attention_back.h"
 #include "nn/outer.h"

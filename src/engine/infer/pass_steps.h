@@ -14,8 +14,8 @@
  *   pass_ranks.c      the ranks that compute together, and what each of them brings
  *   pass_parallel.c   what they bring together
  *   pass_memory.c     activations */
-#ifndef TREADLE_INFER_PASS_PARTS_H
-#define TREADLE_INFER_PASS_PARTS_H
+#ifndef TREADLE_INFER_PASS_STEPS_H
+#define TREADLE_INFER_PASS_STEPS_H
 
 #include "infer/pass.h"
 #include "nn/attention.h"
