@@ -78,7 +78,7 @@ bench: all
 python: deps
 	@tools/install-deps python
 	@$(MAKE) --no-print-directory configure
-	cmake --build build -j $(JOBS) --target treadle_command treadle_shared
+	cmake --build build -j $(JOBS) --target treadle_command treadle_loop_shared treadle_mpi_shared
 	python/make-wheel build
 
 test-python: python
@@ -93,7 +93,8 @@ bench-nodes: all
 	@cmake --build build -j $(JOBS) --target bench_tcp >&2
 	@bench/nodes --build build
 
-install: all
+install: configure
+	cmake --build build -j $(JOBS) --target installed
 	cmake --install build
 
 format:

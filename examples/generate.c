@@ -2,7 +2,7 @@
  * log-probabilities to the bit.
  *
  *   example_generate DIR "Once upon a time" */
-#include <treadle.h>
+#include <treadle_engine.h>
 
 #include <stdio.h>
 #include <stdlib.h>

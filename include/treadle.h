@@ -8,8 +8,6 @@
  *   3. treadle_plan_create   the exact copies of one rank, in waves; needs no weights, and can be printed
  *   4. treadle_group_*       the ranks: one process, threads, or processes of an MPI launcher
  *   5. treadle_switch_*      windows of one pool of pages, and the state machine that runs the plan
- *   6. treadle_tokenizer_*   texts to tokens and back
- *   7. treadle_chat_*        messages to texts, by a model's chat template
  *
  * Conventions. Functions return treadle_status: 0 is good, all others are negative. After a failure
  * treadle_error_message() says, in the same thread, what is wrong with which tensor, rank or number. Outputs come last and
@@ -48,9 +46,6 @@
  *            the plan. Any thread may use the windows that the mode has.
  *   attached needs nothing. Any number of threads may use it.
  *   convert  needs nothing: options are copied. One thread at a time.
- *   tokenizer   needs nothing. Its texts live as long as it does. It never changes: any number of threads may use it.
- *   text stream   needs its tokenizer. One thread at a time.
- *   chat     needs nothing. It never changes: any number of threads may render with it.
  *
  * An object is freed by one thread, when no other uses it. Options are read only during the call, except callbacks and
  * their contexts. */
@@ -67,8 +62,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* the shared library shows what is declared here, nothing else */
 
-#define TREADLE_VERSION        "0.1.0"
-#define TREADLE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
+#define TREADLE_VERSION        "0.2.0"
+#define TREADLE_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
 
 /* The version of the library that runs, which may be newer than this header: as TREADLE_VERSION_NUMBER, and as text. The text is
  * never NULL and lives as long as the program. Any thread. */
@@ -639,6 +634,18 @@ treadle_status treadle_group_barrier(treadle_group *group);
 /* Every rank gives `bytes` bytes (at most 4096, the same number on all) and gets those of all in rank order: all [ranks * bytes]. A
  * call that is refused does not count, so the other ranks wait until their limit. Fails as treadle_group_barrier does. Collective. */
 treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all);
+/* A way for messages between nodes, as a table of functions: treadle_device.h says how to write one. */
+typedef struct treadle_net_ops treadle_net_ops;
+
+/* Switches that are made on the group then move what goes between nodes by this net, in place of "tcp"; the same on all ranks, and before the first
+ * of them. context: of its options when it is opened. It is closed after an attempt that failed, and opened again for the next one; the row may
+ * refuse that. Functions are called by whichever thread runs an arrow, one at a time, also while the switch is destroyed. *ops and what it needs stay until the
+ * group is closed. Refused: a table that lacks a function or a name, or has no part for a message, or none in host memory. Local. */
+treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context);
+/* The same with a net that is there: "tcp" (sockets, what a group has by itself) or "ucx" (for InfiniBand). Refused: another name, with those that
+ * there are; "ucx" in a library that was built without it. Whether UCX is on this machine is seen when a switch is made. Local. */
+treadle_status treadle_group_choose_net(treadle_group *group, const char *name);
+
 void treadle_group_close(treadle_group *group); /* local; ranks that still wait see that this one left */
 
 /* ---- The switch --------------------------------------------------------------------------------- */
@@ -1222,294 +1229,6 @@ typedef struct treadle_convert_figures {
 /* What this process has done so far. */
 void treadle_convert_get_figures(const treadle_convert *convert,
                                  treadle_convert_figures *figures_p); /* else zeros */
-
-/* ---- Text: tokens --------------------------------------------------------------------------------
- *
- * Texts to ids and back, as the tokenizers library of Hugging Face and llama2.c have them. Texts are UTF-8 of known length, and may
- * hold 0 bytes. Ids are from 0 to treadle_tokenizer_count - 1; some of them may have no token. */
-
-typedef struct treadle_tokenizer treadle_tokenizer;
-
-/* Reads the tokenizer of a folder: tokenizer.json (BPE; what else it may have is in docs/tokenizers.md), else vocab.json with
- * merges.txt, else a *.bin of llama2.c, else tokenizer_config.json with char_ords. Or the file `path`. Special tokens are those of
- * tokenizer_config.json beside it. What a tokenizer has that is not known is refused by name. On failure *tokenizer_p is NULL. */
-treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p);
-void treadle_tokenizer_close(treadle_tokenizer *tokenizer);
-
-int32_t
-treadle_tokenizer_count(const treadle_tokenizer *tokenizer); /* one more than the largest id; else -1 */
-
-typedef struct treadle_token_info {
-  size_t struct_size;
-  const char *
-      text; /* as the tokenizer writes it ("\u0120the", "<0x0A>"), [bytes] and a 0; lives as long as the tokenizer */
-  size_t bytes;
-  bool added;   /* it is found as a whole in texts, before they are cut into words */
-  bool special; /* decoding can leave it out */
-} treadle_token_info;
-
-/* Facts about a token. Refused: an id without one. */
-treadle_status treadle_tokenizer_token(const treadle_tokenizer *tokenizer, int32_t id,
-                                       treadle_token_info *info_p);
-/* The id of the token with this text, as the tokenizer writes it. Else, also for a text that is none: -1. */
-int32_t treadle_tokenizer_find(const treadle_tokenizer *tokenizer, const char *text, size_t bytes);
-
-/* Tokens with a meaning of their own: bos_token, eos_token, pad_token, unk_token of tokenizer_config.json. */
-typedef enum treadle_special_token {
-  TREADLE_BOS = 0, /* begins a text */
-  TREADLE_EOS,     /* ends it */
-  TREADLE_PAD,
-  TREADLE_UNKNOWN
-} treadle_special_token;
-
-/* The id of a special token. Else, also where the tokenizer has none: -1. */
-int32_t treadle_tokenizer_special(const treadle_tokenizer *tokenizer, treadle_special_token which);
-
-/* The ids of a text, [*count_p]. `special`: with the special tokens that the tokenizer puts around a text. Special tokens that are
- * written in the text are found in either case. Refused: a text that is not UTF-8, or has more than 2^28 bytes. The caller frees
- * *ids_p with free(); it is not NULL where there are no ids; on failure it is. */
-treadle_status treadle_tokenizer_encode(const treadle_tokenizer *tokenizer, const char *text, size_t bytes,
-                                        bool special, int32_t **ids_p, size_t *count_p);
-/* The text of ids, [*bytes_p] and a 0: always UTF-8, with U+FFFD for bytes that make no character. `special`: with the texts of special
- * tokens. Refused: ids without a token. The caller frees *text_p with free(); on failure it is NULL. */
-treadle_status treadle_tokenizer_decode(const treadle_tokenizer *tokenizer, const int32_t *ids,
-                                        size_t count, bool special, char **text_p, size_t *bytes_p);
-
-/* The text of tokens that come one by one. A character is given away when all its bytes are there, never in parts. All texts that a
- * stream has given are together what treadle_tokenizer_decode gives (but for the number of U+FFFD in tokenizers with byte fallback). */
-typedef struct treadle_text_stream treadle_text_stream;
-
-/* Refused: a tokenizer whose decoder has to see all tokens at once. */
-treadle_status treadle_text_stream_create(const treadle_tokenizer *tokenizer, bool special,
-                                          treadle_text_stream **stream_p);
-/* Takes a token. *text_p, [*bytes_p] and a 0, is what it makes complete: often "". It lives until the next call with this stream. */
-treadle_status treadle_text_stream_put(treadle_text_stream *stream, int32_t id, const char **text_p,
-                                       size_t *bytes_p);
-/* Ends the text: what is left becomes U+FFFD. Afterwards put and end are TREADLE_STATE. */
-treadle_status treadle_text_stream_end(treadle_text_stream *stream, const char **text_p, size_t *bytes_p);
-void treadle_text_stream_destroy(treadle_text_stream *stream);
-
-/* ---- Text: chats ---------------------------------------------------------------------------------
- *
- * Messages to the text that a model was trained on, by the model's chat template: Jinja, as transformers runs it. What a template may
- * use is in docs/chats.md; what is missing is refused by line and name. A template that does not end is ended by limits on its
- * steps, its memory and its output. */
-
-typedef struct treadle_chat treadle_chat;
-
-/* The chat template of a model: of a folder (chat_template.jinja, tokenizer_config.json, chat_template.json), of a file
- * tokenizer_config.json, or any other file as the text of a template. tokenizer_config.json also says the special tokens, which are
- * variables of the template: bos_token, eos_token and so on. On failure *chat_p is NULL. Local. */
-treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p);
-/* That of a folder, or of the folder in which a file lies, where it may have none: then *chat_p is NULL. Local. */
-treadle_status treadle_chat_find(const char *path, treadle_chat **chat_p);
-void treadle_chat_close(treadle_chat *chat);
-
-typedef struct treadle_chat_options {
-  size_t struct_size;
-  /* JSON, an object; NULL: none. Its keys are variables of the template (add_generation_prompt, tools, documents, enable_thinking,
-   * ...), but for two: continue_final_message (true: the text ends in the last message, for the model to go on), and
-   * chat_template (the name of one of several templates, or the text of another one). */
-  const char *variables;
-  const char *now; /* what strftime_now sees: "2025-03-14T15:09:26"; NULL: the clock's local time */
-} treadle_chat_options;
-
-/* `messages` is JSON: a list of objects with a role, as transformers takes it. *text_p is UTF-8, [*bytes_p] and a 0; the caller frees it
- * with free(). On failure it is NULL, and the message has the line of the template; that of raise_exception ends with the text that
- * the template gives. Options may be NULL. Local. */
-treadle_status treadle_chat_render(const treadle_chat *chat, const char *messages,
-                                   const treadle_chat_options *options, char **text_p, size_t *bytes_p);
-
-/* ---- The built-in engine -------------------------------------------------------------------------
- *
- * Decoders of the families that say what is computed (treadle_family_get_info, docs/families.md), on processors. It is small, and exact:
- * the log-probability of a token is the same bits whatever the layout, the batch, the chunks and the threads are. A program
- *
- *   1. makes the engine of a layout (treadle_engine_create);
- *   2. gives it the weights of its rank in that layout (treadle_engine_bind), and again after they have changed; or makes it the engine of
- *      a switch (treadle_engine_hooks_of), which gives them to it;
- *   3. scores texts or generates.
- *
- * Several ranks: each makes the same calls with the same arguments. */
-typedef struct treadle_engine treadle_engine;
-
-typedef struct treadle_engine_options {
-  size_t struct_size;
-  bool fast;                   /* false: exact mode */
-  const char *kernels;         /* of matrix products, by name; NULL: the best of the machine */
-  int32_t threads;             /* of this rank; 0: the processors of the machine, divided among its ranks */
-  int32_t max_batch;           /* sequences that are generated at once; 0: 64 */
-  int32_t prefill_chunk;       /* tokens of prompts that are read at once; 0: 512 */
-  int32_t block_tokens;        /* of a block of the cache; 0: 16 */
-  treadle_choice prefix_cache; /* sequences that begin alike share blocks (default: on) */
-  size_t kv_bytes;             /* memory of the cache; 0: 256 MiB */
-  int64_t max_len;             /* tokens of a sequence; 0: max_position_embeddings */
-} treadle_engine_options;
-
-/* The group and the layout must outlive the engine; a group of NULL is one rank. Options may be NULL. Refused, by name: families, layouts
- * and kinds of attention that it does not compute. On failure *engine_p is NULL. Collective. */
-treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
-                                     const treadle_engine_options *options, treadle_engine **engine_p);
-void treadle_engine_destroy(treadle_engine *engine);
-
-/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind or the next bind. The first
- * bind takes memory for the cache and for activations. Weights are not looked at here: one that is NaN or infinite is refused by its name
- * as soon as a row of logits shows it. Collective.
- *
- * A call that generates or scores, and finds no weights before a step, waits for the next bind. What it has not finished it computes
- * again then: keys and values of the tokens so far, texts from their begin. With the same weights results are the same bits, in exact
- * mode. Both functions wait for the end of the step that is under way, if they are called in another thread than that call. In the
- * same thread they may be called in its `watch`, by all ranks after the same step; in its other callbacks they are TREADLE_STATE.
- * Both are TREADLE_STATE while the engine belongs to a switch. */
-treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes);
-treadle_status treadle_engine_unbind(treadle_engine *engine);
-
-/* Fills hooks by which the engine is that of a switch: its layout is the switch's infer layout, its group has the same ranks. Set
- * treadle_switch_options.engine to them. From treadle_switch_create until treadle_switch_destroy the engine belongs to the switch, and
- * must outlive it:
- *
- *   weights   lie in the infer window, where the plan says (also with alias); their version is that of the switch
- *   cache     lies in the KV window, which has blocks of kv_block_bytes; set kv_bytes of the switch for how large it is at least.
- *             If the window has no room for a block, bind is refused
- *   work      activations and packed copies of weights lie in the window of TREADLE_WORK
- *
- * Own infer tensors (treadle_switch_options) are not for it: bind is refused then.
- *
- * An arrow out of INFER may be taken while a call of the engine runs, as treadle_engine_bind says of unbind; the call goes on after
- * the next arrow to INFER. If other threads take arrows meanwhile, engine and switch need groups of their own (two groups of the same
- * ranks), since one thread at a time uses a group. A call that waits for weights when the switch is destroyed is TREADLE_STATE.
- * Local. */
-treadle_status treadle_engine_hooks_of(treadle_engine *engine, treadle_engine_hooks *hooks_p);
-
-typedef struct treadle_engine_info {
-  size_t struct_size;
-  treadle_dtype dtype; /* in which it computes */
-  bool exact;
-  const char
-      *kernels; /* that products of this rank use: "amx", or "amx, avx512"; lives as long as the engine */
-  int32_t threads;
-  int64_t vocabulary, max_len;
-  size_t work_bytes;   /* activations */
-  size_t packed_bytes; /* copies of weights that are laid out anew; beside work_bytes */
-  int32_t kv_blocks, kv_blocks_peak, kv_blocks_used; /* of the cache */
-  uint64_t version;      /* how often weights were bound; with a switch: treadle_switch_version */
-  size_t kv_block_bytes; /* of a block of the cache, on this rank */
-} treadle_engine_info;
-
-treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p);
-
-/* A text as tokens. An element of an array: this struct is frozen. */
-typedef struct treadle_score_text {
-  const int32_t *ids;
-  size_t count;
-} treadle_score_text;
-
-typedef struct treadle_score_options {
-  size_t struct_size;
-  float temperature; /* logits are divided by it; 0: 1 */
-  /* Called for each text, in order, when it is done: the natural logarithm of the probability of each token behind those before it
-   * [count]; that of the first is NaN. NULL: nobody. */
-  treadle_status (*done)(void *context, size_t text, const float *logprobs);
-  /* Called for each token, in order: the logits [vocabulary] behind it. NULL: nobody. */
-  treadle_status (*logits)(void *context, size_t text, size_t token, const float *logits);
-  void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
-} treadle_score_options;
-
-/* Scores `count` texts of at least one token each. All are checked before the first is begun. A callback that fails ends it with its
- * status. Collective. */
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
-                                    const treadle_score_options *options);
-
-typedef struct treadle_generate_options {
-  size_t struct_size;
-  const char *what; /* names the lines in messages: a path; NULL: "requests" */
-  const char *
-      sampling; /* a JSON object of sampling values, by vLLM's names, over those of generation_config.json; NULL: none */
-  const treadle_tokenizer
-      *tokenizer; /* turns prompts into tokens, and tokens into text; NULL: requests are token ids */
-  const treadle_chat *chat; /* turns messages into prompts; NULL: no request has messages */
-  int64_t seed;             /* of requests without a seed of their own */
-  bool scaled; /* log-probabilities of logits over temperature; else of the model's distribution */
-  /* Called for each sample, in the order of requests and samples, as soon as it is its turn: a line of JSON, docs/cli.md. It
-   * lives until the call returns. NULL: nobody. */
-  treadle_status (*answer)(void *context, const char *line, size_t bytes);
-  void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
-  bool talks; /* a prompt is a message of the user: a chat of one message */
-  /* Called for each new token, as it comes, on the ranks that compute it: what it adds to the text of a sample, [bytes], whole characters
-   * and often none. Requests and samples count from 0. All that a sample is given is the text of its answer: what may become a stop
-   * text is held back. It lives until the call returns. NULL: nobody. */
-  treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
-  /* [never_count] ids that are never drawn, and have no part in log-probabilities; NULL: none */
-  const int32_t *never;
-  size_t never_count;
-  /* Log-probabilities are of the distribution that a token was drawn from: of logits over temperature, over the ids
-   * that `never`, min_tokens, top_k, top_p and min_p leave. Refused then: penalties, temperatures below 1e-5, and
-   * logprobs of other tokens. `scaled` is not looked at. */
-  bool drawn;
-  /* With `drawn`: how many ids a cut leaves at most: those with the largest logits, and of equal ones the lower ids. If a
-   * request has a top_k, it leaves that many. 0: no limit. */
-  int64_t most_kept;
-  /* With `drawn`, if top_k, top_p or min_p cut: called before `answer` of a sample, with the ids that each of its tokens
-   * was drawn from. counts: [tokens]; ids: [count] in all, token after token, ascending within each. Both live until the
-   * call returns. NULL: nobody is told. */
-  treadle_status (*kept)(void *context, const int32_t *counts, size_t tokens, const int32_t *ids,
-                         size_t count);
-} treadle_generate_options;
-
-typedef struct treadle_generate_figures {
-  size_t struct_size;
-  int64_t requests, samples;
-  int64_t prompt_tokens, new_tokens; /* a prompt counts once for all samples of its request */
-  double seconds;
-  int64_t preemptions, prefix_hit_tokens;
-  int64_t kv_blocks_leaked; /* blocks of the cache that are in use at the end: 0 */
-  uint64_t digest;          /* of token ids and bits of log-probabilities, in the order of the answers */
-} treadle_generate_figures;
-
-/* Generates for requests, one a line of JSON (docs/cli.md, "treadle generate"). All lines are checked before the first runs.
- * Collective. */
-treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines, size_t bytes,
-                                       const treadle_generate_options *options,
-                                       treadle_generate_figures *figures_p);
-
-typedef struct treadle_score_lines_options {
-  size_t struct_size;
-  const char *what;  /* names the lines in messages: a path; NULL: "texts" */
-  float temperature; /* as in treadle_score_options */
-  bool check; /* compare with the logprobs of each line, bit for bit; a line without any is refused */
-  /* Called for each text, in order: a line of JSON, docs/cli.md. It lives until the call returns. NULL: nobody. */
-  treadle_status (*answer)(void *context, const char *line, size_t bytes);
-  treadle_status (*logits)(void *context, size_t text, size_t token,
-                           const float *logits); /* as in treadle_score_options */
-  void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
-  const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: lines have token ids */
-  const treadle_chat *chat;           /* turns messages into texts; NULL: no line has messages */
-  int64_t top; /* so many of the largest log-probabilities of each token are in the answer, too: 0 to 20 */
-  /* The path of a safetensors file for the logits, which rank 0 writes: "logits.N" for line N, from 0, fp32 [tokens, vocabulary]. It
-   * is written row by row, and appears when all lines were scored. NULL: none. */
-  const char *logits_file;
-} treadle_score_lines_options;
-
-typedef struct treadle_score_figures {
-  size_t struct_size;
-  int64_t texts, tokens;
-  int64_t predicted; /* tokens that have a log-probability: all but the first of each text */
-  double nll;        /* the sum of their negative log-probabilities */
-  double seconds;
-  int64_t checked, different; /* log-probabilities that were compared, and those with other bits */
-  uint64_t digest;            /* as in treadle_generate_figures */
-} treadle_score_figures;
-
-/* Scores lines of JSON (docs/cli.md, "treadle score"). All are checked before the first is begun. Collective. */
-treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,
-                                          const treadle_score_lines_options *options,
-                                          treadle_score_figures *figures_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

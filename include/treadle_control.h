@@ -15,40 +15,6 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* ---- Engines that generate ----------------------------------------------------------------------------- */
-
-/* An engine as the actor sees it: the engine of a switch (hooks), and what it makes of requests. Texts and figures are those of
- * treadle_engine_generate. generate is collective; hooks is called once, before the switch is made. */
-typedef struct treadle_infer_engine {
-  size_t struct_size;
-  void *engine;
-  treadle_status (*hooks)(void *engine, treadle_engine_hooks *hooks_p);
-  treadle_status (*generate)(void *engine, const char *lines, size_t bytes,
-                             const treadle_generate_options *options, treadle_generate_figures *figures_p);
-  size_t (*bytes)(const void *engine); /* of device memory that lies in no window, on this rank */
-  void (*close)(void *engine);
-} treadle_infer_engine;
-
-/* Opens an engine on the ranks of a group, for a layout: fills *engine_p, whose struct_size is set. `context` is the caller's. Collective. */
-typedef treadle_status (*treadle_infer_engine_open)(void *context, treadle_group *group,
-                                                    const treadle_layout *layout,
-                                                    const treadle_engine_options *options,
-                                                    treadle_infer_engine *engine_p);
-/* The built-in one: treadle_engine_create, and its functions. context is not looked at. */
-treadle_status treadle_engine_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
-                                         const treadle_engine_options *options,
-                                         treadle_infer_engine *engine_p);
-
-/* What the built-in engine takes of a rank: window of work, a block of its cache, and memory that lies in no window (what ranks
- * exchange). An element of an array: this struct is frozen. */
-typedef struct treadle_engine_memory {
-  size_t work, kv_block, board;
-} treadle_engine_memory;
-
-/* The same beforehand, of all ranks of the layout: by_rank [ranks]. It meets nobody. Local. */
-treadle_status treadle_engine_plan(const treadle_layout *layout, const treadle_engine_options *options,
-                                   treadle_engine_memory *by_rank);
-
 /* ---- The hybrid actor worker ---------------------------------------------------------------------------- */
 
 /* The worker of one rank: a train engine and an infer engine, known as tables of functions, on the windows of one switch. It is made in this

@@ -1,10 +1,16 @@
-/* treadle for authors of engines.
+/* treadle for authors of engines, and for programs that use the built-in ones.
  *
+ *   treadle_tokenizer_*      texts to tokens and back
+ *   treadle_chat_*           messages to texts, by a model's chat template
+ *   treadle_engine_*         the built-in engine that generates and scores
  *   treadle_trainer_*        the built-in training engine: loss and gradients of rows of tokens
  *   treadle_train_config_*   the configuration of training: docs/training.md
- *   treadle_net_*            messages between nodes
  *
- * Conventions are those of treadle.h. */
+ * Conventions are those of treadle.h. Lifetimes and threads:
+ *
+ *   tokenizer   needs nothing. Its texts live as long as it does. It never changes: any number of threads may use it.
+ *   text stream   needs its tokenizer. One thread at a time.
+ *   chat     needs nothing. It never changes: any number of threads may render with it. */
 #ifndef TREADLE_ENGINE_H
 #define TREADLE_ENGINE_H
 
@@ -14,6 +20,296 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+
+/* ---- Text: tokens --------------------------------------------------------------------------------
+ *
+ * Texts to ids and back, as the tokenizers library of Hugging Face and llama2.c have them. Texts are UTF-8 of known length, and may
+ * hold 0 bytes. Ids are from 0 to treadle_tokenizer_count - 1; some of them may have no token. */
+
+typedef struct treadle_tokenizer treadle_tokenizer;
+
+/* Reads the tokenizer of a folder: tokenizer.json (BPE; what else it may have is in docs/tokenizers.md), else vocab.json with
+ * merges.txt, else a *.bin of llama2.c, else tokenizer_config.json with char_ords. Or the file `path`. Special tokens are those of
+ * tokenizer_config.json beside it. What a tokenizer has that is not known is refused by name. On failure *tokenizer_p is NULL. */
+treadle_status treadle_tokenizer_open(const char *path, treadle_tokenizer **tokenizer_p);
+void treadle_tokenizer_close(treadle_tokenizer *tokenizer);
+
+int32_t
+treadle_tokenizer_count(const treadle_tokenizer *tokenizer); /* one more than the largest id; else -1 */
+
+typedef struct treadle_token_info {
+  size_t struct_size;
+  const char *
+      text; /* as the tokenizer writes it ("\u0120the", "<0x0A>"), [bytes] and a 0; lives as long as the tokenizer */
+  size_t bytes;
+  bool added;   /* it is found as a whole in texts, before they are cut into words */
+  bool special; /* decoding can leave it out */
+} treadle_token_info;
+
+/* Facts about a token. Refused: an id without one. */
+treadle_status treadle_tokenizer_token(const treadle_tokenizer *tokenizer, int32_t id,
+                                       treadle_token_info *info_p);
+/* The id of the token with this text, as the tokenizer writes it. Else, also for a text that is none: -1. */
+int32_t treadle_tokenizer_find(const treadle_tokenizer *tokenizer, const char *text, size_t bytes);
+
+/* Tokens with a meaning of their own: bos_token, eos_token, pad_token, unk_token of tokenizer_config.json. */
+typedef enum treadle_special_token {
+  TREADLE_BOS = 0, /* begins a text */
+  TREADLE_EOS,     /* ends it */
+  TREADLE_PAD,
+  TREADLE_UNKNOWN
+} treadle_special_token;
+
+/* The id of a special token. Else, also where the tokenizer has none: -1. */
+int32_t treadle_tokenizer_special(const treadle_tokenizer *tokenizer, treadle_special_token which);
+
+/* The ids of a text, [*count_p]. `special`: with the special tokens that the tokenizer puts around a text. Special tokens that are
+ * written in the text are found in either case. Refused: a text that is not UTF-8, or has more than 2^28 bytes. The caller frees
+ * *ids_p with free(); it is not NULL where there are no ids; on failure it is. */
+treadle_status treadle_tokenizer_encode(const treadle_tokenizer *tokenizer, const char *text, size_t bytes,
+                                        bool special, int32_t **ids_p, size_t *count_p);
+/* The text of ids, [*bytes_p] and a 0: always UTF-8, with U+FFFD for bytes that make no character. `special`: with the texts of special
+ * tokens. Refused: ids without a token. The caller frees *text_p with free(); on failure it is NULL. */
+treadle_status treadle_tokenizer_decode(const treadle_tokenizer *tokenizer, const int32_t *ids,
+                                        size_t count, bool special, char **text_p, size_t *bytes_p);
+
+/* The text of tokens that come one by one. A character is given away when all its bytes are there, never in parts. All texts that a
+ * stream has given are together what treadle_tokenizer_decode gives (but for the number of U+FFFD in tokenizers with byte fallback). */
+typedef struct treadle_text_stream treadle_text_stream;
+
+/* Refused: a tokenizer whose decoder has to see all tokens at once. */
+treadle_status treadle_text_stream_create(const treadle_tokenizer *tokenizer, bool special,
+                                          treadle_text_stream **stream_p);
+/* Takes a token. *text_p, [*bytes_p] and a 0, is what it makes complete: often "". It lives until the next call with this stream. */
+treadle_status treadle_text_stream_put(treadle_text_stream *stream, int32_t id, const char **text_p,
+                                       size_t *bytes_p);
+/* Ends the text: what is left becomes U+FFFD. Afterwards put and end are TREADLE_STATE. */
+treadle_status treadle_text_stream_end(treadle_text_stream *stream, const char **text_p, size_t *bytes_p);
+void treadle_text_stream_destroy(treadle_text_stream *stream);
+
+/* ---- Text: chats ---------------------------------------------------------------------------------
+ *
+ * Messages to the text that a model was trained on, by the model's chat template: Jinja, as transformers runs it. What a template may
+ * use is in docs/chats.md; what is missing is refused by line and name. A template that does not end is ended by limits on its
+ * steps, its memory and its output. */
+
+typedef struct treadle_chat treadle_chat;
+
+/* The chat template of a model: of a folder (chat_template.jinja, tokenizer_config.json, chat_template.json), of a file
+ * tokenizer_config.json, or any other file as the text of a template. tokenizer_config.json also says the special tokens, which are
+ * variables of the template: bos_token, eos_token and so on. On failure *chat_p is NULL. Local. */
+treadle_status treadle_chat_open(const char *path, treadle_chat **chat_p);
+/* That of a folder, or of the folder in which a file lies, where it may have none: then *chat_p is NULL. Local. */
+treadle_status treadle_chat_find(const char *path, treadle_chat **chat_p);
+void treadle_chat_close(treadle_chat *chat);
+
+typedef struct treadle_chat_options {
+  size_t struct_size;
+  /* JSON, an object; NULL: none. Its keys are variables of the template (add_generation_prompt, tools, documents, enable_thinking,
+   * ...), but for two: continue_final_message (true: the text ends in the last message, for the model to go on), and
+   * chat_template (the name of one of several templates, or the text of another one). */
+  const char *variables;
+  const char *now; /* what strftime_now sees: "2025-03-14T15:09:26"; NULL: the clock's local time */
+} treadle_chat_options;
+
+/* `messages` is JSON: a list of objects with a role, as transformers takes it. *text_p is UTF-8, [*bytes_p] and a 0; the caller frees it
+ * with free(). On failure it is NULL, and the message has the line of the template; that of raise_exception ends with the text that
+ * the template gives. Options may be NULL. Local. */
+treadle_status treadle_chat_render(const treadle_chat *chat, const char *messages,
+                                   const treadle_chat_options *options, char **text_p, size_t *bytes_p);
+
+/* ---- The built-in engine -------------------------------------------------------------------------
+ *
+ * Decoders of the families that say what is computed (treadle_family_get_info, docs/families.md), on processors. It is small, and exact:
+ * the log-probability of a token is the same bits whatever the layout, the batch, the chunks and the threads are. A program
+ *
+ *   1. makes the engine of a layout (treadle_engine_create);
+ *   2. gives it the weights of its rank in that layout (treadle_engine_bind), and again after they have changed; or makes it the engine of
+ *      a switch (treadle_engine_hooks_of), which gives them to it;
+ *   3. scores texts or generates.
+ *
+ * Several ranks: each makes the same calls with the same arguments. */
+typedef struct treadle_engine treadle_engine;
+
+typedef struct treadle_engine_options {
+  size_t struct_size;
+  bool fast;                   /* false: exact mode */
+  const char *kernels;         /* of matrix products, by name; NULL: the best of the machine */
+  int32_t threads;             /* of this rank; 0: the processors of the machine, divided among its ranks */
+  int32_t max_batch;           /* sequences that are generated at once; 0: 64 */
+  int32_t prefill_chunk;       /* tokens of prompts that are read at once; 0: 512 */
+  int32_t block_tokens;        /* of a block of the cache; 0: 16 */
+  treadle_choice prefix_cache; /* sequences that begin alike share blocks (default: on) */
+  size_t kv_bytes;             /* memory of the cache; 0: 256 MiB */
+  int64_t max_len;             /* tokens of a sequence; 0: max_position_embeddings */
+} treadle_engine_options;
+
+/* The group and the layout must outlive the engine; a group of NULL is one rank. Options may be NULL. Refused, by name: families, layouts
+ * and kinds of attention that it does not compute. On failure *engine_p is NULL. Collective. */
+treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
+                                     const treadle_engine_options *options, treadle_engine **engine_p);
+void treadle_engine_destroy(treadle_engine *engine);
+
+/* The weights from now on: the window of this rank in the engine's layout, which stays as it is until unbind or the next bind. The first
+ * bind takes memory for the cache and for activations. Weights are not looked at here: one that is NaN or infinite is refused by its name
+ * as soon as a row of logits shows it. Collective.
+ *
+ * A call that generates or scores, and finds no weights before a step, waits for the next bind. What it has not finished it computes
+ * again then: keys and values of the tokens so far, texts from their begin. With the same weights results are the same bits, in exact
+ * mode. Both functions wait for the end of the step that is under way, if they are called in another thread than that call. In the
+ * same thread they may be called in its `watch`, by all ranks after the same step; in its other callbacks they are TREADLE_STATE.
+ * Both are TREADLE_STATE while the engine belongs to a switch. */
+treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes);
+treadle_status treadle_engine_unbind(treadle_engine *engine);
+
+/* Fills hooks by which the engine is that of a switch: its layout is the switch's infer layout, its group has the same ranks. Set
+ * treadle_switch_options.engine to them. From treadle_switch_create until treadle_switch_destroy the engine belongs to the switch, and
+ * must outlive it:
+ *
+ *   weights   lie in the infer window, where the plan says (also with alias); their version is that of the switch
+ *   cache     lies in the KV window, which has blocks of kv_block_bytes; set kv_bytes of the switch for how large it is at least.
+ *             If the window has no room for a block, bind is refused
+ *   work      activations and packed copies of weights lie in the window of TREADLE_WORK
+ *
+ * Own infer tensors (treadle_switch_options) are not for it: bind is refused then.
+ *
+ * An arrow out of INFER may be taken while a call of the engine runs, as treadle_engine_bind says of unbind; the call goes on after
+ * the next arrow to INFER. If other threads take arrows meanwhile, engine and switch need groups of their own (two groups of the same
+ * ranks), since one thread at a time uses a group. A call that waits for weights when the switch is destroyed is TREADLE_STATE.
+ * Local. */
+treadle_status treadle_engine_hooks_of(treadle_engine *engine, treadle_engine_hooks *hooks_p);
+
+typedef struct treadle_engine_info {
+  size_t struct_size;
+  treadle_dtype dtype; /* in which it computes */
+  bool exact;
+  const char
+      *kernels; /* that products of this rank use: "amx", or "amx, avx512"; lives as long as the engine */
+  int32_t threads;
+  int64_t vocabulary, max_len;
+  size_t work_bytes;   /* activations */
+  size_t packed_bytes; /* copies of weights that are laid out anew; beside work_bytes */
+  int32_t kv_blocks, kv_blocks_peak, kv_blocks_used; /* of the cache */
+  uint64_t version;      /* how often weights were bound; with a switch: treadle_switch_version */
+  size_t kv_block_bytes; /* of a block of the cache, on this rank */
+} treadle_engine_info;
+
+treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p);
+
+/* A text as tokens. An element of an array: this struct is frozen. */
+typedef struct treadle_score_text {
+  const int32_t *ids;
+  size_t count;
+} treadle_score_text;
+
+typedef struct treadle_score_options {
+  size_t struct_size;
+  float temperature; /* logits are divided by it; 0: 1 */
+  /* Called for each text, in order, when it is done: the natural logarithm of the probability of each token behind those before it
+   * [count]; that of the first is NaN. NULL: nobody. */
+  treadle_status (*done)(void *context, size_t text, const float *logprobs);
+  /* Called for each token, in order: the logits [vocabulary] behind it. NULL: nobody. */
+  treadle_status (*logits)(void *context, size_t text, size_t token, const float *logits);
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+} treadle_score_options;
+
+/* Scores `count` texts of at least one token each. All are checked before the first is begun. A callback that fails ends it with its
+ * status. Collective. */
+treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
+                                    const treadle_score_options *options);
+
+typedef struct treadle_generate_options {
+  size_t struct_size;
+  const char *what; /* names the lines in messages: a path; NULL: "requests" */
+  const char *
+      sampling; /* a JSON object of sampling values, by vLLM's names, over those of generation_config.json; NULL: none */
+  const treadle_tokenizer
+      *tokenizer; /* turns prompts into tokens, and tokens into text; NULL: requests are token ids */
+  const treadle_chat *chat; /* turns messages into prompts; NULL: no request has messages */
+  int64_t seed;             /* of requests without a seed of their own */
+  bool scaled; /* log-probabilities of logits over temperature; else of the model's distribution */
+  /* Called for each sample, in the order of requests and samples, as soon as it is its turn: a line of JSON, docs/cli.md. It
+   * lives until the call returns. NULL: nobody. */
+  treadle_status (*answer)(void *context, const char *line, size_t bytes);
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+  bool talks; /* a prompt is a message of the user: a chat of one message */
+  /* Called for each new token, as it comes, on the ranks that compute it: what it adds to the text of a sample, [bytes], whole characters
+   * and often none. Requests and samples count from 0. All that a sample is given is the text of its answer: what may become a stop
+   * text is held back. It lives until the call returns. NULL: nobody. */
+  treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
+  /* [never_count] ids that are never drawn, and have no part in log-probabilities; NULL: none */
+  const int32_t *never;
+  size_t never_count;
+  /* Log-probabilities are of the distribution that a token was drawn from: of logits over temperature, over the ids
+   * that `never`, min_tokens, top_k, top_p and min_p leave. Refused then: penalties, temperatures below 1e-5, and
+   * logprobs of other tokens. `scaled` is not looked at. */
+  bool drawn;
+  /* With `drawn`: how many ids a cut leaves at most: those with the largest logits, and of equal ones the lower ids. If a
+   * request has a top_k, it leaves that many. 0: no limit. */
+  int64_t most_kept;
+  /* With `drawn`, if top_k, top_p or min_p cut: called before `answer` of a sample, with the ids that each of its tokens
+   * was drawn from. counts: [tokens]; ids: [count] in all, token after token, ascending within each. Both live until the
+   * call returns. NULL: nobody is told. */
+  treadle_status (*kept)(void *context, const int32_t *counts, size_t tokens, const int32_t *ids,
+                         size_t count);
+} treadle_generate_options;
+
+typedef struct treadle_generate_figures {
+  size_t struct_size;
+  int64_t requests, samples;
+  int64_t prompt_tokens, new_tokens; /* a prompt counts once for all samples of its request */
+  double seconds;
+  int64_t preemptions, prefix_hit_tokens;
+  int64_t kv_blocks_leaked; /* blocks of the cache that are in use at the end: 0 */
+  uint64_t digest;          /* of token ids and bits of log-probabilities, in the order of the answers */
+} treadle_generate_figures;
+
+/* Generates for requests, one a line of JSON (docs/cli.md, "treadle generate"). All lines are checked before the first runs.
+ * Collective. */
+treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines, size_t bytes,
+                                       const treadle_generate_options *options,
+                                       treadle_generate_figures *figures_p);
+
+typedef struct treadle_score_lines_options {
+  size_t struct_size;
+  const char *what;  /* names the lines in messages: a path; NULL: "texts" */
+  float temperature; /* as in treadle_score_options */
+  bool check; /* compare with the logprobs of each line, bit for bit; a line without any is refused */
+  /* Called for each text, in order: a line of JSON, docs/cli.md. It lives until the call returns. NULL: nobody. */
+  treadle_status (*answer)(void *context, const char *line, size_t bytes);
+  treadle_status (*logits)(void *context, size_t text, size_t token,
+                           const float *logits); /* as in treadle_score_options */
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+  const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: lines have token ids */
+  const treadle_chat *chat;           /* turns messages into texts; NULL: no line has messages */
+  int64_t top; /* so many of the largest log-probabilities of each token are in the answer, too: 0 to 20 */
+  /* The path of a safetensors file for the logits, which rank 0 writes: "logits.N" for line N, from 0, fp32 [tokens, vocabulary]. It
+   * is written row by row, and appears when all lines were scored. NULL: none. */
+  const char *logits_file;
+} treadle_score_lines_options;
+
+typedef struct treadle_score_figures {
+  size_t struct_size;
+  int64_t texts, tokens;
+  int64_t predicted; /* tokens that have a log-probability: all but the first of each text */
+  double nll;        /* the sum of their negative log-probabilities */
+  double seconds;
+  int64_t checked, different; /* log-probabilities that were compared, and those with other bits */
+  uint64_t digest;            /* as in treadle_generate_figures */
+} treadle_score_figures;
+
+/* Scores lines of JSON (docs/cli.md, "treadle score"). All are checked before the first is begun. Collective. */
+treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,
+                                          const treadle_score_lines_options *options,
+                                          treadle_score_figures *figures_p);
+
+/* ---- The built-in training engine --------------------------------------------------------------- */
 
 typedef struct treadle_trainer treadle_trainer;
 
@@ -224,6 +520,40 @@ treadle_status treadle_train_config_text(const treadle_train_config *config, cha
 /* The table of keys: lines in columns, or one JSON object. As above. */
 treadle_status treadle_train_config_help(bool json, char **text_p);
 
+/* ---- Engines that generate ----------------------------------------------------------------------------- */
+
+/* An engine as the actor sees it: the engine of a switch (hooks), and what it makes of requests. Texts and figures are those of
+ * treadle_engine_generate. generate is collective; hooks is called once, before the switch is made. */
+typedef struct treadle_infer_engine {
+  size_t struct_size;
+  void *engine;
+  treadle_status (*hooks)(void *engine, treadle_engine_hooks *hooks_p);
+  treadle_status (*generate)(void *engine, const char *lines, size_t bytes,
+                             const treadle_generate_options *options, treadle_generate_figures *figures_p);
+  size_t (*bytes)(const void *engine); /* of device memory that lies in no window, on this rank */
+  void (*close)(void *engine);
+} treadle_infer_engine;
+
+/* Opens an engine on the ranks of a group, for a layout: fills *engine_p, whose struct_size is set. `context` is the caller's. Collective. */
+typedef treadle_status (*treadle_infer_engine_open)(void *context, treadle_group *group,
+                                                    const treadle_layout *layout,
+                                                    const treadle_engine_options *options,
+                                                    treadle_infer_engine *engine_p);
+/* The built-in one: treadle_engine_create, and its functions. context is not looked at. */
+treadle_status treadle_engine_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
+                                         const treadle_engine_options *options,
+                                         treadle_infer_engine *engine_p);
+
+/* What the built-in engine takes of a rank: window of work, a block of its cache, and memory that lies in no window (what ranks
+ * exchange). An element of an array: this struct is frozen. */
+typedef struct treadle_engine_memory {
+  size_t work, kv_block, board;
+} treadle_engine_memory;
+
+/* The same beforehand, of all ranks of the layout: by_rank [ranks]. It meets nobody. Local. */
+treadle_status treadle_engine_plan(const treadle_layout *layout, const treadle_engine_options *options,
+                                   treadle_engine_memory *by_rank);
+
 /* ---- Engines that train -------------------------------------------------------------------------------- */
 
 /* An engine as the loop of training sees it: what treadle_trainer_* do, of whatever trainer. All functions but bytes and close are
@@ -398,73 +728,6 @@ treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char 
 void treadle_reward_destroy(treadle_reward *reward);
 /* The table of rewards for a person: a line each, its name and what it gives. The caller frees *text_p with free(); on failure it is NULL. */
 treadle_status treadle_reward_help(char **text_p);
-
-/* ---- Nets: messages between ranks on different nodes ---------------------------------------------------- */
-
-/* Where the bytes of a message lie. An element of an array: this struct is frozen. */
-typedef struct treadle_net_part {
-  void *at;
-  size_t bytes;
-} treadle_net_part;
-
-typedef enum treadle_net_memory {
-  TREADLE_NET_HOST = 1,
-  TREADLE_NET_CUDA = 2
-} treadle_net_memory; /* flags */
-
-typedef struct treadle_net_options {
-  size_t struct_size;
-  int rank, ranks;
-  const char *devices; /* network devices, "eth0,eth1"; NULL: those of `host` */
-  const char *host;    /* the address of this rank's machine by which it met the others; NULL: not known */
-  void *context;       /* of the row: what the caller gave with it */
-} treadle_net_options;
-
-/* How messages go from rank to rank where memory cannot be read in place. A row has these functions, and state of its own (`net`), which one
- * thread at a time uses. Messages between two ranks are matched by sender and tag, below 2^40, whichever side comes first; a pair never has
- * two messages of one tag and direction at a time. A message may wait until those that were sent before it to the same rank have been received. A message that is received has the bytes that were sent, all of them: another length
- * fails (TREADLE_PEER, with both numbers), and what lies in the parts is then nothing. The two sides may cut a message into parts in different
- * ways. After a failure of one pair the others go on. */
-typedef struct treadle_net_ops {
-  size_t struct_size;
-  const char *name; /* "ucx" */
-  unsigned memory;  /* treadle_net_memory: where parts may lie */
-  int most_parts;   /* of a message; at least 1 */
-  /* Local. Refused where the row cannot work here, with what to install; devices that are not there, an address that is not this machine's. */
-  treadle_status (*open)(const treadle_net_options *options, void **net_p);
-  /* What others connect to, at most `capacity` bytes. */
-  treadle_status (*address)(void *net, void *room, size_t capacity, size_t *bytes_p);
-  /* Before the first message to or from that rank, once. Both sides do it, in any order, and neither waits: messages wait until both have.
-   * Refused: bytes that are not the address of that rank. TREADLE_PEER: nobody is there. */
-  treadle_status (*connect)(void *net, int peer, const void *address, size_t bytes);
-  /* Begins; the parts' memory (the array is copied) stays until the request has ended. A message may have no bytes. TREADLE_STATE: not connected;
-   * TREADLE_PEER: lost before. A send that has ended may not have arrived yet. */
-  treadle_status (*send)(void *net, int peer, uint64_t tag, const treadle_net_part *parts, int count,
-                         void **request_p);
-  treadle_status (*receive)(void *net, int peer, uint64_t tag, const treadle_net_part *parts, int count,
-                            void **request_p);
-  /* Moves on whatever is under way. When *done_p, or with another status, the request has ended and is no more. TREADLE_PEER: the other
-   * rank cannot be reached any more. A peer that is there and silent is no error: whoever waits has a time limit. */
-  treadle_status (*test)(void *net, void *request, bool *done_p);
-  /* Moves on, and comes back when a test may say more, `seconds` later at the most. */
-  void (*wait)(void *net, double seconds);
-  /* Ends a request: its memory is touched no more, and the pair has no more messages until the net is opened again: other requests of the
-   * pair, on both sides, may end with TREADLE_PEER, and are cancelled where they do not. Not for a request that a test has ended. */
-  void (*cancel)(void *net, void *request);
-  /* With requests under way: they are cancelled. What others have not received yet may be lost, though its send has ended: so ranks close when
-   * all have what they wait for, which they tell each other in another way. In a child made by fork, which may call nothing else, it frees
-   * memory and leaves the parent's connections alone. */
-  void (*close)(void *net);
-} treadle_net_ops;
-
-/* Switches that are made on the group then move what goes between nodes by this net, in place of "tcp"; the same on all ranks, and before the first
- * of them. context: of its options when it is opened. It is closed after an attempt that failed, and opened again for the next one; the row may
- * refuse that. Functions are called by whichever thread runs an arrow, one at a time, also while the switch is destroyed. *ops and what it needs stay until the
- * group is closed. Refused: a table that lacks a function or a name, or has no part for a message, or none in host memory. Local. */
-treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context);
-/* The same with a net that is there: "tcp" (sockets, what a group has by itself) or "ucx" (for InfiniBand). Refused: another name, with those that
- * there are; "ucx" in a library that was built without it. Whether UCX is on this machine is seen when a switch is made. Local. */
-treadle_status treadle_group_choose_net(treadle_group *group, const char *name);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -101,7 +101,7 @@ if(helper_sources)
   add_library(tests_helpers STATIC ${helper_sources})
   target_include_directories(tests_helpers PRIVATE ${wing_folders} ${CMAKE_SOURCE_DIR}/src ${test_roots})
   target_compile_definitions(tests_helpers PRIVATE TREADLE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  target_link_libraries(tests_helpers PRIVATE ${helpers} treadle_static ${libraries})
+  target_link_libraries(tests_helpers PRIVATE ${helpers} ${all_static} ${libraries})
   list(PREPEND helpers tests_helpers)
 endif()
 

@@ -19,7 +19,8 @@ import typing
 from . import _abi, errors
 
 _lock = threading.Lock()
-_library: ctypes.CDLL | None = None
+_library: ctypes.CDLL | None = None  # libtreadle, which the others use, too
+_libraries: dict[str, ctypes.CDLL] = {}
 _functions: dict[str, typing.Any] = {}
 _raised: BaseException | None = None  # by a signal's handler, inside of a call
 _forks = 0  # how often this process is the child of one that had loaded the library
@@ -37,9 +38,10 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-def path() -> str:
-    """The library's file: beside this package, or what TREADLE_LIBRARY names."""
-    return os.environ.get("TREADLE_LIBRARY") or os.path.join(os.path.dirname(__file__), "lib", "libtreadle.so.0")
+def path(name: str = "treadle") -> str:
+    """The file of a library: beside this package, or beside the libtreadle that TREADLE_LIBRARY names."""
+    own = os.environ.get("TREADLE_LIBRARY") or os.path.join(os.path.dirname(__file__), "lib", "libtreadle.so.1")
+    return os.path.join(os.path.dirname(own), os.path.basename(own).replace("libtreadle", f"lib{name}", 1))
 
 
 def _watcher() -> typing.Generator[bool, None, None]:
@@ -94,22 +96,25 @@ def _set_watch(library: ctypes.CDLL) -> None:
     watch(ctypes.cast(_watches[-1].function, ctypes.c_void_p), None)
 
 
-def _load() -> ctypes.CDLL:
+def _load(name: str = "treadle") -> ctypes.CDLL:
+    """A library, when the first of its functions is called."""
     global _library
     with _lock:
         if _library is None:
-            _library = ctypes.CDLL(path())
+            _library = _libraries["treadle"] = ctypes.CDLL(path())
             _functions["watch"] = True  # the main thread is watched when it comes
-    return _library
+        if name not in _libraries:
+            _libraries[name] = ctypes.CDLL(path(name))
+        return _libraries[name]
 
 
 def function(name: str) -> typing.Any:
     """A function of the library by its name, with the types of its arguments."""
     found = _functions.get(name)
     if found is None:
-        library = _library or _load()
-        found = getattr(library, name)
-        found.restype, found.argtypes = _abi.FUNCTIONS[name]
+        library, result, arguments = _abi.FUNCTIONS[name]
+        found = getattr(_load(library), name)
+        found.restype, found.argtypes = result, arguments
         _functions[name] = found
     if "watch" in _functions and threading.current_thread() is threading.main_thread():
         del _functions["watch"]

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "test.h"
 #include "treadle_control.h"
+#include "treadle_device.h"
 
 #include <math.h>
 #include <unistd.h>

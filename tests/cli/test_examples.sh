@@ -30,6 +30,8 @@ expect 'wave 0'
 expect 'the same weights'
 "$TREADLE_BUILD/example_own_pieces" "$model" vllm:tp=2 4 >"$folder/out"
 expect 'rank 3: .* moves'
+"$TREADLE_BUILD/example_own_net" "$model" megatron:tp=4 vllm:tp=2 >"$folder/out"
+expect 'node 1: version 1, [1-9][0-9]* bytes from the other node'
 "$MPIEXEC" -n 4 "$TREADLE_BUILD/example_switch_mpi" "$model" megatron:tp=4 vllm:tp=2 >"$folder/out"
 expect 'version 3: '
 "$MPIEXEC" -n 4 "$TREADLE_BUILD/example_training_engine" "$model" megatron:tp=2,pp=2 vllm:tp=2 >"$folder/out"

@@ -1,6 +1,7 @@
 #include "golden_support/golden_engine.h"
 
 #include "model/model.h"
+#include "treadle_engine.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,6 +7,7 @@
 
 #include "infer/transformer.h"
 #include "io/safetensors.h"
+#include "treadle_engine.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,26 +12,28 @@ enum { VOCABULARY_UNIT = 64, MAX_PARTITION = 4096 };
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out"); }
 
 /* The same whatever the shards are (docs/rules.md 3); SGLang makes more of it where they do not divide it. */
-int64_t treadle_engine_rows(const void *context, int64_t rows, int64_t shards) {
+int64_t treadle_engine_grid_rows(const void *context, int64_t rows, int64_t shards) {
   (void)context, (void)shards;
   return (rows + VOCABULARY_UNIT - 1) / VOCABULARY_UNIT * VOCABULARY_UNIT;
 }
 
-treadle_status treadle_engine_start(treadle_engine *engine, const char *name, treadle_layout *layout,
-                                    treadle_settings *words, treadle_builder *normal) {
+treadle_status treadle_engine_grid_start(treadle_engine_grid *engine, const char *name,
+                                         treadle_layout *layout, treadle_settings *words,
+                                         treadle_builder *normal) {
   const treadle_family *family = layout->model->family;
-  *engine = (treadle_engine){.name = name, .layout = layout, .words = words, .normal = normal};
+  *engine = (treadle_engine_grid){.name = name, .layout = layout, .words = words, .normal = normal};
   engine->rules = treadle_family_engine(family, name);
   if (!engine->rules) REFUSE("layout '%s': family %s has no %s section", words->text, family->name, name);
   engine->spec.mesh.ranks = layout->owners.count;
   engine->spec.rules = engine->rules->rules;
   engine->spec.rule_count = engine->rules->count;
   engine->spec.outer = engine->rules->outer;
-  engine->spec.padded_rows = treadle_engine_rows;
+  engine->spec.padded_rows = treadle_engine_grid_rows;
   return treadle_grid_start(layout, &engine->grid);
 }
 
-treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const char *const *keys) {
+treadle_status treadle_engine_grid_refuse_experts(const treadle_engine_grid *engine,
+                                                  const char *const *keys) {
   if (engine->layout->model->experts > 0) return TREADLE_OK;
   for (; *keys; keys++) {
     const char *value = treadle_settings_get(engine->words, *keys);
@@ -45,7 +47,7 @@ treadle_status treadle_engine_refuse_experts(const treadle_engine *engine, const
 /* One map for every layer. */
 /* spec.slots is [layers], decoder layers first and then MTP layers; those without experts have a map that
  * nobody asks for. */
-static treadle_status place_all(treadle_engine *engine, const treadle_slots *slots) {
+static treadle_status place_all(treadle_engine_grid *engine, const treadle_slots *slots) {
   const treadle_model *model = engine->layout->model;
   int64_t layers = model->layers + model->mtp_layers;
   engine->spec.slots =
@@ -57,7 +59,7 @@ static treadle_status place_all(treadle_engine *engine, const treadle_slots *slo
 
 /* Redundant experts begin again with expert 0. 6 experts and redundant = 2 are 8 slots, 0 1 2 3 4 5 0 1;
  * with ep = 4 a rank has 2 of them (docs/rules.md 6.2, 6.3). */
-static treadle_status place_redundant(treadle_engine *engine, int64_t ep, int64_t redundant) {
+static treadle_status place_redundant(treadle_engine_grid *engine, int64_t ep, int64_t redundant) {
   int64_t experts = engine->layout->model->experts;
   const treadle_slots_spec spec = {.what = engine->words->text, .experts = experts, .ep = ep};
   const treadle_slots *slots = NULL;
@@ -70,7 +72,7 @@ out:
 
 /* `wanted` slots in every layer, or 0 where only ep says what a number must be. The digest of the layout
  * takes in what the file says, since its text has the path alone. */
-static treadle_status read_map(treadle_engine *engine, int64_t ep, int64_t wanted) {
+static treadle_status read_map(treadle_engine_grid *engine, int64_t ep, int64_t wanted) {
   const treadle_model *model = engine->layout->model;
   const char *path = treadle_settings_get(engine->words, "map");
   const treadle_slots_spec spec = {.what = engine->words->text,
@@ -94,7 +96,7 @@ out:
 
 /* Which of the ways holds: a map, else redundant experts, else round robin, else in order. Families that
  * ignore redundant experts have none, and a map is refused for them. */
-treadle_status treadle_engine_place(treadle_engine *engine, int64_t ep, bool round_robin) {
+treadle_status treadle_engine_grid_place(treadle_engine_grid *engine, int64_t ep, bool round_robin) {
   const treadle_model *model = engine->layout->model;
   const char *given = treadle_settings_get(engine->words, "redundant"),
              *map = treadle_settings_get(engine->words, "map");
@@ -126,7 +128,7 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_names(treadle_engine *engine) {
+treadle_status treadle_engine_grid_names(treadle_engine_grid *engine) {
   const char *names = treadle_settings_get(engine->words, "names");
   if (names && strcmp(names, "old") != 0 && strcmp(names, "new") != 0)
     REFUSE("layout '%s': names=%s is neither old nor new", engine->words->text, names);
@@ -138,7 +140,7 @@ treadle_status treadle_engine_names(treadle_engine *engine) {
 
 /* An engine that does not split this family: every stage has everything. A layer is then on each stage, and
  * its holders are the ranks of all of them (docs/rules.md 2.5). */
-static treadle_status repeat_stages(treadle_engine *engine) {
+static treadle_status repeat_stages(treadle_engine_grid *engine) {
   treadle_chunks *chunks = &engine->spec.chunks;
   int32_t layers = engine->layout->model->layers;
   for (int32_t c = 0; c < chunks->count; c++) {
@@ -153,7 +155,7 @@ static treadle_status repeat_stages(treadle_engine *engine) {
 }
 
 /* vLLM's models that ask for an expert layer on every stage refuse to be made where one has none. */
-static treadle_status require_stages(const treadle_engine *engine) {
+static treadle_status require_stages(const treadle_engine_grid *engine) {
   const treadle_chunks *chunks = &engine->spec.chunks;
   treadle_status status = TREADLE_OK;
   for (int32_t c = 0; c < chunks->count; c++) {
@@ -175,7 +177,7 @@ out:
 
 /* The chunks of stages, then the draft behind the last of them, then the grid. remainder_last is SGLang
  * (docs/rules.md 2.5), which also refuses more stages than layers. */
-treadle_status treadle_engine_build(treadle_engine *engine, bool remainder_last) {
+treadle_status treadle_engine_grid_build(treadle_engine_grid *engine, bool remainder_last) {
   treadle_settings *words = engine->words;
   treadle_layout *layout = engine->layout;
   int64_t pp = treadle_mesh_find(&engine->spec.mesh, "pp")->size, repeated;

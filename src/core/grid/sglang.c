@@ -10,7 +10,7 @@
 /* Where the usual padding does not divide: to a multiple of 64 * shards. 200 rows over 5: 256 is not
  * divisible, 320 is. 320 rows over 3 become 384 (docs/rules.md 3). */
 static int64_t padded_rows(const void *context, int64_t rows, int64_t shards) {
-  int64_t padded = treadle_engine_rows(context, rows, shards), unit = 64 * shards;
+  int64_t padded = treadle_engine_grid_rows(context, rows, shards), unit = 64 * shards;
   return padded % shards == 0 ? padded : (rows + unit - 1) / unit * unit;
 }
 
@@ -20,7 +20,7 @@ typedef struct options {
 } options;
 
 /* The two projections of an indexer are one, or apart (indexer_fusion=off), in families whose trait says that they can be. */
-static treadle_status read_indexer(const treadle_engine *engine, treadle_layout *layout,
+static treadle_status read_indexer(const treadle_engine_grid *engine, treadle_layout *layout,
                                    treadle_settings *words, bool *fused_p) {
   const char *value = treadle_settings_get(words, "indexer_fusion");
   int64_t fuses;
@@ -127,10 +127,10 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_status status = TREADLE_OK;
   (void)words_arena;
   static const char *const expert_keys[] = {"redundant", "map", "shared_fusion", NULL};
-  treadle_engine engine;
+  treadle_engine_grid engine;
   options o = {0};
   char instead[TREADLE_DIVISORS_ROOM];
-  TRY(treadle_engine_start(&engine, "sglang", layout, words, normal));
+  TRY(treadle_engine_grid_start(&engine, "sglang", layout, words, normal));
   int64_t kernels;
   TRY(treadle_grid_trait(layout, &engine.spec, engine.rules, "triton_kernels", 0, &kernels));
   o.triton_is_default = !kernels;
@@ -139,7 +139,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   engine.spec.transposes_experts = o.triton_kernels && !kernels;
   if (engine.spec.transposes_experts && layout->fp8)
     REFUSE("layout '%s': SGLang's moe=triton_kernels has no fp8 blocks; give moe=triton", words->text);
-  TRY(treadle_engine_refuse_experts(&engine, expert_keys));
+  TRY(treadle_engine_grid_refuse_experts(&engine, expert_keys));
   if (o.fused && !fuses_shared(engine.rules))
     REFUSE("layout '%s': shared_fusion=on, and SGLang does not fuse the shared expert of family %s; leave "
            "it out",
@@ -171,14 +171,14 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_grid_number(&engine.spec, "deepep", o.deepep);
   treadle_grid_number(&engine.spec, "shared_fused", o.fused);
   treadle_grid_number(&engine.spec, "triton_kernels", o.triton_kernels);
-  TRY(treadle_engine_place(&engine, o.ep, false));
+  TRY(treadle_engine_grid_place(&engine, o.ep, false));
   /* Every rank has as many slots here; only vLLM deals what does not divide (docs/rules.md 6.3). */
   if (engine.spec.slots && engine.spec.slots[0]->count % o.ep != 0)
     REFUSE("layout '%s': %s not divisible by ep=%" PRId64 "; %s", words->text,
            treadle_text_count_is(engine.spec.slots[0]->count, "expert"), o.ep,
            treadle_divisors_near("ep", engine.spec.slots[0]->count, o.ep, 1, instead));
-  TRY(treadle_engine_names(&engine));
-  TRY(treadle_engine_build(&engine, true));
+  TRY(treadle_engine_grid_names(&engine));
+  TRY(treadle_engine_grid_build(&engine, true));
 out:
   return status;
 }

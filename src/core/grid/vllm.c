@@ -7,7 +7,7 @@
 
 /* placement=round_robin counts where the family allows it, without redundant experts and where ranks exchange no
  * tokens, as they do with dp and pcp (the default backend of that puts the experts in order). */
-static treadle_status read_placement(treadle_engine *engine, int64_t ep, int64_t exchanging, bool eplb,
+static treadle_status read_placement(treadle_engine_grid *engine, int64_t ep, int64_t exchanging, bool eplb,
                                      bool *round_robin_p) {
   const char *placement = treadle_settings_get(engine->words, "placement");
   int64_t allowed, experts = engine->layout->model->experts;
@@ -30,7 +30,7 @@ out:
 
 /* Decode context parallelism moves no weight; vLLM takes it where it spans copies of KV heads (config/model.py,
  * config/parallel.py). Latent attention has one KV head. */
-static treadle_status check_decode(const treadle_engine *engine, int64_t tp, int64_t pcp) {
+static treadle_status check_decode(const treadle_engine_grid *engine, int64_t tp, int64_t pcp) {
   const treadle_model *model = engine->layout->model;
   const char *text = engine->words->text;
   int64_t dcp, heads, groups;
@@ -58,10 +58,10 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_status status = TREADLE_OK;
   (void)words_arena;
   static const char *const expert_keys[] = {"ep", "placement", "redundant", "map", NULL};
-  treadle_engine engine;
+  treadle_engine_grid engine;
   bool ep_on = false, round_robin;
   int64_t tp, pp, dp, pcp;
-  TRY(treadle_engine_start(&engine, "vllm", layout, words, normal));
+  TRY(treadle_engine_grid_start(&engine, "vllm", layout, words, normal));
   TRY(treadle_settings_size(words, "tp", 1, &tp));
   TRY(treadle_settings_size(words, "pp", 1, &pp));
   TRY(treadle_settings_size(words, "dp", 1, &dp));
@@ -70,7 +70,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   const int64_t sizes[] = {tp, pcp, pp, dp};
   TRY(treadle_check_ranks(layout, "tp * pcp * pp * dp", sizes, 4, NULL));
   TRY(check_decode(&engine, tp, pcp));
-  TRY(treadle_engine_refuse_experts(&engine, expert_keys));
+  TRY(treadle_engine_grid_refuse_experts(&engine, expert_keys));
   TRY(treadle_settings_flag(words, "ep", &ep_on));
   bool eplb = treadle_settings_get(words, "redundant") && layout->model->experts > 0;
   if (eplb && !ep_on) REFUSE("layout '%s': redundant experts need ep=on", words->text);
@@ -104,9 +104,9 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   treadle_grid_number(&engine.spec, "ep_on", ep > 1);
   treadle_grid_number(&engine.spec, "eplb", eplb);
   TRY(read_placement(&engine, ep, dp * pcp, eplb, &round_robin));
-  TRY(treadle_engine_place(&engine, ep, round_robin));
-  TRY(treadle_engine_names(&engine));
-  TRY(treadle_engine_build(&engine, false));
+  TRY(treadle_engine_grid_place(&engine, ep, round_robin));
+  TRY(treadle_engine_grid_names(&engine));
+  TRY(treadle_engine_grid_build(&engine, false));
 out:
   return status;
 }

@@ -7,7 +7,7 @@
 #define TREADLE_NET_NET_H
 
 #include "base/status.h"
-#include "treadle_engine.h"
+#include "treadle_device.h"
 #include "treadle_tools.h"
 
 /* Tags are below it. */

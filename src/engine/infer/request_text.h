@@ -3,7 +3,7 @@
 #define TREADLE_INFER_REQUEST_TEXT_H
 
 #include "infer/requests.h"
-#include "treadle.h"
+#include "treadle_engine.h"
 
 typedef struct treadle_request_text_spec {
   const char *what;                   /* names the lines in messages: a path */
@@ -11,7 +11,8 @@ typedef struct treadle_request_text_spec {
   const treadle_chat *chat;           /* NULL: messages are refused */
   bool answers; /* what a template makes ends where the model is to answer (add_generation_prompt) */
   bool talks;   /* a text is a message of the user */
-  const char *variables; /* of the template, as a JSON object, in place of what `answers` says; NULL: none */
+  const char
+      *variables; /* of the template, as a JSON object, in place of what `answers` says; NULL: none */
 } treadle_request_text_spec;
 
 /* Sets input->tokens, in the arena; tokens stay as they are. A text gets the special tokens that the tokenizer puts around it; what a

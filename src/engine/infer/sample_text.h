@@ -3,7 +3,7 @@
 #define TREADLE_INFER_SAMPLE_TEXT_H
 
 #include "infer/sample.h"
-#include "treadle.h"
+#include "treadle_engine.h"
 
 /* A zeroed struct has no tokenizer: there is no text. */
 typedef struct treadle_sample_text {

@@ -5,7 +5,7 @@
 #define TREADLE_TEXT_CHAT_H
 
 #include "text/jinja.h"
-#include "treadle.h"
+#include "treadle_engine.h"
 
 /* As treadle_chat_render, with what the model wrote: the ranges of {% generation %} (released by the caller). */
 treadle_status treadle_chat_render_spans(const treadle_chat *chat, const char *messages,

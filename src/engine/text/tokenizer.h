@@ -8,6 +8,8 @@
 #ifndef TREADLE_TEXT_TOKENIZER_H
 #define TREADLE_TEXT_TOKENIZER_H
 
+#include "treadle_engine.h"
+
 #include "text/added.h"
 #include "text/bpe.h"
 #include "text/decoder.h"

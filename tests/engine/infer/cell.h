@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "infer/machine.h"
+#include "treadle_engine.h"
 
 typedef struct cell {
   const char *folder, *layout; /* of the model; text */

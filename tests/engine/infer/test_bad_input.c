@@ -3,11 +3,12 @@
 /* ctest: stage=asan label=threads */
 #include "cli/command.h"
 #include "cli/engine_folder.h"
+#include "group/ranks.h"
 #include "infer/machine.h"
 #include "io/json.h"
 #include "test.h"
 #include "text/text_files.h"
-#include "group/ranks.h"
+#include "treadle_engine.h"
 
 #include <math.h>
 

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "infer/machine.h"
+#include "treadle_engine.h"
 
 #define LINE                                                                                               \
   "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 3, \"n\": 2, \"logprobs\": 2, \"ignore_eos\": "       \

@@ -2,9 +2,10 @@
 /* ctest: label=threads timeout=120 */
 #include "test.h"
 
-#include "infer/machine.h"
 #include "group/group.h"
 #include "group/ranks.h"
+#include "infer/machine.h"
+#include "treadle_engine.h"
 
 #include <signal.h>
 #include <stdatomic.h>

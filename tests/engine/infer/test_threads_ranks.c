@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "group/group.h"
+#include "treadle_engine.h"
 
 #include <pthread.h>
 

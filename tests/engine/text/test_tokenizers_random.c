@@ -2,6 +2,7 @@
 #include "golden_support/golden.h"
 #include "test.h"
 #include "text/text_files.h"
+#include "treadle_engine.h"
 
 static json_t *root;
 
