@@ -79,7 +79,7 @@ treadle_status treadle_fill_blocks(treadle_filler *f, const treadle_out_file *fi
                          from = {values + at * each, NULL, columns * each, each};
     device->ops->quantise(device, to, &f->scales[i], from, TREADLE_FP32, b.rows, size);
   }
-  device->ops->fence(device);
+  TRY(device->ops->fence(device));
   *bytes_p = tensor->making == TREADLE_MADE_CODES ? (const char *)f->codes : (const char *)f->scales;
 out:
   return status;

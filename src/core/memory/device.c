@@ -4,6 +4,8 @@
 #include "memory/copy.h"
 #include "memory/device_host.h"
 
+#include <assert.h>
+
 const treadle_device *treadle_device_plain(void) {
   static const treadle_device plain = {.ops = &treadle_host_plain_ops};
   return &plain;
@@ -14,24 +16,37 @@ const treadle_device *treadle_device_host(void) {
   return treadle_copy_choose() == TREADLE_MOVER_STREAM ? &fast : treadle_device_plain();
 }
 
+static const treadle_device_ops *host(void) { return treadle_device_host()->ops; }
+
 /* By treadle_memory_kind; without a function: this library does not have it. */
 static const struct {
   const char *name;
-  const treadle_device *(*get)(void);
-} kinds[] = {[TREADLE_MEMORY_HOST] = {"host", treadle_device_host}, [TREADLE_MEMORY_CUDA] = {"cuda", NULL}};
+  const treadle_device_ops *(*get)(void);
+} kinds[] = {[TREADLE_MEMORY_HOST] = {"host", host}, [TREADLE_MEMORY_CUDA] = {"cuda", NULL}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static const treadle_device_ops *registered[KINDS];
+
+void treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops) {
+  assert((size_t)kind < KINDS && !kinds[kind].get);
+  registered[kind] = ops;
+}
 
 treadle_status treadle_device_open(const treadle_memory *memory, treadle_device *device_p) {
-  static const treadle_memory host = {.kind = TREADLE_MEMORY_HOST};
-  if (!memory) memory = &host;
-  if ((size_t)memory->kind >= sizeof kinds / sizeof *kinds)
-    return treadle_fail(TREADLE_REFUSED, "memory: %d is no kind of memory", (int)memory->kind);
-  if (!kinds[memory->kind].get)
+  static const treadle_memory on_host = {.kind = TREADLE_MEMORY_HOST};
+  if (!memory) memory = &on_host;
+  if ((size_t)memory->kind >= KINDS)
+    return treadle_fail(TREADLE_REFUSED, "memory: %d is not a kind of memory", (int)memory->kind);
+  const treadle_device_ops *ops =
+      kinds[memory->kind].get ? kinds[memory->kind].get() : registered[memory->kind];
+  if (!ops)
     return treadle_fail(TREADLE_REFUSED, "memory: this library has none of kind '%s': take '%s'",
                         kinds[memory->kind].name, kinds[TREADLE_MEMORY_HOST].name);
-  *device_p = *kinds[memory->kind].get();
-  if (memory->device != 0 || memory->stream)
-    return treadle_fail(TREADLE_REFUSED,
-                        "memory of kind '%s' has one device, 0, and no streams: not device %d%s",
-                        kinds[memory->kind].name, memory->device, memory->stream ? " and a stream" : "");
-  return TREADLE_OK;
+  *device_p = (treadle_device){.ops = ops, .number = memory->device, .stream = memory->stream};
+  return ops->open(memory, device_p);
+}
+
+void treadle_device_close(treadle_device *device) {
+  if (device->ops) device->ops->close(device);
+  *device = (treadle_device){0};
 }

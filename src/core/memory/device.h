@@ -5,7 +5,11 @@
  *   host, plain  the same by plain loops: the twin that tests compare with, and what a sanitizer sees through
  *
  * Addresses in windows, pools and scratch are the device's. Where a function says host memory, it may be given that too:
- * files, buffers, twins. Work on a device is done in the order in which it was asked for; others see it after a fence. */
+ * files, buffers, twins.
+ *
+ * Work on a device is done in the order in which it was asked for, but the ops of one call of `run` in any order. It may be done later than
+ * the call returns: a ticket is a moment in that order, and when it has passed, all that was asked for before it is done and seen by others.
+ * Host memory that a call reads or writes stays as it is until then. What fails is said by the next `passed` or `fence`, and by all after it. */
 #ifndef TREADLE_MEMORY_DEVICE_H
 #define TREADLE_MEMORY_DEVICE_H
 
@@ -17,11 +21,12 @@
 
 typedef struct treadle_device_ops treadle_device_ops;
 
-/* A device that is in use; a plain value. */
+/* A device that treadle_device_open has opened. */
 typedef struct treadle_device {
   const treadle_device_ops *ops;
   int number;   /* among those of its kind */
-  void *stream; /* on which work is done; NULL: the kind has none */
+  void *stream; /* the caller's, NULL: the kind has none */
+  void *state;  /* the row's own */
 } treadle_device;
 
 typedef enum treadle_access {
@@ -30,8 +35,26 @@ typedef enum treadle_access {
   TREADLE_ACCESS_BOTH
 } treadle_access;
 
+/* Ops that were made ready for a device, with the views that they go between. */
+typedef struct treadle_work treadle_work;
+
+/* A moment in the order of a device's work. */
+typedef struct treadle_ticket {
+  uint64_t at;
+} treadle_ticket;
+
+/* What an op of a work has really written, as whoever wrote it has counted: how often, bytes, and the sum of treadle_op_mark. */
+typedef struct treadle_written {
+  int64_t times, bytes;
+  uint64_t mark;
+} treadle_written;
+
 struct treadle_device_ops {
   const char *name;
+
+  /* Life: fills *device, whose ops are there. Refused by name: what is not on this machine. */
+  treadle_status (*open)(const treadle_memory *memory, treadle_device *device);
+  void (*close)(treadle_device *device);
 
   /* Pages: what memory/pool.h says of each. */
   treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes,
@@ -69,7 +92,24 @@ struct treadle_device_ops {
                    treadle_dtype dtype, int64_t rows, int64_t columns);
   void (*dequantise)(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
                      treadle_matrix codes, const float *scale, int64_t rows, int64_t columns);
-  void (*fence)(const treadle_device *device);
+
+  /* The same ops again and again: [count] of each; the views are copied, the ops stay where they are until work_release. A fill reads no
+   * view. */
+  treadle_status (*prepare)(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                            const treadle_paged *to, size_t count, treadle_work **work_p);
+  void (*work_release)(treadle_work *work);
+  /* Runs ops first .. first + count - 1, in any order: none reads what another one writes. What each has written is added to
+   * written [count], which is host memory, and whole when the ticket of a later `mark` has passed. */
+  void (*run)(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
+              treadle_written *written);
+
+  /* The moment after all that was asked for so far. Any ticket may be asked about as often as wanted. */
+  treadle_ticket (*mark)(const treadle_device *device);
+  /* Has it passed? Never waits. */
+  treadle_status (*passed)(const treadle_device *device, treadle_ticket ticket, bool *passed_p)
+      __attribute__((warn_unused_result));
+  /* Waits for all that was asked for. */
+  treadle_status (*fence)(const treadle_device *device) __attribute__((warn_unused_result));
 
   /* The same device without what makes it fast: what others are measured against. */
   const struct treadle_device_ops *plain;
@@ -85,6 +125,9 @@ struct treadle_device_ops {
 
 /* What is asked for; NULL: host. Kinds that this library has not are refused by name. */
 treadle_status treadle_device_open(const treadle_memory *memory, treadle_device *device_p);
+void treadle_device_close(treadle_device *device);
+/* The row of a kind that this library has not, from the program; NULL takes it away. Before anything opens one. */
+void treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops);
 
 /* Host memory: windows that are the caller's, files, buffers. */
 const treadle_device *treadle_device_host(void);

@@ -5,8 +5,21 @@
 #include "memory/copy.h"
 #include "memory/copy_stream.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
+
+/* ---- Life ---- */
+
+static treadle_status open(const treadle_memory *memory, treadle_device *device) {
+  (void)device;
+  if (memory->device == 0 && !memory->stream) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "memory of kind 'host' has one device, 0, and no streams: not device %d%s",
+                      memory->device, memory->stream ? " and a stream" : "");
+}
+
+static void close(treadle_device *device) { (void)device; }
 
 /* ---- Pages ---- */
 
@@ -80,9 +93,79 @@ static void dequantise_plain(const treadle_device *device, treadle_matrix values
   treadle_dequantise_block(values, dtype, codes, *scale, rows, columns, TREADLE_MOVER_PLAIN);
 }
 
-static void fence(const treadle_device *device) {
+/* ---- Lists of ops ---- */
+
+struct treadle_work {
+  const treadle_op *ops;
+  treadle_paged *from, *to; /* [count] */
+  size_t count;
+};
+
+static treadle_status prepare(const treadle_device *device, const treadle_op *ops,
+                              const treadle_paged *from, const treadle_paged *to, size_t count,
+                              treadle_work **work_p) {
+  (void)device;
+  treadle_work *work = *work_p = treadle_alloc(sizeof *work);
+  treadle_paged *views = work ? treadle_alloc_array(2 * count + 1, sizeof *views) : NULL;
+  if (!views) {
+    treadle_free(work);
+    *work_p = NULL;
+    return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
+  }
+  *work = (treadle_work){.ops = ops, .from = views, .to = views + count, .count = count};
+  if (count > 0) memcpy(work->from, from, count * sizeof *from);
+  if (count > 0) memcpy(work->to, to, count * sizeof *to);
+  return TREADLE_OK;
+}
+
+static void work_release(treadle_work *work) {
+  if (!work) return;
+  treadle_free(work->from);
+  treadle_free(work);
+}
+
+static void run_by(const treadle_work *work, size_t first, size_t count, treadle_written *written,
+                   treadle_mover mover) {
+  assert(first + count <= work->count);
+  for (size_t i = 0; i < count; i++) {
+    const treadle_op *op = &work->ops[first + i];
+    treadle_copy_op(op, op->source < 0 ? NULL : &work->from[first + i], &work->to[first + i], mover);
+    written[i].times++;
+    written[i].bytes += op->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+    written[i].mark += treadle_op_mark(op);
+  }
+}
+
+static void run_fast(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
+                     treadle_written *written) {
+  (void)device;
+  run_by(work, first, count, written, TREADLE_MOVER_STREAM);
+}
+
+static void run_plain(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
+                      treadle_written *written) {
+  (void)device;
+  run_by(work, first, count, written, TREADLE_MOVER_PLAIN);
+}
+
+/* ---- Order: work is done when the call returns; a ticket makes others see it ---- */
+
+static treadle_ticket mark(const treadle_device *device) {
   (void)device;
   treadle_copy_fence();
+  return (treadle_ticket){0};
+}
+
+static treadle_status passed(const treadle_device *device, treadle_ticket ticket, bool *passed_p) {
+  (void)device, (void)ticket;
+  *passed_p = true;
+  return TREADLE_OK;
+}
+
+static treadle_status fence(const treadle_device *device) {
+  (void)device;
+  treadle_copy_fence();
+  return TREADLE_OK;
 }
 
 /* ---- Bytes ---- */
@@ -120,17 +203,19 @@ static uint64_t hash(const treadle_device *device, const treadle_elements *eleme
 
 /* What both rows have alike. */
 #define HOST                                                                                               \
-  .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,                            \
-  .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
-  .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
-  .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                                      \
+  .open = open, .close = close, .create = create, .destroy = treadle_pool_destroy,                         \
+  .base = treadle_pool_base, .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map,               \
+  .remap = treadle_pool_remap, .follow = treadle_pool_follow, .trim = treadle_pool_trim,                   \
+  .protect = protect, .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                  \
   .import_window = treadle_pool_map_peer_window, .unimport = treadle_pool_unmap_peer, .scratch = scratch,  \
-  .scratch_release = scratch_release, .fence = fence, .plain = &treadle_host_plain_ops, .fill = fill,      \
-  .generate = generate, .hash = hash
+  .scratch_release = scratch_release, .prepare = prepare, .work_release = work_release, .mark = mark,      \
+  .passed = passed, .fence = fence, .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate,  \
+  .hash = hash
 
 const treadle_device_ops treadle_host_fast_ops = {.name = "host",
                                                   HOST,
                                                   .copy = copy_fast,
+                                                  .run = run_fast,
                                                   .pack = pack_fast,
                                                   .quantise = quantise_fast,
                                                   .dequantise = dequantise_fast,
@@ -139,6 +224,7 @@ const treadle_device_ops treadle_host_fast_ops = {.name = "host",
 const treadle_device_ops treadle_host_plain_ops = {.name = "host, plain",
                                                    HOST,
                                                    .copy = copy_plain,
+                                                   .run = run_plain,
                                                    .pack = copy_plain,
                                                    .quantise = quantise_plain,
                                                    .dequantise = dequantise_plain,

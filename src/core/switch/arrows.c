@@ -28,19 +28,22 @@
 /* ---- Pieces ---- */
 
 /* Gradients and optimizer state come: those that leave for INFER, those that stay, or all. */
-static void come(treadle_switch *sw, bool leaving, bool staying) {
+static treadle_status come(treadle_switch *sw, bool leaving, bool staying) {
+  treadle_status status = TREADLE_OK;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
-    treadle_load(sw, (treadle_class)c);
-    treadle_caller_memory_back(sw, (treadle_class)c);
+    TRY(treadle_load(sw, (treadle_class)c));
+    TRY(treadle_caller_memory_back(sw, (treadle_class)c));
   }
+out:
+  return status;
 }
 
 static treadle_status go(treadle_switch *sw, bool leaving, bool staying) {
   treadle_status status = TREADLE_OK;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
-    treadle_caller_memory_out(sw, (treadle_class)c);
+    TRY(treadle_caller_memory_out(sw, (treadle_class)c));
     TRY(treadle_offload(sw, (treadle_class)c));
   }
 out:
@@ -66,20 +69,38 @@ static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mo
   return say(status, lost, old);
 }
 
+/* The device has failed where nothing can be undone any more: what lay on it is lost, to this rank, and so to the others at the next epoch. */
+static treadle_status lose_device(treadle_switch *sw, treadle_status status) {
+  sw->mode = TREADLE_LOST;
+  leave_all(sw);
+  return treadle_fail_in(status, "rank %d: the weights on its device are lost: ", sw->group->rank);
+}
+
 /* ---- To INFER ---- */
+
+static treadle_status come_back(treadle_switch *sw, treadle_mode old) {
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_load(sw, TREADLE_PARAMS));
+  treadle_account_leave(sw, TREADLE_INFER_PARAMS);
+  TRY(come(sw, true, false));
+  treadle_account_train_work(sw, treadle_account_train_work_of(sw, old));
+out:
+  return status;
+}
 
 /* Back in mode `old`. */
 static treadle_status restore(treadle_switch *sw, treadle_status status, treadle_mode old) {
+  char message[TREADLE_GROUP_MESSAGE];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
   treadle_net_delta_forget(sw);
   if (old == TREADLE_HOST) {
     leave_all(sw);
   } else {
-    treadle_load(sw, TREADLE_PARAMS);
-    treadle_account_leave(sw, TREADLE_INFER_PARAMS);
-    come(sw, true, false);
-    treadle_account_train_work(sw, treadle_account_train_work_of(sw, old));
+    const treadle_status back = come_back(sw, old);
+    if (back != TREADLE_OK) return lose_device(sw, back);
   }
   sw->mode = old;
+  treadle_fail(status, "%s", message);
   return say(status, stands, old);
 }
 
@@ -88,11 +109,8 @@ static treadle_status make_ready(treadle_switch *sw) {
   treadle_status status = treadle_filled_check(sw->filled, "switch to infer");
   if (status == TREADLE_OK) status = treadle_caller_memory_check(sw);
   if (status != TREADLE_OK) return status;
-  if (sw->mode == TREADLE_HOST)
-    treadle_load(sw, TREADLE_PARAMS);
-  else
-    treadle_caller_memory_out(sw, TREADLE_PARAMS);
-  return TREADLE_OK;
+  return sw->mode == TREADLE_HOST ? treadle_load(sw, TREADLE_PARAMS)
+                                  : treadle_caller_memory_out(sw, TREADLE_PARAMS);
 }
 
 static treadle_status move_to_infer(treadle_switch *sw) {
@@ -102,7 +120,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
   treadle_account_leave(sw, TREADLE_TRAIN_WORK);
   TRY(treadle_switch_point(sw, TREADLE_AT_OFFLOAD, -1));
   if (sw->mode == TREADLE_HOST) {
-    come(sw, false, true);
+    TRY(come(sw, false, true));
   } else {
     treadle_twin_begin(sw);
     TRY(go(sw, true, false));
@@ -169,8 +187,8 @@ out:
   treadle_net_delta_commit(sw);
   if (sw->terms.leaves[TREADLE_PARAMS])
     treadle_account_leave(sw, TREADLE_PARAMS);
-  else if (old == TREADLE_HOST)
-    treadle_caller_memory_back(sw, TREADLE_PARAMS);
+  else if (old == TREADLE_HOST && (status = treadle_caller_memory_back(sw, TREADLE_PARAMS)) != TREADLE_OK)
+    return lose_device(sw, status);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, old);
   sw->stats.seconds = treadle_clock_seconds() - begin;
@@ -237,21 +255,23 @@ static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
 }
 
 /* INFER is over. */
-static void arrive(treadle_switch *sw, treadle_mode aim) {
+static treadle_status arrive(treadle_switch *sw, treadle_mode aim) {
+  treadle_status status = TREADLE_OK;
   treadle_net_delta_forget(sw);
   sw->mode = aim;
   sw->stale = false;
   if (sw->terms.copied[TREADLE_PARAMS])
-    treadle_load(sw, TREADLE_PARAMS);
+    TRY(treadle_load(sw, TREADLE_PARAMS));
   else
     treadle_account_take(sw, TREADLE_PARAMS);
   treadle_account_leave(sw, TREADLE_INFER_PARAMS);
-  if (sw->terms.leaves[TREADLE_PARAMS])
-    treadle_caller_memory_back(sw, TREADLE_PARAMS);
-  else
-    treadle_caller_memory_out(sw, TREADLE_PARAMS); /* the trainer may have gone on meanwhile */
-  if (aim == TREADLE_TRAIN) come(sw, true, false);
+  TRY(sw->terms.leaves[TREADLE_PARAMS]
+          ? treadle_caller_memory_back(sw, TREADLE_PARAMS)
+          : treadle_caller_memory_out(sw, TREADLE_PARAMS)); /* the trainer may have gone on meanwhile */
+  if (aim == TREADLE_TRAIN) TRY(come(sw, true, false));
   treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
+out:
+  return status == TREADLE_OK ? status : lose_device(sw, status);
 }
 
 treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
@@ -263,9 +283,9 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
     return lose(sw, status, TREADLE_INFER);
   if (status != TREADLE_OK) return stay_in_infer(sw, status);
   (void)treadle_switch_point(sw, TREADLE_AT_LOAD, -1);
-  arrive(sw, aim);
+  status = arrive(sw, aim);
   sw->stats.seconds = treadle_clock_seconds() - begin;
-  return TREADLE_OK;
+  return status;
 }
 
 treadle_status treadle_arrow_return(treadle_switch *sw) {
@@ -276,7 +296,7 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   TRY(treadle_switch_unbind_engine(sw));
   treadle_account_leave(sw, TREADLE_WORK);
   treadle_account_leave(sw, TREADLE_KV);
-  arrive(sw, TREADLE_TRAIN);
+  TRY(arrive(sw, TREADLE_TRAIN));
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
 out:
@@ -382,14 +402,30 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
 /* All that is on the device goes; a failure on the way leaves the old mode. */
 static treadle_status leave_for_host(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
+  char message[TREADLE_GROUP_MESSAGE];
   treadle_twin_begin(sw);
-  if (old == TREADLE_TRAIN) treadle_caller_memory_out(sw, TREADLE_PARAMS);
+  if (old == TREADLE_TRAIN) TRY(treadle_caller_memory_out(sw, TREADLE_PARAMS));
   TRY(go(sw, old == TREADLE_TRAIN, true));
   TRY(treadle_offload(sw, TREADLE_PARAMS));
 out:
   if (status == TREADLE_OK) return TREADLE_OK;
-  come(sw, old == TREADLE_TRAIN, true);
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  const treadle_status back = come(sw, old == TREADLE_TRAIN, true);
+  if (back != TREADLE_OK) return lose_device(sw, back);
+  treadle_fail(status, "%s", message);
   return say(status, stands, old);
+}
+
+/* From the twins, or what has stayed. */
+static treadle_status come_from_twins(treadle_switch *sw, treadle_mode old, treadle_mode aim) {
+  treadle_status status = TREADLE_OK;
+  if (old == TREADLE_HOST) {
+    TRY(treadle_load(sw, TREADLE_PARAMS));
+    TRY(treadle_caller_memory_back(sw, TREADLE_PARAMS));
+  }
+  TRY(come(sw, aim == TREADLE_TRAIN, old == TREADLE_HOST));
+out:
+  return status == TREADLE_OK ? status : lose_device(sw, status);
 }
 
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
@@ -398,16 +434,8 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   treadle_mode old = sw->mode;
   if (aim == TREADLE_FORWARD) TRY(treadle_filled_check(sw->filled, "switch to forward"));
   TRY(treadle_caller_memory_check(sw));
-  treadle_reference_leave(sw);
-  if (aim == TREADLE_HOST) {
-    TRY(leave_for_host(sw, old));
-  } else {
-    if (old == TREADLE_HOST) {
-      treadle_load(sw, TREADLE_PARAMS);
-      treadle_caller_memory_back(sw, TREADLE_PARAMS);
-    }
-    come(sw, aim == TREADLE_TRAIN, old == TREADLE_HOST);
-  }
+  if ((status = treadle_reference_leave(sw)) != TREADLE_OK) return lose_device(sw, status);
+  TRY(aim == TREADLE_HOST ? leave_for_host(sw, old) : come_from_twins(sw, old, aim));
   treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
   sw->mode = aim;
   sw->stats.seconds = treadle_clock_seconds() - begin;

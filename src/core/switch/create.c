@@ -82,9 +82,9 @@ static treadle_status arrange(treadle_switch *sw) {
   sw->space.paged[0] = treadle_alloc_array(ranks, sizeof *sw->space.paged[0]);
   sw->space.paged[1] = treadle_alloc_array(ranks, sizeof *sw->space.paged[1]);
   sw->space.others = treadle_alloc_array(ranks, sizeof *sw->space.others);
-  sw->work.written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->work.written);
+  sw->run.written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->run.written);
   if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->space.paged[0] || !sw->space.paged[1] ||
-      !sw->space.others || !sw->work.written)
+      !sw->space.others || !sw->run.written)
     return no_memory();
   TRY(treadle_switch_block_rows_create(sw));
   TRY(treadle_stage_choice_make(sw, sw->terms.options.kv_block_bytes
@@ -95,8 +95,8 @@ static treadle_status arrange(treadle_switch *sw) {
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   treadle_account_train_work(sw, sw->terms.options.train_work_bytes);
-  memset(sw->work.written, 0,
-         ((forward > back ? forward : back) + 1) * sizeof *sw->work.written); /* touched */
+  memset(sw->run.written, 0,
+         ((forward > back ? forward : back) + 1) * sizeof *sw->run.written); /* touched */
 out:
   return status;
 }
@@ -106,7 +106,7 @@ static treadle_status make_record(treadle_switch *sw) {
   treadle_status status;
   const treadle_own_spans *own = &sw->own.spans[TREADLE_TRAIN];
   TRY(treadle_filled_create(sw->layouts[TREADLE_TRAIN], sw->group->rank, sw->space.windows[TREADLE_PARAMS],
-                           sw->terms.options.allow_unfilled, &sw->filled));
+                            sw->terms.options.allow_unfilled, &sw->filled));
   for (size_t i = 0; i < own->count; i++) treadle_filled_tensor(sw->filled, own->items[i].storage);
 out:
   return status;
@@ -232,11 +232,13 @@ treadle_status treadle_switch_share(treadle_switch *sw) {
   TRY(treadle_group_agree(sw->group, treadle_staging_views(sw)));
   TRY(treadle_group_agree(sw->group, place_peers(sw)));
   TRY(treadle_net_arrange(sw));
+  TRY(treadle_group_agree(sw->group, treadle_switch_lists_make(sw)));
 out:
   return status;
 }
 
 void treadle_switch_unshare(treadle_switch *sw) {
+  treadle_switch_lists_release(sw);
   treadle_net_release(sw);
   if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
   if (sw->space.shared_tables)

@@ -1,8 +1,8 @@
 #include "switch/foresee.h"
 
 #include "base/alloc.h"
-#include "switch/switch.h"
 #include "group/group.h"
+#include "switch/switch.h"
 
 #include <stdlib.h>
 #include <string.h>

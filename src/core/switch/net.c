@@ -123,7 +123,8 @@ static treadle_paged make(treadle_switch *sw, treadle_mode old, const treadle_pa
 }
 
 /* What is not sent right from the window goes to the slot. */
-static void pack(treadle_switch *sw, const treadle_traffic_message *m, treadle_net_parts *parts) {
+static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, treadle_net_parts *parts) {
+  treadle_status status = TREADLE_OK;
   const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
   treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   char *slot = parts->slot,
@@ -141,13 +142,15 @@ static void pack(treadle_switch *sw, const treadle_traffic_message *m, treadle_n
       treadle_own_copy_from(sw, old, op, &to);
     }
   }
-  sw->device.ops->fence(&sw->device);
+  TRY(sw->device.ops->fence(&sw->device)); /* the processor reads them now */
   treadle_net_head head = head_of(sw, m, sw->group->rank);
   head.sum = head.whole =
       sw->net.delta.on ? treadle_hash_bytes(room, (size_t)m->bytes, 0) : treadle_net_parts_sum(parts);
   if (sw->net.delta.on) treadle_net_delta_write(sw, m, slot, &head);
   memcpy(slot, &head, sizeof head);
   flip(sw, m, slot);
+out:
+  return status;
 }
 
 /* Of a message that may become shorter: all that travels first is its head; of others that is all. */
@@ -167,7 +170,7 @@ static treadle_status send_some(treadle_switch *sw) {
     const double begin = treadle_clock_seconds();
     treadle_net_parts parts;
     treadle_net_parts_begin(sw, m, true, treadle_net_slot_of(net, true, flow->begun), &parts);
-    pack(sw, m, &parts);
+    TRY(pack(sw, m, &parts));
     shorten(sw, m, &parts);
     net->pack_seconds += treadle_clock_seconds() - begin;
     flow->windows[number] = parts.count > 1;
@@ -385,6 +388,7 @@ static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *
       sw->device.ops->copy(&sw->device, &parcel->op, &from, &area);
     }
   }
+  TRY(sw->device.ops->fence(&sw->device)); /* the slot is free then */
 out:
   return status;
 }

@@ -13,8 +13,8 @@
 #ifndef TREADLE_SWITCH_NET_H
 #define TREADLE_SWITCH_NET_H
 
-#include "switch/switch.h"
 #include "net/net.h"
+#include "switch/switch.h"
 
 enum { TREADLE_NET_SLOTS = TREADLE_NET_FLIGHT, TREADLE_NET_HEAD = 64 };
 

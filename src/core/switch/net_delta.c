@@ -292,13 +292,13 @@ bool treadle_net_delta_waits(const treadle_switch *sw, int peer) {
 /* ---- Reading ---- */
 
 /* What the message was in the base. */
-static void read_base(treadle_switch *sw, const treadle_traffic_message *m, char *to) {
+static treadle_status read_base(treadle_switch *sw, const treadle_traffic_message *m, char *to) {
   const treadle_traffic *traffic = traffic_of(sw, false);
   const treadle_paged into = treadle_paged_of(to);
   const char *kept = kept_of(sw, false, m);
   if (kept) {
     memcpy(to, kept, (size_t)m->bytes);
-    return;
+    return TREADLE_OK;
   }
   (void)treadle_net_delta_room(sw, m);
   for (size_t i = 0; i < m->count; i++) {
@@ -310,7 +310,7 @@ static void read_base(treadle_switch *sw, const treadle_traffic_message *m, char
     const treadle_paged from = treadle_double_view(sw, op.to);
     sw->device.ops->copy(&sw->device, &back, &from, &into);
   }
-  sw->device.ops->fence(&sw->device);
+  return sw->device.ops->fence(&sw->device);
 }
 
 treadle_status treadle_net_delta_read(treadle_switch *sw, const treadle_traffic_message *m,
@@ -321,7 +321,7 @@ treadle_status treadle_net_delta_read(treadle_switch *sw, const treadle_traffic_
   memcpy(&head, slot, sizeof head);
   *bytes_p = slot + sizeof head;
   if (head.form == TREADLE_NET_CHANGED) {
-    read_base(sw, m, room);
+    TRY(read_base(sw, m, room));
     TRY(apply(sw, false, m, slot + sizeof head, (size_t)head.behind, room));
     if (treadle_hash_bytes(room, (size_t)m->bytes, 0) != head.whole)
       TRY(treadle_net_refuse(

@@ -127,7 +127,6 @@ static treadle_status copy_out(const treadle_switch *sw, char *to, const char *f
     copy(sw, to + at, from + at, part);
   }
 out:
-  sw->device.ops->fence(&sw->device);
   return status;
 }
 
@@ -162,7 +161,7 @@ treadle_status treadle_offload(treadle_switch *sw, treadle_class which) {
     TRY(copy_out(sw, twin->base, device_of(sw, which), twin->bytes));
     sw->stats.offloaded_bytes += twin->bytes;
   }
-  sw->device.ops->fence(&sw->device);
+  TRY(sw->device.ops->fence(&sw->device));
   treadle_account_leave(sw, which);
   treadle_account_tell(sw);
 out:
@@ -186,7 +185,7 @@ static void load_params(treadle_switch *sw) {
   }
 }
 
-void treadle_load(treadle_switch *sw, treadle_class which) {
+treadle_status treadle_load(treadle_switch *sw, treadle_class which) {
   const treadle_twin *twin = &sw->twins[which];
   double begin = treadle_clock_seconds();
   if (which == TREADLE_PARAMS && twin->base) {
@@ -195,10 +194,11 @@ void treadle_load(treadle_switch *sw, treadle_class which) {
     copy(sw, device_of(sw, which), twin->base, twin->bytes);
     sw->stats.loaded_bytes += twin->bytes;
   }
-  sw->device.ops->fence(&sw->device);
+  const treadle_status status = sw->device.ops->fence(&sw->device);
   treadle_account_take(sw, which);
   treadle_account_tell(sw);
   sw->stats.load_seconds += treadle_clock_seconds() - begin;
+  return status;
 }
 
 /* ---- Params, page by page ---- */
@@ -222,8 +222,8 @@ treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave) {
       if (physical < sw->space.tables.pages[TREADLE_PARAMS]) TRY(fill_page(sw, physical));
     }
   }
+  TRY(sw->device.ops->fence(&sw->device)); /* the pages are written next */
 out:
-  sw->device.ops->fence(&sw->device);
   sw->stats.offload_seconds += treadle_clock_seconds() - begin;
   return status;
 }

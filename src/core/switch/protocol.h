@@ -6,9 +6,9 @@
 #ifndef TREADLE_SWITCH_PROTOCOL_H
 #define TREADLE_SWITCH_PROTOCOL_H
 
-#include "plan/plan.h"
 #include "group/link.h"
 #include "group/outcome.h"
+#include "plan/plan.h"
 
 /* A rank's words. */
 typedef enum treadle_setting {

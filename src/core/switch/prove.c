@@ -116,16 +116,17 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   TREADLE_NEED_ONLY(sw);
   const int64_t page_bytes = sw->plan->page_bytes;
   if (sw->mode == TREADLE_LOST || treadle_helm_take(sw, "noise") != TREADLE_OK) return;
-  for (int64_t page = 0; page < sw->space.tables.physical; page++) {
+  bool works = true;
+  for (int64_t page = 0; works && page < sw->space.tables.physical; page++) {
     bool spare = sw->books.owner[page] == TREADLE_NOBODY || sw->books.owner[page] == TREADLE_KV;
     char *at = sw->space.base + page * page_bytes;
-    for (int64_t i = 0; spare && i < page_bytes / 8; i += MOST) {
+    for (int64_t i = 0; works && spare && i < page_bytes / 8; i += MOST) {
       int64_t count = page_bytes / 8 - i < MOST ? page_bytes / 8 - i : MOST;
       for (int64_t k = 0; k < count; k++) words[k] = treadle_mix64(seed + (uint64_t)(i + k));
       sw->device.ops->move(&sw->device, at + i * 8, words, (size_t)count * 8);
+      works = sw->device.ops->fence(&sw->device) == TREADLE_OK; /* else whoever asks next hears of it */
     }
     seed += (uint64_t)page_bytes;
   }
-  sw->device.ops->fence(&sw->device);
   treadle_helm_leave(sw);
 }

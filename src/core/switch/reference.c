@@ -38,7 +38,7 @@ void *treadle_switch_reference_twin(const treadle_switch *sw, size_t *bytes_p) {
 static bool is_there(const treadle_switch *sw, treadle_class which) { return sw->books.held[which] > 0; }
 
 /* Page by page: they need not follow each other in the pool. */
-static void copy_in(treadle_switch *sw) {
+static treadle_status copy_in(treadle_switch *sw) {
   const size_t page = (size_t)sw->plan->page_bytes;
   const int32_t *table = sw->space.tables.page[TREADLE_REFERENCE];
   for (int64_t i = 0, end, count = sw->space.tables.pages[TREADLE_REFERENCE]; i < count; i = end) {
@@ -47,8 +47,8 @@ static void copy_in(treadle_switch *sw) {
     sw->device.ops->move(&sw->device, sw->space.base + (size_t)table[i] * page,
                          sw->reference + (size_t)i * page, (size_t)(end - i) * page);
   }
-  sw->device.ops->fence(&sw->device);
   sw->stats.loaded_bytes += twin_bytes(sw);
+  return sw->device.ops->fence(&sw->device);
 }
 
 static treadle_status show(treadle_switch *sw) {
@@ -58,13 +58,13 @@ static treadle_status show(treadle_switch *sw) {
   TRY(treadle_caller_memory_check(sw));
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (!is_there(sw, (treadle_class)c)) continue;
-    treadle_caller_memory_out(sw, (treadle_class)c);
+    TRY(treadle_caller_memory_out(sw, (treadle_class)c));
     TRY(treadle_offload(sw, (treadle_class)c));
     sw->away[c] = true;
   }
   sw->shown = true;
   treadle_account_take(sw, TREADLE_REFERENCE);
-  copy_in(sw);
+  TRY(copy_in(sw));
   sw->stats.load_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
@@ -76,14 +76,17 @@ static void hide(treadle_switch *sw) {
   treadle_account_leave(sw, TREADLE_REFERENCE);
 }
 
-void treadle_reference_leave(treadle_switch *sw) {
+treadle_status treadle_reference_leave(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
   hide(sw);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (!sw->away[c]) continue;
     sw->away[c] = false;
-    treadle_load(sw, (treadle_class)c);
-    treadle_caller_memory_back(sw, (treadle_class)c);
+    TRY(treadle_load(sw, (treadle_class)c));
+    TRY(treadle_caller_memory_back(sw, (treadle_class)c));
   }
+out:
+  return status;
 }
 
 static treadle_status check(const treadle_switch *sw, const char *what) {

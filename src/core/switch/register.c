@@ -147,7 +147,7 @@ treadle_status treadle_caller_memory_check(const treadle_switch *sw) {
 }
 
 /* Between the caller's memory and what stands for it. */
-static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
+static treadle_status copy_class(treadle_switch *sw, treadle_class which, bool out) {
   double begin = treadle_clock_seconds();
   for (size_t i = 0; i < sw->foreign.count; i++) {
     treadle_caller_memory *foreign = &sw->foreign.items[i];
@@ -158,18 +158,23 @@ static void copy_class(treadle_switch *sw, treadle_class which, bool out) {
     foreign->away = out;
     *(out ? &sw->stats.offloaded_bytes : &sw->stats.loaded_bytes) += foreign->bytes;
   }
-  sw->device.ops->fence(&sw->device);
+  const treadle_status status = sw->device.ops->fence(&sw->device);
   *(out ? &sw->stats.offload_seconds : &sw->stats.load_seconds) += treadle_clock_seconds() - begin;
+  return status;
 }
 
-void treadle_caller_memory_out(treadle_switch *sw, treadle_class which) { copy_class(sw, which, true); }
-void treadle_caller_memory_back(treadle_switch *sw, treadle_class which) { copy_class(sw, which, false); }
+treadle_status treadle_caller_memory_out(treadle_switch *sw, treadle_class which) {
+  return copy_class(sw, which, true);
+}
+treadle_status treadle_caller_memory_back(treadle_switch *sw, treadle_class which) {
+  return copy_class(sw, which, false);
+}
 
 treadle_status treadle_caller_memory_show(treadle_switch *sw) {
   const treadle_switch_stats stats = sw->stats;
   if (sw->mode != TREADLE_TRAIN) return TREADLE_OK;
   treadle_status status = treadle_caller_memory_check(sw);
-  if (status == TREADLE_OK) treadle_caller_memory_out(sw, TREADLE_PARAMS);
+  if (status == TREADLE_OK) status = treadle_caller_memory_out(sw, TREADLE_PARAMS);
   sw->stats = stats; /* it is no part of a switch */
   return status;
 }

@@ -3,8 +3,8 @@
 #ifndef TREADLE_SWITCH_ROOM_H
 #define TREADLE_SWITCH_ROOM_H
 
-#include "memory/limits.h"
 #include "group/group.h"
+#include "memory/limits.h"
 
 /* What a rank will take, and what limits it. */
 typedef struct treadle_demand {

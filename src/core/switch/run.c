@@ -1,10 +1,13 @@
 /* One direction of the plan, wave by wave, and the proof that it wrote every byte once.
  *
- * Wave w: wait until every rank has finished wave need[w], the last one that reads the pages that we overwrite in wave w; run the
- * ops in order; make the stores visible; publish that w is done. Reads wait for nobody: the old mode's bytes are there since the
- * ranks met. need[w] is always an earlier wave, so there is no cycle of waits.
+ * Wave w: wait until every rank has finished wave need[w], the last one that reads the pages that we overwrite in wave w; ask the device
+ * for the ops, a range at a time; publish that w is done when all that was asked for is. Reads wait for nobody: the old mode's bytes are there
+ * since the ranks met. need[w] is always an earlier wave, so there is no cycle of waits.
  *
- * Coverage cannot be switched off. Each op counts what it wrote: a mark made from the box that was really written, how often, and
+ * A range ends where something else comes first: a message, a word of another rank, what the range itself has written; and where it has
+ * many bytes, since between ranges messages move on, and whoever cancels is heard.
+ *
+ * Coverage cannot be switched off. Whoever runs an op counts what it wrote: a mark made from the box that was really written, how often, and
  * the bytes. At the end every op must have run once, and the sums must be those of the plan, which has proved that they are the
  * whole window. */
 #include "switch/net.h"
@@ -74,40 +77,45 @@ static treadle_status wait_for_arrival(treadle_switch *sw, const treadle_op *op,
   return status;
 }
 
-/* What an op has written, whichever way it came. */
-static void note(treadle_switch *sw, const treadle_op *op, size_t position) {
-  sw->work.written[position].mark += treadle_op_mark(op);
-  sw->work.written[position].times++;
-  size_t bytes = (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
-  if (op->source < 0)
-    sw->stats.filled_bytes += bytes;
-  else
-    sw->stats.copied_bytes += bytes;
-  if (op->source < 0 || op->source == sw->group->rank) return;
-  sw->stats.pulled_bytes += (size_t)treadle_op_moved(op);
-  if (treadle_net_is(sw, op->source) && !op->twin)
-    sw->stats.node_moved_bytes += (size_t)treadle_op_moved(op);
-  if (op->twin) sw->stats.relayed_bytes += (size_t)treadle_op_moved(op);
-}
-
-static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_op *op,
-                                size_t position) {
+treadle_status treadle_switch_settle(treadle_switch *sw, uint64_t epoch, const char *what) {
   treadle_status status = TREADLE_OK;
-  const treadle_group *group = sw->group;
-  treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
-  treadle_op near = *op;
-  treadle_paged from = {0};
-  const treadle_paged into = treadle_own_view(sw, to, op->to);
-  if (treadle_staging_has(sw, to, position))
-    TRY(treadle_staging_read(sw, position, treadle_epoch_now(group), &near, &from));
-  else if (op->source == group->rank)
-    from = treadle_own_view(sw, op->twin ? to : old, op->from);
-  else if (op->source >= 0)
-    from = sw->space.paged[op->twin ? to : old][op->source];
-  sw->device.ops->copy(&sw->device, &near, op->source < 0 ? NULL : &from, &into);
-  note(sw, op, position);
+  const treadle_ticket ticket = sw->device.ops->mark(&sw->device);
+  double deadline = 0;
+  for (bool passed = false;;) {
+    TRY(sw->device.ops->passed(&sw->device, ticket, &passed));
+    if (passed) break;
+    TRY(treadle_net_move(sw));
+    TRY(treadle_epoch_check(sw, epoch));
+    const double now = treadle_clock_seconds();
+    if (deadline == 0) deadline = now + sw->group->timeout_seconds;
+    if (now > deadline)
+      TRY(treadle_fail(TREADLE_TIMEOUT, "rank %d: its device has not done %s in %.1f s", sw->group->rank,
+                       what, sw->group->timeout_seconds));
+  }
 out:
   return status;
+}
+
+/* Copied by the processor's hand, as it were: an op that came in a message, or one with a planted fault. */
+static void note(treadle_switch *sw, const treadle_op *op, size_t position) {
+  treadle_written *written = &sw->run.written[position];
+  written->times++;
+  written->bytes += op->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  written->mark += treadle_op_mark(op);
+}
+
+/* What the ops of a wave have written, whichever way it came. */
+static void count_wave(treadle_switch *sw, const treadle_direction *direction, int32_t wave) {
+  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    const treadle_written *written = &sw->run.written[i];
+    *(op->source < 0 ? &sw->stats.filled_bytes : &sw->stats.copied_bytes) += (size_t)written->bytes;
+    if (op->source < 0 || op->source == sw->group->rank) continue;
+    const size_t moved = (size_t)(treadle_op_moved(op) * written->times);
+    sw->stats.pulled_bytes += moved;
+    if (treadle_net_is(sw, op->source) && !op->twin) sw->stats.node_moved_bytes += moved;
+    if (op->twin) sw->stats.relayed_bytes += moved;
+  }
 }
 
 /* The same of an op that reads a message, and its planted faults; from NULL: it came right into the window. */
@@ -136,58 +144,139 @@ static treadle_status take_in(treadle_switch *sw, int32_t wave, uint64_t epoch, 
   if (!treadle_net_is_busy(sw)) return TREADLE_OK;
   TRY(treadle_net_unpack(sw, wave, carry_in));
   if (sw->net.to == TREADLE_INFER) TRY(treadle_staging_relay(sw, wave, epoch));
-  sw->device.ops->fence(&sw->device);
   TRY(treadle_switch_block_rows_run(sw, sw->net.to, wave, TREADLE_TURN_FAR));
-  sw->device.ops->fence(&sw->device);
+  TRY(treadle_switch_settle(sw, epoch, "what came from other nodes"));
   treadle_word_say(sw->group, TREADLE_WORD_ARRIVED, treadle_done_of(epoch, wave));
 out:
   return status;
 }
 
-/* Where a planted fault of a copy lives; those of messages are in carry_in, those of block rows in run_block_rows.c. */
-static treadle_status carry_out_spoiled(treadle_switch *sw, treadle_mode to, const treadle_op *op,
-                                        size_t position) {
-  treadle_status status = TREADLE_OK;
-  if (sw->faults.planted == TREADLE_FAULT_DROP) return TREADLE_OK;
-  TRY(carry_out(sw, to, sw->faults.planted == TREADLE_FAULT_MISPLACE ? &sw->faults.misplaced : op,
-                position));
-  if (sw->faults.planted == TREADLE_FAULT_DOUBLE) TRY(carry_out(sw, to, op, position));
-out:
-  return status;
-}
-
 /* One byte of what this wave has copied is flipped, where that was asked for. */
-static void corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
+static treadle_status corrupt(treadle_switch *sw, treadle_mode to, int32_t wave) {
+  treadle_status status = TREADLE_OK;
   treadle_injection *injection = &sw->faults.injection;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return;
+  if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return TREADLE_OK;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
     const treadle_paged into = treadle_own_view(sw, to, direction->ops.items[i].to);
     char *at = treadle_paged_into(&into, direction->ops.items[i].to), byte;
     sw->device.ops->move(&sw->device, &byte, at, 1);
+    TRY(sw->device.ops->fence(&sw->device));
     byte ^= 0x10;
     sw->device.ops->move(&sw->device, at, &byte, 1);
-    sw->device.ops->fence(&sw->device);
+    TRY(sw->device.ops->fence(&sw->device));
     injection->what = TREADLE_INJECT_NOTHING;
-    return;
+    break;
   }
+out:
+  return status;
 }
 
-/* The op at hand; messages are taken in before the first relay, which may be what others wait for. */
-static treadle_status run_op(treadle_switch *sw, treadle_mode to, size_t position, bool *arrived,
-                             uint64_t epoch) {
+/* Ops that are asked for together. */
+typedef struct range {
+  treadle_switch *sw;
+  treadle_mode to;
+  int32_t wave;
+  uint64_t epoch;
+  size_t first, count;
+  int64_t bytes;
+  bool arrived;  /* messages of the wave have been taken in */
+  bool own;      /* its twins have begun */
+  int32_t relay; /* the rank whose relays are read, -1: none yet */
+} range;
+
+enum { RANGE_BYTES = 4 << 20 };
+
+/* Asks for what was collected. */
+static treadle_status ask(range *r) {
   treadle_status status = TREADLE_OK;
-  const treadle_op *op = &treadle_switch_direction(sw, to)->ops.items[position];
-  if (treadle_net_is(sw, op->source) && !op->twin) return TREADLE_OK; /* it comes in a message */
-  TRY(treadle_helm_check(sw));
-  if (op->twin && !*arrived) TRY(take_in(sw, op->wave, epoch, arrived));
-  if (op->twin && op->source != sw->group->rank) TRY(wait_for_arrival(sw, op, epoch));
-  if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == position)
-    TRY(carry_out_spoiled(sw, to, op, position));
-  else
-    TRY(carry_out(sw, to, op, position));
-  TRY(treadle_net_move_beside(sw, (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype)));
+  treadle_switch *sw = r->sw;
+  const int64_t bytes = r->bytes;
+  if (r->count > 0) {
+    TRY(treadle_helm_check(sw));
+    sw->device.ops->run(&sw->device, treadle_switch_list_of(sw, r->to), r->first, r->count,
+                        sw->run.written + r->first);
+  }
+  r->first += r->count;
+  r->count = 0;
+  r->bytes = 0;
+  TRY(treadle_net_move_beside(sw, (size_t)bytes));
+out:
+  return status;
+}
+
+/* What has to be there before the op; what was collected is asked for first, then. */
+static treadle_status ask_before(range *r, const treadle_op *op, size_t position) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch *sw = r->sw;
+  const int rank = sw->group->rank;
+  const bool staged =
+      !op->twin && treadle_staging_has(sw, r->to, position) &&
+      treadle_word_of(sw->group, op->source, TREADLE_WORD_STAGED) < treadle_done_of(r->epoch, r->wave);
+  const bool relays = op->twin && op->source != rank && op->source != r->relay,
+             twins = op->twin && op->source == rank && !r->own, takes = op->twin && !r->arrived;
+  if (!staged && !relays && !twins && !takes) return TREADLE_OK;
+  TRY(ask(r));
+  if (staged) TRY(treadle_staging_wait(sw, op->source, r->wave, r->epoch));
+  if (takes) TRY(take_in(sw, r->wave, r->epoch, &r->arrived));
+  if (relays) TRY(wait_for_arrival(sw, op, r->epoch));
+  if (relays) r->relay = op->source;
+  if (twins) r->own = true;
+out:
+  return status;
+}
+
+/* A planted fault of a copy; those of messages are in carry_in, those of block rows in run_block_rows.c. */
+static treadle_status ask_spoiled(range *r, const treadle_op *planned, size_t position) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch *sw = r->sw;
+  const treadle_fault fault = sw->faults.planted;
+  const treadle_mode old = r->to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  treadle_op op = fault == TREADLE_FAULT_MISPLACE ? sw->faults.misplaced : *planned;
+  const treadle_paged into = treadle_own_view(sw, r->to, op.to);
+  treadle_paged from = {0};
+  TRY(ask(r));
+  r->first++;
+  if (fault == TREADLE_FAULT_DROP) goto out;
+  const treadle_op noted = op;
+  if (treadle_staging_has(sw, r->to, position))
+    from = treadle_staging_view(sw, position, &op);
+  else if (op.source == sw->group->rank)
+    from = treadle_own_view(sw, op.twin ? r->to : old, op.from);
+  else if (op.source >= 0)
+    from = sw->space.paged[op.twin ? r->to : old][op.source];
+  for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
+    sw->device.ops->copy(&sw->device, &op, op.source < 0 ? NULL : &from, &into);
+    note(sw, &noted, position);
+  }
+out:
+  return status;
+}
+
+static treadle_status run_ops(range *r) {
+  treadle_status status = TREADLE_OK;
+  treadle_switch *sw = r->sw;
+  const treadle_direction *direction = treadle_switch_direction(sw, r->to);
+  const int64_t most = treadle_net_is_busy(sw) ? TREADLE_NET_MESSAGE : RANGE_BYTES;
+  r->first = (size_t)direction->wave_first[r->wave];
+  for (size_t i = r->first; i < (size_t)direction->wave_first[r->wave + 1]; i++) {
+    const treadle_op *op = &direction->ops.items[i];
+    if (treadle_net_is(sw, op->source) && !op->twin) { /* it comes in a message */
+      TRY(ask(r));
+      r->first++;
+      continue;
+    }
+    TRY(ask_before(r, op, i));
+    if (treadle_fault_is_of_copies(sw->faults.planted) && sw->faults.at == i) {
+      TRY(ask_spoiled(r, op, i));
+      continue;
+    }
+    r->count++;
+    r->bytes += op->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+    if (r->bytes >= most) TRY(ask(r));
+  }
+  TRY(ask(r));
 out:
   return status;
 }
@@ -195,7 +284,7 @@ out:
 static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  bool arrived = false;
+  range r = {.sw = sw, .to = to, .wave = wave, .epoch = epoch, .relay = -1};
   TRY(treadle_epoch_check(sw, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_WAVE, wave));
   TRY(wait_for_wave(sw, to, wave, direction->need[wave], epoch));
@@ -208,12 +297,12 @@ static treadle_status run_wave(treadle_switch *sw, treadle_mode to, int32_t wave
   treadle_net_open(sw, wave);
   TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_NEAR));
   TRY(treadle_net_move(sw));
-  for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++)
-    TRY(run_op(sw, to, (size_t)i, &arrived, epoch));
-  if (!arrived) TRY(take_in(sw, wave, epoch, &arrived));
+  TRY(run_ops(&r));
+  if (!r.arrived) TRY(take_in(sw, wave, epoch, &r.arrived));
   TRY(treadle_switch_block_rows_run(sw, to, wave, TREADLE_TURN_TWIN));
-  sw->device.ops->fence(&sw->device);
-  corrupt(sw, to, wave);
+  TRY(treadle_switch_settle(sw, epoch, "its copies"));
+  count_wave(sw, direction, wave);
+  TRY(corrupt(sw, to, wave));
   if (sw->net.out[to].ordered.reads_others) TRY(treadle_net_pack(sw, wave));
   treadle_word_say(sw->group, TREADLE_WORD_DONE, treadle_done_of(epoch, wave));
   treadle_helm_tell(sw);
@@ -226,7 +315,7 @@ out:
 static treadle_status find_difference(const treadle_switch *sw, const treadle_direction *direction) {
   for (size_t i = 0; i < direction->ops.count; i++) {
     const treadle_op *op = &direction->ops.items[i];
-    const treadle_written_bytes *written = &sw->work.written[i];
+    const treadle_written *written = &sw->run.written[i];
     char words[400];
     op_words(sw, op, words, sizeof words);
     if (written->times == 0)
@@ -234,7 +323,7 @@ static treadle_status find_difference(const treadle_switch *sw, const treadle_di
                           sw->group->rank, words, op->to);
     if (written->times > 1)
       return treadle_fail(TREADLE_DIFFERENT,
-                          "coverage: rank %d: %s was written %u times (bytes %" PRId64 "..)",
+                          "coverage: rank %d: %s was written %" PRId64 " times (bytes %" PRId64 "..)",
                           sw->group->rank, words, written->times, op->to);
     if (written->mark != treadle_op_mark(op))
       return treadle_fail(TREADLE_DIFFERENT,
@@ -267,8 +356,8 @@ static treadle_status check_coverage(const treadle_switch *sw, const treadle_dir
   int64_t aliased = 0;
   TRY(treadle_switch_block_rows_check(sw, direction, &sum));
   for (size_t i = 0; i < direction->ops.count; i++) {
-    sum += sw->work.written[i].mark;
-    once = once && sw->work.written[i].times == 1;
+    sum += sw->run.written[i].mark;
+    once = once && sw->run.written[i].times == 1;
   }
   TRY(mark_aliased(sw, direction, &sum, &aliased));
   size_t bytes = sw->stats.copied_bytes + sw->stats.filled_bytes + (size_t)aliased;
@@ -285,8 +374,8 @@ out:
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_switch_direction(sw, to);
-  memset(sw->work.written, 0, direction->ops.count * sizeof *sw->work.written);
-  memset(sw->work.block_rows, 0, direction->block_rows.count * sizeof *sw->work.block_rows);
+  memset(sw->run.written, 0, direction->ops.count * sizeof *sw->run.written);
+  memset(sw->run.blocks, 0, direction->block_rows.count * sizeof *sw->run.blocks);
   treadle_switch_stats *stats = &sw->stats;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
   stats->node_moved_bytes = stats->node_sent_bytes = stats->relayed_bytes = 0;

@@ -36,19 +36,19 @@ treadle_status treadle_switch_block_rows_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *a = &sw->plan->forward, *b = &sw->plan->back;
   size_t count = a->block_rows.count > b->block_rows.count ? a->block_rows.count : b->block_rows.count;
-  sw->work.block_rows = treadle_alloc_array(count + 1, sizeof *sw->work.block_rows);
+  sw->run.blocks = treadle_alloc_array(count + 1, sizeof *sw->run.blocks);
   TRY(treadle_scratch_create(sw, treadle_larger(a->scratch_bytes, b->scratch_bytes),
                              treadle_larger(a->scratch_codes, b->scratch_codes),
-                             treadle_larger(a->scratch_scales, b->scratch_scales), &sw->work.scratch));
-  if (!sw->work.block_rows) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  memset(sw->work.block_rows, 0, (count + 1) * sizeof *sw->work.block_rows); /* touched */
+                             treadle_larger(a->scratch_scales, b->scratch_scales), &sw->run.scratch));
+  if (!sw->run.blocks) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  memset(sw->run.blocks, 0, (count + 1) * sizeof *sw->run.blocks); /* touched */
 out:
   return status;
 }
 
 void treadle_switch_block_rows_release(treadle_switch *sw) {
-  treadle_free(sw->work.block_rows);
-  treadle_scratch_release(sw, &sw->work.scratch);
+  treadle_free(sw->run.blocks);
+  treadle_scratch_release(sw, &sw->run.scratch);
 }
 
 /* ---- Between a window and scratch ---- */
@@ -118,7 +118,6 @@ static void make_blocks(const treadle_switch *sw, const treadle_block_row *block
       device->ops->dequantise(device, of_values, dtype, of_codes, scale, block_row->rows, columns);
     column += columns;
   }
-  sw->device.ops->fence(&sw->device);
 }
 
 /* ---- Planted faults ---- */
@@ -127,14 +126,20 @@ static bool is_spoiled(const treadle_switch *sw, treadle_fault fault, size_t run
   return sw->faults.planted == fault && sw->faults.at == run;
 }
 
-static void spoil_scale(treadle_switch *sw, const treadle_direction *direction,
-                        const treadle_block_row *run) {
+static treadle_status spoil_scale(treadle_switch *sw, const treadle_direction *direction,
+                                  const treadle_block_row *run) {
+  treadle_status status = TREADLE_OK;
   const treadle_device *device = &sw->device;
   float scale;
-  if (!is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_SCALE, (size_t)(run - direction->block_rows.items))) return;
-  device->ops->move(device, &scale, sw->work.scratch.scales, sizeof scale);
+  if (!is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_SCALE, (size_t)(run - direction->block_rows.items)))
+    return TREADLE_OK;
+  device->ops->move(device, &scale, sw->run.scratch.scales, sizeof scale);
+  TRY(device->ops->fence(device));
   scale *= 2;
-  device->ops->move(device, sw->work.scratch.scales, &scale, sizeof scale);
+  device->ops->move(device, sw->run.scratch.scales, &scale, sizeof scale);
+  TRY(device->ops->fence(device));
+out:
+  return status;
 }
 
 /* ---- Waves ---- */
@@ -142,14 +147,15 @@ static void spoil_scale(treadle_switch *sw, const treadle_direction *direction,
 /* Block row `position` of a run, whose inputs of other nodes begin at byte `area`.
  * To fp8: values, blocks, then codes and scales to the window. From fp8: codes and scales, blocks, then
  * values to the window. What was made or read in place needs no copy; what is of another node never lies in place. */
-static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                      const treadle_block_row *run, int32_t position, int64_t area) {
+static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
+                                const treadle_block_row *run, int32_t position, int64_t area) {
+  treadle_status status = TREADLE_OK;
   const treadle_block_row at = treadle_block_row_at(run, position), *block_row = &at;
   const treadle_block_row_part *parts = &direction->block_row_parts.items[block_row->part_first];
   const treadle_op first = treadle_block_row_part_at(run, &parts[0], position);
   treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
-  const treadle_scratch *room = &sw->work.scratch;
+  const treadle_scratch *room = &sw->run.scratch;
   const treadle_paged *own = &sw->space.paged[to][sw->group->rank],
                       values_room = treadle_paged_of(room->values),
                       codes_room = treadle_paged_of(room->codes),
@@ -172,22 +178,22 @@ static void carry_out(treadle_switch *sw, treadle_mode to, const treadle_directi
       const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
       bring(sw, &op, &sw->space.paged[old][op.source], &values_room, &area);
     }
-    if (!has_values) sw->device.ops->fence(&sw->device);
     make_blocks(sw, block_row, room, values, codes);
-    spoil_scale(sw, direction, run);
+    TRY(spoil_scale(sw, direction, run));
     if (!has_codes) sw->device.ops->copy(&sw->device, &of_codes, &codes_room, own);
     sw->device.ops->copy(&sw->device, &of_scales, &scales_room, own);
   } else {
     if (!has_codes) bring(sw, &of_codes, from, &codes_room, &area);
     bring(sw, &of_scales, from, &scales_room, &area);
-    sw->device.ops->fence(&sw->device);
-    spoil_scale(sw, direction, run);
+    TRY(spoil_scale(sw, direction, run));
     make_blocks(sw, block_row, room, values, codes);
     for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
       const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
       sw->device.ops->copy(&sw->device, &op, &values_room, own);
     }
   }
+out:
+  return status;
 }
 
 void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
@@ -203,7 +209,6 @@ void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
       const treadle_op op = treadle_block_row_part_at(block_row, &parts[i], 0);
       sw->device.ops->copy(&sw->device, &op, &windows[op.source], &room);
     }
-    sw->device.ops->fence(&sw->device);
   }
   make_blocks(sw, block_row, scratch, values, codes);
 }
@@ -229,11 +234,11 @@ static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const t
           each = area >= 0 ? treadle_far_inputs_each(&sources, block_row, parts) : 0;
   for (int32_t i = 0; i < block_row->count; i++) {
     TRY(treadle_helm_check(sw));
-    carry_out(sw, to, direction, block_row, i, area + i * each);
+    TRY(carry_out(sw, to, direction, block_row, i, area + i * each));
   }
-  sw->work.block_rows[position].mark += treadle_block_row_mark(block_row, parts);
-  sw->work.block_rows[position].times++;
-  sw->work.block_rows[position].wave = wave;
+  sw->run.blocks[position].mark += treadle_block_row_mark(block_row, parts);
+  sw->run.blocks[position].times++;
+  sw->run.blocks[position].wave = wave;
   sw->stats.copied_bytes += (size_t)treadle_block_row_written(block_row, parts);
   sw->stats.pulled_bytes += (size_t)treadle_block_row_moved(block_row, parts);
   for (int64_t k = 0; k < block_row->parts && area >= 0; k++)
@@ -267,19 +272,19 @@ treadle_status treadle_switch_block_rows_check(const treadle_switch *sw, const t
                                                uint64_t *sum_p) {
   for (size_t i = 0; i < direction->block_rows.count; i++) {
     const treadle_block_row *block_row = &direction->block_rows.items[i];
-    *sum_p += sw->work.block_rows[i].mark;
-    if (sw->work.block_rows[i].times != 1)
+    *sum_p += sw->run.blocks[i].mark;
+    if (sw->run.blocks[i].times != 1)
       return treadle_fail(
           TREADLE_DIFFERENT,
           "coverage: rank %d: blocks of tensor '%s' in wave %d were written %u times (bytes %" PRId64 "..)",
           sw->group->rank, sw->layouts[0]->model->tensors[block_row->tensor].name, block_row->wave,
-          sw->work.block_rows[i].times, block_row->codes);
-    if (sw->work.block_rows[i].wave != block_row->wave)
+          sw->run.blocks[i].times, block_row->codes);
+    if (sw->run.blocks[i].wave != block_row->wave)
       return treadle_fail(
           TREADLE_DIFFERENT,
           "coverage: rank %d: blocks of tensor '%s' were made in wave %d instead of wave %d",
-          sw->group->rank, sw->layouts[0]->model->tensors[block_row->tensor].name,
-          sw->work.block_rows[i].wave, block_row->wave);
+          sw->group->rank, sw->layouts[0]->model->tensors[block_row->tensor].name, sw->run.blocks[i].wave,
+          block_row->wave);
   }
   return TREADLE_OK;
 }

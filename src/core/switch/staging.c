@@ -376,7 +376,7 @@ treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t e
   treadle_status status = TREADLE_OK;
   if (sw->staging.outbound.slot_bytes == 0) return TREADLE_OK;
   TRY(fill(sw, TREADLE_TRAIN, wave, epoch));
-  sw->device.ops->fence(&sw->device);
+  TRY(treadle_switch_settle(sw, epoch, "what it stages"));
   treadle_word_say(sw->group, TREADLE_WORD_STAGED, treadle_done_of(epoch, wave));
 out:
   return status;
@@ -391,22 +391,23 @@ bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t posit
   return to == TREADLE_INFER && sw->staging.of_op && sw->staging.of_op[position] >= 0;
 }
 
-treadle_status treadle_staging_read(treadle_switch *sw, size_t position, uint64_t epoch, treadle_op *op,
-                                    treadle_paged *view_p) {
-  treadle_status status = TREADLE_OK;
+treadle_paged treadle_staging_view(const treadle_switch *sw, size_t position, treadle_op *op) {
   const treadle_staging *staging = &sw->staging;
-  int rank = op->source;
-  uint64_t value = treadle_done_of(epoch, op->wave);
-  if (!op->twin && treadle_word_of(sw->group, rank, TREADLE_WORD_STAGED) < value) {
-    char what[80];
-    double begin = treadle_clock_seconds();
-    snprintf(what, sizeof what, "its staging of wave %d", op->wave);
-    TRY(treadle_word_wait(sw, rank, TREADLE_WORD_STAGED, value, epoch, begin + sw->group->timeout_seconds,
-                          what));
-    sw->stats.wait_seconds += treadle_clock_seconds() - begin;
-  }
+  const int32_t rank = op->source;
   *op = treadle_pull_read(op, slot_of(staging, rank, op->wave) + staging->at[staging->of_op[position]]);
-  *view_p = staging->view[rank];
+  return staging->view[rank];
+}
+
+treadle_status treadle_staging_wait(treadle_switch *sw, int32_t rank, int32_t wave, uint64_t epoch) {
+  treadle_status status = TREADLE_OK;
+  const uint64_t value = treadle_done_of(epoch, wave);
+  if (treadle_word_of(sw->group, rank, TREADLE_WORD_STAGED) >= value) return TREADLE_OK;
+  char what[80];
+  double begin = treadle_clock_seconds();
+  snprintf(what, sizeof what, "its staging of wave %d", wave);
+  TRY(treadle_word_wait(sw, rank, TREADLE_WORD_STAGED, value, epoch, begin + sw->group->timeout_seconds,
+                        what));
+  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
 }

@@ -263,6 +263,8 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
 }
 
 void treadle_switch_release(treadle_switch *sw) {
+  treadle_status over = sw->device.ops ? sw->device.ops->fence(&sw->device) : TREADLE_OK;
+  (void)over; /* nobody uses what the device has */
   treadle_outlet_release(sw);
   treadle_filled_destroy(sw->filled);
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
@@ -284,8 +286,9 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_staging_release(sw);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
-  treadle_free(sw->work.written);
+  treadle_free(sw->run.written);
   treadle_switch_block_rows_release(sw);
+  treadle_device_close(&sw->device);
   treadle_helm_destroy(sw->helm);
   treadle_free(sw);
 }

@@ -6,7 +6,7 @@
  *   epoch.c     how the ranks enter, commit and fail together
  *   protocol.c  the shared words for that, and the outcome
  *   run.c       one direction of the plan, wave by wave, and its coverage
- *   run_block_rows.c its fp8 blocks: quantised and dequantised
+ *   run_lists.c its copies, made ready for the device; run_block_rows.c its fp8 blocks: quantised and dequantised
  *   offload.c   twins in host memory
  *   reference.c parameters of another model
  *   foresee.c   what all ranks will hold, before any of it is there
@@ -81,12 +81,12 @@ typedef struct treadle_first_writes {
       *last_use; /* by page of the window: the last wave that reads what the old mode has there; -1: none */
 } treadle_first_writes;
 
-/* What was really written by an op, or by a run of block rows. */
-typedef struct treadle_written_bytes {
+/* What was really written by a run of block rows. */
+typedef struct treadle_written_blocks {
   uint64_t mark;
   uint32_t times;
-  int32_t wave; /* of block rows: in which they were made */
-} treadle_written_bytes;
+  int32_t wave; /* in which they were made */
+} treadle_written_blocks;
 
 /* Host memory of a class. */
 typedef struct treadle_twin {
@@ -192,13 +192,20 @@ typedef struct treadle_scratch {
  * written in this window. */
 typedef enum treadle_turn { TREADLE_TURN_NEAR, TREADLE_TURN_FAR, TREADLE_TURN_TWIN } treadle_turn;
 
-/* What runs a direction of the plan (run.c, run_block_rows.c). */
-typedef struct treadle_work {
-  treadle_written_bytes *written; /* [ops of the longer direction] */
-  treadle_written_bytes
-      *block_rows;         /* [block rows of the longer direction] what was really written by each */
-  treadle_scratch scratch; /* of the largest block row of both directions */
-} treadle_work;
+/* The ops of a direction as the device has them, for one set of pages of the infer window (run_lists.c). */
+typedef struct treadle_run_list {
+  treadle_work *work;         /* NULL: none */
+  treadle_op *ops;            /* NULL: those of the plan */
+  const treadle_paged *views; /* of infer windows with that set: which one it is */
+} treadle_run_list;
+
+/* What runs a direction of the plan (run.c, run_lists.c, run_block_rows.c). */
+typedef struct treadle_run_state {
+  treadle_run_list lists[2][2];   /* by the mode that is entered, and set */
+  treadle_written *written;       /* [ops of the longer direction] */
+  treadle_written_blocks *blocks; /* [block rows of the longer direction] */
+  treadle_scratch scratch;        /* of the largest block row of both directions */
+} treadle_run_state;
 
 /* The inference engine (engine.c). */
 typedef struct treadle_binding {
@@ -301,7 +308,7 @@ struct treadle_switch {
   treadle_net_state net;
   treadle_books books;
   treadle_guards guards;
-  treadle_work work;
+  treadle_run_state run;
   treadle_binding engine;
   treadle_faults faults;
   treadle_outlet *outlet; /* NULL: no handle was made yet */
@@ -472,6 +479,14 @@ treadle_status treadle_switch_share(treadle_switch *sw);
 /* Lets go of what others share with this rank. */
 void treadle_switch_unshare(treadle_switch *sw);
 
+/* Makes the ops of both directions ready for the device, as windows are shared now. */
+treadle_status treadle_switch_lists_make(treadle_switch *sw);
+void treadle_switch_lists_release(treadle_switch *sw);
+const treadle_work *treadle_switch_list_of(const treadle_switch *sw, treadle_mode to);
+
+/* Waits until all that was asked of the device is done, and moves messages meanwhile; ends as treadle_epoch_check does. */
+treadle_status treadle_switch_settle(treadle_switch *sw, uint64_t epoch, const char *what);
+
 /* Runs the waves that lead to mode `to`, and proves that every byte was written. Not collective by itself:
  * the caller tells the others when it fails. */
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch);
@@ -548,10 +563,11 @@ void treadle_staging_release(treadle_switch *sw);
 treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch);
 /* The same of own infer tensors, when what came from other nodes is in them; who calls it says so. */
 treadle_status treadle_staging_relay(treadle_switch *sw, int32_t wave, uint64_t epoch);
-/* Has the op a pull? Then waits until what it reads is there (a relay: the caller has), and says how it is read. */
+/* Has the op a pull? Then it reads here: the op is changed so that it does. */
 bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t position);
-treadle_status treadle_staging_read(treadle_switch *sw, size_t position, uint64_t epoch, treadle_op *op,
-                                    treadle_paged *view_p);
+treadle_paged treadle_staging_view(const treadle_switch *sw, size_t position, treadle_op *op);
+/* Waits until what a rank stages in a wave is there. */
+treadle_status treadle_staging_wait(treadle_switch *sw, int32_t rank, int32_t wave, uint64_t epoch);
 
 /* ---- place.c ---- */
 
@@ -594,8 +610,8 @@ void *treadle_twin_memory(size_t bytes, const char *what);
 /* The class leaves the device: copied to its twin, or dropped where it has none. It fails when the arrow was cancelled: then the
  * class has not left. */
 treadle_status treadle_offload(treadle_switch *sw, treadle_class which);
-/* The class comes back: what of its window is not its own is copied from the twin. */
-void treadle_load(treadle_switch *sw, treadle_class which);
+/* The class comes back: what of its window is not its own is copied from the twin. It fails where the device does. */
+treadle_status treadle_load(treadle_switch *sw, treadle_class which);
 /* The twin of params: nothing of it is up to date; it gets the pages that wave `wave` reclaims, or (wave -1) all that it has
  * not. */
 void treadle_twin_begin(treadle_switch *sw);
@@ -626,17 +642,17 @@ void treadle_double_leave(treadle_switch *sw);
 treadle_status treadle_reference_create(treadle_switch *sw);
 void treadle_reference_release(treadle_switch *sw);
 /* Before mode FORWARD is left: it is hidden, and what left for it is back. */
-void treadle_reference_leave(treadle_switch *sw);
+treadle_status treadle_reference_leave(treadle_switch *sw);
 
 /* ---- register.c ---- */
 
 /* Is all memory that was registered still there? */
 treadle_status treadle_caller_memory_check(const treadle_switch *sw);
 /* The caller's params to the window; gradients and optimizer state to their twins. Back: what was copied out. */
-void treadle_caller_memory_out(treadle_switch *sw, treadle_class which);
+treadle_status treadle_caller_memory_out(treadle_switch *sw, treadle_class which);
 /* In mode TRAIN: the caller's params are in the window, for who reads it there. */
 treadle_status treadle_caller_memory_show(treadle_switch *sw);
-void treadle_caller_memory_back(treadle_switch *sw, treadle_class which);
+treadle_status treadle_caller_memory_back(treadle_switch *sw, treadle_class which);
 void treadle_caller_memory_release(treadle_switch *sw);
 
 /* ---- engine.c ---- */

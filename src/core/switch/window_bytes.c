@@ -59,7 +59,7 @@ static char *find_piece(const treadle_switch *sw, treadle_class which, const tra
 }
 
 /* Bytes between storage tensors that have no page read as zeros. */
-static void carry(treadle_switch *sw, treadle_class which, transfer t) {
+static treadle_status carry(treadle_switch *sw, treadle_class which, transfer t) {
   for (size_t part; t.bytes > 0; t.at += part, t.bytes -= part) {
     char *at = find_piece(sw, which, &t, &part);
     if (at && t.to) sw->device.ops->plain->move(&sw->device, t.to, at, part);
@@ -68,7 +68,7 @@ static void carry(treadle_switch *sw, treadle_class which, transfer t) {
     if (t.to) t.to += part;
     if (t.from) t.from += part;
   }
-  sw->device.ops->fence(&sw->device);
+  return sw->device.ops->fence(&sw->device);
 }
 
 treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
@@ -77,7 +77,7 @@ treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(to);
   TRY(open_window(sw, which, offset, bytes, false));
-  carry(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
+  status = carry(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
   treadle_helm_leave(sw);
 out:
   return status;
@@ -89,7 +89,7 @@ treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, siz
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(from);
   TRY(open_window(sw, which, offset, bytes, true));
-  carry(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
+  status = carry(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
   if (which == TREADLE_PARAMS) treadle_filled_bytes(sw->filled, offset, bytes);
   treadle_helm_leave(sw);
 out:

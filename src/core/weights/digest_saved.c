@@ -28,7 +28,7 @@ static treadle_status add_block(reading *r, int32_t number, const treadle_box *b
     stride *= box->size[a];
   }
   TRY(treadle_load_values(r->model, &piece, treadle_device_host(), r->buffer));
-  treadle_device_host()->ops->fence(treadle_device_host());
+  TRY(treadle_device_host()->ops->fence(treadle_device_host()));
   treadle_elements elements = treadle_elements_of(tensor, box->start, box->size, 0, piece.stride);
   elements.tensor = treadle_value_tensor(r->model->entries[entry].name);
   elements.dtype = tensor->dtype;

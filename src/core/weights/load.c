@@ -130,7 +130,7 @@ static treadle_status load_window(const treadle_model *model, const treadle_layo
     else
       TRY(treadle_load_values(model, piece, device, base));
   }
-  device->ops->fence(device);
+  TRY(device->ops->fence(device));
 out:
   if (status != TREADLE_NO_MEMORY) { /* what was cut off meanwhile may look like anything */
     treadle_status unchanged = treadle_checkpoint_unchanged(model->checkpoint);

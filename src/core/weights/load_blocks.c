@@ -58,7 +58,7 @@ static treadle_status make_block(const treadle_model *model, const treadle_block
     piece.offset -= (b->of.row * b->of.columns + b->of.column) * each;
     TRY(treadle_load_values(model, &piece, host, (char *)b->values));
   }
-  host->ops->fence(host);
+  TRY(host->ops->fence(host));
   const treadle_matrix values = treadle_matrix_of(b->values, b->of.columns * each, each),
                        codes = treadle_matrix_of(b->codes, b->of.columns, 1);
   host->ops->quantise(host, codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns);

@@ -43,7 +43,7 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
     const treadle_op op = treadle_fill_op(piece);
     device->ops->copy(device, &op, NULL, &to);
   }
-  device->ops->fence(device);
+  TRY(device->ops->fence(device));
   TRY(treadle_checkpoint_unchanged(saved->checkpoint));
   treadle_filled_memory(window, treadle_layout_window_bytes(layout, rank));
 out:

@@ -86,7 +86,7 @@ static treadle_status save_box(saver *s, const treadle_cell *cell, const treadle
   const treadle_paged out = {.base = window}, in = treadle_paged_of(s->image);
   const treadle_device *device = treadle_device_host();
   device->ops->copy(device, &op, &out, &in);
-  device->ops->fence(device);
+  TRY(device->ops->fence(device));
   s->elems += op.elems;
 out:
   return status;

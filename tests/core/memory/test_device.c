@@ -28,7 +28,7 @@ static void test_bytes(void **state) {
       char *at = to + treadle_random_below(&random, 64), *source = from + treadle_random_below(&random, 64);
       device->ops->fill(device, to, 0x5a, BYTES + 64);
       device->ops->move(device, at, source, bytes);
-      device->ops->fence(device);
+      assert_ok(device->ops->fence(device));
       if (bytes > 0) assert_memory_equal(at, source, bytes);
       for (char *byte = to; byte < to + BYTES + 64; byte++)
         if (byte < at || byte >= at + bytes) assert_int_equal(*byte, 0x5a);
@@ -74,7 +74,7 @@ static void test_pool(void **state) {
     assert_ok(device->ops->map(pool, table, 2, &window));
     assert_ok(device->ops->import(device->ops->export(pool), 3 * PAGE, &peer));
     device->ops->fill(device, window, 9, PAGE);
-    device->ops->fence(device);
+    assert_ok(device->ops->fence(device));
     assert_int_equal(((const char *)peer)[2 * PAGE], 9);
     assert_int_equal(((const char *)device->ops->base(pool))[2 * PAGE], 9);
     assert_int_equal(device->ops->held_bytes(pool), 3 * PAGE);
