@@ -207,6 +207,9 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   bool adrift = treadle_outcome_is_adrift(group, epoch);
   treadle_net_stop(sw);
+  /* What was asked of the device still reads windows of others. One that has failed reads nothing, and says so again to whoever asks next. */
+  const treadle_status over = sw->device.ops->fence(&sw->device);
+  (void)over;
   treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
   bool together = wait_until_stopped(sw, epoch);
   *reclaimed_p = anyone_reclaimed(group, epoch);

@@ -1,0 +1,468 @@
+#include "memory/device_far.h"
+
+#include "base/random.h"
+#include "memory/copy.h"
+#include "memory/device_host.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "test.h"
+
+/* ---- Addresses ---- */
+
+/* [bytes] without access, and where the functions reach them. */
+typedef struct span {
+  struct span *next;
+  char *far, *near;
+  size_t bytes;
+} span;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static span *spans; /* of all devices: ranks that are threads read each other's */
+
+static void *far_of(void *near, size_t bytes) {
+  if (!near || bytes == 0) return NULL;
+  span *s = malloc(sizeof *s);
+  assert_non_null(s);
+  *s = (span){.near = near, .bytes = bytes};
+  s->far = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  assert_ptr_not_equal(s->far, MAP_FAILED);
+  pthread_mutex_lock(&lock);
+  s->next = spans;
+  spans = s;
+  pthread_mutex_unlock(&lock);
+  return s->far;
+}
+
+/* Host memory is where it is. */
+static void *near_of(const void *at) {
+  const char *byte = at;
+  char *found = NULL;
+  pthread_mutex_lock(&lock);
+  for (span *s = spans; s && !found; s = s->next)
+    if (byte >= s->far && byte < s->far + s->bytes) found = s->near + (byte - s->far);
+  pthread_mutex_unlock(&lock);
+  if (found || !at) return found;
+  memcpy(&found, &at, sizeof found);
+  return found;
+}
+
+/* The near side of what begins there, which is forgotten; NULL: nothing does. */
+static void *forget(const void *far) {
+  void *near = NULL;
+  pthread_mutex_lock(&lock);
+  for (span **s = &spans; *s; s = &(*s)->next) {
+    if ((*s)->far != far) continue;
+    span *gone = *s;
+    *s = gone->next;
+    near = gone->near;
+    munmap(gone->far, gone->bytes);
+    free(gone);
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+  return near;
+}
+
+static treadle_paged near_view(const treadle_paged *view) {
+  treadle_paged found = *view;
+  found.base = near_of(view->base);
+  if (view->into) found.into = near_of(view->into);
+  return found;
+}
+
+/* ---- Work that waits ---- */
+
+typedef struct block { /* of quantise and dequantise */
+  treadle_matrix codes, values;
+  float *scale;
+  treadle_dtype dtype;
+  int64_t rows, columns;
+} block;
+
+typedef struct job {
+  struct job *next;
+  void (*run)(struct job *j, treadle_random *random);
+  treadle_op op;
+  treadle_paged from, to;
+  const treadle_work *work;
+  size_t first, count;
+  treadle_written *written;
+  block block;
+  void *into;
+  const void *source;
+  size_t bytes;
+  int byte;
+  treadle_elements elements;
+} job;
+
+typedef struct queue { /* a device's state */
+  job *first, **last;
+  int64_t asked, done; /* calls */
+  int64_t fails_at;
+  bool failed;
+  treadle_random random;
+} queue;
+
+static queue *queue_of(const treadle_device *device) { return device->state; }
+
+static void add(const treadle_device *device, job given) {
+  queue *q = queue_of(device);
+  job *added = malloc(sizeof *added);
+  assert_non_null(added);
+  *added = given;
+  added->next = NULL;
+  *q->last = added;
+  q->last = &added->next;
+  q->asked++;
+}
+
+static treadle_status say(const queue *q) {
+  return q->failed ? treadle_fail(TREADLE_SYSTEM, "the far device failed at its call %lld",
+                                  (long long)q->fails_at)
+                   : TREADLE_OK;
+}
+
+static treadle_status work_off(queue *q, int64_t until) {
+  while (q->first && q->done < until) {
+    job *j = q->first;
+    q->first = j->next;
+    if (!q->first) q->last = &q->first;
+    q->done++;
+    if (q->fails_at > 0 && q->done >= q->fails_at) q->failed = true;
+    if (!q->failed) j->run(j, &q->random);
+    free(j);
+  }
+  return say(q);
+}
+
+/* ---- Life ---- */
+
+static treadle_status far_open(const treadle_memory *memory, treadle_device *device) {
+  queue *q = malloc(sizeof *q);
+  assert_non_null(q);
+  *q = (queue){.last = &q->first, .random = {(uint64_t)memory->device + 1}};
+  device->state = q;
+  return TREADLE_OK;
+}
+
+static void far_close(treadle_device *device) {
+  queue *q = queue_of(device);
+  if (!q) return;
+  assert_null(q->first); /* nothing is left to do */
+  free(q);
+}
+
+void device_far_fail_at(treadle_device *device, int64_t call) {
+  queue *q = queue_of(device);
+  q->fails_at = call > 0 ? q->asked + call : 0;
+}
+
+int64_t device_far_calls(const treadle_device *device) { return queue_of(device)->asked; }
+
+/* ---- Pages: those of the host, by far addresses. A pool's far base is kept in a list of its own ---- */
+
+typedef struct far_pool {
+  struct far_pool *next;
+  treadle_pool *pool;
+  int64_t page_bytes;
+  void *base, *windows[64];
+  int count;
+} far_pool;
+
+static far_pool *pools;
+
+static far_pool *pool_of(const treadle_pool *pool) {
+  pthread_mutex_lock(&lock);
+  far_pool *found = pools;
+  while (found && found->pool != pool) found = found->next;
+  pthread_mutex_unlock(&lock);
+  assert_non_null(found);
+  return found;
+}
+
+static treadle_status far_create(const treadle_device *device, int64_t pages, int64_t page_bytes,
+                                 int64_t budget_bytes, treadle_pool **pool_p) {
+  treadle_status status = TREADLE_OK;
+  (void)device;
+  TRY(treadle_pool_create(pages, page_bytes, budget_bytes, pool_p));
+  far_pool *made = calloc(1, sizeof *made);
+  assert_non_null(made);
+  made->pool = *pool_p;
+  made->page_bytes = page_bytes;
+  made->base = far_of(treadle_pool_base(*pool_p), treadle_pool_bytes(*pool_p));
+  pthread_mutex_lock(&lock);
+  made->next = pools;
+  pools = made;
+  pthread_mutex_unlock(&lock);
+out:
+  return status;
+}
+
+static void far_destroy(treadle_pool *pool) {
+  if (!pool) return;
+  far_pool *gone = pool_of(pool);
+  forget(gone->base);
+  for (int i = 0; i < gone->count; i++) forget(gone->windows[i]);
+  pthread_mutex_lock(&lock);
+  far_pool **at = &pools;
+  while (*at != gone) at = &(*at)->next;
+  *at = gone->next;
+  pthread_mutex_unlock(&lock);
+  free(gone);
+  treadle_pool_destroy(pool);
+}
+
+static void *far_base(const treadle_pool *pool) { return pool_of(pool)->base; }
+
+static treadle_status far_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p) {
+  treadle_status status = TREADLE_OK;
+  far_pool *of = pool_of(pool);
+  void *near;
+  *base_p = NULL;
+  TRY(treadle_pool_map(pool, table, pages, &near));
+  if (!near) return TREADLE_OK;
+  assert_true(of->count < 64);
+  *base_p = of->windows[of->count++] = far_of(near, (size_t)(pages * of->page_bytes));
+out:
+  return status;
+}
+
+static treadle_status far_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages) {
+  return treadle_pool_remap(pool, near_of(base), table, pages);
+}
+
+static treadle_status far_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
+                                 int64_t pages) {
+  return treadle_pool_follow(pool, near_of(base), near_of(shadow), table, pages);
+}
+
+/* Nothing can be touched in any case. */
+static void far_protect(void *at, size_t bytes, treadle_access access) {
+  (void)at, (void)bytes, (void)access;
+}
+
+static treadle_status far_import(int descriptor, size_t bytes, void **base_p) {
+  treadle_status status = TREADLE_OK;
+  void *near;
+  *base_p = NULL;
+  TRY(treadle_pool_map_peer(descriptor, bytes, &near));
+  *base_p = far_of(near, bytes);
+out:
+  return status;
+}
+
+static treadle_status far_import_window(int descriptor, const int32_t *table, int64_t pages,
+                                        int64_t page_bytes, void **base_p) {
+  treadle_status status = TREADLE_OK;
+  void *near;
+  *base_p = NULL;
+  TRY(treadle_pool_map_peer_window(descriptor, table, pages, page_bytes, &near));
+  *base_p = far_of(near, (size_t)(pages * page_bytes));
+out:
+  return status;
+}
+
+static void far_unimport(void *base, size_t bytes) { treadle_pool_unmap_peer(forget(base), bytes); }
+
+static void *far_scratch(const treadle_device *device, size_t bytes) {
+  (void)device;
+  void *near = calloc(1, bytes + 1);
+  return near ? far_of(near, bytes + 1) : NULL;
+}
+
+static void far_scratch_release(const treadle_device *device, void *scratch) {
+  (void)device;
+  free(forget(scratch));
+}
+
+/* ---- Work ---- */
+
+static void run_copy(job *j, treadle_random *random) {
+  const treadle_paged from = near_view(&j->from), to = near_view(&j->to);
+  (void)random;
+  treadle_copy_op(&j->op, j->op.source < 0 ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
+}
+
+static void far_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                     const treadle_paged *to) {
+  add(device, (job){.run = run_copy, .op = *op, .from = from ? *from : (treadle_paged){0}, .to = *to});
+}
+
+static treadle_matrix near_matrix(treadle_matrix m) {
+  m.base = near_of(m.base);
+  if (m.into) m.into = near_of(m.into);
+  return m;
+}
+
+static void run_quantise(job *j, treadle_random *random) {
+  const block *b = &j->block;
+  (void)random;
+  treadle_quantise_block(near_matrix(b->codes), near_of(b->scale), near_matrix(b->values), b->dtype,
+                         b->rows, b->columns, TREADLE_MOVER_PLAIN);
+}
+
+static void far_quantise(const treadle_device *device, treadle_matrix codes, float *scale,
+                         treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
+  add(device, (job){.run = run_quantise, .block = {codes, values, scale, dtype, rows, columns}});
+}
+
+static void run_dequantise(job *j, treadle_random *random) {
+  const block *b = &j->block;
+  const float *scale = near_of(b->scale);
+  (void)random;
+  treadle_dequantise_block(near_matrix(b->values), b->dtype, near_matrix(b->codes), *scale, b->rows,
+                           b->columns, TREADLE_MOVER_PLAIN);
+}
+
+static void far_dequantise(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
+                           treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
+  float *at;
+  memcpy(&at, &scale, sizeof at);
+  add(device, (job){.run = run_dequantise, .block = {codes, values, at, dtype, rows, columns}});
+}
+
+static void run_move(job *j, treadle_random *random) {
+  (void)random;
+  if (j->bytes > 0) memcpy(near_of(j->into), near_of(j->source), j->bytes);
+}
+
+static void far_move(const treadle_device *device, void *to, const void *from, size_t bytes) {
+  add(device, (job){.run = run_move, .into = to, .source = from, .bytes = bytes});
+}
+
+static void run_fill(job *j, treadle_random *random) {
+  (void)random;
+  if (j->bytes > 0) memset(near_of(j->into), j->byte, j->bytes);
+}
+
+static void far_fill(const treadle_device *device, void *at, int byte, size_t bytes) {
+  add(device, (job){.run = run_fill, .into = at, .byte = byte, .bytes = bytes});
+}
+
+static void run_generate(job *j, treadle_random *random) {
+  (void)random;
+  treadle_elements_generate(&j->elements, near_of(j->into));
+}
+
+static void far_generate(const treadle_device *device, const treadle_elements *elements, void *window) {
+  add(device, (job){.run = run_generate, .elements = *elements, .into = window});
+}
+
+static uint64_t far_hash(const treadle_device *device, const treadle_elements *elements,
+                         const void *window) {
+  queue *q = queue_of(device);
+  if (work_off(q, q->asked) != TREADLE_OK) return 0;
+  return treadle_elements_hash(elements, near_of(window));
+}
+
+/* ---- Lists ---- */
+
+struct treadle_work {
+  const treadle_op *ops;
+  treadle_paged *from, *to;
+};
+
+static treadle_status far_prepare(const treadle_device *device, const treadle_op *ops,
+                                  const treadle_paged *from, const treadle_paged *to, size_t count,
+                                  treadle_work **work_p) {
+  (void)device;
+  treadle_work *work = *work_p = malloc(sizeof *work);
+  assert_non_null(work);
+  *work = (treadle_work){
+      .ops = ops, .from = calloc(count + 1, sizeof *from), .to = calloc(count + 1, sizeof *to)};
+  for (size_t i = 0; i < count; i++) work->from[i] = from[i], work->to[i] = to[i];
+  return TREADLE_OK;
+}
+
+static void far_work_release(treadle_work *work) {
+  if (!work) return;
+  free(work->from);
+  free(work->to);
+  free(work);
+}
+
+static void run_list(job *j, treadle_random *random) {
+  size_t *order = malloc((j->count + 1) * sizeof *order);
+  assert_non_null(order);
+  for (size_t i = 0; i < j->count; i++) {
+    const size_t other = (size_t)treadle_random_below(random, (int64_t)i + 1);
+    order[i] = i;
+    order[i] = order[other];
+    order[other] = i;
+  }
+  for (size_t k = 0; k < j->count; k++) {
+    const size_t i = order[k], at = j->first + i;
+    const treadle_op *op = &j->work->ops[at];
+    const treadle_paged from = near_view(&j->work->from[at]), to = near_view(&j->work->to[at]);
+    treadle_copy_op(op, op->source < 0 ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
+    j->written[i].times++;
+    j->written[i].bytes += op->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+    j->written[i].mark += treadle_op_mark(op);
+  }
+  free(order);
+}
+
+static void far_run(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
+                    treadle_written *written) {
+  add(device, (job){.run = run_list, .work = work, .first = first, .count = count, .written = written});
+}
+
+/* ---- Order ---- */
+
+static treadle_ticket far_mark(const treadle_device *device) {
+  return (treadle_ticket){(uint64_t)queue_of(device)->asked};
+}
+
+/* A question does a part of the work at most. */
+static treadle_status far_passed(const treadle_device *device, treadle_ticket ticket, bool *passed_p) {
+  queue *q = queue_of(device);
+  const int64_t wanted = (int64_t)ticket.at, left = wanted - q->done;
+  *passed_p = false;
+  if (left > 0 && treadle_random_below(&q->random, 3) == 0) return say(q);
+  treadle_status status = work_off(q, left > 2 ? q->done + (left + 1) / 2 : wanted);
+  *passed_p = status == TREADLE_OK && q->done >= wanted;
+  return status;
+}
+
+static treadle_status far_fence(const treadle_device *device) {
+  queue *q = queue_of(device);
+  return work_off(q, q->asked);
+}
+
+const treadle_device_ops device_far_ops = {.name = "far",
+                                           .open = far_open,
+                                           .close = far_close,
+                                           .create = far_create,
+                                           .destroy = far_destroy,
+                                           .base = far_base,
+                                           .held_bytes = treadle_pool_held_bytes,
+                                           .map = far_map,
+                                           .remap = far_remap,
+                                           .follow = far_follow,
+                                           .trim = treadle_pool_trim,
+                                           .protect = far_protect,
+                                           .export = treadle_pool_descriptor,
+                                           .import = far_import,
+                                           .import_window = far_import_window,
+                                           .unimport = far_unimport,
+                                           .scratch = far_scratch,
+                                           .scratch_release = far_scratch_release,
+                                           .copy = far_copy,
+                                           .pack = far_copy,
+                                           .quantise = far_quantise,
+                                           .dequantise = far_dequantise,
+                                           .prepare = far_prepare,
+                                           .work_release = far_work_release,
+                                           .run = far_run,
+                                           .mark = far_mark,
+                                           .passed = far_passed,
+                                           .fence = far_fence,
+                                           .plain = &device_far_ops,
+                                           .move = far_move,
+                                           .fill = far_fill,
+                                           .generate = far_generate,
+                                           .hash = far_hash};

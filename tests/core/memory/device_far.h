@@ -1,0 +1,18 @@
+/* A device for tests whose memory the processor cannot touch, and whose work is done late.
+ *
+ * Addresses of pools, windows and scratch have no access: its functions reach the same bytes by a second mapping. Nothing runs before it is asked
+ * whether a ticket has passed, or to wait; the first answer is often "not yet". The ops of one `run` run in an order that changes. After a
+ * failure, which tests plant at a call, every question is answered by it. It is opened as the kind TREADLE_MEMORY_CUDA. */
+#ifndef TREADLE_TESTS_DEVICE_FAR_H
+#define TREADLE_TESTS_DEVICE_FAR_H
+
+#include "memory/device.h"
+
+extern const treadle_device_ops device_far_ops;
+
+/* The device fails at its call number `call` from now on, from 1; 0: never. */
+void device_far_fail_at(treadle_device *device, int64_t call);
+/* How many calls were asked for, of which there is something to do. */
+int64_t device_far_calls(const treadle_device *device);
+
+#endif

@@ -1,0 +1,223 @@
+/* Switches on a device that the processor cannot touch, and that does its work late and in changing order (memory/device_far.h): random
+ * pairs of layouts, aliases, offload, failures of the device.  test_threads_far [SEED] ctest: label=threads timeout=900 */
+#include "group/ranks.h"
+#include "memory/device_far.h"
+#include "plan/one_rank.h"
+#include "plan/pairs.h"
+#include "switch/scene.h"
+#include "test.h"
+#include "weights/load.h"
+
+enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 30, CYCLES = 3 };
+
+static uint64_t only_seed;
+
+typedef struct play_input {
+  pair *p;
+  bool one_way, alias;
+  size_t cap;
+} play_input;
+
+/* The storage tensors of a window, read through the switch. plan: of the switch whose infer window it is; else NULL. */
+static int holds(treadle_switch *sw, treadle_class which, const treadle_layout *layout,
+                 const char *wanted) {
+  const int rank = sw->group->rank;
+  const treadle_plan *plan = which == TREADLE_INFER_PARAMS ? sw->plan : NULL;
+  treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
+                       moved = TREADLE_INIT(treadle_storage_info);
+  for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
+    RANK_OK(treadle_layout_storage(layout, rank, i, &info));
+    moved = info;
+    if (plan) RANK_OK(treadle_plan_storage(plan, i, &moved));
+    if (!info.bytes) continue;
+    char *found = malloc(info.bytes);
+    RANK_OK(treadle_switch_read(sw, which, moved.offset_bytes, info.bytes, found));
+    const bool same = memcmp(found, wanted + info.offset_bytes, info.bytes) == 0;
+    free(found);
+    if (!same) fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
+    RANK_TRUE(same);
+  }
+  return 0;
+}
+
+static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
+  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
+  if (!wanted ||
+      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
+    abort();
+  return wanted;
+}
+
+/* What the layout of the params window has, from the host. */
+static int fill_params(treadle_switch *sw, const char *wanted) {
+  const treadle_layout *layout = sw->layouts[TREADLE_TRAIN];
+  const size_t bytes = treadle_layout_window_bytes(layout, sw->group->rank);
+  if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, wanted));
+  RANK_OK(treadle_switch_filled(sw));
+  return 0;
+}
+
+static int cycle(treadle_switch *sw, const play_input *play, const char *train, const char *infer,
+                 uint64_t digest, uint64_t seed) {
+  uint64_t now;
+  treadle_switch_noise(sw, seed);
+  RANK_OK(treadle_switch_to_infer(sw));
+  if (holds(sw, TREADLE_INFER_PARAMS, play->p->to.layout, infer)) return 1;
+  RANK_OK(treadle_switch_digest(sw, &now));
+  RANK_TRUE(now == digest || play->one_way); /* rounding changes values */
+  if (play->one_way) return 0;
+  treadle_switch_noise(sw, ~seed);
+  RANK_OK(treadle_switch_to_train(sw));
+  if (holds(sw, TREADLE_PARAMS, play->p->from.layout, train)) return 1;
+  RANK_OK(treadle_switch_digest(sw, &now));
+  RANK_TRUE(now == digest);
+  return 0;
+}
+
+static int play_rank(treadle_group *group, void *context) {
+  const play_input *play = context;
+  treadle_switch *sw;
+  uint64_t digest;
+  treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                    .memory = {.kind = TREADLE_MEMORY_CUDA, .device = group->rank},
+                                    .page_bytes = PAGE,
+                                    .cap_bytes = play->cap,
+                                    .one_way = play->one_way,
+                                    .timeout_seconds = 100,
+                                    .alias = play->alias};
+  RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
+  char *train = expected(play->p->from.layout, NULL, group->rank),
+       *infer = expected(play->p->to.layout, play->p->from.layout, group->rank);
+  if (fill_params(sw, train)) return 1;
+  RANK_OK(treadle_switch_digest(sw, &digest));
+  int cycles = play->one_way ? 1 : CYCLES;
+  for (int i = 0; i < cycles; i++)
+    if (cycle(sw, play, train, infer, digest, play->p->seed * 10 + (uint64_t)i)) return 1;
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  free(train);
+  free(infer);
+  return 0;
+}
+
+static int64_t largest_cap_min(const pair *p) {
+  int64_t largest = 1, cap_min;
+  for (int64_t rank = 0; rank < p->ranks; rank++) {
+    assert_ok(one_rank_cap_min(p->from.layout, p->to.layout, rank, PAGE, &cap_min));
+    if (cap_min > largest) largest = cap_min;
+  }
+  return largest;
+}
+
+static void test_pairs(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
+    pair p;
+    pair_make(&p, only_seed ? only_seed : seed, MAX_ELEMS);
+    play_input play = {.p = &p, .one_way = !treadle_plan_is_lossless(p.from.layout, p.to.layout)};
+    int64_t cap_min = largest_cap_min(&p);
+    play.cap = (size_t)(seed % 3 == 0 ? cap_min : cap_min + (int64_t)(seed % 7) * PAGE);
+    for (int alias = 0; alias < 2; alias++) {
+      play.alias = alias;
+      ranks_as_threads((int)p.ranks, 100, seed, play_rank, &play);
+    }
+    pair_release(&p);
+  }
+}
+
+/* ---- Offload, and a device that fails ---- */
+
+typedef struct far_scene {
+  const scene *s;
+  bool measures;    /* nothing fails, and nothing is looked at: how many calls are there? */
+  int64_t fails_at; /* on rank 1, so many calls after the switch was filled; 0: never */
+  int64_t calls;    /* of rank 1, to INFER and back */
+} far_scene;
+
+static int scene_rank(treadle_group *group, void *context) {
+  far_scene *f = context;
+  treadle_switch *sw;
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .memory = {.kind = TREADLE_MEMORY_CUDA, .device = group->rank},
+                                          .page_bytes = SCENE_PAGE,
+                                          .cap_bytes = (size_t)f->s->cap_min,
+                                          .timeout_seconds = 30,
+                                          .grads_bytes = 3 * SCENE_PAGE + 5,
+                                          .optimizer_bytes = 7 * SCENE_PAGE,
+                                          .offload_train_grad = TREADLE_ON,
+                                          .keep_grads = true,
+                                          .offload_train_optimizer = TREADLE_ON,
+                                          .kv_bytes = 2 * SCENE_PAGE,
+                                          .host = true};
+  char state[7 * SCENE_PAGE], found[sizeof state];
+  RANK_OK(treadle_switch_create(group, f->s->train, f->s->infer, &options, &sw));
+  char *train = expected(f->s->train, NULL, group->rank);
+  char *infer = expected(f->s->infer, NULL, group->rank);
+  for (size_t i = 0; i < sizeof state; i++) state[i] = (char)(i * 7 + (size_t)group->rank);
+  if (fill_params(sw, train)) return 1;
+  RANK_OK(treadle_switch_write(sw, TREADLE_OPTIMIZER, 0, sizeof state, state));
+  RANK_OK(treadle_group_barrier(group));
+  const int64_t before = device_far_calls(&sw->device);
+  if (group->rank == 1) device_far_fail_at(&sw->device, f->fails_at);
+  treadle_status status = treadle_switch_to_infer(sw);
+  if (!f->fails_at && !f->measures && holds(sw, TREADLE_INFER_PARAMS, f->s->infer, infer)) return 1;
+  if (status == TREADLE_OK) status = treadle_switch_to_train(sw);
+  if (group->rank == 1) f->calls = device_far_calls(&sw->device) - before;
+  if (f->measures) {
+    RANK_OK(status);
+  } else if (f->fails_at > 0) {
+    if (group->rank == 1) {
+      RANK_TRUE(status != TREADLE_OK &&
+                strstr(treadle_error_message(), "the far device failed at its call"));
+    }
+    /* The others have what they had. */
+    if (group->rank != 1 && treadle_switch_mode(sw) == TREADLE_TRAIN &&
+        holds(sw, TREADLE_PARAMS, f->s->train, train))
+      return 1;
+  } else {
+    RANK_OK(status);
+    if (holds(sw, TREADLE_PARAMS, f->s->train, train)) return 1;
+    RANK_OK(treadle_switch_read(sw, TREADLE_OPTIMIZER, 0, sizeof found, found));
+    RANK_TRUE(memcmp(found, state, sizeof state) == 0);
+    RANK_OK(treadle_switch_to_host(sw));
+    treadle_switch_noise(sw, 3);
+    RANK_OK(treadle_switch_to_train(sw));
+    if (holds(sw, TREADLE_PARAMS, f->s->train, train)) return 1;
+  }
+  treadle_switch_destroy(sw);
+  free(train);
+  free(infer);
+  return 0;
+}
+
+static void test_offload(void **state) {
+  (void)state;
+  scene s;
+  scene_init(&s);
+  ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &(far_scene){.s = &s});
+  scene_release(&s);
+}
+
+static void test_failures(void **state) {
+  (void)state;
+  scene s;
+  scene_init(&s);
+  far_scene f = {.s = &s, .measures = true};
+  ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &f);
+  const int64_t calls = f.calls, step = calls / 12 > 0 ? calls / 12 : 1;
+  assert_true(calls > 10);
+  f.measures = false;
+  for (int64_t at = 1; at <= calls; at += step) {
+    f.fails_at = at;
+    ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &f);
+  }
+  scene_release(&s);
+}
+
+int main(int count, char **words) {
+  if (count > 1) only_seed = strtoull(words[1], NULL, 10);
+  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_offload),
+                                     cmocka_unit_test(test_failures)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
