@@ -151,9 +151,9 @@ static void net_wait(void *net, double seconds) {
   nanosleep(&(struct timespec){.tv_nsec = (long)(most * 1e9)}, NULL);
 }
 
-static void net_cancel(void *net, void *request) {
+static void net_cancel(void *net, void *of) {
   (void)net;
-  free(request);
+  free(of);
 }
 
 static void net_close(void *net) { free(net); }

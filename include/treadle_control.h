@@ -1,10 +1,11 @@
 /* treadle for those who run a loop around the switch: the hybrid actor worker.
  *
- *   treadle_actor_*   one copy of a policy that trains in one layout and generates in another, on the same devices
- *   treadle_rl_*      the loop around it: GRPO and its kin
- *   treadle_eval      what the answers of a model are worth
+ *   treadle_actor_*          a policy that trains in one layout and generates in another, on the same devices
+ *   treadle_rl_*             the loop around it: GRPO and similar algorithms
+ *   treadle_rl_mini_batch_*  the loss of samples that a run has dumped
+ *   treadle_eval             how good a model's answers are
  *
- * Conventions are those of treadle.h. */
+ * The conventions are those of treadle.h. */
 #ifndef TREADLE_CONTROL_H
 #define TREADLE_CONTROL_H
 
@@ -17,80 +18,81 @@ extern "C" {
 
 /* ---- The hybrid actor worker ---------------------------------------------------------------------------- */
 
-/* The worker of one rank: a train engine and an infer engine, known as tables of functions, on the windows of one switch. It is made in this
- * order, so that blocks of the KV cache are counted when the state of training has left the device: the infer engine, the switch, the train
- * engine on the switch's windows.
+/* The worker of one rank: a train engine and an infer engine, known as tables of functions, on the windows of one
+ * switch. It makes the infer engine first, then the switch, then the train engine on the switch's windows. So blocks of
+ * the KV cache are counted when the training state has left the device.
  *
- * Modes are entered lazily: a call switches only when it needs another mode than the present one.
+ * It enters modes lazily: a call switches only when it needs another mode than the present one.
  *
- *   generate    INFER
- *   log-probs   of the policy: TRAIN or FORWARD, whichever it is in, else FORWARD; of the reference: FORWARD
- *   gradients, step, load, save    TRAIN
+ *   generate                       needs INFER
+ *   log-probs of the policy        need TRAIN or FORWARD: the present one, otherwise FORWARD
+ *   log-probs of the reference     need FORWARD
+ *   gradients, step, load, save    need TRAIN
  *
- * A call that fails on one rank fails on all. All functions but accessors and destroy are collective. */
+ * A call that fails on one rank fails on all. All functions except accessors and destroy are collective. */
 typedef struct treadle_actor treadle_actor;
 
 typedef struct treadle_actor_options {
   size_t struct_size;
-  const treadle_trainer_options *trainer; /* its windows are the actor's; NULL: defaults */
+  const treadle_trainer_options *trainer; /* without windows, which are the actor's; NULL: defaults */
   const treadle_engine_options *engine;   /* NULL: defaults */
-  const treadle_layout *reference; /* like the layout of training, of the reference's model; NULL: none */
-  treadle_choice offload_train_param, offload_train_grad,
-      offload_train_optimizer; /* leave the device in mode INFER (default: on) */
-  treadle_keep keep;           /* as in treadle_switch_options, as are */
-  size_t page_bytes, cap_bytes, kv_bytes;
-  size_t budget_bytes;                  /* device bytes that this rank may hold, all in all; 0: no limit */
-  double timeout_seconds;               /* of a switch */
-  treadle_train_engine_open open_train; /* NULL: treadle_trainer_open_engine */
+  const treadle_layout *reference;        /* equals the training layout, but of the reference's model; NULL: none */
+  /* These classes leave the device in mode INFER (default: on). */
+  treadle_choice offload_train_param, offload_train_grad, offload_train_optimizer;
+  treadle_keep keep;                      /* as in treadle_switch_options */
+  size_t page_bytes, cap_bytes, kv_bytes; /* as in treadle_switch_options */
+  size_t budget_bytes;                    /* device bytes that this rank may hold, of all classes; 0: no limit */
+  double timeout_seconds;                 /* of a switch */
+  treadle_train_engine_open open_train;   /* NULL: treadle_trainer_open_engine */
   void *train_context;
   treadle_infer_engine_open open_infer; /* NULL: treadle_engine_open_infer */
   void *infer_context;
-  /* As in treadle_switch_options; what lies in no window counts as work. */
+  /* As in treadle_switch_options. Device memory that lies in no window counts as work memory. */
   void (*watch)(void *context, const size_t *bytes, int classes);
   void *watch_context;
 } treadle_actor_options;
 
-/* The weights are zeros until load, randomise or resume. group: NULL: this process alone. Group and layouts outlive the actor. On failure
- * *actor_p is NULL. */
-treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *train,
-                                    const treadle_layout *infer, const treadle_actor_options *options,
-                                    treadle_actor **actor_p);
+/* Makes an actor. Its weights are zeros until load, randomise or resume. group: NULL is this process alone. Group and
+ * layouts must outlive the actor. Options may be NULL. On failure *actor_p is NULL. */
+treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *train, const treadle_layout *infer,
+                                    const treadle_actor_options *options, treadle_actor **actor_p);
 void treadle_actor_destroy(treadle_actor *actor); /* local */
 
-/* As treadle_trainer_load, _randomise, _resume and _save. */
+/* These do what treadle_trainer_load, treadle_trainer_randomise, treadle_trainer_resume and treadle_trainer_save do. */
 treadle_status treadle_actor_load(treadle_actor *actor);
 treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed);
 treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder);
 treadle_status treadle_actor_save(treadle_actor *actor, const char *folder);
-/* The reference gets the weights of its layout's checkpoint, or, if the model's weights are made up, those that the policy has now.
- * Refused: a model without weights. */
+/* Loads the reference's weights from its layout's checkpoint. If that model's weights are made up, the reference gets
+ * the present weights of the policy. Refused: a model without weights. TREADLE_STATE: the actor was made without a
+ * reference, or the policy has no weights yet. */
 treadle_status treadle_actor_load_reference(treadle_actor *actor);
 
-/* The sharding manager. Between enter and exit the worker stays in that mode. To enter the mode that it stays in is nothing; another one is
- * TREADLE_STATE, and so is to leave a mode that it does not stay in: the message names both. Leaving moves nothing: the next call that
- * needs another mode does. mode: TREADLE_TRAIN, TREADLE_FORWARD or TREADLE_INFER. */
+/* The sharding manager. Between enter and exit the worker stays in one mode: TREADLE_TRAIN, TREADLE_FORWARD or
+ * TREADLE_INFER. Entering this mode again does nothing. TREADLE_STATE, with both modes in the message: entering another
+ * mode, or leaving a mode in which it does not stay. Leaving moves nothing; the next call that needs another mode
+ * does. */
 treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode);
 treadle_status treadle_actor_exit(treadle_actor *actor, treadle_mode mode);
 
-/* As treadle_engine_generate. */
+/* Generates, as treadle_engine_generate does. */
 treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const char *lines, size_t bytes,
                                                 const treadle_generate_options *options,
                                                 treadle_generate_figures *figures_p);
-/* As treadle_trainer_logprobs, of the policy or of the reference. TREADLE_STATE: there is no reference, or its weights were not loaded. */
+/* Compute log-probabilities of the policy or of the reference, as treadle_trainer_logprobs does. TREADLE_STATE: there
+ * is no reference, or its weights were not loaded. */
 treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                              const treadle_policy *policy, float *logprobs,
-                                              float *entropies);
+                                              const treadle_policy *policy, float *logprobs, float *entropies);
 treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                                  const treadle_policy *policy, float *logprobs,
-                                                  float *entropies);
-/* As treadle_trainer_policy_gradients, and then treadle_trainer_step. */
+                                                  const treadle_policy *policy, float *logprobs, float *entropies);
+/* Computes gradients as treadle_trainer_policy_gradients does, and then takes a step as treadle_trainer_step does. */
 treadle_status treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
-                                    const treadle_policy *policy, const treadle_optimizer_step *step,
-                                    float *logprobs, float *entropies,
-                                    treadle_optimizer_figures *figures_p);
-/* As treadle_trainer_weights_digest. */
+                                    const treadle_policy *policy, const treadle_optimizer_step *step, float *logprobs,
+                                    float *entropies, treadle_optimizer_figures *figures_p);
+/* The digest of the policy's weights, as in treadle_switch_digest. */
 treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *digest_p);
 
+/* Figures of this rank. */
 typedef struct treadle_actor_info {
   size_t struct_size;
   treadle_mode mode;
@@ -98,137 +100,145 @@ typedef struct treadle_actor_info {
   int64_t kv_blocks;             /* of this rank's cache */
   size_t bytes[TREADLE_CLASSES]; /* on the device now, by class */
   size_t peaks[TREADLE_CLASSES]; /* the most so far, by class */
-  size_t peak_bytes;             /* the most so far of all together, on this rank */
+  size_t peak_bytes;             /* the most so far, of all classes together */
   double to_infer, to_train;     /* seconds in switches so far: to INFER; to FORWARD and TRAIN */
   size_t pulled_bytes;           /* from other ranks, by the last switch to INFER */
 } treadle_actor_info;
 
 treadle_status treadle_actor_get_info(const treadle_actor *actor, treadle_actor_info *info_p);
-/* The switch, for who looks: until the actor is destroyed. Else NULL. */
+/* The actor's switch, to look at but not to change. It lives until the actor is destroyed. Else NULL. */
 const treadle_switch *treadle_actor_switch(const treadle_actor *actor);
 
-/* What a rank will hold by class: in each mode (TREADLE_TRAIN, ... of treadle_mode), and while the reference is there. An element of an
- * array: this struct is frozen. */
+/* Bytes that a rank will hold by class: in each mode (an index is a treadle_mode), and while the reference is shown.
+ * Frozen. */
 typedef struct treadle_actor_memory {
   size_t by_mode[5][TREADLE_CLASSES], with_reference[TREADLE_CLASSES];
   size_t peak_bytes;
   int64_t kv_blocks;
-  size_t least_bytes; /* a budget that would do */
+  size_t least_bytes; /* a budget that is large enough */
 } treadle_actor_memory;
 
-/* The same beforehand, with the built-in engines, of all ranks: by_rank [ranks]. It meets nobody, and takes no memory of that size. Of the
- * options the callbacks are not looked at. Local. */
+/* Computes what treadle_actor_create would take on each rank with the built-in engines: by_rank [ranks]. It does not
+ * take that memory, and meets no other rank. Callbacks in the options are ignored. Local. */
 treadle_status treadle_actor_plan(const treadle_layout *train, const treadle_layout *infer,
                                   const treadle_actor_options *options, treadle_actor_memory *by_rank);
 
 /* ---- The loop ------------------------------------------------------------------------------------------- */
 
-/* What a step came to. */
+/* The figures of a step. */
 typedef struct treadle_rl_step {
   size_t struct_size;
-  int64_t step, steps;        /* number `step`, from 1, of so many */
+  int64_t step, steps;        /* the number of this step, from 1, and the number of all steps */
   double reward;              /* mean over the samples */
   double kl;                  /* to the reference; NaN: there is none */
   double entropy;             /* mean over the tokens; NaN: not computed */
-  double response_length;     /* tokens, mean */
+  double response_length;     /* mean, in tokens */
   double loss, grad_norm, lr; /* of the last mini batch */
   bool skipped;               /* a norm was not finite */
-  bool tested;                /* val_reward is there: mean@N over all prompts of the test */
+  bool tested;                /* val_reward is set: mean@N over all prompts of the test */
   double val_reward;
   int64_t tokens;                              /* of prompts and responses */
-  double seconds, gen_seconds, switch_seconds; /* switch: both ways */
+  double seconds, gen_seconds, switch_seconds; /* of the step; of generating; of switches both ways */
   size_t peak_bytes;                           /* of the fullest rank so far */
-  int64_t logprob_differing;                   /* of its tokens */
-  const char *checkpoint;                      /* the folder that was saved after it; NULL: none was */
+  int64_t logprob_differing; /* tokens of the step with log-probabilities that differ between generator and trainer */
+  const char *checkpoint;    /* the folder that was saved after the step; NULL: none was */
 } treadle_rl_step;
 
-/* Functions are called in the thread of the call. */
+/* All callbacks run in the thread that called the library. */
 typedef struct treadle_rl_options {
   size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
-  const char *kernels;  /* as treadle_trainer_options has it, and threads */
-  int32_t threads;
+  const char *kernels;  /* as in treadle_trainer_options */
+  int32_t threads;      /* as in treadle_trainer_options */
   treadle_sft_start resume;
   const char *from;                                             /* a folder global_step_K */
-  void (*progress)(void *context, const treadle_rl_step *step); /* of rank 0 alone */
-  void (*doing)(void *context, const char *what, int64_t done,
-                int64_t total); /* of rank 0: what takes long now; total 0: unknown; NULL: nobody asks */
-  bool (*stops)(
-      void *context); /* asked after each step, and on rank 0 while rewards are waited for: if one rank
-                         says so, the run saves a checkpoint and ends */
+  void (*progress)(void *context, const treadle_rl_step *step); /* called on rank 0 alone */
+  /* Called on rank 0 with what takes long now, and how far it is. total 0: unknown. NULL: nobody. */
+  void (*doing)(void *context, const char *what, int64_t done, int64_t total);
+  /* Asked after each step, and on rank 0 while it waits for rewards. If one rank says true, the run saves a checkpoint
+   * and ends. */
+  bool (*stops)(void *context);
   void *context;
-  treadle_train_engine_open open_train; /* NULL: the built-in ones */
+  treadle_train_engine_open open_train; /* NULL: the built-in one */
   void *train_context;
-  treadle_infer_engine_open open_infer;
+  treadle_infer_engine_open open_infer; /* NULL: the built-in one */
   void *infer_context;
-  void (*note)(void *context,
-               const char *line); /* of rank 0: what a person should know; NULL: nobody does */
-  void (*warn)(void *context, const char *line); /* as treadle_sft_options has it */
+  void (*note)(void *context, const char *line); /* called on rank 0 with what a person should know; NULL: nobody */
+  void (*warn)(void *context, const char *line); /* as in treadle_sft_options */
 } treadle_rl_options;
 
 typedef struct treadle_rl_figures {
   size_t struct_size;
-  int64_t steps;                             /* taken by this call */
-  int64_t last_step;                         /* the run's */
-  double reward_first, reward_last;          /* means of a tenth of the steps, at least one; NaN: none */
-  double val_first, val_last;                /* of the first test and the last one; NaN: there was none */
-  int64_t logprob_tokens, logprob_differing; /* that were compared */
+  int64_t steps;                    /* taken by this call */
+  int64_t last_step;                /* of the run */
+  double reward_first, reward_last; /* means of the first and last tenth of the steps, at least one; NaN: none */
+  double val_first, val_last;       /* of the first test and of the last one; NaN: there was none */
+  int64_t logprob_tokens, logprob_differing; /* tokens that were compared between generator and trainer; that differ */
   double logprob_max_diff;
   size_t peak_bytes, peak_predicted_bytes; /* of the fullest rank */
   int64_t kv_blocks;                       /* of the rank with the fewest */
   double step_seconds;                     /* median */
   double tokens_per_second;                /* of prompts and responses, over all steps */
-  uint64_t weights_digest, losses_digest;  /* of the losses of all mini batches of the run */
+  uint64_t weights_digest, losses_digest;  /* the latter of the losses of all mini batches of the run */
   bool stopped;                            /* before the last step */
   char checkpoint[1024];                   /* the newest, as a path */
-  treadle_weights weights;                 /* as treadle_sft_figures has it */
+  treadle_weights weights;                 /* as in treadle_sft_figures */
 } treadle_rl_figures;
 
-/* As treadle_train_config_read, with the keys of docs/grpo-keys.md: those of a run of reinforcement learning. */
+/* Reads a configuration of reinforcement learning, with the keys of docs/grpo-keys.md. Otherwise it works like
+ * treadle_train_config_read. */
 treadle_status treadle_rl_config_read(const char *path, const char *const *overrides, size_t count,
                                       treadle_train_config **config_p);
-/* Where a run begins that the caller says nothing of: verl's resume_mode. *from_p: its folder, of TREADLE_RESUME_FROM; else NULL. */
+/* Where the run starts if the caller does not say: verl's resume_mode. With TREADLE_RESUME_FROM, *from_p is the folder;
+ * else NULL. */
 treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p);
-/* As treadle_train_config_help. */
+/* Gives the table of these keys, as treadle_train_config_help does. */
 treadle_status treadle_rl_config_help(bool json, char **text_p);
 
-/* Trains a policy by rewards as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of the
- * run: docs/grpo.md. TREADLE_REFUSED: an input, before the run begins; TREADLE_DIFFERENT: exact mode, and a log-probability of the generator is not the trainer's;
- * another status: a failure while running, as of a reward. Collective. */
+/* Trains a policy by rewards as the configuration says, on all ranks of the group (NULL: this process alone), and
+ * writes into the folder of the run: docs/grpo.md.
+ *
+ *   TREADLE_REFUSED     an input is wrong; found before the run starts
+ *   TREADLE_DIFFERENT   in exact mode a log-probability of the generator is not the trainer's
+ *   another status      a failure during the run, such as that of a reward
+ *
+ * Collective. */
 treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *config,
                               const treadle_rl_options *options, treadle_rl_figures *result_p);
 
-/* What each of `ranks` ranks would hold, by_rank [ranks]. by_rank is filled even where device_memory is too small, which is refused with what
- * would fit. Local. */
-treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
-                               const treadle_rl_options *options, treadle_actor_memory *by_rank);
-/* Bytes of host memory that the ids which a step's tokens were drawn from take at most on each rank; 0: nothing is cut,
- * or it is not kept. Local. */
+/* Computes what each rank would hold: by_rank [ranks]. Refused: a device_memory that is too small, with what would fit,
+ * but by_rank is filled even so. Local. */
+treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks, const treadle_rl_options *options,
+                               treadle_actor_memory *by_rank);
+/* Computes the most bytes of host memory on each rank for the ids that a step's tokens were drawn from. 0: sampling
+ * cuts nothing, or these ids are not kept. Local. */
 treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
                                     size_t *bytes_p);
 
 /* ---- A mini batch of dumped samples ----------------------------------------------------------------------- */
 
-/* Samples of one mini batch, as a run has dumped them (dump_rollouts), with the loss that a configuration describes. */
+/* Samples of one mini batch that a run has dumped (dump_rollouts), with the loss that a configuration describes. */
 typedef struct treadle_rl_mini_batch treadle_rl_mini_batch;
 
-/* Those of mini batch `number` of the file. The advantage of a sample is that of all its tokens. Refused, by line: what is no such sample, ids that
- * the layout's model does not have; a number that no sample has. On failure *mini_p is NULL. Local. */
+/* Reads the samples of mini batch `number` from the file `path`. The advantage of a sample holds for all its tokens.
+ * The layout's model decides which ids there are. Refused, by line: invalid samples, ids that the model does not have;
+ * also a number that no sample has. On failure *mini_p is NULL. Local. */
 treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, const treadle_layout *layout,
                                           const char *path, int64_t number, treadle_rl_mini_batch **mini_p);
 void treadle_rl_mini_batch_destroy(treadle_rl_mini_batch *mini);
-/* most_rows, most_tokens and most_micro_batches that a trainer needs for it, micro batches of `micro` rows (0: the configuration's). */
+/* Sets most_rows, most_tokens and most_micro_batches of the options to what a trainer needs for this mini batch, with
+ * micro batches of `micro` rows (0: as in the configuration). */
 treadle_status treadle_rl_mini_batch_measure(treadle_rl_mini_batch *mini, int64_t micro,
                                              treadle_trainer_options *options);
 
-/* By the aggregation of the configuration; clipfrac, clipfrac_lower and ppo_kl are means over tokens. */
+/* Losses are aggregated as the configuration says; clipfrac, clipfrac_lower and ppo_kl are means over tokens. */
 typedef struct treadle_rl_mini_figures {
   size_t struct_size;
   int64_t samples, tokens;
   double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl;
 } treadle_rl_mini_figures;
 
-/* Gradients of its loss, as treadle_trainer_policy_gradients. Collective. */
+/* Computes gradients of its loss, as treadle_trainer_policy_gradients does. Collective. */
 treadle_status treadle_rl_mini_batch_gradients(treadle_rl_mini_batch *mini, treadle_trainer *trainer,
                                                treadle_rl_mini_figures *figures_p);
 
@@ -236,41 +246,40 @@ treadle_status treadle_rl_mini_batch_gradients(treadle_rl_mini_batch *mini, trea
 
 typedef struct treadle_eval_options {
   size_t struct_size;
-  const char *model, *data, *reward; /* a folder; prompts and answers as a run has them; a reward's name */
-  const char *reward_command;        /* of the reward "command" */
-  const char *tokenizer;             /* NULL: the model's folder */
-  const char *prompt_key, *answer_key;     /* NULL: prompt, answer */
-  const char *families, *layout, *kernels; /* layout: NULL: vllm with one replica a rank */
+  const char *model, *data, *reward;   /* a folder; prompts and answers as for a run; the name of a reward */
+  const char *reward_command;          /* of the reward "command" */
+  const char *tokenizer;               /* NULL: the model's folder */
+  const char *prompt_key, *answer_key; /* NULL: prompt, answer */
+  /* families and kernels: as in treadle_rl_options. layout: of inference; NULL: vllm with one replica on each rank. */
+  const char *families, *layout, *kernels;
   int32_t threads;
   int64_t samples;    /* of each prompt; 0: 1 */
-  double temperature; /* 0: the best token */
+  double temperature; /* 0: the most probable token */
   int64_t max_tokens; /* of a response; 0: half of the model's positions, at most 1024 */
   int64_t seed;
-  void (*doing)(void *context, const char *what, int64_t done,
-                int64_t total); /* of rank 0; NULL: nobody asks */
+  /* Called on rank 0 with what takes long now, and how far it is. NULL: nobody. */
+  void (*doing)(void *context, const char *what, int64_t done, int64_t total);
   void *context;
-  bool
-      leave_unanswered_out; /* prompts without an answer, where the reward needs one: else such a line is refused */
-  treadle_weights weights; /* as treadle_model_options has it */
-  void (*note)(void *context,
-               const char *line); /* what a person should know; of rank 0. NULL: nobody asks */
+  /* Leaves out prompts without an answer if the reward needs one. Otherwise such a line is refused. */
+  bool leave_unanswered_out;
+  treadle_weights weights;                       /* as in treadle_model_options */
+  void (*note)(void *context, const char *line); /* called on rank 0 with what a person should know; NULL: nobody */
 } treadle_eval_options;
 
 typedef struct treadle_eval_figures {
   size_t struct_size;
   int64_t rows, samples, tokens;
-  double mean, best,
-      majority; /* mean@N, best@N/mean, maj@N/mean; majority: NaN: the reward does not say what it took for the answer */
-  double response_length; /* tokens, mean */
+  /* mean@N, best@N/mean, maj@N/mean. majority is NaN if the reward does not say what it took for the answer. */
+  double mean, best, majority;
+  double response_length; /* mean, in tokens */
   double seconds;
   int64_t left_out;        /* prompts without an answer */
-  treadle_weights weights; /* where those of the model come from */
+  treadle_weights weights; /* where the model's weights come from */
 } treadle_eval_figures;
 
-/* What answers of a model are worth. Figures are those of a run's test (docs/grpo.md); with temperature 0 all samples are the same.
- * Collective. */
-treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *options,
-                            treadle_eval_figures *figures_p);
+/* Generates answers of a model and scores them. The figures are those of a run's test (docs/grpo.md). With temperature
+ * 0 all samples of a prompt are equal. Collective. */
+treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *options, treadle_eval_figures *figures_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

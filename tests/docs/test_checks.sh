@@ -23,6 +23,8 @@ END
   echo '/* 1.2: what rank r has; T9 */' > "$work/tree/tests/oracle/oracle.c"
   printf '# Rules\n\n## 1. A\n\n### 1.2 B\n\n| T9 | x |\n' > "$work/tree/docs/rules.md"
   printf '# Page\n\n## What it is\n\nRead [rules](rules.md#12-b), `io/look`, `treadle_file_box`.\n' > "$work/tree/docs/page.md"
+  printf '/* Two\n * lines. */\nint look(int a,\n         int b);\nenum {\n  LOOK, /* one */\n  SEE   /* two */\n};\nint at; /* place */\n' \
+    > "$work/tree/include/seen.h"
   echo '# A decision' > "$work/tree/docs/decisions/0001-a.md"
   printf '# Glossary\n\n| word | meaning |\n|---|---|\n| **file**, **box** | x |\n\n## To be renamed\n' > "$work/tree/docs/glossary.md"
 }
@@ -58,6 +60,10 @@ plant src/core/io/look.h 'int look(int a, int b, int c, int d, int e, int f, int
 plant src/core/io/look.c $'static void\nlook(int a, int b, int c,\n  int d, int e, int f, int g, char *h[]) {\n}' check-functions 'look takes 8 arguments'
 plant src/core/io/look.h 'struct ops { int (*look)(int a, int b, int c, int d, int e, int f, int g, int h); };' check-functions 'look takes 8'
 plant src/core/io/look.c 'char *look(const char *at) { return (char *)(uintptr_t)at; }' check-functions 'by way of an integer'
+plant include/look.h "int look; /* $(printf '%0120d' 0) */" check-words '136 columns: at most 120'
+plant include/look.h $'struct look {\n  const char\n      *at; /* where */\n};' check-words 'include/look.h:3: a declaration is broken'
+plant include/look.h $'int look(int a,\n         int b); /* else -1 */' check-words 'include/look.h:2: a declaration is broken'
+plant include/look.h $'int look; /* where it is,\n             and what */' check-words 'include/look.h:1: a comment of several lines'
 fresh
 sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
 fails check-words 'the word "box" has two meanings'

@@ -1,9 +1,9 @@
 /* Ranks that find out who is on which node: rules, nodes of network namespaces, what older jobs have left, ranks that do not come or differ, stores that
  * lose keys. */
-#include "test.h"
-#include "meet/folder_store.h"
 #include "group/ranks.h"
+#include "meet/folder_store.h"
 #include "meet/store_place.h"
+#include "test.h"
 #include "treadle_tools.h"
 
 #include "base/clock.h"
@@ -386,8 +386,10 @@ static int newer_treadle(const char *name, int rank, int size, void *context) {
   char key[64];
   (void)name;
   if (rank == 1) {
-    RANK_FAILS(TREADLE_REFUSED, "group 'job': rank 0 has treadle 100 (meetings of version 9)",
-               meet(s, &f, 1, size, &meeting));
+    char words[80];
+    snprintf(words, sizeof words, "group 'job': rank 0 has treadle %d (meetings of version 9)",
+             TREADLE_VERSION_NUMBER);
+    RANK_FAILS(TREADLE_REFUSED, words, meet(s, &f, 1, size, &meeting));
     return 0;
   }
   treadle_meeting_call call = {.nonce = 5};

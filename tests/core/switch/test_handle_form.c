@@ -70,10 +70,10 @@ static void test_formats(void **state) {
   (void)state;
   h.format = 0;
   assert_none(&h, sizeof h, TREADLE_REFUSED,
-              "has format 0; this library (version 0.1.0) has format 1: an older");
+              "has format 0; this library (version " TREADLE_VERSION ") has format 1: an older");
   h.format = 2;
   assert_none(&h, sizeof h, TREADLE_REFUSED,
-              "has format 2; this library (version 0.1.0) has format 1: a newer");
+              "has format 2; this library (version " TREADLE_VERSION ") has format 1: a newer");
 }
 
 /* With the sum that it should have. */
