@@ -1,9 +1,10 @@
 /* Switches on a device that the processor cannot touch, and that does its work late and in changing order (memory/device_far.h): random
- * pairs of layouts, aliases, offload, failures of the device.  test_threads_far [SEED] ctest: label=threads timeout=900 */
+ * pairs of layouts, aliases, own tensors, updates, offload, failures of the device.  test_threads_far [SEED] ctest: label=threads timeout=900 */
 #include "group/ranks.h"
 #include "memory/device_far.h"
 #include "plan/one_rank.h"
 #include "plan/pairs.h"
+#include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
 #include "weights/load.h"
@@ -125,6 +126,98 @@ static void test_pairs(void **state) {
   }
 }
 
+/* ---- Own tensors: memory of the host that the device reads and writes ---- */
+
+static int own_rank(treadle_group *group, void *context) {
+  const play_input *play = context;
+  const treadle_layout *from = play->p->from.layout, *to = play->p->to.layout;
+  treadle_switch *sw;
+  own_memory own[2];
+  own_make(&own[0], from, to, from, group->rank, OWN_ALL, play->p->seed);
+  own_make(&own[1], from, to, to, group->rank, OWN_ALL, play->p->seed + 1);
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .memory = {.kind = TREADLE_MEMORY_CUDA, .device = group->rank},
+                                          .page_bytes = PAGE,
+                                          .cap_bytes = play->cap,
+                                          .timeout_seconds = 100,
+                                          .offload_train_param = TREADLE_OFF,
+                                          .own_train = own[0].tensors,
+                                          .own_train_count = own[0].count,
+                                          .own_infer = own[1].tensors,
+                                          .own_infer_count = own[1].count};
+  treadle_status made = treadle_switch_create(group, from, to, &options, &sw);
+  if (made ==
+      TREADLE_REFUSED) { /* all ranks alike: a cap too small for staging, or values that are rounded */
+    own_release(&own[0]);
+    own_release(&own[1]);
+    return 0;
+  }
+  RANK_OK(made);
+  char *train = expected(from, NULL, group->rank), *infer = expected(to, from, group->rank);
+  if (fill_params(sw, train)) return 1;
+  for (int i = 0; i < 2; i++) {
+    RANK_OK(treadle_switch_to_infer(sw));
+    if (holds(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
+    RANK_OK(treadle_switch_to_train(sw));
+    if (holds(sw, TREADLE_PARAMS, from, train)) return 1;
+  }
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  RANK_TRUE(own_surrounds(&own[0]) && own_surrounds(&own[1]));
+  own_release(&own[0]);
+  own_release(&own[1]);
+  free(train);
+  free(infer);
+  return 0;
+}
+
+static void test_own(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
+    pair p;
+    pair_make(&p, seed, MAX_ELEMS);
+    play_input play = {.p = &p, .cap = (size_t)largest_cap_min(&p) + (64 << 10)};
+    ranks_as_threads((int)p.ranks, 100, seed, own_rank, &play);
+    pair_release(&p);
+  }
+}
+
+/* ---- Updates beside the version that is served ---- */
+
+static int update_rank(treadle_group *group, void *context) {
+  const scene *s = context;
+  treadle_switch *sw;
+  const size_t bytes = treadle_layout_window_bytes(s->train, group->rank);
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .memory = {.kind = TREADLE_MEMORY_CUDA, .device = group->rank},
+                                          .page_bytes = SCENE_PAGE,
+                                          .timeout_seconds = 60,
+                                          .offload_train_param = TREADLE_OFF,
+                                          .double_infer = true};
+  RANK_OK(treadle_switch_create(group, s->train, s->infer, &options, &sw));
+  for (int version = 0; version < 4; version++) {
+    char *train = expected(s->train, NULL, group->rank), *infer = expected(s->infer, NULL, group->rank);
+    RANK_OK(scene_turn(s->train, group->rank, (uint8_t *)train, version));
+    RANK_OK(scene_turn(s->infer, group->rank, (uint8_t *)infer, version));
+    RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
+    RANK_OK(version == 0 ? treadle_switch_to_infer(sw) : treadle_switch_update(sw));
+    if (holds(sw, TREADLE_INFER_PARAMS, s->infer, infer)) return 1;
+    free(train);
+    free(infer);
+  }
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  return 0;
+}
+
+static void test_updates(void **state) {
+  (void)state;
+  scene s;
+  scene_init(&s);
+  ranks_as_threads(SCENE_RANKS, 60, 0, update_rank, &s);
+  scene_release(&s);
+}
+
 /* ---- Offload, and a device that fails ---- */
 
 typedef struct far_scene {
@@ -217,7 +310,8 @@ static void test_failures(void **state) {
 int main(int count, char **words) {
   if (count > 1) only_seed = strtoull(words[1], NULL, 10);
   treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_offload),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_own),
+                                     cmocka_unit_test(test_updates), cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_failures)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
