@@ -285,7 +285,7 @@ out:
 
 const treadle_reward_rule treadle_reward_command = {
     .name = "command",
-    .help = "what a process says that reads samples and writes scores (docs/rewards.md)",
+    .help = "the score that a program writes for the sample (docs/rewards.md)",
     .judges_texts = true,
     .create = create,
     .release = release,

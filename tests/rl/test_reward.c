@@ -226,7 +226,7 @@ static void test_help(void **state) {
   (void)state;
   char *text;
   assert_ok(treadle_reward_help(&text));
-  assert_non_null(strstr(text, "\nlength:target=T   1 - |tokens - T| / T, not below 0\n"));
+  assert_non_null(strstr(text, "\nlength:target=T   1 - |tokens - T| / T, at least 0\n"));
   free(text);
 }
 
