@@ -24,7 +24,7 @@ treadle_status treadle_device_open(const treadle_memory *memory, treadle_device 
   static const treadle_memory host = {.kind = TREADLE_MEMORY_HOST};
   if (!memory) memory = &host;
   if ((size_t)memory->kind >= sizeof kinds / sizeof *kinds)
-    return treadle_fail(TREADLE_REFUSED, "memory: %d is no kind of memory", (int)memory->kind);
+    return treadle_fail(TREADLE_REFUSED, "memory: %d is not a kind of memory", (int)memory->kind);
   if (!kinds[memory->kind].get)
     return treadle_fail(TREADLE_REFUSED, "memory: this library has none of kind '%s': take '%s'",
                         kinds[memory->kind].name, kinds[TREADLE_MEMORY_HOST].name);

@@ -26,7 +26,7 @@ treadle_status treadle_net_check_options(const char *net, const treadle_net_opti
 treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, int ranks, uint64_t tag,
                                          const treadle_net_part *parts, int count, size_t *bytes_p);
 
-/* Waits until a descriptor of a net can be read, or so many seconds (an hour at the most). True: it can. */
+/* Waits until a descriptor of a net can be read, or this many seconds (an hour at the most). True: it can. */
 bool treadle_net_listen(int bell, double seconds);
 
 extern const treadle_net_ops treadle_net_tcp, treadle_net_ucx, treadle_net_threads;
@@ -56,7 +56,7 @@ typedef enum treadle_net_fault_kind {
 typedef struct treadle_net_fault {
   treadle_net_fault_kind kind;
   int from, to;
-  int64_t after; /* so many messages from one to the other come first, from now on */
+  int64_t after; /* this many messages from one to the other come first, from now on */
   double seconds;
 } treadle_net_fault;
 
