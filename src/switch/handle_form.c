@@ -38,7 +38,7 @@ void treadle_handle_seal(treadle_handle *handle) {
 
 static treadle_status check_format(const treadle_handle *head, size_t count) {
   if (memcmp(head->magic, magic, sizeof magic) != 0)
-    REFUSE("attach: %zu bytes that are no handle of treadle", count);
+    REFUSE("attach: %zu bytes that are not a handle of treadle", count);
   if (head->format != TREADLE_HANDLE_FORMAT)
     REFUSE("attach: the handle has format %u; this library (version %s) has format %d: %s treadle made it",
            head->format, treadle_version_text(), TREADLE_HANDLE_FORMAT,

@@ -438,10 +438,10 @@ static void files_refused(void **state) {
   static const struct {
     const char *json, *words;
   } rows[] = {
-      {"[]", "no object with lists"},
-      {"{}", "no object with lists"},
-      {"{\"tensors\": 3}", "no object with lists"},
-      {"{\"tensors\": [], \"meshes\": {}}", "no object with lists"},
+      {"[]", "not an object with lists"},
+      {"{}", "not an object with lists"},
+      {"{\"tensors\": 3}", "not an object with lists"},
+      {"{\"tensors\": [], \"meshes\": {}}", "not an object with lists"},
       {"{\"tensors\": [], \"mesh\": []}", "unknown key 'mesh'; nearest: meshes"},
       {"{\"tensors\": [], \"tensors\": []}", "stands twice in one object"},
       {"{\"tensors\": [7]}", "tensor 0 is not an object"},
@@ -455,8 +455,8 @@ static void files_refused(void **state) {
       {ONE(", \"shape\": [1, 1, 1, 1, 1]"), "a list of 5 numbers where 1 to 4 belong"},
       {ONE(", \"shape\": [1.5]"), "the shape of tensor 0 is a list of whole numbers"},
       {ONE(", \"shape\": [13]"), "has the shape [12], and is given as [13]"},
-      {"{\"tensors\": [{\"tensor\": [1]}]}", "no name and no list of names"},
-      {"{\"tensors\": [{}]}", "no name and no list of names"},
+      {"{\"tensors\": [{\"tensor\": [1]}]}", "neither a name nor a list of names"},
+      {"{\"tensors\": [{}]}", "neither a name nor a list of names"},
       {"{\"tensors\": [{\"tensor\": []}]}", "tensor is an empty list"},
       {"{\"tensors\": [{\"tensor\": [\"model.norm.weight\"], \"storage\": \"w\"}]}", "for one name"},
       {ON(", \"placements\": 3"), "placements are no text"},

@@ -276,7 +276,7 @@ static void checks_tensors(void **state) {
   memcpy(to, twice, sizeof twice - 1);
   to += sizeof twice - 1;
   assert_refused("'model' has tensor 'w' twice", parse_pickle(pickle, (size_t)(to - pickle)));
-  assert_refused("no dict but None", PARSE("N."));
+  assert_refused("not a dict but None", PARSE("N."));
 }
 
 static void checks_archives(void **state) {

@@ -147,10 +147,10 @@ typedef struct wrong_file {
 static const wrong_file wrong_files[] = {
     {"", "pieces.json"},
     {"{", "pieces.json"},
-    {"[]", "no object with a list 'pieces'"},
+    {"[]", "not an object with a list 'pieces'"},
     {"3", "pieces.json"},
-    {"{}", "no object with a list 'pieces'"},
-    {"{\"pieces\": {}}", "no object with a list 'pieces'"},
+    {"{}", "not an object with a list 'pieces'"},
+    {"{\"pieces\": {}}", "not an object with a list 'pieces'"},
     {"{\"pieces\": []}", "no rank holds"},
     {"{\"pieces\": [3]}", "piece 0: tensor and storage must be texts"},
     {"{\"pieces\": [{}]}", "piece 0: tensor and storage must be texts"},

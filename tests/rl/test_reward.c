@@ -121,7 +121,7 @@ static void test_refused(void **state) {
   (void)state;
   double score;
   assert_refused("'gsm8' is not a reward (did you mean gsm8k?): there are sequence", create("gsm8"));
-  assert_refused("no reward", create(""));
+  assert_refused("not a reward", create(""));
   assert_refused("reward sequence:x: nothing may stand behind sequence", create("sequence:x"));
   assert_refused("reward regex: it is regex:P", create("regex"));
   assert_refused("reward regex:: it is regex:P", create("regex:"));

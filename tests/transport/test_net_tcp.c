@@ -216,7 +216,7 @@ static void test_no_messages(void **state) {
     treadle_tcp_head head;
     const char *words;
   } rows[] = {
-      {{TREADLE_TCP_MESSAGE + 1, 3, 100}, "no message"},
+      {{TREADLE_TCP_MESSAGE + 1, 3, 100}, "not a message"},
       {{TREADLE_TCP_MESSAGE, 3, 101}, "has 101 bytes; 100 were to come"},
       {{TREADLE_TCP_MESSAGE, 3, UINT64_C(1) << 63}, "has 9223372036854775808 bytes; 100 were to come"},
       {{TREADLE_TCP_MESSAGE, 3, 100}, "closed the connection"}, /* and no byte of it */
