@@ -25,7 +25,7 @@ tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
 
 def texts():
-    """Prompts of exactly so many tokens: one token again and again, where the tokenizer joins none of them."""
+    """Prompts of exactly this many tokens: one token again and again, where the tokenizer joins none of them."""
     found = []
     for token in range(300, len(tokenizer)):
         text = tokenizer.decode([token]) * prompt_tokens
@@ -33,7 +33,7 @@ def texts():
             found.append(text)
         if len(found) == prompts:
             return found
-    sys.exit('the tokenizer has no prompts of exactly so many tokens')
+    sys.exit('the tokenizer has no prompts of exactly this many tokens')
 
 
 class Times(transformers.TrainerCallback):

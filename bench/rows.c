@@ -54,7 +54,7 @@ static bool wanted(const bench *b, const char *name, const char *kind) {
 
 typedef void action(const void *context);
 
-/* Seconds of a call: the best of the runs, each of so many calls that they take some milliseconds. */
+/* Seconds of a call: the best of the runs, each of enough calls to take some milliseconds. */
 static double best_of(const bench *b, action *call, const void *context) {
   double best = 1e9;
   int calls = 1;

@@ -6,7 +6,7 @@
 
 enum { MESSAGE = 1 << 20, MOST = 1 << 14, RUNS_MOST = 99 };
 
-/* Of so many bytes, one at a time. Returns how many requests were made. */
+/* Of this many bytes, one at a time. Returns how many requests were made. */
 static int post(char *memory, int64_t bytes, bool out, int peer, MPI_Request *requests) {
   int count = 0;
   for (int64_t at = 0; at < bytes; at += MESSAGE, count++) {

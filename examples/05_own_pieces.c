@@ -34,7 +34,8 @@ int main(int count, char **texts) {
   if (!status) pieces = calloc((size_t)treadle_model_tensor_count(model), sizeof *pieces);
   for (int32_t i = 0; pieces && i < treadle_model_tensor_count(model); i++) {
     treadle_tensor_info tensor = TREADLE_INIT(treadle_tensor_info);
-    if (treadle_model_tensor(model, i, &tensor) || tensor.same_as) continue; /* a tied name is no tensor */
+    if (treadle_model_tensor(model, i, &tensor) || tensor.same_as)
+      continue; /* a tied name is not a tensor */
     pieces[piece_count] = whole_tensor(&tensor, (int64_t)piece_count % ranks);
     piece_count++;
   }

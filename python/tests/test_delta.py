@@ -12,7 +12,7 @@ import treadle
 
 
 def meet(folder, rank, size, nodes, net):
-    """A group on so many nodes, by a store."""
+    """A group on this many nodes, by a store."""
     if net == "torch":
         import torch.distributed as dist
 

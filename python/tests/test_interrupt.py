@@ -46,7 +46,7 @@ def interrupted(call):
 
 
 def alarmed(call, seconds):
-    """With a signal after so many seconds, in it or not. Did it end without one?"""
+    """With a signal after this many seconds, in it or not. Did it end without one?"""
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -73,7 +73,7 @@ class TestOwn(ranks.Folder, unittest.TestCase):
             ([(name, norm), ("module." + name, norm)], "is given twice"),
             ({name: [1, 2]}, "rank 0: train tensor '.*' is a list, and no tensor"),
             ({5: norm}, "rank 0: train tensor 5: names are texts"),
-            ({(1, name): norm}, "is no storage tensor of megatron; the nearest is"),
+            ({(1, name): norm}, "is not a storage tensor of megatron; the nearest is"),
             ({name: norm, "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight": norm}, "overlap"),
         ):
             with self.subTest(words=words), self.assertRaisesRegex(treadle.Refused, words):

@@ -232,7 +232,7 @@ def keep_raised(error: BaseException) -> None:
 
 def call(name: str, *arguments: typing.Any, callbacks: Callbacks | None = None) -> None:
     """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised, where that is the cause; and in its
-    place what a signal's handler raised, if that is no mere Exception."""
+    place what a signal's handler raised, if that is not a mere Exception."""
     if _watches[-1].generator.gi_frame is None:
         _renew_watch()
     status = function(name)(*arguments)

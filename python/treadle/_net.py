@@ -253,7 +253,7 @@ class Torch:
     # ---- Memory ----
 
     def _buffer(self, size: int) -> typing.Any:
-        """Of so many bytes, and at least one: the smallest free one in which they fit, or a new one in place of another."""
+        """Of this many bytes, and at least one: the smallest free one in which they fit, or a new one in place of another."""
         size = max(1, size)
         self._free.sort(key=lambda buffer: int(buffer.numel()))
         at = next((i for i, buffer in enumerate(self._free) if buffer.numel() >= size), None)

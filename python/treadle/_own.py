@@ -27,7 +27,7 @@ class Own:
                 continue
             number = numbers.get(key)
             if number is None:
-                raise errors.Refused(f"{self._words(name)} is no storage tensor of {layout.text}{_nearest(key, numbers)}")
+                raise errors.Refused(f"{self._words(name)} is not a storage tensor of {layout.text}{_nearest(key, numbers)}")
             if number in self.given:
                 raise errors.Refused(f"{self._words(name)} is given twice: {self.given[number].name!r} is it, too")
             given, storage = _tensors.given(name, tensor, self._words(name)), storages[number]

@@ -99,7 +99,7 @@ class _Maker:
                 members = self.ranks
                 strange = [rank for rank in ranks if rank not in members]
                 if strange:
-                    raise errors.Refused(f"'{name}': its mesh has rank {strange[0]} of torch, which is no member of the group")
+                    raise errors.Refused(f"'{name}': its mesh has rank {strange[0]} of torch, which is not a member of the group")
                 ranks = [members[rank] for rank in ranks]
             found = self.roots[id(mesh)] = mesh, (tuple(root.mesh.shape), tuple(ranks)), dims
         _, key, dims = found

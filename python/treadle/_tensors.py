@@ -61,7 +61,7 @@ def plain_name(name: str) -> str:
 
 
 def model_name(name: str, tensor: typing.Any, rename: Rename | None) -> str | None:
-    """The model's name for it. None: it is no parameter of the model, or the caller leaves it out."""
+    """The model's name for it. None: it is not a parameter of the model, or the caller leaves it out."""
     name = plain_name(name)
     last = name.rsplit(".", 1)[-1]
     if last == "_extra_state" or tensor is None:

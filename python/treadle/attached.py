@@ -124,6 +124,6 @@ def attach(handle: bytes, *, timeout: float = 60) -> Attached:
     """Attaches to the window of a handle (Switch.infer.handle()), in any process of the same user on the machine. The pages are mapped, and not
     touched. Raises Refused for a handle that was cut or altered, or is of another machine, user or version; Peer when its process is gone."""
     pointer = ctypes.c_void_p()
-    given = memoryview(handle).tobytes()  # of a number, bytes() would make so many zeros
+    given = memoryview(handle).tobytes()  # of a number, bytes() would make that many zeros
     _library.call("treadle_attach", given, len(given), timeout, ctypes.byref(pointer))
     return Attached(pointer)

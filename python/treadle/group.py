@@ -89,7 +89,7 @@ class Group:
         messages under way the process group is not used again: the next arrow, and a new Group with it, are Refused on all ranks, and its connections
         are closed when the process ends. So give it one of its own (torch.distributed.new_group), and a new one after a failure.
 
-        Raises State without a process group, Refused for a process that is no rank of it, Timeout, Peer."""
+        Raises State without a process group, Refused for a process that is not a rank of it, Timeout, Peer."""
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
 
@@ -97,7 +97,7 @@ class Group:
             raise errors.State("Group.torch: call torch.distributed.init_process_group first, or start with torchrun and do so")
         rank, size = dist.get_rank(group), dist.get_world_size(group)
         if rank < 0:
-            raise errors.Refused("Group.torch: this process is no rank of that process group")
+            raise errors.Refused("Group.torch: this process is not a rank of that process group")
         members = ".".join(map(str, dist.get_process_group_ranks(group))) if group is not None else "all"
         job = f"torch/{members if len(members) < 100 else hash_of(members)}"
         store: typing.Any = distributed_c10d._get_default_store()

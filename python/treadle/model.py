@@ -46,7 +46,7 @@ class Model:
     path: a Hugging Face folder (config.json and safetensors) or a config.json. Names, shapes and types of a checkpoint are compared with the
         family's. A folder without weights will do for layouts and plans; a switch is not loaded with it.
     families: a folder of family files, instead of those built in.
-    scale_down: a smaller model of the same structure, whose weights are made up, with at most so many elements; 0: the model itself.
+    scale_down: a smaller model of the same structure, whose weights are made up, with at most this many elements; 0: the model itself.
     weights: "files": refused where there are none; "random": made up, whatever lies beside the config; None: files of a folder, made up for a config.json.
     Raises Refused with the file, the tensor and the rule."""
 

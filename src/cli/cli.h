@@ -207,7 +207,7 @@ int treadle_refuse_ranks(const char *command, const treadle_arguments *a);
 int treadle_finish_output(const char *command, int exit_status);
 
 /* A line on standard error about what is being done, for work that has taken more than two seconds, when
- * standard error is a terminal. Time is counted from the begin. */
+ * standard error is a terminal. Time is counted from the start. */
 void treadle_progress_begin(void);
 void treadle_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void treadle_progress_end(void);

@@ -97,7 +97,7 @@ static treadle_status find_peaks(grad_job *job, const treadle_trainer_options *o
   size_t *all = calloc(ranks, sizeof *all);
   treadle_trainer_memory *plan = calloc(ranks, sizeof *plan);
   treadle_status status = TREADLE_OK;
-  if (!all || !plan) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %zu ranks", ranks));
+  if (!all || !plan) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %zu ranks", ranks));
   TRY(treadle_trainer_plan(job->layout, options, plan));
   TRY(treadle_group_gather(job->session.group, &mine, sizeof mine, all));
   for (size_t rank = 0; rank < ranks; rank++) {

@@ -8,7 +8,7 @@
 #include <signal.h>
 
 typedef struct treadle_interrupt {
-  bool runs; /* a thread waits for the signal; not where it was ignored from the begin (nohup) */
+  bool runs; /* a thread waits for the signal; not where it was ignored from the start (nohup) */
   pthread_t thread;
   sigset_t before;      /* the mask of the caller */
   pthread_mutex_t lock; /* of what follows */

@@ -15,7 +15,7 @@ static int character(const char *text, size_t room, uint32_t *code_p) {
   return treadle_utf8_read(whole, code_p);
 }
 
-/* Plain characters as they are, others as \uNNNN; each byte that is no part of a character becomes U+FFFD. */
+/* Plain characters as they are, others as \uNNNN; each byte that is not part of a character becomes U+FFFD. */
 static void write_text(FILE *file, const char *text, size_t bytes) {
   const char *end = text + bytes;
   fputc('"', file);

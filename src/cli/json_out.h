@@ -1,7 +1,7 @@
 /* Writing JSON as it comes, so that an answer of any length needs no memory. The top level and lists of
  * objects take a line an item; what is deeper stands on one line. Keys are NULL inside lists.
  *
- * Texts and keys may hold any bytes; what comes out is JSON in UTF-8 all the same. A byte that is no part of a character becomes
+ * Texts and keys may hold any bytes; what comes out is JSON in UTF-8 all the same. A byte that is not part of a character becomes
  * U+FFFD, as decoders do it; control characters are escaped. */
 #ifndef TREADLE_CLI_JSON_OUT_H
 #define TREADLE_CLI_JSON_OUT_H

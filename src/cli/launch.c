@@ -212,7 +212,7 @@ treadle_status treadle_launch_find(const treadle_launch_options *options, treadl
   if (launch->address[0] && options) launch->seconds = options->seconds;
   TRY(read_nodes(options ? options->nodes : NULL, launch));
   if (launch->nodes && launch->size % launch->nodes)
-    TRY(treadle_fail(TREADLE_REFUSED, "--nodes is %d, and %s cannot be divided evenly among so many",
+    TRY(treadle_fail(TREADLE_REFUSED, "--nodes is %d, and %s cannot be divided evenly among that many",
                      launch->nodes, treadle_text_of_count(launch->size, "rank")));
 out:
   return status;

@@ -13,7 +13,7 @@
 
 typedef struct treadle_launch {
   int rank, size;
-  int nodes;     /* so many groups of neighbours are nodes; 0: they are found */
+  int nodes;     /* this many groups of neighbours are nodes; 0: they are found */
   char name[65]; /* by which the ranks meet; "": one rank, alone, or by `meet` */
   char address
       [128]; /* of the store by which ranks of several nodes meet, which MPI has told them, and `name` is their job; "": not so */

@@ -13,17 +13,22 @@ static const treadle_command commands[] = {
         .name = "plan",
         .bit = TREADLE_IN_PLAN,
         .words = "",
-        .summary = "print what a switch between two layouts moves, and the memory it takes",
-        .text = "Makes the plans of all ranks, or of one with --rank. It reads no weights and does\n"
-                "not use MPI, so it works for models and numbers of ranks far beyond this machine.\n"
+        .summary = "predict what a switch between two layouts moves, and how much memory it needs",
+        .text = "Plans a switch from one layout to another on all ranks, or with --rank on one rank. It\n"
+                "reads no weights and does not use MPI, so it works for models and numbers of ranks far\n"
+                "beyond this machine.\n"
                 "\n"
-                "It prints how many bytes each rank moves and between which ranks, the lower bound,\n"
-                "the number of waves, the smallest possible cap, the peak of memory on each rank, and\n"
-                "how the largest tensor is cut. With --budget it also says whether the switch fits.\n"
-                "If it does not, the exit status is 1, and the last lines say what would make it fit.\n"
-                "A --cap below the smallest possible one is refused.\n"
+                "For each rank it prints the bytes that the switch moves, the lower bound of these bytes,\n"
+                "and the peak of memory. It also prints which ranks send to which, and how the largest\n"
+                "tensor is cut. Waves are the steps of the switch. The cap is memory that the switch uses\n"
+                "beyond the weights. The command prints the number of waves and the smallest possible\n"
+                "cap.\n"
                 "\n"
-                "LAYOUT is described in docs/layouts.md.",
+                "With --budget it also says whether the switch fits into that memory. If it does not fit,\n"
+                "the exit status is 1, and the last lines say what would make it fit. If --cap is below\n"
+                "the smallest possible cap, the command refuses it.\n"
+                "\n"
+                "docs/layouts.md says how to write a LAYOUT.",
         .examples =
             "  treadle plan --model config.json --from megatron:tp=4,pp=2 --to vllm:tp=2 --ranks 8\n"
             "  treadle plan --model DIR --from megatron:tp=8,pp=16 --to vllm:tp=16 --ranks 16384 --rank 0 "
@@ -38,15 +43,16 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_LAYOUT,
         .words = "",
         .summary = "print what one rank holds in a layout",
-        .text = "Lists the storage tensors of a rank under the engine's own names. For each it prints\n"
-                "the shape, the type and the Hugging Face tensors that it is made of.\n"
+        .text = "Lists the storage tensors of a rank under the engine's own names. For each storage\n"
+                "tensor it prints the shape, the data type, and the Hugging Face tensors that it is made\n"
+                "of.\n"
                 "\n"
-                "With --runs it also prints each run of elements as local_start, tensor, start,\n"
-                "stride, count: element local_start + i of the storage tensor is element start + i *\n"
-                "stride of that tensor, for i from 0 to count - 1.\n"
+                "With --runs it also prints each run of elements as five values: local_start, tensor,\n"
+                "start, stride, count. Element local_start + i of the storage tensor is element start + i\n"
+                "* stride of the Hugging Face tensor, for i from 0 to count - 1.\n"
                 "\n"
-                "--rank-map strided and best depend on the training layout, which --train then gives.\n"
-                "LAYOUT is described in docs/layouts.md.",
+                "The rank maps strided and best depend on the training layout. If you use one of them,\n"
+                "name the training layout with --train. docs/layouts.md says how to write a LAYOUT.",
         .examples = "  treadle layout --model config.json --layout megatron:tp=4,pp=2 --ranks 8 --rank 5\n"
                     "  treadle layout --model DIR --layout vllm:tp=2 --ranks 2 --rank 1 --runs --json\n",
         .run = treadle_command_layout,
@@ -55,53 +61,74 @@ static const treadle_command commands[] = {
         .name = "switch",
         .bit = TREADLE_IN_SWITCH,
         .words = "",
-        .summary = "switch a model between two layouts and back, measure it and check it",
-        .text = "Run it under mpirun, where every process is a rank; or without a launcher, one line a\n"
-                "rank, with --meet, --job, --rank and --ranks. It loads the weights in the\n"
-                "training layout, moves them to the inference layout, and moves them back, as often\n"
-                "as --cycles says. If --model is a config.json, or with --weights random, the weights\n"
-                "are made up: hash values of tensor and index.\n"
+        .summary = "switch a model between two layouts and back; measure and check the switch",
+        .text = "Start it under mpirun, where each process is a rank. Without a launcher, start one\n"
+                "process for each rank, with --meet, --job, --rank and --ranks. The ranks load the\n"
+                "weights in the training layout, switch them to the inference layout, and switch them\n"
+                "back, as often as --cycles says. If --model is a config.json, or with --weights random,\n"
+                "the weights are made up: each value is a hash.\n"
                 "\n"
-                "For each rank and for all together it prints the bytes moved and the lower bound,\n"
-                "the time, the rate and its ratio to a memcpy of the same bytes, and the peak of\n"
-                "memory and its bound. Then it prints the time by parts, and what is on the device\n"
-                "after each change of mode. LAYOUT is described in docs/layouts.md.\n"
+                "It prints a table with one row for each rank, and one for all ranks together. The\n"
+                "columns are: the bytes moved and their lower bound; the time in seconds and the speed in\n"
+                "GB/s; the speed relative to a memcpy of as many bytes; the peak of memory and its bound.\n"
+                "After the table it prints how the time is divided, and what is on the device in each\n"
+                "mode. docs/layouts.md says how to write a LAYOUT.\n"
                 "\n"
-                "With --offload every rank also holds gradients (4 bytes for each element) and\n"
-                "optimizer state (12 bytes). The list says what leaves the device while weights are\n"
-                "served. The room is used for a KV cache. The first cycle then goes through host\n"
-                "memory.\n"
+                "With --offload, every rank also holds gradients (4 bytes for each weight) and optimizer\n"
+                "state (12 bytes for each weight). LIST names what leaves the device during inference. A\n"
+                "KV cache uses the freed memory. In the first cycle, everything on the device moves to\n"
+                "host memory and back once.\n"
                 "\n"
-                "With --keep host a copy of the params is in host memory. Then the way back is local,\n"
-                "and after a failure at any moment the params are as they were.\n"
+                "With --keep host, host memory holds a copy of the training weights during inference. So\n"
+                "the way back needs no other rank, and after a failure at any moment the training weights\n"
+                "are unchanged.\n"
                 "\n"
-                "With --own every rank has the weights of training, of inference, or both, in memory\n"
-                "of its own, as a framework's tensors are. The switch reads and writes them there.\n"
-                "Weights of training then stay, and so they do without --keep host.\n"
+                "With --own, each rank has its weights in its own memory, as the tensors of a framework\n"
+                "are. The switch reads and writes them there. If the training weights are in own memory,\n"
+                "they always stay on the device, even without --keep host.\n"
                 "\n"
-                "--update N brings the inference weights to the next version N times, in mode infer,\n"
-                "each time after a step of made-up training that changes the sign of all params.\n"
-                "Params stay on the device, and no pages are shared. With --double on the old version\n"
-                "is served from pages of its own until the next one is committed; else the engine is\n"
-                "unbound for the whole update.\n"
+                "With --update N, the engine stays in inference mode and gets new weights N times. Before\n"
+                "each update the command changes the sign of every training weight, in place of a\n"
+                "training step. The training weights stay on the device, and no pages are shared. With\n"
+                "--double on, the engine can use the old version until the new one is complete. With\n"
+                "--double off, it has no weights during the update.\n"
                 "\n"
-                "--check compares every byte of the inference layout with the file, and every byte of\n"
-                "the training layout with what was there at the start. Before that, all pages that\n"
-                "nobody holds get random bytes. --check=prove also plants mistakes, each in a new\n"
-                "switch. It fails unless each one is caught. The mistakes are: a copy that is left\n"
-                "out, made twice or put in a wrong place; a page that is reused too early, or before\n"
-                "its copy on the host is made; a commit that a rank skips; a shared page in a wrong\n"
-                "place; and wrong rows of fp8 blocks.\n"
+                "--check compares every byte in the inference layout with the model's files, and every\n"
+                "byte in the training layout with its value at the start. Before it compares, it fills\n"
+                "all unused pages with random bytes. --check=prove also makes mistakes on purpose, each\n"
+                "in a new switch, and fails unless each one is detected. The mistakes are in:\n"
                 "\n"
-                "--fault makes one rank fail in the first switch to inference, and prints what the\n"
-                "others report. SPEC is KIND:rank=R,wave=W or KIND:rank=R,phase=P. KIND is kill,\n"
-                "stall, slow, enomem (it gets no more memory), corrupt (it writes a wrong byte; needs\n"
-                "wave=W), cancel, or flip (a byte of a message to another node; needs wave=W). P is\n"
-                "entry, offload, commit, committed, bind or kv. killnode:node=K,... and\n"
-                "cut:node=K,... are of a whole node: it is killed, or no byte leaves or reaches it.\n"
+                "  copies         one is left out, made twice, or put in a wrong place\n"
+                "  pages          one is reused too early, or before its copy in host memory is complete\n"
+                "  the commit     one rank skips it\n"
+                "  shared pages   one is in a wrong place\n"
+                "  fp8 blocks     some rows are wrong\n"
                 "\n"
-                "Ranks may be on several nodes: start them with mpirun, or each with --meet, or under\n"
-                "torchrun with --meet alone. --nodes N treats N equal groups of ranks as nodes.",
+                "--fault makes one rank or node fail in the first switch to inference, and prints what\n"
+                "the other ranks report. SPEC has one of these forms:\n"
+                "\n"
+                "  KIND:rank=R,wave=W     rank R fails in wave W\n"
+                "  KIND:rank=R,phase=P    rank R fails outside the waves, in phase P: entry, offload,\n"
+                "                         commit, committed, bind or kv\n"
+                "  KIND:node=K,wave=W     node K fails in wave W; phase=P works here, too\n"
+                "\n"
+                "KIND of a rank is one of:\n"
+                "\n"
+                "  kill, stall            the rank's process is killed or stopped\n"
+                "  slow                   the rank is late\n"
+                "  enomem                 the rank gets no more memory\n"
+                "  corrupt                the rank writes a wrong byte (only with wave=W)\n"
+                "  flip                   a byte changes in a message to another node (only with wave=W)\n"
+                "  cancel                 the rank cancels the switch\n"
+                "\n"
+                "KIND of a node is one of:\n"
+                "\n"
+                "  killnode               all processes of the node are killed\n"
+                "  cut                    no byte leaves or reaches the node\n"
+                "\n"
+                "The ranks can be on several nodes (machines). Start them with mpirun, or start each one\n"
+                "with --meet, or use torchrun and give --meet alone. --nodes N treats N equal groups of\n"
+                "ranks as nodes.",
         .examples = "  mpirun -n 8 --oversubscribe treadle switch --model DIR --train megatron:tp=4,pp=2 "
                     "--infer vllm:tp=2 --check\n"
                     "  mpirun -n 4 treadle switch --model config.json --train megatron:tp=4 --infer "
@@ -128,15 +155,16 @@ static const treadle_command commands[] = {
         .words = "FILE.RANK",
         .words_min = 1,
         .words_max = 1,
-        .summary = "look at the inference weights of a switch that runs in another process",
-        .text = "Reads the handle that treadle switch --handle-file has written, or any file with a\n"
-                "handle of the library. It maps the weights of that rank where they lie, read-only,\n"
-                "waits until a version is there, holds it, and prints the storage tensors with a sum\n"
-                "of each one's bytes (XXH3, 64 bits). Meanwhile the switch waits with its way back to\n"
-                "training.\n"
+        .summary = "read the inference weights of a switch that runs in another process",
+        .text = "Reads a handle: the file that treadle switch --handle-file has written, or a file with a\n"
+                "handle from the library. It maps the weights of that rank read-only, without copying\n"
+                "them, and waits until they have a version. Then it prints the storage tensors with a\n"
+                "checksum of each one (XXH3, 64 bits). While it reads, it holds the version: the switch\n"
+                "cannot go back to training.\n"
                 "\n"
-                "The exit status is 2 for a file that is no handle of this machine and user, and 1 when\n"
-                "its process has ended or the version does not come.",
+                "If the file is not a handle of this machine and user, the exit status is 2. If the\n"
+                "handle's process has ended, or if the version does not arrive in time, the exit status\n"
+                "is 1.",
         .examples = "  mpirun -n 2 treadle switch --model DIR --train megatron:tp=2 --infer vllm:tp=2 "
                     "--cycles 100 --handle-file /tmp/weights\n"
                     "  treadle attach /tmp/weights.0\n"
@@ -147,26 +175,27 @@ static const treadle_command commands[] = {
         .name = "generate",
         .bit = TREADLE_IN_GENERATE,
         .words = "",
-        .summary = "generate with the built-in engine",
-        .text =
-            "Reads requests, one a line of JSON, and writes answers in the same order. A line has\n"
-            "prompt, messages or prompt_token_ids, and may have id and sampling values by vLLM's "
-            "names: max_tokens,\n"
-            "min_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,\n"
-            "frequency_penalty, stop, stop_token_ids, ignore_eos, n, seed, logprobs. All lines are\n"
-            "checked before the first runs.\n"
-            "\n"
-            "With --prompt the text is printed as it comes, unless --out or --json asks for more.\n"
-            "\n"
-            "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
-            "finish_reason, stop_reason and version. Log-probabilities are float32 with 9 digits:\n"
-            "equal text is equal bits. With the same seeds, answers do not depend on the batch, the\n"
-            "chunks, the blocks, the threads or the layout.\n"
-            "\n"
-            "The ranks are those of mpirun, else one, in a vllm or sglang layout (default: vllm:tp=1).\n"
-            "Ranks that tp, pp and ep leave over are replicas, which share the requests. With --train\n"
-            "the weights are loaded into a layout for training first, and switched; the answers are\n"
-            "the same bits.",
+        .summary = "generate text with the built-in engine",
+        .text = "Reads requests, one JSON object a line, and writes answers in the same order. A request\n"
+                "has prompt, messages or prompt_token_ids. It can also have id, and these sampling\n"
+                "values, named as in vLLM: max_tokens, min_tokens, temperature, top_k, top_p, min_p,\n"
+                "repetition_penalty, presence_penalty, frequency_penalty, stop, stop_token_ids,\n"
+                "ignore_eos, n, seed, logprobs. The command checks all requests before it runs the first\n"
+                "one. --prompt or --prompt-ids gives one request without a file.\n"
+                "\n"
+                "With --prompt, the text is printed while it is generated. With --out or --json it is\n"
+                "not.\n"
+                "\n"
+                "An answer has id, index, prompt_token_ids, token_ids, text, logprobs, top_logprobs,\n"
+                "finish_reason, stop_reason and version. Log-probabilities are float32, printed with 9\n"
+                "digits, so equal text means equal bits. With the same seeds, answers do not depend on\n"
+                "the batch, the chunks, the blocks, the threads or the layout.\n"
+                "\n"
+                "Under mpirun, each process is a rank; without mpirun there is one rank. The layout is\n"
+                "one of vllm or sglang. If there are more ranks than the layout needs, the others are\n"
+                "replicas, which share the requests. With --train, the ranks load the weights in a\n"
+                "training layout and then switch them. The answers have the same bits with and without\n"
+                "--train.",
         .examples =
             "  treadle generate --model DIR --prompt \"What is the capital of France?\" --chat "
             "--temperature 0\n"
@@ -177,14 +206,15 @@ static const treadle_command commands[] = {
         .name = "score",
         .bit = TREADLE_IN_SCORE,
         .words = "",
-        .summary = "log-probabilities of tokens that are there, and perplexity",
-        .text = "Reads texts, one a line of JSON: text, messages, token_ids, or what treadle generate\n"
-                "wrote. It writes id, token_ids, logprobs (the first is null) and their sum for each,\n"
-                "with --top also top_logprobs. With --logits it writes a safetensors file with a tensor\n"
-                "logits.N for line N, from 0. All lines are checked before the first is scored.\n"
+        .summary = "compute log-probabilities and perplexity of given tokens",
+        .text = "Reads texts, one JSON object a line, with text, messages or token_ids; an answer of\n"
+                "treadle generate will do. For each text it writes id, token_ids, logprobs (the first is\n"
+                "null), and their sum. With --top it also writes top_logprobs. With --logits it writes a\n"
+                "safetensors file, in which tensor logits.N belongs to line N; lines count from 0. It\n"
+                "checks all lines before it scores the first one.\n"
                 "\n"
-                "With --check each log-probability is compared with that of the line, bit for bit; the\n"
-                "exit status is 1 if one differs. The layout may be one for training (default: hf).",
+                "With --check it compares each log-probability with the one in the line, bit for bit. If\n"
+                "one differs, the exit status is 1. The layout can be a training layout.",
         .examples = "  treadle score --model DIR --file texts.jsonl --top 5\n"
                     "  treadle score --model DIR --file answers.jsonl --check --json\n",
         .run = treadle_command_score,
@@ -195,20 +225,21 @@ static const treadle_command commands[] = {
         .words = "MODEL",
         .words_min = 1,
         .words_max = 1,
-        .summary = "loss and gradients of a few rows",
-        .text =
-            "Takes rows of tokens forward and backward through a model. The loss is the mean of -log p\n"
-            "over the tokens that count, in all rows. Rows are JSON, lines or one list:\n"
-            "\n"
-            "  {ids, mask}          ids[i] counts where mask[i] is 1\n"
-            "  {text}               all tokens but the first count\n"
-            "  {prompt, response}   the response and its end token count\n"
-            "  {messages}           what assistants say counts\n"
-            "\n"
-            "With --out it writes the gradients, to compare them with any other framework. Rows go\n"
-            "through the layers --micro-batch-size at a time, and none knows of the others. The ranks\n"
-            "are those of mpirun, else one; gradients are the same bits for every tp, pp and vpp, and\n"
-            "for any number of threads.",
+        .summary = "compute the loss and the gradients of some rows",
+        .text = "Takes rows of tokens forward and backward through a model. The loss is the mean of -log\n"
+                "p over all tokens that count, in all rows. The file has one JSON object a line, or one\n"
+                "JSON list. A row has one of these forms:\n"
+                "\n"
+                "  {ids, mask}          ids[i] counts if mask[i] is 1\n"
+                "  {text}               all tokens except the first count\n"
+                "  {prompt, response}   the tokens of the response and its end token count\n"
+                "  {messages}           the tokens of the assistant's messages count\n"
+                "\n"
+                "With --out it writes the gradients, so that you can compare them with those of another\n"
+                "framework. --micro-batch-size rows go through the layers together; the result of a row\n"
+                "does not depend on the other rows. Under mpirun, each process is a rank; without mpirun\n"
+                "there is one rank. Gradients have the same bits for every tp, pp and vpp, and for every\n"
+                "number of threads.",
         .examples =
             "  treadle grad DIR --file rows.jsonl --out grads.safetensors --json\n"
             "  mpirun -n 4 treadle grad DIR --file rows.jsonl --layout megatron:tp=2,pp=2 --dtype fp32\n",
@@ -219,21 +250,24 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_SFT,
         .words = "CONFIG.yaml [section.key=value ...]",
         .words_max = TREADLE_MAX_SETTINGS,
-        .summary = "supervised training from a configuration",
-        .text =
-            "Trains a model on rows of tokens, texts, prompts with responses, or chats. All that a run\n"
-            "is stands in CONFIG.yaml, with the keys of MindSpeed-RL; what follows it changes single\n"
-            "keys. --help-config prints them all.\n"
-            "\n"
-            "The ranks are those of mpirun, else one. Tensor parallel ranks, pipeline stages and\n"
-            "recomputation change no bit of losses and weights while the micro batches are the same.\n"
-            "\n"
-            "The folder of the run gets config.yaml, metrics.jsonl, events for TensorBoard, and\n"
-            "checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
-            "Ctrl-C saves a checkpoint after the step at hand and ends the run; --resume goes on from it.\n"
-            "SIGTERM does the same. Open MPI kills ranks a second after Ctrl-C: for longer steps send\n"
-            "SIGUSR1 to rank 0, as the run says at its start, or to mpirun instead, or start mpirun with\n"
-            "--mca odls_base_sigkill_timeout 600.",
+        .summary = "train on given answers (supervised fine-tuning)",
+        .text = "Trains a model on rows of tokens, texts, prompts with responses, or chats. CONFIG.yaml\n"
+                "describes the run, with the keys of MindSpeed-RL. To change single keys, write\n"
+                "section.key=value after the file. --help-config prints all keys.\n"
+                "\n"
+                "Under mpirun, each process is a rank; without mpirun there is one rank. With the same\n"
+                "micro batches, losses and weights have the same bits in every tensor and pipeline\n"
+                "parallel layout. Recomputation does not change them either.\n"
+                "\n"
+                "The run's folder gets config.yaml, metrics.jsonl, events for TensorBoard, and\n"
+                "checkpoints global_step_K. Other programs can load the model in\n"
+                "global_step_K/actor/huggingface.\n"
+                "\n"
+                "Ctrl-C or SIGTERM ends the run after the current step and saves a checkpoint. --resume\n"
+                "continues from that checkpoint. But Open MPI kills the ranks one second after Ctrl-C. If\n"
+                "your steps take longer, send SIGUSR1 to mpirun or to rank 0 instead. The run prints the\n"
+                "process id of rank 0 when it starts. Or start mpirun with --mca\n"
+                "odls_base_sigkill_timeout 600.",
         .examples = "  mpirun -n 8 treadle sft sft.yaml\n"
                     "  treadle sft sft.yaml actor_config.lr=1e-4 actor_config.save=runs/2 --json\n"
                     "  mpirun -n 4 treadle sft sft.yaml --resume\n"
@@ -246,24 +280,27 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_TRAIN,
         .words = "CONFIG.yaml [section.key=value ...]",
         .words_max = TREADLE_MAX_SETTINGS,
-        .summary = "reinforcement learning from a configuration: GRPO and its kin",
-        .text =
-            "Trains a policy by rewards. One copy of it trains in one layout and generates in another,\n"
-            "on the same devices. All that a run is stands in CONFIG.yaml, with the keys of MindSpeed-RL\n"
-            "or verl; what follows it changes single keys. --help-config prints them all.\n"
-            "\n"
-            "The ranks are those of mpirun, else one. In exact mode, the default, log-probabilities are\n"
-            "the same bits in both layouts, and every step is checked: one that differs ends the run (1).\n"
-            "\n"
-            "The folder of the run gets config.yaml, metrics.jsonl, samples.jsonl, events for "
-            "TensorBoard,\n"
-            "and checkpoints global_step_K, whose actor/huggingface is a model for any other program.\n"
-            "Ctrl-C saves a checkpoint after the step at hand and ends the run; --resume goes on from it.\n"
-            "SIGTERM does the same. Open MPI kills ranks a second after Ctrl-C: for longer steps send\n"
-            "SIGUSR1 to rank 0, as the run says at its start, or to mpirun instead, or start mpirun with\n"
-            "--mca odls_base_sigkill_timeout 600.\n"
-            "\n"
-            "Rewards, of which rl_config.verifier_function lists some:",
+        .summary = "train by reinforcement learning (GRPO and related algorithms)",
+        .text = "Trains a policy with rewards. There is one copy of the policy: it trains in one layout\n"
+                "and generates in another, on the same devices. CONFIG.yaml describes the run, with the\n"
+                "keys of MindSpeed-RL or verl. To change single keys, write section.key=value after the\n"
+                "file. --help-config prints all keys.\n"
+                "\n"
+                "Under mpirun, each process is a rank; without mpirun there is one rank. In exact mode,\n"
+                "the default, log-probabilities have the same bits in both layouts. Every step checks\n"
+                "this. If a log-probability differs, the run ends with exit status 1.\n"
+                "\n"
+                "The run's folder gets config.yaml, metrics.jsonl, samples.jsonl, events for TensorBoard,\n"
+                "and checkpoints global_step_K. Other programs can load the model in\n"
+                "global_step_K/actor/huggingface.\n"
+                "\n"
+                "Ctrl-C or SIGTERM ends the run after the current step and saves a checkpoint. --resume\n"
+                "continues from that checkpoint. But Open MPI kills the ranks one second after Ctrl-C. If\n"
+                "your steps take longer, send SIGUSR1 to mpirun or to rank 0 instead. The run prints the\n"
+                "process id of rank 0 when it starts. Or start mpirun with --mca\n"
+                "odls_base_sigkill_timeout 600.\n"
+                "\n"
+                "rl_config.verifier_function lists one or more of these rewards:",
         .list = treadle_reward_help,
         .examples = "  mpirun -n 8 treadle train grpo.yaml\n"
                     "  treadle train grpo.yaml actor_config.lr=1e-5 actor_config.save=runs/2 --json\n"
@@ -278,16 +315,19 @@ static const treadle_command commands[] = {
         .words = "MODEL",
         .words_min = 1,
         .words_max = 1,
-        .summary = "what a model's answers are worth: samples of prompts, scored",
-        .text =
-            "Draws --n samples of each prompt of --data and scores them with --reward. The data are lines\n"
-            "of JSON, or one list, with a prompt and an answer; --prompt-key and --answer-key name other\n"
-            "keys.\n"
-            "\n"
-            "mean@N is the mean score, best@N/mean what the best of N draws with replacement scores,\n"
-            "maj@N/mean what the answer that most of N draws give scores.\n"
-            "\n"
-            "Rewards, of which --reward names one:",
+        .summary = "draw samples from a model and score them with a reward",
+        .text = "Draws --n samples for each prompt of --data and scores them with --reward. The data has\n"
+                "one JSON object a line, or is one JSON list. Each object has a prompt and an answer. If\n"
+                "their keys are not prompt and answer, name them with --prompt-key and --answer-key.\n"
+                "\n"
+                "It prints these figures, where N is --n:\n"
+                "\n"
+                "  mean@N         the mean score of all samples\n"
+                "  best@N/mean    the mean best score among N samples, drawn with replacement\n"
+                "  maj@N/mean     the mean score of the most frequent answer among N samples, drawn with\n"
+                "                 replacement\n"
+                "\n"
+                "--reward names one of these rewards:",
         .list = treadle_reward_help,
         .examples = "  treadle eval DIR --data test.jsonl --reward sequence --n 8\n"
                     "  treadle eval DIR --data gsm8k/test.jsonl --reward gsm8k --prompt-key question "
@@ -302,12 +342,15 @@ static const treadle_command commands[] = {
         .words = "RUN",
         .words_min = 1,
         .words_max = 1,
-        .summary = "a run of treadle train or sft as one page",
-        .text = "Reads the folder of a run and writes RUN/report.html, or --out: one file that needs no "
-                "other.\n"
-                "Reward, loss, KL, entropy, lengths and the seconds of each stage by step; device bytes\n"
-                "by class through the last step with the bound that was foreseen; what the switch moves\n"
-                "from rank to rank; completions with their rewards. It may be made while the run goes on.",
+        .summary = "turn the folder of a training run into one HTML page",
+        .text = "Reads the folder of a run of treadle train or treadle sft, and writes RUN/report.html or\n"
+                "the file of --out. The page is one file that needs no other file. The run may still be\n"
+                "going on.\n"
+                "\n"
+                "For each step, the page shows reward, loss, KL, entropy, lengths, and the seconds of\n"
+                "each stage. For the last step, it shows the device memory and its predicted bound. It\n"
+                "also shows the bytes that the switch moves between ranks, and samples with their\n"
+                "rewards.",
         .examples = "  treadle report runs/1\n"
                     "  treadle report runs/1 --out page.html --json\n",
         .run = treadle_command_report,
@@ -318,12 +361,15 @@ static const treadle_command commands[] = {
         .words = "sequence",
         .words_min = 1,
         .words_max = 1,
-        .summary = "make the rows of a task to train on",
-        .text = "sequence is the task of verl's end-to-end test: a prompt a,b:9,n asks for the n numbers\n"
-                "that follow a and b, each the last plus (b - a), modulo 9. Of 900 prompts 720 are to\n"
-                "train with (train.jsonl) and 180 to test (test.jsonl): {prompt, answer, data_source}.\n"
-                "sft.jsonl has 40,000 rows {prompt, response} of the former, where each number is with\n"
-                "probability --noise a random digit. All follows from the seed.",
+        .summary = "write the data of an example task",
+        .text = "sequence is the task of verl's end-to-end test. A prompt a,b:9,n asks for the n numbers\n"
+                "that follow a and b. Each number is the previous number plus (b - a), modulo 9.\n"
+                "\n"
+                "The command writes three files. train.jsonl has 720 of the 900 possible prompts, and\n"
+                "test.jsonl has the other 180, as {prompt, answer, data_source}. sft.jsonl has 40,000\n"
+                "rows {prompt, response}, with prompts of train.jsonl. In these responses each number is\n"
+                "replaced by a random digit with probability --noise. The same options give the same\n"
+                "bytes on every machine.",
         .examples = "  treadle data sequence --out data/sequence\n"
                     "  treadle data sequence --out data/clean --noise 0 --seed 1 --json\n",
         .run = treadle_command_data,
@@ -337,17 +383,17 @@ static const treadle_command commands[] = {
         .summary = "convert a checkpoint from one layout to another",
         .text = "Reads the checkpoint IN and writes OUT, a new or empty folder. The layouts are:\n"
                 "\n"
-                "  hf              safetensors files, as Hugging Face has them\n"
+                "  hf              Hugging Face's safetensors files\n"
                 "  megatron:...    Megatron's legacy archives, one for each tp, pp and ep rank\n"
                 "  torch_dist      Megatron's distributed checkpoints\n"
                 "\n"
-                "Types stay as they are unless a layout says dtype=. Other files of a Hugging Face\n"
-                "model are copied along, so that the way back gives the same bytes. The model is that\n"
-                "of IN; where IN does not say it, --model does.\n"
+                "Data types do not change, unless a layout says dtype=. Other files of a Hugging Face\n"
+                "model are copied, too, so that the way back gives the same bytes. If IN does not say\n"
+                "which model it holds, name the model with --model.\n"
                 "\n"
-                "Run it alone, or under mpirun: then the processes share the work. It takes less than\n"
-                "512 MiB of memory. If a run is killed, start it again with the same arguments, and\n"
-                "it goes on where it stopped.",
+                "Under mpirun, the processes share the work. The command needs less than 512 MiB of\n"
+                "memory. If you kill it and start it again with the same arguments, it continues where it\n"
+                "stopped.",
         .examples = "  treadle convert --from hf --to megatron:tp=2,pp=2,ep=2 DIR OUT\n"
                     "  treadle convert --from megatron:tp=2,pp=2,ep=2 --to hf OUT BACK\n"
                     "  mpirun -n 4 treadle convert --from torch_dist --to hf --model config.json "
@@ -361,28 +407,30 @@ static const treadle_command commands[] = {
                  "DIR|index.json|LIST.tsv[.gz]",
         .words_min = 1,
         .words_max = 2,
-        .summary = "list model families, show one, check one against a checkpoint, or draft a new one",
-        .text = "A family is a data file. It says which tensors a type of model has, and how each\n"
-                "engine names, fuses and cuts them.\n"
+        .summary = "list or show model families, check one against a checkpoint, or draft a new one",
+        .text = "A family is a data file. It says which tensors a type of model has, and how each engine\n"
+                "names, fuses and cuts them.\n"
                 "\n"
                 "  list            Lists all families.\n"
-                "  show NAME       Prints the file of a family. With --expanded it prints one file in\n"
-                "                  which all that the family extends, its blocks and its changes are\n"
-                "                  put together.\n"
-                "  check           Compares the names of a family with those of a checkpoint, and the\n"
-                "                  shapes, too, where the files are there. It prints what is missing\n"
-                "                  or left over, and warns of each open point (to_say) of the family.\n"
-                "  new             Drafts a family file for a checkpoint that no family covers. What\n"
-                "                  a checkpoint does not show is an open point: a sentence under\n"
-                "                  to_say and a comment in the draft, and a line on standard error.\n"
+                "  show NAME       Prints the file of a family. With --expanded it prints one complete\n"
+                "                  file, in which the blocks, the family that it extends, and its changes\n"
+                "                  are merged.\n"
+                "  check           Compares the tensor names of a family with those of a checkpoint. If\n"
+                "                  the checkpoint's files are there, it also compares the shapes. It\n"
+                "                  prints which tensors are missing or left over, and warns of each open\n"
+                "                  point (to_say) of the family.\n"
+                "  new             Drafts a family file for a checkpoint that no family covers. What the\n"
+                "                  checkpoint does not show is an open point. The draft has a sentence\n"
+                "                  for it under to_say and a comment, and the command prints a line on\n"
+                "                  standard error.\n"
                 "\n"
-                "A checkpoint is a folder, or the index.json in it. check also takes a config.json\n"
-                "alone, and then checks that one. LIST.tsv stands for a checkpoint that is not here:\n"
-                "it has a line for each tensor, with name, safetensors dtype and shape (AxB) between\n"
-                "tabs, and needs --model config.json.\n"
+                "A checkpoint is a folder, or the index.json in it. check also takes a config.json alone.\n"
+                "If you do not have the checkpoint, list its tensors in LIST.tsv and give --model\n"
+                "config.json. LIST.tsv has one line for each tensor: name, safetensors dtype and shape\n"
+                "(AxB), separated by tabs.\n"
                 "\n"
-                "The exit status of check and new is 0 when the family or the draft covers the\n"
-                "checkpoint, 1 when it does not, and 2 when something cannot be read.",
+                "If the family or the draft covers the checkpoint, the exit status of check and new is 0.\n"
+                "If it does not, the status is 1. If something cannot be read, it is 2.",
         .examples = "  treadle family list\n"
                     "  treadle family show llama\n"
                     "  treadle family show qwen3 --expanded\n"
@@ -399,13 +447,14 @@ static const treadle_command commands[] = {
         .words = "DIR|config.json",
         .words_min = 1,
         .words_max = 1,
-        .summary = "print what is in a model: family, configuration, tensors, types, totals, files",
-        .text = "Reads the folder of a Hugging Face model, or a config.json alone, and prints what\n"
-                "treadle sees in it.\n"
+        .summary = "print the family, tensors, types and files of a model",
+        .text = "Reads the folder of a Hugging Face model, or a config.json alone. It prints the model's\n"
+                "family, configuration, tensors, data types, totals and files.\n"
                 "\n"
-                "With --check DIR is a checkpoint of a run, global_step_K, or a run with checkpoints: are\n"
-                "values and files those that were saved? The exit status is 1 where one is damaged, or\n"
-                "of another checkpoint; it is named.",
+                "With --check, DIR is the folder of a training run, or one of its checkpoints\n"
+                "(global_step_K). The command then compares the values and files with those that were\n"
+                "saved. If a checkpoint is damaged, or has files of another checkpoint, the command names\n"
+                "it, and the exit status is 1.",
         .examples = "  treadle inspect DIR\n"
                     "  treadle inspect DIR --json\n"
                     "  treadle inspect RUN/global_step_100 --check\n",
@@ -416,19 +465,20 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_TOKENIZE,
         .words = "",
         .summary = "turn texts and chats into tokens, and tokens into texts",
-        .text = "Reads the tokenizer of a model: tokenizer.json, else vocab.json with merges.txt, else a\n"
-                "*.bin of llama2.c. It prints the text and, for each token, its id and the text that\n"
-                "the tokenizer has for it.\n"
+        .text = "Reads the tokenizer of a model: tokenizer.json; without it, vocab.json with merges.txt;\n"
+                "without those, a *.bin of llama2.c. Then it prints the text and, for each token, the\n"
+                "token's id and text.\n"
                 "\n"
                 "With --json it prints a line with text and token_ids. Each line of --file has text,\n"
-                "messages or token_ids. Nothing is printed before all lines were found good.\n"
+                "messages or token_ids. The command checks all lines before it prints the first result.\n"
                 "\n"
-                "Messages are a chat: the model's chat template makes the text that treadle generate\n"
-                "gives the model, with the place for an answer behind them. With --chat a text is a\n"
+                "Messages are a chat. The model's chat template turns them into one text, which ends\n"
+                "where the answer starts, as in treadle generate. With --chat, a text is treated as a\n"
                 "message of the user.\n"
                 "\n"
-                "With --special off no special tokens are put around a text, and those among ids are\n"
-                "left out of the text. Special tokens that a text spells out are found in either case.",
+                "With --special off, no special tokens are added to a text, and special ids are left out\n"
+                "of the text of ids. If a text itself spells out a special token, such as <|im_end|>, it\n"
+                "becomes that token in both cases.",
         .examples = "  treadle tokenize --model DIR --text 'Once upon a time'\n"
                     "  treadle tokenize --model DIR --text 'What is the capital of France?' --chat\n"
                     "  treadle tokenize --tokenizer DIR/tokenizer.json --ids 1,2,3 --special off\n"
@@ -440,9 +490,9 @@ static const treadle_command commands[] = {
         .bit = TREADLE_IN_DOCTOR,
         .words = "",
         .summary = "print what this machine has and lacks, and what to do about it",
-        .text = "Looks at the launcher, the limits on mappings, files and locked memory, shared\n"
-                "memory, huge pages, cores and memory. The exit status is 1 when something is missing\n"
-                "that treadle needs.",
+        .text = "Checks the launcher, the limits on mappings, files and locked memory, shared memory,\n"
+                "huge pages, cores, memory, matrix kernels and networks. If something is missing that\n"
+                "treadle needs, the exit status is 1.",
         .examples = "  treadle doctor\n"
                     "  treadle doctor --json\n",
         .run = treadle_command_doctor,
@@ -454,10 +504,10 @@ static const treadle_command commands[] = {
         .words_min = 1,
         .words_max = 1,
         .hidden = true,
-        .summary = "write a small checkpoint with hash weights, for trying things out",
-        .text = "Writes config.json and model.safetensors of a small model into DIR, a folder that is\n"
-                "new or has no config.json. Each value is a hash of tensor and index, so that no two\n"
-                "places look alike.",
+        .summary = "write a small checkpoint with made-up weights, to try things out",
+        .text = "Writes config.json and model.safetensors of a small model into DIR. DIR must be new, or\n"
+                "have no config.json. Each weight is a hash of its tensor and index, so that a weight in\n"
+                "a wrong place shows.",
         .examples = "  treadle make-model build/demo-model\n"
                     "  treadle make-model build/tiny --family qwen3 --layers 2 --hidden 128 --vocab 1000\n",
         .run = treadle_command_make_model,
@@ -469,15 +519,15 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 /* ---- Finding the subcommand ------------------------------------------------------------------ */
 
 static void print_overview(FILE *file) {
-  fputs("treadle moves a language model's weights between its training and its inference layout.\n\n"
+  fputs("treadle moves a language model's weights between their training layout and their inference "
+        "layout.\n\n"
         "usage: treadle COMMAND [options]\n\ncommands:\n",
         file);
   for (int i = 0; i < COMMANDS; i++)
     if (!commands[i].hidden) fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
-  fputs(
-      "  help       print the options and examples of a command\n\n"
-      "Exit status: 0 when all went well, 1 for a difference or a failure, 2 for input that is refused.\n",
-      file);
+  fputs("  help       print the options and examples of a command: treadle help COMMAND\n\n"
+        "The exit status is 0 for success, 1 for a difference or a failure, and 2 for refused input.\n",
+        file);
 }
 
 static const treadle_command *find_command(const char *name) {

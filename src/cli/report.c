@@ -57,7 +57,7 @@ static treadle_status read_object(const treadle_run_files *run, const char *name
   TRY(treadle_json_lines_open(&text, path));
   const treadle_json_source source = {.what = path, .text = text.text, .count = text.bytes};
   TRY(treadle_json_read(&source, root_p));
-  if (!treadle_json_is_object(*root_p)) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no object", path));
+  if (!treadle_json_is_object(*root_p)) TRY(treadle_fail(TREADLE_REFUSED, "%s: is not an object", path));
 out:
   treadle_json_lines_close(&text);
   return status;
@@ -82,7 +82,7 @@ out:
 static treadle_status check_steps(const treadle_run_files *run, const char *path) {
   for (size_t i = 0; i < run->count; i++)
     if (!json_is_integer(json_object_get(run->lines[i], "step")))
-      REFUSE("%s: line %zu: step is no whole number", path, i + 1);
+      REFUSE("%s: line %zu: step is not a whole number", path, i + 1);
   return TREADLE_OK;
 }
 
@@ -97,7 +97,7 @@ static treadle_status read_run(treadle_run_files *run) {
   treadle_status status;
   if (access(run->run, F_OK) != 0) REFUSE("%s: there is no such folder", run->run);
   if (!has(run, "metrics.jsonl", path))
-    REFUSE("%s: has no metrics.jsonl that can be read: it is no folder of a run", run->run);
+    REFUSE("%s: has no metrics.jsonl that can be read: it is not a folder of a run", run->run);
   if (!is_empty(path)) TRY(read_lines(path, &run->lines, &run->count));
   TRY(check_steps(run, path));
   if (has(run, "samples.jsonl", path)) TRY(read_lines(path, &run->samples, &run->sample_count));

@@ -28,8 +28,8 @@ treadle_status treadle_read_ids(const char *option, const char *list, int32_t **
     snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one - 1), at);
     if (length >= sizeof one || !treadle_text_to_int64(one, &id) || id < 0 || id > INT32_MAX) {
       free(ids);
-      return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no id: a whole number from 0 to %d", option, one,
-                          INT32_MAX);
+      return treadle_fail(TREADLE_REFUSED, "%s: '%s' is not an id: a whole number from 0 to %d", option,
+                          one, INT32_MAX);
     }
     ids[count++] = (int32_t)id;
     at += length;

@@ -3,7 +3,7 @@
  *
  * A cycle: (with --offload, first of all everything to the host;) noise on the pages that nobody holds (--check), to
  * infer, compare, one memcpy of the bytes that were copied for the rate, noise, (--forward: to forward, compare,) to
- * train, compare. In the first cycle, before the way back: the updates (--update). The memcpy copies the very bytes that are there, so it changes nothing.
+ * train, compare. In the first cycle, before the way back: the updates (--update). The memcpy copies the very bytes that it finds there, so it changes nothing.
  *
  * After a failure inside the switch there is no MPI call any more. */
 #include "cli/handle_file.h"

@@ -56,7 +56,7 @@ static treadle_status read_field(const char *text, const char *field, int ranks,
   }
   if (strncmp(field, "wave=", 5) == 0) {
     if (!treadle_text_to_int64(field + 5, &value) || value < 0 || value > MOST_WAVES)
-      return refuse(text, "the wave is no number from 0");
+      return refuse(text, "the wave is not a number from 0");
     fault->injection.wave = (int32_t)value;
     fault->injection.point = TREADLE_AT_WAVE;
     return TREADLE_OK;

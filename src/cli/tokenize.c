@@ -154,7 +154,7 @@ static treadle_status show_json_ids(tokenizing *t, const json_t *list) {
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *id = json_array_get(list, i);
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-      TRY(treadle_fail(TREADLE_REFUSED, "token_ids[%zu] is no id: a whole number from 0 to %d", i,
+      TRY(treadle_fail(TREADLE_REFUSED, "token_ids[%zu] is not an id: a whole number from 0 to %d", i,
                        INT32_MAX));
     ids[i] = (int32_t)json_integer_value(id);
   }

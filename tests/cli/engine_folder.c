@@ -23,7 +23,7 @@ static const char ends[] =
     "\"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": "
     "\"A\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [1]}}}}";
 
-/* The character that stands for a byte: itself, or for what is no visible Latin-1 character one from 256 on, in their order. */
+/* The character that stands for a byte: itself, or for what is not a visible Latin-1 character one from 256 on, in their order. */
 static int character_of(int byte) {
   int others = 0;
   for (int b = 0; b <= byte; b++) {

@@ -49,7 +49,7 @@ refused 1 'version 1000000000 of rank 0 did not come in 0.3 s' "$TREADLE" attach
 
 head -c 60 "$folder/h.0" >"$folder/cut"
 refused 2 'the handle was cut: 60 of its' "$TREADLE" attach "$folder/cut"
-refused 2 'no handle of treadle' "$TREADLE" attach "$folder/made"
+refused 2 'not a handle of treadle' "$TREADLE" attach "$folder/made"
 head -c 5000 /dev/zero >"$folder/long"
 refused 2 'no handle is longer' "$TREADLE" attach "$folder/long"
 refused 2 'No such file' "$TREADLE" attach "$folder/nothing"

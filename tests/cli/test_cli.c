@@ -17,7 +17,7 @@ static int make_model(void **state) {
 
 static int64_t integer(const json_t *object, const char *key) {
   const json_t *value = json_object_get(object, key);
-  if (!json_is_integer(value)) fail_msg("%s is no integer", key);
+  if (!json_is_integer(value)) fail_msg("%s is not an integer", key);
   return json_integer_value(value);
 }
 

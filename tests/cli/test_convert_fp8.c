@@ -44,7 +44,7 @@ static float of_e4m3(uint8_t code) {
   return code & 0x80 ? -value : value;
 }
 
-/* Is no other code closer? */
+/* Is none of the other codes closer? */
 static bool is_nearest(uint8_t code, float value) {
   static float values[256];
   if (values[1] == 0)

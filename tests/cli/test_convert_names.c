@@ -51,7 +51,7 @@ static void shard_lists(void **state) {
   }
 }
 
-/* Nor does an index lead out of its folder, and a shard of an odd name is no companion. */
+/* Nor does an index lead out of its folder, and a shard of an odd name is not a companion. */
 static void indices(void **state) {
   (void)state;
   static const struct {

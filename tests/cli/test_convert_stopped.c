@@ -38,7 +38,7 @@ static void measure(const char *folder, int64_t *bytes, int *files) {
   closedir(listing);
 }
 
-/* Starts a conversion and kills it when the folder holds so many bytes and files. True: it was killed, false: it had
+/* Starts a conversion and kills it when the folder holds this many bytes and files. True: it was killed, false: it had
  * ended, well. */
 static bool run_and_kill(const char *in, const char *out, int64_t bytes, int files) {
   const char *command = getenv("TREADLE");

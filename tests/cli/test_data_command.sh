@@ -35,7 +35,7 @@ for rows in one.jsonl list.json ids.jsonl; do
   [ "$(value $rows.grad digest)" = "$(value one.jsonl.grad digest)" ] || fail "$rows: other gradients"
 done
 
-# A chat template that is broken is no missing one.
+# A chat template that is broken is not a missing one.
 sed 's/sep_token }}/sep_token/' "$TREADLE_SOURCE/examples/sequence/tokenizer_config.json" >"$model/tokenizer_config.json"
 status=0
 "$TREADLE" grad "$model" --file "$folder/one.jsonl" 2>"$folder/err" || status=$?

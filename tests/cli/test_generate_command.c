@@ -122,9 +122,11 @@ static void test_json(void **state) {
            "generate --model %s --file %s --max-new-tokens 5 --ignore-eos --threads 1", model,
            command_path("in.jsonl"));
   json_t *figures = command_json(0, 0, arguments);
-  expect_keys(figures, "requests samples prompt_tokens new_tokens seconds tokens_per_second layout weights_source dtype "
-                       "exact kernels threads weights_bytes packed_bytes work_bytes kv_blocks "
-                       "kv_blocks_peak kv_blocks_leaked preemptions prefix_hit_tokens version digest");
+  expect_keys(
+      figures,
+      "requests samples prompt_tokens new_tokens seconds tokens_per_second layout weights_source dtype "
+      "exact kernels threads weights_bytes packed_bytes work_bytes kv_blocks "
+      "kv_blocks_peak kv_blocks_leaked preemptions prefix_hit_tokens version digest");
   assert_int_equal(command_number(figures, "requests"), 2);
   assert_int_equal(command_number(figures, "samples"), 3);
   assert_int_equal(command_number(figures, "prompt_tokens"), 7);
@@ -360,10 +362,10 @@ static void test_bad_options(void **state) {
       {"", "give one of --prompt, --prompt-ids and --file"},
       {"--prompt a --prompt-ids 1", "give one of"},
       {"--prompt-ids 1 --chat", "--chat goes with --prompt and --file"},
-      {"--prompt-ids 1,x", "--prompt-ids: 'x' is no id: a whole number from 0"},
-      {"--prompt-ids 1]", "--prompt-ids: '1]' is no id"},
+      {"--prompt-ids 1,x", "--prompt-ids: 'x' is not an id: a whole number from 0"},
+      {"--prompt-ids 1]", "--prompt-ids: '1]' is not an id"},
       {"--prompt-ids 203", "prompt_token_ids: 203 is not in the vocabulary of 203 tokens"},
-      {"--prompt a --stop-ids -1", "--stop-ids: '-1' is no id"},
+      {"--prompt a --stop-ids -1", "--stop-ids: '-1' is not an id"},
       {"--prompt a --stop ''", "--stop is empty; it needs a value"},
       {"--prompt \"$(printf '\\377')\"", "--prompt is not UTF-8"},
       {"--prompt a --stop \"$(printf '\\377')\"", "--stop is not UTF-8"},

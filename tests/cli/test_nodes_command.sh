@@ -200,13 +200,13 @@ is dense_bytes 0
 # What cannot be is refused by all ranks alike.
 two=(--model "$made" --train megatron:tp=2,pp=2 --infer vllm:tp=4)
 run 4 2 "${two[@]}" --nodes 3
-all_say 4 "--nodes is 3, and 4 ranks cannot be divided evenly among so many"
+all_say 4 "--nodes is 3, and 4 ranks cannot be divided evenly among that many"
 run 4 2 "${two[@]}" --fault killnode:node=0,wave=1
 all_say 1 "--fault is 'killnode:node=0,wave=1', and all ranks are on one node: give --nodes"
 run 4 2 "${two[@]}" --nodes 2 --fault killnode:node=2,wave=1
 all_say 1 "node '2' is none of the 2 nodes"
 run 4 2 "${two[@]}" --nodes 2 --net-devices none7
-grep -q "network devices: 'none7' is none of this machine's" "$folder"/why.* || fail "none7 is no device"
+grep -q "network devices: 'none7' is none of this machine's" "$folder"/why.* || fail "none7 is not a device"
 run 4 2 "${two[@]}" --nodes 2 --cap 4KiB
 grep -q "cap" "$folder"/why.* || fail "no word of the cap"
 echo good

@@ -82,7 +82,7 @@ static void json_is_json(void **state) {
   }
   char wanted[300];
   json_t *root = command_json(0, 0, fill("inspect '%M'", model));
-#define R "\xef\xbf\xbd" /* each byte that is no part of a character */
+#define R "\xef\xbf\xbd" /* each byte that is not part of a character */
   snprintf(wanted, sizeof wanted,
            "%s/o\x01\x1b[2J\n\r\t\x7f" R R R R R R R "\xc2\x9b\"\\\xe2\x82\xac/m/model.safetensors",
            command_folder());

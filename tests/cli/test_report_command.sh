@@ -38,7 +38,7 @@ c = Check(); c.feed(open(sys.argv[1], encoding="utf-8").read()); sys.exit(len(c.
 END
 fi
 
-# A line that a kill has torn; texts that want to be obeyed; a figure that is no number.
+# A line that a kill has torn; texts that want to be obeyed; a figure that is not a number.
 printf '{"step": 4, "critic/rewards/mean": null}\n{"step": 5, "criti' >>"$run/metrics.jsonl"
 printf '{"step": 4, "prompt": "</pre><script>alert(1)</script>", "completion": "\\u0007&\\"", "score": 1}\n' >>"$run/samples.jsonl"
 "$TREADLE" report "$run" --out "$folder/page.html" >"$folder/out" || fail "a torn line is not passed over"
@@ -59,7 +59,7 @@ cp "$run/metrics.jsonl" "$folder/kept"
 printf '{"step": 1}\nnonsense\n' >"$run/metrics.jsonl"
 refused 'metrics.jsonl: line 2' "$run"
 printf '{"step": "x"}\n' >"$run/metrics.jsonl"
-refused 'line 1: step is no whole number' "$run"
+refused 'line 1: step is not a whole number' "$run"
 cp "$folder/kept" "$run/metrics.jsonl"
 # No step yet: what there is is drawn, and no number is made up.
 for lines in '' '{"step": 0, "val-core/sequence/reward/mean@1": 0.5}\n' '{"step": 0, "val-co'; do

@@ -85,7 +85,7 @@ fi
 run other 1 megatron_training.seed=7
 [ "$(value one losses_digest)" != "$(value other losses_digest)" ] || fail "the seed changes nothing"
 
-# In fast mode both sides may have other bits, which are planted here: it is seen, and is no error.
+# In fast mode both sides may have other bits, which are planted here: it is seen, and is not an error.
 rm -rf "$folder/run"
 "${launch[@]}" -n 2 "$TREADLE_BUILD/planted_other_bits" train "$folder/grpo.yaml" actor_config.exact=false actor_config.tensor_model_parallel_size=2 --threads 1 --json \
   >"$folder/fast" 2>"$folder/err" || { cat "$folder/err"; fail "fast mode: failed"; }
@@ -157,7 +157,7 @@ ends() {
 }
 refused() { ends 2 "$@"; }
 fails() { ends 1 "$@"; }
-refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on so many, or add --plan" --ranks 4
+refused "^treadle train: --ranks 4 is of --plan: say mpirun -n 4 treadle train $folder/grpo.yaml to train on that many, or add --plan" --ranks 4
 refused 'mini_batch_size (override), 3, does not divide' rl_config.mini_batch_size=3
 fails 'a sample of a mini batch has a mean ratio of 1, more than rl_config.early_stop_imp_ratio (override), 0.5; RLinf drops' megatron_training.val_path=null \
   rl_config.early_stop_imp_ratio=0.5
@@ -188,10 +188,10 @@ refused 'needs rl_config.verifier_command' 'rl_config.verifier_function=[command
 bad_command() { fails "command '.*': $1" 'rl_config.verifier_function=[command]' "rl_config.verifier_command=$2" megatron_training.val_path=null; }
 bad_command 'ended with status 3, with 16 samples to answer' 'exit 3'
 bad_command 'ended by signal 9, with 16 samples to answer' 'kill -9 $$'
-bad_command "wrote 'nonsense': it is no JSON object" 'cat >/dev/null & sleep 1; echo nonsense; wait'
+bad_command "wrote 'nonsense': it is not a JSON object" 'cat >/dev/null & sleep 1; echo nonsense; wait'
 bad_command "wrote '{.*\"1-0-0\".*}': this sample has its score already" 'while read l; do echo "{\"id\": \"1-0-0\", \"score\": 1}"; done'
 bad_command "wrote '{.*\"9-9-9\".*}': it was given no sample with this id" 'while read l; do echo "{\"id\": \"9-9-9\", \"score\": 1}"; done'
-bad_command "wrote '{.*NaN}': its score is no finite number" "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"
+bad_command "wrote '{.*NaN}': its score is not a finite number" "sed -u 's/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": NaN}/'"
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/nan"
 printf '\300\177' | dd of="$folder/nan/model.safetensors" bs=1 seek=8000 conv=notrunc 2>/dev/null
 refused "weights: element .* of '.*' is infinite or no number" "actor_config.model=$folder/nan"
@@ -199,7 +199,7 @@ refused "weights of the reference: element .* of '.*' is infinite or no number" 
 fails 'filter_groups_max_batches (default), 1, batches of 4 prompts, 0 groups of the 4' 'rl_config.verifier_function=[length:target=100000]' \
   rl_config.filter_groups_enable=true megatron_training.val_path=null
 refused 'device_memory (override) .* leaves .* bytes, and rank 0 needs' generate_config.device_memory=4MiB
-fails "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is no finite number" megatron_training.val_path=null 'rl_config.verifier_function=[command]' \
+fails "command 'sed .*: wrote '{.*\"2-0-0\".*: its score is not a finite number" megatron_training.val_path=null 'rl_config.verifier_function=[command]' \
   "rl_config.verifier_command=sed -u '/\"2-/q3; s/.*\"id\": \"\([^\"]*\)\".*/{\"id\": \"\1\", \"score\": 1}/'"
 [ "$(cat "$folder/run/latest_checkpointed_iteration.txt")" = 1 ] || fail "the last checkpoint is not that of step 1"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 --resume megatron_training.val_path=null --json >"$folder/resumed" 2>"$folder/err" ||
@@ -229,8 +229,11 @@ status=0
 "$TREADLE" eval "$TREADLE_SOURCE/examples/sequence/policy" --data "$folder/data/test.jsonl" --reward command --reward-command 'exit 3' --max-new-tokens 20 >"$folder/out" 2>"$folder/err" || status=$?
 [ $status = 1 ] && grep -q "command 'exit 3'" "$folder/err" || { cat "$folder/err"; fail "eval: a command that fails: status $status"; }
 "$TREADLE" eval --help >"$folder/help"
-for words in '  length:target=T   1 - ' '  command           ' "half of the model's positions, at most 1024" '0: the best token (default: 1)'; do
+for words in '  length:target=T   1 - ' '  command           '; do
   grep -qF -- "$words" "$folder/help" || { cat "$folder/help"; fail "eval --help: no '$words'"; }
+done
+for words in 'half of max_position_embeddings, at most 1024' 'most probable token (default: 1)'; do
+  tr -s ' \n' ' ' <"$folder/help" | grep -qF -- "$words" || { cat "$folder/help"; fail "eval --help: no '$words'"; }
 done
 "$TREADLE" help train >"$folder/help"
 grep -q '^  gsm8k ' "$folder/help" || fail "the help of train does not list rewards"

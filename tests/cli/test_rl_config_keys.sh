@@ -65,7 +65,7 @@ done
 # load: a checkpoint of Megatron, or a folder that has none yet.
 mkdir "$folder/nothing"
 fresh named actor_config.load="$folder/nothing"
-grep -q "^actor_config.load (override): $folder/nothing is no checkpoint of Megatron: weights begin as those of" "$folder/named.err" || { cat "$folder/named.err"; fail "nothing is said of load"; }
+grep -q "^actor_config.load (override): $folder/nothing is not a checkpoint of Megatron: weights begin as those of" "$folder/named.err" || { cat "$folder/named.err"; fail "nothing is said of load"; }
 same plain named
 "$TREADLE" convert --from hf --to megatron:tp=1 "$TREADLE_SOURCE/examples/sequence/policy" "$folder/megatron" >/dev/null
 cp -r "$TREADLE_SOURCE/examples/sequence/policy" "$folder/bare"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # treadle train with RLinf's use_hf_ckpt: the first start converts, the next ones find it; the same bits as without; another layout and changed weights are
-# noticed; a conversion that fails leaves nothing, one that was killed is gone on with. And checkpoint_load_path: a checkpoint that is there.
+# noticed; a conversion that fails leaves nothing, one that was killed continues in the next run. And checkpoint_load_path: a checkpoint that is there.
 # ctest: label=mpi timeout=300
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
@@ -118,7 +118,7 @@ refused 'needs megatron.ckpt_convertor.save_path' megatron.ckpt_convertor.save_p
 touch -d '2020-01-01' "$folder/policy/model.safetensors"
 refused 'save_path (line 18): .*model.safetensors has changed since'
 
-# Killed: what is left is gone on with.
+# Killed: the next run continues what is left.
 rm -rf "$folder/out" "$folder/run"
 mkdir -p "$(dirname "$converted")"
 "$TREADLE" train "$folder/grpo.yaml" --threads 1 >/dev/null 2>&1 &

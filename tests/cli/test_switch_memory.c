@@ -28,7 +28,7 @@ static json_t *switch_json(int exit_status, const char *rest) {
 
 static const char *text(const json_t *object, const char *key) {
   const char *value = json_string_value(json_object_get(object, key));
-  if (!value) fail_msg("%s is no text", key);
+  if (!value) fail_msg("%s is not a text", key);
   return value;
 }
 
@@ -264,7 +264,7 @@ static void refused_before_any_work(void **state) {
       {"--fault kill:node=0,wave=0", "names no rank"},
       {"--fault kill:wave=1", "names no rank"},
       {"--fault kill:rank=2,wave=0", "rank '2' is none of the 2"},
-      {"--fault kill:rank=0,wave=x", "the wave is no number from 0"},
+      {"--fault kill:rank=0,wave=x", "the wave is not a number from 0"},
       {"--fault kill:rank=0,", "and that is not known"},
       {"--fault kill:rank=0,phase=lunch", "or phase=entry|offload|commit|committed|bind|kv"},
       {"--fault corrupt:rank=0,phase=bind", "bytes are copied in waves only"},

@@ -27,7 +27,7 @@ static char *draw_and_read(treadle_timeline *t, const char *title, treadle_timel
   return text;
 }
 
-/* The fullest moment stays when samples are thinned out; what does not change is no sample. */
+/* The fullest moment stays when samples are thinned out; what does not change is not a sample. */
 static void peak_is_kept(void **state) {
   (void)state;
   treadle_timeline *t;

@@ -88,10 +88,11 @@ static void bad_lines(void **state) {
       {"{\"text\": \"a\", \"text\": \"b\"}", "line 2, column"},
       {"{\"text\": 1}", "line 2: text is not a text"},
       {"{\"token_ids\": 1}", "line 2: token_ids is not a list"},
-      {"{\"token_ids\": [1, \"a\"]}", "line 2: token_ids[1] is no id"},
-      {"{\"token_ids\": [1, -1]}", "line 2: token_ids[1] is no id"},
-      {"{\"token_ids\": [1, 4294967296]}", "line 2: token_ids[1] is no id"},
-      {"{\"token_ids\": [1, 10]}", "line 2: ids[1]: 10 is no id of this tokenizer: ids are from 0 to 9"},
+      {"{\"token_ids\": [1, \"a\"]}", "line 2: token_ids[1] is not an id"},
+      {"{\"token_ids\": [1, -1]}", "line 2: token_ids[1] is not an id"},
+      {"{\"token_ids\": [1, 4294967296]}", "line 2: token_ids[1] is not an id"},
+      {"{\"token_ids\": [1, 10]}",
+       "line 2: ids[1]: 10 is not an id of this tokenizer: ids are from 0 to 9"},
       {"{\"text\": \"\xff\"}", "line 2, column"},
   };
   for (size_t i = 0; i < TEST_COUNT(bad); i++) {
@@ -112,15 +113,15 @@ static void bad_arguments(void **state) {
   snprintf(with, sizeof with, "--model %s --text a --ids 1", command_folder());
   expect_refused(with, "only one of --text, --ids and --file");
   snprintf(with, sizeof with, "--model %s --ids 1,,2", command_folder());
-  expect_refused(with, "--ids: '' is no id");
+  expect_refused(with, "--ids: '' is not an id");
   snprintf(with, sizeof with, "--model %s --ids 1,x", command_folder());
-  expect_refused(with, "--ids: 'x' is no id");
+  expect_refused(with, "--ids: 'x' is not an id");
   snprintf(with, sizeof with, "--model %s --ids -1", command_folder());
-  expect_refused(with, "--ids: '-1' is no id");
+  expect_refused(with, "--ids: '-1' is not an id");
   snprintf(with, sizeof with, "--model %s --ids 99999999999999999999999999", command_folder());
-  expect_refused(with, "is no id: a whole number");
+  expect_refused(with, "is not an id: a whole number");
   snprintf(with, sizeof with, "--model %s --ids 77", command_folder());
-  expect_refused(with, "77 is no id of this tokenizer");
+  expect_refused(with, "77 is not an id of this tokenizer");
   snprintf(with, sizeof with, "--model %s --text '\xff'", command_folder());
   expect_refused(with, "the text is not UTF-8: byte 0");
   snprintf(with, sizeof with, "--model %s --file %s/none", command_folder(), command_folder());

@@ -56,6 +56,16 @@ plant docs/page.md 'Call `treadle_file_gone`.' check-references 'treadle_file_go
 plant docs/page.md '[x](rules.md#13-c)' check-references 'no such heading'
 plant src/core/io/look.h 'typedef struct treadle_file_kind { int a; } treadle_file_kind;' check-words 'does not have: kind'
 plant docs/glossary.md '| `treadle_gone` | x | `treadle_come` |' check-words 'no type treadle_gone is left'
+plant src/core/io/look.c '/* a word is no number */' check-words 'src/core/io/look.c:6: "is no X": say "is not a X"'
+plant src/core/io/look.c '  REFUSE("the rank is no' check-words '"is no X"'
+plant docs/page.md 'At the begin of a file.' check-words '"the begin": say "the start"'
+plant docs/page.md 'The first so many bytes.' check-words '"so many"'
+plant docs/page.md 'It is gone on with.' check-words 'say "continues"'
+plant docs/page.md 'Files that are there.' check-words '"that are there"'
+plant docs/page.md 'Who is hung up on.' check-words '"disconnected"'
+fresh
+printf 'There is no rank 9. Here there\nis no rank 9. It is no longer one, is no more than\nat the beginning, is not a rank.\n' >> "$work/tree/docs/page.md"
+tools/check-words "$work/tree"
 plant src/core/io/look.h 'int look(int a, int b, int c, int d, int e, int f, int g, int h);' check-functions 'look takes 8 arguments'
 plant src/core/io/look.c $'static void\nlook(int a, int b, int c,\n  int d, int e, int f, int g, char *h[]) {\n}' check-functions 'look takes 8 arguments'
 plant src/core/io/look.h 'struct ops { int (*look)(int a, int b, int c, int d, int e, int f, int g, int h); };' check-functions 'look takes 8'

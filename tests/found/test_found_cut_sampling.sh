@@ -30,7 +30,7 @@ rl_config:
   dump_rollouts: $folder/dump
 END
 S=generate_config.sampling_config
-# train RANKS KEYS...: a run from the begin, without one log-probability that differs.
+# train RANKS KEYS...: a run from the start, without one log-probability that differs.
 train() {
   local ranks=$1 start=()
   shift

@@ -147,7 +147,7 @@ refused "has no file actor/optimizer/state.json" go_on
 begin
 rm "$step/digests.json"
 run 0 go_on
-[ "$(digest "$folder/out")" = "$right" ] || fail "an older checkpoint is gone on with by other weights"
+[ "$(digest "$folder/out")" = "$right" ] || fail "an older checkpoint continues with other weights"
 said "$step has no digests.json, as checkpoints of older versions have none"
 run 0 "$TREADLE" inspect "$step" --check
 printed "has no digests.json"
@@ -155,7 +155,7 @@ printed "has no digests.json"
 begin
 rm -r "$step"
 run 0 go_on
-said "run/latest_checkpointed_iteration.txt says '2', which is no whole checkpoint: the run goes on from global_step_1"
+said "run/latest_checkpointed_iteration.txt says '2', which is not a whole checkpoint: the run goes on from global_step_1"
 [ "$(digest "$folder/out")" = "$right" ] || fail "from step 1 it comes to other weights"
 begin
 rm -r "$folder/run/global_step_"*
@@ -164,4 +164,4 @@ said "run/latest_checkpointed_iteration.txt says '2', and there is no checkpoint
 begin
 run 0 go_on
 ! grep -q latest_checkpointed "$folder/err" || fail "a word about a whole run"
-refused "is no checkpoint global_step_K of a run, and has none" "$TREADLE" inspect "$policy" --check
+refused "is not a checkpoint global_step_K of a run, and has none" "$TREADLE" inspect "$policy" --check

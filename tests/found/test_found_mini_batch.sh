@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # MindSpeed-RL's mini_batch_size counts prompts: where it is global_batch_size, as in its published files, a step has one update; above the step's
-# prompts it has one, too. A smaller one has so many updates as it divides them into.
+# prompts it has one, too. A smaller one has as many updates as it divides them into.
 # ctest: timeout=120
 source "$(dirname "$0")/found.bash"
 "$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null

@@ -35,7 +35,7 @@ refused "sys.argv[1]).to_pylist()), sep=\"\\n\")' 'a table.parquet' > rows.jsonl
 cp table.jsonl rows.jsonl
 refused "rows.jsonl > lines.jsonl" "$TREADLE" tokenize --model "$model" --file rows.jsonl
 
-# The other formats, and what is no text at all. The lines are Python, and those that need no package make what they say.
+# The other formats, and what is not a text at all. The lines are Python, and those that need no package make what they say.
 is() { # BYTES WORDS
   printf "$1" >other.jsonl
   refused "other.jsonl: $2" "$TREADLE" tokenize --model "$model" --file other.jsonl

@@ -62,7 +62,7 @@ memory 0 0 '{"seconds": 0, "stage": "generate", "bytes": [0]}'
 report
 lacks 'Device memory of rank 0'
 
-# Beside numbers this large a tick is no step, and their distance is no number.
+# Beside numbers this large a tick is not a step, and their distance is not a number.
 for lines in '{"step": 1, "actor/entropy": 1e17}' '{"step": 1, "actor/entropy": 1e17}\n{"step": 2, "actor/entropy": 1.0000000000000002e17}' \
   '{"step": 1, "actor/entropy": 1e308}\n{"step": 2, "actor/entropy": -1e308}' '{"step": 9223372036854775806, "actor/entropy": 1}\n{"step": 9223372036854775807, "actor/entropy": 2}'; do
   printf "$lines\n" >"$run_folder/metrics.jsonl"

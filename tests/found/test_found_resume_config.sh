@@ -64,9 +64,9 @@ goes_on() { # LATEST TEXT...
 goes_on 2
 [ "$(grep -c "global_step" err)" = 1 ] || fail "more is said than the name"
 goes_on 1 "run: the run goes on from global_step_1, and global_step_2 is newer"
-goes_on 7 "run/latest_checkpointed_iteration.txt says '7', which is no whole checkpoint: the run goes on from global_step_2"
-goes_on garbage "latest_checkpointed_iteration.txt says 'garbage', which is no whole checkpoint"
-goes_on '' "latest_checkpointed_iteration.txt says '', which is no whole checkpoint"
+goes_on 7 "run/latest_checkpointed_iteration.txt says '7', which is not a whole checkpoint: the run goes on from global_step_2"
+goes_on garbage "latest_checkpointed_iteration.txt says 'garbage', which is not a whole checkpoint"
+goes_on '' "latest_checkpointed_iteration.txt says '', which is not a whole checkpoint"
 for option in '' --resume; do # a folder that has nothing else, and both commands
   rm -rf run
   mkdir -p run/global_step_02

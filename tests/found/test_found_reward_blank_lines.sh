@@ -25,7 +25,7 @@ END_YAML
 train=("$TREADLE" train "$folder/grpo.yaml" --threads 1)
 over="': answered nothing for 1 s, with [1-9][0-9]* samples to answer"
 
-# Empty lines; a line that never ends; a flood; a line of blanks is no JSON.
+# Empty lines; a line that never ends; a flood; a line of blanks is not JSON.
 for written in '\n' ' '; do
   run 1 "${train[@]}" "rl_config.verifier_command=while :; do printf '$written'; sleep 0.05; done"
   grep -q "$over" "$folder/err" || { cat "$folder/err"; fail "no word of the time: '$written'"; }
@@ -33,7 +33,7 @@ done
 run 1 "${train[@]}" "rl_config.verifier_command=yes ''"
 grep -q "$over" "$folder/err" || { cat "$folder/err"; fail "no word of the time: a flood of empty lines"; }
 run 1 "${train[@]}" "rl_config.verifier_command=while :; do echo ' '; sleep 0.05; done"
-said "it is no JSON object"
+said "it is not a JSON object"
 # Each answer begins the time anew: eight take longer than it.
 cat >"$folder/slow" <<'END_SH'
 while read -r line; do

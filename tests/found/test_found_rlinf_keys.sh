@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# RLinf's algorithm, optimizer, schedule and sampling are what the run has: not one of them is "without effect", and REINFORCE++ is no GRPO. What
+# RLinf's algorithm, optimizer, schedule and sampling are what the run has: not one of them is "without effect", and REINFORCE++ is not GRPO. What
 # cannot be done is refused, all of it in one message.
 # ctest: timeout=120
 source "$(dirname "$0")/found.bash"

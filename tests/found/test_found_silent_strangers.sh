@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Strangers that connect to every port of a switch over tcp, 20 at a time, and say nothing: the ranks meet all the same. In a network namespace of its
-# own, so that nobody else's ports are knocked at. TREADLE_ROUNDS=N: so many switches.
+# own, so that nobody else's ports are knocked at. TREADLE_ROUNDS=N: this many switches.
 # ctest: timeout=120
 . "$(dirname "$0")/found.bash"
 command -v python3 >/dev/null || { echo "no python3 here: skipped"; exit 77; }

@@ -111,7 +111,7 @@ for command in train sft; do
   done
 done
 
-# A folder of dumped rollouts that is no part of the run's.
+# A folder of dumped rollouts that is not part of the run's.
 begin 1 train 1 rl_config.dump_rollouts="$folder/rolls"
 refused "$folder/rolls: another treadle writes here: process $first on" "$TREADLE" train "$folder/train.yaml" \
   actor_config.save="$folder/other" rl_config.dump_rollouts="$folder/rolls"

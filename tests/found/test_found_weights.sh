@@ -180,7 +180,7 @@ command_of train "$whole" rl_config.use_kl_loss=true "ref_config.model=$folder/s
 refused "ref_config.model (override): $folder/shards: has no weights" "${line[@]}"
 command_of train "$whole" rl_config.use_kl_loss=true "ref_config.model=$folder/alone/config.json"
 refused "is a config.json, without weights" "${line[@]}"
-# A path that leads nowhere is no wish for other weights. A mere name of a model stands for the tokenizer's folder where that has weights, and it is said.
+# A path that leads nowhere does not ask for other weights. A mere name of a model stands for the tokenizer's folder where that has weights, and it is said.
 ln -s nowhere "$folder/dangling"
 for path in nowhere dangling whole/model.safetensors; do
   command_of train "$whole" "actor_config.load=$folder/$path"
@@ -188,14 +188,14 @@ for path in nowhere dangling whole/model.safetensors; do
 done
 command_of train "$whole" "actor_config.load=$folder/data"
 run 0 "${line[@]}"
-printed "is no checkpoint of Megatron: weights begin as those of $whole"
+printed "is not a checkpoint of Megatron: weights begin as those of $whole"
 command_of train qwen25-7b
 refused "actor_config.model (override): there is no file or folder qwen25-7b, and that of tokenizer_name_or_path" "${line[@]}"
 command_of train qwen25-7b "megatron_training.tokenizer_name_or_path=$whole"
 run 0 "${line[@]}" --json
 said "there is no file or folder qwen25-7b: the model is that of tokenizer_name_or_path, $whole"
 printed '"weights_source": "files"'
-for name in sft train; do # a path is no name
+for name in sft train; do # a path is not a name
   command_of "$name" "$folder/nowhere" "megatron_training.tokenizer_name_or_path=$whole"
   refused "$folder/nowhere: there is no such file or folder" "${line[@]}"
 done

@@ -9,7 +9,7 @@ cat >"$folder/run.yaml" <<END
 megatron_training: {tokenizer_name_or_path: $policy, data_path: x, train_iters: 12, global_batch_size: 16}
 actor_config: {model: $policy/policy/config.json, save: $folder/run, micro_batch_size: 16, lr: 1.0e-3}
 END
-# rows SHORT LONG LENGTH: so many rows of 2 tokens, and of LENGTH
+# rows SHORT LONG LENGTH: this many rows of 2 tokens, and of LENGTH
 rows() {
   python3 - "$@" >"$folder/rows.jsonl" <<'END'
 import json, sys

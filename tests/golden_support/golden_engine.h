@@ -10,12 +10,12 @@ typedef struct golden_tokens {
   size_t count;
 } golden_tokens;
 
-/* Puts the ids of a list behind those that are there. */
+/* Puts the ids of a list after the present ones. */
 void golden_tokens_add(golden_tokens *tokens, const json_t *list);
 
 typedef enum golden_opened { GOLDEN_OPENED, GOLDEN_NOT_COMPUTED, GOLDEN_NOT_OPENED } golden_opened;
 
-/* An engine of the model in a folder. A family that the engine does not compute is no difference; all else that is refused is.
+/* An engine of the model in a folder. A family that the engine does not compute is not a difference; all else that is refused is.
  * Ended by machine_close, whatever is returned; the message is treadle's. */
 golden_opened golden_engine_open(machine *m, const char *folder, const char *dtype);
 

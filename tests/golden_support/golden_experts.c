@@ -72,7 +72,7 @@ static golden_verdict compare_maps(const golden_case *c, const json_t *maps) {
   return verdict;
 }
 
-/* A model of so many layers and experts, and the layout in which every rank is one of ep. */
+/* A model of this many layers and experts, and the layout in which every rank is one of ep. */
 static void text_of_experts(golden_case *c, int64_t layers, int64_t groups) {
   c->ranks = golden_int(c->item, "ep", 1);
   golden_experts(c, layers, c->ranks, golden_int(c->item, "experts", 1), groups);

@@ -122,7 +122,7 @@ static golden_verdict compare_unit(const golden_case *c, const unit *u, bool use
     bool gap = golden_at(is_padding, i) != 0;
     int64_t end = next < u->count ? u->start[next] : listed; /* a gap's */
     if (!gap && (next == u->count || u->start[next] != at || u->numel[next] != golden_at(numels, i)))
-      return golden_differ(c, "entry %d is no parameter at %lld", (int)i, (long long)at);
+      return golden_differ(c, "entry %d is not a parameter at %lld", (int)i, (long long)at);
     if (gap && end != at + golden_at(numels, i))
       return golden_differ(c, "entry %d: a gap from %lld to %lld", (int)i, (long long)at, (long long)end);
     at += golden_at(numels, i);

@@ -94,7 +94,7 @@ static bool is_listed(const char *keys, const char *key) {
 }
 
 bool golden_keys(json_t *item, const char *keys, char reason_p[GOLDEN_REASON]) {
-  if (!json_is_object(item)) return fail(reason_p, "it is no object");
+  if (!json_is_object(item)) return fail(reason_p, "it is not an object");
   for (const char *at = keys; *at;) {
     char name[64];
     size_t length = strcspn(at, " ");

@@ -113,7 +113,7 @@ static const char *missing_in(json_t *item, char reason_p[GOLDEN_REASON]) {
     return reason_p;
   for (size_t i = 0; i < json_array_size(logits); i++)
     if (!json_is_number(json_array_get(logits, i)) && !json_is_null(json_array_get(logits, i)))
-      return "its 'logits' have what is no number";
+      return "its 'logits' have what is not a number";
   if (json_array_size(json_object_get(item, "kept")) != 3) return "its 'kept' is not of three numbers";
   return json_array_size(logits) ? NULL : "its 'logits' are empty";
 }

@@ -26,7 +26,7 @@ static bool read_row(const oracle_model *m, const json_t *row, int64_t physical,
 
 /* A list for each layer, {"physical_to_logical_map": ...} around it or not; one list is for all layers. */
 static bool read_map(const oracle_model *m, const char *path, oracle_slots *slots, char *why) {
-  if (path[0] != '@') return oracle_refuse(why, "map=%s is no @file", path);
+  if (path[0] != '@') return oracle_refuse(why, "map=%s is not a @file", path);
   json_t *root = json_load_file(path + 1, 0, NULL);
   json_t *list = json_is_object(root) ? json_object_get(root, "physical_to_logical_map") : root;
   bool flat = json_is_integer(json_array_get(list, 0));

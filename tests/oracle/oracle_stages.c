@@ -60,7 +60,7 @@ bool oracle_option_number(oracle_options *options, const char *key, int64_t othe
   char *end = NULL;
   *value_p = text ? strtoll(text, &end, 10) : otherwise;
   if (text && (!isdigit((unsigned char)text[0]) || *end || *value_p < 1 || *value_p > 1000000000))
-    return oracle_refuse(why, "%s=%s is no number from 1", key, text);
+    return oracle_refuse(why, "%s=%s is not a number from 1", key, text);
   return true;
 }
 
@@ -171,7 +171,7 @@ static bool stages_of_string(const char *text, int64_t layers, int64_t mtp, int6
     if (*c != '|') order[length++] = *c;
   }
   if (embeddings != 1 || losses != 1 || order[0] != 'E' || order[length - 1] != 'L')
-    return oracle_refuse(why, "layout: one E at the begin and one L at the end");
+    return oracle_refuse(why, "layout: one E at the start and one L at the end");
   if (t != layers)
     return oracle_refuse(why, "layout: %lld layers of %lld", (long long)t, (long long)layers);
   if (m != mtp) return oracle_refuse(why, "layout: %lld MTP layers of %lld", (long long)m, (long long)mtp);

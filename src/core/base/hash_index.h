@@ -13,7 +13,7 @@ typedef struct treadle_hash_index {
   size_t capacity, count;
 } treadle_hash_index;
 
-/* Room for so many hashes in all, so that an index of known size does not grow step by step. */
+/* Room for this many hashes in all, so that an index of known size does not grow step by step. */
 treadle_status treadle_hash_index_reserve(treadle_hash_index *hash_index, size_t count);
 /* The number of a hash; one that is not there yet is put there with the number `fresh`, 0 or more. */
 treadle_status treadle_hash_index_put(treadle_hash_index *hash_index, uint64_t hash, int32_t fresh,

@@ -12,7 +12,7 @@ typedef struct treadle_hash_map {
   size_t capacity, count;
 } treadle_hash_map;
 
-/* Room for so many names in all, so that a map of known size does not grow step by step. */
+/* Room for this many names in all, so that a map of known size does not grow step by step. */
 treadle_status treadle_hash_map_reserve(treadle_hash_map *map, size_t count);
 treadle_status treadle_hash_map_put(treadle_hash_map *map, const char *key, int64_t value); /* overwrites */
 int64_t treadle_hash_map_get(const treadle_hash_map *map, const char *key, int64_t otherwise);

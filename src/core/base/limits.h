@@ -34,7 +34,8 @@ enum {
   TREADLE_MAX_TEXT_BYTES = 1 << 28 /* of a text that is encoded at once */
 };
 
-/* Reports over all ranks: the plans of all together look at so many parts, and at one more for so many bytes of the model. */
+/* Limits of a report: the plans of all ranks together look at at most TREADLE_PLANNED_CUTS parts, and at one more for
+ * every TREADLE_BYTES_OF_A_CUT bytes of the model. */
 #define TREADLE_PLANNED_CUTS (INT64_C(1) << 25)
 enum { TREADLE_BYTES_OF_A_CUT = 256 };
 

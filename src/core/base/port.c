@@ -17,7 +17,7 @@ treadle_status treadle_port_find(const char *host, int *port_p) {
   *port_p = 0;
   int error = getaddrinfo(host, "0", &numbers, &found);
   if (error != 0)
-    return treadle_fail(TREADLE_SYSTEM, "'%s' is no address as numbers: %s", host, gai_strerror(error));
+    return treadle_fail(TREADLE_SYSTEM, "'%s' is not an address as numbers: %s", host, gai_strerror(error));
   int one = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool bound =
       one >= 0 && bind(one, found->ai_addr, found->ai_addrlen) == 0 &&

@@ -15,7 +15,7 @@
 
 enum {
   TREADLE_MOST_STRUCT = 4096
-}; /* bytes that a struct_size may say: more is no size, but what lay there before */
+}; /* bytes that a struct_size may say: more is not a size, but what lay there before */
 
 treadle_status treadle_sized_take(const char *function, const char *name, const void *given, void *copy_p,
                                   size_t bytes);

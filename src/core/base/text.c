@@ -121,7 +121,7 @@ int treadle_text_distance(const char *a, const char *b) {
 
 const char *treadle_nearest_name(const char *name, const char *const *names) {
   const char *nearest = NULL;
-  int least = (int)strlen(name) < 6 ? 3 : 4; /* further away is no typing error */
+  int least = (int)strlen(name) < 6 ? 3 : 4; /* further away is not a typing error */
   for (; *names; names++) {
     int distance = treadle_text_distance(name, *names);
     if (distance < least) {

@@ -116,7 +116,7 @@ out:
   return status;
 }
 
-/* What Megatron opens a distributed checkpoint by: the metadata, which formats it is in, and what is no tensor. */
+/* What Megatron opens a distributed checkpoint by: the metadata, which formats it is in, and what is not a tensor. */
 static treadle_status write_dist(treadle_convert *c) {
   static const char FORMATS[] = "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
                                 "\"common_backend\": \"torch\", \"common_backend_version\": 1}";

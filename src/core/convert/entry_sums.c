@@ -38,7 +38,7 @@ static treadle_status judge(treadle_entry_sum *item) {
   const char *name = item->entry.name;
   treadle_status status;
   if (item->crc == item->entry.crc) return TREADLE_OK;
-  TRY(treadle_file_intact(item->entry.data)); /* what is gone is no damage */
+  TRY(treadle_file_intact(item->entry.data)); /* what is gone is not damage */
   status = treadle_fail(TREADLE_REFUSED,
                         "%s: %s%s%shas %s and is damaged: its CRC-32 is %08" PRIx32
                         ", and the archive says %08" PRIx32,

@@ -217,7 +217,8 @@ treadle_status treadle_out_folder_make(const treadle_out_folder *folder, const c
     if (mkdir(full.text, 0777) && errno != EEXIST)
       TRY(treadle_fail(TREADLE_SYSTEM, "%s: the folder cannot be made: %s", full.text, strerror(errno)));
     if (lstat(full.text, &about) == 0 && !S_ISDIR(about.st_mode)) /* a link would lead elsewhere */
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder, and files of the result go there", full.text));
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: is not a folder, and files of the result go there",
+                       full.text));
     *at = '/';
   }
 out:

@@ -18,7 +18,7 @@ typedef struct treadle_record {
   const char *path; /* in OUT */
   int64_t bytes;    /* -1: begun */
   uint64_t sum;     /* treadle_file_sum() */
-  /* Of the tensors' bytes, the first so many were made while the inputs were not settled (inputs.h), and their sum. */
+  /* Of the tensors' bytes, how many of the first ones were made while the inputs were not settled (inputs.h), and their sum. */
   int64_t unsettled_bytes;
   uint64_t unsettled_sum;
 } treadle_record;

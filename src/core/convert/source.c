@@ -109,7 +109,7 @@ treadle_status treadle_source_folder(treadle_source *source, const char *folder,
   if (!treadle_file_is_folder(folder))
     return treadle_fail(TREADLE_REFUSED, "%s: there is no such folder", folder);
   if (!treadle_file_exists(latest))
-    return treadle_fail(TREADLE_REFUSED, "%s: is no checkpoint of Megatron: it has neither %s nor %s",
+    return treadle_fail(TREADLE_REFUSED, "%s: is not a checkpoint of Megatron: it has neither %s nor %s",
                         folder, mark, LATEST);
   TRY(treadle_inputs_add(source->inputs, latest, NULL));
   TRY(treadle_file_read(latest, 4096, &text, &length));

@@ -150,7 +150,7 @@ static treadle_status check_left_over(const treadle_source *source, const char *
   for (int32_t i = 0; i < state->dist->count; i++)
     for (size_t s = 0; !state->used[i] && s < sizeof starts / sizeof *starts; s++)
       if (treadle_text_starts(state->dist->tensors[i].key, starts[s]))
-        return treadle_fail(TREADLE_REFUSED, "%s: %s is no tensor of the model", folder,
+        return treadle_fail(TREADLE_REFUSED, "%s: %s is not a tensor of the model", folder,
                             state->dist->tensors[i].key);
   return TREADLE_OK;
 }

@@ -88,7 +88,7 @@ static treadle_status take_pieces(treadle_target *target) {
 
 /* ---- What becomes of them ----------------------------------------------------------------------- */
 
-/* Of one that is no scales. */
+/* Of one that is not scales. */
 static treadle_making making_of(const treadle_target *target, int32_t index) {
   const treadle_original *own = &target->own[index];
   int32_t first = target->own_first[index];

@@ -214,7 +214,7 @@ out:
   return status;
 }
 
-/* Of files that are there as long as recorded the room is not needed, most likely. */
+/* Of files that exist with the recorded length the room is not needed, most likely. */
 static treadle_status measure_room(treadle_convert *c, int64_t *bytes) {
   treadle_status status;
   treadle_convert_figures all = {0};

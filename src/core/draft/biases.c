@@ -9,7 +9,7 @@ static bool ends_with(const char *text, const char *end) {
   return length > size && strcmp(text + length - size, end) == 0;
 }
 
-/* "x.weight" to "x.bias", "layer_norm_weight" to "layer_norm_bias"; NULL: it is no such name, or memory is out. */
+/* "x.weight" to "x.bias", "layer_norm_weight" to "layer_norm_bias"; NULL: it is not such a name, or memory is out. */
 static const char *bias_name(const treadle_draft *d, const char *name) {
   size_t length = strlen(name), size = strlen("weight");
   if (!ends_with(name, ".weight") && !ends_with(name, "_weight")) return NULL;

@@ -132,7 +132,7 @@ out:
   return status;
 }
 
-/* ---- What is no part of the language model ------------------------------------------------------ */
+/* ---- What is not part of the language model ------------------------------------------------------ */
 
 /* The beginning of a name up to where it leaves that of the layers; NULL: it does not. */
 static const char *branch_of(const treadle_draft *d, const char *name) {

@@ -16,7 +16,7 @@
 
 typedef struct dim_values {
   treadle_draft *d;
-  size_t known;         /* the first so many dims may be used */
+  size_t known;         /* how many dims may be used, from the first one on */
   int64_t *values;      /* -1: it has none, a field is absent */
   const int64_t *fixed; /* what some are without a question, else -1; NULL: none */
 } dim_values;
@@ -159,7 +159,7 @@ static int64_t wanted_of(const dim_values *v, const treadle_pattern *pattern, co
   return found && (last || any) && size % others == 0 ? size / others : -1;
 }
 
-/* Does the dim ask for a field that is no number here, such as a list with one for each layer? */
+/* Does the dim ask for a field that is not a number here, such as a list with one for each layer? */
 static bool asks_no_number(const dim_values *v, size_t dim) {
   const char *key;
   json_t *field;
@@ -250,7 +250,7 @@ out:
   return status;
 }
 
-/* ---- Tensors that are there or not by a dim ------------------------------------------------------ */
+/* ---- Tensors whose presence depends on a dim ------------------------------------------------------ */
 
 static bool is_present(const dim_values *v, const char *dim) {
   for (int32_t i = 0; i < v->d->drafted_count; i++) {
@@ -278,8 +278,8 @@ static treadle_status use_presence(dim_values *v) {
     evaluate(v);
     if (f.changed && present == (v->values[dim] > 0)) continue;
     TRY(set_dim(v, dim, present ? "true" : "false", &node));
-    TRY(treadle_draft_ask(v->d, node, "%s: by the names that are there; the family asks for %s", name,
-                          before));
+    TRY(treadle_draft_ask(v->d, node, "%s: the names in the checkpoint decide this; the family asks for %s",
+                          name, before));
   }
 out:
   return status;

@@ -19,7 +19,7 @@ struct treadle_family_draft {
   treadle_draft draft;
   bool covered;        /* a family that is there will do: there is no draft */
   bool same;           /* the draft only extends one */
-  const char *refusal; /* why the draft is no family yet; NULL: it is one */
+  const char *refusal; /* why the draft is not a family yet; NULL: it is one */
   treadle_files files; /* of the last model and the checkpoint */
 };
 

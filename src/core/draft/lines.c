@@ -89,7 +89,7 @@ static bool has_shape(const treadle_model *model, int32_t pattern, const treadle
                          memcmp(tensor->shape + lead, p->shape, (size_t)p->ndim * sizeof *p->shape) == 0);
 }
 
-/* Another shape in a dimension of several axes, which rules fuse and cut by, is no change: the dims are not what they should be. */
+/* Another shape in a dimension of several axes, which rules fuse and cut by, is not a change: the dims are not what they should be. */
 static treadle_status compare_shape(treadle_draft *d, const treadle_model *model, int32_t pattern,
                                     const treadle_draft_tensor *p, treadle_line_change *change) {
   const treadle_tensor *tensor = &model->tensors[model->first_tensor[pattern]];

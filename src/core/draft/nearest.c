@@ -16,7 +16,7 @@ static bool ends_with_name(const char *text, const char *name) {
          (length == size || text[length - size - 1] == '.');
 }
 
-/* A tensor with so many dimensions, if they are known. */
+/* A tensor with this many dimensions, if they are known. */
 static bool same_dims(const treadle_draft_tensor *p, const treadle_pattern *pattern) {
   return p->ndim < 0 || p->ndim == pattern->ndim - pattern->full_name.by_expert;
 }

@@ -310,7 +310,7 @@ int32_t treadle_draft_role(const char *rest, bool in_layer, bool by_expert, bool
     if (!role && by_expert && length > 4 && strncmp(rest + length - 5, ".gate", 5) == 0)
       role = TREADLE_IS_GATE;
     if (!role && has(rest, attention)) role = look_up(of_attention, rest, length);
-    if (!role && length == strcspn(rest, ".")) { /* layers.0.wq.weight: of what it is no word says */
+    if (!role && length == strcspn(rest, ".")) { /* layers.0.wq.weight: of what it no word says */
       role = look_up(of_attention, rest, length);
       if (!role) role = look_up(of_mlp, rest, length);
     }

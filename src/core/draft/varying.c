@@ -120,7 +120,7 @@ static void set_values(const varying *v, const other_dims *others, int64_t *valu
   treadle_draft_evaluate(v->d, fixed, values);
 }
 
-/* Dims, at most `more` besides those that are there, which explain the shapes of a layer. */
+/* Dims, at most `more` besides the present ones, which explain the shapes of a layer. */
 static bool solve_with(const varying *v, int32_t member, int32_t layer, other_dims *others, int more) {
   int64_t values[MOST_DIMS];
   equations now = {.v = v, .member = member, .layer = layer, .values = values};

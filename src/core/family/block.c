@@ -45,8 +45,8 @@ static treadle_status read_options(block_reader *b, treadle_yaml *block, const t
   }
   for (size_t i = 0; i < options->count; i++)
     if (options->items[i]->type != TREADLE_YAML_SCALAR || !treadle_expr_is_name(options->keys[i]))
-      return treadle_family_fail(b->a->reader, options->items[i], "option '%.64s' is no name with a text",
-                                 options->keys[i]);
+      return treadle_family_fail(b->a->reader, options->items[i],
+                                 "option '%.64s' is not a name with a text", options->keys[i]);
 out:
   return status;
 }

@@ -15,7 +15,7 @@ enum { MAX_NAMES = 6, MAX_VALUES = 16, MAX_TRIES = 200000 };
 typedef struct namer {
   treadle_assembly *a;
   const treadle_yaml *conditions;
-  size_t known; /* the first so many may be used */
+  size_t known; /* how many may be used, from the first one on */
   bool *used;   /* by position */
 } namer;
 

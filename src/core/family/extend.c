@@ -60,7 +60,7 @@ static treadle_status merge_block(treadle_assembly *a, treadle_yaml *parent, tre
   treadle_status status;
   if (instead && at == parent->count)
     return treadle_family_fail(a->reader, item,
-                               "instead: %s, which is no block of the family that is extended", instead);
+                               "instead: %s, which is not a block of the family that is extended", instead);
   TRY(treadle_tree_new(a, TREADLE_YAML_LIST, item, &one));
   if (!instead && at < parent->count && parent->items[at]->type == TREADLE_YAML_MAP &&
       item->type == TREADLE_YAML_MAP)

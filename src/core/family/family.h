@@ -40,7 +40,7 @@ typedef struct treadle_pattern {
   const char *axis_text[TREADLE_MAX_AXES]; /* expression of each axis: "ng", "q", "hd", "H" */
   int8_t axis_dim[TREADLE_MAX_AXES];       /* the dimension it belongs to, ascending */
   const char *when;                        /* condition over the config, or NULL */
-  int32_t scale_of; /* the block scales of this pattern, for models stored in fp8; -1: it is no scale */
+  int32_t scale_of; /* the block scales of this pattern, for models stored in fp8; -1: it is not a scale */
   int32_t same_as;  /* pattern that this one copies while same_when holds, or -1 */
   const char *same_when;
   const char *file; /* where it stands: the family's file or that of a block */
@@ -177,7 +177,7 @@ typedef struct treadle_family {
   int32_t plain_only_count;
   const char **plain_only; /* those of published files of which only the plain weights are known */
   int32_t carried_count;
-  const char **carried; /* beginnings of names of what is no part of the language model */
+  const char **carried; /* beginnings of names of what is not part of the language model */
   int32_t stored_prefix_count;
   const char **stored_prefixes, **stored_instead; /* names may begin with `instead` in files */
   int32_t require_count;

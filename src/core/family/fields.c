@@ -145,8 +145,8 @@ static treadle_status check_name(const treadle_family_reader *reader, const trea
       experts++;
     } else if (!is_name_char(*c)) {
       return treadle_family_fail(
-          reader, node, "name %s: '%c' is no letter, digit, '.', '_', '-', {l} or '*' for an expert", name,
-          *c);
+          reader, node, "name %s: '%c' is not a letter, digit, '.', '_', '-', {l} or '*' for an expert",
+          name, *c);
     }
   }
   if (layers > 1) return treadle_family_fail(reader, node, "name %s has {l} more than once", name);

@@ -58,7 +58,7 @@ static treadle_status add_dims(varying *v, treadle_yaml *dims, size_t count, con
     treadle_nearest nearest = treadle_nearest_to(own->keys[i]);
     for (size_t k = 0; k < count; k++) treadle_nearest_try(&nearest, dims->keys[k]);
     if (nearest.distance != 0)
-      return treadle_family_fail(a->reader, own->items[i], "'%.64s' is no dim; the nearest is %s",
+      return treadle_family_fail(a->reader, own->items[i], "'%.64s' is not a dim; the nearest is %s",
                                  own->keys[i], nearest.best);
   }
   for (size_t i = 0; i < count; i++) {
@@ -206,7 +206,7 @@ treadle_status treadle_layer_dims_apply(treadle_assembly *a, treadle_yaml *tree)
     varying v = {.a = a, .mark = entries->keys[i]};
     status = treadle_expr_is_name(v.mark)
                  ? apply(&v, tree, entries->items[i], count)
-                 : treadle_family_fail(a->reader, entries, "layer_dims: '%.64s' is no name", v.mark);
+                 : treadle_family_fail(a->reader, entries, "layer_dims: '%.64s' is not a name", v.mark);
     treadle_hash_map_release(&v.dims);
     treadle_hash_map_release(&v.lines);
     TRY(status);

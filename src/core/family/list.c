@@ -87,7 +87,7 @@ int32_t treadle_families_find(const treadle_families *families, const char *name
   const char *nearest = NULL;
   TREADLE_NEED_OR(families, -1);
   TREADLE_NEED_OR(name, -1);
-  int least = strlen(name) < 6 ? 3 : 4; /* further away is no typing error */
+  int least = strlen(name) < 6 ? 3 : 4; /* further away is not a typing error */
   for (int32_t i = 0; i < families->count; i++) {
     const char *own = families->items[i]->name;
     int distance = treadle_text_distance(name, own);

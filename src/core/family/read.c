@@ -163,7 +163,7 @@ static treadle_status check_axis(const treadle_family_reader *reader, const trea
   if (nearest.distance == 0) return TREADLE_OK;
   return treadle_family_fail(
       reader, node,
-      "'%s' is no axis: a shape is products ('*') of dims and integers; the nearest dim "
+      "'%s' is not an axis: a shape is products ('*') of dims and integers; the nearest dim "
       "is %s",
       axis, nearest.best);
 }

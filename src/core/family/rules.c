@@ -145,7 +145,7 @@ static treadle_status read_value(treadle_family_reader *reader, const treadle_ya
     return treadle_family_fail(
         reader, node, "%s: parts that are beside one another are cut by cols or not at all", rule->name);
   if (merge >= 0 && (!rule->experts || rule->full_name.by_expert || rule->also))
-    return treadle_family_fail(reader, node, "merge: %s is no plain stack of experts", rule->name);
+    return treadle_family_fail(reader, node, "merge: %s is not a plain stack of experts", rule->name);
   TRY(read_word(reader, node, "add", adds, 1, &add));
   TRY(treadle_family_dtype(reader, node, &rule->dtype));
   rule->add = (int8_t)(add - 1);

@@ -21,7 +21,7 @@ static treadle_status find_axis(const treadle_family_reader *reader, const tread
     count++;
   }
   if (count == 0)
-    return treadle_family_fail(reader, node, "'%s' is no axis of %s; the nearest is %s", text,
+    return treadle_family_fail(reader, node, "'%s' is not an axis of %s; the nearest is %s", text,
                                pattern->name, nearest.best);
   if (count > 1)
     return treadle_family_fail(reader, node, "%s has %d axes '%s'; give them different names",

@@ -154,7 +154,7 @@ static treadle_status list_units(treadle_flat_grid *flat, treadle_flat_stage *st
   return TREADLE_OK;
 }
 
-/* Whole rows have no gaps: what torch allocates behind a short shard is no part of it.
+/* Whole rows have no gaps: what torch allocates behind a short shard is not part of it.
  * Else gaps lie before a parameter, and from the last one's end to the end of all ranges. */
 static void note_gaps(treadle_flat_stage *stage) {
   for (int32_t u = 0; u < stage->unit_count; u++) {

@@ -46,7 +46,7 @@ treadle_status treadle_nest_clip(const treadle_nest *nest, const treadle_strided
 
 /* Appends what of `from` lies at addresses [low, high), as at most 2 * axes - 1 boxes in ascending order of
  * their addresses. Offsets come out less `origin`: 0 keeps them, `low` makes them count inside the shard.
- * Strides are positive and nested: a step of an axis is no shorter than what the faster axes span (axes of
+ * Strides are positive and nested: a step of an axis is not shorter than what the faster axes span (axes of
  * size 1 aside); the order of the axes does not matter. */
 treadle_status treadle_strided_clip(const treadle_strided *from, treadle_span addresses, int64_t origin,
                                     treadle_strideds *parts);

@@ -96,7 +96,7 @@ out:
 }
 
 /* All holders of a cell have it at the same place of a unit (flat_place), but the units need not begin alike.
- * cell->offset is in bytes, from the begin of its range of the unit; the range is the storage tensor of the
+ * cell->offset is in bytes, from the start of its range of the unit; the range is the storage tensor of the
  * holder's window. `number` is the expert's slot on that rank. */
 static int64_t flat_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                                 const int64_t **stride_p) {

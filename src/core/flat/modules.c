@@ -56,7 +56,7 @@ static const treadle_rule *packed_rule(const treadle_family *family, int32_t pat
   return NULL;
 }
 
-/* A tied name is no tensor of its own. A packed rule comes where the first of its patterns does. */
+/* A tied name is not a tensor of its own. A packed rule comes where the first of its patterns does. */
 static treadle_status make_rules(const treadle_model *model, int64_t tp, treadle_arena *arena,
                                  treadle_grid_spec *spec) {
   const treadle_family *family = model->family;

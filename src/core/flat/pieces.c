@@ -62,7 +62,7 @@ out:
 
 /* Appends what of the grid's pieces lies in this rank's ranges; only: of that parameter alone.
  * The grid has a piece [experts, ...] where each expert is a parameter here: number is the slot that the
- * piece begins in, `inside` the bytes from the begin of that slot. With slots of 4096 bytes, a piece at 8704
+ * piece begins in, `inside` the bytes from the start of that slot. With slots of 4096 bytes, a piece at 8704
  * begins 512 bytes inside slot 2. */
 static treadle_status clip_pieces(clipper *c, const treadle_flat_param *only, treadle_pieces *pieces) {
   treadle_status status = TREADLE_OK;

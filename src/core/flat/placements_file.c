@@ -31,7 +31,7 @@ static treadle_status check_keys(const reader *r, const char *what, size_t numbe
   treadle_status status = TREADLE_OK;
   const char *key;
   const json_t *value;
-  if (!treadle_json_is_object(object)) FAIL("%s: %s %zu is no object", r->path, what, number);
+  if (!treadle_json_is_object(object)) FAIL("%s: %s %zu is not an object", r->path, what, number);
   json_object_foreach(object, key, value) {
     const char *const *name = known;
     while (*name && strcmp(*name, key) != 0) name++;
@@ -51,7 +51,7 @@ static treadle_status read_numbers(const reader *r, const char *what, size_t num
                                    int32_t most, int32_t *count_p, int64_t *numbers) {
   treadle_status status = TREADLE_OK;
   size_t count = json_array_size(list);
-  if (!json_is_array(list)) FAIL("%s: the %s %zu is no list", r->path, what, number);
+  if (!json_is_array(list)) FAIL("%s: the %s %zu is not a list", r->path, what, number);
   if (count < 1 || count > (size_t)most || (*count_p > 0 && (size_t)*count_p != count))
     FAIL("%s: the %s %zu is a list of %zu numbers where %d to %d belong", r->path, what, number, count,
          *count_p > 0 ? (int)*count_p : 1, *count_p > 0 ? (int)*count_p : (int)most);
@@ -100,11 +100,11 @@ static treadle_status read_mesh(reader *r, size_t number, json_t *object) {
   TRY(read_numbers(r, "shape of mesh", number, json_object_get(object, "shape"), TREADLE_MAX_PLACED_DIMS,
                    &mesh->ndim, mesh->size));
   if (stride) TRY(read_numbers(r, "stride of mesh", number, stride, mesh->ndim, &mesh->ndim, mesh->stride));
-  if (first && !json_is_integer(first)) FAIL("%s: mesh %zu: first is no whole number", r->path, number);
+  if (first && !json_is_integer(first)) FAIL("%s: mesh %zu: first is not a whole number", r->path, number);
   mesh->first = json_integer_value(first);
   if (!ranks) goto out;
   if (first || stride) FAIL("%s: mesh %zu has ranks, and first or stride too", r->path, number);
-  if (!json_is_array(ranks)) FAIL("%s: mesh %zu: ranks is no list", r->path, number);
+  if (!json_is_array(ranks)) FAIL("%s: mesh %zu: ranks is not a list", r->path, number);
   for (int d = 0; d < mesh->ndim; d++)
     if (mesh->size[d] < 1 || __builtin_mul_overflow(count, mesh->size[d], &count) || count > 1 << 30)
       FAIL("%s: mesh %zu: its shape holds no ranks or too many", r->path, number);
@@ -173,7 +173,8 @@ static treadle_status push_names(reader *r, size_t number, const json_t *names,
   if (count == 0) FAIL("%s: tensor %zu: tensor is an empty list", r->path, number);
   for (size_t i = 0; i < count; i++) {
     tensor.tensor = json_string_value(json_is_array(names) ? json_array_get(names, i) : names);
-    if (!tensor.tensor) FAIL("%s: tensor %zu: tensor is no name and no list of names", r->path, number);
+    if (!tensor.tensor)
+      FAIL("%s: tensor %zu: tensor is neither a name nor a list of names", r->path, number);
     TRY(treadle_array_push(&r->tensors, tensor));
   }
   if (like->storage && json_is_array(names))
@@ -191,7 +192,7 @@ static treadle_status read_tensor(reader *r, size_t number, json_t *object) {
   const json_t *storage = json_object_get(object, "storage"),
                *placements = json_object_get(object, "placements"),
                *shape = json_object_get(object, "shape");
-  if (storage && !json_is_string(storage)) FAIL("%s: tensor %zu: storage is no text", r->path, number);
+  if (storage && !json_is_string(storage)) FAIL("%s: tensor %zu: storage is not a text", r->path, number);
   tensor.storage = json_string_value(storage);
   if (shape)
     TRY(read_numbers(r, "shape of tensor", number, shape, TREADLE_MAX_DIMS, &tensor.ndim, tensor.shape));
@@ -221,7 +222,7 @@ treadle_status treadle_placements_read(treadle_layout *layout, const char *path,
   reader r = {.path = path, .arena = arena};
   const json_t *meshes = json_object_get(root, "meshes"), *tensors = json_object_get(root, "tensors");
   if (!json_is_array(tensors) || (meshes && !json_is_array(meshes)))
-    FAIL("%s: it is no object with lists 'meshes' and 'tensors'", r.path);
+    FAIL("%s: it is not an object with lists 'meshes' and 'tensors'", r.path);
   TRY(check_keys(&r, "object", 0, root, keys));
   r.mesh_count = json_array_size(meshes);
   r.meshes = treadle_arena_alloc_array(arena, r.mesh_count + 1, sizeof *r.meshes);

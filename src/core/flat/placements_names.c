@@ -114,7 +114,7 @@ static treadle_status resolve_module(treadle_placements_builder *b, int32_t numb
     treadle_placed_part part = {.placed = number, .tensor = piece->tensor, .like = -1, .box = piece->box};
     int64_t at = (piece->offset - storage->offset) / size;
     if (piece->tensor < 0 || piece->add != 0)
-      TRY(treadle_fail(TREADLE_REFUSED, "placements: %s is no plain part of the model's tensors",
+      TRY(treadle_fail(TREADLE_REFUSED, "placements: %s is not a plain part of the model's tensors",
                        placed->tensor));
     for (int d = placed->ndim - 1; d >= 0; d--) {
       part.base[d] = at % placed->shape[d];

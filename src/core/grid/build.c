@@ -314,7 +314,7 @@ out:
   return status;
 }
 
-/* So many more storage tensors, as users count them. */
+/* Counts this many more storage tensors, as users count them. */
 static treadle_status count_storages(stage_build *b, int64_t count) {
   if (count > TREADLE_MAX_NAMES - b->public_count)
     REFUSE("layout '%s': a stage has more than %d storage tensors", b->layout->text, TREADLE_MAX_NAMES);

@@ -25,7 +25,7 @@ typedef struct treadle_grid_rule {
   bool transposed; /* stored with rows and columns exchanged, after it is cut */
   int64_t
       refined; /* block scales: rows and columns of a finer block that the engine repeats scales for; 0 */
-  int64_t blocks_in_one; /* ... a block is so many of them in each direction */
+  int64_t blocks_in_one; /* ... a block is this many of them in each direction */
   int64_t rows[TREADLE_MAX_PARTS],
       columns[TREADLE_MAX_PARTS]; /* block scales: of the weights, in elements */
   int nparts, also;               /* as in the rule; without its `also` where experts are not fused */
@@ -106,7 +106,7 @@ struct treadle_grid_spec {
 
 void treadle_grid_number(treadle_grid_spec *spec, const char *name, int64_t value);
 /* Evaluates a condition or trait of the family: mesh sizes, numbers of the spec, then the model's names. layer -1: l
- * is no name. */
+ * is not a name. */
 treadle_status treadle_grid_evaluate(const treadle_layout *layout, const treadle_grid_spec *spec,
                                      const char *what, const char *text, int64_t layer, int64_t *value_p);
 /* Refuses the layout unless the engine's requirements hold. */

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* A tied name is no tensor of its own: a rule for it would store the embedding twice. */
+/* A tied name is not a tensor of its own: a rule for it would store the embedding twice. */
 static treadle_status make_rules(const treadle_layout *layout, treadle_arena *arena,
                                  treadle_grid_spec *spec) {
   const treadle_model *model = layout->model;
@@ -50,7 +50,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   }
   if (root_text) {
     if (!treadle_text_to_int64(root_text, &root) || root < 0 || root >= layout->ranks) {
-      status = treadle_fail(TREADLE_REFUSED, "layout '%s': root=%s is no rank from 0 to %" PRId64,
+      status = treadle_fail(TREADLE_REFUSED, "layout '%s': root=%s is not a rank from 0 to %" PRId64,
                             words->text, root_text, layout->ranks - 1);
       goto out;
     }

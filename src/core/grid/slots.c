@@ -106,7 +106,7 @@ static treadle_status read_list(const treadle_slots_spec *spec, const char *path
                                 int64_t layer, treadle_arena *arena, const treadle_slots **slots_p) {
   const char *what = spec->what;
   int64_t count = (int64_t)json_array_size(list);
-  if (!json_is_array(list)) REFUSE("layout '%s': %s: layer %" PRId64 " is no list", what, path, layer);
+  if (!json_is_array(list)) REFUSE("layout '%s': %s: layer %" PRId64 " is not a list", what, path, layer);
   if (count < 1 || count > MAX_SLOTS || count % spec->ep != 0 || (spec->count && count != spec->count))
     REFUSE("layout '%s': %s: layer %" PRId64 " has %" PRId64 " slots; %s%" PRId64 " is needed", what, path,
            layer, count, spec->count ? "" : "a multiple of ep = ", spec->count ? spec->count : spec->ep);

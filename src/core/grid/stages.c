@@ -177,7 +177,7 @@ static bool repeat(char *out, size_t *used, const char *text, size_t length, int
   return true;
 }
 
-/* The number after a '*', 1 where there is none; -1 when it is no number. */
+/* The number after a '*', 1 where there is none; -1 when it is not a number. */
 static int64_t read_times(const char **at) {
   if (**at != '*') return 1;
   char *end;

@@ -29,7 +29,7 @@ typedef struct treadle_board_set {
   uint64_t meetings;
 } treadle_board_set;
 
-/* Bytes of memory that a rank takes whose part has so many: what it tells others comes to it, and whole pages. */
+/* Bytes of memory that a rank takes whose part has this many: what it tells others comes to it, and whole pages. */
 uint64_t treadle_board_memory(uint64_t bytes);
 
 /* Makes this rank's part, `bytes` bytes, touched and zero; ranks may differ in size, and have none. Refused where the machine or a

@@ -60,7 +60,7 @@ treadle_status treadle_mail_next(treadle_mail *mail, uint64_t key, bool *whole_p
   const char *at = mail->bytes + mail->begun;
   memcpy(head_p, at, sizeof *head_p);
   if (head_p->magic != MAGIC || head_p->version != VERSION)
-    return treadle_fail(TREADLE_PEER, "something that is no message of this version of treadle");
+    return treadle_fail(TREADLE_PEER, "something that is not a message of this version of treadle");
   if (head_p->key != key) return treadle_fail(TREADLE_PEER, "a message of another job");
   if (head_p->type < TREADLE_MAIL_HELLO || head_p->type > TREADLE_MAIL_BYE ||
       head_p->bytes > TREADLE_MAIL_MOST)

@@ -61,7 +61,7 @@ static treadle_status find_address(const char *host, const char *port, struct ad
   const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
   int error = getaddrinfo(host, port, &wanted, found_p);
   if (error == 0) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "group: '%s' port %s is no address: %s", host, port,
+  return treadle_fail(TREADLE_REFUSED, "group: '%s' port %s is not an address: %s", host, port,
                       gai_strerror(error));
 }
 
@@ -197,7 +197,7 @@ static treadle_status wait_for(const meeting *m, int socket, short events, int32
   }
 }
 
-/* Says hello on a connection that is being made, and hears one. *met_p: false where it is hung up on: strangers had all places. */
+/* Says hello on a connection that is being made, and hears one. *met_p: false where the other side closes it: strangers had all places. */
 static treadle_status greet(const meeting *m, int socket, int32_t node, bool *met_p) {
   treadle_status status = TREADLE_OK;
   int error = 0;

@@ -131,7 +131,7 @@ typedef struct treadle_watch {
 } treadle_watch;
 
 /* Waits until *word >= value for a word of the line of `rank`, not longer than until the deadline (a word that is there is
- * seen, whatever the time); the clock is looked at from the begin. A call that waits for several ranks gives each wait the
+ * seen, whatever the time); the clock is looked at from the start. A call that waits for several ranks gives each wait the
  * same deadline, that of treadle_group_deadline() when it began. `what` is for the message ("wave 3"). watch: NULL: none.
  * TREADLE_TIMEOUT and TREADLE_PEER (dead, left) name the rank; when that one waits for another itself, and so on, those too:
  * the last of them holds up all. */

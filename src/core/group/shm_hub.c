@@ -78,7 +78,7 @@ out:
 /* Why this hello is refused; TREADLE_OK when it is not. */
 static treadle_status check_hello(const hub *h, const treadle_shm_message *m, pid_t pid) {
   if (m->magic != TREADLE_SHM_MAGIC || m->type != TREADLE_SHM_HELLO)
-    return treadle_fail(TREADLE_REFUSED, "process %d sent something that is no message of treadle",
+    return treadle_fail(TREADLE_REFUSED, "process %d sent something that is not a message of treadle",
                         (int)pid);
   if (m->version != TREADLE_SHM_VERSION)
     return treadle_fail(TREADLE_REFUSED, "process %d speaks version %u, rank 0 version %d", (int)pid,
@@ -220,7 +220,7 @@ out:
   return status;
 }
 
-/* To all who were taken in: go, or why not. That one does not hear it is no news. */
+/* To all who were taken in: go, or why not. That one does not hear it is not news. */
 static void say_last_word(const treadle_shm *shm, treadle_status status) {
   treadle_shm_message last = treadle_shm_say(TREADLE_SHM_GO, shm, 0, status);
   for (int rank = 1; rank < shm->size; rank++)

@@ -12,7 +12,7 @@
  * Rank 0 fails for everybody: whoever was taken in gets its message. So it waits no longer than the most hurried of
  * those has time, a little less even (shm_hub.c), and these give it GRACE more for its word to come. Strangers (another user, no hello
  * within SILENCE, a hello that is none, the oldest where there are too many) are dropped and never hold up the others; the last of them is
- * named when ranks are missing in the end. A joiner that was hung up on without a word tries again while somebody listens: it was dropped among
+ * named when ranks are missing in the end. A joiner that was disconnected without a word tries again while somebody listens: it was dropped among
  * strangers. */
 #include "group/shm.h"
 

@@ -127,7 +127,7 @@ treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int 
   if ((size_t)got != bytes || (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
     close_all(descriptors, count);
     return treadle_fail(TREADLE_PEER,
-                        "%s sent something that is no message of treadle, or too many descriptors", who);
+                        "%s sent something that is not a message of treadle, or too many descriptors", who);
   }
   if (descriptor_count_p)
     *descriptor_count_p = count;

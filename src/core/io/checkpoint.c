@@ -50,7 +50,7 @@ static treadle_status map_file(treadle_checkpoint *checkpoint, int32_t file) {
   TRY(treadle_file_map(path, &mapping->image, &mapping->bytes));
   status = treadle_safetensors_parse(path, mapping->image, mapping->bytes, &checkpoint->arena,
                                      &mapping->tensors, &mapping->count);
-  treadle_status intact = treadle_file_intact(mapping->image); /* what is gone is no bad header */
+  treadle_status intact = treadle_file_intact(mapping->image); /* what is gone is not a bad header */
   TRY(intact ? intact : status);
   const char *slash = strrchr(path, '/');
   size_t length =

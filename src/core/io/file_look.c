@@ -45,7 +45,7 @@ static treadle_status check_above(const char *path) {
   if (type == TREADLE_FILE_NONE)
     status = treadle_fail(TREADLE_REFUSED, "%s: its folder %s does not exist", path, folder);
   else if (type != TREADLE_FILE_FOLDER)
-    status = treadle_fail(TREADLE_REFUSED, "%s: %s is no folder", path, folder);
+    status = treadle_fail(TREADLE_REFUSED, "%s: %s is not a folder", path, folder);
   else if (access(folder, W_OK | X_OK) != 0)
     status = treadle_fail(TREADLE_REFUSED, "%s: cannot write in its folder %s: %s", path, folder,
                           strerror(errno));
@@ -87,7 +87,7 @@ treadle_status treadle_file_check_folder(const char *path) {
   else if (S_ISLNK(about.st_mode))
     status = treadle_fail(
         TREADLE_REFUSED,
-        "%s: is a symbolic link, and the folder of an output is no link: give the path that it "
+        "%s: is a symbolic link, and the folder of an output is not a link: give the path that it "
         "leads to",
         path);
   else if (!S_ISDIR(about.st_mode))

@@ -1,5 +1,5 @@
 /* What stands at a path: for messages that say what is the matter. "Does it exist" has a third answer, that one may not or
- * cannot look (permissions, a name that is too long, a loop of links, a disk that fails), which is no "no". */
+ * cannot look (permissions, a name that is too long, a loop of links, a disk that fails), which is not a "no". */
 #ifndef TREADLE_IO_FILE_LOOK_H
 #define TREADLE_IO_FILE_LOOK_H
 
@@ -35,7 +35,7 @@ treadle_status treadle_file_may_write(const char *path);
  * left to who reads it. */
 treadle_status treadle_file_check_lines(const char *path);
 
-/* Is there room for so many bytes on the disk of a folder, and may a file be as long as the largest of them? Else
+/* Is there room for this many bytes on the disk of a folder, and may a file be as long as the largest of them? Else
  * TREADLE_SYSTEM, with the numbers. */
 treadle_status treadle_file_room(const char *folder, uint64_t bytes, uint64_t largest_file);
 

@@ -36,7 +36,7 @@ treadle_status treadle_file_intact(const void *at);
  * taken its name meanwhile does not count: the mapping has the old one. */
 treadle_status treadle_file_unchanged(const void *at);
 
-/* The stamp of the file as it was when it was mapped; false: this is no mapping of treadle's. */
+/* The stamp of the file as it was when it was mapped; false: this is not a mapping of treadle's. */
 bool treadle_file_mapped_stamp(const void *image, treadle_file_stamp *stamp_p);
 
 /* The stamp of a plain file now. It is opened for that: file systems of networks ask their server then. */

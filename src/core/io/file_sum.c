@@ -46,7 +46,7 @@ out:
   return status;
 }
 
-/* Reads until there are so many bytes, or no more. */
+/* Reads until there are this many bytes, or no more. */
 static treadle_status read_at(const char *path, int fd, int64_t at, void *bytes, size_t count,
                               size_t *got_p) {
   for (*got_p = 0; *got_p < count;) {

@@ -71,7 +71,7 @@ static treadle_status open_file(treadle_folder_lock *lock, const char *path, int
                         strerror(errno));
   lock->open = true;
   if (fstat(lock->fd, &about) == 0 && S_ISREG(about.st_mode)) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s: is no plain file", path);
+  return treadle_fail(TREADLE_REFUSED, "%s: is not a plain file", path);
 }
 
 static bool has_name(int fd, const char *path) {

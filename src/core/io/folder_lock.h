@@ -24,7 +24,7 @@ typedef struct treadle_folder_lock {
   bool open;        /* the file is */
   bool unlocked;    /* the file system has no locks */
   int error;        /* what it says of them */
-  int made;         /* folders that taking it made: this one, and so many above it */
+  int made;         /* folders that taking it made: this one, and this many above it */
   char before[300]; /* unlocked: whom the file named */
 } treadle_folder_lock;
 

@@ -26,7 +26,7 @@ out:
   return status;
 }
 
-/* Bytes of characters that may stand in JSON as they are. What is no part of a character does not. */
+/* Bytes of characters that may stand in JSON as they are. What is not part of a character does not. */
 static size_t plain_bytes(const char *text, size_t count) {
   size_t length = 0;
   while (length < count && text[length] != '"' && text[length] != '\\') {

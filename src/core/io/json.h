@@ -10,7 +10,7 @@ treadle_status treadle_json_load(const char *path, json_t **root_p);
 /* length bytes at text; `what` names the source in messages. */
 treadle_status treadle_json_parse(const char *what, const char *text, size_t length, json_t **root_p);
 
-/* Appends a text as JSON has it, in quotes: what is not plain as \uNNNN, what is no UTF-8 as \ufffd. text[count] is readable: texts end with 0. */
+/* Appends a text as JSON has it, in quotes: what is not plain as \uNNNN, what is not UTF-8 as \ufffd. text[count] is readable: texts end with 0. */
 void treadle_json_add_text(treadle_builder *builder, const char *text, size_t count);
 
 #endif

@@ -76,7 +76,7 @@ treadle_status treadle_pickle_read(const char *what, const void *image, size_t b
 
 /* A text without zero bytes; NULL when the value (may be NULL) is something else. */
 const char *treadle_value_text(const treadle_value *value);
-/* A whole number of 64 bits that is no bool. */
+/* A whole number of 64 bits that is not a bool. */
 bool treadle_value_int(const treadle_value *value, int64_t *integer_p);
 /* A tuple's or list's items, a torch.Size's too; NULL otherwise. */
 const treadle_pickle_items *treadle_value_sequence(const treadle_value *value);

@@ -8,7 +8,7 @@
  * _rebuild_parameter.
  *
  * Of the dict at the top, the entries that the caller names hold tensors by name: in them, everything
- * that is no tensor is refused by name. Everything else is plain values, or calls that are counted and
+ * that is not a tensor is refused by name. Everything else is plain values, or calls that are counted and
  * left alone. Refused are big-endian archives, the formats before 1.6, storages that are packed or too
  * short, tensors that leave their storage or have more elements than it. */
 #ifndef TREADLE_IO_TORCH_H

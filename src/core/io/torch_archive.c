@@ -48,8 +48,8 @@ static treadle_status find_folder(treadle_torch_archive *a) {
     if (!a->folder) return no_memory(a->what);
   }
   return a->folder ? TREADLE_OK
-                   : treadle_fail(TREADLE_REFUSED, "%s: is no archive of torch.save: it has no data.pkl",
-                                  a->what);
+                   : treadle_fail(TREADLE_REFUSED,
+                                  "%s: is not an archive of torch.save: it has no data.pkl", a->what);
 }
 
 /* A small text entry without spaces around; *text_p is NULL when it is not there. */
@@ -156,7 +156,7 @@ static treadle_status find_storage(const treadle_torch_archive *a, const char *n
   int64_t count = 0;
   treadle_status status;
   if (!key || strcmp(word, "storage") != 0 || !treadle_value_int(id->values[4], &count) || count < 0)
-    return bad_tensor(a, name, "its storage is no ('storage', class, key, location, numel)");
+    return bad_tensor(a, name, "its storage is not ('storage', class, key, location, numel)");
   const treadle_value *class = id->values[1];
   if (v3) { /* an untyped storage counts bytes */
     *type_p = treadle_value_is_global(class, "torch.storage", "UntypedStorage") ? v3 : NULL;
@@ -228,7 +228,7 @@ treadle_status treadle_torch_archive_tensor(const treadle_torch_archive *a, cons
   treadle_status status;
   if (!arguments) {
     char words[256];
-    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no tensor but %s", a->what, name,
+    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a tensor but %s", a->what, name,
                         treadle_value_words(value, words, sizeof words));
   }
   if (v3) {

@@ -57,7 +57,7 @@ static treadle_status open_chunk(const treadle_dist_tensor *tensor, treadle_dist
   }
   status = treadle_torch_parse_tensor(file->path, (const unsigned char *)file->image + place->offset,
                                       (size_t)place->length, &scratch, &found);
-  treadle_status intact = treadle_file_intact(file->image); /* what is gone is no bad archive */
+  treadle_status intact = treadle_file_intact(file->image); /* what is gone is not a bad archive */
   if (intact) {
     status = intact;
     goto out;

@@ -58,7 +58,7 @@ static treadle_status read_places(treadle_dist_reader *r, const treadle_pickle_i
     int ndim = 0;
     if (!key || !info) {
       status = treadle_fail(TREADLE_REFUSED,
-                            "%s: entry %u of storage_data is no MetadataIndex with a "
+                            "%s: entry %u of storage_data is not a MetadataIndex with a "
                             "_StorageInfo",
                             r->what, i / 2);
       goto out;
@@ -181,7 +181,7 @@ static treadle_status read_tensors(treadle_dist_reader *r, const treadle_pickle_
     const treadle_pickle_items *metadata = attributes(pairs->values[i + 1], "TensorStorageMetadata");
     if (!key) {
       status =
-          treadle_fail(TREADLE_REFUSED, "%s: key %u of state_dict_metadata is no text", r->what, i / 2);
+          treadle_fail(TREADLE_REFUSED, "%s: key %u of state_dict_metadata is not a text", r->what, i / 2);
       goto out;
     }
     if (treadle_hash_map_get(&keys, key, -1) >= 0) {

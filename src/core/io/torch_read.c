@@ -39,14 +39,14 @@ static treadle_status read_entry(const treadle_torch_archive *a, const treadle_t
   treadle_status status = TREADLE_OK;
   const treadle_pickle_items *pairs = treadle_value_pairs(value);
   if (!pairs) {
-    status = treadle_fail(TREADLE_REFUSED, "%s: '%s' is no dict of tensors but %s", a->what, entry,
+    status = treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a dict of tensors but %s", a->what, entry,
                           treadle_value_words(value, words, sizeof words));
     goto out;
   }
   for (uint32_t i = 0; i < pairs->count; i += 2) {
     const char *name = treadle_value_text(pairs->values[i]);
     if (!name) {
-      status = treadle_fail(TREADLE_REFUSED, "%s: '%s' has a key that is no text but %s", a->what, entry,
+      status = treadle_fail(TREADLE_REFUSED, "%s: '%s' has a key that is not a text but %s", a->what, entry,
                             treadle_value_words(pairs->values[i], words, sizeof words));
       goto out;
     }
@@ -117,7 +117,7 @@ static treadle_status read_top(const treadle_torch_archive *a, const treadle_tor
   treadle_status status = TREADLE_OK;
   torch->top = treadle_value_pairs(a->top);
   if (!torch->top) {
-    status = treadle_fail(TREADLE_REFUSED, "%s: at its top is no dict but %s", a->what,
+    status = treadle_fail(TREADLE_REFUSED, "%s: its top is not a dict but %s", a->what,
                           treadle_value_words(a->top, words, sizeof words));
     goto out;
   }
@@ -170,7 +170,7 @@ treadle_status treadle_torch_open(const char *path, const treadle_torch_options 
   *torch_p = NULL;
   TRY(treadle_file_map(path, &image, &bytes));
   status = treadle_torch_parse(path, image, bytes, options, torch_p);
-  if (treadle_file_intact(image)) { /* what is gone is no bad archive */
+  if (treadle_file_intact(image)) { /* what is gone is not a bad archive */
     treadle_torch_close(*torch_p);
     *torch_p = NULL;
     TRY(treadle_file_intact(image));

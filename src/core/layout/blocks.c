@@ -82,7 +82,7 @@ uint64_t treadle_blocks_phase(const treadle_model *model, const treadle_piece *p
   return (uint64_t)(row % blocks.high) << 32 | (uint64_t)(column % blocks.wide);
 }
 
-/* An end inside of a block is no cut where the matrix ends there too. */
+/* An end inside of a block is not a cut where the matrix ends there too. */
 bool treadle_blocks_cut(const treadle_model *model, const treadle_piece *piece) {
   const treadle_blocks blocks = treadle_blocks_of(model, piece->tensor);
   int64_t end[2] = {1, 1}; /* of columns, of rows */

@@ -10,7 +10,7 @@ static int64_t most_of_all(const treadle_model *model) {
   return TREADLE_PLANNED_CUTS + treadle_model_bytes(model) / TREADLE_BYTES_OF_A_CUT;
 }
 
-enum { AT_ONCE = 1024 }; /* so many are told together: the count of all is everybody's */
+enum { AT_ONCE = 1024 }; /* this many are told together: the count of all is everybody's */
 
 treadle_status treadle_cuts_add(treadle_cuts *cuts, size_t count) {
   cuts->count += (int64_t)count;

@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-enum { TREADLE_CUTS_OF_BLOCK_ROW = 8 }; /* a row of fp8 blocks costs as much as so many other parts */
+enum { TREADLE_CUTS_OF_BLOCK_ROW = 8 }; /* a row of fp8 blocks costs as much as this many other parts */
 
 /* Of all ranks that a report plans, whichever thread does. */
 typedef _Atomic int64_t treadle_cuts_of_all;

@@ -78,7 +78,7 @@ out:
   return status;
 }
 
-/* A box in dimensions is a few boxes in axes. Offsets count from the begin of the storage for now. */
+/* A box in dimensions is a few boxes in axes. Offsets count from the start of the storage for now. */
 static treadle_status push_boxes(treadle_explicit_builder *b, const treadle_explicit_piece *p,
                                  const treadle_tensor *tensor, int32_t expert, int32_t storage,
                                  treadle_dtype dtype) {

@@ -16,11 +16,12 @@ static treadle_status read_numbers(const char *path, size_t index, const json_t 
   const json_t *list = json_object_get(entry, key);
   size_t count = json_is_array(list) ? json_array_size(list) : 0;
   if (count < 1 || count > TREADLE_MAX_DIMS)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: piece %zu: %s is no list of 1 to %d whole numbers", path, index,
-                     key, TREADLE_MAX_DIMS));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: piece %zu: %s is not a list of 1 to %d whole numbers", path,
+                     index, key, TREADLE_MAX_DIMS));
   for (size_t d = 0; d < count; d++) {
     if (!json_is_integer(json_array_get(list, d)))
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: piece %zu: %s is no list of whole numbers", path, index, key));
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: piece %zu: %s is not a list of whole numbers", path, index,
+                       key));
     numbers[d] = json_integer_value(json_array_get(list, d));
   }
   if (*count_p >= 0 && *count_p != (int)count)
@@ -73,7 +74,7 @@ static treadle_status create(treadle_layout *layout, treadle_settings *words, tr
   TRY(treadle_json_load(path, &root));
   const json_t *list = json_object_get(root, "pieces");
   if (!json_is_array(list))
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: it is no object with a list 'pieces'", path));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: it is not an object with a list 'pieces'", path));
   size_t count = json_array_size(list);
   treadle_explicit_piece *pieces = treadle_arena_alloc_array(words_arena, count + 1, sizeof *pieces);
   if (!pieces) {

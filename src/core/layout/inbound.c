@@ -16,7 +16,7 @@ typedef struct inbound {
   int64_t bytes;
 } inbound;
 
-/* One piece of the tensor at hand, which is no code or scale made of values. */
+/* One piece of the tensor at hand, which is not a code or scale made of values. */
 static treadle_status take_piece(inbound *b, const treadle_piece *piece) {
   treadle_status status = TREADLE_OK;
   const int32_t *piece_index;

@@ -32,7 +32,7 @@ typedef struct treadle_piece {
   treadle_dtype dtype;
   int8_t add;                       /* what is stored is the canonical value plus this */
   treadle_box box;                  /* a fill: any box of elements, which begins at 0 */
-  int64_t offset;                   /* bytes from the begin of the window to the element at box.start */
+  int64_t offset;                   /* bytes from the start of the window to the element at box.start */
   int64_t stride[TREADLE_MAX_AXES]; /* bytes */
 } treadle_piece;
 
@@ -90,7 +90,7 @@ typedef struct treadle_form {
   int32_t storage; /* its first storage tensor */
   int64_t at;      /* where that begins, in bytes */
   int64_t
-      experts; /* so many experts with a storage tensor each, cut alike and at one distance; 1: not so */
+      experts; /* this many experts with a storage tensor each, cut alike and at one distance; 1: not so */
   int64_t distance; /* bytes */
 } treadle_form;
 
@@ -204,7 +204,7 @@ treadle_status treadle_refuse_cells(const treadle_layout *layout, int32_t tensor
 int64_t treadle_cell_rank(const treadle_layout *layout, const treadle_cell *cell, int64_t holder);
 /* Which holder a rank is, -1 when it is none. */
 int64_t treadle_cell_find(const treadle_layout *layout, const treadle_cell *cell, int64_t rank);
-/* Bytes from the begin of that holder's window to the element at cell->box.start; *stride_p: its strides in
+/* Bytes from the start of that holder's window to the element at cell->box.start; *stride_p: its strides in
  * bytes by axis, which live as long as the cell. */
 int64_t treadle_cell_locate(const treadle_layout *layout, const treadle_cell *cell, int64_t holder,
                             const int64_t **stride_p);
@@ -228,7 +228,7 @@ void treadle_layout_storage_name(const treadle_layout *layout, int64_t rank, con
                                  int64_t expert, char *text, size_t capacity);
 
 /* The index of a rank in a mesh dimension ("tp", "pp", "attn_tp", ...); refused when there is none, and
- * for a rank that is no owner. */
+ * for a rank that is not an owner. */
 treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t rank, const char *dimension,
                                          int64_t *index_p);
 

@@ -18,7 +18,7 @@ typedef struct treadle_owners {
   treadle_owner_run *runs; /* ascending, no two of them touch; NULL: all ranks are owners */
 } treadle_owners;
 
-/* From "0-3,8", in any order; layout_text is for messages. Refused: what is no rank or range, a rank that is none of `ranks`, one that
+/* From "0-3,8", in any order; layout_text is for messages. Refused: what is not a rank or range, a rank that is none of `ranks`, one that
  * is there twice, a range that ends before it begins, too many runs. With all ranks there are no runs. */
 treadle_status treadle_owners_parse(const char *text, int64_t ranks, const char *layout_text,
                                     treadle_owners *owners_p);

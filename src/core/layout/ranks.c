@@ -1,6 +1,6 @@
 /* What a rank has, and who has a box: the functions of layout.h that types provide through their table.
  *
- * Ranks become owners here and owners ranks, and nowhere else. A rank that is no owner has nothing: the table is not asked. */
+ * Ranks become owners here and owners ranks, and nowhere else. A rank that is not an owner has nothing: the table is not asked. */
 #include "layout/layout.h"
 
 #include "base/argument.h"

@@ -38,7 +38,7 @@ typedef struct meet {
   treadle_description *all; /* rank 0: [size] as far as they have come; others: [1] */
   double probe;             /* PROBE, or less where there is little time */
   void *room;               /* a table, */
-  size_t bytes;             /* of so many bytes */
+  size_t bytes;             /* of this many bytes */
 } meet;
 
 static treadle_status draw(void *to, size_t bytes) {
@@ -92,7 +92,7 @@ static treadle_status find_host(const meet *m, char *host) {
   else if (treadle_meeting_is_host(given, TREADLE_MEETING_HOST + 1))
     snprintf(host, TREADLE_MEETING_HOST, "%s", given);
   else
-    return treadle_fail(TREADLE_REFUSED, "'%.80s' is no address of a machine as numbers",
+    return treadle_fail(TREADLE_REFUSED, "'%.80s' is not an address of a machine as numbers",
                         treadle_text_shown(given));
   return TREADLE_OK;
 }

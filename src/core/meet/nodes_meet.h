@@ -17,7 +17,7 @@
 typedef struct treadle_meeting_options {
   int rank, size;
   int number; /* of this rank's node, from the caller; -1: to be found. All give one, or none */
-  int nodes;  /* so many equal groups of neighbours are the nodes; 0: not so. All say the same */
+  int nodes;  /* this many equal groups of neighbours are the nodes; 0: not so. All say the same */
   const char *
       host; /* by which others reach this machine, as numbers; NULL: the end of a treadle_store_open, else found */
   double deadline; /* of treadle_clock_seconds() */

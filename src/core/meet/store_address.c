@@ -29,7 +29,7 @@ treadle_status treadle_store_address_read(const char *text, treadle_store_addres
     length -= 2;
   }
   if ((!six && memchr(host, ':', length)) || memchr(host, '[', length) || memchr(host, ']', length))
-    return wrong(text, "is no address with a port; one of IPv6 is written [::1]:7000");
+    return wrong(text, "is not an address with a port; one of IPv6 is written [::1]:7000");
   if (length == 0) return wrong(text, "has no host");
   if (length >= sizeof address_p->host) return wrong(text, "is too long");
   memcpy(address_p->host, host, length);

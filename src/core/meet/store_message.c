@@ -29,7 +29,7 @@ void treadle_store_seal(treadle_store_message *head, const void *behind) {
 }
 
 treadle_status treadle_store_check(const treadle_store_message *head, const treadle_store_limit *limit) {
-  if (head->magic != TREADLE_STORE_MAGIC) REFUSE("sent something that is no message of treadle");
+  if (head->magic != TREADLE_STORE_MAGIC) REFUSE("sent something that is not a message of treadle");
   bool refusal = head->type == TREADLE_STORE_REFUSAL; /* says itself what is different */
   bool challenge = head->type == TREADLE_STORE_CHALLENGE;
   if (head->version != TREADLE_STORE_VERSION && !refusal)

@@ -1,7 +1,7 @@
 /* The thread of a store's rank 0: takes the others in, and answers them.
  *
- * Who connects is a guest until it has said hello. Guests that say nothing whole within SILENCE, or something that is no message of this job, are
- * dropped; there are at most so many of them, and one more takes the place of the oldest, once what all have said is read. So they hold up nobody:
+ * Who connects is a guest until it has said hello. Guests that say nothing whole within SILENCE, or something that is not a message of this job, are
+ * dropped; their number is limited, and one more takes the place of the oldest, once what all have said is read. So they hold up nobody:
  * a rank that lost its place to them connects again (store_client.c). A guest that is refused hears why. The last one that was dropped is named when ranks are missing
  * in the end. */
 #include "meet/store_server.h"
@@ -202,7 +202,7 @@ static void obey(treadle_store_server *s, treadle_store_member *member, double n
   if (m->type == TREADLE_STORE_SET)
     status = treadle_store_map_set(&s->map, member->key, behind + m->key_bytes, (size_t)m->bytes);
   else if (m->type != TREADLE_STORE_GET)
-    status = treadle_fail(TREADLE_REFUSED, "a message of type %d is no request", m->type);
+    status = treadle_fail(TREADLE_REFUSED, "a message of type %d is not a request", m->type);
   treadle_store_stream_next(&member->stream);
   if (!member->asks)
     say(&member->stream, TREADLE_STORE_ANSWER, member->number, status,

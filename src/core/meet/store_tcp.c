@@ -113,7 +113,7 @@ static treadle_status host(tcp_store *s, const char *text, const treadle_store_a
   if (listener < 0 && why == EADDRINUSE)
     REFUSE("%s: the port is in use on this machine, by another job or another program", s->what);
   if (listener < 0 && why == EADDRNOTAVAIL)
-    REFUSE("%s: this is no address of this machine, and rank 0 listens there", s->what);
+    REFUSE("%s: this is not an address of this machine, and rank 0 listens there", s->what);
   if (listener < 0)
     return treadle_fail(TREADLE_SYSTEM, "%s: rank 0 cannot listen there: %s", s->what, strerror(why));
   treadle_store_stream_name(listener, false, s->client.host);

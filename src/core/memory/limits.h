@@ -3,10 +3,10 @@
  *
  * - A control group holds back a process, and so do all groups that it lies in. Page cache of files that the system takes
  *   back before it kills anybody counts as free.
- * - Swap is no room: pages that are swapped out would be read back in the middle of a switch. What memory and swap
+ * - Swap does not count as room: pages that are swapped out would be read back in the middle of a switch. What memory and swap
  *   together are limited to counts (v1: memory.memsw).
  * - Pools lie in files without a name, which the size of /dev/shm does not limit; nothing else of ours lies there.
- * - A file that is missing, or holds what is no number, is no limit. */
+ * - A file that is missing, or holds what is not a number, is not a limit. */
 #ifndef TREADLE_MEMORY_LIMITS_H
 #define TREADLE_MEMORY_LIMITS_H
 
@@ -34,7 +34,7 @@ typedef struct treadle_limits {
 /* Reads the limits of this process. root: in front of all paths that are read; "" but in tests. */
 void treadle_limits_read(const char *root, treadle_limits *limits_p);
 
-/* May this process take so many bytes more? Else TREADLE_NO_MEMORY, with `what` they are for, the limit and what it leaves. */
+/* May this process take this many bytes more? Else TREADLE_NO_MEMORY, with `what` they are for, the limit and what it leaves. */
 treadle_status treadle_limits_ask(uint64_t bytes, const char *what);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct treadle_matrix {
 static inline treadle_matrix treadle_matrix_of(void *memory, int64_t row_stride, int64_t column_stride) {
   return (treadle_matrix){memory, memory, row_stride, column_stride};
 }
-/* The same from a place on that is so many bytes away. */
+/* The same from a place on that is this many bytes away. */
 static inline treadle_matrix treadle_matrix_at(treadle_matrix matrix, int64_t bytes) {
   matrix.base = (const char *)matrix.base + bytes;
   if (matrix.into) matrix.into = (char *)matrix.into + bytes;

@@ -9,7 +9,7 @@
 
 enum { TREADLE_NET_MESSAGE = 128 << 10, TREADLE_NET_FLIGHT = 8 };
 
-/* Staging of a rank that receives, and sends, so many bytes in its fullest waves. */
+/* Staging of a rank that receives, and sends, this many bytes in its fullest waves. */
 int64_t treadle_net_staging(int64_t received, int64_t sent);
 
 /* Bytes of an op, or of a part of a block row, that this rank gets from another node; 0: none. */

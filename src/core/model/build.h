@@ -9,7 +9,7 @@
 treadle_status treadle_model_build(treadle_model *model, const char *what, json_t *config,
                                    const char *families);
 
-/* The model of a config for files of so many bytes (0: not known): one that they cannot hold is refused before its tensors have
+/* The model of a config for files of this many bytes (0: not known): one that they cannot hold is refused before its tensors have
  * names. */
 treadle_status treadle_model_from_files(const char *what, json_t *config,
                                         const treadle_model_options *options, size_t file_bytes,

@@ -59,8 +59,8 @@ static treadle_status add_default(json_t *config, json_t *inner, const char *nam
   if (!node) return TREADLE_OK;
   const json_t *field = json_object_get(inner, name);
   if (!field) field = json_object_get(config, name);
-  bool lacks = !field ||
-               (json_is_null(field) && strcmp(name, "rope_theta") == 0); /* it is no field of the classes */
+  bool lacks = !field || (json_is_null(field) &&
+                          strcmp(name, "rope_theta") == 0); /* it is not a field of the classes */
   if (!lacks) return TREADLE_OK;
   return json_object_set_new(inner ? inner : config, name, scalar_of(node->text)) == 0
              ? TREADLE_OK

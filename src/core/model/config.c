@@ -94,7 +94,8 @@ bool treadle_config_is_boolean(const json_t *config, const char *name) {
 }
 
 treadle_status treadle_config_model_type(const json_t *config, const char **type_p) {
-  if (!treadle_json_is_object(config)) return treadle_fail(TREADLE_REFUSED, "the top level is no object");
+  if (!treadle_json_is_object(config))
+    return treadle_fail(TREADLE_REFUSED, "the top level is not an object");
   const json_t *field = json_object_get(config, "model_type");
   if (!field) return treadle_fail(TREADLE_REFUSED, "model_type is missing");
   if (!json_is_string(field)) return refuse("model_type", field, "a text");

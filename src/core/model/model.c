@@ -156,7 +156,7 @@ out:
   return status;
 }
 
-/* Where values come from, by what was asked for and by what is there. A file is no folder that could lack something: it asks for
+/* Where values come from, by what was asked for and by what is there. A file is not a folder that could lack something: it asks for
  * made-up weights, and so does scaling down. */
 static treadle_status choose_weights(const char *path, treadle_weights wanted, bool is_folder, bool scaled,
                                      treadle_weights *weights_p) {

@@ -38,7 +38,7 @@ typedef struct treadle_tensor {
   bool by_expert;      /* its entries are its experts; shape[0] of them */
   int32_t first_entry; /* its Hugging Face names are entries first_entry, ... */
   int32_t scale;       /* the tensor of its block scales; -1: none, it is not quantised */
-  int32_t scale_of;    /* the tensor whose block scales these are; -1: it is no scale */
+  int32_t scale_of;    /* the tensor whose block scales these are; -1: it is not a scale */
 } treadle_tensor;
 
 typedef struct treadle_entry { /* a tensor as Hugging Face names it */
@@ -89,7 +89,7 @@ struct treadle_model {
   int32_t mtp_layers;    /* behind them, numbered on */
   bool without_mtp;      /* the files have none, whatever the config says */
   int32_t
-      mtp_found; /* the files have so many, though the config says nothing of them; 0: no more is known */
+      mtp_found; /* the files have this many, though the config says nothing of them; 0: no more is known */
   size_t file_bytes;                   /* of all tensors of the files that it is made for; 0: not known */
   int64_t experts;                     /* routed experts; 0: none */
   struct json_t *quantisation;         /* the config's, understood: in `config`; NULL: it speaks of none */

@@ -128,7 +128,7 @@ static bool translate_group(translation *t) {
   return true;
 }
 
-/* False: it is no regex, or one that POSIX lacks. */
+/* False: it is not a regex, or one that POSIX lacks. */
 static bool translate(const char *text, translation *t) {
   *t = (translation){.at = text, .to = t->to, .repeats = 1};
   treadle_builder_add(&t->to, "^(");
@@ -181,13 +181,13 @@ static treadle_status compile(const char *name, entry *e) {
   if (!is_regex && !t.to.failed) {
     if (t.can_repeat || *t.at != '*' || text != e->text)
       TRY(refuse(name, e->text,
-                 "which is no regex that treadle knows; list the modules by their paths instead"));
+                 "which is not a regex that treadle knows; list the modules by their paths instead"));
     t.to.length = 0;
     translate_glob(text, &t.to);
   }
   if (t.to.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the entries of %s", name));
   if (regcomp(&e->regex, t.to.text, REG_EXTENDED))
-    TRY(refuse(name, e->text, "which is no regex; list the modules by their paths instead"));
+    TRY(refuse(name, e->text, "which is not a regex; list the modules by their paths instead"));
 out:
   treadle_builder_release(&t.to);
   return status;

@@ -4,7 +4,7 @@
  * An entry fits a module if it is, from its beginning up to a border ('.' or the end), the module's path or a regex for
  * it; if the path ends with it; or if it is a run of whole words of the path. These are the rules of transformers
  * (quantizers/quantizers_utils.py, should_convert_module) and of SGLang (quantization/utils.py). So mlp.gate fits the
- * router model.layers.0.mlp.gate, and not model.layers.0.mlp.gate_proj. An entry that is no regex since a '*' in it
+ * router model.layers.0.mlp.gate, and not model.layers.0.mlp.gate_proj. An entry that is not a regex since a '*' in it
  * repeats nothing is a glob. */
 #ifndef TREADLE_MODEL_MODULES_H
 #define TREADLE_MODEL_MODULES_H

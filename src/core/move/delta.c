@@ -265,7 +265,7 @@ treadle_status treadle_delta_apply(const void *from, size_t bytes, size_t count,
   const uint8_t *form = from;
   assert((each == 1 || each == 2 || each == 4) && count <= SIZE_MAX / 8);
   if (bytes == 0) return TREADLE_OK;
-  if (*form > RUNS) REFUSE("a delta of %zu bytes begins with %d, which is no form", bytes, *form);
+  if (*form > RUNS) REFUSE("a delta of %zu bytes begins with %d, which is not a form", bytes, *form);
   if (bytes == HEAD) REFUSE("a delta has a form, %d, and nothing behind it", *form);
   if (*form == DENSE) {
     if (bytes - HEAD != count * each)

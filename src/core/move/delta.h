@@ -28,7 +28,7 @@ size_t treadle_delta_most(size_t count, size_t each);
 size_t treadle_delta_write(const void *old, const void *now, size_t count, size_t each, void *to);
 
 /* Applies the delta of `bytes` bytes at `from` to `values`: `count` elements of `each` bytes, which hold what it was made from.
- * Any bytes may come: where they are no delta of so many elements, it refuses them with the reason, and has written nothing. That
+ * Any bytes may come: where they are no delta of this many elements, it refuses them with the reason, and has written nothing. That
  * the values are those which the delta was made from, it cannot see. */
 treadle_status treadle_delta_apply(const void *from, size_t bytes, size_t count, size_t each, void *values);
 

@@ -30,8 +30,8 @@ typedef struct treadle_op {
   int64_t elems;
   int64_t
       made; /* not 0: fp8 codes that the source makes of its values, or the fp32 scales of their blocks (plan/block_rows.h).
-                 * Then `from` is no place in a window: it counts bytes of all codes of the tensor, in whole rows of blocks, or of all
-                 * scales; a row of blocks has so many of them. */
+                 * Then `from` is not a place in a window: it counts bytes of all codes of the tensor, in whole rows of blocks, or of all
+                 * scales; a row of blocks has this many of them. */
 } treadle_op;
 
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;

@@ -25,7 +25,7 @@ treadle_status treadle_net_check_options(const char *net, const treadle_net_opti
 treadle_status treadle_net_check_message(const treadle_net_ops *ops, int peer, int ranks, uint64_t tag,
                                          const treadle_net_part *parts, int count, size_t *bytes_p);
 
-/* Waits until a descriptor of a net can be read, or so many seconds (an hour at the most). True: it can. */
+/* Waits until a descriptor of a net can be read, or this many seconds (an hour at the most). True: it can. */
 bool treadle_net_listen(int bell, double seconds);
 
 extern const treadle_net_ops treadle_net_tcp, treadle_net_ucx;

@@ -100,7 +100,7 @@ static treadle_status take_of_host(const char *host, const char *system, list *t
   struct addrinfo how = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *wanted = NULL;
   struct ifaddrs *all = NULL;
   if (getaddrinfo(host, NULL, &how, &wanted) != 0 || !wanted)
-    REFUSE("network devices: '%.64s' is no address of a machine", host);
+    REFUSE("network devices: '%.64s' is not an address of a machine", host);
   if (getifaddrs(&all) != 0) TRY(treadle_fail(TREADLE_SYSTEM, "network devices: %s", strerror(errno)));
   for (const struct ifaddrs *at = all; at; at = at->ifa_next) {
     if (!is_of(at, wanted->ai_addr)) continue;

@@ -123,7 +123,7 @@ static bool match(treadle_tcp_peer *peer) {
   treadle_tcp_message *m = peer->in.first;
   if (peer->coming) return true;
   if (peer->head.magic != TREADLE_TCP_MESSAGE) {
-    treadle_tcp_lose(peer, "it has sent something that is no message");
+    treadle_tcp_lose(peer, "it has sent something that is not a message");
     return false;
   }
   while (m && m->head.tag != peer->head.tag) m = m->next;

@@ -2,8 +2,8 @@
  *
  * One connection between every two ranks that have messages for each other. The higher rank listens, on one address alone; the lower one
  * connects. First both say who they are, and the key in the other one's address: 16 random bytes that only the ranks of the group
- * know. Who says something else is hung up on, and harms nobody. Who says nothing keeps its place until all are taken: then what all guests have said
- * is read, and the oldest goes. A rank that was hung up on before it heard a hello connects again, until its caller has waited long enough.
+ * know. Who says something else is disconnected, and harms nobody. Who says nothing keeps its place until all are taken: then what all guests have said
+ * is read, and the oldest goes. A rank that was disconnected before it heard a hello connects again, until its caller has waited long enough.
  *
  * A message is a head and its parts, from memory and to memory without a copy between. Messages of a pair go in the order in which their
  * sends were begun. One that nobody has begun to receive stays where it is, with all that is behind it: so TCP slows down who sends too much. */
@@ -66,7 +66,7 @@ typedef struct treadle_tcp_peer {
   bool lost;
   bool readable, writable;   /* until the kernel says that it would wait */
   int socket;                /* -1: none yet */
-  double again;              /* it was hung up on, and connects again then; 0: no */
+  double again;              /* it was disconnected, and connects again then; 0: no */
   treadle_tcp_place there;   /* where it listens */
   char why[TREADLE_TCP_WHY]; /* it was lost */
   treadle_tcp_hello says, hears;

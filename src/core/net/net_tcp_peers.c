@@ -89,7 +89,7 @@ static treadle_status find_ip(const treadle_net_options *options, treadle_tcp_pl
   TRY(treadle_net_devices(options, "/sys", devices, sizeof devices));
   if (options->devices) return find_device(options->devices, options->rank, to);
   if (getaddrinfo(options->host ? options->host : "127.0.0.1", NULL, &how, &found) != 0)
-    REFUSE("network devices: '%.64s' is no address of a machine", options->host);
+    REFUSE("network devices: '%.64s' is not an address of a machine", options->host);
   take_ip(found->ai_addr, to);
   freeaddrinfo(found);
 out:

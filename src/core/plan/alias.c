@@ -130,7 +130,7 @@ static int by_remainder(const void *a, const void *b) {
 
 /* The votes of a unit's runs, one for each remainder; and its turn, that of the run with the most bytes.
  * A unit at 128 has a run whose bytes lie 4,032 further on in the from-window. There the unit would begin at 4,160, which is 64
- * behind the begin of a page of 4,096. So the run votes for remainder 64: where the unit begins 64 behind a page, the whole pages of
+ * behind the start of a page of 4,096. So the run votes for remainder 64: where the unit begins 64 behind a page, the whole pages of
  * the run are pages of the from-window as well. */
 static treadle_status count_votes(unit *of, const treadle_resident_runs *runs, int64_t page_bytes,
                                   votes *list) {

@@ -156,7 +156,7 @@ treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert
   }
   int64_t row = treadle_common_row(&w->common, at);
   *wave_p = treadle_common_wave(&w->common, w->lanes->waves, row, &end);
-  /* So many rows from the first one on have this wave. Each block row that begins among them has it, too,
+  /* This many rows from the first one on have this wave. Each block row that begins among them has it, too,
    * also one that ends behind them: with blocks of 128, 130 rows are two block rows. */
   int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, at));
   *end_p = down + (rows + high - 1) / high;
@@ -272,8 +272,8 @@ treadle_rectangle treadle_block_rows_meet(const treadle_rectangle *a, const trea
 }
 
 /* `of` is what scratch has; `cut` is the part of it whose codes stand in the window, counted from `of` on.
- * skip: so many columns of the first block lie before `of`. With blocks 128 wide, columns [160, 288) are
- * the end of block 1 and the begin of block 2: across = 1, skip = 32, two blocks. */
+ * skip: this many columns of the first block lie before `of`. With blocks 128 wide, columns [160, 288) are
+ * the end of block 1 and the start of block 2: across = 1, skip = 32, two blocks. */
 treadle_block_row treadle_block_rows_add(const treadle_block_row_walk *w, const treadle_rectangle *of,
                                          const treadle_placed_rectangle *codes,
                                          const treadle_placed_rectangle *scales) {

@@ -92,7 +92,7 @@ typedef struct treadle_block_row_walk {
   treadle_cells cells, other_cells;
   bool has_sources; /* `held` and all places are those of the tensor */
   treadle_boxes boxes, rest, spare;
-  bool uneven; /* of the sources at hand one is a piece that is no cell */
+  bool uneven; /* of the sources at hand one is a piece that is not a cell */
   treadle_pieces held;
   treadle_placed_rectangles codes, scales, own_codes, own_scales;
   TREADLE_ARRAY(treadle_block_row_source) lenders; /* met last, in a circle */

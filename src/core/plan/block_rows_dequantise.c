@@ -227,7 +227,7 @@ out:
   return status;
 }
 
-/* Appends the columns of a block row by where they are read; *count_p: so many block rows from this one on, up to row `end_row`, are
+/* Appends the columns of a block row by where they are read; *count_p: this many block rows from this one on, up to row `end_row`, are
  * read alike. */
 static treadle_status find_columns(treadle_block_row_walk *w, const treadle_rectangle *block_row,
                                    int64_t end_row, int64_t *count_p) {

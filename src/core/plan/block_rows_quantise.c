@@ -32,7 +32,7 @@ treadle_status treadle_block_rows_make_parts(treadle_block_row_walk *w, const tr
       part.op.source = (int32_t)source->rank;
       part.op.add = (int8_t)-source->piece.add;
       if (treadle_block_rows_plain(&w->blocks))
-        /* Rows are one axis: the next block row is so many bytes behind this one at the source. */
+        /* Rows are one axis: the next block row is this many bytes behind this one at the source. */
         part.step = w->blocks.high * source->piece.stride[w->blocks.first_row];
       elems += part.op.elems;
       TRY(treadle_array_push(&w->part_boxes, box));
@@ -404,7 +404,7 @@ out:
   return status;
 }
 
-/* Codes come by expert, then by address. nth: so many before this one begin at the same row and column;
+/* Codes come by expert, then by address. nth: this many before this one begin at the same row and column;
  * the first of them, 0, is made, the others are copies of it. */
 treadle_status treadle_block_rows_quantise(treadle_block_row_walk *w, int32_t tensor) {
   treadle_status status = TREADLE_OK;

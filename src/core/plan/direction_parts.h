@@ -7,7 +7,7 @@
 #include "layout/piece_index.h"
 #include "plan/near.h"
 
-/* A box is striped over so many holders at most, so that the cost of a plan does not grow with the number of
+/* A box is striped over this many holders at most, so that the cost of a plan does not grow with the number of
  * replicas; tensors and readers begin at other holders, which spreads the rest. */
 enum { TREADLE_MAX_STRIPES = 4 };
 

@@ -155,7 +155,7 @@ int32_t treadle_common_wave(const treadle_common *common, int32_t waves, int64_t
   return wave;
 }
 
-/* Row-major over the row axes, from the begin of the common box. */
+/* Row-major over the row axes, from the start of the common box. */
 int64_t treadle_common_row(const treadle_common *common, const int64_t *coordinate) {
   int64_t row = 0;
   for (int a = 0; a <= common->last_row_axis; a++)

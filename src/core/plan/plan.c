@@ -45,7 +45,8 @@ treadle_status treadle_plan_check(const treadle_layout *from, const treadle_layo
     return treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 " is not one of %" PRId64, rank,
                         from->ranks);
   if (page_bytes < 4096 || page_bytes > INT64_C(1) << 40 || (page_bytes & (page_bytes - 1)) != 0)
-    return treadle_fail(TREADLE_REFUSED, "plan: a page of %zu bytes is no power of two from 4 KiB to 1 TiB",
+    return treadle_fail(TREADLE_REFUSED,
+                        "plan: a page of %zu bytes is not a power of two from 4 KiB to 1 TiB",
                         (size_t)page_bytes);
   return TREADLE_OK;
 }

@@ -173,7 +173,7 @@ const treadle_arrangement *treadle_plan_base_choose(const treadle_plan_base *pla
 treadle_status treadle_plan_make_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
                                     treadle_plan **plan_p);
 /* Bytes and peak of one rank without ops, for reports over many ranks: as treadle_plan_info, without the
- * digest. tracks: of its plain windows with so many waves; like: the figures of a rank that
+ * digest. tracks: of its plain windows with this many waves; like: the figures of a rank that
  * moves the same bytes; NULL: they are not known. */
 treadle_status treadle_plan_measure_on(const treadle_plan_base *plan_base, int32_t waves, int64_t cap_bytes,
                                        const treadle_window_tracks *tracks, const treadle_plan_info *like,

@@ -98,7 +98,7 @@ treadle_status treadle_tally(treadle_plan *plan, const treadle_lanes *lanes,
              .holdings = {{.layout = plan->from}, {.layout = plan->to}}};
   treadle_op_sink forward = treadle_op_sink_make(plan, NULL, false, &plan->forward);
   treadle_op_sink back = treadle_op_sink_make(plan, NULL, true, &plan->back);
-  static const treadle_arrangement plain; /* where things lie is no matter */
+  static const treadle_arrangement plain; /* where things lie does not matter */
   forward.arrangement = back.arrangement = &plain;
   forward.sink.figures = back.sink.figures = true;
   one.waves = 1;

@@ -23,7 +23,7 @@ typedef struct treadle_tracks treadle_tracks;
  * a report, or NULL. The positions of the lanes live as long. */
 treadle_status treadle_tracks_create(const treadle_lanes *lanes, const uint64_t *kin, int side,
                                      int64_t rank, treadle_cuts_of_all *all, treadle_tracks **tracks_p);
-/* Marks the pages of the window, with so many waves, in all of these arrangements. Any number of threads may play at once. */
+/* Marks the pages of the window, with this many waves, in all of these arrangements. Any number of threads may play at once. */
 void treadle_tracks_play(const treadle_tracks *tracks, int32_t waves, const treadle_track_target *targets,
                          int32_t count);
 /* The same of the to-window of a rank of which this is known, whether its tracks were kept or not. all: as above. */

@@ -3,7 +3,7 @@
  * A rank's figures follow from two things. Pages, and with them peak and smallest cap: from the wave of every byte of
  * both windows, so from where each tensor begins in the window, how its pieces lie and are cut, and its position in
  * its lane. Bytes: from what its pieces have in common, summed over tensors in any order; so a rank that holds layers
- * 0 to 3 while it wants all is like one that holds layers 4 to 7. Whom a rank pulls from is no part of its figures.
+ * 0 to 3 while it wants all is like one that holds layers 4 to 7. Whom a rank pulls from is not part of its figures.
  *
  * With alias a third: where in the one window a byte of the other lies. Then layers 0 to 3 are other ones than 4 to 7. */
 #include "report/equal_ranks.h"

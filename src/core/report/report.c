@@ -80,7 +80,7 @@ static treadle_status play_kind(void *of, int32_t set) {
   treadle_report *report = t->report;
   const treadle_layout *layouts[] = {report->from, report->to};
   int64_t rank = report->equal_ranks.first[set], page = (int64_t)report->info.page_bytes;
-  treadle_arrangement plain; /* has windows of so many pages? */
+  treadle_arrangement plain; /* has windows of this many pages? */
   TRY(treadle_arrangement_plain(report->from, report->to, rank, page, &plain));
   treadle_arrangement_release(&plain);
   for (int side = 0; side < TREADLE_SIDES; side++) {

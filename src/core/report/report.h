@@ -13,8 +13,8 @@
 #include "plan/plan.h"
 
 enum {
-  TREADLE_PAIR_RANKS = 128, /* up to so many, bytes by pair are measured */
-  TREADLE_KEPT_RANKS = 16   /* up to so many, the matrix of pairs is kept */
+  TREADLE_PAIR_RANKS = 128, /* up to this many, bytes by pair are measured */
+  TREADLE_KEPT_RANKS = 16   /* up to this many, the matrix of pairs is kept */
 };
 
 /* What a rank has to do with other nodes. */

@@ -229,7 +229,7 @@ treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t
     }
     treadle_account_set(sw, physical, new);
   }
-  /* A KV cache that stays in an update has what is free, and is no part of the switch. */
+  /* A KV cache that stays in an update has what is free, and is not part of the switch. */
   int64_t held = sw->space.tables.physical - sw->books.held[TREADLE_NOBODY] - sw->books.held[TREADLE_KV];
   size_t bytes = (size_t)(held * sw->plan->page_bytes);
   if (bytes > sw->stats.peak_bytes) sw->stats.peak_bytes = bytes;

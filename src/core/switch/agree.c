@@ -36,7 +36,7 @@ typedef struct figures {     /* what a rank says of itself */
   uint64_t leaves;               /* bits of classes of training; and SINGLE */
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
-  int64_t infer_held;            /* of its infer window, pages that are there: own tensors need none */
+  int64_t infer_held;            /* of its infer window, its pages: own tensors need none */
 } figures;
 
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */

@@ -1,7 +1,7 @@
 /* The bytes of a handle.
  *
  * All that the system is asked afterwards (a socket's name, a process, sizes of files) comes out of these bytes, so they are checked
- * to the last one first: size, magic, format, sum, and then whether each number can be. A sum is no seal: who makes handles of his own
+ * to the last one first: size, magic, format, sum, and then whether each number can be. A sum is not a seal: who makes handles of his own
  * makes sums, too, so the numbers are not trusted for it. */
 #include "switch/handle.h"
 
@@ -38,7 +38,7 @@ void treadle_handle_seal(treadle_handle *handle) {
 
 static treadle_status check_format(const treadle_handle *head, size_t count) {
   if (memcmp(head->magic, magic, sizeof magic) != 0)
-    REFUSE("attach: %zu bytes that are no handle of treadle", count);
+    REFUSE("attach: %zu bytes that are not a handle of treadle", count);
   if (head->format != TREADLE_HANDLE_FORMAT)
     REFUSE("attach: the handle has format %u; this library (version %s) has format %d: %s treadle made it",
            head->format, treadle_version_text(), TREADLE_HANDLE_FORMAT,

@@ -1,6 +1,6 @@
 /* The helm: which thread may change a switch now, what other threads may read meanwhile, and arrows that run beside their caller.
  *
- *      nobody --treadle_helm_take--> a call that is no arrow --treadle_helm_leave--> nobody
+ *      nobody --treadle_helm_take--> a call that is not an arrow --treadle_helm_leave--> nobody
  *      nobody --treadle_helm_go----> an arrow, in the caller's thread --> nobody
  *      nobody --treadle_switch_start--> an arrow, in a thread of its own --> ended --treadle_switch_wait--> nobody
  *

@@ -21,7 +21,7 @@ static bool is_one_node(const treadle_switch *sw) { return treadle_group_node_co
 
 /* ---- Staging ---- */
 
-/* Of slots for messages of so many bytes, in whole pages. */
+/* Of slots for messages of this many bytes, in whole pages. */
 static int64_t staging_of(const treadle_switch *sw, int64_t message) {
   int64_t page = (int64_t)treadle_switch_page_bytes(&sw->terms.options);
   return (2 * TREADLE_NET_SLOTS * (message + TREADLE_NET_HEAD) + page - 1) / page * page;

@@ -5,7 +5,7 @@
  *   2. Own train tensors are params that stay, on all ranks: nobody overwrites them, and no way back is run. Own infer tensors need
  *      params that stay, or a twin: no way back reads them.
  *   3. An op touches one storage tensor on each side (treadle_own_split), so it is given a view of that one: flat memory, which begins
- *      as far before the tensor as the tensor lies behind the begin of its window. Where the other side is on another node, an op is one
+ *      as far before the tensor as the tensor lies behind the start of its window. Where the other side is on another node, an op is one
  *      half of it, and may touch several: it is carried out in parts. */
 #include "switch/switch.h"
 
@@ -101,7 +101,7 @@ static treadle_status check_memory(const given *g, const treadle_storage_info *i
   }
   if (info->bytes == 0) return TREADLE_OK;
   if (!tensor->memory || at + tensor->bytes < at) {
-    snprintf(words, sizeof words, "of %zu bytes at %p is no range of memory", tensor->bytes,
+    snprintf(words, sizeof words, "of %zu bytes at %p is not a range of memory", tensor->bytes,
              tensor->memory);
     return refuse(g, info, words);
   }
@@ -318,7 +318,7 @@ const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, s
   return NULL;
 }
 
-/* The begin of its window, if that were one piece of memory with the tensor; only what lies in the tensor may be touched. */
+/* The start of its window, if that were one piece of memory with the tensor; only what lies in the tensor may be touched. */
 static char *base_of(const treadle_own_span *span) {
   uintptr_t begin = (uintptr_t)span->memory - (uintptr_t)span->offset;
   return (char *)begin;

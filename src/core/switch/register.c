@@ -175,7 +175,7 @@ treadle_status treadle_caller_memory_show(treadle_switch *sw) {
   if (sw->mode != TREADLE_TRAIN) return TREADLE_OK;
   treadle_status status = treadle_caller_memory_check(sw);
   if (status == TREADLE_OK) status = treadle_caller_memory_out(sw, TREADLE_PARAMS);
-  sw->stats = stats; /* it is no part of a switch */
+  sw->stats = stats; /* it is not part of a switch */
   return status;
 }
 

@@ -67,7 +67,7 @@ static treadle_status check_hello(treadle_service *s, int socket, const treadle_
   uid_t user;
   TRY(treadle_shm_peer(socket, &process, &user));
   if (hello->magic != TREADLE_SERVICE_MAGIC)
-    REFUSE("attach: process %d sent something that is no message of treadle", (int)process);
+    REFUSE("attach: process %d sent something that is not a message of treadle", (int)process);
   if (hello->version != TREADLE_SERVICE_VERSION)
     REFUSE("attach: process %d speaks version %u, the owner of the handle version %d", (int)process,
            hello->version, TREADLE_SERVICE_VERSION);

@@ -86,7 +86,7 @@ out:
   return status;
 }
 
-/* Where this rank's memory lies is no business of others. */
+/* Where this rank's memory lies does not concern others. */
 static treadle_status without_memory(const treadle_own_spans *spans, treadle_own_span **copy_p) {
   treadle_own_span *copy = treadle_alloc_array(spans->count + 1, sizeof *copy);
   *copy_p = copy;

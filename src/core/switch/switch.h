@@ -571,7 +571,7 @@ treadle_status treadle_staging_wait(treadle_switch *sw, int32_t rank, int32_t wa
 
 /* ---- place.c ---- */
 
-/* Pages of a class that are there: all but holes. */
+/* Pages of a class, without holes. */
 int64_t treadle_place_held(const treadle_page_tables *place, treadle_class which);
 /* Settles the physical page of each page of each window, from sw->plan; the pool has at least `least` pages. */
 treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least);

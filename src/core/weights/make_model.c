@@ -212,7 +212,7 @@ static treadle_status make_folder(const char *path, const char *weights, const c
   if (!*made_p && errno != EEXIST)
     return treadle_fail(TREADLE_REFUSED, "%s: the folder cannot be made: %s", path, strerror(errno));
   TRY(treadle_file_look(path, &type));
-  if (type != TREADLE_FILE_FOLDER) TRY(treadle_fail(TREADLE_REFUSED, "%s: is no folder", path));
+  if (type != TREADLE_FILE_FOLDER) TRY(treadle_fail(TREADLE_REFUSED, "%s: is not a folder", path));
   TRY(treadle_file_look(config, &type));
   if (type != TREADLE_FILE_NONE) TRY(treadle_fail(TREADLE_REFUSED, "%s: there is a model already", path));
   TRY(treadle_file_may_write(config));

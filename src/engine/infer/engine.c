@@ -166,7 +166,7 @@ treadle_status treadle_engine_measure(const treadle_layout *layout, const treadl
                                       treadle_pass_board *room_p) {
   treadle_engine *e = treadle_alloc(sizeof *e);
   treadle_status status;
-  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the plan of an engine");
+  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of an engine");
   e->layout = layout;
   treadle_gate_init(&e->gate);
   TRY(fill(e, options, rank));

@@ -103,7 +103,8 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
                                         .count = strlen(g->options.sampling),
                                         .zeros = true};
     TRY(treadle_json_read(&source, &values));
-    if (!treadle_json_is_object(values)) TRY(treadle_fail(TREADLE_REFUSED, "sampling is no JSON object"));
+    if (!treadle_json_is_object(values))
+      TRY(treadle_fail(TREADLE_REFUSED, "sampling is not a JSON object"));
     TRY(treadle_sampling_read_line("sampling", values, &g->arena, &sampling));
     TRY(treadle_sampling_check("sampling", &sampling));
   }

@@ -33,7 +33,7 @@ typedef struct treadle_pass_options {
 typedef struct treadle_pass_span {
   int64_t rows, position;
   const int32_t *table;
-  /* So many positions before its first one lie in a block of its own, though rows of another stretch of this step, from tail_row on, have
+  /* This many positions before its first one lie in a block of its own, though rows of another stretch of this step, from tail_row on, have
    * them: their keys and values are written there, too. */
   int64_t tail_row, tail_count;
 } treadle_pass_span;
@@ -62,7 +62,7 @@ typedef struct treadle_pass_board {
 void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *board_p);
 uint64_t treadle_pass_board_bytes(const treadle_pass_board *board);
 
-/* Meets the other ranks, on a board of the layout's group that has treadle_pass_board_bytes(room) at the begin of each part. Without it
+/* Meets the other ranks, on a board of the layout's group that has treadle_pass_board_bytes(room) at the start of each part. Without it
  * the rank is alone. Collective; part is local, and comes before the end of the board. */
 treadle_status treadle_pass_join(treadle_pass *pass, treadle_board *board, const treadle_pass_board *room);
 void treadle_pass_part(treadle_pass *pass);
@@ -73,7 +73,7 @@ void treadle_pass_tell(treadle_pass *pass, treadle_status status);
 typedef struct treadle_pass_windows {
   const void *weights; /* of the rank, in its layout */
   const int64_t *
-      shift; /* [storage tensors of the layout] so many bytes further on each lies than the layout says; NULL: none does */
+      shift; /* [storage tensors of the layout] this many bytes further on each lies than the layout says; NULL: none does */
   void *cache; /* blocks */
   void *work;  /* treadle_pass_work_bytes + treadle_pass_packed_bytes, at a multiple of 64 */
 } treadle_pass_windows;

@@ -149,7 +149,7 @@ struct treadle_pass {
   treadle_arena arena;
 };
 
-/* Work on rows, of so many values: of all threads, or of the caller alone where it is done before another thread begins. A part does its
+/* Work on rows, of this many values: of all threads, or of the caller alone where it is done before another thread begins. A part does its
  * share of the rows whatever the number of parts is. */
 static inline void treadle_pass_share(const treadle_pass *pass, treadle_team_part part, void *context,
                                       int64_t values) {
@@ -176,7 +176,7 @@ treadle_head_span treadle_pass_heads_of(const treadle_transformer *transformer, 
 /* Finds the weights of all layers that the rank has, and its heads. */
 treadle_status treadle_pass_find_weights(treadle_pass *pass);
 
-/* The leaves that the rank has of an inner dimension of so many. */
+/* The leaves that the rank has of an inner dimension of this many. */
 static inline treadle_leaf_range treadle_pass_leaves(const treadle_weight *weight, int64_t leaves) {
   int64_t leaf = weight->columns / leaves;
   return (treadle_leaf_range){.first = (int32_t)(weight->first_column / leaf),
@@ -259,7 +259,7 @@ treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
 /* Where the experts leave their results, [nodes, rows * top, hidden]; then all ranks meet. */
 float *treadle_pass_expert_room(treadle_pass *pass);
 treadle_status treadle_pass_bring_experts(treadle_pass *pass, int64_t rows);
-/* Then: what an expert made in place `place` of so many, [hidden]. Any thread, a place each. */
+/* Then: what an expert made in place `place` of this many, [hidden]. Any thread, a place each. */
 const float *treadle_pass_expert_slot(const treadle_pass *pass, int32_t expert, int64_t place,
                                       int64_t places);
 

@@ -39,7 +39,7 @@ typedef struct treadle_sample_spec {
   const int32_t *never; /* [never_count] ids that are not drawn, and have no part in log-probabilities */
   int64_t never_count;
   bool drawn;        /* log-probabilities are of the distribution that a token was drawn from */
-  int64_t most_kept; /* then: so many ids does a cut without top_k leave; 0: any number */
+  int64_t most_kept; /* then: this many ids does a cut without top_k leave; 0: any number */
 } treadle_sample_spec;
 
 typedef struct treadle_sample {

@@ -29,7 +29,7 @@ typedef struct treadle_sampler_row {
   const int32_t *never; /* [never_count] nor are these */
   int64_t never_count;
   int64_t
-      most; /* of those that stay, so many at most: the largest logits, of equal ones the lower ids; 0: all */
+      most; /* of those that stay, this many at most: the largest logits, of equal ones the lower ids; 0: all */
 } treadle_sampler_row;
 
 /* What is left of a row: the probability of ids[i] is weights[i] / total. It lies in the sampler until its next call. */

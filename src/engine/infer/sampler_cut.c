@@ -211,7 +211,7 @@ static treadle_candidate find_first(const treadle_cut_row *row, double total, do
 void treadle_cut_mass(treadle_cut_row *row, double top_p, double scale, int32_t *ids,
                       treadle_candidate *work) {
   double total = treadle_cut_sum(row->weights, row->count);
-  /* So many weights of this size are half of what may be dropped. */
+  /* This many weights of this size are half of what may be dropped. */
   double small = (1 - top_p) * total / (2 * (double)row->count);
   int64_t count = row->count;
   treadle_cut_below(row, small, ids);

@@ -111,7 +111,7 @@ out:
   return status;
 }
 
-/* Gives a sequence blocks for so many tokens; *good_p false: there are not enough. */
+/* Gives a sequence blocks for this many tokens; *good_p false: there are not enough. */
 static treadle_status take_blocks(treadle_schedule *s, treadle_sequence *q, int64_t tokens, bool *good_p) {
   int32_t wanted = treadle_schedule_blocks(s->cache, tokens) - (int32_t)q->table.count;
   treadle_status status = TREADLE_OK;

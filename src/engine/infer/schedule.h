@@ -19,7 +19,7 @@
 typedef struct treadle_sequence {
   int64_t number;                          /* the caller's */
   TREADLE_ARRAY(int32_t) tokens;           /* prompt and new ones */
-  int64_t computed;                        /* so many have keys and values */
+  int64_t computed;                        /* this many have keys and values */
   TREADLE_ARRAY(int32_t) table;            /* blocks */
   TREADLE_ARRAY(treadle_hash_pair) hashes; /* of full blocks, as far as they were asked for */
   int64_t rows;                            /* of the present step */

@@ -1,4 +1,4 @@
-/* Lines of JSON as texts to score: log-probabilities of tokens that are there. Read, checked and refused as requests are.
+/* Lines of JSON as texts to score: log-probabilities of given tokens. Read, checked and refused as requests are.
  *
  * A line has
  *

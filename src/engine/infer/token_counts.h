@@ -1,6 +1,6 @@
 /* Which tokens a sequence has, for penalties: those of the prompt, and how often each was generated. A zeroed struct is empty.
  *
- * A hash table with room for the tokens that are there, not for the vocabulary: a batch has many sequences. */
+ * A hash table with room for the tokens that occur, not for the vocabulary: a batch has many sequences. */
 #ifndef TREADLE_INFER_TOKEN_COUNTS_H
 #define TREADLE_INFER_TOKEN_COUNTS_H
 

@@ -12,7 +12,7 @@
 
 typedef struct look {
   const treadle_model *model;
-  int64_t layer; /* -1: l is no name */
+  int64_t layer; /* -1: l is not a name */
 } look;
 
 static treadle_status look_up(void *context, const char *name, const int64_t *member, int64_t *value_p,

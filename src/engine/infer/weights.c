@@ -111,7 +111,7 @@ static int by_row(const void *a, const void *b) {
                               : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Sorts; takes away rows that are there already (a tied tensor may lie twice); joins what lies in one row. */
+/* Sorts; takes away rows that occur twice (a tied tensor may lie twice); joins what lies in one row. */
 static void settle(finder *f) {
   segments *s = &f->found;
   size_t kept = 0;

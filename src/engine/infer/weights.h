@@ -11,7 +11,7 @@
 
 typedef struct treadle_segment {
   const char *copy; /* NULL: in the window; else it begins here in place of the window */
-  size_t at;        /* bytes from the begin of the window to the first element, as the layout has it */
+  size_t at;        /* bytes from the start of the window to the first element, as the layout has it */
   int64_t first;    /* row of the whole matrix */
   int64_t rows;     /* how many */
   int64_t stride;   /* elements from one row to the next */
@@ -31,7 +31,7 @@ typedef struct treadle_weight {
 } treadle_weight;
 
 /* What `rank` has of a tensor; of an expert where the tensor is a stack of them, else expert is -1. Refused, by name: a part that
- * is no whole rows or no stretch of each, values in fp8, values that the layout stores with something added. Memory is the arena's. */
+ * is not whole rows or no stretch of each, values in fp8, values that the layout stores with something added. Memory is the arena's. */
 treadle_status treadle_weight_find(const treadle_layout *layout, int64_t rank, int32_t tensor,
                                    int64_t expert, treadle_arena *arena, treadle_weight *weight_p);
 

@@ -49,7 +49,7 @@ int64_t treadle_attention_scratch_bytes(const treadle_attention_spec *spec) {
   return (int64_t)sizeof(attention_scratch) + attention_memory(spec) * (int64_t)sizeof(float);
 }
 
-/* Keys that the first `count` rows see, and so many more for what a row costs by itself. */
+/* Keys that the first `count` rows see, and this many more for what a row costs by itself. */
 static int64_t cost_of(const treadle_attention_spec *spec, const treadle_attention_rows *rows,
                        int64_t count) {
   enum { OF_ITSELF = 32 };

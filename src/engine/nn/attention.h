@@ -30,7 +30,7 @@ typedef struct treadle_attention_spec {
   int64_t
       heads; /* query heads of this rank: a multiple of kv.heads; head h reads key-value head h / (heads / kv.heads) */
   float scale;    /* of scores */
-  int64_t window; /* a row sees so many keys, its own the last; 0: all */
+  int64_t window; /* a row sees this many keys, its own the last; 0: all */
 } treadle_attention_spec;
 
 /* Rows of one sequence, at positions that follow each other. Their own keys and values are in the cache already. */

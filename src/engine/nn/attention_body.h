@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* From so many queries on, a block that is bf16 is widened first. */
+/* From this many queries on, a block that is bf16 is widened first. */
 enum { WIDEN_FROM = 12 };
 
 /* Queries that share a key-value head: rows of the sequence times heads. */

@@ -28,7 +28,7 @@ typedef struct query_tile {
 
 typedef void tile_function(const query_tile *tile, const block_view *block);
 
-/* Vectors at a time with so many queries: what registers hold. */
+/* Vectors at a time with this many queries: what registers hold. */
 #define TILE_VECTORS(queries) (LANES_KEPT / (queries) >= 4 ? 4 : LANES_KEPT / (queries) >= 2 ? 2 : 1)
 
 LANES_PART lanes element_lanes(treadle_dtype dtype, const char *from, int64_t at) {
@@ -157,7 +157,7 @@ typedef struct key_run {
   float kept[LANES];
 } key_run;
 
-/* So many vectors of values from element `first` on; `last` of the last one are there. */
+/* This many vectors of values from element `first` on; `last` of the last one are there. */
 LANES_PART void add_vectors(treadle_dtype dtype, int queries, int vectors, const query_tile *t,
                             const block_view *block, const key_run *keys, int64_t first) {
   lanes sum[ATTENTION_TILE][4], value[4];

@@ -18,9 +18,9 @@ typedef struct treadle_exchange_header {
 
 struct treadle_exchange {
   treadle_board_set *set;
-  uint64_t at, elems;                /* in the board's part of each rank, and of each half's numbers */
-  int64_t divide;                    /* sums of which a rank reads so many elements of others are divided */
-  uint64_t turn;                     /* parts that were brought; the halves of the memory take turns */
+  uint64_t at, elems; /* in the board's part of each rank, and of each half's numbers */
+  int64_t divide;     /* sums of which a rank reads this many elements of others are divided */
+  uint64_t turn;      /* parts that were brought; the halves of the memory take turns */
   const treadle_exchange_part **all; /* [count] of the last turn, in the set's order */
   const float **numbers;             /* [count] */
   int32_t *order;                    /* [count] members by `first` */
@@ -28,7 +28,7 @@ struct treadle_exchange {
   const float **values;              /* of each node */
 };
 
-/* A sum is divided among the ranks where each would read so many elements of others, unless `divide` is changed (tests,
+/* A sum is divided among the ranks where each would read this many elements of others, unless `divide` is changed (tests,
  * bench/board.c). With 2, 4 and 8 ranks on 2 processors both are as fast at about 16,000, 9,000 and 7,000. */
 enum { TREADLE_EXCHANGE_DIVIDE = 8192 };
 

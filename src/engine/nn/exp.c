@@ -1,4 +1,4 @@
-/* Series with so many terms that what is left out is below half a unit of double; arguments are made small first. */
+/* Series with enough terms that what is left out is below half a unit of double; arguments are made small first. */
 #include "nn/exp.h"
 
 #include <math.h>

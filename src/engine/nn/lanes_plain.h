@@ -88,7 +88,7 @@ LANES_PART lanes lanes_sqrt(lanes a) {
   return a;
 }
 
-/* fmaf is exact by the standard, so it is no matter who computes it. */
+/* fmaf is exact by the standard, so it does not matter who computes it. */
 LANES_PART lanes lanes_fma(lanes a, lanes b, lanes c) {
   LANES_EACH a.at[i] = fmaf(a.at[i], b.at[i], c.at[i]);
   return a;

@@ -25,11 +25,11 @@ typedef struct treadle_exchange treadle_exchange;
 
 /* What a rank says of its part. */
 typedef struct treadle_exchange_part {
-  int64_t of, first, end; /* it has [first, end) of so many columns or slots; maybe none */
+  int64_t of, first, end; /* it has [first, end) of this many columns or slots; maybe none */
   int64_t rows, columns;  /* of each matrix */
 } treadle_exchange_part;
 
-/* Bytes of the board for parts of so many elements. */
+/* Bytes of the board for parts of this many elements. */
 uint64_t treadle_exchange_memory(uint64_t elems);
 
 /* Uses the bytes from `at`, a multiple of 64, of the board's part of each rank of the set; the same for all. Local; the exchange

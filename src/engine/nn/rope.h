@@ -54,7 +54,7 @@ void treadle_rope_release(treadle_rope *rope);
 
 /* Makes the tables long enough for positions below `positions`; what is there stays. Nobody may use the rope meanwhile. */
 treadle_status treadle_rope_extend(treadle_rope *rope, int64_t positions);
-/* Bytes of the tables for so many positions. */
+/* Bytes of the tables for this many positions. */
 int64_t treadle_rope_bytes(const treadle_rope *rope, int64_t positions);
 
 /* Rotates `count` heads at `heads`, `stride` values apart, position < rope->positions. */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST 1e30 /* what is larger is no number that a model means, and might not fit into fp32 */
+#define MOST 1e30 /* what is larger is not a number that a model means, and might not fit into fp32 */
 #define PI   3.14159265358979323846
 
 typedef struct fields {
@@ -238,7 +238,7 @@ static double mscale_of(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * treadle_log(factor) + 1.0;
 }
 
-/* The pair that turns so many times in the original length, as a real number. */
+/* The pair that turns this many times in the original length, as a real number. */
 static double correction(const treadle_rope *rope, double turns, double original) {
   return (double)(2 * rope->pairs) * treadle_log(original / (turns * 2.0 * PI)) /
          (2.0 * treadle_log(rope->theta));

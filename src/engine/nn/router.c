@@ -21,7 +21,7 @@ treadle_status treadle_router_type_parse(const char *text, treadle_router_type *
     *type_p = names[i].type;
     return TREADLE_OK;
   }
-  REFUSE("\"%.40s\" is no known routing: softmax, greedy, group_limited_greedy and noaux_tc are", text);
+  REFUSE("\"%.40s\" is not a known routing: softmax, greedy, group_limited_greedy and noaux_tc are", text);
 }
 
 static treadle_status check_groups(const treadle_router *r) {
@@ -33,7 +33,8 @@ static treadle_status check_groups(const treadle_router *r) {
     REFUSE("%d of %d groups: at least one is taken, and at most all", r->top_groups, r->groups);
   int each = r->experts / r->groups;
   if (r->top_k > r->top_groups * each)
-    REFUSE("%d experts of each token: %d groups of %d do not have so many", r->top_k, r->top_groups, each);
+    REFUSE("%d experts of each token: %d groups of %d do not have that many", r->top_k, r->top_groups,
+           each);
   if (r->type == TREADLE_ROUTER_NOAUX_TC && each < 2)
     REFUSE("%d experts in %d groups: noaux_tc adds the two best of a group", r->experts, r->groups);
   return TREADLE_OK;

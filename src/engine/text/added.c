@@ -160,8 +160,8 @@ static size_t spaces_behind(const char *text, size_t at, size_t bytes) {
   return at;
 }
 
-/* A token that is no single word where it should be one is passed over with its text. White space that a token took at its right may
- * hold the begin of the next one, which is found all the same. */
+/* A token that is not a single word where it should be one is passed over with its text. White space that a token took at its right may
+ * hold the start of the next one, which is found all the same. */
 treadle_added_match treadle_added_next(const treadle_added_tokens *added, const treadle_token_tree *tree,
                                        const char *text, size_t bytes, size_t taken, size_t *from_p) {
   for (size_t at = *from_p; at < bytes;) {

@@ -38,7 +38,7 @@ static treadle_status choose(const treadle_chat *chat, json_t *variables, treadl
   json_t *given = json_object_get(variables, "chat_template"), *tools = json_object_get(variables, "tools");
   *template_p = NULL;
   if (given && !json_is_null(given)) {
-    if (!json_is_string(given)) REFUSE("chat_template is no text");
+    if (!json_is_string(given)) REFUSE("chat_template is not a text");
     *template_p = find_template(chat, json_string_value(given));
     if (*template_p) return TREADLE_OK;
     treadle_status status = check_is_template(chat, json_string_value(given), json_string_length(given));
@@ -103,7 +103,7 @@ treadle_status treadle_chat_render_spans(const treadle_chat *chat, const char *m
   treadle_status status;
   TRY(treadle_sized_take("treadle_chat_render", "options", options, &o, sizeof o));
   if (o.now && !treadle_jinja_is_time(o.now))
-    TRY(treadle_fail(TREADLE_REFUSED, "'%.60s' is no time: 2025-03-14T15:09:26 is one", o.now));
+    TRY(treadle_fail(TREADLE_REFUSED, "'%.60s' is not a time: 2025-03-14T15:09:26 is one", o.now));
   const treadle_json_source source = {
       .what = "messages", .text = messages, .count = strlen(messages), .zeros = true};
   TRY(treadle_json_read(&source, &list));

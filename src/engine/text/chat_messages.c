@@ -31,7 +31,7 @@ static bool is_deeper(json_t *json, int most) {
 static treadle_status check_message(json_t *message, size_t number) {
   const char *key;
   json_t *item;
-  if (!treadle_json_is_object(message)) REFUSE("message %zu is no object", number);
+  if (!treadle_json_is_object(message)) REFUSE("message %zu is not an object", number);
   if (!json_is_string(json_object_get(message, "role")))
     REFUSE("message %zu has no 'role', which is a text", number);
   json_object_foreach(message, key, item) {

@@ -23,7 +23,7 @@ typedef struct treadle_decoder {
   treadle_decoder_type type;
   uint32_t code;              /* METASPACE: the sign for a space; STRIP */
   bool drop_first;            /* METASPACE: the signs of the first token go away */
-  int64_t start, stop;        /* STRIP: at most so many */
+  int64_t start, stop;        /* STRIP: at most this many */
   treadle_regex *pattern;     /* REPLACE */
   treadle_text_bytes content; /* REPLACE */
 } treadle_decoder;
@@ -59,7 +59,7 @@ treadle_status treadle_decode_strip(const treadle_decoder *step, const char *tex
                                     treadle_text_bytes *to);
 treadle_status treadle_decode_replace(const treadle_decoder *step, treadle_regex_room *room,
                                       const char *text, size_t bytes, treadle_text_bytes *to);
-/* llama2.c: the token's text, without a blank at the begin of all; <0xNN> is a byte. */
+/* llama2.c: the token's text, without a blank at the start of all; <0xNN> is a byte. */
 treadle_status treadle_decode_llama2c(bool first, const char *text, size_t bytes, treadle_text_bytes *to);
 
 #endif

@@ -28,7 +28,7 @@ static void encoder_release(encoder *e) {
   treadle_array_release(&e->ids);
 }
 
-/* What lies between added tokens; `first`: at the begin of all. */
+/* What lies between added tokens; `first`: at the start of all. */
 static treadle_status encode_words(encoder *e, const char *text, size_t bytes, bool first) {
   treadle_text_word all = {0, bytes, first};
   treadle_status status;

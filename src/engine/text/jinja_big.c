@@ -173,7 +173,7 @@ int treadle_jinja_compare_big(treadle_jinja_value left, treadle_jinja_value righ
   return a_below ? -compare_sizes(&a, &b) : compare_sizes(&a, &b);
 }
 
-/* a / b as the nearest float: so many bits of the quotient that the rest only decides how it is rounded. */
+/* a / b as the nearest float: enough bits of the quotient that the rest only decides how it is rounded. */
 static void shift_up(wide *a, int bits) {
   memmove(a->limbs + bits / 32, a->limbs, (size_t)a->count * sizeof *a->limbs);
   memset(a->limbs, 0, (size_t)(bits / 32) * sizeof *a->limbs);

@@ -101,7 +101,7 @@ const value *treadle_jinja_dict_get(const dict *d, const char *key) {
   return NULL;
 }
 
-/* A table for all keys that are there, with room for twice as many. */
+/* A table for all present keys, with room for twice as many. */
 static treadle_status make_slots(machine *m, dict *d) {
   d->slot_count = 4 * FEW;
   while (d->slot_count < 4 * d->capacity) d->slot_count *= 2;

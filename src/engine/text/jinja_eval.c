@@ -174,7 +174,7 @@ static treadle_status add_starred(machine *m, scope *s, const tree *t, call *c) 
   c->names = names;
   c->named = named;
   for (size_t i = 0; i < more.dict->count; i++) {
-    if (more.dict->keys[i].kind != JINJA_TEXT) REFUSE("a key of ** is no str");
+    if (more.dict->keys[i].kind != JINJA_TEXT) REFUSE("a key of ** is not a str");
     for (size_t j = 0; j < c->named_count; j++) {
       bool same;
       PASS(treadle_jinja_equal(m, names[j], more.dict->keys[i], &same));

@@ -1,4 +1,4 @@
-/* Filters of texts. What is no text is printed first, as Python's str() does. */
+/* Filters of texts. What is not a text is printed first, as Python's str() does. */
 #include "text/jinja_filters.h"
 #include "text/jinja_number.h"
 #include "text/jinja_text.h"

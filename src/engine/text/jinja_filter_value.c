@@ -40,7 +40,7 @@ static treadle_status read_float(machine *m, value v, bool *read_p, double *real
                               : treadle_jinja_defined(v);
 }
 
-/* A text that is no whole number may be a float: "42.23" is 42. */
+/* A text that is not a whole number may be a float: "42.23" is 42. */
 static treadle_status to_int(machine *m, call *c, value *result_p) {
   bool read = false;
   int64_t base;

@@ -35,7 +35,7 @@ typedef struct treadle_jinja_machine {
   struct treadle_jinja_scope *root;
   treadle_jinja_writer *out;      /* where output goes now */
   treadle_jinja_writer *page;     /* the output of the whole template */
-  size_t page_bytes, page_points; /* so many bytes of it are so many code points */
+  size_t page_bytes, page_points; /* this many bytes of it are this many code points */
   treadle_jinja_spans spans;
 } treadle_jinja_machine;
 
@@ -44,7 +44,7 @@ treadle_status treadle_jinja_alloc(treadle_jinja_machine *machine, size_t count,
                                    void *memory_p);
 /* Uses up steps; fails when none are left. */
 treadle_status treadle_jinja_step(treadle_jinja_machine *machine, size_t steps);
-/* Work on so many bytes that needs no memory. */
+/* Work on this many bytes that needs no memory. */
 treadle_status treadle_jinja_work(treadle_jinja_machine *machine, size_t bytes);
 /* The same where each byte is looked at: searched, counted, compared one by one. One step at least. */
 treadle_status treadle_jinja_scan(treadle_jinja_machine *machine, size_t bytes);

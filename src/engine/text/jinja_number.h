@@ -16,7 +16,7 @@ treadle_status treadle_jinja_divide_big(treadle_jinja_machine *machine, treadle_
 treadle_status treadle_jinja_negate(treadle_jinja_machine *machine, treadle_jinja_value a,
                                     treadle_jinja_value *result_p);
 
-/* -1, 0, 1; 2 where one is no number (NaN). */
+/* -1, 0, 1; 2 where one is not a number (NaN). */
 int treadle_jinja_compare_numbers(treadle_jinja_value a, treadle_jinja_value b);
 int treadle_jinja_compare_big(treadle_jinja_value a, treadle_jinja_value b); /* of whole numbers */
 

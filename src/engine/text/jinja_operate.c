@@ -35,7 +35,7 @@ static treadle_status add_lists(machine *m, value a, value b, value *result_p) {
   return treadle_jinja_list_of(m, a.kind, items, count, result_p);
 }
 
-/* A text or list so many times. */
+/* A text or list this many times. */
 static treadle_status repeat(machine *m, value v, value times, value *result_p) {
   int64_t count;
   treadle_jinja_to_index(times, &count);

@@ -236,7 +236,7 @@ treadle_status treadle_jinja_parse(const char *what, const char *text, size_t le
   treadle_status status = TREADLE_OK;
   *template_p = NULL;
   int bad = line_of_bad(text, length);
-  if (bad) REFUSE("%s: line %d: a byte is no part of a character in UTF-8", what, bad);
+  if (bad) REFUSE("%s: line %d: a byte is not part of a character in UTF-8", what, bad);
   made = treadle_alloc(sizeof *made);
   char *copy = treadle_arena_copy_text(&p.machine.arena, what);
   if (!made || !copy) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to read a template", what));

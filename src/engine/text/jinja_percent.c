@@ -165,7 +165,7 @@ static treadle_status write_one(state *s, writer *w) {
   if (strchr("sra", f.type)) return write_text(s, w, &f, f.type, v);
   if (f.type == 'c') return write_character(s, w, &f, v);
   if (strchr("diuxXo", f.type)) return write_whole(s, w, &f, v);
-  if (!strchr("eEfFgG", f.type)) REFUSE("'%%%c' is no format", f.type);
+  if (!strchr("eEfFgG", f.type)) REFUSE("'%%%c' is not a format", f.type);
   PASS(treadle_jinja_defined(v));
   if (!treadle_jinja_is_number(v))
     REFUSE("'%%%c' wants a number, not a value of type %s", f.type, treadle_jinja_type(v));

@@ -59,7 +59,7 @@ static treadle_status assign_member(machine *m, scope *s, const treadle_jinja_tr
   value space, name;
   PASS(treadle_jinja_scope_get(m, s, target->name, &space));
   if (space.kind != JINJA_NAMESPACE)
-    REFUSE("'%s' is no namespace: its members cannot be set", target->name);
+    REFUSE("'%s' is not a namespace: its members cannot be set", target->name);
   PASS(treadle_jinja_plain(m, target->names[0], &name));
   if (*target->names[0] == '_')
     REFUSE("a name in a namespace does not begin with '_': '%s'", target->names[0]);
@@ -72,7 +72,7 @@ static treadle_status check_members(machine *m, scope *s, const treadle_jinja_tr
   if (target->form == JINJA_MEMBER) {
     PASS(treadle_jinja_scope_get(m, s, target->name, &space));
     if (space.kind != JINJA_NAMESPACE)
-      REFUSE("'%s' is no namespace: its members cannot be set", target->name);
+      REFUSE("'%s' is not a namespace: its members cannot be set", target->name);
   }
   for (size_t i = 0; i < target->list.count; i++) PASS(check_members(m, s, target->list.items[i]));
   return TREADLE_OK;

@@ -140,7 +140,7 @@ static bool is_stripped(const char *at, size_t length, const treadle_jinja_text 
   return treadle_jinja_is_space(code);
 }
 
-/* A character that goes takes so many steps as it takes to look it up. m NULL: nobody counts. */
+/* A character that goes takes as many steps as it takes to look it up. m NULL: nobody counts. */
 static treadle_status count_one(treadle_jinja_machine *m, const treadle_jinja_text *set) {
   return m ? treadle_jinja_scan(m, set ? set->length : 1) : TREADLE_OK;
 }

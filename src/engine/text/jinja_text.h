@@ -89,7 +89,7 @@ treadle_status treadle_jinja_split_lines(treadle_jinja_machine *machine, const t
 treadle_status treadle_jinja_split(treadle_jinja_machine *machine, const treadle_jinja_text *text,
                                    const treadle_jinja_text *by, int64_t most, bool from_right,
                                    treadle_jinja_value *result_p);
-/* The text in a wider field, with so many places before and behind it. */
+/* The text in a wider field, with this many places before and behind it. */
 treadle_status treadle_jinja_pad(treadle_jinja_machine *machine, const treadle_jinja_text *text,
                                  size_t before, size_t behind, const treadle_jinja_text *fill,
                                  treadle_jinja_value *result_p);

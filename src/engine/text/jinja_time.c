@@ -71,7 +71,7 @@ static treadle_status find_time(machine *m, moment *now) {
   PASS(treadle_jinja_step(m, 20));
   if (m->options->now) {
     if (!read_time(m->options->now, now))
-      REFUSE("'%.60s' is no time: 2025-03-14T15:09:26 is one", m->options->now);
+      REFUSE("'%.60s' is not a time: 2025-03-14T15:09:26 is one", m->options->now);
     return TREADLE_OK;
   }
   clock_gettime(CLOCK_REALTIME, &clock);

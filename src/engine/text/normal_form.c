@@ -49,7 +49,7 @@ static bool stays(uint32_t code) {
   return false;
 }
 
-/* The decomposition of all characters; `room` is for so many. *count_p is how many there are, also when there was no room. */
+/* The decomposition of all characters; `room` is for this many. *count_p is how many there are, also when there was no room. */
 static void decompose(const char *text, size_t bytes, bool compatible, utf8proc_int32_t *codes, size_t room,
                       size_t *count_p) {
   utf8proc_option_t options =

@@ -13,7 +13,7 @@
 
 enum {
   MOST_STEPS = 20 * 1000 * 1000, /* of one search */
-  MOST_SECONDS = 30,    /* of all searches in one room: many of nearly so many steps would take days */
+  MOST_SECONDS = 30,    /* of all searches in one room: many of nearly as many steps would take days */
   SEARCHES_A_LOOK = 16, /* at the clock */
   MOST_HEAP_KIB = 64 << 10,
   STACK_BYTES = 32 << 10,

@@ -48,7 +48,7 @@ typedef TREADLE_ARRAY(treadle_splitter) treadle_splitters;
 
 typedef struct treadle_text_word {
   size_t start, bytes; /* in the text of the words */
-  bool first;          /* at the begin of all that is encoded */
+  bool first;          /* at the start of all that is encoded */
 } treadle_text_word;
 
 typedef struct treadle_text_words {

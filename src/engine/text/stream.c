@@ -16,14 +16,14 @@ struct treadle_text_stream {
   bool begun;   /* a token has given its text */
   bool ended;
   size_t fuse;   /* the step after which all texts are one; steps behind it work on the whole */
-  int64_t strip; /* how many characters Strip, behind that step, may still take from the begin */
+  int64_t strip; /* how many characters Strip, behind that step, may still take from the start */
   uint32_t strip_code;
   treadle_text_bytes bytes;     /* of characters that are not complete */
   treadle_text_bytes now, next; /* one token on its way through the steps */
   treadle_text_bytes text;      /* what is given away */
 };
 
-/* Steps that work on all texts at once can be followed by one Strip at the begin. */
+/* Steps that work on all texts at once can be followed by one Strip at the start. */
 static treadle_status check_steps(treadle_text_stream *stream) {
   const treadle_decoders *steps = &stream->tokenizer->decoders;
   stream->fuse = steps->count;
@@ -108,7 +108,7 @@ out:
   return status;
 }
 
-/* Takes characters away from the begin of the whole text that Strip takes. */
+/* Takes characters away from the start of the whole text that Strip takes. */
 static void strip_begin(treadle_text_stream *stream) {
   size_t at = 0;
   while (stream->strip > 0 && at < stream->text.count) {

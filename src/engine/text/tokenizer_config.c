@@ -63,7 +63,7 @@ static treadle_status put_decoder(treadle_tokenizer *tokenizer, const json_t *co
     char *end;
     numbered one = {strtoll(key, &end, 10), json_object_iter_value(at)};
     if (*end || end == key || one.id < 0 || one.id > INT32_MAX)
-      TRY(treadle_fail(TREADLE_REFUSED, "added_tokens_decoder: '%.80s' is no id", key));
+      TRY(treadle_fail(TREADLE_REFUSED, "added_tokens_decoder: '%.80s' is not an id", key));
     TRY(treadle_array_push(&list, one));
   }
   if (list.count) qsort(list.items, list.count, sizeof *list.items, by_id);

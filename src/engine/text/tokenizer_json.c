@@ -62,7 +62,7 @@ static treadle_status read_model(treadle_tokenizer *tokenizer, const json_t *mod
   treadle_status status;
   const char *type, *prefix, *suffix;
   const json_t *dropout = json_object_get(model, "dropout");
-  if (!treadle_json_is_object(model)) REFUSE("is missing, or is no object");
+  if (!treadle_json_is_object(model)) REFUSE("is missing, or is not an object");
   TRY(treadle_field_text(model, "type", &type)); /* files of old versions do not say it */
   if (type && strcmp(type, "BPE") != 0) REFUSE("type '%s' is not known here; BPE is", type);
   if (dropout && !json_is_null(dropout) && (!json_is_number(dropout) || json_number_value(dropout) != 0))

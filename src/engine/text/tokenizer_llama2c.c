@@ -114,9 +114,9 @@ treadle_status treadle_tokenizer_read_llama2c(treadle_tokenizer *tokenizer, cons
   treadle_status status;
   scores all = {0};
   size_t at = 4;
-  if (count < at) REFUSE("has %zu bytes, which is no tokenizer of llama2.c", count);
+  if (count < at) REFUSE("has %zu bytes, which is not a tokenizer of llama2.c", count);
   if (int_at(bytes) < 1 || int_at(bytes) > LONGEST)
-    REFUSE("is no tokenizer of llama2.c: its longest token would have %d bytes", (int)int_at(bytes));
+    REFUSE("is not a tokenizer of llama2.c: its longest token would have %d bytes", (int)int_at(bytes));
   while (at < count) TRY(read_token(tokenizer, bytes, count, &at, &all));
   if (all.count < LEAST_TOKENS)
     TRY(treadle_fail(TREADLE_REFUSED, "has %zu tokens; one of llama2.c has at least %d", all.count,

@@ -217,7 +217,7 @@ bool treadle_tokenizer_form(const treadle_tokenizer *tokenizer, int32_t id, trea
 
 treadle_status treadle_tokenizer_check_id(const treadle_tokenizer *tokenizer, int32_t id) {
   if (id < 0 || id >= tokenizer->count)
-    REFUSE("%d is no id of this tokenizer: ids are from 0 to %d", (int)id, (int)tokenizer->count - 1);
+    REFUSE("%d is not an id of this tokenizer: ids are from 0 to %d", (int)id, (int)tokenizer->count - 1);
   if (!treadle_added_get(&tokenizer->added, id) && !treadle_tokens_has(&tokenizer->bpe.tokens, id))
     REFUSE("the tokenizer has no token with the id %d", (int)id);
   return TREADLE_OK;

@@ -169,7 +169,7 @@ static treadle_status look_at_file(const char *path, const char *name, place *p)
     REFUSE("%s: needs vocab.json and merges.txt in its folder%s", path, config ? ", or char_ords" : "");
   }
   if (!ends_with(name, ".json") && !ends_with(name, ".bin"))
-    REFUSE("%s: is no tokenizer: neither a tokenizer.json, nor vocab.json or merges.txt, nor a *.bin of "
+    REFUSE("%s: is not a tokenizer: neither a tokenizer.json, nor vocab.json or merges.txt, nor a *.bin of "
            "llama2.c",
            path);
   snprintf(p->file, sizeof p->file, "%s", path);

@@ -19,7 +19,7 @@ treadle_status treadle_text_bytes_add_code(treadle_text_bytes *to, uint32_t code
 size_t treadle_unicode_decode(const char *at, uint32_t *code_p);
 size_t treadle_unicode_encode(uint32_t code, char to[4]);
 
-/* How many bytes from the begin are valid UTF-8: all of them, or those before the first that are not. */
+/* How many bytes from the start are valid UTF-8: all of them, or those before the first that are not. */
 size_t treadle_unicode_valid(const char *text, size_t bytes);
 
 /* Appends the characters that `bytes` make. Bytes that no character can begin or go on with become one U+FFFD for each maximal

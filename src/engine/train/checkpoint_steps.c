@@ -54,7 +54,7 @@ out:
 }
 
 static treadle_status lacks(const char *folder, const char *part) {
-  return treadle_fail(TREADLE_REFUSED, "%s: is no whole checkpoint: it has no %s", folder, part);
+  return treadle_fail(TREADLE_REFUSED, "%s: is not a whole checkpoint: it has no %s", folder, part);
 }
 
 treadle_status treadle_train_checkpoint_check(const char *folder) {

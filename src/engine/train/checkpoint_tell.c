@@ -47,8 +47,8 @@ static treadle_status tell_latest(const char *run, int64_t step, const teller *t
     say(to, "%s says '%s', and there is no checkpoint: the run begins anew", path,
         treadle_text_shown(begins));
   else
-    say(to, "%s says '%s', which is no whole checkpoint: the run goes on from global_step_%" PRId64, path,
-        treadle_text_shown(begins), step);
+    say(to, "%s says '%s', which is not a whole checkpoint: the run goes on from global_step_%" PRId64,
+        path, treadle_text_shown(begins), step);
 out:
   treadle_free(text);
   return status;
@@ -69,7 +69,7 @@ out:
   return status;
 }
 
-/* What a writer that was killed has left is no name of somebody's. */
+/* What a writer that was killed has left is not a name of somebody's. */
 static treadle_status tell_names(const char *run, const teller *to) {
   treadle_arena arena = {0};
   treadle_folder_names names = {0};

@@ -46,7 +46,7 @@ treadle_status treadle_checkpoint_verify(const char *folder, const char *familie
   } else {
     TRY(treadle_train_checkpoint_list(folder, &steps));
     if (!steps.count)
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: is no checkpoint global_step_K of a run, and has none",
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: is not a checkpoint global_step_K of a run, and has none",
                        folder));
     for (size_t i = 0; i < steps.count; i++) {
       snprintf(path, sizeof path, "%s/global_step_%" PRId64, folder, steps.items[i]);

@@ -124,7 +124,7 @@ enum { TREADLE_SUPPORT_KEPT, TREADLE_SUPPORT_FULL };
 /* Do top_k, top_p or min_p cut what tokens are drawn from, in a vocabulary that has more than top_k? */
 bool treadle_train_cuts(const treadle_train_settings *settings);
 
-/* Groups of a step of reinforcement learning: its prompts, or so many of those that a filter leaves. */
+/* Groups of a step of reinforcement learning: its prompts, or this many of those that a filter leaves. */
 static inline int64_t treadle_train_step_prompts(const treadle_train_settings *s) {
   return s->filter_groups_enable && s->filter_groups_train_batch_size > 0
              ? s->filter_groups_train_batch_size
@@ -182,7 +182,7 @@ int treadle_train_key_find(const char *path, treadle_train_run run);
 int treadle_train_key_above(const char *path, treadle_train_run run, const char **rest_p);
 /* Is it a path under which keys stand? */
 bool treadle_train_key_is_section(const char *path, treadle_train_run run);
-/* Of a path in a section of others that is no key: the last name of the one that was probably meant; NULL: there is none. */
+/* Of a path in a section of others that is not a key: the last name of the one that was probably meant; NULL: there is none. */
 const char *treadle_train_key_meant(const char *path, treadle_train_run run);
 /* The default that the project has whose name a key has, where it is another one than treadle's; NULL: it is the same, or not known. */
 const char *treadle_train_key_theirs(const treadle_train_key *key);
@@ -231,7 +231,7 @@ treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_
                                                 const treadle_train_limit **limit_p);
 /* The section without effect whose row speaks for a path; NULL: the path has a row of its own. */
 const char *treadle_train_ignored_section(const char *path);
-/* Is it the name of a section of others; and is the first part of a path? In supervised training all is ignored there that is no key. */
+/* Is it the name of a section of others; and is the first part of a path? In supervised training all is ignored there that is not a key. */
 bool treadle_train_known_section(const char *name, treadle_train_run run);
 bool treadle_train_known_section_of(const char *path, treadle_train_run run);
 /* The nearest name of a key, and of a section; NULL when none is near. */
@@ -306,7 +306,7 @@ treadle_status treadle_train_config_settle_batches(treadle_train_config *config)
 /* "FILE: PLACE why". */
 treadle_status treadle_train_config_warn_of(treadle_train_config *config, const char *place,
                                             const char *why);
-/* Of prompts and responses of so many tokens; 0: it is not known yet, as a model has a word in it. */
+/* Of prompts and responses of this many tokens; 0: it is not known yet, as a model has a word in it. */
 treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
                                                   int64_t response);
 /* config_rules_start.c: of what the weights begin with. */

@@ -163,7 +163,7 @@ static treadle_status give_list(treadle_config_reader *reader, int key, const tr
   for (size_t i = 0; i < given->node->count; i++) {
     const char *item = given->node->items[i]->text;
     if (given->node->items[i]->type != TREADLE_YAML_SCALAR) {
-      status = treadle_fail(TREADLE_REFUSED, "%s: item %zu is no single value",
+      status = treadle_fail(TREADLE_REFUSED, "%s: item %zu is not a single value",
                             treadle_given_head(reader, given), i);
       goto out;
     }

@@ -48,7 +48,7 @@ static treadle_status look_up(const name_walk *walk, const char *path, const cha
       treadle_text_starts(path, "actor.")) /* RLinf's documents show parts of actor by themselves */
     node = find_node(names->root, path + strlen("actor."));
   if (node && node->type != TREADLE_YAML_SCALAR)
-    REFUSE("%s: ${%s} is no single value", walk->where, treadle_text_shown(path));
+    REFUSE("%s: ${%s} is not a single value", walk->where, treadle_text_shown(path));
   *text_p = node ? node->text : NULL;
   return TREADLE_OK;
 }

@@ -238,7 +238,7 @@ out:
   return status;
 }
 
-/* Runs of others end after so many passes over their data, too. */
+/* Runs of others end after this many passes over their data, too. */
 static treadle_status settle_epochs(treadle_config_reader *reader) {
   double of_verl, of_rlinf;
   treadle_status status;

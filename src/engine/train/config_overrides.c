@@ -12,8 +12,8 @@
 
 treadle_status treadle_override_check(const treadle_train_config *config, const char *text) {
   const char *equals = text ? strchr(text, '=') : NULL;
-  if (!text) REFUSE("%s: an override is no text (NULL)", config->file);
-  if (!treadle_utf8_is_valid(text)) REFUSE("override '%s': is no UTF-8", treadle_text_shown(text));
+  if (!text) REFUSE("%s: an override is not a text (NULL)", config->file);
+  if (!treadle_utf8_is_valid(text)) REFUSE("override '%s': is not UTF-8", treadle_text_shown(text));
   if (*text == '~')
     REFUSE("override '%s': a key cannot be taken away; say %.200s=null, or leave it out of the file",
            treadle_text_shown(text), text + 1);
@@ -35,7 +35,7 @@ treadle_status treadle_override_check_group(const treadle_config_reader *reader,
   if (strcmp(given->path, "model_engine") != 0 &&
       !treadle_train_known_section(given->path, TREADLE_RUN_SFT))
     return TREADLE_OK;
-  REFUSE("%s=%s: chooses a file of a group, as %s is no single value; " COMPOSE,
+  REFUSE("%s=%s: chooses a file of a group, as %s is not a single value; " COMPOSE,
          treadle_given_head(reader, given), treadle_text_shown(given->text), given->path);
 }
 

@@ -41,7 +41,7 @@ static bool has_rows_below(const char *path, treadle_train_run run) {
          treadle_train_other_is_section(path, run);
 }
 
-/* What is no key with a value: sections, names without effect, and names that nobody knows. */
+/* What is not a key with a value: sections, names without effect, and names that nobody knows. */
 static treadle_status place_other(treadle_config_reader *reader, const treadle_given_value *given,
                                   treadle_train_name_type known, const treadle_train_limit *limit) {
   const treadle_train_run run = reader->config->run;

@@ -69,7 +69,7 @@ treadle_status treadle_given_check_limit(const treadle_config_reader *reader,
            limit->instead ? limit->instead : "leave it out");
   write_only(only, sizeof only, limit);
   REFUSE("%s is %s%s%s: here it can only be %s%s%s", treadle_given_head(reader, given),
-         given->text ? "'" : "", given->text ? treadle_text_shown(given->text) : "no single value",
+         given->text ? "'" : "", given->text ? treadle_text_shown(given->text) : "not a single value",
          given->text ? "'" : "", only, pause, instead);
 }
 

@@ -176,7 +176,7 @@ static treadle_status check_sampling(treadle_train_config *config) {
   treadle_status status = TREADLE_OK;
   if (s->temperature < GREEDY)
     REFUSE("%s: %s is %g: all samples of a prompt would be the same, since below %g the most probable "
-           "token is taken, which is no distribution to train",
+           "token is taken, which is not a distribution to train",
            config->file, PLACE(temperature), s->temperature, GREEDY);
   if (!full && (s->top_k == 1 || s->min_p >= 1 || (cuts && s->top_k <= 0 && s->sampling_support_most == 1)))
     REFUSE("%s: %s leaves one token of each distribution: all samples of a prompt would be the same, "

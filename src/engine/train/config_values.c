@@ -88,13 +88,13 @@ static treadle_status read_list(const char *where, const char *text, treadle_are
   treadle_status status = TREADLE_OK;
   if (*text == '[') TRY(treadle_yaml_parse(where, text, strlen(text), arena, &root));
   if (root && root->type != TREADLE_YAML_LIST)
-    REFUSE("%s: '%s' is no list", where, treadle_text_shown(text));
+    REFUSE("%s: '%s' is not a list", where, treadle_text_shown(text));
   const char **items = treadle_arena_alloc_array(arena, root ? root->count + 1 : 1, sizeof *items);
   if (!items) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its value", where);
   *list = (treadle_train_list){items, root ? root->count : 1};
   if (!root) items[0] = text;
   for (size_t i = 0; root && i < root->count; i++) {
-    if (root->items[i]->type != TREADLE_YAML_SCALAR) REFUSE("%s: item %zu is no single value", where, i);
+    if (root->items[i]->type != TREADLE_YAML_SCALAR) REFUSE("%s: item %zu is not a single value", where, i);
     items[i] = root->items[i]->text;
   }
 out:

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Fields: number << 3 | type, where type 0 is a varint, 1 are 8 bytes, 2 is a length and so many bytes, 5 are 4 bytes. */
+/* Fields: number << 3 | type, where type 0 is a varint, 1 are 8 bytes, 2 is a length and that many bytes, 5 are 4 bytes. */
 enum {
   EVENT_WALL_TIME = 1 << 3 | 1,
   EVENT_STEP = 2 << 3 | 0,

@@ -108,7 +108,7 @@ out:
   return status;
 }
 
-/* Is there memory for so many micro batches under way? */
+/* Is there memory for this many micro batches under way? */
 static treadle_status check_pipeline(const treadle_train_work *w) {
   treadle_pipeline pipeline = w->t->pipeline;
   treadle_pipeline_memory needs;

@@ -45,8 +45,8 @@ static treadle_status step_of(const char *path, int64_t number, const char *line
   treadle_status status = treadle_json_read(&source, &root);
   json_t *step = json_object_get(root, "step");
   if (!status && !json_is_integer(step))
-    status = treadle_fail(TREADLE_REFUSED, "%s, line %lld: is no object with a whole number \"step\"", path,
-                          (long long)number);
+    status = treadle_fail(TREADLE_REFUSED, "%s, line %lld: is not an object with a whole number \"step\"",
+                          path, (long long)number);
   *step_p = json_integer_value(step);
   json_decref(root);
   return status;
@@ -68,7 +68,7 @@ static bool is_json(const char *line, size_t bytes) {
 }
 
 /* Where the first line of a later step, or a last one that is not whole, begins: one without an end, or, as the disk
- * may have had only a part of it when the machine stopped, one that is no JSON. */
+ * may have had only a part of it when the machine stopped, one that is not JSON. */
 static treadle_status find_end(treadle_growing *file, int64_t step, size_t *end_p) {
   char *text = NULL;
   size_t bytes;

@@ -124,7 +124,7 @@ out:
   return status;
 }
 
-/* A product with leaves of `share` rows of a weight, so many of them here. */
+/* A product with leaves of `share` rows of a weight, this many of them here. */
 static treadle_status measure_input(treadle_trainer *t, sizes *s, int64_t share, int64_t leaves,
                                     int64_t columns, int64_t rows) {
   int64_t leaf = treadle_back_leaf(share);

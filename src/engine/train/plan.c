@@ -42,7 +42,7 @@ static treadle_status add_kind(planning *p, int64_t rank, uint64_t coordinate) {
   treadle_status status;
   kind->coordinate = coordinate;
   kind->t = treadle_alloc(sizeof *kind->t);
-  if (!kind->t) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the plan of a rank");
+  if (!kind->t) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of a rank");
   p->kind_count++;
   kind->t->layout = p->layout;
   TRY(treadle_train_fill(kind->t, p->options, rank, true));
@@ -88,7 +88,7 @@ treadle_status treadle_trainer_plan(const treadle_layout *layout, const treadle_
   p.kinds = treadle_alloc_array((size_t)layout->ranks, sizeof *p.kinds);
   p.kind_of = treadle_alloc_array((size_t)layout->ranks, sizeof *p.kind_of);
   if (!p.kinds || !p.kind_of)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the plan of %lld ranks", (long long)layout->ranks));
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)layout->ranks));
   TRY(find_kinds(&p));
   find_memory(&p, by_rank);
 out:

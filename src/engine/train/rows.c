@@ -104,7 +104,8 @@ static treadle_status check_keys(const treadle_row_source *source, const row_kin
     for (int i = 0; i < KINDS; i++)
       if (&kinds[i] != kind && strcmp(key, kinds[i].key) == 0)
         REFUSE("%s: has both %s and %s: it must be one", source->name, kind->key, key);
-    if (!known && !kind->open) REFUSE("%s: '%s' is no key of a row with %s", source->name, key, kind->key);
+    if (!known && !kind->open)
+      REFUSE("%s: '%s' is not a key of a row with %s", source->name, key, kind->key);
   }
   return TREADLE_OK;
 }

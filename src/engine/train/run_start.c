@@ -17,7 +17,7 @@ static treadle_status take_named(const char *named, char from[TREADLE_RUN_FROM])
     REFUSE("--resume: a path of %zu bytes; at most %d", length, TREADLE_RUN_FROM - 1);
   snprintf(from, TREADLE_RUN_FROM, "%.*s", (int)length, named);
   if (treadle_train_checkpoint_step_of(from) < 0)
-    REFUSE("--resume %s: it is no folder of a checkpoint, global_step_K", named);
+    REFUSE("--resume %s: it is not a folder of a checkpoint, global_step_K", named);
   return treadle_train_checkpoint_check(from);
 }
 

@@ -16,7 +16,7 @@ typedef struct treadle_run_start {
 } treadle_run_start;
 
 /* The checkpoint that the run goes on from; "": it begins anew. Refused: a run that has checkpoints, and nobody said that it goes on; a folder
- * that is no whole checkpoint. */
+ * that is not a whole checkpoint. */
 treadle_status treadle_run_start_find(const treadle_run_start *start, char from[TREADLE_RUN_FROM]);
 /* Is it as it was saved? Refused where not; one that says nothing of itself passes with a line. Collective; group: NULL is one rank. */
 treadle_status treadle_run_start_check(const treadle_run_start *start, treadle_group *group,

@@ -9,7 +9,7 @@ treadle_status treadle_saved_number(const json_t *root, const char *path, const 
   const json_t *value = json_object_get(root, name);
   *number_p = json_integer_value(value);
   if (json_is_integer(value) && *number_p >= 0) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no whole number from 0 on", path, name);
+  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a whole number from 0 on", path, name);
 }
 
 treadle_status treadle_saved_count(const json_t *root, const char *path, const char *name,
@@ -25,7 +25,7 @@ treadle_status treadle_saved_digest(const json_t *root, const char *path, const 
                                     uint64_t *digest_p) {
   const char *text = json_string_value(json_object_get(root, name));
   if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no digest", path, name);
+    return treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a digest", path, name);
   *digest_p = strtoull(text, NULL, 16);
   return TREADLE_OK;
 }

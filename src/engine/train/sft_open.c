@@ -136,7 +136,7 @@ static int64_t most_tokens_of(const int64_t *sums, int64_t rows, int64_t first, 
 }
 
 /* Tokens of the fullest micro batch that any order of rows may make: an epoch may end inside of one, and then a long row is in it twice. Where
- * epochs end in a step repeats after so many epochs as a step has rows, at most. */
+ * epochs end in a step repeats after as many epochs as a step has rows, at most. */
 static int64_t fullest_micro_batch(const treadle_train_settings *s, const int64_t *sums, int64_t rows) {
   const int64_t step = s->global_batch_size, micro = s->micro_batch_size;
   const int64_t all = s->train_iters > INT64_MAX / step ? INT64_MAX : s->train_iters * step;

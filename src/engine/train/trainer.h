@@ -36,7 +36,7 @@
 
 enum {
   TREADLE_TOKEN_LEAF = 64,    /* tokens that norms and biases add up together */
-  TREADLE_PRODUCT_LEAF = 512, /* and at most so many that products do */
+  TREADLE_PRODUCT_LEAF = 512, /* and at most this many that products do */
   TREADLE_HEAD_LEAF = 128,    /* columns of the vocabulary */
   TREADLE_HEAD_ROWS = 512,    /* tokens whose logits are there at once */
   TREADLE_WEIGHT_ROWS = 256,  /* rows of a weight's gradient that are computed at once */
@@ -171,7 +171,7 @@ struct treadle_trainer {
   bool keeps_all;                /* layers are not computed again */
   bool sequence_parallel;
   int64_t rank;                  /* of the layout */
-  int64_t data_rank, data_ranks; /* which part of the micro batches it takes, of so many */
+  int64_t data_rank, data_ranks; /* which part of the micro batches it takes, of this many */
   treadle_train_shards *shards;  /* NULL: the layout is not sharded */
   char *weights;                 /* windows */
   char *window;      /* where gradients are added up: grad_window, or that of a unit of shards */
@@ -364,7 +364,7 @@ treadle_status treadle_back_weight(treadle_trainer *t, const treadle_back_term *
 /* Bytes of packed rows for a product with this inner dimension: *packed_p becomes the larger of both. */
 treadle_status treadle_back_measure(treadle_trainer *t, treadle_gemm_inner inner, int64_t rows,
                                     size_t *packed_p);
-/* A leaf of so many elements with the zeros that follow it. */
+/* A leaf of this many elements with the zeros that follow it. */
 static inline int64_t treadle_back_leaf(int64_t elements) { return (elements + 31) / 32 * 32; }
 int64_t treadle_back_tokens(int64_t rows,
                             int32_t *leaf_p); /* `rows` in leaves, all together; how large one is */

@@ -96,7 +96,7 @@ static treadle_status plan_train(const treadle_actor *a, const treadle_trainer_o
   int rank = a->group ? treadle_group_rank(a->group) : 0;
   treadle_trainer_memory *by_rank = treadle_alloc_array((size_t)a->train_layout->ranks, sizeof *by_rank);
   treadle_status status;
-  if (!by_rank) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of the worker");
+  if (!by_rank) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of the worker");
   TRY(treadle_actor_train_memory(a->train_layout, trainer, by_rank));
   *memory_p = by_rank[rank];
 out:

@@ -53,7 +53,7 @@ static treadle_status foresee(const planning *p, bool budget, treadle_foreseen *
   treadle_engine_hooks *hooks = treadle_alloc_array((size_t)ranks, sizeof *hooks);
   treadle_status status = TREADLE_OK;
   if (!options || !hooks)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)ranks));
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
   for (int64_t rank = 0; rank < ranks; rank++) {
     hooks[rank] = (treadle_engine_hooks){.struct_size = sizeof *hooks,
                                          .bind = nothing,
@@ -107,7 +107,7 @@ treadle_status treadle_actor_plan(const treadle_layout *train, const treadle_lay
   p.of_infer = treadle_alloc_array((size_t)train->ranks, sizeof *p.of_infer);
   foreseen = treadle_alloc_array((size_t)train->ranks, sizeof *foreseen);
   if (!p.of_train || !p.of_infer || !foreseen)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)train->ranks));
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)train->ranks));
   TRY(treadle_actor_train_memory(train, &trainer, p.of_train));
   TRY(treadle_engine_plan(infer, o.engine, p.of_infer));
   TRY(plan_all(&p, foreseen, by_rank));

@@ -14,7 +14,7 @@ treadle_status treadle_actor_train_memory(const treadle_layout *layout,
   treadle_trainer_memory *own = treadle_alloc_array((size_t)layout->ranks, sizeof *own);
   treadle_status status;
   if (!own)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %lld ranks", (long long)layout->ranks);
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)layout->ranks);
   o.params_window = o.grads_window = o.optimizer_window = o.work_window = NULL;
   TRY(treadle_trainer_plan(layout, &o, own));
   o.params_window = o.grads_window = o.work_window = somewhere;

@@ -18,7 +18,7 @@ void treadle_message_clear(treadle_message *message) {
   message->failed = false;
 }
 
-/* Room for `more` bytes behind those that are there: twice as much as before, until it does. */
+/* Room for `more` bytes after the present ones: twice as much as before, until it does. */
 static bool make_room(treadle_message *message, size_t more) {
   size_t room = message->room ? message->room : LEAST;
   while (room - message->length < more) room *= 2;

@@ -109,7 +109,7 @@ static treadle_status serve_call(treadle_worker_group *g, const head *h, treadle
   const treadle_worker_method *method = find(g, h->name);
   treadle_status status = receive(g, h->bytes);
   if (!status && !method)
-    status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is no method", h->name);
+    status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is not a method", h->name);
   return run(g, method, status, &g->received, out);
 }
 

@@ -128,7 +128,7 @@ static treadle_status read_doubles(const treadle_request_reader *r, const char *
     const json_t *value = json_array_get(list, (size_t)i);
     values[i] = json_number_value(value);
     if (!json_is_number(value))
-      REFUSE("%s: %s[%lld] is no number%s", r->name, key, (long long)i, treadle_json_note(value));
+      REFUSE("%s: %s[%lld] is not a number%s", r->name, key, (long long)i, treadle_json_note(value));
     if (fabs(values[i]) > (double)FLT_MAX)
       REFUSE("%s: %s[%lld], %g, is beyond what 32 bits hold", r->name, key, (long long)i, values[i]);
   }

@@ -30,7 +30,7 @@ typedef struct treadle_rl_kl_controller {
   double target, horizon;
 } treadle_rl_kl_controller;
 
-/* The coefficient after a step with this KL and so many samples. */
+/* The coefficient after a step with this KL and this many samples. */
 double treadle_rl_kl_control(const treadle_rl_kl_controller *controller, double coefficient, double kl,
                              int64_t samples);
 

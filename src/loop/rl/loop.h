@@ -26,7 +26,7 @@
  *   reference   where a KL is used                              compute_ref_log_prob     FORWARD
  *   advantages
  *   update      mini batch by mini batch                        update                   TRAIN
- *   test, save  every so many steps
+ *   test, save  after every test_interval and save_interval steps
  *
  * All sums over samples and tokens are taken by rank 0, in the order of samples: no figure depends on a layout. */
 #ifndef TREADLE_RL_LOOP_H
@@ -332,7 +332,7 @@ void treadle_rl_note_kept(const treadle_rl *rl);
 bool treadle_rl_keeps(const treadle_rl *rl);
 /* Bytes of a step's ids on a rank, at most; 0: none are kept. */
 size_t treadle_rl_kept_bytes(const treadle_rl *rl);
-/* The ids of a sample that is new in the batch, behind those that are there, as a message has them. Refused: other ids
+/* The ids of a sample that is new in the batch, after the present ones, as a message has them. Refused: other ids
  * than a cut leaves. */
 treadle_status treadle_rl_take_kept(const treadle_rl *rl, treadle_rl_batch *batch, treadle_rl_made *made,
                                     const int32_t *counts, const int32_t *ids, size_t count);
@@ -344,7 +344,7 @@ void treadle_rl_name_sample(const treadle_rl_batch *batch, const treadle_rl_made
                             char to[TREADLE_RL_NAME]);
 void treadle_rl_batch_clear(treadle_rl_batch *batch);
 void treadle_rl_batch_release(treadle_rl_batch *batch);
-/* Samples of `count` prompts, into the batch, behind those that are there. */
+/* Samples of `count` prompts, into the batch, after the present ones. */
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch);
 /* Begins to score what is in the batch from sample `from` on, and waits for it. preds: NULL, or what samples were taken to answer, by

@@ -2,8 +2,8 @@
  * to at the first start.
  *
  * All ranks convert together, into a folder beside the one that is named, SAVE_PATH.converting; when all is in it, it
- * takes the name. So what has the name is whole. What a killed run leaves beside it is gone on with by the next one
- * (convert/folder.h), at whatever moment that was; a conversion that fails removes it. The folder is locked from before
+ * takes the name. So what has the name is whole. The next run continues what a killed run leaves beside it
+ * (convert/folder.h), whenever it was killed; a conversion that fails removes it. The folder is locked from before
  * the first look until it has its name, and each look at the name is repeated under the lock. */
 #include "rl/loop.h"
 
@@ -221,7 +221,7 @@ static bool is_of_megatron(const char *folder) {
   return treadle_file_is_folder(path);
 }
 
-/* Of rank 0: a folder has to be there, whatever is in it. A path that leads nowhere is no wish for the model's weights. */
+/* Of rank 0: a folder has to be there, whatever is in it. A path that leads nowhere does not ask for the model's weights. */
 static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
   const char *folder = rl->settings->load;
   treadle_file_type type;
@@ -231,7 +231,7 @@ static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
   TRY(treadle_file_look(folder, &type));
   if (type != TREADLE_FILE_FOLDER)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s: leave the key out, and weights begin as those of the model",
-                     folder, type == TREADLE_FILE_NONE ? "there is no such folder" : "is no folder"));
+                     folder, type == TREADLE_FILE_NONE ? "there is no such folder" : "is not a folder"));
   *there_p = is_of_megatron(folder);
 out:
   return treadle_refused_at(TREADLE_RL_PLACE(rl, load), status);
@@ -245,7 +245,7 @@ static treadle_status open_load(treadle_rl *rl, const char *layout) {
   TRY(treadle_rl_agree(rl, look_at_load(rl, &there)));
   TRY(treadle_rl_tell(rl, &there));
   if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(rl, load));
-  treadle_rl_note(rl, "%s: %s is no checkpoint of Megatron: weights begin as those of %s",
+  treadle_rl_note(rl, "%s: %s is not a checkpoint of Megatron: weights begin as those of %s",
                   TREADLE_RL_PLACE(rl, load), folder, rl->model_path);
 out:
   return status;

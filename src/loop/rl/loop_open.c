@@ -355,7 +355,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(rl, treadle_rl_find_start(rl)));
   if (rl->from[0]) TRY(treadle_rl_check_start(rl));
   TRY(treadle_rl_agree(rl, treadle_as_refusal(treadle_rl_open_inputs(rl))));
-  treadle_rl_doing(rl, "the plan");
+  treadle_rl_doing(rl, "the forecast of memory");
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
   TRY(treadle_rl_open_values(rl));

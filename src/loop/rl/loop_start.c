@@ -32,7 +32,7 @@ static treadle_status read_real(const json_t *root, const char *path, const char
   const json_t *value = json_object_get(root, name);
   *value_p = json_number_value(value);
   if (json_is_number(value)) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is no number%s", path, name, treadle_json_note(value));
+  return treadle_fail(TREADLE_REFUSED, "%s: '%s' is not a number%s", path, name, treadle_json_note(value));
 }
 
 static const char others[] = "its samples would be others";

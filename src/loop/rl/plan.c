@@ -54,7 +54,7 @@ static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memo
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank) {
   treadle_actor_memory *all = treadle_alloc_array((size_t)rl->ranks, sizeof *all);
   treadle_status status;
-  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %d ranks", rl->ranks);
+  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->ranks);
   TRY(treadle_rl_plan_ranks(rl, all));
   if (by_rank) memcpy(by_rank, all, (size_t)rl->ranks * sizeof *all);
   rl->predicted = 0;
@@ -71,7 +71,7 @@ out:
 static treadle_status open_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_rl_options *options, treadle_rl **rl_p) {
   treadle_rl *rl = *rl_p = treadle_alloc(sizeof *rl);
-  if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan");
+  if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a forecast");
   rl->config = config;
   rl->options = options;
   rl->ranks = (int)ranks;

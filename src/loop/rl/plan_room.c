@@ -193,7 +193,7 @@ static treadle_status say_changes(const treadle_rl *rl, const treadle_actor_memo
                                   treadle_builder *text) {
   treadle_actor_memory *others = treadle_alloc_array((size_t)rl->ranks, sizeof *others);
   treadle_status status = TREADLE_OK;
-  if (!others) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a plan of %d ranks", rl->ranks);
+  if (!others) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->ranks);
   treadle_builder_add(text, "; less would do with ");
   for (int i = 0; i < CHANGES; i++) {
     change one = {.rl = rl, .worst = worst, .s = *rl->settings};

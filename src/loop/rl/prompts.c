@@ -113,7 +113,7 @@ out:
   return status;
 }
 
-/* Numbers are texts as short as they can be: what is compared with them is what a person writes. null is no answer. answer NULL: there is
+/* Numbers are texts as short as they can be: what is compared with them is what a person writes. null is not an answer. answer NULL: there is
  * none, and the line goes. */
 static treadle_status take_answer(const prompt_reader *r, treadle_rl_prompt *p) {
   json_t *value = json_object_get(r->object, r->spec->answer_key);

@@ -41,7 +41,7 @@ typedef struct treadle_rl_prompts_spec {
   bool leave_unanswered_out; /* or goes, and is counted */
 } treadle_rl_prompts_spec;
 
-/* Refused, by file and line: what is no JSON, a line without prompt or answer, with values of another type, with ids beyond the vocabulary, too
+/* Refused, by file and line: what is not JSON, a line without prompt or answer, with values of another type, with ids beyond the vocabulary, too
  * long; files without a prompt. On failure *prompts_p is NULL. */
 treadle_status treadle_rl_prompts_read(const treadle_rl_prompts_spec *spec, treadle_rl_prompts **prompts_p);
 void treadle_rl_prompts_destroy(treadle_rl_prompts *prompts);

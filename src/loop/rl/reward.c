@@ -77,7 +77,7 @@ static treadle_status find_rule(const char *name, const treadle_reward_rule **ru
   snprintf(word, sizeof word, "%.*s", length < sizeof word ? (int)length : (int)sizeof word - 1, name);
   list_names(list, sizeof list);
   const char *nearest = treadle_nearest_name(word, names);
-  REFUSE("'%s' is no reward%s%s%s: there are %s", treadle_text_shown(name),
+  REFUSE("'%s' is not a reward%s%s%s: there are %s", treadle_text_shown(name),
          nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "", list);
 }
 

@@ -108,7 +108,7 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
   size_t i = whole ? find(a, p, id) : a->batch->count;
   status = TREADLE_OK;
   if (!treadle_json_is_object(root))
-    why = "it is no JSON object";
+    why = "it is not a JSON object";
   else if (!id)
     why = "it has no text id";
   else if (i == a->batch->count)
@@ -116,11 +116,11 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
   else if (a->answered[i])
     why = "this sample has its score already";
   else if (!treadle_json_to_real(score, &number) || !isfinite(number))
-    why = "its score is no finite number";
+    why = "its score is not a finite number";
   else if (fabs(number) > (double)FLT_MAX)
     why = "its score is beyond the range of fp32, 3.4e38";
   else if (pred && !json_is_string(pred) && !json_is_null(pred))
-    why = "its pred is no text";
+    why = "its pred is not a text";
   if (why) {
     status = refuse_line(a, line, bytes, why);
     goto out;
@@ -285,7 +285,7 @@ out:
 
 const treadle_reward_rule treadle_reward_command = {
     .name = "command",
-    .help = "what a process says that reads samples and writes scores (docs/rewards.md)",
+    .help = "the score that a program writes for the sample (docs/rewards.md)",
     .judges_texts = true,
     .create = create,
     .release = release,

@@ -83,7 +83,7 @@ out:
 
 const treadle_reward_rule treadle_reward_gsm8k = {
     .name = "gsm8k",
-    .help = "1 where the last number behind #### is the one behind #### in the answer, else 0",
+    .help = "1 if the last number after #### is the number after #### in the answer, else 0",
     .needs_answers = true,
     .judges_texts = true,
     .can_match = can_match,

@@ -33,7 +33,7 @@ static treadle_status judge(void *state, const treadle_reward_sample *sample, do
 
 const treadle_reward_rule treadle_reward_length = {.name = "length",
                                                    .argument = "target=T",
-                                                   .help = "1 - |tokens - T| / T, not below 0",
+                                                   .help = "1 - |tokens - T| / T, at least 0",
                                                    .create = create,
                                                    .release = treadle_free,
                                                    .judge = judge};

@@ -41,9 +41,7 @@ out:
 
 const treadle_reward_rule treadle_reward_math = {
     .name = "math",
-    .help =
-        "1 where the last \\boxed{...} is that of the answer, or the answer, after normalising both as the "
-        "MATH data do, else 0",
+    .help = "1 if the last \\boxed{...} equals the answer after MATH's normalisation, else 0",
     .needs_answers = true,
     .judges_texts = true,
     .judge = judge};

@@ -4,7 +4,7 @@
  * shell which is a subreaper (prctl): a process that loses its parent anywhere below it becomes its child, also one in a session of its own. A keeper,
  * another shell, is told of all holders. Its input ends when this process does, in whatever way, or ends the reward; then it kills the
  * children of the holders until there are none, and the holders with their process groups. So nothing that a command has started outlives the
- * run, also where that is killed, and the run itself, which may be somebody else's program, is no subreaper. (PR_SET_PDEATHSIG would reach the
+ * run, also where that is killed, and the run itself, which may be somebody else's program, is not a subreaper. (PR_SET_PDEATHSIG would reach the
  * shells alone, not what they have started; and it goes by the thread that forks, which ends with its batch here.) */
 #ifndef TREADLE_RL_REWARD_PROCESS_H
 #define TREADLE_RL_REWARD_PROCESS_H

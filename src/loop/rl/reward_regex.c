@@ -106,7 +106,7 @@ static treadle_status judge(void *state, const treadle_reward_sample *sample, do
 const treadle_reward_rule treadle_reward_regex = {
     .name = "regex",
     .argument = "P",
-    .help = "1 where the pattern P (PCRE2) matches somewhere in the completion, else 0",
+    .help = "1 if the pattern P (PCRE2) matches anywhere in the completion, else 0",
     .judges_texts = true,
     .create = create,
     .release = release,

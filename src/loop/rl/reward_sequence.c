@@ -16,8 +16,7 @@ static treadle_status judge(void *state, const treadle_reward_sample *sample, do
 
 const treadle_reward_rule treadle_reward_sequence = {
     .name = "sequence",
-    .help = "leading characters that are those of the answer / (length of the answer + 1); the end behind "
-            "the whole answer is one",
+    .help = "leading characters that match the answer / (its length + 1); its end counts as 1",
     .needs_answers = true,
     .judges_texts = true,
     .judge = judge};

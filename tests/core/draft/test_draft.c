@@ -1,5 +1,5 @@
 /* Drafts of families (src/core/draft/): checkpoints that somebody made up, in lists of tensors, become families that read them and have
- * the layouts that they should; what is no checkpoint is refused. ctest: stage=gcc */
+ * the layouts that they should; what is not a checkpoint is refused. ctest: stage=gcc */
 #include "test.h"
 
 #include "base/alloc.h"
@@ -582,7 +582,7 @@ static void every_family(void **state) {
   treadle_families_close(families);
 }
 
-/* ---- What is no checkpoint ----------------------------------------------------------------------- */
+/* ---- What is not a checkpoint ----------------------------------------------------------------------- */
 
 static void refused(void **state) {
   (void)state;
@@ -594,7 +594,8 @@ static void refused(void **state) {
   assert_refused("model_type is missing", treadle_family_draft_create(list_path, &options, &draft));
   assert_null(draft);
   write_text(config_path, "[1]");
-  assert_refused("the top level is no object", treadle_family_draft_create(list_path, &options, &draft));
+  assert_refused("the top level is not an object",
+                 treadle_family_draft_create(list_path, &options, &draft));
   write_text(config_path, "\"loom\"");
   assert_refused("config.json: ", treadle_family_draft_create(list_path, &options, &draft));
   write_text(config_path, "{\"model_type\": \"\"}");

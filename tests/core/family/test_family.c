@@ -120,14 +120,14 @@ static void refused_tensors(void **state) {
   refused("shape is missing", s.tensors = "tensors: [{name: a}]\n");
   refused("shape must be a list", s.tensors = "tensors: [{name: a, shape: H}]\n");
   refused("tensor a stands twice", s.tensors = "tensors: [{name: a, shape: [H]}, {name: a, shape: [H]}]\n");
-  refused("'%' is no letter", s.tensors = "tensors: [{name: 'a%s', shape: [H]}]\n");
-  refused("'{' is no letter", s.tensors = "tensors: [{name: 'a{e}', shape: [H]}]\n");
+  refused("'%' is not a letter", s.tensors = "tensors: [{name: 'a%s', shape: [H]}]\n");
+  refused("'{' is not a letter", s.tensors = "tensors: [{name: 'a{e}', shape: [H]}]\n");
   refused("more than 4 dimensions", s.tensors = "tensors: [{name: a, shape: [H, H, H, H, H]}]\n");
   refused("more than 6 axes", s.tensors = "tensors: [{name: a, shape: [H*H*H*H, H*H*H]}]\n");
-  refused("'Q' is no axis", s.tensors = "tensors: [{name: a, shape: [Q]}]\n");
-  refused("'g + q' is no axis", s.tensors = "tensors: [{name: a, shape: [g + q]}]\n");
-  refused("'' is no axis", s.tensors = "tensors: [{name: a, shape: [g*]}]\n");
-  refused("'0' is no axis", s.tensors = "tensors: [{name: a, shape: [0]}]\n");
+  refused("'Q' is not an axis", s.tensors = "tensors: [{name: a, shape: [Q]}]\n");
+  refused("'g + q' is not an axis", s.tensors = "tensors: [{name: a, shape: [g + q]}]\n");
+  refused("'' is not an axis", s.tensors = "tensors: [{name: a, shape: [g*]}]\n");
+  refused("'0' is not an axis", s.tensors = "tensors: [{name: a, shape: [0]}]\n");
   refused("same_as and same_when go together",
           s.tensors = "tensors: [{name: a, shape: [H], same_when: t}]\n");
   refused("no tensor is named b; the nearest is a",

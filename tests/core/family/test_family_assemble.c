@@ -58,7 +58,7 @@ static void refused(void **state) {
       {"extends: llama\nblocks: [{fills: roof, tensors: [{name: a, shape: [H]}]}]\n",
        "x.yaml line 4: tensors has no {place: roof} for this line"},
       {"extends: llama\nblocks: [{block: mla, instead: gqb}]\n",
-       "x.yaml line 4: instead: gqb, which is no block of the family that is extended"},
+       "x.yaml line 4: instead: gqb, which is not a block of the family that is extended"},
       {"extends: llama\nblocks: [{fills: mlp, tensors: [{name: $moe, shape: [H]}]}]\n",
        "x.yaml line 4: the block has no option 'moe'"},
       {"extends: llama\nblocks: [{fills: mlp, options: {a: true}, tensors: [{if: b, name: c, shape: "

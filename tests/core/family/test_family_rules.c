@@ -89,7 +89,7 @@ static void refused_tensors(void **state) {
   (void)state;
   sketch_refused("is of experts, and the file does not say experts: DIM",
                  s.head = "family: x\nmodel_types: [x]\nlayers: L\n", TENSORS("{name: a.*.b, shape: [H]}"));
-  sketch_refused("'X' is no axis", s.head = "family: x\nmodel_types: [x]\nlayers: L\nexperts: X\n");
+  sketch_refused("'X' is not an axis", s.head = "family: x\nmodel_types: [x]\nlayers: L\nexperts: X\n");
   sketch_refused("name a.*.* has '*' more than once", TENSORS("{name: a.*.*, shape: [H]}"));
   sketch_refused("is packed and yet by expert", TENSORS("{name: a.*, shape: [E, H], packed: true}"));
   sketch_refused("is packed, so its first dimension must be E",
@@ -114,7 +114,7 @@ static void refused_heads(void **state) {
   sketch_refused("mtp_prefixes must be a map of texts", HEAD("mtp_prefixes: [L.]\n"));
   sketch_refused("have not the same marks",
                  HEAD("prefixes: {L.: 'm.{l}.'}\nmtp_prefixes: {embed: 'e.{m}'}\n"));
-  sketch_refused("'{' is no letter", HEAD("prefixes: {L.: 'm.{m}.'}\n"));
+  sketch_refused("'{' is not a letter", HEAD("prefixes: {L.: 'm.{m}.'}\n"));
   sketch_refused("carried must be a list", HEAD("carried: vision.\n"));
   sketch_refused("stored_prefixes must be a map of lists", HEAD("stored_prefixes: [m.]\n"));
   sketch_refused("m. must be a list of at least one text", HEAD("stored_prefixes: {m.: model.}\n"));

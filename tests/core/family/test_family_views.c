@@ -80,10 +80,11 @@ static void refused_views(void **state) {
 
 static void refused_axes(void **state) {
   (void)state;
-  sketch_refused("'K' is no axis of m.{l}.kv; the nearest is n",
+  sketch_refused("'K' is not an axis of m.{l}.kv; the nearest is n",
                  VIEWS("{name: L.uk, of: L.kv, shape: [n, K, H]}"));
-  sketch_refused("'' is no axis", VIEWS("{name: L.uk, of: L.kv, shape: [n*, k, H]}"));
-  sketch_refused("'E' is no axis of m.{l}.e.*.up", VIEWS("{name: L.uk, of: L.e.*.up, shape: [E, b*n, H]}"));
+  sketch_refused("'' is not an axis", VIEWS("{name: L.uk, of: L.kv, shape: [n*, k, H]}"));
+  sketch_refused("'E' is not an axis of m.{l}.e.*.up",
+                 VIEWS("{name: L.uk, of: L.e.*.up, shape: [E, b*n, H]}"));
   sketch_refused("names axis n twice", VIEWS("{name: L.uk, of: L.kv, shape: [n*n, k, H]}"));
   sketch_refused("axis H of m.{l}.kv is neither in the shape of m.{l}.uk nor taken",
                  VIEWS("{name: L.uk, of: L.kv, shape: [n, k]}"));
@@ -95,7 +96,7 @@ static void refused_takes(void **state) {
   (void)state;
 #define TAKE(text) VIEWS("{name: L.uk, of: L.kv, take: " text ", shape: [n, k, H]}")
   sketch_refused("take must be a map of axes to [start, size]", TAKE("[k]"));
-  sketch_refused("'x' is no axis", TAKE("{x: [0, 1]}"));
+  sketch_refused("'x' is not an axis", TAKE("{x: [0, 1]}"));
   sketch_refused("k must be a list of at least one text", TAKE("{k: 1}"));
   sketch_refused("take: k needs [start, size]", TAKE("{k: [0]}"));
   sketch_refused("take: k needs [start, size]", TAKE("{k: [0, 1, 2]}"));

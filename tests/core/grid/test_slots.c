@@ -173,7 +173,7 @@ static void refused_files(void **state) {
               {"{\"physical_to_logical_map\": 3}", 0, "map: has no list physical_to_logical_map"},
               {"[[0,1,2,3],[0,1,2]]", 0, "layer 1 has 3 slots; a multiple of ep = 2 is needed"},
               {"[[0,1,2,3],[0,1,2,3,0,1]]", 0, "layer 1 has 6 slots, layer 0 has 4"},
-              {"[[0,1,2,3],4]", 0, "layer 1 is no list"},
+              {"[[0,1,2,3],4]", 0, "layer 1 is not a list"},
               {"[[0,1,2,3],[]]", 0, "layer 1 has 0 slots"},
               {"[0,1,2,3]", 6, "layer 0 has 4 slots; 6 is needed"},
               {"[0,1,2,4]", 0, "gives slot 3 expert 4, which is none of the 4 experts"},
@@ -182,7 +182,7 @@ static void refused_files(void **state) {
               {"[0,1,2,4294967296]", 0,
                "slot 3 of layer 0 holds expert 4294967296, which is none of the 4 experts"},
               {"[0,1,2,2]", 0, "has no slot for expert 3"},
-              {"[0.5]", 0, "layer 0 is no list"}};
+              {"[0.5]", 0, "layer 0 is not a list"}};
   treadle_arena arena = {0};
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     const treadle_slots *slots[LAYERS];

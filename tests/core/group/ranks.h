@@ -15,7 +15,7 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
 
 /* The node of rank r is ranks_nodes(r); NULL: all are on one. */
 extern int (*ranks_nodes)(int rank);
-/* What a cap needs beside, where there are several nodes: of pages of so many bytes, and more with some seeds. */
+/* What a cap needs beside, where there are several nodes: of pages of this size, and more with some seeds. */
 size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed);
 /* What the last error says that a cap needs for fp8 blocks that lie on several nodes. */
 size_t ranks_missing_cap(void);

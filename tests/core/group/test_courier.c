@@ -413,7 +413,8 @@ static void test_other_rules(void **state) {
     if (i < TEST_COUNT(bad))
       say(&s, bad[i], &line, bad[i].type == TREADLE_MAIL_LINE ? sizeof line : 0);
     else
-      assert_true(send(s.socket, "this is no message, and much too long for a head of one", 55, 0) == 55);
+      assert_true(send(s.socket, "this is not a message, and much too long for a head of one", 55, 0) ==
+                  55);
     if (!becomes_gone(&s, WAIT)) fail_msg("message %zu was taken", i);
     assert_int_equal(treadle_outcome_now(s.group.control).epoch, 0);
     stage_release(&s);

@@ -140,7 +140,7 @@ static void test_death(void **state) {
   assert_results(results, 5, 0);
 }
 
-/* A rank that arrives and then goes is no trouble for those who come later. */
+/* A rank that arrives and then goes does not trouble those who come later. */
 static int goes_in_order(const char *name, int rank, int size, void *context) {
   treadle_group *group;
   (void)context;

@@ -99,7 +99,7 @@ static void runs_nothing(void **state) {
   assert_int_equal(torch->count, 1);
   assert_int_equal(torch->opaque, 1);
   treadle_torch_close(torch);
-  assert_refused("evil_inside.pt: 'y' is no tensor but a call of posix.system",
+  assert_refused("evil_inside.pt: 'y' is not a tensor but a call of posix.system",
                  treadle_torch_open(DATA "evil_inside.pt", &MODEL, &torch));
   assert_null(torch);
   assert_false(treadle_file_exists("treadle-was-here"));
@@ -109,7 +109,7 @@ static void refuses_other_files(void **state) {
   (void)state;
   treadle_torch *torch = NULL;
   assert_refused("before 1.6", treadle_torch_open(DATA "old_format.pt", &MODEL, &torch));
-  assert_refused("at its top is no dict but a call of torch._utils._rebuild_tensor_v2",
+  assert_refused("its top is not a dict but a call of torch._utils._rebuild_tensor_v2",
                  treadle_torch_open(DATA "tensor.pt", &MODEL, &torch));
   assert_refused("is not a zip archive", treadle_torch_open(DATA "record.py", &MODEL, &torch));
   assert_refused("is not a zip archive", treadle_torch_parse("x", "", 0, &MODEL, &torch));
@@ -222,7 +222,7 @@ static void checks_tensors(void **state) {
   "_rebuild_tensor_v2\n" type "(" FLOATS "K\x00))\x89}t}tRss."
   assert_ok(PARSE(TYPED("ctorch\nTensor\n")));
   assert_ok(PARSE(TYPED("ctorch.nn.parameter\nParameter\n")));
-  assert_refused("'w' is no tensor but a call of torch._tensor._rebuild_from_type_v2",
+  assert_refused("'w' is not a tensor but a call of torch._tensor._rebuild_from_type_v2",
                  PARSE(TYPED("cother\nTensor\n")));
 #undef TYPED
   /* Bounds. */
@@ -242,7 +242,7 @@ static void checks_tensors(void **state) {
                  PARSE(TENSOR(STORAGE("ctorch\nFloatStorage\n", "0", HUGE), "K\x00", ")", ")")));
   assert_refused("has 48 bytes, too few for 13 elements of float32",
                  PARSE(TENSOR(STORAGE("ctorch\nFloatStorage\n", "0", "K\x0d"), "K\x00", ")", ")")));
-  /* What is no tensor. */
+  /* What is not a tensor. */
   assert_refused("not numbers from 0 on", PARSE(TENSOR(FLOATS, "K\x00", "K\x01\x85", ")")));
   assert_refused("not numbers from 0 on", PARSE(TENSOR(FLOATS, "K\x00", "N", "N")));
   assert_refused("not numbers from 0 on",
@@ -257,15 +257,15 @@ static void checks_tensors(void **state) {
   assert_refused("which is not read",
                  PARSE(TENSOR(STORAGE("cother\nFloatStorage\n", "0", "K\x01"), "K\x00", ")", ")")));
   assert_refused("which is not read", PARSE(TENSOR(STORAGE("N", "0", "K\x01"), "K\x00", ")", ")")));
-  assert_refused("its storage is no", PARSE(TENSOR("N", "K\x00", ")", ")")));
-  assert_refused("its storage is no", PARSE(TENSOR("NQ", "K\x00", ")", ")")));
-  assert_refused("its storage is no", PARSE(TENSOR(STORAGE("N", "0", "N"), "K\x00", ")", ")")));
-  assert_refused("'w' is no tensor but a number",
+  assert_refused("its storage is not", PARSE(TENSOR("N", "K\x00", ")", ")")));
+  assert_refused("its storage is not", PARSE(TENSOR("NQ", "K\x00", ")", ")")));
+  assert_refused("its storage is not", PARSE(TENSOR(STORAGE("N", "0", "N"), "K\x00", ")", ")")));
+  assert_refused("'w' is not a tensor but a number",
                  PARSE("}X\x05\x00\x00\x00model}X\x01\x00\x00\x00wK\x01ss."));
-  assert_refused("'w' is no tensor but None", PARSE("}X\x05\x00\x00\x00model}X\x01\x00\x00\x00wNss."));
-  assert_refused("'w' is no tensor but a dict", PARSE("}X\x05\x00\x00\x00model}X\x01\x00\x00\x00w}ss."));
-  assert_refused("'model' is no dict of tensors but a list", PARSE("}X\x05\x00\x00\x00model]s."));
-  assert_refused("'model' has a key that is no text", PARSE("}X\x05\x00\x00\x00model}K\x01Nss."));
+  assert_refused("'w' is not a tensor but None", PARSE("}X\x05\x00\x00\x00model}X\x01\x00\x00\x00wNss."));
+  assert_refused("'w' is not a tensor but a dict", PARSE("}X\x05\x00\x00\x00model}X\x01\x00\x00\x00w}ss."));
+  assert_refused("'model' is not a dict of tensors but a list", PARSE("}X\x05\x00\x00\x00model]s."));
+  assert_refused("'model' has a key that is not a text", PARSE("}X\x05\x00\x00\x00model}K\x01Nss."));
   assert_refused("has 'model' twice", PARSE("}(X\x05\x00\x00\x00model}X\x05\x00\x00\x00model}u."));
   static const char twice[] = "}X\x05\x00\x00\x00model}(X\x01\x00\x00\x00wh\x01X\x01\x00\x00\x00wh\x01us.";
   char pickle[1000], *to = pickle;
@@ -276,7 +276,7 @@ static void checks_tensors(void **state) {
   memcpy(to, twice, sizeof twice - 1);
   to += sizeof twice - 1;
   assert_refused("'model' has tensor 'w' twice", parse_pickle(pickle, (size_t)(to - pickle)));
-  assert_refused("no dict but None", PARSE("N."));
+  assert_refused("not a dict but None", PARSE("N."));
 }
 
 static void checks_archives(void **state) {

@@ -112,7 +112,7 @@ static void survives_damage(void **state) {
   BAD("its element type is not known", "bfloat16", 0, 'x');
   BAD("not a Metadata", "\x8c\x08Metadata", 2, 'N');
   BAD("is neither a tensor nor bytes but a call of", "TensorStorageMetadata", 0, 'X');
-  BAD("no MetadataIndex", "MetadataIndex", 0, 'X');
+  BAD("not a MetadataIndex", "MetadataIndex", 0, 'X');
   BAD("not a file, an offset and a length", "relative_path", 0, 'R');
   BAD("chunk 0 has no offset and size of 3 numbers", "offsets", 0, 'O');
 #undef BAD

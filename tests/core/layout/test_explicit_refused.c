@@ -147,10 +147,10 @@ typedef struct wrong_file {
 static const wrong_file wrong_files[] = {
     {"", "pieces.json"},
     {"{", "pieces.json"},
-    {"[]", "no object with a list 'pieces'"},
+    {"[]", "not an object with a list 'pieces'"},
     {"3", "pieces.json"},
-    {"{}", "no object with a list 'pieces'"},
-    {"{\"pieces\": {}}", "no object with a list 'pieces'"},
+    {"{}", "not an object with a list 'pieces'"},
+    {"{\"pieces\": {}}", "not an object with a list 'pieces'"},
     {"{\"pieces\": []}", "no rank holds"},
     {"{\"pieces\": [3]}", "piece 0: tensor and storage must be texts"},
     {"{\"pieces\": [{}]}", "piece 0: tensor and storage must be texts"},
@@ -170,15 +170,15 @@ static const wrong_file wrong_files[] = {
      "dtype is none of"},
     {"{\"pieces\": [{\"tensor\": \"nothing\", \"storage\": \"s\", \"rank\": 0}]}", "no tensor 'nothing'"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0}]}",
-     "shape is no list"},
+     "shape is not a list"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"shape\": []}]}",
-     "shape is no list of 1 to"},
+     "shape is not a list of 1 to"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"shape\": "
      "[1,1,1,1,1]}]}",
-     "shape is no list of 1 to"},
+     "shape is not a list of 1 to"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"shape\": [8, "
      "\"4\"]}]}",
-     "shape is no list of whole numbers"},
+     "shape is not a list of whole numbers"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"shape\": [8, 4], "
      "\"start\": [0]}]}",
      "start has 1 numbers, not 2"}, /* wrong rank */
@@ -189,7 +189,7 @@ static const wrong_file wrong_files[] = {
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"shape\": [8, 4], "
      "\"start\": [0, 0], "
      "\"size\": [8, 4]}]}",
-     "stride is no list"},
+     "stride is not a list"},
     {"{\"pieces\": [{\"tensor\": \"lm_head.weight\", \"storage\": \"s\", \"rank\": 0, \"shape\": [8, 4], "
      "\"start\": [0, 0], "
      "\"size\": [9, 4], \"stride\": [4, 1]}]}",

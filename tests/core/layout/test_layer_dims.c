@@ -188,7 +188,8 @@ static void refused(void **state) {
     const char *text, *message;
   } rows[] = {
       {"layer_dims: [a]\n", "x.yaml line 4: layer_dims must be a map"},
-      {"layer_dims: {a-b: {when: l > 1, dims: {hd: 2}}}\n", "x.yaml line 4: layer_dims: 'a-b' is no name"},
+      {"layer_dims: {a-b: {when: l > 1, dims: {hd: 2}}}\n",
+       "x.yaml line 4: layer_dims: 'a-b' is not a name"},
       {"layer_dims: {a: {dims: {hd: 2}}}\n", "x.yaml line 4: layer_dims: a needs when, and a map dims"},
       {"layer_dims: {a: {when: l > 1, dims: {}}}\n",
        "x.yaml line 4: layer_dims: a needs when, and a map dims"},
@@ -196,7 +197,7 @@ static void refused(void **state) {
       {"layer_dims: {a: {when: l >, dims: {hd: 2}}}\n",
        "x.yaml line 4: l >: a value is missing at the end"},
       {"layer_dims: {a: {when: l > 1, dims: {hdd: 2}}}\n",
-       "x.yaml line 4: 'hdd' is no dim; the nearest is hd"},
+       "x.yaml line 4: 'hdd' is not a dim; the nearest is hd"},
       {"layer_dims: {a: {when: l > 1, dims: {hd: 2 +}}}\n", "x.yaml line 4: 2 +: a value is missing"},
       {"layer_dims: {a: {when: l > 1, dims: {hd: 2}}}\ndims: {hd_a: 2}\n", "line 4: hd_a is a dim already"},
       {"layer_dims: {a: {when: l > 1, dims: {E: 2}}}\n",

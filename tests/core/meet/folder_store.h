@@ -6,7 +6,7 @@
 
 typedef struct folder {
   char path[64];
-  int gets;         /* so many calls */
+  int gets;         /* this many calls */
   const char *lose; /* keys that end so are lost; NULL: none */
   double late;      /* seconds that each get takes longer than it should */
 } folder;

@@ -312,7 +312,7 @@ static void test_refused(void **state) {
   run(s, 3, NULL);
   s = all;
   s.hosts[2] = "an address";
-  s.said[0] = "rank 2: 'an address' is no address of a machine as numbers";
+  s.said[0] = "rank 2: 'an address' is not an address of a machine as numbers";
   run(s, 3, NULL);
 }
 

@@ -256,7 +256,7 @@ static void test_addresses(void **state) {
   (void)state;
   ranks_as_processes(2, 10, come_twice, (void *)(uintptr_t)store_place(), results);
   all_good(results, 2);
-  assert_refused("store 192.0.2.7:7000: this is no address of this machine, and rank 0 listens there",
+  assert_refused("store 192.0.2.7:7000: this is not an address of this machine, and rank 0 listens there",
                  open_store("192.0.2.7:7000", 0, 2, 5, &store));
   assert_refused("the address '0.0.0.0:7000' is not one address of one machine",
                  open_store("0.0.0.0:7000", 0, 2, 5, &store));

@@ -90,7 +90,7 @@ static void test_kinds(void **state) {
   assert_ok(treadle_device_open(&(treadle_memory){0}, &device));
   assert_ptr_equal(device.ops, treadle_device_host()->ops);
   assert_refused("'cuda'", treadle_device_open(&(treadle_memory){.kind = TREADLE_MEMORY_CUDA}, &device));
-  assert_refused("7 is no kind",
+  assert_refused("7 is not a kind",
                  treadle_device_open(&(treadle_memory){.kind = (treadle_memory_kind)7}, &device));
   assert_refused("not device 2", treadle_device_open(&(treadle_memory){.device = 2}, &device));
   assert_refused("stream", treadle_device_open(&(treadle_memory){.stream = &device}, &device));

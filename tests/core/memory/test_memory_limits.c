@@ -251,7 +251,7 @@ static void test_hybrid(void **state) {
   end();
 }
 
-/* ---- What is no limit ---- */
+/* ---- What is not a limit ---- */
 
 static void test_garbage(void **state) {
   static const char *const values[] = {

@@ -197,7 +197,7 @@ static void too_large(void **state) {
                  make("{\"model_type\": \"llama\", \"vocab_size\": 1099511627776, \"hidden_size\": 512,"
                       "\"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1}",
                       &model));
-  assert_refused("the top level is no object", make("[1]", &model));
+  assert_refused("the top level is not an object", make("[1]", &model));
 }
 
 static void dtypes(void **state) {

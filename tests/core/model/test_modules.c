@@ -40,7 +40,7 @@ static const struct {
     {"elf_attn", Q, false},
     {"layers.1", Q, true},
     {"layers.1", GATE, false},
-    {"model.layers.1.", Q, true}, /* a path, in which '.' is no other character */
+    {"model.layers.1.", Q, true}, /* a path, in which '.' is not another character */
     {"model.layers.1.", GATE, false},
     {"*mlp*", GATE, true},
     {"*.q_proj", Q, true},

@@ -172,7 +172,7 @@ static json_t *load_table(void) {
   gzclose(file);
   json_t *root = length > 0 ? json_loadb(text, (size_t)length, 0, NULL) : NULL;
   free(text);
-  if (!root) fail_msg("%s is no table", table);
+  if (!root) fail_msg("%s is not a table", table);
   return root;
 }
 

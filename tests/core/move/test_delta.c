@@ -85,7 +85,7 @@ static bool plain_read(const uint8_t *from, size_t bytes, size_t *at, uint64_t *
   return false;
 }
 
-/* Applies to `values`, whatever becomes of it; false: it is no delta. */
+/* Applies to `values`, whatever becomes of it; false: it is not a delta. */
 static bool plain_apply(const uint8_t *from, size_t bytes, size_t count, size_t each, uint8_t *values) {
   size_t at = 1, i = 0;
   if (bytes == 0) return true;
@@ -234,7 +234,7 @@ static void test_payloads(void **state) {
 
 /* ---- What it costs ---- */
 
-/* Bytes of the deltas of 1 MiB in blocks, over those of the values, where so many of a thousand elements change at random. */
+/* Bytes of the deltas of 1 MiB in blocks, over those of the values, where this many of a thousand elements change at random. */
 static double cost(size_t block, size_t each, int64_t thousandths) {
   enum { TOTAL = 1 << 20 };
   uint8_t *old = malloc(TOTAL), *now = malloc(TOTAL);
@@ -333,7 +333,7 @@ static void test_reasons(void **state) {
   uint8_t values[40] = {0};
   assert_ok(treadle_delta_apply(NULL, 0, 0, 2, NULL));
   assert_ok(treadle_delta_apply(NULL, 0, 10, 4, values));
-  assert_refused("a delta of 2 bytes begins with 3, which is no form",
+  assert_refused("a delta of 2 bytes begins with 3, which is not a form",
                  treadle_delta_apply("\3\1", 2, 10, 4, values));
   assert_refused("has a form, 0, and nothing behind it", treadle_delta_apply("", 1, 0, 4, NULL));
   assert_refused("a dense delta of 10 elements of 2 bytes has 20 bytes, not 21",

@@ -26,7 +26,7 @@ typedef enum treadle_net_fault_kind {
 typedef struct treadle_net_fault {
   treadle_net_fault_kind kind;
   int from, to;
-  int64_t after; /* so many messages from one to the other come first, from now on */
+  int64_t after; /* this many messages from one to the other come first, from now on */
   double seconds;
 } treadle_net_fault;
 

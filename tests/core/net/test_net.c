@@ -196,11 +196,11 @@ static int survive(nets_rank *n) {
 typedef struct dying {
   uint64_t seed;
   struct {
-    _Atomic int greeted, done; /* so many ranks */
+    _Atomic int greeted, done; /* this many ranks */
   } * shared;                  /* by all */
 } dying;
 
-/* Says it, and moves on until so many have. */
+/* Says it, and moves on until this many have. */
 static int go_on_until(nets_rank *n, _Atomic int *said, int count) {
   ++*said;
   for (double end = treadle_clock_seconds() + 10; *said < count; n->ops->wait(n->net, 0.01))
@@ -378,7 +378,7 @@ static int garbage(nets_rank *n, void *context) {
   options.host = "203.0.113.7";
   RANK_FAILS(TREADLE_REFUSED, "has the address 203.0.113.7", n->ops->open(&options, &net));
   options.host = "here";
-  RANK_FAILS(TREADLE_REFUSED, "'here' is no address", n->ops->open(&options, &net));
+  RANK_FAILS(TREADLE_REFUSED, "'here' is not an address", n->ops->open(&options, &net));
   options.devices = "lo,nothing0";
   RANK_FAILS(TREADLE_REFUSED, "'nothing0' is none of this machine's", n->ops->open(&options, &net));
   options.devices = "lo";

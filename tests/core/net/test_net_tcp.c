@@ -1,4 +1,4 @@
-/* The net "tcp" and who else connects to its port: strangers, who are hung up on, and a rank of the group that says what no rank says.
+/* The net "tcp" and who else connects to its port: strangers, who are disconnected, and a rank of the group that says what no rank says.
  * Rank 0 plays them, in the same process. */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -176,7 +176,7 @@ static int accept_from(const listening *l, int listener) {
   return accept(listener, NULL, NULL);
 }
 
-/* Who is hung up on before it has heard a hello comes again; afterwards it is over. */
+/* A rank that is disconnected before it has heard a hello tries again; afterwards it does not. */
 static void test_again(void **state) {
   (void)state;
   listening l = listen_as(0), other = listen_as(1);
@@ -216,7 +216,7 @@ static void test_no_messages(void **state) {
     treadle_tcp_head head;
     const char *words;
   } rows[] = {
-      {{TREADLE_TCP_MESSAGE + 1, 3, 100}, "no message"},
+      {{TREADLE_TCP_MESSAGE + 1, 3, 100}, "not a message"},
       {{TREADLE_TCP_MESSAGE, 3, 101}, "has 101 bytes; 100 were to come"},
       {{TREADLE_TCP_MESSAGE, 3, UINT64_C(1) << 63}, "has 9223372036854775808 bytes; 100 were to come"},
       {{TREADLE_TCP_MESSAGE, 3, 100}, "closed the connection"}, /* and no byte of it */
@@ -280,7 +280,7 @@ static void test_any_stream(void **state) {
     for (size_t at = 0; at < length;) {
       size_t now = 1 + (size_t)treadle_random_below(&random, 90);
       if (now > length - at) now = length - at;
-      if (send(one, said + at, now, MSG_NOSIGNAL) < 0) break; /* hung up on */
+      if (send(one, said + at, now, MSG_NOSIGNAL) < 0) break; /* disconnected */
       at += now;
       treadle_net_tcp.wait(l.net, 0);
     }

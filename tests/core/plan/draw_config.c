@@ -73,7 +73,7 @@ static void add_widths(treadle_random *random, json_t *config) {
   number(config, "moe_intermediate_size", PICK(random, 2, 3, 4, 6, 8, 12, 12));
 }
 
-/* Qwen's: every so many layers have experts, but for those of a list. */
+/* Qwen's: one layer in this many has experts, but for those of a list. */
 static void add_sparse(treadle_random *random, json_t *config, int64_t layers) {
   number(config, "num_experts", draw_experts(random));
   add_widths(random, config);

@@ -10,7 +10,7 @@
 enum {
   MOST = 32,
   QUOTA = 50, /* of QUOTA pairs each family, each set, and each sort of fp8 pair has at least one... */
-  MANY = 2000 /* ...in runs of so many that chance does not miss it */
+  MANY = 2000 /* ...in runs of enough that chance does not miss it */
 };
 
 /* Which sides hold fp8 blocks. */

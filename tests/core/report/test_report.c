@@ -59,7 +59,7 @@ static void reports_say_what_plans_say(void **state) {
   treadle_model_close(model);
 }
 
-/* A report that is cancelled at its n-th call says so and leaves nothing; one that has not so many calls is whole. */
+/* A report that is cancelled at its n-th call says so and leaves nothing; one with fewer calls is whole. */
 static void reports_are_cancelled(void **state) {
   (void)state;
   treadle_model *model = small_model(&config);

@@ -58,7 +58,7 @@ static void test_altered(void **state) {
     ((unsigned char *)&h)[bit / 8] ^= (unsigned char)(1 << bit % 8);
     size_t at = bit / 8;
     assert_none(&h, sizeof h, TREADLE_REFUSED,
-                at < offsetof(treadle_handle, format)    ? "no handle of treadle"
+                at < offsetof(treadle_handle, format)    ? "not a handle of treadle"
                 : at < offsetof(treadle_handle, bytes)   ? "made it"
                 : at < offsetof(treadle_handle, library) ? "bytes"
                                                          : "was altered");

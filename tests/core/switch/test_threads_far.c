@@ -223,7 +223,7 @@ static void test_updates(void **state) {
 typedef struct far_scene {
   const scene *s;
   bool measures;    /* nothing fails, and nothing is looked at: how many calls are there? */
-  int64_t fails_at; /* on rank 1, so many calls after the switch was filled; 0: never */
+  int64_t fails_at; /* on rank 1, at this call after the switch was filled; 0: never */
   int64_t calls;    /* of rank 1, to INFER and back */
 } far_scene;
 

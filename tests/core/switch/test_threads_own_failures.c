@@ -170,7 +170,7 @@ static void test_refusals(void **state) {
       {size, "rank 2: own infer tensor 'model", OWN_ALL, OWN_ALL},
       {size, " bytes, and its memory ", OWN_NO, OWN_ALL},
       {askew, "is not aligned to its elements of 2 bytes", OWN_ALL, OWN_NO},
-      {nowhere, "is no range of memory", OWN_ALL, OWN_NO},
+      {nowhere, "is not a range of memory", OWN_ALL, OWN_NO},
       {gone, "that memory may not be written", OWN_ALL, OWN_NO},
       {constant, "that memory may not be written", OWN_ALL, OWN_ALL},
       {missing, "not all of that memory is there", OWN_ALL, OWN_ALL},

@@ -34,7 +34,7 @@ static const subject subjects[] = {
     {more_folder, "dsv2-lite", NULL, true},
     {more_folder, "qwen3moe", NULL, true},
 };
-enum { EVERY_KERNEL = 3 }; /* so many of them meet every kernel, the others the best one */
+enum { EVERY_KERNEL = 3 }; /* this many of them meet every kernel, the others the best one */
 
 /* Layouts, with the ranks that they are for. */
 typedef struct cut {
@@ -82,7 +82,7 @@ static const treadle_engine_options ways[] = {
 
 /* ---- Requests ---------------------------------------------------------------------------------------- */
 
-/* For so many new tokens: prompts of many lengths; the first half of some is that of others. */
+/* For this many new tokens: prompts of many lengths; the first half of some is that of others. */
 static void make_requests(treadle_builder *lines, int64_t tokens) {
   for (int p = 0; tokens > 0; p++) {
     int n = 1 + p % 2, most = 20 + p % 41;

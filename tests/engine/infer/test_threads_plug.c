@@ -269,7 +269,7 @@ typedef struct visit { /* of a watcher */
   treadle_status status;
 } visit;
 
-/* After every so many steps, training and back: on all ranks after the same step. */
+/* Each time after this many steps, training and back: on all ranks after the same step. */
 static bool train_between(void *context, const char *doing, int64_t done, int64_t total) {
   visit *v = context;
   (void)doing;

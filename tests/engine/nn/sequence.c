@@ -17,7 +17,7 @@ void test_end_cache(test_scene *s) {
   free(s->table);
 }
 
-/* An empty cache with blocks of so many tokens, in a random order, with room between them. */
+/* An empty cache with blocks of this many tokens, in a random order, with room between them. */
 void test_make_cache(test_scene *s, int64_t block_tokens, treadle_random *random) {
   s->spec.kv.block_tokens = block_tokens;
   s->blocks = (s->tokens + block_tokens - 1) / block_tokens;
@@ -67,7 +67,7 @@ static void run_rows(test_scene *s, const treadle_attention_ops *ops, int64_t fr
   free(scratch);
 }
 
-/* The whole sequence in chunks of at most so many rows, each written before it is asked. */
+/* The whole sequence in chunks of at most this many rows, each written before it is asked. */
 void test_run_chunks(test_scene *s, const treadle_attention_ops *ops, int64_t most,
                      treadle_random *random) {
   for (int64_t i = 0; i < s->tokens * s->out_width; i++) s->out[i] = NAN;

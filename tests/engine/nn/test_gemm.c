@@ -296,7 +296,7 @@ static void batches_do_not_matter(void **state) {
   each_kernel(check_batches);
 }
 
-/* So many rows, and leaves so long, that kernels take them in several passes and runs. */
+/* Enough rows, and long enough leaves, that kernels take them in several passes and runs. */
 static void check_large(const treadle_gemm_kernel *kernel) {
   static const int64_t sizes[][3] = {{230, 2600, 1}, {300, 100, 24}, {9, 5000, 1}, {100, 1100, 2}};
   for (int i = 0; i < 8; i++) {

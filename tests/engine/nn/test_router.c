@@ -107,7 +107,7 @@ static void by_the_rules(void **state) {
   }
 }
 
-/* Recorded by hand: two groups of three, the bias decides, and is no part of the weight. */
+/* Recorded by hand: two groups of three, the bias decides, and is not part of the weight. */
 static void bias_only_chooses(void **state) {
   (void)state;
   const float logits[6] = {2.0f, 1.0f, -1.0f, 0.0f, 0.5f, -2.0f},

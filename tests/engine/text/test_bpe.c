@@ -12,7 +12,7 @@ typedef struct made {
   treadle_random random;
 } made;
 
-/* Letters, and merges of tokens that are there: a merge may be made twice, and then the later rank counts. */
+/* Letters, and merges of known tokens: a merge may be made twice, and then the later rank counts. */
 static void make(made *m, uint64_t seed) {
   *m = (made){.random.state = seed, .bpe = {.prefix = "", .suffix = ""}};
   for (int i = 0; i < LETTERS; i++) {

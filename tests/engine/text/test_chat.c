@@ -126,7 +126,7 @@ static void chooses_templates(void **state) {
   assert_refused("none of the 1 chat templates is named 'default' (the first is 'rag')",
                  render(chat, hello, NULL, &text));
   assert_refused("chat_template: line 1", render(chat, hello, "{\"chat_template\": \"{{\"}", &text));
-  assert_refused("chat_template is no text", render(chat, hello, "{\"chat_template\": 5}", &text));
+  assert_refused("chat_template is not a text", render(chat, hello, "{\"chat_template\": 5}", &text));
   treadle_chat_close(chat);
   test_remove(folder);
 }
@@ -218,7 +218,7 @@ static void refuses_messages(void **state) {
              {"[\"\xff\"]", "messages: line 1"},
              {"{}", "messages are no list"},
              {"[]", "there are no messages"},
-             {"[5]", "message 1 is no object"},
+             {"[5]", "message 1 is not an object"},
              {"[{\"role\": \"a\"}, {\"content\": \"x\"}]", "message 2 has no 'role'"},
              {"[{\"role\": 1}]", "message 1 has no 'role'"}};
   const char *folder = test_folder();

@@ -86,7 +86,7 @@ static void refuses_with_line(void **state) {
       {"{{ 'a' | replace('b', 'c', x=1) }}", "line 1: 'replace' takes no argument 'x'"},
       {"{{ raise_exception('Roles must alternate') }}", "chat: line 1: Roles must alternate"},
       {"{{ range(100001) }}", "a range has more than 100000 numbers"},
-      {"{% set d.a = 1 %}", "'d' is no namespace"},
+      {"{% set d.a = 1 %}", "'d' is not a namespace"},
       {"{{ '\\ud800' }}", "half of a character"},
   };
   for (size_t i = 0; i < TEST_COUNT(bad); i++) assert_refused(bad[i].part, render(bad[i].text));
@@ -114,7 +114,7 @@ static void refuses_gaps(void **state) {
       {"{{ range }}", "a value of type function cannot be printed"},
   };
   for (size_t i = 0; i < TEST_COUNT(gaps); i++) assert_refused(gaps[i].part, render(gaps[i].text));
-  assert_ok(render("{% if false %}{{ xs | random }}{% endif %}")); /* what does not run is no gap */
+  assert_ok(render("{% if false %}{{ xs | random }}{% endif %}")); /* what does not run is not a gap */
 }
 
 static void ends_endless_templates(void **state) {
@@ -157,7 +157,7 @@ static void ends_endless_templates(void **state) {
 static void refuses_bytes(void **state) {
   (void)state;
   char *out;
-  assert_refused("chat: line 3: a byte is no part of a character",
+  assert_refused("chat: line 3: a byte is not part of a character",
                  render_by("a\nb\n\xff", 5, "{}", NULL, &out));
   assert_refused("chat: line 1", render_by("\xc3", 1, "{}", NULL, &out));
   assert_ok(render_by("a\0{{ 'b\0' }}", 13, "{}", NULL, &out));

@@ -12,7 +12,7 @@ static const struct {
      "a \t\n\xe2\x80\x83"
      "b\xe1\xa0\x8e"
      "c",
-     " \t\n\xe2\x80\x83"}, /* U+180E is no space */
+     " \t\n\xe2\x80\x83"}, /* U+180E is not a space */
     {"\\s+(?!\\S)|\\s+", "a   b  ", "  | |  "},
     {"[^\\s\\p{L}]+", "ab 12-3 c", "12-3"},
     {"\\w+", "a\xcc\x81_1-\xc2\xbd", "a\xcc\x81_1|\xc2\xbd"}, /* marks, and a half of Latin-1 */

@@ -55,7 +55,7 @@ static void whole_characters(void **state) {
   treadle_tokenizer_close(tokenizer);
 }
 
-/* Only the begin of the whole text loses its blank. */
+/* Only the start of the whole text loses its blank. */
 static void begin(void **state) {
   (void)state;
   static const char *const decoders[] = {"{'type': 'Sequence', 'decoders': [{'type': 'Replace', 'pattern': "

@@ -175,7 +175,7 @@ static void added(void **state) {
   put("tokenizer_config.json", "{\"added_tokens_decoder\": {\"9\": {\"content\": \"<t>\"}}}");
   refuses("", "added_tokens_decoder: 9: added token '<t>' has the id 9");
   put("tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<t>\"}}}");
-  refuses("", "'x' is no id");
+  refuses("", "'x' is not an id");
   put("tokenizer_config.json", "{\"split_special_tokens\": true}");
   refuses("", "tokenizer_config.json: split_special_tokens is true");
 }

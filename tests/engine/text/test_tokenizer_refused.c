@@ -88,7 +88,7 @@ static const struct {
     {"{" MODEL
      ", 'post_processor': {'type': 'TemplateProcessing', 'single': [{'SpecialToken': {'id': 'x'}}], "
      "'special_tokens': {'x': {'ids': [7]}}}}",
-     "7 is no id of this tokenizer: ids are from 0 to 2"},
+     "7 is not an id of this tokenizer: ids are from 0 to 2"},
     {"{" MODEL ", 'normalizer': {'type': 'Lowercase'}, 'added_tokens': [{'id': 3, 'content': 'X', "
      "'normalized': true}, {'id': 4, "
      "'content': 'x', 'normalized': true}]}",

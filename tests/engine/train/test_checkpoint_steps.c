@@ -94,7 +94,7 @@ static void test_find(void **state) {
   assert_ok(treadle_train_checkpoint_find(folder, &step));
   assert_int_equal(step, -1);
   shell(folder, "mkdir global_step_30 && touch global_step_40 && mkdir global_step_5.1-2.tmp");
-  assert_refused("global_step_30: is no whole checkpoint: it has no actor/huggingface/config.json",
+  assert_refused("global_step_30: is not a whole checkpoint: it has no actor/huggingface/config.json",
                  treadle_train_checkpoint_find(folder, &step));
   shell(folder, WHOLE("9") " && " WHOLE("10") " && " WHOLE("20"));
   assert_ok(treadle_train_checkpoint_find(folder, &step)); /* no file says which: the newest whole one */

@@ -51,7 +51,7 @@ static bool has_rule(const char *path) {
 static void check_row(const treadle_key_set *all, const treadle_key_info *row) {
   const int key = treadle_train_key_find(row->path, TREADLE_RUN_RL);
   const bool is_heard = key >= 0 || has_rule(row->path), is_limited = has_limit(row->path);
-  /* of two projects with a name, one may have another meaning: verl's critic.enable is no key of RLinf */
+  /* of two projects with a name, one may have another meaning: verl's critic.enable is not a key of RLinf */
   if (row->effect == TREADLE_EFFECT_HEARD && !is_heard)
     fail_msg("%s: %s is not heard", all->whose, row->path);
   if (row->effect == TREADLE_EFFECT_LIMITED && (!is_limited || is_heard))
@@ -86,7 +86,7 @@ static void all_are_there(void **state) {
     char whole[256];
     snprintf(whole, sizeof whole, "%s%s", strchr(path, '.') ? "" : "megatron_training.", path);
     if (path[0] != '*' && strncmp(whole, "actor_config.", 13) != 0 && !treadle_train_other_find(whole))
-      fail_msg("%s has a limit, and is no fact", whole);
+      fail_msg("%s has a limit, and is not a fact", whole);
   }
 }
 
@@ -143,7 +143,7 @@ static void maps_of_nothing(void **state) {
                  parse("actor_rollout_ref: {rollout: {quantization: {method: fp8}}}\n", NULL, &config));
 }
 
-/* A name that another value refers to is no key, and has an effect. */
+/* A name that another value refers to is not a key, and has an effect. */
 static void names_of_the_file(void **state) {
   (void)state;
   static const char text[] = "trainer:\n  steps_of_mine: 7\n  other: 8\nmegatron_training:\n  train_iters: "

@@ -77,7 +77,7 @@ static treadle_sft_figures figures_of(const char *folder) {
   return figures;
 }
 
-/* All ranks go on to the end, or until one asks to stop, having seen so many steps. */
+/* All ranks go on to the end, or until one asks to stop, having seen this many steps. */
 static treadle_sft_figures go_on(const char *folder, const char *const *overrides, int64_t steps) {
   killing k = {.folder = folder, .overrides = overrides, .victim = -1, .last_step = steps};
   int results[RANKS];

@@ -99,7 +99,7 @@ static void *start(void *context) {
   return NULL;
 }
 
-/* rank 0 of so many, all of which fared alike. */
+/* rank 0 of this many, all of which fared alike. */
 static one_rank run_ranks(const one_rank *like, const char *layout, int ranks) {
   treadle_group *groups[RANKS_MOST] = {NULL};
   pthread_t threads[RANKS_MOST];

@@ -149,7 +149,7 @@ static const struct {
      "sft.yaml:5: actor_rollout_ref.actor.strategy: actor_config.strategy on line 2 says the same"},
     {"lr: 1\n", "actor_config.lr", "override 'actor_config.lr': expected section.key=value"},
     {"lr: 1\n", "=1", "expected section.key=value"},
-    {"lr: 1\n", "actor_config.lr=\xff", "is no UTF-8"},
+    {"lr: 1\n", "actor_config.lr=\xff", "is not UTF-8"},
     {"lr: 1\n", "actor_config.beta=1", "override actor_config.beta: there is no such key"},
     /* types and ranges */
     {"exact: 1\n", NULL, "sft.yaml:2: actor_config.exact is '1', and must be one of true|false"},
@@ -178,7 +178,7 @@ static const struct {
     /* what treadle does in one way */
     {"expert_model_parallel_size: 2\n", NULL,
      "actor_config.expert_model_parallel_size is '2': here it can only be 1"},
-    {"context_parallel_size: [1]\n", NULL, "is no single value: here it can only be 1"},
+    {"context_parallel_size: [1]\n", NULL, "is not a single value: here it can only be 1"},
     {"num_layer_list: 1,2\n", NULL, "actor_config.num_layer_list: this cannot be done here; leave it out"},
     {"hidden_dropout: 0.1\n", NULL, "here it can only be 0"},
     {"megatron_training:\n  fp16: true\n", NULL, "here it can only be false"},
@@ -377,8 +377,8 @@ static const struct {
 } badly_named[] = {
     {"a${env.empty}", "sft.yaml:2: actor_config.model: 'a${env.empty}': a part of it is null"},
     {"${env.nothing}", "sft.yaml:2: actor_config.model: ${env.nothing}: there is no such value"},
-    {"${env}", "${env} is no single value"},
-    {"${env.list}", "${env.list} is no single value"},
+    {"${env}", "${env} is not a single value"},
+    {"${env.list}", "${env.list} is not a single value"},
     {"${}", "there is no such value"},
     {"${", "a ${ is not closed"},
     {"${oc.select:env.nothing,${env.number}", "a ${ is not closed"},

@@ -173,7 +173,7 @@ static void messages(void **state) {
   close_text(&spec);
 }
 
-/* Where a tokenizer changes the begin of a text, a row has the tokens of the whole text; where a token lies across the border, those of
+/* Where a tokenizer changes the start of a text, a row has the tokens of the whole text; where a token lies across the border, those of
  * the parts. */
 static void borders(void **state) {
   (void)state;
@@ -259,8 +259,8 @@ static const struct {
      "it: item 1: line 2, column 2: key 'ids' stands twice in one object"},
     {"{}", "line 1: must have ids and mask, text, prompt and response, or messages"},
     {GOOD "\n{'ids': [1, 2]}", "line 2: mask must be a list of 2 items"},
-    {"{'ids': [1, 2], 'mask': [0, 1], 'masks': 3}", "line 1: 'masks' is no key of a row with ids"},
-    {"{'text': 'abc', 'answer': 'b'}", "'answer' is no key of a row with text"},
+    {"{'ids': [1, 2], 'mask': [0, 1], 'masks': 3}", "line 1: 'masks' is not a key of a row with ids"},
+    {"{'text': 'abc', 'answer': 'b'}", "'answer' is not a key of a row with text"},
     {"{'ids': [1, 2], 'mask': [0, 1], 'text': 'a'}", "has both ids and text"},
     {"{'prompt': 'a', 'messages': []}", "has both"},
     {"{'ids': [1, 2], 'mask': [0, 0]}", "line 1: no token of it counts"},

@@ -33,7 +33,7 @@ int64_t fuzz_edge_int(treadle_random *random);
 void fuzz_spoil_bytes(treadle_random *random, fuzz_bytes *bytes);
 /* Numbers and words inside of a text, whatever its language; lines. */
 void fuzz_spoil_text(treadle_random *random, fuzz_bytes *bytes);
-/* One value somewhere in a JSON text: another number or type, gone, renamed, nested. What is no JSON is spoiled as text. */
+/* One value somewhere in a JSON text: another number or type, gone, renamed, nested. What is not JSON is spoiled as text. */
 void fuzz_spoil_json(treadle_random *random, fuzz_bytes *bytes);
 /* The header of a safetensors file, as JSON; or its length. */
 void fuzz_spoil_safetensors(treadle_random *random, fuzz_bytes *bytes);

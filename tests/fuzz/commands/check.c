@@ -44,7 +44,7 @@ static const char *check_json_lines(const char *text, size_t count) {
     json_t *root = json_loadb(at, (size_t)(stop - at), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
     bool good = json_is_object(root);
     json_decref(root);
-    if (!good) return "a line that is no JSON object";
+    if (!good) return "a line that is not a JSON object";
     at = stop + 1;
   }
   return NULL;
@@ -99,7 +99,7 @@ const char *fuzz_run_check(const fuzz_run *run, int exit_status, const fuzz_byte
   }
   if (exit_status == 0 && json && check_json(output)) return check_json(output);
   if (json && output->count && !run->limit && check_json(output)) /* output may be cut: it is a file, too */
-    return "what is on standard output after a failure is no JSON";
+    return "what is on standard output after a failure is not JSON";
   if (messages->count && (strstr(messages->at, "runtime error:") || strstr(messages->at, "Sanitizer: ")))
     return "what a sanitizer says";
   if ((!plain(output) && !prints_text(run)) || !plain(messages)) return "control characters in the output";

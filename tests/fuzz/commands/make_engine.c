@@ -29,7 +29,7 @@ static void add_tokenizer(fuzz_making *m) {
 
 /* ---- Lines ---------------------------------------------------------------------------------------------- */
 
-/* A good request may not ask for so many samples that they take their time. */
+/* A good request may not ask for a number of samples that takes long. */
 static json_t *with_few_samples(json_t *object) {
   json_t *n = json_object_get(object, "n");
   if (json_is_integer(n) && json_integer_value(n) > MOST_SAMPLES && json_integer_value(n) < 1 << 24)

@@ -25,7 +25,7 @@ bool fuzz_run_read(const char *path, fuzz_run *run);
 void fuzz_run_write(const char *path, const fuzz_run *run);
 bool fuzz_run_has(const fuzz_run *run, const char *word);
 
-/* A layout for so many ranks: text of a layout that fits the model, perhaps with keys that do not; files it names are made. */
+/* A layout for this many ranks: text of a layout that fits the model, perhaps with keys that do not; files it names are made. */
 void fuzz_layout_make(treadle_random *random, const fuzz_base *base, const fuzz_model *model,
                       const oracle_model *oracle, int64_t ranks, char text[FUZZ_WORD]);
 

@@ -1,6 +1,6 @@
 /* Exact mode through the worker: what was generated in one layout has the same log-probabilities, bit for bit, when the trainer computes them in
  * another one; before the weights are trained and after. One bit of one weight that the generator has and the trainer has not shows.
- * TREADLE_EXACT=N: so many tokens in all (2000). */
+ * TREADLE_EXACT=N: this many tokens in all (2000). */
 /* ctest: label=threads timeout=600 */
 #include "control/tiny.h"
 #include "test.h"

@@ -120,8 +120,8 @@ static void test_gsm8k(void **state) {
 static void test_refused(void **state) {
   (void)state;
   double score;
-  assert_refused("'gsm8' is no reward (did you mean gsm8k?): there are sequence", create("gsm8"));
-  assert_refused("no reward", create(""));
+  assert_refused("'gsm8' is not a reward (did you mean gsm8k?): there are sequence", create("gsm8"));
+  assert_refused("not a reward", create(""));
   assert_refused("reward sequence:x: nothing may stand behind sequence", create("sequence:x"));
   assert_refused("reward regex: it is regex:P", create("regex"));
   assert_refused("reward regex:: it is regex:P", create("regex:"));
@@ -226,7 +226,7 @@ static void test_help(void **state) {
   (void)state;
   char *text;
   assert_ok(treadle_reward_help(&text));
-  assert_non_null(strstr(text, "\nlength:target=T   1 - |tokens - T| / T, not below 0\n"));
+  assert_non_null(strstr(text, "\nlength:target=T   1 - |tokens - T| / T, at least 0\n"));
   free(text);
 }
 
