@@ -1,6 +1,7 @@
 """Random models and layouts for tools/compare-builds, as text: what a seed draws is the same on every machine. Some are refused: refusals are
 compared, too. Families and keys are those of tests/plan/draw.h, drawn without code of either build."""
 import json
+import math
 import os
 import random
 
@@ -93,7 +94,7 @@ def model(r):
         config.pop("attention_bias", None)
     if family == "gemma3_text":
         config["tie_word_embeddings"] = True
-    if not has & NO_FP8 and chance(r, 40):
+    if not has & NO_FP8 and chance(r, 30):
         high = r.choice((1, 2, 2, 3, 4, 4, 6, 8, 12, 128))
         config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [high, high if chance(r, 60) else r.choice((1, 2, 3, 4, 8))]}
     return config
@@ -111,6 +112,15 @@ def draw_pp(r, ranks, layers):
     return r.choice(sizes) if chance(r, 60) else 1
 
 
+def fitting(r, n, count):
+    """A divisor of n; mostly one that divides the count, too."""
+    return divisor(r, math.gcd(n, count) if count and chance(r, 75) else n)
+
+
+def draw_tp(r, config, n):
+    return fitting(r, n, config.get("linear_num_key_heads") or config["num_key_value_heads"])
+
+
 def share(r, layers, stages):
     """Counts of layers, some 0."""
     cuts = sorted(r.randint(0, layers) for _ in range(stages - 1))
@@ -121,7 +131,7 @@ def stages_of(r, config, pp):
     way, layers = r.randrange(6), config["num_hidden_layers"]
     if pp == 1:
         return {}
-    if way == 0:
+    if way == 0 or layers % pp and chance(r, 80):
         counts = share(r, layers, pp * r.randint(1, 2))
         stages = "|".join("t*%d" % count if count else "" for count in counts)
         return {"layout": "E" + stages + "m" * config.get("num_nextn_predict_layers", 0) + "L"}
@@ -134,12 +144,12 @@ def stages_of(r, config, pp):
 
 def megatron(r, config, ranks):
     pp = draw_pp(r, ranks, config["num_hidden_layers"])
-    tp = divisor(r, ranks // pp)
+    tp = draw_tp(r, config, ranks // pp)
     cp = divisor(r, ranks // pp // tp) if chance(r, 20) else 1
     keys = {"tp": tp, "pp": pp, "cp": cp}
     if experts_of(config):
-        etp = r.choice((1, divisor(r, ranks // pp))) if chance(r, 60) else tp
-        keys.update(etp=etp, ep=divisor(r, max(1, ranks // pp // etp)))
+        etp = r.choice((1, 1, divisor(r, ranks // pp))) if chance(r, 60) else tp
+        keys.update(etp=etp, ep=fitting(r, max(1, ranks // pp // etp), experts_of(config)))
         if chance(r, 50):
             keys["experts"] = r.choice(("grouped", "sequential", "stacked"))
     keys.update(stages_of(r, config, pp))
@@ -147,7 +157,7 @@ def megatron(r, config, ranks):
         keys["order"] = r.choice(("tp-cp-ep-pp-dp", "cp-tp-ep-dp-pp", "tp-ep-dp-pp-cp", "ep-dp-cp-tp-pp"))
     if chance(r, 40):
         keys["vocab_divisible_by"] = r.randint(1, 40)
-    if chance(r, 20):
+    if chance(r, 10):
         keys["spec"] = "local"
     if config.get("q_lora_rank") and chance(r, 30):
         keys["mla_down_proj_fusion"] = "on"
@@ -176,7 +186,7 @@ def partition(r, config, pp):
 
 def vllm(r, config, ranks, folder):
     pp = draw_pp(r, ranks, config["num_hidden_layers"])
-    tp = divisor(r, ranks // pp)
+    tp = draw_tp(r, config, ranks // pp)
     pcp = divisor(r, ranks // pp // tp) if chance(r, 15) else 1
     dp = divisor(r, ranks // pp // tp // pcp) if chance(r, 40) else 1
     keys = {"tp": tp, "pp": pp, "pcp": pcp, "dp": dp}
@@ -193,7 +203,7 @@ def vllm(r, config, ranks, folder):
 
 def sglang(r, config, ranks, folder):
     pp = draw_pp(r, ranks, config["num_hidden_layers"]) if chance(r, 40) else 1
-    tp = divisor(r, ranks // pp)
+    tp = draw_tp(r, config, ranks // pp)
     attn_dp = divisor(r, tp) if chance(r, 40) else 1
     attn_cp = divisor(r, tp // attn_dp) if chance(r, 25) else 1
     keys, ep = {"tp": tp, "pp": pp, "attn_dp": attn_dp, "attn_cp": attn_cp}, 1
@@ -204,10 +214,10 @@ def sglang(r, config, ranks, folder):
         if chance(r, 15):
             keys["a2a"], ep = "deepep", tp
         elif chance(r, 50):
-            keys["ep"] = ep = divisor(r, tp)
+            keys["ep"] = ep = fitting(r, tp, experts_of(config))
         if ep * attn_cp == tp and chance(r, 60):
             keys["moe_dp"] = attn_cp
-        for key, value, percent in ("shared_fusion", "on", 15), ("moe_dense_tp", 1, 20), ("moe", r.choice(("triton", "triton_kernels")), 20):
+        for key, value, percent in ("shared_fusion", "on", 50 if config.get("n_shared_experts") == 1 else 2), ("moe_dense_tp", 1, 20), ("moe", r.choice(("triton", "triton_kernels")), 20):
             if chance(r, percent):
                 keys[key] = value
         if chance(r, 30):
@@ -217,7 +227,7 @@ def sglang(r, config, ranks, folder):
 
 def flat(r, config, ranks, kind):
     plain = not experts_of(config) and "kv_lora_rank" not in config and "linear_num_key_heads" not in config
-    keys = {"tp": divisor(r, ranks)} if plain and chance(r, 25) else {}
+    keys = {"tp": draw_tp(r, config, ranks)} if plain and chance(r, 25) else {}
     if kind.startswith("fsdp") and chance(r, 25):
         keys["replicate"] = divisor(r, ranks // keys.get("tp", 1))
     if kind == "fsdp":
@@ -245,7 +255,7 @@ def layout(r, config, ranks, folder):
         keys.update({"bucket_size": r.randint(1, 4000)} if chance(r, 50) else {})
         keys.update({"pad": "on"} if chance(r, 30) else {})
     if chance(r, 20):
-        keys["dtype"] = r.choice(("fp32", "bf16", "fp16") + (("fp8",) if "quantization_config" in config else ()))
+        keys["dtype"] = r.choice(("fp32", "bf16", "fp16") + (("fp8",) if kind in ("hf", "vllm", "sglang") and "quantization_config" in config else ()))
     if some:
         keys["on"] = ",".join(map(str, some))
     words = ['%s="%s"' % item if "," in str(item[1]) else "%s=%s" % item for item in keys.items() if item[1] != 1 or item[0] in ("etp", "moe_dense_tp")]
