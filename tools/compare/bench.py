@@ -12,6 +12,7 @@ import time
 from builds import Build, REPOSITORY, failure, launcher, say
 
 LIMIT = 1.02
+NOISY = 0.10  # a wider spread hides what this is for
 SHORT = 0.002  # seconds: a figure below is all noise
 
 
@@ -117,10 +118,12 @@ def compare(old, new, options, scratch):
 
 def show(rows, left_out, failed):
     print("least seconds of each build; ratio: NEW over OLD; spread: how far a copy of OLD is from OLD\n")
-    print("  %-14s %-28s %9s %9s %7s %7s" % ("bench", "figure", "old", "new", "ratio", "spread"))
+    print("  %-14s %-30s %9s %9s %7s %7s" % ("bench", "figure", "old", "new", "ratio", "spread"))
     for row in rows:
-        print("  %-14s %-28s %9.4f %9.4f %7.3f %7.3f%s" % (row["bench"], row["figure"], row["old_seconds"], row["new_seconds"], row["ratio"], row["spread"],
-                                                         "" if row["pass"] else "  SLOWER"))
+        values = [row[key] for key in ("bench", "figure", "old_seconds", "new_seconds", "ratio", "spread")]
+        print("  %-14s %-30s %9.4f %9.4f %7.3f %7.3f%s" % (*values, "" if row["pass"] else "  SLOWER"))
+    for bench, spread in {row["bench"]: row["spread"] for row in rows if row["spread"] > NOISY}.items():
+        print("  %-14s says little: equal builds are %.0f %% apart; take an idle machine or more rounds" % (bench, 100 * spread))
     for bench, why in {**left_out, **failed}.items():
         print("  %-14s %s: %s" % (bench, "failed" if bench in failed else "left out", why))
 
