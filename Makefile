@@ -15,11 +15,10 @@
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
-#   make nightly    all of the above, all tests once with each set of kernels that the processor has (tools/test-kernels), and longer
-#                   searches (tools/nightly): NIGHTLY_PAIRS= random layouts and layout pairs (100000), NIGHTLY_SANITIZED= (10000)
-#                   under the sanitizers
+#   make nightly    all of the above, all tests once with each set of kernels that the processor has, and longer searches, in stages of
+#                   about an hour; STAGE= one of them (tools/nightly has the list, and their numbers)
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -104,9 +103,11 @@ clean:
 	rm -rf build build-*
 
 # A sanitizer build has its own folder and runs the tests there.
-sanitize: deps
+build-asan: deps
 	cmake -G Ninja -S . -B build-asan "-DTREADLE_SANITIZE=address;undefined" $(CMAKE_FLAGS)
 	cmake --build build-asan -j $(JOBS)
+
+sanitize: build-asan
 	$(CTEST) --test-dir build-asan
 
 tsan: deps
@@ -124,7 +125,5 @@ fuzz: build-fuzz
 	tools/fuzz build-fuzz $(FUZZ_SECONDS)
 	build-fuzz/tests/fuzz_commands tests/fuzz/corpus/commands $(FUZZ_COMMANDS) $(NIGHTLY_SEED) build-fuzz/found
 
-nightly: test sanitize tsan bench build-fuzz
-	tools/test-kernels below -j $(shell expr $(JOBS) + 1)
-	$(MAKE) --no-print-directory test-python TORCH=1
-	tools/nightly
+nightly:
+	tools/nightly $(STAGE)

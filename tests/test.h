@@ -79,7 +79,7 @@ static inline int test_open_files(void) {
 
 /* A new empty folder under /tmp, in a static buffer; the test removes what it made with test_remove(). */
 static inline const char *test_folder(void) {
-  static char path[64];
+  static char path[32]; /* no longer than the rooms that it is copied into */
   strcpy(path, "/tmp/treadle-test-XXXXXX");
   assert_non_null(mkdtemp(path));
   return path;

@@ -2,9 +2,9 @@
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 # Open MPI refuses root, more ranks than cores, and prints about both, unless told otherwise; and gives those that are left when a
-# rank has failed a second each to end.
+# rank has failed a second each to end. Ranks that wait for others in MPI give their processor away: they run beside other tests.
 set(test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl=self,vader
+    OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
     OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_odls_base_sigkill_timeout=0
     TREADLE_BUILD=${CMAKE_BINARY_DIR} TREADLE_SOURCE=${CMAKE_SOURCE_DIR}
     TREADLE=${CMAKE_BINARY_DIR}/treadle CC=${CMAKE_C_COMPILER} MPIEXEC=${MPIEXEC_EXECUTABLE}
@@ -59,13 +59,19 @@ function(treadle_add_test name source)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" RUN_SERIAL ${alone}
                        SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}"
                        COST ${timeout}) # the long ones begin first
-  if("mpi" IN_LIST labels) # ranks of one launcher at a time: they outnumber the cores
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK mpi)
+  if("mpi" IN_LIST labels) # ranks outnumber the cores, and mostly wait: those of one script and those of one program at a time
+    set(lock mpi_scripts)
+    if(TARGET ${name})
+      set(lock mpi_programs)
+    endif()
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${lock})
   endif()
   foreach(label IN LISTS labels) # tests_mpi, tests_threads: what is needed to run those of a label alone
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
-      add_dependencies(tests_${label} treadle_command)
+      if(NOT label STREQUAL "tsan") # whose tests start no command
+        add_dependencies(tests_${label} treadle_command)
+      endif()
     endif()
     if(TARGET ${name})
       add_dependencies(tests_${label} ${name})

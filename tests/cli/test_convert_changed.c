@@ -112,7 +112,8 @@ static void never_torn(void **state) {
   restore(-1);
   conversion_run("hf", ways[0], "in", "there");
   double one = treadle_clock_seconds() - begun;
-  for (int k = 0; k < CHANGES; k++) {
+  int changes = 10 + (int)test_seeds(CHANGES - 10); /* each kind twice at least */
+  for (int k = 0; k < changes; k++) {
     int type = k % KINDS, way = (int)conversion_draw(&seed, WAYS),
         shard = (int)conversion_draw(&seed, SHARDS);
     bool old_times = conversion_draw(&seed, 2); /* settled inputs, and such that were just written */
@@ -155,7 +156,8 @@ static void changed_in_between(void **state) {
   double begun = treadle_clock_seconds();
   conversion_run("hf", ways[0], "in", "there");
   double one = treadle_clock_seconds() - begun;
-  for (int k = 0; k < 10; k++) {
+  int kills = 3 + (int)test_seeds(7);
+  for (int k = 0; k < kills; k++) {
     int way = k % WAYS, shard = (int)conversion_draw(&seed, SHARDS);
     restore(-1);
     conversion_remove("there");

@@ -97,7 +97,7 @@ static double run(const fault *f) {
       command, sizeof command,
       "rm -f %s/rc.*; OUT=%s/rc '%s' %s -n %d sh -c '%s' '%s' switch --model %s "
       "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 16KiB --cap 2MiB --keep %s %s --fault %s "
-      "--timeout 0.5 --json >%s/out 2>%s/err </dev/null",
+      "--timeout 1 --json >%s/out 2>%s/err </dev/null",
       folder, folder, from_environment("MPIEXEC", "mpirun"), mine->words, RANKS, wrapper,
       from_environment("TREADLE", "build/treadle"), model, f->keep, f->more, f->spec, folder, folder);
   double start = treadle_clock_seconds();
