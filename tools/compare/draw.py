@@ -1,5 +1,5 @@
 """Random models and layouts for tools/compare-builds, as text: what a seed draws is the same on every machine. Some are refused: refusals are
-compared, too. Families and keys are those of tests/plan/draw.h, drawn without code of either build."""
+compared, too. Families and keys are those of tests/core/plan/draw.h, drawn without code of either build."""
 import json
 import math
 import os

@@ -33,7 +33,7 @@ def pick(given, quick):
 
 
 def digest_lines(build, words, most):
-    """A line at a time, so many at most: its text, or a refusal. It ends with Failed where the program dies."""
+    """A line at a time, this many at most: its text, or a refusal. It ends with Failed where the program dies."""
     running = subprocess.Popen([build.program("layout_digest"), "-v", *words], stdout=subprocess.PIPE, encoding="utf-8", errors="replace")
     try:
         for line in itertools.islice(running.stdout, most):

@@ -1,48 +1,73 @@
-/* treadle: moves a language model's weights between the layout it is trained in and the layout it
- * generates in, on the same devices. This header is all a user of the library needs; it reads as a manual.
+/* treadle moves a language model's weights between the layout that trains it and the layout that generates with it, on
+ * the same devices. This header is all that a user of the library needs. It reads as a manual.
  *
- * The road through it:
+ * A program uses the parts in this order:
  *
- *   1. treadle_model_open    which tensors there are: a Hugging Face directory or a config.json
- *   2. treadle_layout_create which part of them each rank holds, and where: "megatron:tp=4", "vllm:tp=2"
- *   3. treadle_plan_create   the exact copies of one rank, in waves; can be printed without any weights
- *   4. treadle_group_*       the ranks: one process, threads, or processes of an MPI launcher
- *   5. treadle_switch_*      windows of one pool of pages, and the state machine that runs the plan
+ *   1. treadle_model_open     the tensors of a model, from a Hugging Face directory or a config.json
+ *   2. treadle_layout_create  which part of each tensor a rank holds, and where: "megatron:tp=4", "vllm:tp=2"
+ *   3. treadle_plan_create    the exact copies of one rank, in waves; needs no weights, and can be printed
+ *   4. treadle_group_*        the ranks: one process, or several that meet by a name, a store or MPI
+ *   5. treadle_switch_*       the memory of a rank, and the state machine that runs the plan
  *
- * Conventions. Functions return treadle_status: 0 is good, the rest are negative, and
- * treadle_error_message() then says, in the calling thread, what is wrong with which tensor, rank or
- * number. Outputs come last and end in _p. Objects made by *_create or *_open are ended by *_destroy or
- * *_close, which take NULL. Offsets and counts are in elements, sizes in bytes, unless the name says
- * otherwise. The library never exits, never prints and never reads the environment.
+ * Words.
  *
- * Arguments are checked before anything is done: NULL where something is needed, a rank or a storage tensor that is not
- * there, an enum or a number out of its range (sizes above 2^60, a time limit that is no number, a struct_size that is none). A function with a status
- * then returns TREADLE_REFUSED, and outputs that are objects are NULL. Functions without a status return what their
- * declaration says ("else ..."), or where it says nothing: -1 as a signed number, 0 as a size, NULL as a pointer or a text,
- * false; functions without a result do nothing, and fill an output with zeros. All leave the reason in
- * treadle_error_message(). Only options, and what is said to be optional, may be NULL. What cannot be checked: a pointer to
- * memory that is no such object any more, a text without an end, an array that is shorter than its count.
+ *   canonical tensor  a tensor by Hugging Face's name and shape, without padding
+ *   storage tensor    a tensor as a layout stores it on one rank: a name, a shape and a place in the window
+ *   window            a range of addresses with one class of bytes of a rank, such as its training parameters
+ *   page              the unit in which windows take and share memory; 2 MiB by default
+ *   wave              a part of a plan; waves bound how many new bytes there are at once
+ *   cap               bytes that a switch may hold beyond the larger of the two windows
+ *   fill              padding of a storage tensor, which no canonical tensor has
+ *   twin              a copy of a window in host memory
+ *   arrow             a change of mode, such as TRAIN -> INFER
+ *   node              one machine
  *
- * While a model with weights is open, the library has a handler for SIGBUS: a file that somebody cuts off while it is
- * mapped becomes a failure that names it. It concerns itself with its own mappings only, hands everything else to the handler
- * that was there, and sets that again when the last model is closed. A program that sets its own meanwhile hands on from it.
+ * Conventions. Functions return treadle_status: 0 is success, every failure is negative. After a failure,
+ * treadle_error_message() says what is wrong with which tensor, rank or number, in the same thread. Outputs come last
+ * and end in _p. *_destroy and *_close free what *_create and *_open made; they accept NULL. If a function that makes
+ * an object fails, its output is NULL. Options may be NULL for all defaults, unless a comment says otherwise. Offsets
+ * and counts are in elements, sizes in bytes, unless the name says otherwise. [n] gives the length of an array. The
+ * library never exits, never prints and never reads the environment.
  *
- * "Collective" means that every rank of the group calls the function, in the same order. Everything else is
- * local.
+ * "Collective": every rank of the group calls the function, and all ranks call such functions in one order. All other
+ * functions are local.
  *
- * Who must outlive whom, whose texts live how long, and which threads may call:
+ * The library checks arguments before it does anything. These are wrong:
  *
- *   model    needs nothing. Its texts live as long as it does. It never changes: any number of threads may ask it.
- *   layout   needs its model. Its texts, and infos but for those of the model, live as long as it does. Never changes.
- *   plan     needs its two layouts. Never changes.
- *   report   needs its two layouts. Never changes.
- *   group    needs nothing. One thread at a time; rank and size may be asked by any.
- *   switch   needs its group and its two layouts; the caller's registered memory and what hooks point to must be there, too.
- *            One thread at a time changes it: an arrow beside another is refused. Windows may be used by any thread, as modes say.
- *   convert  needs nothing: options are copied. One thread at a time.
+ *   NULL, except for options and for what may be NULL by its comment
+ *   a rank or a storage tensor that does not exist
+ *   an enum or a number out of its range: a size above 2^60, a time limit that is not a number
+ *   a struct_size that is not a multiple of 8, or above 4,096
  *
- * An object is ended by one thread, when no other uses it. Options are looked at during the call alone, but for callbacks and
- * their contexts. */
+ * If an argument is wrong, a function with a status returns TREADLE_REFUSED. "Refused:" at a declaration lists what
+ * else gives that status. A function without a status returns what its declaration says ("else ..."). If it says
+ * nothing, that is -1 as a signed number, 0 as a size, NULL as a pointer or text, or false. A function without a result
+ * does nothing, and fills its output with zeros. treadle_error_message() has the reason in each case. The library
+ * cannot check for a pointer to a freed object, a text without an end, or an array shorter than its count.
+ *
+ * While a model with weights is open, the library handles SIGBUS: if a mapped file becomes shorter, the call fails and
+ * names the file. The handler treats only the library's own mappings. It passes everything else to the handler that was
+ * there before. Closing the last model restores that handler. If a program sets a handler in between, that handler must
+ * also pass on to the one that it found.
+ *
+ * For each object: what must outlive it, how long its texts live, and which threads may use it:
+ *
+ *   model     Needs nothing. Its texts live as long as it does. It never changes: any number of threads may use it.
+ *   layout    Needs its model. Its texts live as long as it does; names of canonical tensors live as long as the model.
+ *             It never changes.
+ *   plan      Needs its two layouts. It never changes.
+ *   report    Needs its two layouts. It never changes.
+ *   group     Needs nothing. One thread at a time; any thread may ask for rank and size. From treadle_switch_start
+ *             until treadle_switch_wait the switch uses it.
+ *   switch    Needs its group, its two layouts, the caller's registered memory and what hooks point to. One thread at a
+ *             time changes it: while an arrow runs, other changes return TREADLE_STATE. Any thread may at any time
+ *             cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and the plan. Any
+ *             thread may use the windows that the mode has.
+ *   attached  Needs nothing. Any number of threads may use it.
+ *   convert   Needs nothing: it copies its options. One thread at a time.
+ *
+ * One thread frees an object, when no other thread uses it. Functions read options only during the call, except
+ * callbacks and their contexts. */
 #ifndef TREADLE_H
 #define TREADLE_H
 
@@ -54,30 +79,34 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#pragma GCC visibility push(default) /* the shared library shows what is declared here, nothing else */
+#pragma GCC visibility push(default) /* the shared library exports what is declared here, and nothing else */
 
-#define TREADLE_VERSION        "0.1.0"
-#define TREADLE_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
+#define TREADLE_VERSION        "0.2.0"
+#define TREADLE_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
 
-/* Those of the library that runs, which may be newer than this header. The text is never NULL and lives as long as the
- * program. */
+/* The version of the library that runs, which may be newer than this header: as TREADLE_VERSION_NUMBER, and as text.
+ * The text is never NULL and lives as long as the program. Any thread. */
 int treadle_version_number(void);
 const char *treadle_version_text(void);
 
-/* Structs that begin with struct_size can grow: their user writes its size there, as this does, with all else zero:
+/* Structs that start with struct_size can grow in later versions. The program writes the size of its struct there. This
+ * macro does so, and sets all other fields to zero:
  *
  *   treadle_plan_options options = TREADLE_INIT(treadle_plan_options);
  *
- * In C `{.struct_size = sizeof options, .page_bytes = 4096}` does the same. A library that knows more fields takes those that
- * are not there for zero, and leaves them out of what it fills; one that knows fewer refuses options and hooks in which a field
- * that it does not know is not zero, and fills those of others with zeros. Other structs are frozen, since arrays are
- * made of them; they say so. */
+ * In C, `{.struct_size = sizeof options, .page_bytes = 4096}` also works.
+ *
+ *   If the library is newer than the program, it takes missing fields as zero, and does not write them.
+ *   If the library is older, it refuses options and hooks with an unknown field that is not zero. In outputs it fills
+ *   unknown fields with zeros.
+ *
+ * All other structs are frozen: they never change, since they are elements of arrays or passed by value. */
 #ifdef __cplusplus
-#define TREADLE_INIT(type)                                                                                 \
-  ([] {                                                                                                    \
-    type init = type();                                                                                    \
-    init.struct_size = sizeof(type);                                                                       \
-    return init;                                                                                           \
+#define TREADLE_INIT(type)                                                                                             \
+  ([] {                                                                                                                \
+    type init = type();                                                                                                \
+    init.struct_size = sizeof(type);                                                                                   \
+    return init;                                                                                                       \
   }())
 #else
 #define TREADLE_INIT(type) ((type){.struct_size = sizeof(type)})
@@ -89,134 +118,249 @@ typedef enum treadle_status {
   TREADLE_OK = 0,
   TREADLE_REFUSED = -1,   /* an input breaks a rule: a file, a config, a layout text, an option */
   TREADLE_NO_MEMORY = -2, /* memory is out, or a pool would exceed its budget */
-  TREADLE_SYSTEM = -3,    /* the operating system said no */
+  TREADLE_SYSTEM = -3,    /* a system call failed */
   TREADLE_PEER = -4,      /* another rank failed, died or runs something else */
   TREADLE_TIMEOUT = -5,   /* a wait took longer than its limit */
   TREADLE_DIFFERENT = -6, /* a check found a difference */
   TREADLE_STATE = -7,     /* a call in the wrong mode */
-  TREADLE_CANCELLED = -8  /* who watches the work has said so */
+  TREADLE_CANCELLED = -8  /* a watcher, or treadle_switch_cancel, ended the work */
 } treadle_status;
 
-/* The word of a status: "refused", "no memory", ..., "unknown status". Never NULL. */
+/* A status in words: "refused", "no memory", ..., "unknown status". Never NULL. */
 const char *treadle_status_text(treadle_status status);
 
-/* What the last failure in this thread was; "" before the first. Valid until the next failure. One line of at most 1,023 bytes in
- * UTF-8: what it quotes may be any bytes, and control characters and what is no UTF-8 stand there as \xNN. */
+/* The message of the last failure in this thread, or "" before the first. It lives until the next failure in this
+ * thread. One line of at most 1,023 bytes in UTF-8. In quoted names, control characters and bytes that are not UTF-8
+ * become \xNN. */
 const char *treadle_error_message(void);
 
-/* Who watches long work is called now and then, in the thread that has called the function: what is being done ("plan of
- * kind"), and how much of it. A result of false ends the work with TREADLE_CANCELLED. `doing` lives as long as the program. It may
- * not call the objects that are being worked on. */
+/* For functions that the caller gives to the library (a hook, a store, a watcher): sets this thread's message, which
+ * says why the function fails. Returns the status: `return treadle_error_set(TREADLE_SYSTEM, "disk full");`. Any
+ * thread. */
+treadle_status treadle_error_set(treadle_status status, const char *message);
+
+/* A function that watches long work. The library calls it now and then, in the thread that called the library. `doing`
+ * names the work ("plan of equal ranks") and lives as long as the program. `done` of `total` is how far it is. If the
+ * function returns false, the work ends with TREADLE_CANCELLED. It must not use the objects that the work is on. */
 typedef bool (*treadle_watcher)(void *context, const char *doing, int64_t done, int64_t total);
+
+/* Sets who watches the waits of the calling thread: for other ranks, at meetings, in arrows, for a version. The library
+ * calls `watch` about every 20 ms while it waits in this thread, and between the copies of an arrow. `done` and `total`
+ * are 0. If it returns false, the wait ends: the function returns TREADLE_CANCELLED, and ranks that wait for this one
+ * get TREADLE_PEER. This lets programs that handle signals between two calls, such as Python, handle them during a
+ * call. NULL: nobody watches, as at first. Any thread. */
+void treadle_thread_watch(treadle_watcher watch, void *context);
 
 /* ---- Element types ----------------------------------------------------------------------------- */
 
 typedef enum treadle_dtype {
-  TREADLE_DTYPE_NONE = 0, /* not said: take the tensor's own */
+  TREADLE_DTYPE_NONE = 0, /* not given: the tensor's own type */
   TREADLE_FP32,
   TREADLE_BF16,
   TREADLE_FP16,
-  TREADLE_FP8_E4M3 /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
+  TREADLE_FP8_E4M3, /* 1 sign, 4 exponent, 3 fraction bits; up to 448, no infinity */
+  TREADLE_INT32     /* tables of integers, which no layout casts */
 } treadle_dtype;
 
 /* ---- The model: canonical tensors -------------------------------------------------------------- */
 
 typedef struct treadle_model treadle_model;
 
+/* Where the values of a model's weights come from. Made-up values are hashes of tensor and canonical index. Nothing is
+ * made up unasked. */
+typedef enum treadle_weights {
+  TREADLE_WEIGHTS_NONE = 0, /* nowhere: a model to plan with; in options: the path decides (treadle_model_open) */
+  TREADLE_WEIGHTS_FILES,    /* model.safetensors, or shards with an index */
+  TREADLE_WEIGHTS_RANDOM    /* made up */
+} treadle_weights;
+
 typedef struct treadle_model_options {
   size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
-  /* Not 0: the model of another config, of the same structure and at most so many elements: fewer layers, experts, words and
-   * heads, narrower matrices; without weights. For layouts of models that no machine here could hold. */
+  /* If not 0: opens a smaller model of the same structure, with made-up weights and at most this number of elements. It
+   * has fewer layers, experts and heads, a smaller vocabulary and narrower matrices. Use it to try layouts of models
+   * that are too large for the machine. */
   int64_t scale_down;
+  treadle_weights weights; /* FILES: refused without files. RANDOM: made up, even with files. NONE: the path decides */
 } treadle_model_options;
 
-/* Reads `path`, a Hugging Face directory (config.json and model.safetensors, one file or shards with
- * model.safetensors.index.json) or a config.json alone, and the family file that covers its model_type.
- * With weights, names, shapes and dtypes are compared with the family; a tensor that is missing or
- * left over is refused by name. Options may be NULL. On failure *model_p is NULL. */
-treadle_status treadle_model_open(const char *path, const treadle_model_options *options,
-                                  treadle_model **model_p);
+/* Opens a model: reads config.json, the family file that covers its model_type, and the index of its weights. `path` is
+ * one of these:
+ *
+ *   a Hugging Face directory   config.json with model.safetensors, or with shards and model.safetensors.index.json
+ *   a directory with config    opens too, unless the options ask for files: layouts and plans need no values. Calls
+ *   alone                      that need values are refused (treadle_model_need_weights)
+ *   the file config.json       has made-up weights
+ *
+ * If there are files of weights, their names, shapes and dtypes are compared with the family. Refused, by name: a
+ * tensor that is missing or left over. */
+treadle_status treadle_model_open(const char *path, const treadle_model_options *options, treadle_model **model_p);
 void treadle_model_close(treadle_model *model);
 
 typedef struct treadle_tensor_info {
   size_t struct_size;
-  const char *name;    /* Hugging Face's name; lives as long as the model, as does */
-  const char *same_as; /* tied: the canonical tensor that this name is a copy of; else NULL */
+  const char *name;    /* Hugging Face's name; both texts live as long as the model */
+  const char *same_as; /* a tied tensor: the canonical tensor that it is a copy of; NULL: not tied */
   int ndim;
   int64_t shape[4];
   int64_t elems;
   treadle_dtype dtype;
-  int32_t layer; /* decoder layer, -1 outside */
+  int32_t layer; /* decoder layer; -1 outside of them */
 } treadle_tensor_info;
 
-int32_t treadle_model_tensor_count(const treadle_model *model); /* else -1 */
-treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor,
-                                    treadle_tensor_info *info_p);
-const char *treadle_model_family(const treadle_model *model); /* lives as long as the model; else NULL */
-int64_t treadle_model_elems(const treadle_model *model);      /* each canonical element once; else -1 */
-int64_t treadle_model_bytes(const treadle_model *model);      /* else -1 */
-bool treadle_model_has_weights(const treadle_model *model);   /* else false */
+/* The number of tensor names in the model. Each expert has its own. Tied tensors (same_as) come last. Else -1. */
+int32_t treadle_model_tensor_count(const treadle_model *model);
+/* Facts about tensor number `tensor`, from 0. Refused: a number out of range. */
+treadle_status treadle_model_tensor(const treadle_model *model, int32_t tensor, treadle_tensor_info *info_p);
+const char *treadle_model_family(const treadle_model *model);      /* its name; lives as long as the model; else NULL */
+int64_t treadle_model_elems(const treadle_model *model);           /* each canonical element counts once; else -1 */
+int64_t treadle_model_bytes(const treadle_model *model);           /* bytes of these elements; else -1 */
+bool treadle_model_has_weights(const treadle_model *model);        /* true: opened with a checkpoint; else false */
+treadle_weights treadle_model_weights(const treadle_model *model); /* where its values come from; else NONE */
+/* Checks that the model has values, from files or made up. Refused, if it has none: the message says what its folder
+ * has instead, and what to do. */
+treadle_status treadle_model_need_weights(const treadle_model *model);
 
 /* ---- Layouts: what each rank holds ------------------------------------------------------------- */
 
 typedef struct treadle_layout treadle_layout;
 
-typedef enum treadle_rank_map {
-  TREADLE_CONTIGUOUS = 0, /* rank r takes coordinate r of the mesh; what vLLM expects */
-  TREADLE_STRIDED,        /* inside each block of tp_train ranks, tp group j is ranks j, j+f, j+2f, ...
-                             with f = tp_train / tp, which must be whole (MindSpeed-RL 2.0, HybridFlow) */
-  TREADLE_BEST            /* of a fixed list, the smallest inbound maximum, then the smallest mean */
-} treadle_rank_map;
+/* Which rank takes which coordinate of a layout's mesh, the grid of ranks with named dimensions such as tp and dp.
+ *
+ *   TREADLE_CONTIGUOUS  Rank r takes coordinate r, as vLLM expects.
+ *   TREADLE_STRIDED     Let f = tp_train / tp, which must be whole. Inside each block of tp_train ranks, tp group j is
+ *                       ranks j, j+f, j+2f, ... (MindSpeed-RL 2.0, HybridFlow).
+ *   TREADLE_BEST        Of contiguous and all strides, the one with the fewest bytes between nodes. Among equals, the
+ *                       one in which the rank that pulls most pulls least; then the one with the smallest mean. */
+typedef enum treadle_rank_map { TREADLE_CONTIGUOUS = 0, TREADLE_STRIDED, TREADLE_BEST } treadle_rank_map;
 
 typedef struct treadle_layout_options {
   size_t struct_size;
-  treadle_rank_map rank_map; /* which rank takes which coordinate of this layout */
-  /* Gives tp_train and, for TREADLE_BEST, the bytes that are there already; of the same model and rank count. Looked at
-   * while the layout is made, and not kept. Needed by all rank maps but TREADLE_CONTIGUOUS. */
+  treadle_rank_map rank_map;
+  /* The training layout, of the same model and number of ranks. It gives tp_train and, for TREADLE_BEST, the bytes that
+   * ranks have already. All rank maps except TREADLE_CONTIGUOUS need it. Used only during the call. */
   const treadle_layout *train;
+  /* [ranks] for TREADLE_BEST: the node of each rank, any numbers, equal for ranks of one node. NULL: all ranks are on
+   * one node. Used only during the call. */
+  const int32_t *node_of;
 } treadle_layout_options;
 
-/* Makes the layout `text` of a model on `ranks` ranks. The text form is described in docs/layouts.md:
+/* Makes the layout `text` of a model on `ranks` ranks. docs/layouts.md describes the text:
+ *
  *   hf | megatron:tp=4,pp=2,vpp=2 | fsdp:dp=8 | fsdp2:dp=4,tp=2 | zero3:dp=8 | distopt:tp=2 |
- *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file
- * A layout that cannot be is refused here, with the rule and the numbers. Options may be NULL. On failure *layout_p is
- * NULL. The model must outlive the layout. A layout never changes: any number of threads may ask it and make plans of it. */
+ *   vllm:tp=2 | sglang:tp=4,attn_dp=2 | pieces:@file | placements:@file
+ *
+ * Refused, with the rule and the numbers: a layout that cannot exist. The model must outlive the layout. A layout never
+ * changes: any number of threads may use it and make plans from it. */
 treadle_status treadle_layout_create(const treadle_model *model, const char *text, int64_t ranks,
                                      const treadle_layout_options *options, treadle_layout **layout_p);
 
-/* One storage tensor of a rank given piece by piece, for layouts that no rule describes. Boxes are in
- * the shape of the Hugging Face tensor; strides and offsets are elements of the storage tensor, row-major
- * shape `storage_shape`. What no piece covers is filled with zeros. Every number is checked against the tensor and the storage;
- * ranks from 0, 1 to 4 dimensions, sizes and strides from 1. An element of an array: this struct is frozen. */
-typedef struct treadle_given_piece {
+/* A piece of a storage tensor of one rank, for layouts that no rule describes. The box `start`, `size` [ndim of the
+ * tensor] lies in the shape of the Hugging Face tensor. `offset` and `stride` are in elements of the storage tensor,
+ * whose row-major shape is `storage_shape` [storage_ndim]. Pieces with one rank and one name make up one storage
+ * tensor. Elements that no piece covers are zeros. Every number is checked against the tensor and the storage: ranks
+ * from 0, 1 to 4 dimensions, sizes and strides from 1. Frozen. */
+typedef struct treadle_explicit_piece {
   int64_t rank;
   const char *storage; /* name of the storage tensor on that rank */
   int storage_ndim;
   int64_t storage_shape[4];
-  treadle_dtype dtype; /* TREADLE_DTYPE_NONE: that of the tensor */
+  treadle_dtype dtype; /* TREADLE_DTYPE_NONE: the tensor's type */
   const char *tensor;  /* Hugging Face name */
   int64_t start[4], size[4];
   int64_t offset, stride[4];
-} treadle_given_piece;
+} treadle_explicit_piece;
 
+/* Makes a layout from `count` pieces of all ranks, and copies them. Refused: pieces of a rank that overlap in memory;
+ * elements of the model that no rank has. The model must outlive the layout. */
 treadle_status treadle_layout_from_pieces(const treadle_model *model, int64_t ranks,
-                                          const treadle_given_piece *pieces, size_t count,
+                                          const treadle_explicit_piece *pieces, size_t count,
                                           treadle_layout **layout_p);
 
-/* "contiguous", "strided" or, after TREADLE_BEST, which one it is ("strided:2"). Lives as long as the layout, as all of its
- * texts do. Else NULL. */
+/* How one dimension of a device mesh divides a tensor: torch's DTensor placements. `dim` is a dimension of the tensor,
+ * from 0, in the shape that its name has. Mesh dimensions cut one after the other, from the first to the last. Each
+ * cuts what the dimensions before it left. TREADLE_FULLY_SHARD is the exception.
+ *
+ *   TREADLE_REPLICATE      Does not divide.
+ *   TREADLE_SHARD          Shard(dim), as torch.chunk: parts of ceil(n / ranks), the later ones smaller or empty.
+ *   TREADLE_STRIDED_SHARD  _StridedShard(dim, split_factor=split): `split` chunks, each divided over all ranks.
+ *   TREADLE_FULLY_SHARD    Cuts like TREADLE_SHARD, but after the mesh dimensions to its right. fully_shard (FSDP2)
+ *                          does this where tensor parallel cuts the same dimension. torch prints such a parameter as
+ *                          [_StridedShard(0, tp), Shard(0)]. If sizes do not divide evenly, distribute_tensor cuts that
+ *                          text in another way: docs/layouts.md. A shard without elements has no rows, whatever its
+ *                          other dimensions.
+ *   TREADLE_PARTIAL        Refused: a sum that was not reduced yet has no value that could move. */
+typedef enum treadle_placement_type {
+  TREADLE_REPLICATE = 0,
+  TREADLE_SHARD,
+  TREADLE_STRIDED_SHARD,
+  TREADLE_FULLY_SHARD,
+  TREADLE_PARTIAL
+} treadle_placement_type;
+
+/* Frozen. */
+typedef struct treadle_placement {
+  treadle_placement_type type;
+  int32_t dim;
+  int64_t split; /* for TREADLE_STRIDED_SHARD alone: at least 1 */
+} treadle_placement;
+
+/* torch's DeviceMesh: `size` [ndim] ranks in 1 to 8 dimensions. `ranks` [product of the sizes], row-major, gives the
+ * rank at each coordinate. If it is NULL, the rank is first + the sum of coordinate * stride. If all strides are 0 too,
+ * they are those of a row-major grid. If ranks are at even distances, a mesh costs no table, however it was given. A
+ * mesh may have only some of the ranks, in any order, each at most once. Frozen. */
+typedef struct treadle_placed_mesh {
+  int32_t ndim;
+  int64_t size[8];
+  const int64_t *ranks;
+  int64_t first, stride[8];
+} treadle_placed_mesh;
+
+/* A tensor on the ranks of a mesh. Each rank holds the part that the placements [ndim of the mesh] give it, row-major
+ * and without gaps. Ranks outside of the mesh do not have the storage tensor. `tensor` is a Hugging Face name, of the
+ * files (each expert has one) or of the module (transformers 5: stacked experts). If both have the name with different
+ * shapes, `shape` decides; without a shape it is the one of the files. If shapes are equal, it is the module's.
+ * Frozen. */
+typedef struct treadle_placed_tensor {
+  const char *storage; /* its name on the ranks; NULL: `tensor` */
+  const char *tensor;
+  treadle_dtype dtype; /* TREADLE_DTYPE_NONE: the tensor's type */
+  int32_t mesh;        /* number in the list of meshes; -1: every rank has the whole tensor */
+  int32_t ndim;        /* 0: the shape is not given */
+  int64_t shape[4];    /* of the whole tensor; refused if the tensor has another shape */
+  treadle_placement placements[8];
+} treadle_placed_tensor;
+
+/* Makes a layout from meshes and placements (DTensors): one description for all ranks, which is copied. Its cost does
+ * not grow with the number of ranks. A window holds the storage tensors of its rank in the order of `tensors`, with
+ * room for the largest shard of each. treadle_layout_storage gives the size of the rank's own shard. A tied tensor may
+ * be given under both names or under one. Blocks of fp8 models are held as values. Refused: a name that the model does
+ * not have (the message has the nearest); a tensor that no rank has; a name that is twice on a rank; Partial; a mesh
+ * with a rank that does not exist or is there twice. The model must outlive the layout. */
+treadle_status treadle_layout_from_placements(const treadle_model *model, int64_t ranks,
+                                              const treadle_placed_mesh *meshes, size_t mesh_count,
+                                              const treadle_placed_tensor *tensors, size_t tensor_count,
+                                              treadle_layout **layout_p);
+
+/* "contiguous", "strided" or, after TREADLE_BEST, the chosen map ("strided:2"). Lives as long as the layout. Else
+ * NULL. */
 const char *treadle_layout_rank_map(const treadle_layout *layout);
 
 void treadle_layout_destroy(treadle_layout *layout);
-const char *treadle_layout_text(const treadle_layout *layout); /* parsing it gives the same layout */
-int64_t treadle_layout_ranks(const treadle_layout *layout);    /* else -1 */
-/* Is it one of training engines, or of files (hf, megatron, fsdp, pieces, ...)? Else one of inference engines. */
-bool treadle_layout_is_train(const treadle_layout *layout); /* else false */
-/* Not rounded to pages. Else, as for a rank that is none of the layout's: 0. */
+/* The layout's text in its normal form; parsing it gives an equal layout. Lives as long as the layout. Else NULL. */
+const char *treadle_layout_text(const treadle_layout *layout);
+/* The number of ranks of the group, with those that hold no part of the layout. Else -1. */
+int64_t treadle_layout_ranks(const treadle_layout *layout);
+/* Does the rank hold a part of the layout? All ranks do, or those of on= in its text. The others have no storage
+ * tensors, and a window of 0 bytes. Else false. */
+bool treadle_layout_holds(const treadle_layout *layout, int64_t rank);
+/* True for layouts of training engines and files (hf, megatron, fsdp, pieces, ...), false for inference engines. Else
+ * false. */
+bool treadle_layout_is_train(const treadle_layout *layout);
+/* Bytes of a rank's window, not rounded up to pages. Else, also for a rank out of range, 0. */
 size_t treadle_layout_window_bytes(const treadle_layout *layout, int64_t rank);
 
-/* One storage tensor of a rank, in the order of its window. */
+/* A storage tensor of a rank. Numbers of storage tensors follow the order in the window. */
 typedef struct treadle_storage_info {
   size_t struct_size;
   char name[256]; /* the engine's own name on that rank */
@@ -224,47 +368,53 @@ typedef struct treadle_storage_info {
   int ndim;
   int64_t shape[4];
   treadle_dtype dtype;
-  bool derived;               /* made after loading, not a parameter */
+  bool derived;               /* computed after loading, not a parameter */
   size_t offset_bytes, bytes; /* in the window */
 } treadle_storage_info;
 
-/* Else, as for a rank that is none of the layout's: -1. */
+/* The number of storage tensors of a rank. Else, also for a rank out of range, -1. */
 int32_t treadle_layout_storage_count(const treadle_layout *layout, int64_t rank);
+/* Facts about storage tensor number `storage` of a rank, from 0. Refused: a rank or a number out of range. */
 treadle_status treadle_layout_storage(const treadle_layout *layout, int64_t rank, int32_t storage,
                                       treadle_storage_info *info_p);
-/* The number of the storage tensor that has this name on that rank, the first where several virtual stages have one of the
- * name. Else, as for a name that is none there: -1. */
+/* The number of the storage tensor with this name on that rank, the first one if several virtual stages have the name.
+ * Else, also for a name that the rank does not have, -1. */
 int32_t treadle_layout_find(const treadle_layout *layout, int64_t rank, const char *name);
 
-/* A maximal run of a storage tensor's row-major elements: element local_start + i is element
- * start + i * stride of the Hugging Face tensor `tensor`, plus `add`, for i < count; tensor -1 is a fill of
- * zeros. An element of an array: this struct is frozen. */
+/* Values of padding, in treadle_run.tensor in place of a tensor's number. */
+enum { TREADLE_FILL_ZEROS = -1, TREADLE_FILL_MINUS_INFINITY = -2 };
+
+/* A maximal run of a storage tensor's row-major elements. For i < count, element local_start + i of the storage tensor
+ * is element start + i * stride of the Hugging Face tensor `tensor`, plus `add`. If `tensor` is below 0, the run is
+ * padding: TREADLE_FILL_ZEROS or TREADLE_FILL_MINUS_INFINITY. Frozen. */
 typedef struct treadle_run {
   int64_t local_start;
   int32_t tensor;
   int64_t start, stride, count;
-  int8_t add; /* what is stored is the tensor's value plus this */
+  int8_t add; /* the stored value is the tensor's value plus this */
 } treadle_run;
 
-/* How a layout cuts the model's largest tensor, experts stacked. */
+/* How a layout cuts the model's largest tensor; the experts of a layer count as one stacked tensor. */
 typedef struct treadle_cut_info {
   size_t struct_size;
-  const char *
-      tensor; /* Hugging Face's name, with * for experts; lives as long as the model; NULL: the model has no tensor */
+  /* Hugging Face's name, with * for experts; lives as long as the model. NULL: the model has no tensor. */
+  const char *tensor;
   int ndim;
   int64_t shape[4];
   size_t bytes;
   int64_t parts;
   int64_t part_shape[4]; /* of the largest part */
   size_t part_bytes;
-  int64_t holders_min, holders_max; /* how many ranks have a part */
+  int64_t holders_min, holders_max; /* the number of ranks that have a part: the fewest and the most of any part */
 } treadle_cut_info;
 
+/* Fills *info_p for this layout. */
 treadle_status treadle_layout_largest_cut(const treadle_layout *layout, treadle_cut_info *info_p);
 
-/* The runs of one storage tensor, in order, each local element once. *runs_p is ended by free(); on failure it is NULL. */
-treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, int32_t storage,
-                                   treadle_run **runs_p, size_t *count_p);
+/* The runs [*count_p] of one storage tensor, in order; each local element is in one run. The caller frees *runs_p with
+ * free(); on failure it is NULL. */
+treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, int32_t storage, treadle_run **runs_p,
+                                   size_t *count_p);
 
 /* ---- Plans: what one rank copies --------------------------------------------------------------- */
 
@@ -274,54 +424,62 @@ typedef struct treadle_plan_options {
   size_t struct_size;
   size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
   size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
-  /* 0: chosen from cap, for this rank alone. Ranks that switch together need the same number: treadle_switch_create
-   * settles it among them. */
+  /* 0: chosen from the cap, for this rank alone. Ranks that switch together need equal numbers, on which
+   * treadle_switch_create makes them agree. */
   int32_t waves;
-  /* Whole pages that hold the same in both windows are one page, and not copied: storage tensors of the to-window then lie
-   * where treadle_plan_storage says. */
+  /* Whole pages that hold the same bytes in both windows are shared, not copied. treadle_plan_storage then says where
+   * storage tensors of the to-window lie. */
   bool alias;
   bool keep_params; /* the from-window stays as it is, and the way back has nothing to do */
+  /* [ranks] numbers that are equal for ranks of one node, which need not be neighbours; NULL: all are on one node. Each
+   * byte then enters a node once: one of the ranks that need it pulls it, and the others read it from that rank. Ranks
+   * that switch together give equal arrays. */
+  const int32_t *node_of;
 } treadle_plan_options;
 
-/* Makes the plan of `rank` from one layout to another, with the way back. Pure: the same input gives the
- * same plan everywhere; no other rank's plan is made. Layouts of the same model and rank count. They must
- * outlive the plan. Options may be NULL. On failure *plan_p is NULL. */
+/* Makes the plan of `rank` from one layout to another, and the way back. It is pure: equal inputs give equal plans
+ * everywhere, and it makes no other rank's plan. Both layouts have one model and one number of ranks, and must outlive
+ * the plan. */
 treadle_status treadle_plan_create(const treadle_layout *from, const treadle_layout *to, int64_t rank,
                                    const treadle_plan_options *options, treadle_plan **plan_p);
 void treadle_plan_destroy(treadle_plan *plan);
 
+/* Figures are of the direction `to`, unless their name starts with back. */
 typedef struct treadle_plan_info {
   size_t struct_size;
-  size_t from_bytes, to_bytes; /* windows, rounded up to pages; without padding */
-  size_t moved_bytes;          /* pulled from other ranks, direction `to` */
+  size_t from_bytes, to_bytes; /* windows, rounded up to pages, without padding_bytes */
+  size_t moved_bytes;          /* pulled from other ranks */
   size_t lower_bound_bytes;    /* destination bytes that the rank does not already hold */
   size_t resident_bytes;       /* copied from this rank's own window, or aliased */
   size_t back_moved_bytes, back_lower_bound_bytes;
   int32_t waves;
   size_t page_bytes;
   size_t cap_bytes;        /* as given or chosen */
-  size_t cap_min_bytes;    /* the smallest cap that this rank can do with */
-  size_t peak_bytes;       /* device bytes at the fullest moment, both directions */
-  size_t peak_bound_bytes; /* max(from, to) + cap; with keep_params from + to + cap; without padding */
+  size_t cap_min_bytes;    /* the smallest cap with which this rank can switch */
+  size_t peak_bytes;       /* device bytes at the fullest moment of both directions */
+  size_t peak_bound_bytes; /* max(from, to) + cap; with keep_params from + to + cap; without padding_bytes */
   size_t padding_bytes;    /* what alias adds to the to-window */
-  size_t infer_bytes;      /* of the to-window: data and fills */
-  size_t copied_bytes;     /* of these, data that is written; the rest is fills and */
+  size_t infer_bytes;      /* of the to-window: copied_bytes + aliased_bytes + fills */
+  size_t copied_bytes;     /* data that is written */
   size_t aliased_bytes;    /* what lies on pages of both windows */
-  uint64_t digest;         /* of the inputs; equal on all ranks that run the same plan */
+  uint64_t digest;         /* of the inputs; equal on all ranks that run one plan */
   bool lossless;           /* the way back gives the same bits */
+  size_t node_moved_bytes; /* the part of moved_bytes that comes from other nodes */
+  size_t relayed_bytes;    /* the part that comes from ranks of this node that have it from other nodes */
+  size_t back_node_moved_bytes;
 } treadle_plan_info;
 
 void treadle_plan_get_info(const treadle_plan *plan, treadle_plan_info *info_p); /* else zeros */
-/* As treadle_layout_storage, of the to-window as this plan arranges it. */
-treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage,
-                                    treadle_storage_info *info_p);
-/* The number of a storage tensor of the to-window, as treadle_layout_find. */
+/* Facts about storage tensor number `storage` of this rank's to-window, as planned. Refused: a number out of range. */
+treadle_status treadle_plan_storage(const treadle_plan *plan, int32_t storage, treadle_storage_info *info_p);
+/* The number of the storage tensor with this name in this rank's to-window, as in treadle_layout_find. Else -1. */
 int32_t treadle_plan_find(const treadle_plan *plan, const char *name);
-/* Is this page of the to-window one of the from-window, too (alias)? Else, as for a page that is none: false. */
+/* Is page `page` of the to-window shared with the from-window (alias)? Else, also for a page out of range, false. */
 bool treadle_plan_shares(const treadle_plan *plan, int64_t page);
-/* Bytes pulled from each peer, direction `to`; bytes has room for all ranks of the layout. Without a plan it is not written. */
+/* Bytes that this rank pulls from each rank, direction `to`: bytes [ranks of the layout]. Not written without a
+ * plan. */
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
-/* The plan as text: a line an operation, in waves. */
+/* Writes the plan as text to `file`, which stays open: a line for each copy, wave by wave. */
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
 
 /* ---- Reports: the plans of all ranks ------------------------------------------------------------ */
@@ -331,20 +489,22 @@ typedef struct treadle_report treadle_report;
 typedef struct treadle_report_options {
   size_t struct_size;
   size_t page_bytes; /* as in treadle_plan_options */
-  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest of all ranks */
-  /* Device bytes that no rank may exceed; 0: none. One that is too small is an answer: then the cap is the smallest, and
-   * the report does not fit. */
+  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest cap of all ranks */
+  /* Device bytes that no rank may exceed; 0: no budget. A budget that is too small is not an error: the report uses the
+   * smallest cap, and `fits` is false. */
   size_t budget_bytes;
   bool alias;    /* as in treadle_plan_options */
-  bool one_rank; /* of `rank` alone, whose very plan is made */
+  bool one_rank; /* report only on `rank`, from its own plan */
   int64_t rank;
   treadle_watcher watch; /* NULL: nobody */
   void *watch_context;
+  /* [ranks] as in treadle_plan_options. Over several nodes, a report of all ranks takes 2 to 10 ms for each rank. */
+  const int32_t *node_of;
 } treadle_report_options;
 
-/* Settles cap and waves as a switch of these layouts would, and measures one rank of each kind, with several threads. Layouts of
- * the same model and rank count. They must outlive the report. Options may be NULL. On failure *report_p is NULL. Any number of
- * threads may ask a report. */
+/* Chooses cap and waves as a switch between these layouts would. Then it measures one rank of each set of equal ranks,
+ * in several threads. Both layouts have one model and one number of ranks, and must outlive the report. Any number of
+ * threads may use a report. */
 treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
                                      const treadle_report_options *options, treadle_report **report_p);
 void treadle_report_destroy(treadle_report *report);
@@ -352,110 +512,241 @@ void treadle_report_destroy(treadle_report *report);
 typedef struct treadle_report_info {
   size_t struct_size;
   int64_t ranks;
-  int32_t kinds;    /* of ranks; 0 for one rank */
-  bool has_inbound; /* treadle_report_inbound can be asked: a report over all ranks, and at most 16 */
+  int32_t sets;     /* the number of sets of equal ranks; 0: a report of one rank */
+  bool has_inbound; /* treadle_report_inbound works: a report of all ranks, at most 16 of them */
   size_t page_bytes;
   size_t model_bytes;
   size_t moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks, as in treadle_plan_info */
-  size_t infer_bytes, copied_bytes, aliased_bytes;       /* and these */
+  size_t infer_bytes, copied_bytes, aliased_bytes;       /* sums over ranks, as in treadle_plan_info */
   int32_t waves;
   size_t cap_bytes, cap_min_bytes;
-  size_t from_bytes, to_bytes;      /* the largest windows, rounded up to pages */
-  size_t peak_bytes;                /* the largest */
-  size_t bound_bytes;               /* the bound of the rank with the least room, */
-  int64_t tight_rank;               /* which is this */
-  double inbound_max, inbound_mean; /* received by a rank over model_bytes; the mean of one rank is NaN */
-  /* Sent and received by a rank: the largest over the mean. Above 128 ranks of what is received alone; of one rank NaN. */
+  size_t from_bytes, to_bytes; /* the largest windows, rounded up to pages */
+  size_t peak_bytes;           /* the largest of any rank */
+  size_t bound_bytes;          /* the bound of tight_rank */
+  int64_t tight_rank;          /* the rank whose peak comes nearest to its bound */
+  /* Bytes that a rank receives, divided by model_bytes: the most, and the mean over ranks. For one rank the mean is
+   * NaN. */
+  double inbound_max, inbound_mean;
+  /* A rank's load is the larger of the bytes that it sends and receives; above 128 ranks, the bytes that it receives.
+   * This is the largest load divided by the mean load. For one rank it is NaN. */
   double link_load;
-  bool fits;               /* without a budget: true */
-  size_t budget_min_bytes; /* the smallest budget */
+  bool fits;               /* within the budget; without a budget: true */
+  size_t budget_min_bytes; /* the smallest budget that fits */
+
+  /* Between nodes, direction `to`. With one node these are 0. A report of one rank has the bound of its node, and what
+   * that rank receives and sends. It leaves out fp8 blocks that are encoded or decoded on the way. */
+  int32_t nodes;
+  size_t node_moved_bytes; /* that enter nodes, all nodes together */
+  /* Elements that some rank of a node wants and no rank of that node has. Each counts once for each node, in the
+   * narrower type. Rows of fp8 blocks that are encoded or decoded on the way may move more. */
+  size_t node_lower_bound_bytes;
+  size_t node_inbound_max_bytes, node_outbound_max_bytes; /* the largest of any node */
+  /* A node's load is the larger of the bytes that it sends and receives. This is the largest load divided by the mean
+   * load. If nothing moves, it is 1; for one rank it is NaN. */
+  double node_link_load;
+  size_t relayed_bytes; /* read from ranks of the same node that have them from other nodes */
+  size_t staging_bytes; /* memory for messages between nodes, both directions; the largest over ranks */
 } treadle_report_info;
 
 void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
-/* The figures of one rank, but for the digest and, in a report over all ranks, cap and waves. */
+/* The figures of one rank, without the digest. In a report of all ranks, cap and waves are missing too. */
 treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
-/* What a rank pulls from each peer: bytes has room for all ranks. */
+typedef struct treadle_node_info {
+  size_t struct_size;
+  int64_t ranks;
+  size_t moved_bytes;       /* from other nodes */
+  size_t lower_bound_bytes; /* of moved_bytes */
+  size_t sent_bytes;        /* to other nodes */
+} treadle_node_info;
+
+/* The figures of one node. Nodes are numbered from 0, in the order of their first ranks. A report of one rank has
+ * figures for that rank's node alone: what the rank receives and sends, and the bound of the node. */
+treadle_status treadle_report_node(const treadle_report *report, int32_t node, treadle_node_info *info_p);
+/* The bytes that a rank pulls from each rank: bytes [ranks]. Refused, unless has_inbound is true. */
 treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
 
 /* ---- Groups: the ranks that switch together -----------------------------------------------------
  *
- * A time limit is of a whole call, however many ranks it waits for, and counts from its begin: a call that has to give up has
- * returned a tenth of a second after its limit at the latest, also beside other processes that take the processor. A limit is
- * above 0, finite and at most 2^30 seconds; anything else is refused. */
+ * A time limit is for a whole call, however many ranks it waits for, and counts from the start of the call. A call that
+ * gives up returns at most a tenth of a second after its limit, even when other processes keep the processor busy. A
+ * limit is above 0, finite and at most 2^30 seconds; anything else is refused. */
 
 typedef struct treadle_group treadle_group;
 
-/* One rank, this process. */
+/* A group of one rank, this process. */
 treadle_status treadle_group_self(treadle_group **group_p);
 
-/* Processes of one machine that agree on a name (letters and digits, unique on the machine while it is
- * used); rank 0 opens the name, the others join. 1 to 1024 ranks. Collective; waits at most timeout_seconds, which is also the
- * limit of treadle_group_barrier and treadle_group_gather. The meeting fails when the time of the first rank is over that
- * has found rank 0. On failure *group_p is NULL. */
+/* A group of 1 to 1024 processes of one machine that agree on a name. The name has letters and digits, and is unique on
+ * the machine while it is used. Rank 0 opens the name, the others join. Waits at most timeout_seconds, which is also
+ * the limit of treadle_group_barrier and treadle_group_gather. If a rank has found rank 0 and its time runs out, the
+ * meeting fails at once for all ranks. Collective. */
 treadle_status treadle_group_open(const char *name, int rank, int size, double timeout_seconds,
                                   treadle_group **group_p);
 
-/* The ranks of an MPI communicator, all on one machine. comm points to an MPI_Comm; NULL is
- * MPI_COMM_WORLD. MPI must be initialised. MPI is used here to meet and never again. Collective.
+/* A place where ranks leave bytes under keys for each other: torch.distributed's store, a database, a folder. To fail,
+ * its functions return a status, with a message from treadle_error_set. */
+typedef struct treadle_store {
+  size_t struct_size;
+  void *context;
+  /* Keeps `value` [bytes] under a key, and replaces what was there. */
+  treadle_status (*set)(void *context, const char *key, const void *value, size_t bytes);
+  /* Waits until the key is there, at most `seconds`. TREADLE_TIMEOUT: it did not come. With 0 seconds it only looks; a
+   * store that cannot look returns TREADLE_TIMEOUT, too. Gives at most `capacity` bytes of the value, its full size in
+   * *bytes_p. */
+  treadle_status (*get)(void *context, const char *key, double seconds, void *value, size_t capacity, size_t *bytes_p);
+  /* A part of all keys, of 1 to 200 bytes; NULL: "0". Groups that meet at the same time need different ones. */
+  const char *job;
+} treadle_store;
+
+/* Options of a store that the ranks of a job make themselves. Rank 0 serves it at an address of its machine, in a
+ * thread of its own. The others ask it over TCP. Nothing in it is secret: whoever reaches the address and knows the
+ * job's name can take part. */
+typedef struct treadle_store_options {
+  size_t struct_size;
+  /* Of rank 0's machine, which listens there and nowhere else: "10.0.0.1:7000", "[fe80::1%eth0]:7000", "name:7000". */
+  const char *address;
+  const char *job;        /* 1 to 200 bytes; a rank that comes with another name is refused */
+  int rank, ranks;        /* 1 to 1024 ranks */
+  double timeout_seconds; /* until all ranks are there; 0: 60 */
+} treadle_store_options;
+
+/* Opens the store, and waits until all ranks have called this, in any order. Options must not be NULL. Ranks other than
+ * 0 connect again and again. Others that connect to the address do not delay the ranks. The caller sets
+ * store_p->struct_size; afterwards *store_p can be given to treadle_group_store. Keys have 1 to 250 bytes and values at
+ * most 1 MiB, all together at most 256 MiB. One thread at a time may use the store. Looking up a name takes as long as
+ * the system's resolver does.
  *
- * timeout_seconds bounds all that comes after MPI's part. MPI's own calls have no limit: MPI_Init, before this function, and
- * MPI_Comm_split_type, MPI_Allreduce and MPI_Bcast in it wait for ever for a rank that does not come, or until the launcher
- * ends the job. Where that matters, start with a launcher that has a limit (mpirun --timeout), or meet by
- * treadle_group_open. A rank whose arguments are refused says so to the others, by MPI. */
+ *   TREADLE_REFUSED  On both sides: a rank that comes twice, another number of ranks, another job, another version of
+ *                    treadle's messages. On rank 0: an address of another machine, a port that is in use.
+ *   TREADLE_TIMEOUT  A rank did not come. Rank 0 names the missing ranks, and tells the others.
+ *   TREADLE_PEER     A rank came and left.
+ *
+ * On failure *store_p has no functions. Collective. */
+treadle_status treadle_store_open(const treadle_store_options *options, treadle_store *store_p);
+/* Closes the store. Rank 0 first waits until the others have closed theirs, so that they get what they ask for. It
+ * waits at most until timeout_seconds after the start of treadle_store_open, or for a second if that is later. A store
+ * that does not come from treadle_store_open stays as it is. */
+void treadle_store_close(treadle_store *store);
+
+/* A group of processes that meet by a store, which the group does not use afterwards. Leftovers of an older job under
+ * the same keys do no harm. Ranks may be on several nodes. Then the first rank of each node connects to the others, at
+ * the addresses by which they reached the store. A switch moves bytes between nodes by a net (treadle_net_ops). The
+ * built-in engines need all ranks on one node.
+ *
+ * node: the node of this rank, any number from 0, equal for ranks of one node. Ranks with equal numbers must be in one
+ * kernel and in its namespaces. -1 on all ranks: treadle finds the node by what the kernel says of itself (boot id,
+ * network and process namespace). Refused on all ranks, with the ranks at fault: different sizes, different versions,
+ * and numbers from some ranks but not from others. Otherwise like treadle_group_open. Collective. */
+treadle_status treadle_group_store(const treadle_store *store, int rank, int size, int node, double timeout_seconds,
+                                   treadle_group **group_p);
+
+/* Where a process is. Ranks give it to each other byte for byte. Frozen. */
+typedef struct treadle_node_address {
+  uint8_t node[32]; /* equal for processes of one node: boot id, network and process namespace */
+  /* For treadle_store_open: an address of this node for others, with a port that is free now, "10.0.0.1:40123"; or
+   * "". */
+  char address[128];
+  bool outside; /* the address is not that of the loopback alone */
+} treadle_node_address;
+
+/* Says where this process is. The address is the one from which this machine would send to a far one (that of its
+ * default route). If nothing leads far away, it is the first address of an interface that leads outside, else that of
+ * the loopback. IPv4 comes before IPv6. The call sends nothing and leaves nothing open, so another process may take the
+ * port before it is used. */
+treadle_status treadle_machine_address(treadle_node_address *address_p);
+
+/* A group of the ranks of an MPI communicator. It is in a library of its own: link with -ltreadle_mpi, too. comm points
+ * to an MPI_Comm; NULL: MPI_COMM_WORLD. MPI must be initialised. This call uses MPI so that the ranks meet; treadle
+ * never uses it again. Collective.
+ *
+ * If ranks are on several nodes (treadle_group_store), they go on to meet by a store, which rank 0 serves until all
+ * have met. It listens only at the address by which its machine reaches others, at a free port. Refused, if its machine
+ * has no such address: meet by treadle_store_open with an address instead.
+ *
+ * timeout_seconds bounds all waits after MPI's part, and those of treadle_group_barrier and treadle_group_gather. MPI's
+ * own calls have no limit: MPI_Init before this call, and MPI_Allreduce and MPI_Bcast in it, wait for a missing rank
+ * until the launcher ends the job. If that matters, use a launcher with a limit (mpirun --timeout), or
+ * treadle_group_open. If a rank's arguments are refused, the others learn it through MPI and fail, too. */
 treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p);
 
 int treadle_group_rank(const treadle_group *group); /* else -1 */
 int treadle_group_size(const treadle_group *group); /* else -1 */
-/* All ranks arrive, or TREADLE_TIMEOUT, or TREADLE_PEER when one died or failed. Collective. */
+/* The node of a rank. Nodes are numbered from 0, in the order of their first ranks. Else -1. */
+int treadle_group_node(const treadle_group *group, int rank);
+/* Waits until all ranks have called it. TREADLE_TIMEOUT: a rank did not come. TREADLE_PEER: a rank died or failed.
+ * Collective. */
 treadle_status treadle_group_barrier(treadle_group *group);
-/* Every rank gives `bytes` bytes (at most 4096, the same on all) and gets those of all, in rank order. A rank whose
- * arguments are refused has not called: the others wait until their limit. Collective. */
+/* Gives `mine` [bytes], at most 4096 bytes and equally many on all ranks, to all ranks. It gets those of all ranks in
+ * rank order: all [ranks * bytes]. A refused call does not count, so the other ranks wait until their limit. Fails as
+ * treadle_group_barrier does. Collective. */
 treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all);
-void treadle_group_close(treadle_group *group); /* local; peers that still wait see that this rank left */
+/* A way for messages between nodes, as a table of functions: treadle_device.h says how to write one. */
+typedef struct treadle_net_ops treadle_net_ops;
+
+/* Makes switches of the group use this net between nodes, in place of "tcp". Call it with the same net on all ranks,
+ * before the group's first switch is made. `context` becomes treadle_net_options.context when the net is opened. After
+ * a failed attempt the net is closed. It is opened again for the next attempt, and may refuse that. The thread that
+ * runs an arrow calls the functions, one at a time, also while the switch is destroyed. *ops and all that it needs must
+ * stay until the group is closed. Refused: a table without a name or one of the functions, with most_parts below 1, or
+ * without TREADLE_NET_HOST. Local. */
+treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context);
+/* Does what treadle_group_set_net does, with a built-in net: "tcp" (sockets, the default) or "ucx" (for InfiniBand).
+ * Refused: another name, with the list of names; "ucx" in a library that was built without it. Whether this machine has
+ * UCX is checked when a switch is made. Local. */
+treadle_status treadle_group_choose_net(treadle_group *group, const char *name);
+
+void treadle_group_close(treadle_group *group); /* local; ranks that still wait see that this one left */
 
 /* ---- The switch --------------------------------------------------------------------------------- */
 
-/* A switch owns a pool of pages on the device, and windows over them, one for each class of bytes below. All windows are mapped
- * when it is made and keep their addresses; what a mode does not hold, its window has no bytes for. A training engine
+/* A switch owns a pool of device pages, and windows over them, one for each class of bytes below. All windows are
+ * mapped when it is made and keep their addresses. If a mode does not hold a class, the contents of its window are
+ * undefined. A training engine
  *
- *   1. makes the switch (mode TRAIN, windows full of zeros), says how large gradients and optimizer state are, and fills the
- *      windows, or registers memory of its own in their place (treadle_switch_register);
- *   2. trains in mode TRAIN, in the windows;
- *   3. calls treadle_switch_to_infer, after which an inference engine reads the infer window and writes the KV window;
- *   4. calls treadle_switch_to_train, by way of treadle_switch_to_forward where log-probabilities are wanted, and goes on at 2.
+ *   1. makes the switch, in mode TRAIN, with windows of zeros, and gives the sizes of gradients and optimizer state.
+ *      It fills the windows (treadle_switch_filled), or registers its own memory instead (treadle_switch_register);
+ *   2. trains in the windows, in mode TRAIN;
+ *   3. calls treadle_switch_to_infer; then an inference engine reads the infer window and writes the KV window;
+ *   4. calls treadle_switch_to_train and goes on at 2. If it computes log-probabilities, it calls
+ *      treadle_switch_to_forward before.
  *
- * What happens to a class on the way to INFER, and when it is back:
+ * What happens to each class on the way to INFER and on the way back:
  *
- *   params      offload_train_param on      (default) overwritten; rebuilt from the infer params, or copied back (keep)
- *                                   off     stay; infer params lie on other pages
- *   gradients   offload_train_grad on       dropped: they mean nothing afterwards; with keep_grads copied out and back
- *                                  off      (default) stay
- *   optimizer   offload_train_optimizer on  copied out and back
- *                                       off (default) stays
+ *   params      offload_train_param on       (default) overwritten; later rebuilt from infer params, or copied back
+ *               offload_train_param off      stay. Training may go on in mode INFER. Infer params lie on other
+ *                                            pages; treadle_switch_update brings them to the next version
+ *   gradients   offload_train_grad on        dropped: undefined afterwards; with keep_grads copied out and back
+ *               offload_train_grad off       (default) stay
+ *   optimizer   offload_train_optimizer on   copied out and back
+ *               offload_train_optimizer off  (default) stays
  *
  * examples/04_training_engine.c does all of this. */
 typedef struct treadle_switch treadle_switch;
 
-/* What the device holds for whom. */
+/* The classes of bytes on the device. */
 typedef enum treadle_class {
   TREADLE_PARAMS = 0,   /* parameters in the training layout */
   TREADLE_GRADS,        /* gradients */
   TREADLE_OPTIMIZER,    /* master weights and moments */
   TREADLE_INFER_PARAMS, /* parameters in the inference layout */
   TREADLE_KV,           /* KV cache */
-  TREADLE_CLASSES
+  TREADLE_WORK,         /* work memory of an inference engine: activations, packed copies of weights */
+  TREADLE_TRAIN_WORK,   /* work memory of a training engine */
+  TREADLE_REFERENCE,    /* parameters of another model in the training layout, such as the reference of a KL */
+  TREADLE_CLASSES       /* their number, which may grow in later versions */
 } treadle_class;
 
-/* What lies on the device in each mode; "kept" is what the offload flags do not send away.
+/* The modes, and what lies on the device in each. "Kept" means that offload flags do not send it away.
  *
- *   TRAIN    params, gradients, optimizer state
- *   FORWARD  params (for log-probabilities), kept gradients and optimizer state
- *   INFER    infer params, KV cache, kept params, gradients and optimizer state
+ *   TRAIN    params, gradients, optimizer state, the trainer's work memory
+ *   FORWARD  for log-probabilities: params, the work memory that they take, kept gradients and kept optimizer state.
+ *            While the reference is shown (treadle_switch_show_reference), it takes the place of the latter two
+ *   INFER    infer params, the engine's work memory, KV cache, kept params, kept gradients, kept optimizer state
  *   HOST     nothing
- *   LOST     nothing that means anything
+ *   LOST     nothing that can be used: a failure lost the weights
  *
- * Arrows: HOST -> INFER | FORWARD | TRAIN, TRAIN -> INFER, INFER -> FORWARD | TRAIN, FORWARD -> TRAIN,
- * TRAIN | FORWARD -> HOST. */
+ * The arrows are HOST -> INFER | FORWARD | TRAIN, TRAIN -> INFER, INFER -> FORWARD | TRAIN, FORWARD -> TRAIN, TRAIN |
+ * FORWARD -> HOST, and INFER -> INFER with the next version (treadle_switch_update). */
 typedef enum treadle_mode {
   TREADLE_TRAIN = 0,
   TREADLE_INFER = 1,
@@ -464,196 +755,517 @@ typedef enum treadle_mode {
   TREADLE_HOST = 4
 } treadle_mode;
 
-/* "train", "infer", ...; "(none)" for a number that is none. Never NULL. */
+/* "train", "infer", ...; "(none)" for a number that is not a mode. Never NULL. */
 const char *treadle_mode_text(treadle_mode mode);
 
 typedef enum treadle_choice { TREADLE_DEFAULT = 0, TREADLE_OFF, TREADLE_ON } treadle_choice;
 
-/* What keeps the training parameters while they are off the device.
+/* Where the training parameters are while they are off the device.
  *
- *   INFER   the infer parameters: the way back is the reverse plan. No host memory; refused where the way back would lose bits.
- *           A failure after the first page was reused loses the weights: then the last checkpoint is what is left.
- *   HOST    a copy in host memory as large as the window, the twin. The way back is a local copy, pairs may lose bits, and a
- *           failure at any moment leaves the training state as it was. */
+ *   INFER   In the infer parameters: the reverse plan rebuilds them. It takes no host memory, and is refused if the way
+ *           back would lose bits. A failure after the first page was reused loses the weights; they must then come from
+ *           the last checkpoint.
+ *   HOST    In a twin: a copy in host memory as large as the window. The way back is a local copy, and pairs of layouts
+ *           may lose bits. A failure at any moment leaves the training state as it was. */
 typedef enum treadle_keep { TREADLE_KEEP_INFER = 0, TREADLE_KEEP_HOST } treadle_keep;
 
-/* The inference engine in this process. `bind` is called in mode INFER, after the switch was committed and before
- * there is a KV cache: the engine may keep the address of the window, which never changes. `unbind` is called
- * before the bytes of the window go. A status that is not TREADLE_OK undoes the switch: see
- * treadle_switch_to_infer. Neither may call the switch. */
+/* The inference engine in this process. The switch calls both functions in the thread that runs the arrow: the
+ * caller's, or the one that treadle_switch_start made.
+ *
+ *   bind    Called in mode INFER, after the commit and before there is a KV cache. The engine may keep the window's
+ *           address, which never changes, read the window, and write its window of work memory.
+ *   unbind  Called before the windows are overwritten.
+ *
+ * If one does not return TREADLE_OK, the arrow fails and is undone: see treadle_switch_to_infer. Both may call the
+ * functions that any thread may call at any time, treadle_switch_cancel among them. All others are refused.
+ *
+ * Weights lie where treadle_plan_storage of treadle_switch_plan(sw) says; with alias, that may differ from the layout.
+ * Windows never move, but bind must look the plan up each time, since treadle_switch_rejoin replaces it. The KV window
+ * may be used after the arrow has ended. */
 typedef struct treadle_engine_hooks {
   size_t struct_size;
   void *context;
   treadle_status (*bind)(void *context, void *infer_window, size_t bytes);
   treadle_status (*unbind)(void *context);
-  bool
-      transforms; /* it changes the weights in their window after loading (other types, other orders): nothing is
-                      aliased then, and they cannot be what keeps the training weights (keep=host, or params stay) */
+  /* After loading, the engine changes the weights in their window (other types, other orders). Then nothing is aliased,
+   * and the infer params cannot keep the training weights: either keep=host, or params stay. */
+  bool transforms;
+  /* Tells the engine which switch it belongs to, at the end of treadle_switch_create. Called with NULL when the switch
+   * is destroyed; after that its windows are gone. Not called for a switch that could not be made. NULL: not needed. */
+  void (*attach)(void *context, const treadle_switch *sw);
+  size_t work_bytes;     /* of TREADLE_WORK, on the device in mode INFER; 0: none. Of this rank alone */
+  size_t kv_block_bytes; /* size of a block of the engine's cache, if the options leave it open (0) */
 } treadle_engine_hooks;
 
 /* The memory that the pool and its windows are made of. */
 typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
 typedef struct treadle_memory {
-  treadle_memory_kind kind; /* host; others are refused by name, as this library has none of them */
-  int device;               /* among those of its kind; host: 0 */
-  void *stream;             /* on which work is done; host: NULL */
+  treadle_memory_kind kind; /* host; others are refused by name, since this library has no code for them */
+  int device;               /* number of the device among those of this kind; host: 0 */
+  void *stream;             /* the stream on which work is done; host: NULL */
 } treadle_memory;
 
+/* Memory of the caller that holds storage tensor number `storage` of this rank (treadle_layout_storage,
+ * treadle_layout_find): as many bytes, row-major without gaps, aligned to its elements. Frozen. */
+typedef struct treadle_own_tensor {
+  int32_t storage;
+  void *memory; /* NULL if the tensor has no bytes */
+  size_t bytes;
+} treadle_own_tensor;
+
+/* All ranks give equal page_bytes, cap_bytes, budget_bytes, one_way, host, alias, delta, double_infer, keep, keep_grads
+ * and offload flags. */
 typedef struct treadle_switch_options {
   size_t struct_size;
-  size_t page_bytes;      /* as in treadle_plan_options */
-  size_t cap_bytes;       /* 0: the larger of 256 MiB and cap_min over all ranks */
-  size_t budget_bytes;    /* device bytes that no rank may exceed; 0: the largest bound. With a budget and
-                             no cap, cap = budget - what a switch needs without one */
-  double timeout_seconds; /* of every wait; 0: 60. Otherwise as in a group */
-  bool one_way;           /* allow a pair whose way back is not bit-exact; to_train is then refused */
+  size_t page_bytes; /* as in treadle_plan_options */
+  size_t cap_bytes;  /* 0: the larger of 256 MiB and cap_min over all ranks */
+  /* Device bytes that no rank may exceed; 0: the largest bound. With a budget and no cap, the cap is the budget minus
+   * what a switch needs without a cap. */
+  size_t budget_bytes;
+  double timeout_seconds; /* of every wait, with the limits that groups have; 0: 60 */
+  bool one_way;           /* allow a pair of layouts that loses bits on the way back; to_train is then refused */
 
-  size_t grads_bytes, optimizer_bytes;    /* windows for them; 0: none. Of this rank alone */
-  treadle_choice offload_train_param;     /* params leave the device in mode INFER (on) */
-  treadle_choice offload_train_grad;      /* gradients leave it (off): they are dropped, */
-  bool keep_grads;                        /* or copied to the host */
-  treadle_choice offload_train_optimizer; /* optimizer state leaves it, to the host (off) */
+  size_t grads_bytes, optimizer_bytes;    /* sizes of their windows; 0: none. Of this rank alone */
+  treadle_choice offload_train_param;     /* params leave the device in mode INFER (default: on) */
+  treadle_choice offload_train_grad;      /* gradients leave it, and are dropped (default: off) */
+  bool keep_grads;                        /* gradients that leave are copied to the host instead */
+  treadle_choice offload_train_optimizer; /* optimizer state leaves it, to the host (default: off) */
   treadle_keep keep;
-  bool host; /* mode HOST can be entered: host memory for all classes of training */
-  /* Of the KV cache; 0: none. It gets as many blocks as fit the pages that are free in mode INFER; with a budget, those
-   * that the budget leaves, too. */
+  bool host; /* mode HOST can be entered: takes host memory for all classes of training */
+  /* Size of a block of the KV cache; 0: the engine's kv_block_bytes, and without that no cache. The cache gets as many
+   * whole blocks as fit on the pages that are free in mode INFER. With a budget it also gets the pages that the budget
+   * leaves. It has at least kv_bytes. */
   size_t kv_block_bytes;
-  /* Pages that hold the same bytes in both layouts are shared, not copied: storage tensors of the infer window then lie
-   * where treadle_plan_storage says. */
+  /* Pages with the same bytes in both layouts are shared, not copied. treadle_plan_storage then says where tensors
+   * lie. */
   bool alias;
-  bool guard_pages; /* a help for debugging: bytes that a mode does not hold are spoiled, and their windows
-                            cannot be touched */
+  bool guard_pages; /* for debugging: overwrites bytes that a mode does not hold, and closes their windows to access */
   const treadle_engine_hooks *engine; /* copied; NULL: none */
-  /* Called with the device bytes of each class whenever they change; for pictures. */
-  void (*watch)(void *context, const size_t bytes[TREADLE_CLASSES]);
+  /* For pictures of the memory: called with the device bytes of each class, [classes], whenever they change. It runs in
+   * the thread of the arrow. A library newer than the program may have more classes than TREADLE_CLASSES. */
+  void (*watch)(void *context, const size_t *bytes, int classes);
   void *watch_context;
-  /* Memory that the caller will take besides, on this rank, while the switch is there: it counts when creation asks whether
-   * there is enough. */
+  /* Other memory that the caller will take on this rank while the switch exists. treadle_switch_create counts it when
+   * it checks that the machine has enough. */
   size_t other_bytes;
   treadle_memory memory;
+  /* A finished plan of this rank, from `train` to `infer` or between equal layouts of the same model. The switch runs
+   * this plan, or is refused with the reason. page_bytes and cap_bytes must be 0 or the plan's, and alias must be the
+   * plan's. Params leave the device unless the plan has keep_params. Either no rank gives a plan, or every rank gives
+   * its own, with one page size, cap and number of waves. A report of all ranks has those that a switch would choose.
+   * NULL: the switch makes a plan. Used only during the call. */
+  const treadle_plan *plan;
+  /* The KV cache has at least the whole blocks that fit in this number of bytes. The pool gets pages for them. Refused:
+   * a budget too small for them. Of this rank alone. 0: what is free. */
+  size_t kv_bytes;
+  /* Work memory of the training engine in mode TRAIN; the first part of it that mode FORWARD has; and parameters of
+   * another model (TREADLE_REFERENCE). Each arrow loses the contents of work memory. 0: none. Of this rank alone. */
+  size_t train_work_bytes, forward_work_bytes, reference_bytes;
+  /* Own tensors: storage tensors of this rank in memory of the caller, read and written in place ("Own tensors" below).
+   * The arrays are copied. Ranks may give different ones, or none. */
+  const treadle_own_tensor *own_train, *own_infer;
+  size_t own_train_count, own_infer_count;
+  /* Network devices between nodes, "eth0,eth1"; NULL: those of the address at which ranks met. Not kept. */
+  const char *net_devices;
+  /* An update sends to other nodes only what has changed since the one before, bit for bit. If the whole message is
+   * shorter, it sends that. For this, each rank keeps in host memory (stats.host_bytes) what it last sent to other
+   * nodes. It also keeps what it received if its infer window has another type, or own tensors, or an engine that
+   * transforms it. The next update sends everything after a failed arrow, after leaving mode INFER, and in a new group.
+   * Params must stay (offload_train_param off). On one node nothing is kept. */
+  bool delta;
+  /* The infer window has pages for two versions. An update writes the next version while the engine has the present
+   * one, and the engine is unbound only for the commit. Params must stay (offload_train_param off). Refused: with
+   * alias, own infer tensors or treadle_switch_handle; a budget in which both versions do not fit, with the numbers.
+   * treadle_switch_bound counts both versions. */
+  bool double_infer;
+  /* Params of this rank that were never given values (treadle_switch_filled) switch like the others, as zeros. */
+  bool allow_unfilled;
 } treadle_switch_options;
 
-/* Makes the plan of this rank, agrees with the others on cap and waves, compares digests, creates the pool
- * (touching every page it will ever use), the host memory, and maps all windows. Mode is TRAIN; windows hold
- * zeros. The group and the layouts must outlive the switch. Options may be NULL. Collective: one rank's refusal is every rank's
- * failure, but for a group that is NULL. On failure *switch_p is NULL.
+/* Own tensors. A trainer or an engine that already has its tensors gives their addresses when the switch is made. The
+ * pool has no pages for them: that part of a window cannot be touched, and a window of own tensors alone holds no
+ * memory. (A page that an own tensor shares with a tensor in the window does exist.) Addresses never change.
+ * treadle_switch_tensor says where each tensor lies.
  *
- * Before the first page is touched the ranks add up what they will take: TREADLE_NO_MEMORY, with the numbers, where that is
- * more than this machine, a control group (v1 or v2) with those of them that are in it, or a rank's RLIMIT_AS leaves. */
-treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train,
-                                     const treadle_layout *infer, const treadle_switch_options *options,
-                                     treadle_switch **switch_p);
+ *   train   They are params that stay. So if one rank has them, offload_train_param is off on all ranks: on, host and
+ *           keep=host are refused. A switch to INFER reads and never writes them; the way back copies nothing. What a
+ *           rank itself needs is copied once, from tensor to tensor. What other ranks need is first copied to staging,
+ *           in each wave: pages of the pool that they read in place (stats.staged_bytes). Staging is twice what others
+ *           read in the fullest wave, and must fit in the cap; smaller caps take more waves.
+ *   infer   A switch to INFER writes them. From its start until one has succeeded they are undefined. In other modes
+ *           they keep their bytes, and the caller may use them. Params must stay, or be kept in host memory
+ *           (keep=host).
+ *
+ * If any rank has own tensors, alias is ignored. Plans do not know of own tensors: their figures are for whole windows.
+ * treadle_switch_bound counts the pages that windows really have. If params leave the device and the larger of the two
+ * whole windows is less, it counts that. Engines that transform their weights may do so in own tensors. The built-in
+ * engine refuses own infer tensors at bind. treadle_switch_trim and guard_pages concern pages of the pool alone. On a
+ * rank with own train tensors, treadle_switch_register takes no params. A switch that rejoins keeps its own tensors;
+ * new ranks give theirs.
+ *
+ * Refused, with rank and name: a number that is not a storage tensor, or is given twice; another size; memory that is
+ * not mapped, readable and writable (by /proc/self/maps); memory that is not aligned to an element, or overlaps another
+ * own tensor; a tensor that a switch makes into fp8 blocks, or out of fp8 blocks. The memory must stay until the switch
+ * is destroyed. If it is gone, an arrow returns TREADLE_STATE. */
+
+/* Makes a switch: makes the plan of this rank, agrees with the others on cap and waves, and compares digests. Then it
+ * creates the pool, touches every page that the pool will ever use, takes host memory, and maps all windows. The mode
+ * is TRAIN, and windows hold zeros. group: NULL is one rank. The group and the layouts must outlive the switch.
+ * Collective: if one rank is refused, all ranks fail, except when its group is NULL.
+ *
+ * Before the first page is touched, the ranks add up the memory that they will take. TREADLE_NO_MEMORY, with the
+ * numbers: that is more than one of three limits leaves. These are those of the machine, of a control group (v1 or v2)
+ * for the ranks in it, and of RLIMIT_AS for a rank. */
+treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train, const treadle_layout *infer,
+                                     const treadle_switch_options *options, treadle_switch **switch_p);
+/* Frees the switch and its memory. It cancels a started arrow and waits for it. While another call changes the switch,
+ * and in a callback of an arrow, it does nothing. Local. */
 void treadle_switch_destroy(treadle_switch *sw);
 
-/* Takes the switch to another group of as many ranks, after one of the old group died: this rank keeps its memory
- * and its mode, those that are new call treadle_switch_create and are in mode TRAIN. The old group is not touched
- * any more and may be closed afterwards. Refused when the modes of the ranks differ; but where some are in TRAIN
- * and this one is in INFER, it goes to TRAIN when params are in host memory (keep=host) or have stayed on the
- * device. From FORWARD and HOST one goes to TRAIN first. Collective in the new group. */
+/* Takes the switch to another group of as many ranks, after a rank of the old group died. This rank keeps its memory
+ * and its mode. New ranks call treadle_switch_create instead, and are in mode TRAIN. The switch does not use the old
+ * group any more, which may then be closed. Refused: ranks in different modes, with one exception. If some ranks are in
+ * TRAIN, a rank in INFER goes to TRAIN. For that, its params must be in host memory (keep=host) or still on the device.
+ * A rank in FORWARD or HOST must go to TRAIN first. Collective in the new group.
+ *
+ * So an engine replica that replaces a dead one gets the whole present version at the next switch to INFER. For a
+ * larger group, make a new switch over the same own train tensors; the old one serves until then. */
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
 
-/* A class's window: a stable address for the life of the switch; NULL when empty, and 0 bytes; so for a class that is none.
- * bytes_p may be NULL. Storage
- * tensors lie at their offset_bytes (infer params with alias: those of treadle_plan_storage). A window may be used in modes that
- * hold its class. For reading alone: params in mode FORWARD; in mode INFER the pages that both windows of parameters
- * share (a write there is a segmentation fault). */
+/* The window of a class: its address, which stays for the life of the switch, and in *bytes_p its size. bytes_p may be
+ * NULL. An empty window is NULL and 0 bytes; so is a number that is not a class. Storage tensors lie at their
+ * offset_bytes; infer params with alias at those of treadle_plan_storage. Own tensors lie where treadle_switch_tensor
+ * says. A window may be used in modes that hold its class. Params are read-only in mode FORWARD. Pages that both
+ * parameter windows share are read-only in mode INFER: a write there is a segmentation fault. */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
+/* The address of storage tensor number `storage` of TREADLE_PARAMS or TREADLE_INFER_PARAMS, in its window or the
+ * caller's memory (own tensors). *bytes_p, which may be NULL, is its size. Else, also for another class or number:
+ * NULL, 0. */
+void *treadle_switch_tensor(const treadle_switch *sw, treadle_class which, int32_t storage, size_t *bytes_p);
 void *treadle_switch_train_window(const treadle_switch *sw); /* of TREADLE_PARAMS */
 void *treadle_switch_infer_window(const treadle_switch *sw); /* of TREADLE_INFER_PARAMS */
-treadle_mode treadle_switch_mode(const treadle_switch *sw);  /* else TREADLE_LOST */
-/* How many switches to INFER were committed. */
-uint64_t treadle_switch_version(const treadle_switch *sw); /* else 0 */
+/* The mode. While an arrow runs, it is the old one until the ranks have committed. Else TREADLE_LOST. */
+treadle_mode treadle_switch_mode(const treadle_switch *sw);
+/* The version: the number of committed switches to INFER and updates. Else 0. */
+uint64_t treadle_switch_version(const treadle_switch *sw);
+/* Can the parameters of this mode be used? Not in mode LOST. Not in mode INFER while an update writes the infer window
+ * (with double_infer none does), or after a failed update left no version there. Else false. Any thread. */
+bool treadle_switch_is_valid(const treadle_switch *sw);
+/* The switch's plan. It lives until the switch is destroyed or treadle_switch_rejoin replaces it. Else NULL. */
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw);
 
-/* Device bytes that a class holds now, counted in pages of the pool. A page that two windows share counts once: for the infer
- * params, or for params where these stay on the device. Else, as for a class that is none: 0. */
+/* The reference's parameters [*bytes_p] in host memory. The caller fills them once; they never change. Else NULL and
+ * 0. */
+void *treadle_switch_reference_twin(const treadle_switch *sw, size_t *bytes_p);
+/* In mode FORWARD, show puts these parameters in the reference's window, until hide is called or the mode is left.
+ * Before that, gradients and optimizer state on the device leave it, the latter to host memory. The way to TRAIN brings
+ * optimizer state back and leaves gradients undefined. Showing or hiding twice does nothing. TREADLE_STATE: another
+ * mode, or no reference. Local. */
+treadle_status treadle_switch_show_reference(treadle_switch *sw);
+treadle_status treadle_switch_hide_reference(treadle_switch *sw);
+
+/* Device bytes that a class holds now, in pages of the pool. A page that two windows share counts once: for params if
+ * these stay on the device, otherwise for the infer params. Else, also for a number that is not a class, 0. */
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
 
-/* The caller's own memory in place of a part of a window: of params (at byte `offset` of the window, whole
- * storage tensors), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back
- * on the way to TRAIN, as the flags say; as it is the caller's, nothing of it can be reclaimed, which
- * stats.foreign_bytes tells. Refused: memory that is not mapped or may not be read and written (by /proc/self/maps), that
- * overlaps what is registered or a window, that is not aligned to 16 bytes. It must stay, and stay writable, until the switch is
- * destroyed. In mode TRAIN. Local. */
+/* Registers `memory` [bytes] of the caller in place of a part of a window: of params (whole storage tensors, at byte
+ * `offset` of the window), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back
+ * on the way to TRAIN, as the flags say. Params that stay (offload_train_param off) are the caller's in mode INFER too:
+ * they are copied out on the way there and by each update, and never back. The switch cannot reuse this memory, which
+ * stats.foreign_bytes counts. Refused: memory that is not mapped, readable and writable (by /proc/self/maps), that
+ * overlaps registered memory or a window, or that is not aligned to 16 bytes. It must stay writable until the switch is
+ * destroyed. Only in mode TRAIN. Local. */
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
                                        size_t bytes);
 
-/* Gradients are being accumulated: while this is so (begun), a switch to INFER is refused, since it would lose them. Local. */
+/* A new window is full of zeros, which look like weights. So every storage tensor of a rank's params must be given
+ * values. treadle_layout_load into the window does this, and so does a trainer that loads, resumes or makes up its
+ * weights there. Own tensors and treadle_switch_register count as values. Otherwise the caller writes the values, and
+ * then says so:
+ *
+ *   treadle_switch_filled          all storage tensors of this rank have values
+ *   treadle_switch_tensor_filled   storage tensor number `storage`, as in treadle_switch_tensor, has values
+ *
+ * Until then these are refused, with the names of the first such tensors: a switch to INFER or FORWARD, an update,
+ * treadle_switch_digest in mode TRAIN, and treadle_layout_save of the window. Collective calls are refused on all
+ * ranks. options.allow_unfilled lets zeros through. Tensors of padding alone may be zeros. Once is enough: values that
+ * went to another mode and came back count as given. Local; any thread. */
+treadle_status treadle_switch_filled(treadle_switch *sw);
+treadle_status treadle_switch_tensor_filled(treadle_switch *sw, int32_t storage);
+
+/* Says that gradients are being accumulated (`begun` is true), or that they no longer are. While they are, a switch to
+ * INFER is refused, since it would lose them. Does nothing while an arrow runs. Local. */
 void treadle_switch_accumulate(treadle_switch *sw, bool begun);
 
-/* The arrows. Entering the mode one is in does nothing; an arrow that is not there is refused, and both modes
- * are named. A call while another thread is in one is refused.
+/* The arrows: changes of mode. Entering the current mode does nothing. Refused: an arrow that does not exist; the
+ * message names both modes. TREADLE_STATE: another thread runs an arrow.
  *
- * To INFER: optimizer state goes to the host, gradients are dropped or go too, the weights move; nothing is bound
- * before all ranks have written every destination byte once and one word says committed; then the engine is
- * bound, then there is a KV cache. On failure every rank returns. With keep=host the old state stands on all of
- * them, whenever it happened. With keep=infer it stands until the first page was reclaimed, afterwards the mode is
- * LOST and the message says so; where only a bind failed, the mode is INFER, nothing is bound, and
- * treadle_switch_to_infer tries to bind again. So it is after a failure on the way back that left INFER standing.
+ * To INFER, in this order: optimizer state goes to the host, gradients are dropped or go to the host, the weights move.
+ * When all ranks have written every destination byte once, the ranks commit together. Then the engine is bound, and
+ * then there is a KV cache.
  *
- * To INFER, and out of it: collective. The other arrows are local copies, but all ranks must have taken them
- * before the next collective one. */
+ * If an arrow to INFER fails, it returns on every rank:
+ *
+ *   keep=host            The old state is there on all ranks, whenever it failed.
+ *   keep=infer           The old state is there, unless a page was already reused. Then the mode is LOST, and the
+ *                        message says so.
+ *   only bind failed     With keep=infer the mode is INFER with nothing bound; treadle_switch_to_infer tries to bind
+ *                        again. A failure on the way back that leaves the mode INFER does likewise.
+ *
+ * Arrows to INFER, and out of it, are collective. The others are local copies, but all ranks must take them before the
+ * next collective one. */
 treadle_status treadle_switch_to_infer(treadle_switch *sw);
 treadle_status treadle_switch_to_train(treadle_switch *sw);
 treadle_status treadle_switch_to_forward(treadle_switch *sw);
 treadle_status treadle_switch_to_host(treadle_switch *sw);
 
-/* Gives pages of the pool that no class holds now back to the system; they are asked for again when they are next
- * written, which makes that switch slower. Local. */
+/* Brings the infer params to the next version, in mode INFER. The engine is unbound, and the weights move again from
+ * the present params. When all destination bytes are proved to be written, the ranks commit together, the version grows
+ * by one, and the engine is bound. Ranks may train in mode INFER, in windows that stay on the device or in registered
+ * memory. While an update runs, they must not write params. Unless the switch has double_infer, the infer window must
+ * not be used until the update has returned on this rank. The KV cache keeps its window and its contents. These belong
+ * to the old version; the engine decides what becomes of them.
+ *
+ * TREADLE_STATE: another mode; params leave the device (offload_train_param is not off); alias, since the trainer must
+ * not write shared pages. A rank that holds no params sets offload_train_param off, too. Collective.
+ *
+ * A failed update leaves params as they are and the mode INFER, with nothing bound. If no rank had started to write,
+ * the old version is there, and treadle_switch_to_infer binds it again. Otherwise the infer window holds no version on
+ * any rank and must not be read. The next update repairs it, or treadle_switch_to_infer, which then acts as an update.
+ * treadle_switch_is_valid says which case it is. If only a bind failed, the new version is there, unbound. Arrows to
+ * TRAIN and FORWARD work in any case.
+ *
+ * With double_infer, the engine keeps the old version until all ranks have proved the next one. Then it is unbound, the
+ * ranks commit, the window maps the pages of the next version at its old address, and the engine is bound. The window
+ * may be read until unbind is called. A rank without an engine does not learn when its bytes change. An update that
+ * fails before the commit leaves the old version, which stays valid throughout. That version stays bound, unless
+ * engines were already being unbound: then treadle_switch_to_infer or the next update binds it.
+ *
+ * treadle_switch_start_update starts an update in a thread of its own. Test, wait and cancel work as below. */
+treadle_status treadle_switch_update(treadle_switch *sw);
+treadle_status treadle_switch_start_update(treadle_switch *sw);
+
+/* Arrows in a thread beside the caller. treadle_switch_to_infer does what treadle_switch_start(sw, TREADLE_INFER) and
+ * treadle_switch_wait do, but in the caller's thread. Some ranks may start an arrow while others call it.
+ *
+ *   start   Makes a thread that takes the arrow, and returns. An arrow that does not exist and a second start are
+ *           refused at once. Until wait has returned, the switch uses the group, and calls that would change the switch
+ *           are refused. A window may then be used only if both modes hold it. Hooks and `watch` run in the new thread,
+ *           which blocks signals to the process. TREADLE_SYSTEM: the thread could not be made, and nothing has started.
+ *   test    Does not block: *done_p says whether the arrow has ended. wait says with which result.
+ *   wait    Blocks until the arrow has ended. Returns what treadle_switch_to_* would, with the message in this thread.
+ *           Every start needs one wait (or treadle_switch_destroy). TREADLE_STATE: without a start, a second time, in
+ *           two threads at once, or in a callback of the arrow.
+ *   cancel  Asks the running arrow to end, whether it was started or called. It may be called from any thread, also in
+ *           callbacks, and does not block. TREADLE_OK: the arrow was asked, now or before. TREADLE_STATE: no arrow
+ *           runs.
+ *
+ * A cancelled arrow ends with TREADLE_CANCELLED on this rank and TREADLE_PEER on the others. It leaves the state that
+ * any other failure of that arrow leaves (above). The arrow looks for the request between copies and wherever it waits
+ * for others. So it ends within a tenth of a second, plus the time to copy 64 MiB or one class of registered memory.
+ * After the ranks have committed it is too late: the arrow ends as usual, with TREADLE_OK. While engines bind, only
+ * binding fails. Of the arrows that need no other rank, only those to HOST can be cancelled.
+ *
+ * Progress: stats are updated after each wave. copied_bytes grows from 0 to copied_bytes of treadle_plan_get_info, and
+ * filled_bytes to the part of infer_bytes that is neither copied nor aliased. start, test, wait and cancel are local;
+ * the arrow is collective or local as it says above. */
+treadle_status treadle_switch_start(treadle_switch *sw, treadle_mode mode);
+treadle_status treadle_switch_test(treadle_switch *sw, bool *done_p);
+treadle_status treadle_switch_wait(treadle_switch *sw);
+treadle_status treadle_switch_cancel(treadle_switch *sw);
+
+/* Gives pages that no class holds back to the system. The next switch that writes them is slower. Local. */
 treadle_status treadle_switch_trim(treadle_switch *sw);
 
-/* The most bytes that this rank may hold in a switch: what stays on the device, the larger of params and infer params
- * (both where params stay), and the cap; and in all, where training takes more or a budget was given. Else 0. */
+/* treadle_switch_bound: the most bytes that this rank may hold during a switch. It is the sum of what stays on the
+ * device, the cap, and the larger of params and infer params (both, if params stay). treadle_switch_pool_bound: the
+ * most at any time. It is more if training takes more; if infer params, work memory and the KV cache of kv_bytes do; or
+ * if a budget was given. Else 0. */
 size_t treadle_switch_bound(const treadle_switch *sw);
 size_t treadle_switch_pool_bound(const treadle_switch *sw);
 
+/* Figures of this rank, of the last switch unless they say otherwise. */
 typedef struct treadle_switch_stats {
   size_t struct_size;
-  double seconds;         /* of the last switch, this rank, from entry to bind */
-  double wait_seconds;    /* of these, spent waiting for others, */
-  double offload_seconds; /* copying to the host, */
-  double wave_seconds;    /* in the waves, without both, */
-  double bind_seconds;    /* in the engine, */
+  double seconds;         /* from entry to bind; the next five are parts of it */
+  double wait_seconds;    /* waiting for others */
+  double offload_seconds; /* copying to the host */
+  double wave_seconds;    /* in the waves, without waiting and without copying to the host */
+  double bind_seconds;    /* in the engine */
   double load_seconds;    /* copying from the host */
   size_t copied_bytes;    /* destination bytes of data written */
   size_t pulled_bytes;    /* from other ranks, in the narrower dtype of both sides */
   size_t filled_bytes;
   size_t offloaded_bytes, loaded_bytes;
-  size_t peak_bytes;    /* device bytes accounted at the fullest moment of all switches so far */
-  size_t pool_bytes;    /* what the pool's file holds (st_blocks) */
+  /* Accounted device bytes at the fullest moment of all switches so far, without a KV cache that stays in an update. */
+  size_t peak_bytes;
+  size_t pool_bytes;    /* what the pool's file holds now (st_blocks) */
   size_t host_bytes;    /* host memory of the twins */
   size_t foreign_bytes; /* registered by the caller: stay where they are */
+  size_t staged_bytes;  /* of own tensors, copied to staging so that other ranks could read them */
+  size_t own_bytes;     /* of own tensors: they stay where they are */
+  /* Several nodes: bytes that came from other nodes to this rank, as they travelled; bytes read from ranks of its node
+   * that had them from other nodes. */
+  size_t node_moved_bytes, relayed_bytes;
+  size_t node_sent_bytes;   /* sent to other nodes */
+  double net_seconds;       /* waiting for messages, or unpacking them */
+  size_t net_staging_bytes; /* memory for messages */
+  /* With delta: bytes sent to other nodes, message heads included, as they would be without delta (dense) and as they
+   * were (delta). node_moved_bytes and node_sent_bytes count as if there were no delta. */
+  size_t dense_bytes, delta_bytes;
+  double unbound_seconds; /* of the last committed update: from the engine's unbind until it was bound again */
+  /* The last switch: packing messages and computing their sums; in the net; checking sums and unpacking. */
+  double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
+  size_t net_window_bytes; /* that came from other nodes right into the window, without a copy after the net */
 } treadle_switch_stats;
 
-void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p); /* else zeros */
+/* The stats after the last wave, or after the last call that changed the switch, all of one moment. pool_bytes is of
+ * now. Any thread. Else zeros. */
+void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *stats_p);
 
-/* A sum over all canonical elements, each once, of a hash of tensor, index and value: the same in every
- * layout that holds the same values. Of the window of the present mode. Collective. */
+/* The digest of the weights: the sum over all canonical elements, each once, of a hash of tensor, index and value. It
+ * depends on the values, not on the layout. It reads the window of the present mode. Collective. */
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
 
-/* ---- Loading ------------------------------------------------------------------------------------ */
+/* ---- Windows in other processes ------------------------------------------------------------------ */
 
-/* Fills `window` as `layout` places it on `rank`: from the checkpoint, or, for a model without weights, with
- * values made by a hash of tensor and canonical index. A file that became shorter, or was written to, since the model was
- * opened is TREADLE_DIFFERENT. The window may be NULL where it has no bytes. Local. */
+/* Another process on the machine, such as an engine of its own, can read the infer parameters of a rank where they lie:
+ *
+ *   the rank    treadle_switch_handle makes a handle; send its bytes as you like, by a file, a socket or an argument
+ *   the reader  treadle_attach maps the window read-only; it keeps its address until treadle_detach.
+ *               treadle_attached_wait waits until a version is in the window. treadle_attached_hold keeps it there
+ *               while the reader generates. treadle_attached_release ends that
+ *
+ * Each arrow out of mode INFER makes the version invalid, and then waits on every rank until no process holds a window.
+ * If the switch's time limit passes first, all ranks refuse the arrow: TREADLE_TIMEOUT names the process that held a
+ * window, and mode, bytes and version stay as they were. A holder that died is dropped at once. Without a hold, bytes
+ * may change under the reader as soon as treadle_attached_is_valid is false.
+ *
+ * After the switch was destroyed or its process died, the window stays mapped with the bytes that it had. Then no
+ * version is valid, and waits return TREADLE_PEER. The window's arrangement and its storage tensors never change:
+ * treadle_switch_rejoin keeps the plan or is refused, so readers stay attached. */
+
+enum { TREADLE_HANDLE_BYTES = 4096 }; /* more than any handle has */
+
+/* Gives the handle of this rank's window of class TREADLE_INFER_PARAMS, the only class that has handles: *bytes_p
+ * bytes, equal each time. With the first handle, the switch gets a thread and a local socket. Readers of the same user
+ * get two files there: the pool, to read, and a small file with versions and holds. Works in any mode. Refused: another
+ * class; an engine that changes its weights (transforms); own infer tensors; double_infer; a `capacity` that is too
+ * small (TREADLE_HANDLE_BYTES is enough). TREADLE_STATE: an arrow runs. Local. */
+treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, void *handle, size_t capacity,
+                                     size_t *bytes_p);
+
+/* Ends all handles of the switch, for an owner that is done with it but whose memory stays. Readers keep the window as
+ * it is, but no version is valid for them, their holds are over, and their waits return TREADLE_PEER. New readers
+ * cannot attach. TREADLE_STATE: an arrow runs. Local. */
+treadle_status treadle_switch_withdraw(treadle_switch *sw);
+
+/* A window of another process, or of this one. It needs nothing. Any number of threads may use it at once. A child made
+ * by fork has the window too, but not the holds of its parent. */
+typedef struct treadle_attached treadle_attached;
+
+/* Attaches to a window by its handle. It maps the pages but does not touch them. Refused, before the handle is used:
+ * one that was cut or altered, or comes from another format, machine, process namespace or user. TREADLE_PEER: the
+ * owner's process died, or its switch was destroyed. TREADLE_TIMEOUT: the owner does not answer. */
+treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_seconds, treadle_attached **attached_p);
+/* Releases this process's holds by this object, and unmaps the window. Accepts NULL. */
+void treadle_detach(treadle_attached *attached);
+
+typedef struct treadle_attached_info {
+  size_t struct_size;
+  int32_t process; /* process id of the owner */
+  int32_t rank, ranks;
+  uint64_t version; /* the last committed one; 0: none */
+  bool valid;       /* that version is in the window now */
+  bool alive;       /* the owner lives, and has not destroyed its switch */
+  size_t page_bytes;
+  char layout[256]; /* the start of its text */
+} treadle_attached_info;
+
+void treadle_attached_get_info(const treadle_attached *attached, treadle_attached_info *info_p); /* else zeros */
+
+/* The window's address, which stays; read-only. *bytes_p, which may be NULL, is its size. NULL without bytes. */
+const void *treadle_attached_window(const treadle_attached *attached, size_t *bytes_p);
+/* The storage tensors of the window, as treadle_plan_storage of the owner's plan gives them: how many there are, facts
+ * by number from 0, and the number of the first one with a name. Else -1. */
+int32_t treadle_attached_storage_count(const treadle_attached *attached);
+treadle_status treadle_attached_storage(const treadle_attached *attached, int32_t storage,
+                                        treadle_storage_info *info_p);
+int32_t treadle_attached_find(const treadle_attached *attached, const char *name);
+
+/* The last version that the owner committed, whether it is in the window or not; else 0. And whether it is there now,
+ * which means that the owner is in mode INFER; else false. */
+uint64_t treadle_attached_version(const treadle_attached *attached);
+bool treadle_attached_is_valid(const treadle_attached *attached);
+
+/* Waits until a version of at least `version` is in the window. Calls `watch` at least every 50 ms (NULL: nobody); if
+ * it returns false, the wait ends with TREADLE_CANCELLED. TREADLE_TIMEOUT: the version did not come. TREADLE_PEER: the
+ * owner died or destroyed its switch. */
+treadle_status treadle_attached_wait(treadle_attached *attached, uint64_t version, double timeout_seconds,
+                                     treadle_watcher watch, void *context);
+
+/* Holds the version that is in the window, and says in *version_p which. Its bytes stay until each hold has been
+ * released, or this process dies. Does not block. At most 64 objects hold a window at a time. TREADLE_STATE: no version
+ * is valid, or 64 objects hold the window already. TREADLE_PEER: the owner died or destroyed its switch. */
+treadle_status treadle_attached_hold(treadle_attached *attached, uint64_t *version_p);
+/* Ends a hold of that version. TREADLE_STATE: this process does not hold that version by this object. */
+treadle_status treadle_attached_release(treadle_attached *attached, uint64_t version);
+
+/* ---- Loading and saving -------------------------------------------------------------------------- */
+
+/* Fills `window` [treadle_layout_window_bytes] with what `rank` holds in `layout`: values of the checkpoint, or made-up
+ * ones if the model was opened so (treadle_model_weights). The window may be NULL if it has no bytes. Refused: a model
+ * without values. TREADLE_DIFFERENT: a file became shorter, or was written to, since the model was opened. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
+/* Does what treadle_layout_load does, but `weights` says where values come from. FILES: refused if the model has none.
+ * RANDOM: values are made up, however the model was opened. NONE: exactly treadle_layout_load. */
+treadle_status treadle_layout_load_weights(const treadle_layout *layout, int64_t rank, treadle_weights weights,
+                                           void *window);
+
+typedef struct treadle_save_options {
+  size_t struct_size;
+  /* Of the files: fp32, bf16 or fp16. Some tensors must keep their type. TREADLE_DTYPE_NONE: the layout's. */
+  treadle_dtype dtype;
+  size_t shard_bytes; /* the most bytes of tensors in one file, unless a single tensor has more; 0: 5 GB */
+  bool weights_only;  /* do not write config.json, tokenizer and the other files beside the model's own weights */
+  /* Take the tokenizer and the like from this folder, not from beside the model's weights. NULL: from beside them. */
+  const char *companions;
+} treadle_save_options;
+
+/* Saves the windows of all ranks as a Hugging Face folder, which treadle_model_open opens: safetensors under Hugging
+ * Face's names, a tied tensor once. If one file would be too large, there are several with an index. Files beside the
+ * model's own weights are copied; config.json gets the type of the tensors if that changed. The rank of the group is
+ * the rank of the layout; group: NULL is for a layout of one rank. Each rank writes a share of the elements straight to
+ * their places, so no rank has a whole tensor in memory. Copies of an element are taken as equal.
+ *
+ * `folder` must be missing or empty, in an existing folder. When the call has returned TREADLE_OK, it is on the disk
+ * and whole, and not before. Until then its files are in FOLDER.PID-N.tmp beside it. If a rank fails or dies, this
+ * temporary folder is removed. It stays only if rank 0 is killed at the very end, or all ranks are. If everything else
+ * succeeded but rank 0 does not answer in time, the others fail, though the folder may appear.
+ *
+ * Refused: quantised models; models that are part of a larger one. A window may be NULL if it has no bytes. Windows
+ * must not change during the call. It waits as treadle_group_barrier does, before and after the writing. Collective: if
+ * one rank is refused, all fail. */
+treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *layout, const void *window,
+                                   const char *folder, const treadle_save_options *options);
 
 /* ---- Converting checkpoints ---------------------------------------------------------------------
  *
- * From files to files, a few MiB at a time, so that memory does not depend on the model. A conversion that was stopped at any
- * moment, or cancelled, is taken up by the next one of the same inputs: files stand under their names when they are whole.
+ * A conversion goes from files to files, a few MiB at a time, so its memory does not depend on the model. A file has
+ * its name only when it is whole. So if a conversion was killed or cancelled, the next one with the same inputs
+ * continues it.
  *
- * Several processes share one: each opens it, and writes files rank, rank + ranks, ... All have to have ended a step well
- * before any begins the next, which the caller sees to:
+ * Several processes may share one conversion. Each opens it, and writes files rank, rank + ranks, ... The caller must
+ * make sure that every process has succeeded at a step before any process starts the next one:
  *
- *   treadle_convert_open     everything that can be refused from names, shapes and types
- *   treadle_convert_compare  copies of one weight in several files are the same (a part on each process); not needed where rank 0
- *                            says treadle_convert_resumes
- *   treadle_convert_begin    rank 0: the folder, room on the disk
- *   treadle_convert_write    the weights (a part on each process)
- *   treadle_convert_finish   rank 0: what stands beside the weights, what makes the checkpoint be found
+ *   treadle_convert_open     checks names, shapes and types
+ *   treadle_convert_compare  checks that copies of one weight in several files are equal; each process checks a part.
+ *                            Not needed if treadle_convert_resumes is true on rank 0
+ *   treadle_convert_begin    rank 0: makes the folder, checks the room on the disk
+ *   treadle_convert_write    writes the weights; each process writes a part
+ *   treadle_convert_finish   rank 0: writes the other files; those by which others find the checkpoint come last
  *
- * Another order is TREADLE_STATE, and so is anything but closing after a step that has failed. One thread at a time. */
+ * TREADLE_STATE: another order; and after a step has failed, every call except closing. One thread at a time. */
 typedef struct treadle_convert treadle_convert;
 
 typedef struct treadle_convert_options {
@@ -662,13 +1274,17 @@ typedef struct treadle_convert_options {
   const char *from, *to; /* layouts: "hf", "megatron:tp=2", "torch_dist" */
   const char *model;     /* of a source that is not hf: a directory or config.json; NULL: in/hf */
   const char *families;  /* as in treadle_model_options */
-  bool trust;            /* copies of 1 MiB and more are not compared */
+  bool trust;            /* do not compare copies of 1 MiB and more */
   int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
-  treadle_watcher watch; /* bytes of this process's files; NULL: nobody */
+  treadle_watcher watch; /* counts bytes of this process's files; NULL: nobody */
   void *watch_context;
+  /* Called with a line about something that is wrong but does not stop the conversion. NULL: nobody. */
+  void (*warn)(void *context, const char *line);
+  void *warn_context;
 } treadle_convert_options;
 
-/* Options are copied, and what they point to but for the watcher's context. On failure *convert_p is NULL. Local. */
+/* Copies the options, which must not be NULL, and the texts that they point to, but not the callbacks' contexts. Local,
+ * as are all these steps. */
 treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p);
 treadle_status treadle_convert_compare(treadle_convert *convert);
 treadle_status treadle_convert_begin(treadle_convert *convert);
@@ -676,20 +1292,21 @@ treadle_status treadle_convert_write(treadle_convert *convert);
 treadle_status treadle_convert_finish(treadle_convert *convert);
 void treadle_convert_close(treadle_convert *convert);
 
-/* Rank 0, once opened: was the same conversion begun before, so that its files were compared already? Else false. */
+/* The model that is converted. It lives as long as the conversion. Else NULL. */
+const treadle_model *treadle_convert_model(const treadle_convert *convert);
+/* On rank 0, after opening: did an earlier run start this conversion, and compare copies? Else false. */
 bool treadle_convert_resumes(const treadle_convert *convert);
 
 typedef struct treadle_convert_figures {
   size_t struct_size;
   int64_t bytes_read, bytes_written; /* weights */
   int64_t tensors;                   /* of all files */
-  int64_t files, resumed;            /* files that this process had to write; those that were there */
-  int64_t skipped, opaque;           /* values of the source that are no weights */
+  int64_t files, resumed;            /* files of this process; those that an earlier run had finished */
+  int64_t skipped, opaque;           /* values of the source that are not weights */
 } treadle_convert_figures;
 
-/* What this process has done so far. */
-void treadle_convert_get_figures(const treadle_convert *convert,
-                                 treadle_convert_figures *figures_p); /* else zeros */
+/* What this process has done so far. Else zeros. */
+void treadle_convert_get_figures(const treadle_convert *convert, treadle_convert_figures *figures_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus
