@@ -28,7 +28,7 @@ static void stage_init(stage *s) {
   if (!s->group.control) abort();
   memset(s->group.control, 0, bytes);
   treadle_group_limit(&s->group, 100);
-  for (int node = 0; node < NODES; node++) s->peers[node].socket = -1;
+  for (int node = 0; node < NODES; node++) s->peers[node].wire.socket = -1;
   s->courier = (treadle_courier){.group = &s->group, .node = 1, .key = KEY, .peers = s->peers};
 }
 
@@ -45,15 +45,17 @@ static void check_word(treadle_outcome before, treadle_outcome now) {
 }
 
 /* Everything that is there: false when it is none of this protocol. */
-static bool take_all(stage *s, treadle_mail *mail) {
-  for (bool whole = true; whole;) {
+static bool take_all(stage *s, treadle_wire *wire) {
+  const treadle_frame_rule rule = treadle_mail_rule(KEY);
+  for (;;) {
     treadle_mail_head head;
     const char *content = NULL;
+    size_t lacks;
     treadle_outcome before = treadle_outcome_now(s->group.control);
-    treadle_status status = treadle_mail_next(mail, KEY, &whole, &head, &content);
-    assert(status == TREADLE_OK || (status == TREADLE_PEER && *treadle_error_message()));
+    treadle_status status = treadle_wire_take(wire, &rule, &head, &content, &lacks);
+    assert(status == TREADLE_OK || (status == TREADLE_REFUSED && *treadle_error_message()));
     if (status != TREADLE_OK) return false;
-    if (!whole) return true;
+    if (lacks) return true;
     int32_t node = head.node == 2 ? 2 : 0;
     if (!treadle_courier_take(&s->courier, node, &head, content)) return false;
     treadle_courier_vote(&s->courier);
@@ -61,49 +63,53 @@ static bool take_all(stage *s, treadle_mail *mail) {
     for (int rank = 0; rank < RANKS; rank++)
       assert(memchr(s->group.control->lines[rank].text, 0, TREADLE_GROUP_MESSAGE));
   }
-  return true;
 }
 
 /* The bytes as they are, in pieces. */
 static void try_stream(const uint8_t *bytes, size_t count) {
   stage s;
-  treadle_mail mail = {0};
+  treadle_wire wire = treadle_wire_on(-1);
   stage_init(&s);
   for (size_t at = 0, piece; at < count; at += piece) {
     piece = 1 + bytes[at] % 97u < count - at ? 1 + bytes[at] % 97u : count - at;
-    char *room = treadle_mail_room(&mail, piece);
+    char *room = treadle_wire_buffer_room(&wire.in, piece);
     if (!room) abort();
     memcpy(room, bytes + at, piece);
-    mail.count += piece;
-    if (!take_all(&s, &mail)) break;
+    wire.in.count += piece;
+    if (!take_all(&s, &wire)) break;
   }
-  treadle_mail_release(&mail);
+  treadle_wire_close(&wire, false);
   stage_release(&s);
 }
 
 /* Messages: a byte each for type, node, rank, epoch and length, and what the node does meanwhile; then the content. */
 static void try_messages(const uint8_t *bytes, size_t count) {
   stage s;
-  treadle_mail mail = {0};
+  treadle_wire wire = treadle_wire_on(-1);
+  const treadle_frame_rule rule = treadle_mail_rule(KEY);
   stage_init(&s);
   for (size_t at = 0; count - at > 6;) {
     const uint8_t *m = bytes + at;
     size_t most = count - at - 6, length = (size_t)m[4] * (m[0] & 16 ? 16 : 1);
     uint64_t epoch = 1 + m[3] % 4u, now = treadle_outcome_now(s.group.control).epoch;
     if (length > most) length = most;
-    const treadle_mail_head head = {.type = 1 + m[0] % 8u,
-                                    .node = m[1] % 8 ? m[1] % 2 * 2 : m[1] % 3,
-                                    .rank = m[2] % 16 < 12 ? m[2] % 4 : m[2] - 128,
-                                    .epoch = m[3] & 128 ? (uint64_t)m[3] << 50 : epoch,
-                                    .key = KEY};
-    if (treadle_mail_add(&mail, head, m + 6, length) != TREADLE_OK) abort();
+    treadle_mail_head head = {.frame.type = 1 + m[0] % 8u,
+                              .node = m[1] % 8 ? m[1] % 2 * 2 : m[1] % 3,
+                              .rank = m[2] % 16 < 12 ? m[2] % 4 : m[2] - 128,
+                              .epoch = m[3] & 128 ? (uint64_t)m[3] << 50 : epoch};
+    char *room = treadle_wire_buffer_room(&wire.in, sizeof head + length);
+    if (!room) abort();
+    treadle_frame_seal(&rule, &head, m + 6, length);
+    memcpy(room, &head, sizeof head);
+    memcpy(room + sizeof head, m + 6, length);
+    wire.in.count += sizeof head + length;
     if (m[5] % 4 == 1) treadle_outcome_open(&s.group, epoch);
     if (m[5] % 4 == 2 && now > 0) (void)treadle_outcome_settle(&s.group, now, TREADLE_COMMITTED);
     if (m[5] % 4 == 3) (void)treadle_outcome_settle(&s.group, epoch, TREADLE_FAILED);
-    if (!take_all(&s, &mail)) break;
+    if (!take_all(&s, &wire)) break;
     at += 6 + length;
   }
-  treadle_mail_release(&mail);
+  treadle_wire_close(&wire, false);
   stage_release(&s);
 }
 

@@ -4,7 +4,7 @@
 #include "group/group.h"
 #include "meet/nodes_meet.h"
 #include "meet/store_address.h"
-#include "meet/store_stream.h"
+#include "meet/store_message.h"
 
 #include <assert.h>
 #include <string.h>
@@ -83,51 +83,52 @@ static void try_meeting(const uint8_t *bytes, size_t count) {
 /* ---- A store ---- */
 
 /* The bytes as they come, piece by piece, to who takes little and to who takes much. */
-static void try_stream(const uint8_t *bytes, size_t count, const treadle_store_limit *limit) {
+static void try_stream(const uint8_t *bytes, size_t count, uint64_t most) {
   int ends[2];
-  treadle_store_stream stream;
   treadle_status status = TREADLE_OK;
   bool whole = false;
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
-  treadle_store_stream_start(&stream, ends[0]);
+  treadle_store_stream stream = {.wire = treadle_wire_on(ends[0]), .job = 1};
   for (size_t at = 0, piece; at < count && status == TREADLE_OK; at += piece) {
     piece = 1 + bytes[at] % 64u < count - at ? 1 + bytes[at] % 64u : count - at;
     assert(send(ends[1], bytes + at, piece, MSG_NOSIGNAL) == (ssize_t)piece);
     do {
-      status = treadle_store_stream_receive(&stream, limit, &whole);
+      status = treadle_store_hear(&stream, most, &whole);
       said(status);
-      assert(!stream.in_behind || stream.in_behind->bytes <= limit->key_bytes + limit->bytes);
-      if (!whole) continue;
-      assert(stream.in.key_bytes <= limit->key_bytes && stream.in.bytes <= limit->bytes);
-      assert(stream.in.key_bytes + stream.in.bytes == (stream.in_behind ? stream.in_behind->bytes : 0));
-      treadle_store_stream_next(&stream);
+      assert(treadle_wire_buffer_used(&stream.wire.in) <= sizeof stream.in + most);
+      if (!whole || status != TREADLE_OK) continue;
+      assert(stream.in.frame.bytes <= most && stream.in.key_bytes <= TREADLE_STORE_KEY);
+      assert(stream.in.frame.bytes - stream.in.key_bytes <= TREADLE_STORE_VALUE);
+      treadle_wire_buffer_release(&stream.wire.in);
     } while (whole && status == TREADLE_OK);
   }
-  treadle_store_stream_end(&stream, true);
+  treadle_wire_close(&stream.wire, true);
   close(ends[1]);
 }
 
 static void try_store(const uint8_t *bytes, size_t count) {
+  enum { MUCH = TREADLE_STORE_KEY + TREADLE_STORE_VALUE };
   static uint8_t room[4096];
   treadle_store_message head;
-  const treadle_store_limit hello = {.job = 1}, much = {1, TREADLE_STORE_KEY, TREADLE_STORE_VALUE};
-  try_stream(bytes, count < sizeof room ? count : sizeof room, &hello);
-  try_stream(bytes, count < sizeof room ? count : sizeof room, &much);
+  const treadle_frame_rule rule = treadle_store_rule(1, MUCH);
+  try_stream(bytes, count < sizeof room ? count : sizeof room, 0);
+  try_stream(bytes, count < sizeof room ? count : sizeof room, MUCH);
   if (count < 1 + sizeof head || count > sizeof room || bytes[0] % 2 == 0) return;
   memcpy(room, bytes + 1, count - 1);
   memcpy(&head, room, sizeof head);
-  head.magic = TREADLE_STORE_MAGIC;
-  head.version = TREADLE_STORE_VERSION;
-  head.job = 1;
-  head.type = 1 + (head.type & 7);
+  head.frame.type = 1 + (head.frame.type & 7);
+  uint64_t length = head.frame.bytes;
   if (bytes[0] % 4 == 3) { /* lengths that are right, too, and the sum */
-    head.bytes = (count - 1 - sizeof head) / 2;
-    head.key_bytes = (uint32_t)(count - 1 - sizeof head - head.bytes);
-    treadle_store_seal(&head, room + sizeof head);
+    length = count - 1 - sizeof head;
+    head.key_bytes %= (uint32_t)length + 1;
+    treadle_frame_seal(&rule, &head, room + sizeof head, length);
+  } else {
+    treadle_frame_seal(&rule, &head, NULL, 0);
+    head.frame.bytes = length;
   }
   memcpy(room, &head, sizeof head);
-  try_stream(room, count - 1, &hello);
-  try_stream(room, count - 1, &much);
+  try_stream(room, count - 1, 0);
+  try_stream(room, count - 1, MUCH);
 }
 
 static void try_address(const uint8_t *bytes, size_t count) {

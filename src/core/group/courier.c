@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,11 +40,8 @@ typedef struct threads {
 void treadle_courier_lose(treadle_courier *courier, int32_t node) {
   treadle_courier_peer *peer = &courier->peers[node];
   treadle_group *group = courier->group;
-  if (peer->socket < 0) return;
-  close(peer->socket);
-  peer->socket = -1;
-  treadle_mail_release(&peer->in);
-  treadle_mail_release(&peer->out);
+  if (peer->wire.socket < 0) return;
+  treadle_wire_close(&peer->wire, false);
   for (int32_t i = group->nodes->first[node]; i < group->nodes->first[node + 1]; i++)
     atomic_store(&group->control->lines[group->nodes->list[i]].gone, 1);
   treadle_group_ring_all(group);
@@ -56,30 +52,19 @@ static bool is_cut(const treadle_courier *courier) {
 }
 
 static void flush(treadle_courier *courier, int32_t node) {
-  treadle_courier_peer *peer = &courier->peers[node];
-  if (is_cut(courier)) peer->out.begun = peer->out.count; /* it is lost */
-  while (peer->socket >= 0 && peer->out.begun < peer->out.count) {
-    ssize_t sent = send(peer->socket, peer->out.bytes + peer->out.begun, peer->out.count - peer->out.begun,
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (sent <= 0) {
-      treadle_courier_lose(courier, node);
-      return;
-    }
-    peer->out.begun += (size_t)sent;
-  }
-  if (peer->out.begun == peer->out.count) peer->out.begun = peer->out.count = 0;
+  treadle_wire *wire = &courier->peers[node].wire;
+  if (is_cut(courier)) treadle_wire_buffer_drop(&wire->out, treadle_wire_waiting(wire)); /* it is lost */
+  if (wire->socket >= 0 && treadle_wire_send(wire) != TREADLE_OK) treadle_courier_lose(courier, node);
 }
 
 void treadle_courier_send(treadle_courier *courier, int32_t node, treadle_mail_head head,
                           const void *content, size_t bytes) {
   treadle_courier_peer *peer = &courier->peers[node];
-  if (peer->socket < 0) return;
+  const treadle_frame_rule rule = treadle_mail_rule(courier->key);
+  if (peer->wire.socket < 0) return;
   head.node = courier->node;
-  head.key = courier->key;
-  if (peer->out.count - peer->out.begun > MOST_WAITING ||
-      treadle_mail_add(&peer->out, head, content, bytes) != TREADLE_OK) {
+  if (treadle_wire_waiting(&peer->wire) > MOST_WAITING ||
+      treadle_wire_say(&peer->wire, &rule, &head, content, bytes) != TREADLE_OK) {
     treadle_courier_lose(courier, node);
     return;
   }
@@ -99,34 +84,37 @@ bool treadle_courier_take(treadle_courier *courier, int32_t node, const treadle_
                           const char *content) {
   treadle_courier_peer *peer = &courier->peers[node];
   if (head->node != node || head->epoch >> TREADLE_EPOCH_BITS) return false;
-  if (head->type == TREADLE_MAIL_LINE) return treadle_courier_take_line(courier, head, content);
-  if (head->type == TREADLE_MAIL_FAIL && (head->rank < 0 || head->rank >= courier->group->size))
+  if (head->frame.type == TREADLE_MAIL_LINE) return treadle_courier_take_line(courier, head, content);
+  if (head->frame.type == TREADLE_MAIL_FAIL && (head->rank < 0 || head->rank >= courier->group->size))
     return false;
-  if (head->type == TREADLE_MAIL_BYE) peer->said_bye = true;
+  if (head->frame.type == TREADLE_MAIL_BYE) peer->said_bye = true;
   treadle_courier_hear(courier, head, content);
   return true;
 }
 
+/* Everything that has come from it. */
+static void take_all(treadle_courier *courier, int32_t node) {
+  treadle_wire *wire = &courier->peers[node].wire;
+  const treadle_frame_rule rule = treadle_mail_rule(courier->key);
+  for (size_t lacks = 0; lacks == 0 && wire->socket >= 0;) {
+    treadle_mail_head head;
+    const char *content;
+    if (treadle_wire_take(wire, &rule, &head, &content, &lacks) != TREADLE_OK ||
+        (lacks == 0 && !treadle_courier_take(courier, node, &head, content)))
+      treadle_courier_lose(courier, node);
+  }
+}
+
 static void receive(treadle_courier *courier, int32_t node) {
   treadle_courier_peer *peer = &courier->peers[node];
-  while (peer->socket >= 0) {
-    char *room = treadle_mail_room(&peer->in, RECEIVED);
-    ssize_t got = room ? recv(peer->socket, room, RECEIVED, MSG_DONTWAIT) : 0;
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got <= 0) {
+  for (size_t got = 1; got > 0 && peer->wire.socket >= 0;) {
+    if (treadle_wire_read(&peer->wire, NULL, 0, RECEIVED, &got) != TREADLE_OK) {
       treadle_courier_lose(courier, node);
-      return;
-    }
-    if (is_cut(courier)) continue;
-    peer->in.count += (size_t)got;
-    peer->heard = treadle_clock_seconds();
-    for (bool whole = true; whole && peer->socket >= 0;) {
-      treadle_mail_head head;
-      const char *content = NULL;
-      if (treadle_mail_next(&peer->in, courier->key, &whole, &head, &content) != TREADLE_OK ||
-          (whole && !treadle_courier_take(courier, node, &head, content)))
-        treadle_courier_lose(courier, node);
+    } else if (is_cut(courier)) {
+      treadle_wire_buffer_drop(&peer->wire.in, treadle_wire_buffer_used(&peer->wire.in));
+    } else if (got > 0) {
+      peer->heard = treadle_clock_seconds();
+      take_all(courier, node);
     }
   }
 }
@@ -138,9 +126,9 @@ static void keep_time(treadle_courier *courier) {
   double limit = (double)atomic_load(&courier->group->control->limit_ms) / 1e3;
   for (int32_t node = 0; node < courier->group->nodes->count; node++) {
     treadle_courier_peer *peer = &courier->peers[node];
-    if (peer->socket < 0) continue;
+    if (peer->wire.socket < 0) continue;
     if (now - peer->sent >= BEAT)
-      treadle_courier_send(courier, node, (treadle_mail_head){.type = TREADLE_MAIL_BEAT}, NULL, 0);
+      treadle_courier_send(courier, node, (treadle_mail_head){.frame.type = TREADLE_MAIL_BEAT}, NULL, 0);
     if (now - peer->heard > limit) receive(courier, node); /* it may be this thread that was stopped */
     if (now - peer->heard > limit) treadle_courier_lose(courier, node);
   }
@@ -173,9 +161,8 @@ static void poll_all(treadle_courier *courier, double seconds) {
   uint64_t count;
   t->polls[nodes] = (struct pollfd){.fd = t->wake, .events = POLLIN};
   for (int32_t node = 0; node < nodes; node++) {
-    const treadle_courier_peer *peer = &courier->peers[node];
-    bool waits = peer->out.begun < peer->out.count;
-    t->polls[node] = (struct pollfd){.fd = peer->socket, .events = (short)(POLLIN | (waits ? POLLOUT : 0))};
+    const treadle_wire *wire = &courier->peers[node].wire;
+    t->polls[node] = (struct pollfd){.fd = wire->socket, .events = treadle_wire_events(wire)};
   }
   if (poll(t->polls, (nfds_t)nodes + 1, (int)(seconds * 1e3)) <= 0) return;
   if (t->polls[nodes].revents && read(t->wake, &count, sizeof count) < 0) count = 0;
@@ -190,12 +177,12 @@ static void poll_all(treadle_courier *courier, double seconds) {
 static void say_bye(treadle_courier *courier) {
   double end = treadle_clock_seconds() + FLUSH;
   treadle_courier_post(courier);
-  treadle_courier_send_all(courier, (treadle_mail_head){.type = TREADLE_MAIL_BYE}, NULL, 0);
+  treadle_courier_send_all(courier, (treadle_mail_head){.frame.type = TREADLE_MAIL_BYE}, NULL, 0);
   for (bool more = true; more && treadle_clock_seconds() < end;) {
     more = false;
     for (int32_t node = 0; node < courier->group->nodes->count; node++) {
-      const treadle_courier_peer *peer = &courier->peers[node];
-      more = more || (peer->socket >= 0 && peer->out.begun < peer->out.count);
+      const treadle_wire *wire = &courier->peers[node].wire;
+      more = more || (wire->socket >= 0 && treadle_wire_waiting(wire));
     }
     if (more) poll_all(courier, 10e-3);
   }
@@ -218,12 +205,8 @@ static void *carry(void *of) {
 
 static void release(treadle_courier *courier) {
   threads *t = courier->threads;
-  for (int32_t node = 0; courier->peers && node < courier->group->nodes->count; node++) {
-    treadle_courier_peer *peer = &courier->peers[node];
-    if (peer->socket >= 0) close(peer->socket);
-    treadle_mail_release(&peer->in);
-    treadle_mail_release(&peer->out);
-  }
+  for (int32_t node = 0; courier->peers && node < courier->group->nodes->count; node++)
+    treadle_wire_close(&courier->peers[node].wire, false);
   if (t && t->wake >= 0) close(t->wake);
   if (t) treadle_free(t->polls);
   treadle_free(t);
@@ -276,8 +259,9 @@ treadle_status treadle_courier_start(treadle_group *group, treadle_group *near, 
   courier->near = near;
   courier->key = key;
   for (int32_t node = 0; node < group->nodes->count; node++)
-    courier->peers[node] = (treadle_courier_peer){
-        .socket = sockets[node], .heard = treadle_clock_seconds(), .sent = treadle_clock_seconds()};
+    courier->peers[node] = (treadle_courier_peer){.wire = treadle_wire_on(sockets[node]),
+                                                  .heard = treadle_clock_seconds(),
+                                                  .sent = treadle_clock_seconds()};
   for (int rank = 0; rank < group->size; rank++)
     courier->bells[rank] = atomic_load(&group->control->lines[rank].bell) - 1; /* all are new */
   atomic_store(&group->control->courier, 1);
@@ -288,10 +272,10 @@ out:
     if (courier && courier->threads && ((threads *)courier->threads)->courier_runs) {
       treadle_courier_stop(courier);
     } else {
-      for (int32_t node = 0; node < group->nodes->count; node++)
+      for (int32_t node = 0; node < group->nodes->count; node++) {
         if (sockets[node] >= 0) close(sockets[node]);
-      if (courier && courier->peers)
-        for (int32_t node = 0; node < group->nodes->count; node++) courier->peers[node].socket = -1;
+        if (courier && courier->peers) courier->peers[node].wire.socket = -1;
+      }
       if (courier) release(courier);
     }
   }

@@ -3,7 +3,7 @@
  *   courier.c         the two threads of a node's courier, and its connections
  *   courier_lines.c   lines of this node's ranks to the others, and theirs into this node's control block
  *   courier_votes.c   the outcome between nodes
- *   courier_form.c    messages as bytes, and their check
+ *   courier_form.c    what messages must be
  *   courier_meet.c    how couriers find each other
  *
  * The first rank of each node, its leader, has a courier: a thread that is connected to those of all other nodes by TCP. When a rank changes its
@@ -19,6 +19,7 @@
 #define TREADLE_GROUP_COURIER_H
 
 #include "group/outcome.h"
+#include "wire/wire.h"
 
 /* ---- courier_form.c ---- */
 
@@ -35,13 +36,10 @@ typedef enum treadle_mail_type {
   TREADLE_MAIL_BYE     /* this node's leader has closed the group */
 } treadle_mail_type;
 
-/* A message's head; `bytes` of content follow. */
 typedef struct treadle_mail_head {
-  uint32_t magic, version;
-  uint32_t type, bytes;
+  treadle_frame frame;
   int32_t node, rank; /* the sender's node; the rank that the content is of */
   uint64_t epoch;
-  uint64_t key, sum; /* of the job; of all of the message */
 } treadle_mail_head;
 
 /* A line as it travels: this, then its reason for leaving, and what it has said in its last barriers, by half. */
@@ -57,23 +55,8 @@ typedef struct treadle_line_copy {
 
 enum { TREADLE_MAIL_MOST = sizeof(treadle_line_copy) + TREADLE_GROUP_MESSAGE + 2 * TREADLE_GROUP_PAYLOAD };
 
-/* A growing or shrinking row of bytes. */
-typedef struct treadle_mail {
-  char *bytes;
-  size_t count, capacity, begun; /* bytes before `begun` are done with */
-} treadle_mail;
-
-void treadle_mail_release(treadle_mail *mail);
-/* Room for `bytes` more behind what is there; NULL: memory is out. */
-char *treadle_mail_room(treadle_mail *mail, size_t bytes);
-
-/* Adds a message; head has type, node, rank, epoch and key. */
-treadle_status treadle_mail_add(treadle_mail *mail, treadle_mail_head head, const void *content,
-                                size_t bytes);
-/* The next message of what was received, if it is whole: *head_p, and its content, which is valid until more is received. TREADLE_PEER:
- * something else. */
-treadle_status treadle_mail_next(treadle_mail *mail, uint64_t key, bool *whole_p, treadle_mail_head *head_p,
-                                 const char **content_p);
+/* Of the job with that key. */
+treadle_frame_rule treadle_mail_rule(uint64_t key);
 /* Is that the content of a line? *copy_p, and where its parts begin. */
 bool treadle_mail_line(const char *content, size_t bytes, treadle_line_copy *copy_p, const char *parts[3]);
 
@@ -102,11 +85,10 @@ typedef struct treadle_courier treadle_courier;
 
 /* Another node. */
 typedef struct treadle_courier_peer {
-  int socket; /* -1: gone */
+  treadle_wire wire; /* socket -1: gone */
   bool said_bye;
-  double heard, sent; /* when, last */
-  uint64_t voted;     /* the last epoch it has voted for */
-  treadle_mail in, out;
+  double heard, sent;       /* when, last */
+  uint64_t voted;           /* the last epoch it has voted for */
   treadle_mail_head failed; /* of an epoch for which this node is not ready; epoch 0: none */
   char failed_text[TREADLE_GROUP_MESSAGE];
 } treadle_courier_peer;

@@ -61,8 +61,8 @@ static void post_line(treadle_courier *courier, int rank) {
   used += add_payloads(line, sent, &full, content + used);
   memcpy(content, &full, sizeof full);
   *sent = copy;
-  treadle_courier_send_all(courier, (treadle_mail_head){.type = TREADLE_MAIL_LINE, .rank = rank}, content,
-                           used);
+  treadle_courier_send_all(courier, (treadle_mail_head){.frame.type = TREADLE_MAIL_LINE, .rank = rank},
+                           content, used);
 }
 
 /* Ranks of this node that have died are gone for the others. */
@@ -106,7 +106,7 @@ bool treadle_courier_take_line(treadle_courier *courier, const treadle_mail_head
   treadle_line_copy copy;
   const char *parts[3];
   if (head->rank < 0 || head->rank >= group->size || group->nodes->of[head->rank] != head->node ||
-      !treadle_mail_line(content, head->bytes, &copy, parts))
+      !treadle_mail_line(content, head->frame.bytes, &copy, parts))
     return false;
   treadle_rank_line *line = &group->control->lines[head->rank];
   if (copy.left_message > 0) {

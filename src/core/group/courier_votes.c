@@ -33,9 +33,9 @@ static const char in_vain[] = "its node has waited in vain for the outcome of al
 static void say_failed(treadle_courier *courier, uint64_t epoch, int rank) {
   const char *text = courier->group->control->lines[rank].text;
   courier->failed = epoch;
-  treadle_courier_send_all(courier,
-                           (treadle_mail_head){.type = TREADLE_MAIL_FAIL, .rank = rank, .epoch = epoch},
-                           text, strnlen(text, TREADLE_GROUP_MESSAGE - 1));
+  treadle_courier_send_all(
+      courier, (treadle_mail_head){.frame.type = TREADLE_MAIL_FAIL, .rank = rank, .epoch = epoch}, text,
+      strnlen(text, TREADLE_GROUP_MESSAGE - 1));
 }
 
 /* May an epoch be failed now? Not while one before it, or this one in another way, is open. */
@@ -58,7 +58,7 @@ static bool fail_here(treadle_courier *courier, uint64_t epoch, int rank, const 
 
 static void hear_failed(treadle_courier *courier, const treadle_mail_head *head, const char *content) {
   treadle_courier_peer *peer = &courier->peers[head->node];
-  size_t bytes = head->bytes < TREADLE_GROUP_MESSAGE ? head->bytes : TREADLE_GROUP_MESSAGE - 1;
+  size_t bytes = head->frame.bytes < TREADLE_GROUP_MESSAGE ? head->frame.bytes : TREADLE_GROUP_MESSAGE - 1;
   memcpy(peer->failed_text, content, bytes);
   peer->failed_text[bytes] = 0;
   peer->failed = *head;
@@ -108,11 +108,11 @@ static void decide(treadle_courier *courier, uint64_t epoch, double waited) {
   int32_t missing = find_missing(courier, epoch);
   if (missing < 0) {
     if (commit_here(courier, epoch))
-      treadle_courier_send_all(courier, (treadle_mail_head){.type = TREADLE_MAIL_COMMIT, .epoch = epoch},
-                               NULL, 0);
+      treadle_courier_send_all(
+          courier, (treadle_mail_head){.frame.type = TREADLE_MAIL_COMMIT, .epoch = epoch}, NULL, 0);
     return;
   }
-  bool gone = courier->peers[missing].socket < 0;
+  bool gone = courier->peers[missing].wire.socket < 0;
   if (!gone && waited < limit_of(courier)) return;
   char text[TREADLE_GROUP_MESSAGE];
   int leader = treadle_nodes_leader(courier->group->nodes, missing);
@@ -127,10 +127,10 @@ static void decide(treadle_courier *courier, uint64_t epoch, double waited) {
 static void wait_for_decision(treadle_courier *courier, uint64_t epoch, double now) {
   double limit = limit_of(courier);
   if (courier->asked_at == 0) {
-    if (now - courier->voted_at < limit && courier->peers[0].socket >= 0) return;
+    if (now - courier->voted_at < limit && courier->peers[0].wire.socket >= 0) return;
     courier->asked_at = now;
-    treadle_courier_send_all(courier, (treadle_mail_head){.type = TREADLE_MAIL_ASK, .epoch = epoch}, NULL,
-                             0);
+    treadle_courier_send_all(courier, (treadle_mail_head){.frame.type = TREADLE_MAIL_ASK, .epoch = epoch},
+                             NULL, 0);
   } else if (now - courier->asked_at > ASKING * limit) {
     treadle_outcome_give_up(courier->group, epoch);
   }
@@ -148,8 +148,8 @@ void treadle_courier_vote(treadle_courier *courier) {
     courier->voted_at = time;
     courier->asked_at = 0;
     if (!decides(courier))
-      treadle_courier_send(courier, 0, (treadle_mail_head){.type = TREADLE_MAIL_VOTE, .epoch = now.epoch},
-                           NULL, 0);
+      treadle_courier_send(
+          courier, 0, (treadle_mail_head){.frame.type = TREADLE_MAIL_VOTE, .epoch = now.epoch}, NULL, 0);
   }
   look_at_failed(courier);
   if (now.state != TREADLE_VOTED) return;
@@ -175,14 +175,15 @@ static void answer(treadle_courier *courier, const treadle_mail_head *head) {
   uint64_t epoch = head->epoch;
   if (treadle_outcome_committed(group, epoch)) {
     treadle_courier_send(courier, head->node,
-                         (treadle_mail_head){.type = TREADLE_MAIL_COMMIT, .epoch = epoch}, NULL, 0);
+                         (treadle_mail_head){.frame.type = TREADLE_MAIL_COMMIT, .epoch = epoch}, NULL, 0);
   } else if (now.epoch == epoch && now.state == TREADLE_FAILED) {
     if (!treadle_outcome_is_adrift(group, epoch)) say_failed(courier, epoch, now.rank);
   } else if (now.epoch > epoch) {
     if (cannot_be(courier, epoch))
-      treadle_courier_send(courier, head->node,
-                           (treadle_mail_head){.type = TREADLE_MAIL_FAIL, .rank = asker, .epoch = epoch},
-                           in_vain, sizeof in_vain - 1);
+      treadle_courier_send(
+          courier, head->node,
+          (treadle_mail_head){.frame.type = TREADLE_MAIL_FAIL, .rank = asker, .epoch = epoch}, in_vain,
+          sizeof in_vain - 1);
   } else if ((now.epoch < epoch || now.state == TREADLE_OPEN) &&
              fail_here(courier, epoch, asker, in_vain)) {
     say_failed(courier, epoch, asker);
@@ -191,7 +192,7 @@ static void answer(treadle_courier *courier, const treadle_mail_head *head) {
 
 void treadle_courier_hear(treadle_courier *courier, const treadle_mail_head *head, const char *content) {
   treadle_courier_peer *peer = &courier->peers[head->node];
-  switch ((treadle_mail_type)head->type) {
+  switch ((treadle_mail_type)head->frame.type) {
   case TREADLE_MAIL_VOTE:
     if (head->epoch > peer->voted) peer->voted = head->epoch;
     break;

@@ -12,6 +12,7 @@
 #define TREADLE_GROUP_SHM_H
 
 #include "group/link.h"
+#include "wire/wait.h"
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -34,8 +35,8 @@ typedef struct treadle_shm {
 
 enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 3 };
 
-/* What to give to poll() when `left` seconds are left: rounded up, and none when the time is over. */
-int treadle_shm_poll_ms(double left);
+/* As other rooms know it. */
+static inline int treadle_shm_poll_ms(double left) { return treadle_wire_poll_ms(left); }
 
 /* One message on a socket, which is only read, and at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
  * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */
@@ -91,8 +92,8 @@ treadle_status treadle_shm_host(treadle_shm *shm, const char *name, double deadl
 /* ---- group_shm.c ---- */
 
 /* treadle_group_open by a name that is found meanwhile; the arguments but the name are checked. Collective. */
-treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size,
-                                double timeout_seconds, treadle_group **group_p);
+treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size, double timeout_seconds,
+                                treadle_group **group_p);
 treadle_status treadle_shm_check_rank(const char *what, int rank, int size);
 treadle_status treadle_shm_map_control(treadle_shm *shm);
 /* When a process began, in ticks since boot; 0 when it is gone. */

@@ -183,7 +183,7 @@ static treadle_status hub_step(hub *h) {
   double slice =
       treadle_thread_is_watched() ? TREADLE_ASK_EVERY : 0.1; /* strangers' silence is looked at */
   double left = h->deadline - now < slice ? h->deadline - now : slice;
-  int ready = poll(h->polls, (nfds_t)count, treadle_shm_poll_ms(left));
+  int ready = poll(h->polls, (nfds_t)count, treadle_wire_poll_ms(left));
   if (ready < 0 && errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "poll: %s", strerror(errno));
   for (int i = h->stranger_count - 1; i >= 0; i--) { /* from the end: dropping moves those behind */
     bool spoke = ready > 0 && h->polls[size + i].revents != 0;

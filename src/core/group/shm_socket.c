@@ -2,7 +2,7 @@
 #include "group/shm.h"
 
 #include "base/clock.h"
-#include "base/thread_watch.h"
+#include "wire/wait.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,31 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LONGEST_POLL = 3600 * 1000 /* ms; a limit may be longer than poll() can say */ };
-
-int treadle_shm_poll_ms(double left) {
-  if (!(left > 0)) return 0;
-  return left * 1000 < LONGEST_POLL ? (int)(left * 1000) + 1 : LONGEST_POLL;
-}
-
 static treadle_status late(const char *who) {
   return treadle_fail(TREADLE_TIMEOUT, "no word from %s in time", who);
 }
 
 /* Waits until the socket is ready or the time is over; looks once when it is over already. */
 static treadle_status wait_for(int socket, short events, double deadline, const char *who) {
-  for (;;) {
-    double left = deadline - treadle_clock_seconds();
-    treadle_status asked = treadle_thread_ask("word of another rank");
-    if (asked != TREADLE_OK) return asked;
-    if (treadle_thread_is_watched() && left > TREADLE_ASK_EVERY) left = TREADLE_ASK_EVERY;
-    struct pollfd one = {.fd = socket, .events = events};
-    int ready = poll(&one, 1, treadle_shm_poll_ms(left));
-    if (ready > 0) return TREADLE_OK;
-    if (ready == 0 && left > 0) continue;
-    if (ready == 0) return late(who);
-    if (errno != EINTR) return treadle_fail(TREADLE_SYSTEM, "poll: %s", strerror(errno));
-  }
+  treadle_status status = treadle_wire_wait(socket, events, deadline, "word of another rank");
+  return status == TREADLE_TIMEOUT ? late(who) : status;
 }
 
 static treadle_status gone(const char *who) {

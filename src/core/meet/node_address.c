@@ -1,8 +1,8 @@
 /* Where this process is, and where it can be reached: for ranks that something else has brought together once. */
 #include "base/argument.h"
 #include "base/port.h"
-#include "meet/host_address.h"
 #include "group/node.h"
+#include "wire/host_address.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include "base/thread_watch.h"
 #include "base/utf8.h"
 #include "group/group.h"
-#include "meet/host_address.h"
 #include "meet/store_tcp.h"
+#include "wire/host_address.h"
 
 #include <errno.h>
 #include <inttypes.h>

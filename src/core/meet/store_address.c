@@ -3,12 +3,11 @@
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include "wire/connect.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 static treadle_status wrong(const char *text, const char *why) {
   return treadle_fail(TREADLE_REFUSED, "store: the address '%.300s' %s", treadle_text_shown(text), why);
@@ -46,9 +45,7 @@ static bool is_everywhere(const struct sockaddr *address) {
 
 treadle_status treadle_store_address_find(const char *text, const treadle_store_address *address,
                                           struct addrinfo **found_p) {
-  const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-  *found_p = NULL;
-  int error = getaddrinfo(address->host, address->port, &wanted, found_p);
+  int error = treadle_wire_find(address->host, address->port, false, found_p);
   if (error != 0)
     return treadle_fail(TREADLE_SYSTEM, "store: the host of '%.300s' is not known here: %s",
                         treadle_text_shown(text), gai_strerror(error));

@@ -3,16 +3,17 @@
 #define TREADLE_MEET_STORE_CLIENT_H
 
 #include "meet/store_address.h"
-#include "meet/store_stream.h"
+#include "meet/store_message.h"
+#include "wire/connect.h"
 
 typedef struct treadle_store_client {
   const char *what; /* "store 10.0.0.1:7000", for messages */
   uint64_t job;
   int rank, ranks;
   treadle_store_stream stream;
-  uint32_t number;               /* of the last request */
-  const char *doing;             /* what it waits for */
-  char host[TREADLE_STORE_HOST]; /* this end */
+  uint32_t number;              /* of the last request */
+  const char *doing;            /* what it waits for */
+  char host[TREADLE_WIRE_HOST]; /* this end */
 } treadle_store_client;
 
 /* Connects, again and again, until rank 0 welcomes all or the time is over. `text` is the address as given. */

@@ -27,12 +27,12 @@ static treadle_status add_key(treadle_store_map *map, const char *key, int64_t *
 treadle_status treadle_store_map_set(treadle_store_map *map, const char *key, const void *value,
                                      size_t bytes) {
   treadle_status status = TREADLE_OK;
-  treadle_store_bytes *made = NULL, *before = treadle_store_map_get(map, key);
+  treadle_wire_bytes *made = NULL, *before = treadle_store_map_get(map, key);
   size_t others = map->bytes - (before ? before->bytes : 0), more = before ? 0 : strlen(key);
   if (others + more + bytes > most_bytes)
     REFUSE("the store is full: it has %zu bytes, and takes %zu at most", map->bytes, most_bytes);
   int64_t at = treadle_hash_map_get(&map->index, key, -1);
-  made = treadle_store_bytes_make(bytes);
+  made = treadle_wire_bytes_make(bytes);
   if (!made) return treadle_fail(TREADLE_NO_MEMORY, "store: memory is out");
   if (bytes) memcpy(made->data, value, bytes);
   if (at < 0) TRY(add_key(map, key, &at));
@@ -40,11 +40,11 @@ treadle_status treadle_store_map_set(treadle_store_map *map, const char *key, co
   map->bytes += bytes - (before ? before->bytes : 0);
   made = before;
 out:
-  treadle_store_bytes_drop(made);
+  treadle_wire_bytes_drop(made);
   return status;
 }
 
-treadle_store_bytes *treadle_store_map_get(const treadle_store_map *map, const char *key) {
+treadle_wire_bytes *treadle_store_map_get(const treadle_store_map *map, const char *key) {
   int64_t at = treadle_hash_map_get(&map->index, key, -1);
   return at < 0 ? NULL : map->entries.items[at].value;
 }
@@ -52,7 +52,7 @@ treadle_store_bytes *treadle_store_map_get(const treadle_store_map *map, const c
 void treadle_store_map_release(treadle_store_map *map) {
   for (size_t i = 0; i < map->entries.count; i++) {
     treadle_free(map->entries.items[i].key);
-    treadle_store_bytes_drop(map->entries.items[i].value);
+    treadle_wire_bytes_drop(map->entries.items[i].value);
   }
   treadle_array_release(&map->entries);
   treadle_hash_map_release(&map->index);

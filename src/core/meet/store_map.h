@@ -4,11 +4,11 @@
 
 #include "base/array.h"
 #include "base/hash_map.h"
-#include "meet/store_stream.h"
+#include "wire/buffer.h"
 
 typedef struct treadle_store_entry {
   char *key;
-  treadle_store_bytes *value;
+  treadle_wire_bytes *value;
 } treadle_store_entry;
 
 /* A zeroed struct is an empty one. */
@@ -21,8 +21,8 @@ typedef struct treadle_store_map {
 /* In place of what was there. Refused: all together would have more than 256 MiB. */
 treadle_status treadle_store_map_set(treadle_store_map *map, const char *key, const void *value,
                                      size_t bytes);
-treadle_store_bytes *treadle_store_map_get(const treadle_store_map *map,
-                                           const char *key); /* NULL: not there */
+treadle_wire_bytes *treadle_store_map_get(const treadle_store_map *map,
+                                          const char *key); /* NULL: not there */
 void treadle_store_map_release(treadle_store_map *map);
 
 #endif

@@ -1,9 +1,8 @@
-/* The bytes of a message. */
+/* What messages of a store must be. */
 #include "meet/store_message.h"
 
 #include "base/hash.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,40 +12,31 @@ uint64_t treadle_store_mix(uint64_t job, uint64_t challenge) {
   return treadle_hash_bytes(&job, sizeof job, challenge);
 }
 
-treadle_store_message treadle_store_say(int type, uint64_t job) {
-  return (treadle_store_message){
-      .magic = TREADLE_STORE_MAGIC, .version = TREADLE_STORE_VERSION, .job = job, .type = type};
+treadle_frame_rule treadle_store_rule(uint64_t job, uint64_t most) {
+  return (treadle_frame_rule){.magic = TREADLE_STORE_MAGIC,
+                              .version = TREADLE_STORE_VERSION,
+                              .types = TREADLE_STORE_CHALLENGE,
+                              .refusal = TREADLE_STORE_REFUSAL,
+                              .head_bytes = sizeof(treadle_store_message),
+                              .key = job,
+                              .most = most};
 }
 
-static uint64_t sum_of(const treadle_store_message *head, const void *behind) {
-  uint64_t seed = treadle_hash_bytes(head, offsetof(treadle_store_message, sum), 0);
-  size_t bytes = head->key_bytes + (size_t)head->bytes;
-  return bytes ? treadle_hash_bytes(behind, bytes, seed) : seed;
-}
-
-void treadle_store_seal(treadle_store_message *head, const void *behind) {
-  head->sum = sum_of(head, behind);
-}
-
-treadle_status treadle_store_check(const treadle_store_message *head, const treadle_store_limit *limit) {
-  if (head->magic != TREADLE_STORE_MAGIC) REFUSE("sent something that is not a message of treadle");
-  bool refusal = head->type == TREADLE_STORE_REFUSAL; /* says itself what is different */
-  bool challenge = head->type == TREADLE_STORE_CHALLENGE;
-  if (head->version != TREADLE_STORE_VERSION && !refusal)
-    REFUSE("speaks version %u of treadle's messages, not %d", head->version, TREADLE_STORE_VERSION);
-  if (head->job != limit->job && !refusal && !challenge) REFUSE("is of another job");
-  if (head->type < TREADLE_STORE_HELLO || head->type > TREADLE_STORE_CHALLENGE)
-    REFUSE("sent a message of type %d, which there is not", head->type);
-  if (head->key_bytes > limit->key_bytes || head->bytes > limit->bytes)
-    REFUSE("sent a message with a key of %u bytes and a value of %" PRIu64 "; at most %u and %" PRIu64
-           " are taken",
-           head->key_bytes, head->bytes, limit->key_bytes, limit->bytes);
-  if (!isfinite(head->seconds) || head->seconds < 0) REFUSE("sent a message with a time that is none");
+static treadle_status check(const treadle_store_message *m, const char *content) {
+  bool request = m->frame.type == TREADLE_STORE_SET || m->frame.type == TREADLE_STORE_GET;
+  if (m->key_bytes > (request ? TREADLE_STORE_KEY : 0) || m->key_bytes > m->frame.bytes ||
+      m->frame.bytes - m->key_bytes > TREADLE_STORE_VALUE)
+    REFUSE("sent a message of %d bytes with a key of %u", (int)m->frame.bytes, m->key_bytes);
+  if (!isfinite(m->seconds) || m->seconds < 0) REFUSE("sent a message with a time that is none");
+  if (m->key_bytes && memchr(content, 0, m->key_bytes)) REFUSE("sent a key with a 0 byte in it");
   return TREADLE_OK;
 }
 
-treadle_status treadle_store_check_sum(const treadle_store_message *head, const void *behind) {
-  if (sum_of(head, behind) != head->sum) REFUSE("sent a message whose bytes have changed on their way");
-  if (head->key_bytes && memchr(behind, 0, head->key_bytes)) REFUSE("sent a key with a 0 byte in it");
-  return TREADLE_OK;
+treadle_status treadle_store_hear(treadle_store_stream *stream, uint64_t most, bool *whole_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_frame_rule rule = treadle_store_rule(stream->job, most);
+  TRY(treadle_wire_hear(&stream->wire, &rule, &stream->in, &stream->content, whole_p));
+  if (*whole_p) TRY(check(&stream->in, stream->content));
+out:
+  return status;
 }

@@ -1,4 +1,4 @@
-/* Messages between the ranks of a store over TCP (treadle_store_open), as bytes.
+/* Messages between the ranks of a store over TCP (treadle_store_open).
  *
  *                                          <-   challenge: a number that was drawn for this connection
  *     hello    rank, ranks, seconds left   ->   rank 0
@@ -7,18 +7,14 @@
  *     get      key, seconds                ->
  *                                          <-   answer: a status, and the value or a text
  *
- * What messages say of the job is a hash of its name and of the challenge: a hello that somebody has recorded, in this run or an earlier one of the
- * same name, is none on another connection.
- *
- * A message is a head, a key and a value. The head says how long they are; that is checked before memory is taken for them. Numbers are as
- * the processor has them: another order of bytes shows by the magic. Head, hello and refusal stay as they are in later versions, so that
- * another version can be told so. */
+ * A challenge says nothing of the job. What all other messages say of it (wire/frame.h: key) is a hash of its name and of the challenge: a hello that
+ * somebody has recorded, in this run or an earlier one of the same name, is none on another connection. The content is a key and a value. */
 #ifndef TREADLE_MEET_STORE_MESSAGE_H
 #define TREADLE_MEET_STORE_MESSAGE_H
 
-#include "base/status.h"
+#include "wire/wire.h"
 
-enum { TREADLE_STORE_MAGIC = 0x74727331, TREADLE_STORE_VERSION = 2 };
+enum { TREADLE_STORE_MAGIC = 0x74727331, TREADLE_STORE_VERSION = 3 };
 enum {
   TREADLE_STORE_KEY = 250,
   TREADLE_STORE_VALUE = 1 << 20,
@@ -37,37 +33,32 @@ enum {
 };
 
 typedef struct treadle_store_message {
-  uint32_t magic, version;
-  uint64_t job; /* hash of its name and the challenge; challenge: the number */
-  int32_t type;
+  treadle_frame frame;
   uint32_t number; /* of a request, which its answer has, too */
   int32_t status;
-  uint32_t key_bytes;
-  uint64_t bytes; /* of the value */
-  double seconds; /* hello, get: how long the sender waits */
+  uint32_t key_bytes; /* of the content; the rest is the value */
   int32_t rank, ranks;
-  uint64_t sum; /* of all before it, of key and value */
+  uint32_t pad;
+  double seconds; /* hello, get: how long the sender waits */
+  uint64_t challenge;
 } treadle_store_message;
 
 uint64_t treadle_store_job(const char *name);
 /* What messages of a connection say of the job. */
 uint64_t treadle_store_mix(uint64_t job, uint64_t challenge);
+/* job: as treadle_store_mix has it, 0 before the challenge; most: bytes of content that are taken. */
+treadle_frame_rule treadle_store_rule(uint64_t job, uint64_t most);
 
-/* A message without key and value. */
-treadle_store_message treadle_store_say(int type, uint64_t job);
-/* When all fields are there; behind: [key_bytes + bytes]. */
-void treadle_store_seal(treadle_store_message *head, const void *behind);
+/* One connection of a store, and what was heard last on it. */
+typedef struct treadle_store_stream {
+  treadle_wire wire;
+  uint64_t job; /* for treadle_store_rule */
+  treadle_store_message in;
+  const char *content; /* until the next is heard */
+} treadle_store_stream;
 
-/* What the receiver takes. */
-typedef struct treadle_store_limit {
-  uint64_t job;
-  uint32_t key_bytes;
-  uint64_t bytes;
-} treadle_store_limit;
-
-/* Is it a message at all, of this job, and no longer than the limit? Refused in words about the sender ("sent ..."). */
-treadle_status treadle_store_check(const treadle_store_message *head, const treadle_store_limit *limit);
-/* The same of a whole message. */
-treadle_status treadle_store_check_sum(const treadle_store_message *head, const void *behind);
+/* Takes in what has come, without waiting. *whole_p: `in` and its content are a message that is right. Refused in words about the sender ("sent
+ * ..."): what came is none, or longer than `most`; TREADLE_PEER, without words: the other end is gone. */
+treadle_status treadle_store_hear(treadle_store_stream *stream, uint64_t most, bool *whole_p);
 
 #endif

@@ -8,15 +8,13 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "group/shm.h" /* treadle_shm_poll_ms */
+#include "wire/connect.h"
+#include "wire/wait.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 static const double SILENCE = 2, REST = 0.1; /* seconds */
@@ -25,7 +23,7 @@ static const double EARLY = 0.05;            /* before the time of the most hurr
 /* ---- Guests ---- */
 
 static void drop(treadle_store_server *s, int position) {
-  treadle_store_stream_end(&s->guests[position].stream, true);
+  treadle_wire_close(&s->guests[position].stream.wire, true);
   s->guest_count--;
   memmove(&s->guests[position], &s->guests[position + 1],
           (size_t)(s->guest_count - position) * sizeof *s->guests);
@@ -33,29 +31,29 @@ static void drop(treadle_store_server *s, int position) {
 
 /* What one of them did, in words that follow its address. */
 static void note(treadle_store_server *s, int position, const char *words) {
-  char host[TREADLE_STORE_HOST];
-  treadle_store_stream_name(s->guests[position].stream.socket, true, host);
+  char host[TREADLE_WIRE_HOST];
+  treadle_wire_name(s->guests[position].stream.wire.socket, true, host, NULL);
   snprintf(s->note, sizeof s->note, "; a process at %s %.300s", host, words);
 }
 
-/* Sends a text of a status that is not OK. */
-static void say(treadle_store_stream *stream, int type, uint32_t number, treadle_status status,
+/* A message, with a value that is shared or with a text. Who cannot be told anything, because memory is out, shall see that it is over. */
+static void say(treadle_store_stream *stream, treadle_store_message head, treadle_wire_bytes *value,
                 const char *text) {
-  size_t length = strlen(text);
-  treadle_store_bytes *bytes = treadle_store_bytes_make(length);
-  treadle_store_message head = treadle_store_say(type, stream->job);
-  head.status = status;
-  head.number = number;
-  head.bytes = bytes ? length : 0;
-  if (bytes) memcpy(bytes->data, text, length);
-  treadle_store_stream_put(stream, &head, bytes);
-  treadle_store_bytes_drop(bytes);
-  (void)treadle_store_stream_send(stream);
+  const treadle_frame_rule rule = treadle_store_rule(stream->job, 0);
+  treadle_status status = value ? treadle_wire_say_shared(&stream->wire, &rule, &head, value)
+                                : treadle_wire_say(&stream->wire, &rule, &head, text, strlen(text));
+  if (status != TREADLE_OK) treadle_wire_finish(&stream->wire);
+  (void)treadle_wire_send(&stream->wire);
+}
+
+/* Why there is no store for it, or no more. */
+static void refuse(treadle_store_stream *stream, treadle_status status, const char *text) {
+  say(stream, (treadle_store_message){.frame.type = TREADLE_STORE_REFUSAL, .status = status}, NULL, text);
 }
 
 /* Why this hello is refused; in words about its sender. */
 static treadle_status check_hello(const treadle_store_server *s, const treadle_store_message *hello) {
-  if (hello->type != TREADLE_STORE_HELLO) REFUSE("did not say hello first");
+  if (hello->frame.type != TREADLE_STORE_HELLO) REFUSE("did not say hello first");
   if (hello->ranks != s->ranks)
     REFUSE("wants a store of %s; rank 0 has one of %d", treadle_text_of_count(hello->ranks, "rank"),
            s->ranks);
@@ -69,12 +67,8 @@ static treadle_status check_hello(const treadle_store_server *s, const treadle_s
 
 static void welcome(treadle_store_server *s) {
   s->state = TREADLE_STORE_OPEN;
-  for (int rank = 1; rank < s->ranks; rank++) {
-    const treadle_store_message head =
-        treadle_store_say(TREADLE_STORE_WELCOME, s->members[rank].stream.job);
-    treadle_store_stream_put(&s->members[rank].stream, &head, NULL);
-    (void)treadle_store_stream_send(&s->members[rank].stream);
-  }
+  for (int rank = 1; rank < s->ranks; rank++)
+    say(&s->members[rank].stream, (treadle_store_message){.frame.type = TREADLE_STORE_WELCOME}, NULL, "");
   pthread_cond_broadcast(&s->changed);
 }
 
@@ -84,11 +78,10 @@ static void join(treadle_store_server *s, int position, double now) {
   treadle_store_member *member = &s->members[stream->in.rank];
   double left = stream->in.seconds, soon = now + left - (left / 10 < EARLY ? left / 10 : EARLY);
   if (soon < s->deadline) s->deadline = soon;
-  treadle_store_stream_next(stream);
   member->stream = *stream;
   member->came = true;
   member->poll = -1; /* not yet */
-  *stream = (treadle_store_stream){.socket = -1};
+  *stream = (treadle_store_stream){.wire.socket = -1};
   drop(s, position);
   if (++s->came == s->ranks - 1 && s->state == TREADLE_STORE_MEETING) welcome(s);
 }
@@ -96,22 +89,20 @@ static void join(treadle_store_server *s, int position, double now) {
 /* A guest that speaks as ranks do hears why it cannot stay. */
 static void dismiss(treadle_store_server *s, int position, treadle_status status, const char *why) {
   treadle_store_guest *guest = &s->guests[position];
-  say(&guest->stream, TREADLE_STORE_REFUSAL, 0, status, why);
-  shutdown(guest->stream.socket, SHUT_WR);
+  refuse(&guest->stream, status, why);
+  treadle_wire_finish(&guest->stream.wire);
   guest->refused = true;
 }
 
 static void hear_guest(treadle_store_server *s, int position, double now) {
   treadle_store_guest *guest = &s->guests[position];
-  const treadle_store_limit limit = {.job = guest->stream.job};
-  char waste[512], text[TREADLE_STORE_TEXT];
+  char text[TREADLE_STORE_TEXT];
   bool whole;
   if (guest->refused) {
-    ssize_t got = recv(guest->stream.socket, waste, sizeof waste, MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) drop(s, position);
+    if (treadle_wire_waste(&guest->stream.wire) != TREADLE_OK) drop(s, position);
     return;
   }
-  treadle_status status = treadle_store_stream_receive(&guest->stream, &limit, &whole);
+  treadle_status status = treadle_store_hear(&guest->stream, 0, &whole);
   if (status == TREADLE_OK && !whole) return;
   if (status == TREADLE_OK) status = check_hello(s, &guest->stream.in);
   if (status == TREADLE_OK && s->state == TREADLE_STORE_FAILED) {
@@ -122,8 +113,11 @@ static void hear_guest(treadle_store_server *s, int position, double now) {
     join(s, position, now);
     return;
   }
-  if (guest->stream.in_used > 0) note(s, position, treadle_error_message()); /* not who only looks */
-  if (status != TREADLE_REFUSED || guest->stream.in.magic != TREADLE_STORE_MAGIC) {
+  if (status == TREADLE_PEER &&
+      treadle_wire_buffer_used(&guest->stream.wire.in) > 0) /* not who only looks */
+    note(s, position, "has left or died");
+  if (status == TREADLE_REFUSED) note(s, position, treadle_error_message());
+  if (status != TREADLE_REFUSED || guest->stream.in.frame.magic != TREADLE_STORE_MAGIC) {
     drop(s, position);
     return;
   }
@@ -139,18 +133,17 @@ static void hear_guests(treadle_store_server *s, double now) {
 
 /* The first word on a connection. A socket that is new has room for it. */
 static bool challenge(const treadle_store_server *s, treadle_store_stream *stream) {
-  uint64_t number;
-  if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return false;
-  const treadle_store_message head = treadle_store_say(TREADLE_STORE_CHALLENGE, number);
-  treadle_store_stream_put(stream, &head, NULL);
-  stream->job = treadle_store_mix(s->job, number);
-  return treadle_store_stream_send(stream) == TREADLE_OK && !stream->sends;
+  treadle_store_message head = {.frame.type = TREADLE_STORE_CHALLENGE};
+  if (getrandom(&head.challenge, sizeof head.challenge, 0) != (ssize_t)sizeof head.challenge) return false;
+  say(stream, head, NULL, "");
+  stream->job = treadle_store_mix(s->job, head.challenge);
+  return !stream->wire.error && !treadle_wire_waiting(&stream->wire);
 }
 
 static void take_in(treadle_store_server *s, double now) {
-  int socket = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  int socket = treadle_wire_accept(s->listener);
   if (socket < 0) {
-    bool out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    bool out = treadle_wire_is_out(errno);
     if (out) snprintf(s->note, sizeof s->note, "; somebody was not taken in: %s", strerror(errno));
     if (out) hear_guests(s, now);
     if (out && s->guest_count > 0)
@@ -159,54 +152,51 @@ static void take_in(treadle_store_server *s, double now) {
       s->rests = now + REST;
     return;
   }
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
   if (s->guest_count == TREADLE_STORE_GUESTS) hear_guests(s, now);
   if (s->guest_count == TREADLE_STORE_GUESTS) {
     note(s, 0, "was dropped for one that came later");
     drop(s, 0);
   }
   treadle_store_guest *guest = &s->guests[s->guest_count++];
-  *guest = (treadle_store_guest){.until = now + SILENCE};
-  treadle_store_stream_start(&guest->stream, socket);
+  *guest = (treadle_store_guest){.stream.wire = treadle_wire_on(socket), .until = now + SILENCE};
   if (!challenge(s, &guest->stream)) drop(s, s->guest_count - 1);
 }
 
 /* ---- Ranks ---- */
 
-static void answer(treadle_store_member *member, treadle_store_bytes *value) {
-  treadle_store_message head = treadle_store_say(TREADLE_STORE_ANSWER, member->stream.job);
-  head.number = member->number;
-  head.bytes = value->bytes;
+/* The value, or a status and a text. */
+static void answer(treadle_store_member *member, treadle_status status, treadle_wire_bytes *value,
+                   const char *text) {
   member->asks = false;
-  treadle_store_stream_put(&member->stream, &head, value);
-  (void)treadle_store_stream_send(&member->stream);
+  say(&member->stream,
+      (treadle_store_message){
+          .frame.type = TREADLE_STORE_ANSWER, .number = member->number, .status = status},
+      value, text);
 }
 
 void treadle_store_server_answer(treadle_store_server *s) {
   for (int rank = 1; rank < s->ranks; rank++) {
     treadle_store_member *member = &s->members[rank];
-    treadle_store_bytes *value = member->asks ? treadle_store_map_get(&s->map, member->key) : NULL;
-    if (value) answer(member, value);
+    treadle_wire_bytes *value = member->asks ? treadle_store_map_get(&s->map, member->key) : NULL;
+    if (value) answer(member, TREADLE_OK, value, NULL);
   }
 }
 
 static void obey(treadle_store_server *s, treadle_store_member *member, double now) {
   const treadle_store_message *m = &member->stream.in;
-  const char *behind = m->key_bytes ? member->stream.in_behind->data : "";
+  const char *key = member->stream.content, *value = key + m->key_bytes;
   treadle_status status = TREADLE_OK;
-  memcpy(member->key, behind, m->key_bytes);
+  memcpy(member->key, key, m->key_bytes);
   member->key[m->key_bytes] = 0;
   member->number = m->number;
-  member->asks = m->type == TREADLE_STORE_GET;
+  member->asks = m->frame.type == TREADLE_STORE_GET;
   member->until = now + m->seconds;
-  if (m->type == TREADLE_STORE_SET)
-    status = treadle_store_map_set(&s->map, member->key, behind + m->key_bytes, (size_t)m->bytes);
-  else if (m->type != TREADLE_STORE_GET)
-    status = treadle_fail(TREADLE_REFUSED, "a message of type %d is not a request", m->type);
-  treadle_store_stream_next(&member->stream);
-  if (!member->asks)
-    say(&member->stream, TREADLE_STORE_ANSWER, member->number, status,
-        status == TREADLE_OK ? "" : treadle_error_message());
+  if (m->frame.type == TREADLE_STORE_SET)
+    status = treadle_store_map_set(&s->map, member->key, value, (size_t)m->frame.bytes - m->key_bytes);
+  else if (m->frame.type != TREADLE_STORE_GET)
+    status = treadle_fail(TREADLE_REFUSED, "a message of type %d is not a request", (int)m->frame.type);
+  treadle_wire_buffer_release(&member->stream.wire.in); /* there may be many ranks, and long values */
+  if (!member->asks) answer(member, status, NULL, status == TREADLE_OK ? "" : treadle_error_message());
   treadle_store_server_answer(s);
   pthread_cond_broadcast(&s->changed);
 }
@@ -214,7 +204,7 @@ static void obey(treadle_store_server *s, treadle_store_member *member, double n
 static void lose(treadle_store_server *s, int rank) {
   char why[TREADLE_STORE_TEXT];
   treadle_store_member *member = &s->members[rank];
-  treadle_store_stream_end(&member->stream, true);
+  treadle_wire_close(&member->stream.wire, true);
   member->gone = true;
   member->asks = false;
   s->gone++;
@@ -227,11 +217,11 @@ static void lose(treadle_store_server *s, int rank) {
 
 static void hear_member(treadle_store_server *s, int rank, short events, double now) {
   treadle_store_member *member = &s->members[rank];
-  const treadle_store_limit limit = {member->stream.job, TREADLE_STORE_KEY, TREADLE_STORE_VALUE};
-  treadle_status status = treadle_store_stream_send(&member->stream);
+  treadle_wire *wire = &member->stream.wire;
+  treadle_status status = treadle_wire_send(wire);
   bool whole = false;
-  if (status == TREADLE_OK && !member->stream.sends && (events & (POLLIN | POLLHUP | POLLERR)))
-    status = treadle_store_stream_receive(&member->stream, &limit, &whole);
+  if (status == TREADLE_OK && !treadle_wire_waiting(wire) && (events & (POLLIN | POLLHUP | POLLERR)))
+    status = treadle_store_hear(&member->stream, TREADLE_STORE_KEY + TREADLE_STORE_VALUE, &whole);
   else if (status == TREADLE_OK && (events & (POLLHUP | POLLERR)))
     status = TREADLE_PEER;
   if (status == TREADLE_OK && whole) obey(s, member, now);
@@ -245,8 +235,7 @@ void treadle_store_server_fail(treadle_store_server *s, treadle_status status, c
   s->status = status;
   snprintf(s->why, sizeof s->why, "%s", why);
   for (int rank = 1; rank < s->ranks; rank++)
-    if (s->members[rank].came && !s->members[rank].gone)
-      say(&s->members[rank].stream, TREADLE_STORE_REFUSAL, 0, status, why);
+    if (s->members[rank].came && !s->members[rank].gone) refuse(&s->members[rank].stream, status, why);
   pthread_cond_broadcast(&s->changed);
 }
 
@@ -277,12 +266,14 @@ static double prepare(treadle_store_server *s, double now) {
   add_poll(s, s->listener, rests ? 0 : POLLIN);
   if (rests && s->rests < until) until = s->rests;
   for (int i = 0; i < s->guest_count; i++) {
-    s->guests[i].poll = add_poll(s, s->guests[i].stream.socket, POLLIN);
+    s->guests[i].poll = add_poll(s, s->guests[i].stream.wire.socket, POLLIN);
     if (s->guests[i].until < until) until = s->guests[i].until;
   }
   for (int rank = 1; rank < s->ranks; rank++) {
     treadle_store_member *m = &s->members[rank];
-    m->poll = m->came && !m->gone ? add_poll(s, m->stream.socket, m->stream.sends ? POLLOUT : POLLIN) : -1;
+    const treadle_wire *wire = &m->stream.wire;
+    m->poll =
+        m->came && !m->gone ? add_poll(s, wire->socket, treadle_wire_waiting(wire) ? POLLOUT : POLLIN) : -1;
     if (m->asks && m->until < until) until = m->until;
   }
   return until;
@@ -304,10 +295,7 @@ static void step(treadle_store_server *s) {
   for (int rank = 1; rank < s->ranks; rank++) {
     treadle_store_member *m = &s->members[rank];
     if (seen(s, m->poll)) hear_member(s, rank, seen(s, m->poll), now);
-    if (m->asks && now >= m->until) {
-      m->asks = false;
-      say(&m->stream, TREADLE_STORE_ANSWER, m->number, TREADLE_TIMEOUT, "nobody has set it in time");
-    }
+    if (m->asks && now >= m->until) answer(m, TREADLE_TIMEOUT, NULL, "nobody has set it in time");
   }
   if (seen(s, 1) & POLLIN) take_in(s, now);
   if (s->state == TREADLE_STORE_MEETING && now >= s->deadline) miss(s);
@@ -319,7 +307,7 @@ void *treadle_store_serve(void *server) {
   while (!s->ends) {
     double now = treadle_clock_seconds(), until = prepare(s, now);
     pthread_mutex_unlock(&s->lock);
-    int ready = poll(s->polls, (nfds_t)s->poll_count, treadle_shm_poll_ms(until - now));
+    int ready = poll(s->polls, (nfds_t)s->poll_count, treadle_wire_poll_ms(until - now));
     pthread_mutex_lock(&s->lock);
     for (int i = 0; ready < 0 && i < s->poll_count; i++) s->polls[i].revents = 0;
     if (s->polls[0].revents) {

@@ -64,7 +64,7 @@ treadle_status treadle_store_server_get(treadle_store_server *s, const char *key
                                         void *value, size_t capacity, size_t *bytes_p) {
   treadle_status status = TREADLE_OK;
   double deadline = treadle_clock_seconds() + seconds;
-  const treadle_store_bytes *found;
+  const treadle_wire_bytes *found;
   pthread_mutex_lock(&s->lock);
   while (!(found = treadle_store_map_get(&s->map, key))) {
     if (treadle_clock_seconds() >= deadline)
@@ -84,7 +84,7 @@ static treadle_status make_room(treadle_store_server *s) {
   pthread_condattr_t attributes;
   s->members = treadle_alloc_array((size_t)s->ranks, sizeof *s->members);
   s->polls = treadle_alloc_array((size_t)(2 + TREADLE_STORE_GUESTS + s->ranks), sizeof *s->polls);
-  for (int rank = 0; s->members && rank < s->ranks; rank++) s->members[rank].stream.socket = -1;
+  for (int rank = 0; s->members && rank < s->ranks; rank++) s->members[rank].stream.wire.socket = -1;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_cond_init(&s->changed, &attributes);
@@ -148,8 +148,8 @@ void treadle_store_server_stop(treadle_store_server *s, double deadline) {
   bool ours = s->process == getpid();
   if (s->runs && ours) end_thread(s, deadline);
   for (int rank = 1; s->members && rank < s->ranks; rank++)
-    treadle_store_stream_end(&s->members[rank].stream, ours);
-  for (int i = 0; i < s->guest_count; i++) treadle_store_stream_end(&s->guests[i].stream, ours);
+    treadle_wire_close(&s->members[rank].stream.wire, ours);
+  for (int i = 0; i < s->guest_count; i++) treadle_wire_close(&s->guests[i].stream.wire, ours);
   if (ours) shutdown(s->listener, SHUT_RDWR);
   close(s->listener);
   if (s->wake >= 0) close(s->wake);

@@ -13,6 +13,7 @@
 #define TREADLE_MEET_STORE_SERVER_H
 
 #include "meet/store_map.h"
+#include "meet/store_message.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -11,14 +11,11 @@
 #include "meet/store_server.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { DEFAULT_SECONDS = 60, BACKLOG = 1024 };
+enum { DEFAULT_SECONDS = 60 };
 static const double LEAST = 1; /* seconds that closing waits for others, and a request for its answer */
 
 typedef struct tcp_store {
@@ -84,21 +81,6 @@ double treadle_store_seconds(const treadle_store *store) {
 
 /* ---- Rank 0 ---- */
 
-/* Listens on one address. *socket_p: -1: this one cannot be; errno says why. */
-static int listen_at(const struct addrinfo *at) {
-  int one = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (one < 0) return -1;
-  if (setsockopt(one, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) == 0 &&
-      (at->ai_family != AF_INET6 ||
-       setsockopt(one, IPPROTO_IPV6, IPV6_V6ONLY, &(int){1}, sizeof(int)) == 0) &&
-      bind(one, at->ai_addr, at->ai_addrlen) == 0 && listen(one, BACKLOG) == 0)
-    return one;
-  int why = errno;
-  close(one);
-  errno = why;
-  return -1;
-}
-
 static treadle_status host(tcp_store *s, const char *text, const treadle_store_address *address,
                            int ranks) {
   treadle_status status = TREADLE_OK;
@@ -106,7 +88,7 @@ static treadle_status host(tcp_store *s, const char *text, const treadle_store_a
   int listener = -1, why = 0;
   TRY(treadle_store_address_find(text, address, &all));
   for (const struct addrinfo *one = all; one && listener < 0 && why != EADDRINUSE; one = one->ai_next) {
-    listener = listen_at(one);
+    listener = treadle_wire_listen(one->ai_addr, one->ai_addrlen);
     if (listener < 0) why = errno;
   }
   freeaddrinfo(all);
@@ -116,7 +98,7 @@ static treadle_status host(tcp_store *s, const char *text, const treadle_store_a
     REFUSE("%s: this is not an address of this machine, and rank 0 listens there", s->what);
   if (listener < 0)
     return treadle_fail(TREADLE_SYSTEM, "%s: rank 0 cannot listen there: %s", s->what, strerror(why));
-  treadle_store_stream_name(listener, false, s->client.host);
+  treadle_wire_name(listener, false, s->client.host, NULL);
   TRY(treadle_store_server_start(s->what, s->client.job, ranks, listener, s->deadline, &s->server));
   TRY(treadle_store_server_meet(s->server));
 out:
@@ -127,7 +109,7 @@ out:
 
 static void end(tcp_store *s, double deadline) {
   treadle_store_server_stop(s->server, deadline);
-  treadle_store_stream_end(&s->client.stream, s->process == getpid());
+  treadle_wire_close(&s->client.stream.wire, s->process == getpid());
   treadle_free(s);
 }
 
@@ -166,7 +148,7 @@ treadle_status treadle_store_open(const treadle_store_options *options, treadle_
                                      .job = treadle_store_job(s->job),
                                      .rank = o.rank,
                                      .ranks = o.ranks,
-                                     .stream.socket = -1};
+                                     .stream.wire.socket = -1};
   if (o.rank == 0)
     TRY(host(s, o.address, &address, o.ranks));
   else

@@ -11,10 +11,7 @@
 #include "base/alloc.h"
 #include "base/sized.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { MOST_PARTS = 64, IOV = 128, TURN = 2 << 20 /* bytes, before others have their turn */ };
 
@@ -73,12 +70,6 @@ static int add_parts(const treadle_tcp_message *m, size_t done, struct iovec *to
   return count;
 }
 
-static size_t bytes_of(const struct iovec *at, int count) {
-  size_t bytes = 0;
-  for (int i = 0; i < count; i++) bytes += at[i].iov_len;
-  return bytes;
-}
-
 /* Of as many messages as there is room for. */
 static int gather(const treadle_tcp_peer *peer, struct iovec *to) {
   int count = 0;
@@ -92,7 +83,7 @@ static int gather(const treadle_tcp_peer *peer, struct iovec *to) {
 
 static void note_sent(treadle_tcp_peer *peer, size_t sent) {
   for (treadle_tcp_message *m; sent > 0 && (m = peer->out.first);) {
-    size_t left = sizeof m->head + m->head.bytes - m->done, now = sent < left ? sent : left;
+    size_t left = sizeof m->head + m->bytes - m->done, now = sent < left ? sent : left;
     m->done += now;
     sent -= now;
     if (now < left) return;
@@ -104,32 +95,25 @@ static void note_sent(treadle_tcp_peer *peer, size_t sent) {
 static bool send_some(treadle_tcp_peer *peer) {
   struct iovec parts[IOV];
   size_t turn = 0;
-  while (peer->writable && peer->out.first && turn < TURN) {
-    struct msghdr how = {.msg_iov = parts, .msg_iovlen = (size_t)gather(peer, parts)};
-    size_t wanted = bytes_of(parts, (int)how.msg_iovlen);
-    ssize_t sent = sendmsg(peer->socket, &how, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN) treadle_tcp_lose(peer, strerror(errno));
-    if (sent < 0 || (size_t)sent < wanted) peer->writable = false;
-    if (sent < 0) break;
-    note_sent(peer, (size_t)sent);
-    turn += (size_t)sent;
+  while (peer->wire.writable && peer->out.first && turn < TURN) {
+    size_t sent;
+    if (treadle_wire_write(&peer->wire, parts, gather(peer, parts), &sent) != TREADLE_OK)
+      treadle_tcp_lose(peer, treadle_wire_why(&peer->wire));
+    if (!sent) break;
+    note_sent(peer, sent);
+    turn += sent;
   }
   return turn > 0;
 }
 
-/* The head is here: whose is it? False: of no message that somebody has begun to receive, or of none. */
+/* Whose is the head that is here? False: of no message that somebody has begun to receive, or of none. */
 static bool match(treadle_tcp_peer *peer) {
   treadle_tcp_message *m = peer->in.first;
   if (peer->coming) return true;
-  if (peer->head.magic != TREADLE_TCP_MESSAGE) {
-    treadle_tcp_lose(peer, "it has sent something that is not a message");
-    return false;
-  }
   while (m && m->head.tag != peer->head.tag) m = m->next;
   if (!m) return false;
-  m->received = peer->head.bytes;
-  if (m->received != m->head.bytes) {
+  m->received = peer->head.frame.bytes;
+  if (m->received != m->bytes) {
     end(m);
     treadle_tcp_lose(peer, "a message of it had another length");
     return false;
@@ -138,13 +122,26 @@ static bool match(treadle_tcp_peer *peer) {
   return true;
 }
 
+/* The next head, if it is here: of a message that somebody receives? */
+static bool find_head(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
+  const treadle_frame_rule rule = treadle_tcp_rule(net->key);
+  const char *content;
+  size_t lacks = 0;
+  if (peer->comes) return match(peer);
+  treadle_status status = treadle_wire_take(&peer->wire, &rule, &peer->head, &content, &lacks);
+  if (status == TREADLE_OK && lacks) return true;
+  peer->comes = status == TREADLE_OK && peer->head.frame.type == TREADLE_TCP_MESSAGE;
+  if (!peer->comes) treadle_tcp_lose(peer, "it has sent something that is not a message");
+  return peer->comes && match(peer);
+}
+
 /* The message that comes has all its bytes. */
 static void note_received(treadle_tcp_peer *peer) {
   treadle_tcp_message *m = peer->coming;
-  if (!m || m->done < m->head.bytes) return;
+  if (!m || m->done < m->bytes) return;
   end(m);
   peer->coming = NULL;
-  peer->head_bytes = 0;
+  peer->comes = false;
 }
 
 /* Reads the rest of a message, and the head of the next one, at once. */
@@ -152,36 +149,26 @@ static bool receive_once(treadle_tcp_peer *peer) {
   struct iovec parts[IOV];
   treadle_tcp_message *m = peer->coming;
   int count = m ? add_parts(m, m->done, parts, IOV - 1) : 0;
-  size_t of_message = bytes_of(parts, count), head = m ? 0 : peer->head_bytes;
-  parts[count++] = (struct iovec){(char *)&peer->head + head, sizeof peer->head - head};
-  struct msghdr how = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-  ssize_t got = recvmsg(peer->socket, &how, MSG_DONTWAIT);
-  if (got < 0 && errno == EINTR) return true;
-  if (got < 0 && errno == EAGAIN) {
-    peer->readable = false;
-    return false;
-  }
-  if (got <= 0) {
-    treadle_tcp_lose(peer, got == 0 ? "it has closed the connection" : strerror(errno));
-    return false;
-  }
-  size_t now = (size_t)got < of_message ? (size_t)got : of_message;
+  size_t before = treadle_wire_buffer_used(&peer->wire.in), got;
+  treadle_status status = treadle_wire_read(&peer->wire, parts, count, sizeof peer->head - before, &got);
+  if (status != TREADLE_OK)
+    treadle_tcp_lose(peer,
+                     status == TREADLE_PEER ? treadle_wire_why(&peer->wire) : treadle_error_message());
+  if (!got) return false;
   if (m) {
-    m->done += now;
+    m->done += got - (treadle_wire_buffer_used(&peer->wire.in) - before);
     note_received(peer);
   }
-  peer->head_bytes += (size_t)got - now;
   return true;
 }
 
 /* True: something came. */
-static bool receive_some(treadle_tcp_peer *peer) {
+static bool receive_some(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
   bool moved = false;
-  for (int turn = 0; turn < 64 && peer->socket >= 0; turn++) {
-    if (peer->head_bytes == sizeof peer->head && !match(peer)) break;
+  for (int turn = 0; turn < 64 && peer->wire.socket >= 0; turn++) {
+    if (!find_head(net, peer)) break;
     note_received(peer); /* one of no bytes */
-    if (peer->head_bytes == sizeof peer->head && !peer->coming) continue;
-    if (!peer->readable || !receive_once(peer)) break;
+    if (!peer->wire.readable || !receive_once(peer)) break;
     moved = true;
   }
   return moved;
@@ -200,12 +187,13 @@ static bool progress(treadle_tcp_net *net) {
     bool was = peer->is_greeted, lost = peer->lost;
     if (treadle_tcp_greet(net, peer)) {
       moved |= send_some(peer);
-      moved |= receive_some(peer);
+      moved |= receive_some(net, peer);
     }
     moved |= was != peer->is_greeted || lost != peer->lost;
-    bool stalled = peer->head_bytes == sizeof peer->head && !peer->coming;
-    bool more = peer->is_greeted ? (peer->readable && !stalled) || (peer->writable && peer->out.first)
-                                 : peer->connected && peer->readable;
+    const treadle_wire *wire = &peer->wire;
+    bool stalled = peer->comes && !peer->coming;
+    bool more = peer->is_greeted ? (wire->readable && !stalled) || (wire->writable && peer->out.first)
+                                 : peer->connected && wire->readable;
     if (!peer->lost && more) treadle_tcp_busy(net, peer);
   }
   return moved;
@@ -229,8 +217,10 @@ static treadle_status begin(treadle_tcp_net *net, int rank, uint64_t tag, const 
   if (peer->lost) TRY(lost(net, peer));
   treadle_tcp_message *m = treadle_alloc(sizeof *m + (size_t)count * sizeof *m->parts);
   if (!m) TRY(treadle_fail(TREADLE_NO_MEMORY, "net tcp: memory is out"));
-  *m = (treadle_tcp_message){.with = peer, .receives = receives, .received = bytes};
-  m->head = (treadle_tcp_head){TREADLE_TCP_MESSAGE, tag, bytes};
+  *m = (treadle_tcp_message){.with = peer, .receives = receives, .bytes = bytes, .received = bytes};
+  m->head = (treadle_tcp_head){.frame.type = TREADLE_TCP_MESSAGE, .tag = tag};
+  const treadle_frame_rule rule = treadle_tcp_rule(peer->there.key);
+  if (!receives) treadle_frame_seal(&rule, &m->head, NULL, bytes);
   for (int i = 0; i < count; i++)
     if (parts[i].bytes) m->parts[m->count++] = (struct iovec){parts[i].at, parts[i].bytes};
   append(receives ? &peer->in : &peer->out, m);
@@ -268,7 +258,7 @@ static treadle_status tcp_open(const treadle_net_options *given, void **net_p) {
   *net = (treadle_tcp_net){.rank = options.rank, .ranks = options.ranks, .listener = -1, .poll = -1};
   net->peers = treadle_alloc_array((size_t)options.ranks, sizeof *net->peers);
   if (!net->peers) TRY(treadle_fail(TREADLE_NO_MEMORY, "net tcp: memory is out"));
-  for (int rank = 0; rank < net->ranks; rank++) net->peers[rank].socket = -1;
+  for (int rank = 0; rank < net->ranks; rank++) net->peers[rank].wire.socket = -1;
   TRY(treadle_tcp_listen(net, &options));
   *net_p = net;
 out:
@@ -301,11 +291,11 @@ static treadle_status tcp_test(void *of, void *request, bool *done_p) {
   *done_p = false;
   if (!m->ended) progress(net);
   if (!m->ended && !m->with->lost) return TREADLE_OK;
-  if (m->received != m->head.bytes)
+  if (m->received != m->bytes)
     status =
         treadle_fail(TREADLE_PEER, "net tcp: message %llu of rank %d has %llu bytes; %llu were to come",
                      (unsigned long long)m->head.tag, rank_of(net, m->with),
-                     (unsigned long long)m->received, (unsigned long long)m->head.bytes);
+                     (unsigned long long)m->received, (unsigned long long)m->bytes);
   else if (!m->ended)
     status = lost(net, m->with);
   *done_p = status == TREADLE_OK;

@@ -4,20 +4,18 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "net/net_devices.h"
+#include "wire/connect.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { VERSION = 1, BACKLOG = 256, EVENTS = 64 };
+enum { EVENTS = 64 };
 enum { LISTENER = -1 };           /* in an event; guests are below it, ranks from 0 on */
 static const double PAUSE = 0.02; /* seconds, before a refused rank connects again */
 
@@ -85,15 +83,25 @@ out:
 static treadle_status find_ip(const treadle_net_options *options, treadle_tcp_place *to) {
   treadle_status status = TREADLE_OK;
   char devices[512];
-  struct addrinfo how = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *found = NULL;
+  struct addrinfo *found = NULL;
   TRY(treadle_net_devices(options, "/sys", devices, sizeof devices));
   if (options->devices) return find_device(options->devices, options->rank, to);
-  if (getaddrinfo(options->host ? options->host : "127.0.0.1", NULL, &how, &found) != 0)
+  if (treadle_wire_find(options->host ? options->host : "127.0.0.1", NULL, true, &found) != 0)
     REFUSE("network devices: '%.64s' is not an address of a machine", options->host);
   take_ip(found->ai_addr, to);
   freeaddrinfo(found);
 out:
   return status;
+}
+
+treadle_frame_rule treadle_tcp_rule(uint64_t key) {
+  return (treadle_frame_rule){.magic = 0x74726370,
+                              .version = TREADLE_TCP_VERSION,
+                              .types = TREADLE_TCP_MESSAGE,
+                              .head_bytes = sizeof(treadle_tcp_head),
+                              .open = true,
+                              .key = key,
+                              .most = UINT64_MAX};
 }
 
 uint64_t treadle_tcp_place_sum(const treadle_tcp_place *place) {
@@ -103,7 +111,7 @@ uint64_t treadle_tcp_place_sum(const treadle_tcp_place *place) {
 treadle_status treadle_tcp_address(const treadle_tcp_net *net, void *room, size_t capacity,
                                    size_t *bytes_p) {
   treadle_tcp_place mine = {
-      .magic = TREADLE_TCP_PLACE, .version = VERSION, .rank = net->rank, .ranks = net->ranks};
+      .magic = TREADLE_TCP_PLACE, .version = TREADLE_TCP_VERSION, .rank = net->rank, .ranks = net->ranks};
   struct sockaddr_storage at;
   socklen_t bytes = sizeof at;
   *bytes_p = sizeof mine;
@@ -113,7 +121,7 @@ treadle_status treadle_tcp_address(const treadle_tcp_net *net, void *room, size_
   take_ip((struct sockaddr *)&at, &mine);
   mine.port = at.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&at)->sin_port
                                       : ((struct sockaddr_in6 *)(void *)&at)->sin6_port;
-  memcpy(mine.key, net->key, sizeof mine.key);
+  mine.key = net->key;
   mine.sum = treadle_tcp_place_sum(&mine);
   memcpy(room, &mine, sizeof mine);
   return TREADLE_OK;
@@ -145,30 +153,18 @@ static treadle_status watch(const treadle_tcp_net *net, int socket, unsigned eve
   return epoll_ctl(net->poll, EPOLL_CTL_ADD, socket, &event) == 0 ? TREADLE_OK : failed("epoll");
 }
 
-/* A machine that does not answer any more is seen after some seconds, where nothing is on its way; else the couriers see it earlier. */
-static void tune(int socket) {
-  static const int one = 1, idle = 1, between = 1, count = 3;
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  (void)setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
-  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-}
-
 treadle_status treadle_tcp_listen(treadle_tcp_net *net, const treadle_net_options *options) {
   treadle_status status = TREADLE_OK;
   treadle_tcp_place mine = {0};
   struct sockaddr_storage at;
-  for (int i = 0; i < TREADLE_TCP_GUESTS; i++) net->guests[i].socket = -1;
+  for (int i = 0; i < TREADLE_TCP_GUESTS; i++) net->guests[i].wire.socket = -1;
   TRY(find_ip(options, &mine));
-  if (getrandom(net->key, sizeof net->key, 0) != (ssize_t)sizeof net->key) TRY(failed("random bytes"));
+  if (getrandom(&net->key, sizeof net->key, 0) != (ssize_t)sizeof net->key) TRY(failed("random bytes"));
   net->poll = epoll_create1(EPOLL_CLOEXEC);
   if (net->poll < 0) TRY(failed("epoll"));
-  net->listener = socket(mine.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (net->listener < 0) TRY(failed("a socket"));
   socklen_t bytes = socket_address(&mine, &at);
-  if (bind(net->listener, (struct sockaddr *)&at, bytes) != 0 || listen(net->listener, BACKLOG) != 0)
-    TRY(failed("it cannot listen on its address"));
+  net->listener = treadle_wire_listen((struct sockaddr *)&at, bytes);
+  if (net->listener < 0) TRY(failed("it cannot listen on its address"));
   TRY(watch(net, net->listener, EPOLLIN, LISTENER));
 out:
   return status;
@@ -185,16 +181,14 @@ void treadle_tcp_lose(treadle_tcp_peer *peer, const char *why) {
   if (peer->lost) return;
   peer->lost = true; /* if it was to connect again, it is not any more */
   snprintf(peer->why, sizeof peer->why, "%s", why);
-  if (peer->socket >= 0) close(peer->socket);
-  peer->socket = -1;
+  treadle_wire_close(&peer->wire, false);
   peer->coming = NULL;
 }
 
-/* The connection of a peer, which has `heard` bytes of its hello already. */
+/* The connection of a peer. */
 static treadle_status attach(treadle_tcp_net *net, treadle_tcp_peer *peer, int socket) {
-  tune(socket);
-  peer->socket = socket;
-  peer->readable = peer->writable = true;
+  treadle_wire_keep_alive(socket);
+  peer->wire = treadle_wire_on(socket);
   treadle_status status =
       watch(net, socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, (int64_t)(peer - net->peers));
   if (status == TREADLE_OK) treadle_tcp_busy(net, peer);
@@ -205,8 +199,8 @@ static treadle_status read_address(const treadle_tcp_net *net, int rank, const v
                                    treadle_tcp_place *to) {
   if (bytes != sizeof *to) REFUSE("net tcp: these %zu bytes are no address of rank %d", bytes, rank);
   memcpy(to, from, sizeof *to);
-  if (to->magic != TREADLE_TCP_PLACE || to->version != VERSION || to->sum != treadle_tcp_place_sum(to) ||
-      (to->family != AF_INET && to->family != AF_INET6))
+  if (to->magic != TREADLE_TCP_PLACE || to->version != TREADLE_TCP_VERSION ||
+      to->sum != treadle_tcp_place_sum(to) || (to->family != AF_INET && to->family != AF_INET6))
     REFUSE("net tcp: these %zu bytes are no address of rank %d", bytes, rank);
   if (to->rank != rank || to->ranks != net->ranks)
     REFUSE("net tcp: the address given for rank %d of %d is that of rank %d of %d", rank, net->ranks,
@@ -216,15 +210,16 @@ static treadle_status read_address(const treadle_tcp_net *net, int rank, const v
 
 static treadle_status reach(treadle_tcp_net *net, treadle_tcp_peer *peer) {
   struct sockaddr_storage at;
-  int one = socket(peer->there.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (one < 0) return failed("a socket");
-  treadle_status status = attach(net, peer, one);
-  if (status != TREADLE_OK) return status;
   socklen_t length = socket_address(&peer->there, &at);
-  peer->readable = peer->writable = false; /* until it is connected */
-  if (connect(one, (struct sockaddr *)&at, length) != 0 && errno != EINPROGRESS)
+  int one = treadle_wire_connect((struct sockaddr *)&at, length);
+  if (one < 0 && treadle_wire_is_out(errno)) return failed("a socket");
+  if (one < 0) {
     treadle_tcp_lose(peer, strerror(errno));
-  return TREADLE_OK;
+    return TREADLE_OK;
+  }
+  treadle_status status = attach(net, peer, one);
+  peer->wire.readable = peer->wire.writable = false; /* until it is connected */
+  return status;
 }
 
 treadle_status treadle_tcp_connect(treadle_tcp_net *net, int rank, const void *address, size_t bytes) {
@@ -236,10 +231,8 @@ treadle_status treadle_tcp_connect(treadle_tcp_net *net, int rank, const void *a
   if (peer->connected) return treadle_fail(TREADLE_STATE, "net tcp: rank %d is connected already", rank);
   TRY(read_address(net, rank, address, bytes, &there));
   peer->there = there;
-  peer->says = (treadle_tcp_hello){TREADLE_TCP_HELLO, VERSION, net->rank, net->ranks, {0}};
-  memcpy(peer->says.key, there.key, sizeof there.key);
   peer->connected = true;
-  if (peer->socket >= 0) treadle_tcp_busy(net, peer); /* it was here already */
+  if (peer->wire.socket >= 0) treadle_tcp_busy(net, peer); /* it was here already */
   if (rank > net->rank) TRY(reach(net, peer));
 out:
   return status;
@@ -247,11 +240,11 @@ out:
 
 /* The higher rank has hung up before it said hello: strangers had all its places. False: that is not what has happened. */
 static bool refused(treadle_tcp_net *net, treadle_tcp_peer *peer) {
-  if (!peer->connected || peer - net->peers < net->rank || peer->heard > 0) return false;
-  close(peer->socket);
-  peer->socket = -1;
-  peer->said = 0;
-  peer->readable = peer->writable = false;
+  if (!peer->connected || peer - net->peers < net->rank || peer->heard ||
+      treadle_wire_buffer_used(&peer->wire.in) > 0)
+    return false;
+  treadle_wire_close(&peer->wire, false);
+  peer->said = false;
   peer->again = treadle_clock_seconds() + PAUSE;
   net->refused++;
   return true;
@@ -274,39 +267,39 @@ double treadle_tcp_pause(const treadle_tcp_net *net, double seconds) {
 
 /* ---- Guests ---- */
 
-static void dismiss(treadle_tcp_guest *guest) {
-  close(guest->socket);
-  guest->socket = -1;
-}
+static bool is_there(const treadle_tcp_guest *guest) { return guest->wire.socket >= 0; }
 
-static bool is_key(const unsigned char *a, const unsigned char *b) {
-  unsigned different = 0; /* in the same time, wherever they differ */
-  for (int i = 0; i < TREADLE_TCP_KEY; i++) different |= (unsigned)(a[i] ^ b[i]);
-  return different == 0;
-}
+static void dismiss(treadle_tcp_guest *guest) { treadle_wire_close(&guest->wire, false); }
 
-static bool is_of(const treadle_tcp_net *net, const treadle_tcp_hello *hello) {
-  return hello->magic == TREADLE_TCP_HELLO && hello->version == VERSION && hello->ranks == net->ranks &&
-         hello->rank >= 0 && hello->rank < net->rank && is_key(hello->key, net->key);
+/* What has come of the hello that somebody says to this rank. TREADLE_PEER without words, or refused: there will be none. */
+static treadle_status hear_hello(const treadle_tcp_net *net, treadle_wire *wire, int *rank_p,
+                                 bool *whole_p) {
+  const treadle_frame_rule rule = treadle_tcp_rule(net->key);
+  treadle_tcp_head hello;
+  const char *content;
+  treadle_status status = treadle_wire_hear(wire, &rule, &hello, &content, whole_p);
+  if (status == TREADLE_OK && *whole_p &&
+      (hello.frame.type != TREADLE_TCP_HELLO || hello.frame.bytes || hello.ranks != net->ranks))
+    status = treadle_fail(TREADLE_REFUSED, "did not say hello first");
+  *rank_p = hello.rank;
+  return status;
 }
 
 /* A guest has said something. A lower rank that has none yet becomes a peer's connection. */
 static void ask(treadle_tcp_net *net, treadle_tcp_guest *guest) {
-  char *room = (char *)&guest->hello + guest->heard;
-  ssize_t got = recv(guest->socket, room, sizeof guest->hello - guest->heard, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0) guest->heard += (size_t)got;
-  if (got > 0 && guest->heard < sizeof guest->hello) return;
-  treadle_tcp_peer *peer = got > 0 && is_of(net, &guest->hello) ? &net->peers[guest->hello.rank] : NULL;
-  if (!peer || peer->socket >= 0 || peer->lost) {
+  bool whole;
+  int rank;
+  treadle_status status = hear_hello(net, &guest->wire, &rank, &whole);
+  if (status == TREADLE_OK && !whole) return;
+  treadle_tcp_peer *peer = NULL;
+  if (status == TREADLE_OK && rank >= 0 && rank < net->rank) peer = &net->peers[rank];
+  if (!peer || peer->wire.socket >= 0 || peer->lost) {
     dismiss(guest);
     return;
   }
-  int socket = guest->socket;
-  guest->socket = -1;
+  int socket = treadle_wire_leave(&guest->wire);
   epoll_ctl(net->poll, EPOLL_CTL_DEL, socket, NULL);
-  peer->hears = guest->hello;
-  peer->heard = sizeof peer->hears;
+  peer->heard = true;
   if (attach(net, peer, socket) != TREADLE_OK) treadle_tcp_lose(peer, "its connection cannot be watched");
 }
 
@@ -315,7 +308,7 @@ static treadle_tcp_guest *find_place(treadle_tcp_net *net) {
   treadle_tcp_guest *oldest = &net->guests[0];
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++) {
     treadle_tcp_guest *guest = &net->guests[i];
-    if (guest->socket < 0) return guest;
+    if (!is_there(guest)) return guest;
     if (guest->number < oldest->number) oldest = guest;
   }
   return oldest;
@@ -324,15 +317,15 @@ static treadle_tcp_guest *find_place(treadle_tcp_net *net) {
 /* Nobody goes whose hello is here. */
 static void ask_all(treadle_tcp_net *net) {
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++)
-    if (net->guests[i].socket >= 0) ask(net, &net->guests[i]);
+    if (is_there(&net->guests[i])) ask(net, &net->guests[i]);
 }
 
 static treadle_tcp_guest *make_place(treadle_tcp_net *net) {
   treadle_tcp_guest *guest = find_place(net);
-  if (guest->socket < 0) return guest;
+  if (!is_there(guest)) return guest;
   ask_all(net);
   guest = find_place(net);
-  if (guest->socket >= 0) dismiss(guest);
+  if (is_there(guest)) dismiss(guest);
   return guest;
 }
 
@@ -342,7 +335,7 @@ static bool give_up_oldest(treadle_tcp_net *net) {
   ask_all(net);
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++) {
     treadle_tcp_guest *guest = &net->guests[i];
-    if (guest->socket >= 0 && (!oldest || guest->number < oldest->number)) oldest = guest;
+    if (is_there(guest) && (!oldest || guest->number < oldest->number)) oldest = guest;
   }
   if (oldest) dismiss(oldest);
   return oldest;
@@ -350,11 +343,11 @@ static bool give_up_oldest(treadle_tcp_net *net) {
 
 static void admit(treadle_tcp_net *net) {
   for (;;) {
-    int one = accept4(net->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (one < 0 && (errno == EMFILE || errno == ENFILE) && give_up_oldest(net)) continue;
+    int one = treadle_wire_accept(net->listener);
+    if (one < 0 && treadle_wire_is_out(errno) && give_up_oldest(net)) continue;
     if (one < 0) return;
     treadle_tcp_guest *guest = make_place(net);
-    *guest = (treadle_tcp_guest){.socket = one, .number = net->guest_count++};
+    *guest = (treadle_tcp_guest){.wire = treadle_wire_on(one), .number = net->guest_count++};
     if (watch(net, one, EPOLLIN | EPOLLRDHUP, LISTENER - 1 - (int64_t)(guest - net->guests)) != TREADLE_OK)
       dismiss(guest);
   }
@@ -370,12 +363,12 @@ void treadle_tcp_hear(treadle_tcp_net *net) {
       comes = true;
     } else if (who < LISTENER) {
       treadle_tcp_guest *guest = &net->guests[LISTENER - 1 - who];
-      if (guest->socket >= 0) ask(net, guest);
+      if (is_there(guest)) ask(net, guest);
     } else {
       treadle_tcp_peer *peer = &net->peers[who];
       unsigned ended = EPOLLERR | EPOLLHUP | EPOLLRDHUP; /* reading and writing say more */
-      if (events[i].events & (EPOLLIN | ended)) peer->readable = true;
-      if (events[i].events & (EPOLLOUT | ended)) peer->writable = true;
+      if (events[i].events & (EPOLLIN | ended)) peer->wire.readable = true;
+      if (events[i].events & (EPOLLOUT | ended)) peer->wire.writable = true;
       treadle_tcp_busy(net, peer);
     }
   }
@@ -385,49 +378,47 @@ void treadle_tcp_hear(treadle_tcp_net *net) {
 
 /* ---- Hellos ---- */
 
-static bool say(treadle_tcp_net *net, treadle_tcp_peer *peer) {
-  size_t left = sizeof peer->says - peer->said;
-  if (left == 0) return true;
-  if (!peer->connected || !peer->writable) return false;
-  ssize_t sent = send(peer->socket, (char *)&peer->says + peer->said, left, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET) && refused(net, peer)) return false;
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) treadle_tcp_lose(peer, strerror(errno));
-  if (sent < 0) peer->writable = false;
-  if (sent > 0) peer->said += (size_t)sent;
-  return peer->said == sizeof peer->says;
+/* The connection is over before both have said hello. */
+static void fail_hello(treadle_tcp_net *net, treadle_tcp_peer *peer, treadle_status status) {
+  bool reset = peer->wire.error == 0 || peer->wire.error == EPIPE || peer->wire.error == ECONNRESET;
+  if (status == TREADLE_PEER && reset && refused(net, peer)) return;
+  treadle_tcp_lose(peer, status == TREADLE_PEER      ? treadle_wire_why(&peer->wire)
+                         : status == TREADLE_REFUSED ? "who answers there is not that rank"
+                                                     : treadle_error_message());
 }
 
-static bool listen_to(treadle_tcp_net *net, treadle_tcp_peer *peer) {
-  size_t left = sizeof peer->hears - peer->heard;
-  if (left == 0) return true;
-  if (!peer->readable) return false;
-  ssize_t got = recv(peer->socket, (char *)&peer->hears + peer->heard, left, MSG_DONTWAIT);
-  if ((got == 0 || (got < 0 && (errno == EPIPE || errno == ECONNRESET))) && refused(net, peer))
-    return false;
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-    treadle_tcp_lose(peer, got == 0 ? "it has closed the connection" : strerror(errno));
-  if (got < 0) peer->readable = false;
-  if (got > 0) peer->heard += (size_t)got;
-  return peer->heard == sizeof peer->hears;
+static treadle_status say_hello(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
+  treadle_status status = TREADLE_OK;
+  const treadle_frame_rule rule = treadle_tcp_rule(peer->there.key);
+  treadle_tcp_head hello = {.frame.type = TREADLE_TCP_HELLO, .rank = net->rank, .ranks = net->ranks};
+  if (!peer->connected) return TREADLE_OK;
+  if (!peer->said) TRY(treadle_wire_say(&peer->wire, &rule, &hello, NULL, 0));
+  peer->said = true;
+  if (peer->wire.writable) TRY(treadle_wire_send(&peer->wire));
+out:
+  return status;
 }
 
 bool treadle_tcp_greet(treadle_tcp_net *net, treadle_tcp_peer *peer) {
-  if (peer->lost || peer->socket < 0) return false;
+  treadle_status status = TREADLE_OK;
+  if (peer->lost || peer->wire.socket < 0) return false;
   if (peer->is_greeted) return true;
-  bool said = say(net, peer);
-  if (peer->lost || peer->socket < 0 || !listen_to(net, peer)) return false;
-  if (peer->hears.magic != TREADLE_TCP_HELLO || peer->hears.version != VERSION ||
-      peer->hears.rank != (int32_t)(peer - net->peers) || !is_key(peer->hears.key, net->key))
-    treadle_tcp_lose(peer, "who answers there is not that rank");
-  peer->is_greeted = said && !peer->lost;
+  TRY(say_hello(net, peer));
+  if (!peer->heard && peer->wire.readable) {
+    int rank;
+    TRY(hear_hello(net, &peer->wire, &rank, &peer->heard));
+    if (peer->heard && rank != (int)(peer - net->peers)) status = TREADLE_REFUSED;
+  }
+  if (status == TREADLE_OK)
+    peer->is_greeted = peer->said && peer->heard && !treadle_wire_waiting(&peer->wire);
+out:
+  if (status != TREADLE_OK) fail_hello(net, peer, status);
   return peer->is_greeted;
 }
 
 void treadle_tcp_close(treadle_tcp_net *net) {
-  for (int i = 0; i < TREADLE_TCP_GUESTS; i++)
-    if (net->guests[i].socket >= 0) dismiss(&net->guests[i]);
-  for (int rank = 0; rank < net->ranks; rank++)
-    if (net->peers[rank].socket >= 0) close(net->peers[rank].socket);
+  for (int i = 0; i < TREADLE_TCP_GUESTS; i++) dismiss(&net->guests[i]);
+  for (int rank = 0; rank < net->ranks; rank++) treadle_wire_close(&net->peers[rank].wire, false);
   if (net->listener >= 0) close(net->listener);
   if (net->poll >= 0) close(net->poll);
 }

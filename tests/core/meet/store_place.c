@@ -54,15 +54,21 @@ int store_connect_when(const char *address) {
   return -1;
 }
 
+void store_seal(treadle_store_message *message, const void *content, uint64_t bytes) {
+  const treadle_frame_rule rule = treadle_store_rule(message->frame.key, 0);
+  treadle_frame_seal(&rule, message, content, bytes);
+}
+
 treadle_store_message store_hello(int socket, int rank, int ranks) {
   treadle_store_message challenge = {0};
   (void)store_receive(socket, &challenge, sizeof challenge);
-  treadle_store_message hello =
-      treadle_store_say(TREADLE_STORE_HELLO, treadle_store_mix(treadle_store_job("job"), challenge.job));
-  hello.rank = rank;
-  hello.ranks = ranks;
-  hello.seconds = 20;
-  treadle_store_seal(&hello, NULL);
+  treadle_store_message hello = {
+      .frame = {.type = TREADLE_STORE_HELLO,
+                .key = treadle_store_mix(treadle_store_job("job"), challenge.challenge)},
+      .rank = rank,
+      .ranks = ranks,
+      .seconds = 20};
+  store_seal(&hello, NULL, 0);
   return hello;
 }
 

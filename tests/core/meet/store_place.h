@@ -14,6 +14,8 @@ int store_connect(const char *address);
 int store_connect_when(const char *address);
 /* A hello of that rank on this connection, whose challenge it takes, and to which a test does what it likes before it sends it. */
 treadle_store_message store_hello(int socket, int rank, int ranks);
+/* Completes a message that has its type, its fields and the key of its frame. */
+void store_seal(treadle_store_message *message, const void *content, uint64_t bytes);
 void store_send(int socket, const void *bytes, size_t count);
 /* What comes until the other end closes, at most [room] bytes. */
 size_t store_receive(int socket, void *bytes, size_t room);

@@ -1,8 +1,8 @@
 /* Where a machine says that it can be reached: an address of its own, with a free port; and what it says where there is no network. */
 #include "base/port.h"
-#include "test.h"
-#include "meet/host_address.h"
 #include "meet/store_address.h"
+#include "test.h"
+#include "wire/host_address.h"
 
 #include <errno.h>
 #include <net/if.h>

@@ -1,7 +1,7 @@
 /* A store over TCP between processes: what it keeps, who does not come, who should not come, and what else knocks at the port meanwhile. */
-#include "test.h"
 #include "group/ranks.h"
 #include "meet/store_place.h"
+#include "test.h"
 #include "treadle_tools.h"
 
 #include "base/clock.h"
@@ -361,19 +361,15 @@ static int knock(const char *address, int kind, treadle_random *random) {
   case 1: store_send(one, bytes, sizeof bytes); break;      /* anything */
   case 2: store_send(one, &hello, sizeof hello / 2); break; /* half a message */
   case 3: store_send(one, &hello, 4); break;                /* the magic */
-  case 4: hello.bytes = UINT64_C(1) << 63; break;
-  case 5: hello.key_bytes = UINT32_MAX; break;
-  case 6: hello.bytes = UINT64_MAX; break;
-  case 7: hello.version = 99; break;
-  case 8: hello.seconds = -1; break;
+  case 4: hello.key_bytes = UINT32_MAX; break;
+  case 5: hello.seconds = -1; break;
   default: hello.rank = INT32_MIN;
   }
   if (kind >= 4) {
-    treadle_store_message head = hello;
-    head.key_bytes = 0;
-    head.bytes = 0;
-    treadle_store_seal(&head, NULL);
-    hello.sum = head.sum;
+    store_seal(&hello, NULL, 0);
+    if (kind == 7) hello.frame.bytes = UINT64_C(1) << 63;
+    if (kind == 8) hello.frame.bytes = UINT64_MAX;
+    if (kind == 9) hello.frame.version = 99;
     store_send(one, &hello, sizeof hello);
     store_send(one, bytes, sizeof bytes);
   }
@@ -459,19 +455,19 @@ static int other_version(const char *name, int rank, int size, void *context) {
     free(long_one);
     RANK_FAILS(
         TREADLE_TIMEOUT,
-        "rank 1 did not come in time; a process at 127.0.0.1 speaks version 3 of treadle's messages, not 2",
+        "rank 1 did not come in time; a process at 127.0.0.1 speaks version 4 of treadle's messages, not 3",
         open_store(context, 0, size, 1, &store));
     return 0;
   }
   int one = store_connect_when(context);
   long_one->head = store_hello(one, 1, size);
-  long_one->head.version = 3;
+  long_one->head.frame.version = 4;
   store_send(one, long_one, sizeof *long_one);
   free(long_one);
   size_t got = store_receive(one, said, sizeof said - 1);
   RANK_TRUE(got > sizeof(treadle_store_message));
   RANK_TRUE(strstr(said + sizeof(treadle_store_message),
-                   "refused: this process speaks version 3 of treadle's messages, not 2"));
+                   "refused: this process speaks version 4 of treadle's messages, not 3"));
   close(one);
   return 0;
 }
@@ -506,13 +502,12 @@ static int misbehave(const char *name, int rank, int size, void *context) {
   }
   int one = store_connect_when(context);
   const treadle_store_message hello = store_hello(one, rank, size);
-  treadle_store_message head = treadle_store_say(TREADLE_STORE_GET, hello.job);
+  treadle_store_message head = {
+      .frame = {.type = TREADLE_STORE_GET, .key = hello.frame.key}, .key_bytes = 5, .seconds = 5};
   store_send(one, &hello, sizeof hello);
   RANK_TRUE(store_receive(one, value, sizeof head) == sizeof head); /* welcome */
-  head.key_bytes = 5;
-  head.seconds = 5;
-  treadle_store_seal(&head, "large");
-  if (rank == 2) head.sum++;
+  store_seal(&head, "large", 5);
+  if (rank == 2) head.frame.sum++;
   for (int i = 0; i < (rank == 1 ? 100 : 1); i++) {
     store_send(one, &head, sizeof head);
     store_send(one, "large", 5);

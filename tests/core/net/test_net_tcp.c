@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "test.h"
 #include "net/net_tcp.h"
+#include "test.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -38,10 +38,20 @@ static int connect_to(const listening *l) {
   return one;
 }
 
-static treadle_tcp_hello hello_of(const listening *l, int rank) {
-  treadle_tcp_hello hello = {TREADLE_TCP_HELLO, 1, rank, 2, {0}};
-  memcpy(hello.key, l->at.key, sizeof hello.key);
-  return hello;
+/* What a rank says to the one that listens. */
+static treadle_tcp_head head_of(const listening *l, uint32_t type, int rank, uint64_t tag, uint64_t bytes) {
+  treadle_tcp_head head = {.frame.type = type, .rank = rank, .ranks = 2, .tag = tag};
+  const treadle_frame_rule rule = treadle_tcp_rule(l->at.key);
+  treadle_frame_seal(&rule, &head, NULL, bytes);
+  return head;
+}
+
+static treadle_tcp_head hello_of(const listening *l, int rank) {
+  return head_of(l, TREADLE_TCP_HELLO, rank, 0, 0);
+}
+
+static treadle_tcp_head message_of(const listening *l, uint64_t tag, uint64_t bytes) {
+  return head_of(l, TREADLE_TCP_MESSAGE, 0, tag, bytes);
 }
 
 static void say(int one, const void *bytes, size_t count) {
@@ -95,14 +105,18 @@ static void test_strangers(void **state) {
   listening l = listen_as(1);
   unsigned char rubbish[4096];
   memset(rubbish, 0x5a, sizeof rubbish);
-  for (int kind = 0; kind < 7; kind++) {
-    treadle_tcp_hello hello = hello_of(&l, 0);
-    if (kind == 1) hello.key[15] ^= 1;
+  for (int kind = 0; kind < 9; kind++) {
+    treadle_frame_rule rule = treadle_tcp_rule(l.at.key);
+    treadle_tcp_head hello = hello_of(&l, 0);
+    if (kind == 1) rule.key ^= 1;
     if (kind == 2) hello.rank = 1; /* its own */
     if (kind == 3) hello.rank = -1;
     if (kind == 4) hello.ranks = 3;
-    if (kind == 5) hello.version++;
-    if (kind == 6) hello.magic++;
+    if (kind == 5) rule.version++;
+    if (kind == 6) rule.magic++;
+    if (kind == 7) hello.frame.type = TREADLE_TCP_MESSAGE;
+    treadle_frame_seal(&rule, &hello, NULL, 0);
+    if (kind == 8) hello.frame.sum++;
     int one = connect_to(&l);
     say(one, kind == 0 ? (const void *)rubbish : &hello, kind == 0 ? sizeof rubbish : sizeof hello);
     if (!hangs_up(&l, one)) fail_msg("stranger %d was taken for a rank", kind);
@@ -118,7 +132,7 @@ static void test_silent(void **state) {
   enum { MANY = 3 * TREADLE_TCP_GUESTS };
   listening l = listen_as(1);
   int all[MANY];
-  treadle_tcp_hello hello = hello_of(&l, 0);
+  treadle_tcp_head hello = hello_of(&l, 0);
   for (int i = 0; i < MANY; i++) {
     all[i] = connect_to(&l);
     if (i % 2) say(all[i], &hello, sizeof hello / 2);
@@ -135,7 +149,7 @@ static void test_read_first(void **state) {
   (void)state;
   enum { MANY = 2 * TREADLE_TCP_GUESTS };
   listening l = listen_as(1), other = listen_as(0);
-  treadle_tcp_hello hello = hello_of(&l, 0), answer;
+  treadle_tcp_head hello = hello_of(&l, 0), answer;
   int all[MANY];
   assert_ok(treadle_net_tcp.connect(l.net, 0, &other.at, sizeof other.at));
   int one = connect_to(&l);
@@ -176,7 +190,7 @@ static int accept_from(const listening *l, int listener) {
   return accept(listener, NULL, NULL);
 }
 
-/* A rank that is disconnected before it has heard a hello tries again; afterwards it does not. */
+/* Who is disconnected before it has heard a hello comes again; afterwards it is over. */
 static void test_again(void **state) {
   (void)state;
   listening l = listen_as(0), other = listen_as(1);
@@ -188,14 +202,14 @@ static void test_again(void **state) {
   assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
   for (int i = 0; i < 4; i++) {
     int one = accept_from(&l, listener);
-    treadle_tcp_hello heard;
+    treadle_tcp_head heard;
     treadle_net_tcp.wait(l.net, 1e-3);
     if (i % 2) assert_int_equal(recv(one, &heard, sizeof heard, MSG_WAITALL), sizeof heard);
     close(one); /* with what it has said unread: a reset */
   }
   int one = accept_from(&l, listener);
-  treadle_tcp_hello hello = hello_of(&l, 1);
-  const treadle_tcp_head head = {TREADLE_TCP_MESSAGE, 3, 1};
+  treadle_tcp_head hello = hello_of(&l, 1);
+  const treadle_tcp_head head = message_of(&l, 3, 1);
   say(one, &hello, sizeof hello);
   say(one, &head, sizeof head);
   say(one, "x", 1);
@@ -213,17 +227,20 @@ static void test_again(void **state) {
 static void test_no_messages(void **state) {
   (void)state;
   static const struct {
-    treadle_tcp_head head;
+    uint32_t type;
+    uint64_t bytes, sum; /* sum: what is added to it */
     const char *words;
   } rows[] = {
-      {{TREADLE_TCP_MESSAGE + 1, 3, 100}, "not a message"},
-      {{TREADLE_TCP_MESSAGE, 3, 101}, "has 101 bytes; 100 were to come"},
-      {{TREADLE_TCP_MESSAGE, 3, UINT64_C(1) << 63}, "has 9223372036854775808 bytes; 100 were to come"},
-      {{TREADLE_TCP_MESSAGE, 3, 100}, "closed the connection"}, /* and no byte of it */
+      {TREADLE_TCP_MESSAGE, 100, 1, "no message"},
+      {TREADLE_TCP_MESSAGE + 1, 100, 0, "no message"},
+      {TREADLE_TCP_HELLO, 100, 0, "no message"},
+      {TREADLE_TCP_MESSAGE, 101, 0, "has 101 bytes; 100 were to come"},
+      {TREADLE_TCP_MESSAGE, UINT64_C(1) << 63, 0, "has 9223372036854775808 bytes; 100 were to come"},
+      {TREADLE_TCP_MESSAGE, 100, 0, "it has closed the connection"}, /* and no byte of it */
   };
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     listening l = listen_as(1), other = listen_as(0);
-    treadle_tcp_hello hello = hello_of(&l, 0);
+    treadle_tcp_head hello = hello_of(&l, 0), head = head_of(&l, rows[i].type, 0, 3, rows[i].bytes);
     char *memory = calloc(1, 100);
     treadle_net_part part = {memory, 100};
     void *request;
@@ -232,7 +249,8 @@ static void test_no_messages(void **state) {
     assert_ok(treadle_net_tcp.receive(l.net, 0, 3, &part, 1, &request));
     int one = connect_to(&l);
     say(one, &hello, sizeof hello);
-    say(one, &rows[i].head, sizeof rows[i].head);
+    head.frame.sum += rows[i].sum;
+    say(one, &head, sizeof head);
     if (i == TEST_COUNT(rows) - 1) shutdown(one, SHUT_WR);
     assert_fails(TREADLE_PEER, rows[i].words, finish(&l, request));
     assert_fails(TREADLE_PEER, "cannot be reached", treadle_net_tcp.send(l.net, 0, 4, &part, 1, &request));
@@ -250,7 +268,7 @@ static void test_any_stream(void **state) {
   treadle_random random = {20261126};
   for (int stream = 0; stream < 400; stream++) {
     listening l = listen_as(1), other = listen_as(0);
-    unsigned char said[600], *memory[4];
+    unsigned char said[1000], *memory[4];
     size_t length = 0;
     void *requests[2];
     assert_ok(treadle_net_tcp.connect(l.net, 0, &other.at, sizeof other.at));
@@ -265,9 +283,9 @@ static void test_any_stream(void **state) {
     }
     for (int64_t pieces = treadle_random_below(&random, 6); pieces > 0; pieces--) {
       uint64_t tag = (uint64_t)treadle_random_below(&random, 3);
-      treadle_tcp_head head = {TREADLE_TCP_MESSAGE, tag, 41 + 4 * tag};
+      treadle_tcp_head head = message_of(&l, tag, 41 + 4 * tag);
       size_t rest = (size_t)treadle_random_below(&random, 60);
-      if (treadle_random_below(&random, 3) == 0) rest = (size_t)head.bytes;
+      if (treadle_random_below(&random, 3) == 0) rest = (size_t)head.frame.bytes;
       if (treadle_random_below(&random, 8) == 0)
         ((unsigned char *)&head)[treadle_random_below(&random, sizeof head)] ^= 0x80;
       memcpy(said + length, &head, sizeof head);
@@ -275,7 +293,7 @@ static void test_any_stream(void **state) {
       for (size_t i = 0; i < rest; i++) said[length++] = (unsigned char)treadle_random_next(&random);
     }
     int one = connect_to(&l);
-    treadle_tcp_hello hello = hello_of(&l, 0);
+    treadle_tcp_head hello = hello_of(&l, 0);
     say(one, &hello, sizeof hello);
     for (size_t at = 0; at < length;) {
       size_t now = 1 + (size_t)treadle_random_below(&random, 90);
@@ -314,7 +332,7 @@ static void test_other_answers(void **state) {
   assert_ok(treadle_net_tcp.connect(l.net, 1, &other.at, sizeof other.at));
   assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
   int one = accept(listener, NULL, NULL);
-  treadle_tcp_hello hello = {TREADLE_TCP_HELLO, 1, 1, 2, {0}}; /* without the key of rank 0 */
+  treadle_tcp_head hello = hello_of(&other, 1); /* with a key that is not that of rank 0 */
   say(one, &hello, sizeof hello);
   assert_fails(TREADLE_PEER, "who answers there is not that rank", finish(&l, request));
   close(one);

@@ -1,6 +1,6 @@
 /* The kernel says from which address it would send to a far machine; then interfaces are asked in the kernel's order. IPv6 addresses of a link
  * alone (fe80::) are left out while there are others: they mean something else on each interface. */
-#include "meet/host_address.h"
+#include "wire/host_address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

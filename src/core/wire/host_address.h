@@ -1,6 +1,6 @@
 /* The address of this machine by which others may reach it. */
-#ifndef TREADLE_MEET_HOST_ADDRESS_H
-#define TREADLE_MEET_HOST_ADDRESS_H
+#ifndef TREADLE_WIRE_HOST_ADDRESS_H
+#define TREADLE_WIRE_HOST_ADDRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>
