@@ -47,19 +47,23 @@ static treadle_status late(const meeting *m, int32_t node) {
 
 /* ---- Listening ---- */
 
-static treadle_status find_address(const char *host, const char *port, struct addrinfo **found_p) {
-  int error = treadle_wire_find(host, port, true, found_p);
-  if (error == 0) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "group: '%s' port %s is not an address: %s", host, port,
-                      gai_strerror(error));
+static treadle_status find_address(const char *host, const char *port, treadle_wire_address *address_p) {
+  struct addrinfo *found;
+  int error = treadle_wire_find(host, port, true, &found);
+  if (error)
+    return treadle_fail(TREADLE_REFUSED, "group: '%s' port %s is not an address: %s", host, port,
+                        gai_strerror(error));
+  *address_p = treadle_wire_address_of(found->ai_addr);
+  freeaddrinfo(found);
+  return TREADLE_OK;
 }
 
 static treadle_status listen_here(meeting *m) {
   treadle_status status = TREADLE_OK;
-  struct addrinfo *found = NULL;
+  treadle_wire_address here;
   char port[TREADLE_WIRE_PORT], text[ADDRESS];
-  TRY(find_address(m->of->host, "0", &found));
-  m->listener = treadle_wire_listen(found->ai_addr, found->ai_addrlen);
+  TRY(find_address(m->of->host, "0", &here));
+  m->listener = treadle_wire_listen(&here);
   if (m->listener < 0)
     TRY(treadle_fail(TREADLE_SYSTEM, "group: node %d cannot listen at %s: %s", (int)m->of->node,
                      m->of->host, strerror(errno)));
@@ -67,7 +71,6 @@ static treadle_status listen_here(meeting *m) {
   snprintf(text, sizeof text, "%s %s", m->of->host, port);
   TRY(m->of->say(m->of->context, m->of->node, text));
 out:
-  if (found) freeaddrinfo(found);
   return status;
 }
 
@@ -196,9 +199,9 @@ out:
   return status;
 }
 
-static treadle_status try_once(meeting *m, const struct addrinfo *at, const char *host, int32_t node) {
+static treadle_status try_once(meeting *m, const treadle_wire_address *at, const char *host, int32_t node) {
   bool met = false;
-  treadle_wire wire = treadle_wire_on(treadle_wire_connect(at->ai_addr, at->ai_addrlen));
+  treadle_wire wire = treadle_wire_on(treadle_wire_connect(at));
   if (wire.socket < 0) return unreachable(m, node, host, errno);
   treadle_status status = greet(m, &wire, host, node, &met);
   if (met && status == TREADLE_OK) m->sockets[node] = treadle_wire_leave(&wire);
@@ -209,13 +212,13 @@ static treadle_status try_once(meeting *m, const struct addrinfo *at, const char
 static treadle_status connect_to(meeting *m, int32_t node) {
   treadle_status status = TREADLE_OK;
   char text[ADDRESS], host[ADDRESS], port[16];
-  struct addrinfo *found = NULL;
+  treadle_wire_address there;
   TRY(m->of->ask(m->of->context, node, m->deadline, text, sizeof text));
   if (sscanf(text, "%111s %15s", host, port) != 2)
     TRY(treadle_fail(TREADLE_PEER, "group: node %d has said no address", (int)node));
-  TRY(find_address(host, port, &found));
+  TRY(find_address(host, port, &there));
   for (;;) {
-    TRY(try_once(m, found, host, node));
+    TRY(try_once(m, &there, host, node));
     if (m->sockets[node] >= 0) break;
     double now = treadle_clock_seconds();
     if (now > m->deadline) TRY(late(m, node));
@@ -224,7 +227,6 @@ static treadle_status connect_to(meeting *m, int32_t node) {
     TRY(status);
   }
 out:
-  if (found) freeaddrinfo(found);
   return status;
 }
 

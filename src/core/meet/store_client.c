@@ -62,7 +62,8 @@ static treadle_status connect_once(const treadle_store_client *c, const struct a
                                    double deadline, int *socket_p) {
   double now = treadle_clock_seconds(), end = now + ATTEMPT < deadline ? now + ATTEMPT : deadline;
   treadle_status status = TREADLE_OK;
-  int one = treadle_wire_connect(at->ai_addr, at->ai_addrlen);
+  const treadle_wire_address there = treadle_wire_address_of(at->ai_addr);
+  int one = treadle_wire_connect(&there);
   *socket_p = -1;
   if (one < 0 && treadle_wire_is_out(errno))
     return treadle_fail(TREADLE_SYSTEM, "%s: no socket: %s", c->what, strerror(errno));

@@ -88,7 +88,8 @@ static treadle_status host(tcp_store *s, const char *text, const treadle_store_a
   int listener = -1, why = 0;
   TRY(treadle_store_address_find(text, address, &all));
   for (const struct addrinfo *one = all; one && listener < 0 && why != EADDRINUSE; one = one->ai_next) {
-    listener = treadle_wire_listen(one->ai_addr, one->ai_addrlen);
+    const treadle_wire_address at = treadle_wire_address_of(one->ai_addr);
+    listener = treadle_wire_listen(&at);
     if (listener < 0) why = errno;
   }
   freeaddrinfo(all);

@@ -11,6 +11,7 @@
 #define TREADLE_NET_NET_TCP_H
 
 #include "net/net.h"
+#include "wire/connect.h"
 #include "wire/wire.h"
 
 enum { TREADLE_TCP_GUESTS = 64, TREADLE_TCP_WHY = 120 };
@@ -22,9 +23,8 @@ enum { TREADLE_TCP_HELLO = 1, TREADLE_TCP_MESSAGE };
 typedef struct treadle_tcp_place {
   uint32_t magic, version;
   int32_t rank, ranks;
-  uint32_t scope;        /* of IPv6 */
-  uint16_t family, port; /* the port as in packets */
-  unsigned char ip[16];
+  treadle_wire_address at;
+  uint32_t pad;
   uint64_t key; /* of what is said to it */
   uint64_t sum; /* of the rest */
 } treadle_tcp_place;

@@ -4,12 +4,10 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "net/net_devices.h"
-#include "wire/connect.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -27,34 +25,8 @@ static treadle_status failed(const char *what) {
 
 /* ---- Addresses ---- */
 
-static void take_ip(const struct sockaddr *from, treadle_tcp_place *to) {
-  to->family = from->sa_family;
-  if (from->sa_family == AF_INET) {
-    memcpy(to->ip, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-  } else {
-    memcpy(to->ip, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, 16);
-    to->scope = ((const struct sockaddr_in6 *)(const void *)from)->sin6_scope_id;
-  }
-}
-
-static socklen_t socket_address(const treadle_tcp_place *from, struct sockaddr_storage *to) {
-  memset(to, 0, sizeof *to);
-  to->ss_family = from->family;
-  if (from->family == AF_INET) {
-    struct sockaddr_in *four = (void *)to;
-    memcpy(&four->sin_addr, from->ip, 4);
-    four->sin_port = from->port;
-    return sizeof *four;
-  }
-  struct sockaddr_in6 *six = (void *)to;
-  memcpy(&six->sin6_addr, from->ip, 16);
-  six->sin6_scope_id = from->scope;
-  six->sin6_port = from->port;
-  return sizeof *six;
-}
-
 /* Of several devices, ranks take one after the other. */
-static treadle_status find_device(const char *names, int rank, treadle_tcp_place *to) {
+static treadle_status find_device(const char *names, int rank, treadle_wire_address *to) {
   treadle_status status = TREADLE_OK;
   struct ifaddrs *all = NULL;
   int count = 1, wanted;
@@ -62,14 +34,14 @@ static treadle_status find_device(const char *names, int rank, treadle_tcp_place
   for (wanted = rank % count; wanted > 0; wanted--) names += strcspn(names, ",") + 1;
   size_t length = strcspn(names, ",");
   if (getifaddrs(&all) != 0) return failed("addresses of this machine");
-  for (int family = AF_INET; !to->family; family = AF_INET6) {
-    for (const struct ifaddrs *at = all; at && !to->family; at = at->ifa_next)
+  for (int family = AF_INET; !to->any.sa_family; family = AF_INET6) {
+    for (const struct ifaddrs *at = all; at && !to->any.sa_family; at = at->ifa_next)
       if (at->ifa_addr && at->ifa_addr->sa_family == family && strlen(at->ifa_name) == length &&
           memcmp(at->ifa_name, names, length) == 0)
-        take_ip(at->ifa_addr, to);
+        *to = treadle_wire_address_of(at->ifa_addr);
     if (family == AF_INET6) break;
   }
-  if (!to->family)
+  if (!to->any.sa_family)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "network devices: '%.*s' has no address; net tcp takes devices such as eth0, and "
                      "InfiniBand's own are for net ucx",
@@ -80,7 +52,7 @@ out:
 }
 
 /* Without a device or a host, ranks are on one machine. */
-static treadle_status find_ip(const treadle_net_options *options, treadle_tcp_place *to) {
+static treadle_status find_ip(const treadle_net_options *options, treadle_wire_address *to) {
   treadle_status status = TREADLE_OK;
   char devices[512];
   struct addrinfo *found = NULL;
@@ -88,7 +60,7 @@ static treadle_status find_ip(const treadle_net_options *options, treadle_tcp_pl
   if (options->devices) return find_device(options->devices, options->rank, to);
   if (treadle_wire_find(options->host ? options->host : "127.0.0.1", NULL, true, &found) != 0)
     REFUSE("network devices: '%.64s' is not an address of a machine", options->host);
-  take_ip(found->ai_addr, to);
+  *to = treadle_wire_address_of(found->ai_addr);
   freeaddrinfo(found);
 out:
   return status;
@@ -110,18 +82,16 @@ uint64_t treadle_tcp_place_sum(const treadle_tcp_place *place) {
 
 treadle_status treadle_tcp_address(const treadle_tcp_net *net, void *room, size_t capacity,
                                    size_t *bytes_p) {
-  treadle_tcp_place mine = {
-      .magic = TREADLE_TCP_PLACE, .version = TREADLE_TCP_VERSION, .rank = net->rank, .ranks = net->ranks};
-  struct sockaddr_storage at;
-  socklen_t bytes = sizeof at;
+  treadle_tcp_place mine = {.magic = TREADLE_TCP_PLACE,
+                            .version = TREADLE_TCP_VERSION,
+                            .rank = net->rank,
+                            .ranks = net->ranks,
+                            .at = treadle_wire_end(net->listener, false),
+                            .key = net->key};
   *bytes_p = sizeof mine;
   if (capacity < sizeof mine)
     REFUSE("net tcp: an address has %zu bytes, and there is room for %zu", sizeof mine, capacity);
-  if (getsockname(net->listener, (struct sockaddr *)&at, &bytes) != 0) return failed("its own address");
-  take_ip((struct sockaddr *)&at, &mine);
-  mine.port = at.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&at)->sin_port
-                                      : ((struct sockaddr_in6 *)(void *)&at)->sin6_port;
-  mine.key = net->key;
+  if (!mine.at.any.sa_family) return failed("its own address");
   mine.sum = treadle_tcp_place_sum(&mine);
   memcpy(room, &mine, sizeof mine);
   return TREADLE_OK;
@@ -155,15 +125,13 @@ static treadle_status watch(const treadle_tcp_net *net, int socket, unsigned eve
 
 treadle_status treadle_tcp_listen(treadle_tcp_net *net, const treadle_net_options *options) {
   treadle_status status = TREADLE_OK;
-  treadle_tcp_place mine = {0};
-  struct sockaddr_storage at;
+  treadle_wire_address mine = {0};
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++) net->guests[i].wire.socket = -1;
   TRY(find_ip(options, &mine));
   if (getrandom(&net->key, sizeof net->key, 0) != (ssize_t)sizeof net->key) TRY(failed("random bytes"));
   net->poll = epoll_create1(EPOLL_CLOEXEC);
   if (net->poll < 0) TRY(failed("epoll"));
-  socklen_t bytes = socket_address(&mine, &at);
-  net->listener = treadle_wire_listen((struct sockaddr *)&at, bytes);
+  net->listener = treadle_wire_listen(&mine);
   if (net->listener < 0) TRY(failed("it cannot listen on its address"));
   TRY(watch(net, net->listener, EPOLLIN, LISTENER));
 out:
@@ -200,7 +168,8 @@ static treadle_status read_address(const treadle_tcp_net *net, int rank, const v
   if (bytes != sizeof *to) REFUSE("net tcp: these %zu bytes are no address of rank %d", bytes, rank);
   memcpy(to, from, sizeof *to);
   if (to->magic != TREADLE_TCP_PLACE || to->version != TREADLE_TCP_VERSION ||
-      to->sum != treadle_tcp_place_sum(to) || (to->family != AF_INET && to->family != AF_INET6))
+      to->sum != treadle_tcp_place_sum(to) ||
+      (to->at.any.sa_family != AF_INET && to->at.any.sa_family != AF_INET6))
     REFUSE("net tcp: these %zu bytes are no address of rank %d", bytes, rank);
   if (to->rank != rank || to->ranks != net->ranks)
     REFUSE("net tcp: the address given for rank %d of %d is that of rank %d of %d", rank, net->ranks,
@@ -209,9 +178,7 @@ static treadle_status read_address(const treadle_tcp_net *net, int rank, const v
 }
 
 static treadle_status reach(treadle_tcp_net *net, treadle_tcp_peer *peer) {
-  struct sockaddr_storage at;
-  socklen_t length = socket_address(&peer->there, &at);
-  int one = treadle_wire_connect((struct sockaddr *)&at, length);
+  int one = treadle_wire_connect(&peer->there.at);
   if (one < 0 && treadle_wire_is_out(errno)) return failed("a socket");
   if (one < 0) {
     treadle_tcp_lose(peer, strerror(errno));
@@ -303,40 +270,23 @@ static void ask(treadle_tcp_net *net, treadle_tcp_guest *guest) {
   if (attach(net, peer, socket) != TREADLE_OK) treadle_tcp_lose(peer, "its connection cannot be watched");
 }
 
-/* A free place, or that of who was there longest. */
 static treadle_tcp_guest *find_place(treadle_tcp_net *net) {
-  treadle_tcp_guest *oldest = &net->guests[0];
-  for (int i = 0; i < TREADLE_TCP_GUESTS; i++) {
-    treadle_tcp_guest *guest = &net->guests[i];
-    if (!is_there(guest)) return guest;
-    if (guest->number < oldest->number) oldest = guest;
-  }
-  return oldest;
-}
-
-/* Nobody goes whose hello is here. */
-static void ask_all(treadle_tcp_net *net) {
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++)
-    if (is_there(&net->guests[i])) ask(net, &net->guests[i]);
+    if (!is_there(&net->guests[i])) return &net->guests[i];
+  return NULL;
 }
 
-static treadle_tcp_guest *make_place(treadle_tcp_net *net) {
-  treadle_tcp_guest *guest = find_place(net);
-  if (!is_there(guest)) return guest;
-  ask_all(net);
-  guest = find_place(net);
-  if (is_there(guest)) dismiss(guest);
-  return guest;
-}
-
-/* Files are out: who is to be taken in needs that of a guest. False: there is none. */
-static bool give_up_oldest(treadle_tcp_net *net) {
+/* Somebody is to be taken in, who needs a place, or a file. Nobody goes whose hello is here; then the oldest does, if nobody has left. NULL: nobody
+ * was there. */
+static treadle_tcp_guest *make_place(treadle_tcp_net *net, bool file) {
   treadle_tcp_guest *oldest = NULL;
-  ask_all(net);
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++) {
     treadle_tcp_guest *guest = &net->guests[i];
+    if (is_there(guest)) ask(net, guest);
     if (is_there(guest) && (!oldest || guest->number < oldest->number)) oldest = guest;
   }
+  treadle_tcp_guest *place = file ? NULL : find_place(net);
+  if (place) return place;
   if (oldest) dismiss(oldest);
   return oldest;
 }
@@ -344,9 +294,10 @@ static bool give_up_oldest(treadle_tcp_net *net) {
 static void admit(treadle_tcp_net *net) {
   for (;;) {
     int one = treadle_wire_accept(net->listener);
-    if (one < 0 && treadle_wire_is_out(errno) && give_up_oldest(net)) continue;
+    if (one < 0 && treadle_wire_is_out(errno) && make_place(net, true)) continue;
     if (one < 0) return;
-    treadle_tcp_guest *guest = make_place(net);
+    treadle_tcp_guest *guest = find_place(net);
+    if (!guest) guest = make_place(net, false);
     *guest = (treadle_tcp_guest){.wire = treadle_wire_on(one), .number = net->guest_count++};
     if (watch(net, one, EPOLLIN | EPOLLRDHUP, LISTENER - 1 - (int64_t)(guest - net->guests)) != TREADLE_OK)
       dismiss(guest);

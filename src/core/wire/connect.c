@@ -2,7 +2,6 @@
 #include "wire/connect.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +13,19 @@ static void set(int socket, int level, int option, int value) {
   (void)setsockopt(socket, level, option, &value, sizeof value);
 }
 
-static int open_for(const struct sockaddr *at) {
-  return socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+treadle_wire_address treadle_wire_address_of(const struct sockaddr *at) {
+  treadle_wire_address own = {0};
+  if (at->sa_family == AF_INET) memcpy(&own.four, at, sizeof own.four);
+  if (at->sa_family == AF_INET6) memcpy(&own.six, at, sizeof own.six);
+  return own;
+}
+
+socklen_t treadle_wire_address_bytes(const treadle_wire_address *at) {
+  return at->any.sa_family == AF_INET ? sizeof at->four : sizeof at->six;
+}
+
+static int open_for(const treadle_wire_address *at) {
+  return socket(at->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
 static int give_up(int socket) {
@@ -33,17 +43,13 @@ int treadle_wire_find(const char *host, const char *port, bool numbers, struct a
   return getaddrinfo(host, port, &wanted, found_p);
 }
 
-/* A port that the system shall choose is nobody's yet. */
-static bool has_port(const struct sockaddr *at) {
-  return at->sa_family == AF_INET ? ((const struct sockaddr_in *)(const void *)at)->sin_port != 0
-                                  : ((const struct sockaddr_in6 *)(const void *)at)->sin6_port != 0;
-}
-
-int treadle_wire_listen(const struct sockaddr *at, socklen_t bytes) {
+int treadle_wire_listen(const treadle_wire_address *at) {
+  in_port_t port = at->any.sa_family == AF_INET ? at->four.sin_port : at->six.sin6_port;
   int one = open_for(at);
   if (one < 0) return -1;
-  if (has_port(at)) set(one, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (bind(one, at, bytes) != 0 || listen(one, BACKLOG) != 0) return give_up(one);
+  if (port) set(one, SOL_SOCKET, SO_REUSEADDR, 1); /* one that the system shall choose is nobody's yet */
+  if (bind(one, &at->any, treadle_wire_address_bytes(at)) != 0 || listen(one, BACKLOG) != 0)
+    return give_up(one);
   return one;
 }
 
@@ -57,20 +63,19 @@ int treadle_wire_accept(int listener) {
   return one;
 }
 
-int treadle_wire_connect(const struct sockaddr *at, socklen_t bytes) {
+int treadle_wire_connect(const treadle_wire_address *at) {
   int one = open_for(at);
   if (one < 0) return -1;
   set(one, IPPROTO_TCP, TCP_NODELAY, 1);
-  if (connect(one, at, bytes) != 0 && errno != EINPROGRESS && errno != EINTR) return give_up(one);
+  if (connect(one, &at->any, treadle_wire_address_bytes(at)) != 0 && errno != EINPROGRESS && errno != EINTR)
+    return give_up(one);
   return one;
 }
 
 /* A port of this machine to which nobody listens may be the very one that the system gives this end: then it is connected with itself. */
 static bool is_itself(int socket) {
-  struct sockaddr_storage here = {0}, there = {0};
-  socklen_t a = sizeof here, b = sizeof there;
-  return getsockname(socket, (struct sockaddr *)&here, &a) == 0 &&
-         getpeername(socket, (struct sockaddr *)&there, &b) == 0 && a == b && memcmp(&here, &there, a) == 0;
+  const treadle_wire_address here = treadle_wire_end(socket, false), there = treadle_wire_end(socket, true);
+  return here.any.sa_family != AF_UNSPEC && memcmp(&here, &there, sizeof here) == 0;
 }
 
 int treadle_wire_connected(int socket) {
@@ -87,14 +92,18 @@ void treadle_wire_keep_alive(int socket) {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-void treadle_wire_name(int socket, bool other_end, char *host, char *port) {
-  struct sockaddr_storage at;
+treadle_wire_address treadle_wire_end(int socket, bool other_end) {
+  treadle_wire_address at = {0};
   socklen_t length = sizeof at;
-  int got = other_end ? getpeername(socket, (struct sockaddr *)&at, &length)
-                      : getsockname(socket, (struct sockaddr *)&at, &length);
-  if (got == 0)
-    got = getnameinfo((struct sockaddr *)&at, length, host, host ? TREADLE_WIRE_HOST : 0, port,
-                      port ? TREADLE_WIRE_PORT : 0, NI_NUMERICHOST | NI_NUMERICSERV);
-  if (got != 0 && host) snprintf(host, TREADLE_WIRE_HOST, "?");
-  if (got != 0 && port) snprintf(port, TREADLE_WIRE_PORT, "?");
+  int got = other_end ? getpeername(socket, &at.any, &length) : getsockname(socket, &at.any, &length);
+  return got == 0 ? treadle_wire_address_of(&at.any) : (treadle_wire_address){0};
+}
+
+void treadle_wire_name(int socket, bool other_end, char *host, char *port) {
+  const treadle_wire_address at = treadle_wire_end(socket, other_end);
+  if (getnameinfo(&at.any, treadle_wire_address_bytes(&at), host, host ? TREADLE_WIRE_HOST : 0, port,
+                  port ? TREADLE_WIRE_PORT : 0, NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+    return;
+  if (host) snprintf(host, TREADLE_WIRE_HOST, "?");
+  if (port) snprintf(port, TREADLE_WIRE_PORT, "?");
 }

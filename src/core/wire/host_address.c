@@ -2,52 +2,42 @@
  * alone (fe80::) are left out while there are others: they mean something else on each interface. */
 #include "wire/host_address.h"
 
+#include "wire/connect.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-typedef union any_address {
-  struct sockaddr any;
-  struct sockaddr_in four;
-  struct sockaddr_in6 six;
-} any_address;
-
 static bool write_numbers(const struct sockaddr *address, char *host, size_t room) {
-  socklen_t length =
-      address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
-  return getnameinfo(address, length, host, (socklen_t)room, NULL, 0, NI_NUMERICHOST) == 0;
+  const treadle_wire_address at = treadle_wire_address_of(address);
+  return getnameinfo(&at.any, treadle_wire_address_bytes(&at), host, (socklen_t)room, NULL, 0,
+                     NI_NUMERICHOST) == 0;
 }
 
 /* ---- The default route ---- */
 
-static bool is_near(const any_address *address) {
+static bool is_near(const treadle_wire_address *address) {
   if (address->any.sa_family == AF_INET) return ntohl(address->four.sin_addr.s_addr) >> 24 == 127;
   return IN6_IS_ADDR_LOOPBACK(&address->six.sin6_addr) || IN6_IS_ADDR_LINKLOCAL(&address->six.sin6_addr);
 }
 
 /* Connecting a datagram socket sends nothing. `far` is of those that are kept for documents, and nobody's. */
-static bool find_way(const any_address *far, char *host, size_t room) {
-  any_address own = {0};
-  socklen_t length = sizeof own;
+static bool find_way(const treadle_wire_address *far, char *host, size_t room) {
   int way = socket(far->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  bool found =
-      way >= 0 &&
-      connect(way, &far->any, far->any.sa_family == AF_INET ? sizeof far->four : sizeof far->six) == 0 &&
-      getsockname(way, &own.any, &length) == 0 && !is_near(&own) && write_numbers(&own.any, host, room);
+  bool leads = way >= 0 && connect(way, &far->any, treadle_wire_address_bytes(far)) == 0;
+  const treadle_wire_address own = treadle_wire_end(way, false);
+  bool found = leads && own.any.sa_family && !is_near(&own) && write_numbers(&own.any, host, room);
   if (way >= 0) close(way);
   return found;
 }
 
 static bool find_default(char *host, size_t room) {
-  any_address four = {.four = {.sin_family = AF_INET, .sin_port = htons(9)}},
-              six = {.six = {.sin6_family = AF_INET6, .sin6_port = htons(9)}};
+  treadle_wire_address four = {.four = {.sin_family = AF_INET, .sin_port = htons(9)}},
+                       six = {.six = {.sin6_family = AF_INET6, .sin6_port = htons(9)}};
   return (inet_pton(AF_INET, "192.0.2.1", &four.four.sin_addr) == 1 && find_way(&four, host, room)) ||
          (inet_pton(AF_INET6, "2001:db8::1", &six.six.sin6_addr) == 1 && find_way(&six, host, room));
 }

@@ -31,10 +31,8 @@ static listening listen_as(int rank) {
 }
 
 static int connect_to(const listening *l) {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = l->at.port};
-  memcpy(&at.sin_addr, l->at.ip, 4);
   int one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  assert_int_equal(connect(one, (struct sockaddr *)&at, sizeof at), 0);
+  assert_int_equal(connect(one, &l->at.at.any, sizeof l->at.at.four), 0);
   return one;
 }
 
@@ -174,7 +172,7 @@ static int listen_for(listening *other) {
   assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
   assert_int_equal(listen(listener, 1), 0);
   assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &bytes), 0);
-  other->at.port = at.sin_port;
+  other->at.at.four.sin_port = at.sin_port;
   other->at.sum = treadle_tcp_place_sum(&other->at);
   return listener;
 }
@@ -231,9 +229,9 @@ static void test_no_messages(void **state) {
     uint64_t bytes, sum; /* sum: what is added to it */
     const char *words;
   } rows[] = {
-      {TREADLE_TCP_MESSAGE, 100, 1, "no message"},
-      {TREADLE_TCP_MESSAGE + 1, 100, 0, "no message"},
-      {TREADLE_TCP_HELLO, 100, 0, "no message"},
+      {TREADLE_TCP_MESSAGE, 100, 1, "not a message"},
+      {TREADLE_TCP_MESSAGE + 1, 100, 0, "not a message"},
+      {TREADLE_TCP_HELLO, 100, 0, "not a message"},
       {TREADLE_TCP_MESSAGE, 101, 0, "has 101 bytes; 100 were to come"},
       {TREADLE_TCP_MESSAGE, UINT64_C(1) << 63, 0, "has 9223372036854775808 bytes; 100 were to come"},
       {TREADLE_TCP_MESSAGE, 100, 0, "it has closed the connection"}, /* and no byte of it */

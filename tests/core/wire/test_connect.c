@@ -17,13 +17,13 @@ static const double LIMIT = 20; /* seconds, for what has to come */
 static double limit(void) { return treadle_clock_seconds() + LIMIT; }
 
 /* Listens on a port that the system chooses; *at_p: where. */
-static int listen_somewhere(const char *host, struct sockaddr_storage *at_p, socklen_t *bytes_p) {
+static int listen_somewhere(const char *host, treadle_wire_address *at_p) {
   struct addrinfo *found;
   if (treadle_wire_find(host, "0", true, &found) != 0) return -1;
-  int listener = treadle_wire_listen(found->ai_addr, found->ai_addrlen);
+  const treadle_wire_address at = treadle_wire_address_of(found->ai_addr);
   freeaddrinfo(found);
-  *bytes_p = sizeof *at_p;
-  if (listener >= 0) assert_int_equal(getsockname(listener, (struct sockaddr *)at_p, bytes_p), 0);
+  int listener = treadle_wire_listen(&at);
+  *at_p = treadle_wire_end(listener, false);
   return listener;
 }
 
@@ -44,15 +44,14 @@ static void test_connect(void **state) {
   (void)state;
   const char *hosts[] = {"127.0.0.1", "::1"};
   for (int i = 0; i < 2; i++) {
-    struct sockaddr_storage at;
-    socklen_t bytes;
+    treadle_wire_address at;
     char host[TREADLE_WIRE_HOST], port[TREADLE_WIRE_PORT], other[TREADLE_WIRE_PORT];
-    int listener = listen_somewhere(hosts[i], &at, &bytes);
+    int listener = listen_somewhere(hosts[i], &at);
     if (listener < 0 && i == 1) continue; /* a machine without IPv6 */
     assert_true(listener >= 0);
     assert_int_equal(treadle_wire_accept(listener), -1);
     assert_true(errno == EAGAIN && !treadle_wire_is_out(errno));
-    int one = treadle_wire_connect((struct sockaddr *)&at, bytes);
+    int one = treadle_wire_connect(&at);
     assert_true(one >= 0);
     assert_ok(treadle_wire_wait(one, POLLOUT, limit(), "a test"));
     assert_int_equal(treadle_wire_connected(one), 0);
@@ -83,12 +82,11 @@ static void test_connect(void **state) {
 /* Nobody listens there. */
 static void test_nobody(void **state) {
   (void)state;
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t bytes = sizeof at;
+  treadle_wire_address at = {.four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
   int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* so that nobody else listens there */
-  assert_int_equal(bind(holder, (struct sockaddr *)&at, bytes), 0);
-  assert_int_equal(getsockname(holder, (struct sockaddr *)&at, &bytes), 0);
-  int one = treadle_wire_connect((struct sockaddr *)&at, bytes);
+  assert_int_equal(bind(holder, &at.any, sizeof at.four), 0);
+  at = treadle_wire_end(holder, false);
+  int one = treadle_wire_connect(&at);
   assert_true(one >= 0 || errno == ECONNREFUSED);
   if (one >= 0) assert_ok(treadle_wire_wait(one, POLLOUT, limit(), "a test"));
   if (one >= 0) assert_int_equal(treadle_wire_connected(one), ECONNREFUSED);
@@ -99,26 +97,25 @@ static void test_nobody(void **state) {
 /* A port to which nobody listens may be given to the end that connects to it. */
 static void test_itself(void **state) {
   (void)state;
-  struct sockaddr_storage at;
-  socklen_t bytes;
-  close(listen_somewhere("127.0.0.1", &at, &bytes));
+  treadle_wire_address at;
+  close(listen_somewhere("127.0.0.1", &at));
   int one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (bind(one, (struct sockaddr *)&at, bytes) == 0 && connect(one, (struct sockaddr *)&at, bytes) == 0)
+  if (bind(one, &at.any, sizeof at.four) == 0 && connect(one, &at.any, sizeof at.four) == 0)
     assert_int_equal(treadle_wire_connected(one), ECONNREFUSED);
   close(one);
 }
 
 static void test_listen(void **state) {
   (void)state;
-  struct sockaddr_storage at;
-  socklen_t bytes;
+  treadle_wire_address at;
   struct addrinfo *found;
-  int listener = listen_somewhere("127.0.0.1", &at, &bytes);
-  assert_int_equal(treadle_wire_listen((struct sockaddr *)&at, bytes), -1);
+  int listener = listen_somewhere("127.0.0.1", &at);
+  assert_int_equal(treadle_wire_listen(&at), -1);
   assert_int_equal(errno, EADDRINUSE);
   close(listener);
   assert_int_equal(treadle_wire_find("192.0.2.7", "7000", true, &found), 0); /* nobody's address */
-  assert_int_equal(treadle_wire_listen(found->ai_addr, found->ai_addrlen), -1);
+  at = treadle_wire_address_of(found->ai_addr);
+  assert_int_equal(treadle_wire_listen(&at), -1);
   assert_int_equal(errno, EADDRNOTAVAIL);
   freeaddrinfo(found);
   assert_int_not_equal(treadle_wire_find("localhost", "7000", true, &found), 0); /* no number */
@@ -128,17 +125,16 @@ static void test_listen(void **state) {
 /* No file is left for who comes. */
 static void test_few_files(void **state) {
   (void)state;
-  struct sockaddr_storage at;
-  socklen_t bytes;
+  treadle_wire_address at;
   struct rlimit before;
-  int listener = listen_somewhere("127.0.0.1", &at, &bytes);
-  int one = treadle_wire_connect((struct sockaddr *)&at, bytes);
+  int listener = listen_somewhere("127.0.0.1", &at);
+  int one = treadle_wire_connect(&at);
   assert_ok(treadle_wire_wait(listener, POLLIN, limit(), "a test"));
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
   const struct rlimit few = {0, before.rlim_max};
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
   int two = treadle_wire_accept(listener), why = errno;
-  int three = treadle_wire_connect((struct sockaddr *)&at, bytes);
+  int three = treadle_wire_connect(&at);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
   assert_true(two == -1 && why == EMFILE && treadle_wire_is_out(why) && three == -1);
   two = treadle_wire_accept(listener);
