@@ -123,8 +123,8 @@ static bool match(treadle_tcp_peer *peer) {
 }
 
 /* The next head, if it is here: of a message that somebody receives? */
-static bool find_head(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
-  const treadle_frame_rule rule = treadle_tcp_rule(net->key);
+static bool find_head(treadle_tcp_peer *peer) {
+  const treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_MESSAGE);
   const char *content;
   size_t lacks = 0;
   if (peer->comes) return match(peer);
@@ -163,10 +163,10 @@ static bool receive_once(treadle_tcp_peer *peer) {
 }
 
 /* True: something came. */
-static bool receive_some(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
+static bool receive_some(treadle_tcp_peer *peer) {
   bool moved = false;
   for (int turn = 0; turn < 64 && peer->wire.socket >= 0; turn++) {
-    if (!find_head(net, peer)) break;
+    if (!find_head(peer)) break;
     note_received(peer); /* one of no bytes */
     if (!peer->wire.readable || !receive_once(peer)) break;
     moved = true;
@@ -187,7 +187,7 @@ static bool progress(treadle_tcp_net *net) {
     bool was = peer->is_greeted, lost = peer->lost;
     if (treadle_tcp_greet(net, peer)) {
       moved |= send_some(peer);
-      moved |= receive_some(net, peer);
+      moved |= receive_some(peer);
     }
     moved |= was != peer->is_greeted || lost != peer->lost;
     const treadle_wire *wire = &peer->wire;
@@ -219,7 +219,7 @@ static treadle_status begin(treadle_tcp_net *net, int rank, uint64_t tag, const 
   if (!m) TRY(treadle_fail(TREADLE_NO_MEMORY, "net tcp: memory is out"));
   *m = (treadle_tcp_message){.with = peer, .receives = receives, .bytes = bytes, .received = bytes};
   m->head = (treadle_tcp_head){.frame.type = TREADLE_TCP_MESSAGE, .tag = tag};
-  const treadle_frame_rule rule = treadle_tcp_rule(peer->there.key);
+  const treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_MESSAGE);
   if (!receives) treadle_frame_seal(&rule, &m->head, NULL, bytes);
   for (int i = 0; i < count; i++)
     if (parts[i].bytes) m->parts[m->count++] = (struct iovec){parts[i].at, parts[i].bytes};

@@ -1,7 +1,7 @@
 /* The net "tcp", in two files: peers and their connections (net_tcp_peers.c), messages and the row (net_tcp.c).
  *
  * One connection between every two ranks that have messages for each other. The higher rank listens, on one address alone; the lower one
- * connects. First both say who they are, and the key in the other one's address: a random number that only the ranks of the group
+ * connects. First both say who they are, and the key in the other one's address: 16 random bytes that only the ranks of the group
  * know. Who says something else is disconnected, and harms nobody. Who says nothing keeps its place until all are taken: then what all guests have said
  * is read, and the oldest goes. A rank that was disconnected before it heard a hello connects again, until its caller has waited long enough.
  *
@@ -14,7 +14,7 @@
 #include "wire/connect.h"
 #include "wire/wire.h"
 
-enum { TREADLE_TCP_GUESTS = 64, TREADLE_TCP_WHY = 120 };
+enum { TREADLE_TCP_KEY = 16, TREADLE_TCP_GUESTS = 64, TREADLE_TCP_WHY = 120 };
 
 enum { TREADLE_TCP_PLACE = 0x74726361, TREADLE_TCP_VERSION = 2 };
 enum { TREADLE_TCP_HELLO = 1, TREADLE_TCP_MESSAGE };
@@ -25,10 +25,11 @@ typedef struct treadle_tcp_place {
   int32_t rank, ranks;
   treadle_wire_address at;
   uint32_t pad;
-  uint64_t key; /* of what is said to it */
+  unsigned char key[TREADLE_TCP_KEY];
   uint64_t sum; /* of the rest */
 } treadle_tcp_place;
 
+/* A hello's content is the key of the rank that hears it; a message's frame is open. */
 typedef struct treadle_tcp_head {
   treadle_frame frame;
   int32_t rank, ranks; /* hello: who is there */
@@ -76,7 +77,7 @@ typedef struct treadle_tcp_guest {
 typedef struct treadle_tcp_net {
   int rank, ranks;
   int listener, poll;
-  uint64_t key;
+  unsigned char key[TREADLE_TCP_KEY];
   struct treadle_tcp_peer *peers, *busy; /* [ranks]; those that may have something to do */
   treadle_tcp_guest guests[TREADLE_TCP_GUESTS];
   uint64_t guest_count; /* of all that ever came */
@@ -85,8 +86,8 @@ typedef struct treadle_tcp_net {
 
 /* ---- net_tcp_peers.c ---- */
 
-/* Of what is said to the rank with that key. */
-treadle_frame_rule treadle_tcp_rule(uint64_t key);
+/* Of hellos, or of messages. */
+treadle_frame_rule treadle_tcp_rule(int type);
 uint64_t treadle_tcp_place_sum(const treadle_tcp_place *place);
 treadle_status treadle_tcp_listen(treadle_tcp_net *net, const treadle_net_options *options);
 treadle_status treadle_tcp_address(const treadle_tcp_net *net, void *room, size_t capacity,

@@ -66,14 +66,13 @@ out:
   return status;
 }
 
-treadle_frame_rule treadle_tcp_rule(uint64_t key) {
+treadle_frame_rule treadle_tcp_rule(int type) {
   return (treadle_frame_rule){.magic = 0x74726370,
                               .version = TREADLE_TCP_VERSION,
                               .types = TREADLE_TCP_MESSAGE,
                               .head_bytes = sizeof(treadle_tcp_head),
-                              .open = true,
-                              .key = key,
-                              .most = UINT64_MAX};
+                              .open = type == TREADLE_TCP_MESSAGE,
+                              .most = type == TREADLE_TCP_MESSAGE ? UINT64_MAX : TREADLE_TCP_KEY};
 }
 
 uint64_t treadle_tcp_place_sum(const treadle_tcp_place *place) {
@@ -86,12 +85,12 @@ treadle_status treadle_tcp_address(const treadle_tcp_net *net, void *room, size_
                             .version = TREADLE_TCP_VERSION,
                             .rank = net->rank,
                             .ranks = net->ranks,
-                            .at = treadle_wire_end(net->listener, false),
-                            .key = net->key};
+                            .at = treadle_wire_end(net->listener, false)};
   *bytes_p = sizeof mine;
   if (capacity < sizeof mine)
     REFUSE("net tcp: an address has %zu bytes, and there is room for %zu", sizeof mine, capacity);
   if (!mine.at.any.sa_family) return failed("its own address");
+  memcpy(mine.key, net->key, sizeof mine.key);
   mine.sum = treadle_tcp_place_sum(&mine);
   memcpy(room, &mine, sizeof mine);
   return TREADLE_OK;
@@ -128,7 +127,7 @@ treadle_status treadle_tcp_listen(treadle_tcp_net *net, const treadle_net_option
   treadle_wire_address mine = {0};
   for (int i = 0; i < TREADLE_TCP_GUESTS; i++) net->guests[i].wire.socket = -1;
   TRY(find_ip(options, &mine));
-  if (getrandom(&net->key, sizeof net->key, 0) != (ssize_t)sizeof net->key) TRY(failed("random bytes"));
+  if (getrandom(net->key, sizeof net->key, 0) != (ssize_t)sizeof net->key) TRY(failed("random bytes"));
   net->poll = epoll_create1(EPOLL_CLOEXEC);
   if (net->poll < 0) TRY(failed("epoll"));
   net->listener = treadle_wire_listen(&mine);
@@ -238,15 +237,22 @@ static bool is_there(const treadle_tcp_guest *guest) { return guest->wire.socket
 
 static void dismiss(treadle_tcp_guest *guest) { treadle_wire_close(&guest->wire, false); }
 
+static bool is_key(const char *a, const unsigned char *b) {
+  unsigned different = 0; /* in the same time, wherever they differ */
+  for (int i = 0; i < TREADLE_TCP_KEY; i++) different |= (unsigned char)a[i] ^ b[i];
+  return different == 0;
+}
+
 /* What has come of the hello that somebody says to this rank. TREADLE_PEER without words, or refused: there will be none. */
 static treadle_status hear_hello(const treadle_tcp_net *net, treadle_wire *wire, int *rank_p,
                                  bool *whole_p) {
-  const treadle_frame_rule rule = treadle_tcp_rule(net->key);
+  const treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_HELLO);
   treadle_tcp_head hello;
   const char *content;
   treadle_status status = treadle_wire_hear(wire, &rule, &hello, &content, whole_p);
   if (status == TREADLE_OK && *whole_p &&
-      (hello.frame.type != TREADLE_TCP_HELLO || hello.frame.bytes || hello.ranks != net->ranks))
+      (hello.frame.type != TREADLE_TCP_HELLO || hello.frame.bytes != TREADLE_TCP_KEY ||
+       hello.ranks != net->ranks || !is_key(content, net->key)))
     status = treadle_fail(TREADLE_REFUSED, "did not say hello first");
   *rank_p = hello.rank;
   return status;
@@ -340,10 +346,10 @@ static void fail_hello(treadle_tcp_net *net, treadle_tcp_peer *peer, treadle_sta
 
 static treadle_status say_hello(const treadle_tcp_net *net, treadle_tcp_peer *peer) {
   treadle_status status = TREADLE_OK;
-  const treadle_frame_rule rule = treadle_tcp_rule(peer->there.key);
+  const treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_HELLO);
   treadle_tcp_head hello = {.frame.type = TREADLE_TCP_HELLO, .rank = net->rank, .ranks = net->ranks};
   if (!peer->connected) return TREADLE_OK;
-  if (!peer->said) TRY(treadle_wire_say(&peer->wire, &rule, &hello, NULL, 0));
+  if (!peer->said) TRY(treadle_wire_say(&peer->wire, &rule, &hello, peer->there.key, TREADLE_TCP_KEY));
   peer->said = true;
   if (peer->wire.writable) TRY(treadle_wire_send(&peer->wire));
 out:

@@ -17,8 +17,8 @@ typedef struct treadle_frame {
   uint32_t magic, version; /* which protocol, and which one of it */
   uint32_t type, fields;   /* fields: bytes of the head behind the frame */
   uint64_t bytes;          /* of the content */
-  uint64_t key;            /* of the job or the connection: who does not know it is a stranger */
-  uint64_t sum;            /* of all before it, of the fields, and of the content if it is not open */
+  uint64_t key; /* of the job: who does not know it is a stranger; 0: the protocol has another one */
+  uint64_t sum; /* of all before it, of the fields, and of the content if it is not open */
 } treadle_frame;
 
 /* What a receiver takes, and a sender says. */

@@ -36,20 +36,25 @@ static int connect_to(const listening *l) {
   return one;
 }
 
-/* What a rank says to the one that listens. */
-static treadle_tcp_head head_of(const listening *l, uint32_t type, int rank, uint64_t tag, uint64_t bytes) {
-  treadle_tcp_head head = {.frame.type = type, .rank = rank, .ranks = 2, .tag = tag};
-  const treadle_frame_rule rule = treadle_tcp_rule(l->at.key);
+typedef struct greeting {
+  treadle_tcp_head head;
+  unsigned char key[TREADLE_TCP_KEY];
+} greeting;
+
+/* What a rank says first to the one that listens. */
+static greeting hello_of(const listening *l, int rank) {
+  greeting g = {.head = {.frame.type = TREADLE_TCP_HELLO, .rank = rank, .ranks = 2}};
+  const treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_HELLO);
+  memcpy(g.key, l->at.key, sizeof g.key);
+  treadle_frame_seal(&rule, &g.head, g.key, sizeof g.key);
+  return g;
+}
+
+static treadle_tcp_head head_of(uint32_t type, uint64_t tag, uint64_t bytes) {
+  treadle_tcp_head head = {.frame.type = type, .tag = tag};
+  const treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_MESSAGE);
   treadle_frame_seal(&rule, &head, NULL, bytes);
   return head;
-}
-
-static treadle_tcp_head hello_of(const listening *l, int rank) {
-  return head_of(l, TREADLE_TCP_HELLO, rank, 0, 0);
-}
-
-static treadle_tcp_head message_of(const listening *l, uint64_t tag, uint64_t bytes) {
-  return head_of(l, TREADLE_TCP_MESSAGE, 0, tag, bytes);
 }
 
 static void say(int one, const void *bytes, size_t count) {
@@ -103,18 +108,19 @@ static void test_strangers(void **state) {
   listening l = listen_as(1);
   unsigned char rubbish[4096];
   memset(rubbish, 0x5a, sizeof rubbish);
-  for (int kind = 0; kind < 9; kind++) {
-    treadle_frame_rule rule = treadle_tcp_rule(l.at.key);
-    treadle_tcp_head hello = hello_of(&l, 0);
-    if (kind == 1) rule.key ^= 1;
-    if (kind == 2) hello.rank = 1; /* its own */
-    if (kind == 3) hello.rank = -1;
-    if (kind == 4) hello.ranks = 3;
+  for (int kind = 0; kind < 11; kind++) {
+    treadle_frame_rule rule = treadle_tcp_rule(TREADLE_TCP_HELLO);
+    greeting hello = hello_of(&l, 0);
+    if (kind == 1) hello.key[15] ^= 1;
+    if (kind == 2) hello.head.rank = 1; /* its own */
+    if (kind == 3) hello.head.rank = -1;
+    if (kind == 4) hello.head.ranks = 3;
     if (kind == 5) rule.version++;
     if (kind == 6) rule.magic++;
-    if (kind == 7) hello.frame.type = TREADLE_TCP_MESSAGE;
-    treadle_frame_seal(&rule, &hello, NULL, 0);
-    if (kind == 8) hello.frame.sum++;
+    if (kind == 7) hello.head.frame.type = TREADLE_TCP_MESSAGE;
+    if (kind == 8) rule.key++;
+    treadle_frame_seal(&rule, &hello.head, hello.key, kind == 9 ? 0 : sizeof hello.key);
+    if (kind == 10) hello.head.frame.sum++;
     int one = connect_to(&l);
     say(one, kind == 0 ? (const void *)rubbish : &hello, kind == 0 ? sizeof rubbish : sizeof hello);
     if (!hangs_up(&l, one)) fail_msg("stranger %d was taken for a rank", kind);
@@ -130,7 +136,7 @@ static void test_silent(void **state) {
   enum { MANY = 3 * TREADLE_TCP_GUESTS };
   listening l = listen_as(1);
   int all[MANY];
-  treadle_tcp_head hello = hello_of(&l, 0);
+  greeting hello = hello_of(&l, 0);
   for (int i = 0; i < MANY; i++) {
     all[i] = connect_to(&l);
     if (i % 2) say(all[i], &hello, sizeof hello / 2);
@@ -147,7 +153,7 @@ static void test_read_first(void **state) {
   (void)state;
   enum { MANY = 2 * TREADLE_TCP_GUESTS };
   listening l = listen_as(1), other = listen_as(0);
-  treadle_tcp_head hello = hello_of(&l, 0), answer;
+  greeting hello = hello_of(&l, 0), answer;
   int all[MANY];
   assert_ok(treadle_net_tcp.connect(l.net, 0, &other.at, sizeof other.at));
   int one = connect_to(&l);
@@ -156,7 +162,7 @@ static void test_read_first(void **state) {
   treadle_net_tcp.wait(l.net, 1e-3);
   assert_true(hangs_up(&l, all[0]));
   assert_int_equal(recv(one, &answer, sizeof answer, MSG_WAITALL), sizeof answer);
-  assert_int_equal(answer.rank, 1);
+  assert_int_equal(answer.head.rank, 1);
   close(one);
   for (int i = 0; i < MANY; i++) close(all[i]);
   treadle_net_tcp.close(l.net);
@@ -200,14 +206,14 @@ static void test_again(void **state) {
   assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
   for (int i = 0; i < 4; i++) {
     int one = accept_from(&l, listener);
-    treadle_tcp_head heard;
+    greeting heard;
     treadle_net_tcp.wait(l.net, 1e-3);
     if (i % 2) assert_int_equal(recv(one, &heard, sizeof heard, MSG_WAITALL), sizeof heard);
     close(one); /* with what it has said unread: a reset */
   }
   int one = accept_from(&l, listener);
-  treadle_tcp_head hello = hello_of(&l, 1);
-  const treadle_tcp_head head = message_of(&l, 3, 1);
+  greeting hello = hello_of(&l, 1);
+  const treadle_tcp_head head = head_of(TREADLE_TCP_MESSAGE, 3, 1);
   say(one, &hello, sizeof hello);
   say(one, &head, sizeof head);
   say(one, "x", 1);
@@ -238,7 +244,8 @@ static void test_no_messages(void **state) {
   };
   for (size_t i = 0; i < TEST_COUNT(rows); i++) {
     listening l = listen_as(1), other = listen_as(0);
-    treadle_tcp_head hello = hello_of(&l, 0), head = head_of(&l, rows[i].type, 0, 3, rows[i].bytes);
+    greeting hello = hello_of(&l, 0);
+    treadle_tcp_head head = head_of(rows[i].type, 3, rows[i].bytes);
     char *memory = calloc(1, 100);
     treadle_net_part part = {memory, 100};
     void *request;
@@ -281,7 +288,7 @@ static void test_any_stream(void **state) {
     }
     for (int64_t pieces = treadle_random_below(&random, 6); pieces > 0; pieces--) {
       uint64_t tag = (uint64_t)treadle_random_below(&random, 3);
-      treadle_tcp_head head = message_of(&l, tag, 41 + 4 * tag);
+      treadle_tcp_head head = head_of(TREADLE_TCP_MESSAGE, tag, 41 + 4 * tag);
       size_t rest = (size_t)treadle_random_below(&random, 60);
       if (treadle_random_below(&random, 3) == 0) rest = (size_t)head.frame.bytes;
       if (treadle_random_below(&random, 8) == 0)
@@ -291,7 +298,7 @@ static void test_any_stream(void **state) {
       for (size_t i = 0; i < rest; i++) said[length++] = (unsigned char)treadle_random_next(&random);
     }
     int one = connect_to(&l);
-    treadle_tcp_head hello = hello_of(&l, 0);
+    greeting hello = hello_of(&l, 0);
     say(one, &hello, sizeof hello);
     for (size_t at = 0; at < length;) {
       size_t now = 1 + (size_t)treadle_random_below(&random, 90);
@@ -330,7 +337,7 @@ static void test_other_answers(void **state) {
   assert_ok(treadle_net_tcp.connect(l.net, 1, &other.at, sizeof other.at));
   assert_ok(treadle_net_tcp.receive(l.net, 1, 3, &part, 1, &request));
   int one = accept(listener, NULL, NULL);
-  treadle_tcp_head hello = hello_of(&other, 1); /* with a key that is not that of rank 0 */
+  greeting hello = hello_of(&other, 1); /* with a key that is not that of rank 0 */
   say(one, &hello, sizeof hello);
   assert_fails(TREADLE_PEER, "who answers there is not that rank", finish(&l, request));
   close(one);
