@@ -100,8 +100,7 @@ static treadle_status restore(treadle_switch *sw, treadle_status status, treadle
     if (back != TREADLE_OK) return lose_device(sw, back);
   }
   sw->mode = old;
-  treadle_fail(status, "%s", message);
-  return say(status, stands, old);
+  return treadle_fail(status, stands, message, treadle_mode_text(old));
 }
 
 /* Params are in their window, before anybody may read them there. */
@@ -411,9 +410,8 @@ out:
   if (status == TREADLE_OK) return TREADLE_OK;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   const treadle_status back = come(sw, old == TREADLE_TRAIN, true);
-  if (back != TREADLE_OK) return lose_device(sw, back);
-  treadle_fail(status, "%s", message);
-  return say(status, stands, old);
+  return back == TREADLE_OK ? treadle_fail(status, stands, message, treadle_mode_text(old))
+                            : lose_device(sw, back);
 }
 
 /* From the twins, or what has stayed. */

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "switch/room.h"
+#include "switch/run_lists.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -11,6 +11,7 @@
  * the bytes. At the end every op must have run once, and the sums must be those of the plan, which has proved that they are the
  * whole window. */
 #include "switch/net.h"
+#include "switch/run_lists.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -232,20 +233,13 @@ static treadle_status ask_spoiled(range *r, const treadle_op *planned, size_t po
   treadle_status status = TREADLE_OK;
   treadle_switch *sw = r->sw;
   const treadle_fault fault = sw->faults.planted;
-  const treadle_mode old = r->to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   treadle_op op = fault == TREADLE_FAULT_MISPLACE ? sw->faults.misplaced : *planned;
   const treadle_paged into = treadle_own_view(sw, r->to, op.to);
-  treadle_paged from = {0};
   TRY(ask(r));
   r->first++;
   if (fault == TREADLE_FAULT_DROP) goto out;
   const treadle_op noted = op;
-  if (treadle_staging_has(sw, r->to, position))
-    from = treadle_staging_view(sw, position, &op);
-  else if (op.source == sw->group->rank)
-    from = treadle_own_view(sw, op.twin ? r->to : old, op.from);
-  else if (op.source >= 0)
-    from = sw->space.paged[op.twin ? r->to : old][op.source];
+  const treadle_paged from = treadle_switch_source_of(sw, r->to, position, &op);
   for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
     sw->device.ops->copy(&sw->device, &op, op.source < 0 ? NULL : &from, &into);
     note(sw, &noted, position);

@@ -1,8 +1,7 @@
-/* The ops of both directions, made ready for the device.
- *
- * Between which memory an op copies does not change from switch to switch: the views of all windows are there when the ranks have shared
- * them, and a slot of staging follows from the wave. So each direction is prepared once, for each set of pages that the infer window may lie on,
+/* Between which memory an op copies does not change from switch to switch: the views of all windows are there when the ranks have shared
+ * them, and a slot of staging follows from the wave. So each direction that runs is prepared once, for each set of pages that the infer window may lie on,
  * and again when the ranks have shared anew (rejoin.c). */
+#include "switch/run_lists.h"
 #include "switch/net.h"
 
 #include "base/alloc.h"
@@ -21,8 +20,8 @@ static void forget(listed *l) {
   treadle_free(l->to);
 }
 
-/* What an op reads; of a message, which is read from its slot: nothing. */
-static treadle_paged source_of(treadle_switch *sw, treadle_mode to, size_t position, treadle_op *op) {
+treadle_paged treadle_switch_source_of(const treadle_switch *sw, treadle_mode to, size_t position,
+                                       treadle_op *op) {
   const treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
   if (op->source < 0 || (treadle_net_is(sw, op->source) && !op->twin)) return (treadle_paged){0};
   if (treadle_staging_has(sw, to, position)) return treadle_staging_view(sw, position, op);
@@ -42,7 +41,7 @@ static treadle_status prepare(treadle_switch *sw, treadle_mode to, treadle_run_l
   for (size_t i = 0; i < count; i++) {
     treadle_op op = ops->items[i];
     l.to[i] = treadle_own_view(sw, to, op.to);
-    l.from[i] = source_of(sw, to, i, &op);
+    l.from[i] = treadle_switch_source_of(sw, to, i, &op);
     if (changes) l.changed[i] = op;
   }
   TRY(sw->device.ops->prepare(&sw->device, changes ? l.changed : ops->items, l.from, l.to, count,
@@ -61,8 +60,9 @@ treadle_status treadle_switch_lists_make(treadle_switch *sw) {
   treadle_switch_lists_release(sw);
   for (int set = 0; set < sets; set++) {
     treadle_paged *now = sw->space.paged[TREADLE_INFER];
-    for (int to = 0; to < 2 && status == TREADLE_OK; to++)
-      status = prepare(sw, (treadle_mode)to, &sw->run.lists[to][set]);
+    status = prepare(sw, TREADLE_INFER, &sw->run.lists[TREADLE_INFER][set]);
+    if (status == TREADLE_OK && treadle_switch_rebuilds(sw)) /* else the way back has no waves */
+      status = prepare(sw, TREADLE_TRAIN, &sw->run.lists[TREADLE_TRAIN][set]);
     if (sets > 1) { /* the other set, and back again */
       sw->space.paged[TREADLE_INFER] = sw->space.others;
       sw->space.others = now;

@@ -479,11 +479,6 @@ treadle_status treadle_switch_share(treadle_switch *sw);
 /* Lets go of what others share with this rank. */
 void treadle_switch_unshare(treadle_switch *sw);
 
-/* Makes the ops of both directions ready for the device, as windows are shared now. */
-treadle_status treadle_switch_lists_make(treadle_switch *sw);
-void treadle_switch_lists_release(treadle_switch *sw);
-const treadle_work *treadle_switch_list_of(const treadle_switch *sw, treadle_mode to);
-
 /* Waits until all that was asked of the device is done, and moves messages meanwhile; ends as treadle_epoch_check does. */
 treadle_status treadle_switch_settle(treadle_switch *sw, uint64_t epoch, const char *what);
 
