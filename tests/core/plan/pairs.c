@@ -1,7 +1,9 @@
 /* Random pairs: models of odd sizes, layouts of every set. */
 #include "plan/pairs.h"
+
 #include "layout/agree.h"
 #include "model/model.h"
+#include "plan/one_rank.h"
 #include "plan/place.h"
 
 #include "test.h"
@@ -269,6 +271,15 @@ void pair_make(pair *p, uint64_t seed, int64_t max_elems) {
     side_release(&p->from);
     side_release(&p->to);
   }
+}
+
+int64_t pair_cap_min(const pair *p, int64_t page_bytes) {
+  int64_t largest = 1, cap_min;
+  for (int64_t rank = 0; rank < p->ranks; rank++) {
+    assert_ok(one_rank_cap_min(p->from.layout, p->to.layout, rank, page_bytes, &cap_min));
+    if (cap_min > largest) largest = cap_min;
+  }
+  return largest;
 }
 
 void pair_release(pair *p) {

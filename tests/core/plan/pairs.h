@@ -40,13 +40,16 @@ void pair_match(pair *p);
  * agree on what is legal. max_elems bounds the model. */
 void pair_make(pair *p, uint64_t seed, int64_t max_elems);
 void pair_release(pair *p);
+/* The largest of all ranks; at least 1. */
+int64_t pair_cap_min(const pair *p, int64_t page_bytes);
 const char *pair_describe(const pair *p);
 
 typedef struct pair_result {
   int64_t moved, bound, back_moved;
   int64_t node_moved, node_bound; /* forward, entering nodes; relayed: both ways */
   int64_t relayed;
-  int64_t made, inputs; /* both ways: ops that another node's rank makes; what block rows read of other nodes */
+  int64_t made,
+      inputs; /* both ways: ops that another node's rank makes; what block rows read of other nodes */
   size_t block_rows; /* of all ranks, both ways */
   int32_t waves;
   bool lossless, returned; /* by the plan; do these values come back the same? */

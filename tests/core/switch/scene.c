@@ -3,6 +3,7 @@
 #include "plan/one_rank.h"
 
 #include "test.h"
+#include "weights/load.h"
 
 #include <jansson.h>
 
@@ -62,6 +63,14 @@ bool scene_holds(const treadle_layout *layout, int rank, const void *window) {
 
 bool scene_infers(const treadle_switch *sw) {
   return holds(sw->layouts[TREADLE_INFER], sw->group->rank, sw->plan, treadle_switch_infer_window(sw));
+}
+
+char *scene_expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
+  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
+  if (!wanted ||
+      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
+    abort();
+  return wanted;
 }
 
 treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *window, int version) {

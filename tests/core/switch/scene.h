@@ -23,6 +23,10 @@ bool scene_holds(const treadle_layout *layout, int rank, const void *window);
 /* The infer window of a switch, however it is arranged. */
 bool scene_infers(const treadle_switch *sw);
 
+/* The window of a rank in a layout as it should be, on the host; the caller frees it. source: where the values come from, which may be fp8 blocks;
+ * NULL: the checkpoint. */
+char *scene_expected(const treadle_layout *layout, const treadle_layout *source, int rank);
+
 /* Values by version: turns those of version 0 into those of another, in whatever layout; those of a into those of b with a ^ b. Each bit
  * pattern is changed alike, and padding is not. */
 treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *window, int version);

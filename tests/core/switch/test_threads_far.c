@@ -41,14 +41,6 @@ static int holds(treadle_switch *sw, treadle_class which, const treadle_layout *
   return 0;
 }
 
-static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
-  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted ||
-      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
-    abort();
-  return wanted;
-}
-
 /* What the layout of the params window has, from the host. */
 static int fill_params(treadle_switch *sw, const char *wanted) {
   const treadle_layout *layout = sw->layouts[TREADLE_TRAIN];
@@ -87,8 +79,8 @@ static int play_rank(treadle_group *group, void *context) {
                                     .timeout_seconds = 100,
                                     .alias = play->alias};
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
-  char *train = expected(play->p->from.layout, NULL, group->rank),
-       *infer = expected(play->p->to.layout, play->p->from.layout, group->rank);
+  char *train = scene_expected(play->p->from.layout, NULL, group->rank),
+       *infer = scene_expected(play->p->to.layout, play->p->from.layout, group->rank);
   if (fill_params(sw, train)) return 1;
   RANK_OK(treadle_switch_digest(sw, &digest));
   int cycles = play->one_way ? 1 : CYCLES;
@@ -101,22 +93,13 @@ static int play_rank(treadle_group *group, void *context) {
   return 0;
 }
 
-static int64_t largest_cap_min(const pair *p) {
-  int64_t largest = 1, cap_min;
-  for (int64_t rank = 0; rank < p->ranks; rank++) {
-    assert_ok(one_rank_cap_min(p->from.layout, p->to.layout, rank, PAGE, &cap_min));
-    if (cap_min > largest) largest = cap_min;
-  }
-  return largest;
-}
-
 static void test_pairs(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
     pair p;
     pair_make(&p, only_seed ? only_seed : seed, MAX_ELEMS);
     play_input play = {.p = &p, .one_way = !treadle_plan_is_lossless(p.from.layout, p.to.layout)};
-    int64_t cap_min = largest_cap_min(&p);
+    int64_t cap_min = pair_cap_min(&p, PAGE);
     play.cap = (size_t)(seed % 3 == 0 ? cap_min : cap_min + (int64_t)(seed % 7) * PAGE);
     for (int alias = 0; alias < 2; alias++) {
       play.alias = alias;
@@ -153,7 +136,7 @@ static int own_rank(treadle_group *group, void *context) {
     return 0;
   }
   RANK_OK(made);
-  char *train = expected(from, NULL, group->rank), *infer = expected(to, from, group->rank);
+  char *train = scene_expected(from, NULL, group->rank), *infer = scene_expected(to, from, group->rank);
   if (fill_params(sw, train)) return 1;
   for (int i = 0; i < 2; i++) {
     RANK_OK(treadle_switch_to_infer(sw));
@@ -176,7 +159,7 @@ static void test_own(void **state) {
   for (uint64_t seed = 1; seed <= test_seeds(SEEDS); seed++) {
     pair p;
     pair_make(&p, seed, MAX_ELEMS);
-    play_input play = {.p = &p, .cap = (size_t)largest_cap_min(&p) + (64 << 10)};
+    play_input play = {.p = &p, .cap = (size_t)pair_cap_min(&p, PAGE) + (64 << 10)};
     ranks_as_threads((int)p.ranks, 100, seed, own_rank, &play);
     pair_release(&p);
   }
@@ -196,7 +179,8 @@ static int update_rank(treadle_group *group, void *context) {
                                           .double_infer = true};
   RANK_OK(treadle_switch_create(group, s->train, s->infer, &options, &sw));
   for (int version = 0; version < 4; version++) {
-    char *train = expected(s->train, NULL, group->rank), *infer = expected(s->infer, NULL, group->rank);
+    char *train = scene_expected(s->train, NULL, group->rank),
+         *infer = scene_expected(s->infer, NULL, group->rank);
     RANK_OK(scene_turn(s->train, group->rank, (uint8_t *)train, version));
     RANK_OK(scene_turn(s->infer, group->rank, (uint8_t *)infer, version));
     RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
@@ -244,8 +228,8 @@ static int scene_rank(treadle_group *group, void *context) {
                                           .host = true};
   char state[7 * SCENE_PAGE], found[sizeof state];
   RANK_OK(treadle_switch_create(group, f->s->train, f->s->infer, &options, &sw));
-  char *train = expected(f->s->train, NULL, group->rank);
-  char *infer = expected(f->s->infer, NULL, group->rank);
+  char *train = scene_expected(f->s->train, NULL, group->rank);
+  char *infer = scene_expected(f->s->infer, NULL, group->rank);
   for (size_t i = 0; i < sizeof state; i++) state[i] = (char)(i * 7 + (size_t)group->rank);
   if (fill_params(sw, train)) return 1;
   RANK_OK(treadle_switch_write(sw, TREADLE_OPTIMIZER, 0, sizeof state, state));

@@ -2,13 +2,13 @@
  * tensors, both, and some of either by rank and by storage. Every element is compared with what the layouts say, memory around own tensors
  * must not change, and nor must own train tensors; as many bytes enter nodes as without own tensors.
  * test_threads_own [SEED] ctest: stage=gcc label=threads timeout=900 */
+#include "group/ranks.h"
 #include "plan/one_rank.h"
 #include "plan/pairs.h"
 #include "switch/foresee.h"
 #include "switch/own_memory.h"
-#include "switch/switch.h"
+#include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 #include "weights/load.h"
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 40, CYCLES = 2 };
@@ -42,14 +42,6 @@ static treadle_switch_options options_of(const play_input *play, const own_memor
                                   .own_train_count = train->count,
                                   .own_infer = infer->tensors,
                                   .own_infer_count = infer->count};
-}
-
-static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
-  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted ||
-      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
-    abort();
-  return wanted;
 }
 
 /* Bytes of a direction's ops that are pulled from own tensors of others. */
@@ -126,7 +118,7 @@ static int play_rank(treadle_group *group, void *context) {
   }
   RANK_OK(made);
   sw->device = *treadle_device_plain();
-  char *train = expected(from, NULL, group->rank), *infer = expected(to, from, group->rank);
+  char *train = scene_expected(from, NULL, group->rank), *infer = scene_expected(to, from, group->rank);
   RANK_OK(
       treadle_switch_write(sw, TREADLE_PARAMS, 0, treadle_layout_window_bytes(from, group->rank), train));
   RANK_OK(treadle_switch_digest(sw, &digest));
@@ -162,15 +154,6 @@ static void foresee(play_input *play) {
   free(own);
 }
 
-static int64_t largest_cap_min(const pair *p) {
-  int64_t largest = 1, cap_min;
-  for (int64_t rank = 0; rank < p->ranks; rank++) {
-    assert_ok(one_rank_cap_min(p->from.layout, p->to.layout, rank, PAGE, &cap_min));
-    if (cap_min > largest) largest = cap_min;
-  }
-  return largest;
-}
-
 static const pair *failing; /* the pair that is played: what to play again */
 
 static int describe(void **state) {
@@ -194,7 +177,7 @@ static void test_pairs(void **state) {
       if (ranks_nodes && !only_seed && (seed + i) % 3) continue;
       play_input play = {
           .p = &p, .train = cases[i].train, .infer = cases[i].infer, .keep_host = cases[i].keep_host};
-      play.cap = (size_t)largest_cap_min(&p) + (size_t)(seed % 5) * 8 * PAGE;
+      play.cap = (size_t)pair_cap_min(&p, PAGE) + (size_t)(seed % 5) * 8 * PAGE;
       if (!play.keep_host || ranks_nodes) play.cap += 1 << 20;
       if (!ranks_nodes) foresee(&play);
       failing = &p;

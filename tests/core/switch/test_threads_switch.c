@@ -1,11 +1,11 @@
 /* The whole switch with ranks as threads: random pairs of layouts, delays at every wait. All memory is seen
  * at the addresses of its owner and copied by plain code, so TSan sees every byte that is read while its
  * page is written again.  test_threads_switch [SEED] ctest: label=threads timeout=900 */
+#include "group/ranks.h"
 #include "plan/one_rank.h"
 #include "plan/pairs.h"
-#include "switch/switch.h"
+#include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 #include "weights/load.h"
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 40, CYCLES = 3 };
@@ -34,15 +34,6 @@ static bool holds(const treadle_layout *layout, int rank, const treadle_plan *pl
     }
   }
   return true;
-}
-
-/* source: where the values come from, which may be fp8 blocks; NULL: the checkpoint. */
-static char *expected(const treadle_layout *layout, const treadle_layout *source, int rank) {
-  char *wanted = calloc(treadle_layout_window_bytes(layout, rank) + 1, 1);
-  if (!wanted ||
-      treadle_layout_load_from(layout, source, rank, NULL, treadle_device_host(), wanted) != TREADLE_OK)
-    abort();
-  return wanted;
 }
 
 static int check_figures(treadle_switch *sw) {
@@ -102,8 +93,8 @@ static int play_rank(treadle_group *group, void *context) {
   }
   RANK_OK(made);
   sw->device = *treadle_device_plain();
-  char *train = expected(play->p->from.layout, NULL, group->rank),
-       *infer = expected(play->p->to.layout, play->p->from.layout, group->rank);
+  char *train = scene_expected(play->p->from.layout, NULL, group->rank),
+       *infer = scene_expected(play->p->to.layout, play->p->from.layout, group->rank);
   RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &digest));
   RANK_TRUE(treadle_switch_version(sw) == 0 && treadle_switch_mode(sw) == TREADLE_TRAIN);
@@ -118,15 +109,6 @@ static int play_rank(treadle_group *group, void *context) {
   return 0;
 }
 
-static int64_t largest_cap_min(const pair *p) {
-  int64_t largest = 1, cap_min;
-  for (int64_t rank = 0; rank < p->ranks; rank++) {
-    assert_ok(one_rank_cap_min(p->from.layout, p->to.layout, rank, PAGE, &cap_min));
-    if (cap_min > largest) largest = cap_min;
-  }
-  return largest;
-}
-
 static void test_pairs(void **state) {
   (void)state;
   int64_t ways[2] = {0};
@@ -134,7 +116,7 @@ static void test_pairs(void **state) {
     pair p;
     pair_make(&p, only_seed ? only_seed : seed, MAX_ELEMS);
     play_input play = {.p = &p, .one_way = !treadle_plan_is_lossless(p.from.layout, p.to.layout)};
-    int64_t cap_min = largest_cap_min(&p);
+    int64_t cap_min = pair_cap_min(&p, PAGE);
     play.cap =
         (size_t)(seed % 3 == 0 ? cap_min : cap_min + (int64_t)(seed % 7) * PAGE); /* tight: many waves */
     for (int alias = 0; alias < 2; alias++) {
