@@ -4,7 +4,7 @@
  *   here                     in src/
  *   modes, `stands`, LOST    switch/switch.c, arrows.c: the arrows, lose, restore, stay_in_infer
  *   entered, arrived, way    epoch.c treadle_epoch_enter; group/group.c treadle_group_meet
- *   wait_all                 protocol.c treadle_word_wait, for each rank in turn (group/group_wait.c treadle_group_wait)
+ *   wait_all                 words.c treadle_word_wait, for each rank in turn (group/group_wait.c treadle_group_wait)
  *   out_epoch, out_state     outcome.c, the word of treadle_control; EPOCH_FAILED: treadle_outcome_check; decide:
  *                            treadle_outcome_settle; several nodes have several words: tools/nodes.pml
  *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
@@ -545,7 +545,7 @@ proctype rank(byte me) {
         fi
       }
     fi;
-    do /* treadle_switch_run */
+    do /* treadle_carry_run */
     :: ok && RUNS_WAVES && wave < WAVES -> run_wave()
     :: else -> break
     od;

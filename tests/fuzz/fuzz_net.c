@@ -1,4 +1,4 @@
-/* Any bytes as what a rank receives of other nodes in a switch: its messages, whole or in two parts (switch/net.h). The reader is a switch made by
+/* Any bytes as what a rank receives of other nodes in a switch: its messages, whole or in two parts (switch/net.h). The reader is a carry made by
  * hand, with messages of four kinds; a net plays their sources.
  *
  *   first byte  bit 0: bytes go into slots as they are; else they script messages whose heads and sums are right, and maybe spoilt in one bit
@@ -12,8 +12,8 @@
 #include "base/hash.h"
 #include "move/delta.h"
 #include "must.h"
-#include "plan/plan.h"
 #include "net/net.h"
+#include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +59,10 @@ typedef struct reader {
   treadle_group group;
   treadle_plan plan;
   treadle_paged paged[RANKS];
+  treadle_switch_stats figures;
   treadle_traffic_message messages[MESSAGES];
   treadle_parcel parcels[PARCELS];
-  treadle_switch sw;
+  treadle_carry carry;
   char window[WINDOW], area[AREA];
   size_t taken; /* parcels */
 } reader;
@@ -106,7 +107,7 @@ static unsigned take_byte(void) {
   return byte;
 }
 
-static bool is_shared(int peer) { return r.sw.net.delta.on && r.sw.net.delta.shares[peer]; }
+static bool is_shared(int peer) { return r.carry.net.delta.on && r.carry.net.delta.shares[peer]; }
 
 /* Applies what is behind a head to the message as it was. False: it cannot be. */
 static bool apply(size_t message, const char *from, size_t bytes, char *values) {
@@ -284,13 +285,19 @@ static void make_messages(void) {
                                               .first = plans[i].first,
                                               .count = plans[i].count,
                                               .bytes = plans[i].bytes};
-  r.sw.net.in[TREADLE_INFER].traffic = (treadle_traffic){r.parcels, r.messages, PARCELS, MESSAGES};
+  r.carry.net.in[TREADLE_SIDE_INFER].traffic = (treadle_traffic){r.parcels, r.messages, PARCELS, MESSAGES};
+}
+
+static treadle_status check(void *context) {
+  (void)context;
+  return TREADLE_OK;
 }
 
 static void make_reader(void) {
+  static const treadle_carry_hooks hooks = {.check = check};
   static const int32_t of[RANKS] = {0, 1, 2};
   size_t bytes = (treadle_control_bytes(RANKS) + 63) / 64 * 64;
-  treadle_switch *sw = &r.sw;
+  treadle_carry *c = &r.carry;
   MUST(treadle_nodes_make(of, RANKS, &r.nodes) == TREADLE_OK);
   r.group = (treadle_group){.rank = RANK, .size = RANKS, .job = JOB, .nodes = &r.nodes};
   r.group.control = aligned_alloc(64, bytes);
@@ -299,22 +306,25 @@ static void make_reader(void) {
   r.plan.page_bytes = 4096;
   r.plan.digest = DIGEST;
   r.paged[RANK] = treadle_paged_of(r.window);
-  sw->group = &r.group;
-  sw->plan = &r.plan;
-  sw->device = *treadle_device_host();
-  sw->helm = treadle_helm_create();
-  sw->terms.options.delta = true;
-  sw->space.paged[TREADLE_INFER] = r.paged;
-  sw->net = (treadle_net_state){.ops = &ops, .message_bytes = MOST, .area = r.area};
-  sw->net.base = calloc(2 * TREADLE_NET_SLOTS, MOST + TREADLE_NET_HEAD);
-  MUST(sw->helm && sw->net.base);
+  *c = (treadle_carry){.group = &r.group,
+                       .device = treadle_device_host(),
+                       .plan = &r.plan,
+                       .hooks = &hooks,
+                       .figures = &r.figures,
+                       .terms.delta = true,
+                       .views[TREADLE_SIDE_INFER] = r.paged,
+                       .net = {.ops = &ops, .message_bytes = MOST, .area = r.area},
+                       .to = TREADLE_SIDE_INFER,
+                       .epoch = EPOCH};
+  c->net.base = calloc(2 * TREADLE_NET_SLOTS, MOST + TREADLE_NET_HEAD);
+  MUST(c->net.base);
   make_messages();
-  MUST(treadle_net_delta_arrange(sw) == TREADLE_OK);
+  MUST(treadle_net_delta_arrange(c) == TREADLE_OK);
 }
 
 /* As after an update: everything is as the base says. */
 static void start(unsigned how) {
-  treadle_net_delta *delta = &r.sw.net.delta;
+  treadle_net_delta *delta = &r.carry.net.delta;
   treadle_group_limit(&r.group, 0); /* who has nothing to say is not waited for */
   for (size_t i = 0; i < MESSAGES; i++) {
     for (size_t k = 0; k < MOST; k++) base[i][k] = (char)(i * 31 + k * 7);
@@ -329,23 +339,23 @@ static void start(unsigned how) {
   memcpy(r.window + 200, base[1], 9);
   memcpy(r.window + 240, base[1] + 12, 12);
   r.taken = 0;
-  r.sw.net.net = &source;
-  treadle_net_begin(&r.sw, TREADLE_INFER, EPOCH);
+  r.carry.net.net = &source;
+  treadle_net_begin(&r.carry);
   MUST(delta->on);
   if (how & 16) {
     delta->on = false;
-    treadle_net_open(&r.sw, 0); /* not those of wave 1 */
+    treadle_net_open(&r.carry, 0); /* not those of wave 1 */
   }
   delta->shares[0] = how >> 1 & 1;
   delta->shares[2] = how >> 2 & 1;
 }
 
-static treadle_status take(treadle_switch *sw, const treadle_op *op, size_t position,
+static treadle_status take(treadle_carry *c, const treadle_op *op, size_t position,
                            const treadle_paged *from) {
   const treadle_paged into = treadle_paged_of(r.window);
   MUST(position == r.taken);
-  MUST(from || !sw->net.delta.on);
-  if (from) sw->device.ops->copy(&sw->device, op, from, &into);
+  MUST(from || !c->net.delta.on);
+  if (from) c->device->ops->copy(c->device, op, from, &into);
   r.taken++;
   return TREADLE_OK;
 }
@@ -364,22 +374,22 @@ static void compare(size_t count) {
     memcpy(wanted + 256 + 4 * k + 2, is[3] + 2 * k, 2);
   }
   /* What has not ended may be on its way into the window already. */
-  size_t proved = r.sw.net.delta.on || count > 1 ? sizeof wanted : count > 0 ? 128 : 0;
+  size_t proved = r.carry.net.delta.on || count > 1 ? sizeof wanted : count > 0 ? 128 : 0;
   MUST(memcmp(r.window, wanted, proved) == 0);
   if (count > 2) MUST(memcmp(r.area, is[2], AREA) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
-  if (!r.sw.net.base) make_reader();
+  if (!r.carry.net.base) make_reader();
   if (count < 1) return 0;
   memset(&source, 0, sizeof source);
   source.bytes = bytes + 1;
   source.left = count - 1;
   source.raw = bytes[0] & 1;
   start(bytes[0]);
-  treadle_status status = treadle_net_unpack(&r.sw, 0, take);
-  if (status == TREADLE_OK) status = treadle_net_unpack(&r.sw, 1, take);
-  size_t ended = r.sw.net.in[TREADLE_INFER].ended;
+  treadle_status status = treadle_net_unpack(&r.carry, 0, take);
+  if (status == TREADLE_OK) status = treadle_net_unpack(&r.carry, 1, take);
+  size_t ended = r.carry.net.in[TREADLE_SIDE_INFER].ended;
   MUST(status == TREADLE_OK ? ended == MESSAGES
                             : status == TREADLE_PEER && *treadle_error_message() && ended < MESSAGES);
   bool spoilt = false;
@@ -388,7 +398,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     MUST((status != TREADLE_OK) == spoilt);
     compare(ended);
   }
-  if (status == TREADLE_OK) MUST(treadle_net_finish(&r.sw) == TREADLE_OK);
-  treadle_net_stop(&r.sw);
+  if (status == TREADLE_OK) MUST(treadle_net_finish(&r.carry) == TREADLE_OK);
+  treadle_net_stop(&r.carry);
   return 0;
 }

@@ -11,7 +11,7 @@
  * After each step all ranks know the results of all. So if one rank is refused, all fail with its message, and no rank
  * waits for one that has given up. */
 #include "switch/attempt.h"
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include "base/alloc.h"
 #include "base/larger.h"
@@ -107,6 +107,7 @@ static treadle_status check(treadle_switch *sw) {
                          (int64_t)treadle_switch_page_bytes(options)));
   TRY(treadle_own_take(sw));
   TRY(treadle_double_check(sw));
+  treadle_switch_carry_settle(sw);
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,
@@ -292,10 +293,10 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
   int tightest;
   *cap_p = 0;
   TRY(compare_figures(sw, mine, &cap_min, &tightest));
-  int64_t net = treadle_net_least(sw, false); /* messages of other nodes lie in a part of the cap */
+  int64_t net = treadle_net_least(&sw->carry, false); /* messages of other nodes lie in a part of the cap */
   if (cap == 0)
     cap = budget > 0 ? treadle_larger(budget - largest_base(group, mine->leaves), 0)
-                     : treadle_larger(TREADLE_DEFAULT_CAP, cap_min + treadle_net_least(sw, true));
+                     : treadle_larger(TREADLE_DEFAULT_CAP, cap_min + treadle_net_least(&sw->carry, true));
   *cap_p = cap;
   cap_min += net;
   TRY(check_budget(group, mine, cap_min));
@@ -305,9 +306,9 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
         "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
         " bytes that rank %d needs at the least (cap_min): give a larger cap or smaller pages",
         cap, cap_min, tightest);
-  bool stages =
-      sw->own.any[0] || sw->own.any[1]; /* then half of what the cap leaves is for staging of own tensors */
-  treadle_net_choose(sw, (cap - cap_min) / (stages ? 2 : 1) + net);
+  bool stages = sw->carry.own.any[0] ||
+                sw->carry.own.any[1]; /* then half of what the cap leaves is for staging of own tensors */
+  treadle_net_choose(&sw->carry, (cap - cap_min) / (stages ? 2 : 1) + net);
 out:
   return status;
 }
@@ -317,15 +318,15 @@ out:
 static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
                                 treadle_proposal *proposal_p) {
   treadle_status status = TREADLE_OK;
-  treadle_plan_destroy(sw->plan);
-  sw->plan = NULL;
-  TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->plan));
+  treadle_plan_destroy(sw->carry.plan);
+  sw->carry.plan = NULL;
+  TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->carry.plan));
   TRY(treadle_ready_plan_check(sw));
-  TRY(treadle_net_split(sw));
-  TRY(treadle_staging_list(sw));
-  int64_t peak = sw->plan->physical_pages * sw->plan->page_bytes;
-  peak += treadle_net_area_bytes(sw);
-  *proposal_p = (treadle_proposal){sw->plan->digest, peak - treadle_plan_bound(sw->plan), 0};
+  TRY(treadle_net_split(&sw->carry));
+  TRY(treadle_staging_list(&sw->carry));
+  int64_t peak = sw->carry.plan->physical_pages * sw->carry.plan->page_bytes;
+  peak += treadle_net_area_bytes(&sw->carry);
+  *proposal_p = (treadle_proposal){sw->carry.plan->digest, peak - treadle_plan_bound(sw->carry.plan), 0};
 out:
   return status;
 }
@@ -336,8 +337,8 @@ static treadle_attempt first_attempt(const treadle_switch *sw, const figures *mi
       .cap = cap,
       .waves = given ? sw->terms.ready.waves
                      : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap),
-      .slots = treadle_net_slots_bytes(sw),
-      .slots_least = treadle_net_least(sw, false),
+      .slots = treadle_net_slots_bytes(&sw->carry),
+      .slots_least = treadle_net_least(&sw->carry, false),
       .may_grow = mine->cap_bytes == 0 && mine->budget_bytes == 0,
       .given = given};
 }
@@ -346,16 +347,16 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   treadle_proposal own = {0};
-  treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_slots_bytes(sw));
+  treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_slots_bytes(&sw->carry));
   while (!a.done) {
-    treadle_net_choose(sw, a.slots);
+    treadle_net_choose(&sw->carry, a.slots);
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
-    TRY(treadle_staging_arrange(sw));
-    own.staging = treadle_staging_bytes(sw);
+    TRY(treadle_staging_arrange(&sw->carry));
+    own.staging = treadle_staging_bytes(&sw->carry);
     TRY(treadle_group_say(group, &own, sizeof own));
     TRY(treadle_attempt_judge(group, &a));
   }
-  *cap = a.cap + treadle_net_slots_bytes(sw);
+  *cap = a.cap + treadle_net_slots_bytes(&sw->carry);
 out:
   return status;
 }
@@ -375,7 +376,7 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   TRY(treadle_group_agree(group, measure(sw, &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));
   TRY(treadle_group_agree(group, decide(sw, &mine, &cap)));
-  TRY(treadle_staging_meet(sw));
+  TRY(treadle_staging_meet(&sw->carry));
   TRY(plan_all(sw, &mine, &cap));
   sw->agreed.bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
   sw->agreed.pool_bound_bytes = (size_t)treadle_larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
@@ -391,14 +392,15 @@ static void say_alone(treadle_group *group, const void *mine, size_t bytes) {
   memcpy(group->control->lines[group->rank].payload[group->barriers & 1], mine, bytes);
 }
 
-static treadle_status plan_each(treadle_switch *all, int ranks, const treadle_attempt *a) {
+static treadle_status plan_each(treadle_switch *all, treadle_carry *const *carries, int ranks,
+                                const treadle_attempt *a) {
   treadle_status status = TREADLE_OK;
   treadle_proposal *own = treadle_alloc_array((size_t)ranks, sizeof *own);
   if (!own) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int rank = 0; rank < ranks; rank++) TRY(make_plan(&all[rank], a->cap, a->waves, &own[rank]));
-  TRY(treadle_staging_arrange_alone(all, ranks));
+  TRY(treadle_staging_arrange_alone(carries, ranks));
   for (int rank = 0; rank < ranks; rank++) {
-    own[rank].staging = treadle_staging_bytes(&all[rank]);
+    own[rank].staging = treadle_staging_bytes(carries[rank]);
     say_alone(all[rank].group, &own[rank], sizeof *own);
   }
 out:
@@ -409,8 +411,10 @@ out:
 treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   treadle_status status = TREADLE_OK;
   figures *mine = treadle_alloc_array((size_t)ranks, sizeof *mine);
+  treadle_carry **carries = treadle_alloc_array((size_t)ranks, sizeof *carries);
   int64_t cap = 0;
-  if (!mine) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!mine || !carries) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  for (int rank = 0; rank < ranks; rank++) carries[rank] = &all[rank].carry;
   for (int rank = 0; rank < ranks; rank++) {
     const treadle_own_words words = treadle_own_say(&all[rank]);
     say_alone(all[rank].group, &words, sizeof words);
@@ -423,13 +427,14 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
     say_alone(all[rank].group, &mine[rank], sizeof *mine);
   }
   for (int rank = 0; rank < ranks; rank++) TRY(decide(&all[rank], &mine[rank], &cap));
-  TRY(treadle_staging_meet_alone(all, ranks));
+  TRY(treadle_staging_meet_alone(carries, ranks));
   treadle_attempt a = first_attempt(all, mine, cap);
   while (!a.done) {
-    TRY(plan_each(all, ranks, &a));
+    TRY(plan_each(all, carries, ranks, &a));
     TRY(treadle_attempt_judge(all->group, &a));
   }
 out:
   treadle_free(mine);
+  treadle_free(carries);
   return status;
 }

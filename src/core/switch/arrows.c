@@ -18,7 +18,7 @@
  * the mode stays INFER, unless the reverse plan had begun to write on its pages. A failure of an update: the mode stays
  * INFER, with the old version where no rank had begun to write, and else with none (stale); with double_infer always with the old one,
  * which stays bound unless engines were being unbound. */
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include "base/clock.h"
 
@@ -92,7 +92,7 @@ out:
 static treadle_status restore(treadle_switch *sw, treadle_status status, treadle_mode old) {
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  treadle_net_delta_forget(sw);
+  treadle_net_delta_forget(&sw->carry);
   if (old == TREADLE_HOST) {
     leave_all(sw);
   } else {
@@ -125,7 +125,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
     TRY(go(sw, true, false));
   }
   treadle_account_staging(sw, true);
-  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
+  TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_twin_fill(sw, -1));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
@@ -183,7 +183,7 @@ out:
   sw->mode = TREADLE_INFER;
   sw->version++;
   sw->stale = false;
-  treadle_net_delta_commit(sw);
+  treadle_net_delta_commit(&sw->carry);
   if (sw->terms.leaves[TREADLE_PARAMS])
     treadle_account_leave(sw, TREADLE_PARAMS);
   else if (old == TREADLE_HOST && (status = treadle_caller_memory_back(sw, TREADLE_PARAMS)) != TREADLE_OK)
@@ -222,7 +222,7 @@ static treadle_status end_holds(treadle_switch *sw) {
   TRY(treadle_holds_end(sw, epoch));
   treadle_word_say(group, TREADLE_WORD_FREE, epoch);
   for (int rank = 0; rank < group->size; rank++)
-    TRY(treadle_word_wait(sw, rank, TREADLE_WORD_FREE, epoch, epoch, deadline,
+    TRY(treadle_word_wait(&sw->carry, rank, TREADLE_WORD_FREE, epoch, epoch, deadline,
                           "the end of holds on windows"));
 out:
   return status;
@@ -236,7 +236,7 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_switch_unbind_engine(sw));
   treadle_account_leave(sw, TREADLE_WORK);
   treadle_account_leave(sw, TREADLE_KV);
-  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN, treadle_epoch_now(sw->group)));
+  if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
 out:
@@ -256,7 +256,7 @@ static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
 /* INFER is over. */
 static treadle_status arrive(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
-  treadle_net_delta_forget(sw);
+  treadle_net_delta_forget(&sw->carry);
   sw->mode = aim;
   sw->stale = false;
   if (sw->terms.copied[TREADLE_PARAMS])
@@ -319,7 +319,7 @@ static treadle_status move_to_next(treadle_switch *sw) {
   treadle_account_staging(sw, true);
   TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
   treadle_account_leave(sw, TREADLE_INFER_PARAMS); /* its pages are taken again wave by wave */
-  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
+  TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
   TRY(check_committed(sw));
@@ -335,7 +335,7 @@ static treadle_status move_beside(treadle_switch *sw) {
   TRY(ready);
   TRY(mapped);
   treadle_account_staging(sw, true);
-  TRY(treadle_switch_run(sw, TREADLE_INFER, treadle_epoch_now(sw->group)));
+  TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_prove(sw, "the proof that all bytes were written"));
   TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
@@ -387,7 +387,7 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
   sw->version++;
   sw->stale = false;
   if (beside) treadle_double_leave(sw);
-  treadle_net_delta_commit(sw);
+  treadle_net_delta_commit(&sw->carry);
   treadle_account_take(sw, TREADLE_INFER_PARAMS);
   status = bind(sw, TREADLE_INFER);
   const double now = treadle_clock_seconds();

@@ -6,12 +6,11 @@
  *   share     pools and tables of the others are mapped                  -> agree
  *
  * A rank that rejoins goes the same way with the memory that it has (rejoin.c). */
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "switch/room.h"
-#include "switch/run_lists.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -29,11 +28,11 @@ static int64_t shifts_of(const treadle_plan *plan) {
 
 /* Pages of the infer window's other set. */
 static int64_t other_pages(const treadle_switch *sw) {
-  return sw->space.tables.other ? sw->plan->to_pages : 0;
+  return sw->space.tables.other ? sw->carry.plan->to_pages : 0;
 }
 
 size_t treadle_switch_tables_bytes(const treadle_switch *sw) {
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   size_t bytes =
       sizeof(treadle_tables) + (size_t)shifts_of(plan) * sizeof(int64_t) +
@@ -45,7 +44,7 @@ size_t treadle_switch_tables_bytes(const treadle_switch *sw) {
 /* The page tables lie in a small pool of their own, which the others map. */
 static treadle_status make_tables(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   const treadle_arrangement *arrangement = &plan->arrangement;
   int64_t page = sysconf(_SC_PAGESIZE), shifts = shifts_of(plan);
   int64_t bytes = (int64_t)treadle_switch_tables_bytes(sw);
@@ -75,29 +74,25 @@ out:
 
 static treadle_status arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   size_t ranks = (size_t)sw->group->size;
-  size_t forward = plan->forward.ops.count, back = plan->back.ops.count;
   sw->space.shared_pools = treadle_alloc_array(ranks, sizeof *sw->space.shared_pools);
   sw->space.shared_tables = treadle_alloc_array(ranks, sizeof *sw->space.shared_tables);
-  sw->space.paged[0] = treadle_alloc_array(ranks, sizeof *sw->space.paged[0]);
-  sw->space.paged[1] = treadle_alloc_array(ranks, sizeof *sw->space.paged[1]);
-  sw->space.others = treadle_alloc_array(ranks, sizeof *sw->space.others);
-  sw->run.written = treadle_alloc_array((forward > back ? forward : back) + 1, sizeof *sw->run.written);
-  if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->space.paged[0] || !sw->space.paged[1] ||
-      !sw->space.others || !sw->run.written)
+  sw->carry.views[0] = treadle_alloc_array(ranks, sizeof *sw->carry.views[0]);
+  sw->carry.views[1] = treadle_alloc_array(ranks, sizeof *sw->carry.views[1]);
+  sw->carry.others = treadle_alloc_array(ranks, sizeof *sw->carry.others);
+  if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->carry.views[0] || !sw->carry.views[1] ||
+      !sw->carry.others)
     return no_memory();
-  TRY(treadle_switch_block_rows_create(sw));
+  TRY(treadle_carry_create(&sw->carry));
   TRY(treadle_stage_choice_make(sw, sw->terms.options.kv_block_bytes
                                         ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
                                         : 0));
   treadle_place_bound(sw);
-  TRY(treadle_net_traffic(sw));
+  TRY(treadle_net_traffic(&sw->carry));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   treadle_account_train_work(sw, sw->terms.options.train_work_bytes);
-  memset(sw->run.written, 0,
-         ((forward > back ? forward : back) + 1) * sizeof *sw->run.written); /* touched */
 out:
   return status;
 }
@@ -105,7 +100,7 @@ out:
 /* Of own tensors the caller has filled the memory, or does so. */
 static treadle_status make_record(treadle_switch *sw) {
   treadle_status status;
-  const treadle_own_spans *own = &sw->own.spans[TREADLE_TRAIN];
+  const treadle_own_spans *own = &sw->carry.own.spans[TREADLE_TRAIN];
   TRY(treadle_filled_create(sw->layouts[TREADLE_TRAIN], sw->group->rank, sw->space.windows[TREADLE_PARAMS],
                             sw->terms.options.allow_unfilled, &sw->filled));
   for (size_t i = 0; i < own->count; i++) treadle_filled_tensor(sw->filled, own->items[i].storage);
@@ -113,9 +108,22 @@ out:
   return status;
 }
 
+/* Messages of other nodes lie in staging, after what other ranks read of own tensors. */
+static treadle_status map_slots(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  const treadle_page_tables *tables = &sw->space.tables;
+  const int64_t own = treadle_staging_bytes(&sw->carry) / sw->carry.plan->page_bytes;
+  void *base = NULL;
+  if (treadle_group_node_count(sw->group) == 1) return TREADLE_OK;
+  TRY(sw->device.ops->map(sw->space.pool, tables->staging + own, tables->staging_pages - own, &base));
+  treadle_net_place(&sw->carry, base);
+out:
+  return status;
+}
+
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   const treadle_device_ops *device = sw->device.ops;
   TRY(device->create(&sw->device, sw->space.tables.physical, plan->page_bytes,
                      (int64_t)sw->agreed.pool_bound_bytes, &sw->space.pool));
@@ -125,7 +133,7 @@ static treadle_status build(treadle_switch *sw) {
     TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
                     &sw->space.windows[c]));
   TRY(treadle_double_map(sw));
-  TRY(treadle_net_map(sw));
+  TRY(map_slots(sw));
   TRY(treadle_twins_create(sw));
   TRY(treadle_reference_create(sw));
   TRY(treadle_guard_create(sw));
@@ -148,7 +156,7 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
   size_t bytes = sw->space.shared_tables[rank].bytes;
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
   bool good =
-      room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->plan->page_bytes &&
+      room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->carry.plan->page_bytes &&
       tables->physical_pages * tables->page_bytes == (int64_t)sw->space.shared_pools[rank].bytes &&
       tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 && tables->pages[1] >= 0 &&
       tables->pages[0] <= room - 2 * tables->shifts &&
@@ -159,7 +167,7 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
       tables->present >= 0 && tables->present <= treadle_double_is(sw);
   int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
   for (int64_t i = 0; good && i < windows + tables->staging + tables->other; i++) {
-    int32_t least = i < windows && sw->staging.of[0] ? -1 : 0; /* holes */
+    int32_t least = i < windows && sw->carry.staging.of[0] ? -1 : 0; /* holes */
     good = table_of(tables)[i] >= least && table_of(tables)[i] < tables->physical_pages;
   }
   return good ? TREADLE_OK
@@ -171,19 +179,21 @@ static int shift_of(int64_t page_bytes) { return __builtin_ctzll((unsigned long 
 
 static treadle_status make_views(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  treadle_paged *first = sw->space.paged[TREADLE_INFER], *second = sw->space.others;
+  treadle_paged *first = sw->carry.views[TREADLE_INFER], *second = sw->carry.others;
   for (int rank = 0; rank < sw->group->size; rank++) {
     if (!treadle_group_is_near(sw->group, rank)) continue;
     TRY(check_tables(sw, rank));
     const treadle_tables *tables = sw->space.shared_tables[rank].base;
     treadle_paged paged = {.base = sw->space.shared_pools[rank].base,
                            .into = rank == sw->group->rank ? sw->space.base : NULL,
-                           .page_shift = shift_of(sw->plan->page_bytes)};
+                           .page_shift = shift_of(sw->carry.plan->page_bytes)};
     paged.table = table_of(tables);
-    sw->space.paged[TREADLE_TRAIN][rank] = paged;
+    sw->carry.views[TREADLE_TRAIN][rank] = paged;
     paged.table += tables->pages[TREADLE_TRAIN];
     first[rank] = paged;
-    paged.table += tables->pages[TREADLE_INFER] + tables->staging;
+    paged.table += tables->pages[TREADLE_INFER];
+    TRY(treadle_staging_take(&sw->carry, rank, paged, tables->staging));
+    paged.table += tables->staging;
     second[rank] = paged;
     if (tables->present) {
       second[rank] = first[rank];
@@ -217,10 +227,10 @@ static treadle_status place_peers(treadle_switch *sw) {
   for (int rank = 0; rank < sw->group->size && sw->terms.options.alias; rank++) {
     const treadle_tables *tables = sw->space.shared_tables[rank].base;
     if (rank == sw->group->rank || !treadle_group_is_near(sw->group, rank)) continue;
-    TRY(treadle_plan_place_peers(sw->plan, rank, tables->shift, (int32_t)tables->shifts,
+    TRY(treadle_plan_place_peers(sw->carry.plan, rank, tables->shift, (int32_t)tables->shifts,
                                  tables->pages[TREADLE_INFER]));
   }
-  if (sw->terms.options.alias) TRY(treadle_plan_check_placed(sw->plan));
+  if (sw->terms.options.alias) TRY(treadle_plan_check_placed(sw->carry.plan));
 out:
   return status;
 }
@@ -230,17 +240,16 @@ treadle_status treadle_switch_share(treadle_switch *sw) {
   TRY(treadle_group_agree(sw->group, publish_pool(sw)));
   TRY(treadle_group_agree(sw->group, publish_tables(sw)));
   TRY(treadle_group_agree(sw->group, make_views(sw)));
-  TRY(treadle_group_agree(sw->group, treadle_staging_views(sw)));
   TRY(treadle_group_agree(sw->group, place_peers(sw)));
-  TRY(treadle_net_arrange(sw));
-  TRY(treadle_group_agree(sw->group, treadle_switch_lists_make(sw)));
+  TRY(treadle_net_arrange(&sw->carry));
+  TRY(treadle_group_agree(sw->group, treadle_carry_lists_make(&sw->carry)));
 out:
   return status;
 }
 
 void treadle_switch_unshare(treadle_switch *sw) {
-  treadle_switch_lists_release(sw);
-  treadle_net_release(sw);
+  treadle_carry_lists_release(&sw->carry);
+  treadle_net_release(&sw->carry);
   if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
   if (sw->space.shared_tables)
     sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);
@@ -285,6 +294,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
                          .layouts = {train, infer},
                          .terms.timeout_seconds = group->timeout_seconds,
                          .helm = helm};
+  treadle_switch_carry_begin(sw);
   treadle_switch_resolve(sw, &o, &engine);
   TRY(treadle_device_open(&o.memory, &sw->device)); /* it was checked among the arguments */
   TRY(treadle_switch_plan_together(sw));

@@ -27,8 +27,8 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
       .rank = sw->group->rank,
       .device = &sw->device,
       .window = sw->space.windows[treadle_class_of(side)],
-      .arrangement = side == TREADLE_INFER ? &sw->plan->arrangement : NULL,
-      .own = sw->own.spans[side],
+      .arrangement = side == TREADLE_INFER ? &sw->carry.plan->arrangement : NULL,
+      .own = sw->carry.own.spans[side],
   };
   return treadle_digest_add(&window, turn, sums);
 }

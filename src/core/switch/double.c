@@ -19,7 +19,7 @@
 bool treadle_double_is(const treadle_switch *sw) { return sw->terms.options.double_infer; }
 
 treadle_status treadle_double_check(const treadle_switch *sw) {
-  const treadle_own_spans *own = &sw->own.spans[TREADLE_INFER];
+  const treadle_own_spans *own = &sw->carry.own.spans[TREADLE_INFER];
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
   if (!treadle_double_is(sw)) return TREADLE_OK;
   if (sw->terms.leaves[TREADLE_PARAMS])
@@ -75,17 +75,11 @@ static void swap_tables(treadle_page_tables *place) {
 }
 
 void treadle_double_turn(treadle_switch *sw) {
-  treadle_paged *now = sw->space.paged[TREADLE_INFER];
   treadle_tables *published = treadle_pool_base(sw->space.table_pool);
   swap_tables(&sw->space.tables);
-  sw->space.paged[TREADLE_INFER] = sw->space.others;
-  sw->space.others = now;
+  treadle_switch_place_windows(sw);
+  treadle_carry_turn(&sw->carry);
   published->present = !published->present; /* read by those that join a new group, in no arrow */
-}
-
-treadle_paged treadle_double_view(const treadle_switch *sw, int64_t at) {
-  return treadle_double_is(sw) ? sw->space.others[sw->group->rank]
-                               : treadle_own_view(sw, TREADLE_INFER, at);
 }
 
 treadle_status treadle_double_show(treadle_switch *sw) {

@@ -12,7 +12,7 @@
  *      treadle_epoch_enter: way, entered; treadle_group_meet; (the waves: done of each, `reclaimed` before the first
  *             that needs it); treadle_epoch_commit: verified, all verified, committed
  *      treadle_epoch_fail, from anywhere: failed; stopped; all have stopped. */
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include "base/clock.h"
 
@@ -59,14 +59,14 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   double begin = treadle_clock_seconds();
-  treadle_net_say(sw, treadle_group_words(group));
-  TRY(treadle_epoch_meet(sw, epoch, what));
+  treadle_net_say(&sw->carry, treadle_group_words(group));
+  TRY(treadle_carry_meet(&sw->carry, epoch, what));
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   treadle_outcome_open(group, epoch);
   TRY(treadle_outcome_check(group, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_ENTRY, -1));
   TRY(check_ways(sw, way));
-  TRY(treadle_net_hear(sw));
+  TRY(treadle_net_hear(&sw->carry));
 out:
   return status;
 }
@@ -76,7 +76,7 @@ treadle_status treadle_epoch_next(treadle_switch *sw) {
   uint64_t epoch = treadle_epoch_now(group) + 1;
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   treadle_outcome_open(group, epoch);
-  return treadle_epoch_check(sw, epoch);
+  return treadle_carry_check(&sw->carry, epoch);
 }
 
 /* Whoever sees the flag after the outcome says failed must count what lies there as lost, so a rank that does not go on takes it
@@ -84,7 +84,7 @@ treadle_status treadle_epoch_next(treadle_switch *sw) {
 treadle_status treadle_epoch_reclaim(const treadle_switch *sw, uint64_t epoch) {
   _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
   atomic_store(reclaimed, epoch); /* nobody waits for it */
-  treadle_status status = treadle_epoch_check(sw, epoch);
+  treadle_status status = treadle_carry_check(&sw->carry, epoch);
   if (status != TREADLE_OK) atomic_store(reclaimed, 0);
   return status;
 }
@@ -104,7 +104,7 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, treadle_setti
   const uint64_t epoch = treadle_epoch_now(group);
   int aim = (int)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
   char message[TREADLE_GROUP_MESSAGE], words[360];
-  treadle_status status = treadle_word_wait(sw, rank, which, epoch, epoch, deadline, what);
+  treadle_status status = treadle_word_wait(&sw->carry, rank, which, epoch, epoch, deadline, what);
   if (status == TREADLE_OK || status == TREADLE_CANCELLED || !has_waves(sw, aim) ||
       treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
     return status;
@@ -113,7 +113,7 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, treadle_setti
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
   return treadle_fail(status, "%s; rank %d was in %s", message, rank,
-                      treadle_switch_words(sw, treadle_aim_side(aim), wave, words, sizeof words));
+                      treadle_carry_words(&sw->carry, treadle_aim_side(aim), wave, words, sizeof words));
 }
 
 treadle_status treadle_epoch_prove(treadle_switch *sw, const char *what) {
@@ -136,7 +136,7 @@ treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   TRY(treadle_helm_check(sw)); /* from the next word on this rank alone cannot take it back */
   treadle_word_say(group, TREADLE_WORD_VERIFIED, epoch);
-  if (sw->faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
+  if (sw->carry.faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
   for (int rank = 0; rank < group->size; rank++)
     TRY(wait_for_proof(sw, rank, TREADLE_WORD_VERIFIED, deadline, what));
   (void)treadle_outcome_settle(group, epoch, TREADLE_COMMITTED); /* else another outcome stands */
@@ -163,11 +163,11 @@ static bool wait_until_stopped(treadle_switch *sw, uint64_t epoch) {
   for (int rank = 0; rank < group->size; rank++) {
     /* What a rank of another node has said is heard a moment later. */
     if (!treadle_group_is_near(group, rank))
-      (void)treadle_word_wait(sw, rank, TREADLE_WORD_ENTERED, epoch, 0, heard,
+      (void)treadle_word_wait(&sw->carry, rank, TREADLE_WORD_ENTERED, epoch, 0, heard,
                               "the end of a failed switch");
     if (treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
       continue; /* comes late, and will find the outcome */
-    if (treadle_word_wait(sw, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
+    if (treadle_word_wait(&sw->carry, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
                           "the end of a failed switch") != TREADLE_OK)
       all = false;
   }
@@ -206,7 +206,7 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
   if (treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   bool adrift = treadle_outcome_is_adrift(group, epoch);
-  treadle_net_stop(sw);
+  treadle_net_stop(&sw->carry);
   /* What was asked of the device still reads windows of others. One that has failed reads nothing, and says so again to whoever asks next. */
   const treadle_status over = sw->device.ops->fence(&sw->device);
   (void)over;

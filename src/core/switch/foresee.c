@@ -17,20 +17,20 @@ typedef struct play {
 static void tell(const play *p) {
   const treadle_switch *sw = p->sw;
   size_t bytes =
-      (size_t)((sw->space.tables.physical - sw->books.held[TREADLE_NOBODY]) * sw->plan->page_bytes);
+      (size_t)((sw->space.tables.physical - sw->books.held[TREADLE_NOBODY]) * sw->carry.plan->page_bytes);
   if (bytes > p->to->peak_bytes) p->to->peak_bytes = bytes;
 }
 
 static void note(const play *p, size_t bytes[TREADLE_CLASSES]) {
   for (int c = 0; c < TREADLE_CLASSES; c++)
-    bytes[c] = (size_t)(p->sw->books.held[c] * p->sw->plan->page_bytes);
+    bytes[c] = (size_t)(p->sw->books.held[c] * p->sw->carry.plan->page_bytes);
   tell(p);
 }
 
 static void take_waves(const play *p, treadle_mode to) {
-  const treadle_first_writes *turns = &p->sw->books.turns[to];
+  const treadle_turns *turns = &p->sw->carry.turns[treadle_side_of(to)];
   const treadle_class new = treadle_class_of(to);
-  for (int32_t wave = 0; wave < p->sw->plan->waves; wave++) {
+  for (int32_t wave = 0; wave < p->sw->carry.plan->waves; wave++) {
     for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++)
       treadle_account_set(p->sw, p->sw->space.tables.page[new][turns->page[i]], new);
     tell(p);
@@ -91,8 +91,8 @@ static treadle_status play_rank(treadle_switch *sw, treadle_foreseen *to) {
   const treadle_switch_options *o = &sw->terms.options;
   const play p = {sw, to};
   treadle_status status;
-  TRY(treadle_stage_choice_make(sw,
-                                o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->plan->page_bytes : 0));
+  TRY(treadle_stage_choice_make(
+      sw, o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->carry.plan->page_bytes : 0));
   TRY(treadle_account_create(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
   treadle_account_train_work(sw, o->train_work_bytes);
@@ -103,7 +103,7 @@ static treadle_status play_rank(treadle_switch *sw, treadle_foreseen *to) {
   forward_to_train(&p);
   to_infer(&p);
   from_infer(&p, TREADLE_TRAIN);
-  to->pool_bytes = (size_t)(sw->space.tables.physical * sw->plan->page_bytes);
+  to->pool_bytes = (size_t)(sw->space.tables.physical * sw->carry.plan->page_bytes);
   if (o->kv_block_bytes) to->kv_blocks = (int64_t)(sw->space.tables.bytes[TREADLE_KV] / o->kv_block_bytes);
 out:
   return status;
@@ -127,10 +127,10 @@ static treadle_status make_groups(int ranks, treadle_group **groups_p, treadle_c
 }
 
 static void release(treadle_switch *sw) {
-  treadle_plan_destroy(sw->plan);
+  treadle_plan_destroy(sw->carry.plan);
   treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_account_release(sw);
-  treadle_staging_release(sw);
+  treadle_carry_release(&sw->carry);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
 }
@@ -143,6 +143,7 @@ static treadle_status resolve(const treadle_layout *train, const treadle_layout 
   treadle_switch *nobody;
   treadle_status status;
   *sw = (treadle_switch){.group = group, .layouts = {train, infer}};
+  treadle_switch_carry_begin(sw);
   TRY(treadle_switch_check_arguments(train, infer, options, &nobody, &o, &engine));
   treadle_switch_resolve(sw, &o, &engine);
 out:

@@ -14,8 +14,8 @@ enum { PATTERN = 0xa5 };
 
 void treadle_guard_spoil(treadle_switch *sw, int32_t physical) {
   if (!sw->terms.options.guard_pages) return;
-  sw->device.ops->fill(&sw->device, sw->space.base + physical * sw->plan->page_bytes, PATTERN,
-                       (size_t)sw->plan->page_bytes);
+  sw->device.ops->fill(&sw->device, sw->space.base + physical * sw->carry.plan->page_bytes, PATTERN,
+                       (size_t)sw->carry.plan->page_bytes);
 }
 
 treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) {
@@ -44,7 +44,7 @@ treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) 
 
 /* A whole window, but for its holes. */
 static void protect_window(const treadle_switch *sw, treadle_class which, treadle_access use) {
-  size_t page = (size_t)sw->plan->page_bytes;
+  size_t page = (size_t)sw->carry.plan->page_bytes;
   int64_t count = sw->space.tables.pages[which];
   const int32_t *table = sw->space.tables.page[which];
   for (int64_t i = 0, end; i < count; i = end + 1) {
@@ -58,7 +58,7 @@ static void protect_window(const treadle_switch *sw, treadle_class which, treadl
 
 /* Runs of shared pages of a window. */
 static void protect_shared(const treadle_switch *sw, treadle_class which, treadle_access use) {
-  size_t page = (size_t)sw->plan->page_bytes;
+  size_t page = (size_t)sw->carry.plan->page_bytes;
   int64_t count = sw->space.tables.pages[which];
   const int32_t *table = sw->space.tables.page[which];
   for (int64_t i = 0, end; i < count; i = end + 1) {
@@ -79,8 +79,9 @@ treadle_status treadle_guard_create(treadle_switch *sw) {
   if (!sw->space.aliased) return TREADLE_OK;
   protect_shared(sw, TREADLE_INFER_PARAMS, TREADLE_ACCESS_READ);
   if (!closes_all(sw)) return TREADLE_OK;
-  return treadle_parking_init(&sw->guards.parking, sw->space.windows[TREADLE_PARAMS],
-                              (size_t)(sw->space.tables.pages[TREADLE_PARAMS] * sw->plan->page_bytes));
+  return treadle_parking_init(
+      &sw->guards.parking, sw->space.windows[TREADLE_PARAMS],
+      (size_t)(sw->space.tables.pages[TREADLE_PARAMS] * sw->carry.plan->page_bytes));
 }
 
 void treadle_guard_release(treadle_switch *sw) { treadle_parking_release(&sw->guards.parking); }

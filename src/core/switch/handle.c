@@ -58,7 +58,7 @@ static treadle_status fill_sheet(const treadle_switch *sw, treadle_sheet *sheet,
   for (int32_t i = 0; i < storages; i++) {
     treadle_sheet_storage *storage = &treadle_sheet_storages(sheet)[i];
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-    treadle_status status = treadle_plan_storage(sw->plan, i, &info);
+    treadle_status status = treadle_plan_storage(sw->carry.plan, i, &info);
     if (status != TREADLE_OK) return status;
     snprintf(storage->name, sizeof storage->name, "%s", info.name);
     storage->chunk = info.chunk;
@@ -123,7 +123,7 @@ static treadle_status create(treadle_switch *sw, treadle_outlet **outlet_p) {
   h->which = TREADLE_INFER_PARAMS;
   h->rank = sw->group->rank;
   h->ranks = sw->group->size;
-  h->page_bytes = sw->plan->page_bytes;
+  h->page_bytes = sw->carry.plan->page_bytes;
   h->pages = tables->pages[TREADLE_INFER_PARAMS];
   h->pool_pages = tables->physical;
   h->window_bytes = (int64_t)tables->bytes[TREADLE_INFER_PARAMS];
@@ -155,11 +155,12 @@ static treadle_status check_window(const treadle_switch *sw, treadle_class which
            "and other processes map one "
            "version alone: make the switch without double_infer",
            sw->group->rank);
-  if (sw->own.spans[TREADLE_INFER].count > 0) /* that memory lies in no file that could be given away */
+  if (sw->carry.own.spans[TREADLE_INFER].count >
+      0) /* that memory lies in no file that could be given away */
     REFUSE("handle: %zu storage tensors of rank %d's infer parameters are own tensors, in memory of the "
            "caller, "
            "which other processes cannot map",
-           (size_t)sw->own.spans[TREADLE_INFER].count, sw->group->rank);
+           (size_t)sw->carry.own.spans[TREADLE_INFER].count, sw->group->rank);
   return TREADLE_OK;
 }
 
@@ -231,7 +232,7 @@ treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch) {
   double deadline = begin + limit;
   treadle_sheet_tell(sheet, 0, sw->version);
   for (int place; (place = treadle_sheet_find_hold(sheet)) >= 0; now = treadle_clock_seconds()) {
-    TRY(epoch ? treadle_epoch_check(sw, epoch) : treadle_helm_check(sw));
+    TRY(epoch ? treadle_carry_check(&sw->carry, epoch) : treadle_helm_check(sw));
     if (now >= deadline) TRY(refuse(sw, &sheet->holds[place], now - begin));
     treadle_sheet_wait_free(sheet, place, deadline - now < LOOK_EVERY ? deadline - now : LOOK_EVERY);
   }

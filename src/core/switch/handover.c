@@ -25,10 +25,10 @@ out:
   return status;
 }
 
-static treadle_status check_lists(const treadle_switch *sw, const treadle_handover *h, size_t each) {
-  for (int rank = 0; rank < sw->group->size; rank++) {
+static treadle_status check_lists(const treadle_group *group, const treadle_handover *h, size_t each) {
+  for (int rank = 0; rank < group->size; rank++) {
     const treadle_peer_memory *shared = &h->all[rank];
-    if (!treadle_group_is_near(sw->group, rank)) continue;
+    if (!treadle_group_is_near(group, rank)) continue;
     const list_head *head = shared->base;
     if (shared->bytes < sizeof *head || head->each != (int64_t)each || head->count < 0 ||
         head->count > (int64_t)((shared->bytes - sizeof *head) / each))
@@ -37,10 +37,9 @@ static treadle_status check_lists(const treadle_switch *sw, const treadle_handov
   return TREADLE_OK;
 }
 
-treadle_status treadle_hand_over(treadle_switch *sw, const void *items, size_t count, size_t each,
+treadle_status treadle_hand_over(treadle_group *group, const void *items, size_t count, size_t each,
                                  treadle_handover *h) {
   treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
   *h = (treadle_handover){0};
   TRY(treadle_group_agree(group, make_list(items, count, each, group->size, h)));
   const treadle_offer offer = {.device = treadle_device_host(),
@@ -48,7 +47,7 @@ treadle_status treadle_hand_over(treadle_switch *sw, const void *items, size_t c
                                .base = treadle_pool_base(h->pool),
                                .bytes = treadle_pool_bytes(h->pool)};
   TRY(treadle_group_agree(group, group->link->publish(group, &offer, h->all)));
-  TRY(treadle_group_agree(group, check_lists(sw, h, each)));
+  TRY(treadle_group_agree(group, check_lists(group, h, each)));
 out:
   return status;
 }
@@ -59,8 +58,8 @@ const void *treadle_handed(const treadle_handover *h, int rank, size_t *count_p)
   return head ? head + 1 : NULL;
 }
 
-void treadle_handover_end(treadle_switch *sw, treadle_handover *h) {
-  if (h->all) sw->group->link->withdraw(sw->group, treadle_device_host(), h->all);
+void treadle_handover_end(treadle_group *group, treadle_handover *h) {
+  if (h->all) group->link->withdraw(group, treadle_device_host(), h->all);
   treadle_free(h->all);
   treadle_pool_destroy(h->pool);
   *h = (treadle_handover){0};

@@ -21,15 +21,15 @@ treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injec
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_inject: wave %d: they are numbered from 0",
                         (int)injection.wave);
   TRY(treadle_helm_take(sw, "inject"));
-  if (injection.wave >= sw->plan->waves) injection.wave = sw->plan->waves - 1;
-  sw->faults.injection = injection;
+  if (injection.wave >= sw->carry.plan->waves) injection.wave = sw->carry.plan->waves - 1;
+  sw->carry.faults.injection = injection;
   treadle_helm_leave(sw);
 out:
   return status;
 }
 
 treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point point, int32_t wave) {
-  treadle_injection *injection = &sw->faults.injection;
+  treadle_injection *injection = &sw->carry.faults.injection;
   if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
   treadle_injection_type what = injection->what;
@@ -48,13 +48,14 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
     return treadle_helm_check(sw);
   }
   if (what == TREADLE_INJECT_SLOW) {
-    for (int ms = 0; ms < 2000 && treadle_epoch_check(sw, treadle_epoch_now(sw->group)) == TREADLE_OK; ms++)
+    for (int ms = 0;
+         ms < 2000 && treadle_carry_check(&sw->carry, treadle_epoch_now(sw->group)) == TREADLE_OK; ms++)
       nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
     return TREADLE_OK;
   }
   char words[360] = "";
-  treadle_mode to = treadle_aim_side(sw->aim);
-  if (point == TREADLE_AT_WAVE) treadle_switch_words(sw, to, wave, words, sizeof words);
+  treadle_side to = treadle_aim_side(sw->aim);
+  if (point == TREADLE_AT_WAVE) treadle_carry_words(&sw->carry, to, wave, words, sizeof words);
   return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)", sw->group->rank,
                       *words ? words : treadle_injection_point_text(point));
 }

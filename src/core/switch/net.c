@@ -1,4 +1,5 @@
 #include "switch/net.h"
+#include "switch/carry_parts.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -12,52 +13,52 @@
 enum { MAGIC = 0x7472646e, VERSION = 1 };
 static const double PAUSE = 200e-6, LOOK_EVERY = 10e-3, HEARSAY = 0.5; /* seconds */
 
-static bool is_cut(const treadle_switch *sw) { return atomic_load(&sw->group->control->cut) != 0; }
+static bool is_cut(const treadle_carry *c) { return atomic_load(&c->group->control->cut) != 0; }
 
 char *treadle_net_slot_of(const treadle_net_state *net, bool out, size_t number) {
   size_t slot = number % TREADLE_NET_SLOTS + (out ? TREADLE_NET_SLOTS : 0);
   return net->base + slot * (size_t)(net->message_bytes + TREADLE_NET_HEAD);
 }
 
-treadle_net_flow *treadle_net_flow_of(treadle_switch *sw, bool out) {
-  return out ? &sw->net.out[sw->net.to] : &sw->net.in[sw->net.to];
+treadle_net_flow *treadle_net_flow_of(treadle_carry *c, bool out) {
+  return out ? &c->net.out[c->to] : &c->net.in[c->to];
 }
 
-uint64_t treadle_net_tag_of(const treadle_switch *sw, const treadle_traffic_message *m, bool second) {
-  return (uint64_t)second << 39 | (sw->net.epoch & 0x7ff) << 28 | (uint64_t)(uint32_t)m->number;
+uint64_t treadle_net_tag_of(const treadle_carry *c, const treadle_traffic_message *m, bool second) {
+  return (uint64_t)second << 39 | (c->epoch & 0x7ff) << 28 | (uint64_t)(uint32_t)m->number;
 }
 
 /* ---- Heads ---- */
 
 /* But for what depends on the bytes. */
-static treadle_net_head head_of(const treadle_switch *sw, const treadle_traffic_message *m, int source) {
+static treadle_net_head head_of(const treadle_carry *c, const treadle_traffic_message *m, int source) {
   return (treadle_net_head){.magic = MAGIC,
                             .version = VERSION,
-                            .job = sw->group->job,
-                            .epoch = sw->net.epoch,
-                            .digest = sw->plan->digest,
+                            .job = c->group->job,
+                            .epoch = c->epoch,
+                            .digest = c->plan->digest,
                             .bytes = (int32_t)m->bytes,
                             .behind = (int32_t)m->bytes,
                             .number = m->number,
                             .wave = (uint16_t)m->wave,
                             .source = (uint16_t)source,
-                            .side = (uint8_t)sw->net.to};
+                            .side = (uint8_t)c->to};
 }
 
-treadle_status treadle_net_refuse(const treadle_switch *sw, const treadle_traffic_message *m,
+treadle_status treadle_net_refuse(const treadle_carry *c, const treadle_traffic_message *m,
                                   const char *what) {
   return treadle_fail(TREADLE_PEER,
                       "net: a message of %" PRId64 " bytes from rank %d on node %d, in wave %d, %s",
-                      m->bytes, m->peer, (int)sw->group->nodes->of[m->peer], m->wave, what);
+                      m->bytes, m->peer, (int)c->group->nodes->of[m->peer], m->wave, what);
 }
 
-treadle_status treadle_net_head_check(const treadle_switch *sw, const treadle_traffic_message *m,
+treadle_status treadle_net_head_check(const treadle_carry *c, const treadle_traffic_message *m,
                                       const char *slot) {
-  treadle_net_head head, wanted = head_of(sw, m, m->peer);
+  treadle_net_head head, wanted = head_of(c, m, m->peer);
   memcpy(&head, slot, sizeof head);
   wanted.sum = head.sum;
   wanted.whole = head.sum;
-  if (treadle_net_delta_is(sw, m) && head.form == TREADLE_NET_CHANGED) {
+  if (treadle_net_delta_is(c, m) && head.form == TREADLE_NET_CHANGED) {
     wanted.form = head.form;
     wanted.whole = head.whole;
     if (head.behind >= 0 && head.behind < head.bytes) wanted.behind = head.behind;
@@ -68,39 +69,39 @@ treadle_status treadle_net_head_check(const treadle_switch *sw, const treadle_tr
                      : head.epoch != wanted.epoch                   ? "is of another attempt"
                      : head.digest != wanted.digest                 ? "is of another plan"
                                                                     : "is another one than was expected";
-  return treadle_net_refuse(sw, m, what);
+  return treadle_net_refuse(c, m, what);
 }
 
 /* Where the bytes of a message that lies in its slot are, dense, when they were proved; of one with parts in windows they are in their places. */
-static treadle_status check(treadle_switch *sw, const treadle_traffic_message *m, const char *slot,
+static treadle_status check(treadle_carry *c, const treadle_traffic_message *m, const char *slot,
                             const treadle_net_parts *parts, const char **bytes_p) {
   treadle_status status = TREADLE_OK;
   treadle_net_head head;
-  TRY(treadle_net_head_check(sw, m, slot));
+  TRY(treadle_net_head_check(c, m, slot));
   memcpy(&head, slot, sizeof head);
   *bytes_p = slot + sizeof head;
   uint64_t sum =
       parts ? treadle_net_parts_sum(parts) : treadle_hash_bytes(*bytes_p, (size_t)head.behind, 0);
-  if (sum != head.sum) TRY(treadle_net_refuse(sw, m, "has bytes that have not the sum that it says"));
-  if (sw->net.delta.on) TRY(treadle_net_delta_read(sw, m, slot, bytes_p));
+  if (sum != head.sum) TRY(treadle_net_refuse(c, m, "has bytes that have not the sum that it says"));
+  if (c->net.delta.on) TRY(treadle_net_delta_read(c, m, slot, bytes_p));
 out:
   return status;
 }
 
 /* A net knows ranks alone. */
-static treadle_status with_node(const treadle_switch *sw, const treadle_net_flow *flow, size_t number,
+static treadle_status with_node(const treadle_carry *c, const treadle_net_flow *flow, size_t number,
                                 treadle_status status) {
   const int peer = flow->traffic.messages[number].peer;
   return status != TREADLE_PEER
              ? status
-             : treadle_fail_in(status, "rank %d on node %d: ", peer, (int)sw->group->nodes->of[peer]);
+             : treadle_fail_in(status, "rank %d on node %d: ", peer, (int)c->group->nodes->of[peer]);
 }
 
 /* ---- Sending ---- */
 
 /* One byte, on purpose. */
-static void flip(treadle_switch *sw, const treadle_traffic_message *m, char *slot) {
-  treadle_injection *injection = &sw->faults.injection;
+static void flip(treadle_carry *c, const treadle_traffic_message *m, char *slot) {
+  treadle_injection *injection = &c->faults.injection;
   treadle_net_head head;
   if (injection->what != TREADLE_INJECT_FLIP || m->wave < injection->wave) return;
   memcpy(&head, slot, sizeof head);
@@ -110,74 +111,74 @@ static void flip(treadle_switch *sw, const treadle_traffic_message *m, char *slo
 }
 
 /* Makes the row of blocks that a parcel has codes or scales of, unless it is at hand, and says where they lie. */
-static treadle_paged make(treadle_switch *sw, treadle_mode old, const treadle_parcel *parcel) {
-  treadle_net_state *net = &sw->net;
-  const treadle_ordered *ordered = &treadle_net_flow_of(sw, true)->ordered;
+static treadle_paged make(treadle_carry *c, const treadle_parcel *parcel) {
+  treadle_net_state *net = &c->net;
+  const treadle_ordered *ordered = &treadle_net_flow_of(c, true)->ordered;
   const treadle_block_row *block_row = &ordered->list.items[parcel->position].block_row;
   if (net->made != parcel->position)
-    treadle_switch_block_rows_order(sw, old, block_row, ordered->parts.items + block_row->part_first,
-                                    &net->scratch);
+    treadle_carry_block_rows_order(c, block_row, ordered->parts.items + block_row->part_first,
+                                   &net->scratch);
   net->made = parcel->position;
   bool codes = parcel->op.from_dtype == TREADLE_FP8_E4M3;
   return treadle_paged_of(codes ? (void *)net->scratch.codes : net->scratch.scales);
 }
 
 /* What is not sent right from the window goes to the slot. */
-static treadle_status pack(treadle_switch *sw, const treadle_traffic_message *m, treadle_net_parts *parts) {
+static treadle_status pack(treadle_carry *c, const treadle_traffic_message *m, treadle_net_parts *parts) {
   treadle_status status = TREADLE_OK;
-  const treadle_traffic *traffic = &sw->net.out[sw->net.to].traffic;
-  treadle_mode old = sw->net.to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  const treadle_traffic *traffic = &c->net.out[c->to].traffic;
+  const treadle_side old = treadle_side_other(c->to);
   char *slot = parts->slot,
-       *room = sw->net.delta.on ? treadle_net_delta_room(sw, m) : slot + TREADLE_NET_HEAD;
+       *room = c->net.delta.on ? treadle_net_delta_room(c, m) : slot + TREADLE_NET_HEAD;
   const treadle_paged to = treadle_paged_of(room);
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
     const treadle_op *op = &parcel->op;
-    sw->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
-    if (treadle_net_parts_add(sw, parcel, parts)) continue;
+    c->net.sent_bytes += (size_t)op->elems * treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+    if (treadle_net_parts_add(c, parcel, parts)) continue;
     if (parcel->position >= 0) {
-      const treadle_paged from = make(sw, old, parcel);
-      sw->device.ops->pack(&sw->device, op, &from, &to);
+      const treadle_paged from = make(c, parcel);
+      c->device->ops->pack(c->device, op, &from, &to);
     } else {
-      treadle_own_copy_from(sw, old, op, &to);
+      treadle_own_copy_from(c, old, op, &to);
     }
   }
-  TRY(sw->device.ops->fence(&sw->device)); /* the processor reads them now */
-  treadle_net_head head = head_of(sw, m, sw->group->rank);
+  TRY(c->device->ops->fence(c->device)); /* the processor reads them now */
+  treadle_net_head head = head_of(c, m, c->group->rank);
   head.sum = head.whole =
-      sw->net.delta.on ? treadle_hash_bytes(room, (size_t)m->bytes, 0) : treadle_net_parts_sum(parts);
-  if (sw->net.delta.on) treadle_net_delta_write(sw, m, slot, &head);
+      c->net.delta.on ? treadle_hash_bytes(room, (size_t)m->bytes, 0) : treadle_net_parts_sum(parts);
+  if (c->net.delta.on) treadle_net_delta_write(c, m, slot, &head);
   memcpy(slot, &head, sizeof head);
-  flip(sw, m, slot);
+  flip(c, m, slot);
 out:
   return status;
 }
 
 /* Of a message that may become shorter: all that travels first is its head; of others that is all. */
-static void shorten(const treadle_switch *sw, const treadle_traffic_message *m, treadle_net_parts *parts) {
-  if (!treadle_net_delta_is(sw, m)) return;
+static void shorten(const treadle_carry *c, const treadle_traffic_message *m, treadle_net_parts *parts) {
+  if (!treadle_net_delta_is(c, m)) return;
   parts->count = 1;
   parts->items[0].bytes = TREADLE_NET_HEAD;
 }
 
-static treadle_status send_some(treadle_switch *sw) {
+static treadle_status send_some(treadle_carry *c) {
   treadle_status status = TREADLE_OK, second = TREADLE_OK;
-  treadle_net_state *net = &sw->net;
-  treadle_net_flow *flow = treadle_net_flow_of(sw, true);
+  treadle_net_state *net = &c->net;
+  treadle_net_flow *flow = treadle_net_flow_of(c, true);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
     const size_t number = flow->begun % TREADLE_NET_SLOTS;
     const double begin = treadle_clock_seconds();
     treadle_net_parts parts;
-    treadle_net_parts_begin(sw, m, true, treadle_net_slot_of(net, true, flow->begun), &parts);
-    TRY(pack(sw, m, &parts));
-    shorten(sw, m, &parts);
+    treadle_net_parts_begin(c, m, true, treadle_net_slot_of(net, true, flow->begun), &parts);
+    TRY(pack(c, m, &parts));
+    shorten(c, m, &parts);
     net->pack_seconds += treadle_clock_seconds() - begin;
     flow->windows[number] = parts.count > 1;
-    TRY(with_node(sw, flow, flow->begun,
-                  net->ops->send(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items,
+    TRY(with_node(c, flow, flow->begun,
+                  net->ops->send(net->net, m->peer, treadle_net_tag_of(c, m, false), parts.items,
                                  parts.count, &flow->requests[number])));
-    if (treadle_net_delta_is(sw, m)) second = treadle_net_delta_send(sw, m, flow->begun);
+    if (treadle_net_delta_is(c, m)) second = treadle_net_delta_send(c, m, flow->begun);
     flow->begun++;
     TRY(second);
   }
@@ -186,29 +187,29 @@ out:
 }
 
 /* Where the bytes of a message that is received lie: again as they were when it began. */
-static void find_parts(const treadle_switch *sw, const treadle_traffic_message *m, char *slot,
+static void find_parts(const treadle_carry *c, const treadle_traffic_message *m, char *slot,
                        treadle_net_parts *parts) {
-  const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
-  treadle_net_parts_begin(sw, m, false, slot, parts);
+  const treadle_traffic *traffic = &c->net.in[c->to].traffic;
+  treadle_net_parts_begin(c, m, false, slot, parts);
   for (size_t i = 0; i < m->count; i++)
-    (void)treadle_net_parts_add(sw, &traffic->parcels[m->first + i], parts);
+    (void)treadle_net_parts_add(c, &traffic->parcels[m->first + i], parts);
 }
 
-static treadle_status receive_some(treadle_switch *sw) {
+static treadle_status receive_some(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
-  treadle_net_state *net = &sw->net;
-  treadle_net_flow *flow = treadle_net_flow_of(sw, false);
+  treadle_net_state *net = &c->net;
+  treadle_net_flow *flow = treadle_net_flow_of(c, false);
   while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
     const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
     const size_t number = flow->begun % TREADLE_NET_SLOTS;
     treadle_net_parts parts;
-    if (treadle_net_delta_is(sw, m) && treadle_net_delta_waits(sw, m->peer)) break;
+    if (treadle_net_delta_is(c, m) && treadle_net_delta_waits(c, m->peer)) break;
     net->delta.second[number] = false;
-    find_parts(sw, m, treadle_net_slot_of(net, false, flow->begun), &parts);
-    shorten(sw, m, &parts);
+    find_parts(c, m, treadle_net_slot_of(net, false, flow->begun), &parts);
+    shorten(c, m, &parts);
     flow->windows[number] = parts.count > 1;
-    TRY(with_node(sw, flow, flow->begun,
-                  net->ops->receive(net->net, m->peer, treadle_net_tag_of(sw, m, false), parts.items,
+    TRY(with_node(c, flow, flow->begun,
+                  net->ops->receive(net->net, m->peer, treadle_net_tag_of(c, m, false), parts.items,
                                     parts.count, &flow->requests[number])));
     flow->begun++;
   }
@@ -217,127 +218,125 @@ out:
 }
 
 /* Tests what is under way: a request that has ended is NULL. */
-static treadle_status test_some(treadle_switch *sw, bool out) {
+static treadle_status test_some(treadle_carry *c, bool out) {
   treadle_status status = TREADLE_OK;
-  treadle_net_flow *flow = treadle_net_flow_of(sw, out);
+  treadle_net_flow *flow = treadle_net_flow_of(c, out);
   for (size_t i = flow->ended; i < flow->begun; i++) {
     void **request = &flow->requests[i % TREADLE_NET_SLOTS];
     bool done = false;
     if (!*request) continue;
     const double begin = treadle_clock_seconds();
-    status = with_node(sw, flow, i, sw->net.ops->test(sw->net.net, *request, &done));
-    sw->net.wire_seconds += treadle_clock_seconds() - begin;
+    status = with_node(c, flow, i, c->net.ops->test(c->net.net, *request, &done));
+    c->net.wire_seconds += treadle_clock_seconds() - begin;
     if (done || status != TREADLE_OK) *request = NULL;
-    if (done && status == TREADLE_OK) status = treadle_net_delta_next(sw, out, i, request);
+    if (done && status == TREADLE_OK) status = treadle_net_delta_next(c, out, i, request);
     if (status != TREADLE_OK) break;
   }
   return status;
 }
 
-bool treadle_net_is_busy(const treadle_switch *sw) { return sw->net.running; }
+bool treadle_net_is_busy(const treadle_carry *c) { return c->net.running; }
 
 /* A peer that cannot be reached may be one that has failed, and says why a moment later by its courier. */
-static treadle_status explain(treadle_switch *sw, treadle_status status) {
+static treadle_status explain(treadle_carry *c, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE];
   double end = treadle_clock_seconds() +
-               (sw->group->timeout_seconds < 10 * HEARSAY ? sw->group->timeout_seconds / 10 : HEARSAY);
+               (c->group->timeout_seconds < 10 * HEARSAY ? c->group->timeout_seconds / 10 : HEARSAY);
   snprintf(message, sizeof message, "%s", treadle_error_message());
   while (treadle_clock_seconds() < end) {
-    treadle_status said = treadle_epoch_check(sw, sw->net.epoch);
+    treadle_status said = treadle_carry_check(c, c->epoch);
     if (said != TREADLE_OK) return said;
     nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
   }
   return treadle_fail(status, "%s", message);
 }
 
-static treadle_status move(treadle_switch *sw) {
+static treadle_status move(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
-  treadle_net_flow *out = treadle_net_flow_of(sw, true);
-  TRY(test_some(sw, true));
+  treadle_net_flow *out = treadle_net_flow_of(c, true);
+  TRY(test_some(c, true));
   while (out->ended < out->begun && !out->requests[out->ended % TREADLE_NET_SLOTS]) out->ended++;
-  TRY(send_some(sw));
-  TRY(receive_some(sw));
-  TRY(test_some(sw, false));
+  TRY(send_some(c));
+  TRY(receive_some(c));
+  TRY(test_some(c, false));
 out:
   return status;
 }
 
-treadle_status treadle_net_move(treadle_switch *sw) {
-  if (!sw->net.running || is_cut(sw)) return TREADLE_OK;
-  treadle_status status = move(sw);
-  return status == TREADLE_PEER ? explain(sw, status) : status;
+treadle_status treadle_net_move(treadle_carry *c) {
+  if (!c->net.running || is_cut(c)) return TREADLE_OK;
+  treadle_status status = move(c);
+  return status == TREADLE_PEER ? explain(c, status) : status;
 }
 
-treadle_status treadle_net_move_beside(treadle_switch *sw, size_t bytes) {
-  sw->net.near_bytes += bytes;
-  if (sw->net.near_bytes < TREADLE_NET_MESSAGE) return TREADLE_OK;
-  sw->net.near_bytes = 0;
-  return treadle_net_move(sw);
+treadle_status treadle_net_move_beside(treadle_carry *c, size_t bytes) {
+  c->net.near_bytes += bytes;
+  if (c->net.near_bytes < TREADLE_NET_MESSAGE) return TREADLE_OK;
+  c->net.near_bytes = 0;
+  return treadle_net_move(c);
 }
 
-void treadle_net_pause(treadle_switch *sw) {
-  if (!sw->net.running) return;
+void treadle_net_pause(treadle_carry *c) {
+  if (!c->net.running) return;
   const double begin = treadle_clock_seconds();
-  if (is_cut(sw))
+  if (is_cut(c))
     nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE * 1e9)}, NULL);
   else
-    sw->net.ops->wait(sw->net.net, PAUSE);
-  sw->net.wire_seconds += treadle_clock_seconds() - begin;
+    c->net.ops->wait(c->net.net, PAUSE);
+  c->net.wire_seconds += treadle_clock_seconds() - begin;
 }
 
 /* ---- Waves ---- */
 
-void treadle_net_begin(treadle_switch *sw, treadle_mode to, uint64_t epoch) {
-  treadle_net_state *net = &sw->net;
+void treadle_net_begin(treadle_carry *c) {
+  treadle_net_state *net = &c->net;
   if (!net->net) return;
-  net->to = to;
-  net->epoch = epoch;
   net->running = true;
   net->open = -1;
   net->sent_bytes = net->window_bytes = net->near_bytes = 0;
   net->seconds = net->pack_seconds = net->wire_seconds = net->unpack_seconds = 0;
   net->made = -1;
   for (int out = 0; out < 2; out++)
-    treadle_net_flow_of(sw, out)->begun = treadle_net_flow_of(sw, out)->ended = 0;
-  treadle_net_delta_begin(sw);
+    treadle_net_flow_of(c, out)->begun = treadle_net_flow_of(c, out)->ended = 0;
+  treadle_net_delta_begin(c);
 }
 
-void treadle_net_open(treadle_switch *sw, int32_t wave) { sw->net.open = wave; }
+void treadle_net_open(treadle_carry *c, int32_t wave) { c->net.open = wave; }
 
 /* Waits until `is_done`; the rank that is waited for is the peer of the first message that is not done. */
 typedef struct net_wait {
-  treadle_switch *sw;
+  treadle_carry *c;
   treadle_net_flow *flow;
   const char *what;
   double begin, next_look, deadline;
   size_t seen; /* messages that had ended when something last did */
 } net_wait;
 
-static net_wait wait_begins(treadle_switch *sw, bool out, const char *what) {
+static net_wait wait_begins(treadle_carry *c, bool out, const char *what) {
   double now = treadle_clock_seconds();
-  treadle_net_flow *flow = treadle_net_flow_of(sw, out);
-  return (net_wait){sw, flow, what, now, now + LOOK_EVERY, now + sw->group->timeout_seconds, flow->ended};
+  treadle_net_flow *flow = treadle_net_flow_of(c, out);
+  return (net_wait){c, flow, what, now, now + LOOK_EVERY, now + c->group->timeout_seconds, flow->ended};
 }
 
 /* One turn of a wait. The time limit is of a message, not of all. */
 static treadle_status wait_on(net_wait *w) {
   treadle_status status = TREADLE_OK;
-  treadle_switch *sw = w->sw;
-  TRY(treadle_net_move(sw));
-  TRY(treadle_epoch_check(sw, sw->net.epoch));
-  treadle_net_pause(sw);
+  treadle_carry *c = w->c;
+  TRY(treadle_net_move(c));
+  TRY(treadle_carry_check(c, c->epoch));
+  treadle_net_pause(c);
   double now = treadle_clock_seconds();
   if (w->flow->ended != w->seen) {
     w->seen = w->flow->ended;
-    w->deadline = now + sw->group->timeout_seconds;
+    w->deadline = now + c->group->timeout_seconds;
   }
   if (now < w->next_look || w->flow->ended == w->flow->traffic.message_count) return TREADLE_OK;
   w->next_look = now + LOOK_EVERY;
   int peer = w->flow->traffic.messages[w->flow->ended].peer;
-  TRY(treadle_group_look(sw->group, peer, w->what));
+  TRY(treadle_group_look(c->group, peer, w->what));
   if (now > w->deadline)
     status = treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d on node %d", w->what,
-                          sw->group->timeout_seconds, peer, (int)sw->group->nodes->of[peer]);
+                          c->group->timeout_seconds, peer, (int)c->group->nodes->of[peer]);
 out:
   return status;
 }
@@ -351,91 +350,91 @@ static bool is_packed(const treadle_net_flow *flow, int32_t wave) {
   return true;
 }
 
-treadle_status treadle_net_pack(treadle_switch *sw, int32_t wave) {
+treadle_status treadle_net_pack(treadle_carry *c, int32_t wave) {
   treadle_status status = TREADLE_OK;
-  if (!sw->net.running || wave < 0) return TREADLE_OK;
-  const treadle_net_flow *flow = treadle_net_flow_of(sw, true);
-  net_wait w = wait_begins(sw, true, "messages that read what is to be written");
+  if (!c->net.running || wave < 0) return TREADLE_OK;
+  const treadle_net_flow *flow = treadle_net_flow_of(c, true);
+  net_wait w = wait_begins(c, true, "messages that read what is to be written");
   while (!is_packed(flow, wave)) TRY(wait_on(&w));
-  sw->net.seconds += treadle_clock_seconds() - w.begin;
+  c->net.seconds += treadle_clock_seconds() - w.begin;
 out:
   return status;
 }
 
-typedef treadle_status (*take_op)(treadle_switch *sw, const treadle_op *op, size_t position,
+typedef treadle_status (*take_op)(treadle_carry *c, const treadle_op *op, size_t position,
                                   const treadle_paged *from);
 
-static treadle_status unpack(treadle_switch *sw, const treadle_traffic_message *m, char *slot, bool windows,
+static treadle_status unpack(treadle_carry *c, const treadle_traffic_message *m, char *slot, bool windows,
                              take_op take) {
   treadle_status status = TREADLE_OK;
-  const treadle_traffic *traffic = &sw->net.in[sw->net.to].traffic;
+  const treadle_traffic *traffic = &c->net.in[c->to].traffic;
   const char *bytes;
   treadle_net_parts parts;
-  if (windows) find_parts(sw, m, slot, &parts);
-  TRY(check(sw, m, slot, windows ? &parts : NULL, &bytes));
-  if (windows) treadle_net_parts_begin(sw, m, false, slot, &parts);
+  if (windows) find_parts(c, m, slot, &parts);
+  TRY(check(c, m, slot, windows ? &parts : NULL, &bytes));
+  if (windows) treadle_net_parts_begin(c, m, false, slot, &parts);
   const treadle_paged from = {.base = bytes};
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
-    const bool lies = windows && treadle_net_parts_add(sw, parcel, &parts);
+    const bool lies = windows && treadle_net_parts_add(c, parcel, &parts);
     if (lies)
-      sw->net.window_bytes +=
+      c->net.window_bytes +=
           (size_t)parcel->op.elems * treadle_dtype_bytes((treadle_dtype)parcel->op.to_dtype);
     if (parcel->position >= 0) {
-      TRY(take(sw, &parcel->op, (size_t)parcel->position, lies ? NULL : &from));
+      TRY(take(c, &parcel->op, (size_t)parcel->position, lies ? NULL : &from));
     } else {
-      const treadle_paged area = treadle_paged_of(sw->net.area);
-      sw->device.ops->copy(&sw->device, &parcel->op, &from, &area);
+      const treadle_paged area = treadle_paged_of(c->net.area);
+      c->device->ops->copy(c->device, &parcel->op, &from, &area);
     }
   }
-  TRY(sw->device.ops->fence(&sw->device)); /* the slot is free then */
+  TRY(c->device->ops->fence(c->device)); /* the slot is free then */
 out:
   return status;
 }
 
-treadle_status treadle_net_unpack(treadle_switch *sw, int32_t wave, take_op take) {
+treadle_status treadle_net_unpack(treadle_carry *c, int32_t wave, take_op take) {
   treadle_status status = TREADLE_OK;
-  if (!sw->net.running) return TREADLE_OK;
-  treadle_net_flow *flow = treadle_net_flow_of(sw, false);
+  if (!c->net.running) return TREADLE_OK;
+  treadle_net_flow *flow = treadle_net_flow_of(c, false);
   const treadle_traffic_message *messages = flow->traffic.messages;
-  net_wait w = wait_begins(sw, false, "messages of other nodes");
+  net_wait w = wait_begins(c, false, "messages of other nodes");
   while (flow->ended < flow->traffic.message_count && messages[flow->ended].wave <= wave) {
     if (flow->ended < flow->begun && !flow->requests[flow->ended % TREADLE_NET_SLOTS]) {
       const double begin = treadle_clock_seconds();
-      TRY(unpack(sw, &messages[flow->ended], treadle_net_slot_of(&sw->net, false, flow->ended),
+      TRY(unpack(c, &messages[flow->ended], treadle_net_slot_of(&c->net, false, flow->ended),
                  flow->windows[flow->ended % TREADLE_NET_SLOTS], take));
-      sw->net.unpack_seconds += treadle_clock_seconds() - begin;
+      c->net.unpack_seconds += treadle_clock_seconds() - begin;
       flow->ended++;
-      TRY(treadle_net_move(sw));
+      TRY(treadle_net_move(c));
     } else {
       TRY(wait_on(&w));
     }
   }
-  sw->net.seconds += treadle_clock_seconds() - w.begin;
+  c->net.seconds += treadle_clock_seconds() - w.begin;
 out:
   return status;
 }
 
-treadle_status treadle_net_finish(treadle_switch *sw) {
+treadle_status treadle_net_finish(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
-  if (!sw->net.running) return TREADLE_OK;
-  const treadle_net_flow *flow = treadle_net_flow_of(sw, true);
-  net_wait w = wait_begins(sw, true, "the end of messages");
+  if (!c->net.running) return TREADLE_OK;
+  const treadle_net_flow *flow = treadle_net_flow_of(c, true);
+  net_wait w = wait_begins(c, true, "the end of messages");
   while (flow->ended < flow->traffic.message_count) TRY(wait_on(&w));
-  sw->net.running = false;
-  sw->net.seconds += treadle_clock_seconds() - w.begin;
+  c->net.running = false;
+  c->net.seconds += treadle_clock_seconds() - w.begin;
 out:
   return status;
 }
 
-void treadle_net_stop(treadle_switch *sw) {
-  treadle_net_state *net = &sw->net;
+void treadle_net_stop(treadle_carry *c) {
+  treadle_net_state *net = &c->net;
   for (int out = 0; net->running && out < 2; out++) {
-    treadle_net_flow *flow = treadle_net_flow_of(sw, out);
+    treadle_net_flow *flow = treadle_net_flow_of(c, out);
     for (size_t i = flow->ended; i < flow->begun; i++)
       if (flow->requests[i % TREADLE_NET_SLOTS])
         net->ops->cancel(net->net, flow->requests[i % TREADLE_NET_SLOTS]);
-    if (out) treadle_net_delta_stop(sw);
+    if (out) treadle_net_delta_stop(c);
     memset(flow->requests, 0, sizeof flow->requests);
     flow->begun = flow->ended = 0;
   }

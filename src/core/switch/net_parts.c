@@ -2,8 +2,9 @@
  * being copied. Each side decides for itself, parcel by parcel: what travels is the same.
  *
  * A parcel lies in the window if none of its values change, it has few rows for its bytes, and the message has room for their parts; and on
- * the side that writes if the wave's pages may be written when the message begins to be received (sw->net.open): else it goes to its slot,
+ * the side that writes if the wave's pages may be written when the message begins to be received (c->net.open): else it goes to its slot,
  * and is unpacked when its wave is there. */
+#include "switch/carry_parts.h"
 #include "switch/net.h"
 
 #include "base/hash.h"
@@ -11,11 +12,11 @@
 
 enum { LEAST_RUN = 2048 }; /* bytes, where there are several */
 
-void treadle_net_parts_begin(const treadle_switch *sw, const treadle_traffic_message *m, bool out,
-                             char *slot, treadle_net_parts *parts) {
-  const treadle_net_state *net = &sw->net;
+void treadle_net_parts_begin(const treadle_carry *c, const treadle_traffic_message *m, bool out, char *slot,
+                             treadle_net_parts *parts) {
+  const treadle_net_state *net = &c->net;
   const bool fails =
-      out ? sw->faults.injection.what == TREADLE_INJECT_FLIP : sw->faults.planted != TREADLE_FAULT_NONE;
+      out ? c->faults.injection.what == TREADLE_INJECT_FLIP : c->faults.planted != TREADLE_FAULT_NONE;
   int most = net->ops->most_parts < TREADLE_NET_PARTS ? net->ops->most_parts : TREADLE_NET_PARTS;
   *parts = (treadle_net_parts){.slot = slot, .out = out, .most = most, .count = 1};
   parts->items[0] = (treadle_net_part){slot, TREADLE_NET_HEAD};
@@ -44,13 +45,12 @@ static char *address_of(const treadle_paged *paged, bool out, int64_t at) {
   return address.part;
 }
 
-static bool add_run(const treadle_switch *sw, treadle_net_parts *parts, int64_t at, int64_t bytes) {
-  const treadle_mode to = sw->net.to, from = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER,
-                     mode = parts->out ? from : to;
+static bool add_run(const treadle_carry *c, treadle_net_parts *parts, int64_t at, int64_t bytes) {
+  const treadle_side to = c->to, from = treadle_side_other(to), mode = parts->out ? from : to;
   const int64_t end = at + bytes;
   while (at < end) {
-    const treadle_paged paged = treadle_own_view(sw, mode, at);
-    const int64_t last = treadle_own_until(&sw->own.spans[mode], at);
+    const treadle_paged paged = treadle_own_view(c, mode, at);
+    const int64_t last = treadle_own_until(&c->own.spans[mode], at);
     const int64_t now = treadle_paged_extent(&paged, at, (last < end ? last + 1 : end) - at);
     if (!add(parts, address_of(&paged, parts->out, at), (size_t)now)) return false;
     at += now;
@@ -59,22 +59,21 @@ static bool add_run(const treadle_switch *sw, treadle_net_parts *parts, int64_t 
 }
 
 /* All of its rows, or nothing. A part stays free for what lies in the slot behind them. */
-static bool add_rows(const treadle_switch *sw, treadle_net_parts *parts, const treadle_op *op) {
+static bool add_rows(const treadle_carry *c, treadle_net_parts *parts, const treadle_op *op) {
   treadle_runs runs;
   const treadle_net_parts before = *parts;
   if (!treadle_runs_of(op, !parts->out, &runs)) return false;
   if (runs.count > 1 && runs.bytes < LEAST_RUN) return false;
   if (runs.count > parts->most - parts->count) return false;
   for (int64_t i = 0; i < runs.count; i++) {
-    if (add_run(sw, parts, treadle_runs_at(&runs, i), runs.bytes) && parts->count < parts->most) continue;
+    if (add_run(c, parts, treadle_runs_at(&runs, i), runs.bytes) && parts->count < parts->most) continue;
     *parts = before;
     return false;
   }
   return true;
 }
 
-bool treadle_net_parts_add(const treadle_switch *sw, const treadle_parcel *parcel,
-                           treadle_net_parts *parts) {
+bool treadle_net_parts_add(const treadle_carry *c, const treadle_parcel *parcel, treadle_net_parts *parts) {
   const treadle_op *op = &parcel->op;
   const int64_t at = parts->out ? op->to : op->from;
   const int64_t bytes =
@@ -84,7 +83,7 @@ bool treadle_net_parts_add(const treadle_switch *sw, const treadle_parcel *parce
   parts->done = at + bytes;
   bool lies = parts->out ? parcel->position < 0
                          : parcel->position >= 0; /* neither made, nor an input of block rows */
-  if (parts->windows && lies && add_rows(sw, parts, op)) return true;
+  if (parts->windows && lies && add_rows(c, parts, op)) return true;
   (void)add(parts, behind + at, (size_t)bytes);
   return false;
 }

@@ -10,11 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/text.h"
+#include "memory/host.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static const size_t PART_BYTES = (size_t)64 << 20; /* of a copy that can be cancelled in between */
 
@@ -26,37 +24,6 @@ bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which) {
            (sw->terms.leaves[which] && sw->terms.options.keep == TREADLE_KEEP_HOST);
   if (sw->terms.leaves[which]) return sw->terms.copied[which];
   return sw->terms.options.host || (which == TREADLE_OPTIMIZER && sw->terms.options.reference_bytes);
-}
-
-static char *reserve(size_t bytes, const char *what) {
-  char *base =
-      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) {
-    treadle_fail(TREADLE_NO_MEMORY, "switch: no host memory of %s for %s: %s", treadle_text_of_size(bytes),
-                 what, strerror(errno));
-    return NULL;
-  }
-  madvise(base, bytes, MADV_HUGEPAGE);
-  return base;
-}
-
-static treadle_status touch(char *at, size_t bytes, const char *what) {
-#ifdef MADV_POPULATE_WRITE
-  if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return TREADLE_OK;
-  if (errno == ENOMEM || errno == EFAULT)
-    return treadle_fail(TREADLE_NO_MEMORY, "switch: the system has no host memory of %s for %s",
-                        treadle_text_of_size(bytes), what);
-#endif
-  (void)what;
-  memset(at, 0, bytes);
-  return TREADLE_OK;
-}
-
-void *treadle_twin_memory(size_t bytes, const char *what) {
-  char *base = reserve(bytes, what);
-  if (!base || touch(base, bytes, what) == TREADLE_OK) return base;
-  munmap(base, bytes);
-  return NULL;
 }
 
 /* Does a page of params never leave? */
@@ -74,13 +41,13 @@ int64_t treadle_twin_pages(const treadle_switch *sw, treadle_class which) {
 static treadle_status make_twin(treadle_switch *sw, treadle_class which, size_t bytes, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_twin *twin = &sw->twins[which];
-  size_t page = (size_t)sw->plan->page_bytes;
-  if (!(twin->base = reserve(bytes, what))) return TREADLE_NO_MEMORY;
+  size_t page = (size_t)sw->carry.plan->page_bytes;
+  if (!(twin->base = treadle_host_reserve(bytes, what))) return TREADLE_NO_MEMORY;
   twin->bytes = bytes;
   for (int64_t i = 0, end, count = sw->space.tables.pages[which]; i < count; i = end + 1) {
     for (end = i; end < count && !(which == TREADLE_PARAMS && stays(sw, end)); end++) {
     }
-    if (end > i) TRY(touch(twin->base + (size_t)i * page, (size_t)(end - i) * page, what));
+    if (end > i) TRY(treadle_host_touch(twin->base + (size_t)i * page, (size_t)(end - i) * page, what));
     sw->stats.host_bytes += (size_t)(end - i) * page;
   }
 out:
@@ -90,7 +57,7 @@ out:
 treadle_status treadle_twins_create(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
-    size_t bytes = (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes);
+    size_t bytes = (size_t)(sw->space.tables.pages[c] * sw->carry.plan->page_bytes);
     if (bytes == 0 || !treadle_twin_is_wanted(sw, (treadle_class)c)) continue;
     TRY(make_twin(sw, (treadle_class)c, bytes, treadle_class_text((treadle_class)c)));
     if (c == TREADLE_PARAMS && !(sw->twins[c].has = treadle_alloc((size_t)sw->space.tables.pages[c])))
@@ -102,7 +69,7 @@ out:
 
 void treadle_twins_release(treadle_switch *sw) {
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
-    if (sw->twins[c].base) munmap(sw->twins[c].base, sw->twins[c].bytes);
+    treadle_host_destroy(sw->twins[c].base, sw->twins[c].bytes);
     treadle_free(sw->twins[c].has);
   }
 }
@@ -115,7 +82,7 @@ static void copy(const treadle_switch *sw, void *to, const void *from, size_t by
 
 /* Pages of params, gradients and optimizer state follow each other in the pool. */
 static char *device_of(const treadle_switch *sw, treadle_class which) {
-  return sw->space.base + (int64_t)sw->space.tables.page[which][0] * sw->plan->page_bytes;
+  return sw->space.base + (int64_t)sw->space.tables.page[which][0] * sw->carry.plan->page_bytes;
 }
 
 /* To the twin, a part at a time: whoever cancels the switch need not wait for all of it. */
@@ -132,7 +99,7 @@ out:
 
 /* Copies pages begin..end - 1 of params between window and twin. */
 static void copy_params(treadle_switch *sw, int64_t begin, int64_t end, bool out) {
-  size_t page = (size_t)sw->plan->page_bytes, at = (size_t)begin * page,
+  size_t page = (size_t)sw->carry.plan->page_bytes, at = (size_t)begin * page,
          bytes = (size_t)(end - begin) * page;
   char *device = device_of(sw, TREADLE_PARAMS) + at, *host = sw->twins[TREADLE_PARAMS].base + at;
   copy(sw, out ? host : device, out ? device : host, bytes);
@@ -210,7 +177,7 @@ void treadle_twin_begin(treadle_switch *sw) {
 
 treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave) {
   treadle_status status = TREADLE_OK;
-  const treadle_first_writes *turns = &sw->books.turns[TREADLE_INFER];
+  const treadle_turns *turns = &sw->carry.turns[TREADLE_INFER];
   if (!sw->terms.copied[TREADLE_PARAMS]) return TREADLE_OK;
   double begin = treadle_clock_seconds();
   if (wave < 0) {

@@ -38,10 +38,11 @@ treadle_status treadle_own_settle(treadle_switch *sw) {
   int owner = -1;
   for (int rank = group->size - 1; rank >= 0; rank--) {
     const treadle_own_words *words = treadle_group_said(group, rank);
-    for (int mode = 0; mode < 2; mode++) sw->own.any[mode] = sw->own.any[mode] || words->count[mode] > 0;
+    for (int mode = 0; mode < 2; mode++)
+      sw->carry.own.any[mode] = sw->carry.own.any[mode] || words->count[mode] > 0;
     if (words->count[TREADLE_TRAIN] > 0) owner = rank;
   }
-  if (sw->own.any[0] || sw->own.any[1]) sw->terms.options.alias = false;
+  if (sw->carry.own.any[0] || sw->carry.own.any[1]) sw->terms.options.alias = false;
   if (owner < 0) return TREADLE_OK;
   const treadle_own_words *first = treadle_group_said(group, owner);
   for (int rank = 0; rank < group->size; rank++) {
@@ -177,7 +178,7 @@ static treadle_status take_given(treadle_switch *sw, const given *g, treadle_own
                                         tensor->storage};
   }
   if (count > 1) qsort(spans, count, sizeof *spans, by_offset);
-  sw->own.spans[g->mode] = (treadle_own_spans){spans, count};
+  sw->carry.own.spans[g->mode] = (treadle_own_spans){spans, count};
 out:
   return status;
 }
@@ -189,8 +190,8 @@ static treadle_status find_holes(treadle_switch *sw, const given *g, const uint8
   int64_t pages =
       (int64_t)((treadle_layout_window_bytes(sw->layouts[g->mode], sw->group->rank) + page - 1) / page);
   treadle_own_span *others =
-      treadle_arena_alloc_array(&sw->own.arena, (size_t)g->storages + 1, sizeof *others);
-  uint8_t *holes = treadle_arena_alloc(&sw->own.arena, (size_t)pages + 1);
+      treadle_arena_alloc_array(&sw->holes.arena, (size_t)g->storages + 1, sizeof *others);
+  uint8_t *holes = treadle_arena_alloc(&sw->holes.arena, (size_t)pages + 1);
   if (!others || !holes) return no_memory();
   for (int32_t i = 0; i < g->storages; i++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
@@ -198,9 +199,9 @@ static treadle_status find_holes(treadle_switch *sw, const given *g, const uint8
     TRY(treadle_layout_storage(sw->layouts[g->mode], sw->group->rank, i, &info));
     others[count++] = (treadle_own_span){(int64_t)info.offset_bytes, (int64_t)info.bytes, NULL, i};
   }
-  sw->own.hole_count[g->mode] =
-      treadle_own_holes(&sw->own.spans[g->mode], others, count, (int64_t)page, pages, holes);
-  sw->own.holes[g->mode] = holes;
+  sw->holes.count[g->mode] =
+      treadle_own_holes(&sw->carry.own.spans[g->mode], others, count, (int64_t)page, pages, holes);
+  sw->holes.marks[g->mode] = holes;
 out:
   return status;
 }
@@ -214,8 +215,8 @@ static treadle_status take(treadle_switch *sw, treadle_mode mode, const treadle_
                         "switch: rank %d: %zu own %s tensors%s; '%s' has %d storage tensors there",
                         sw->group->rank, g.count, sides[mode], g.tensors ? "" : ", and no array of them",
                         treadle_layout_text(sw->layouts[mode]), g.storages);
-  treadle_own_span *spans = treadle_arena_alloc_array(&sw->own.arena, g.count + 1, sizeof *spans);
-  uint8_t *owned = treadle_arena_alloc(&sw->own.arena, (size_t)g.storages + 1);
+  treadle_own_span *spans = treadle_arena_alloc_array(&sw->holes.arena, g.count + 1, sizeof *spans);
+  uint8_t *owned = treadle_arena_alloc(&sw->holes.arena, (size_t)g.storages + 1);
   if (!spans || !owned) return no_memory();
   TRY(take_given(sw, &g, spans, owned));
   TRY(find_holes(sw, &g, owned));
@@ -245,11 +246,12 @@ static const char *name_of(const treadle_switch *sw, const lying *l, treadle_sto
 static treadle_status check_overlaps(const treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   size_t count = 0;
-  lying *all = treadle_alloc_array(sw->own.spans[0].count + sw->own.spans[1].count + 1, sizeof *all);
+  lying *all =
+      treadle_alloc_array(sw->carry.own.spans[0].count + sw->carry.own.spans[1].count + 1, sizeof *all);
   if (!all) return no_memory();
   for (int mode = 0; mode < 2; mode++)
-    for (size_t i = 0; i < sw->own.spans[mode].count; i++)
-      all[count++] = (lying){&sw->own.spans[mode].items[i], (treadle_mode)mode};
+    for (size_t i = 0; i < sw->carry.own.spans[mode].count; i++)
+      all[count++] = (lying){&sw->carry.own.spans[mode].items[i], (treadle_mode)mode};
   if (count > 1) qsort(all, count, sizeof *all, by_memory);
   for (size_t i = 1; i < count; i++) {
     treadle_storage_info a, b;
@@ -270,27 +272,27 @@ out:
 
 treadle_status treadle_own_take(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  if (sw->own.taken) return TREADLE_OK;
+  if (sw->holes.taken) return TREADLE_OK;
   bool any = sw->terms.options.own_train_count > 0 || sw->terms.options.own_infer_count > 0;
   treadle_maps *maps = any ? treadle_maps_read() : NULL;
   TRY(take(sw, TREADLE_TRAIN, maps));
   TRY(take(sw, TREADLE_INFER, maps));
   TRY(check_overlaps(sw));
-  sw->own.taken = true;
+  sw->holes.taken = true;
   sw->terms.options.own_train = sw->terms.options.own_infer = NULL; /* the caller's may go */
 out:
   treadle_maps_release(maps);
   return status;
 }
 
-void treadle_own_release(treadle_switch *sw) { treadle_arena_release(&sw->own.arena); }
+void treadle_own_release(treadle_switch *sw) { treadle_arena_release(&sw->holes.arena); }
 
 /* ---- Later ---- */
 
 treadle_status treadle_own_check(const treadle_switch *sw) {
   for (int mode = 0; mode < 2; mode++)
-    for (size_t i = 0; i < sw->own.spans[mode].count; i++) {
-      const treadle_own_span *span = &sw->own.spans[mode].items[i];
+    for (size_t i = 0; i < sw->carry.own.spans[mode].count; i++) {
+      const treadle_own_span *span = &sw->carry.own.spans[mode].items[i];
       treadle_storage_info info;
       if (treadle_is_mapped(span->memory, (size_t)span->bytes)) continue;
       return treadle_fail(
@@ -306,8 +308,8 @@ const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, s
                                  size_t room_bytes) {
   uintptr_t first = (uintptr_t)memory, end = first + bytes;
   for (int mode = 0; mode < 2; mode++)
-    for (size_t i = 0; i < sw->own.spans[mode].count; i++) {
-      const treadle_own_span *span = &sw->own.spans[mode].items[i];
+    for (size_t i = 0; i < sw->carry.own.spans[mode].count; i++) {
+      const treadle_own_span *span = &sw->carry.own.spans[mode].items[i];
       uintptr_t at = (uintptr_t)span->memory;
       treadle_storage_info info;
       if (end <= at || at + (size_t)span->bytes <= first) continue;
@@ -318,49 +320,10 @@ const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, s
   return NULL;
 }
 
-/* The start of its window, if that were one piece of memory with the tensor; only what lies in the tensor may be touched. */
-static char *base_of(const treadle_own_span *span) {
-  uintptr_t begin = (uintptr_t)span->memory - (uintptr_t)span->offset;
-  return (char *)begin;
-}
-
-treadle_paged treadle_own_view(const treadle_switch *sw, treadle_mode mode, int64_t at) {
-  const treadle_own_span *span = treadle_own_find(&sw->own.spans[mode], at);
-  return span ? treadle_paged_of(base_of(span)) : sw->space.paged[mode][sw->group->rank];
-}
-
-typedef struct half { /* of an op: a window of this rank, and other memory */
-  treadle_switch *sw;
-  treadle_mode mode;
-  const treadle_paged *other;
-} half;
-
-static void copy_from(void *context, const treadle_op *part) {
-  const half *h = context;
-  const treadle_paged from = treadle_own_view(h->sw, h->mode, part->from);
-  h->sw->device.ops->pack(&h->sw->device, part, &from, h->other);
-}
-
-static void copy_into(void *context, const treadle_op *part) {
-  const half *h = context;
-  const treadle_paged into = treadle_own_view(h->sw, h->mode, part->to);
-  h->sw->device.ops->copy(&h->sw->device, part, h->other, &into);
-}
-
-void treadle_own_copy_from(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
-                           const treadle_paged *into) {
-  treadle_own_parts_read(op, &sw->own.spans[mode], copy_from, &(half){sw, mode, into});
-}
-
-void treadle_own_copy_into(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
-                           const treadle_paged *from) {
-  treadle_own_parts_written(op, &sw->own.spans[mode], copy_into, &(half){sw, mode, from});
-}
-
 size_t treadle_own_held_bytes(const treadle_switch *sw, treadle_mode mode) {
   size_t page = treadle_switch_page_bytes(&sw->terms.options);
   size_t bytes = treadle_layout_window_bytes(sw->layouts[mode], sw->group->rank);
-  return (bytes + page - 1) / page * page - (size_t)sw->own.hole_count[mode] * page;
+  return (bytes + page - 1) / page * page - (size_t)sw->holes.count[mode] * page;
 }
 
 void *treadle_switch_tensor(const treadle_switch *sw, treadle_class which, int32_t storage,
@@ -375,10 +338,10 @@ void *treadle_switch_tensor(const treadle_switch *sw, treadle_class which, int32
   treadle_mode mode = which == TREADLE_PARAMS ? TREADLE_TRAIN : TREADLE_INFER;
   treadle_status status = mode == TREADLE_TRAIN ? treadle_layout_storage(sw->layouts[TREADLE_TRAIN],
                                                                          sw->group->rank, storage, &info)
-                                                : treadle_plan_storage(sw->plan, storage, &info);
+                                                : treadle_plan_storage(sw->carry.plan, storage, &info);
   if (status != TREADLE_OK) return NULL;
   if (bytes_p) *bytes_p = info.bytes;
   if (info.bytes == 0) return NULL;
-  const treadle_own_span *span = treadle_own_find(&sw->own.spans[mode], (int64_t)info.offset_bytes);
+  const treadle_own_span *span = treadle_own_find(&sw->carry.own.spans[mode], (int64_t)info.offset_bytes);
   return span ? span->memory : (char *)sw->space.windows[which] + info.offset_bytes;
 }

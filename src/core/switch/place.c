@@ -13,7 +13,7 @@
  * With double_infer the infer window has a second set of pages, for the next version, which are nobody else's in mode INFER (double.c).
  * Pages that neither the infer window nor staging nor a kept class lies on are the engine's: first those of its work memory, then the KV cache on
  * all others. If they are too few for both, there are more pages. */
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include <inttypes.h>
 
@@ -51,8 +51,8 @@ static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
 
 /* By the plan's fresh page, how many of those before it are needed: number[fresh]. Those that only holes lie on are left out. */
 static treadle_status number_fresh(const treadle_switch *sw, int32_t **number_p) {
-  const treadle_plan *plan = sw->plan;
-  const uint8_t *holes = sw->own.holes[TREADLE_INFER];
+  const treadle_plan *plan = sw->carry.plan;
+  const uint8_t *holes = sw->holes.marks[TREADLE_INFER];
   int64_t count = plan->physical_pages - plan->from_pages, next = 0;
   int32_t *number = treadle_alloc_array((size_t)(count > 0 ? count : 0) + 1, sizeof *number);
   *number_p = number;
@@ -71,8 +71,8 @@ static treadle_status number_fresh(const treadle_switch *sw, int32_t **number_p)
 static treadle_status place_infer(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
-  const treadle_plan *plan = sw->plan;
-  const uint8_t *holes = sw->own.holes[TREADLE_INFER];
+  const treadle_plan *plan = sw->carry.plan;
+  const uint8_t *holes = sw->holes.marks[TREADLE_INFER];
   int32_t *number = NULL;
   TRY(make_table(place, TREADLE_INFER_PARAMS, plan->to_pages));
   TRY(number_fresh(sw, &number));
@@ -90,11 +90,11 @@ out:
 
 /* Marks the pages that both windows of parameters lie on. */
 static treadle_status mark_aliased(treadle_switch *sw) {
-  const treadle_arrangement *arrangement = &sw->plan->arrangement;
+  const treadle_arrangement *arrangement = &sw->carry.plan->arrangement;
   if (arrangement->pages == 0) return TREADLE_OK;
   sw->space.aliased = treadle_arena_alloc(&sw->space.tables.arena, (size_t)sw->space.tables.physical + 1);
   if (!sw->space.aliased) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  for (int64_t i = 0; i < sw->plan->to_pages; i++)
+  for (int64_t i = 0; i < sw->carry.plan->to_pages; i++)
     if (arrangement->from_of[i] >= 0) sw->space.aliased[sw->space.tables.page[TREADLE_INFER_PARAMS][i]] = 1;
   return TREADLE_OK;
 }
@@ -104,7 +104,7 @@ static treadle_status place_training(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   const treadle_switch_options *o = &sw->terms.options;
-  const int64_t page = sw->plan->page_bytes, begin = place->physical,
+  const int64_t page = sw->carry.plan->page_bytes, begin = place->physical,
                 params = treadle_place_held(place, TREADLE_PARAMS);
   const int64_t forward = pages_of(o->forward_work_bytes, page);
   size_t work = o->train_work_bytes > o->forward_work_bytes ? o->train_work_bytes : o->forward_work_bytes;
@@ -173,7 +173,7 @@ out:
 
 /* With a budget, all that the engine needs fits into it. */
 static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64_t work, int64_t kv) {
-  int64_t page = sw->plan->page_bytes, budget = (int64_t)sw->terms.options.budget_bytes;
+  int64_t page = sw->carry.plan->page_bytes, budget = (int64_t)sw->terms.options.budget_bytes;
   if (budget == 0 || (held + work + kv) * page <= budget) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,
@@ -188,7 +188,7 @@ static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64
 static treadle_status check_training(const treadle_switch *sw) {
   const treadle_switch_options *o = &sw->terms.options;
   const treadle_page_tables *place = &sw->space.tables;
-  const size_t page = (size_t)sw->plan->page_bytes,
+  const size_t page = (size_t)sw->carry.plan->page_bytes,
                forward = (size_t)pages_of(o->forward_work_bytes, (int64_t)page) * page;
   const size_t params = (size_t)treadle_place_held(place, TREADLE_PARAMS) * page,
                reference = (size_t)place->pages[TREADLE_REFERENCE] * page;
@@ -211,7 +211,7 @@ static treadle_status check_count(const treadle_switch *sw) {
 static treadle_status place_engine(treadle_switch *sw, int64_t least) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
-  int64_t page = sw->plan->page_bytes, block = (int64_t)sw->terms.options.kv_block_bytes;
+  int64_t page = sw->carry.plan->page_bytes, block = (int64_t)sw->terms.options.kv_block_bytes;
   int64_t held, at = 0, marked = place->physical, work = pages_of(sw->engine.hooks.work_bytes, page);
   int64_t kv = block > 0 ? pages_of(sw->terms.options.kv_bytes / (size_t)block * (size_t)block, page) : 0;
   char *taken = mark_taken(sw, &held);
@@ -238,14 +238,14 @@ static treadle_status place_staging(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0;
-  place->staging_pages = treadle_staging_bytes(sw) / sw->plan->page_bytes +
-                         pages_of((size_t)treadle_net_slots_bytes(sw), sw->plan->page_bytes) +
-                         pages_of((size_t)treadle_net_area_bytes(sw), sw->plan->page_bytes);
+  place->staging_pages = treadle_staging_bytes(&sw->carry) / sw->carry.plan->page_bytes +
+                         pages_of((size_t)treadle_net_slots_bytes(&sw->carry), sw->carry.plan->page_bytes) +
+                         pages_of((size_t)treadle_net_area_bytes(&sw->carry), sw->carry.plan->page_bytes);
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
   char *taken = mark_taken(sw, &held);
   if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
-  for (int64_t i = 0; treadle_net_slots_bytes(sw) && i < place->pages[TREADLE_PARAMS]; i++)
+  for (int64_t i = 0; treadle_net_slots_bytes(&sw->carry) && i < place->pages[TREADLE_PARAMS]; i++)
     if (place->page[TREADLE_PARAMS][i] >= 0) taken[place->page[TREADLE_PARAMS][i]] = 1;
   for (int64_t i = 0; i < place->staging_pages; at++)
     if (at >= marked || !taken[at]) place->staging[i++] = (int32_t)at;
@@ -256,14 +256,14 @@ out:
 }
 
 void treadle_place_bound(treadle_switch *sw) {
-  size_t bytes = (size_t)(sw->space.tables.physical * sw->plan->page_bytes);
+  size_t bytes = (size_t)(sw->space.tables.physical * sw->carry.plan->page_bytes);
   if (bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = bytes;
 }
 
 treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   place->bytes[TREADLE_PARAMS] = treadle_layout_window_bytes(sw->layouts[TREADLE_TRAIN], sw->group->rank);
   place->bytes[TREADLE_GRADS] = sw->terms.options.grads_bytes;
   place->bytes[TREADLE_OPTIMIZER] = sw->terms.options.optimizer_bytes;
@@ -272,7 +272,7 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
   TRY(make_table(place, TREADLE_GRADS, pages_of(sw->terms.options.grads_bytes, plan->page_bytes)));
   TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->terms.options.optimizer_bytes, plan->page_bytes)));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
-    put_in_line(place, (treadle_class)c, c == TREADLE_PARAMS ? sw->own.holes[TREADLE_TRAIN] : NULL);
+    put_in_line(place, (treadle_class)c, c == TREADLE_PARAMS ? sw->holes.marks[TREADLE_TRAIN] : NULL);
   int64_t training = place->physical, infer;
   TRY(place_infer(sw));
   infer = place->physical;

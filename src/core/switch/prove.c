@@ -28,29 +28,30 @@ static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_by
 }
 
 /* Own tensors have other memory of the caller around them. */
-static bool stays_inside(const treadle_switch *sw, treadle_mode to, const treadle_op *op,
+static bool stays_inside(const treadle_switch *sw, treadle_side to, const treadle_op *op,
                          const treadle_op *misplaced) {
-  const treadle_own_span *span = treadle_own_find(&sw->own.spans[to], op->to);
+  const treadle_own_span *span = treadle_own_find(&sw->carry.own.spans[to], op->to);
   treadle_reach reach = treadle_op_writes(misplaced);
-  return span == treadle_own_find(&sw->own.spans[to], reach.first) &&
-         span == treadle_own_find(&sw->own.spans[to], reach.last);
+  return span == treadle_own_find(&sw->carry.own.spans[to], reach.first) &&
+         span == treadle_own_find(&sw->carry.own.spans[to], reach.last);
 }
 
 /* Copies from `seed` on, the first that can be spoiled. */
 static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  treadle_mode to = treadle_switch_next_side(sw);
-  const treadle_direction *direction = treadle_switch_direction(sw, to);
-  int64_t page = sw->plan->page_bytes;
-  int64_t window = page * (to == TREADLE_INFER ? sw->plan->to_pages : sw->plan->from_pages);
+  treadle_side to = treadle_switch_next_side(sw);
+  const treadle_direction *direction = treadle_carry_direction(&sw->carry, to);
+  int64_t page = sw->carry.plan->page_bytes;
+  int64_t window =
+      page * (to == TREADLE_SIDE_INFER ? sw->carry.plan->to_pages : sw->carry.plan->from_pages);
   for (size_t i = 0; i < direction->ops.count; i++) {
     size_t position = (seed + i) % direction->ops.count;
     const treadle_op *op = &direction->ops.items[position];
     if (op->source < 0) continue;
-    if (fault == TREADLE_FAULT_MISPLACE && (!misplace(op, page, window, &sw->faults.misplaced) ||
-                                            !stays_inside(sw, to, op, &sw->faults.misplaced)))
+    if (fault == TREADLE_FAULT_MISPLACE && (!misplace(op, page, window, &sw->carry.faults.misplaced) ||
+                                            !stays_inside(sw, to, op, &sw->carry.faults.misplaced)))
       continue;
-    sw->faults.planted = fault;
-    sw->faults.at = position;
+    sw->carry.faults.planted = fault;
+    sw->carry.faults.at = position;
     return TREADLE_OK;
   }
   return treadle_fail(TREADLE_REFUSED, "rank %d has no copy that this fault could be planted in",
@@ -58,14 +59,15 @@ static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uin
 }
 
 static treadle_status plant_in_block_row(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  treadle_mode to = treadle_switch_next_side(sw);
-  const treadle_block_rows *block_rows = &treadle_switch_direction(sw, to)->block_rows;
+  treadle_side to = treadle_switch_next_side(sw);
+  const treadle_block_rows *block_rows = &treadle_carry_direction(&sw->carry, to)->block_rows;
   for (size_t i = 0; i < block_rows->count; i++) {
     size_t position = (seed + i) % block_rows->count;
-    if (fault == TREADLE_FAULT_BLOCK_ROW_LATE && block_rows->items[position].wave == sw->plan->waves - 1)
+    if (fault == TREADLE_FAULT_BLOCK_ROW_LATE &&
+        block_rows->items[position].wave == sw->carry.plan->waves - 1)
       continue;
-    sw->faults.planted = fault;
-    sw->faults.at = position;
+    sw->carry.faults.planted = fault;
+    sw->carry.faults.at = position;
     return TREADLE_OK;
   }
   return treadle_fail(TREADLE_REFUSED, "rank %d has no fp8 blocks that this fault could be planted in",
@@ -73,7 +75,7 @@ static treadle_status plant_in_block_row(treadle_switch *sw, treadle_fault fault
 }
 
 static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault) {
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   bool reclaims = sw->mode == TREADLE_TRAIN && plan->forward.first_reclaim < plan->waves;
   /* Over nodes a rank that is early may wait for messages and relays, and then is not. */
   bool alone = sw->group->size == 1 || treadle_group_node_count(sw->group) > 1;
@@ -84,12 +86,12 @@ static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault)
   if (!can)
     return treadle_fail(TREADLE_REFUSED, "rank %d has nothing that this fault could be planted in",
                         sw->group->rank);
-  sw->faults.planted = fault;
+  sw->carry.faults.planted = fault;
   return TREADLE_OK;
 }
 
 static treadle_status plant(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  sw->faults.planted = TREADLE_FAULT_NONE;
+  sw->carry.faults.planted = TREADLE_FAULT_NONE;
   if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
   if (treadle_fault_is_of_block_rows(fault)) return plant_in_block_row(sw, fault, seed);
   return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
@@ -114,7 +116,7 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   enum { MOST = 512 };
   uint64_t words[MOST];
   TREADLE_NEED_ONLY(sw);
-  const int64_t page_bytes = sw->plan->page_bytes;
+  const int64_t page_bytes = sw->carry.plan->page_bytes;
   if (sw->mode == TREADLE_LOST || treadle_helm_take(sw, "noise") != TREADLE_OK) return;
   bool works = true;
   for (int64_t page = 0; works && page < sw->space.tables.physical; page++) {

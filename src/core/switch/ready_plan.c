@@ -80,7 +80,7 @@ out:
 }
 
 treadle_status treadle_ready_plan_check(const treadle_switch *sw) {
-  const treadle_ready_plan *ready = &sw->terms.ready, made = figures_of(sw->plan);
+  const treadle_ready_plan *ready = &sw->terms.ready, made = figures_of(sw->carry.plan);
   if (!ready->is) return TREADLE_OK;
   bool same = ready->waves == made.waves && ready->physical_pages == made.physical_pages &&
               ready->digest == made.digest;

@@ -1,21 +1,21 @@
 /* The reference: parameters of another model, which never change. They lie in host memory, and come to the device in mode FORWARD alone, while
  * gradients and optimizer state are away: on the pages of those, and on others where these are too few (place.c). */
+#include "memory/host.h"
 #include "switch/switch.h"
 
 #include "base/argument.h"
 #include "base/clock.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 static size_t twin_bytes(const treadle_switch *sw) {
-  return (size_t)(sw->space.tables.pages[TREADLE_REFERENCE] * sw->plan->page_bytes);
+  return (size_t)(sw->space.tables.pages[TREADLE_REFERENCE] * sw->carry.plan->page_bytes);
 }
 
 treadle_status treadle_reference_create(treadle_switch *sw) {
   const size_t bytes = twin_bytes(sw);
   if (!bytes) return TREADLE_OK;
-  sw->reference = treadle_twin_memory(bytes, treadle_class_text(TREADLE_REFERENCE));
+  sw->reference = treadle_host_create(bytes, treadle_class_text(TREADLE_REFERENCE));
   if (!sw->reference) return TREADLE_NO_MEMORY;
   sw->reference_twin = bytes;
   sw->stats.host_bytes += bytes;
@@ -23,7 +23,7 @@ treadle_status treadle_reference_create(treadle_switch *sw) {
 }
 
 void treadle_reference_release(treadle_switch *sw) {
-  if (sw->reference) munmap(sw->reference, sw->reference_twin);
+  treadle_host_destroy(sw->reference, sw->reference_twin);
   sw->reference = NULL;
 }
 
@@ -39,7 +39,7 @@ static bool is_there(const treadle_switch *sw, treadle_class which) { return sw-
 
 /* Page by page: they need not follow each other in the pool. */
 static treadle_status copy_in(treadle_switch *sw) {
-  const size_t page = (size_t)sw->plan->page_bytes;
+  const size_t page = (size_t)sw->carry.plan->page_bytes;
   const int32_t *table = sw->space.tables.page[TREADLE_REFERENCE];
   for (int64_t i = 0, end, count = sw->space.tables.pages[TREADLE_REFERENCE]; i < count; i = end) {
     for (end = i + 1; end < count && table[end] == table[end - 1] + 1; end++) {

@@ -1,4 +1,5 @@
 /* The caller's own memory in place of a part of a window. */
+#include "memory/host.h"
 #include "switch/switch.h"
 
 #include "base/argument.h"
@@ -31,7 +32,7 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
                         memory);
   for (int c = 0; c < TREADLE_CLASSES; c++)
     if (sw->space.windows[c] && overlap(memory, bytes, sw->space.windows[c],
-                                        (size_t)(sw->space.tables.pages[c] * sw->plan->page_bytes)))
+                                        (size_t)(sw->space.tables.pages[c] * sw->carry.plan->page_bytes)))
       return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool",
                           treadle_class_text(which), memory);
   const char *fault = treadle_mapped_fault(memory, bytes);
@@ -58,7 +59,7 @@ static treadle_status check_params(const treadle_switch *sw, size_t offset, size
   int rank = sw->group->rank;
   size_t end = offset + bytes, window = sw->space.tables.bytes[TREADLE_PARAMS];
   bool begins = false;
-  if (sw->own.spans[TREADLE_TRAIN].count > 0)
+  if (sw->carry.own.spans[TREADLE_TRAIN].count > 0)
     return treadle_fail(
         TREADLE_REFUSED,
         "register: rank %d has own train tensors: give all of them as such, and register none", rank);
@@ -107,7 +108,7 @@ static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory forei
   if (which != TREADLE_PARAMS &&
       (sw->terms.leaves[which] ? sw->terms.copied[which] : sw->terms.options.host)) {
     TRY(treadle_limits_ask(foreign.bytes, "register: the host copy"));
-    foreign.twin = treadle_twin_memory(foreign.bytes, treadle_class_text(which));
+    foreign.twin = treadle_host_create(foreign.bytes, treadle_class_text(which));
     if (!foreign.twin) return TREADLE_NO_MEMORY;
   }
   TRY(treadle_array_push(&sw->foreign, foreign));
@@ -116,7 +117,7 @@ static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory forei
   foreign.twin = NULL;
   sw->stats.foreign_bytes += foreign.bytes;
 out:
-  if (foreign.twin) munmap(foreign.twin, foreign.bytes);
+  treadle_host_destroy(foreign.twin, foreign.bytes);
   return status;
 }
 
@@ -181,6 +182,6 @@ treadle_status treadle_caller_memory_show(treadle_switch *sw) {
 
 void treadle_caller_memory_release(treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++)
-    if (sw->foreign.items[i].twin) munmap(sw->foreign.items[i].twin, sw->foreign.items[i].bytes);
+    treadle_host_destroy(sw->foreign.items[i].twin, sw->foreign.items[i].bytes);
   treadle_array_release(&sw->foreign);
 }

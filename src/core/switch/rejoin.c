@@ -7,7 +7,7 @@
 
 /* The plan that the new group has agreed on must be that on which the memory was made. */
 static treadle_status check_same(const treadle_switch *sw, const treadle_plan *old) {
-  const treadle_plan *plan = sw->plan;
+  const treadle_plan *plan = sw->carry.plan;
   if (plan->digest == old->digest && plan->waves == old->waves &&
       plan->physical_pages == old->physical_pages)
     return TREADLE_OK;
@@ -29,7 +29,7 @@ static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
 static treadle_status join(treadle_switch *sw, treadle_group *group) {
   treadle_status status = TREADLE_OK;
   double group_timeout = group->timeout_seconds;
-  treadle_plan *old = sw->plan;
+  treadle_plan *old = sw->carry.plan;
   treadle_demand demand;
   if (group->rank != sw->group->rank || group->size != sw->group->size)
     return treadle_fail(TREADLE_REFUSED, "rejoin: rank %d of %d cannot be rank %d of %d", sw->group->rank,
@@ -38,7 +38,8 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   treadle_switch_unshare(sw);
   group->timeout_seconds = sw->terms.timeout_seconds;
   sw->group = group;
-  sw->plan = NULL;
+  treadle_switch_carry_begin(sw);
+  sw->carry.plan = NULL;
   TRY(treadle_group_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
   TRY(treadle_switch_plan_together(sw));
   treadle_place_bound(sw);
@@ -49,8 +50,8 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   TRY(treadle_switch_share(sw));
 out:
   sw->apart = status != TREADLE_OK;
-  treadle_plan_destroy(sw->apart ? sw->plan : old);
-  if (sw->apart) sw->plan = old;
+  treadle_plan_destroy(sw->apart ? sw->carry.plan : old);
+  if (sw->apart) sw->carry.plan = old;
   group->timeout_seconds = group_timeout;
   return status;
 }

@@ -10,7 +10,7 @@
 
 #include "base/larger.h"
 #include "base/text.h"
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include <stdio.h>
 
@@ -206,7 +206,7 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
   if (sw->space.pool) return rejoining(sw);
   treadle_demand d = demand_of(sw);
   const treadle_page_tables *place = &sw->space.tables;
-  uint64_t page = (uint64_t)sw->plan->page_bytes, twins = 0;
+  uint64_t page = (uint64_t)sw->carry.plan->page_bytes, twins = 0;
   d.pool = (uint64_t)place->physical * page;
   d.mapped = d.pool;
   for (int c = 0; c < TREADLE_CLASSES; c++) d.mapped += (uint64_t)place->pages[c] * page;
@@ -218,8 +218,8 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
     }
   d.host += whole_pages(sw->terms.options.reference_bytes, page);
   twins += whole_pages(sw->terms.options.reference_bytes, page);
-  d.host += treadle_net_delta_bytes(sw);
-  twins += treadle_net_delta_bytes(sw);
+  d.host += treadle_net_delta_bytes(&sw->carry);
+  twins += treadle_net_delta_bytes(&sw->carry);
   d.tables = treadle_switch_tables_bytes(sw);
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;

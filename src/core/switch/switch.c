@@ -37,7 +37,7 @@
  * [LOST]: pages were reclaimed before an epoch failed, and there is no copy of what they held.
  *
  * The states of the model in tools/switch.pml are these modes, and its steps the functions of arrows.c and epoch.c. */
-#include "switch/net.h"
+#include "switch/switch.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -125,7 +125,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, int aim) {
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = stats->staged_bytes = 0;
   treadle_helm_tell(sw);
   status = run(sw);
-  sw->faults.planted = TREADLE_FAULT_NONE;
+  sw->carry.faults.planted = TREADLE_FAULT_NONE;
   treadle_guard_settle(sw);
   treadle_account_tell(sw);
   treadle_holds_settle(sw);
@@ -219,7 +219,7 @@ void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which) {
   TREADLE_NEED_OR(sw, 0);
   if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return 0;
-  return (size_t)(sw->books.held[which] * sw->plan->page_bytes);
+  return (size_t)(sw->books.held[which] * sw->carry.plan->page_bytes);
 }
 
 size_t treadle_switch_bound(const treadle_switch *sw) {
@@ -259,7 +259,7 @@ bool treadle_switch_is_valid(const treadle_switch *sw) {
 
 const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
   TREADLE_NEED_OR(sw, NULL);
-  return sw->plan;
+  return sw->carry.plan;
 }
 
 void treadle_switch_release(treadle_switch *sw) {
@@ -269,25 +269,21 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_filled_destroy(sw->filled);
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
-  treadle_net_delta_release(sw);
+  treadle_net_delta_release(&sw->carry);
   treadle_guard_release(sw);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);
-  treadle_plan_destroy(sw->plan);
+  treadle_plan_destroy(sw->carry.plan);
   treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_free(sw->space.shared_pools);
   treadle_free(sw->space.shared_tables);
-  for (int mode = 0; mode < 2; mode++) treadle_free(sw->space.paged[mode]);
-  treadle_free(sw->space.others);
   treadle_account_release(sw);
   treadle_twins_release(sw);
   treadle_reference_release(sw);
   treadle_caller_memory_release(sw);
-  treadle_staging_release(sw);
+  treadle_carry_release(&sw->carry);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
-  treadle_free(sw->run.written);
-  treadle_switch_block_rows_release(sw);
   treadle_device_close(&sw->device);
   treadle_helm_destroy(sw->helm);
   treadle_free(sw);

@@ -4,9 +4,7 @@
  *   helm.c      which thread may change a switch now: start, test, wait, cancel; what others may read meanwhile
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
- *   protocol.c  the shared words for that, and the outcome
- *   run.c       one direction of the plan, wave by wave, and its coverage
- *   run_lists.c its copies, made ready for the device; run_block_rows.c its fp8 blocks: quantised and dequantised
+ *   waves.c     the carry, which runs the plan (carry.h), and what happens here between its waves
  *   offload.c   twins in host memory
  *   reference.c parameters of another model
  *   foresee.c   what all ranks will hold, before any of it is there
@@ -16,8 +14,7 @@
  *   guard.c     protected pages, and pages overwritten for debugging
  *   engine.c    bind, unbind
  *   register.c  the caller's memory in place of windows, copied
- *   own.c       own tensors: memory of the caller that is read and written where it is
- *   staging.c   what other ranks read of own tensors; handover.c: lists that ranks hand over for that
+ *   own.c       own tensors, memory of the caller that is read and written where it is: taken, and checked
  *   agree.c     how the ranks agree on a plan; attempt.c: with which cap and waves
  *   ready_plan.c     a plan that the caller made before
  *   room.c      whether there is enough memory for all ranks
@@ -33,11 +30,9 @@
 
 #include "memory/device.h"
 #include "memory/parking.h"
-#include "messages/parcels.h"
 #include "plan/plan.h"
+#include "switch/carry.h"
 #include "switch/inject.h"
-#include "switch/protocol.h"
-#include "switch/prove.h"
 #include "weights/filled.h"
 
 #include <pthread.h>
@@ -73,21 +68,6 @@ typedef struct treadle_page_tables {
   treadle_arena arena;
 } treadle_page_tables;
 
-/* Pages of a window that a direction writes, by the wave that first does so. */
-typedef struct treadle_first_writes {
-  int32_t *page;  /* of the window */
-  int32_t *first; /* [waves + 1] index of the first of each wave */
-  int32_t
-      *last_use; /* by page of the window: the last wave that reads what the old mode has there; -1: none */
-} treadle_first_writes;
-
-/* What was really written by a run of block rows. */
-typedef struct treadle_written_blocks {
-  uint64_t mark;
-  uint32_t times;
-  int32_t wave; /* in which they were made */
-} treadle_written_blocks;
-
 /* Host memory of a class. */
 typedef struct treadle_twin {
   char *base; /* NULL: none */
@@ -122,29 +102,13 @@ typedef struct treadle_terms {
   bool copied[TREADLE_TRAIN_CLASSES]; /* to its twin when it leaves */
 } treadle_terms;
 
-/* Own tensors (own.c). */
-typedef struct treadle_own {
-  treadle_own_spans spans[2]; /* by mode: of this rank's windows */
-  uint8_t *holes[2];          /* by page of the window; NULL: there are none */
-  int64_t hole_count[2];
-  bool any[2]; /* has any rank some? */
-  bool taken;  /* what the options say was taken */
+/* What lies on no page, since own tensors lie there (own.c). */
+typedef struct treadle_holes {
+  uint8_t *marks[2]; /* by mode and page of the window; NULL: there are none */
+  int64_t count[2];
+  bool taken; /* what the options say was taken */
   treadle_arena arena;
-} treadle_own;
-
-/* What other ranks of the node read of own tensors, and this one of theirs (staging.c). All NULL where no rank has any. */
-typedef struct treadle_staging {
-  treadle_own_spans *of[2]; /* by mode and rank: own tensors; infer: of others where relays may read them */
-  treadle_own_span *spans[2]; /* of all ranks */
-  treadle_pull *pulls;        /* this rank's, [pull_count] */
-  size_t pull_count;
-  int32_t *of_op; /* by op to INFER: number of its pull, or -1 */
-  int64_t *at;    /* by pull: where it lies in the slot of its source */
-  treadle_outbound outbound;
-  uint8_t *readers;    /* by rank: does it read what this rank stages? */
-  int64_t *slot_bytes; /* by rank */
-  treadle_paged *view; /* by rank: its staging */
-} treadle_staging;
+} treadle_holes;
 
 /* What the ranks have agreed on (agree.c), beside the plan. */
 typedef struct treadle_agreement {
@@ -162,17 +126,14 @@ typedef struct treadle_space {
   void *windows[TREADLE_CLASSES];
   uint8_t *aliased; /* by physical page: both windows of parameters lie on it; NULL: none */
   treadle_peer_memory *shared_pools, *shared_tables; /* by rank */
-  treadle_paged *paged[2];                           /* by mode and rank */
-  treadle_paged *others;                             /* by rank: infer windows in their other sets */
   void *shadow;  /* where the next version is mapped beside the window */
   bool shadowed; /* it lies on the other set, and is entered */
 } treadle_space;
 
-/* Who holds which page, and when pages change hands (account.c). */
+/* Who holds which page (account.c). */
 typedef struct treadle_books {
   uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
   int64_t held[TREADLE_CLASSES + 1];
-  treadle_first_writes turns[2]; /* by the mode that is entered */
 } treadle_books;
 
 /* Who may touch what (guard.c). */
@@ -180,32 +141,6 @@ typedef struct treadle_guards {
   treadle_parking parking; /* of params, while the engine has pages of theirs */
   bool shared;             /* pages of params that the engine has are read-only */
 } treadle_guards;
-
-/* Memory for one block row: values and codes [rows, columns], row-major, scales [blocks]. */
-typedef struct treadle_scratch {
-  void *values;
-  uint8_t *codes;
-  float *scales;
-} treadle_scratch;
-
-/* When a block row is made in its wave: at its begin; when all messages of the wave are there; behind all copies, of what these have
- * written in this window. */
-typedef enum treadle_turn { TREADLE_TURN_NEAR, TREADLE_TURN_FAR, TREADLE_TURN_TWIN } treadle_turn;
-
-/* The ops of a direction as the device has them, for one set of pages of the infer window (run_lists.c). */
-typedef struct treadle_run_list {
-  treadle_work *work;         /* NULL: none */
-  treadle_op *ops;            /* NULL: those of the plan */
-  const treadle_paged *views; /* of infer windows with that set: which one it is */
-} treadle_run_list;
-
-/* What runs a direction of the plan (run.c, run_lists.c, run_block_rows.c). */
-typedef struct treadle_run_state {
-  treadle_run_list lists[2][2];   /* by the mode that is entered, and set */
-  treadle_written *written;       /* [ops of the longer direction] */
-  treadle_written_blocks *blocks; /* [block rows of the longer direction] */
-  treadle_scratch scratch;        /* of the largest block row of both directions */
-} treadle_run_state;
 
 /* The inference engine (engine.c). */
 typedef struct treadle_binding {
@@ -216,14 +151,6 @@ typedef struct treadle_binding {
   bool attached; /* it knows this switch */
   double since;  /* when it was unbound, in seconds of the clock */
 } treadle_binding;
-
-/* What is to go wrong, on purpose (prove.c, inject.c). */
-typedef struct treadle_faults {
-  treadle_fault planted; /* in the next switch */
-  size_t at;             /* which copy, or run of block rows */
-  treadle_op misplaced;
-  treadle_injection injection;
-} treadle_faults;
 
 /* What readers in other processes are served with (handle.c). */
 typedef struct treadle_outlet treadle_outlet;
@@ -245,72 +172,18 @@ typedef struct treadle_helm {
   atomic_bool cancelled;
 } treadle_helm;
 
-/* Messages one way, and how far they are: messages before `ended` are done with, those before `begun` are under way, each in a slot. */
-typedef struct treadle_net_flow {
-  treadle_traffic traffic;
-  treadle_far_inputs inputs; /* of a reader's block rows */
-  treadle_ordered ordered;   /* what a source makes */
-  size_t begun, ended;
-  void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
-  bool windows[TREADLE_NET_FLIGHT];   /* by slot: parts of it lie in windows (net_parts.c) */
-} treadle_net_flow;
-
-/* What is kept of messages, so that only what has changed need travel (net_delta.c). All zeros where the options do not ask for it. */
-typedef struct treadle_net_delta {
-  uint64_t base;   /* the epoch of which all that is kept is; 0: of none */
-  uint8_t *shares; /* by rank: has it the same base, in the epoch at hand? */
-  int64_t *kept
-      [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
-  char *memory; /* host memory: messages, then `room` */
-  size_t bytes;
-  char *room[2];                   /* one message each: as it is without a delta; a delta that is written */
-  bool on;                         /* in the direction that runs */
-  bool second[TREADLE_NET_FLIGHT]; /* in, by slot: has the head come? */
-  void *behind
-      [TREADLE_NET_FLIGHT]; /* out, by slot: the request of the second part; NULL: none, or it is that of the flow */
-  size_t dense_bytes, delta_bytes;
-} treadle_net_delta;
-
-/* What goes over the net (net.c, net_meet.c, net_parts.c, net_delta.c). */
-typedef struct treadle_net_state {
-  const struct treadle_net_ops *ops;
-  void *net;                      /* NULL: closed */
-  bool talks;                     /* there are several nodes, and it is known who has something for whom */
-  bool is_new;                    /* opened for the epoch at hand */
-  int64_t message_bytes;          /* without a head; 0: one node */
-  char *base;                     /* of slots: those of `in`, then those of `out` */
-  char *area;                     /* behind these: what block rows read in a wave */
-  treadle_scratch scratch;        /* of what is ordered */
-  uint8_t *peers;                 /* by rank: are there messages to or from it? */
-  treadle_net_flow in[2], out[2]; /* by the mode that is entered */
-  treadle_net_delta delta;
-  /* Of the direction that runs: */
-  bool running;
-  treadle_mode to;
-  uint64_t epoch;
-  int32_t open; /* the wave whose pages may be written */
-  size_t sent_bytes, window_bytes;
-  size_t near_bytes; /* copied in this node since messages were moved on */
-  double seconds, pack_seconds, wire_seconds, unpack_seconds; /* waits and unpacking; and each on its own */
-  int64_t made; /* which of what is ordered lies in scratch; -1: none */
-} treadle_net_state;
-
 struct treadle_switch {
   treadle_group *group;
   treadle_device device;            /* of the pool and its windows */
   const treadle_layout *layouts[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
-  treadle_plan *plan;
+  treadle_carry carry;              /* has the plan, the views of windows, own tensors, staging, messages */
   treadle_terms terms;
   treadle_agreement agreed;
   treadle_space space;
-  treadle_own own;
-  treadle_staging staging;
-  treadle_net_state net;
+  treadle_holes holes;
   treadle_books books;
   treadle_guards guards;
-  treadle_run_state run;
   treadle_binding engine;
-  treadle_faults faults;
   treadle_outlet *outlet; /* NULL: no handle was made yet */
   treadle_twin twins[TREADLE_TRAIN_CLASSES];
   char *reference;                  /* host memory of reference_bytes; NULL: none */
@@ -332,8 +205,13 @@ struct treadle_switch {
   treadle_helm *helm; /* apart, since to read a switch takes its lock */
 };
 
-static inline const treadle_direction *treadle_switch_direction(const treadle_switch *sw, treadle_mode to) {
-  return to == TREADLE_INFER ? &sw->plan->forward : &sw->plan->back;
+/* The window that a mode has its weights in. */
+static inline treadle_side treadle_side_of(treadle_mode mode) {
+  return mode == TREADLE_INFER ? TREADLE_SIDE_INFER : TREADLE_SIDE_TRAIN;
+}
+
+static inline treadle_class treadle_class_of_side(treadle_side side) {
+  return side == TREADLE_SIDE_INFER ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
 }
 
 /* The class whose window a mode reads and the waves towards it write. */
@@ -368,13 +246,14 @@ static inline const char *treadle_aim_text(int aim) {
 }
 
 /* The window that an arrow's waves write, where it has waves. */
-static inline treadle_mode treadle_aim_side(int aim) {
-  return aim == TREADLE_INFER || aim == TREADLE_AIM_UPDATE ? TREADLE_INFER : TREADLE_TRAIN;
+static inline treadle_side treadle_aim_side(int aim) {
+  return aim == TREADLE_INFER || aim == TREADLE_AIM_UPDATE ? TREADLE_SIDE_INFER : TREADLE_SIDE_TRAIN;
 }
 
 /* The same of the next arrow with waves, whatever it is. */
-static inline treadle_mode treadle_switch_next_side(const treadle_switch *sw) {
-  return sw->mode == TREADLE_INFER && sw->terms.leaves[TREADLE_PARAMS] ? TREADLE_TRAIN : TREADLE_INFER;
+static inline treadle_side treadle_switch_next_side(const treadle_switch *sw) {
+  return sw->mode == TREADLE_INFER && sw->terms.leaves[TREADLE_PARAMS] ? TREADLE_SIDE_TRAIN
+                                                                       : TREADLE_SIDE_INFER;
 }
 
 /* ---- switch.c ---- */
@@ -446,12 +325,12 @@ void treadle_outlet_release(treadle_switch *sw);
 
 /* Settles the terms by options.plan, where there is one and the switch can run it; that one is not looked at again. */
 treadle_status treadle_ready_plan_take(treadle_switch *sw);
-/* Is sw->plan the one that was given? */
+/* Is sw->carry.plan the one that was given? */
 treadle_status treadle_ready_plan_check(const treadle_switch *sw);
 
 /* ---- agree.c, create.c, run.c ---- */
 
-/* Makes sw->plan, with the cap and the waves that all agree on, and the bounds; version and mode are the same on all.
+/* Makes sw->carry.plan, with the cap and the waves that all agree on, and the bounds; version and mode are the same on all.
  * Collective; one rank's refusal is everybody's. */
 treadle_status treadle_switch_plan_together(treadle_switch *sw);
 
@@ -479,36 +358,6 @@ treadle_status treadle_switch_share(treadle_switch *sw);
 /* Lets go of what others share with this rank. */
 void treadle_switch_unshare(treadle_switch *sw);
 
-/* Waits until all that was asked of the device is done, and moves messages meanwhile; ends as treadle_epoch_check does. */
-treadle_status treadle_switch_settle(treadle_switch *sw, uint64_t epoch, const char *what);
-
-/* Runs the waves that lead to mode `to`, and proves that every byte was written. Not collective by itself:
- * the caller tells the others when it fails. */
-treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to, uint64_t epoch);
-
-/* "wave 12 (tensor 'model.layers.3.mlp.up_proj.weight')": a wave towards a mode, and the first tensor that this rank writes
- * in it. Returns room. */
-const char *treadle_switch_words(const treadle_switch *sw, treadle_mode to, int32_t wave, char *room,
-                                 size_t bytes);
-
-/* Memory for the block rows of both directions, made before the first switch. */
-treadle_status treadle_switch_block_rows_create(treadle_switch *sw);
-void treadle_switch_block_rows_release(treadle_switch *sw);
-/* Carries out the block rows of a wave that have this turn. */
-treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave,
-                                             treadle_turn turn);
-/* Makes codes and scales, all in scratch, of values in windows of mode `old` of this node. */
-void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
-                                     const treadle_block_row *block_row,
-                                     const treadle_block_row_part *parts, const treadle_scratch *scratch);
-treadle_status treadle_scratch_create(const treadle_switch *sw, int64_t values, int64_t codes,
-                                      int64_t scales, treadle_scratch *scratch_p);
-void treadle_scratch_release(const treadle_switch *sw, treadle_scratch *scratch);
-/* Adds what block rows have written to *sum_p; fails when one did not do it once, in its own
- * wave. */
-treadle_status treadle_switch_block_rows_check(const treadle_switch *sw, const treadle_direction *direction,
-                                               uint64_t *sum_p);
-
 /* ---- own.c ---- */
 
 /* That the ranks agree on what own tensors ask for: params stay where there are own train tensors, nothing is aliased. From what each
@@ -527,48 +376,24 @@ treadle_status treadle_own_check(const treadle_switch *sw);
 /* The own tensor that memory overlaps, as a text for messages; NULL: none. Returns room. */
 const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, size_t bytes, char *room,
                                  size_t room_bytes);
-/* Where byte `at` of this rank's window of a mode lies, and what is in the same storage tensor. */
-treadle_paged treadle_own_view(const treadle_switch *sw, treadle_mode mode, int64_t at);
-/* Copies from this rank's window of a mode, or into it, what may lie in several own tensors: the half of an op that another node has the other
- * half of. */
-void treadle_own_copy_from(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
-                           const treadle_paged *into);
-void treadle_own_copy_into(treadle_switch *sw, treadle_mode mode, const treadle_op *op,
-                           const treadle_paged *from);
 /* Bytes of the pages that a window has, holes left out; of its layout, before it is arranged. */
 size_t treadle_own_held_bytes(const treadle_switch *sw, treadle_mode mode);
 
-/* ---- staging.c ---- */
+/* ---- waves.c ---- */
 
-/* All ranks learn where the others of their node have own tensors. Collective. */
-treadle_status treadle_staging_meet(treadle_switch *sw);
-/* The same of all ranks [ranks] by one that meets nobody. */
-treadle_status treadle_staging_meet_alone(treadle_switch *all, int ranks);
-/* The plan's ops, split where own tensors need that, and what they pull. */
-treadle_status treadle_staging_list(treadle_switch *sw);
-/* What this rank gives, and where the others put what it pulls. Collective; and of all ranks by one. */
-treadle_status treadle_staging_arrange(treadle_switch *sw);
-treadle_status treadle_staging_arrange_alone(treadle_switch *all, int ranks);
-/* Bytes of its pages. */
-int64_t treadle_staging_bytes(const treadle_switch *sw);
-/* Views of the staging of all ranks, from their tables. */
-treadle_status treadle_staging_views(treadle_switch *sw);
-void treadle_staging_release(treadle_switch *sw);
-/* Lays down what others read of own train tensors in a wave, and says so. */
-treadle_status treadle_staging_fill(treadle_switch *sw, int32_t wave, uint64_t epoch);
-/* The same of own infer tensors, when what came from other nodes is in them; who calls it says so. */
-treadle_status treadle_staging_relay(treadle_switch *sw, int32_t wave, uint64_t epoch);
-/* Has the op a pull? Then it reads here: the op is changed so that it does. */
-bool treadle_staging_has(const treadle_switch *sw, treadle_mode to, size_t position);
-treadle_paged treadle_staging_view(const treadle_switch *sw, size_t position, treadle_op *op);
-/* Waits until what a rank stages in a wave is there. */
-treadle_status treadle_staging_wait(treadle_switch *sw, int32_t rank, int32_t wave, uint64_t epoch);
+/* The carry of a switch that has group and device: what it asks of the switch, and its terms as the options have them now. */
+void treadle_switch_carry_begin(treadle_switch *sw);
+void treadle_switch_carry_settle(treadle_switch *sw);
+/* Where its windows' pages lie. */
+void treadle_switch_place_windows(treadle_switch *sw);
+/* Runs the waves towards the weights of a mode. */
+treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to);
 
 /* ---- place.c ---- */
 
 /* Pages of a class, without holes. */
 int64_t treadle_place_held(const treadle_page_tables *place, treadle_class which);
-/* Settles the physical page of each page of each window, from sw->plan; the pool has at least `least` pages. */
+/* Settles the physical page of each page of each window, from sw->carry.plan; the pool has at least `least` pages. */
 treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least);
 /* The bound of the pool is that of its pages, where these are more. */
 void treadle_place_bound(treadle_switch *sw);
@@ -577,9 +402,8 @@ void treadle_place_bound(treadle_switch *sw);
 
 treadle_status treadle_account_create(treadle_switch *sw);
 void treadle_account_release(treadle_switch *sw);
-/* Wave `wave` on the way to mode `to` begins: the pages that it first writes change hands. Fails when one of them is
- * still read by a rank, or not in the twin that must have it. */
-treadle_status treadle_account_wave(treadle_switch *sw, treadle_mode to, int32_t wave, uint64_t epoch);
+/* The pages that a wave first writes change hands. Fails when one of them is not in the twin that must have it. */
+treadle_status treadle_account_wave(treadle_switch *sw, int32_t wave);
 /* A window's pages get an owner: its class, or nobody (only those that are the class's). */
 void treadle_account_take(treadle_switch *sw, treadle_class which);
 void treadle_account_leave(treadle_switch *sw, treadle_class which);
@@ -600,8 +424,6 @@ bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which);
 int64_t treadle_twin_pages(const treadle_switch *sw, treadle_class which);
 treadle_status treadle_twins_create(treadle_switch *sw);
 void treadle_twins_release(treadle_switch *sw);
-/* Host memory, touched; NULL: none, and the message says of what. */
-void *treadle_twin_memory(size_t bytes, const char *what);
 /* The class leaves the device: copied to its twin, or dropped where it has none. It fails when the arrow was cancelled: then the
  * class has not left. */
 treadle_status treadle_offload(treadle_switch *sw, treadle_class which);
@@ -625,8 +447,6 @@ treadle_status treadle_double_ready(treadle_switch *sw);
 /* From here on the waves write the other set, and others read it as the window that they write; or back again. The window itself stays on
  * the pages that it is on. */
 void treadle_double_turn(treadle_switch *sw);
-/* In the waves of an update: where byte `at` of this rank's infer window lies in the version before the next one. */
-treadle_paged treadle_double_view(const treadle_switch *sw, int64_t at);
 /* The window lies on the set that was turned to, where it did not yet (sw->behind). */
 treadle_status treadle_double_show(treadle_switch *sw);
 /* The pages of the other set are nobody's. */

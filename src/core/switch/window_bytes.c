@@ -7,7 +7,7 @@
 /* As the guard has it; but in mode INFER params that share pages with the infer window are closed. */
 static bool is_open(const treadle_switch *sw, treadle_class which, bool write) {
   treadle_access use = treadle_guard_use(sw, which);
-  if (sw->mode == TREADLE_INFER && which == TREADLE_PARAMS && sw->plan->alias) return false;
+  if (sw->mode == TREADLE_INFER && which == TREADLE_PARAMS && sw->carry.plan->alias) return false;
   return use == TREADLE_ACCESS_BOTH || (use == TREADLE_ACCESS_READ && !write);
 }
 
@@ -17,7 +17,7 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
   const char *what = write ? "write" : "read";
   treadle_status status;
   if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return TREADLE_REFUSED;
-  const size_t whole = sw->space.tables.bytes[which], page = (size_t)sw->plan->page_bytes;
+  const size_t whole = sw->space.tables.bytes[which], page = (size_t)sw->carry.plan->page_bytes;
   if (offset > whole || bytes > whole - offset)
     return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu do not lie in a window of %zu bytes", what,
                         offset, bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
@@ -27,7 +27,7 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
                           treadle_mode_text(sw->mode), treadle_class_text(which));
   for (size_t at = offset / page;
        !status && write && which == TREADLE_INFER_PARAMS && at * page < offset + bytes; at++)
-    if (treadle_plan_shares(sw->plan, (int64_t)at))
+    if (treadle_plan_shares(sw->carry.plan, (int64_t)at))
       status = treadle_fail(TREADLE_REFUSED, "write: page %zu is also a page of the train window", at);
   if (status) treadle_helm_leave(sw);
 out:
@@ -42,10 +42,10 @@ typedef struct transfer { /* between bytes of a window, from `at` on, and host m
 
 /* How many bytes from t->at on lie in one piece, and where: in the window, in an own tensor; NULL: nowhere. */
 static char *find_piece(const treadle_switch *sw, treadle_class which, const transfer *t, size_t *bytes_p) {
-  const size_t page = (size_t)sw->plan->page_bytes, in_page = page - t->at % page;
-  const treadle_own_spans none = {0}, *spans = which == TREADLE_PARAMS ? &sw->own.spans[TREADLE_TRAIN]
+  const size_t page = (size_t)sw->carry.plan->page_bytes, in_page = page - t->at % page;
+  const treadle_own_spans none = {0}, *spans = which == TREADLE_PARAMS ? &sw->carry.own.spans[TREADLE_TRAIN]
                                                : which == TREADLE_INFER_PARAMS
-                                                   ? &sw->own.spans[TREADLE_INFER]
+                                                   ? &sw->carry.own.spans[TREADLE_INFER]
                                                    : &none;
   *bytes_p = t->bytes;
   if (spans->count == 0) return (char *)sw->space.windows[which] + t->at;

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "group/courier.h"
 #include "group/ranks.h"
-#include "switch/protocol.h"
+#include "switch/words.h"
 #include "test.h"
 
 #include <arpa/inet.h>

@@ -1,9 +1,9 @@
 /* Groups over several nodes, of threads of one process: what is said on one is heard on all. Run under TSan too.  ctest: label=threads */
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "base/clock.h"
-#include "switch/protocol.h"
+#include "switch/words.h"
 
 static int uneven(int rank) { return rank == 3 || rank == 0 ? 7 : rank == 5 ? -2 : 1; }
 static int alone(int rank) { return rank; }

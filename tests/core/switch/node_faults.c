@@ -1,11 +1,11 @@
 /* Which faults of nodes there are, and what a rank does around one: it makes a switch, meets the fault, looks what is left, and goes on, in
  * the same group when that can be, else in a new one in which new processes have the places of those that are gone. */
 #include "switch/node_faults.h"
+#include "group/ranks.h"
+#include "meet/store_place.h"
 #include "switch/block_models.h"
 #include "switch/faults.h"
 #include "switch/net.h"
-#include "group/ranks.h"
-#include "meet/store_place.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -202,8 +202,8 @@ static int make(life *l) {
                                     .timeout_seconds = PATIENCE};
   l->train = pair->train;
   RANK_OK(treadle_switch_create(l->group, l->train, pair->infer, &options, &l->sw));
-  RANK_TRUE(l->c->pair != NODE_BLOCKS || l->sw->net.out[TREADLE_INFER].ordered.list.count > 0);
-  l->sight->waves = l->sw->plan->waves;
+  RANK_TRUE(l->c->pair != NODE_BLOCKS || l->sw->carry.net.out[TREADLE_INFER].ordered.list.count > 0);
+  l->sight->waves = l->sw->carry.plan->waves;
   RANK_OK(treadle_layout_load(l->train, l->rank, treadle_switch_train_window(l->sw)));
   char *optimizer = treadle_switch_window(l->sw, TREADLE_OPTIMIZER, &bytes);
   for (size_t i = 0; i < bytes; i++) optimizer[i] = (char)treadle_mix64(i ^ (uint64_t)l->rank << 32);
@@ -265,10 +265,10 @@ static void meet_it(life *l) {
     snprintf(sight->message, sizeof sight->message, "%s", treadle_error_message());
   sight->mode = treadle_switch_mode(l->sw);
   sight->version = treadle_switch_version(l->sw);
-  sight->idle = l->sw->faults.injection.what != TREADLE_INJECT_NOTHING;
+  sight->idle = l->sw->carry.faults.injection.what != TREADLE_INJECT_NOTHING;
   if (sight->mode == TREADLE_INFER && sight->status != TREADLE_OK) (void)treadle_switch_return(l->sw);
   sight->intact = is_intact(l) && l->bound == 0;
-  l->sw->faults.injection.what =
+  l->sw->carry.faults.injection.what =
       TREADLE_INJECT_NOTHING; /* of a node that failed before all its ranks came there */
   limit(l, PATIENCE);
   atomic_store(&sight->back, true);

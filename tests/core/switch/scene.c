@@ -62,7 +62,8 @@ bool scene_holds(const treadle_layout *layout, int rank, const void *window) {
 }
 
 bool scene_infers(const treadle_switch *sw) {
-  return holds(sw->layouts[TREADLE_INFER], sw->group->rank, sw->plan, treadle_switch_infer_window(sw));
+  return holds(sw->layouts[TREADLE_INFER], sw->group->rank, sw->carry.plan,
+               treadle_switch_infer_window(sw));
 }
 
 char *scene_expected(const treadle_layout *layout, const treadle_layout *source, int rank) {

@@ -1,9 +1,9 @@
 /* Memory that is out while a switch with all that it can have is made or taken to another group: every allocation fails in
  * turn, and then all ranks fail. Arrows allocate nothing, whether they succeed or fail.
  * ctest: label=threads timeout=900 */
+#include "group/ranks.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include <string.h>
 
@@ -134,7 +134,8 @@ static int starve_rejoin(treadle_group *group, void *context) {
     if (end_attempt(group, a, n, before, &last)) return 1;
     if (a->statuses[group->rank] != TREADLE_OK)
       RANK_FAILS(TREADLE_STATE, "rejoin one", treadle_switch_to_infer(sw));
-    RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN && treadle_switch_version(sw) == 1 && sw->plan);
+    RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN && treadle_switch_version(sw) == 1 &&
+              sw->carry.plan);
     RANK_TRUE(scene_holds(a->s.train, group->rank, treadle_switch_train_window(sw)));
   }
   RANK_TRUE(lives(sw, a) && treadle_switch_version(sw) == 2);

@@ -1,12 +1,12 @@
 /* Switches that quantise and dequantise, with ranks as threads and delays at every wait: one way between layouts of
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
  * ctest: stage=gcc label=threads timeout=900 */
+#include "group/ranks.h"
 #include "plan/one_rank.h"
 #include "switch/block_models.h"
-#include "switch/prove.h"
+#include "switch/planted.h"
 #include "switch/switch.h"
 #include "test.h"
-#include "group/ranks.h"
 
 enum { RANKS = 4, PAGE = 4096 };
 
@@ -68,10 +68,10 @@ static int play_rank(treadle_group *group, void *context) {
     RANK_TRUE(block_model_holds(p->infer, p->train, group->rank, treadle_switch_infer_window(sw)));
     treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
     treadle_switch_get_stats(sw, &stats);
-    RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
-    RANK_TRUE((int64_t)stats.pulled_bytes == sw->plan->forward.moved_bytes);
-    RANK_TRUE((int64_t)stats.node_moved_bytes == sw->plan->forward.node_moved_bytes);
-    RANK_TRUE((int64_t)stats.relayed_bytes == sw->plan->forward.relayed_bytes);
+    RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->carry.plan->forward.written_bytes);
+    RANK_TRUE((int64_t)stats.pulled_bytes == sw->carry.plan->forward.moved_bytes);
+    RANK_TRUE((int64_t)stats.node_moved_bytes == sw->carry.plan->forward.node_moved_bytes);
+    RANK_TRUE((int64_t)stats.relayed_bytes == sw->carry.plan->forward.relayed_bytes);
     RANK_TRUE(stats.peak_bytes <= stats.pool_bytes);
     if (one_way) break;
     RANK_OK(treadle_switch_digest(sw, &after));

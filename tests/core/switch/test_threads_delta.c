@@ -1,10 +1,10 @@
 /* Updates between nodes of which only what has changed travels: every bit is right, and so is the number of bytes, over many updates, for
  * pairs that cast and engines that transform; what a failure leaves behind, and what is refused. ctest: label=threads timeout=600 */
+#include "group/ranks.h"
 #include "seeds.h"
 #include "switch/changes.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 enum { STEPS = 100, FEW = 8, MANY = CHANGES_MANY };
 
@@ -143,7 +143,7 @@ static int updates(treadle_group *group, void *context) {
     treadle_switch_get_stats(p.sw, &stats);
     RANK_TRUE(stats.peak_bytes <= treadle_switch_bound(p.sw));
     RANK_TRUE((stats.host_bytes > 0) == several);
-    RANK_TRUE(stats.pulled_bytes == (size_t)p.sw->plan->forward.moved_bytes);
+    RANK_TRUE(stats.pulled_bytes == (size_t)p.sw->carry.plan->forward.moved_bytes);
   }
   if (!a->transforms) {
     RANK_OK(treadle_switch_digest(p.sw, &in));
@@ -284,8 +284,8 @@ static int written(treadle_group *group, void *context) {
   RANK_OK(start(group, a, &p));
   if (goes_on(&p, 1, CHANGES, 0)) return 1;
   if (here) {
-    RANK_TRUE(p.sw->net.in[TREADLE_INFER].traffic.message_count > 0);
-    size_t at = (size_t)p.sw->net.in[TREADLE_INFER].traffic.parcels[0].op.to;
+    RANK_TRUE(p.sw->carry.net.in[TREADLE_INFER].traffic.message_count > 0);
+    size_t at = (size_t)p.sw->carry.net.in[TREADLE_INFER].traffic.parcels[0].op.to;
     RANK_OK(treadle_switch_read(p.sw, TREADLE_INFER_PARAMS, at, 1, &byte));
     byte ^= 1;
     RANK_OK(treadle_switch_write(p.sw, TREADLE_INFER_PARAMS, at, 1, &byte));

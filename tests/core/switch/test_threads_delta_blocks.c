@@ -2,11 +2,11 @@
  * without leave there, bit for bit, when nothing has changed, signs alone (so no scale), scales, or anything, and after an update that failed.
  * Bytes are compared behind the cast, so where a scale has changed, all codes of its block have, and travel as what is the shortest.
  * ctest: label=threads timeout=600 */
+#include "group/ranks.h"
 #include "seeds.h"
 #include "switch/block_models.h"
 #include "switch/net.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include "base/hash.h"
 
@@ -147,7 +147,7 @@ static int play_one(treadle_group *group, act *a, bool with, uint8_t *copies) {
   treadle_switch *sw;
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   RANK_OK(make(group, a, with, &sw));
-  if (with) a->heads += sw->net.out[TREADLE_INFER].traffic.message_count * TREADLE_NET_HEAD;
+  if (with) a->heads += sw->carry.net.out[TREADLE_INFER].traffic.message_count * TREADLE_NET_HEAD;
   RANK_TRUE(block_model_holds(a->infer, a->train, group->rank, treadle_switch_infer_window(sw)));
   if (look(a, sw, -1, with, copies)) return 1;
   for (int step = 0; step < STEPS; step++) {

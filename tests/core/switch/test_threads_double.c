@@ -1,11 +1,11 @@
 /* Updates of which the next version lies beside the present one (double_infer): the engine has the old bytes until all ranks have proved the new
  * ones, at the same addresses; a failure at any moment leaves the old version, and bound unless engines were being unbound. Bits as
  * without. On one node, and over nodes. ctest: stage=gcc label=threads timeout=600 */
+#include "group/ranks.h"
 #include "seeds.h"
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 enum { GRADS = 9000, OPTIMIZER = 30000, KV_BLOCK = 3000, VERSIONS = 5, NOBODY = -1 };
 
@@ -163,7 +163,8 @@ static int end(treadle_group *group, treadle_switch *sw, engine *e, own_memory *
 static int check_memory(const treadle_switch *sw) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_switch_get_stats(sw, &stats);
-  size_t infer = (size_t)(sw->plan->to_pages * SCENE_PAGE), sets = sw->terms.options.double_infer ? 2 : 1;
+  size_t infer = (size_t)(sw->carry.plan->to_pages * SCENE_PAGE),
+         sets = sw->terms.options.double_infer ? 2 : 1;
   RANK_TRUE(treadle_switch_resident(sw, TREADLE_INFER_PARAMS) == infer);
   RANK_TRUE(stats.peak_bytes <= treadle_switch_bound(sw) &&
             stats.pool_bytes <= treadle_switch_pool_bound(sw));
@@ -200,7 +201,7 @@ static int versions(treadle_group *group, void *context) {
     RANK_TRUE(treadle_switch_mode(sw) == TREADLE_INFER && treadle_switch_version(sw) == (uint64_t)v + 1);
     RANK_TRUE(infers(sw, v) && treadle_switch_is_valid(sw));
     RANK_TRUE(e.binds == v + 1 && e.unbinds == v);
-    if (a->options.double_infer) RANK_TRUE(e.looks >= looks + sw->plan->waves);
+    if (a->options.double_infer) RANK_TRUE(e.looks >= looks + sw->carry.plan->waves);
     if (check_memory(sw)) return 1;
     for (size_t i = 0; i < kv_bytes; i++) RANK_TRUE(kv[i] == 77);
     RANK_OK(treadle_switch_digest(sw, &digest));

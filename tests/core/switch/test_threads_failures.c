@@ -1,9 +1,9 @@
 /* Everything that can go wrong with a switch while all ranks live: planted faults, refusals, memory that is
  * out, ranks that are late. All ranks fail together, nobody hangs, and what they say of the weights is
  * true. ctest: label=threads timeout=900 */
+#include "group/ranks.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include <time.h>
 
@@ -46,7 +46,7 @@ static int spoiled(treadle_group *group, void *context) {
   RANK_OK(make(group, a, &sw));
   if (a->back) RANK_OK(treadle_switch_to_infer(sw));
   RANK_OK(treadle_switch_plant(sw, a->fault, a->rank, a->seed));
-  RANK_TRUE(sw->plan->waves > 8 && sw->plan->forward.first_reclaim < sw->plan->waves);
+  RANK_TRUE(sw->carry.plan->waves > 8 && sw->carry.plan->forward.first_reclaim < sw->carry.plan->waves);
 
   treadle_mode old = treadle_switch_mode(sw);
   treadle_status status = a->back ? treadle_switch_to_train(sw) : treadle_switch_to_infer(sw);
@@ -99,7 +99,7 @@ static int spoiled_gently(treadle_group *group, void *context) {
   act *a = context;
   treadle_switch *sw;
   RANK_OK(make(group, a, &sw));
-  RANK_TRUE(sw->plan->forward.first_reclaim == sw->plan->waves);
+  RANK_TRUE(sw->carry.plan->forward.first_reclaim == sw->carry.plan->waves);
   for (int i = 0; i < 3; i++) {
     RANK_OK(treadle_switch_plant(sw, (treadle_fault)(TREADLE_FAULT_DROP + i), i, a->seed));
     RANK_TRUE(treadle_switch_to_infer(sw) != TREADLE_OK);

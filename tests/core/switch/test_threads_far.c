@@ -23,7 +23,7 @@ typedef struct play_input {
 static int holds(treadle_switch *sw, treadle_class which, const treadle_layout *layout,
                  const char *wanted) {
   const int rank = sw->group->rank;
-  const treadle_plan *plan = which == TREADLE_INFER_PARAMS ? sw->plan : NULL;
+  const treadle_plan *plan = which == TREADLE_INFER_PARAMS ? sw->carry.plan : NULL;
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
                        moved = TREADLE_INIT(treadle_storage_info);
   for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {

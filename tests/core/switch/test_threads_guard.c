@@ -1,8 +1,8 @@
 /* Who may touch what: forked children read and write pages of every window in every mode, and die where they should; what
  * peers read of pages that were reclaimed. ctest: stage=gcc label=threads timeout=900 */
+#include "group/ranks.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -190,7 +190,7 @@ static int count_spoiled(const act *a, const treadle_switch *sw, int peer, tread
   treadle_class which = treadle_class_of(side);
   for (int64_t i = 0; i < owner->space.tables.pages[which]; i++) {
     const unsigned char *page =
-        (const unsigned char *)treadle_paged_address(&sw->space.paged[side][peer], i * SCENE_PAGE);
+        (const unsigned char *)treadle_paged_address(&sw->carry.views[side][peer], i * SCENE_PAGE);
     bool is_nobodys = owner->books.owner[owner->space.tables.page[which][i]] == TREADLE_NOBODY,
          spoiled = true;
     for (int k = 0; k < SCENE_PAGE; k++) spoiled = spoiled && page[k] == PATTERN;

@@ -1,10 +1,10 @@
 /* The life of the memory: what lies on the device in each mode for each combination of flags, by the books and by the
  * pool's file; training state that goes and comes for ten cycles; engines that do not bind; wrong orders.
  * ctest: stage=gcc label=threads timeout=900 */
+#include "group/ranks.h"
 #include "plan/one_rank.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static int check_residency(treadle_switch *sw, const treadle_switch_options *o) 
     size_t resident = treadle_switch_resident(sw, (treadle_class)c);
     size_t wanted = here ? in_pages(bytes) : 0;
     if (here && c == TREADLE_INFER_PARAMS && !leaves[TREADLE_PARAMS])
-      wanted -= (size_t)(sw->plan->arrangement.pages * SCENE_PAGE); /* counted with params */
+      wanted -= (size_t)(sw->carry.plan->arrangement.pages * SCENE_PAGE); /* counted with params */
     if (resident != wanted)
       fprintf(stderr, "mode %s, class %d: %zu bytes on the device, its window has %zu\n",
               treadle_mode_text(mode), c, resident, bytes);
@@ -113,7 +113,7 @@ static int live_through(treadle_group *group, void *context) {
   sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(a->s.train, group->rank, treadle_switch_train_window(sw)));
   (void)treadle_switch_window(sw, TREADLE_KV, &kv);
-  RANK_TRUE(!a->options.alias || sw->plan->arrangement.pages > 0);
+  RANK_TRUE(!a->options.alias || sw->carry.plan->arrangement.pages > 0);
   RANK_TRUE(kv % KV_BLOCK == 0 && (kv > 0 || a->options.budget_bytes == 0));
   for (int cycle = 0; cycle < 3; cycle++) {
     if (check_residency(sw, &a->options)) return 1;
@@ -447,7 +447,7 @@ static int refuse(treadle_group *group, void *context) {
   o.keep = TREADLE_KEEP_HOST;
   o.cap_bytes = 0;
   RANK_OK(treadle_switch_create(group, a->s.train, a->s.alike, &o, &sw));
-  RANK_TRUE(!sw->space.aliased && sw->plan->arrangement.pages == 0);
+  RANK_TRUE(!sw->space.aliased && sw->carry.plan->arrangement.pages == 0);
   RANK_OK(treadle_group_barrier(group));
   treadle_switch_destroy(sw);
 

@@ -1,7 +1,7 @@
-/* src/core/switch/protocol.c: the outcome of an epoch. Run under TSan too.  ctest: label=threads timeout=900 */
-#include "switch/protocol.h"
-#include "test.h"
+/* src/core/carry/words.c: the outcome of an epoch. Run under TSan too.  ctest: label=threads timeout=900 */
 #include "group/ranks.h"
+#include "switch/words.h"
+#include "test.h"
 
 /* Exactly one outcome, whoever is first. */
 static int decide(treadle_group *group, void *context) {

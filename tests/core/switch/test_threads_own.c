@@ -47,8 +47,8 @@ static treadle_switch_options options_of(const play_input *play, const own_memor
 /* Bytes of a direction's ops that are pulled from own tensors of others. */
 static size_t pulled_of(const treadle_switch *sw) {
   size_t bytes = 0;
-  for (size_t i = 0; i < sw->staging.pull_count; i++)
-    bytes += (size_t)treadle_pull_bytes(&sw->staging.pulls[i]);
+  for (size_t i = 0; i < sw->carry.staging.pull_count; i++)
+    bytes += (size_t)treadle_pull_bytes(&sw->carry.staging.pulls[i]);
   return bytes;
 }
 
@@ -72,7 +72,7 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   treadle_switch_get_stats(sw, &stats);
   RANK_TRUE(own_holds(sw, TREADLE_INFER_PARAMS, infer));
   if (!play->keep_host) RANK_TRUE(own_holds(sw, TREADLE_PARAMS, train));
-  RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->plan->forward.written_bytes);
+  RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) == sw->carry.plan->forward.written_bytes);
   size_t staged = 0, pulled = 0, own[2] = {stats.staged_bytes, pulled_of(sw)};
   size_t *all = calloc((size_t)sw->group->size * 2, sizeof *all);
   RANK_OK(treadle_group_gather(sw->group, own, sizeof own, all));
@@ -81,15 +81,15 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   RANK_TRUE(staged <= pulled && (staged > 0) == (pulled > 0));
   staged_bytes += own[0];
   pulled_bytes += own[1];
-  const treadle_outbound *outbound = &sw->staging.outbound;
-  for (int32_t i = 0; outbound->wave_first && i < outbound->wave_first[sw->plan->waves]; i++)
+  const treadle_outbound *outbound = &sw->carry.staging.outbound;
+  for (int32_t i = 0; outbound->wave_first && i < outbound->wave_first[sw->carry.plan->waves]; i++)
     if (outbound->boxes[i].pull.twin) relays += (size_t)treadle_pull_bytes(&outbound->boxes[i].pull);
   between += stats.node_moved_bytes;
   straight += stats.net_window_bytes;
   RANK_TRUE(stats.net_window_bytes <= stats.node_moved_bytes);
-  RANK_TRUE((int64_t)stats.node_moved_bytes == sw->plan->forward.node_moved_bytes);
+  RANK_TRUE((int64_t)stats.node_moved_bytes == sw->carry.plan->forward.node_moved_bytes);
   RANK_OK(treadle_switch_digest(sw, &now));
-  RANK_TRUE(now == digest || !sw->plan->lossless);
+  RANK_TRUE(now == digest || !sw->carry.plan->lossless);
   treadle_switch_noise(sw, ~seed);
   RANK_OK(treadle_switch_to_train(sw));
   treadle_switch_get_stats(sw, &stats);
@@ -122,7 +122,7 @@ static int play_rank(treadle_group *group, void *context) {
   RANK_OK(
       treadle_switch_write(sw, TREADLE_PARAMS, 0, treadle_layout_window_bytes(from, group->rank), train));
   RANK_OK(treadle_switch_digest(sw, &digest));
-  holes += (size_t)(sw->own.hole_count[0] + sw->own.hole_count[1]);
+  holes += (size_t)(sw->holes.count[0] + sw->holes.count[1]);
   for (int i = 0; i < CYCLES; i++)
     if (cycle(sw, play, train, infer, digest, play->p->seed * 10 + (uint64_t)i)) return 1;
   RANK_OK(treadle_group_barrier(group));

@@ -1,7 +1,7 @@
 /* Plans that were made before and are given to the switch: it runs that very one, or says why it cannot. ctest: label=threads */
+#include "group/ranks.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 typedef struct act {
   scene s;
@@ -38,9 +38,11 @@ static int try_plan(treadle_group *group, const act *a, const treadle_layout *co
              treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw));
   RANK_TRUE((sw == NULL) == (part != NULL));
   if (sw) {
-    RANK_TRUE(sw->plan != plan && sw->plan->digest == plan->digest && sw->plan->waves == plan->waves);
-    RANK_TRUE(a->plan.alias || (same_ops(&sw->plan->forward, &plan->forward) &&
-                                same_ops(&sw->plan->back, &plan->back))); /* alias places peers' windows */
+    RANK_TRUE(sw->carry.plan != plan && sw->carry.plan->digest == plan->digest &&
+              sw->carry.plan->waves == plan->waves);
+    RANK_TRUE(a->plan.alias ||
+              (same_ops(&sw->carry.plan->forward, &plan->forward) &&
+               same_ops(&sw->carry.plan->back, &plan->back))); /* alias places peers' windows */
     treadle_plan_destroy(plan);
     plan = NULL; /* it may go */
     RANK_OK(treadle_switch_rejoin(sw, group));

@@ -57,9 +57,9 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   RANK_OK(treadle_switch_to_infer(sw));
   RANK_OK(treadle_switch_to_infer(sw)); /* there already */
   treadle_switch_get_stats(sw, &stats);
-  RANK_TRUE(holds(play->p->to.layout, rank, sw->plan, treadle_switch_infer_window(sw), infer));
-  RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) + sw->plan->forward.aliased_bytes ==
-            sw->plan->forward.written_bytes);
+  RANK_TRUE(holds(play->p->to.layout, rank, sw->carry.plan, treadle_switch_infer_window(sw), infer));
+  RANK_TRUE((int64_t)(stats.copied_bytes + stats.filled_bytes) + sw->carry.plan->forward.aliased_bytes ==
+            sw->carry.plan->forward.written_bytes);
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest || play->one_way); /* rounding changes values */
   if (play->one_way) {

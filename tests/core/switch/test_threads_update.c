@@ -1,9 +1,9 @@
 /* Updates: mode INFER goes to the next version while params stay, on the same ranks, on others, on some of both. What is refused, what a
  * failure leaves behind at each moment, and how the next update repairs it. ctest: label=threads timeout=600 */
+#include "group/ranks.h"
 #include "seeds.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 enum { GRADS = 9000, OPTIMIZER = 30000, KV_BLOCK = 3000, VERSIONS = 5 };
 
@@ -142,8 +142,8 @@ static int versions(treadle_group *group, void *context) {
     RANK_TRUE(infers(sw, v) && trains(sw, v) && treadle_switch_is_valid(sw));
     RANK_TRUE(a->binds[group->rank] == v + 1 && a->unbinds[group->rank] == v);
     treadle_switch_get_stats(sw, &stats);
-    RANK_TRUE(stats.pulled_bytes == (size_t)sw->plan->forward.moved_bytes);
-    RANK_TRUE(stats.copied_bytes + stats.filled_bytes == (size_t)sw->plan->forward.written_bytes);
+    RANK_TRUE(stats.pulled_bytes == (size_t)sw->carry.plan->forward.moved_bytes);
+    RANK_TRUE(stats.copied_bytes + stats.filled_bytes == (size_t)sw->carry.plan->forward.written_bytes);
     RANK_TRUE(stats.peak_bytes <= treadle_switch_bound(sw));
     for (size_t i = 0; i < kv_bytes; i++) RANK_TRUE(kv[i] == 77);
     RANK_OK(treadle_switch_digest(sw, &digest));

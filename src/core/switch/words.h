@@ -3,12 +3,14 @@
  *
  * A group gives each rank words that only it writes, one text, and one word for all (group/group.h). Here is what
  * they mean to a switch. Epochs are counted in a group, over all of its switches. */
-#ifndef TREADLE_SWITCH_PROTOCOL_H
-#define TREADLE_SWITCH_PROTOCOL_H
+#ifndef TREADLE_SWITCH_WORDS_H
+#define TREADLE_SWITCH_WORDS_H
 
 #include "group/link.h"
 #include "group/outcome.h"
 #include "plan/plan.h"
+
+typedef struct treadle_carry treadle_carry;
 
 /* A rank's words. */
 typedef enum treadle_setting {
@@ -47,16 +49,15 @@ static inline uint64_t treadle_epoch_now(const treadle_group *group) {
 /* Says a word of this rank, and wakes who waits for it. */
 void treadle_word_say(treadle_group *group, treadle_setting which, uint64_t value);
 
-/* treadle_group_wait and treadle_group_meet of a switch's group, in an epoch: they end as
- * treadle_epoch_check does. 0: none. */
-treadle_status treadle_word_wait(treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
+/* treadle_group_wait and treadle_group_meet, in an epoch: they end as treadle_carry_check does. 0: none. Messages move on meanwhile. */
+treadle_status treadle_word_wait(treadle_carry *c, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what);
-treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what);
+treadle_status treadle_carry_meet(const treadle_carry *c, uint64_t epoch, const char *what);
 
 /* TREADLE_PEER with the failed rank's message when the epoch has failed; also when a later one was begun and this one was not committed, and
  * when this rank has left the group. */
 treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch);
-/* May this rank go on with the epoch? TREADLE_CANCELLED when its switch was cancelled; else what treadle_outcome_check says. */
-treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch);
+/* May this rank go on with the epoch? TREADLE_CANCELLED when it is to stop; else what treadle_outcome_check says. */
+treadle_status treadle_carry_check(const treadle_carry *c, uint64_t epoch);
 
 #endif

@@ -4,6 +4,7 @@
  * the other becomes codes and a scale, which are then copied to the window. From fp8 it is the other way round.
  * Windows are read and written through their page tables, scratch is plain memory. Usually the values are one part on
  * consecutive pages; then they, and the codes, are read or written in place, without scratch. */
+#include "switch/carry_parts.h"
 #include "switch/net.h"
 
 #include "base/alloc.h"
@@ -14,9 +15,8 @@
 
 /* Scratch has one block row: values [rows, columns] and codes [rows, columns], row-major, scales [blocks].
  * It is as large as the largest one of both directions. */
-treadle_status treadle_scratch_create(const treadle_switch *sw, int64_t values, int64_t codes,
+treadle_status treadle_scratch_create(const treadle_device *device, int64_t values, int64_t codes,
                                       int64_t scales, treadle_scratch *scratch_p) {
-  const treadle_device *device = &sw->device;
   scratch_p->values = device->ops->scratch(device, (size_t)values);
   scratch_p->codes = device->ops->scratch(device, (size_t)codes);
   scratch_p->scales = device->ops->scratch(device, (size_t)scales * sizeof *scratch_p->scales);
@@ -24,46 +24,45 @@ treadle_status treadle_scratch_create(const treadle_switch *sw, int64_t values, 
   return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
 }
 
-void treadle_scratch_release(const treadle_switch *sw, treadle_scratch *scratch) {
-  const treadle_device *device = &sw->device;
+void treadle_scratch_release(const treadle_device *device, treadle_scratch *scratch) {
   if (scratch->values) device->ops->scratch_release(device, scratch->values);
   if (scratch->codes) device->ops->scratch_release(device, scratch->codes);
   if (scratch->scales) device->ops->scratch_release(device, scratch->scales);
   *scratch = (treadle_scratch){0};
 }
 
-treadle_status treadle_switch_block_rows_create(treadle_switch *sw) {
+treadle_status treadle_carry_block_rows_create(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
-  const treadle_direction *a = &sw->plan->forward, *b = &sw->plan->back;
+  const treadle_direction *a = &c->plan->forward, *b = &c->plan->back;
   size_t count = a->block_rows.count > b->block_rows.count ? a->block_rows.count : b->block_rows.count;
-  sw->run.blocks = treadle_alloc_array(count + 1, sizeof *sw->run.blocks);
-  TRY(treadle_scratch_create(sw, treadle_larger(a->scratch_bytes, b->scratch_bytes),
+  c->run.blocks = treadle_alloc_array(count + 1, sizeof *c->run.blocks);
+  TRY(treadle_scratch_create(c->device, treadle_larger(a->scratch_bytes, b->scratch_bytes),
                              treadle_larger(a->scratch_codes, b->scratch_codes),
-                             treadle_larger(a->scratch_scales, b->scratch_scales), &sw->run.scratch));
-  if (!sw->run.blocks) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  memset(sw->run.blocks, 0, (count + 1) * sizeof *sw->run.blocks); /* touched */
+                             treadle_larger(a->scratch_scales, b->scratch_scales), &c->run.scratch));
+  if (!c->run.blocks) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  memset(c->run.blocks, 0, (count + 1) * sizeof *c->run.blocks); /* touched */
 out:
   return status;
 }
 
-void treadle_switch_block_rows_release(treadle_switch *sw) {
-  treadle_free(sw->run.blocks);
-  treadle_scratch_release(sw, &sw->run.scratch);
+void treadle_carry_block_rows_release(treadle_carry *c) {
+  treadle_free(c->run.blocks);
+  treadle_scratch_release(c->device, &c->run.scratch);
 }
 
 /* ---- Between a window and scratch ---- */
 
 /* What a rank has in its window goes to scratch. window: that one, where it is of this node; what is of another node lies in
  * the area, from byte *area on, which moves on. */
-static void bring(treadle_switch *sw, const treadle_op *op, const treadle_paged *window,
+static void bring(treadle_carry *c, const treadle_op *op, const treadle_paged *window,
                   const treadle_paged *scratch, int64_t *area) {
-  if (!treadle_net_is(sw, op->source)) {
-    sw->device.ops->copy(&sw->device, op, window, scratch);
+  if (!treadle_net_is(c, op->source)) {
+    c->device->ops->copy(c->device, op, window, scratch);
     return;
   }
-  const treadle_paged come = {.base = sw->net.area};
+  const treadle_paged come = {.base = c->net.area};
   const treadle_op read = treadle_parcel_read(op, *area);
-  sw->device.ops->copy(&sw->device, &read, &come, scratch);
+  c->device->ops->copy(c->device, &read, &come, scratch);
   *area += treadle_far_input_bytes(op);
 }
 
@@ -101,9 +100,9 @@ static bool find_values(const treadle_paged *window, const treadle_block_row *bl
 /* Codes and scales of values, or the other way round, block by block.
  * Blocks go from left to right, each [rows, columns], with scale number `block`. The first one may lack
  * columns before, the last one behind: skip = 32 and 128 columns in blocks of 128 are 96 and 32. */
-static void make_blocks(const treadle_switch *sw, const treadle_block_row *block_row,
+static void make_blocks(const treadle_carry *c, const treadle_block_row *block_row,
                         const treadle_scratch *scratch, treadle_matrix values, treadle_matrix codes) {
-  const treadle_device *device = &sw->device;
+  const treadle_device *device = c->device;
   treadle_dtype dtype = (treadle_dtype)block_row->value_dtype;
   int64_t column = 0;
   for (int64_t block = 0; column < block_row->columns; block++) {
@@ -122,21 +121,21 @@ static void make_blocks(const treadle_switch *sw, const treadle_block_row *block
 
 /* ---- Planted faults ---- */
 
-static bool is_spoiled(const treadle_switch *sw, treadle_fault fault, size_t run) {
-  return sw->faults.planted == fault && sw->faults.at == run;
+static bool is_spoiled(const treadle_carry *c, treadle_fault fault, size_t run) {
+  return c->faults.planted == fault && c->faults.at == run;
 }
 
-static treadle_status spoil_scale(treadle_switch *sw, const treadle_direction *direction,
-                                  const treadle_block_row *run) {
+static treadle_status spoil_scale(treadle_carry *c, const treadle_block_row *run) {
   treadle_status status = TREADLE_OK;
-  const treadle_device *device = &sw->device;
+  const treadle_device *device = c->device;
   float scale;
-  if (!is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_SCALE, (size_t)(run - direction->block_rows.items)))
+  if (!is_spoiled(c, TREADLE_FAULT_BLOCK_ROW_SCALE,
+                  (size_t)(run - treadle_carry_direction(c, c->to)->block_rows.items)))
     return TREADLE_OK;
-  device->ops->move(device, &scale, sw->run.scratch.scales, sizeof scale);
+  device->ops->move(device, &scale, c->run.scratch.scales, sizeof scale);
   TRY(device->ops->fence(device));
   scale *= 2;
-  device->ops->move(device, sw->run.scratch.scales, &scale, sizeof scale);
+  device->ops->move(device, c->run.scratch.scales, &scale, sizeof scale);
   TRY(device->ops->fence(device));
 out:
   return status;
@@ -147,24 +146,24 @@ out:
 /* Block row `position` of a run, whose inputs of other nodes begin at byte `area`.
  * To fp8: values, blocks, then codes and scales to the window. From fp8: codes and scales, blocks, then
  * values to the window. What was made or read in place needs no copy; what is of another node never lies in place. */
-static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                                const treadle_block_row *run, int32_t position, int64_t area) {
+static treadle_status carry_out(treadle_carry *c, const treadle_block_row *run, int32_t position,
+                                int64_t area) {
   treadle_status status = TREADLE_OK;
   const treadle_block_row at = treadle_block_row_at(run, position), *block_row = &at;
-  const treadle_block_row_part *parts = &direction->block_row_parts.items[block_row->part_first];
+  const treadle_block_row_part *parts =
+      &treadle_carry_direction(c, c->to)->block_row_parts.items[block_row->part_first];
   const treadle_op first = treadle_block_row_part_at(run, &parts[0], position);
-  treadle_mode old = to == TREADLE_INFER ? TREADLE_TRAIN : TREADLE_INFER;
+  treadle_side old = treadle_side_other(c->to);
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
-  const treadle_scratch *room = &sw->run.scratch;
-  const treadle_paged *own = &sw->space.paged[to][sw->group->rank],
-                      values_room = treadle_paged_of(room->values),
+  const treadle_scratch *room = &c->run.scratch;
+  const treadle_paged *own = &c->views[c->to][c->group->rank], values_room = treadle_paged_of(room->values),
                       codes_room = treadle_paged_of(room->codes),
                       scales_room = treadle_paged_of(room->scales);
-  const treadle_paged *from = block_row->twin ? own : &sw->space.paged[old][parts[0].op.source];
+  const treadle_paged *from = block_row->twin ? own : &c->views[old][parts[0].op.source];
   treadle_matrix values = treadle_matrix_of(room->values, block_row->columns * size, size);
   treadle_matrix codes = treadle_matrix_of(room->codes, block_row->columns, 1);
   const int32_t source = parts[0].op.source;
-  bool far = treadle_net_is(sw, source);
+  bool far = treadle_net_is(c, source);
   bool has_values = !(block_row->quantises && far) &&
                     find_values(block_row->quantises ? from : own, block_row, &first, &values);
   bool cut = block_row->code_rows < block_row->rows || block_row->code_columns < block_row->columns;
@@ -176,114 +175,113 @@ static treadle_status carry_out(treadle_switch *sw, treadle_mode to, const tread
   if (block_row->quantises) {
     for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
       const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
-      bring(sw, &op, &sw->space.paged[old][op.source], &values_room, &area);
+      bring(c, &op, &c->views[old][op.source], &values_room, &area);
     }
-    make_blocks(sw, block_row, room, values, codes);
-    TRY(spoil_scale(sw, direction, run));
-    if (!has_codes) sw->device.ops->copy(&sw->device, &of_codes, &codes_room, own);
-    sw->device.ops->copy(&sw->device, &of_scales, &scales_room, own);
+    make_blocks(c, block_row, room, values, codes);
+    TRY(spoil_scale(c, run));
+    if (!has_codes) c->device->ops->copy(c->device, &of_codes, &codes_room, own);
+    c->device->ops->copy(c->device, &of_scales, &scales_room, own);
   } else {
-    if (!has_codes) bring(sw, &of_codes, from, &codes_room, &area);
-    bring(sw, &of_scales, from, &scales_room, &area);
-    TRY(spoil_scale(sw, direction, run));
-    make_blocks(sw, block_row, room, values, codes);
+    if (!has_codes) bring(c, &of_codes, from, &codes_room, &area);
+    bring(c, &of_scales, from, &scales_room, &area);
+    TRY(spoil_scale(c, run));
+    make_blocks(c, block_row, room, values, codes);
     for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
       const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
-      sw->device.ops->copy(&sw->device, &op, &values_room, own);
+      c->device->ops->copy(c->device, &op, &values_room, own);
     }
   }
 out:
   return status;
 }
 
-void treadle_switch_block_rows_order(treadle_switch *sw, treadle_mode old,
-                                     const treadle_block_row *block_row,
-                                     const treadle_block_row_part *parts, const treadle_scratch *scratch) {
+void treadle_carry_block_rows_order(treadle_carry *c, const treadle_block_row *block_row,
+                                    const treadle_block_row_part *parts, const treadle_scratch *scratch) {
   int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
-  const treadle_paged *windows = sw->space.paged[old], room = treadle_paged_of(scratch->values);
+  const treadle_paged *windows = c->views[treadle_side_other(c->to)],
+                      room = treadle_paged_of(scratch->values);
   treadle_matrix values = treadle_matrix_of(scratch->values, block_row->columns * size, size);
   const treadle_matrix codes = treadle_matrix_of(scratch->codes, block_row->columns, 1);
   const treadle_op first = treadle_block_row_part_at(block_row, &parts[0], 0);
   if (!find_values(&windows[first.source], block_row, &first, &values)) {
     for (int64_t i = 0; i < block_row->parts; i++) {
       const treadle_op op = treadle_block_row_part_at(block_row, &parts[i], 0);
-      sw->device.ops->copy(&sw->device, &op, &windows[op.source], &room);
+      c->device->ops->copy(c->device, &op, &windows[op.source], &room);
     }
   }
-  make_blocks(sw, block_row, scratch, values, codes);
+  make_blocks(c, block_row, scratch, values, codes);
 }
 
-static treadle_far_input_sources far_sources(const treadle_switch *sw) {
-  return (treadle_far_input_sources){sw->group->nodes, sw->group->rank};
+static treadle_far_input_sources far_sources(const treadle_carry *c) {
+  return (treadle_far_input_sources){c->group->nodes, c->group->rank};
 }
 
 /* Where the inputs of a run begin, -1: it has none of other nodes. */
-static int64_t inputs_of(const treadle_switch *sw, treadle_mode to, size_t position) {
-  const treadle_far_inputs *inputs = &sw->net.in[to].inputs;
+static int64_t inputs_of(const treadle_carry *c, size_t position) {
+  const treadle_far_inputs *inputs = &c->net.in[c->to].inputs;
   return inputs->bytes > 0 ? inputs->at[position] : -1;
 }
 
 /* All block rows of a run have one wave. Coverage and bytes are noted once, for all of them. */
-static treadle_status carry_out_run(treadle_switch *sw, treadle_mode to, const treadle_direction *direction,
-                                    size_t position, int32_t wave) {
+static treadle_status carry_out_run(treadle_carry *c, size_t position, int32_t wave) {
   treadle_status status = TREADLE_OK;
+  const treadle_direction *direction = treadle_carry_direction(c, c->to);
   const treadle_block_row *block_row = &direction->block_rows.items[position];
   const treadle_block_row_part *parts = &direction->block_row_parts.items[block_row->part_first];
-  const treadle_far_input_sources sources = far_sources(sw);
-  int64_t area = inputs_of(sw, to, position),
+  const treadle_far_input_sources sources = far_sources(c);
+  int64_t area = inputs_of(c, position),
           each = area >= 0 ? treadle_far_inputs_each(&sources, block_row, parts) : 0;
   for (int32_t i = 0; i < block_row->count; i++) {
-    TRY(treadle_helm_check(sw));
-    TRY(carry_out(sw, to, direction, block_row, i, area + i * each));
+    TRY(treadle_carry_look(c));
+    TRY(carry_out(c, block_row, i, area + i * each));
   }
-  sw->run.blocks[position].mark += treadle_block_row_mark(block_row, parts);
-  sw->run.blocks[position].times++;
-  sw->run.blocks[position].wave = wave;
-  sw->stats.copied_bytes += (size_t)treadle_block_row_written(block_row, parts);
-  sw->stats.pulled_bytes += (size_t)treadle_block_row_moved(block_row, parts);
+  c->run.blocks[position].mark += treadle_block_row_mark(block_row, parts);
+  c->run.blocks[position].times++;
+  c->run.blocks[position].wave = wave;
+  c->figures->copied_bytes += (size_t)treadle_block_row_written(block_row, parts);
+  c->figures->pulled_bytes += (size_t)treadle_block_row_moved(block_row, parts);
   for (int64_t k = 0; k < block_row->parts && area >= 0; k++)
-    sw->stats.node_moved_bytes +=
+    c->figures->node_moved_bytes +=
         (size_t)treadle_net_part_bytes(sources.nodes, sources.rank, block_row, &parts[k]);
 out:
   return status;
 }
 
-static treadle_turn turn_of(const treadle_switch *sw, treadle_mode to, size_t position) {
-  if (treadle_switch_direction(sw, to)->block_rows.items[position].twin) return TREADLE_TURN_TWIN;
-  return inputs_of(sw, to, position) < 0 ? TREADLE_TURN_NEAR : TREADLE_TURN_FAR;
+static treadle_turn turn_of(const treadle_carry *c, size_t position) {
+  if (treadle_carry_direction(c, c->to)->block_rows.items[position].twin) return TREADLE_TURN_TWIN;
+  return inputs_of(c, position) < 0 ? TREADLE_TURN_NEAR : TREADLE_TURN_FAR;
 }
 
-treadle_status treadle_switch_block_rows_run(treadle_switch *sw, treadle_mode to, int32_t wave,
-                                             treadle_turn turn) {
+treadle_status treadle_carry_block_rows_run(treadle_carry *c, int32_t wave, treadle_turn turn) {
   treadle_status status = TREADLE_OK;
-  const treadle_direction *direction = treadle_switch_direction(sw, to);
+  const treadle_direction *direction = treadle_carry_direction(c, c->to);
   for (int32_t i = direction->block_row_first[wave]; i < direction->block_row_first[wave + 1]; i++)
-    if (turn_of(sw, to, (size_t)i) == turn && !is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_DROP, (size_t)i) &&
-        !is_spoiled(sw, TREADLE_FAULT_BLOCK_ROW_LATE, (size_t)i))
-      TRY(carry_out_run(sw, to, direction, (size_t)i, wave));
-  if (sw->faults.planted == TREADLE_FAULT_BLOCK_ROW_LATE && wave == sw->plan->waves - 1 &&
-      turn_of(sw, to, sw->faults.at) == turn)
-    TRY(carry_out_run(sw, to, direction, sw->faults.at, wave));
+    if (turn_of(c, (size_t)i) == turn && !is_spoiled(c, TREADLE_FAULT_BLOCK_ROW_DROP, (size_t)i) &&
+        !is_spoiled(c, TREADLE_FAULT_BLOCK_ROW_LATE, (size_t)i))
+      TRY(carry_out_run(c, (size_t)i, wave));
+  if (c->faults.planted == TREADLE_FAULT_BLOCK_ROW_LATE && wave == c->plan->waves - 1 &&
+      turn_of(c, c->faults.at) == turn)
+    TRY(carry_out_run(c, c->faults.at, wave));
 out:
   return status;
 }
 
-treadle_status treadle_switch_block_rows_check(const treadle_switch *sw, const treadle_direction *direction,
-                                               uint64_t *sum_p) {
+treadle_status treadle_carry_block_rows_check(const treadle_carry *c, uint64_t *sum_p) {
+  const treadle_direction *direction = treadle_carry_direction(c, c->to);
   for (size_t i = 0; i < direction->block_rows.count; i++) {
     const treadle_block_row *block_row = &direction->block_rows.items[i];
-    *sum_p += sw->run.blocks[i].mark;
-    if (sw->run.blocks[i].times != 1)
+    *sum_p += c->run.blocks[i].mark;
+    if (c->run.blocks[i].times != 1)
       return treadle_fail(
           TREADLE_DIFFERENT,
           "coverage: rank %d: blocks of tensor '%s' in wave %d were written %u times (bytes %" PRId64 "..)",
-          sw->group->rank, sw->layouts[0]->model->tensors[block_row->tensor].name, block_row->wave,
-          sw->run.blocks[i].times, block_row->codes);
-    if (sw->run.blocks[i].wave != block_row->wave)
+          c->group->rank, c->plan->from->model->tensors[block_row->tensor].name, block_row->wave,
+          c->run.blocks[i].times, block_row->codes);
+    if (c->run.blocks[i].wave != block_row->wave)
       return treadle_fail(
           TREADLE_DIFFERENT,
           "coverage: rank %d: blocks of tensor '%s' were made in wave %d instead of wave %d",
-          sw->group->rank, sw->layouts[0]->model->tensors[block_row->tensor].name, sw->run.blocks[i].wave,
+          c->group->rank, c->plan->from->model->tensors[block_row->tensor].name, c->run.blocks[i].wave,
           block_row->wave);
   }
   return TREADLE_OK;

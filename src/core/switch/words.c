@@ -1,4 +1,5 @@
 /* The shared words (64-bit variables) of a switch. */
+#include "switch/carry_parts.h"
 #include "switch/net.h"
 
 #include "base/clock.h"
@@ -12,46 +13,46 @@ void treadle_word_say(treadle_group *group, treadle_setting which, uint64_t valu
 }
 
 typedef struct in_epoch {
-  const treadle_switch *sw;
+  const treadle_carry *c;
   uint64_t epoch;
 } in_epoch;
 
 static treadle_status look(void *context) {
   const in_epoch *in = context;
-  return treadle_epoch_check(in->sw, in->epoch);
+  return treadle_carry_check(in->c, in->epoch);
 }
 
 /* As treadle_group_wait, without sleeping for long: messages come and go meanwhile. */
-static treadle_status wait_and_move(treadle_switch *sw, int rank, const _Atomic uint64_t *word,
+static treadle_status wait_and_move(treadle_carry *c, int rank, const _Atomic uint64_t *word,
                                     uint64_t value, const treadle_watch *watch, double deadline,
                                     const char *what) {
   treadle_status status = TREADLE_OK;
   double now = treadle_clock_seconds();
   while (atomic_load(word) < value && now < deadline) {
     TRY(watch ? watch->look(watch->context) : TREADLE_OK);
-    TRY(treadle_net_move(sw));
-    treadle_net_pause(sw);
-    TRY(atomic_load(word) < value ? treadle_group_look(sw->group, rank, what) : TREADLE_OK);
+    TRY(treadle_net_move(c));
+    treadle_net_pause(c);
+    TRY(atomic_load(word) < value ? treadle_group_look(c->group, rank, what) : TREADLE_OK);
     now = treadle_clock_seconds();
   }
-  status = treadle_group_wait(sw->group, rank, word, value, watch, deadline, what);
+  status = treadle_group_wait(c->group, rank, word, value, watch, deadline, what);
 out:
   return status;
 }
 
-treadle_status treadle_word_wait(treadle_switch *sw, int rank, treadle_setting which, uint64_t value,
+treadle_status treadle_word_wait(treadle_carry *c, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what) {
-  in_epoch in = {sw, epoch};
+  in_epoch in = {c, epoch};
   const treadle_watch watch = {look, &in};
-  const _Atomic uint64_t *word = &sw->group->control->lines[rank].words[which];
-  if (treadle_net_is_busy(sw) && epoch) return wait_and_move(sw, rank, word, value, &watch, deadline, what);
-  return treadle_group_wait(sw->group, rank, word, value, epoch ? &watch : NULL, deadline, what);
+  const _Atomic uint64_t *word = &c->group->control->lines[rank].words[which];
+  if (treadle_net_is_busy(c) && epoch) return wait_and_move(c, rank, word, value, &watch, deadline, what);
+  return treadle_group_wait(c->group, rank, word, value, epoch ? &watch : NULL, deadline, what);
 }
 
-treadle_status treadle_epoch_meet(const treadle_switch *sw, uint64_t epoch, const char *what) {
-  in_epoch in = {sw, epoch};
+treadle_status treadle_carry_meet(const treadle_carry *c, uint64_t epoch, const char *what) {
+  in_epoch in = {c, epoch};
   const treadle_watch watch = {look, &in};
-  return treadle_group_meet(sw->group, &watch, what);
+  return treadle_group_meet(c->group, &watch, what);
 }
 
 /* ---- The outcome ---- */
@@ -74,7 +75,7 @@ treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
                       group->control->lines[there.rank].text);
 }
 
-treadle_status treadle_epoch_check(const treadle_switch *sw, uint64_t epoch) {
-  treadle_status status = treadle_helm_check(sw);
-  return status == TREADLE_OK ? treadle_outcome_check(sw->group, epoch) : status;
+treadle_status treadle_carry_check(const treadle_carry *c, uint64_t epoch) {
+  treadle_status status = treadle_carry_look(c);
+  return status == TREADLE_OK ? treadle_outcome_check(c->group, epoch) : status;
 }

@@ -1,0 +1,17 @@
+/* Host memory of a switch: twins, and what is kept beside them. It is there before it is needed: touched once, when it is made. */
+#ifndef TREADLE_MEMORY_HOST_H
+#define TREADLE_MEMORY_HOST_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+
+/* Addresses without memory; NULL: none, and the message says of what. */
+char *treadle_host_reserve(size_t bytes, const char *what);
+/* Gives a part of them memory, zeros. */
+treadle_status treadle_host_touch(char *at, size_t bytes, const char *what);
+/* Both. */
+void *treadle_host_create(size_t bytes, const char *what);
+void treadle_host_destroy(void *at, size_t bytes);
+
+#endif

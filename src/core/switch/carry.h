@@ -1,0 +1,285 @@
+/* The carry: it runs one direction of a plan, wave by wave, between the windows of a rank's node, own tensors and other nodes, and proves
+ * that it wrote every byte once. It knows memory, the device, words and the net, and none of what the bytes are for.
+ *
+ *   run.c           waves, and coverage
+ *   lists.c         the copies, made ready for the device
+ *   block_rows.c    fp8 blocks: quantised and dequantised
+ *   turns.c         which pages a wave is the first to write, and when nobody reads any more what lies there
+ *   own.c           own tensors: memory of the caller that is read and written where it is
+ *   staging.c       what other ranks read of own tensors; handover.c: lists that ranks hand over for that
+ *   net.h           messages between nodes
+ *   words.h         how far each rank is
+ *
+ * Who uses it fills in what is its own to decide (group, device, plan, views, own tensors, terms, hooks), and may change that between
+ * two runs. */
+#ifndef TREADLE_SWITCH_CARRY_H
+#define TREADLE_SWITCH_CARRY_H
+
+#include "group/group.h"
+#include "memory/device.h"
+#include "messages/parcels.h"
+#include "net/net.h"
+#include "plan/plan.h"
+#include "switch/planted.h"
+#include "switch/words.h"
+
+/* The two windows of a plan. A direction is named by the window that it writes. */
+typedef enum treadle_side {
+  TREADLE_SIDE_TRAIN = 0, /* the plan's from-window */
+  TREADLE_SIDE_INFER = 1  /* and its to-window */
+} treadle_side;
+
+static inline treadle_side treadle_side_other(treadle_side side) {
+  return side == TREADLE_SIDE_INFER ? TREADLE_SIDE_TRAIN : TREADLE_SIDE_INFER;
+}
+
+/* What is agreed on before anything runs. */
+typedef struct treadle_carry_terms {
+  size_t page_bytes;
+  const char *net_devices; /* treadle_net_options; NULL: any */
+  bool goes_back;          /* the way back will be run, too */
+  bool doubled;            /* the infer window has two sets of pages */
+  bool delta;              /* of messages only what has changed travels */
+  bool transforms;         /* somebody else writes in the infer window after a run */
+} treadle_carry_terms;
+
+/* What is asked of whoever uses it; each gets `context`. */
+typedef struct treadle_carry_hooks {
+  treadle_status (*check)(void *context); /* TREADLE_CANCELLED: the run is to stop. Called often */
+  treadle_status (*before)(void *context, int32_t wave);
+  /* Nobody reads any more what lies on the pages that the wave is the first to write: they may be taken. */
+  treadle_status (*reclaim)(void *context, int32_t wave);
+  /* All bytes of the wave are written; the others do not know it yet. */
+  treadle_status (*after)(void *context, int32_t wave);
+} treadle_carry_hooks;
+
+/* ---- What it is made of ---- */
+
+/* Pages of a window that a direction writes, by the wave that first does so. */
+typedef struct treadle_turns {
+  int32_t *page;  /* of the window */
+  int32_t *first; /* [waves + 1] index of the first of each wave */
+  int32_t *
+      last_use; /* by page of the window: the last wave that reads what the other window has there; -1: none */
+} treadle_turns;
+
+/* Own tensors (own.c). */
+typedef struct treadle_own {
+  treadle_own_spans spans[2]; /* by side: of this rank's windows */
+  bool any[2];                /* has any rank some? */
+} treadle_own;
+
+/* What other ranks of the node read of own tensors, and this one of theirs (staging.c). All NULL where no rank has any. */
+typedef struct treadle_staging {
+  treadle_own_spans *of[2]; /* by side and rank: own tensors; infer: of others where relays may read them */
+  treadle_own_span *spans[2]; /* of all ranks */
+  treadle_pull *pulls;        /* this rank's, [pull_count] */
+  size_t pull_count;
+  int32_t *of_op; /* by op to INFER: number of its pull, or -1 */
+  int64_t *at;    /* by pull: where it lies in the slot of its source */
+  treadle_outbound outbound;
+  uint8_t *readers;    /* by rank: does it read what this rank stages? */
+  int64_t *slot_bytes; /* by rank */
+  treadle_paged *view; /* by rank: its staging */
+} treadle_staging;
+
+/* Memory for one block row: values and codes [rows, columns], row-major, scales [blocks]. */
+typedef struct treadle_scratch {
+  void *values;
+  uint8_t *codes;
+  float *scales;
+} treadle_scratch;
+
+/* What was really written by a run of block rows. */
+typedef struct treadle_written_blocks {
+  uint64_t mark;
+  uint32_t times;
+  int32_t wave; /* in which they were made */
+} treadle_written_blocks;
+
+/* The ops of a direction as the device has them, for one set of pages of the infer window (lists.c). */
+typedef struct treadle_op_list {
+  treadle_work *work;         /* NULL: none */
+  treadle_op *ops;            /* NULL: those of the plan */
+  const treadle_paged *views; /* of infer windows with that set: which one it is */
+} treadle_op_list;
+
+/* What runs a direction (run.c, lists.c, block_rows.c). */
+typedef struct treadle_carry_state {
+  treadle_op_list lists[2][2];    /* by side, and set */
+  treadle_written *written;       /* [ops of the longer direction] */
+  treadle_written_blocks *blocks; /* [block rows of the longer direction] */
+  treadle_scratch scratch;        /* of the largest block row of both directions */
+} treadle_carry_state;
+
+/* Messages one way, and how far they are: messages before `ended` are done with, those before `begun` are under way, each in a slot. */
+typedef struct treadle_net_flow {
+  treadle_traffic traffic;
+  treadle_far_inputs inputs; /* of a reader's block rows */
+  treadle_ordered ordered;   /* what a source makes */
+  size_t begun, ended;
+  void *requests[TREADLE_NET_FLIGHT]; /* by slot; NULL: it has ended */
+  bool windows[TREADLE_NET_FLIGHT];   /* by slot: parts of it lie in windows (net_parts.c) */
+} treadle_net_flow;
+
+/* What is kept of messages, so that only what has changed need travel (net_delta.c). All zeros where the terms do not ask for it. */
+typedef struct treadle_net_delta {
+  uint64_t base;   /* the epoch of which all that is kept is; 0: of none */
+  uint8_t *shares; /* by rank: has it the same base, in the epoch at hand? */
+  int64_t *kept
+      [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
+  char *memory; /* host memory: messages, then `room` */
+  size_t bytes;
+  char *room[2];                   /* one message each: as it is without a delta; a delta that is written */
+  bool on;                         /* in the direction that runs */
+  bool second[TREADLE_NET_FLIGHT]; /* in, by slot: has the head come? */
+  void *behind
+      [TREADLE_NET_FLIGHT]; /* out, by slot: the second part's request; NULL: none, or it is that of the flow */
+  size_t dense_bytes, delta_bytes;
+} treadle_net_delta;
+
+/* What goes over the net (net.c, net_meet.c, net_parts.c, net_delta.c). */
+typedef struct treadle_net_state {
+  const struct treadle_net_ops *ops;
+  void *net;                      /* NULL: closed */
+  bool talks;                     /* there are several nodes, and it is known who has something for whom */
+  bool is_new;                    /* opened for the epoch at hand */
+  int64_t message_bytes;          /* without a head; 0: one node */
+  char *base;                     /* of slots: those of `in`, then those of `out` */
+  char *area;                     /* after these: what block rows read in a wave */
+  treadle_scratch scratch;        /* of what is ordered */
+  uint8_t *peers;                 /* by rank: are there messages to or from it? */
+  treadle_net_flow in[2], out[2]; /* by side */
+  treadle_net_delta delta;
+  /* Of the direction that runs: */
+  bool running;
+  int32_t open; /* the wave whose pages may be written */
+  size_t sent_bytes, window_bytes;
+  size_t near_bytes; /* copied in this node since messages were moved on */
+  double seconds, pack_seconds, wire_seconds, unpack_seconds; /* waits and unpacking; and each on its own */
+  int64_t made; /* which of what is ordered lies in scratch; -1: none */
+} treadle_net_state;
+
+/* ---- The value ---- */
+
+struct treadle_carry {
+  treadle_group *group;
+  const treadle_device *device;
+  treadle_plan *plan;
+  treadle_carry_terms terms;
+  const treadle_carry_hooks *hooks;
+  void *context; /* of hooks */
+  treadle_switch_stats *figures;
+
+  treadle_paged *views[2]; /* by side and rank: windows of the ranks of this node */
+  treadle_paged *others;   /* by rank: infer windows in their other sets of pages */
+  const int32_t *pages[2]; /* by side: physical page of each page of this rank's window */
+  treadle_turns turns[2];  /* by side */
+  treadle_own own;
+  treadle_staging staging;
+  treadle_carry_state run;
+  treadle_net_state net;
+  treadle_faults faults;
+
+  treadle_side to; /* of the direction that runs, or ran last */
+  uint64_t epoch;
+};
+
+static inline const treadle_direction *treadle_carry_direction(const treadle_carry *c, treadle_side to) {
+  return to == TREADLE_SIDE_INFER ? &c->plan->forward : &c->plan->back;
+}
+
+/* Is that rank's memory on another node? */
+static inline bool treadle_net_is(const treadle_carry *c, int32_t rank) {
+  return rank >= 0 && !treadle_group_is_near(c->group, rank);
+}
+
+/* ---- run.c ---- */
+
+/* Counters and scratch for both directions of the plan, touched; and their end. */
+treadle_status treadle_carry_create(treadle_carry *c);
+void treadle_carry_release(treadle_carry *c);
+
+/* Runs the waves that write the window of a side, and proves that every byte was written. Not collective by itself: the caller tells the
+ * others when it fails. */
+treadle_status treadle_carry_run(treadle_carry *c, treadle_side to, uint64_t epoch);
+
+/* Waits until all that was asked of the device is done, and moves messages meanwhile; ends as treadle_carry_check does. */
+treadle_status treadle_carry_settle(treadle_carry *c, const char *what);
+
+/* "wave 12 (tensor 'model.layers.3.mlp.up_proj.weight')": a wave, and the first tensor that this rank writes in it. Returns room. */
+const char *treadle_carry_words(const treadle_carry *c, treadle_side to, int32_t wave, char *room,
+                                size_t bytes);
+
+/* ---- lists.c ---- */
+
+/* Lists of both directions, as windows are shared now. */
+treadle_status treadle_carry_lists_make(treadle_carry *c);
+void treadle_carry_lists_release(treadle_carry *c);
+
+/* From here on the infer windows of all ranks are those of their other sets of pages; or back again. */
+void treadle_carry_turn(treadle_carry *c);
+
+/* ---- turns.c ---- */
+
+/* From plan and pages. counts: pages of each side's window; physical: pages of the pool. */
+treadle_status treadle_turns_create(treadle_carry *c, const int64_t counts[2], int64_t physical);
+void treadle_turns_release(treadle_carry *c);
+/* "rank 1: wave 3, tensor '...' (page 7 of the infer window): WHAT", of the window that is written. */
+treadle_status treadle_turns_fail(const treadle_carry *c, int32_t wave, int32_t page, const char *what);
+
+/* ---- own.c ---- */
+
+/* Where byte `at` of this rank's window lies, and what is in the same storage tensor. */
+treadle_paged treadle_own_view(const treadle_carry *c, treadle_side side, int64_t at);
+
+/* ---- staging.c ---- */
+
+/* All ranks learn where the others of their node have own tensors. Collective. */
+treadle_status treadle_staging_meet(treadle_carry *c);
+/* The plan's ops, split where own tensors need that, and what they pull. */
+treadle_status treadle_staging_list(treadle_carry *c);
+/* What this rank gives, and where the others put what it pulls. Collective. */
+treadle_status treadle_staging_arrange(treadle_carry *c);
+/* The same of all ranks [ranks] by one that meets nobody. */
+treadle_status treadle_staging_meet_alone(treadle_carry *const *all, int ranks);
+treadle_status treadle_staging_arrange_alone(treadle_carry *const *all, int ranks);
+/* Bytes of its pages. */
+int64_t treadle_staging_bytes(const treadle_carry *c);
+/* The staging of a rank: that many pages in this view. Refused where it is too small. */
+treadle_status treadle_staging_take(treadle_carry *c, int rank, treadle_paged view, int64_t pages);
+void treadle_staging_release(treadle_carry *c);
+
+/* ---- net_meet.c, net_delta.c ---- */
+
+/* Bytes of staging that slots take, in whole pages; 0: one node. They are chosen by what the cap leaves for them. */
+int64_t treadle_net_slots_bytes(const treadle_carry *c);
+void treadle_net_choose(treadle_carry *c, int64_t spare);
+/* And the area after them, for what block rows read of other nodes in a wave; once treadle_net_split was called. */
+int64_t treadle_net_area_bytes(const treadle_carry *c);
+/* The least and the most that slots may take. */
+int64_t treadle_net_least(const treadle_carry *c, bool most);
+/* The ops of the plan, split as messages need it, and what block rows read of other nodes. */
+treadle_status treadle_net_split(treadle_carry *c);
+/* Slots and area lie there. */
+void treadle_net_place(treadle_carry *c, void *base);
+/* Opens the net, and makes the messages of both directions. Collective. */
+treadle_status treadle_net_arrange(treadle_carry *c);
+/* What this rank receives and sends in both directions, from its plan alone. Nothing where it was made before. */
+treadle_status treadle_net_traffic(treadle_carry *c);
+/* Beside the first meeting of an epoch: what this rank says (at most TREADLE_GROUP_PAYLOAD bytes), and what it has heard then. */
+void treadle_net_say(treadle_carry *c, void *words);
+treadle_status treadle_net_hear(treadle_carry *c);
+/* After a failure: whatever is under way is cancelled, and the net is closed. */
+void treadle_net_stop(treadle_carry *c);
+void treadle_net_release(treadle_carry *c);
+
+/* Host memory for what is kept of messages, once these are made; 0: none is. And that memory, where it is not there yet; and its end. */
+size_t treadle_net_delta_bytes(const treadle_carry *c);
+treadle_status treadle_net_delta_arrange(treadle_carry *c);
+void treadle_net_delta_release(treadle_carry *c);
+/* The last run was committed: it is the base of the next one. Or the infer window is left. */
+void treadle_net_delta_commit(treadle_carry *c);
+static inline void treadle_net_delta_forget(treadle_carry *c) { c->net.delta.base = 0; }
+
+#endif

@@ -1,0 +1,66 @@
+/* What the files of the carry share. */
+#ifndef TREADLE_SWITCH_CARRY_PARTS_H
+#define TREADLE_SWITCH_CARRY_PARTS_H
+
+#include "switch/carry.h"
+
+/* May this rank go on, whatever the others do? TREADLE_CANCELLED: it is to stop. */
+static inline treadle_status treadle_carry_look(const treadle_carry *c) {
+  return c->hooks->check(c->context);
+}
+
+/* ---- lists.c ---- */
+
+/* The ops of the direction that runs. */
+const treadle_work *treadle_carry_list(const treadle_carry *c);
+/* What op `position` of a direction reads; it is changed where it reads staging. A fill, and what comes in a message: nothing. */
+treadle_paged treadle_carry_source_of(const treadle_carry *c, treadle_side to, size_t position,
+                                      treadle_op *op);
+
+/* ---- block_rows.c ---- */
+
+/* When a block row is made in its wave: at its start; when all messages of the wave are there; after all copies, of what these have
+ * written in this window. */
+typedef enum treadle_turn { TREADLE_TURN_NEAR, TREADLE_TURN_FAR, TREADLE_TURN_TWIN } treadle_turn;
+
+treadle_status treadle_carry_block_rows_create(treadle_carry *c);
+void treadle_carry_block_rows_release(treadle_carry *c);
+/* Carries out the block rows of a wave that have this turn. */
+treadle_status treadle_carry_block_rows_run(treadle_carry *c, int32_t wave, treadle_turn turn);
+/* Makes codes and scales, all in scratch, of values in windows of this node that the direction reads. */
+void treadle_carry_block_rows_order(treadle_carry *c, const treadle_block_row *block_row,
+                                    const treadle_block_row_part *parts, const treadle_scratch *scratch);
+/* Adds what block rows have written to *sum_p; fails when one did not do it once, in its own wave. */
+treadle_status treadle_carry_block_rows_check(const treadle_carry *c, uint64_t *sum_p);
+
+treadle_status treadle_scratch_create(const treadle_device *device, int64_t values, int64_t codes,
+                                      int64_t scales, treadle_scratch *scratch_p);
+void treadle_scratch_release(const treadle_device *device, treadle_scratch *scratch);
+
+/* ---- turns.c ---- */
+
+/* Have all others of this node read what lies on the pages that the wave is the first to write? Fails by name where one has not. */
+treadle_status treadle_turns_check(const treadle_carry *c, int32_t wave);
+
+/* ---- own.c ---- */
+
+/* Copies from this rank's window of a side, or into it, what may lie in several own tensors: the half of an op that another node has the
+ * other half of. */
+void treadle_own_copy_from(const treadle_carry *c, treadle_side side, const treadle_op *op,
+                           const treadle_paged *into);
+void treadle_own_copy_into(const treadle_carry *c, treadle_side side, const treadle_op *op,
+                           const treadle_paged *from);
+
+/* ---- staging.c ---- */
+
+/* Lays down what others read of own train tensors in a wave, and says so. */
+treadle_status treadle_staging_fill(treadle_carry *c, int32_t wave);
+/* The same of own infer tensors, when what came from other nodes is in them; who calls it says so. */
+treadle_status treadle_staging_relay(treadle_carry *c, int32_t wave);
+/* Has the op a pull? Then it reads here: the op is changed so that it does. */
+bool treadle_staging_has(const treadle_carry *c, treadle_side to, size_t position);
+treadle_paged treadle_staging_view(const treadle_carry *c, size_t position, treadle_op *op);
+/* Waits until what a rank stages in a wave is there. */
+treadle_status treadle_staging_wait(treadle_carry *c, int32_t rank, int32_t wave);
+
+#endif

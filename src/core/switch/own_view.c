@@ -1,0 +1,43 @@
+/* Own tensors, as the waves read and write them: an op touches one storage tensor on each side (treadle_own_split), so it is given a view of
+ * that one: flat memory, which begins as far before the tensor as the tensor lies after the start of its window. Where the other side is on
+ * another node, an op is one half of it, and may touch several: it is carried out in parts. */
+#include "switch/carry_parts.h"
+
+/* The start of its window, if that were one piece of memory with the tensor; only what lies in the tensor may be touched. */
+static char *base_of(const treadle_own_span *span) {
+  uintptr_t begin = (uintptr_t)span->memory - (uintptr_t)span->offset;
+  return (char *)begin;
+}
+
+treadle_paged treadle_own_view(const treadle_carry *c, treadle_side side, int64_t at) {
+  const treadle_own_span *span = treadle_own_find(&c->own.spans[side], at);
+  return span ? treadle_paged_of(base_of(span)) : c->views[side][c->group->rank];
+}
+
+typedef struct half { /* of an op: a window of this rank, and other memory */
+  const treadle_carry *c;
+  treadle_side side;
+  const treadle_paged *other;
+} half;
+
+static void copy_from(void *context, const treadle_op *part) {
+  const half *h = context;
+  const treadle_paged from = treadle_own_view(h->c, h->side, part->from);
+  h->c->device->ops->pack(h->c->device, part, &from, h->other);
+}
+
+static void copy_into(void *context, const treadle_op *part) {
+  const half *h = context;
+  const treadle_paged into = treadle_own_view(h->c, h->side, part->to);
+  h->c->device->ops->copy(h->c->device, part, h->other, &into);
+}
+
+void treadle_own_copy_from(const treadle_carry *c, treadle_side side, const treadle_op *op,
+                           const treadle_paged *into) {
+  treadle_own_parts_read(op, &c->own.spans[side], copy_from, &(half){c, side, into});
+}
+
+void treadle_own_copy_into(const treadle_carry *c, treadle_side side, const treadle_op *op,
+                           const treadle_paged *from) {
+  treadle_own_parts_written(op, &c->own.spans[side], copy_into, &(half){c, side, from});
+}
