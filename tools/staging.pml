@@ -1,7 +1,7 @@
-/* Staging of own tensors (src/core/switch/staging.c) as a model, for spin: RANKS ranks, WAVES waves, EPOCHS switches.
+/* Staging of own tensors (src/core/carry/staging.c) as a model, for spin: RANKS ranks, WAVES waves, EPOCHS switches.
  * tools/check-model runs it.
  *
- *   here              in src/core/switch/
+ *   here              in src/core/carry/
  *   stage             staging.c treadle_staging_fill: wait_for_slot, the copies, the word `staged`
  *   read              run.c carry_out of an op that pulls: staging.c treadle_staging_read, and the copy out of the slot
  *   done              run.c run_wave, the word `done`

@@ -1,4 +1,4 @@
-/* Any bytes as what a rank receives of other nodes in a switch: its messages, whole or in two parts (switch/net.h). The reader is a carry made by
+/* Any bytes as what a rank receives of other nodes in a switch: its messages, whole or in two parts (carry/net.h). The reader is a carry made by
  * hand, with messages of four kinds; a net plays their sources.
  *
  *   first byte  bit 0: bytes go into slots as they are; else they script messages whose heads and sums are right, and maybe spoilt in one bit
@@ -7,7 +7,7 @@
  *
  * The scripts' messages that are right are taken, to the last bit as the test itself applies them; what is spoilt is refused, and a message
  * that was refused has written nothing, but for what goes right into the window. */
-#include "switch/net.h"
+#include "carry/net.h"
 
 #include "base/hash.h"
 #include "move/delta.h"

@@ -26,7 +26,7 @@ enum { TREADLE_GROUP_WORDS = 16 };
 /* One rank's line of the control block. Words have one writer, the rank itself; but pid and
  * start_time come from whoever makes the group, and `waiters` from those who wait. */
 typedef struct treadle_rank_line {
-  /* Of who uses the group (switch/words.h). */
+  /* Of who uses the group (carry/words.h). */
   _Alignas(64) _Atomic uint64_t words[TREADLE_GROUP_WORDS];
   /* Of the group. */
   _Alignas(64) _Atomic uint64_t arrived; /* barriers entered */

@@ -1,7 +1,7 @@
 /* Accounting: who holds which physical page.
  *
  * A page has one owner at any time, a class or nobody, and is counted once. On the way to a mode, pages of the new window
- * get their new owner in the wave that first writes them (turns.c). If a twin must have what lies there, it has it by then. */
+ * get their new owner in the wave that first writes them (carry/turns.c). If a twin must have what lies there, it has it by then. */
 #include "switch/switch.h"
 
 #include "base/alloc.h"

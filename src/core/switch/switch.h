@@ -4,7 +4,7 @@
  *   helm.c      which thread may change a switch now: start, test, wait, cancel; what others may read meanwhile
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
- *   waves.c     the carry, which runs the plan (carry.h), and what happens here between its waves
+ *   waves.c     the carry, which runs the plan (carry/carry.h), and what happens here between its waves
  *   offload.c   twins in host memory
  *   reference.c parameters of another model
  *   foresee.c   what all ranks will hold, before any of it is there
@@ -28,10 +28,10 @@
 #ifndef TREADLE_SWITCH_SWITCH_H
 #define TREADLE_SWITCH_SWITCH_H
 
+#include "carry/carry.h"
 #include "memory/device.h"
 #include "memory/parking.h"
 #include "plan/plan.h"
-#include "switch/carry.h"
 #include "switch/inject.h"
 #include "weights/filled.h"
 

@@ -1,9 +1,9 @@
 /* src/core/group/courier*.c: messages as bytes; meeting beside strangers; a courier whose other node is played by the test, message by
  * message. Run under TSan too.  ctest: label=threads */
 #include "base/clock.h"
+#include "carry/words.h"
 #include "group/courier.h"
 #include "group/ranks.h"
-#include "switch/words.h"
 #include "test.h"
 
 #include <arpa/inet.h>

@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "base/clock.h"
-#include "switch/words.h"
+#include "carry/words.h"
 
 static int uneven(int rank) { return rank == 3 || rank == 0 ? 7 : rank == 5 ? -2 : 1; }
 static int alone(int rank) { return rank; }

@@ -1,11 +1,11 @@
 /* Which faults of nodes there are, and what a rank does around one: it makes a switch, meets the fault, looks what is left, and goes on, in
  * the same group when that can be, else in a new one in which new processes have the places of those that are gone. */
 #include "switch/node_faults.h"
+#include "carry/net.h"
 #include "group/ranks.h"
 #include "meet/store_place.h"
 #include "switch/block_models.h"
 #include "switch/faults.h"
-#include "switch/net.h"
 
 #include "base/clock.h"
 #include "base/hash.h"

@@ -1,10 +1,10 @@
 /* Switches that quantise and dequantise, with ranks as threads and delays at every wait: one way between layouts of
  * which one holds fp8 blocks, there and back between two that do; windows against what the layouts are loaded with.
  * ctest: stage=gcc label=threads timeout=900 */
+#include "carry/planted.h"
 #include "group/ranks.h"
 #include "plan/one_rank.h"
 #include "switch/block_models.h"
-#include "switch/planted.h"
 #include "switch/switch.h"
 #include "test.h"
 

@@ -2,10 +2,10 @@
  * without leave there, bit for bit, when nothing has changed, signs alone (so no scale), scales, or anything, and after an update that failed.
  * Bytes are compared behind the cast, so where a scale has changed, all codes of its block have, and travel as what is the shortest.
  * ctest: label=threads timeout=600 */
+#include "carry/net.h"
 #include "group/ranks.h"
 #include "seeds.h"
 #include "switch/block_models.h"
-#include "switch/net.h"
 #include "test.h"
 
 #include "base/hash.h"

@@ -1,6 +1,6 @@
 /* src/core/carry/words.c: the outcome of an epoch. Run under TSan too.  ctest: label=threads timeout=900 */
+#include "carry/words.h"
 #include "group/ranks.h"
-#include "switch/words.h"
 #include "test.h"
 
 /* Exactly one outcome, whoever is first. */

@@ -4,8 +4,8 @@
  * A parcel lies in the window if none of its values change, it has few rows for its bytes, and the message has room for their parts; and on
  * the side that writes if the wave's pages may be written when the message begins to be received (c->net.open): else it goes to its slot,
  * and is unpacked when its wave is there. */
-#include "switch/carry_parts.h"
-#include "switch/net.h"
+#include "carry/carry_parts.h"
+#include "carry/net.h"
 
 #include "base/hash.h"
 #include "plan/runs.h"

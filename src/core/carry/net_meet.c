@@ -2,8 +2,8 @@
  * have closed it when the next one begins; there they tell each other their new addresses.
  *
  * What a rank sends it finds from the layouts, as its readers find what they read (messages/sends.h, messages/parcels.h): nothing is said about it. */
-#include "switch/carry_parts.h"
-#include "switch/net.h"
+#include "carry/carry_parts.h"
+#include "carry/net.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* A list lies in a small pool of its own: a head, then the items. The pool is gone when all have read it. */
-#include "switch/handover.h"
+#include "carry/handover.h"
 
 #include "base/alloc.h"
 

@@ -1,8 +1,8 @@
 /* What the files of the carry share. */
-#ifndef TREADLE_SWITCH_CARRY_PARTS_H
-#define TREADLE_SWITCH_CARRY_PARTS_H
+#ifndef TREADLE_CARRY_CARRY_PARTS_H
+#define TREADLE_CARRY_CARRY_PARTS_H
 
-#include "switch/carry.h"
+#include "carry/carry.h"
 
 /* May this rank go on, whatever the others do? TREADLE_CANCELLED: it is to stop. */
 static inline treadle_status treadle_carry_look(const treadle_carry *c) {

@@ -1,7 +1,7 @@
 /* Between which memory an op copies does not change from switch to switch: the views of all windows are there when the ranks have shared
  * them, and a slot of staging follows from the wave. So each direction that runs is prepared once, for each set of pages that the infer window may lie on,
  * and again when the ranks have shared anew (a new group). */
-#include "switch/carry_parts.h"
+#include "carry/carry_parts.h"
 
 #include "base/alloc.h"
 

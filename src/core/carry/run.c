@@ -10,8 +10,8 @@
  * Coverage cannot be switched off. Whoever runs an op counts what it wrote: a mark made from the box that was really written, how often, and
  * the bytes. At the end every op must have run once, and the sums must be those of the plan, which has proved that they are the
  * whole window. */
-#include "switch/carry_parts.h"
-#include "switch/net.h"
+#include "carry/carry_parts.h"
+#include "carry/net.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* What is to go wrong, on purpose (treadle_testing.h). Coverage, or comparing values, must catch it. */
-#ifndef TREADLE_SWITCH_PLANTED_H
-#define TREADLE_SWITCH_PLANTED_H
+#ifndef TREADLE_CARRY_PLANTED_H
+#define TREADLE_CARRY_PLANTED_H
 
 #include "move/move.h"
 #include "treadle_testing.h"

@@ -2,7 +2,7 @@
  *
  * Both follow from the plan and from where pages lie, and are listed when they are made. What is checked in a wave is independent of the waves
  * that the plan waits for (need): the other ranks have finished the last one that reads the page. */
-#include "switch/carry_parts.h"
+#include "carry/carry_parts.h"
 
 #include "base/alloc.h"
 #include "plan/pages.h"

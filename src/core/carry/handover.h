@@ -1,6 +1,6 @@
 /* Lists that each rank hands over to all others of its node, once, when a switch is made: too long for treadle_group_say. */
-#ifndef TREADLE_SWITCH_HANDOVER_H
-#define TREADLE_SWITCH_HANDOVER_H
+#ifndef TREADLE_CARRY_HANDOVER_H
+#define TREADLE_CARRY_HANDOVER_H
 
 #include "group/link.h"
 #include "memory/pool.h"

@@ -1,7 +1,7 @@
 /* Own tensors, as the waves read and write them: an op touches one storage tensor on each side (treadle_own_split), so it is given a view of
  * that one: flat memory, which begins as far before the tensor as the tensor lies after the start of its window. Where the other side is on
  * another node, an op is one half of it, and may touch several: it is carried out in parts. */
-#include "switch/carry_parts.h"
+#include "carry/carry_parts.h"
 
 /* The start of its window, if that were one piece of memory with the tensor; only what lies in the tensor may be touched. */
 static char *base_of(const treadle_own_span *span) {

@@ -13,7 +13,7 @@
  *
  * A message with changes has a length (32 bits) for each of its runs, and their deltas. A run is parcels that follow each other with elements of
  * one size; what lies between them is zeros on both sides. Where nothing has changed there is nothing behind the head. */
-#include "switch/net.h"
+#include "carry/net.h"
 
 #include "base/alloc.h"
 #include "base/dtype.h"

@@ -4,8 +4,8 @@
  * the other becomes codes and a scale, which are then copied to the window. From fp8 it is the other way round.
  * Windows are read and written through their page tables, scratch is plain memory. Usually the values are one part on
  * consecutive pages; then they, and the codes, are read or written in place, without scratch. */
-#include "switch/carry_parts.h"
-#include "switch/net.h"
+#include "carry/carry_parts.h"
+#include "carry/net.h"
 
 #include "base/alloc.h"
 #include "base/dtype.h"

@@ -10,10 +10,10 @@
  * it was packed, or has left. Where it reads windows of other ranks of its node (messages/ordered.h),
  * it says that a wave is done when what it sends in it was packed, too. A reader begins its messages in the same order, and unpacks
  * one when its wave is there. */
-#ifndef TREADLE_SWITCH_NET_H
-#define TREADLE_SWITCH_NET_H
+#ifndef TREADLE_CARRY_NET_H
+#define TREADLE_CARRY_NET_H
 
-#include "switch/carry.h"
+#include "carry/carry.h"
 
 enum { TREADLE_NET_SLOTS = TREADLE_NET_FLIGHT, TREADLE_NET_HEAD = 64 };
 

@@ -9,8 +9,8 @@
  *
  * Own infer tensors are read by relays alone. What came from other nodes in wave s is copied to the slot of wave s when it is in the tensors,
  * before it is said to have arrived. */
-#include "switch/carry_parts.h"
-#include "switch/handover.h"
+#include "carry/carry_parts.h"
+#include "carry/handover.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -12,16 +12,16 @@
  *
  * Who uses it fills in what is its own to decide (group, device, plan, views, own tensors, terms, hooks), and may change that between
  * two runs. */
-#ifndef TREADLE_SWITCH_CARRY_H
-#define TREADLE_SWITCH_CARRY_H
+#ifndef TREADLE_CARRY_CARRY_H
+#define TREADLE_CARRY_CARRY_H
 
+#include "carry/planted.h"
+#include "carry/words.h"
 #include "group/group.h"
 #include "memory/device.h"
 #include "messages/parcels.h"
 #include "net/net.h"
 #include "plan/plan.h"
-#include "switch/planted.h"
-#include "switch/words.h"
 
 /* The two windows of a plan. A direction is named by the window that it writes. */
 typedef enum treadle_side {

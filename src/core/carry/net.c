@@ -1,5 +1,5 @@
-#include "switch/net.h"
-#include "switch/carry_parts.h"
+#include "carry/net.h"
+#include "carry/carry_parts.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"

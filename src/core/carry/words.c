@@ -1,6 +1,6 @@
 /* The shared words (64-bit variables) of a switch. */
-#include "switch/carry_parts.h"
-#include "switch/net.h"
+#include "carry/carry_parts.h"
+#include "carry/net.h"
 
 #include "base/clock.h"
 

@@ -1,10 +1,10 @@
-/* The shared words (64-bit variables) by which the ranks of a switch publish how far they are, and the outcome. epoch.c and run.c
+/* The shared words (64-bit variables) by which the ranks of a switch publish how far they are, and the outcome. switch/epoch.c and run.c
  * write them.
  *
  * A group gives each rank words that only it writes, one text, and one word for all (group/group.h). Here is what
  * they mean to a switch. Epochs are counted in a group, over all of its switches. */
-#ifndef TREADLE_SWITCH_WORDS_H
-#define TREADLE_SWITCH_WORDS_H
+#ifndef TREADLE_CARRY_WORDS_H
+#define TREADLE_CARRY_WORDS_H
 
 #include "group/link.h"
 #include "group/outcome.h"
