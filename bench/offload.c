@@ -14,7 +14,7 @@
  * 0.85. What came back is compared with what left, bit by bit, once. */
 #include "ranks.h"
 
-#include "switch/switch.h"
+#include "memory/host.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>
@@ -133,7 +133,7 @@ static void prepare(bench *b) {
                                           .host = true};
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   b->bytes = params + options.grads_bytes + options.optimizer_bytes;
-  if (!(b->copy = treadle_twin_memory(b->bytes, "a copy"))) bench_give_up(treadle_error_message());
+  if (!(b->copy = treadle_host_create(b->bytes, "a copy"))) bench_give_up(treadle_error_message());
   for (int i = 0; i < STEPS; i++) {
     b->seconds[i] = bench_allocate((size_t)(WARM_UP + b->rounds), sizeof **b->seconds);
     b->rate[i] = bench_allocate((size_t)(WARM_UP + b->rounds), sizeof **b->rate);

@@ -7,8 +7,8 @@
  *   wait_all                 words.c treadle_word_wait, for each rank in turn (group/group_wait.c treadle_group_wait)
  *   out_epoch, out_state     outcome.c, the word of treadle_control; EPOCH_FAILED: treadle_outcome_check; decide:
  *                            treadle_outcome_settle; several nodes have several words: tools/nodes.pml
- *   load_params              offload.c treadle_load; before the ranks meet: arrows.c make_ready
- *   twin                     offload.c treadle_twin_fill (page by page, before a wave reclaims it)
+ *   load_params              memory/twins.c treadle_twins_load; before the ranks meet: arrows.c make_ready
+ *   twin                     memory/twins.c treadle_twins_fill (page by page, before a wave reclaims it)
  *   run_wave                 run.c run_wave: wait_for_wave, announce_reclaim, carry_out, done; what comes in messages (net.c) has come
  *                            or was cancelled by then, so that it is a read like any other
  *   commit                   epoch.c treadle_epoch_commit

@@ -189,6 +189,11 @@ static inline const treadle_direction *treadle_carry_direction(const treadle_car
   return to == TREADLE_SIDE_INFER ? &c->plan->forward : &c->plan->back;
 }
 
+/* May this rank go on, whatever the others do? TREADLE_CANCELLED: it is to stop. */
+static inline treadle_status treadle_carry_look(const treadle_carry *c) {
+  return c->hooks->check(c->context);
+}
+
 /* Is that rank's memory on another node? */
 static inline bool treadle_net_is(const treadle_carry *c, int32_t rank) {
   return rank >= 0 && !treadle_group_is_near(c->group, rank);

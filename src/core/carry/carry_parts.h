@@ -4,11 +4,6 @@
 
 #include "carry/carry.h"
 
-/* May this rank go on, whatever the others do? TREADLE_CANCELLED: it is to stop. */
-static inline treadle_status treadle_carry_look(const treadle_carry *c) {
-  return c->hooks->check(c->context);
-}
-
 /* ---- lists.c ---- */
 
 /* The ops of the direction that runs. */

@@ -5,7 +5,7 @@
  * are stable, a switch maps nothing. Peers map the whole file, read only, in one piece, and follow the
  * owner's page tables. (A window of which there are two versions is the exception: treadle_pool_remap.)
  *
- * Who owns which page is the switch's business (switch/account.c). The pool refuses to be larger than its budget. */
+ * Who owns which page is in the books (memory/books.h). The pool refuses to be larger than its budget. */
 #ifndef TREADLE_MEMORY_POOL_H
 #define TREADLE_MEMORY_POOL_H
 

@@ -83,7 +83,7 @@ static treadle_status check_options(const treadle_switch_options *options, size_
 static treadle_status check(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *options = &sw->terms.options;
-  TRY(treadle_ready_plan_take(sw));
+  TRY(treadle_ready_plan_take(&sw->terms, sw->layouts[0], sw->layouts[1], sw->group->rank));
   TRY(check_options(options, sw->engine.hooks.work_bytes));
   if (options->delta && sw->terms.leaves[TREADLE_PARAMS])
     return treadle_fail(TREADLE_REFUSED,
@@ -321,7 +321,7 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
   treadle_plan_destroy(sw->carry.plan);
   sw->carry.plan = NULL;
   TRY(treadle_plan_make_on(&sw->agreed.plan_base, waves, cap, &sw->carry.plan));
-  TRY(treadle_ready_plan_check(sw));
+  TRY(treadle_ready_plan_check(&sw->terms, sw->carry.plan));
   TRY(treadle_net_split(&sw->carry));
   TRY(treadle_staging_list(&sw->carry));
   int64_t peak = sw->carry.plan->physical_pages * sw->carry.plan->page_bytes;

@@ -32,7 +32,7 @@ static treadle_status come(treadle_switch *sw, bool leaving, bool staying) {
   treadle_status status = TREADLE_OK;
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
-    TRY(treadle_load(sw, (treadle_class)c));
+    TRY(treadle_twins_load(&sw->twins, (treadle_class)c));
     TRY(treadle_caller_memory_back(sw, (treadle_class)c));
   }
 out:
@@ -44,14 +44,14 @@ static treadle_status go(treadle_switch *sw, bool leaving, bool staying) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (sw->terms.leaves[c] ? !leaving : !staying) continue;
     TRY(treadle_caller_memory_out(sw, (treadle_class)c));
-    TRY(treadle_offload(sw, (treadle_class)c));
+    TRY(treadle_twins_offload(&sw->twins, (treadle_class)c));
   }
 out:
   return status;
 }
 
 static void leave_all(treadle_switch *sw) {
-  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_account_leave(sw, (treadle_class)c);
+  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_books_leave(&sw->books, (treadle_class)c);
 }
 
 static treadle_status say(treadle_status status, const char *words, treadle_mode mode) {
@@ -80,10 +80,10 @@ static treadle_status lose_device(treadle_switch *sw, treadle_status status) {
 
 static treadle_status come_back(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_load(sw, TREADLE_PARAMS));
-  treadle_account_leave(sw, TREADLE_INFER_PARAMS);
+  TRY(treadle_twins_load(&sw->twins, TREADLE_PARAMS));
+  treadle_books_leave(&sw->books, TREADLE_INFER_PARAMS);
   TRY(come(sw, true, false));
-  treadle_account_train_work(sw, treadle_account_train_work_of(sw, old));
+  treadle_books_train_work(&sw->books, treadle_work_of_mode(&sw->terms.options, old));
 out:
   return status;
 }
@@ -108,7 +108,7 @@ static treadle_status make_ready(treadle_switch *sw) {
   treadle_status status = treadle_filled_check(sw->filled, "switch to infer");
   if (status == TREADLE_OK) status = treadle_caller_memory_check(sw);
   if (status != TREADLE_OK) return status;
-  return sw->mode == TREADLE_HOST ? treadle_load(sw, TREADLE_PARAMS)
+  return sw->mode == TREADLE_HOST ? treadle_twins_load(&sw->twins, TREADLE_PARAMS)
                                   : treadle_caller_memory_out(sw, TREADLE_PARAMS);
 }
 
@@ -116,19 +116,19 @@ static treadle_status move_to_infer(treadle_switch *sw) {
   treadle_status status = TREADLE_OK, ready = make_ready(sw);
   TRY(treadle_epoch_enter(sw, TREADLE_INFER));
   TRY(ready);
-  treadle_account_leave(sw, TREADLE_TRAIN_WORK);
+  treadle_books_leave(&sw->books, TREADLE_TRAIN_WORK);
   TRY(treadle_switch_point(sw, TREADLE_AT_OFFLOAD, -1));
   if (sw->mode == TREADLE_HOST) {
     TRY(come(sw, false, true));
   } else {
-    treadle_twin_begin(sw);
+    treadle_twins_begin(&sw->twins);
     TRY(go(sw, true, false));
   }
-  treadle_account_staging(sw, true);
+  treadle_books_staging(&sw->books, true);
   TRY(treadle_switch_run(sw, TREADLE_INFER));
-  TRY(treadle_twin_fill(sw, -1));
+  if (sw->terms.copied[TREADLE_PARAMS]) TRY(treadle_twins_fill_all(&sw->twins));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
-  TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+  TRY(treadle_epoch_commit(&sw->carry, "the proof that all bytes were written"));
 out:
   return status;
 }
@@ -137,21 +137,21 @@ out:
 static treadle_status bind(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
   bool reclaimed;
-  treadle_account_take(sw, TREADLE_WORK);
+  treadle_books_take(&sw->books, TREADLE_WORK);
   if (!sw->engine.binds) return TREADLE_OK;
   treadle_status shown = treadle_double_show(sw);
-  TRY(treadle_epoch_next(sw));
+  TRY(treadle_epoch_next(&sw->carry));
   TRY(shown);
   TRY(treadle_switch_bind_engine(sw));
-  TRY(treadle_epoch_commit(sw, "the bind of the engines"));
+  TRY(treadle_epoch_commit(&sw->carry, "the bind of the engines"));
 out:
-  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
   sw->engine.bound = status == TREADLE_OK;
   if (status == TREADLE_OK) return status;
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
   (void)treadle_switch_unbind_engine(sw);
-  treadle_account_leave(sw, TREADLE_WORK);
+  treadle_books_leave(&sw->books, TREADLE_WORK);
   treadle_fail(status, "%s", message);
   if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !treadle_switch_rebuilds(sw)))
     return restore(sw, status, old);
@@ -173,8 +173,8 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw) {
   TRY(move_to_infer(sw));
   TRY(check_committed(sw));
 out:
-  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
-  treadle_account_staging(sw, false);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
+  treadle_books_staging(&sw->books, false);
   if (status != TREADLE_OK) {
     if (old == TREADLE_TRAIN && treadle_switch_rebuilds(sw) && reclaimed) return lose(sw, status, old);
     return restore(sw, status, old);
@@ -185,15 +185,15 @@ out:
   sw->stale = false;
   treadle_net_delta_commit(&sw->carry);
   if (sw->terms.leaves[TREADLE_PARAMS])
-    treadle_account_leave(sw, TREADLE_PARAMS);
+    treadle_books_leave(&sw->books, TREADLE_PARAMS);
   else if (old == TREADLE_HOST && (status = treadle_caller_memory_back(sw, TREADLE_PARAMS)) != TREADLE_OK)
     return lose_device(sw, status);
-  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_INFER_PARAMS);
   status = bind(sw, old);
   sw->stats.seconds = treadle_clock_seconds() - begin;
   if (sw->mode != TREADLE_INFER) return status;
   (void)treadle_switch_point(sw, TREADLE_AT_KV, -1);
-  treadle_account_take(sw, TREADLE_KV);
+  treadle_books_take(&sw->books, TREADLE_KV);
   return status;
 }
 
@@ -201,9 +201,9 @@ treadle_status treadle_arrow_bind(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   bool reclaimed;
   TRY(treadle_epoch_enter(sw, TREADLE_INFER));
-  TRY(treadle_epoch_commit(sw, "the bind of the engines"));
+  TRY(treadle_epoch_commit(&sw->carry, "the bind of the engines"));
 out:
-  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
   if (status != TREADLE_OK) return say(status, "%s; the mode is %s, and nothing is bound", TREADLE_INFER);
   return bind(sw, TREADLE_INFER);
 }
@@ -234,21 +234,21 @@ static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_caller_memory_check(sw));
   TRY(end_holds(sw));
   TRY(treadle_switch_unbind_engine(sw));
-  treadle_account_leave(sw, TREADLE_WORK);
-  treadle_account_leave(sw, TREADLE_KV);
+  treadle_books_leave(&sw->books, TREADLE_WORK);
+  treadle_books_leave(&sw->books, TREADLE_KV);
   if (treadle_switch_rebuilds(sw)) TRY(treadle_switch_run(sw, TREADLE_TRAIN));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
-  TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+  TRY(treadle_epoch_commit(&sw->carry, "the proof that all bytes were written"));
 out:
   return status;
 }
 
 /* INFER stands. Some engines may be unbound by now: all count as unbound, until the ranks bind them again together. */
 static treadle_status stay_in_infer(treadle_switch *sw, treadle_status status) {
-  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
-  treadle_account_take(sw, TREADLE_INFER_PARAMS);
-  treadle_account_take(sw, TREADLE_WORK);
-  treadle_account_take(sw, TREADLE_KV);
+  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_books_leave(&sw->books, TREADLE_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_INFER_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_WORK);
+  treadle_books_take(&sw->books, TREADLE_KV);
   sw->engine.bound = false;
   return say(status, stands, TREADLE_INFER);
 }
@@ -260,15 +260,15 @@ static treadle_status arrive(treadle_switch *sw, treadle_mode aim) {
   sw->mode = aim;
   sw->stale = false;
   if (sw->terms.copied[TREADLE_PARAMS])
-    TRY(treadle_load(sw, TREADLE_PARAMS));
+    TRY(treadle_twins_load(&sw->twins, TREADLE_PARAMS));
   else
-    treadle_account_take(sw, TREADLE_PARAMS);
-  treadle_account_leave(sw, TREADLE_INFER_PARAMS);
+    treadle_books_take(&sw->books, TREADLE_PARAMS);
+  treadle_books_leave(&sw->books, TREADLE_INFER_PARAMS);
   TRY(sw->terms.leaves[TREADLE_PARAMS]
           ? treadle_caller_memory_back(sw, TREADLE_PARAMS)
           : treadle_caller_memory_out(sw, TREADLE_PARAMS)); /* the trainer may have gone on meanwhile */
   if (aim == TREADLE_TRAIN) TRY(come(sw, true, false));
-  treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
+  treadle_books_train_work(&sw->books, treadle_work_of_mode(&sw->terms.options, aim));
 out:
   return status == TREADLE_OK ? status : lose_device(sw, status);
 }
@@ -277,7 +277,7 @@ treadle_status treadle_arrow_from_infer(treadle_switch *sw, treadle_mode aim) {
   double begin = treadle_clock_seconds();
   bool reclaimed = false;
   treadle_status status = move_from_infer(sw, aim);
-  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &reclaimed);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
   if (status != TREADLE_OK && treadle_switch_rebuilds(sw) && reclaimed)
     return lose(sw, status, TREADLE_INFER);
   if (status != TREADLE_OK) return stay_in_infer(sw, status);
@@ -293,11 +293,11 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   TRY(treadle_caller_memory_check(sw));
   TRY(treadle_holds_end(sw, 0));
   TRY(treadle_switch_unbind_engine(sw));
-  treadle_account_leave(sw, TREADLE_WORK);
-  treadle_account_leave(sw, TREADLE_KV);
+  treadle_books_leave(&sw->books, TREADLE_WORK);
+  treadle_books_leave(&sw->books, TREADLE_KV);
   TRY(arrive(sw, TREADLE_TRAIN));
   treadle_guard_settle(sw);
-  treadle_account_tell(sw);
+  treadle_books_tell(&sw->books);
 out:
   return status;
 }
@@ -316,12 +316,12 @@ static treadle_status move_to_next(treadle_switch *sw) {
   TRY(end_holds(sw));
   TRY(leave_engine(sw));
   sw->stale = true;
-  treadle_account_staging(sw, true);
-  TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
-  treadle_account_leave(sw, TREADLE_INFER_PARAMS); /* its pages are taken again wave by wave */
+  treadle_books_staging(&sw->books, true);
+  TRY(treadle_epoch_reclaim(&sw->carry, treadle_epoch_now(sw->group)));
+  treadle_books_leave(&sw->books, TREADLE_INFER_PARAMS); /* its pages are taken again wave by wave */
   TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
-  TRY(treadle_epoch_commit(sw, "the proof that all bytes were written"));
+  TRY(treadle_epoch_commit(&sw->carry, "the proof that all bytes were written"));
   TRY(check_committed(sw));
 out:
   return status;
@@ -329,18 +329,19 @@ out:
 
 /* The same beside the old version, which the engine has until all ranks have proved the next one. */
 static treadle_status move_beside(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK, ready = make_ready(sw), mapped = treadle_double_ready(sw);
+  treadle_status status = TREADLE_OK, ready = make_ready(sw),
+                 mapped = treadle_double_ready(&sw->space, &sw->device);
   treadle_double_turn(sw);
   TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
   TRY(ready);
   TRY(mapped);
-  treadle_account_staging(sw, true);
+  treadle_books_staging(&sw->books, true);
   TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
-  TRY(treadle_epoch_prove(sw, "the proof that all bytes were written"));
-  TRY(treadle_epoch_reclaim(sw, treadle_epoch_now(sw->group)));
+  TRY(treadle_epoch_prove(&sw->carry, "the proof that all bytes were written"));
+  TRY(treadle_epoch_reclaim(&sw->carry, treadle_epoch_now(sw->group)));
   TRY(leave_engine(sw));
-  TRY(treadle_epoch_commit(sw, "the unbind of the engines"));
+  TRY(treadle_epoch_commit(&sw->carry, "the unbind of the engines"));
   TRY(check_committed(sw));
 out:
   return status;
@@ -354,8 +355,8 @@ static treadle_status spoil(treadle_switch *sw, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
   (void)treadle_switch_unbind_engine(sw);
-  treadle_account_leave(sw, TREADLE_WORK);
-  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  treadle_books_leave(&sw->books, TREADLE_WORK);
+  treadle_books_take(&sw->books, TREADLE_INFER_PARAMS);
   sw->stale = true;
   treadle_fail(status, "%s", message);
   return say(status, spoiled, TREADLE_INFER);
@@ -364,17 +365,17 @@ static treadle_status spoil(treadle_switch *sw, treadle_status status) {
 /* The old version has never been written. begun: some engines may be unbound; else all are as they were. */
 static treadle_status turn_back(treadle_switch *sw, treadle_status status, bool begun) {
   treadle_double_turn(sw);
-  treadle_double_leave(sw);
+  treadle_books_leave_other(&sw->books);
   return begun ? stay_in_infer(sw, status) : say(status, stands, TREADLE_INFER);
 }
 
 treadle_status treadle_arrow_update(treadle_switch *sw) {
   double begin = treadle_clock_seconds();
-  const bool beside = treadle_double_is(sw);
+  const bool beside = sw->terms.options.double_infer;
   bool begun = false, stale = sw->stale;
   treadle_status status = beside ? move_beside(sw) : move_to_next(sw);
-  if (status != TREADLE_OK) status = treadle_epoch_fail(sw, status, &begun);
-  treadle_account_staging(sw, false);
+  if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &begun);
+  treadle_books_staging(&sw->books, false);
   if (status != TREADLE_OK) {
     if (beside) return turn_back(sw, status, begun);
     /* After an earlier failure there is no version to stand. */
@@ -386,9 +387,9 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
   sw->behind = beside;
   sw->version++;
   sw->stale = false;
-  if (beside) treadle_double_leave(sw);
+  if (beside) treadle_books_leave_other(&sw->books);
   treadle_net_delta_commit(&sw->carry);
-  treadle_account_take(sw, TREADLE_INFER_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_INFER_PARAMS);
   status = bind(sw, TREADLE_INFER);
   const double now = treadle_clock_seconds();
   sw->stats.seconds = now - begin;
@@ -402,10 +403,10 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
 static treadle_status leave_for_host(treadle_switch *sw, treadle_mode old) {
   treadle_status status = TREADLE_OK;
   char message[TREADLE_GROUP_MESSAGE];
-  treadle_twin_begin(sw);
+  treadle_twins_begin(&sw->twins);
   if (old == TREADLE_TRAIN) TRY(treadle_caller_memory_out(sw, TREADLE_PARAMS));
   TRY(go(sw, old == TREADLE_TRAIN, true));
-  TRY(treadle_offload(sw, TREADLE_PARAMS));
+  TRY(treadle_twins_offload(&sw->twins, TREADLE_PARAMS));
 out:
   if (status == TREADLE_OK) return TREADLE_OK;
   snprintf(message, sizeof message, "%s", treadle_error_message());
@@ -418,7 +419,7 @@ out:
 static treadle_status come_from_twins(treadle_switch *sw, treadle_mode old, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   if (old == TREADLE_HOST) {
-    TRY(treadle_load(sw, TREADLE_PARAMS));
+    TRY(treadle_twins_load(&sw->twins, TREADLE_PARAMS));
     TRY(treadle_caller_memory_back(sw, TREADLE_PARAMS));
   }
   TRY(come(sw, aim == TREADLE_TRAIN, old == TREADLE_HOST));
@@ -434,7 +435,7 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   TRY(treadle_caller_memory_check(sw));
   if ((status = treadle_reference_leave(sw)) != TREADLE_OK) return lose_device(sw, status);
   TRY(aim == TREADLE_HOST ? leave_for_host(sw, old) : come_from_twins(sw, old, aim));
-  treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
+  treadle_books_train_work(&sw->books, treadle_work_of_mode(&sw->terms.options, aim));
   sw->mode = aim;
   sw->stats.seconds = treadle_clock_seconds() - begin;
 out:

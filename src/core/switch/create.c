@@ -90,9 +90,9 @@ static treadle_status arrange(treadle_switch *sw) {
                                         : 0));
   treadle_place_bound(sw);
   TRY(treadle_net_traffic(&sw->carry));
-  TRY(treadle_account_create(sw));
-  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
-  treadle_account_train_work(sw, sw->terms.options.train_work_bytes);
+  TRY(treadle_switch_open_books(sw));
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_books_take(&sw->books, (treadle_class)c);
+  treadle_books_train_work(&sw->books, sw->terms.options.train_work_bytes);
 out:
   return status;
 }
@@ -121,6 +121,17 @@ out:
   return status;
 }
 
+static treadle_status make_twins(treadle_switch *sw) {
+  bool wanted[TREADLE_TRAIN_CLASSES];
+  const char *names[TREADLE_TRAIN_CLASSES];
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
+    wanted[c] = treadle_twin_is_wanted(&sw->terms, (treadle_class)c);
+    names[c] = treadle_class_text((treadle_class)c);
+  }
+  sw->twins.base = sw->space.base;
+  return treadle_twins_create(&sw->twins, wanted, names);
+}
+
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_plan *plan = sw->carry.plan;
@@ -134,7 +145,7 @@ static treadle_status build(treadle_switch *sw) {
                     &sw->space.windows[c]));
   TRY(treadle_double_map(sw));
   TRY(map_slots(sw));
-  TRY(treadle_twins_create(sw));
+  TRY(make_twins(sw));
   TRY(treadle_reference_create(sw));
   TRY(treadle_guard_create(sw));
   TRY(make_tables(sw));
@@ -162,9 +173,9 @@ static treadle_status check_tables(const treadle_switch *sw, int rank) {
       tables->pages[0] <= room - 2 * tables->shifts &&
       tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0] && tables->staging >= 0 &&
       tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] &&
-      tables->other == (treadle_double_is(sw) ? tables->pages[1] : 0) &&
+      tables->other == (sw->terms.options.double_infer ? tables->pages[1] : 0) &&
       tables->other <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] - tables->staging &&
-      tables->present >= 0 && tables->present <= treadle_double_is(sw);
+      tables->present >= 0 && tables->present <= sw->terms.options.double_infer;
   int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
   for (int64_t i = 0; good && i < windows + tables->staging + tables->other; i++) {
     int32_t least = i < windows && sw->carry.staging.of[0] ? -1 : 0; /* holes */
@@ -288,7 +299,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_demand demand;
   treadle_group_limit(group, o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT);
   treadle_switch *sw = treadle_alloc(sizeof *sw);
-  treadle_helm *helm = treadle_helm_create();
+  treadle_helm *helm = sw ? treadle_helm_create(group->rank, &sw->stats) : NULL;
   TRY(treadle_group_agree(group, checked != TREADLE_OK ? checked : sw && helm ? TREADLE_OK : no_memory()));
   *sw = (treadle_switch){.group = group,
                          .layouts = {train, infer},
@@ -304,8 +315,8 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(treadle_group_agree(group, build(sw)));
   TRY(treadle_switch_share(sw));
   treadle_guard_settle(sw);
-  treadle_account_tell(sw);
-  treadle_helm_tell(sw);
+  treadle_books_tell(&sw->books);
+  treadle_helm_tell(sw->helm);
   sw->engine.attached = engine.attach != NULL;
   if (engine.attach) engine.attach(engine.context, sw);
   *switch_p = sw;

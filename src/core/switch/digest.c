@@ -63,10 +63,10 @@ treadle_status treadle_switch_digest_entries(treadle_switch *sw, int64_t turn, u
     return treadle_fail(TREADLE_REFUSED,
                         "treadle_switch_digest_entries: turn is %lld, and must be at least 0",
                         (long long)turn);
-  treadle_status status = treadle_helm_take(sw, "digest");
+  treadle_status status = treadle_helm_take(sw->helm, "digest");
   if (status != TREADLE_OK) return status;
   status = digest_entries(sw, turn, sums);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return status;
 }
 
@@ -93,9 +93,9 @@ out:
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p) {
   TREADLE_NEED(sw);
   TREADLE_NEED(digest_p);
-  treadle_status status = treadle_helm_take(sw, "digest");
+  treadle_status status = treadle_helm_take(sw->helm, "digest");
   if (status != TREADLE_OK) return status;
   status = digest(sw, digest_p);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return status;
 }

@@ -16,12 +16,10 @@
 
 #include <stdio.h>
 
-bool treadle_double_is(const treadle_switch *sw) { return sw->terms.options.double_infer; }
-
 treadle_status treadle_double_check(const treadle_switch *sw) {
   const treadle_own_spans *own = &sw->carry.own.spans[TREADLE_INFER];
   treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
-  if (!treadle_double_is(sw)) return TREADLE_OK;
+  if (!sw->terms.options.double_infer) return TREADLE_OK;
   if (sw->terms.leaves[TREADLE_PARAMS])
     return treadle_fail(
         TREADLE_REFUSED,
@@ -48,21 +46,20 @@ treadle_status treadle_double_map(treadle_switch *sw) {
   const int32_t *first = place->page[TREADLE_INFER_PARAMS];
   int64_t pages = place->pages[TREADLE_INFER_PARAMS];
   void *window = space->windows[TREADLE_INFER_PARAMS];
-  if (!treadle_double_is(sw)) return TREADLE_OK;
+  if (!sw->terms.options.double_infer) return TREADLE_OK;
   TRY(device->map(space->pool, first, pages, &space->shadow));
   TRY(device->remap(space->pool, window, place->other, pages));
   TRY(device->remap(space->pool, window, first, pages));
-  TRY(treadle_double_ready(sw));
+  TRY(treadle_double_ready(space, &sw->device));
 out:
   return status;
 }
 
-treadle_status treadle_double_ready(treadle_switch *sw) {
+treadle_status treadle_double_ready(treadle_space *space, const treadle_device *device) {
   treadle_status status = TREADLE_OK;
-  treadle_space *space = &sw->space;
   if (space->shadowed) return TREADLE_OK;
-  TRY(sw->device.ops->remap(space->pool, space->shadow, space->tables.other,
-                            space->tables.pages[TREADLE_INFER_PARAMS]));
+  TRY(device->ops->remap(space->pool, space->shadow, space->tables.other,
+                         space->tables.pages[TREADLE_INFER_PARAMS]));
   space->shadowed = true;
 out:
   return status;
@@ -96,11 +93,4 @@ treadle_status treadle_double_show(treadle_switch *sw) {
   sw->behind = false;
 out:
   return status;
-}
-
-void treadle_double_leave(treadle_switch *sw) {
-  const treadle_page_tables *place = &sw->space.tables;
-  for (int64_t i = 0; i < place->pages[TREADLE_INFER_PARAMS]; i++)
-    if (sw->books.owner[place->other[i]] == TREADLE_INFER_PARAMS)
-      treadle_account_set(sw, place->other[i], TREADLE_NOBODY);
 }

@@ -22,8 +22,8 @@ static treadle_status call_bind(treadle_switch *sw) {
   TRY(treadle_switch_point(sw, TREADLE_AT_BIND, -1));
   if (!engine->bind) return TREADLE_OK;
   treadle_thread_ask_soon();
-  TRY(treadle_helm_check(sw));
-  treadle_helm_tell(sw);
+  TRY(treadle_helm_check(sw->helm));
+  treadle_helm_tell(sw->helm);
   if (sw->terms.options.guard_pages) treadle_guard_settle(sw); /* it may read and write its windows */
   char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
   snprintf(before, sizeof before, "%s", treadle_error_message());
@@ -45,7 +45,7 @@ treadle_status treadle_switch_unbind_engine(treadle_switch *sw) {
   if (!sw->engine.here) return TREADLE_OK;
   if (engine->unbind) { /* a request to end counts later: this is called to undo things, too */
     treadle_thread_ask_soon();
-    (void)treadle_helm_check(sw);
+    (void)treadle_helm_check(sw->helm);
   }
   char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
   snprintf(before, sizeof before, "%s", treadle_error_message());

@@ -71,41 +71,35 @@ out:
   return status;
 }
 
-treadle_status treadle_epoch_next(treadle_switch *sw) {
-  treadle_group *group = sw->group;
+treadle_status treadle_epoch_next(treadle_carry *c) {
+  treadle_group *group = c->group;
   uint64_t epoch = treadle_epoch_now(group) + 1;
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
   treadle_outcome_open(group, epoch);
-  return treadle_carry_check(&sw->carry, epoch);
+  return treadle_carry_check(c, epoch);
 }
 
 /* Whoever sees the flag after the outcome says failed must count what lies there as lost, so a rank that does not go on takes it
  * back. */
-treadle_status treadle_epoch_reclaim(const treadle_switch *sw, uint64_t epoch) {
-  _Atomic uint64_t *reclaimed = &treadle_group_line(sw->group)->words[TREADLE_WORD_RECLAIMED];
+treadle_status treadle_epoch_reclaim(const treadle_carry *c, uint64_t epoch) {
+  _Atomic uint64_t *reclaimed = &treadle_group_line(c->group)->words[TREADLE_WORD_RECLAIMED];
   atomic_store(reclaimed, epoch); /* nobody waits for it */
-  treadle_status status = treadle_carry_check(&sw->carry, epoch);
+  treadle_status status = treadle_carry_check(c, epoch);
   if (status != TREADLE_OK) atomic_store(reclaimed, 0);
   return status;
 }
 
 /* ---- Committing ---- */
 
-/* Does the present epoch lead to `aim` by waves? Not where engines are bound, or params need none. */
-static bool has_waves(const treadle_switch *sw, int aim) {
-  if (sw->mode != TREADLE_INFER || aim == TREADLE_AIM_UPDATE) return true;
-  return aim != TREADLE_INFER && treadle_switch_rebuilds(sw);
-}
-
 /* The wait for one rank to have said `which`. When it fails, how far that rank came. */
-static treadle_status wait_for_proof(treadle_switch *sw, int rank, treadle_setting which, double deadline,
+static treadle_status wait_for_proof(treadle_carry *c, int rank, treadle_setting which, double deadline,
                                      const char *what) {
-  treadle_group *group = sw->group;
+  treadle_group *group = c->group;
   const uint64_t epoch = treadle_epoch_now(group);
-  int aim = (int)(treadle_word_of(group, group->rank, TREADLE_WORD_WAY) & 15);
+  const bool waves = c->epoch == epoch; /* of this epoch were run, so here as there */
   char message[TREADLE_GROUP_MESSAGE], words[360];
-  treadle_status status = treadle_word_wait(&sw->carry, rank, which, epoch, epoch, deadline, what);
-  if (status == TREADLE_OK || status == TREADLE_CANCELLED || !has_waves(sw, aim) ||
+  treadle_status status = treadle_word_wait(c, rank, which, epoch, epoch, deadline, what);
+  if (status == TREADLE_OK || status == TREADLE_CANCELLED || !waves ||
       treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
     return status;
   uint64_t done = treadle_word_of(group, rank, TREADLE_WORD_DONE);
@@ -113,37 +107,37 @@ static treadle_status wait_for_proof(treadle_switch *sw, int rank, treadle_setti
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
   return treadle_fail(status, "%s; rank %d was in %s", message, rank,
-                      treadle_carry_words(&sw->carry, treadle_aim_side(aim), wave, words, sizeof words));
+                      treadle_carry_words(c, c->to, wave, words, sizeof words));
 }
 
-treadle_status treadle_epoch_prove(treadle_switch *sw, const char *what) {
+treadle_status treadle_epoch_prove(treadle_carry *c, const char *what) {
   treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
+  treadle_group *group = c->group;
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
-  TRY(treadle_helm_check(sw));
+  TRY(treadle_carry_look(c));
   treadle_word_say(group, TREADLE_WORD_PROVED, treadle_epoch_now(group));
   for (int rank = 0; rank < group->size; rank++)
-    TRY(wait_for_proof(sw, rank, TREADLE_WORD_PROVED, deadline, what));
+    TRY(wait_for_proof(c, rank, TREADLE_WORD_PROVED, deadline, what));
 out:
-  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  c->figures->wait_seconds += treadle_clock_seconds() - begin;
   return status;
 }
 
-treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what) {
+treadle_status treadle_epoch_commit(treadle_carry *c, const char *what) {
   treadle_status status = TREADLE_OK;
-  treadle_group *group = sw->group;
+  treadle_group *group = c->group;
   uint64_t epoch = treadle_epoch_now(group);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
-  TRY(treadle_helm_check(sw)); /* from the next word on this rank alone cannot take it back */
+  TRY(treadle_carry_look(c)); /* from the next word on this rank alone cannot take it back */
   treadle_word_say(group, TREADLE_WORD_VERIFIED, epoch);
-  if (sw->carry.faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
+  if (c->faults.planted == TREADLE_FAULT_SKIP_COMMIT) return TREADLE_OK;
   for (int rank = 0; rank < group->size; rank++)
-    TRY(wait_for_proof(sw, rank, TREADLE_WORD_VERIFIED, deadline, what));
+    TRY(wait_for_proof(c, rank, TREADLE_WORD_VERIFIED, deadline, what));
   (void)treadle_outcome_settle(group, epoch, TREADLE_COMMITTED); /* else another outcome stands */
   treadle_outcome_await(group, epoch);
   TRY(treadle_outcome_check(group, epoch));
 out:
-  sw->stats.wait_seconds += treadle_clock_seconds() - begin;
+  c->figures->wait_seconds += treadle_clock_seconds() - begin;
   return status;
 }
 
@@ -153,9 +147,9 @@ static const double HEARSAY = 0.2; /* seconds */
 
 /* Waits until all living ranks that are in the epoch have stopped. False when one has died or does not
  * answer: then this group cannot go on. One may have waited for it in vain already, so this is a part of the limit. */
-static bool wait_until_stopped(treadle_switch *sw, uint64_t epoch) {
+static bool wait_until_stopped(treadle_carry *c, uint64_t epoch) {
   bool all = true;
-  treadle_group *group = sw->group;
+  treadle_group *group = c->group;
   double limit = group->timeout_seconds, part = limit / 10 > 1 ? limit / 10 : 1;
   group->timeout_seconds = part < limit ? part : limit;
   double deadline = treadle_group_deadline(group); /* of the wait for all of them */
@@ -163,11 +157,10 @@ static bool wait_until_stopped(treadle_switch *sw, uint64_t epoch) {
   for (int rank = 0; rank < group->size; rank++) {
     /* What a rank of another node has said is heard a moment later. */
     if (!treadle_group_is_near(group, rank))
-      (void)treadle_word_wait(&sw->carry, rank, TREADLE_WORD_ENTERED, epoch, 0, heard,
-                              "the end of a failed switch");
+      (void)treadle_word_wait(c, rank, TREADLE_WORD_ENTERED, epoch, 0, heard, "the end of a failed switch");
     if (treadle_word_of(group, rank, TREADLE_WORD_ENTERED) < epoch)
       continue; /* comes late, and will find the outcome */
-    if (treadle_word_wait(&sw->carry, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
+    if (treadle_word_wait(c, rank, TREADLE_WORD_STOPPED, epoch, 0, deadline,
                           "the end of a failed switch") != TREADLE_OK)
       all = false;
   }
@@ -182,8 +175,7 @@ static bool anyone_reclaimed(treadle_group *group, uint64_t epoch) {
 }
 
 /* What the others may have, that this node has not. */
-static void say_adrift(const treadle_switch *sw, treadle_status status, const char *message) {
-  const treadle_group *group = sw->group;
+static void say_adrift(const treadle_group *group, treadle_status status, const char *message) {
   uint64_t way = treadle_word_of(group, group->rank, TREADLE_WORD_WAY);
   int aim = (int)(way & 15);
   char others[40];
@@ -196,8 +188,8 @@ static void say_adrift(const treadle_switch *sw, treadle_status status, const ch
                message, (int)group->nodes->of[group->rank], others);
 }
 
-treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p) {
-  treadle_group *group = sw->group;
+treadle_status treadle_epoch_fail(treadle_carry *c, treadle_status status, bool *reclaimed_p) {
+  treadle_group *group = c->group;
   uint64_t epoch = treadle_epoch_now(group);
   char message[TREADLE_GROUP_MESSAGE];
   *reclaimed_p = false;
@@ -206,15 +198,15 @@ treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, boo
   if (treadle_outcome_check(group, epoch) == TREADLE_OK)
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   bool adrift = treadle_outcome_is_adrift(group, epoch);
-  treadle_net_stop(&sw->carry);
+  treadle_net_stop(c);
   /* What was asked of the device still reads windows of others. One that has failed reads nothing, and says so again to whoever asks next. */
-  const treadle_status over = sw->device.ops->fence(&sw->device);
+  const treadle_status over = c->device->ops->fence(c->device);
   (void)over;
   treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
-  bool together = wait_until_stopped(sw, epoch);
+  bool together = wait_until_stopped(c, epoch);
   *reclaimed_p = anyone_reclaimed(group, epoch);
   if (adrift)
-    say_adrift(sw, status, message);
+    say_adrift(group, status, message);
   else
     treadle_fail(status, "%s", message);
   if (!together || adrift) treadle_group_fail(group);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Arrows, as the books see them (arrows.c, offload.c, reference.c) ---- */
+/* ---- Arrows, as the books see them (arrows.c, reference.c) ---- */
 
 typedef struct play {
   treadle_switch *sw;
@@ -22,8 +22,7 @@ static void tell(const play *p) {
 }
 
 static void note(const play *p, size_t bytes[TREADLE_CLASSES]) {
-  for (int c = 0; c < TREADLE_CLASSES; c++)
-    bytes[c] = (size_t)(p->sw->books.held[c] * p->sw->carry.plan->page_bytes);
+  for (int c = 0; c < TREADLE_CLASSES; c++) bytes[c] = treadle_books_held(&p->sw->books, (treadle_class)c);
   tell(p);
 }
 
@@ -32,58 +31,58 @@ static void take_waves(const play *p, treadle_mode to) {
   const treadle_class new = treadle_class_of(to);
   for (int32_t wave = 0; wave < p->sw->carry.plan->waves; wave++) {
     for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++)
-      treadle_account_set(p->sw, p->sw->space.tables.page[new][turns->page[i]], new);
+      treadle_books_set(&p->sw->books, p->sw->space.tables.page[new][turns->page[i]], new);
     tell(p);
   }
 }
 
 static void to_infer(const play *p) {
   treadle_switch *sw = p->sw;
-  treadle_account_leave(sw, TREADLE_TRAIN_WORK);
+  treadle_books_leave(&sw->books, TREADLE_TRAIN_WORK);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
-    if (sw->terms.leaves[c]) treadle_account_leave(sw, (treadle_class)c);
-  treadle_account_staging(sw, true);
+    if (sw->terms.leaves[c]) treadle_books_leave(&sw->books, (treadle_class)c);
+  treadle_books_staging(&sw->books, true);
   take_waves(p, TREADLE_INFER);
-  treadle_account_staging(sw, false);
-  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_account_leave(sw, TREADLE_PARAMS);
-  treadle_account_take(sw, TREADLE_INFER_PARAMS);
-  treadle_account_take(sw, TREADLE_WORK);
-  treadle_account_take(sw, TREADLE_KV);
+  treadle_books_staging(&sw->books, false);
+  if (sw->terms.leaves[TREADLE_PARAMS]) treadle_books_leave(&sw->books, TREADLE_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_INFER_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_WORK);
+  treadle_books_take(&sw->books, TREADLE_KV);
   note(p, p->to->by_mode[TREADLE_INFER]);
 }
 
 static void come(const play *p) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (p->sw->books.held[c]) continue;
-    treadle_account_take(p->sw, (treadle_class)c);
+    treadle_books_take(&p->sw->books, (treadle_class)c);
     tell(p);
   }
 }
 
 static void from_infer(const play *p, treadle_mode aim) {
   treadle_switch *sw = p->sw;
-  treadle_account_leave(sw, TREADLE_WORK);
-  treadle_account_leave(sw, TREADLE_KV);
+  treadle_books_leave(&sw->books, TREADLE_WORK);
+  treadle_books_leave(&sw->books, TREADLE_KV);
   if (treadle_switch_rebuilds(sw)) take_waves(p, TREADLE_TRAIN);
-  treadle_account_take(sw, TREADLE_PARAMS);
+  treadle_books_take(&sw->books, TREADLE_PARAMS);
   if (sw->terms.copied[TREADLE_PARAMS]) tell(p);
-  treadle_account_leave(sw, TREADLE_INFER_PARAMS);
+  treadle_books_leave(&sw->books, TREADLE_INFER_PARAMS);
   if (aim == TREADLE_TRAIN) come(p);
-  treadle_account_train_work(sw, treadle_account_train_work_of(sw, aim));
+  treadle_books_train_work(&sw->books, treadle_work_of_mode(&sw->terms.options, aim));
   note(p, p->to->by_mode[aim]);
 }
 
 static void show(const play *p) {
-  treadle_account_leave(p->sw, TREADLE_GRADS);
-  treadle_account_leave(p->sw, TREADLE_OPTIMIZER);
-  treadle_account_take(p->sw, TREADLE_REFERENCE);
+  treadle_books_leave(&p->sw->books, TREADLE_GRADS);
+  treadle_books_leave(&p->sw->books, TREADLE_OPTIMIZER);
+  treadle_books_take(&p->sw->books, TREADLE_REFERENCE);
   note(p, p->to->shown);
-  treadle_account_leave(p->sw, TREADLE_REFERENCE);
+  treadle_books_leave(&p->sw->books, TREADLE_REFERENCE);
 }
 
 static void forward_to_train(const play *p) {
   come(p);
-  treadle_account_train_work(p->sw, treadle_account_train_work_of(p->sw, TREADLE_TRAIN));
+  treadle_books_train_work(&p->sw->books, treadle_work_of_mode(&p->sw->terms.options, TREADLE_TRAIN));
   note(p, p->to->by_mode[TREADLE_TRAIN]);
 }
 
@@ -93,9 +92,9 @@ static treadle_status play_rank(treadle_switch *sw, treadle_foreseen *to) {
   treadle_status status;
   TRY(treadle_stage_choice_make(
       sw, o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->carry.plan->page_bytes : 0));
-  TRY(treadle_account_create(sw));
-  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_account_take(sw, (treadle_class)c);
-  treadle_account_train_work(sw, o->train_work_bytes);
+  TRY(treadle_switch_open_books(sw));
+  for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_books_take(&sw->books, (treadle_class)c);
+  treadle_books_train_work(&sw->books, o->train_work_bytes);
   note(&p, to->by_mode[TREADLE_TRAIN]);
   to_infer(&p);
   from_infer(&p, TREADLE_FORWARD);
@@ -129,7 +128,7 @@ static treadle_status make_groups(int ranks, treadle_group **groups_p, treadle_c
 static void release(treadle_switch *sw) {
   treadle_plan_destroy(sw->carry.plan);
   treadle_plan_base_release(&sw->agreed.plan_base);
-  treadle_account_release(sw);
+  treadle_books_release(&sw->books);
   treadle_carry_release(&sw->carry);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);

@@ -150,7 +150,7 @@ static treadle_status check_window(const treadle_switch *sw, treadle_class which
     REFUSE("handle: the engine of rank %d changes the weights in its window (transforms), so that their "
            "names and types are not what lies there",
            sw->group->rank);
-  if (treadle_double_is(sw)) /* readers have mapped one of the two sets of pages */
+  if (sw->terms.options.double_infer) /* readers have mapped one of the two sets of pages */
     REFUSE("handle: the infer parameters of rank %d change their pages with each version (double_infer), "
            "and other processes map one "
            "version alone: make the switch without double_infer",
@@ -186,19 +186,19 @@ treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, vo
   TREADLE_NEED(handle);
   TREADLE_NEED(bytes_p);
   TRY(TREADLE_CHECK_ENUM(which, TREADLE_CLASSES));
-  TRY(treadle_helm_take(sw, "handle"));
+  TRY(treadle_helm_take(sw->helm, "handle"));
   status = give(sw, which, handle, capacity, bytes_p);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 out:
   return status;
 }
 
 treadle_status treadle_switch_withdraw(treadle_switch *sw) {
   TREADLE_NEED(sw);
-  treadle_status status = treadle_helm_take(sw, "withdraw");
+  treadle_status status = treadle_helm_take(sw->helm, "withdraw");
   if (status != TREADLE_OK) return status;
   treadle_outlet_release(sw);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return TREADLE_OK;
 }
 
@@ -232,7 +232,7 @@ treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch) {
   double deadline = begin + limit;
   treadle_sheet_tell(sheet, 0, sw->version);
   for (int place; (place = treadle_sheet_find_hold(sheet)) >= 0; now = treadle_clock_seconds()) {
-    TRY(epoch ? treadle_carry_check(&sw->carry, epoch) : treadle_helm_check(sw));
+    TRY(epoch ? treadle_carry_check(&sw->carry, epoch) : treadle_helm_check(sw->helm));
     if (now >= deadline) TRY(refuse(sw, &sheet->holds[place], now - begin));
     treadle_sheet_wait_free(sheet, place, deadline - now < LOOK_EVERY ? deadline - now : LOOK_EVERY);
   }

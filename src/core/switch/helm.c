@@ -22,9 +22,9 @@
 #include <stdio.h>
 #include <string.h>
 
-treadle_helm *treadle_helm_create(void) {
+treadle_helm *treadle_helm_create(int rank, const treadle_switch_stats *stats) {
   treadle_helm *helm = treadle_alloc(sizeof *helm);
-  if (helm) *helm = (treadle_helm){.lock = PTHREAD_MUTEX_INITIALIZER};
+  if (helm) *helm = (treadle_helm){.lock = PTHREAD_MUTEX_INITIALIZER, .rank = rank, .now = stats};
   return helm;
 }
 
@@ -65,8 +65,7 @@ static void take(treadle_helm *helm, bool arrow) {
   atomic_store(&helm->cancelled, false);
 }
 
-treadle_status treadle_helm_take(treadle_switch *sw, const char *what) {
-  treadle_helm *helm = sw->helm;
+treadle_status treadle_helm_take(treadle_helm *helm, const char *what) {
   pthread_mutex_lock(&helm->lock);
   treadle_status status = check_free(helm, what);
   if (status == TREADLE_OK) take(helm, false);
@@ -74,18 +73,16 @@ treadle_status treadle_helm_take(treadle_switch *sw, const char *what) {
   return status;
 }
 
-void treadle_helm_leave(treadle_switch *sw) {
-  treadle_helm *helm = sw->helm;
+void treadle_helm_leave(treadle_helm *helm) {
   pthread_mutex_lock(&helm->lock);
-  helm->stats = sw->stats;
+  helm->stats = *helm->now;
   helm->taken = helm->arrow = false;
   pthread_mutex_unlock(&helm->lock);
 }
 
-void treadle_helm_tell(treadle_switch *sw) {
-  treadle_helm *helm = sw->helm;
+void treadle_helm_tell(treadle_helm *helm) {
   pthread_mutex_lock(&helm->lock);
-  helm->stats = sw->stats;
+  helm->stats = *helm->now;
   pthread_mutex_unlock(&helm->lock);
 }
 
@@ -99,7 +96,7 @@ treadle_status treadle_helm_go(treadle_switch *sw, int aim) {
   pthread_mutex_unlock(&helm->lock);
   if (status != TREADLE_OK) return status;
   status = treadle_arrow_take(sw, aim);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return status;
 }
 
@@ -112,7 +109,7 @@ static void *run(void *of) {
   pthread_mutex_unlock(&helm->lock);
   treadle_status status = treadle_arrow_take(sw, aim);
   pthread_mutex_lock(&helm->lock);
-  helm->stats = sw->stats;
+  helm->stats = *helm->now;
   helm->result = status;
   snprintf(helm->message, sizeof helm->message, "%s", status == TREADLE_OK ? "" : treadle_error_message());
   helm->arrow = false;
@@ -224,10 +221,10 @@ treadle_status treadle_switch_cancel(treadle_switch *sw) {
   return status;
 }
 
-treadle_status treadle_helm_check(const treadle_switch *sw) {
-  if (treadle_thread_ask("a switch") != TREADLE_OK) atomic_store(&sw->helm->cancelled, true);
-  if (!atomic_load_explicit(&sw->helm->cancelled, memory_order_relaxed)) return TREADLE_OK;
-  return treadle_fail(TREADLE_CANCELLED, "the switch was cancelled on rank %d", sw->group->rank);
+treadle_status treadle_helm_check(treadle_helm *helm) {
+  if (treadle_thread_ask("a switch") != TREADLE_OK) atomic_store(&helm->cancelled, true);
+  if (!atomic_load_explicit(&helm->cancelled, memory_order_relaxed)) return TREADLE_OK;
+  return treadle_fail(TREADLE_CANCELLED, "the switch was cancelled on rank %d", helm->rank);
 }
 
 /* ---- What others may ask, and the end ---- */

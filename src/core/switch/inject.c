@@ -20,10 +20,10 @@ treadle_status treadle_switch_inject(treadle_switch *sw, treadle_injection injec
   if (injection.wave < 0)
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_inject: wave %d: they are numbered from 0",
                         (int)injection.wave);
-  TRY(treadle_helm_take(sw, "inject"));
+  TRY(treadle_helm_take(sw->helm, "inject"));
   if (injection.wave >= sw->carry.plan->waves) injection.wave = sw->carry.plan->waves - 1;
   sw->carry.faults.injection = injection;
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 out:
   return status;
 }
@@ -34,7 +34,7 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
   treadle_injection_type what = injection->what;
   if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* run.c does it after a copy, */
-  if (what == TREADLE_INJECT_FLIP) return TREADLE_OK;    /* and carry/net.c to a message that is on its way */
+  if (what == TREADLE_INJECT_FLIP) return TREADLE_OK; /* and carry/net.c to a message that is on its way */
   injection->what = TREADLE_INJECT_NOTHING;
   if (what == TREADLE_INJECT_KILL) raise(SIGKILL);
   if (what == TREADLE_INJECT_STALL) raise(SIGSTOP);
@@ -45,7 +45,7 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
   }
   if (what == TREADLE_INJECT_CANCEL) {
     (void)treadle_switch_cancel(sw);
-    return treadle_helm_check(sw);
+    return treadle_helm_check(sw->helm);
   }
   if (what == TREADLE_INJECT_SLOW) {
     for (int ms = 0;

@@ -147,7 +147,7 @@ static treadle_status place_other(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0, pages = place->pages[TREADLE_INFER_PARAMS];
-  if (!treadle_double_is(sw)) return TREADLE_OK;
+  if (!sw->terms.options.double_infer) return TREADLE_OK;
   int32_t *other = treadle_arena_alloc_array(&place->arena, (size_t)pages + 1, sizeof *other);
   char *taken = mark_taken(sw, &held);
   if (!taken || !other) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));

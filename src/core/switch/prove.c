@@ -28,50 +28,47 @@ static bool misplace(const treadle_op *op, int64_t page_bytes, int64_t window_by
 }
 
 /* Own tensors have other memory of the caller around them. */
-static bool stays_inside(const treadle_switch *sw, treadle_side to, const treadle_op *op,
+static bool stays_inside(const treadle_carry *c, treadle_side to, const treadle_op *op,
                          const treadle_op *misplaced) {
-  const treadle_own_span *span = treadle_own_find(&sw->carry.own.spans[to], op->to);
+  const treadle_own_span *span = treadle_own_find(&c->own.spans[to], op->to);
   treadle_reach reach = treadle_op_writes(misplaced);
-  return span == treadle_own_find(&sw->carry.own.spans[to], reach.first) &&
-         span == treadle_own_find(&sw->carry.own.spans[to], reach.last);
+  return span == treadle_own_find(&c->own.spans[to], reach.first) &&
+         span == treadle_own_find(&c->own.spans[to], reach.last);
 }
 
 /* Copies from `seed` on, the first that can be spoiled. */
-static treadle_status plant_in_copy(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  treadle_side to = treadle_switch_next_side(sw);
-  const treadle_direction *direction = treadle_carry_direction(&sw->carry, to);
-  int64_t page = sw->carry.plan->page_bytes;
-  int64_t window =
-      page * (to == TREADLE_SIDE_INFER ? sw->carry.plan->to_pages : sw->carry.plan->from_pages);
+static treadle_status plant_in_copy(treadle_carry *c, treadle_side to, treadle_fault fault, uint64_t seed) {
+  const treadle_direction *direction = treadle_carry_direction(c, to);
+  int64_t page = c->plan->page_bytes;
+  int64_t window = page * (to == TREADLE_SIDE_INFER ? c->plan->to_pages : c->plan->from_pages);
   for (size_t i = 0; i < direction->ops.count; i++) {
     size_t position = (seed + i) % direction->ops.count;
     const treadle_op *op = &direction->ops.items[position];
     if (op->source < 0) continue;
-    if (fault == TREADLE_FAULT_MISPLACE && (!misplace(op, page, window, &sw->carry.faults.misplaced) ||
-                                            !stays_inside(sw, to, op, &sw->carry.faults.misplaced)))
+    if (fault == TREADLE_FAULT_MISPLACE && (!misplace(op, page, window, &c->faults.misplaced) ||
+                                            !stays_inside(c, to, op, &c->faults.misplaced)))
       continue;
-    sw->carry.faults.planted = fault;
-    sw->carry.faults.at = position;
+    c->faults.planted = fault;
+    c->faults.at = position;
     return TREADLE_OK;
   }
   return treadle_fail(TREADLE_REFUSED, "rank %d has no copy that this fault could be planted in",
-                      sw->group->rank);
+                      c->group->rank);
 }
 
-static treadle_status plant_in_block_row(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
-  treadle_side to = treadle_switch_next_side(sw);
-  const treadle_block_rows *block_rows = &treadle_carry_direction(&sw->carry, to)->block_rows;
+static treadle_status plant_in_block_row(treadle_carry *c, treadle_side to, treadle_fault fault,
+                                         uint64_t seed) {
+  const treadle_block_rows *block_rows = &treadle_carry_direction(c, to)->block_rows;
   for (size_t i = 0; i < block_rows->count; i++) {
     size_t position = (seed + i) % block_rows->count;
-    if (fault == TREADLE_FAULT_BLOCK_ROW_LATE &&
-        block_rows->items[position].wave == sw->carry.plan->waves - 1)
+    if (fault == TREADLE_FAULT_BLOCK_ROW_LATE && block_rows->items[position].wave == c->plan->waves - 1)
       continue;
-    sw->carry.faults.planted = fault;
-    sw->carry.faults.at = position;
+    c->faults.planted = fault;
+    c->faults.at = position;
     return TREADLE_OK;
   }
   return treadle_fail(TREADLE_REFUSED, "rank %d has no fp8 blocks that this fault could be planted in",
-                      sw->group->rank);
+                      c->group->rank);
 }
 
 static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault) {
@@ -93,8 +90,11 @@ static treadle_status plant_in_protocol(treadle_switch *sw, treadle_fault fault)
 static treadle_status plant(treadle_switch *sw, treadle_fault fault, uint64_t seed) {
   sw->carry.faults.planted = TREADLE_FAULT_NONE;
   if (fault == TREADLE_FAULT_NONE) return TREADLE_OK;
-  if (treadle_fault_is_of_block_rows(fault)) return plant_in_block_row(sw, fault, seed);
-  return treadle_fault_is_of_copies(fault) ? plant_in_copy(sw, fault, seed) : plant_in_protocol(sw, fault);
+  if (treadle_fault_is_of_block_rows(fault))
+    return plant_in_block_row(&sw->carry, treadle_switch_next_side(sw), fault, seed);
+  if (treadle_fault_is_of_copies(fault))
+    return plant_in_copy(&sw->carry, treadle_switch_next_side(sw), fault, seed);
+  return plant_in_protocol(sw, fault);
 }
 
 treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int rank, uint64_t seed) {
@@ -105,9 +105,9 @@ treadle_status treadle_switch_plant(treadle_switch *sw, treadle_fault fault, int
     return treadle_fail(TREADLE_REFUSED, "treadle_switch_plant: rank %d is none of the %d ranks", rank,
                         sw->group->size);
   if (rank != sw->group->rank) return TREADLE_OK;
-  TRY(treadle_helm_take(sw, "plant"));
+  TRY(treadle_helm_take(sw->helm, "plant"));
   status = plant(sw, fault, seed);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 out:
   return status;
 }
@@ -117,7 +117,7 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   uint64_t words[MOST];
   TREADLE_NEED_ONLY(sw);
   const int64_t page_bytes = sw->carry.plan->page_bytes;
-  if (sw->mode == TREADLE_LOST || treadle_helm_take(sw, "noise") != TREADLE_OK) return;
+  if (sw->mode == TREADLE_LOST || treadle_helm_take(sw->helm, "noise") != TREADLE_OK) return;
   bool works = true;
   for (int64_t page = 0; works && page < sw->space.tables.physical; page++) {
     bool spare = sw->books.owner[page] == TREADLE_NOBODY || sw->books.owner[page] == TREADLE_KV;
@@ -130,5 +130,5 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
     }
     seed += (uint64_t)page_bytes;
   }
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 }

@@ -11,8 +11,8 @@ static bool is_alike(const treadle_layout *a, const treadle_layout *b) {
   return a == b || (a->digest == b->digest && a->ranks == b->ranks && a->order.f == b->order.f);
 }
 
-static treadle_status check_layouts(const treadle_switch *sw, const treadle_plan *plan) {
-  const treadle_layout *train = sw->layouts[TREADLE_TRAIN], *infer = sw->layouts[TREADLE_INFER];
+static treadle_status check_layouts(const treadle_layout *train, const treadle_layout *infer, int rank,
+                                    const treadle_plan *plan) {
   if (plan->from->model != train->model && plan->from->model->digest != train->model->digest)
     return treadle_fail(TREADLE_REFUSED, "switch: the plan that was given is of another model");
   if (!is_alike(plan->from, train) || !is_alike(plan->to, infer))
@@ -21,10 +21,10 @@ static treadle_status check_layouts(const treadle_switch *sw, const treadle_plan
         "switch: the plan that was given is from '%s' to '%s', the switch from '%s' to '%s'",
         treadle_layout_text(plan->from), treadle_layout_text(plan->to), treadle_layout_text(train),
         treadle_layout_text(infer));
-  if (plan->rank != sw->group->rank)
+  if (plan->rank != rank)
     return treadle_fail(TREADLE_REFUSED,
                         "switch: the plan that was given is of rank %" PRId64 ", this is rank %d",
-                        plan->rank, sw->group->rank);
+                        plan->rank, rank);
   return TREADLE_OK;
 }
 
@@ -39,13 +39,13 @@ static treadle_status settle(size_t *option, int64_t of_plan, const char *name) 
   return TREADLE_OK;
 }
 
-static treadle_status check_modes(const treadle_switch *sw, const treadle_plan *plan) {
-  if (plan->alias != sw->terms.options.alias)
+static treadle_status check_modes(const treadle_terms *terms, const treadle_plan *plan) {
+  if (plan->alias != terms->options.alias)
     return treadle_fail(
         TREADLE_REFUSED, "switch: the plan that was given is made %s alias, the switch %s",
         plan->alias ? "with" : "without",
         plan->alias ? "without it (options.alias, own tensors, or an engine that transforms)" : "with it");
-  if (plan->keep_params == sw->terms.leaves[TREADLE_PARAMS])
+  if (plan->keep_params == terms->leaves[TREADLE_PARAMS])
     return treadle_fail(
         TREADLE_REFUSED,
         "switch: in the plan that was given params %s the device (keep_params), in the switch "
@@ -64,23 +64,24 @@ static treadle_ready_plan figures_of(const treadle_plan *plan) {
                               .coverage = {plan->forward.coverage, plan->back.coverage}};
 }
 
-treadle_status treadle_ready_plan_take(treadle_switch *sw) {
+treadle_status treadle_ready_plan_take(treadle_terms *terms, const treadle_layout *train,
+                                       const treadle_layout *infer, int rank) {
   treadle_status status = TREADLE_OK;
-  treadle_switch_options *options = &sw->terms.options;
+  treadle_switch_options *options = &terms->options;
   const treadle_plan *plan = options->plan;
   options->plan = NULL; /* the caller's may go */
   if (!plan) return TREADLE_OK;
-  TRY(check_layouts(sw, plan));
+  TRY(check_layouts(train, infer, rank, plan));
   TRY(settle(&options->page_bytes, plan->page_bytes, "page_bytes"));
   TRY(settle(&options->cap_bytes, plan->cap_bytes, "cap_bytes"));
-  TRY(check_modes(sw, plan));
-  sw->terms.ready = figures_of(plan);
+  TRY(check_modes(terms, plan));
+  terms->ready = figures_of(plan);
 out:
   return status;
 }
 
-treadle_status treadle_ready_plan_check(const treadle_switch *sw) {
-  const treadle_ready_plan *ready = &sw->terms.ready, made = figures_of(sw->carry.plan);
+treadle_status treadle_ready_plan_check(const treadle_terms *terms, const treadle_plan *plan) {
+  const treadle_ready_plan *ready = &terms->ready, made = figures_of(plan);
   if (!ready->is) return TREADLE_OK;
   bool same = ready->waves == made.waves && ready->physical_pages == made.physical_pages &&
               ready->digest == made.digest;
@@ -91,5 +92,5 @@ treadle_status treadle_ready_plan_check(const treadle_switch *sw) {
   return treadle_fail(TREADLE_DIFFERENT,
                       "switch: rank %d: the plan of digest %016" PRIx64
                       " that was given is not the one that its layouts give, of digest %016" PRIx64,
-                      sw->group->rank, ready->digest, made.digest);
+                      (int)plan->rank, ready->digest, made.digest);
 }

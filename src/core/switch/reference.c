@@ -59,11 +59,11 @@ static treadle_status show(treadle_switch *sw) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (!is_there(sw, (treadle_class)c)) continue;
     TRY(treadle_caller_memory_out(sw, (treadle_class)c));
-    TRY(treadle_offload(sw, (treadle_class)c));
+    TRY(treadle_twins_offload(&sw->twins, (treadle_class)c));
     sw->away[c] = true;
   }
   sw->shown = true;
-  treadle_account_take(sw, TREADLE_REFERENCE);
+  treadle_books_take(&sw->books, TREADLE_REFERENCE);
   TRY(copy_in(sw));
   sw->stats.load_seconds += treadle_clock_seconds() - begin;
 out:
@@ -73,7 +73,7 @@ out:
 static void hide(treadle_switch *sw) {
   if (!sw->shown) return;
   sw->shown = false;
-  treadle_account_leave(sw, TREADLE_REFERENCE);
+  treadle_books_leave(&sw->books, TREADLE_REFERENCE);
 }
 
 treadle_status treadle_reference_leave(treadle_switch *sw) {
@@ -82,7 +82,7 @@ treadle_status treadle_reference_leave(treadle_switch *sw) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     if (!sw->away[c]) continue;
     sw->away[c] = false;
-    TRY(treadle_load(sw, (treadle_class)c));
+    TRY(treadle_twins_load(&sw->twins, (treadle_class)c));
     TRY(treadle_caller_memory_back(sw, (treadle_class)c));
   }
 out:
@@ -101,14 +101,14 @@ static treadle_status check(const treadle_switch *sw, const char *what) {
 
 static treadle_status change(treadle_switch *sw, bool shows) {
   const char *what = shows ? "show reference" : "hide reference";
-  treadle_status status = treadle_helm_take(sw, what);
+  treadle_status status = treadle_helm_take(sw->helm, what);
   if (status) return status;
   status = check(sw, what);
   if (!status && shows) status = show(sw);
   if (!status && !shows) hide(sw);
   if (!status) treadle_guard_settle(sw);
-  if (!status) treadle_account_tell(sw);
-  treadle_helm_leave(sw);
+  if (!status) treadle_books_tell(&sw->books);
+  treadle_helm_leave(sw->helm);
   return status;
 }
 

@@ -59,10 +59,10 @@ out:
 treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group) {
   TREADLE_NEED(sw);
   TREADLE_NEED(group);
-  treadle_status status = treadle_helm_take(sw, "rejoin");
+  treadle_status status = treadle_helm_take(sw->helm, "rejoin");
   if (status != TREADLE_OK) return status;
   status = join(sw, group);
   treadle_holds_settle(sw);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return status;
 }

@@ -185,7 +185,8 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
     training = plus(training, pages);
     /* Params that stay, and their twin, may share pages with the infer window. */
     if (c != TREADLE_PARAMS && !sw->terms.leaves[c]) kept = plus(kept, pages);
-    if (treadle_twin_is_wanted(sw, (treadle_class)c) && (c != TREADLE_PARAMS || o->host || !o->alias))
+    if (treadle_twin_is_wanted(&sw->terms, (treadle_class)c) &&
+        (c != TREADLE_PARAMS || o->host || !o->alias))
       d.host = plus(d.host, pages);
   }
   if (!sw->terms.leaves[TREADLE_PARAMS] && !o->alias)
@@ -210,11 +211,11 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
   d.pool = (uint64_t)place->physical * page;
   d.mapped = d.pool;
   for (int c = 0; c < TREADLE_CLASSES; c++) d.mapped += (uint64_t)place->pages[c] * page;
-  if (treadle_double_is(sw)) d.mapped += (uint64_t)place->pages[TREADLE_INFER_PARAMS] * page;
+  if (sw->terms.options.double_infer) d.mapped += (uint64_t)place->pages[TREADLE_INFER_PARAMS] * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
-    if (treadle_twin_is_wanted(sw, (treadle_class)c)) {
+    if (treadle_twin_is_wanted(&sw->terms, (treadle_class)c)) {
       twins += (uint64_t)place->pages[c] * page;
-      d.host += (uint64_t)treadle_twin_pages(sw, (treadle_class)c) * page;
+      d.host += (uint64_t)treadle_twins_pages(&sw->twins, (treadle_class)c) * page;
     }
   d.host += whole_pages(sw->terms.options.reference_bytes, page);
   twins += whole_pages(sw->terms.options.reference_bytes, page);

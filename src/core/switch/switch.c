@@ -123,11 +123,11 @@ treadle_status treadle_arrow_take(treadle_switch *sw, int aim) {
       stats->load_seconds = 0;
   stats->offloaded_bytes = stats->loaded_bytes = 0;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = stats->staged_bytes = 0;
-  treadle_helm_tell(sw);
+  treadle_helm_tell(sw->helm);
   status = run(sw);
   sw->carry.faults.planted = TREADLE_FAULT_NONE;
   treadle_guard_settle(sw);
-  treadle_account_tell(sw);
+  treadle_books_tell(&sw->books);
   treadle_holds_settle(sw);
   treadle_group_limit(sw->group, group_timeout);
   return status;
@@ -162,7 +162,7 @@ treadle_status treadle_switch_update(treadle_switch *sw) {
 
 treadle_status treadle_switch_return(treadle_switch *sw) {
   TREADLE_NEED(sw);
-  treadle_status status = treadle_helm_take(sw, "return");
+  treadle_status status = treadle_helm_take(sw->helm, "return");
   if (status != TREADLE_OK) return status;
   bool can = sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw);
   status = can ? treadle_arrow_return(sw)
@@ -172,7 +172,7 @@ treadle_status treadle_switch_return(treadle_switch *sw) {
                               treadle_mode_text(sw->mode),
                               treadle_switch_rebuilds(sw) ? "are rebuilt" : "are kept");
   treadle_holds_settle(sw);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return status;
 }
 
@@ -194,17 +194,17 @@ treadle_status treadle_switch_tensor_filled(treadle_switch *sw, int32_t storage)
 
 void treadle_switch_accumulate(treadle_switch *sw, bool begun) {
   TREADLE_NEED_ONLY(sw);
-  if (treadle_helm_take(sw, "accumulate") != TREADLE_OK) return;
+  if (treadle_helm_take(sw->helm, "accumulate") != TREADLE_OK) return;
   sw->accumulating = begun;
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 }
 
 treadle_status treadle_switch_trim(treadle_switch *sw) {
   TREADLE_NEED(sw);
-  treadle_status status = treadle_helm_take(sw, "trim");
+  treadle_status status = treadle_helm_take(sw->helm, "trim");
   if (status != TREADLE_OK) return status;
   status = sw->device.ops->trim(sw->space.pool, sw->books.owner, TREADLE_NOBODY);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   return status;
 }
 
@@ -219,7 +219,7 @@ void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_
 size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which) {
   TREADLE_NEED_OR(sw, 0);
   if (TREADLE_CHECK_ENUM(which, TREADLE_CLASSES) != TREADLE_OK) return 0;
-  return (size_t)(sw->books.held[which] * sw->carry.plan->page_bytes);
+  return treadle_books_held(&sw->books, which);
 }
 
 size_t treadle_switch_bound(const treadle_switch *sw) {
@@ -277,8 +277,8 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_free(sw->space.shared_pools);
   treadle_free(sw->space.shared_tables);
-  treadle_account_release(sw);
-  treadle_twins_release(sw);
+  treadle_books_release(&sw->books);
+  treadle_twins_release(&sw->twins);
   treadle_reference_release(sw);
   treadle_caller_memory_release(sw);
   treadle_carry_release(&sw->carry);

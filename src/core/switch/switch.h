@@ -5,10 +5,8 @@
  *   arrows.c    what each arrow does, and what a failure leaves behind
  *   epoch.c     how the ranks enter, commit and fail together
  *   waves.c     the carry, which runs the plan (carry/carry.h), and what happens here between its waves
- *   offload.c   twins in host memory
  *   reference.c parameters of another model
  *   foresee.c   what all ranks will hold, before any of it is there
- *   account.c   who holds which page, wave by wave
  *   place.c     which physical page each page of each window lies on
  *   double.c    the infer window of which there are two versions in an update
  *   guard.c     protected pages, and pages overwritten for debugging
@@ -29,8 +27,10 @@
 #define TREADLE_SWITCH_SWITCH_H
 
 #include "carry/carry.h"
+#include "memory/books.h"
 #include "memory/device.h"
 #include "memory/parking.h"
+#include "memory/twins.h"
 #include "plan/plan.h"
 #include "switch/inject.h"
 #include "weights/filled.h"
@@ -50,30 +50,6 @@ typedef struct treadle_tables {
   int64_t present;  /* of the sets, which one has the present version: 0, or 1, the other one */
   int64_t shift[];  /* then int32_t physical pages */
 } treadle_tables;
-
-enum { TREADLE_TRAIN_CLASSES = 3, TREADLE_NOBODY = TREADLE_CLASSES }; /* params, gradients, optimizer */
-
-/* The windows of all classes on one pool: window page i of class c is physical page page[c][i]; -1: a hole, without a page, where
- * own tensors lie. Staging has pages and no window; in the books they are those of work memory, and they are nobody else's in
- * mode INFER, where an update needs them. */
-typedef struct treadle_page_tables {
-  int32_t *page[TREADLE_CLASSES];
-  int32_t *staging;
-  int64_t staging_pages;
-  int32_t
-      *other; /* physical page of each page of the infer window in its other set; NULL: there is one set */
-  int64_t pages[TREADLE_CLASSES]; /* whole pages */
-  size_t bytes[TREADLE_CLASSES];  /* of what is in them */
-  int64_t physical;
-  treadle_arena arena;
-} treadle_page_tables;
-
-/* Host memory of a class. */
-typedef struct treadle_twin {
-  char *base; /* NULL: none */
-  size_t bytes;
-  uint8_t *has; /* params: by page of the window, has the twin what it holds? */
-} treadle_twin;
 
 /* The caller's own memory. */
 typedef struct treadle_caller_memory {
@@ -130,12 +106,6 @@ typedef struct treadle_space {
   bool shadowed; /* it lies on the other set, and is entered */
 } treadle_space;
 
-/* Who holds which page (account.c). */
-typedef struct treadle_books {
-  uint8_t *owner; /* by physical page: treadle_class, or TREADLE_NOBODY */
-  int64_t held[TREADLE_CLASSES + 1];
-} treadle_books;
-
 /* Who may touch what (guard.c). */
 typedef struct treadle_guards {
   treadle_parking parking; /* of params, while the engine has pages of theirs */
@@ -168,6 +138,8 @@ typedef struct treadle_helm {
   int aim;       /* a mode, or TREADLE_AIM_UPDATE */
   treadle_status result; /* of a started arrow that has ended, and its message */
   char message[TREADLE_HELM_MESSAGE];
+  int rank;
+  const treadle_switch_stats *now;
   treadle_switch_stats stats; /* as they were told last, for other threads */
   atomic_bool cancelled;
 } treadle_helm;
@@ -185,7 +157,7 @@ struct treadle_switch {
   treadle_guards guards;
   treadle_binding engine;
   treadle_outlet *outlet; /* NULL: no handle was made yet */
-  treadle_twin twins[TREADLE_TRAIN_CLASSES];
+  treadle_twins twins;
   char *reference;                  /* host memory of reference_bytes; NULL: none */
   size_t reference_twin;            /* bytes of it */
   bool shown;                       /* the reference is on the device */
@@ -232,6 +204,14 @@ static inline const char *treadle_class_text(treadle_class which) {
   return names[which];
 }
 
+/* Has a class of training a twin? */
+static inline bool treadle_twin_is_wanted(const treadle_terms *terms, treadle_class which) {
+  const treadle_switch_options *o = &terms->options;
+  if (which == TREADLE_PARAMS) return o->host || (terms->leaves[which] && o->keep == TREADLE_KEEP_HOST);
+  if (terms->leaves[which]) return terms->copied[which];
+  return o->host || (which == TREADLE_OPTIMIZER && o->reference_bytes);
+}
+
 /* Are params rebuilt by the reverse plan? Else they stay on the device, or a twin has them. */
 static inline bool treadle_switch_rebuilds(const treadle_switch *sw) {
   return sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.copied[TREADLE_PARAMS];
@@ -243,6 +223,11 @@ enum { TREADLE_AIM_UPDATE = 8 };
 /* "infer", ..., "the next version": after "switch to". */
 static inline const char *treadle_aim_text(int aim) {
   return aim == TREADLE_AIM_UPDATE ? "the next version" : treadle_mode_text((treadle_mode)aim);
+}
+
+/* Bytes of the trainer's work memory that a mode has. */
+static inline size_t treadle_work_of_mode(const treadle_switch_options *o, treadle_mode mode) {
+  return mode == TREADLE_TRAIN ? o->train_work_bytes : mode == TREADLE_FORWARD ? o->forward_work_bytes : 0;
 }
 
 /* The window that an arrow's waves write, where it has waves. */
@@ -269,16 +254,17 @@ void treadle_switch_release(treadle_switch *sw);
 
 /* A call that changes the switch, and no arrow, begins and ends; TREADLE_STATE where another is under way, or an arrow. `what` is
  * for the message. */
-treadle_status treadle_helm_take(treadle_switch *sw, const char *what);
-void treadle_helm_leave(treadle_switch *sw);
-treadle_helm *treadle_helm_create(void); /* NULL: memory is out */
+treadle_status treadle_helm_take(treadle_helm *helm, const char *what);
+void treadle_helm_leave(treadle_helm *helm);
+/* Of a rank, whose stats are there as long as the helm; NULL: memory is out. */
+treadle_helm *treadle_helm_create(int rank, const treadle_switch_stats *stats);
 void treadle_helm_destroy(treadle_helm *helm);
 /* A whole arrow in this thread. */
 treadle_status treadle_helm_go(treadle_switch *sw, int aim);
 /* TREADLE_CANCELLED when the arrow that this thread runs was cancelled, or this thread's watcher ends it. */
-treadle_status treadle_helm_check(const treadle_switch *sw);
+treadle_status treadle_helm_check(treadle_helm *helm);
 /* What stats say now is what other threads get. */
-void treadle_helm_tell(treadle_switch *sw);
+void treadle_helm_tell(treadle_helm *helm);
 
 /* ---- epoch.c ---- */
 
@@ -286,16 +272,16 @@ void treadle_helm_tell(treadle_switch *sw);
 treadle_status treadle_epoch_enter(treadle_switch *sw, int aim);
 /* From here on this rank writes on pages that others count on if the epoch fails: of the old mode, or of the version before an
  * update. Or, where that version has pages of its own, unbinds its engine. */
-treadle_status treadle_epoch_reclaim(const treadle_switch *sw, uint64_t epoch);
+treadle_status treadle_epoch_reclaim(const treadle_carry *c, uint64_t epoch);
 /* One more epoch without meeting: all ranks are known to have committed the last one. */
-treadle_status treadle_epoch_next(treadle_switch *sw);
+treadle_status treadle_epoch_next(treadle_carry *c);
 /* All ranks have written every byte of the next version beside the present one. What they have done so far can be undone. */
-treadle_status treadle_epoch_prove(treadle_switch *sw, const char *what);
+treadle_status treadle_epoch_prove(treadle_carry *c, const char *what);
 /* All ranks have done their part of the present epoch, and so the word says committed. */
-treadle_status treadle_epoch_commit(treadle_switch *sw, const char *what);
+treadle_status treadle_epoch_commit(treadle_carry *c, const char *what);
 /* This rank failed with `status`, or heard that another did. TREADLE_OK: the epoch is committed all the same. Else all
  * living ranks have stopped, and *reclaimed_p is whether any of them had called treadle_epoch_reclaim; it is the same on all. */
-treadle_status treadle_epoch_fail(treadle_switch *sw, treadle_status status, bool *reclaimed_p);
+treadle_status treadle_epoch_fail(treadle_carry *c, treadle_status status, bool *reclaimed_p);
 
 /* ---- arrows.c ---- */
 
@@ -324,9 +310,10 @@ void treadle_outlet_release(treadle_switch *sw);
 /* ---- ready_plan.c ---- */
 
 /* Settles the terms by options.plan, where there is one and the switch can run it; that one is not looked at again. */
-treadle_status treadle_ready_plan_take(treadle_switch *sw);
-/* Is sw->carry.plan the one that was given? */
-treadle_status treadle_ready_plan_check(const treadle_switch *sw);
+treadle_status treadle_ready_plan_take(treadle_terms *terms, const treadle_layout *train,
+                                       const treadle_layout *infer, int rank);
+/* Is the plan the one that was given? */
+treadle_status treadle_ready_plan_check(const treadle_terms *terms, const treadle_plan *plan);
 
 /* ---- agree.c, create.c, run.c ---- */
 
@@ -384,6 +371,8 @@ size_t treadle_own_held_bytes(const treadle_switch *sw, treadle_mode mode);
 /* The carry of a switch that has group and device: what it asks of the switch, and its terms as the options have them now. */
 void treadle_switch_carry_begin(treadle_switch *sw);
 void treadle_switch_carry_settle(treadle_switch *sw);
+/* The books, in which nobody holds a page yet, the turns, and twins without memory. */
+treadle_status treadle_switch_open_books(treadle_switch *sw);
 /* Where its windows' pages lie. */
 void treadle_switch_place_windows(treadle_switch *sw);
 /* Runs the waves towards the weights of a mode. */
@@ -398,60 +387,19 @@ treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least);
 /* The bound of the pool is that of its pages, where these are more. */
 void treadle_place_bound(treadle_switch *sw);
 
-/* ---- account.c ---- */
-
-treadle_status treadle_account_create(treadle_switch *sw);
-void treadle_account_release(treadle_switch *sw);
-/* The pages that a wave first writes change hands. Fails when one of them is not in the twin that must have it. */
-treadle_status treadle_account_wave(treadle_switch *sw, int32_t wave);
-/* A window's pages get an owner: its class, or nobody (only those that are the class's). */
-void treadle_account_take(treadle_switch *sw, treadle_class which);
-void treadle_account_leave(treadle_switch *sw, treadle_class which);
-void treadle_account_set(treadle_switch *sw, int32_t physical, int owner);
-/* The same of the first `bytes` bytes of the trainer's work memory; what it has beyond them goes. */
-void treadle_account_train_work(treadle_switch *sw, size_t bytes);
-/* Bytes of it that a mode has. */
-size_t treadle_account_train_work_of(const treadle_switch *sw, treadle_mode mode);
-/* Pages of staging get an owner (work memory), or lose it. */
-void treadle_account_staging(treadle_switch *sw, bool there);
-/* Tells who watches. */
-void treadle_account_tell(treadle_switch *sw);
-
-/* ---- offload.c ---- */
-
-/* Has the class a twin? And how many pages of it have memory, once pages are placed. */
-bool treadle_twin_is_wanted(const treadle_switch *sw, treadle_class which);
-int64_t treadle_twin_pages(const treadle_switch *sw, treadle_class which);
-treadle_status treadle_twins_create(treadle_switch *sw);
-void treadle_twins_release(treadle_switch *sw);
-/* The class leaves the device: copied to its twin, or dropped where it has none. It fails when the arrow was cancelled: then the
- * class has not left. */
-treadle_status treadle_offload(treadle_switch *sw, treadle_class which);
-/* The class comes back: what of its window is not its own is copied from the twin. It fails where the device does. */
-treadle_status treadle_load(treadle_switch *sw, treadle_class which);
-/* The twin of params: nothing of it is up to date; it gets the pages that wave `wave` reclaims, or (wave -1) all that it has
- * not. */
-void treadle_twin_begin(treadle_switch *sw);
-treadle_status treadle_twin_fill(treadle_switch *sw, int32_t wave);
-
 /* ---- double.c ---- */
 
-/* Are there two sets of pages for the infer window? */
-bool treadle_double_is(const treadle_switch *sw);
-/* May there be? As far as this rank can tell, once its own tensors are known. */
+/* May there be two sets of pages for the infer window? As far as this rank can tell, once its own tensors are known. */
 treadle_status treadle_double_check(const treadle_switch *sw);
 /* A second place for the window; and both sets can be mapped in both places, since each was, once. */
 treadle_status treadle_double_map(treadle_switch *sw);
 /* Before it is turned to, the other set is mapped in the second place, where it is not yet. */
-treadle_status treadle_double_ready(treadle_switch *sw);
+treadle_status treadle_double_ready(treadle_space *space, const treadle_device *device);
 /* From here on the waves write the other set, and others read it as the window that they write; or back again. The window itself stays on
  * the pages that it is on. */
 void treadle_double_turn(treadle_switch *sw);
 /* The window lies on the set that was turned to, where it did not yet (sw->behind). */
 treadle_status treadle_double_show(treadle_switch *sw);
-/* The pages of the other set are nobody's. */
-void treadle_double_leave(treadle_switch *sw);
-
 /* ---- reference.c ---- */
 
 treadle_status treadle_reference_create(treadle_switch *sw);

@@ -6,20 +6,54 @@
 
 /* ---- Between waves ---- */
 
-static treadle_status check(void *context) { return treadle_helm_check(context); }
+static treadle_status check(void *context) {
+  return treadle_helm_check(((const treadle_switch *)context)->helm);
+}
 
 static treadle_status before(void *context, int32_t wave) {
   return treadle_switch_point(context, TREADLE_AT_WAVE, wave);
+}
+
+/* The pages that a wave first writes change hands. Fails when one of them is not in the twin that must have it. */
+static treadle_status take_pages(treadle_switch *sw, int32_t wave) {
+  treadle_status status = TREADLE_OK;
+  const treadle_class new = treadle_class_of_side(sw->carry.to), old = treadle_class_opposite(new);
+  const treadle_turns *turns = &sw->carry.turns[sw->carry.to];
+  for (int32_t i = turns->first[wave]; i < turns->first[wave + 1]; i++) {
+    int32_t page = turns->page[i], physical = sw->space.tables.page[new][page];
+    treadle_class owner = (treadle_class)sw->books.owner[physical];
+    if (owner == old) {
+      if (old == TREADLE_PARAMS && sw->terms.copied[old] &&
+          !sw->twins.of[old].has[physical]) /* params are in line */
+        TRY(treadle_turns_fail(&sw->carry, wave, page,
+                               "the twin has not yet what lies there (twin copied late)"));
+      treadle_guard_spoil(sw, physical);
+    } else if ((int)owner != TREADLE_NOBODY) {
+      TRY(treadle_turns_fail(&sw->carry, wave, page,
+                             "the page is held by a class that stays on the device"));
+    }
+    treadle_books_set(&sw->books, physical, new);
+  }
+  /* A KV cache that stays in an update is not part of the switch. */
+  const size_t bytes = treadle_books_held_beside_kv(&sw->books);
+  if (bytes > sw->stats.peak_bytes) sw->stats.peak_bytes = bytes;
+  treadle_books_tell(&sw->books);
+out:
+  return status;
 }
 
 static treadle_status reclaim(void *context, int32_t wave) {
   treadle_status status = TREADLE_OK;
   treadle_switch *sw = context;
   const treadle_carry *c = &sw->carry;
-  if (wave == treadle_carry_direction(c, c->to)->first_reclaim) TRY(treadle_epoch_reclaim(sw, c->epoch));
-  if (c->to == TREADLE_SIDE_INFER && c->faults.planted != TREADLE_FAULT_LATE_TWIN)
-    TRY(treadle_twin_fill(sw, wave));
-  TRY(treadle_account_wave(sw, wave));
+  const treadle_turns *turns = &c->turns[c->to];
+  const bool saves = c->to == TREADLE_SIDE_INFER && sw->terms.copied[TREADLE_PARAMS];
+  if (wave == treadle_carry_direction(c, c->to)->first_reclaim)
+    TRY(treadle_epoch_reclaim(&sw->carry, c->epoch));
+  if (saves && c->faults.planted != TREADLE_FAULT_LATE_TWIN)
+    TRY(treadle_twins_fill(&sw->twins, turns->page + turns->first[wave],
+                           (size_t)(turns->first[wave + 1] - turns->first[wave])));
+  TRY(take_pages(sw, wave));
 out:
   return status;
 }
@@ -62,7 +96,7 @@ static treadle_status after(void *context, int32_t wave) {
   treadle_status status = TREADLE_OK;
   treadle_switch *sw = context;
   TRY(corrupt(sw, wave));
-  treadle_helm_tell(sw);
+  treadle_helm_tell(sw->helm);
 out:
   return status;
 }
@@ -88,6 +122,30 @@ void treadle_switch_carry_settle(treadle_switch *sw) {
                                           .doubled = o->double_infer,
                                           .delta = o->delta,
                                           .transforms = sw->engine.hooks.transforms};
+}
+
+treadle_status treadle_switch_open_books(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
+  const treadle_switch_options *o = &sw->terms.options;
+  const treadle_page_tables *tables = &sw->space.tables;
+  const int64_t counts[2] = {tables->pages[TREADLE_PARAMS], tables->pages[TREADLE_INFER_PARAMS]};
+  sw->books = (treadle_books){.tables = tables,
+                              .page_bytes = sw->carry.plan->page_bytes,
+                              .params_stay = !sw->terms.leaves[TREADLE_PARAMS],
+                              .watch = o->watch,
+                              .watch_context = o->watch_context};
+  sw->twins = (treadle_twins){.device = &sw->device,
+                              .books = &sw->books,
+                              .aliased = sw->space.aliased,
+                              .shared_leave = o->host,
+                              .check = check,
+                              .context = sw,
+                              .figures = &sw->stats};
+  TRY(treadle_books_open(&sw->books));
+  treadle_switch_place_windows(sw);
+  TRY(treadle_turns_create(&sw->carry, counts, tables->physical));
+out:
+  return status;
 }
 
 void treadle_switch_place_windows(treadle_switch *sw) {

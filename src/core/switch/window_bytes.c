@@ -21,7 +21,7 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
   if (offset > whole || bytes > whole - offset)
     return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu do not lie in a window of %zu bytes", what,
                         offset, bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
-  TRY(treadle_helm_take(sw, what));
+  TRY(treadle_helm_take(sw->helm, what));
   if (!is_open(sw, which, write))
     status = treadle_fail(TREADLE_STATE, "%s: in mode %s the window of %s is closed", what,
                           treadle_mode_text(sw->mode), treadle_class_text(which));
@@ -29,7 +29,7 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
        !status && write && which == TREADLE_INFER_PARAMS && at * page < offset + bytes; at++)
     if (treadle_plan_shares(sw->carry.plan, (int64_t)at))
       status = treadle_fail(TREADLE_REFUSED, "write: page %zu is also a page of the train window", at);
-  if (status) treadle_helm_leave(sw);
+  if (status) treadle_helm_leave(sw->helm);
 out:
   return status;
 }
@@ -78,7 +78,7 @@ treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size
   if (bytes) TREADLE_NEED(to);
   TRY(open_window(sw, which, offset, bytes, false));
   status = carry(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 out:
   return status;
 }
@@ -91,7 +91,7 @@ treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, siz
   TRY(open_window(sw, which, offset, bytes, true));
   status = carry(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
   if (which == TREADLE_PARAMS) treadle_filled_bytes(sw->filled, offset, bytes);
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
 out:
   return status;
 }

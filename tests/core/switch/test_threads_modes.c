@@ -460,10 +460,10 @@ static int refuse(treadle_group *group, void *context) {
   RANK_FAILS(TREADLE_STATE, "being accumulated", treadle_switch_to_infer(sw));
   treadle_switch_accumulate(sw, false);
   RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN);
-  RANK_OK(treadle_helm_take(sw, "another thread"));
+  RANK_OK(treadle_helm_take(sw->helm, "another thread"));
   RANK_FAILS(TREADLE_STATE, "a switch is running", treadle_switch_to_infer(sw));
   RANK_FAILS(TREADLE_STATE, "a switch is running", treadle_switch_trim(sw));
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   RANK_OK(treadle_switch_to_infer(sw));
 
   RANK_OK(treadle_group_barrier(group)); /* some go another way */

@@ -295,10 +295,10 @@ static int refuse(treadle_group *group, void *context) {
   treadle_switch_get_stats(sw, &stats);
   RANK_TRUE(stats.foreign_bytes == 0 && sw->foreign.count == 0);
 
-  RANK_OK(treadle_helm_take(sw, "another thread"));
+  RANK_OK(treadle_helm_take(sw->helm, "another thread"));
   RANK_FAILS(TREADLE_STATE, "a switch is running",
              treadle_switch_register(sw, TREADLE_GRADS, 0, room, 8 * PAGE));
-  treadle_helm_leave(sw);
+  treadle_helm_leave(sw->helm);
   char *params = room + ROOM / 2, *grads = room + 9 * PAGE;
   memcpy(params, window + offset, bytes);
   RANK_OK(treadle_switch_register(sw, TREADLE_PARAMS, offset, params, bytes));
