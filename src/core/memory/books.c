@@ -45,6 +45,10 @@ void treadle_books_leave(treadle_books *books, treadle_class which) {
   }
 }
 
+void treadle_books_leave_all(treadle_books *books) {
+  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_books_leave(books, (treadle_class)c);
+}
+
 void treadle_books_leave_other(treadle_books *books) {
   const treadle_page_tables *tables = books->tables;
   for (int64_t i = 0; i < tables->pages[TREADLE_INFER_PARAMS]; i++)

@@ -22,6 +22,7 @@ typedef struct treadle_page_tables {
   int64_t pages[TREADLE_CLASSES]; /* whole pages */
   size_t bytes[TREADLE_CLASSES];  /* of what is in them */
   int64_t physical;
+  uint8_t *aliased; /* by physical page: both windows of params lie on it; NULL: none */
   treadle_arena arena;
 } treadle_page_tables;
 
@@ -44,6 +45,7 @@ void treadle_books_set(treadle_books *books, int32_t physical, int owner);
 /* A window's pages get an owner: its class, or nobody (only those that are the class's). */
 void treadle_books_take(treadle_books *books, treadle_class which);
 void treadle_books_leave(treadle_books *books, treadle_class which);
+void treadle_books_leave_all(treadle_books *books);
 /* The pages of the infer window's other set are nobody's. */
 void treadle_books_leave_other(treadle_books *books);
 /* Pages of staging get an owner (work memory), or lose it. */

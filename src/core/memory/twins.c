@@ -17,7 +17,7 @@ static int64_t pages_of(const treadle_twins *twins, treadle_class which) {
 
 /* Does a page of params never leave? */
 static bool stays(const treadle_twins *twins, int64_t page) {
-  return twins->aliased && twins->aliased[page] && !twins->shared_leave;
+  return twins->books->tables->aliased && twins->books->tables->aliased[page] && !twins->shared_leave;
 }
 
 int64_t treadle_twins_pages(const treadle_twins *twins, treadle_class which) {
@@ -62,6 +62,7 @@ void treadle_twins_release(treadle_twins *twins) {
     treadle_host_destroy(twins->of[c].base, twins->of[c].bytes);
     treadle_free(twins->of[c].has);
   }
+  treadle_host_destroy(twins->reference, twins->reference_bytes);
 }
 
 /* ---- Copying ---- */
@@ -131,8 +132,8 @@ out:
 
 /* Is it the infer window's too, with the same bytes? */
 static bool shared(const treadle_twins *twins, int64_t page) {
-  return stays(twins, page) ||
-         (twins->aliased && twins->aliased[page] && twins->books->owner[page] == TREADLE_INFER_PARAMS);
+  return stays(twins, page) || (twins->books->tables->aliased && twins->books->tables->aliased[page] &&
+                                twins->books->owner[page] == TREADLE_INFER_PARAMS);
 }
 
 /* Params: runs of pages that are not theirs. */
@@ -161,6 +162,32 @@ treadle_status treadle_twins_load(treadle_twins *twins, treadle_class which) {
   return status;
 }
 
+/* ---- The reference ---- */
+
+treadle_status treadle_twins_make_reference(treadle_twins *twins, const char *name) {
+  const size_t bytes = (size_t)(pages_of(twins, TREADLE_REFERENCE) * twins->books->page_bytes);
+  if (bytes == 0) return TREADLE_OK;
+  if (!(twins->reference = treadle_host_create(bytes, name))) return TREADLE_NO_MEMORY;
+  twins->reference_bytes = bytes;
+  twins->figures->host_bytes += bytes;
+  return TREADLE_OK;
+}
+
+/* Page by page: they need not follow each other in the pool. */
+treadle_status treadle_twins_load_reference(treadle_twins *twins) {
+  const size_t page = (size_t)twins->books->page_bytes;
+  const int32_t *table = twins->books->tables->page[TREADLE_REFERENCE];
+  treadle_books_take(twins->books, TREADLE_REFERENCE);
+  for (int64_t i = 0, end, count = pages_of(twins, TREADLE_REFERENCE); i < count; i = end) {
+    for (end = i + 1; end < count && table[end] == table[end - 1] + 1; end++) {
+    }
+    copy(twins, twins->base + (size_t)table[i] * page, twins->reference + (size_t)i * page,
+         (size_t)(end - i) * page);
+  }
+  twins->figures->loaded_bytes += twins->reference_bytes;
+  return twins->device->ops->fence(twins->device);
+}
+
 /* ---- Params, page by page ---- */
 
 void treadle_twins_begin(treadle_twins *twins) {
@@ -186,7 +213,7 @@ treadle_status treadle_twins_fill_all(treadle_twins *twins) {
   treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds();
   for (int64_t page = 0; page < pages_of(twins, TREADLE_PARAMS); page++)
-    if (!twins->aliased || !twins->aliased[page]) TRY(fill_page(twins, page));
+    if (!twins->books->tables->aliased || !twins->books->tables->aliased[page]) TRY(fill_page(twins, page));
   TRY(twins->device->ops->fence(twins->device));
 out:
   twins->figures->offload_seconds += treadle_clock_seconds() - begin;

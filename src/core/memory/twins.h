@@ -24,12 +24,13 @@ typedef struct treadle_twins {
   treadle_books *books;
   char
       *base; /* of the whole pool; pages of params, gradients and optimizer state follow each other there */
-  const uint8_t *aliased; /* by physical page: both windows of params lie on it; NULL: none */
-  bool shared_leave;      /* such pages leave, too: there is a mode HOST */
+  bool shared_leave;                      /* aliased pages leave, too: there is a mode HOST */
   treadle_status (*check)(void *context); /* TREADLE_CANCELLED: copying out is to stop */
   void *context;
   treadle_switch_stats *figures;
   treadle_twin of[TREADLE_TRAIN_CLASSES];
+  char *reference; /* host memory: parameters of another model, which never change; NULL: none */
+  size_t reference_bytes;
 } treadle_twins;
 
 /* How many pages of a class's twin have memory. What is before `base`, and that, are there. */
@@ -44,6 +45,13 @@ void treadle_twins_release(treadle_twins *twins);
 treadle_status treadle_twins_offload(treadle_twins *twins, treadle_class which);
 /* The class comes back: what of its window is not its own is copied from the twin. It fails where the device does. */
 treadle_status treadle_twins_load(treadle_twins *twins, treadle_class which);
+
+/* ---- The reference: it comes, and nothing of it is ever copied back ---- */
+
+/* Where the tables have pages of it. */
+treadle_status treadle_twins_make_reference(treadle_twins *twins, const char *name);
+/* Its pages are its own, and have its bytes. */
+treadle_status treadle_twins_load_reference(treadle_twins *twins);
 
 /* ---- Params, page by page ---- */
 

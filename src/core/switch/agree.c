@@ -167,8 +167,7 @@ out:
 }
 
 /* The modes of two ranks of a new group: the same, or one is in INFER and goes to TRAIN by itself. */
-static bool modes_agree(const treadle_switch *sw, uint64_t a, uint64_t b) {
-  bool alone = !treadle_switch_rebuilds(sw);
+static bool modes_agree(bool alone, uint64_t a, uint64_t b) {
   return a == b || (alone && ((a == TREADLE_INFER && b == TREADLE_TRAIN) ||
                               (a == TREADLE_TRAIN && b == TREADLE_INFER)));
 }
@@ -191,7 +190,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
           "switch: ranks %d and %d were given different options (page size, cap, budget, "
           "one_way, alias, delta, double_infer, what is offloaded and kept, or the waves of a plan)",
           rank, group->rank);
-    if (!modes_agree(sw, f->mode, mine->mode))
+    if (!modes_agree(!treadle_switch_rebuilds(sw), f->mode, mine->mode))
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
                           treadle_mode_text((treadle_mode)f->mode), group->rank,
                           treadle_mode_text((treadle_mode)mine->mode));
@@ -331,23 +330,24 @@ out:
   return status;
 }
 
-static treadle_attempt first_attempt(const treadle_switch *sw, const figures *mine, int64_t cap) {
-  bool given = sw->terms.ready.is;
-  return (treadle_attempt){
-      .cap = cap,
-      .waves = given ? sw->terms.ready.waves
-                     : treadle_plan_waves(sw->layouts[0], sw->layouts[1], (int64_t)mine->page_bytes, cap),
-      .slots = treadle_net_slots_bytes(&sw->carry),
-      .slots_least = treadle_net_least(&sw->carry, false),
-      .may_grow = mine->cap_bytes == 0 && mine->budget_bytes == 0,
-      .given = given};
+static treadle_attempt first_attempt(const treadle_carry *c, const treadle_ready_plan *ready,
+                                     const treadle_plan_base *plan_base, const figures *mine, int64_t cap) {
+  return (treadle_attempt){.cap = cap,
+                           .waves = ready->is ? ready->waves
+                                              : treadle_plan_waves(plan_base->from, plan_base->to,
+                                                                   (int64_t)mine->page_bytes, cap),
+                           .slots = treadle_net_slots_bytes(c),
+                           .slots_least = treadle_net_least(c, false),
+                           .may_grow = mine->cap_bytes == 0 && mine->budget_bytes == 0,
+                           .given = ready->is};
 }
 
 static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t *cap) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   treadle_proposal own = {0};
-  treadle_attempt a = first_attempt(sw, mine, *cap - treadle_net_slots_bytes(&sw->carry));
+  treadle_attempt a = first_attempt(&sw->carry, &sw->terms.ready, &sw->agreed.plan_base, mine,
+                                    *cap - treadle_net_slots_bytes(&sw->carry));
   while (!a.done) {
     treadle_net_choose(&sw->carry, a.slots);
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
@@ -367,9 +367,9 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   figures mine = {0};
   int64_t cap;
   treadle_demand demand;
-  const treadle_own_words words = treadle_own_say(sw);
+  const treadle_own_words words = treadle_own_say(&sw->terms.options);
   TRY(treadle_group_say(group, &words, sizeof words));
-  TRY(treadle_group_agree(group, treadle_own_settle(sw)));
+  TRY(treadle_group_agree(group, treadle_own_settle(group, &sw->terms, &sw->carry.own)));
   TRY(treadle_group_agree(group, check(sw)));
   demand = treadle_room_least(sw);
   TRY(treadle_room_ask(group, &demand));
@@ -416,10 +416,13 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   if (!mine || !carries) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
   for (int rank = 0; rank < ranks; rank++) carries[rank] = &all[rank].carry;
   for (int rank = 0; rank < ranks; rank++) {
-    const treadle_own_words words = treadle_own_say(&all[rank]);
+    const treadle_own_words words = treadle_own_say(&all[rank].terms.options);
     say_alone(all[rank].group, &words, sizeof words);
   }
-  for (int rank = 0; rank < ranks; rank++) TRY(treadle_own_settle(&all[rank]));
+  for (int rank = 0; rank < ranks; rank++) {
+    treadle_switch *sw = &all[rank];
+    TRY(treadle_own_settle(sw->group, &sw->terms, &sw->carry.own));
+  }
   for (int rank = 0; rank < ranks; rank++) {
     mine[rank] = (figures){0};
     TRY(check(&all[rank]));
@@ -428,7 +431,7 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   }
   for (int rank = 0; rank < ranks; rank++) TRY(decide(&all[rank], &mine[rank], &cap));
   TRY(treadle_staging_meet_alone(carries, ranks));
-  treadle_attempt a = first_attempt(all, mine, cap);
+  treadle_attempt a = first_attempt(&all->carry, &all->terms.ready, &all->agreed.plan_base, mine, cap);
   while (!a.done) {
     TRY(plan_each(all, carries, ranks, &a));
     TRY(treadle_attempt_judge(all->group, &a));

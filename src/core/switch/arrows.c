@@ -50,10 +50,6 @@ out:
   return status;
 }
 
-static void leave_all(treadle_switch *sw) {
-  for (int c = 0; c < TREADLE_CLASSES; c++) treadle_books_leave(&sw->books, (treadle_class)c);
-}
-
 static treadle_status say(treadle_status status, const char *words, treadle_mode mode) {
   char message[TREADLE_GROUP_MESSAGE];
   snprintf(message, sizeof message, "%s", treadle_error_message());
@@ -65,14 +61,14 @@ static const char lost[] = "%s; memory of the %s weights was already used again:
 
 static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mode old) {
   sw->mode = TREADLE_LOST;
-  leave_all(sw);
+  treadle_books_leave_all(&sw->books);
   return say(status, lost, old);
 }
 
 /* The device has failed where nothing can be undone any more: what lay on it is lost, to this rank, and so to the others at the next epoch. */
 static treadle_status lose_device(treadle_switch *sw, treadle_status status) {
   sw->mode = TREADLE_LOST;
-  leave_all(sw);
+  treadle_books_leave_all(&sw->books);
   return treadle_fail_in(status, "rank %d: the weights on its device are lost: ", sw->group->rank);
 }
 
@@ -94,7 +90,7 @@ static treadle_status restore(treadle_switch *sw, treadle_status status, treadle
   snprintf(message, sizeof message, "%s", treadle_error_message());
   treadle_net_delta_forget(&sw->carry);
   if (old == TREADLE_HOST) {
-    leave_all(sw);
+    treadle_books_leave_all(&sw->books);
   } else {
     const treadle_status back = come_back(sw, old);
     if (back != TREADLE_OK) return lose_device(sw, back);
@@ -158,11 +154,11 @@ out:
   return say(status, "%s; the mode is %s, and nothing is bound", TREADLE_INFER);
 }
 
-static treadle_status check_committed(treadle_switch *sw) {
-  if (treadle_outcome_committed(sw->group, treadle_epoch_now(sw->group))) return TREADLE_OK;
+static treadle_status check_committed(const treadle_group *group) {
+  if (treadle_outcome_committed(group, treadle_epoch_now(group))) return TREADLE_OK;
   return treadle_fail(TREADLE_DIFFERENT,
                       "rank %d: commit: a switch whose outcome does not say committed would be bound",
-                      sw->group->rank);
+                      group->rank);
 }
 
 treadle_status treadle_arrow_to_infer(treadle_switch *sw) {
@@ -171,7 +167,7 @@ treadle_status treadle_arrow_to_infer(treadle_switch *sw) {
   double begin = treadle_clock_seconds();
   bool reclaimed;
   TRY(move_to_infer(sw));
-  TRY(check_committed(sw));
+  TRY(check_committed(sw->group));
 out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
   treadle_books_staging(&sw->books, false);
@@ -216,7 +212,7 @@ static treadle_status end_holds(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   uint64_t epoch = treadle_epoch_now(group);
-  if (!treadle_epoch_has_handles(sw)) return TREADLE_OK;
+  if (!treadle_epoch_has_handles(group)) return TREADLE_OK;
   double grace = group->timeout_seconds / 10 > 1 ? group->timeout_seconds / 10 : 1;
   double deadline = treadle_group_deadline(group) + grace;
   TRY(treadle_holds_end(sw, epoch));
@@ -322,7 +318,7 @@ static treadle_status move_to_next(treadle_switch *sw) {
   TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
   TRY(treadle_epoch_commit(&sw->carry, "the proof that all bytes were written"));
-  TRY(check_committed(sw));
+  TRY(check_committed(sw->group));
 out:
   return status;
 }
@@ -342,7 +338,7 @@ static treadle_status move_beside(treadle_switch *sw) {
   TRY(treadle_epoch_reclaim(&sw->carry, treadle_epoch_now(sw->group)));
   TRY(leave_engine(sw));
   TRY(treadle_epoch_commit(&sw->carry, "the unbind of the engines"));
-  TRY(check_committed(sw));
+  TRY(check_committed(sw->group));
 out:
   return status;
 }

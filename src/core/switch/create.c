@@ -15,66 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_TIMEOUT = 60, TABLES_MAGIC = 0x7461626c };
+enum { DEFAULT_TIMEOUT = 60 };
 
 /* ---- Build ---- */
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
-/* How far storage tensors are moved is in the tables where any may be. */
-static int64_t shifts_of(const treadle_plan *plan) {
-  return plan->alias ? plan->arrangement.storage_count : 0;
-}
-
-/* Pages of the infer window's other set. */
-static int64_t other_pages(const treadle_switch *sw) {
-  return sw->space.tables.other ? sw->carry.plan->to_pages : 0;
-}
-
-size_t treadle_switch_tables_bytes(const treadle_switch *sw) {
-  const treadle_plan *plan = sw->carry.plan;
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  size_t bytes =
-      sizeof(treadle_tables) + (size_t)shifts_of(plan) * sizeof(int64_t) +
-      (size_t)(plan->from_pages + plan->to_pages + sw->space.tables.staging_pages + other_pages(sw)) *
-          sizeof(int32_t);
-  return (bytes + page - 1) / page * page;
-}
-
-/* The page tables lie in a small pool of their own, which the others map. */
-static treadle_status make_tables(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK;
-  const treadle_plan *plan = sw->carry.plan;
-  const treadle_arrangement *arrangement = &plan->arrangement;
-  int64_t page = sysconf(_SC_PAGESIZE), shifts = shifts_of(plan);
-  int64_t bytes = (int64_t)treadle_switch_tables_bytes(sw);
-  TRY(treadle_pool_create(bytes / page, page, bytes, &sw->space.table_pool));
-  treadle_tables *tables = treadle_pool_base(sw->space.table_pool);
-  tables->page_bytes = plan->page_bytes;
-  tables->physical_pages = sw->space.tables.physical;
-  tables->shifts = shifts;
-  tables->pages[TREADLE_TRAIN] = plan->from_pages;
-  tables->pages[TREADLE_INFER] = plan->to_pages;
-  tables->staging = sw->space.tables.staging_pages;
-  tables->other = other_pages(sw);
-  for (int64_t i = 0; i < shifts; i++) tables->shift[i] = arrangement->shift ? arrangement->shift[i] : 0;
-  int32_t *table = (int32_t *)(void *)(tables->shift + shifts);
-  memcpy(table, sw->space.tables.page[TREADLE_PARAMS], (size_t)plan->from_pages * sizeof(int32_t));
-  memcpy(table + plan->from_pages, sw->space.tables.page[TREADLE_INFER_PARAMS],
-         (size_t)plan->to_pages * sizeof(int32_t));
-  memcpy(table + plan->from_pages + plan->to_pages, sw->space.tables.staging,
-         (size_t)tables->staging * sizeof(int32_t));
-  if (tables->other > 0)
-    memcpy(table + plan->from_pages + plan->to_pages + tables->staging, sw->space.tables.other,
-           (size_t)tables->other * sizeof(int32_t));
-  tables->magic = TABLES_MAGIC;
-out:
-  return status;
-}
-
 static treadle_status arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  const treadle_plan *plan = sw->carry.plan;
   size_t ranks = (size_t)sw->group->size;
   sw->space.shared_pools = treadle_alloc_array(ranks, sizeof *sw->space.shared_pools);
   sw->space.shared_tables = treadle_alloc_array(ranks, sizeof *sw->space.shared_tables);
@@ -85,10 +33,8 @@ static treadle_status arrange(treadle_switch *sw) {
       !sw->carry.others)
     return no_memory();
   TRY(treadle_carry_create(&sw->carry));
-  TRY(treadle_stage_choice_make(sw, sw->terms.options.kv_block_bytes
-                                        ? (int64_t)sw->terms.options.budget_bytes / plan->page_bytes
-                                        : 0));
-  treadle_place_bound(sw);
+  TRY(treadle_switch_place(sw));
+  treadle_switch_bound_pool(sw);
   TRY(treadle_net_traffic(&sw->carry));
   TRY(treadle_switch_open_books(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_books_take(&sw->books, (treadle_class)c);
@@ -146,9 +92,9 @@ static treadle_status build(treadle_switch *sw) {
   TRY(treadle_double_map(sw));
   TRY(map_slots(sw));
   TRY(make_twins(sw));
-  TRY(treadle_reference_create(sw));
+  TRY(treadle_twins_make_reference(&sw->twins, treadle_class_text(TREADLE_REFERENCE)));
   TRY(treadle_guard_create(sw));
-  TRY(make_tables(sw));
+  TRY(treadle_tables_make(&sw->space, sw->carry.plan));
   TRY(make_record(sw));
 out:
   return status;
@@ -156,102 +102,9 @@ out:
 
 /* ---- Share ---- */
 
-/* Where the physical pages stand in a rank's tables. */
-static const int32_t *table_of(const treadle_tables *tables) {
-  return (const int32_t *)(const void *)(tables->shift + tables->shifts);
-}
-
-/* A rank's tables lead to pages of its pool, whatever it has written there. */
-static treadle_status check_tables(const treadle_switch *sw, int rank) {
-  const treadle_tables *tables = sw->space.shared_tables[rank].base;
-  size_t bytes = sw->space.shared_tables[rank].bytes;
-  int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
-  bool good =
-      room > 0 && tables->magic == TABLES_MAGIC && tables->page_bytes == sw->carry.plan->page_bytes &&
-      tables->physical_pages * tables->page_bytes == (int64_t)sw->space.shared_pools[rank].bytes &&
-      tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 && tables->pages[1] >= 0 &&
-      tables->pages[0] <= room - 2 * tables->shifts &&
-      tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0] && tables->staging >= 0 &&
-      tables->staging <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] &&
-      tables->other == (sw->terms.options.double_infer ? tables->pages[1] : 0) &&
-      tables->other <= room - 2 * tables->shifts - tables->pages[0] - tables->pages[1] - tables->staging &&
-      tables->present >= 0 && tables->present <= sw->terms.options.double_infer;
-  int64_t windows = good ? tables->pages[0] + tables->pages[1] : 0;
-  for (int64_t i = 0; good && i < windows + tables->staging + tables->other; i++) {
-    int32_t least = i < windows && sw->carry.staging.of[0] ? -1 : 0; /* holes */
-    good = table_of(tables)[i] >= least && table_of(tables)[i] < tables->physical_pages;
-  }
-  return good ? TREADLE_OK
-              : treadle_fail(TREADLE_PEER, "switch: rank %d has published page tables that cannot be right",
-                             rank);
-}
-
-static int shift_of(int64_t page_bytes) { return __builtin_ctzll((unsigned long long)page_bytes); }
-
-static treadle_status make_views(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK;
-  treadle_paged *first = sw->carry.views[TREADLE_INFER], *second = sw->carry.others;
-  for (int rank = 0; rank < sw->group->size; rank++) {
-    if (!treadle_group_is_near(sw->group, rank)) continue;
-    TRY(check_tables(sw, rank));
-    const treadle_tables *tables = sw->space.shared_tables[rank].base;
-    treadle_paged paged = {.base = sw->space.shared_pools[rank].base,
-                           .into = rank == sw->group->rank ? sw->space.base : NULL,
-                           .page_shift = shift_of(sw->carry.plan->page_bytes)};
-    paged.table = table_of(tables);
-    sw->carry.views[TREADLE_TRAIN][rank] = paged;
-    paged.table += tables->pages[TREADLE_TRAIN];
-    first[rank] = paged;
-    paged.table += tables->pages[TREADLE_INFER];
-    TRY(treadle_staging_take(&sw->carry, rank, paged, tables->staging));
-    paged.table += tables->staging;
-    second[rank] = paged;
-    if (tables->present) {
-      second[rank] = first[rank];
-      first[rank] = paged;
-    }
-  }
-out:
-  return status;
-}
-
-static treadle_status publish_pool(treadle_switch *sw) {
-  const treadle_offer offer = {.device = &sw->device,
-                               .descriptor = sw->device.ops->export(sw->space.pool),
-                               .base = sw->space.base,
-                               .bytes = sw->space.bytes};
-  return sw->group->link->publish(sw->group, &offer, sw->space.shared_pools);
-}
-
-static treadle_status publish_tables(treadle_switch *sw) {
-  const treadle_pool *pool = sw->space.table_pool;
-  const treadle_offer offer = {.device = treadle_device_host(),
-                               .descriptor = treadle_pool_descriptor(pool),
-                               .base = treadle_pool_base(pool),
-                               .bytes = treadle_pool_bytes(pool)};
-  return sw->group->link->publish(sw->group, &offer, sw->space.shared_tables);
-}
-
-/* The way back reads the others' infer windows as they have arranged them. */
-static treadle_status place_peers(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK;
-  for (int rank = 0; rank < sw->group->size && sw->terms.options.alias; rank++) {
-    const treadle_tables *tables = sw->space.shared_tables[rank].base;
-    if (rank == sw->group->rank || !treadle_group_is_near(sw->group, rank)) continue;
-    TRY(treadle_plan_place_peers(sw->carry.plan, rank, tables->shift, (int32_t)tables->shifts,
-                                 tables->pages[TREADLE_INFER]));
-  }
-  if (sw->terms.options.alias) TRY(treadle_plan_check_placed(sw->carry.plan));
-out:
-  return status;
-}
-
 treadle_status treadle_switch_share(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_group_agree(sw->group, publish_pool(sw)));
-  TRY(treadle_group_agree(sw->group, publish_tables(sw)));
-  TRY(treadle_group_agree(sw->group, make_views(sw)));
-  TRY(treadle_group_agree(sw->group, place_peers(sw)));
+  TRY(treadle_tables_share(&sw->space, &sw->carry));
   TRY(treadle_net_arrange(&sw->carry));
   TRY(treadle_group_agree(sw->group, treadle_carry_lists_make(&sw->carry)));
 out:
@@ -261,9 +114,7 @@ out:
 void treadle_switch_unshare(treadle_switch *sw) {
   treadle_carry_lists_release(&sw->carry);
   treadle_net_release(&sw->carry);
-  if (sw->space.shared_pools) sw->group->link->withdraw(sw->group, &sw->device, sw->space.shared_pools);
-  if (sw->space.shared_tables)
-    sw->group->link->withdraw(sw->group, treadle_device_host(), sw->space.shared_tables);
+  treadle_tables_unshare(&sw->space, &sw->carry);
 }
 
 /* ---- All of it ---- */

@@ -74,7 +74,7 @@ static void swap_tables(treadle_page_tables *place) {
 void treadle_double_turn(treadle_switch *sw) {
   treadle_tables *published = treadle_pool_base(sw->space.table_pool);
   swap_tables(&sw->space.tables);
-  treadle_switch_place_windows(sw);
+  treadle_switch_show_pages(&sw->carry, &sw->space.tables);
   treadle_carry_turn(&sw->carry);
   published->present = !published->present; /* read by those that join a new group, in no arrow */
 }

@@ -28,14 +28,13 @@ static uint64_t way_of(const treadle_switch *sw, int aim) {
          (uint64_t)aim;
 }
 
-bool treadle_epoch_has_handles(const treadle_switch *sw) {
-  for (int rank = 0; rank < sw->group->size; rank++)
-    if (treadle_word_of(sw->group, rank, TREADLE_WORD_WAY) & WAY_HANDLES) return true;
+bool treadle_epoch_has_handles(const treadle_group *group) {
+  for (int rank = 0; rank < group->size; rank++)
+    if (treadle_word_of(group, rank, TREADLE_WORD_WAY) & WAY_HANDLES) return true;
   return false;
 }
 
-static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
-  const treadle_group *group = sw->group;
+static treadle_status check_ways(const treadle_group *group, uint64_t mine) {
   for (int rank = 0; rank < group->size; rank++) {
     uint64_t way = treadle_word_of(group, rank, TREADLE_WORD_WAY);
     if ((way | WAY_HANDLES) == (mine | WAY_HANDLES)) continue;
@@ -44,8 +43,8 @@ static treadle_status check_ways(const treadle_switch *sw, uint64_t mine) {
         "switch: rank %d is in mode %s, version %llu, on its way to %s; rank %d is in mode %s, version "
         "%llu, on its way to %s: all ranks must take the same arrows",
         rank, treadle_mode_text((treadle_mode)(way >> 4 & 15)), (unsigned long long)(way >> WAY_VERSION),
-        treadle_aim_text((int)(way & 15)), group->rank, treadle_mode_text(sw->mode),
-        (unsigned long long)sw->version, treadle_aim_text((int)(mine & 15)));
+        treadle_aim_text((int)(way & 15)), group->rank, treadle_mode_text((treadle_mode)(mine >> 4 & 15)),
+        (unsigned long long)(mine >> WAY_VERSION), treadle_aim_text((int)(mine & 15)));
   }
   return TREADLE_OK;
 }
@@ -65,7 +64,7 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   treadle_outcome_open(group, epoch);
   TRY(treadle_outcome_check(group, epoch));
   TRY(treadle_switch_point(sw, TREADLE_AT_ENTRY, -1));
-  TRY(check_ways(sw, way));
+  TRY(check_ways(group, way));
   TRY(treadle_net_hear(&sw->carry));
 out:
   return status;

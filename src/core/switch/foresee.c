@@ -90,8 +90,7 @@ static treadle_status play_rank(treadle_switch *sw, treadle_foreseen *to) {
   const treadle_switch_options *o = &sw->terms.options;
   const play p = {sw, to};
   treadle_status status;
-  TRY(treadle_stage_choice_make(
-      sw, o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->carry.plan->page_bytes : 0));
+  TRY(treadle_switch_place(sw));
   TRY(treadle_switch_open_books(sw));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) treadle_books_take(&sw->books, (treadle_class)c);
   treadle_books_train_work(&sw->books, o->train_work_bytes);

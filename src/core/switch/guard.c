@@ -62,7 +62,7 @@ static void protect_shared(const treadle_switch *sw, treadle_class which, treadl
   int64_t count = sw->space.tables.pages[which];
   const int32_t *table = sw->space.tables.page[which];
   for (int64_t i = 0, end; i < count; i = end + 1) {
-    for (end = i; end < count && sw->space.aliased[table[end]]; end++) {
+    for (end = i; end < count && sw->space.tables.aliased[table[end]]; end++) {
     }
     if (end > i)
       sw->device.ops->protect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page,
@@ -72,11 +72,11 @@ static void protect_shared(const treadle_switch *sw, treadle_class which, treadl
 
 /* Params that have left are closed as a whole, where they lie in one piece. */
 static bool closes_all(const treadle_switch *sw) {
-  return sw->space.aliased && sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.options.guard_pages;
+  return sw->space.tables.aliased && sw->terms.leaves[TREADLE_PARAMS] && !sw->terms.options.guard_pages;
 }
 
 treadle_status treadle_guard_create(treadle_switch *sw) {
-  if (!sw->space.aliased) return TREADLE_OK;
+  if (!sw->space.tables.aliased) return TREADLE_OK;
   protect_shared(sw, TREADLE_INFER_PARAMS, TREADLE_ACCESS_READ);
   if (!closes_all(sw)) return TREADLE_OK;
   return treadle_parking_init(
@@ -106,7 +106,7 @@ static void settle_shared(treadle_switch *sw) {
 void treadle_guard_settle(treadle_switch *sw) {
   for (int c = 0; sw->terms.options.guard_pages && c < TREADLE_CLASSES; c++)
     if (sw->space.windows[c]) protect_window(sw, (treadle_class)c, treadle_guard_use(sw, (treadle_class)c));
-  if (sw->space.aliased) settle_shared(sw);
+  if (sw->space.tables.aliased) settle_shared(sw);
   for (int64_t page = 0; sw->terms.options.guard_pages && page < sw->space.tables.physical; page++)
     if (sw->books.owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
 }

@@ -25,24 +25,21 @@ static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "
 
 /* ---- What all ranks agree on ---- */
 
-treadle_own_words treadle_own_say(const treadle_switch *sw) {
-  const treadle_switch_options *o = &sw->terms.options;
+treadle_own_words treadle_own_say(const treadle_switch_options *o) {
   return (treadle_own_words){.count = {o->own_train_count, o->own_infer_count},
                              .leaves = o->offload_train_param == TREADLE_ON,
                              .host = o->host,
                              .kept = o->keep == TREADLE_KEEP_HOST};
 }
 
-treadle_status treadle_own_settle(treadle_switch *sw) {
-  const treadle_group *group = sw->group;
+treadle_status treadle_own_settle(const treadle_group *group, treadle_terms *terms, treadle_own *own) {
   int owner = -1;
   for (int rank = group->size - 1; rank >= 0; rank--) {
     const treadle_own_words *words = treadle_group_said(group, rank);
-    for (int mode = 0; mode < 2; mode++)
-      sw->carry.own.any[mode] = sw->carry.own.any[mode] || words->count[mode] > 0;
+    for (int mode = 0; mode < 2; mode++) own->any[mode] = own->any[mode] || words->count[mode] > 0;
     if (words->count[TREADLE_TRAIN] > 0) owner = rank;
   }
-  if (sw->carry.own.any[0] || sw->carry.own.any[1]) sw->terms.options.alias = false;
+  if (own->any[0] || own->any[1]) terms->options.alias = false;
   if (owner < 0) return TREADLE_OK;
   const treadle_own_words *first = treadle_group_said(group, owner);
   for (int rank = 0; rank < group->size; rank++) {
@@ -57,14 +54,17 @@ treadle_status treadle_own_settle(treadle_switch *sw) {
         : words->host ? "wants mode host"
                       : "wants params to be kept in host memory (keep=host)");
   }
-  sw->terms.leaves[TREADLE_PARAMS] = sw->terms.copied[TREADLE_PARAMS] = false;
+  terms->leaves[TREADLE_PARAMS] = terms->copied[TREADLE_PARAMS] = false;
   return TREADLE_OK;
 }
 
 /* ---- Checks of one tensor ---- */
 
 typedef struct given { /* what the options say of one mode */
-  const treadle_switch *sw;
+  const treadle_layout *const *layouts;
+  int rank;
+  bool rebuilds;
+  size_t page;
   treadle_mode mode;
   const treadle_own_tensor *tensors;
   size_t count;
@@ -76,7 +76,10 @@ typedef struct given { /* what the options say of one mode */
 static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle_maps *maps) {
   const treadle_switch_options *o = &sw->terms.options;
   bool train = mode == TREADLE_TRAIN;
-  return (given){sw,
+  return (given){sw->layouts,
+                 sw->group->rank,
+                 treadle_switch_rebuilds(sw),
+                 treadle_switch_page_bytes(o),
                  mode,
                  train ? o->own_train : o->own_infer,
                  train ? o->own_train_count : o->own_infer_count,
@@ -87,8 +90,8 @@ static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle
 
 /* The words come after "rank 2: own train tensor 'NAME' ". */
 static treadle_status refuse(const given *g, const treadle_storage_info *info, const char *words) {
-  return treadle_fail(TREADLE_REFUSED, "switch: rank %d: own %s tensor '%s' %s", g->sw->group->rank,
-                      sides[g->mode], info->name, words);
+  return treadle_fail(TREADLE_REFUSED, "switch: rank %d: own %s tensor '%s' %s", g->rank, sides[g->mode],
+                      info->name, words);
 }
 
 static treadle_status check_memory(const given *g, const treadle_storage_info *info,
@@ -124,9 +127,9 @@ static treadle_status check_blocks(const given *g, const treadle_storage_info *i
   int32_t index;
   int64_t expert;
   if (!g->has_block_rows) return TREADLE_OK;
-  const treadle_layout *train = g->sw->layouts[TREADLE_TRAIN], *infer = g->sw->layouts[TREADLE_INFER];
-  (void)treadle_layout_public(g->sw->layouts[g->mode], g->sw->group->rank, number, &index, &expert);
-  TRY(treadle_layout_pieces_in(g->sw->layouts[g->mode], g->sw->group->rank, index, &pieces));
+  const treadle_layout *train = g->layouts[TREADLE_TRAIN], *infer = g->layouts[TREADLE_INFER];
+  (void)treadle_layout_public(g->layouts[g->mode], g->rank, number, &index, &expert);
+  TRY(treadle_layout_pieces_in(g->layouts[g->mode], g->rank, index, &pieces));
   for (size_t i = 0; i < pieces.count; i++)
     if (pieces.items[i].tensor >= 0 && treadle_is_in_block_rows(train, infer, pieces.items[i].tensor))
       TRY(refuse(g, info,
@@ -139,7 +142,7 @@ out:
 
 /* Infer params that nothing else than the way back could make training weights of. */
 static treadle_status check_kept(const given *g, const treadle_storage_info *info) {
-  if (g->mode != TREADLE_INFER || !treadle_switch_rebuilds(g->sw)) return TREADLE_OK;
+  if (g->mode != TREADLE_INFER || !g->rebuilds) return TREADLE_OK;
   return refuse(g, info,
                 "cannot be what keeps the training weights: let params stay (offload_train_param off), or "
                 "keep them in host memory (keep=host)");
@@ -154,7 +157,7 @@ static int by_offset(const void *a, const void *b) {
 }
 
 /* Spans of what is given; owned [storages]: which numbers are. */
-static treadle_status take_given(treadle_switch *sw, const given *g, treadle_own_span *spans,
+static treadle_status take_given(const given *g, treadle_own *own, size_t *bytes, treadle_own_span *spans,
                                  uint8_t *owned) {
   treadle_status status = TREADLE_OK;
   size_t count = 0;
@@ -164,62 +167,61 @@ static treadle_status take_given(treadle_switch *sw, const given *g, treadle_own
     if (tensor->storage < 0 || tensor->storage >= g->storages)
       TRY(treadle_fail(TREADLE_REFUSED,
                        "switch: rank %d: own %s tensor number %d: '%s' has storage tensors 0 to %d there",
-                       sw->group->rank, sides[g->mode], tensor->storage,
-                       treadle_layout_text(sw->layouts[g->mode]), g->storages - 1));
-    TRY(treadle_layout_storage(sw->layouts[g->mode], sw->group->rank, tensor->storage, &info));
+                       g->rank, sides[g->mode], tensor->storage, treadle_layout_text(g->layouts[g->mode]),
+                       g->storages - 1));
+    TRY(treadle_layout_storage(g->layouts[g->mode], g->rank, tensor->storage, &info));
     if (owned[tensor->storage]) TRY(refuse(g, &info, "is given twice"));
     owned[tensor->storage] = 1;
     TRY(check_kept(g, &info));
     TRY(check_blocks(g, &info, tensor->storage));
     TRY(check_memory(g, &info, tensor));
     if (info.bytes == 0) continue;
-    sw->stats.own_bytes += info.bytes;
+    *bytes += info.bytes;
     spans[count++] = (treadle_own_span){(int64_t)info.offset_bytes, (int64_t)info.bytes, tensor->memory,
                                         tensor->storage};
   }
   if (count > 1) qsort(spans, count, sizeof *spans, by_offset);
-  sw->carry.own.spans[g->mode] = (treadle_own_spans){spans, count};
+  own->spans[g->mode] = (treadle_own_spans){spans, count};
 out:
   return status;
 }
 
 /* Pages of the window that nothing but own tensors lies on. */
-static treadle_status find_holes(treadle_switch *sw, const given *g, const uint8_t *owned) {
+static treadle_status find_holes(const given *g, const treadle_own *own, treadle_holes *holes,
+                                 const uint8_t *owned) {
   treadle_status status = TREADLE_OK;
-  size_t page = treadle_switch_page_bytes(&sw->terms.options), count = 0;
-  int64_t pages =
-      (int64_t)((treadle_layout_window_bytes(sw->layouts[g->mode], sw->group->rank) + page - 1) / page);
+  size_t page = g->page, count = 0;
+  int64_t pages = (int64_t)((treadle_layout_window_bytes(g->layouts[g->mode], g->rank) + page - 1) / page);
   treadle_own_span *others =
-      treadle_arena_alloc_array(&sw->holes.arena, (size_t)g->storages + 1, sizeof *others);
-  uint8_t *holes = treadle_arena_alloc(&sw->holes.arena, (size_t)pages + 1);
-  if (!others || !holes) return no_memory();
+      treadle_arena_alloc_array(&holes->arena, (size_t)g->storages + 1, sizeof *others);
+  uint8_t *marks = treadle_arena_alloc(&holes->arena, (size_t)pages + 1);
+  if (!others || !marks) return no_memory();
   for (int32_t i = 0; i < g->storages; i++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (owned[i]) continue;
-    TRY(treadle_layout_storage(sw->layouts[g->mode], sw->group->rank, i, &info));
+    TRY(treadle_layout_storage(g->layouts[g->mode], g->rank, i, &info));
     others[count++] = (treadle_own_span){(int64_t)info.offset_bytes, (int64_t)info.bytes, NULL, i};
   }
-  sw->holes.count[g->mode] =
-      treadle_own_holes(&sw->carry.own.spans[g->mode], others, count, (int64_t)page, pages, holes);
-  sw->holes.marks[g->mode] = holes;
+  holes->count[g->mode] =
+      treadle_own_holes(&own->spans[g->mode], others, count, (int64_t)page, pages, marks);
+  holes->marks[g->mode] = marks;
 out:
   return status;
 }
 
-static treadle_status take(treadle_switch *sw, treadle_mode mode, const treadle_maps *maps) {
+static treadle_status take(given g, treadle_own *own, treadle_holes *holes, size_t *bytes) {
   treadle_status status = TREADLE_OK;
-  const given g = given_of(sw, mode, maps);
   if (g.count == 0) return TREADLE_OK;
   if (!g.tensors || g.count > (size_t)g.storages)
     return treadle_fail(TREADLE_REFUSED,
-                        "switch: rank %d: %zu own %s tensors%s; '%s' has %d storage tensors there",
-                        sw->group->rank, g.count, sides[mode], g.tensors ? "" : ", and no array of them",
-                        treadle_layout_text(sw->layouts[mode]), g.storages);
-  treadle_own_span *spans = treadle_arena_alloc_array(&sw->holes.arena, g.count + 1, sizeof *spans);
-  uint8_t *owned = treadle_arena_alloc(&sw->holes.arena, (size_t)g.storages + 1);
+                        "switch: rank %d: %zu own %s tensors%s; '%s' has %d storage tensors there", g.rank,
+                        g.count, sides[g.mode], g.tensors ? "" : ", and no array of them",
+                        treadle_layout_text(g.layouts[g.mode]), g.storages);
+  treadle_own_span *spans = treadle_arena_alloc_array(&holes->arena, g.count + 1, sizeof *spans);
+  uint8_t *owned = treadle_arena_alloc(&holes->arena, (size_t)g.storages + 1);
   if (!spans || !owned) return no_memory();
-  TRY(take_given(sw, &g, spans, owned));
-  TRY(find_holes(sw, &g, owned));
+  TRY(take_given(&g, own, bytes, spans, owned));
+  TRY(find_holes(&g, own, holes, owned));
 out:
   return status;
 }
@@ -237,21 +239,22 @@ static int by_memory(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-static const char *name_of(const treadle_switch *sw, const lying *l, treadle_storage_info *info) {
+static const char *name_of(const treadle_layout *const *layouts, int rank, const lying *l,
+                           treadle_storage_info *info) {
   *info = TREADLE_INIT(treadle_storage_info);
-  (void)treadle_layout_storage(sw->layouts[l->mode], sw->group->rank, l->span->storage, info);
+  (void)treadle_layout_storage(layouts[l->mode], rank, l->span->storage, info);
   return info->name;
 }
 
-static treadle_status check_overlaps(const treadle_switch *sw) {
+static treadle_status check_overlaps(const treadle_layout *const *layouts, int rank,
+                                     const treadle_own *own) {
   treadle_status status = TREADLE_OK;
   size_t count = 0;
-  lying *all =
-      treadle_alloc_array(sw->carry.own.spans[0].count + sw->carry.own.spans[1].count + 1, sizeof *all);
+  lying *all = treadle_alloc_array(own->spans[0].count + own->spans[1].count + 1, sizeof *all);
   if (!all) return no_memory();
   for (int mode = 0; mode < 2; mode++)
-    for (size_t i = 0; i < sw->carry.own.spans[mode].count; i++)
-      all[count++] = (lying){&sw->carry.own.spans[mode].items[i], (treadle_mode)mode};
+    for (size_t i = 0; i < own->spans[mode].count; i++)
+      all[count++] = (lying){&own->spans[mode].items[i], (treadle_mode)mode};
   if (count > 1) qsort(all, count, sizeof *all, by_memory);
   for (size_t i = 1; i < count; i++) {
     treadle_storage_info a, b;
@@ -261,8 +264,8 @@ static treadle_status check_overlaps(const treadle_switch *sw) {
     TRY(treadle_fail(TREADLE_REFUSED,
                      "switch: rank %d: own %s tensor '%s' of %" PRId64
                      " bytes at %p overlaps own %s tensor '%s' at %p",
-                     sw->group->rank, sides[last->mode], name_of(sw, last, &a), last->span->bytes,
-                     (void *)last->span->memory, sides[all[i].mode], name_of(sw, &all[i], &b),
+                     rank, sides[last->mode], name_of(layouts, rank, last, &a), last->span->bytes,
+                     (void *)last->span->memory, sides[all[i].mode], name_of(layouts, rank, &all[i], &b),
                      (void *)all[i].span->memory));
   }
 out:
@@ -275,9 +278,9 @@ treadle_status treadle_own_take(treadle_switch *sw) {
   if (sw->holes.taken) return TREADLE_OK;
   bool any = sw->terms.options.own_train_count > 0 || sw->terms.options.own_infer_count > 0;
   treadle_maps *maps = any ? treadle_maps_read() : NULL;
-  TRY(take(sw, TREADLE_TRAIN, maps));
-  TRY(take(sw, TREADLE_INFER, maps));
-  TRY(check_overlaps(sw));
+  for (int mode = 0; mode < 2; mode++)
+    TRY(take(given_of(sw, (treadle_mode)mode, maps), &sw->carry.own, &sw->holes, &sw->stats.own_bytes));
+  TRY(check_overlaps(sw->layouts, sw->group->rank, &sw->carry.own));
   sw->holes.taken = true;
   sw->terms.options.own_train = sw->terms.options.own_infer = NULL; /* the caller's may go */
 out:
@@ -295,11 +298,12 @@ treadle_status treadle_own_check(const treadle_switch *sw) {
       const treadle_own_span *span = &sw->carry.own.spans[mode].items[i];
       treadle_storage_info info;
       if (treadle_is_mapped(span->memory, (size_t)span->bytes)) continue;
-      return treadle_fail(
-          TREADLE_STATE,
-          "rank %d: own %s tensor '%s' of %" PRId64 " bytes at %p: that memory is not there any more",
-          sw->group->rank, sides[mode], name_of(sw, &(lying){span, (treadle_mode)mode}, &info), span->bytes,
-          (void *)span->memory);
+      return treadle_fail(TREADLE_STATE,
+                          "rank %d: own %s tensor '%s' of %" PRId64
+                          " bytes at %p: that memory is not there any more",
+                          sw->group->rank, sides[mode],
+                          name_of(sw->layouts, sw->group->rank, &(lying){span, (treadle_mode)mode}, &info),
+                          span->bytes, (void *)span->memory);
     }
   return TREADLE_OK;
 }
@@ -314,7 +318,7 @@ const char *treadle_own_overlaps(const treadle_switch *sw, const void *memory, s
       treadle_storage_info info;
       if (end <= at || at + (size_t)span->bytes <= first) continue;
       snprintf(room, room_bytes, "own %s tensor '%s'", sides[mode],
-               name_of(sw, &(lying){span, (treadle_mode)mode}, &info));
+               name_of(sw->layouts, sw->group->rank, &(lying){span, (treadle_mode)mode}, &info));
       return room;
     }
   return NULL;

@@ -6,8 +6,8 @@
  * Params, gradients and optimizer state have pages of their own. Pages of the infer window lie where the plan's
  * waves allow: on pages of params that are free by then, or on fresh ones. Fresh pages are first those of gradients and
  * optimizer state that leave the device before the first wave, then further pages.
- * Work memory of training lies behind the pages of training, and the reference on those of gradients and optimizer state, which are away
- * while it is there, and then behind the part of that work memory which mode FORWARD has.
+ * Work memory of training lies after the pages of training, and the reference on those of gradients and optimizer state, which are away
+ * while it is there, and then after the part of that work memory which mode FORWARD has.
  * Own tensors need no pages: where nothing else lies on a page of a window, it is a hole. Staging, in which others read them, lies on
  * pages that nobody else has in mode INFER.
  * With double_infer the infer window has a second set of pages, for the next version, which are nobody else's in mode INFER (double.c).
@@ -38,10 +38,9 @@ static void put_in_line(treadle_page_tables *place, treadle_class which, const u
 }
 
 /* The physical page of the plan's n-th fresh page. */
-static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
-  const treadle_page_tables *place = &sw->space.tables;
+static int64_t fresh_page(const treadle_place_terms *in, const treadle_page_tables *place, int64_t n) {
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
-    if (!sw->terms.leaves[c]) continue;
+    if (!in->terms->leaves[c]) continue;
     if (n < place->pages[c]) return place->page[c][n];
     n -= place->pages[c];
   }
@@ -50,9 +49,9 @@ static int64_t fresh_page(const treadle_switch *sw, int64_t n) {
 }
 
 /* By the plan's fresh page, how many of those before it are needed: number[fresh]. Those that only holes lie on are left out. */
-static treadle_status number_fresh(const treadle_switch *sw, int32_t **number_p) {
-  const treadle_plan *plan = sw->carry.plan;
-  const uint8_t *holes = sw->holes.marks[TREADLE_INFER];
+static treadle_status number_fresh(const treadle_place_terms *in, int32_t **number_p) {
+  const treadle_plan *plan = in->plan;
+  const uint8_t *holes = in->holes->marks[TREADLE_INFER];
   int64_t count = plan->physical_pages - plan->from_pages, next = 0;
   int32_t *number = treadle_alloc_array((size_t)(count > 0 ? count : 0) + 1, sizeof *number);
   *number_p = number;
@@ -68,17 +67,16 @@ static treadle_status number_fresh(const treadle_switch *sw, int32_t **number_p)
   return TREADLE_OK;
 }
 
-static treadle_status place_infer(treadle_switch *sw) {
+static treadle_status place_infer(const treadle_place_terms *in, treadle_page_tables *place) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->space.tables;
-  const treadle_plan *plan = sw->carry.plan;
-  const uint8_t *holes = sw->holes.marks[TREADLE_INFER];
+  const treadle_plan *plan = in->plan;
+  const uint8_t *holes = in->holes->marks[TREADLE_INFER];
   int32_t *number = NULL;
   TRY(make_table(place, TREADLE_INFER_PARAMS, plan->to_pages));
-  TRY(number_fresh(sw, &number));
+  TRY(number_fresh(in, &number));
   for (int64_t i = 0; i < plan->to_pages; i++) {
     int64_t page = plan->to_page[i];
-    if (page >= plan->from_pages) page = fresh_page(sw, number[page - plan->from_pages]);
+    if (page >= plan->from_pages) page = fresh_page(in, place, number[page - plan->from_pages]);
     if (holes && holes[i]) page = -1;
     place->page[TREADLE_INFER_PARAMS][i] = (int32_t)page;
     if (page >= place->physical) place->physical = page + 1;
@@ -89,22 +87,21 @@ out:
 }
 
 /* Marks the pages that both windows of parameters lie on. */
-static treadle_status mark_aliased(treadle_switch *sw) {
-  const treadle_arrangement *arrangement = &sw->carry.plan->arrangement;
+static treadle_status mark_aliased(const treadle_place_terms *in, treadle_page_tables *place) {
+  const treadle_arrangement *arrangement = &in->plan->arrangement;
   if (arrangement->pages == 0) return TREADLE_OK;
-  sw->space.aliased = treadle_arena_alloc(&sw->space.tables.arena, (size_t)sw->space.tables.physical + 1);
-  if (!sw->space.aliased) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-  for (int64_t i = 0; i < sw->carry.plan->to_pages; i++)
-    if (arrangement->from_of[i] >= 0) sw->space.aliased[sw->space.tables.page[TREADLE_INFER_PARAMS][i]] = 1;
+  place->aliased = treadle_arena_alloc(&place->arena, (size_t)place->physical + 1);
+  if (!place->aliased) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  for (int64_t i = 0; i < in->plan->to_pages; i++)
+    if (arrangement->from_of[i] >= 0) place->aliased[place->page[TREADLE_INFER_PARAMS][i]] = 1;
   return TREADLE_OK;
 }
 
-/* Behind the pages of params, gradients and optimizer state. */
-static treadle_status place_training(treadle_switch *sw) {
+/* After the pages of params, gradients and optimizer state. */
+static treadle_status place_training(const treadle_place_terms *in, treadle_page_tables *place) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->space.tables;
-  const treadle_switch_options *o = &sw->terms.options;
-  const int64_t page = sw->carry.plan->page_bytes, begin = place->physical,
+  const treadle_switch_options *o = &in->terms->options;
+  const int64_t page = in->plan->page_bytes, begin = place->physical,
                 params = treadle_place_held(place, TREADLE_PARAMS);
   const int64_t forward = pages_of(o->forward_work_bytes, page);
   size_t work = o->train_work_bytes > o->forward_work_bytes ? o->train_work_bytes : o->forward_work_bytes;
@@ -123,12 +120,11 @@ out:
 }
 
 /* Which pages the engine cannot have: those of the infer window, in both of its sets, and of classes that stay. */
-static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
-  const treadle_page_tables *place = &sw->space.tables;
+static char *mark_taken(const treadle_place_terms *in, const treadle_page_tables *place, int64_t *count_p) {
   char *taken = treadle_alloc((size_t)place->physical + 1);
   *count_p = 0;
   for (int c = 0; taken && c < TREADLE_KV; c++) {
-    bool stays = c == TREADLE_INFER_PARAMS || !sw->terms.leaves[c];
+    bool stays = c == TREADLE_INFER_PARAMS || !in->terms->leaves[c];
     for (int64_t i = 0; stays && i < place->pages[c]; i++) {
       if (place->page[c][i] < 0) continue;
       *count_p += !taken[place->page[c][i]];
@@ -143,13 +139,12 @@ static char *mark_taken(const treadle_switch *sw, int64_t *count_p) {
 }
 
 /* The other set of the infer window, where it has two, lies on pages that neither the first one nor a kept class lies on. */
-static treadle_status place_other(treadle_switch *sw) {
+static treadle_status place_other(const treadle_place_terms *in, treadle_page_tables *place) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0, pages = place->pages[TREADLE_INFER_PARAMS];
-  if (!sw->terms.options.double_infer) return TREADLE_OK;
+  if (!in->terms->options.double_infer) return TREADLE_OK;
   int32_t *other = treadle_arena_alloc_array(&place->arena, (size_t)pages + 1, sizeof *other);
-  char *taken = mark_taken(sw, &held);
+  char *taken = mark_taken(in, place, &held);
   if (!taken || !other) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
   for (int64_t i = 0; i < pages; at++)
     if (at >= marked || !taken[at]) other[i++] = (int32_t)at;
@@ -172,8 +167,8 @@ out:
 }
 
 /* With a budget, all that the engine needs fits into it. */
-static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64_t work, int64_t kv) {
-  int64_t page = sw->carry.plan->page_bytes, budget = (int64_t)sw->terms.options.budget_bytes;
+static treadle_status check_budget(const treadle_place_terms *in, int64_t held, int64_t work, int64_t kv) {
+  int64_t page = in->plan->page_bytes, budget = (int64_t)in->terms->options.budget_bytes;
   if (budget == 0 || (held + work + kv) * page <= budget) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,
@@ -181,14 +176,13 @@ static treadle_status check_budget(const treadle_switch *sw, int64_t held, int64
       " bytes (infer params, staging and what stays on the device), and its engine takes %" PRId64
       " of work memory (activations and packed weights) and %" PRId64
       " for the KV cache; give at least %" PRId64 " bytes",
-      budget, sw->group->rank, held * page, work * page, kv * page, (held + work + kv) * page);
+      budget, in->rank, held * page, work * page, kv * page, (held + work + kv) * page);
 }
 
 /* With a budget, the reference fits into it beside what computes with it. */
-static treadle_status check_training(const treadle_switch *sw) {
-  const treadle_switch_options *o = &sw->terms.options;
-  const treadle_page_tables *place = &sw->space.tables;
-  const size_t page = (size_t)sw->carry.plan->page_bytes,
+static treadle_status check_training(const treadle_place_terms *in, const treadle_page_tables *place) {
+  const treadle_switch_options *o = &in->terms->options;
+  const size_t page = (size_t)in->plan->page_bytes,
                forward = (size_t)pages_of(o->forward_work_bytes, (int64_t)page) * page;
   const size_t params = (size_t)treadle_place_held(place, TREADLE_PARAMS) * page,
                reference = (size_t)place->pages[TREADLE_REFERENCE] * page;
@@ -197,32 +191,32 @@ static treadle_status check_training(const treadle_switch *sw) {
       TREADLE_REFUSED,
       "switch: the budget of %zu bytes is too small: in mode forward rank %d holds %zu bytes of params, "
       "%zu of the reference and %zu of work memory; give at least %zu bytes",
-      o->budget_bytes, sw->group->rank, params, reference, forward, params + forward + reference);
+      o->budget_bytes, in->rank, params, reference, forward, params + forward + reference);
 }
 
-static treadle_status check_count(const treadle_switch *sw) {
-  if (sw->space.tables.physical <= INT32_MAX) return TREADLE_OK;
+static treadle_status check_count(const treadle_place_terms *in, const treadle_page_tables *place) {
+  if (place->physical <= INT32_MAX) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "switch: rank %d would have %" PRId64 " pages, more than 2^31 - 1: take larger pages",
-                      sw->group->rank, sw->space.tables.physical);
+                      in->rank, place->physical);
 }
 
 /* Work memory and KV cache. The pool has at least `least` pages. */
-static treadle_status place_engine(treadle_switch *sw, int64_t least) {
+static treadle_status place_engine(const treadle_place_terms *in, treadle_page_tables *place,
+                                   int64_t least) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->space.tables;
-  int64_t page = sw->carry.plan->page_bytes, block = (int64_t)sw->terms.options.kv_block_bytes;
-  int64_t held, at = 0, marked = place->physical, work = pages_of(sw->engine.hooks.work_bytes, page);
-  int64_t kv = block > 0 ? pages_of(sw->terms.options.kv_bytes / (size_t)block * (size_t)block, page) : 0;
-  char *taken = mark_taken(sw, &held);
+  int64_t page = in->plan->page_bytes, block = (int64_t)in->terms->options.kv_block_bytes;
+  int64_t held, at = 0, marked = place->physical, work = pages_of(in->work_bytes, page);
+  int64_t kv = block > 0 ? pages_of(in->terms->options.kv_bytes / (size_t)block * (size_t)block, page) : 0;
+  char *taken = mark_taken(in, place, &held);
   if (!taken) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
   for (int64_t i = 0; i < place->staging_pages; i++) taken[place->staging[i]] = 1; /* an update needs it */
   held += place->staging_pages;
-  TRY(check_budget(sw, held, work, kv));
+  TRY(check_budget(in, held, work, kv));
   if (place->physical < held + work + kv) place->physical = held + work + kv;
   if (place->physical < least) place->physical = least;
-  TRY(check_count(sw));
-  place->bytes[TREADLE_WORK] = sw->engine.hooks.work_bytes;
+  TRY(check_count(in, place));
+  place->bytes[TREADLE_WORK] = in->work_bytes;
   TRY(put_on_free(place, TREADLE_WORK, work, taken, marked, &at));
   int64_t blocks = block > 0 ? (place->physical - held - work) * page / block : 0;
   place->bytes[TREADLE_KV] = (size_t)(blocks * block);
@@ -234,18 +228,17 @@ out:
 
 /* Staging lies on pages that neither the infer window nor a kept class lies on, nor the engine's, which stay in an update. What other ranks
  * read of own tensors comes first, then messages of other nodes, which are there while params are, too. */
-static treadle_status place_staging(treadle_switch *sw) {
+static treadle_status place_staging(const treadle_place_terms *in, treadle_page_tables *place) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->space.tables;
   int64_t held, marked = place->physical, at = 0;
-  place->staging_pages = treadle_staging_bytes(&sw->carry) / sw->carry.plan->page_bytes +
-                         pages_of((size_t)treadle_net_slots_bytes(&sw->carry), sw->carry.plan->page_bytes) +
-                         pages_of((size_t)treadle_net_area_bytes(&sw->carry), sw->carry.plan->page_bytes);
+  place->staging_pages = in->staging_bytes / in->plan->page_bytes +
+                         pages_of((size_t)in->slots_bytes, in->plan->page_bytes) +
+                         pages_of((size_t)in->area_bytes, in->plan->page_bytes);
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
-  char *taken = mark_taken(sw, &held);
+  char *taken = mark_taken(in, place, &held);
   if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
-  for (int64_t i = 0; treadle_net_slots_bytes(&sw->carry) && i < place->pages[TREADLE_PARAMS]; i++)
+  for (int64_t i = 0; in->slots_bytes && i < place->pages[TREADLE_PARAMS]; i++)
     if (place->page[TREADLE_PARAMS][i] >= 0) taken[place->page[TREADLE_PARAMS][i]] = 1;
   for (int64_t i = 0; i < place->staging_pages; at++)
     if (at >= marked || !taken[at]) place->staging[i++] = (int32_t)at;
@@ -255,37 +248,32 @@ out:
   return status;
 }
 
-void treadle_place_bound(treadle_switch *sw) {
-  size_t bytes = (size_t)(sw->space.tables.physical * sw->carry.plan->page_bytes);
-  if (bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = bytes;
-}
-
-treadle_status treadle_stage_choice_make(treadle_switch *sw, int64_t least) {
+treadle_status treadle_place_windows(const treadle_place_terms *in, int64_t least,
+                                     treadle_page_tables *place) {
   treadle_status status = TREADLE_OK;
-  treadle_page_tables *place = &sw->space.tables;
-  const treadle_plan *plan = sw->carry.plan;
-  place->bytes[TREADLE_PARAMS] = treadle_layout_window_bytes(sw->layouts[TREADLE_TRAIN], sw->group->rank);
-  place->bytes[TREADLE_GRADS] = sw->terms.options.grads_bytes;
-  place->bytes[TREADLE_OPTIMIZER] = sw->terms.options.optimizer_bytes;
+  const treadle_plan *plan = in->plan;
+  place->bytes[TREADLE_PARAMS] = treadle_layout_window_bytes(in->plan->from, in->rank);
+  place->bytes[TREADLE_GRADS] = in->terms->options.grads_bytes;
+  place->bytes[TREADLE_OPTIMIZER] = in->terms->options.optimizer_bytes;
   place->bytes[TREADLE_INFER_PARAMS] = (size_t)plan->arrangement.window_bytes;
   TRY(make_table(place, TREADLE_PARAMS, plan->from_pages));
-  TRY(make_table(place, TREADLE_GRADS, pages_of(sw->terms.options.grads_bytes, plan->page_bytes)));
-  TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(sw->terms.options.optimizer_bytes, plan->page_bytes)));
+  TRY(make_table(place, TREADLE_GRADS, pages_of(in->terms->options.grads_bytes, plan->page_bytes)));
+  TRY(make_table(place, TREADLE_OPTIMIZER, pages_of(in->terms->options.optimizer_bytes, plan->page_bytes)));
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++)
-    put_in_line(place, (treadle_class)c, c == TREADLE_PARAMS ? sw->holes.marks[TREADLE_TRAIN] : NULL);
+    put_in_line(place, (treadle_class)c, c == TREADLE_PARAMS ? in->holes->marks[TREADLE_TRAIN] : NULL);
   int64_t training = place->physical, infer;
-  TRY(place_infer(sw));
+  TRY(place_infer(in, place));
   infer = place->physical;
   place->physical = training;
-  TRY(place_training(sw));
+  TRY(place_training(in, place));
   if (place->physical < infer) place->physical = infer;
-  TRY(check_training(sw));
-  TRY(place_other(sw));
-  TRY(check_count(sw));
-  TRY(place_staging(sw));
-  TRY(check_count(sw));
-  TRY(place_engine(sw, least));
-  TRY(mark_aliased(sw)); /* a mark for each page of the pool */
+  TRY(check_training(in, place));
+  TRY(place_other(in, place));
+  TRY(check_count(in, place));
+  TRY(place_staging(in, place));
+  TRY(check_count(in, place));
+  TRY(place_engine(in, place, least));
+  TRY(mark_aliased(in, place)); /* a mark for each page of the pool */
 out:
   return status;
 }

@@ -1,54 +1,15 @@
 /* The reference: parameters of another model, which never change. They lie in host memory, and come to the device in mode FORWARD alone, while
  * gradients and optimizer state are away: on the pages of those, and on others where these are too few (place.c). */
-#include "memory/host.h"
 #include "switch/switch.h"
 
 #include "base/argument.h"
 #include "base/clock.h"
 
-#include <string.h>
-
-static size_t twin_bytes(const treadle_switch *sw) {
-  return (size_t)(sw->space.tables.pages[TREADLE_REFERENCE] * sw->carry.plan->page_bytes);
-}
-
-treadle_status treadle_reference_create(treadle_switch *sw) {
-  const size_t bytes = twin_bytes(sw);
-  if (!bytes) return TREADLE_OK;
-  sw->reference = treadle_host_create(bytes, treadle_class_text(TREADLE_REFERENCE));
-  if (!sw->reference) return TREADLE_NO_MEMORY;
-  sw->reference_twin = bytes;
-  sw->stats.host_bytes += bytes;
-  return TREADLE_OK;
-}
-
-void treadle_reference_release(treadle_switch *sw) {
-  treadle_host_destroy(sw->reference, sw->reference_twin);
-  sw->reference = NULL;
-}
-
 void *treadle_switch_reference_twin(const treadle_switch *sw, size_t *bytes_p) {
   if (bytes_p) *bytes_p = 0;
   TREADLE_NEED_OR(sw, NULL);
   if (bytes_p) *bytes_p = sw->space.tables.bytes[TREADLE_REFERENCE];
-  return sw->reference;
-}
-
-/* Does the class own pages now? */
-static bool is_there(const treadle_switch *sw, treadle_class which) { return sw->books.held[which] > 0; }
-
-/* Page by page: they need not follow each other in the pool. */
-static treadle_status copy_in(treadle_switch *sw) {
-  const size_t page = (size_t)sw->carry.plan->page_bytes;
-  const int32_t *table = sw->space.tables.page[TREADLE_REFERENCE];
-  for (int64_t i = 0, end, count = sw->space.tables.pages[TREADLE_REFERENCE]; i < count; i = end) {
-    for (end = i + 1; end < count && table[end] == table[end - 1] + 1; end++) {
-    }
-    sw->device.ops->move(&sw->device, sw->space.base + (size_t)table[i] * page,
-                         sw->reference + (size_t)i * page, (size_t)(end - i) * page);
-  }
-  sw->stats.loaded_bytes += twin_bytes(sw);
-  return sw->device.ops->fence(&sw->device);
+  return sw->twins.reference;
 }
 
 static treadle_status show(treadle_switch *sw) {
@@ -57,14 +18,13 @@ static treadle_status show(treadle_switch *sw) {
   if (sw->shown) return TREADLE_OK;
   TRY(treadle_caller_memory_check(sw));
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
-    if (!is_there(sw, (treadle_class)c)) continue;
+    if (sw->books.held[c] == 0) continue;
     TRY(treadle_caller_memory_out(sw, (treadle_class)c));
     TRY(treadle_twins_offload(&sw->twins, (treadle_class)c));
     sw->away[c] = true;
   }
   sw->shown = true;
-  treadle_books_take(&sw->books, TREADLE_REFERENCE);
-  TRY(copy_in(sw));
+  TRY(treadle_twins_load_reference(&sw->twins));
   sw->stats.load_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
@@ -90,7 +50,7 @@ out:
 }
 
 static treadle_status check(const treadle_switch *sw, const char *what) {
-  if (!sw->reference)
+  if (!sw->twins.reference)
     return treadle_fail(TREADLE_STATE, "%s: this switch was made without a reference (reference_bytes)",
                         what);
   if (sw->mode != TREADLE_FORWARD)

@@ -6,8 +6,7 @@
 #include "switch/room.h"
 
 /* The plan that the new group has agreed on must be that on which the memory was made. */
-static treadle_status check_same(const treadle_switch *sw, const treadle_plan *old) {
-  const treadle_plan *plan = sw->carry.plan;
+static treadle_status check_same(const treadle_plan *plan, const treadle_plan *old) {
   if (plan->digest == old->digest && plan->waves == old->waves &&
       plan->physical_pages == old->physical_pages)
     return TREADLE_OK;
@@ -15,12 +14,12 @@ static treadle_status check_same(const treadle_switch *sw, const treadle_plan *o
       TREADLE_REFUSED,
       "rejoin: rank %d was made for another plan (%d waves, %lld pages; the group has %d waves, %lld "
       "pages)",
-      sw->group->rank, (int)old->waves, (long long)old->physical_pages, (int)plan->waves,
+      (int)old->rank, (int)old->waves, (long long)old->physical_pages, (int)plan->waves,
       (long long)plan->physical_pages);
 }
 
 static treadle_status fit_in(treadle_switch *sw, const treadle_plan *old) {
-  treadle_status status = check_same(sw, old);
+  treadle_status status = check_same(sw->carry.plan, old);
   if (status == TREADLE_OK && sw->agreed.returns && sw->mode == TREADLE_INFER)
     status = treadle_arrow_return(sw);
   return status;
@@ -42,7 +41,7 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   sw->carry.plan = NULL;
   TRY(treadle_group_agree(group, TREADLE_OK)); /* step by step as treadle_switch_create does */
   TRY(treadle_switch_plan_together(sw));
-  treadle_place_bound(sw);
+  treadle_switch_bound_pool(sw);
   TRY(treadle_group_agree(group, TREADLE_OK));
   demand = treadle_room_exact(sw);
   TRY(treadle_room_ask(group, &demand));

@@ -221,11 +221,11 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
   twins += whole_pages(sw->terms.options.reference_bytes, page);
   d.host += treadle_net_delta_bytes(&sw->carry);
   twins += treadle_net_delta_bytes(&sw->carry);
-  d.tables = treadle_switch_tables_bytes(sw);
+  d.tables = treadle_tables_bytes(sw->carry.plan, place);
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;
   d.addresses = d.mapped + d.tables + twins + ALIGNMENT;
-  if (sw->space.aliased)
+  if (sw->space.tables.aliased)
     d.addresses += (uint64_t)place->pages[TREADLE_PARAMS] * page + ALIGNMENT; /* parking */
   d.addresses = plus(d.addresses, d.others);
   return d;

@@ -279,7 +279,6 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_free(sw->space.shared_tables);
   treadle_books_release(&sw->books);
   treadle_twins_release(&sw->twins);
-  treadle_reference_release(sw);
   treadle_caller_memory_release(sw);
   treadle_carry_release(&sw->carry);
   treadle_own_release(sw);

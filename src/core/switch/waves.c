@@ -59,22 +59,21 @@ out:
 }
 
 /* One byte of what this wave has copied is flipped, where that was asked for. */
-static treadle_status corrupt(treadle_switch *sw, int32_t wave) {
+static treadle_status corrupt(treadle_carry *c, int32_t wave) {
   treadle_status status = TREADLE_OK;
-  const treadle_carry *c = &sw->carry;
-  treadle_injection *injection = &sw->carry.faults.injection;
+  treadle_injection *injection = &c->faults.injection;
   const treadle_direction *direction = treadle_carry_direction(c, c->to);
-  const treadle_device_ops *device = sw->device.ops;
+  const treadle_device_ops *device = c->device->ops;
   if (injection->what != TREADLE_INJECT_CORRUPT || wave < injection->wave) return TREADLE_OK;
   for (int32_t i = direction->wave_first[wave]; i < direction->wave_first[wave + 1]; i++) {
     if (direction->ops.items[i].source < 0) continue;
     const treadle_paged into = treadle_own_view(c, c->to, direction->ops.items[i].to);
     char *at = treadle_paged_into(&into, direction->ops.items[i].to), byte;
-    device->move(&sw->device, &byte, at, 1);
-    TRY(device->fence(&sw->device));
+    device->move(c->device, &byte, at, 1);
+    TRY(device->fence(c->device));
     byte ^= 0x10;
-    device->move(&sw->device, at, &byte, 1);
-    TRY(device->fence(&sw->device));
+    device->move(c->device, at, &byte, 1);
+    TRY(device->fence(c->device));
     injection->what = TREADLE_INJECT_NOTHING;
     break;
   }
@@ -83,11 +82,10 @@ out:
 }
 
 /* A planted mistake puts the first page that both windows share elsewhere, or back again. No wave writes it. */
-static void misplace_alias(treadle_switch *sw) {
-  const treadle_arrangement *arrangement = &sw->carry.plan->arrangement;
+static void misplace_alias(const treadle_arrangement *arrangement, treadle_page_tables *tables) {
   for (int64_t page = 0; page < arrangement->to_pages && arrangement->from_of; page++)
     if (arrangement->from_of[page] >= 0) {
-      sw->space.tables.page[TREADLE_INFER_PARAMS][page] ^= 1;
+      tables->page[TREADLE_INFER_PARAMS][page] ^= 1;
       return;
     }
 }
@@ -95,7 +93,7 @@ static void misplace_alias(treadle_switch *sw) {
 static treadle_status after(void *context, int32_t wave) {
   treadle_status status = TREADLE_OK;
   treadle_switch *sw = context;
-  TRY(corrupt(sw, wave));
+  TRY(corrupt(&sw->carry, wave));
   treadle_helm_tell(sw->helm);
 out:
   return status;
@@ -124,6 +122,25 @@ void treadle_switch_carry_settle(treadle_switch *sw) {
                                           .transforms = sw->engine.hooks.transforms};
 }
 
+treadle_status treadle_switch_place(treadle_switch *sw) {
+  const treadle_switch_options *o = &sw->terms.options;
+  const treadle_place_terms in = {.plan = sw->carry.plan,
+                                  .terms = &sw->terms,
+                                  .holes = &sw->holes,
+                                  .rank = sw->group->rank,
+                                  .work_bytes = sw->engine.hooks.work_bytes,
+                                  .staging_bytes = treadle_staging_bytes(&sw->carry),
+                                  .slots_bytes = treadle_net_slots_bytes(&sw->carry),
+                                  .area_bytes = treadle_net_area_bytes(&sw->carry)};
+  const int64_t least = o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->carry.plan->page_bytes : 0;
+  return treadle_place_windows(&in, least, &sw->space.tables);
+}
+
+void treadle_switch_bound_pool(treadle_switch *sw) {
+  const size_t bytes = (size_t)(sw->space.tables.physical * sw->carry.plan->page_bytes);
+  if (bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = bytes;
+}
+
 treadle_status treadle_switch_open_books(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *o = &sw->terms.options;
@@ -136,27 +153,26 @@ treadle_status treadle_switch_open_books(treadle_switch *sw) {
                               .watch_context = o->watch_context};
   sw->twins = (treadle_twins){.device = &sw->device,
                               .books = &sw->books,
-                              .aliased = sw->space.aliased,
                               .shared_leave = o->host,
                               .check = check,
                               .context = sw,
                               .figures = &sw->stats};
   TRY(treadle_books_open(&sw->books));
-  treadle_switch_place_windows(sw);
+  treadle_switch_show_pages(&sw->carry, tables);
   TRY(treadle_turns_create(&sw->carry, counts, tables->physical));
 out:
   return status;
 }
 
-void treadle_switch_place_windows(treadle_switch *sw) {
+void treadle_switch_show_pages(treadle_carry *c, const treadle_page_tables *tables) {
   for (int side = 0; side < 2; side++)
-    sw->carry.pages[side] = sw->space.tables.page[treadle_class_of_side((treadle_side)side)];
+    c->pages[side] = tables->page[treadle_class_of_side((treadle_side)side)];
 }
 
 treadle_status treadle_switch_run(treadle_switch *sw, treadle_mode to) {
   const bool spoils = sw->carry.faults.planted == TREADLE_FAULT_ALIAS;
-  if (spoils) misplace_alias(sw);
+  if (spoils) misplace_alias(&sw->carry.plan->arrangement, &sw->space.tables);
   treadle_status status = treadle_carry_run(&sw->carry, treadle_side_of(to), treadle_epoch_now(sw->group));
-  if (spoils) misplace_alias(sw);
+  if (spoils) misplace_alias(&sw->carry.plan->arrangement, &sw->space.tables);
   return status;
 }

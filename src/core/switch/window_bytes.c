@@ -41,27 +41,28 @@ typedef struct transfer { /* between bytes of a window, from `at` on, and host m
 } transfer;
 
 /* How many bytes from t->at on lie in one piece, and where: in the window, in an own tensor; NULL: nowhere. */
-static char *find_piece(const treadle_switch *sw, treadle_class which, const transfer *t, size_t *bytes_p) {
-  const size_t page = (size_t)sw->carry.plan->page_bytes, in_page = page - t->at % page;
-  const treadle_own_spans none = {0}, *spans = which == TREADLE_PARAMS ? &sw->carry.own.spans[TREADLE_TRAIN]
+static char *find_piece(const treadle_space *space, const treadle_carry *c, treadle_class which,
+                        const transfer *t, size_t *bytes_p) {
+  const size_t page = (size_t)c->plan->page_bytes, in_page = page - t->at % page;
+  const treadle_own_spans none = {0}, *spans = which == TREADLE_PARAMS ? &c->own.spans[TREADLE_TRAIN]
                                                : which == TREADLE_INFER_PARAMS
-                                                   ? &sw->carry.own.spans[TREADLE_INFER]
+                                                   ? &c->own.spans[TREADLE_INFER]
                                                    : &none;
   *bytes_p = t->bytes;
-  if (spans->count == 0) return (char *)sw->space.windows[which] + t->at;
+  if (spans->count == 0) return (char *)space->windows[which] + t->at;
   const treadle_own_span *span = treadle_own_find(spans, (int64_t)t->at);
   int64_t until = treadle_own_until(spans, (int64_t)t->at);
   size_t most = until < INT64_MAX ? (size_t)until + 1 - t->at : t->bytes;
   if (!span && most > in_page) most = in_page;
   if (most < t->bytes) *bytes_p = most;
   if (span) return span->memory + (t->at - (size_t)span->offset);
-  return sw->space.tables.page[which][t->at / page] < 0 ? NULL : (char *)sw->space.windows[which] + t->at;
+  return space->tables.page[which][t->at / page] < 0 ? NULL : (char *)space->windows[which] + t->at;
 }
 
 /* Bytes between storage tensors that have no page read as zeros. */
-static treadle_status carry(treadle_switch *sw, treadle_class which, transfer t) {
+static treadle_status copy(treadle_switch *sw, treadle_class which, transfer t) {
   for (size_t part; t.bytes > 0; t.at += part, t.bytes -= part) {
-    char *at = find_piece(sw, which, &t, &part);
+    char *at = find_piece(&sw->space, &sw->carry, which, &t, &part);
     if (at && t.to) sw->device.ops->plain->move(&sw->device, t.to, at, part);
     if (at && t.from) sw->device.ops->plain->move(&sw->device, at, t.from, part);
     if (!at && t.to) memset(t.to, 0, part);
@@ -77,7 +78,7 @@ treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(to);
   TRY(open_window(sw, which, offset, bytes, false));
-  status = carry(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
+  status = copy(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
   treadle_helm_leave(sw->helm);
 out:
   return status;
@@ -89,7 +90,7 @@ treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, siz
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(from);
   TRY(open_window(sw, which, offset, bytes, true));
-  status = carry(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
+  status = copy(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
   if (which == TREADLE_PARAMS) treadle_filled_bytes(sw->filled, offset, bytes);
   treadle_helm_leave(sw->helm);
 out:

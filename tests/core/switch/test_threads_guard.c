@@ -73,7 +73,7 @@ static right right_of(const treadle_switch *sw, treadle_class which, bool shared
   treadle_mode mode = treadle_switch_mode(sw);
   bool training = (int)which < TREADLE_TRAIN_CLASSES, leaves = training && sw->terms.leaves[which];
   if (!sw->terms.options.guard_pages) { /* shared pages, and with them all of params that have left */
-    if (which == TREADLE_PARAMS && leaves && sw->space.aliased && mode == TREADLE_INFER) return READ;
+    if (which == TREADLE_PARAMS && leaves && sw->space.tables.aliased && mode == TREADLE_INFER) return READ;
     if (shared && which == TREADLE_INFER_PARAMS) return READ;
     return shared && mode == TREADLE_INFER ? READ : READ_WRITE;
   }
@@ -90,7 +90,7 @@ static right right_of(const treadle_switch *sw, treadle_class which, bool shared
 /* The first page of a window that both windows share, or do not; -1: none. */
 static int64_t page_of(const treadle_switch *sw, treadle_class which, bool shared) {
   for (int64_t i = 0; i < sw->space.tables.pages[which]; i++)
-    if ((sw->space.aliased && sw->space.aliased[sw->space.tables.page[which][i]]) == shared) return i;
+    if ((sw->space.tables.aliased && sw->space.tables.aliased[sw->space.tables.page[which][i]]) == shared) return i;
   return -1;
 }
 

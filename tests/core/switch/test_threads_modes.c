@@ -447,7 +447,7 @@ static int refuse(treadle_group *group, void *context) {
   o.keep = TREADLE_KEEP_HOST;
   o.cap_bytes = 0;
   RANK_OK(treadle_switch_create(group, a->s.train, a->s.alike, &o, &sw));
-  RANK_TRUE(!sw->space.aliased && sw->carry.plan->arrangement.pages == 0);
+  RANK_TRUE(!sw->space.tables.aliased && sw->carry.plan->arrangement.pages == 0);
   RANK_OK(treadle_group_barrier(group));
   treadle_switch_destroy(sw);
 
