@@ -67,8 +67,14 @@ struct treadle_device_ops {
   treadle_status (*follow)(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
                            int64_t pages);
   treadle_status (*trim)(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
-  /* Who may use a part of a window; the mapping of the whole pool stays as it is. */
-  void (*protect)(void *at, size_t bytes, treadle_access access);
+  /* Who may use a part of a window of the pool, once all that was asked for before is done; the mapping of the whole pool stays as it is. A
+   * failure may leave some of the part as it was. */
+  treadle_status (*protect)(treadle_pool *pool, void *at, size_t bytes, treadle_access access)
+      __attribute__((warn_unused_result));
+  /* As protect, of a whole window that is one mapping, and quick: closed, it may be read; else it may be written, too. The first call, when the
+   * pool is made, opens it: that gets what the later ones need. */
+  treadle_status (*close_window)(treadle_pool *pool, void *base, size_t bytes, bool closed)
+      __attribute__((warn_unused_result));
 
   /* A pool as others may have it: a descriptor, which stays the pool's; and theirs, mapped read only and whole. */
   int (*export)(const treadle_pool *pool);

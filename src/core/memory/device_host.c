@@ -2,10 +2,12 @@
 #include "memory/device_host.h"
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "memory/copy.h"
 #include "memory/copy_stream.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -29,11 +31,15 @@ static treadle_status create(const treadle_device *device, int64_t pages, int64_
   return treadle_pool_create(pages, page_bytes, budget_bytes, pool_p);
 }
 
-static void protect(void *at, size_t bytes, treadle_access access) {
+/* Where the system does not close memory, the work goes on without that guard; where it does not open it, the next write would be the end. */
+static treadle_status protect(treadle_pool *pool, void *at, size_t bytes, treadle_access access) {
   static const int uses[] = {[TREADLE_ACCESS_NONE] = PROT_NONE,
                              [TREADLE_ACCESS_READ] = PROT_READ,
                              [TREADLE_ACCESS_BOTH] = PROT_READ | PROT_WRITE};
-  mprotect(at, bytes, uses[access]);
+  (void)pool;
+  if (mprotect(at, bytes, uses[access]) == 0 || access != TREADLE_ACCESS_BOTH) return TREADLE_OK;
+  return treadle_fail(TREADLE_SYSTEM, "memory: %s of a window cannot be opened again: %s",
+                      treadle_text_of_size(bytes), strerror(errno));
 }
 
 static void *scratch(const treadle_device *device, size_t bytes) {
@@ -206,11 +212,11 @@ static uint64_t hash(const treadle_device *device, const treadle_elements *eleme
   .open = open, .close = close, .create = create, .destroy = treadle_pool_destroy,                         \
   .base = treadle_pool_base, .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map,               \
   .remap = treadle_pool_remap, .follow = treadle_pool_follow, .trim = treadle_pool_trim,                   \
-  .protect = protect, .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                  \
-  .import_window = treadle_pool_map_peer_window, .unimport = treadle_pool_unmap_peer, .scratch = scratch,  \
-  .scratch_release = scratch_release, .prepare = prepare, .work_release = work_release, .mark = mark,      \
-  .passed = passed, .fence = fence, .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate,  \
-  .hash = hash
+  .protect = protect, .close_window = treadle_pool_close_window, .export = treadle_pool_descriptor,        \
+  .import = treadle_pool_map_peer, .import_window = treadle_pool_map_peer_window,                          \
+  .unimport = treadle_pool_unmap_peer, .scratch = scratch, .scratch_release = scratch_release,             \
+  .prepare = prepare, .work_release = work_release, .mark = mark, .passed = passed, .fence = fence,        \
+  .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate, .hash = hash
 
 const treadle_device_ops treadle_host_fast_ops = {.name = "host",
                                                   HOST,

@@ -21,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "memory/parking.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +47,7 @@ typedef struct window {
   char *base;
   size_t bytes;
   int64_t runs; /* mappings that it has needed at the most */
+  treadle_parking parking;
   struct window *next;
 } window;
 
@@ -167,6 +169,7 @@ void treadle_pool_destroy(treadle_pool *pool) {
     window *w = pool->windows;
     pool->windows = w->next;
     munmap(w->base, w->bytes);
+    treadle_parking_release(&w->parking);
     treadle_free(w);
   }
   if (pool->base) munmap(pool->base, treadle_pool_bytes(pool));
@@ -291,12 +294,17 @@ out:
   return status;
 }
 
+static window *find_window(const treadle_pool *pool, const void *base) {
+  window *w = pool->windows;
+  while (w && w->base != base) w = w->next;
+  return w;
+}
+
 treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages) {
   treadle_status status = TREADLE_OK;
-  window *w = pool->windows;
+  window *w = find_window(pool, base);
   int64_t runs = count_runs(table, pages);
   if (pages == 0) return TREADLE_OK;
-  while (w && w->base != base) w = w->next;
   if (!w || w->bytes != (size_t)(pages * pool->page_bytes))
     return treadle_fail(TREADLE_SYSTEM, "pool: it has no window of %" PRId64 " pages there", pages);
   if (runs > w->runs) TRY(check_mappings(table, pages, pool->page_bytes, pool->mappings - w->runs, &runs));
@@ -304,6 +312,18 @@ treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t 
   if (runs <= w->runs) return TREADLE_OK;
   pool->mappings += runs - w->runs;
   w->runs = runs;
+out:
+  return status;
+}
+
+treadle_status treadle_pool_close_window(treadle_pool *pool, void *base, size_t bytes, bool closed) {
+  treadle_status status = TREADLE_OK;
+  window *w = find_window(pool, base);
+  if (bytes == 0) return TREADLE_OK;
+  if (!w || w->bytes != bytes)
+    return treadle_fail(TREADLE_SYSTEM, "pool: it has no window of %zu bytes there", bytes);
+  if (!w->parking.window) TRY(treadle_parking_init(&w->parking, base, bytes));
+  (closed ? treadle_parking_close : treadle_parking_open)(&w->parking);
 out:
   return status;
 }

@@ -47,6 +47,10 @@ treadle_status treadle_pool_remap(treadle_pool *pool, void *base, const int32_t 
 treadle_status treadle_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
                                    int64_t pages);
 
+/* Closes a window to writers, as a whole, or opens it again: quickly, by parking its page tables (parking.h). It is one mapping. The first call
+ * takes an address range as large as the window, which is the pool's. TREADLE_SYSTEM: the pool has no such window. */
+treadle_status treadle_pool_close_window(treadle_pool *pool, void *base, size_t bytes, bool closed);
+
 /* Gives the pages whose class is `nobody` back to the system; what they hold is zeros then. [pages] classes. */
 treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
 

@@ -72,6 +72,18 @@ static treadle_status lose_device(treadle_switch *sw, treadle_status status) {
   return treadle_fail_in(status, "rank %d: the weights on its device are lost: ", sw->group->rank);
 }
 
+treadle_status treadle_arrow_settle(treadle_switch *sw, treadle_status status) {
+  char before[TREADLE_GROUP_MESSAGE], now[TREADLE_GROUP_MESSAGE];
+  snprintf(before, sizeof before, "%s", treadle_error_message());
+  const treadle_status settled = treadle_guard_settle(sw);
+  if (settled == TREADLE_OK) return status;
+  if (status != TREADLE_OK && sw->mode == TREADLE_LOST) return treadle_fail(status, "%s", before);
+  snprintf(now, sizeof now, "%s", treadle_error_message());
+  (void)treadle_switch_unbind_engine(sw);
+  treadle_fail(settled, "%s", now);
+  return lose_device(sw, settled);
+}
+
 /* ---- To INFER ---- */
 
 static treadle_status come_back(treadle_switch *sw, treadle_mode old) {
@@ -292,7 +304,7 @@ treadle_status treadle_arrow_return(treadle_switch *sw) {
   treadle_books_leave(&sw->books, TREADLE_WORK);
   treadle_books_leave(&sw->books, TREADLE_KV);
   TRY(arrive(sw, TREADLE_TRAIN));
-  treadle_guard_settle(sw);
+  TRY(treadle_arrow_settle(sw, TREADLE_OK));
   treadle_books_tell(&sw->books);
 out:
   return status;

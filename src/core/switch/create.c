@@ -96,6 +96,7 @@ static treadle_status build(treadle_switch *sw) {
   TRY(treadle_guard_create(sw));
   TRY(treadle_tables_make(&sw->space, sw->carry.plan));
   TRY(make_record(sw));
+  TRY(treadle_guard_settle(sw));
 out:
   return status;
 }
@@ -165,7 +166,6 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   TRY(treadle_room_ask(group, &demand));
   TRY(treadle_group_agree(group, build(sw)));
   TRY(treadle_switch_share(sw));
-  treadle_guard_settle(sw);
   treadle_books_tell(&sw->books);
   treadle_helm_tell(sw->helm);
   sw->engine.attached = engine.attach != NULL;

@@ -24,7 +24,7 @@ static treadle_status call_bind(treadle_switch *sw) {
   treadle_thread_ask_soon();
   TRY(treadle_helm_check(sw->helm));
   treadle_helm_tell(sw->helm);
-  if (sw->terms.options.guard_pages) treadle_guard_settle(sw); /* it may read and write its windows */
+  if (sw->terms.options.guard_pages) TRY(treadle_guard_settle(sw)); /* it may read and write its windows */
   char before[TREADLE_GROUP_MESSAGE], words[TREADLE_GROUP_MESSAGE];
   snprintf(before, sizeof before, "%s", treadle_error_message());
   double begin = treadle_clock_seconds();

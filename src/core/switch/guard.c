@@ -5,7 +5,7 @@
  * through its window. It is filled with a pattern, so that a late read (by another rank, through its own mapping) shows in
  * the bytes. The switch itself works through the mapping of the whole pool, which stays as it is.
  *
- * Params that leave are closed to writers as a whole, by parking their page tables (memory/parking.h): with pages of
+ * Params that leave are closed to writers as a whole, by close_window of the device: with pages of
  * 4 KiB mprotect took four times as long as the rest of a switch that copies 4 % of its bytes. If params stay, only shared
  * pages are protected, run by run. */
 #include "switch/switch.h"
@@ -42,32 +42,23 @@ treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which) 
   return none;
 }
 
-/* A whole window, but for its holes. */
-static void protect_window(const treadle_switch *sw, treadle_class which, treadle_access use) {
+/* A window, but for its holes; shared: only its runs of shared pages. */
+static treadle_status protect(const treadle_switch *sw, treadle_class which, bool shared,
+                              treadle_access use) {
+  treadle_status status = TREADLE_OK;
   size_t page = (size_t)sw->carry.plan->page_bytes;
   int64_t count = sw->space.tables.pages[which];
   const int32_t *table = sw->space.tables.page[which];
   for (int64_t i = 0, end; i < count; i = end + 1) {
-    for (end = i; end < count && table[end] >= 0; end++) {
+    for (end = i; end < count && table[end] >= 0 && (!shared || sw->space.tables.aliased[table[end]]);
+         end++) {
     }
     if (end > i)
-      sw->device.ops->protect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page,
-                              use);
+      TRY(sw->device.ops->protect(sw->space.pool, (char *)sw->space.windows[which] + (size_t)i * page,
+                                  (size_t)(end - i) * page, use));
   }
-}
-
-/* Runs of shared pages of a window. */
-static void protect_shared(const treadle_switch *sw, treadle_class which, treadle_access use) {
-  size_t page = (size_t)sw->carry.plan->page_bytes;
-  int64_t count = sw->space.tables.pages[which];
-  const int32_t *table = sw->space.tables.page[which];
-  for (int64_t i = 0, end; i < count; i = end + 1) {
-    for (end = i; end < count && sw->space.tables.aliased[table[end]]; end++) {
-    }
-    if (end > i)
-      sw->device.ops->protect((char *)sw->space.windows[which] + (size_t)i * page, (size_t)(end - i) * page,
-                              use);
-  }
+out:
+  return status;
 }
 
 /* Params that have left are closed as a whole, where they lie in one piece. */
@@ -76,37 +67,38 @@ static bool closes_all(const treadle_switch *sw) {
 }
 
 treadle_status treadle_guard_create(treadle_switch *sw) {
-  if (!sw->space.tables.aliased) return TREADLE_OK;
-  protect_shared(sw, TREADLE_INFER_PARAMS, TREADLE_ACCESS_READ);
-  if (!closes_all(sw)) return TREADLE_OK;
-  return treadle_parking_init(
-      &sw->guards.parking, sw->space.windows[TREADLE_PARAMS],
-      (size_t)(sw->space.tables.pages[TREADLE_PARAMS] * sw->carry.plan->page_bytes));
+  return sw->space.tables.aliased ? protect(sw, TREADLE_INFER_PARAMS, true, TREADLE_ACCESS_READ)
+                                  : TREADLE_OK;
 }
 
-void treadle_guard_release(treadle_switch *sw) { treadle_parking_release(&sw->guards.parking); }
-
-/* Nobody but the engine has shared pages in mode INFER, and it reads them only. */
-static void settle_shared(treadle_switch *sw) {
+/* Nobody but the engine has shared pages in mode INFER, and it reads them only. The first call, when the switch is made, finds mode TRAIN. */
+static treadle_status settle_shared(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
   bool infer = sw->mode == TREADLE_INFER, guards = sw->terms.options.guard_pages;
+  const size_t bytes = (size_t)(sw->space.tables.pages[TREADLE_PARAMS] * sw->carry.plan->page_bytes);
   if (closes_all(sw)) {
-    if (infer)
-      treadle_parking_close(&sw->guards.parking);
-    else
-      treadle_parking_open(&sw->guards.parking);
+    TRY(sw->device.ops->close_window(sw->space.pool, sw->space.windows[TREADLE_PARAMS], bytes, infer));
   } else if (guards) { /* the whole window was opened as the mode says */
-    if (infer && !sw->terms.leaves[TREADLE_PARAMS]) protect_shared(sw, TREADLE_PARAMS, TREADLE_ACCESS_READ);
+    if (infer && !sw->terms.leaves[TREADLE_PARAMS])
+      TRY(protect(sw, TREADLE_PARAMS, true, TREADLE_ACCESS_READ));
   } else if (infer != sw->guards.shared) {
-    protect_shared(sw, TREADLE_PARAMS, infer ? TREADLE_ACCESS_READ : TREADLE_ACCESS_BOTH);
+    TRY(protect(sw, TREADLE_PARAMS, true, infer ? TREADLE_ACCESS_READ : TREADLE_ACCESS_BOTH));
   }
   sw->guards.shared = infer;
-  if (guards && infer) protect_shared(sw, TREADLE_INFER_PARAMS, TREADLE_ACCESS_READ);
+  if (guards && infer) TRY(protect(sw, TREADLE_INFER_PARAMS, true, TREADLE_ACCESS_READ));
+out:
+  return status;
 }
 
-void treadle_guard_settle(treadle_switch *sw) {
+treadle_status treadle_guard_settle(treadle_switch *sw) {
+  treadle_status status = TREADLE_OK;
   for (int c = 0; sw->terms.options.guard_pages && c < TREADLE_CLASSES; c++)
-    if (sw->space.windows[c]) protect_window(sw, (treadle_class)c, treadle_guard_use(sw, (treadle_class)c));
-  if (sw->space.tables.aliased) settle_shared(sw);
+    if (sw->space.windows[c])
+      TRY(protect(sw, (treadle_class)c, false, treadle_guard_use(sw, (treadle_class)c)));
+  if (sw->space.tables.aliased) TRY(settle_shared(sw));
   for (int64_t page = 0; sw->terms.options.guard_pages && page < sw->space.tables.physical; page++)
     if (sw->books.owner[page] == TREADLE_NOBODY) treadle_guard_spoil(sw, (int32_t)page);
+  if (sw->terms.options.guard_pages) TRY(sw->device.ops->fence(&sw->device));
+out:
+  return status;
 }

@@ -66,7 +66,7 @@ static treadle_status change(treadle_switch *sw, bool shows) {
   status = check(sw, what);
   if (!status && shows) status = show(sw);
   if (!status && !shows) hide(sw);
-  if (!status) treadle_guard_settle(sw);
+  if (!status) status = treadle_guard_settle(sw);
   if (!status) treadle_books_tell(&sw->books);
   treadle_helm_leave(sw->helm);
   return status;

@@ -126,7 +126,7 @@ treadle_status treadle_arrow_take(treadle_switch *sw, int aim) {
   treadle_helm_tell(sw->helm);
   status = run(sw);
   sw->carry.faults.planted = TREADLE_FAULT_NONE;
-  treadle_guard_settle(sw);
+  status = treadle_arrow_settle(sw, status);
   treadle_books_tell(&sw->books);
   treadle_holds_settle(sw);
   treadle_group_limit(sw->group, group_timeout);
@@ -270,7 +270,6 @@ void treadle_switch_release(treadle_switch *sw) {
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
   treadle_net_delta_release(&sw->carry);
-  treadle_guard_release(sw);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);
   treadle_plan_destroy(sw->carry.plan);

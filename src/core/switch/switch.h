@@ -28,7 +28,6 @@
 
 #include "memory/books.h"
 #include "memory/device.h"
-#include "memory/parking.h"
 #include "memory/twins.h"
 #include "plan/plan.h"
 #include "switch/epoch.h"
@@ -50,8 +49,7 @@ typedef struct treadle_agreement {
 
 /* Who may touch what (guard.c). */
 typedef struct treadle_guards {
-  treadle_parking parking; /* of params, while the engine has pages of theirs */
-  bool shared;             /* pages of params that the engine has are read-only */
+  bool shared; /* pages of params that the engine has are read-only */
 } treadle_guards;
 
 /* The inference engine (engine.c). */
@@ -156,6 +154,8 @@ treadle_status treadle_arrow_update(treadle_switch *sw);
 treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim);
 /* From INFER to TRAIN without the other ranks: params are in the twin or have stayed on the device. */
 treadle_status treadle_arrow_return(treadle_switch *sw);
+/* The end of an arrow that came to `status`: windows may be used as the mode says. Returns how the arrow ends. */
+treadle_status treadle_arrow_settle(treadle_switch *sw, treadle_status status);
 
 /* ---- handle.c ---- */
 
@@ -232,14 +232,13 @@ treadle_status treadle_switch_unbind_engine(treadle_switch *sw);
 
 /* ---- guard.c ---- */
 
-/* What is never to be written through a window, once; and what it takes to close the window of params. */
+/* What is never to be written through a window, once. */
 treadle_status treadle_guard_create(treadle_switch *sw);
-void treadle_guard_release(treadle_switch *sw);
 /* How a window may be used in the present mode, but for pages that both windows of parameters share. */
 treadle_access treadle_guard_use(const treadle_switch *sw, treadle_class which);
 /* Windows may be used as the mode says. With guard_pages: pages of nobody are spoiled, windows without pages
- * cannot be touched. */
-void treadle_guard_settle(treadle_switch *sw);
+ * cannot be touched. Fails where the device does. */
+treadle_status treadle_guard_settle(treadle_switch *sw);
 /* Spoils a page that is about to be written. */
 void treadle_guard_spoil(treadle_switch *sw, int32_t physical);
 

@@ -109,8 +109,7 @@ typedef struct queue { /* a device's state */
 
 static queue *queue_of(const treadle_device *device) { return device->state; }
 
-static void add(const treadle_device *device, job given) {
-  queue *q = queue_of(device);
+static void add_to(queue *q, job given) {
   job *added = malloc(sizeof *added);
   assert_non_null(added);
   *added = given;
@@ -119,6 +118,10 @@ static void add(const treadle_device *device, job given) {
   q->last = &added->next;
   q->asked++;
 }
+
+static void add(const treadle_device *device, job given) { add_to(queue_of(device), given); }
+
+static void run_nothing(job *j, treadle_random *random) { (void)j, (void)random; }
 
 static treadle_status say(const queue *q) {
   return q->failed ? treadle_fail(TREADLE_SYSTEM, "the far device failed at its call %lld",
@@ -137,6 +140,12 @@ static treadle_status work_off(queue *q, int64_t until) {
     free(j);
   }
   return say(q);
+}
+
+/* A call that does what was asked for before, and then its own work. */
+static treadle_status at_once(queue *q) {
+  add_to(q, (job){.run = run_nothing});
+  return work_off(q, q->asked);
 }
 
 /* ---- Life ---- */
@@ -168,6 +177,7 @@ int64_t device_far_calls(const treadle_device *device) { return queue_of(device)
 typedef struct far_pool {
   struct far_pool *next;
   treadle_pool *pool;
+  queue *queue;
   int64_t page_bytes;
   void *base, *windows[64];
   int count;
@@ -187,11 +197,11 @@ static far_pool *pool_of(const treadle_pool *pool) {
 static treadle_status far_create(const treadle_device *device, int64_t pages, int64_t page_bytes,
                                  int64_t budget_bytes, treadle_pool **pool_p) {
   treadle_status status = TREADLE_OK;
-  (void)device;
   TRY(treadle_pool_create(pages, page_bytes, budget_bytes, pool_p));
   far_pool *made = calloc(1, sizeof *made);
   assert_non_null(made);
   made->pool = *pool_p;
+  made->queue = queue_of(device);
   made->page_bytes = page_bytes;
   made->base = far_of(treadle_pool_base(*pool_p), treadle_pool_bytes(*pool_p));
   pthread_mutex_lock(&lock);
@@ -240,9 +250,17 @@ static treadle_status far_follow(treadle_pool *pool, void *base, void *shadow, c
   return treadle_pool_follow(pool, near_of(base), near_of(shadow), table, pages);
 }
 
-/* Nothing can be touched in any case. */
-static void far_protect(void *at, size_t bytes, treadle_access access) {
-  (void)at, (void)bytes, (void)access;
+/* Nothing can be touched in any case; but it can fail. */
+static treadle_status far_protect(treadle_pool *pool, void *at, size_t bytes, treadle_access access) {
+  assert_ptr_not_equal(near_of(at), at);
+  (void)bytes, (void)access;
+  return at_once(pool_of(pool)->queue);
+}
+
+static treadle_status far_close_window(treadle_pool *pool, void *base, size_t bytes, bool closed) {
+  assert_ptr_not_equal(near_of(base), base);
+  (void)bytes, (void)closed;
+  return at_once(pool_of(pool)->queue);
 }
 
 static treadle_status far_import(int descriptor, size_t bytes, void **base_p) {
@@ -445,6 +463,7 @@ const treadle_device_ops device_far_ops = {.name = "far",
                                            .follow = far_follow,
                                            .trim = treadle_pool_trim,
                                            .protect = far_protect,
+                                           .close_window = far_close_window,
                                            .export = treadle_pool_descriptor,
                                            .import = far_import,
                                            .import_window = far_import_window,

@@ -156,6 +156,36 @@ out:
   return status;
 }
 
+/* Closed, a window is read as before; open again, it is written as before. */
+static void test_closing(void **state) {
+  (void)state;
+  treadle_pool *pool = make(3, MIB2);
+  const int32_t table[] = {1, 2};
+  void *window;
+  assert_ok(treadle_pool_map(pool, table, 2, &window));
+  for (int turn = 0; turn < 3; turn++) {
+    assert_ok(treadle_pool_close_window(pool, window, 2 * MIB2, false));
+    memset(window, turn + 1, 2 * MIB2);
+    assert_ok(treadle_pool_close_window(pool, window, 2 * MIB2, true));
+    assert_ok(treadle_pool_close_window(pool, window, 2 * MIB2, true));
+    for (int64_t i = 0; i < 2 * MIB2; i += 512) assert_int_equal(((char *)window)[i], turn + 1);
+    assert_int_equal(((char *)treadle_pool_base(pool))[MIB2], turn + 1);
+    pid_t child = fork();
+    if (child == 0) {
+      signal(SIGSEGV, SIG_DFL);
+      *(volatile char *)window = 9;
+      _exit(0);
+    }
+    int how = 0;
+    waitpid(child, &how, 0);
+    assert_true(!WIFEXITED(how) || WEXITSTATUS(how) != 0);
+  }
+  assert_fails(TREADLE_SYSTEM, "pool: it has no window of 2097152 bytes there",
+               treadle_pool_close_window(pool, window, MIB2, true));
+  assert_ok(treadle_pool_close_window(pool, NULL, 0, true));
+  treadle_pool_destroy(pool);
+}
+
 static void test_allocations(void **state) {
   (void)state;
   TEST_EACH_ALLOCATION(make_and_map());
@@ -201,6 +231,7 @@ int main(void) {
       cmocka_unit_test(test_windows),     cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_peer),        cmocka_unit_test(test_mappings),
       cmocka_unit_test(test_allocations), cmocka_unit_test(test_other_pages),
+      cmocka_unit_test(test_closing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

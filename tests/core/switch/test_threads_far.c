@@ -206,6 +206,7 @@ static void test_updates(void **state) {
 
 typedef struct far_scene {
   const scene *s;
+  bool guards, alias;
   bool measures;    /* nothing fails, and nothing is looked at: how many calls are there? */
   int64_t fails_at; /* on rank 1, at this call after the switch was filled; 0: never */
   int64_t calls;    /* of rank 1, to INFER and back */
@@ -225,6 +226,8 @@ static int scene_rank(treadle_group *group, void *context) {
                                           .keep_grads = true,
                                           .offload_train_optimizer = TREADLE_ON,
                                           .kv_bytes = 2 * SCENE_PAGE,
+                                          .guard_pages = f->guards,
+                                          .alias = f->alias,
                                           .host = true};
   char state[7 * SCENE_PAGE], found[sizeof state];
   RANK_OK(treadle_switch_create(group, f->s->train, f->s->infer, &options, &sw));
@@ -271,7 +274,9 @@ static void test_offload(void **state) {
   (void)state;
   scene s;
   scene_init(&s);
-  ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &(far_scene){.s = &s});
+  for (int how = 0; how < 4; how++)
+    ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank,
+                     &(far_scene){.s = &s, .guards = how & 1, .alias = how & 2});
   scene_release(&s);
 }
 
@@ -279,14 +284,16 @@ static void test_failures(void **state) {
   (void)state;
   scene s;
   scene_init(&s);
-  far_scene f = {.s = &s, .measures = true};
-  ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &f);
-  const int64_t calls = f.calls, step = calls / 12 > 0 ? calls / 12 : 1;
-  assert_true(calls > 10);
-  f.measures = false;
-  for (int64_t at = 1; at <= calls; at += step) {
-    f.fails_at = at;
+  for (int how = 0; how < 4; how++) {
+    far_scene f = {.s = &s, .guards = how & 1, .alias = how & 2, .measures = true};
     ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &f);
+    const int64_t calls = f.calls, step = calls / 12 > 0 ? calls / 12 : 1;
+    assert_true(calls > 10);
+    f.measures = false;
+    for (int64_t left = calls; left > 0; left -= step) { /* the last calls among them: those that guard */
+      f.fails_at = left;
+      ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &f);
+    }
   }
   scene_release(&s);
 }
