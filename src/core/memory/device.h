@@ -14,6 +14,7 @@
 #define TREADLE_MEMORY_DEVICE_H
 
 #include "memory/elements.h"
+#include "memory/mapped.h"
 #include "memory/paged.h"
 #include "memory/pool.h"
 #include "memory/quantise.h"
@@ -55,6 +56,11 @@ struct treadle_device_ops {
   /* Life: fills *device, whose ops are there. Refused by name: what is not on this machine. */
   treadle_status (*open)(const treadle_memory *memory, treadle_device *device);
   void (*close)(treadle_device *device);
+  /* What keeps the device from reading and writing memory that somebody else has made, for a message ("that memory may not be written"), or
+   * NULL. maps_p: what was looked up for that, for many ranges in a row: NULL at first, ended by treadle_maps_release. Without it, the answer
+   * is quick, and says whether the memory is there at all. */
+  const char *(*fault)(const treadle_device *device, const void *memory, size_t bytes,
+                       treadle_maps **maps_p);
 
   /* Pages: what memory/pool.h says of each. */
   treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes,

@@ -23,6 +23,13 @@ static treadle_status open(const treadle_memory *memory, treadle_device *device)
 
 static void close(treadle_device *device) { (void)device; }
 
+static const char *fault(const treadle_device *device, const void *memory, size_t bytes,
+                         treadle_maps **maps_p) {
+  (void)device;
+  if (maps_p && !*maps_p) *maps_p = treadle_maps_read();
+  return treadle_maps_fault(maps_p ? *maps_p : NULL, memory, bytes);
+}
+
 /* ---- Pages ---- */
 
 static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes,
@@ -209,7 +216,7 @@ static uint64_t hash(const treadle_device *device, const treadle_elements *eleme
 
 /* What both rows have alike. */
 #define HOST                                                                                               \
-  .open = open, .close = close, .create = create, .destroy = treadle_pool_destroy,                         \
+  .open = open, .close = close, .fault = fault, .create = create, .destroy = treadle_pool_destroy,         \
   .base = treadle_pool_base, .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map,               \
   .remap = treadle_pool_remap, .follow = treadle_pool_follow, .trim = treadle_pool_trim,                   \
   .protect = protect, .close_window = treadle_pool_close_window, .export = treadle_pool_descriptor,        \

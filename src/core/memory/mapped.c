@@ -5,6 +5,7 @@
 #include "base/array.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +14,8 @@
 
 static const char not_there[] = "not all of that memory is there";
 
-/* The call does nothing else on Linux. */
-bool treadle_is_mapped(const void *memory, size_t bytes) {
+/* Is every page of the range mapped? The call does nothing else on Linux. */
+static bool is_mapped(const void *memory, size_t bytes) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory & ~(page - 1);
   uintptr_t end = (uintptr_t)memory + bytes;
   return msync((void *)begin, (size_t)(end - begin), MS_ASYNC) == 0;
@@ -59,7 +60,7 @@ const char *treadle_maps_fault(const treadle_maps *maps, const void *memory, siz
   uintptr_t at = (uintptr_t)memory, end = at + bytes;
   const char *fault = NULL;
   if (end < at) return not_there;
-  if (!maps) return treadle_is_mapped(memory, bytes) ? NULL : not_there;
+  if (!maps) return is_mapped(memory, bytes) ? NULL : not_there;
   size_t low = 0, high = maps->areas.count; /* the first that ends behind `at` */
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -76,11 +77,4 @@ const char *treadle_maps_fault(const treadle_maps *maps, const void *memory, siz
     at = next->end;
   }
   return !fault && at < end ? not_there : fault;
-}
-
-const char *treadle_mapped_fault(const void *memory, size_t bytes) {
-  treadle_maps *maps = treadle_maps_read();
-  const char *fault = treadle_maps_fault(maps, memory, bytes);
-  treadle_maps_release(maps);
-  return fault;
 }

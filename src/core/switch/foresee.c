@@ -131,6 +131,7 @@ static void release(treadle_switch *sw) {
   treadle_carry_release(&sw->carry);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
+  treadle_device_close(&sw->device);
 }
 
 static treadle_status resolve(const treadle_layout *train, const treadle_layout *infer,
@@ -144,6 +145,7 @@ static treadle_status resolve(const treadle_layout *train, const treadle_layout 
   treadle_switch_carry_begin(sw);
   TRY(treadle_switch_check_arguments(train, infer, options, &nobody, &o, &engine));
   treadle_switch_resolve(sw, &o, &engine);
+  TRY(treadle_device_open(&o.memory, &sw->device)); /* it says what may be own tensors */
 out:
   return status;
 }

@@ -13,7 +13,6 @@
 #include "base/dtype.h"
 #include "base/sized.h"
 #include "layout/blocks.h"
-#include "memory/mapped.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,6 +62,7 @@ treadle_status treadle_own_settle(const treadle_group *group, treadle_terms *ter
 typedef struct given { /* what the options say of one mode */
   const treadle_layout *const *layouts;
   int rank;
+  const treadle_device *device;
   bool rebuilds;
   size_t page;
   treadle_mode mode;
@@ -70,14 +70,15 @@ typedef struct given { /* what the options say of one mode */
   size_t count;
   int32_t storages;
   bool has_block_rows;
-  const treadle_maps *maps;
+  treadle_maps **maps_p; /* what the device has looked up */
 } given;
 
-static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle_maps *maps) {
+static given given_of(const treadle_switch *sw, treadle_mode mode, treadle_maps **maps_p) {
   const treadle_switch_options *o = &sw->terms.options;
   bool train = mode == TREADLE_TRAIN;
   return (given){sw->layouts,
                  sw->group->rank,
+                 &sw->device,
                  treadle_switch_rebuilds(sw),
                  treadle_switch_page_bytes(o),
                  mode,
@@ -85,7 +86,7 @@ static given given_of(const treadle_switch *sw, treadle_mode mode, const treadle
                  train ? o->own_train_count : o->own_infer_count,
                  treadle_layout_storage_count(sw->layouts[mode], sw->group->rank),
                  treadle_has_block_rows(sw->layouts[TREADLE_TRAIN], sw->layouts[TREADLE_INFER]),
-                 maps};
+                 maps_p};
 }
 
 /* The words come after "rank 2: own train tensor 'NAME' ". */
@@ -114,7 +115,7 @@ static treadle_status check_memory(const given *g, const treadle_storage_info *i
              each);
     return refuse(g, info, words);
   }
-  const char *fault = treadle_maps_fault(g->maps, tensor->memory, tensor->bytes);
+  const char *fault = g->device->ops->fault(g->device, tensor->memory, tensor->bytes, g->maps_p);
   if (!fault) return TREADLE_OK;
   snprintf(words, sizeof words, "of %zu bytes at %p: %s", tensor->bytes, tensor->memory, fault);
   return refuse(g, info, words);
@@ -276,10 +277,9 @@ out:
 treadle_status treadle_own_take(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   if (sw->holes.taken) return TREADLE_OK;
-  bool any = sw->terms.options.own_train_count > 0 || sw->terms.options.own_infer_count > 0;
-  treadle_maps *maps = any ? treadle_maps_read() : NULL;
+  treadle_maps *maps = NULL;
   for (int mode = 0; mode < 2; mode++)
-    TRY(take(given_of(sw, (treadle_mode)mode, maps), &sw->carry.own, &sw->holes, &sw->stats.own_bytes));
+    TRY(take(given_of(sw, (treadle_mode)mode, &maps), &sw->carry.own, &sw->holes, &sw->stats.own_bytes));
   TRY(check_overlaps(sw->layouts, sw->group->rank, &sw->carry.own));
   sw->holes.taken = true;
   sw->terms.options.own_train = sw->terms.options.own_infer = NULL; /* the caller's may go */
@@ -297,7 +297,7 @@ treadle_status treadle_own_check(const treadle_switch *sw) {
     for (size_t i = 0; i < sw->carry.own.spans[mode].count; i++) {
       const treadle_own_span *span = &sw->carry.own.spans[mode].items[i];
       treadle_storage_info info;
-      if (treadle_is_mapped(span->memory, (size_t)span->bytes)) continue;
+      if (!sw->device.ops->fault(&sw->device, span->memory, (size_t)span->bytes, NULL)) continue;
       return treadle_fail(TREADLE_STATE,
                           "rank %d: own %s tensor '%s' of %" PRId64
                           " bytes at %p: that memory is not there any more",

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "memory/limits.h"
-#include "memory/mapped.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,7 +34,9 @@ static treadle_status check_memory(const treadle_switch *sw, treadle_class which
                                         (size_t)(sw->space.tables.pages[c] * sw->carry.plan->page_bytes)))
       return treadle_fail(TREADLE_REFUSED, "register: %s at %p lie in a window of the pool",
                           treadle_class_text(which), memory);
-  const char *fault = treadle_mapped_fault(memory, bytes);
+  treadle_maps *maps = NULL;
+  const char *fault = sw->device.ops->fault(&sw->device, memory, bytes, &maps);
+  treadle_maps_release(maps);
   if (fault)
     return treadle_fail(TREADLE_REFUSED, "register: %s of %zu bytes at %p: %s", treadle_class_text(which),
                         bytes, memory, fault);
@@ -139,7 +140,7 @@ treadle_status treadle_caller_memory_check(const treadle_switch *sw) {
   if (status != TREADLE_OK) return status;
   for (size_t i = 0; i < sw->foreign.count; i++) {
     const treadle_caller_memory *foreign = &sw->foreign.items[i];
-    if (!treadle_is_mapped(foreign->memory, foreign->bytes))
+    if (sw->device.ops->fault(&sw->device, foreign->memory, foreign->bytes, NULL))
       return treadle_fail(
           TREADLE_STATE, "rank %d: registered %s of %zu bytes at %p: that memory is not there any more",
           sw->group->rank, treadle_class_text(foreign->which), foreign->bytes, (void *)foreign->memory);

@@ -165,6 +165,14 @@ static void far_close(treadle_device *device) {
   free(q);
 }
 
+/* Far memory is its own; of the host's memory it reads and writes what the host may. */
+static const char *far_fault(const treadle_device *device, const void *memory, size_t bytes,
+                             treadle_maps **maps_p) {
+  const treadle_device *host = treadle_device_host();
+  (void)device;
+  return host->ops->fault(host, near_of(memory), bytes, maps_p);
+}
+
 void device_far_fail_at(treadle_device *device, int64_t call) {
   queue *q = queue_of(device);
   q->fails_at = call > 0 ? q->asked + call : 0;
@@ -454,6 +462,7 @@ static treadle_status far_fence(const treadle_device *device) {
 const treadle_device_ops device_far_ops = {.name = "far",
                                            .open = far_open,
                                            .close = far_close,
+                                           .fault = far_fault,
                                            .create = far_create,
                                            .destroy = far_destroy,
                                            .base = far_base,
