@@ -124,16 +124,35 @@ out:
 
 /* ---- What a survivor sees ---- */
 
-/* Of the bytes of the training state that are to survive: params and optimizer state, where they are now. */
-static uint64_t digest_of(const treadle_switch *sw, const treadle_layout *train, int rank) {
+/* Adds bytes of a window to a hash. */
+static treadle_status add_bytes(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
+                                uint64_t *hash) {
+  treadle_status status = TREADLE_OK;
+  char part[64 << 10];
+  for (size_t some; bytes > 0; offset += some, bytes -= some) {
+    some = bytes < sizeof part ? bytes : sizeof part;
+    TRY(treadle_switch_read(sw, which, offset, some, part));
+    *hash = treadle_mix64(*hash ^ treadle_hash_bytes(part, some, 0));
+  }
+out:
+  return status;
+}
+
+/* Of the bytes of the training state that are to survive: params and optimizer state, where they are now. 0: they cannot be read. */
+static uint64_t digest_of(treadle_switch *sw, const treadle_layout *train, int rank) {
+  treadle_status status;
   uint64_t hash = 1;
   size_t bytes;
   for (int32_t i = 0; i < treadle_layout_storage_count(train, rank); i++) {
-    const void *tensor = treadle_switch_tensor(sw, TREADLE_PARAMS, i, &bytes);
-    if (bytes > 0) hash = treadle_mix64(hash ^ treadle_hash_bytes(tensor, bytes, 0));
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
+    TRY(treadle_layout_storage(train, rank, i, &info));
+    TRY(add_bytes(sw, TREADLE_PARAMS, info.offset_bytes, info.bytes, &hash));
   }
-  const void *optimizer = treadle_switch_window(sw, TREADLE_OPTIMIZER, &bytes);
-  return bytes ? treadle_mix64(hash ^ treadle_hash_bytes(optimizer, bytes, 0)) : hash;
+  (void)treadle_switch_window(sw, TREADLE_OPTIMIZER, &bytes);
+  TRY(add_bytes(sw, TREADLE_OPTIMIZER, 0, bytes, &hash));
+  return hash ? hash : 1;
+out:
+  return 0;
 }
 
 /* Descriptors and mappings of this process that belong to a pool. */
@@ -222,7 +241,8 @@ static void live_through(treadle_job *job, const treadle_fault_spec *fault, last
   treadle_mode mode = treadle_switch_mode(sw);
   if (mode == TREADLE_HOST || (mode == TREADLE_INFER && corrupts)) (void)treadle_switch_to_train(sw);
   if (mode == TREADLE_INFER && !corrupts && holds_params(job)) (void)treadle_switch_return(sw);
-  own->unchanged = treadle_switch_mode(sw) == TREADLE_TRAIN && digest_of(sw, job->train, rank) == before;
+  own->unchanged =
+      before && treadle_switch_mode(sw) == TREADLE_TRAIN && digest_of(sw, job->train, rank) == before;
   treadle_job_figures(job, &own->figures);
   treadle_free(entries);
 }

@@ -130,9 +130,12 @@ struct treadle_device_ops {
   void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
 
-  /* Elements (memory/elements.h). */
+  /* Elements (memory/elements.h). hash: each in a window of its own, [count] of both, once all that was asked for before is done; sums
+   * [count] are whole when it returns. */
   void (*generate)(const treadle_device *device, const treadle_elements *elements, void *window);
-  uint64_t (*hash)(const treadle_device *device, const treadle_elements *elements, const void *window);
+  treadle_status (*hash)(const treadle_device *device, const treadle_elements *elements,
+                         const void *const *windows, size_t count, uint64_t *sums)
+      __attribute__((warn_unused_result));
 };
 
 /* What is asked for; NULL: host. Kinds that this library has not are refused by name. */

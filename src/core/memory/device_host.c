@@ -209,9 +209,11 @@ static void generate(const treadle_device *device, const treadle_elements *eleme
   treadle_elements_generate(elements, window);
 }
 
-static uint64_t hash(const treadle_device *device, const treadle_elements *elements, const void *window) {
+static treadle_status hash(const treadle_device *device, const treadle_elements *elements,
+                           const void *const *windows, size_t count, uint64_t *sums) {
   (void)device;
-  return treadle_elements_hash(elements, window);
+  for (size_t i = 0; i < count; i++) sums[i] = treadle_elements_hash(&elements[i], windows[i]);
+  return TREADLE_OK;
 }
 
 /* What both rows have alike. */

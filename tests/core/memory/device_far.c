@@ -378,11 +378,13 @@ static void far_generate(const treadle_device *device, const treadle_elements *e
   add(device, (job){.run = run_generate, .elements = *elements, .into = window});
 }
 
-static uint64_t far_hash(const treadle_device *device, const treadle_elements *elements,
-                         const void *window) {
-  queue *q = queue_of(device);
-  if (work_off(q, q->asked) != TREADLE_OK) return 0;
-  return treadle_elements_hash(elements, near_of(window));
+static treadle_status far_hash(const treadle_device *device, const treadle_elements *elements,
+                               const void *const *windows, size_t count, uint64_t *sums) {
+  treadle_status status;
+  TRY(at_once(queue_of(device)));
+  for (size_t i = 0; i < count; i++) sums[i] = treadle_elements_hash(&elements[i], near_of(windows[i]));
+out:
+  return status;
 }
 
 /* ---- Lists ---- */

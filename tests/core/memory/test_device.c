@@ -49,7 +49,7 @@ static void test_elements(void **state) {
       e.stride[1] = (int64_t)treadle_dtype_bytes(e.dtype);
       e.stride[0] = e.stride[1] * 40;
       static char window[7 * 40 * 4 + 64];
-      uint64_t wanted = 0;
+      uint64_t wanted = 0, found[3] = {0, 0, 5};
       memset(window, 1, sizeof window);
       device->ops->generate(device, &e, window);
       for (int64_t row = 0; row < 7; row++)
@@ -57,7 +57,11 @@ static void test_elements(void **state) {
           int64_t index = 12 + row * 50 + column;
           wanted += treadle_value_hash(77, index, (uint32_t)treadle_value_bf16(77, index) << 16);
         }
-      assert_true(device->ops->hash(device, &e, window) == wanted);
+      const void *const windows[] = {window, window + 64};
+      treadle_elements both[] = {e, e};
+      both[1].at = 0;
+      assert_ok(device->ops->hash(device, both, windows, 2, found));
+      assert_true(found[0] == wanted && found[1] == wanted && found[2] == 5);
     }
 }
 
