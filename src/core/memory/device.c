@@ -5,6 +5,7 @@
 #include "memory/device_host.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 const treadle_device *treadle_device_plain(void) {
   static const treadle_device plain = {.ops = &treadle_host_plain_ops};
@@ -14,6 +15,18 @@ const treadle_device *treadle_device_plain(void) {
 const treadle_device *treadle_device_host(void) {
   static const treadle_device fast = {.ops = &treadle_host_fast_ops};
   return treadle_copy_choose() == TREADLE_MOVER_STREAM ? &fast : treadle_device_plain();
+}
+
+bool treadle_device_is_host(const treadle_device *device) {
+  return device->ops->plain == treadle_device_plain()->ops;
+}
+
+treadle_status treadle_device_finish(const treadle_device *device, treadle_status status) {
+  char message[512];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  const treadle_status finished = device->ops->fence(device);
+  if (status == TREADLE_OK) return finished;
+  return finished == TREADLE_OK ? status : treadle_fail(status, "%s", message);
 }
 
 static const treadle_device_ops *host(void) { return treadle_device_host()->ops; }

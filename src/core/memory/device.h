@@ -147,5 +147,20 @@ void treadle_device_register(treadle_memory_kind kind, const treadle_device_ops 
 /* Host memory: windows that are the caller's, files, buffers. */
 const treadle_device *treadle_device_host(void);
 const treadle_device *treadle_device_plain(void);
+bool treadle_device_is_host(const treadle_device *device);
+
+/* Waits for all that was asked for; returns `status`, with its message, where something has failed before. */
+treadle_status treadle_device_finish(const treadle_device *device, treadle_status status);
+
+/* ---- Whose memory is it? device_at.c. Any thread ---- */
+
+/* The device that has claimed the memory at an address; the host where none has. */
+const treadle_device *treadle_device_at(const void *address);
+/* A device other than the host claims memory that it has mapped, so that calls that are given an address alone find the device. It stays where
+ * it is until it lets go of all that it has claimed, and lets go before the memory is unmapped. Nothing is done for the host. */
+treadle_status treadle_device_claim(const treadle_device *device, const void *memory, size_t bytes);
+void treadle_device_let_go(const treadle_device *device);
+/* Refused: memory of another device. who: "the built-in engine". */
+treadle_status treadle_device_need_host(const char *who, const void *memory);
 
 #endif

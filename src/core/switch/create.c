@@ -89,6 +89,9 @@ static treadle_status build(treadle_switch *sw) {
   for (int c = 0; c < TREADLE_CLASSES; c++)
     TRY(device->map(sw->space.pool, sw->space.tables.page[c], sw->space.tables.pages[c],
                     &sw->space.windows[c]));
+  for (int c = 0; c < TREADLE_CLASSES; c++)
+    TRY(treadle_device_claim(&sw->device, sw->space.windows[c],
+                             (size_t)(sw->space.tables.pages[c] * plan->page_bytes)));
   TRY(treadle_double_map(sw));
   TRY(map_slots(sw));
   TRY(make_twins(sw));

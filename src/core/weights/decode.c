@@ -67,7 +67,8 @@ static void decode_fp8(const decoder *d, int64_t at, int64_t count, uint16_t *to
     if (some > d->cols - col) some = d->cols - col;
     if (some > count) some = count;
     if (some > SEGMENT) some = SEGMENT;
-    treadle_dtype_convert(&scale, TREADLE_FP32, scales + block * d->scale_bytes, d->place->scales->dtype, 1);
+    treadle_dtype_convert(&scale, TREADLE_FP32, scales + block * d->scale_bytes, d->place->scales->dtype,
+                          1);
     for (int64_t i = 0; i < some; i++) values[i] = d->fp8[codes[at + i]] * scale;
     treadle_dtype_convert(to, TREADLE_BF16, values, TREADLE_FP32, (size_t)some);
   }
@@ -127,8 +128,8 @@ static uint16_t *decode_box(const decoder *d, const walk *w, int axis, int64_t a
   return to;
 }
 
-/* One slab: `w` has its sizes, `to` is where its first element goes. */
-static void copy_slab(const decoder *d, const walk *w, int64_t at, int64_t to) {
+/* One slab: `w` has its sizes, `to` is where its first element goes. The next one takes its room. */
+static treadle_status copy_slab(const decoder *d, const walk *w, int64_t at, int64_t to) {
   treadle_op op = *d->op;
   int64_t step = sizeof *d->slab;
   decode_box(d, w, 0, at, d->slab);
@@ -144,10 +145,12 @@ static void copy_slab(const decoder *d, const walk *w, int64_t at, int64_t to) {
   }
   const treadle_paged from_paged = treadle_paged_of(d->slab), to_paged = treadle_paged_of(d->window);
   d->device->ops->copy(d->device, &op, &from_paged, &to_paged);
+  return d->device->ops->fence(d->device);
 }
 
 /* Splits axis by axis, the slowest first, until a slab fits. */
-static void split(const decoder *d, const walk *w, int axis, int64_t at, int64_t to) {
+static treadle_status split(const decoder *d, const walk *w, int axis, int64_t at, int64_t to) {
+  treadle_status status = TREADLE_OK;
   int64_t inner = 1;
   for (int i = axis + 1; i < w->naxes; i++) inner *= w->size[i];
   int64_t most = SLAB_ELEMS / inner;
@@ -156,11 +159,10 @@ static void split(const decoder *d, const walk *w, int axis, int64_t at, int64_t
     int64_t left = w->size[axis] - i, first_at = at + i * w->stride[axis];
     int64_t first_to = to + i * d->op->to_stride[w->axis[axis]];
     part.size[axis] = most > 1 ? (left < most ? left : most) : 1;
-    if (most > 0)
-      copy_slab(d, &part, first_at, first_to);
-    else
-      split(d, &part, axis + 1, first_at, first_to);
+    TRY(most > 0 ? copy_slab(d, &part, first_at, first_to) : split(d, &part, axis + 1, first_at, first_to));
   }
+out:
+  return status;
 }
 
 treadle_status treadle_decode_place(const treadle_stored_box *place, const treadle_op *op,
@@ -175,7 +177,7 @@ treadle_status treadle_decode_place(const treadle_stored_box *place, const tread
   d->window = window;
   start(place, d);
   const walk w = order_axes(place, op->ndim);
-  split(d, &w, 0, place->at, op->to);
+  TRY(split(d, &w, 0, place->at, op->to));
 out:
   if (d) treadle_free(d->slab);
   treadle_free(d);

@@ -5,6 +5,7 @@
  * A piece is a strided box of the tensor, and so is each of its places in a checkpoint (model/stored.h): each is
  * one op of the copy kernel, conversion included. */
 #include "weights/load.h"
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "memory/value.h"
@@ -101,9 +102,43 @@ static void fill_piece(const treadle_piece *piece, const treadle_device *device,
   device->ops->copy(device, &op, NULL, &to);
 }
 
+/* Values that come to host memory alone: the window's own, or a buffer, dense, from which the device takes them. */
+static treadle_status read_piece(const treadle_model *model, const treadle_piece *piece,
+                                 const treadle_device *device, char *window) {
+  treadle_status status;
+  if (treadle_device_is_host(device)) return model->values.read(model->values.context, piece, window);
+  const treadle_tensor *tensor = &model->tensors[piece->tensor];
+  int64_t bytes = (int64_t)treadle_dtype_bytes(piece->dtype);
+  treadle_piece dense = *piece;
+  treadle_op op = {.from_dtype = (uint8_t)piece->dtype,
+                   .to_dtype = (uint8_t)piece->dtype,
+                   .tensor = piece->tensor,
+                   .storage = piece->storage,
+                   .to = piece->offset,
+                   .ndim = (uint8_t)tensor->naxes,
+                   .elems = 1};
+  dense.offset = 0;
+  for (int a = tensor->naxes - 1; a >= 0; a--) {
+    op.size[a] = piece->box.size[a];
+    op.from_stride[a] = dense.stride[a] = bytes;
+    op.to_stride[a] = piece->stride[a];
+    op.elems *= op.size[a];
+    bytes *= op.size[a];
+  }
+  char *buffer = treadle_alloc((size_t)bytes + 1);
+  if (!buffer) return treadle_fail(TREADLE_NO_MEMORY, "tensor '%s': no memory to read it", tensor->name);
+  const treadle_paged from = treadle_paged_of(buffer), to = treadle_paged_of(window);
+  TRY(model->values.read(model->values.context, &dense, buffer));
+  device->ops->copy(device, &op, &from, &to);
+  TRY(device->ops->fence(device));
+out:
+  treadle_free(buffer);
+  return status;
+}
+
 treadle_status treadle_load_values(const treadle_model *model, const treadle_piece *piece,
                                    const treadle_device *device, char *window) {
-  if (model->values.read) return model->values.read(model->values.context, piece, window);
+  if (model->values.read) return read_piece(model, piece, device, window);
   if (model->checkpoint) return load_piece(model, piece, device, window);
   if (model->weights != TREADLE_WEIGHTS_RANDOM) return treadle_model_need_weights(model);
   generate_piece(model, piece, device, window);
@@ -130,9 +165,9 @@ static treadle_status load_window(const treadle_model *model, const treadle_layo
     else
       TRY(treadle_load_values(model, piece, device, base));
   }
-  TRY(device->ops->fence(device));
 out:
-  if (status != TREADLE_NO_MEMORY) { /* what was cut off meanwhile may look like anything */
+  status = treadle_device_finish(device, status); /* it may still read files */
+  if (status != TREADLE_NO_MEMORY) {              /* what was cut off meanwhile may look like anything */
     treadle_status unchanged = treadle_checkpoint_unchanged(model->checkpoint);
     if (unchanged) status = unchanged;
   }
@@ -153,7 +188,7 @@ static treadle_status load_random(const treadle_layout *layout, int64_t rank, vo
   model.weights = TREADLE_WEIGHTS_RANDOM;
   model.checkpoint = NULL;
   model.values = (treadle_model_values){0};
-  return load_window(&model, layout, NULL, rank, NULL, treadle_device_host(), window);
+  return load_window(&model, layout, NULL, rank, NULL, treadle_device_at(window), window);
 }
 
 treadle_status treadle_layout_load_weights(const treadle_layout *layout, int64_t rank,
@@ -168,7 +203,7 @@ treadle_status treadle_layout_load_weights(const treadle_layout *layout, int64_t
     TRY(treadle_fail(TREADLE_REFUSED,
                      "%s: weights are to come from files, and those of this model are made up",
                      layout->model->path));
-  TRY(load_window(layout->model, layout, NULL, rank, NULL, treadle_device_host(), window));
+  TRY(load_window(layout->model, layout, NULL, rank, NULL, treadle_device_at(window), window));
 out:
   return status;
 }

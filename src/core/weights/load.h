@@ -7,7 +7,7 @@
 
 /* As treadle_layout_load, with the values that a switch from `source` leaves in the window: where that holds fp8 blocks,
  * values are what comes back of them. source may be NULL. shift: bytes that each storage tensor is moved, as a plan has
- * arranged them; NULL: none is. device: whose memory the window is. */
+ * arranged them; NULL: none is. device: whose memory the window is (treadle_device_at). */
 treadle_status treadle_layout_load_from(const treadle_layout *layout, const treadle_layout *source,
                                         int64_t rank, const int64_t *shift, const treadle_device *device,
                                         void *window);

@@ -117,10 +117,9 @@ treadle_status treadle_load_blocks(const treadle_model *model, const treadle_pie
   block *b = treadle_alloc(sizeof *b);
   if (!b) return treadle_fail(TREADLE_NO_MEMORY, "load: memory is out");
   if (blocks.high > BLOCK || blocks.wide > BLOCK) {
-    status =
-        treadle_fail(TREADLE_REFUSED,
-                     "%s: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
-                     model->path, blocks.high, blocks.wide, BLOCK, BLOCK);
+    status = treadle_fail(TREADLE_REFUSED,
+                          "%s: fp8 blocks of %" PRId64 " x %" PRId64 "; %d x %d at the most are made",
+                          model->path, blocks.high, blocks.wide, BLOCK, BLOCK);
     goto out;
   }
   TRY(treadle_blocks_placed(&own, piece, &spots));
@@ -135,6 +134,7 @@ treadle_status treadle_load_blocks(const treadle_model *model, const treadle_pie
           put_scale(b, treadle_placed_offset(spot, down, across), piece->dtype, device, window);
         else
           put_block(b, spot, piece, device, window);
+        TRY(device->ops->fence(device)); /* the next one takes its room */
       }
   }
 out:

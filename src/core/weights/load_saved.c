@@ -31,7 +31,7 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
                                   char *window) {
   treadle_status status;
   treadle_pieces pieces = {0};
-  const treadle_device *device = treadle_device_host();
+  const treadle_device *device = treadle_device_at(window);
   const treadle_paged to = treadle_paged_of(window);
   TRY(treadle_layout_pieces(layout, rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
@@ -43,10 +43,10 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
     const treadle_op op = treadle_fill_op(piece);
     device->ops->copy(device, &op, NULL, &to);
   }
-  TRY(device->ops->fence(device));
-  TRY(treadle_checkpoint_unchanged(saved->checkpoint));
-  treadle_filled_memory(window, treadle_layout_window_bytes(layout, rank));
 out:
+  status = treadle_device_finish(device, status); /* it may still read files */
+  if (!status) status = treadle_checkpoint_unchanged(saved->checkpoint);
+  if (!status) treadle_filled_memory(window, treadle_layout_window_bytes(layout, rank));
   treadle_array_release(&pieces);
   return status;
 }

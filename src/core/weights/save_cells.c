@@ -1,7 +1,9 @@
 /* Elements from a window to their places in the files of a saved model. A cell is a strided box of the window, and so is it in the file: one
- * op of the copy kernel, conversion included, straight into the mapped file. */
+ * op of the copy kernel, conversion included, straight into the mapped file. From a window of another device than the host blocks of it come, one
+ * by one: converted and dense to memory of the device, as bytes to the host, and from there to their places. */
 #include "weights/save_plan.h"
 
+#include "base/alloc.h"
 #include "base/dtype.h"
 #include "memory/device.h"
 
@@ -11,8 +13,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { BLOCK_ELEMS = 1 << 20, BLOCK_BYTES = BLOCK_ELEMS * 4 };
+
 typedef struct saver {
   const treadle_save_plan *plan;
+  const treadle_device *device; /* of the window */
+  char *there, *here; /* [BLOCK_BYTES] of another device, and of the host; NULL: the window is the host's */
+  treadle_boxes boxes;
   const char *folder;
   int32_t file; /* that is mapped; -1: none */
   int descriptor;
@@ -57,6 +64,30 @@ out:
   return status;
 }
 
+/* Elements of a block from a window of another device. */
+static treadle_status bring(const saver *s, const treadle_op *op, const treadle_paged *from,
+                            const treadle_paged *to) {
+  treadle_status status;
+  const treadle_device *host = treadle_device_host();
+  const treadle_paged there = treadle_paged_of(s->there), here = treadle_paged_of(s->here);
+  treadle_op out = *op, in = *op;
+  int64_t bytes = (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
+  for (int a = op->ndim - 1; a >= 0; a--) {
+    out.to_stride[a] = in.from_stride[a] = bytes;
+    bytes *= op->size[a];
+  }
+  out.to = in.from = 0;
+  in.from_dtype = op->to_dtype;
+  in.add = 0;
+  s->device->ops->copy(s->device, &out, from, &there);
+  s->device->ops->move(s->device, s->here, s->there, (size_t)bytes);
+  TRY(s->device->ops->fence(s->device));
+  host->ops->copy(host, &in, &here, to);
+  TRY(host->ops->fence(host));
+out:
+  return status;
+}
+
 /* Elements of one entry: a box of its tensor, one expert where that is stacked. */
 static treadle_status save_box(saver *s, const treadle_cell *cell, const treadle_box *box, int64_t from,
                                const int64_t *stride, const void *window) {
@@ -84,10 +115,35 @@ static treadle_status save_box(saver *s, const treadle_cell *cell, const treadle
   }
   TRY(open_file(s, entry->file));
   const treadle_paged out = {.base = window}, in = treadle_paged_of(s->image);
-  const treadle_device *device = treadle_device_host();
-  device->ops->copy(device, &op, &out, &in);
-  TRY(device->ops->fence(device));
+  if (s->there) {
+    TRY(bring(s, &op, &out, &in));
+  } else {
+    s->device->ops->copy(s->device, &op, &out, &in);
+    TRY(s->device->ops->fence(s->device));
+  }
   s->elems += op.elems;
+out:
+  return status;
+}
+
+/* Block by block, where there is room for one alone. */
+static treadle_status save_blocks(saver *s, const treadle_cell *cell, const treadle_box *box, int64_t from,
+                                  const int64_t *stride, const void *window) {
+  treadle_status status = TREADLE_OK;
+  const int naxes = s->plan->layout->model->tensors[cell->tensor].naxes;
+  const int64_t elems = treadle_box_elems(box);
+  if (!s->there) return save_box(s, cell, box, from, stride, window);
+  for (int64_t at = 0; at < elems; at += BLOCK_ELEMS) {
+    s->boxes.count = 0;
+    TRY(treadle_box_range(box, 0, naxes - 1, at, at + BLOCK_ELEMS < elems ? at + BLOCK_ELEMS : elems,
+                          &s->boxes));
+    for (size_t i = 0; i < s->boxes.count; i++) {
+      const treadle_box *part = &s->boxes.items[i];
+      int64_t first = from;
+      for (int a = 0; a < naxes; a++) first += (part->start[a] - box->start[a]) * stride[a];
+      TRY(save_box(s, cell, part, first, stride, window));
+    }
+  }
 out:
   return status;
 }
@@ -103,17 +159,25 @@ static treadle_status save_cell(saver *s, const treadle_cell *cell, int64_t hold
     box.size[0] = 1;
   }
   for (int64_t e = 0; e < experts; e++, box.start[0]++, at += stride[0])
-    TRY(save_box(s, cell, &box, at, stride, window));
+    TRY(save_blocks(s, cell, &box, at, stride, window));
 out:
   return status;
+}
+
+static treadle_status make_room(saver *s) {
+  if (treadle_device_is_host(s->device)) return TREADLE_OK;
+  s->here = treadle_alloc(BLOCK_BYTES);
+  s->there = s->here ? s->device->ops->scratch(s->device, BLOCK_BYTES) : NULL;
+  return s->there ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "save: memory is out");
 }
 
 treadle_status treadle_save_cells(const treadle_save_plan *plan, int64_t rank, const void *window,
                                   const char *folder, int64_t *elems_p) {
   treadle_status status = TREADLE_OK, closed;
-  saver s = {.plan = plan, .folder = folder, .file = -1};
+  saver s = {.plan = plan, .device = treadle_device_at(window), .folder = folder, .file = -1};
   treadle_cells cells = {0};
   const treadle_model *model = plan->layout->model;
+  TRY(make_room(&s));
   for (int32_t t = 0; t < model->tensor_count; t++) {
     const treadle_box whole = treadle_box_whole(&model->tensors[t]);
     cells.count = 0;
@@ -125,7 +189,11 @@ treadle_status treadle_save_cells(const treadle_save_plan *plan, int64_t rank, c
     }
   }
 out:
+  status = treadle_device_finish(s.device, status);
+  if (s.there) s.device->ops->scratch_release(s.device, s.there);
+  treadle_free(s.here);
   closed = close_file(&s);
+  treadle_array_release(&s.boxes);
   treadle_array_release(&cells);
   *elems_p = s.elems;
   return status ? status : closed;
