@@ -1,6 +1,7 @@
 #include "infer/pass_steps.h"
 
 #include "base/alloc.h"
+#include "memory/device.h"
 
 #include <string.h>
 
@@ -117,6 +118,11 @@ out:
 }
 
 treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows) {
+  const void *const all[] = {windows->weights, windows->cache, windows->work};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const treadle_status status = treadle_device_need_host("the built-in engine", all[i]);
+    if (status) return status;
+  }
   pass->window = windows->weights;
   pass->shift = windows->shift;
   pass->cache = windows->cache;

@@ -10,9 +10,9 @@
 #define TREADLE_INFER_PASS_H
 
 #include "base/team.h"
+#include "group/board.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
-#include "group/board.h"
 
 typedef struct treadle_pass treadle_pass;
 
@@ -78,7 +78,7 @@ typedef struct treadle_pass_windows {
   void *work;  /* treadle_pass_work_bytes + treadle_pass_packed_bytes, at a multiple of 64 */
 } treadle_pass_windows;
 
-/* From now on, until the next bind. */
+/* From now on, until the next bind. Refused: memory of another device than the host. */
 treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
 
 /* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */

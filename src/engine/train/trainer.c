@@ -6,8 +6,9 @@
 #include "base/dtype.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "infer/engine.h"
 #include "group/group.h"
+#include "infer/engine.h"
+#include "memory/device.h"
 #include "weights/finite.h"
 
 #include <sched.h>
@@ -134,14 +135,19 @@ out:
 
 /* The caller's: all of them, or none. */
 static treadle_status take_windows(treadle_trainer *t, const treadle_trainer_options *o) {
+  const void *const all[] = {o->params_window, o->grads_window, o->optimizer_window, o->work_window};
+  treadle_status status = TREADLE_OK;
   if (!o->params_window && !o->grads_window && !o->optimizer_window && !o->work_window) return TREADLE_OK;
   if (!o->params_window || !o->grads_window || !o->optimizer_window != !o->optimizer)
     REFUSE("params_window, grads_window and, with an optimizer, optimizer_window: all of them, or none");
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    TRY(treadle_device_need_host("the built-in trainer", all[i]));
   t->weights = o->params_window;
   t->grad_window = o->grads_window;
   t->work = o->work_window;
   t->given = true;
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 /* All that needs no other rank. */
