@@ -1,5 +1,5 @@
 /* Switches on a device that the processor cannot touch, and that does its work late and in changing order (memory/device_far.h): random
- * pairs of layouts, aliases, own tensors, updates, offload, failures of the device.  test_threads_far [SEED] ctest: label=threads timeout=900 */
+ * pairs of layouts, aliases, own tensors, updates, offload, files, failures of the device.  test_threads_far [SEED] ctest: label=threads timeout=900 */
 #include "group/ranks.h"
 #include "memory/device_far.h"
 #include "plan/one_rank.h"
@@ -7,7 +7,10 @@
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
+#include "weights/digest.h"
 #include "weights/load.h"
+
+#include <jansson.h>
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 30, CYCLES = 3 };
 
@@ -38,15 +41,6 @@ static int holds(treadle_switch *sw, treadle_class which, const treadle_layout *
     if (!same) fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
     RANK_TRUE(same);
   }
-  return 0;
-}
-
-/* What the layout of the params window has, from the host. */
-static int fill_params(treadle_switch *sw, const char *wanted) {
-  const treadle_layout *layout = sw->layouts[TREADLE_TRAIN];
-  const size_t bytes = treadle_layout_window_bytes(layout, sw->group->rank);
-  if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, wanted));
-  RANK_OK(treadle_switch_filled(sw));
   return 0;
 }
 
@@ -81,7 +75,8 @@ static int play_rank(treadle_group *group, void *context) {
   RANK_OK(treadle_switch_create(group, play->p->from.layout, play->p->to.layout, &options, &sw));
   char *train = scene_expected(play->p->from.layout, NULL, group->rank),
        *infer = scene_expected(play->p->to.layout, play->p->from.layout, group->rank);
-  if (fill_params(sw, train)) return 1;
+  RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));
+  if (holds(sw, TREADLE_PARAMS, play->p->from.layout, train)) return 1;
   RANK_OK(treadle_switch_digest(sw, &digest));
   int cycles = play->one_way ? 1 : CYCLES;
   for (int i = 0; i < cycles; i++)
@@ -137,7 +132,8 @@ static int own_rank(treadle_group *group, void *context) {
   }
   RANK_OK(made);
   char *train = scene_expected(from, NULL, group->rank), *infer = scene_expected(to, from, group->rank);
-  if (fill_params(sw, train)) return 1;
+  const size_t bytes = treadle_layout_window_bytes(from, group->rank);
+  if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
   for (int i = 0; i < 2; i++) {
     RANK_OK(treadle_switch_to_infer(sw));
     if (holds(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
@@ -234,7 +230,7 @@ static int scene_rank(treadle_group *group, void *context) {
   char *train = scene_expected(f->s->train, NULL, group->rank);
   char *infer = scene_expected(f->s->infer, NULL, group->rank);
   for (size_t i = 0; i < sizeof state; i++) state[i] = (char)(i * 7 + (size_t)group->rank);
-  if (fill_params(sw, train)) return 1;
+  RANK_OK(treadle_layout_load(f->s->train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_write(sw, TREADLE_OPTIMIZER, 0, sizeof state, state));
   RANK_OK(treadle_group_barrier(group));
   const int64_t before = device_far_calls(&sw->device);
@@ -298,11 +294,204 @@ static void test_failures(void **state) {
   scene_release(&s);
 }
 
+/* ---- Files ---- */
+
+#define MODELS TREADLE_SOURCE_DIR "/tests/golden/models/"
+
+typedef struct files {
+  treadle_layout *train, *infer;
+  char folder[200];
+  const char *config; /* of a model without files, which is put beside the saved ones */
+  treadle_save_options save;
+  uint64_t digest;
+} files;
+
+static int put_config(const files *f) {
+  char path[300];
+  snprintf(path, sizeof path, "%s/config.json", f->folder);
+  FILE *file = f->config ? fopen(path, "w") : NULL;
+  if (file) fputs(f->config, file);
+  RANK_TRUE(!f->config || (file && fclose(file) == 0));
+  return 0;
+}
+
+static int clear(treadle_switch *sw, treadle_class which) {
+  size_t bytes;
+  (void)treadle_switch_window(sw, which, &bytes);
+  char *zeros = calloc(bytes + 1, 1);
+  RANK_OK(treadle_switch_write(sw, which, 0, bytes, zeros));
+  free(zeros);
+  return 0;
+}
+
+static treadle_status make_far(treadle_group *group, const treadle_layout *train,
+                               const treadle_layout *infer, treadle_switch **switch_p) {
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .memory = {.kind = TREADLE_MEMORY_CUDA, .device = group->rank},
+                                          .page_bytes = SCENE_PAGE,
+                                          .timeout_seconds = 60};
+  return treadle_switch_create(group, train, infer, &options, switch_p);
+}
+
+/* Loaded, saved, loaded from what was saved, and made up as the plan says that it should be. */
+static int files_rank(treadle_group *group, void *context) {
+  files *f = context;
+  const int rank = group->rank;
+  treadle_switch *sw;
+  uint64_t digest;
+  RANK_OK(make_far(group, f->train, f->infer, &sw));
+  char *train = scene_expected(f->train, NULL, rank), *infer = scene_expected(f->infer, f->train, rank);
+  void *window = treadle_switch_train_window(sw);
+  RANK_OK(treadle_layout_load(f->train, rank, window));
+  if (holds(sw, TREADLE_PARAMS, f->train, train)) return 1;
+  RANK_OK(treadle_switch_digest(sw, &digest));
+  if (rank == 0) f->digest = digest;
+  RANK_OK(treadle_layout_save(group, f->train, window, f->folder, &f->save));
+  if (rank == 0 && put_config(f)) return 1;
+  RANK_OK(treadle_group_barrier(group));
+  if (clear(sw, TREADLE_PARAMS)) return 1;
+  RANK_OK(treadle_layout_load_saved(f->train, rank, f->folder, NULL, window));
+  if (holds(sw, TREADLE_PARAMS, f->train, train)) return 1;
+  RANK_OK(treadle_switch_to_infer(sw));
+  if (clear(sw, TREADLE_INFER_PARAMS)) return 1;
+  RANK_OK(treadle_plan_expect(treadle_switch_plan(sw), treadle_switch_infer_window(sw)));
+  if (holds(sw, TREADLE_INFER_PARAMS, f->infer, infer)) return 1;
+  RANK_OK(treadle_switch_to_train(sw));
+  if (holds(sw, TREADLE_PARAMS, f->train, train)) return 1;
+  treadle_switch_destroy(sw);
+  free(train);
+  free(infer);
+  return 0;
+}
+
+static void play_files(const treadle_model *model, const char *train, const char *infer, int ranks,
+                       const char *config) {
+  const char *folder = test_folder();
+  files f = {.config = config, .save = TREADLE_INIT(treadle_save_options)};
+  treadle_model *saved;
+  uint64_t digest = 0;
+  snprintf(f.folder, sizeof f.folder, "%s/saved", folder);
+  f.save.weights_only = config != NULL;
+  if (config) f.save.dtype = TREADLE_FP32;
+  assert_ok(treadle_layout_create(model, train, ranks, NULL, &f.train));
+  assert_ok(treadle_layout_create(model, infer, ranks, NULL, &f.infer));
+  ranks_as_threads(ranks, 60, 0, files_rank, &f);
+  assert_ok(treadle_model_open(f.folder, NULL, &saved));
+  assert_ok(treadle_digest_saved(saved, 0, 1, &digest));
+  assert_true(digest == f.digest);
+  treadle_model_close(saved);
+  treadle_layout_destroy(f.train);
+  treadle_layout_destroy(f.infer);
+  test_remove(folder);
+}
+
+/* A model's values as another checkpoint gives them: piece by piece, to the host. */
+static treadle_status read_values(void *context, const treadle_piece *piece, char *window) {
+  const treadle_device *host = treadle_device_host();
+  treadle_status status;
+  TRY(treadle_load_values(context, piece, host, window));
+  status = host->ops->fence(host);
+out:
+  return status;
+}
+
+static void test_files(void **state) {
+  (void)state;
+  static const char config[] = /* its embedding is saved in two blocks */
+      "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 192, \"num_hidden_layers\": "
+      "2,"
+      " \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": 17001, \"torch_dtype\": "
+      "\"bfloat16\", \"tie_word_embeddings\": false}";
+  static const struct {
+    const char *model, *train, *infer;
+    int ranks;
+  } cases[] = {{"llama-gqa-llama3rope", "megatron:tp=2,pp=2", "vllm:tp=4", 4},
+               {"qwen2moe", "megatron:ep=2,pp=2", "vllm:tp=4", 4},
+               {"qwen2-tied", "fsdp:dp=2", "sglang:tp=2", 2}};
+  for (size_t c = 0; c < 2 * TEST_COUNT(cases); c++) {
+    const size_t i = c / 2;
+    treadle_model *model;
+    char path[300];
+    snprintf(path, sizeof path, MODELS "%s", cases[i].model);
+    assert_ok(treadle_model_open(path, NULL, &model));
+    treadle_model plain = *model;
+    if (c % 2) model->values = (treadle_model_values){read_values, &plain};
+    play_files(model, cases[i].train, cases[i].infer, cases[i].ranks, NULL);
+    model->values = (treadle_model_values){0};
+    treadle_model_close(model);
+  }
+  json_t *json = json_loads(config, 0, NULL);
+  treadle_model *model;
+  assert_ok(treadle_model_from_config("blocks", json, NULL, &model));
+  json_decref(json);
+  play_files(model, "hf", "vllm:tp=1", 1, config);
+  play_files(model, "megatron:tp=2", "vllm:tp=2", 2, config);
+  treadle_model_close(model);
+}
+
+typedef struct failing {
+  const scene *s;
+  char folder[200];
+  int what;   /* 0: load, 1: digest, 2: save */
+  int64_t at; /* the call of rank 1 that fails; 0: none */
+  int64_t calls;
+} failing;
+
+static treadle_status call(treadle_group *group, treadle_switch *sw, const failing *f) {
+  const treadle_save_options save = {.struct_size = sizeof save, .weights_only = true};
+  void *window = treadle_switch_train_window(sw);
+  uint64_t digest;
+  if (f->what == 0) return treadle_layout_load(f->s->train, group->rank, window);
+  return f->what == 1 ? treadle_switch_digest(sw, &digest)
+                      : treadle_layout_save(group, f->s->train, window, f->folder, &save);
+}
+
+static int failing_rank(treadle_group *group, void *context) {
+  failing *f = context;
+  treadle_switch *sw;
+  RANK_OK(make_far(group, f->s->train, f->s->infer, &sw));
+  RANK_OK(treadle_layout_load(f->s->train, group->rank, treadle_switch_train_window(sw)));
+  RANK_OK(treadle_group_barrier(group));
+  const int64_t before = device_far_calls(&sw->device);
+  if (group->rank == 1 && f->at) device_far_fail_at(&sw->device, f->at);
+  const treadle_status status = call(group, sw, f);
+  if (group->rank == 1) f->calls = device_far_calls(&sw->device) - before;
+  if (!f->at || (f->what == 0 && group->rank != 1))
+    RANK_OK(status);
+  else
+    RANK_FAILS(TREADLE_SYSTEM, "the far device failed at its call", status);
+  treadle_switch_destroy(sw);
+  return 0;
+}
+
+static void test_failing_files(void **state) {
+  (void)state;
+  const char *folder = test_folder();
+  scene s;
+  scene_init(&s);
+  for (int what = 0; what < 3; what++) {
+    failing f = {.s = &s, .what = what};
+    snprintf(f.folder, sizeof f.folder, "%s/saved%d", folder, what);
+    ranks_as_threads(SCENE_RANKS, 60, 0, failing_rank, &f);
+    const int64_t calls = f.calls;
+    assert_true(calls > 0);
+    snprintf(f.folder, sizeof f.folder, "%s/failed%d", folder, what);
+    for (int i = 0; i < 3; i++) {
+      f.at = i == 0 ? 1 : i == 1 ? (calls + 1) / 2 : calls;
+      ranks_as_threads(SCENE_RANKS, 60, 0, failing_rank, &f);
+      assert_int_equal(access(f.folder, F_OK), -1);
+    }
+  }
+  scene_release(&s);
+  test_remove(folder);
+}
+
 int main(int count, char **words) {
   if (count > 1) only_seed = strtoull(words[1], NULL, 10);
   treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_own),
-                                     cmocka_unit_test(test_updates), cmocka_unit_test(test_offload),
-                                     cmocka_unit_test(test_failures)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),        cmocka_unit_test(test_own),
+                                     cmocka_unit_test(test_updates),      cmocka_unit_test(test_offload),
+                                     cmocka_unit_test(test_failures),     cmocka_unit_test(test_files),
+                                     cmocka_unit_test(test_failing_files)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,10 +2,11 @@
  * without, however params are kept; calls go on after arrows that were taken meanwhile, in their watcher or in another thread; work
  * memory is a class of the switch; failures reach all ranks. */
 /* ctest: stage=gcc label=threads timeout=600 */
+#include "group/ranks.h"
 #include "infer/engine.h"
+#include "memory/device_far.h"
 #include "switch/switch.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -388,6 +389,43 @@ static void test_arrows_beside(void **state) {
 
 /* ---- What goes wrong ---- */
 
+/* What computes on the host says so of windows that lie elsewhere; the weights stand. */
+static int on_far(treadle_group *group, void *context) {
+  const act *a = context;
+  const char *part = "the built-in engine needs windows in host memory; these lie on device 'far'";
+  machine m;
+  treadle_trainer *trainer;
+  uint64_t before, after;
+  RANK_OK(make(group, group, a, &m));
+  RANK_OK(treadle_switch_digest(m.sw, &before));
+  RANK_FAILS(TREADLE_REFUSED, part, treadle_switch_to_infer(m.sw));
+  RANK_TRUE(treadle_switch_mode(m.sw) == TREADLE_INFER);
+  RANK_OK(treadle_switch_to_train(m.sw));
+  RANK_OK(treadle_switch_digest(m.sw, &after));
+  RANK_TRUE(before == after);
+  void *window = treadle_switch_train_window(m.sw);
+  const treadle_trainer_options options = {
+      .struct_size = sizeof options, .params_window = window, .grads_window = window};
+  RANK_FAILS(TREADLE_REFUSED,
+             "the built-in trainer needs windows in host memory; these lie on device 'far'",
+             treadle_trainer_create(group, a->layouts[0], &options, &trainer));
+  end(&m);
+  return 0;
+}
+
+static void test_far(void **state) {
+  (void)state;
+  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  for (size_t i = 0; i < TEST_COUNT(pairs); i += 5) {
+    act a;
+    act_init(&a, pairs[i].folder, pairs[i].train, pairs[i].infer, pairs[i].ranks);
+    a.options.memory.kind = TREADLE_MEMORY_CUDA;
+    ranks_as_threads(pairs[i].ranks, 60, 0, on_far, &a);
+    act_release(&a);
+  }
+  treadle_device_register(TREADLE_MEMORY_CUDA, NULL);
+}
+
 static int budgets(treadle_group *group, void *context) {
   act a = *(const act *)context;
   machine m;
@@ -525,6 +563,7 @@ int main(void) {
                                      cmocka_unit_test(test_arrows_beside),
                                      cmocka_unit_test(test_budget),
                                      cmocka_unit_test(test_bind_fails),
-                                     cmocka_unit_test(test_end_early)};
+                                     cmocka_unit_test(test_end_early),
+                                     cmocka_unit_test(test_far)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
