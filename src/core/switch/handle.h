@@ -1,7 +1,7 @@
 /* Windows in other processes: what the rank that owns one and the processes that attach to it share.
  *
  *   handle_form.c   the bytes of a handle, and their check
- *   handle.c        the owner: makes the sheet and the handle
+ *   outlet.c        the owner: makes the sheet and the handle, ends holds (outlet.h)
  *   service.c       the owner's thread that takes readers in and gives them the descriptors
  *   holds.c         versions and holds, both sides
  *   attach.c        the reader: how it gets the window
