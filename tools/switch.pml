@@ -15,7 +15,7 @@
  *   settle                   epoch.c treadle_epoch_fail: wait_until_stopped, anyone_reclaimed; then restore or lose
  *   finish                   arrows.c, after the commit (check_committed); the cache takes the pages that are free
  *   freed, held              arrows.c end_holds, handle.c treadle_holds_end: a window that a reader holds fails its rank; that no hold is
- *                            overlooked is holds.c's business (tests/core/switch/test_threads_holds.c)
+ *                            overlooked is attach/holds.c's business (tests/core/attach/test_threads_holds.c)
  *   engine, unbind           treadle_switch.engine.here: the engine of this rank has the address; engine.c
  *   binding                  arrows.c bind: an epoch of its own (treadle_epoch_next), so bound on all ranks or on none
  *   bound                    treadle_switch.engine.bound: the ranks have agreed that all engines are; false after any failure that leaves

@@ -1,6 +1,6 @@
 /* Any bytes as a handle: as they are, and, with a first byte that is odd, with magic, format, size and sum put right, so that the numbers
  * are looked at. What is taken has numbers that can be used, and attaching to it finds nobody. A handle that is refused says why. */
-#include "switch/handle.h"
+#include "attach/handle.h"
 
 #include "treadle.h"
 

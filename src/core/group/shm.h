@@ -12,7 +12,6 @@
 #define TREADLE_GROUP_SHM_H
 
 #include "group/link.h"
-#include "wire/wait.h"
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -34,9 +33,6 @@ typedef struct treadle_shm {
 /* ---- shm_socket.c ---- */
 
 enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 3 };
-
-/* As other rooms know it. */
-static inline int treadle_shm_poll_ms(double left) { return treadle_wire_poll_ms(left); }
 
 /* One message on a socket, which is only read, and at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
  * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/thread_watch.h"
+#include "wire/wait.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Handles of a switch. The first one makes the outlet (outlet.h), from what the switch knows of its infer window.
+/* Handles of a switch. The first one makes the outlet (attach/outlet.h), from what the switch knows of its window.
  *
  * A version is valid in mode INFER, from the end of the arrow there (so that a bind that failed undoes it unseen) until an arrow
  * takes the window away. All ranks enter that arrow, then each ends the holds on its own window, and none goes on before all
@@ -6,16 +6,16 @@
  *
  * Only infer parameters have handles. Windows of training change without a version that says so, and a KV cache and work memory are
  * written by the engine that has them. */
-#include "switch/outlet.h"
 #include "switch/switch.h"
 
+#include "attach/outlet.h"
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/clock.h"
 
 #include <string.h>
 
-/* A rank that returns alone waits for this part of the time limit: the others wait for all of it to hear how it went. */
+/* A rank that returns alone waits only this part of the time limit: the others wait all of it to hear how that went. */
 static const double ALONE = 0.8;
 
 /* ---- The outlet ---- */

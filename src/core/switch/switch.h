@@ -18,7 +18,7 @@
  *   room.c      whether there is enough memory for all ranks
  *   create.c    how the ranks make their memory
  *   rejoin.c    a switch goes to another group
- *   handle.c    handles for other processes, of its infer window (outlet.h)
+ *   handle.c    handles for other processes, of its infer window (attach/outlet.h)
  *   inject.c    faults on purpose, for tests and the command
  *   window_bytes.c   the bytes of a window, read and written for tests and the command
  *   digest.c, prove.c
@@ -62,7 +62,7 @@ typedef struct treadle_binding {
   double since;  /* when it was unbound, in seconds of the clock */
 } treadle_binding;
 
-/* What readers in other processes are served with (outlet.h). */
+/* What readers in other processes are served with (attach/outlet.h). */
 typedef struct treadle_outlet treadle_outlet;
 
 struct treadle_switch {

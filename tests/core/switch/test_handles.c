@@ -1,6 +1,6 @@
 /* Windows in other processes: one rank and its readers, each a process. Readers see the bytes and the versions, hold them, die, knock and say
  * nothing; the owner switches, is refused, destroys its switch, dies. ctest: timeout=300 */
-#include "switch/handle.h"
+#include "attach/handle.h"
 #include "switch/readers.h"
 #include "switch/scene.h"
 #include "test.h"

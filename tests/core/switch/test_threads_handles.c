@@ -1,10 +1,10 @@
 /* Holds and the ranks of a switch: whose window is held, all of them refuse, with the state as it was and no engine unbound; a cancelled arrow;
  * the way back alone; and readers that hold at random moments while the ranks switch under random delays, who find the bytes of the version
  * that they hold. ctest: label=threads timeout=900 */
-#include "switch/handle.h"
+#include "attach/handle.h"
+#include "group/ranks.h"
 #include "switch/scene.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include "base/clock.h"
 #include "base/random.h"

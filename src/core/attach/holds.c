@@ -20,7 +20,7 @@
  *
  * Sleeping: who waits says so and then looks at the counter, which who wakes raises before it looks whether somebody waits. Each
  * sleep is short in any case, since a process can die without a word. */
-#include "switch/handle.h"
+#include "attach/handle.h"
 
 #include "base/clock.h"
 #include "group/shm.h"

@@ -3,7 +3,7 @@
  * The sheet is filled before anybody can have its descriptor. The handle is sealed last, since it has the name of
  * the service's socket; until then the service refuses every handle. From then on only versions and holds change
  * (holds.c). */
-#include "switch/outlet.h"
+#include "attach/outlet.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

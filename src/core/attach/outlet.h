@@ -3,10 +3,10 @@
  *
  * An outlet gets the facts of its window once, and they never change. Its owner tells it which version is in the
  * window, and ends all holds before it takes the window away. One thread at a time may use it. */
-#ifndef TREADLE_SWITCH_OUTLET_H
-#define TREADLE_SWITCH_OUTLET_H
+#ifndef TREADLE_ATTACH_OUTLET_H
+#define TREADLE_ATTACH_OUTLET_H
 
-#include "switch/handle.h"
+#include "attach/handle.h"
 #include "treadle.h"
 
 /* The window that an outlet is for. The outlet copies what it needs, and opens the pool's file once more. */
@@ -32,7 +32,7 @@ void treadle_outlet_destroy(treadle_outlet *outlet);
 /* The handle, to be copied. */
 const treadle_handle *treadle_outlet_handle(const treadle_outlet *outlet);
 
-/* Readers hear which version is in the window (0: none) and which was committed last, where they have not heard it yet. */
+/* Readers hear which version is in the window (0: none), and which was committed last. Neither is told twice. */
 void treadle_outlet_tell(treadle_outlet *outlet, uint64_t valid, uint64_t committed);
 
 /* The window is about to be taken away: readers hear that no version is in it, and this waits until nobody holds one.

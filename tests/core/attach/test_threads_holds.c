@@ -1,7 +1,7 @@
 /* The protocol of versions and holds alone: an owner and readers as threads, with plain memory as the window. The owner writes it only when
  * no hold is left, and readers read it only while they hold; so whoever breaks the protocol races for it, which TSan sees, and finds other
  * bytes than the version's. ctest: label=threads timeout=600 */
-#include "switch/handle.h"
+#include "attach/handle.h"
 #include "test.h"
 
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* An outlet alone: the window of a pool that the test made, with a reader in this process. What the reader finds,
- * versions and holds, the end of the owner, outlets that cannot be made. test_handles.c has whole switches, and readers in
- * other processes. */
-#include "switch/outlet.h"
+ * versions and holds, the end of the owner, outlets that cannot be made. switch/test_handles.c has whole switches, and
+ * readers in other processes. */
+#include "attach/outlet.h"
 #include "test.h"
 
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
  *
  * Holds of one object share one place of the sheet, and are counted here. In a child made by fork the count is the parent's, and so is
  * the place: the child begins anew, with its own process. */
-#include "switch/attached.h"
+#include "attach/attached.h"
 
 #include "base/clock.h"
 #include "base/sized.h"

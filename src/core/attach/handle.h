@@ -10,8 +10,8 @@
  * A reader gets two files: the pool, which it may only read, and the sheet, a small one that both write. The sheet has the facts of
  * the window, its page table and its storage tensors, all of which never change: a switch keeps its pages and its plan for life (to
  * rejoin with another plan is refused). And it has the words by which versions and holds are told (holds.c). */
-#ifndef TREADLE_SWITCH_HANDLE_H
-#define TREADLE_SWITCH_HANDLE_H
+#ifndef TREADLE_ATTACH_HANDLE_H
+#define TREADLE_ATTACH_HANDLE_H
 
 #include "base/status.h"
 

@@ -1,9 +1,9 @@
 /* What the two files of a reader share: attach.c makes it and ends it, attached.c is what it is asked. */
-#ifndef TREADLE_SWITCH_ATTACHED_H
-#define TREADLE_SWITCH_ATTACHED_H
+#ifndef TREADLE_ATTACH_ATTACHED_H
+#define TREADLE_ATTACH_ATTACHED_H
 
+#include "attach/handle.h"
 #include "memory/device.h"
-#include "switch/handle.h"
 
 #include <pthread.h>
 

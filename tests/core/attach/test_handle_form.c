@@ -1,6 +1,6 @@
 /* Handles that are none: cut, altered, of other formats, other places and dead processes, and such as say what cannot be with a sum
  * that is right. Each is refused, says why, and leaves nothing. */
-#include "switch/handle.h"
+#include "attach/handle.h"
 #include "test.h"
 
 #include "base/hash.h"

@@ -11,12 +11,13 @@
  *
  * The name is of 128 random bits. Who has no handle cannot guess it, but any process can list it (/proc/net/unix): so the
  * user is looked at all the same. */
-#include "switch/handle.h"
+#include "attach/handle.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/signals.h"
 #include "group/shm.h"
+#include "wire/wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -122,7 +123,7 @@ static void *serve(void *of) {
       polls[2 + i] = (struct pollfd){.fd = s->guests[i].socket, .events = POLLIN};
     double left = s->guest_count > 0 ? s->guests[0].until - treadle_clock_seconds() : 0;
     int ready =
-        poll(polls, (nfds_t)(2 + s->guest_count), s->guest_count > 0 ? treadle_shm_poll_ms(left) : -1);
+        poll(polls, (nfds_t)(2 + s->guest_count), s->guest_count > 0 ? treadle_wire_poll_ms(left) : -1);
     if (ready < 0 && errno != EINTR) return NULL;
     if (ready > 0 && polls[0].revents) return NULL;
     double now = treadle_clock_seconds();

@@ -2,7 +2,7 @@
  *
  * Nothing that the handle or the sheet says is used unchecked: the handle's numbers were checked before anything else
  * (handle_form.c), both files must have the sizes that it says, and the facts of the sheet are copied, then checked, then used. */
-#include "switch/attached.h"
+#include "attach/attached.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"

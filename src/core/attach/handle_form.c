@@ -3,7 +3,7 @@
  * All that the system is asked afterwards (a socket's name, a process, sizes of files) comes out of these bytes, so they are checked
  * to the last one first: size, magic, format, sum, and then whether each number can be. A sum is not a seal: who makes handles of his own
  * makes sums, too, so the numbers are not trusted for it. */
-#include "switch/handle.h"
+#include "attach/handle.h"
 
 #include "base/checked.h"
 #include "base/hash.h"
