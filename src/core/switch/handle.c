@@ -134,13 +134,13 @@ void treadle_holds_settle(treadle_switch *sw) {
 
 /* What ends a wait for readers. */
 typedef struct look {
-  treadle_switch *sw;
+  const treadle_carry *c;
   uint64_t epoch; /* 0: none */
 } look;
 
 static treadle_status check_look(void *context) {
   const look *l = context;
-  return l->epoch ? treadle_carry_check(&l->sw->carry, l->epoch) : treadle_helm_check(l->sw);
+  return l->epoch ? treadle_carry_check(l->c, l->epoch) : treadle_carry_look(l->c);
 }
 
 treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch) {
@@ -148,7 +148,7 @@ treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch) {
   double begin = treadle_clock_seconds(), limit = sw->terms.timeout_seconds;
   if (!epoch) limit *= ALONE;
   treadle_status status = treadle_outlet_end_holds(sw->outlet, sw->version, limit, check_look,
-                                                   &(look){.sw = sw, .epoch = epoch});
+                                                   &(look){.c = &sw->carry, .epoch = epoch});
   sw->stats.wait_seconds += treadle_clock_seconds() - begin;
   return status;
 }

@@ -158,23 +158,23 @@ out:
 
 /* ---- What a switch takes ---- */
 
-static treadle_demand demand_of(const treadle_switch *sw) {
-  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(&sw->terms.options))};
+static treadle_demand demand_of(const treadle_switch_options *options) {
+  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(options))};
   treadle_limits_read("", &d.limits);
   return d;
 }
 
 /* Of a rank that has its memory. */
-static treadle_demand rejoining(const treadle_switch *sw) {
-  treadle_demand d = demand_of(sw);
-  d.shared = sw->space.bytes + treadle_pool_bytes(sw->space.table_pool);
+static treadle_demand rejoining(const treadle_space *space, const treadle_switch_options *options) {
+  treadle_demand d = demand_of(options);
+  d.shared = space->bytes + treadle_pool_bytes(space->table_pool);
   return d;
 }
 
 treadle_demand treadle_room_least(const treadle_switch *sw) {
   const treadle_switch_options *o = &sw->terms.options;
-  if (sw->space.pool) return rejoining(sw);
-  treadle_demand d = demand_of(sw);
+  if (sw->space.pool) return rejoining(&sw->space, &sw->terms.options);
+  treadle_demand d = demand_of(&sw->terms.options);
   uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
                                                  o->optimizer_bytes};
@@ -204,8 +204,8 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
 }
 
 treadle_demand treadle_room_exact(const treadle_switch *sw) {
-  if (sw->space.pool) return rejoining(sw);
-  treadle_demand d = demand_of(sw);
+  if (sw->space.pool) return rejoining(&sw->space, &sw->terms.options);
+  treadle_demand d = demand_of(&sw->terms.options);
   const treadle_page_tables *place = &sw->space.tables;
   uint64_t page = (uint64_t)sw->carry.plan->page_bytes, twins = 0;
   d.pool = (uint64_t)place->physical * page;

@@ -60,16 +60,18 @@ static char *find_piece(const treadle_space *space, const treadle_carry *c, trea
 }
 
 /* Bytes between storage tensors that have no page read as zeros. */
-static treadle_status copy(treadle_switch *sw, treadle_class which, transfer t) {
+static treadle_status copy(const treadle_space *space, const treadle_carry *c, treadle_class which,
+                           transfer t) {
+  const treadle_device *device = c->device;
   for (size_t part; t.bytes > 0; t.at += part, t.bytes -= part) {
-    char *at = find_piece(&sw->space, &sw->carry, which, &t, &part);
-    if (at && t.to) sw->device.ops->plain->move(&sw->device, t.to, at, part);
-    if (at && t.from) sw->device.ops->plain->move(&sw->device, at, t.from, part);
+    char *at = find_piece(space, c, which, &t, &part);
+    if (at && t.to) device->ops->plain->move(device, t.to, at, part);
+    if (at && t.from) device->ops->plain->move(device, at, t.from, part);
     if (!at && t.to) memset(t.to, 0, part);
     if (t.to) t.to += part;
     if (t.from) t.from += part;
   }
-  return sw->device.ops->fence(&sw->device);
+  return device->ops->fence(device);
 }
 
 treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
@@ -78,7 +80,7 @@ treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(to);
   TRY(open_window(sw, which, offset, bytes, false));
-  status = copy(sw, which, (transfer){.at = offset, .bytes = bytes, .to = to});
+  status = copy(&sw->space, &sw->carry, which, (transfer){.at = offset, .bytes = bytes, .to = to});
   treadle_helm_leave(sw->helm);
 out:
   return status;
@@ -90,7 +92,7 @@ treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, siz
   TREADLE_NEED(sw);
   if (bytes) TREADLE_NEED(from);
   TRY(open_window(sw, which, offset, bytes, true));
-  status = copy(sw, which, (transfer){.at = offset, .bytes = bytes, .from = from});
+  status = copy(&sw->space, &sw->carry, which, (transfer){.at = offset, .bytes = bytes, .from = from});
   if (which == TREADLE_PARAMS) treadle_filled_bytes(sw->filled, offset, bytes);
   treadle_helm_leave(sw->helm);
 out:
