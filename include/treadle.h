@@ -1215,7 +1215,8 @@ treadle_status treadle_attached_release(treadle_attached *attached, uint64_t ver
 
 /* Fills `window` [treadle_layout_window_bytes] with what `rank` holds in `layout`: values of the checkpoint, or made-up
  * ones if the model was opened so (treadle_model_weights). The window may be NULL if it has no bytes. Refused: a model
- * without values. TREADLE_DIFFERENT: a file became shorter, or was written to, since the model was opened. Local. */
+ * without values. TREADLE_DIFFERENT: a file became shorter, or was written to, since the model was opened. The window
+ * may be one of a switch, whatever memory that has. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
 /* Does what treadle_layout_load does, but `weights` says where values come from. FILES: refused if the model has none.
  * RANDOM: values are made up, however the model was opened. NONE: exactly treadle_layout_load. */
@@ -1243,9 +1244,9 @@ typedef struct treadle_save_options {
  * temporary folder is removed. It stays only if rank 0 is killed at the very end, or all ranks are. If everything else
  * succeeded but rank 0 does not answer in time, the others fail, though the folder may appear.
  *
- * Refused: quantised models; models that are part of a larger one. A window may be NULL if it has no bytes. Windows
- * must not change during the call. It waits as treadle_group_barrier does, before and after the writing. Collective: if
- * one rank is refused, all fail. */
+ * Refused: quantised models; models that are part of a larger one. A window may be NULL if it has no bytes, and may be
+ * one of a switch, whatever memory that has. Windows must not change during the call. It waits as treadle_group_barrier
+ * does, before and after the writing. Collective: if one rank is refused, all fail. */
 treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *layout, const void *window,
                                    const char *folder, const treadle_save_options *options);
 

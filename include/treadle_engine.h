@@ -166,7 +166,8 @@ void treadle_engine_destroy(treadle_engine *engine);
 
 /* Bind gives the weights from now on: the window of this rank in the engine's layout. The window must not change until
  * unbind or the next bind. The first bind takes memory for the cache and for activations. Bind does not look at the
- * weights. If a weight is NaN or infinite, it is refused by its name as soon as a row of logits shows it. Collective.
+ * weights. If a weight is NaN or infinite, it is refused by its name as soon as a row of logits shows it. Refused: a
+ * window that does not lie in host memory. Collective.
  *
  * If a call that generates or scores finds no weights before a step, it waits for the next bind. Then it computes again
  * what it has not finished: keys and values of the tokens so far, and texts from their start. If the weights are equal,
@@ -187,7 +188,7 @@ treadle_status treadle_engine_unbind(treadle_engine *engine);
  *             window has no room for a block, bind is refused.
  *   work      Activations and packed copies of weights lie in the window of TREADLE_WORK.
  *
- * If the switch has own infer tensors (treadle_switch_options), bind is refused.
+ * If the switch has own infer tensors or memory of another kind than host (treadle_switch_options), bind is refused.
  *
  * An arrow out of INFER may be taken while a call of the engine runs. The call waits, as after treadle_engine_unbind,
  * and goes on after the next arrow to INFER. If other threads take arrows meanwhile, engine and switch need two groups
@@ -334,8 +335,9 @@ typedef struct treadle_trainer_options {
   int64_t most_rows;   /* the most tokens of a micro batch, for which there is memory; 0: 4096 */
   /* The most tokens of a row; 0: the smaller of most_rows and the model's max_position_embeddings. */
   int64_t most_tokens;
-  /* Windows, such as those of a switch, with the sizes that treadle_trainer_plan gives, at multiples of 64 bytes. They
-   * must outlive the trainer. Give all that the trainer needs, or none. NULL: it takes memory of its own. */
+  /* Windows in host memory, such as those of a switch, with the sizes that treadle_trainer_plan gives, at multiples of
+   * 64 bytes. They must outlive the trainer. Give all that the trainer needs, or none. NULL: it takes memory of its
+   * own. */
   void *params_window, *grads_window, *optimizer_window;
   void *work_window;          /* activations and the like; may be NULL. Its contents do not matter between two calls */
   const char *companions;     /* a folder whose tokenizer is saved with the weights, as in treadle_save_options */

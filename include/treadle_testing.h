@@ -19,7 +19,7 @@ extern "C" {
 /* Fills window [to_bytes + padding_bytes of treadle_plan_info] with what the to-window must hold after a switch.
  * Storage tensors lie where the plan puts them; their values are those of the checkpoint, or made up as hashes. If the
  * from-layout has fp8 blocks, values are decoded from these blocks. Bytes between storage tensors do not change. The
- * window may be NULL if it has no bytes. */
+ * window may be NULL if it has no bytes, and may be one of a switch, whatever memory that has. */
 treadle_status treadle_plan_expect(const treadle_plan *plan, void *window);
 
 /* Copy bytes of a class's window, from `offset`, to host memory and back. They work wherever the window lies; on the

@@ -32,7 +32,7 @@ void treadle_outlet_destroy(treadle_outlet *outlet);
 /* The handle, to be copied. */
 const treadle_handle *treadle_outlet_handle(const treadle_outlet *outlet);
 
-/* Readers hear which version is in the window (0: none), and which was committed last. Neither is told twice. */
+/* Readers hear which version is in the window (0: none), and which was committed last. They are woken only for news. */
 void treadle_outlet_tell(treadle_outlet *outlet, uint64_t valid, uint64_t committed);
 
 /* The window is about to be taken away: readers hear that no version is in it, and this waits until nobody holds one.

@@ -238,6 +238,8 @@ static int scene_rank(treadle_group *group, void *context) {
   treadle_status status = treadle_switch_to_infer(sw);
   if (!f->fails_at && !f->measures && holds(sw, TREADLE_INFER_PARAMS, f->s->infer, infer)) return 1;
   if (status == TREADLE_OK) status = treadle_switch_to_train(sw);
+  if (treadle_switch_mode(sw) == TREADLE_LOST)
+    treadle_group_fail(group); /* or the others would wait for it */
   if (group->rank == 1) f->calls = device_far_calls(&sw->device) - before;
   if (f->measures) {
     RANK_OK(status);

@@ -398,7 +398,7 @@ static int on_far(treadle_group *group, void *context) {
   uint64_t before, after;
   RANK_OK(make(group, group, a, &m));
   RANK_OK(treadle_switch_digest(m.sw, &before));
-  RANK_FAILS(TREADLE_REFUSED, part, treadle_switch_to_infer(m.sw));
+  RANK_TRUE(treadle_switch_to_infer(m.sw) != TREADLE_OK && strstr(treadle_error_message(), part));
   RANK_TRUE(treadle_switch_mode(m.sw) == TREADLE_INFER);
   RANK_OK(treadle_switch_to_train(m.sw));
   RANK_OK(treadle_switch_digest(m.sw, &after));
@@ -406,9 +406,9 @@ static int on_far(treadle_group *group, void *context) {
   void *window = treadle_switch_train_window(m.sw);
   const treadle_trainer_options options = {
       .struct_size = sizeof options, .params_window = window, .grads_window = window};
-  RANK_FAILS(TREADLE_REFUSED,
-             "the built-in trainer needs windows in host memory; these lie on device 'far'",
-             treadle_trainer_create(group, a->layouts[0], &options, &trainer));
+  RANK_TRUE(treadle_trainer_create(group, a->layouts[0], &options, &trainer) != TREADLE_OK &&
+            strstr(treadle_error_message(),
+                   "the built-in trainer needs windows in host memory; these lie on device 'far'"));
   end(&m);
   return 0;
 }
