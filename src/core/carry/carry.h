@@ -128,7 +128,7 @@ typedef struct treadle_net_delta {
   uint8_t *shares; /* by rank: has it the same base, in the epoch at hand? */
   int64_t *kept
       [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
-  char *memory; /* host memory: messages, then `room` */
+  char *memory; /* pinned host memory: messages, then `room` */
   size_t bytes;
   char *room[2];                   /* one message each: as it is without a delta; a delta that is written */
   bool on;                         /* in the direction that runs */

@@ -92,7 +92,7 @@ treadle_status treadle_net_delta_arrange(treadle_carry *c) {
   if (bytes == 0) return TREADLE_OK;
   if (bytes > delta->bytes) {
     treadle_net_delta_release(c);
-    delta->memory = treadle_host_create(bytes, "what was sent to other nodes last");
+    delta->memory = treadle_host_pinned(c->device, bytes, "what was sent to other nodes last");
     if (!delta->memory) return TREADLE_NO_MEMORY;
     delta->bytes = bytes;
     c->figures->host_bytes += bytes;
@@ -119,7 +119,7 @@ void treadle_net_delta_leave(treadle_carry *c) {
 void treadle_net_delta_release(treadle_carry *c) {
   treadle_net_delta *delta = &c->net.delta;
   treadle_net_delta_leave(c);
-  treadle_host_destroy(delta->memory, delta->bytes);
+  treadle_host_unpinned(c->device, delta->memory, delta->bytes);
   c->figures->host_bytes -= delta->bytes;
   delta->memory = NULL;
   delta->bytes = 0;

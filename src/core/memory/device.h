@@ -5,7 +5,7 @@
  *   host, plain  the same by plain loops: the twin that tests compare with, and what a sanitizer sees through
  *
  * Addresses in windows, pools and scratch are the device's. Where a function says host memory, it may be given that too:
- * files, buffers, twins.
+ * files, buffers, twins. Where it says pinned, that host memory lies in a range that was pinned for the device.
  *
  * Work on a device is done in the order in which it was asked for, but the ops of one call of `run` in any order. It may be done later than
  * the call returns: a ticket is a moment in that order, and when it has passed, all that was asked for before it is done and seen by others.
@@ -94,7 +94,13 @@ struct treadle_device_ops {
   void *(*scratch)(const treadle_device *device, size_t bytes);
   void (*scratch_release)(const treadle_device *device, void *scratch);
 
-  /* Ops and blocks (memory/copy.h, quantise.h). `from` may be host memory; `scale` is where it lies. */
+  /* Host memory that the device may read and write itself, where it lies: slots of messages, twins. Ranges do not overlap. A range is unpinned
+   * before it is freed, and after all that was asked for with it is done. Nothing happens where no pinned range begins. */
+  treadle_status (*pin)(const treadle_device *device, void *host, size_t bytes);
+  void (*unpin)(const treadle_device *device, void *host);
+
+  /* Ops and blocks (memory/copy.h, quantise.h). What `copy` and `pack` read and write may be pinned; the processor may read what they wrote
+   * there after a ticket or a fence. `scale` is where it lies. */
   void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                const treadle_paged *to);
   /* The same, where what is written is read again right away: it stays in caches, which copies at the speed of memory go around. */
@@ -106,7 +112,7 @@ struct treadle_device_ops {
                      treadle_matrix codes, const float *scale, int64_t rows, int64_t columns);
 
   /* The same ops again and again: [count] of each; the views are copied, the ops stay where they are until work_release. A fill reads no
-   * view. */
+   * view. What they read and write may be pinned. */
   treadle_status (*prepare)(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
                             const treadle_paged *to, size_t count, treadle_work **work_p);
   void (*work_release)(treadle_work *work);
@@ -126,7 +132,7 @@ struct treadle_device_ops {
   /* The same device without what makes it fast: what others are measured against. */
   const struct treadle_device_ops *plain;
 
-  /* Bytes, between windows and host memory either way. */
+  /* Bytes, between windows and host memory either way. It need not be pinned, and may be copied sooner where it is. */
   void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
 

@@ -40,3 +40,16 @@ void *treadle_host_create(size_t bytes, const char *what) {
 void treadle_host_destroy(void *at, size_t bytes) {
   if (at) munmap(at, bytes);
 }
+
+void *treadle_host_pinned(const treadle_device *device, size_t bytes, const char *what) {
+  void *base = treadle_host_create(bytes, what);
+  if (!base || device->ops->pin(device, base, bytes) == TREADLE_OK) return base;
+  treadle_host_destroy(base, bytes);
+  return NULL;
+}
+
+void treadle_host_unpinned(const treadle_device *device, void *at, size_t bytes) {
+  if (!at) return;
+  device->ops->unpin(device, at);
+  treadle_host_destroy(at, bytes);
+}

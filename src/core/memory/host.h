@@ -2,7 +2,7 @@
 #ifndef TREADLE_MEMORY_HOST_H
 #define TREADLE_MEMORY_HOST_H
 
-#include "base/status.h"
+#include "memory/device.h"
 
 #include <stddef.h>
 
@@ -13,5 +13,8 @@ treadle_status treadle_host_touch(char *at, size_t bytes, const char *what);
 /* Both. */
 void *treadle_host_create(size_t bytes, const char *what);
 void treadle_host_destroy(void *at, size_t bytes);
+/* The same, pinned for a device. */
+void *treadle_host_pinned(const treadle_device *device, size_t bytes, const char *what);
+void treadle_host_unpinned(const treadle_device *device, void *at, size_t bytes);
 
 #endif

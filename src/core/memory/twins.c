@@ -27,6 +27,13 @@ int64_t treadle_twins_pages(const treadle_twins *twins, treadle_class which) {
   return count;
 }
 
+/* The end of the pages from `begin` on that a twin has memory for. */
+static int64_t end_of(const treadle_twins *twins, treadle_class which, int64_t begin) {
+  int64_t end = begin;
+  while (end < pages_of(twins, which) && !(which == TREADLE_PARAMS && stays(twins, end))) end++;
+  return end;
+}
+
 static treadle_status make_twin(treadle_twins *twins, treadle_class which, size_t bytes, const char *what) {
   treadle_status status = TREADLE_OK;
   treadle_twin *twin = &twins->of[which];
@@ -34,10 +41,13 @@ static treadle_status make_twin(treadle_twins *twins, treadle_class which, size_
   if (!(twin->base = treadle_host_reserve(bytes, what))) return TREADLE_NO_MEMORY;
   twin->bytes = bytes;
   for (int64_t i = 0, end, count = pages_of(twins, which); i < count; i = end + 1) {
-    for (end = i; end < count && !(which == TREADLE_PARAMS && stays(twins, end)); end++) {
-    }
-    if (end > i) TRY(treadle_host_touch(twin->base + (size_t)i * page, (size_t)(end - i) * page, what));
-    twins->figures->host_bytes += (size_t)(end - i) * page;
+    end = end_of(twins, which, i);
+    if (end == i) continue;
+    char *at = twin->base + (size_t)i * page;
+    const size_t part = (size_t)(end - i) * page;
+    TRY(treadle_host_touch(at, part, what));
+    TRY(twins->device->ops->pin(twins->device, at, part));
+    twins->figures->host_bytes += part;
   }
 out:
   return status;
@@ -59,10 +69,13 @@ out:
 
 void treadle_twins_release(treadle_twins *twins) {
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
+    const int64_t count = twins->of[c].base ? pages_of(twins, (treadle_class)c) : 0;
+    for (int64_t i = 0; i < count; i = end_of(twins, (treadle_class)c, i) + 1)
+      twins->device->ops->unpin(twins->device, twins->of[c].base + i * twins->books->page_bytes);
     treadle_host_destroy(twins->of[c].base, twins->of[c].bytes);
     treadle_free(twins->of[c].has);
   }
-  treadle_host_destroy(twins->reference, twins->reference_bytes);
+  treadle_host_unpinned(twins->device, twins->reference, twins->reference_bytes);
 }
 
 /* ---- Copying ---- */
@@ -167,7 +180,7 @@ treadle_status treadle_twins_load(treadle_twins *twins, treadle_class which) {
 treadle_status treadle_twins_make_reference(treadle_twins *twins, const char *name) {
   const size_t bytes = (size_t)(pages_of(twins, TREADLE_REFERENCE) * twins->books->page_bytes);
   if (bytes == 0) return TREADLE_OK;
-  if (!(twins->reference = treadle_host_create(bytes, name))) return TREADLE_NO_MEMORY;
+  if (!(twins->reference = treadle_host_pinned(twins->device, bytes, name))) return TREADLE_NO_MEMORY;
   twins->reference_bytes = bytes;
   twins->figures->host_bytes += bytes;
   return TREADLE_OK;

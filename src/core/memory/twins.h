@@ -1,6 +1,6 @@
 /* Twins: copies in host memory of classes that leave the device.
  *
- *   1. A twin is made with the switch, touched once, and never grows.
+ *   1. A twin is made with the switch, touched once, pinned, and never grows.
  *   2. Gradients and optimizer state are copied before the first wave; params page by page, each before the wave
  *      that reclaims it, and the rest after the last wave: reading and copying a page are one pass.
  *   3. On the way back, only pages that the class no longer owns are loaded.

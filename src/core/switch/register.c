@@ -109,7 +109,7 @@ static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory forei
   if (which != TREADLE_PARAMS &&
       (sw->terms.leaves[which] ? sw->terms.copied[which] : sw->terms.options.host)) {
     TRY(treadle_limits_ask(foreign.bytes, "register: the host copy"));
-    foreign.twin = treadle_host_create(foreign.bytes, treadle_class_text(which));
+    foreign.twin = treadle_host_pinned(&sw->device, foreign.bytes, treadle_class_text(which));
     if (!foreign.twin) return TREADLE_NO_MEMORY;
   }
   TRY(treadle_array_push(&sw->foreign, foreign));
@@ -118,7 +118,7 @@ static treadle_status add_memory(treadle_switch *sw, treadle_caller_memory forei
   foreign.twin = NULL;
   sw->stats.foreign_bytes += foreign.bytes;
 out:
-  treadle_host_destroy(foreign.twin, foreign.bytes);
+  treadle_host_unpinned(&sw->device, foreign.twin, foreign.bytes);
   return status;
 }
 
@@ -183,6 +183,6 @@ treadle_status treadle_caller_memory_show(treadle_switch *sw) {
 
 void treadle_caller_memory_release(treadle_switch *sw) {
   for (size_t i = 0; i < sw->foreign.count; i++)
-    treadle_host_destroy(sw->foreign.items[i].twin, sw->foreign.items[i].bytes);
+    treadle_host_unpinned(&sw->device, sw->foreign.items[i].twin, sw->foreign.items[i].bytes);
   treadle_array_release(&sw->foreign);
 }

@@ -273,14 +273,14 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_device_let_go(&sw->device);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);
-  treadle_plan_destroy(sw->carry.plan);
-  treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_free(sw->space.shared_pools);
   treadle_free(sw->space.shared_tables);
   treadle_books_release(&sw->books);
   treadle_twins_release(&sw->twins);
   treadle_caller_memory_release(sw);
   treadle_carry_release(&sw->carry);
+  treadle_plan_destroy(sw->carry.plan);
+  treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
   treadle_device_close(&sw->device);

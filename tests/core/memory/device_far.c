@@ -1,5 +1,6 @@
 #include "memory/device_far.h"
 
+#include "base/dtype.h"
 #include "base/random.h"
 #include "memory/copy.h"
 #include "memory/device_host.h"
@@ -67,10 +68,25 @@ static void *forget(const void *far) {
   return near;
 }
 
-static treadle_paged near_view(const treadle_paged *view) {
+/* Offsets of what an op reads or writes in a view: from the first byte to behind the last. */
+typedef struct extent {
+  int64_t first, end;
+} extent;
+
+static extent extent_of(const treadle_op *op, bool written) {
+  const int64_t *stride = written ? op->to_stride : op->from_stride;
+  extent e = {written ? op->to : op->from, 0};
+  e.end = e.first + (int64_t)treadle_dtype_bytes((treadle_dtype)(written ? op->to_dtype : op->from_dtype));
+  for (int d = 0; d < op->ndim; d++) *(stride[d] < 0 ? &e.first : &e.end) += (op->size[d] - 1) * stride[d];
+  return e;
+}
+
+/* A view of one piece may begin outside of its memory: of own tensors, only what an op touches is there. */
+static treadle_paged near_view(const treadle_paged *view, const treadle_op *op, bool written) {
+  const int64_t at = view->table ? 0 : extent_of(op, written).first;
   treadle_paged found = *view;
-  found.base = near_of(view->base);
-  if (view->into) found.into = near_of(view->into);
+  found.base = (const char *)near_of((const char *)view->base + at) - at;
+  if (view->into) found.into = (char *)near_of((char *)view->into + at) - at;
   return found;
 }
 
@@ -87,6 +103,7 @@ typedef struct job {
   struct job *next;
   void (*run)(struct job *j, treadle_random *random);
   treadle_op op;
+  bool fills; /* it reads nothing */
   treadle_paged from, to;
   const treadle_work *work;
   size_t first, count;
@@ -99,8 +116,16 @@ typedef struct job {
   treadle_elements elements;
 } job;
 
+/* Host memory of a device's own. */
+typedef struct pinned {
+  struct pinned *next;
+  char *at;
+  size_t bytes;
+} pinned;
+
 typedef struct queue { /* a device's state */
   job *first, **last;
+  pinned *pins;
   int64_t asked, done; /* calls */
   int64_t fails_at;
   bool failed;
@@ -161,7 +186,8 @@ static treadle_status far_open(const treadle_memory *memory, treadle_device *dev
 static void far_close(treadle_device *device) {
   queue *q = queue_of(device);
   if (!q) return;
-  assert_null(q->first); /* nothing is left to do */
+  assert_null(q->first); /* nothing is left to do, */
+  assert_null(q->pins);  /* and nothing pinned */
   free(q);
 }
 
@@ -305,17 +331,77 @@ static void far_scratch_release(const treadle_device *device, void *scratch) {
   free(forget(scratch));
 }
 
+/* ---- Pins ---- */
+
+static treadle_status far_pin(const treadle_device *device, void *host, size_t bytes) {
+  queue *q = queue_of(device);
+  pinned *added = malloc(sizeof *added);
+  assert_non_null(added);
+  *added = (pinned){.next = q->pins, .at = host, .bytes = bytes};
+  for (const pinned *p = q->pins; p; p = p->next)
+    assert_true(added->at + bytes <= p->at || p->at + p->bytes <= added->at);
+  q->pins = added;
+  return TREADLE_OK;
+}
+
+static void far_unpin(const treadle_device *device, void *host) {
+  queue *q = queue_of(device);
+  assert_null(q->first);
+  for (pinned **p = &q->pins; *p; p = &(*p)->next) {
+    pinned *gone = *p;
+    if (gone->at != host) continue;
+    *p = gone->next;
+    free(gone);
+    break;
+  }
+}
+
+static bool is_far(const char *first, const char *end) {
+  bool is = false;
+  pthread_mutex_lock(&lock);
+  for (span *s = spans; s && !is; s = s->next) is = first >= s->far && end <= s->far + s->bytes;
+  pthread_mutex_unlock(&lock);
+  return is;
+}
+
+/* The device reaches its own memory, and what is pinned. */
+static void check_reach(const treadle_device *device, const treadle_paged *view, const treadle_op *op,
+                        bool written, const char *call) {
+  const extent e = extent_of(op, written);
+  const char *first = (const char *)view->base + (view->table ? 0 : e.first),
+             *end = (const char *)view->base + (view->table ? 1 : e.end);
+  if (op->elems == 0 || is_far(first, end)) return;
+  for (const pinned *p = queue_of(device)->pins; p; p = p->next)
+    if (first >= p->at && end <= p->at + p->bytes) return;
+  fprintf(stderr, "the far device: %s %s %lld bytes of host memory at %p, which are not pinned\n", call,
+          written ? "writes" : "reads", (long long)(end - first), (const void *)first);
+  abort();
+}
+
+/* from: NULL: it reads nothing. */
+static void check_views(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                        const treadle_paged *to, const char *call) {
+  if (from) check_reach(device, from, op, false, call);
+  check_reach(device, to, op, true, call);
+}
+
 /* ---- Work ---- */
 
 static void run_copy(job *j, treadle_random *random) {
-  const treadle_paged from = near_view(&j->from), to = near_view(&j->to);
+  const treadle_paged from = j->fills ? j->from : near_view(&j->from, &j->op, false),
+                      to = near_view(&j->to, &j->op, true);
   (void)random;
-  treadle_copy_op(&j->op, j->op.source < 0 ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
+  treadle_copy_op(&j->op, j->fills ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
 }
 
 static void far_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                      const treadle_paged *to) {
-  add(device, (job){.run = run_copy, .op = *op, .from = from ? *from : (treadle_paged){0}, .to = *to});
+  check_views(device, op, from, to, "copy or pack");
+  add(device, (job){.run = run_copy,
+                    .op = *op,
+                    .fills = !from,
+                    .from = from ? *from : (treadle_paged){0},
+                    .to = *to});
 }
 
 static treadle_matrix near_matrix(treadle_matrix m) {
@@ -425,8 +511,10 @@ static void run_list(job *j, treadle_random *random) {
   for (size_t k = 0; k < j->count; k++) {
     const size_t i = order[k], at = j->first + i;
     const treadle_op *op = &j->work->ops[at];
-    const treadle_paged from = near_view(&j->work->from[at]), to = near_view(&j->work->to[at]);
-    treadle_copy_op(op, op->source < 0 ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
+    const bool fills = op->source < 0;
+    const treadle_paged from = fills ? j->work->from[at] : near_view(&j->work->from[at], op, false),
+                        to = near_view(&j->work->to[at], op, true);
+    treadle_copy_op(op, fills ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
     j->written[i].times++;
     j->written[i].bytes += op->elems * (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
     j->written[i].mark += treadle_op_mark(op);
@@ -436,6 +524,9 @@ static void run_list(job *j, treadle_random *random) {
 
 static void far_run(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
                     treadle_written *written) {
+  for (size_t i = first; i < first + count; i++)
+    check_views(device, &work->ops[i], work->ops[i].source < 0 ? NULL : &work->from[i], &work->to[i],
+                "run");
   add(device, (job){.run = run_list, .work = work, .first = first, .count = count, .written = written});
 }
 
@@ -481,6 +572,8 @@ const treadle_device_ops device_far_ops = {.name = "far",
                                            .unimport = far_unimport,
                                            .scratch = far_scratch,
                                            .scratch_release = far_scratch_release,
+                                           .pin = far_pin,
+                                           .unpin = far_unpin,
                                            .copy = far_copy,
                                            .pack = far_copy,
                                            .quantise = far_quantise,
