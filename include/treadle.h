@@ -1109,7 +1109,7 @@ typedef struct treadle_switch_stats {
   size_t node_moved_bytes, relayed_bytes;
   size_t node_sent_bytes;   /* sent to other nodes */
   double net_seconds;       /* waiting for messages, or unpacking them */
-  size_t net_staging_bytes; /* memory for messages */
+  size_t net_staging_bytes; /* host memory for messages, beside host_bytes; none of it is in the cap */
   /* With delta: bytes sent to other nodes, message heads included, as they would be without delta (dense) and as they
    * were (delta). node_moved_bytes and node_sent_bytes count as if there were no delta. */
   size_t dense_bytes, delta_bytes;

@@ -95,7 +95,7 @@ void treadle_switch_nodes_text(const treadle_switch_report *report) {
   printf("between nodes, to infer: %s by %s, ratio %.3f; read from ranks of the same node instead: %s\n"
          "messages: %.6f s on the rank that waited longest for them (packing %.6f, wire %.6f, unpacking "
          "%.6f), "
-         "%s of staging; right into windows: %s\n",
+         "%s of host memory; right into windows: %s\n",
          treadle_text_of_size(s.moved), report->net, treadle_ratio(s.moved, s.bound),
          treadle_text_of_size(s.relayed), s.slowest->net_seconds, s.slowest->net_pack_seconds,
          s.slowest->net_wire_seconds, s.slowest->net_unpack_seconds, treadle_text_of_size(s.staging),

@@ -141,12 +141,12 @@ typedef struct treadle_net_delta {
 /* What goes over the net (net.c, net_meet.c, net_parts.c, net_delta.c). */
 typedef struct treadle_net_state {
   const struct treadle_net_ops *ops;
-  void *net;                      /* NULL: closed */
-  bool talks;                     /* there are several nodes, and it is known who has something for whom */
-  bool is_new;                    /* opened for the epoch at hand */
-  int64_t message_bytes;          /* without a head; 0: one node */
-  char *base;                     /* of slots: those of `in`, then those of `out` */
-  char *area;                     /* after these: what block rows read in a wave */
+  void *net;   /* NULL: closed */
+  bool talks;  /* there are several nodes, and it is known who has something for whom */
+  bool is_new; /* opened for the epoch at hand */
+  char *base;  /* pinned host memory, [bytes]: slots of `in`, slots of `out`, the area */
+  size_t bytes;
+  char *area;                     /* what block rows read in a wave */
   treadle_scratch scratch;        /* of what is ordered */
   uint8_t *peers;                 /* by rank: are there messages to or from it? */
   treadle_net_flow in[2], out[2]; /* by side */
@@ -257,18 +257,11 @@ void treadle_staging_release(treadle_carry *c);
 
 /* ---- net_meet.c, net_delta.c ---- */
 
-/* Bytes of staging that slots take, in whole pages; 0: one node. They are chosen by what the cap leaves for them. */
-int64_t treadle_net_slots_bytes(const treadle_carry *c);
-void treadle_net_choose(treadle_carry *c, int64_t spare);
-/* And the area after them, for what block rows read of other nodes in a wave; once treadle_net_split was called. */
-int64_t treadle_net_area_bytes(const treadle_carry *c);
-/* The least and the most that slots may take. */
-int64_t treadle_net_least(const treadle_carry *c, bool most);
+/* Host memory for messages; 0: one node. With what block rows read of other nodes in a wave, once treadle_net_split was called. */
+size_t treadle_net_bytes(const treadle_carry *c);
 /* The ops of the plan, split as messages need it, and what block rows read of other nodes. */
 treadle_status treadle_net_split(treadle_carry *c);
-/* Slots and area lie there. */
-void treadle_net_place(treadle_carry *c, void *base);
-/* Opens the net, and makes the messages of both directions. Collective. */
+/* That memory, where it is not there yet; opens the net, and makes the messages of both directions. Collective. */
 treadle_status treadle_net_arrange(treadle_carry *c);
 /* What this rank receives and sends in both directions, from its plan alone. Nothing where it was made before. */
 treadle_status treadle_net_traffic(treadle_carry *c);
@@ -277,7 +270,9 @@ void treadle_net_say(treadle_carry *c, void *words);
 treadle_status treadle_net_hear(treadle_carry *c);
 /* After a failure: whatever is under way is cancelled, and the net is closed. */
 void treadle_net_stop(treadle_carry *c);
+/* The end of net and messages; and of the memory. */
 void treadle_net_release(treadle_carry *c);
+void treadle_net_memory_release(treadle_carry *c);
 
 /* Host memory for what is kept of messages, once these are made; 0: none is. And that memory, where it is not there yet; and its end. */
 size_t treadle_net_delta_bytes(const treadle_carry *c);

@@ -17,7 +17,7 @@ static bool is_cut(const treadle_carry *c) { return atomic_load(&c->group->contr
 
 char *treadle_net_slot_of(const treadle_net_state *net, bool out, size_t number) {
   size_t slot = number % TREADLE_NET_SLOTS + (out ? TREADLE_NET_SLOTS : 0);
-  return net->base + slot * (size_t)(net->message_bytes + TREADLE_NET_HEAD);
+  return net->base + slot * (TREADLE_NET_MESSAGE + TREADLE_NET_HEAD);
 }
 
 treadle_net_flow *treadle_net_flow_of(treadle_carry *c, bool out) {

@@ -1,11 +1,12 @@
-/* What comes from other nodes, and goes there: messages over a net (treadle_net_ops), in slots of staging.
+/* What comes from other nodes, and goes there: messages over a net (treadle_net_ops), in slots of host memory.
  *
  *   net.c         slots: messages are sent and received as there is room, whatever the rank waits for meanwhile
  *   net_meet.c    the net is opened, and ranks make their messages
  *   net_parts.c   where their bytes lie: in their slot, or in windows
  *   net_delta.c   messages of which only what has changed travels
  *
- * Slots of both sides lie in pages of the pool, inside the cap. What lies in windows has one all the same: for its head, and as its turn.
+ * The processor writes heads and sums, and nets read and write what lies in slots. So slots are host memory, pinned (memory/device.h), and
+ * outside of the pool and the cap. What lies in windows has a slot all the same: for its head, and as its turn.
  * A source packs and sends its messages in their order, as slots are free, and runs ahead of its own waves: what it reads is not written before
  * it was packed, or has left. Where it reads windows of other ranks of its node (messages/ordered.h),
  * it says that a wave is done when what it sends in it was packed, too. A reader begins its messages in the same order, and unpacks

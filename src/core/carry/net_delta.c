@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPARE = 4096 /* in room, for lengths and forms */ };
+enum { SPARE = 4096 /* for lengths and forms */, ROOM = TREADLE_NET_MESSAGE + SPARE };
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
@@ -53,11 +53,9 @@ static bool is_kept(const treadle_carry *c, bool out, const treadle_traffic_mess
   return false;
 }
 
-static size_t room_of(const treadle_carry *c) { return (size_t)c->net.message_bytes + SPARE; }
-
 size_t treadle_net_delta_bytes(const treadle_carry *c) {
   if (!is_wanted(c)) return 0;
-  size_t bytes = 2 * room_of(c), page = (size_t)c->plan->page_bytes;
+  size_t bytes = 2 * ROOM, page = (size_t)c->plan->page_bytes;
   for (int out = 0; out < 2; out++) {
     const treadle_traffic *traffic = traffic_of(c, out);
     for (size_t i = 0; i < traffic->message_count; i++)
@@ -80,7 +78,7 @@ static treadle_status place(treadle_carry *c) {
       if (delta->kept[out][i] >= 0) at += m->bytes;
     }
   }
-  for (int i = 0; i < 2; i++) delta->room[i] = delta->memory + at + (size_t)i * room_of(c);
+  for (int i = 0; i < 2; i++) delta->room[i] = delta->memory + at + (size_t)i * ROOM;
   return TREADLE_OK;
 }
 
@@ -205,7 +203,7 @@ static size_t write_changes(treadle_carry *c, const treadle_traffic_message *m) 
   if (memcmp(old, now, whole) == 0) return 0;
   for (size_t parcel = 0; parcel < m->count;) {
     const run r = run_from(c, true, m, parcel);
-    if (bytes + sizeof(uint32_t) + treadle_delta_most(r.count, r.each) > room_of(c)) return whole;
+    if (bytes + sizeof(uint32_t) + treadle_delta_most(r.count, r.each) > ROOM) return whole;
     uint32_t length =
         (uint32_t)treadle_delta_write(old + r.at, now + r.at, r.count, r.each, to + bytes + sizeof length);
     memcpy(to + bytes, &length, sizeof length);

@@ -8,52 +8,46 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/larger.h"
+#include "memory/host.h"
 #include "net/net.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAST = 64 };
-
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
 static bool is_one_node(const treadle_carry *c) { return treadle_group_node_count(c->group) == 1; }
 
-/* ---- Staging ---- */
+/* ---- Memory ---- */
 
-/* Of slots for messages of this many bytes, in whole pages. */
-static int64_t staging_of(const treadle_carry *c, int64_t message) {
-  int64_t page = (int64_t)c->terms.page_bytes;
-  return (2 * TREADLE_NET_SLOTS * (message + TREADLE_NET_HEAD) + page - 1) / page * page;
+enum {
+  SLOTS = 2 * TREADLE_NET_SLOTS * (TREADLE_NET_MESSAGE + TREADLE_NET_HEAD)
+}; /* bytes, of both sides */
+
+size_t treadle_net_bytes(const treadle_carry *c) {
+  const int64_t to = c->net.in[TREADLE_SIDE_INFER].inputs.bytes,
+                back = c->terms.goes_back ? c->net.in[TREADLE_SIDE_TRAIN].inputs.bytes : 0;
+  return is_one_node(c) ? 0 : SLOTS + (size_t)(to > back ? to : back);
 }
 
-int64_t treadle_net_slots_bytes(const treadle_carry *c) {
-  return c->net.message_bytes ? staging_of(c, c->net.message_bytes) : 0;
+/* A switch that goes to another group keeps its memory where that is enough. */
+static treadle_status make_memory(treadle_carry *c) {
+  const size_t bytes = treadle_net_bytes(c);
+  if (bytes > c->net.bytes) {
+    treadle_net_memory_release(c);
+    c->net.base = treadle_host_pinned(c->device, bytes, "messages of other nodes");
+    if (!c->net.base) return TREADLE_NO_MEMORY;
+    c->net.bytes = c->figures->net_staging_bytes = bytes;
+  }
+  c->net.area = c->net.base + SLOTS;
+  return TREADLE_OK;
 }
 
-int64_t treadle_net_area_bytes(const treadle_carry *c) {
-  int64_t page = (int64_t)c->terms.page_bytes;
-  int64_t bytes = c->net.in[TREADLE_SIDE_INFER].inputs.bytes,
-          back = c->net.in[TREADLE_SIDE_TRAIN].inputs.bytes;
-  if (c->terms.goes_back && back > bytes) bytes = back;
-  return (bytes + page - 1) / page * page;
-}
-
-int64_t treadle_net_least(const treadle_carry *c, bool most) {
-  return is_one_node(c) ? 0 : staging_of(c, most ? TREADLE_NET_MESSAGE : LEAST);
-}
-
-void treadle_net_choose(treadle_carry *c, int64_t spare) {
-  if (is_one_node(c)) return;
-  int64_t page = (int64_t)c->terms.page_bytes;
-  int64_t bytes = (spare / page * page / (2 * TREADLE_NET_SLOTS) - TREADLE_NET_HEAD) / LEAST * LEAST;
-  c->net.message_bytes = bytes < LEAST ? LEAST : bytes < TREADLE_NET_MESSAGE ? bytes : TREADLE_NET_MESSAGE;
-}
-
-void treadle_net_place(treadle_carry *c, void *base) {
-  c->net.base = base;
-  c->figures->net_staging_bytes = (size_t)(treadle_net_slots_bytes(c) + treadle_net_area_bytes(c));
+void treadle_net_memory_release(treadle_carry *c) {
+  treadle_host_unpinned(c->device, c->net.base, c->net.bytes);
+  c->net.base = c->net.area = NULL;
+  c->net.bytes = c->figures->net_staging_bytes = 0;
 }
 
 /* ---- Plans ---- */
@@ -72,7 +66,7 @@ treadle_status treadle_net_split(treadle_carry *c) {
     TRY(treadle_far_inputs_make(direction, c->plan->waves, &sources, &c->net.in[side].inputs));
     if (direction->ops.count == 0) continue;
     TRY(treadle_parcels_split(direction, c->plan->waves, c->group->rank, c->group->nodes,
-                              c->net.message_bytes));
+                              TREADLE_NET_MESSAGE));
   }
 out:
   return status;
@@ -202,10 +196,10 @@ treadle_status treadle_net_traffic(treadle_carry *c) {
     bool back = side == TREADLE_SIDE_TRAIN;
     treadle_ordered *ordered = &net->out[side].ordered;
     TRY(treadle_traffic_in(direction_of(c, side), &net->in[side].inputs, c->group->rank, c->group->nodes,
-                           net->message_bytes, &net->in[side].traffic));
+                           TREADLE_NET_MESSAGE, &net->in[side].traffic));
     TRY(treadle_sends_make(c->plan, back, &sends));
     TRY(treadle_ordered_begin(c->plan, back, ordered));
-    TRY(treadle_traffic_out(&sends, ordered, c->group->rank, c->group->nodes, net->message_bytes,
+    TRY(treadle_traffic_out(&sends, ordered, c->group->rank, c->group->nodes, TREADLE_NET_MESSAGE,
                             &net->out[side].traffic));
     treadle_ordered_end(ordered);
     treadle_sends_release(&sends);
@@ -219,25 +213,12 @@ out:
   return status;
 }
 
-/* A switch that goes to another group keeps its pages. */
-static treadle_status check_slots(const treadle_carry *c) {
-  int64_t needed = treadle_net_slots_bytes(c) + treadle_net_area_bytes(c);
-  if (c->net.base && needed <= (int64_t)c->figures->net_staging_bytes) return TREADLE_OK;
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "switch: rank %d has %zu bytes of staging for messages between nodes, and a group on %d "
-      "nodes needs %" PRId64 ": make a new switch",
-      c->group->rank, c->net.base ? c->figures->net_staging_bytes : 0, treadle_group_node_count(c->group),
-      needed);
-}
-
 treadle_status treadle_net_arrange(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
   if (is_one_node(c)) return TREADLE_OK;
-  TRY(treadle_group_agree(c->group, check_slots(c)));
+  TRY(treadle_group_agree(c->group, make_memory(c)));
   TRY(treadle_group_agree(c->group, treadle_net_traffic(c)));
   TRY(treadle_group_agree(c->group, treadle_net_delta_arrange(c)));
-  c->net.area = c->net.base + treadle_net_slots_bytes(c);
   c->net.talks = true;
   TRY(meet(c));
 out:

@@ -292,12 +292,10 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
   int tightest;
   *cap_p = 0;
   TRY(compare_figures(sw, mine, &cap_min, &tightest));
-  int64_t net = treadle_net_least(&sw->carry, false); /* messages of other nodes lie in a part of the cap */
   if (cap == 0)
     cap = budget > 0 ? treadle_larger(budget - largest_base(group, mine->leaves), 0)
-                     : treadle_larger(TREADLE_DEFAULT_CAP, cap_min + treadle_net_least(&sw->carry, true));
+                     : treadle_larger(TREADLE_DEFAULT_CAP, cap_min);
   *cap_p = cap;
-  cap_min += net;
   TRY(check_budget(group, mine, cap_min));
   if (cap < cap_min)
     return treadle_fail(
@@ -305,9 +303,6 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
         "switch: a cap of %" PRId64 " bytes is less than the %" PRId64
         " bytes that rank %d needs at the least (cap_min): give a larger cap or smaller pages",
         cap, cap_min, tightest);
-  bool stages = sw->carry.own.any[0] ||
-                sw->carry.own.any[1]; /* then half of what the cap leaves is for staging of own tensors */
-  treadle_net_choose(&sw->carry, (cap - cap_min) / (stages ? 2 : 1) + net);
 out:
   return status;
 }
@@ -323,21 +318,18 @@ static treadle_status make_plan(treadle_switch *sw, int64_t cap, int32_t waves,
   TRY(treadle_ready_plan_check(&sw->terms, sw->carry.plan));
   TRY(treadle_net_split(&sw->carry));
   TRY(treadle_staging_list(&sw->carry));
-  int64_t peak = sw->carry.plan->physical_pages * sw->carry.plan->page_bytes;
-  peak += treadle_net_area_bytes(&sw->carry);
+  const int64_t peak = sw->carry.plan->physical_pages * sw->carry.plan->page_bytes;
   *proposal_p = (treadle_proposal){sw->carry.plan->digest, peak - treadle_plan_bound(sw->carry.plan), 0};
 out:
   return status;
 }
 
-static treadle_attempt first_attempt(const treadle_carry *c, const treadle_ready_plan *ready,
-                                     const treadle_plan_base *plan_base, const figures *mine, int64_t cap) {
+static treadle_attempt first_attempt(const treadle_ready_plan *ready, const treadle_plan_base *plan_base,
+                                     const figures *mine, int64_t cap) {
   return (treadle_attempt){.cap = cap,
                            .waves = ready->is ? ready->waves
                                               : treadle_plan_waves(plan_base->from, plan_base->to,
                                                                    (int64_t)mine->page_bytes, cap),
-                           .slots = treadle_net_slots_bytes(c),
-                           .slots_least = treadle_net_least(c, false),
                            .may_grow = mine->cap_bytes == 0 && mine->budget_bytes == 0,
                            .given = ready->is};
 }
@@ -346,17 +338,15 @@ static treadle_status plan_all(treadle_switch *sw, const figures *mine, int64_t 
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   treadle_proposal own = {0};
-  treadle_attempt a = first_attempt(&sw->carry, &sw->terms.ready, &sw->agreed.plan_base, mine,
-                                    *cap - treadle_net_slots_bytes(&sw->carry));
+  treadle_attempt a = first_attempt(&sw->terms.ready, &sw->agreed.plan_base, mine, *cap);
   while (!a.done) {
-    treadle_net_choose(&sw->carry, a.slots);
     TRY(treadle_group_agree(group, make_plan(sw, a.cap, a.waves, &own)));
     TRY(treadle_staging_arrange(&sw->carry));
     own.staging = treadle_staging_bytes(&sw->carry);
     TRY(treadle_group_say(group, &own, sizeof own));
     TRY(treadle_attempt_judge(group, &a));
   }
-  *cap = a.cap + treadle_net_slots_bytes(&sw->carry);
+  *cap = a.cap;
 out:
   return status;
 }
@@ -431,7 +421,7 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   }
   for (int rank = 0; rank < ranks; rank++) TRY(decide(&all[rank], &mine[rank], &cap));
   TRY(treadle_staging_meet_alone(carries, ranks));
-  treadle_attempt a = first_attempt(&all->carry, &all->terms.ready, &all->agreed.plan_base, mine, cap);
+  treadle_attempt a = first_attempt(&all->terms.ready, &all->agreed.plan_base, mine, cap);
   while (!a.done) {
     TRY(plan_each(all, carries, ranks, &a));
     TRY(treadle_attempt_judge(all->group, &a));

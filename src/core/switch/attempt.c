@@ -75,19 +75,8 @@ treadle_status treadle_attempt_judge(const treadle_group *group, treadle_attempt
         "switch: with the %d wave%s of the plan that was given, a rank holds more than its bound: "
         "make it with a larger cap or with more waves",
         (int)a->waves, a->waves == 1 ? "" : "s");
-  if (a->waves < TREADLE_MAX_WAVES) {
-    a->waves = TREADLE_MAX_WAVES;
-    return TREADLE_OK;
-  }
-  /* cap_min said that windows fit; it does not know what block rows read of other nodes */
-  int64_t missing = over - (a->slots - a->slots_least);
-  if (!a->may_grow && missing > 0)
-    return treadle_fail(TREADLE_REFUSED,
-                        "switch: the cap is %" PRId64
-                        " bytes too small for what rank %d makes of fp8 blocks that lie on several nodes, "
-                        "with the most waves: give a larger cap",
-                        missing, fullest);
-  if (!a->may_grow) a->slots -= over;
-  a->cap += over;
+  if (a->waves == TREADLE_MAX_WAVES) /* with these cap_min is enough, and the cap is not below it */
+    return treadle_fail(TREADLE_PEER, "switch: rank %d has published a plan that cannot be right", fullest);
+  a->waves = TREADLE_MAX_WAVES;
   return TREADLE_OK;
 }

@@ -14,8 +14,6 @@ typedef struct treadle_proposal {
 /* What is planned now, and whether it will do. */
 typedef struct treadle_attempt {
   int64_t cap;
-  int64_t slots,
-      slots_least; /* beside it: for messages between nodes, which give way when the cap is too small */
   int32_t waves;
   bool may_grow; /* the cap was left open */
   bool given;    /* a plan was given: its waves are settled */

@@ -54,19 +54,6 @@ out:
   return status;
 }
 
-/* Messages of other nodes lie in staging, after what other ranks read of own tensors. */
-static treadle_status map_slots(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK;
-  const treadle_page_tables *tables = &sw->space.tables;
-  const int64_t own = treadle_staging_bytes(&sw->carry) / sw->carry.plan->page_bytes;
-  void *base = NULL;
-  if (treadle_group_node_count(sw->group) == 1) return TREADLE_OK;
-  TRY(sw->device.ops->map(sw->space.pool, tables->staging + own, tables->staging_pages - own, &base));
-  treadle_net_place(&sw->carry, base);
-out:
-  return status;
-}
-
 static treadle_status make_twins(treadle_switch *sw) {
   bool wanted[TREADLE_TRAIN_CLASSES];
   const char *names[TREADLE_TRAIN_CLASSES];
@@ -93,7 +80,6 @@ static treadle_status build(treadle_switch *sw) {
     TRY(treadle_device_claim(&sw->device, sw->space.windows[c],
                              (size_t)(sw->space.tables.pages[c] * plan->page_bytes)));
   TRY(treadle_double_map(sw));
-  TRY(map_slots(sw));
   TRY(make_twins(sw));
   TRY(treadle_twins_make_reference(&sw->twins, treadle_class_text(TREADLE_REFERENCE)));
   TRY(treadle_guard_create(sw));

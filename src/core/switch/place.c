@@ -226,19 +226,17 @@ out:
   return status;
 }
 
-/* Staging lies on pages that neither the infer window nor a kept class lies on, nor the engine's, which stay in an update. What other ranks
- * read of own tensors comes first, then messages of other nodes, which are there while params are, too. */
+/* Staging lies on pages that neither the infer window nor a kept class lies on, nor params, which are there when it is used, nor the engine's,
+ * which stay in an update. */
 static treadle_status place_staging(const treadle_place_terms *in, treadle_page_tables *place) {
   treadle_status status = TREADLE_OK;
   int64_t held, marked = place->physical, at = 0;
-  place->staging_pages = in->staging_bytes / in->plan->page_bytes +
-                         pages_of((size_t)in->slots_bytes, in->plan->page_bytes) +
-                         pages_of((size_t)in->area_bytes, in->plan->page_bytes);
+  place->staging_pages = in->staging_bytes / in->plan->page_bytes;
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
   char *taken = mark_taken(in, place, &held);
   if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
-  for (int64_t i = 0; in->slots_bytes && i < place->pages[TREADLE_PARAMS]; i++)
+  for (int64_t i = 0; i < place->pages[TREADLE_PARAMS]; i++)
     if (place->page[TREADLE_PARAMS][i] >= 0) taken[place->page[TREADLE_PARAMS][i]] = 1;
   for (int64_t i = 0; i < place->staging_pages; at++)
     if (at >= marked || !taken[at]) place->staging[i++] = (int32_t)at;

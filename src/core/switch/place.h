@@ -20,8 +20,8 @@ typedef struct treadle_place_terms {
   const treadle_terms *terms;
   const treadle_holes *holes;
   int rank;
-  size_t work_bytes;                              /* of the engine's work memory */
-  int64_t staging_bytes, slots_bytes, area_bytes; /* in whole pages */
+  size_t work_bytes;     /* of the engine's work memory */
+  int64_t staging_bytes; /* in whole pages */
 } treadle_place_terms;
 
 /* Settles the physical page of each page of each window; the pool has at least `least` pages. */

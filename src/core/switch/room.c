@@ -164,16 +164,19 @@ static treadle_demand demand_of(const treadle_switch_options *options) {
   return d;
 }
 
-/* Of a rank that has its memory. */
-static treadle_demand rejoining(const treadle_space *space, const treadle_switch_options *options) {
+/* Of a rank that has its memory; a group on more nodes may need more for messages. */
+static treadle_demand rejoining(const treadle_space *space, const treadle_carry *c,
+                                const treadle_switch_options *options) {
   treadle_demand d = demand_of(options);
+  const size_t messages = treadle_net_bytes(c), has = c->net.bytes;
+  d.host = d.addresses = messages > has ? messages : 0;
   d.shared = space->bytes + treadle_pool_bytes(space->table_pool);
   return d;
 }
 
 treadle_demand treadle_room_least(const treadle_switch *sw) {
   const treadle_switch_options *o = &sw->terms.options;
-  if (sw->space.pool) return rejoining(&sw->space, &sw->terms.options);
+  if (sw->space.pool) return rejoining(&sw->space, &sw->carry, &sw->terms.options);
   treadle_demand d = demand_of(&sw->terms.options);
   uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
@@ -192,7 +195,7 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   if (!sw->terms.leaves[TREADLE_PARAMS] && !o->alias)
     kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
   training = plus(training, whole_pages(o->train_work_bytes, page));
-  d.host = plus(d.host, o->reference_bytes);
+  d.host = plus(plus(d.host, o->reference_bytes), treadle_net_bytes(&sw->carry));
   uint64_t engine = plus(whole_pages(sw->engine.hooks.work_bytes, page),
                          o->kv_block_bytes ? whole_pages(o->kv_bytes, page) : 0);
   d.pool = treadle_larger_size(training, plus(plus(kept, infer), engine));
@@ -204,7 +207,7 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
 }
 
 treadle_demand treadle_room_exact(const treadle_switch *sw) {
-  if (sw->space.pool) return rejoining(&sw->space, &sw->terms.options);
+  if (sw->space.pool) return rejoining(&sw->space, &sw->carry, &sw->terms.options);
   treadle_demand d = demand_of(&sw->terms.options);
   const treadle_page_tables *place = &sw->space.tables;
   uint64_t page = (uint64_t)sw->carry.plan->page_bytes, twins = 0;
@@ -219,8 +222,8 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
     }
   d.host += whole_pages(sw->terms.options.reference_bytes, page);
   twins += whole_pages(sw->terms.options.reference_bytes, page);
-  d.host += treadle_net_delta_bytes(&sw->carry);
-  twins += treadle_net_delta_bytes(&sw->carry);
+  d.host += treadle_net_bytes(&sw->carry) + treadle_net_delta_bytes(&sw->carry);
+  twins += treadle_net_bytes(&sw->carry) + treadle_net_delta_bytes(&sw->carry);
   d.tables = treadle_tables_bytes(sw->carry.plan, place);
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;

@@ -270,6 +270,7 @@ void treadle_switch_release(treadle_switch *sw) {
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);
   treadle_switch_unshare(sw);
   treadle_net_delta_release(&sw->carry);
+  treadle_net_memory_release(&sw->carry);
   treadle_device_let_go(&sw->device);
   if (sw->space.pool) sw->device.ops->destroy(sw->space.pool);
   treadle_pool_destroy(sw->space.table_pool);

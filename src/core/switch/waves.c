@@ -129,9 +129,7 @@ treadle_status treadle_switch_place(treadle_switch *sw) {
                                   .holes = &sw->holes,
                                   .rank = sw->group->rank,
                                   .work_bytes = sw->engine.hooks.work_bytes,
-                                  .staging_bytes = treadle_staging_bytes(&sw->carry),
-                                  .slots_bytes = treadle_net_slots_bytes(&sw->carry),
-                                  .area_bytes = treadle_net_area_bytes(&sw->carry)};
+                                  .staging_bytes = treadle_staging_bytes(&sw->carry)};
   const int64_t least = o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->carry.plan->page_bytes : 0;
   return treadle_place_windows(&in, least, &sw->space.tables);
 }

@@ -34,17 +34,6 @@ void ranks_delay(void *context, const char *where) {
 
 int (*ranks_nodes)(int rank);
 
-size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed) {
-  size_t least = 8 * (64 + 64) << seed % 4 * 2;
-  return treadle_group_node_count(group) > 1 ? (least + page - 1) / page * page : 0;
-}
-
-size_t ranks_missing_cap(void) {
-  static const char words[] = "the cap is ";
-  const char *said = strstr(treadle_error_message(), words);
-  return said && strstr(said, "fp8 blocks") ? strtoull(said + sizeof words - 1, NULL, 10) : 0;
-}
-
 int ranks_in_pairs(int rank) { return rank / 2; }
 int ranks_on_two_nodes(int rank) { return rank % 2; }
 

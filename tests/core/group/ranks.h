@@ -2,9 +2,9 @@
 #ifndef TREADLE_TESTS_RANKS_H
 #define TREADLE_TESTS_RANKS_H
 
-#include "test.h"
 #include "group/group.h"
 #include "group/link.h"
+#include "test.h"
 
 /* What a rank does; 0 is good. In a process it may not use cmocka's checks: they belong to the parent. */
 typedef int (*ranks_body)(treadle_group *group, void *context);
@@ -15,10 +15,6 @@ void ranks_as_threads(int size, double timeout_seconds, uint64_t delays, ranks_b
 
 /* The node of rank r is ranks_nodes(r); NULL: all are on one. */
 extern int (*ranks_nodes)(int rank);
-/* What a cap needs beside, where there are several nodes: of pages of this size, and more with some seeds. */
-size_t ranks_net_room(const treadle_group *group, size_t page, uint64_t seed);
-/* What the last error says that a cap needs for fp8 blocks that lie on several nodes. */
-size_t ranks_missing_cap(void);
 int ranks_in_pairs(int rank);     /* two neighbours a node */
 int ranks_on_two_nodes(int rank); /* by turns */
 /* Runs the tests of a program over nodes. */

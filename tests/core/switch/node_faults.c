@@ -1,7 +1,6 @@
 /* Which faults of nodes there are, and what a rank does around one: it makes a switch, meets the fault, looks what is left, and goes on, in
  * the same group when that can be, else in a new one in which new processes have the places of those that are gone. */
 #include "switch/node_faults.h"
-#include "carry/net.h"
 #include "group/ranks.h"
 #include "meet/store_place.h"
 #include "switch/block_models.h"
@@ -24,8 +23,7 @@ enum {
   OPTIMIZER = 50001,
   KV_BLOCK = 6000
 };
-enum { SLOTS = 2 * TREADLE_NET_SLOTS * (TREADLE_NET_MESSAGE + TREADLE_NET_HEAD) };
-enum { CAP = 311296, ROOM = (SLOTS + SCENE_PAGE - 1) / SCENE_PAGE * SCENE_PAGE }; /* waves; messages */
+enum { CAP = 311296 }; /* which makes enough waves */
 
 /* ---- Cases ---- */
 
@@ -194,7 +192,7 @@ static int make(life *l) {
       .struct_size = sizeof hooks, .context = l, .bind = bind_engine, .unbind = unbind_engine};
   treadle_switch_options options = {.struct_size = sizeof options,
                                     .page_bytes = SCENE_PAGE,
-                                    .cap_bytes = CAP + ROOM,
+                                    .cap_bytes = CAP,
                                     .keep = TREADLE_KEEP_HOST,
                                     .engine = &hooks,
                                     .optimizer_bytes = OPTIMIZER,

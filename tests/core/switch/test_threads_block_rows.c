@@ -49,16 +49,10 @@ static int play_rank(treadle_group *group, void *context) {
   bool one_way = !treadle_plan_is_lossless(p->train, p->infer);
   treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
                                     .page_bytes = PAGE,
-                                    .cap_bytes = p->cap + ranks_net_room(group, PAGE, p->seed),
+                                    .cap_bytes = p->cap,
                                     .one_way = one_way,
                                     .timeout_seconds = 100};
-  treadle_status made = treadle_switch_create(group, p->train, p->infer, &options, &sw);
-  if (made == TREADLE_REFUSED &&
-      group->nodes) { /* for what is read of other nodes; the message says how much */
-    options.cap_bytes += ranks_missing_cap();
-    made = treadle_switch_create(group, p->train, p->infer, &options, &sw);
-  }
-  RANK_OK(made);
+  RANK_OK(treadle_switch_create(group, p->train, p->infer, &options, &sw));
   if (!p->stream) sw->device = *treadle_device_plain();
   RANK_OK(treadle_layout_load(p->train, group->rank, treadle_switch_train_window(sw)));
   RANK_OK(treadle_switch_digest(sw, &before));

@@ -81,7 +81,6 @@ static treadle_status start(treadle_group *group, act *a, player *p) {
       .struct_size = sizeof hooks, .context = p, .bind = bind, .transforms = a->transforms};
   treadle_switch_options options = a->options;
   options.engine = &hooks;
-  if (options.cap_bytes) options.cap_bytes += ranks_net_room(group, SCENE_PAGE, 1);
   TRY(treadle_switch_create(group, a->train, a->infer, &options, &p->sw));
   if (treadle_switch_train_window(p->sw))
     TRY(treadle_layout_load(a->train, rank, treadle_switch_train_window(p->sw)));

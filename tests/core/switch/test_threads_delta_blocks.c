@@ -43,7 +43,6 @@ typedef struct act {
   const treadle_layout *train, *infer;
   bool makes;
   size_t cap; /* 0: what is usual */
-  uint64_t seed;
   _Atomic size_t heads, dense[STEPS], delta[STEPS], turned[STEPS],
       changed[STEPS]; /* bytes; elements, bytes */
 } act;
@@ -104,18 +103,12 @@ static treadle_status make(treadle_group *group, const act *a, bool delta, tread
   treadle_status status = TREADLE_OK;
   treadle_switch_options options = {.struct_size = sizeof options,
                                     .page_bytes = PAGE,
+                                    .cap_bytes = a->cap,
                                     .one_way = true,
                                     .timeout_seconds = 100,
                                     .offload_train_param = TREADLE_OFF,
                                     .delta = delta};
-  if (a->cap) options.cap_bytes = a->cap + ranks_net_room(group, PAGE, a->seed);
-  status = treadle_switch_create(group, a->train, a->infer, &options, sw_p);
-  if (status == TREADLE_REFUSED &&
-      a->cap) { /* for what is read of other nodes; the message says how much */
-    options.cap_bytes += ranks_missing_cap();
-    status = treadle_switch_create(group, a->train, a->infer, &options, sw_p);
-  }
-  TRY(status);
+  TRY(treadle_switch_create(group, a->train, a->infer, &options, sw_p));
   TRY(treadle_layout_load(a->train, group->rank, treadle_switch_train_window(*sw_p)));
   TRY(treadle_group_barrier(group));
   TRY(treadle_switch_to_infer(*sw_p));
@@ -215,11 +208,7 @@ static void test_pairs(void **state) {
       treadle_plan_base_release(&plan_base);
     }
     for (uint64_t seed = 0; seed < 2; seed++) {
-      act a = {.train = train,
-               .infer = infer,
-               .makes = pairs[i].makes,
-               .cap = seed ? (size_t)cap : 0,
-               .seed = seed};
+      act a = {.train = train, .infer = infer, .makes = pairs[i].makes, .cap = seed ? (size_t)cap : 0};
       ranks_as_threads(RANKS, 100, seed, play_rank, &a);
       judge(&a);
     }

@@ -1,11 +1,11 @@
 /* Random pairs of layouts on two or more nodes: what updates with changes alone leave in the infer windows is what updates without leave there, byte
  * for byte, whatever is cast, added or padded. Both have the same params, which change by random bits, NaN among them.
  * test_threads_delta_pairs [SEED] ctest: label=threads timeout=900 */
+#include "group/ranks.h"
 #include "plan/pairs.h"
 #include "seeds.h"
 #include "switch/changes.h"
 #include "test.h"
-#include "group/ranks.h"
 
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 24, STEPS = 3 };
 
@@ -22,8 +22,7 @@ static treadle_status make(treadle_group *group, const play_input *play, bool de
   treadle_status status = TREADLE_OK;
   const treadle_switch_options options = {.struct_size = sizeof options,
                                           .page_bytes = PAGE,
-                                          .cap_bytes =
-                                              play->cap + ranks_net_room(group, PAGE, play->p->seed),
+                                          .cap_bytes = play->cap,
                                           .one_way = true,
                                           .timeout_seconds = 100,
                                           .offload_train_param = TREADLE_OFF,

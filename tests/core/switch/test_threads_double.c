@@ -116,7 +116,6 @@ static treadle_status make(treadle_group *group, act *a, engine *e, own_memory *
   options.engine = &hooks;
   options.watch = watch;
   options.watch_context = e;
-  if (options.cap_bytes) options.cap_bytes += ranks_net_room(group, SCENE_PAGE, 3);
   if (a->owns) {
     own_make(own, a->train, a->infer, a->train, group->rank, OWN_ALL, 7);
     options.own_train = own->tensors;
