@@ -44,8 +44,10 @@ typedef struct treadle_net_options {
 struct treadle_net_ops {
   size_t struct_size;
   const char *name; /* "ucx" */
-  unsigned memory;  /* flags of treadle_net_memory: where parts may lie */
-  int most_parts;   /* of a message; at least 1 */
+  /* Flags of treadle_net_memory: where parts may lie. All nets have TREADLE_NET_HOST. Without the flag of a window's
+   * memory, no part lies there: what it holds is copied to host memory, and sent from it. */
+  unsigned memory;
+  int most_parts; /* of a message; at least 1 */
   /* Makes the net of this rank. Refused: a net that cannot work here, with what to install; devices that do not exist;
    * an address of another machine. Local. */
   treadle_status (*open)(const treadle_net_options *options, void **net_p);

@@ -1,8 +1,8 @@
 /* Where the bytes of a message lie: behind its head in its slot, or in the windows themselves, from which and into which long rows go without
  * being copied. Each side decides for itself, parcel by parcel: what travels is the same.
  *
- * A parcel lies in the window if none of its values change, it has few rows for its bytes, and the message has room for their parts; and on
- * the side that writes if the wave's pages may be written when the message begins to be received (c->net.open): else it goes to its slot,
+ * A parcel lies in the window if the net takes memory of the device that the window lies on, none of its values change, it has few rows for its
+ * bytes, and the message has room for their parts; and on the side that writes if the wave's pages may be written when the message begins to be received (c->net.open): else it goes to its slot,
  * and is unpacked when its wave is there. */
 #include "carry/carry_parts.h"
 #include "carry/net.h"
@@ -20,7 +20,8 @@ void treadle_net_parts_begin(const treadle_carry *c, const treadle_traffic_messa
   int most = net->ops->most_parts < TREADLE_NET_PARTS ? net->ops->most_parts : TREADLE_NET_PARTS;
   *parts = (treadle_net_parts){.slot = slot, .out = out, .most = most, .count = 1};
   parts->items[0] = (treadle_net_part){slot, TREADLE_NET_HEAD};
-  parts->windows = !net->delta.on && !fails && (out || m->wave <= net->open);
+  const bool takes = net->ops->memory & c->device->ops->net_memory;
+  parts->windows = takes && !net->delta.on && !fails && (out || m->wave <= net->open);
 }
 
 /* The last part goes on where it can, else there is a new one. False: there is no room. */

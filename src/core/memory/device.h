@@ -52,6 +52,9 @@ typedef struct treadle_written {
 
 struct treadle_device_ops {
   const char *name;
+  /* Flag of treadle_net_memory (treadle_device.h): what kind of memory windows are. A net that has it sends and receives right there; 0: no net
+   * does. */
+  unsigned net_memory;
 
   /* Life: fills *device, whose ops are there. Refused by name: what is not on this machine. */
   treadle_status (*open)(const treadle_memory *memory, treadle_device *device);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "memory/copy.h"
 #include "memory/copy_stream.h"
+#include "treadle_device.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -226,15 +227,15 @@ static treadle_status hash(const treadle_device *device, const treadle_elements 
 
 /* What both rows have alike. */
 #define HOST                                                                                               \
-  .pin = pin, .unpin = unpin, .open = open, .close = close, .fault = fault, .create = create,              \
-  .destroy = treadle_pool_destroy, .base = treadle_pool_base, .held_bytes = treadle_pool_held_bytes,       \
-  .map = treadle_pool_map, .remap = treadle_pool_remap, .follow = treadle_pool_follow,                     \
-  .trim = treadle_pool_trim, .protect = protect, .close_window = treadle_pool_close_window,                \
-  .export = treadle_pool_descriptor, .import = treadle_pool_map_peer,                                      \
-  .import_window = treadle_pool_map_peer_window, .unimport = treadle_pool_unmap_peer, .scratch = scratch,  \
-  .scratch_release = scratch_release, .prepare = prepare, .work_release = work_release, .mark = mark,      \
-  .passed = passed, .fence = fence, .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate,  \
-  .hash = hash
+  .net_memory = TREADLE_NET_HOST, .pin = pin, .unpin = unpin, .open = open, .close = close,                \
+  .fault = fault, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
+  .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
+  .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
+  .close_window = treadle_pool_close_window, .export = treadle_pool_descriptor,                            \
+  .import = treadle_pool_map_peer, .import_window = treadle_pool_map_peer_window,                          \
+  .unimport = treadle_pool_unmap_peer, .scratch = scratch, .scratch_release = scratch_release,             \
+  .prepare = prepare, .work_release = work_release, .mark = mark, .passed = passed, .fence = fence,        \
+  .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate, .hash = hash
 
 const treadle_device_ops treadle_host_fast_ops = {.name = "host",
                                                   HOST,

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "memory/copy.h"
 #include "memory/device_host.h"
+#include "treadle_device.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -553,6 +554,7 @@ static treadle_status far_fence(const treadle_device *device) {
 }
 
 const treadle_device_ops device_far_ops = {.name = "far",
+                                           .net_memory = TREADLE_NET_CUDA,
                                            .open = far_open,
                                            .close = far_close,
                                            .fault = far_fault,

@@ -1,9 +1,12 @@
 /* Switches on a device that the processor cannot touch, and that does its work late and in changing order (memory/device_far.h): random
- * pairs of layouts, aliases, own tensors, updates, offload, files, failures of the device.  test_threads_far [SEED] ctest: label=threads timeout=900 */
+ * pairs of layouts, aliases, own tensors, updates, offload, files, failures of the device; and messages between nodes, by a net that takes host
+ * memory alone: pairs, fp8 blocks, own tensors with relays, deltas.  test_threads_far [SEED] ctest: label=threads timeout=900 */
 #include "group/ranks.h"
 #include "memory/device_far.h"
 #include "plan/one_rank.h"
 #include "plan/pairs.h"
+#include "switch/block_models.h"
+#include "switch/changes.h"
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
@@ -15,6 +18,8 @@
 enum { PAGE = 4096, MAX_ELEMS = 30000, SEEDS = 30, CYCLES = 3 };
 
 static uint64_t only_seed;
+static _Atomic size_t came,
+    relayed; /* bytes from other nodes; of these, read of a neighbour that has own tensors */
 
 typedef struct play_input {
   pair *p;
@@ -44,12 +49,23 @@ static int holds(treadle_switch *sw, treadle_class which, const treadle_layout *
   return 0;
 }
 
+/* What came from other nodes in the last switch, if there are some, came through slots. */
+static bool no_window_travels(const treadle_switch *sw) {
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  treadle_switch_get_stats(sw, &stats);
+  const bool several = treadle_group_node_count(sw->group) > 1;
+  atomic_fetch_add(&came, stats.node_moved_bytes);
+  return stats.net_window_bytes == 0 && (stats.net_staging_bytes > 0) == several &&
+         stats.node_moved_bytes == (size_t)sw->carry.plan->forward.node_moved_bytes;
+}
+
 static int cycle(treadle_switch *sw, const play_input *play, const char *train, const char *infer,
                  uint64_t digest, uint64_t seed) {
   uint64_t now;
   treadle_switch_noise(sw, seed);
   RANK_OK(treadle_switch_to_infer(sw));
   if (holds(sw, TREADLE_INFER_PARAMS, play->p->to.layout, infer)) return 1;
+  RANK_TRUE(no_window_travels(sw));
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest || play->one_way); /* rounding changes values */
   if (play->one_way) return 0;
@@ -110,6 +126,7 @@ static int own_rank(treadle_group *group, void *context) {
   const play_input *play = context;
   const treadle_layout *from = play->p->from.layout, *to = play->p->to.layout;
   treadle_switch *sw;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   own_memory own[2];
   own_make(&own[0], from, to, from, group->rank, OWN_ALL, play->p->seed);
   own_make(&own[1], from, to, to, group->rank, OWN_ALL, play->p->seed + 1);
@@ -137,6 +154,9 @@ static int own_rank(treadle_group *group, void *context) {
   if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
   for (int i = 0; i < 2; i++) {
     RANK_OK(treadle_switch_to_infer(sw));
+    RANK_TRUE(no_window_travels(sw));
+    treadle_switch_get_stats(sw, &stats);
+    atomic_fetch_add(&relayed, stats.relayed_bytes);
     if (holds(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
     RANK_OK(treadle_switch_to_train(sw));
     if (holds(sw, TREADLE_PARAMS, from, train)) return 1;
@@ -198,6 +218,95 @@ static void test_updates(void **state) {
   scene_init(&s);
   ranks_as_threads(SCENE_RANKS, 60, 0, update_rank, &s);
   scene_release(&s);
+}
+
+/* ---- Between nodes ---- */
+
+/* fp8 blocks that ranks make for those of other nodes, and what block rows read of other nodes. */
+static void test_blocks(void **state) {
+  static const char *const texts[][2] = {{"megatron:tp=2,pp=2,ep=2,etp=1", "vllm:tp=2,dp=2,ep=on"},
+                                         {"vllm:tp=2,dp=2,ep=on", "megatron:tp=2,pp=2,ep=2,etp=1"},
+                                         {"vllm:tp=2", "sglang:tp=2"}};
+  (void)state;
+  treadle_model *model = block_model_make(BLOCK_MODEL_LATENT);
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    pair p = {.seed = i + 1, .ranks = SCENE_RANKS};
+    assert_ok(treadle_layout_create(model, texts[i][0], SCENE_RANKS, NULL, &p.from.layout));
+    assert_ok(treadle_layout_create(model, texts[i][1], SCENE_RANKS, NULL, &p.to.layout));
+    const play_input play = {.p = &p,
+                             .one_way = !treadle_plan_is_lossless(p.from.layout, p.to.layout),
+                             .cap = (size_t)pair_cap_min(&p, PAGE)};
+    ranks_as_threads(SCENE_RANKS, 100, p.seed, play_rank, (void *)&play);
+    treadle_layout_destroy(p.from.layout);
+    treadle_layout_destroy(p.to.layout);
+  }
+  treadle_model_close(model);
+}
+
+typedef struct delta_scene {
+  treadle_layout *train, *infer;
+  bool beside; /* double_infer */
+} delta_scene;
+
+/* Few elements change from version to version, so that changes alone travel. */
+static int delta_rank(treadle_group *group, void *context) {
+  const delta_scene *d = context;
+  treadle_switch *sw;
+  treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
+  const int rank = group->rank;
+  const size_t bytes = treadle_layout_window_bytes(d->train, rank);
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .memory = {.kind = TREADLE_MEMORY_CUDA, .device = rank},
+                                          .page_bytes = SCENE_PAGE,
+                                          .timeout_seconds = 60,
+                                          .offload_train_param = TREADLE_OFF,
+                                          .delta = true,
+                                          .double_infer = d->beside};
+  RANK_OK(treadle_switch_create(group, d->train, d->infer, &options, &sw));
+  char *train = scene_expected(d->train, NULL, rank), *infer = scene_expected(d->infer, d->train, rank);
+  for (int version = 0; version < 5; version++) {
+    if (version > 0) RANK_OK(changes_make(d->train, rank, (uint8_t *)train, version, CHANGES_MANY / 100));
+    if (version > 0) RANK_OK(changes_make(d->infer, rank, (uint8_t *)infer, version, CHANGES_MANY / 100));
+    if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
+    if (version == 0) RANK_OK(treadle_switch_filled(sw));
+    RANK_OK(version == 0 ? treadle_switch_to_infer(sw) : treadle_switch_update(sw));
+    if (holds(sw, TREADLE_INFER_PARAMS, d->infer, infer)) return 1;
+    RANK_TRUE(no_window_travels(sw));
+    treadle_switch_get_stats(sw, &stats);
+    RANK_TRUE(version == 0 ? stats.delta_bytes == stats.dense_bytes
+                           : 2 * stats.delta_bytes <= stats.dense_bytes);
+    RANK_OK(treadle_group_barrier(group));
+  }
+  treadle_switch_destroy(sw);
+  free(train);
+  free(infer);
+  return 0;
+}
+
+static void test_deltas(void **state) {
+  static const char *const texts[][2] = {{"megatron:tp=2,pp=2", "vllm:tp=4"},
+                                         {"megatron:tp=2,pp=2,dtype=fp32", "vllm:tp=4"}};
+  (void)state;
+  scene s;
+  scene_init(&s);
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    delta_scene d;
+    assert_ok(treadle_layout_create(s.model, texts[i][0], SCENE_RANKS, NULL, &d.train));
+    assert_ok(treadle_layout_create(s.model, texts[i][1], SCENE_RANKS, NULL, &d.infer));
+    for (int beside = 0; beside < 2; beside++) {
+      d.beside = beside;
+      ranks_as_threads(SCENE_RANKS, 60, i + 1, delta_rank, &d);
+    }
+    treadle_layout_destroy(d.train);
+    treadle_layout_destroy(d.infer);
+  }
+  scene_release(&s);
+}
+
+/* It was so: bytes did travel, and where a node has two ranks, from one to the other. */
+static void test_came(void **state) {
+  (void)state;
+  assert_true(atomic_exchange(&came, 0) > 0 && atomic_exchange(&relayed, 0) > 0);
 }
 
 /* ---- Offload, and a device that fails ---- */
@@ -496,6 +605,9 @@ int main(int count, char **words) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),        cmocka_unit_test(test_own),
                                      cmocka_unit_test(test_updates),      cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_failures),     cmocka_unit_test(test_files),
-                                     cmocka_unit_test(test_failing_files)};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+                                     cmocka_unit_test(test_failing_files)},
+                          nodes[] = {cmocka_unit_test(test_pairs),    cmocka_unit_test(test_own),
+                                     cmocka_unit_test(test_blocks),   cmocka_unit_test(test_deltas),
+                                     cmocka_unit_test(test_failures), cmocka_unit_test(test_came)};
+  return cmocka_run_group_tests(tests, NULL, NULL) + RANKS_OVER_NODES(nodes);
 }
