@@ -102,8 +102,8 @@ struct treadle_device_ops {
   treadle_status (*pin)(const treadle_device *device, void *host, size_t bytes);
   void (*unpin)(const treadle_device *device, void *host);
 
-  /* Ops and blocks (memory/copy.h, quantise.h). What `copy` and `pack` read and write may be pinned; the processor may read what they wrote
-   * there after a ticket or a fence. `scale` is where it lies. */
+  /* Ops and blocks (memory/copy.h, quantise.h). What `copy` and `pack` read and write may be pinned, and `copy` may read any host
+   * memory (files, to load them). The processor may read what they wrote there after a ticket or a fence. `scale` is where it lies. */
   void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                const treadle_paged *to);
   /* The same, where what is written is read again right away: it stays in caches, which copies at the speed of memory go around. */

@@ -395,14 +395,26 @@ static void run_copy(job *j, treadle_random *random) {
   treadle_copy_op(&j->op, j->fills ? NULL : &from, &to, TREADLE_MOVER_PLAIN);
 }
 
-static void far_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+static void add_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                      const treadle_paged *to) {
-  check_views(device, op, from, to, "copy or pack");
   add(device, (job){.run = run_copy,
                     .op = *op,
                     .fills = !from,
                     .from = from ? *from : (treadle_paged){0},
                     .to = *to});
+}
+
+/* What is read may be any host memory: a real device brings it over first. */
+static void far_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                     const treadle_paged *to) {
+  check_views(device, op, NULL, to, "copy");
+  add_copy(device, op, from, to);
+}
+
+static void far_pack(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
+                     const treadle_paged *to) {
+  check_views(device, op, from, to, "pack");
+  add_copy(device, op, from, to);
 }
 
 static treadle_matrix near_matrix(treadle_matrix m) {
@@ -577,7 +589,7 @@ const treadle_device_ops device_far_ops = {.name = "far",
                                            .pin = far_pin,
                                            .unpin = far_unpin,
                                            .copy = far_copy,
-                                           .pack = far_copy,
+                                           .pack = far_pack,
                                            .quantise = far_quantise,
                                            .dequantise = far_dequantise,
                                            .prepare = far_prepare,

@@ -1,7 +1,7 @@
 /* A device for tests whose memory the processor cannot touch, and whose work is done late.
  *
- * Addresses of pools, windows and scratch have no access: its functions reach the same bytes by a second mapping. What `copy`, `pack` and
- * `run` are given of host memory must be pinned: else the test ends with a message. Nothing runs before it is asked
+ * Addresses of pools, windows and scratch have no access: its functions reach the same bytes by a second mapping. Host memory that `copy`, `pack` and
+ * `run` are given must be pinned, but for what `copy` reads: else the test ends with a message. Nothing runs before it is asked
  * whether a ticket has passed, or to wait; the first answer is often "not yet". The ops of one `run` run in an order that changes. After a
  * failure, which tests plant at a call, every question is answered by it. It is opened as the kind TREADLE_MEMORY_CUDA. */
 #ifndef TREADLE_TESTS_DEVICE_FAR_H
