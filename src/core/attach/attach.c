@@ -167,10 +167,17 @@ static treadle_status read_sheet(treadle_attached *a) {
 static treadle_status map_window(treadle_attached *a, int file) {
   treadle_status status = TREADLE_OK;
   const treadle_handle *h = &a->handle;
+  const treadle_device_ops *ops = a->device.ops;
+  treadle_paged paged;
   int32_t *table = treadle_alloc_array((size_t)h->pages + 1, sizeof *table);
   if (!table) return treadle_fail(TREADLE_NO_MEMORY, "attach: memory is out");
   if (h->pages > 0) memcpy(table, treadle_sheet_table(a->sheet), (size_t)h->pages * sizeof *table);
-  TRY(a->device.ops->import_window(file, table, h->pages, h->page_bytes, &a->base));
+  const treadle_view_of window = {
+      .table = table, .pages = h->pages, .page_shift = __builtin_ctzll((unsigned long long)h->page_bytes)};
+  TRY(ops->import_begin(&a->device, 1, (size_t)(h->pool_pages * h->page_bytes), &window, &a->imported));
+  TRY(ops->import(a->imported, 0, 1, &file));
+  TRY(ops->view(a->imported, &window, &paged));
+  a->base = paged.base;
 out:
   treadle_free(table);
   return status;
@@ -222,9 +229,7 @@ void treadle_detach(treadle_attached *attached) {
   if (!attached) return;
   if (attached->holds > 0 && attached->process == getpid())
     treadle_hold_release(attached->sheet, attached->place);
-  if (attached->base)
-    attached->device.ops->unimport(attached->base,
-                                   (size_t)(attached->handle.pages * attached->handle.page_bytes));
+  attached->device.ops->unimport(attached->imported);
   if (attached->sheet) munmap(attached->sheet, (size_t)attached->handle.sheet_bytes);
   if (attached->owner >= 0) close(attached->owner);
   pthread_mutex_destroy(&attached->lock);

@@ -12,7 +12,8 @@ struct treadle_attached {
   treadle_device device;
   int owner; /* pidfd */
   treadle_sheet *sheet;
-  void *base;
+  treadle_imported *imported;
+  const void *base;
   treadle_sheet_storage *storages;
   int32_t storage_count;
   char layout[TREADLE_SHEET_TEXT];

@@ -65,14 +65,10 @@ static void fill_sheet(const treadle_outlet_window *window, treadle_sheet *sheet
   sheet->magic = TREADLE_SHEET_MAGIC;
 }
 
-/* The pool's file, opened once more for reading alone: a reader cannot map it for writing. */
-static treadle_status open_pool(treadle_outlet *outlet, int pool) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", pool);
-  outlet->descriptors[POOL] = open(path, O_RDONLY | O_CLOEXEC);
-  if (outlet->descriptors[POOL] >= 0) return TREADLE_OK;
-  return treadle_fail(TREADLE_SYSTEM, "handle: the pool cannot be opened for readers (%s): %s", path,
-                      strerror(errno));
+/* For reading alone: a reader cannot map it for writing. */
+static treadle_status open_pool(const treadle_outlet_window *window, int *descriptor_p) {
+  const treadle_status status = window->device->ops->export(window->pool, 0, 1, true, descriptor_p);
+  return status == TREADLE_OK ? status : treadle_fail_in(status, "handle: ");
 }
 
 /* ---- Its life ---- */
@@ -106,7 +102,7 @@ treadle_status treadle_outlet_create(const treadle_outlet_window *window, treadl
   TRY(fill_handle(window, h));
   TRY(make_file(outlet, h->sheet_bytes));
   fill_sheet(window, outlet->sheet, h->sheet_bytes);
-  TRY(open_pool(outlet, window->pool));
+  TRY(open_pool(window, &outlet->descriptors[POOL]));
   TRY(treadle_service_start(outlet->descriptors, h->name, &outlet->service));
   treadle_handle_seal(h);
   treadle_service_expect(outlet->service, h->sum);

@@ -7,9 +7,10 @@
 #define TREADLE_ATTACH_OUTLET_H
 
 #include "attach/handle.h"
+#include "memory/device.h"
 #include "treadle.h"
 
-/* The window that an outlet is for. The outlet copies what it needs, and opens the pool's file once more. */
+/* The window that an outlet is for. The outlet copies what it needs, and exports the pool. */
 typedef struct treadle_outlet_window {
   treadle_class which;
   int32_t rank, ranks;
@@ -19,7 +20,8 @@ typedef struct treadle_outlet_window {
   int64_t bytes; /* of what is in the window */
   int64_t page_bytes, pages, pool_pages;
   const int32_t *table; /* [pages] physical page of each page; NULL: there are none */
-  int pool;             /* descriptor of the pool */
+  const treadle_device *device;
+  const treadle_pool *pool; /* of the device */
 } treadle_outlet_window;
 
 typedef struct treadle_outlet treadle_outlet;

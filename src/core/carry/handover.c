@@ -43,9 +43,10 @@ treadle_status treadle_hand_over(treadle_group *group, const void *items, size_t
   *h = (treadle_handover){0};
   TRY(treadle_group_agree(group, make_list(items, count, each, group->size, h)));
   const treadle_offer offer = {.device = treadle_device_host(),
-                               .descriptor = treadle_pool_descriptor(h->pool),
+                               .pool = h->pool,
                                .base = treadle_pool_base(h->pool),
-                               .bytes = treadle_pool_bytes(h->pool)};
+                               .bytes = treadle_pool_bytes(h->pool),
+                               .whole = true};
   TRY(treadle_group_agree(group, group->link->publish(group, &offer, h->all)));
   TRY(treadle_group_agree(group, check_lists(group, h, each)));
 out:

@@ -12,8 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "memory/limits.h"
 #include "group/link.h"
+#include "memory/limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,9 +85,10 @@ static treadle_status make_pool(treadle_board *board, uint64_t bytes) {
 
 static treadle_status publish(treadle_board *board) {
   const treadle_offer offer = {.device = board->device,
-                               .descriptor = board->device->ops->export(board->pool),
+                               .pool = board->pool,
                                .base = treadle_pool_base(board->pool),
-                               .bytes = treadle_pool_bytes(board->pool)};
+                               .bytes = treadle_pool_bytes(board->pool),
+                               .whole = true};
   return board->group->link->publish(board->group, &offer, board->memory);
 }
 
@@ -123,11 +124,12 @@ out:
   return status;
 }
 
-/* Memory of others that is not mapped here lies at the addresses of its owners: among threads. */
+/* Memory of others that is not imported lies at the addresses of its owners: among threads. */
 static bool sees_owners(const treadle_board *board) {
   bool sees = false;
   for (int rank = 0; rank < board->group->size && board->memory; rank++)
-    sees = sees || (rank != board->group->rank && board->memory[rank].base && !board->memory[rank].mapping);
+    sees =
+        sees || (rank != board->group->rank && board->memory[rank].base && !board->memory[rank].imported);
   return sees;
 }
 

@@ -5,6 +5,7 @@
 #include "group/link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,17 @@ typedef struct span { /* the state of such a group */
 
 /* ---- The control block, as memory that all ranks of a node may write ---- */
 
+struct treadle_pool {
+  int descriptor;
+};
+
+struct treadle_imported {
+  size_t bytes;
+  void *base;
+};
+
 static treadle_status map_control(int descriptor, size_t bytes, void **base_p) {
   *base_p = NULL;
-  if (bytes == 0) return TREADLE_OK;
   void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor, 0);
   if (at == MAP_FAILED)
     return treadle_fail(TREADLE_SYSTEM, "the control block cannot be mapped: %s", strerror(errno));
@@ -40,8 +49,56 @@ static void unmap_control(void *base, size_t bytes) {
   if (base) munmap(base, bytes);
 }
 
-static const treadle_device_ops control_ops = {
-    .name = "control block", .import = map_control, .unimport = unmap_control};
+static int64_t export_count(const treadle_pool *pool) {
+  (void)pool;
+  return 1;
+}
+
+static treadle_status export(const treadle_pool *pool, int64_t first, int count, bool reading,
+                             int *descriptors) {
+  (void)first, (void)count, (void)reading;
+  *descriptors = fcntl(pool->descriptor, F_DUPFD_CLOEXEC, 0);
+  if (*descriptors >= 0) return TREADLE_OK;
+  return treadle_fail(TREADLE_SYSTEM, "the control block cannot be given away: %s", strerror(errno));
+}
+
+static treadle_status import_begin(const treadle_device *device, int64_t count, size_t bytes,
+                                   const treadle_view_of *only, treadle_imported **imported_p) {
+  (void)device, (void)only;
+  *imported_p = NULL;
+  if (count != 1)
+    return treadle_fail(TREADLE_PEER, "the control block comes in %lld descriptors, not in one",
+                        (long long)count);
+  treadle_imported *imported = *imported_p = treadle_alloc(sizeof *imported);
+  if (!imported) return treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
+  *imported = (treadle_imported){.bytes = bytes};
+  return TREADLE_OK;
+}
+
+static treadle_status import(treadle_imported *imported, int64_t first, int count, const int *descriptors) {
+  (void)first, (void)count;
+  return map_control(*descriptors, imported->bytes, &imported->base);
+}
+
+static treadle_status view(treadle_imported *imported, const treadle_view_of *window,
+                           treadle_paged *paged_p) {
+  (void)window;
+  *paged_p = treadle_paged_of(imported->base);
+  return TREADLE_OK;
+}
+
+static void unimport(treadle_imported *imported) {
+  if (imported) unmap_control(imported->base, imported->bytes);
+  treadle_free(imported);
+}
+
+static const treadle_device_ops control_ops = {.name = "control block",
+                                               .export_count = export_count,
+                                               .export = export,
+                                               .import_begin = import_begin,
+                                               .import = import,
+                                               .view = view,
+                                               .unimport = unimport};
 static const treadle_device control_device = {.ops = &control_ops};
 
 static treadle_status make_control(span *s, int *descriptor_p) {
@@ -54,20 +111,23 @@ static treadle_status make_control(span *s, int *descriptor_p) {
 /* The leader's is everybody's. */
 static treadle_status share_control(span *s, treadle_control **control_p) {
   treadle_status status = TREADLE_OK;
-  int descriptor = -1;
+  treadle_pool pool = {.descriptor = -1};
+  treadle_paged control;
   bool leads = s->near->rank == 0;
   *control_p = s->made;
   if (s->given) return TREADLE_OK;
-  TRY(treadle_group_agree(s->near, leads ? make_control(s, &descriptor) : TREADLE_OK));
+  TRY(treadle_group_agree(s->near, leads ? make_control(s, &pool.descriptor) : TREADLE_OK));
   s->shared = treadle_alloc_array((size_t)s->near->size, sizeof *s->shared);
   TRY(treadle_group_agree(s->near, s->shared ? TREADLE_OK
                                              : treadle_fail(TREADLE_NO_MEMORY, "group: memory is out")));
   const treadle_offer offer = {
-      .device = &control_device, .descriptor = descriptor, .base = s->made, .bytes = leads ? s->bytes : 0};
+      .device = &control_device, .pool = &pool, .base = s->made, .bytes = leads ? s->bytes : 0};
   TRY(s->near->link->publish(s->near, &offer, s->shared));
-  *control_p = leads ? s->made : s->shared[0].mapping;
+  control = treadle_paged_of(s->made);
+  if (!leads) TRY(view(s->shared[0].imported, NULL, &control));
+  *control_p = (void *)control.into;
 out:
-  if (descriptor >= 0) close(descriptor);
+  if (pool.descriptor >= 0) close(pool.descriptor);
   return status;
 }
 

@@ -100,7 +100,7 @@ static void release(treadle_shm *shm) {
   if (shm->control_descriptor >= 0) close(shm->control_descriptor);
   treadle_free(shm->sockets);
   treadle_free(shm->processes);
-  treadle_free(shm->received);
+  treadle_free(shm->counts);
   treadle_free(shm);
 }
 
@@ -114,8 +114,8 @@ treadle_status treadle_shm_check_rank(const char *what, int rank, int size) {
                       rank, size, TREADLE_GROUP_MAX);
 }
 
-treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size,
-                                double timeout_seconds, treadle_group **group_p) {
+treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int size, double timeout_seconds,
+                                treadle_group **group_p) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = NULL;
   treadle_shm *shm = NULL;
@@ -126,12 +126,12 @@ treadle_status treadle_shm_open(const treadle_shm_name *naming, int rank, int si
   shm->size = size;
   shm->sockets = treadle_alloc_array((size_t)size, sizeof *shm->sockets);
   shm->processes = treadle_alloc_array((size_t)size, sizeof *shm->processes);
-  shm->received = treadle_alloc_array((size_t)size, sizeof *shm->received);
+  shm->counts = treadle_alloc_array((size_t)size, sizeof *shm->counts);
   for (int i = 0; i < size; i++) {
     if (shm->sockets) shm->sockets[i] = -1;
     if (shm->processes) shm->processes[i] = -1;
   }
-  if (!shm->sockets || !shm->processes || !shm->received) {
+  if (!shm->sockets || !shm->processes || !shm->counts) {
     status = treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
     goto out;
   }

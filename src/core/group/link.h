@@ -2,30 +2,41 @@
  *
  *   self            nobody else is there
  *   threads         memory at the addresses of its owner, for tests
- *   shared memory   descriptors are handed around, and mapped read only
+ *   shared memory   descriptors are handed around, and imported, read only
  *
  * Where ranks are on several nodes each row serves one of them: memory of the others is not there, and what it has comes as messages (net/net.h). */
 #ifndef TREADLE_GROUP_LINK_H
 #define TREADLE_GROUP_LINK_H
 
-#include "memory/device.h"
 #include "group/group.h"
+#include "memory/device.h"
 
-/* What this rank gives: bytes at `base`, and a descriptor of them (-1: none) as `device` exports it. */
+/* What this rank gives: bytes at `base`, which are a pool of `device`. */
 typedef struct treadle_offer {
   const treadle_device *device;
-  int descriptor;
+  const treadle_pool *pool; /* NULL: nobody of another process reads it */
   const void *base;
   size_t bytes;
+  bool whole; /* others read all of it at one address, not by views alone */
 } treadle_offer;
 
 /* What a rank has published, as another one has it. */
 typedef struct treadle_peer_memory {
-  const void *base; /* where it is read; NULL: there is none, or it is on another node */
+  const void *
+      base; /* where all of it is read; NULL: there is none, it is on another node, or it is imported for views alone */
   size_t bytes;
-  uint64_t key;  /* the row's own */
-  void *mapping; /* the row's own: what is unmapped in the end */
+  treadle_imported *imported; /* NULL: at the addresses of its owner */
 } treadle_peer_memory;
+
+/* A window of what a rank of this node has published by `device`; its table was checked. */
+static inline treadle_status treadle_peer_view(const treadle_device *device,
+                                               const treadle_peer_memory *memory,
+                                               const treadle_view_of *window, treadle_paged *paged_p) {
+  if (memory->imported) return device->ops->view(memory->imported, window, paged_p);
+  *paged_p =
+      (treadle_paged){.base = memory->base, .table = window->table, .page_shift = window->page_shift};
+  return TREADLE_OK;
+}
 
 struct treadle_link {
   const char *name;

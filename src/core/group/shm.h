@@ -17,13 +17,14 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-enum { TREADLE_SHM_TEXT = 400, TREADLE_SHM_BATCH = 64 };
+/* The most descriptors that the kernel lets a message have (SCM_MAX_FD). */
+enum { TREADLE_SHM_TEXT = 400, TREADLE_SHM_DESCRIPTORS = 253 };
 
 typedef struct treadle_shm {
   int size;
-  int *sockets;   /* [size] hub: to each rank; others: [0] to the hub; -1 */
-  int *processes; /* [size] pidfd of each rank; -1: was gone when we looked */
-  int *received;  /* [size] descriptors of a share under way; -1 */
+  int *sockets;    /* [size] hub: to each rank; others: [0] to the hub; -1 */
+  int *processes;  /* [size] pidfd of each rank; -1: was gone when we looked */
+  int64_t *counts; /* [size] descriptors of each rank in a share under way */
   int control_descriptor;
   size_t control_bytes;
   treadle_control *control;
@@ -32,9 +33,9 @@ typedef struct treadle_shm {
 
 /* ---- shm_socket.c ---- */
 
-enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 3 };
+enum { TREADLE_SHM_MAGIC = 0x74726431, TREADLE_SHM_VERSION = 4 };
 
-/* One message on a socket, which is only read, and at most TREADLE_SHM_BATCH descriptors with it. `deadline` is of
+/* One message on a socket, which is only read, and at most TREADLE_SHM_DESCRIPTORS descriptors with it. `deadline` is of
  * treadle_clock_seconds(). A closed socket is TREADLE_PEER. `who` is for messages ("rank 3"). */
 treadle_status treadle_shm_send(int socket, void *message, size_t bytes, const int *descriptors,
                                 int descriptor_count, double deadline, const char *who);

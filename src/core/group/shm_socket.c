@@ -28,7 +28,7 @@ static treadle_status gone(const char *who) {
 treadle_status treadle_shm_send(int socket, void *message, size_t bytes, const int *descriptors,
                                 int descriptor_count, double deadline, const char *who) {
   treadle_status status = TREADLE_OK;
-  _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_BATCH * sizeof(int))] = {0};
+  _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_DESCRIPTORS * sizeof(int))] = {0};
   struct iovec part = {.iov_base = message, .iov_len = bytes};
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
   bool tried = false;
@@ -89,7 +89,7 @@ treadle_status treadle_shm_receive(int socket, void *message, size_t bytes, int 
                                    int *descriptor_count_p, double deadline, const char *who) {
   treadle_status status = TREADLE_OK;
   int descriptor_room = descriptor_count_p ? *descriptor_count_p : 0;
-  _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_BATCH * sizeof(int))];
+  _Alignas(struct cmsghdr) char room[CMSG_SPACE(TREADLE_SHM_DESCRIPTORS * sizeof(int))];
   struct iovec part = {.iov_base = message, .iov_len = bytes};
   struct msghdr header;
   if (descriptor_count_p) *descriptor_count_p = 0;

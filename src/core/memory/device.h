@@ -36,6 +36,16 @@ typedef enum treadle_access {
   TREADLE_ACCESS_BOTH
 } treadle_access;
 
+/* A pool of another process, or some of it, as it was imported: read only. */
+typedef struct treadle_imported treadle_imported;
+
+/* A window of a pool: page i lies on the physical page table[i], -1: on none. Without a table: the whole pool, in physical order. */
+typedef struct treadle_view_of {
+  const int32_t *table; /* [pages] */
+  int64_t pages;
+  int page_shift; /* log2 of the page size */
+} treadle_view_of;
+
 /* Ops that were made ready for a device, with the views that they go between. */
 typedef struct treadle_work treadle_work;
 
@@ -85,13 +95,21 @@ struct treadle_device_ops {
   treadle_status (*close_window)(treadle_pool *pool, void *base, size_t bytes, bool closed)
       __attribute__((warn_unused_result));
 
-  /* A pool as others may have it: a descriptor, which stays the pool's; and theirs, mapped read only and whole. */
-  int (*export)(const treadle_pool *pool);
-  treadle_status (*import)(int descriptor, size_t bytes, void **base_p);
-  /* A window of a pool of another process, read only; ended by unimport too. */
-  treadle_status (*import_window)(int descriptor, const int32_t *table, int64_t pages, int64_t page_bytes,
-                                  void **base_p);
-  void (*unimport)(void *base, size_t bytes);
+  /* A pool as others may have it: descriptors, each of some of its pages; 0: it has none. export makes those from `first` on, all or none of
+   * them, for sending: the caller closes them. reading: who gets them cannot write by them, where the system can see to that. Any thread. */
+  int64_t (*export_count)(const treadle_pool *pool);
+  treadle_status (*export)(const treadle_pool *pool, int64_t first, int count, bool reading,
+                           int *descriptors);
+  /* The pool of another process, of `bytes` bytes, whose descriptors come in order, some at a time. They stay the caller's, who may close them
+   * when import returns. only: the one window of it that will be viewed, as one range of addresses; its table stays until all are imported.
+   * NULL: any may be. */
+  treadle_status (*import_begin)(const treadle_device *device, int64_t count, size_t bytes,
+                                 const treadle_view_of *only, treadle_imported **imported_p);
+  treadle_status (*import)(treadle_imported *imported, int64_t first, int count, const int *descriptors);
+  /* A window of it, once all is imported; it lives as long as that, and its table does, too. The table was checked: it leads to pages of the
+   * pool. */
+  treadle_status (*view)(treadle_imported *imported, const treadle_view_of *window, treadle_paged *paged_p);
+  void (*unimport)(treadle_imported *imported);
 
   /* Memory beside pools, touched and zero; NULL: there is none. */
   void *(*scratch)(const treadle_device *device, size_t bytes);

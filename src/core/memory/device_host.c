@@ -50,6 +50,56 @@ static treadle_status protect(treadle_pool *pool, void *at, size_t bytes, treadl
                       treadle_text_of_size(bytes), strerror(errno));
 }
 
+/* ---- Pools of others: one file each ---- */
+
+struct treadle_imported {
+  treadle_view_of only;
+  bool is_window; /* nothing but `only` is mapped */
+  size_t bytes;   /* of what is mapped */
+  void *base;
+};
+
+static treadle_status import_begin(const treadle_device *device, int64_t count, size_t bytes,
+                                   const treadle_view_of *only, treadle_imported **imported_p) {
+  (void)device;
+  *imported_p = NULL;
+  if (count != 1)
+    return treadle_fail(TREADLE_PEER, "a peer's memory comes in %lld descriptors, not in one",
+                        (long long)count);
+  treadle_imported *imported = *imported_p = treadle_alloc(sizeof *imported);
+  if (!imported) return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
+  *imported = (treadle_imported){.is_window = only, .bytes = bytes};
+  if (only) imported->only = *only;
+  if (only) imported->bytes = (size_t)only->pages << only->page_shift;
+  return TREADLE_OK;
+}
+
+static treadle_status import(treadle_imported *imported, int64_t first, int count, const int *descriptors) {
+  const treadle_view_of *only = &imported->only;
+  assert(first == 0 && count == 1);
+  (void)first, (void)count;
+  return imported->is_window ? treadle_pool_map_peer_window(*descriptors, only->table, only->pages,
+                                                            (int64_t)1 << only->page_shift, &imported->base)
+                             : treadle_pool_map_peer(*descriptors, imported->bytes, &imported->base);
+}
+
+static treadle_status view(treadle_imported *imported, const treadle_view_of *window,
+                           treadle_paged *paged_p) {
+  *paged_p = (treadle_paged){.base = imported->base};
+  if (imported->is_window || !window->table) return TREADLE_OK;
+  paged_p->table = window->table;
+  paged_p->page_shift = window->page_shift;
+  return TREADLE_OK;
+}
+
+static void unimport(treadle_imported *imported) {
+  if (!imported) return;
+  treadle_pool_unmap_peer(imported->base, imported->bytes);
+  treadle_free(imported);
+}
+
+/* ---- Memory beside pools ---- */
+
 static void *scratch(const treadle_device *device, size_t bytes) {
   (void)device;
   void *memory = treadle_alloc(bytes + 1);
@@ -231,10 +281,10 @@ static treadle_status hash(const treadle_device *device, const treadle_elements 
   .fault = fault, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
   .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
   .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
-  .close_window = treadle_pool_close_window, .export = treadle_pool_descriptor,                            \
-  .import = treadle_pool_map_peer, .import_window = treadle_pool_map_peer_window,                          \
-  .unimport = treadle_pool_unmap_peer, .scratch = scratch, .scratch_release = scratch_release,             \
-  .prepare = prepare, .work_release = work_release, .mark = mark, .passed = passed, .fence = fence,        \
+  .close_window = treadle_pool_close_window, .export_count = treadle_pool_export_count,                    \
+  .export = treadle_pool_export, .import_begin = import_begin, .import = import, .view = view,             \
+  .unimport = unimport, .scratch = scratch, .scratch_release = scratch_release, .prepare = prepare,        \
+  .work_release = work_release, .mark = mark, .passed = passed, .fence = fence,                            \
   .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate, .hash = hash
 
 const treadle_device_ops treadle_host_fast_ops = {.name = "host",

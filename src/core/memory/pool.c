@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "memory/parking.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -177,7 +178,6 @@ void treadle_pool_destroy(treadle_pool *pool) {
   treadle_free(pool);
 }
 
-int treadle_pool_descriptor(const treadle_pool *pool) { return pool->descriptor; }
 size_t treadle_pool_bytes(const treadle_pool *pool) { return (size_t)(pool->pages * pool->page_bytes); }
 void *treadle_pool_base(const treadle_pool *pool) { return pool->base; }
 
@@ -344,6 +344,29 @@ treadle_status treadle_pool_follow(treadle_pool *pool, void *base, void *shadow,
       return treadle_pool_remap(pool, base, table, pages);
   }
   return TREADLE_OK;
+}
+
+/* ---- Pools of others ---- */
+
+int64_t treadle_pool_export_count(const treadle_pool *pool) { return pool->pages > 0; }
+
+static treadle_status open_for_readers(int descriptor, int *descriptor_p) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+  *descriptor_p = open(path, O_RDONLY | O_CLOEXEC);
+  if (*descriptor_p >= 0) return TREADLE_OK;
+  return treadle_fail(TREADLE_SYSTEM, "the pool cannot be opened for readers (%s): %s", path,
+                      strerror(errno));
+}
+
+treadle_status treadle_pool_export(const treadle_pool *pool, int64_t first, int count, bool reading,
+                                   int *descriptors) {
+  assert(first == 0 && count == 1);
+  (void)first, (void)count;
+  if (reading) return open_for_readers(pool->descriptor, descriptors);
+  *descriptors = fcntl(pool->descriptor, F_DUPFD_CLOEXEC, 0);
+  if (*descriptors >= 0) return TREADLE_OK;
+  return treadle_fail(TREADLE_SYSTEM, "pool: no descriptor for others: %s", strerror(errno));
 }
 
 treadle_status treadle_pool_map_peer_window(int descriptor, const int32_t *table, int64_t pages,

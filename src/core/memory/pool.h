@@ -28,7 +28,6 @@ void treadle_pool_destroy(treadle_pool *pool);
 /* Are pools of such pages made of the processor's pages of 2 MiB, where the system finds them? */
 bool treadle_pool_is_huge(int64_t page_bytes);
 
-int treadle_pool_descriptor(const treadle_pool *pool);
 size_t treadle_pool_bytes(const treadle_pool *pool);      /* pages * page_bytes */
 size_t treadle_pool_held_bytes(const treadle_pool *pool); /* st_blocks of the file */
 void *treadle_pool_base(const treadle_pool *pool); /* all pages, in physical order; NULL when empty */
@@ -53,6 +52,12 @@ treadle_status treadle_pool_close_window(treadle_pool *pool, void *base, size_t 
 
 /* Gives the pages whose class is `nobody` back to the system; what they hold is zeros then. [pages] classes. */
 treadle_status treadle_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
+
+/* A descriptor of the file, in which all of the pool is: one, or none for an empty pool. reading: the file is opened once more, for that alone.
+ * The caller closes it. */
+int64_t treadle_pool_export_count(const treadle_pool *pool);
+treadle_status treadle_pool_export(const treadle_pool *pool, int64_t first, int count, bool reading,
+                                   int *descriptors);
 
 /* Maps a peer's pool (all of it, read only, populated) from a descriptor; ended by treadle_pool_unmap_peer.
  */

@@ -55,7 +55,8 @@ static treadle_status make_outlet(treadle_switch *sw) {
                                         .pages = tables->pages[TREADLE_INFER_PARAMS],
                                         .pool_pages = tables->physical,
                                         .table = tables->page[TREADLE_INFER_PARAMS],
-                                        .pool = sw->device.ops->export(sw->space.pool)};
+                                        .device = &sw->device,
+                                        .pool = sw->space.pool};
   TRY(treadle_outlet_create(&window, &sw->outlet));
 out:
   treadle_free(storages);

@@ -92,47 +92,51 @@ static treadle_status check_tables(const treadle_space *space, const treadle_car
 
 static int shift_of(int64_t page_bytes) { return __builtin_ctzll((unsigned long long)page_bytes); }
 
+/* The next `pages` pages of a rank's tables, as a window. */
+static treadle_status view_next(const treadle_space *space, const treadle_carry *c, int rank,
+                                const int32_t **table_p, int64_t pages, treadle_paged *paged_p) {
+  const treadle_view_of window = {
+      .table = *table_p, .pages = pages, .page_shift = shift_of(c->plan->page_bytes)};
+  *table_p += pages;
+  const treadle_status status = treadle_peer_view(c->device, &space->shared_pools[rank], &window, paged_p);
+  if (status != TREADLE_OK) return treadle_fail_in(status, "rank %d: ", rank);
+  if (rank == c->group->rank) paged_p->into = space->base;
+  return TREADLE_OK;
+}
+
 static treadle_status make_views(const treadle_space *space, treadle_carry *c) {
   treadle_status status = TREADLE_OK;
-  treadle_paged *first = c->views[TREADLE_SIDE_INFER], *second = c->others;
   for (int rank = 0; rank < c->group->size; rank++) {
     if (!treadle_group_is_near(c->group, rank)) continue;
     TRY(check_tables(space, c, rank));
     const treadle_tables *tables = space->shared_tables[rank].base;
-    treadle_paged paged = {.base = space->shared_pools[rank].base,
-                           .into = rank == c->group->rank ? space->base : NULL,
-                           .page_shift = shift_of(c->plan->page_bytes)};
-    paged.table = table_of(tables);
-    c->views[TREADLE_SIDE_TRAIN][rank] = paged;
-    paged.table += tables->pages[TREADLE_SIDE_TRAIN];
-    first[rank] = paged;
-    paged.table += tables->pages[TREADLE_SIDE_INFER];
-    TRY(treadle_staging_take(c, rank, paged, tables->staging));
-    paged.table += tables->staging;
-    second[rank] = paged;
-    if (tables->present) {
-      second[rank] = first[rank];
-      first[rank] = paged;
-    }
+    const int32_t *table = table_of(tables);
+    treadle_paged staging, *first = &c->views[TREADLE_SIDE_INFER][rank], *second = &c->others[rank];
+    TRY(view_next(space, c, rank, &table, tables->pages[TREADLE_SIDE_TRAIN],
+                  &c->views[TREADLE_SIDE_TRAIN][rank]));
+    TRY(view_next(space, c, rank, &table, tables->pages[TREADLE_SIDE_INFER],
+                  tables->present ? second : first));
+    TRY(view_next(space, c, rank, &table, tables->staging, &staging));
+    TRY(treadle_staging_take(c, rank, staging, tables->staging));
+    TRY(view_next(space, c, rank, &table, tables->other, tables->present ? first : second));
   }
 out:
   return status;
 }
 
 static treadle_status publish_pool(treadle_space *space, const treadle_carry *c) {
-  const treadle_offer offer = {.device = c->device,
-                               .descriptor = c->device->ops->export(space->pool),
-                               .base = space->base,
-                               .bytes = space->bytes};
+  const treadle_offer offer = {
+      .device = c->device, .pool = space->pool, .base = space->base, .bytes = space->bytes};
   return c->group->link->publish(c->group, &offer, space->shared_pools);
 }
 
 static treadle_status publish_tables(treadle_space *space, const treadle_carry *c) {
   const treadle_pool *pool = space->table_pool;
   const treadle_offer offer = {.device = treadle_device_host(),
-                               .descriptor = treadle_pool_descriptor(pool),
+                               .pool = pool,
                                .base = treadle_pool_base(pool),
-                               .bytes = treadle_pool_bytes(pool)};
+                               .bytes = treadle_pool_bytes(pool),
+                               .whole = true};
   return c->group->link->publish(c->group, &offer, space->shared_tables);
 }
 

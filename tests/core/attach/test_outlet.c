@@ -4,12 +4,10 @@
 #include "attach/outlet.h"
 #include "test.h"
 
-#include <sys/mman.h>
-
 enum { PAGE = 4096, PAGES = 2, POOL_PAGES = 3, BYTES = 6000 };
 
 typedef struct owner {
-  int pool;
+  treadle_pool *pool;
   treadle_storage_info storages[2];
   treadle_outlet_window window;
   treadle_outlet *outlet;
@@ -18,14 +16,10 @@ typedef struct owner {
 static const int32_t table[PAGES] = {2, 0};
 
 /* Each byte of a pool's page is the page's number. */
-static int make_pool(void) {
-  char page[PAGE];
-  int pool = memfd_create("pool", MFD_CLOEXEC);
-  assert_true(pool >= 0);
-  for (int i = 0; i < POOL_PAGES; i++) {
-    memset(page, i, sizeof page);
-    assert_int_equal(write(pool, page, sizeof page), sizeof page);
-  }
+static treadle_pool *make_pool(void) {
+  treadle_pool *pool;
+  assert_ok(treadle_pool_create(POOL_PAGES, PAGE, POOL_PAGES * PAGE, &pool));
+  for (int i = 0; i < POOL_PAGES; i++) memset((char *)treadle_pool_base(pool) + i * PAGE, i, PAGE);
   return pool;
 }
 
@@ -58,13 +52,14 @@ static void owner_init(owner *o) {
                                       .pages = PAGES,
                                       .pool_pages = POOL_PAGES,
                                       .table = table,
+                                      .device = treadle_device_host(),
                                       .pool = o->pool};
   assert_ok(treadle_outlet_create(&o->window, &o->outlet));
 }
 
 static void owner_release(owner *o) {
   treadle_outlet_destroy(o->outlet);
-  close(o->pool);
+  treadle_pool_destroy(o->pool);
 }
 
 static treadle_attached *attach(const owner *o) {
@@ -183,6 +178,12 @@ static void test_end(void **state) {
 
 /* ---- Outlets that cannot be made ---- */
 
+static treadle_status export_nothing(const treadle_pool *pool, int64_t first, int count, bool reading,
+                                     int *descriptors) {
+  (void)pool, (void)first, (void)count, (void)reading, (void)descriptors;
+  return treadle_fail(TREADLE_SYSTEM, "nothing is exported");
+}
+
 static treadle_status make_and_end(const owner *o) {
   treadle_outlet *outlet;
   treadle_status status = treadle_outlet_create(&o->window, &outlet);
@@ -196,8 +197,11 @@ static void test_failures(void **state) {
   owner_init(&o);
   int files = test_open_files();
   TEST_EACH_ALLOCATION(make_and_end(&o));
-  o.window.pool = -1;
-  assert_fails(TREADLE_SYSTEM, "the pool cannot be opened", make_and_end(&o));
+  treadle_device_ops ops = *treadle_device_host()->ops;
+  const treadle_device device = {.ops = &ops};
+  ops.export = export_nothing;
+  o.window.device = &device;
+  assert_fails(TREADLE_SYSTEM, "handle: nothing is exported", make_and_end(&o));
   assert_int_equal(test_open_files(), files);
   owner_release(&o);
 }

@@ -1,8 +1,8 @@
 /* Groups of processes: meeting, sharing memory, and every way in which a rank or a stranger can behave
  * badly. No test may hang: each has a limit far below the time limits of the group. */
+#include "group/ranks.h"
 #include "memory/pool.h"
 #include "test.h"
-#include "group/ranks.h"
 
 #include "base/clock.h"
 
@@ -58,8 +58,8 @@ static int share(const char *name, int rank, int size, void *context) {
     RANK_OK(treadle_pool_create(pages, 4096, 1 << 20, &pool));
     if (pages > 0) memset(treadle_pool_base(pool), 10 + rank, (size_t)pages * 4096);
     RANK_OK(group->link->publish(group,
-                                 &(treadle_offer){treadle_device_host(), treadle_pool_descriptor(pool),
-                                                  treadle_pool_base(pool), treadle_pool_bytes(pool)},
+                                 &(treadle_offer){treadle_device_host(), pool, treadle_pool_base(pool),
+                                                  treadle_pool_bytes(pool), true},
                                  all));
     RANK_OK(treadle_group_barrier(group));
     for (int peer = 0; peer < size; peer++) {
@@ -167,11 +167,10 @@ static int dies_in_share(const char *name, int rank, int size, void *context) {
   RANK_OK(treadle_group_open(name, rank, size, 30, &group));
   RANK_OK(treadle_pool_create(1, 4096, 4096, &pool));
   if (rank == *victim) raise(SIGKILL);
-  RANK_FAILS(TREADLE_PEER, "",
-             group->link->publish(group,
-                                  &(treadle_offer){treadle_device_host(), treadle_pool_descriptor(pool),
-                                                   treadle_pool_base(pool), 4096},
-                                  all));
+  RANK_FAILS(
+      TREADLE_PEER, "",
+      group->link->publish(
+          group, &(treadle_offer){treadle_device_host(), pool, treadle_pool_base(pool), 4096, true}, all));
   treadle_pool_destroy(pool);
   treadle_group_close(group);
   return 0;

@@ -1,6 +1,6 @@
 /* Groups of one process: barrier, gather, leaving. Run under TSan too.  ctest: label=threads */
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "base/clock.h"
 
@@ -127,7 +127,6 @@ static int share_words(treadle_group *group, void *context) {
     int64_t *mine = &words[group->rank];
     *mine = i * 10 + group->rank;
     const treadle_offer offer = {.device = treadle_device_host(),
-                                 .descriptor = -1,
                                  .base = group->rank == 3 ? NULL : mine,
                                  .bytes = group->rank == 3 ? 0 : sizeof *mine};
     RANK_OK(group->link->publish(group, &offer, all));
@@ -181,7 +180,7 @@ static void test_self(void **state) {
   assert_refused("at most 4096", treadle_group_gather(group, &mine, 4097, &all));
   treadle_group_close(group);
   assert_ok(treadle_group_self(&group));
-  const treadle_offer offer = {treadle_device_host(), -1, &mine, sizeof mine};
+  const treadle_offer offer = {.device = treadle_device_host(), .base = &mine, .bytes = sizeof mine};
   assert_ok(group->link->publish(group, &offer, &shared));
   assert_ptr_equal(shared.base, &mine);
   treadle_group_close(group);

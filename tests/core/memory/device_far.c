@@ -6,10 +6,15 @@
 #include "memory/device_host.h"
 #include "treadle_device.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -53,7 +58,7 @@ static void *near_of(const void *at) {
 }
 
 /* The near side of what begins there, which is forgotten; NULL: nothing does. */
-static void *forget(const void *far) {
+static void *forget(const void *far, size_t *bytes_p) {
   void *near = NULL;
   pthread_mutex_lock(&lock);
   for (span **s = &spans; *s; s = &(*s)->next) {
@@ -61,6 +66,7 @@ static void *forget(const void *far) {
     span *gone = *s;
     *s = gone->next;
     near = gone->near;
+    *bytes_p = gone->bytes;
     munmap(gone->far, gone->bytes);
     free(gone);
     break;
@@ -207,119 +213,271 @@ void device_far_fail_at(treadle_device *device, int64_t call) {
 
 int64_t device_far_calls(const treadle_device *device) { return queue_of(device)->asked; }
 
-/* ---- Pages: those of the host, by far addresses. A pool's far base is kept in a list of its own ---- */
+/* ---- Pages: in pieces, each a file of its own ---- */
 
-typedef struct far_pool {
-  struct far_pool *next;
-  treadle_pool *pool;
+int64_t device_far_piece_pages;
+
+enum { PIECES = 40 };
+
+typedef struct pieces {
+  int *files; /* [count] */
+  int64_t count;
+  size_t bytes; /* of each but the last */
+} pieces;
+
+struct treadle_pool {
   queue *queue;
-  int64_t page_bytes;
+  int64_t pages, page_bytes;
+  pieces pieces;
+  size_t bytes;
   void *base, *windows[64];
   int count;
-} far_pool;
+};
 
-static far_pool *pools;
+static pieces pieces_of(int64_t count, size_t bytes) {
+  pieces p = {.files = calloc((size_t)count + 1, sizeof *p.files), .count = count, .bytes = bytes};
+  assert_non_null(p.files);
+  for (int64_t i = 0; i < count; i++) p.files[i] = -1;
+  return p;
+}
 
-static far_pool *pool_of(const treadle_pool *pool) {
-  pthread_mutex_lock(&lock);
-  far_pool *found = pools;
-  while (found && found->pool != pool) found = found->next;
-  pthread_mutex_unlock(&lock);
-  assert_non_null(found);
-  return found;
+static void pieces_release(pieces *p) {
+  for (int64_t i = 0; i < p->count; i++)
+    if (p->files[i] >= 0) close(p->files[i]);
+  free(p->files);
+}
+
+/* `bytes` bytes from `from` on are mapped at `at`, piece by piece. */
+static bool map_range(const pieces *p, char *at, size_t from, size_t bytes, int use) {
+  while (bytes > 0) {
+    const size_t offset = from % p->bytes, rest = p->bytes - offset, part = bytes < rest ? bytes : rest;
+    if (mmap(at, part, use, MAP_SHARED | MAP_FIXED, p->files[from / p->bytes], (off_t)offset) == MAP_FAILED)
+      return false;
+    at += part;
+    from += part;
+    bytes -= part;
+  }
+  return true;
+}
+
+static bool map_table(const pieces *p, char *at, const int32_t *table, int64_t pages, size_t page,
+                      int use) {
+  for (int64_t i = 0; i < pages; i++)
+    if (table[i] >= 0 && !map_range(p, at + (size_t)i * page, (size_t)table[i] * page, page, use))
+      return false;
+  return true;
+}
+
+static char *reserve(size_t bytes) {
+  char *near = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return near == MAP_FAILED ? NULL : near;
+}
+
+static treadle_status no_mapping(void) {
+  return treadle_fail(TREADLE_SYSTEM, "the far device: its memory cannot be mapped: %s", strerror(errno));
+}
+
+static void end_range(void *far) {
+  size_t bytes;
+  void *near = forget(far, &bytes);
+  if (near) munmap(near, bytes);
+}
+
+static void far_destroy(treadle_pool *pool) {
+  if (!pool) return;
+  for (int i = 0; i < pool->count; i++) end_range(pool->windows[i]);
+  end_range(pool->base);
+  pieces_release(&pool->pieces);
+  free(pool);
+}
+
+static treadle_status make_pieces(treadle_pool *pool, char *near) {
+  for (int64_t i = 0; i < pool->pieces.count; i++) {
+    const size_t from = (size_t)i * pool->pieces.bytes, rest = pool->bytes - from;
+    const off_t bytes = (off_t)(rest < pool->pieces.bytes ? rest : pool->pieces.bytes);
+    const int file = pool->pieces.files[i] = memfd_create("far-piece", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, bytes) != 0 || fallocate(file, 0, 0, bytes) != 0)
+      return treadle_fail(TREADLE_SYSTEM, "the far device has no memory: %s", strerror(errno));
+  }
+  return map_range(&pool->pieces, near, 0, pool->bytes, PROT_READ | PROT_WRITE) ? TREADLE_OK : no_mapping();
 }
 
 static treadle_status far_create(const treadle_device *device, int64_t pages, int64_t page_bytes,
                                  int64_t budget_bytes, treadle_pool **pool_p) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_pool_create(pages, page_bytes, budget_bytes, pool_p));
-  far_pool *made = calloc(1, sizeof *made);
-  assert_non_null(made);
-  made->pool = *pool_p;
-  made->queue = queue_of(device);
-  made->page_bytes = page_bytes;
-  made->base = far_of(treadle_pool_base(*pool_p), treadle_pool_bytes(*pool_p));
-  pthread_mutex_lock(&lock);
-  made->next = pools;
-  pools = made;
-  pthread_mutex_unlock(&lock);
+  *pool_p = NULL;
+  if (pages * page_bytes > budget_bytes)
+    return treadle_fail(TREADLE_NO_MEMORY, "the far device: %lld pages are over the budget",
+                        (long long)pages);
+  treadle_pool *pool = calloc(1, sizeof *pool);
+  assert_non_null(pool);
+  pool->queue = queue_of(device);
+  pool->pages = pages;
+  pool->page_bytes = page_bytes;
+  pool->bytes = (size_t)(pages * page_bytes);
+  int64_t each = device_far_piece_pages ? device_far_piece_pages : pages / PIECES + 2;
+  pool->pieces = pieces_of((pages + each - 1) / each, (size_t)(each * page_bytes));
+  if (pages > 0) {
+    char *near = reserve(pool->bytes);
+    assert_non_null(near);
+    pool->base = far_of(near, pool->bytes);
+    TRY(make_pieces(pool, near));
+  }
+  *pool_p = pool;
 out:
+  if (status != TREADLE_OK) far_destroy(pool);
   return status;
 }
 
-static void far_destroy(treadle_pool *pool) {
-  if (!pool) return;
-  far_pool *gone = pool_of(pool);
-  forget(gone->base);
-  for (int i = 0; i < gone->count; i++) forget(gone->windows[i]);
-  pthread_mutex_lock(&lock);
-  far_pool **at = &pools;
-  while (*at != gone) at = &(*at)->next;
-  *at = gone->next;
-  pthread_mutex_unlock(&lock);
-  free(gone);
-  treadle_pool_destroy(pool);
-}
+static void *far_base(const treadle_pool *pool) { return pool->base; }
 
-static void *far_base(const treadle_pool *pool) { return pool_of(pool)->base; }
+static size_t far_held_bytes(const treadle_pool *pool) {
+  size_t sum = 0;
+  struct stat file;
+  for (int64_t i = 0; i < pool->pieces.count; i++)
+    if (fstat(pool->pieces.files[i], &file) == 0) sum += (size_t)file.st_blocks * 512;
+  return sum;
+}
 
 static treadle_status far_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p) {
-  treadle_status status = TREADLE_OK;
-  far_pool *of = pool_of(pool);
-  void *near;
+  const size_t bytes = (size_t)(pages * pool->page_bytes);
   *base_p = NULL;
-  TRY(treadle_pool_map(pool, table, pages, &near));
-  if (!near) return TREADLE_OK;
-  assert_true(of->count < 64);
-  *base_p = of->windows[of->count++] = far_of(near, (size_t)(pages * of->page_bytes));
-out:
-  return status;
+  if (pages == 0) return TREADLE_OK;
+  char *near = reserve(bytes);
+  assert_non_null(near);
+  assert_true(pool->count < 64);
+  *base_p = pool->windows[pool->count++] = far_of(near, bytes);
+  return map_table(&pool->pieces, near, table, pages, (size_t)pool->page_bytes, PROT_READ | PROT_WRITE)
+             ? TREADLE_OK
+             : no_mapping();
 }
 
 static treadle_status far_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages) {
-  return treadle_pool_remap(pool, near_of(base), table, pages);
+  return map_table(&pool->pieces, near_of(base), table, pages, (size_t)pool->page_bytes,
+                   PROT_READ | PROT_WRITE)
+             ? TREADLE_OK
+             : no_mapping();
 }
 
 static treadle_status far_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
                                  int64_t pages) {
-  return treadle_pool_follow(pool, near_of(base), near_of(shadow), table, pages);
+  (void)shadow;
+  return far_remap(pool, base, table, pages);
+}
+
+static treadle_status far_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody) {
+  for (int64_t i = 0; i < pool->pages; i++) {
+    const size_t at = (size_t)(i * pool->page_bytes);
+    if (classes[i] == nobody &&
+        fallocate(pool->pieces.files[at / pool->pieces.bytes], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)(at % pool->pieces.bytes), (off_t)pool->page_bytes) != 0)
+      return treadle_fail(TREADLE_SYSTEM, "the far device keeps its pages: %s", strerror(errno));
+  }
+  return TREADLE_OK;
 }
 
 /* Nothing can be touched in any case; but it can fail. */
 static treadle_status far_protect(treadle_pool *pool, void *at, size_t bytes, treadle_access access) {
   assert_ptr_not_equal(near_of(at), at);
   (void)bytes, (void)access;
-  return at_once(pool_of(pool)->queue);
+  return at_once(pool->queue);
 }
 
 static treadle_status far_close_window(treadle_pool *pool, void *base, size_t bytes, bool closed) {
   assert_ptr_not_equal(near_of(base), base);
   (void)bytes, (void)closed;
-  return at_once(pool_of(pool)->queue);
+  return at_once(pool->queue);
 }
 
-static treadle_status far_import(int descriptor, size_t bytes, void **base_p) {
+/* ---- Pieces of others ---- */
+
+_Atomic int64_t device_far_fails_export, device_far_fails_import;
+
+/* Is it this one that fails? */
+static bool is_planted(_Atomic int64_t *left) {
+  return atomic_load(left) > 0 && atomic_fetch_sub(left, 1) == 1;
+}
+
+static treadle_status give(const int *from, int count, bool reading, _Atomic int64_t *planted,
+                           const char *what, int *to) {
+  for (int i = 0; i < count; i++) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", from[i]);
+    const bool fails = is_planted(planted);
+    to[i] = fails ? -1 : reading ? open(path, O_RDONLY | O_CLOEXEC) : fcntl(from[i], F_DUPFD_CLOEXEC, 0);
+    if (to[i] >= 0) continue;
+    while (i-- > 0) close(to[i]), to[i] = -1;
+    return treadle_fail(TREADLE_SYSTEM, "the far device does not %s", what);
+  }
+  return TREADLE_OK;
+}
+
+static int64_t far_export_count(const treadle_pool *pool) { return pool->pieces.count; }
+
+static treadle_status far_export(const treadle_pool *pool, int64_t first, int count, bool reading,
+                                 int *descriptors) {
+  assert_true(first >= 0 && count > 0 && first + count <= pool->pieces.count);
+  return give(pool->pieces.files + first, count, reading, &device_far_fails_export, "export", descriptors);
+}
+
+struct treadle_imported {
+  pieces pieces;
+  int64_t here; /* pieces so far */
+  size_t bytes;
+  void *views[64];
+  int count;
+};
+
+static treadle_status far_import_begin(const treadle_device *device, int64_t count, size_t bytes,
+                                       const treadle_view_of *only, treadle_imported **imported_p) {
+  (void)device;
+  *imported_p = NULL;
+  for (int64_t i = 0; only && i < only->pages; i++)
+    if (only->table[i] < 0 || (size_t)only->table[i] >= bytes >> only->page_shift)
+      return treadle_fail(TREADLE_PEER, "page %lld of a peer's window is none of its memory", (long long)i);
+  treadle_imported *imported = *imported_p = calloc(1, sizeof *imported);
+  assert_non_null(imported);
+  imported->pieces = pieces_of(count, 0);
+  imported->bytes = bytes;
+  return TREADLE_OK;
+}
+
+static treadle_status far_import(treadle_imported *imported, int64_t first, int count,
+                                 const int *descriptors) {
   treadle_status status = TREADLE_OK;
-  void *near;
-  *base_p = NULL;
-  TRY(treadle_pool_map_peer(descriptor, bytes, &near));
-  *base_p = far_of(near, bytes);
+  struct stat file;
+  assert_true(first == imported->here && count > 0 && first + count <= imported->pieces.count);
+  TRY(give(descriptors, count, true, &device_far_fails_import, "import", imported->pieces.files + first));
+  imported->here += count;
+  if (first == 0 && fstat(descriptors[0], &file) == 0) imported->pieces.bytes = (size_t)file.st_size;
 out:
   return status;
 }
 
-static treadle_status far_import_window(int descriptor, const int32_t *table, int64_t pages,
-                                        int64_t page_bytes, void **base_p) {
-  treadle_status status = TREADLE_OK;
-  void *near;
-  *base_p = NULL;
-  TRY(treadle_pool_map_peer_window(descriptor, table, pages, page_bytes, &near));
-  *base_p = far_of(near, (size_t)(pages * page_bytes));
-out:
-  return status;
+static treadle_status far_view(treadle_imported *imported, const treadle_view_of *window,
+                               treadle_paged *paged_p) {
+  const size_t page = (size_t)1 << window->page_shift;
+  const size_t bytes = window->table ? (size_t)window->pages * page : imported->bytes;
+  const pieces *p = &imported->pieces;
+  *paged_p = (treadle_paged){0};
+  assert_true(imported->here == p->count && imported->count < 64);
+  if (bytes == 0) return TREADLE_OK;
+  char *near = reserve(bytes);
+  assert_non_null(near);
+  paged_p->base = imported->views[imported->count++] = far_of(near, bytes);
+  const bool mapped = window->table ? map_table(p, near, window->table, window->pages, page, PROT_READ)
+                                    : map_range(p, near, 0, bytes, PROT_READ);
+  return mapped ? TREADLE_OK : no_mapping();
 }
 
-static void far_unimport(void *base, size_t bytes) { treadle_pool_unmap_peer(forget(base), bytes); }
+static void far_unimport(treadle_imported *imported) {
+  if (!imported) return;
+  for (int i = 0; i < imported->count; i++) end_range(imported->views[i]);
+  pieces_release(&imported->pieces);
+  free(imported);
+}
+
+/* ---- Memory beside pools ---- */
 
 static void *far_scratch(const treadle_device *device, size_t bytes) {
   (void)device;
@@ -329,7 +487,8 @@ static void *far_scratch(const treadle_device *device, size_t bytes) {
 
 static void far_scratch_release(const treadle_device *device, void *scratch) {
   (void)device;
-  free(forget(scratch));
+  size_t bytes;
+  free(forget(scratch, &bytes));
 }
 
 /* ---- Pins ---- */
@@ -573,16 +732,18 @@ const treadle_device_ops device_far_ops = {.name = "far",
                                            .create = far_create,
                                            .destroy = far_destroy,
                                            .base = far_base,
-                                           .held_bytes = treadle_pool_held_bytes,
+                                           .held_bytes = far_held_bytes,
                                            .map = far_map,
                                            .remap = far_remap,
                                            .follow = far_follow,
-                                           .trim = treadle_pool_trim,
+                                           .trim = far_trim,
                                            .protect = far_protect,
                                            .close_window = far_close_window,
-                                           .export = treadle_pool_descriptor,
+                                           .export_count = far_export_count,
+                                           .export = far_export,
+                                           .import_begin = far_import_begin,
                                            .import = far_import,
-                                           .import_window = far_import_window,
+                                           .view = far_view,
                                            .unimport = far_unimport,
                                            .scratch = far_scratch,
                                            .scratch_release = far_scratch_release,

@@ -73,18 +73,63 @@ static void test_pool(void **state) {
     const int32_t table[] = {2, 0};
     treadle_pool *pool;
     void *window;
-    void *peer;
+    treadle_imported *imported;
+    treadle_paged whole, paged;
+    int descriptor;
     assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
     assert_ok(device->ops->map(pool, table, 2, &window));
-    assert_ok(device->ops->import(device->ops->export(pool), 3 * PAGE, &peer));
+    assert_int_equal(device->ops->export_count(pool), 1);
+    assert_ok(device->ops->export(pool, 0, 1, false, &descriptor));
+    assert_fails(TREADLE_PEER, "comes in 2 descriptors",
+                 device->ops->import_begin(device, 2, 3 * PAGE, NULL, &imported));
+    assert_ok(device->ops->import_begin(device, 1, 3 * PAGE, NULL, &imported));
+    assert_ok(device->ops->import(imported, 0, 1, &descriptor));
+    close(descriptor);
+    assert_ok(device->ops->view(imported, &(treadle_view_of){0}, &whole));
+    assert_ok(device->ops->view(imported, &(treadle_view_of){table, 2, 12}, &paged));
     device->ops->fill(device, window, 9, PAGE);
     assert_ok(device->ops->fence(device));
-    assert_int_equal(((const char *)peer)[2 * PAGE], 9);
+    assert_int_equal(whole.base[2 * PAGE], 9);
+    assert_int_equal(*treadle_paged_address(&paged, 0), 9);
+    assert_true(!whole.into && !paged.into);
     assert_int_equal(((const char *)device->ops->base(pool))[2 * PAGE], 9);
     assert_int_equal(device->ops->held_bytes(pool), 3 * PAGE);
-    device->ops->unimport(peer, 3 * PAGE);
+    device->ops->unimport(imported);
+    device->ops->unimport(NULL);
     device->ops->destroy(pool);
   }
+}
+
+/* A window alone, by a descriptor that nobody can write by. */
+static void test_window_of_other(void **state) {
+  (void)state;
+  const treadle_device *device = treadle_device_host();
+  const int32_t table[] = {2, 0}, wrong[] = {2, 3};
+  treadle_pool *pool;
+  treadle_imported *imported;
+  treadle_paged paged;
+  int descriptor;
+  const int files = test_open_files();
+  assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
+  memset(device->ops->base(pool), 4, PAGE);
+  memset((char *)device->ops->base(pool) + 2 * PAGE, 6, PAGE);
+  assert_ok(device->ops->export(pool, 0, 1, true, &descriptor));
+  assert_int_equal(write(descriptor, "?", 1), -1);
+  const treadle_view_of window = {table, 2, 12}, beyond = {wrong, 2, 12};
+  assert_ok(device->ops->import_begin(device, 1, 3 * PAGE, &window, &imported));
+  assert_ok(device->ops->import(imported, 0, 1, &descriptor));
+  assert_ok(device->ops->view(imported, &window, &paged));
+  assert_null(paged.table);
+  assert_int_equal(paged.base[0], 6);
+  assert_int_equal(paged.base[2 * PAGE - 1], 4);
+  device->ops->unimport(imported);
+  assert_ok(device->ops->import_begin(device, 1, 3 * PAGE, &beyond, &imported));
+  assert_fails(TREADLE_PEER, "page 1 of a peer's window is page 3 of its memory, of 3",
+               device->ops->import(imported, 0, 1, &descriptor));
+  device->ops->unimport(imported);
+  close(descriptor);
+  device->ops->destroy(pool);
+  assert_int_equal(test_open_files(), files);
 }
 
 static void test_kinds(void **state) {
@@ -102,6 +147,7 @@ static void test_kinds(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes), cmocka_unit_test(test_elements),
-                                     cmocka_unit_test(test_pool), cmocka_unit_test(test_kinds)};
+                                     cmocka_unit_test(test_pool), cmocka_unit_test(test_window_of_other),
+                                     cmocka_unit_test(test_kinds)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,9 @@ static void test_peer(void **state) {
   treadle_pool *pool = make(4, KIB4);
   char *base = treadle_pool_base(pool);
   void *mapped, *none;
-  assert_ok(treadle_pool_map_peer(treadle_pool_descriptor(pool), 4 * KIB4, &mapped));
+  int descriptor;
+  assert_ok(treadle_pool_export(pool, 0, 1, false, &descriptor));
+  assert_ok(treadle_pool_map_peer(descriptor, 4 * KIB4, &mapped));
   const char *peer = mapped;
   base[3 * KIB4] = 9;
   assert_int_equal(peer[3 * KIB4], 9);
@@ -138,8 +140,8 @@ static void test_peer(void **state) {
   int how;
   assert_int_equal(waitpid(child, &how, 0), child);
   assert_false(WIFEXITED(how) && WEXITSTATUS(how) == 0);
-  assert_fails(TREADLE_PEER, "smaller",
-               treadle_pool_map_peer(treadle_pool_descriptor(pool), 5 * KIB4, &none));
+  assert_fails(TREADLE_PEER, "smaller", treadle_pool_map_peer(descriptor, 5 * KIB4, &none));
+  close(descriptor);
   treadle_pool_unmap_peer(mapped, 4 * KIB4);
   treadle_pool_destroy(pool);
 }
