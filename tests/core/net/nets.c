@@ -61,6 +61,16 @@ out:
   return status;
 }
 
+static treadle_status move_on(void *context) {
+  nets_rank *n = context;
+  n->ops->wait(n->net, 0);
+  return TREADLE_OK;
+}
+
+treadle_status nets_meet(nets_rank *n) {
+  return treadle_group_meet(n->group, &(treadle_watch){move_on, n}, "the nets of a test");
+}
+
 treadle_status nets_send(nets_rank *n, int to, uint64_t tag, const void *bytes, size_t count) {
   treadle_status status = TREADLE_OK;
   union {
@@ -70,7 +80,7 @@ treadle_status nets_send(nets_rank *n, int to, uint64_t tag, const void *bytes, 
   treadle_net_part part = {same.at, count};
   void *request;
   TRY(n->ops->send(n->net, to, tag, &part, 1, &request));
-  TRY(nets_finish(n, request, 20));
+  TRY(nets_finish(n, request, NETS_PATIENCE));
 out:
   return status;
 }
@@ -80,7 +90,7 @@ treadle_status nets_receive(nets_rank *n, int from, uint64_t tag, void *bytes, s
   treadle_net_part part = {bytes, count};
   void *request;
   TRY(n->ops->receive(n->net, from, tag, &part, 1, &request));
-  TRY(nets_finish(n, request, 20));
+  TRY(nets_finish(n, request, NETS_PATIENCE));
 out:
   return status;
 }
@@ -146,7 +156,8 @@ static int run(nets_rank *n, flight *flights, int count) {
                                                            &f->request));
   }
   int left = count;
-  for (double end = treadle_clock_seconds() + 60; left > 0;) {
+  for (double end = treadle_clock_seconds() + NETS_PATIENCE; left > 0;) {
+    int before = left;
     RANK_TRUE(treadle_clock_seconds() < end);
     for (int i = 0; i < count; i++) {
       flight *f = &flights[i];
@@ -158,6 +169,7 @@ static int run(nets_rank *n, flight *flights, int count) {
       if (check(f)) return 1;
       left--;
     }
+    if (left < before) end = treadle_clock_seconds() + NETS_PATIENCE;
     if (left > 0) n->ops->wait(n->net, 1);
   }
   return 0;

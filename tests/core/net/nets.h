@@ -2,8 +2,12 @@
 #ifndef TREADLE_TESTS_NETS_H
 #define TREADLE_TESTS_NETS_H
 
-#include "net/net.h"
 #include "group/ranks.h"
+#include "net/net.h"
+
+/* Seconds without any progress after which something has hung, and does not only wait for a processor of a busy machine. The groups of these
+ * tests have this limit, and so has all that must come. */
+enum { NETS_PATIENCE = 300 };
 
 typedef struct nets_rank {
   const treadle_net_ops *ops;
@@ -19,6 +23,9 @@ void nets_close(nets_rank *n);
 
 /* Tests a request until it ends, `seconds` at most (TREADLE_TIMEOUT; then it was cancelled). */
 treadle_status nets_finish(nets_rank *n, void *request, double seconds);
+
+/* A barrier whose ranks go on moving their nets: what a send that has ended leaves to be moved, another rank may wait for. */
+treadle_status nets_meet(nets_rank *n);
 
 /* One part, to the end. */
 treadle_status nets_send(nets_rank *n, int to, uint64_t tag, const void *bytes, size_t count);

@@ -1,4 +1,4 @@
-/* The net "threads", and what its tests plant. Run under TSan too.  ctest: label=threads */
+/* The net "threads", and what its tests plant. Run under TSan too.  ctest: label=threads timeout=600 */
 #include "base/clock.h"
 #include "net/net_threads.h"
 #include "net/nets.h"
@@ -26,7 +26,7 @@ static int run_rank(treadle_group *group, void *context) {
 static void run_ranks(int size, net_body body, void *context) {
   job j = {NULL, body, context};
   assert_ok(treadle_net_hub_create(size, &j.hub));
-  ranks_as_threads(size, 30, 0, run_rank, &j);
+  ranks_as_threads(size, NETS_PATIENCE, 0, run_rank, &j);
   treadle_net_hub_destroy(j.hub);
 }
 
@@ -74,7 +74,7 @@ static int cancelled(nets_rank *n, void *context) {
   } else {
     RANK_OK(n->ops->receive(n->net, 0, 7, &part, 1, &requests[0]));
     RANK_OK(treadle_group_barrier(n->group));
-    RANK_FAILS(TREADLE_PEER, "rank 0 cannot be reached", nets_finish(n, requests[0], 10));
+    RANK_FAILS(TREADLE_PEER, "rank 0 cannot be reached", nets_finish(n, requests[0], NETS_PATIENCE));
     free(memory);
   }
   RANK_OK(treadle_group_barrier(n->group));
@@ -95,7 +95,7 @@ static int closes(nets_rank *n, void *context) {
     nets_close(n);
   } else {
     for (uint64_t i = 0; i < 20; i++)
-      RANK_FAILS(TREADLE_PEER, "rank 0 cannot be reached", nets_finish(n, requests[i], 10));
+      RANK_FAILS(TREADLE_PEER, "rank 0 cannot be reached", nets_finish(n, requests[i], NETS_PATIENCE));
   }
   return 0;
 }
@@ -179,7 +179,7 @@ static int with_fault(nets_rank *n, void *context) {
     treadle_status got =
         (n->rank ? n->ops->receive : n->ops->send)(n->net, 1 - n->rank, i, &part, 1, &request);
     if (got == TREADLE_OK)
-      got = nets_finish(n, request, n->rank && i == 3 && p->kind == TREADLE_NET_DROP ? 0.1 : 10);
+      got = nets_finish(n, request, n->rank && i == 3 && p->kind == TREADLE_NET_DROP ? 0.1 : NETS_PATIENCE);
     if (p->kind == TREADLE_NET_CUT && i >= 2 && got != TREADLE_OK) { /* what came before may be lost, too */
       RANK_FAILS(TREADLE_PEER, "cannot be reached", got);
       continue;
@@ -212,7 +212,7 @@ static void test_faults(void **state) {
                                                       .to = 1,
                                                       .after = 3,
                                                       .seconds = kind == TREADLE_NET_FLIP ? 0.5 : 0.2});
-    ranks_as_threads(2, 30, 0, run_rank, &j);
+    ranks_as_threads(2, NETS_PATIENCE, 0, run_rank, &j);
     treadle_net_hub_destroy(j.hub);
   }
 }
