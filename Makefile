@@ -104,14 +104,14 @@ clean:
 
 # A sanitizer build has its own folder and runs the tests there.
 build-asan: deps
-	cmake -G Ninja -S . -B build-asan "-DTREADLE_SANITIZE=address;undefined" $(CMAKE_FLAGS)
+	cmake -G Ninja -S . -B build-asan "-DTREADLE_SANITIZE=address;undefined" -DTREADLE_HASTY=OFF $(CMAKE_FLAGS)
 	cmake --build build-asan -j $(JOBS)
 
 sanitize: build-asan
 	$(CTEST) --test-dir build-asan
 
 tsan: deps
-	cmake -G Ninja -S . -B build-tsan -DTREADLE_SANITIZE=thread $(CMAKE_FLAGS)
+	cmake -G Ninja -S . -B build-tsan -DTREADLE_SANITIZE=thread -DTREADLE_HASTY=OFF $(CMAKE_FLAGS)
 	cmake --build build-tsan -j $(JOBS)
 	$(CTEST) --test-dir build-tsan -L threads
 
