@@ -104,3 +104,24 @@ bool scene_holds_version(const treadle_layout *layout, int rank, const void *win
   free(wanted);
   return same;
 }
+
+bool scene_reads(treadle_switch *sw, treadle_class which, const treadle_layout *layout,
+                 const char *wanted) {
+  const int rank = sw->group->rank;
+  bool same = true;
+  for (int32_t i = 0; same && i < treadle_layout_storage_count(layout, rank); i++) {
+    treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
+                         moved = TREADLE_INIT(treadle_storage_info);
+    same = treadle_layout_storage(layout, rank, i, &info) == TREADLE_OK;
+    moved = info;
+    if (which == TREADLE_INFER_PARAMS)
+      same = same && treadle_plan_storage(sw->carry.plan, i, &moved) == TREADLE_OK;
+    char *found = malloc(info.bytes + 1);
+    if (info.bytes > 0)
+      same = same && treadle_switch_read(sw, which, moved.offset_bytes, info.bytes, found) == TREADLE_OK &&
+             memcmp(found, wanted + info.offset_bytes, info.bytes) == 0;
+    free(found);
+    if (!same) fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
+  }
+  return same;
+}

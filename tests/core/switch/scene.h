@@ -27,6 +27,9 @@ bool scene_infers(const treadle_switch *sw);
  * NULL: the checkpoint. */
 char *scene_expected(const treadle_layout *layout, const treadle_layout *source, int rank);
 
+/* The storage tensors of a window against that, read through the switch; says the first that differs. */
+bool scene_reads(treadle_switch *sw, treadle_class which, const treadle_layout *layout, const char *wanted);
+
 /* Values by version: turns those of version 0 into those of another, in whatever layout; those of a into those of b with a ^ b. Each bit
  * pattern is changed alike, and padding is not. */
 treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *window, int version);

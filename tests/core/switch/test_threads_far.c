@@ -27,28 +27,6 @@ typedef struct play_input {
   size_t cap;
 } play_input;
 
-/* The storage tensors of a window, read through the switch. plan: of the switch whose infer window it is; else NULL. */
-static int holds(treadle_switch *sw, treadle_class which, const treadle_layout *layout,
-                 const char *wanted) {
-  const int rank = sw->group->rank;
-  const treadle_plan *plan = which == TREADLE_INFER_PARAMS ? sw->carry.plan : NULL;
-  treadle_storage_info info = TREADLE_INIT(treadle_storage_info),
-                       moved = TREADLE_INIT(treadle_storage_info);
-  for (int32_t i = 0; i < treadle_layout_storage_count(layout, rank); i++) {
-    RANK_OK(treadle_layout_storage(layout, rank, i, &info));
-    moved = info;
-    if (plan) RANK_OK(treadle_plan_storage(plan, i, &moved));
-    if (!info.bytes) continue;
-    char *found = malloc(info.bytes);
-    RANK_OK(treadle_switch_read(sw, which, moved.offset_bytes, info.bytes, found));
-    const bool same = memcmp(found, wanted + info.offset_bytes, info.bytes) == 0;
-    free(found);
-    if (!same) fprintf(stderr, "rank %d: '%s' is not what it should be\n", rank, info.name);
-    RANK_TRUE(same);
-  }
-  return 0;
-}
-
 /* What came from other nodes in the last switch, if there are some, came through slots. */
 static bool no_window_travels(const treadle_switch *sw) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
@@ -64,14 +42,14 @@ static int cycle(treadle_switch *sw, const play_input *play, const char *train, 
   uint64_t now;
   treadle_switch_noise(sw, seed);
   RANK_OK(treadle_switch_to_infer(sw));
-  if (holds(sw, TREADLE_INFER_PARAMS, play->p->to.layout, infer)) return 1;
+  if (!scene_reads(sw, TREADLE_INFER_PARAMS, play->p->to.layout, infer)) return 1;
   RANK_TRUE(no_window_travels(sw));
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest || play->one_way); /* rounding changes values */
   if (play->one_way) return 0;
   treadle_switch_noise(sw, ~seed);
   RANK_OK(treadle_switch_to_train(sw));
-  if (holds(sw, TREADLE_PARAMS, play->p->from.layout, train)) return 1;
+  if (!scene_reads(sw, TREADLE_PARAMS, play->p->from.layout, train)) return 1;
   RANK_OK(treadle_switch_digest(sw, &now));
   RANK_TRUE(now == digest);
   return 0;
@@ -92,7 +70,7 @@ static int play_rank(treadle_group *group, void *context) {
   char *train = scene_expected(play->p->from.layout, NULL, group->rank),
        *infer = scene_expected(play->p->to.layout, play->p->from.layout, group->rank);
   RANK_OK(treadle_layout_load(play->p->from.layout, group->rank, treadle_switch_train_window(sw)));
-  if (holds(sw, TREADLE_PARAMS, play->p->from.layout, train)) return 1;
+  if (!scene_reads(sw, TREADLE_PARAMS, play->p->from.layout, train)) return 1;
   RANK_OK(treadle_switch_digest(sw, &digest));
   int cycles = play->one_way ? 1 : CYCLES;
   for (int i = 0; i < cycles; i++)
@@ -157,9 +135,9 @@ static int own_rank(treadle_group *group, void *context) {
     RANK_TRUE(no_window_travels(sw));
     treadle_switch_get_stats(sw, &stats);
     atomic_fetch_add(&relayed, stats.relayed_bytes);
-    if (holds(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
+    if (!scene_reads(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
     RANK_OK(treadle_switch_to_train(sw));
-    if (holds(sw, TREADLE_PARAMS, from, train)) return 1;
+    if (!scene_reads(sw, TREADLE_PARAMS, from, train)) return 1;
   }
   RANK_OK(treadle_group_barrier(group));
   for (int i = 0; i < 2; i++) sw->device.ops->unpin(&sw->device, own[i].memory);
@@ -203,7 +181,7 @@ static int update_rank(treadle_group *group, void *context) {
     RANK_OK(scene_turn(s->infer, group->rank, (uint8_t *)infer, version));
     RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
     RANK_OK(version == 0 ? treadle_switch_to_infer(sw) : treadle_switch_update(sw));
-    if (holds(sw, TREADLE_INFER_PARAMS, s->infer, infer)) return 1;
+    if (!scene_reads(sw, TREADLE_INFER_PARAMS, s->infer, infer)) return 1;
     free(train);
     free(infer);
   }
@@ -270,7 +248,7 @@ static int delta_rank(treadle_group *group, void *context) {
     if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
     if (version == 0) RANK_OK(treadle_switch_filled(sw));
     RANK_OK(version == 0 ? treadle_switch_to_infer(sw) : treadle_switch_update(sw));
-    if (holds(sw, TREADLE_INFER_PARAMS, d->infer, infer)) return 1;
+    if (!scene_reads(sw, TREADLE_INFER_PARAMS, d->infer, infer)) return 1;
     RANK_TRUE(no_window_travels(sw));
     treadle_switch_get_stats(sw, &stats);
     RANK_TRUE(version == 0 ? stats.delta_bytes == stats.dense_bytes
@@ -347,7 +325,7 @@ static int scene_rank(treadle_group *group, void *context) {
   const int64_t before = device_far_calls(&sw->device);
   if (group->rank == 1) device_far_fail_at(&sw->device, f->fails_at);
   treadle_status status = treadle_switch_to_infer(sw);
-  if (!f->fails_at && !f->measures && holds(sw, TREADLE_INFER_PARAMS, f->s->infer, infer)) return 1;
+  if (!f->fails_at && !f->measures && !scene_reads(sw, TREADLE_INFER_PARAMS, f->s->infer, infer)) return 1;
   if (status == TREADLE_OK) status = treadle_switch_to_train(sw);
   if (treadle_switch_mode(sw) == TREADLE_LOST)
     treadle_group_fail(group); /* or the others would wait for it */
@@ -361,17 +339,17 @@ static int scene_rank(treadle_group *group, void *context) {
     }
     /* The others have what they had. */
     if (group->rank != 1 && treadle_switch_mode(sw) == TREADLE_TRAIN &&
-        holds(sw, TREADLE_PARAMS, f->s->train, train))
+        !scene_reads(sw, TREADLE_PARAMS, f->s->train, train))
       return 1;
   } else {
     RANK_OK(status);
-    if (holds(sw, TREADLE_PARAMS, f->s->train, train)) return 1;
+    if (!scene_reads(sw, TREADLE_PARAMS, f->s->train, train)) return 1;
     RANK_OK(treadle_switch_read(sw, TREADLE_OPTIMIZER, 0, sizeof found, found));
     RANK_TRUE(memcmp(found, state, sizeof state) == 0);
     RANK_OK(treadle_switch_to_host(sw));
     treadle_switch_noise(sw, 3);
     RANK_OK(treadle_switch_to_train(sw));
-    if (holds(sw, TREADLE_PARAMS, f->s->train, train)) return 1;
+    if (!scene_reads(sw, TREADLE_PARAMS, f->s->train, train)) return 1;
   }
   treadle_switch_destroy(sw);
   free(train);
@@ -456,7 +434,7 @@ static int files_rank(treadle_group *group, void *context) {
   char *train = scene_expected(f->train, NULL, rank), *infer = scene_expected(f->infer, f->train, rank);
   void *window = treadle_switch_train_window(sw);
   RANK_OK(treadle_layout_load(f->train, rank, window));
-  if (holds(sw, TREADLE_PARAMS, f->train, train)) return 1;
+  if (!scene_reads(sw, TREADLE_PARAMS, f->train, train)) return 1;
   RANK_OK(treadle_switch_digest(sw, &digest));
   if (rank == 0) f->digest = digest;
   RANK_OK(treadle_layout_save(group, f->train, window, f->folder, &f->save));
@@ -464,13 +442,13 @@ static int files_rank(treadle_group *group, void *context) {
   RANK_OK(treadle_group_barrier(group));
   if (clear(sw, TREADLE_PARAMS)) return 1;
   RANK_OK(treadle_layout_load_saved(f->train, rank, f->folder, NULL, window));
-  if (holds(sw, TREADLE_PARAMS, f->train, train)) return 1;
+  if (!scene_reads(sw, TREADLE_PARAMS, f->train, train)) return 1;
   RANK_OK(treadle_switch_to_infer(sw));
   if (clear(sw, TREADLE_INFER_PARAMS)) return 1;
   RANK_OK(treadle_plan_expect(treadle_switch_plan(sw), treadle_switch_infer_window(sw)));
-  if (holds(sw, TREADLE_INFER_PARAMS, f->infer, infer)) return 1;
+  if (!scene_reads(sw, TREADLE_INFER_PARAMS, f->infer, infer)) return 1;
   RANK_OK(treadle_switch_to_train(sw));
-  if (holds(sw, TREADLE_PARAMS, f->train, train)) return 1;
+  if (!scene_reads(sw, TREADLE_PARAMS, f->train, train)) return 1;
   treadle_switch_destroy(sw);
   free(train);
   free(infer);
