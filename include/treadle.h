@@ -1149,9 +1149,9 @@ enum { TREADLE_HANDLE_BYTES = 4096 }; /* more than any handle has */
 
 /* Gives the handle of this rank's window of class TREADLE_INFER_PARAMS, the only class that has handles: *bytes_p
  * bytes, equal each time. With the first handle, the switch gets a thread and a local socket. Readers of the same user
- * get two files there: the pool, to read, and a small file with versions and holds. Works in any mode. Refused: another
- * class; an engine that changes its weights (transforms); own infer tensors; double_infer; a `capacity` that is too
- * small (TREADLE_HANDLE_BYTES is enough). TREADLE_STATE: an arrow runs. Local. */
+ * get the pool there, to read, and a small file with versions and holds, as descriptors. Works in any mode. Refused:
+ * another class; an engine that changes its weights (transforms); own infer tensors; double_infer; a `capacity` that is
+ * too small (TREADLE_HANDLE_BYTES is enough). TREADLE_STATE: an arrow runs. Local. */
 treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, void *handle, size_t capacity,
                                      size_t *bytes_p);
 
@@ -1165,8 +1165,9 @@ treadle_status treadle_switch_withdraw(treadle_switch *sw);
 typedef struct treadle_attached treadle_attached;
 
 /* Attaches to a window by its handle. It maps the pages but does not touch them. Refused, before the handle is used:
- * one that was cut or altered, or comes from another format, machine, process namespace or user. TREADLE_PEER: the
- * owner's process died, or its switch was destroyed. TREADLE_TIMEOUT: the owner does not answer. */
+ * one that was cut or altered, or comes from another format, machine, process namespace or user; a window in memory of
+ * a kind that this process does not have. TREADLE_PEER: the owner's process died, or its switch was destroyed.
+ * TREADLE_TIMEOUT: the owner does not answer. */
 treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_seconds, treadle_attached **attached_p);
 /* Releases this process's holds by this object, and unmaps the window. Accepts NULL. */
 void treadle_detach(treadle_attached *attached);
@@ -1184,7 +1185,7 @@ typedef struct treadle_attached_info {
 
 void treadle_attached_get_info(const treadle_attached *attached, treadle_attached_info *info_p); /* else zeros */
 
-/* The window's address, which stays; read-only. *bytes_p, which may be NULL, is its size. NULL without bytes. */
+/* The window's address, in the owner's kind of memory; read-only; fixed. *bytes_p (or NULL): its size. NULL: none. */
 const void *treadle_attached_window(const treadle_attached *attached, size_t *bytes_p);
 /* The storage tensors of the window, as treadle_plan_storage of the owner's plan gives them: how many there are, facts
  * by number from 0, and the number of the first one with a name. Else -1. */

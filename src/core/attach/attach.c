@@ -1,7 +1,7 @@
 /* The reader's side of handles: a window of another process is mapped read-only.
  *
  * Nothing that the handle or the sheet says is used unchecked: the handle's numbers were checked before anything else
- * (handle_form.c), both files must have the sizes that it says, and the facts of the sheet are copied, then checked, then used. */
+ * (handle_form.c), the sheet must have the size that it says and the page table lead to pages of the pool, and the facts of the sheet are copied, then checked, then used. */
 #include "attach/attached.h"
 
 #include "base/alloc.h"
@@ -20,8 +20,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { POOL = TREADLE_SERVICE_POOL, SHEET = TREADLE_SERVICE_SHEET };
 
 /* ---- Meeting the owner ---- */
 
@@ -66,49 +64,72 @@ static treadle_status knock(const treadle_handle *h, double deadline, int *socke
   }
 }
 
-/* Both descriptors, or why there are none. */
-static treadle_status hear_answer(const treadle_handle *h, int socket, double deadline, int files[2]) {
+static treadle_status meet(const treadle_attached *a, double deadline, int *socket_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_handle *h = &a->handle;
+  pid_t process;
+  uid_t user;
+  TRY(knock(h, deadline, socket_p));
+  TRY(treadle_shm_peer(*socket_p, &process, &user));
+  if (process != h->process || user != h->user)
+    status = treadle_fail(TREADLE_REFUSED,
+                          "attach: the socket of the handle belongs to process %d of user %u, not to %d",
+                          (int)process, (unsigned)user, h->process);
+out:
+  return status;
+}
+
+/* What came with an answer: the sheet, if it is the first, then descriptors of the pool. */
+typedef struct answered {
+  int files[TREADLE_SHM_DESCRIPTORS], count;
+  int64_t pieces; /* of the pool, all together */
+} answered;
+
+static void close_files(answered *got) {
+  for (int i = 0; i < got->count; i++) close(got->files[i]);
+  got->count = 0;
+}
+
+static treadle_status hear_answer(const treadle_handle *h, int socket, int64_t first, double deadline,
+                                  answered *got) {
   treadle_status status = TREADLE_OK;
   treadle_service_answer answer;
-  int count = 2;
   char who[40];
   snprintf(who, sizeof who, "attach: process %d", h->process);
-  TRY(treadle_shm_receive(socket, &answer, sizeof answer, files, &count, deadline, who));
-  for (int i = count; i < 2; i++) files[i] = -1;
+  int count = TREADLE_SHM_DESCRIPTORS;
+  TRY(treadle_shm_receive(socket, &answer, sizeof answer, got->files, &count, deadline, who));
+  got->count = count;
   answer.text[sizeof answer.text - 1] = 0;
   if (answer.magic != TREADLE_SERVICE_MAGIC || answer.version != TREADLE_SERVICE_VERSION)
     return treadle_fail(TREADLE_PEER, "attach: process %d answers as another version of treadle does",
                         h->process);
   if (answer.status != TREADLE_OK) return treadle_fail(TREADLE_REFUSED, "%s", answer.text);
-  if (count != 2)
-    return treadle_fail(TREADLE_PEER, "attach: process %d gave %d descriptors, not 2", h->process, count);
+  if (answer.pieces < 0 || answer.pieces > h->pool_pages || (first > 0 && answer.pieces != got->pieces))
+    return treadle_fail(TREADLE_PEER,
+                        "attach: process %d says that its pool of %lld pages has %lld descriptors",
+                        h->process, (long long)h->pool_pages, (long long)answer.pieces);
+  got->pieces = answer.pieces;
+  const int wanted = treadle_service_count(first, got->pieces) + (first == 0);
+  if (count != wanted)
+    return treadle_fail(TREADLE_PEER, "attach: process %d gave %d descriptors, not %d", h->process, count,
+                        wanted);
 out:
   return status;
 }
 
-static treadle_status meet(const treadle_attached *a, double deadline, int files[2]) {
+/* The descriptors of the pool from `first` on. */
+static treadle_status ask(const treadle_handle *h, int socket, int64_t first, double deadline,
+                          answered *got) {
   treadle_status status = TREADLE_OK;
-  const treadle_handle *h = &a->handle;
-  int socket = -1;
-  pid_t process;
-  uid_t user;
-  TRY(knock(h, deadline, &socket));
-  TRY(treadle_shm_peer(socket, &process, &user));
-  if (process != h->process || user != h->user) {
-    status = treadle_fail(TREADLE_REFUSED,
-                          "attach: the socket of the handle belongs to process %d of user %u, not to %d",
-                          (int)process, (unsigned)user, h->process);
-    goto out;
-  }
   treadle_service_message hello = {.magic = TREADLE_SERVICE_MAGIC,
                                    .version = TREADLE_SERVICE_VERSION,
                                    .process = (int32_t)getpid(),
                                    .start_time = treadle_shm_start_time(getpid()),
-                                   .sum = h->sum};
+                                   .sum = h->sum,
+                                   .first = first};
   TRY(treadle_shm_send(socket, &hello, sizeof hello, NULL, 0, deadline, "the owner of the handle"));
-  TRY(hear_answer(h, socket, deadline, files));
+  TRY(hear_answer(h, socket, first, deadline, got));
 out:
-  if (socket >= 0) close(socket);
   return status;
 }
 
@@ -164,19 +185,38 @@ static treadle_status read_sheet(treadle_attached *a) {
   return TREADLE_OK;
 }
 
-static treadle_status map_window(treadle_attached *a, int file) {
+/* Of the pool, `got` has the first descriptors. */
+static treadle_status import_pool(treadle_attached *a, const treadle_view_of *window, int socket,
+                                  double deadline, answered *got) {
   treadle_status status = TREADLE_OK;
   const treadle_handle *h = &a->handle;
   const treadle_device_ops *ops = a->device.ops;
+  TRY(ops->import_begin(&a->device, got->pieces, (size_t)(h->pool_pages * h->page_bytes), window,
+                        &a->imported));
+  for (int64_t first = 0; first < got->pieces;) {
+    const int count = treadle_service_count(first, got->pieces);
+    if (first > 0) TRY(ask(h, socket, first, deadline, got));
+    TRY(ops->import(a->imported, first, count, got->files + (first == 0)));
+    close_files(got);
+    first += count;
+  }
+out:
+  return status;
+}
+
+static treadle_status map_window(treadle_attached *a, int socket, double deadline, answered *got) {
+  treadle_status status = TREADLE_OK;
+  const treadle_handle *h = &a->handle;
   treadle_paged paged;
-  int32_t *table = treadle_alloc_array((size_t)h->pages + 1, sizeof *table);
+  if (h->pages == 0) return TREADLE_OK;
+  int32_t *table = treadle_alloc_array((size_t)h->pages, sizeof *table);
   if (!table) return treadle_fail(TREADLE_NO_MEMORY, "attach: memory is out");
-  if (h->pages > 0) memcpy(table, treadle_sheet_table(a->sheet), (size_t)h->pages * sizeof *table);
+  memcpy(table, treadle_sheet_table(a->sheet), (size_t)h->pages * sizeof *table);
   const treadle_view_of window = {
       .table = table, .pages = h->pages, .page_shift = __builtin_ctzll((unsigned long long)h->page_bytes)};
-  TRY(ops->import_begin(&a->device, 1, (size_t)(h->pool_pages * h->page_bytes), &window, &a->imported));
-  TRY(ops->import(a->imported, 0, 1, &file));
-  TRY(ops->view(a->imported, &window, &paged));
+  TRY(import_pool(a, &window, socket, deadline, got));
+  TRY(a->device.ops->view(a->imported, &window, &paged));
+  TRY(treadle_device_claim(&a->device, paged.base, (size_t)(h->pages * h->page_bytes)));
   a->base = paged.base;
 out:
   treadle_free(table);
@@ -185,18 +225,29 @@ out:
 
 /* ---- Attaching ---- */
 
+static treadle_status open_device(treadle_attached *a) {
+  const treadle_handle *h = &a->handle;
+  const treadle_memory memory = {.kind = (treadle_memory_kind)h->kind, .device = h->device};
+  const treadle_status status = treadle_device_open(&memory, &a->device);
+  return status == TREADLE_OK ? status
+                              : treadle_fail_in(status, "attach: the window of process %d: ", h->process);
+}
+
 static treadle_status attach(treadle_attached *a, double deadline) {
   treadle_status status = TREADLE_OK;
-  int files[2] = {-1, -1};
+  answered got = {.count = 0};
+  int socket = -1;
   TRY(treadle_handle_check_here(&a->handle));
+  TRY(open_device(a));
   TRY(find_owner(a));
-  TRY(meet(a, deadline, files));
-  TRY(map_sheet(a, files[SHEET]));
+  TRY(meet(a, deadline, &socket));
+  TRY(ask(&a->handle, socket, 0, deadline, &got));
+  TRY(map_sheet(a, got.files[0]));
   TRY(read_sheet(a));
-  TRY(map_window(a, files[POOL]));
+  TRY(map_window(a, socket, deadline, &got));
 out:
-  for (int i = 0; i < 2; i++)
-    if (files[i] >= 0) close(files[i]);
+  close_files(&got);
+  if (socket >= 0) close(socket);
   return status;
 }
 
@@ -212,12 +263,8 @@ treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_s
   TRY(treadle_handle_check(handle, bytes, &h));
   a = treadle_alloc(sizeof *a);
   if (!a) return treadle_fail(TREADLE_NO_MEMORY, "attach: memory is out");
-  *a = (treadle_attached){.handle = h,
-                          .device = *treadle_device_host(),
-                          .owner = -1,
-                          .lock = PTHREAD_MUTEX_INITIALIZER,
-                          .process = getpid(),
-                          .place = -1};
+  *a = (treadle_attached){
+      .handle = h, .owner = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .process = getpid(), .place = -1};
   TRY(attach(a, treadle_clock_seconds() + timeout_seconds));
   *attached_p = a;
 out:
@@ -229,7 +276,11 @@ void treadle_detach(treadle_attached *attached) {
   if (!attached) return;
   if (attached->holds > 0 && attached->process == getpid())
     treadle_hold_release(attached->sheet, attached->place);
-  attached->device.ops->unimport(attached->imported);
+  if (attached->device.ops) {
+    treadle_device_let_go(&attached->device);
+    attached->device.ops->unimport(attached->imported);
+  }
+  treadle_device_close(&attached->device);
   if (attached->sheet) munmap(attached->sheet, (size_t)attached->handle.sheet_bytes);
   if (attached->owner >= 0) close(attached->owner);
   pthread_mutex_destroy(&attached->lock);

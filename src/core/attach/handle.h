@@ -7,13 +7,15 @@
  *   attach.c        the reader: how it gets the window
  *   attached.c      what it may ask then
  *
- * A reader gets two files: the pool, which it may only read, and the sheet, a small one that both write. The sheet has the facts of
+ * A reader gets descriptors: of the sheet, a small file that both write, and of the pool, which it may only read, as the device of its memory
+ * exports it; the handle says which kind of memory that is. The sheet has the facts of
  * the window, its page table and its storage tensors, all of which never change: a switch keeps its pages and its plan for life (to
  * rejoin with another plan is refused). And it has the words by which versions and holds are told (holds.c). */
 #ifndef TREADLE_ATTACH_HANDLE_H
 #define TREADLE_ATTACH_HANDLE_H
 
 #include "base/status.h"
+#include "memory/device.h"
 
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -21,7 +23,7 @@
 
 enum {
   TREADLE_SHEET_MAGIC = 0x74726473,
-  TREADLE_HANDLE_FORMAT = 1,
+  TREADLE_HANDLE_FORMAT = 2, /* 1: host memory alone */
   TREADLE_SHEET_TEXT = 256,
   TREADLE_HOLDS = 64,
   TREADLE_PROCESS_BITS = 22 /* the kernel's PID_MAX_LIMIT */
@@ -38,6 +40,8 @@ typedef struct treadle_handle {
   uint8_t machine[16];    /* the boot of it */
   uint32_t user, which;   /* treadle_class */
   int32_t rank, ranks;
+  uint32_t kind;    /* treadle_memory_kind, */
+  int32_t device;   /* and the number of the device */
   uint64_t name[2]; /* random: the name of the owner's socket */
   int64_t page_bytes, pages, pool_pages, window_bytes, sheet_bytes;
   uint64_t sum; /* of the bytes before */
@@ -100,24 +104,34 @@ treadle_status treadle_handle_check_here(const treadle_handle *handle);
 
 typedef struct treadle_service treadle_service;
 
-/* What a reader says first, and the answer, with which come the descriptors of pool and sheet. */
-enum { TREADLE_SERVICE_MAGIC = 0x74726468, TREADLE_SERVICE_VERSION = 1, TREADLE_SERVICE_TEXT = 400 };
+/* What a reader says, and the answer, with which descriptors come: that of the sheet with the first one, and those of the pool from `first` on,
+ * as many as there is room for. The reader asks until it has all of them. */
+enum { TREADLE_SERVICE_MAGIC = 0x74726468, TREADLE_SERVICE_VERSION = 2, TREADLE_SERVICE_TEXT = 400 };
 typedef struct treadle_service_message {
   uint32_t magic, version;
   int32_t process, pad;
   uint64_t start_time, sum; /* of the reader's process; of its handle */
+  int64_t first;            /* which of the pool's descriptors is wanted next */
 } treadle_service_message;
 typedef struct treadle_service_answer {
   uint32_t magic, version;
   int32_t status, pad;
+  int64_t pieces;                  /* descriptors of the pool, all together */
   char text[TREADLE_SERVICE_TEXT]; /* why not */
 } treadle_service_answer;
 
-enum { TREADLE_SERVICE_POOL = 0, TREADLE_SERVICE_SHEET = 1 }; /* the order of descriptors */
+/* Of the `pieces` of a pool, how many come with the answer that begins with `first`. */
+int treadle_service_count(int64_t first, int64_t pieces);
 
-/* A new name for a socket, and the thread that listens there and gives both descriptors, which stay the caller's, to readers who say the
- * sum of the handle. */
-treadle_status treadle_service_start(const int descriptors[2], uint64_t name[2],
+/* What readers get. All of it stays the caller's, and is there until the service stops. */
+typedef struct treadle_service_files {
+  int sheet; /* a descriptor */
+  const treadle_device *device;
+  const treadle_pool *pool; /* of the device, whose export runs in the service's thread */
+} treadle_service_files;
+
+/* A new name for a socket, and the thread that listens there and gives the files to readers who say the sum of the handle. */
+treadle_status treadle_service_start(const treadle_service_files *files, uint64_t name[2],
                                      treadle_service **service_p);
 void treadle_service_expect(treadle_service *service, uint64_t sum);
 /* Ends the thread; in a child made by fork, which has none, only what is the child's. */

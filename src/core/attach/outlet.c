@@ -16,13 +16,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { POOL = TREADLE_SERVICE_POOL, SHEET = TREADLE_SERVICE_SHEET };
 static const double LOOK_EVERY = 10e-3; /* seconds */
 
 struct treadle_outlet {
   treadle_handle handle;
   treadle_sheet *sheet;
-  int descriptors[2]; /* POOL, which may only be read, and SHEET */
+  int file; /* of the sheet */
   treadle_service *service;
   pid_t process;
 };
@@ -31,7 +30,7 @@ struct treadle_outlet {
 
 /* Its size is sealed: a reader that cut the file would end every process that touches the sheet. */
 static treadle_status make_file(treadle_outlet *outlet, int64_t bytes) {
-  int file = outlet->descriptors[SHEET] = memfd_create("treadle-sheet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  int file = outlet->file = memfd_create("treadle-sheet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0 || ftruncate(file, (off_t)bytes) != 0 || fallocate(file, 0, 0, (off_t)bytes) != 0 ||
       fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return treadle_fail(TREADLE_SYSTEM, "handle: no memory for what readers share: %s", strerror(errno));
@@ -65,10 +64,15 @@ static void fill_sheet(const treadle_outlet_window *window, treadle_sheet *sheet
   sheet->magic = TREADLE_SHEET_MAGIC;
 }
 
-/* For reading alone: a reader cannot map it for writing. */
-static treadle_status open_pool(const treadle_outlet_window *window, int *descriptor_p) {
-  const treadle_status status = window->device->ops->export(window->pool, 0, 1, true, descriptor_p);
-  return status == TREADLE_OK ? status : treadle_fail_in(status, "handle: ");
+/* What could not be exported to a reader is said now: a handle that nobody can use is refused. */
+static treadle_status try_export(const treadle_outlet_window *window) {
+  const treadle_device_ops *ops = window->device->ops;
+  int descriptor;
+  if (ops->export_count(window->pool) == 0) return TREADLE_OK;
+  const treadle_status status = ops->export(window->pool, 0, 1, true, &descriptor);
+  if (status != TREADLE_OK) return treadle_fail_in(status, "handle: ");
+  close(descriptor);
+  return TREADLE_OK;
 }
 
 /* ---- Its life ---- */
@@ -81,6 +85,8 @@ static treadle_status fill_handle(const treadle_outlet_window *window, treadle_h
   h->which = window->which;
   h->rank = window->rank;
   h->ranks = window->ranks;
+  h->kind = window->device->kind;
+  h->device = window->device->number;
   h->page_bytes = window->page_bytes;
   h->pages = window->pages;
   h->pool_pages = window->pool_pages;
@@ -96,14 +102,16 @@ treadle_status treadle_outlet_create(const treadle_outlet_window *window, treadl
   *outlet_p = NULL;
   if (!outlet) return treadle_fail(TREADLE_NO_MEMORY, "handle: memory is out");
   memset(outlet, 0, sizeof *outlet); /* padding too: its sum is taken */
-  outlet->descriptors[POOL] = outlet->descriptors[SHEET] = -1;
+  outlet->file = -1;
   outlet->process = getpid();
   treadle_handle *h = &outlet->handle;
   TRY(fill_handle(window, h));
   TRY(make_file(outlet, h->sheet_bytes));
   fill_sheet(window, outlet->sheet, h->sheet_bytes);
-  TRY(open_pool(window, &outlet->descriptors[POOL]));
-  TRY(treadle_service_start(outlet->descriptors, h->name, &outlet->service));
+  TRY(try_export(window));
+  const treadle_service_files files = {
+      .sheet = outlet->file, .device = window->device, .pool = window->pool};
+  TRY(treadle_service_start(&files, h->name, &outlet->service));
   treadle_handle_seal(h);
   treadle_service_expect(outlet->service, h->sum);
   *outlet_p = outlet;
@@ -121,8 +129,7 @@ void treadle_outlet_destroy(treadle_outlet *outlet) {
   }
   treadle_service_stop(outlet->service);
   if (outlet->sheet) munmap(outlet->sheet, (size_t)outlet->handle.sheet_bytes);
-  for (int i = 0; i < 2; i++)
-    if (outlet->descriptors[i] >= 0) close(outlet->descriptors[i]);
+  if (outlet->file >= 0) close(outlet->file);
   treadle_free(outlet);
 }
 

@@ -1,5 +1,5 @@
-/* The owner's side of handles: the outlet, through which other processes read one window. It has the sheet, the two
- * descriptors that readers get, and the thread that gives them (service.c).
+/* The owner's side of handles: the outlet, through which other processes read one window. It has the sheet, and the
+ * thread that gives readers descriptors of sheet and pool (service.c).
  *
  * An outlet gets the facts of its window once, and they never change. Its owner tells it which version is in the
  * window, and ends all holds before it takes the window away. One thread at a time may use it. */
@@ -10,7 +10,8 @@
 #include "memory/device.h"
 #include "treadle.h"
 
-/* The window that an outlet is for. The outlet copies what it needs, and exports the pool. */
+/* The window that an outlet is for. The outlet copies what it needs; device and pool are there
+ * as long as it is. */
 typedef struct treadle_outlet_window {
   treadle_class which;
   int32_t rank, ranks;

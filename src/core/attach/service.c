@@ -1,12 +1,13 @@
 /* The owner's thread for readers: it listens on an abstract local socket with a random name, which only a handle says, and gives who
- * knocks with that handle the descriptors of pool and sheet.
+ * knocks with that handle the descriptors of sheet and pool.
  *
  *     reader                                    owner
- *     hello: its process, the handle's sum  ->  checked
- *                                           <-  answer: both descriptors, or why not
+ *     hello: its process, the handle's sum,  ->  checked
+ *     which descriptors it has already      <-  answer: those that follow, or why not
  *
- * Then the connection is closed: whether a process lives is seen by its pidfd. Other users are dropped at once; who knocks and says nothing
- * is dropped after SILENCE. At most GUESTS are connected; one more takes the place of who waited longest. No guest is waited for: the
+ * A pool may have more descriptors than a message can; the reader says hello for each message. They are made to be sent, and closed at once.
+ * After the last one the connection is closed: whether a process lives is seen by its pidfd. Other users are dropped at once; who knocks and says nothing,
+ * or nothing more, is dropped after SILENCE. At most GUESTS are connected; one more takes the place of who waited longest. No guest is waited for: the
  * thread sleeps in one poll() for all of them, and what it sends fits into a socket or is not sent.
  *
  * The name is of 128 random bits. Who has no handle cannot guess it, but any process can list it (/proc/net/unix): so the
@@ -15,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/larger.h"
 #include "base/signals.h"
 #include "group/shm.h"
 #include "wire/wait.h"
@@ -31,13 +33,14 @@
 
 enum { GUESTS = 16, SILENCE = 2 /* seconds */, BACKLOG = 64 };
 
-typedef struct guest { /* connected, has not said hello */
+typedef struct guest { /* connected, and has not said hello for the last time */
   int socket;
   double until;
 } guest;
 
 struct treadle_service {
-  int listener, wake, descriptors[2];
+  int listener, wake;
+  treadle_service_files files;
   pid_t process; /* that has the thread */
   bool runs;
   pthread_t thread;
@@ -55,14 +58,24 @@ socklen_t treadle_service_address(const uint64_t name[2], struct sockaddr_un *ad
 
 /* ---- The thread ---- */
 
-static void drop(treadle_service *s, int position) {
-  close(s->guests[position].socket);
+static void forget(treadle_service *s, int position) {
   s->guest_count--;
   memmove(&s->guests[position], &s->guests[position + 1],
           (size_t)(s->guest_count - position) * sizeof *s->guests); /* the first is the oldest */
 }
 
-static treadle_status check_hello(treadle_service *s, int socket, const treadle_service_message *hello) {
+static void drop(treadle_service *s, int position) {
+  close(s->guests[position].socket);
+  forget(s, position);
+}
+
+/* There is room for it. */
+static void welcome(treadle_service *s, int socket) {
+  s->guests[s->guest_count++] = (guest){socket, treadle_clock_seconds() + SILENCE};
+}
+
+static treadle_status check_hello(treadle_service *s, int socket, const treadle_service_message *hello,
+                                  int64_t pieces) {
   treadle_status status = TREADLE_OK;
   pid_t process;
   uid_t user;
@@ -74,6 +87,9 @@ static treadle_status check_hello(treadle_service *s, int socket, const treadle_
            hello->version, TREADLE_SERVICE_VERSION);
   if (hello->sum != atomic_load(&s->sum))
     REFUSE("attach: process %d has another handle than this window's", (int)process);
+  if (hello->first < 0 || hello->first > pieces || (hello->first == pieces && pieces > 0))
+    REFUSE("attach: process %d wants descriptor %lld of a pool that has %lld", (int)process,
+           (long long)hello->first, (long long)pieces);
   if (hello->process != process)
     REFUSE("attach: process %d is process %d to the owner of the handle: both must be in one process "
            "namespace (container)",
@@ -82,18 +98,39 @@ out:
   return status;
 }
 
-/* A guest speaks, or has left; it gets its answer, and goes. */
+int treadle_service_count(int64_t first, int64_t pieces) {
+  const int64_t room = TREADLE_SHM_DESCRIPTORS - (first == 0);
+  return (int)treadle_smaller(room, pieces - first);
+}
+
+/* A guest speaks, or has left; it gets its answer, and goes, unless there is more to come. */
 static void hear(treadle_service *s, int position) {
-  int socket = s->guests[position].socket;
-  treadle_service_message hello;
+  const treadle_service_files *files = &s->files;
+  const treadle_device_ops *ops = files->device->ops;
+  int socket = s->guests[position].socket, descriptors[TREADLE_SHM_DESCRIPTORS] = {files->sheet}, count = 0,
+      sheets = 0;
+  treadle_service_message hello = {0};
   treadle_service_answer answer = {.magic = TREADLE_SERVICE_MAGIC, .version = TREADLE_SERVICE_VERSION};
-  treadle_status status = treadle_shm_receive(socket, &hello, sizeof hello, NULL, NULL, 0, "a process");
-  if (status == TREADLE_OK) status = check_hello(s, socket, &hello);
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_shm_receive(socket, &hello, sizeof hello, NULL, NULL, 0, "a process"));
+  answer.pieces = ops->export_count(files->pool);
+  TRY(check_hello(s, socket, &hello, answer.pieces));
+  sheets = hello.first == 0;
+  const int wanted = treadle_service_count(hello.first, answer.pieces);
+  if (wanted > 0) TRY(ops->export(files->pool, hello.first, wanted, true, descriptors + sheets));
+  count = wanted;
+out:
   answer.status = status;
   if (status != TREADLE_OK) snprintf(answer.text, sizeof answer.text, "%s", treadle_error_message());
-  (void)treadle_shm_send(socket, &answer, sizeof answer, s->descriptors, status == TREADLE_OK ? 2 : 0, 0,
-                         "a process");
-  drop(s, position);
+  const treadle_status sent = treadle_shm_send(socket, &answer, sizeof answer, descriptors,
+                                               status == TREADLE_OK ? sheets + count : 0, 0, "a process");
+  for (int i = 0; i < count; i++) close(descriptors[sheets + i]);
+  if (status != TREADLE_OK || sent != TREADLE_OK || hello.first + count == answer.pieces) {
+    drop(s, position);
+  } else {
+    forget(s, position); /* its time begins anew, as that of the last one */
+    welcome(s, socket);
+  }
 }
 
 static void take_in(treadle_service *s) {
@@ -111,7 +148,7 @@ static void take_in(treadle_service *s) {
     if (poll(&one, 1, 0) > 0) hear(s, i);
   }
   if (s->guest_count == GUESTS) drop(s, 0);
-  s->guests[s->guest_count++] = (guest){socket, treadle_clock_seconds() + SILENCE};
+  welcome(s, socket);
 }
 
 static void *serve(void *of) {
@@ -162,14 +199,13 @@ static treadle_status launch(treadle_service *s) {
   return TREADLE_OK;
 }
 
-treadle_status treadle_service_start(const int descriptors[2], uint64_t name[2],
+treadle_status treadle_service_start(const treadle_service_files *files, uint64_t name[2],
                                      treadle_service **service_p) {
   treadle_status status = TREADLE_OK;
   treadle_service *s = treadle_alloc(sizeof *s);
   *service_p = NULL;
   if (!s) return treadle_fail(TREADLE_NO_MEMORY, "handle: memory is out");
-  *s = (treadle_service){
-      .listener = -1, .wake = -1, .descriptors = {descriptors[0], descriptors[1]}, .process = getpid()};
+  *s = (treadle_service){.listener = -1, .wake = -1, .files = *files, .process = getpid()};
   TRY(listen_here(s, name));
   TRY(launch(s));
   *service_p = s;

@@ -55,7 +55,8 @@ treadle_status treadle_device_open(const treadle_memory *memory, treadle_device 
   if (!ops)
     return treadle_fail(TREADLE_REFUSED, "memory: this library has none of kind '%s': take '%s'",
                         kinds[memory->kind].name, kinds[TREADLE_MEMORY_HOST].name);
-  *device_p = (treadle_device){.ops = ops, .number = memory->device, .stream = memory->stream};
+  *device_p = (treadle_device){
+      .ops = ops, .kind = memory->kind, .number = memory->device, .stream = memory->stream};
   return ops->open(memory, device_p);
 }
 

@@ -25,6 +25,7 @@ typedef struct treadle_device_ops treadle_device_ops;
 /* A device that treadle_device_open has opened. */
 typedef struct treadle_device {
   const treadle_device_ops *ops;
+  treadle_memory_kind kind;
   int number;   /* among those of its kind */
   void *stream; /* the caller's, NULL: the kind has none */
   void *state;  /* the row's own */
@@ -101,8 +102,8 @@ struct treadle_device_ops {
   treadle_status (*export)(const treadle_pool *pool, int64_t first, int count, bool reading,
                            int *descriptors);
   /* The pool of another process, of `bytes` bytes, whose descriptors come in order, some at a time. They stay the caller's, who may close them
-   * when import returns. only: the one window of it that will be viewed, as one range of addresses; its table stays until all are imported.
-   * NULL: any may be. */
+   * when import returns. only: the one window of it that will be viewed, as one range of addresses; its table stays until all are imported,
+   * and is checked here: TREADLE_PEER where it leads beyond the pool. NULL: any may be. */
   treadle_status (*import_begin)(const treadle_device *device, int64_t count, size_t bytes,
                                  const treadle_view_of *only, treadle_imported **imported_p);
   treadle_status (*import)(treadle_imported *imported, int64_t first, int count, const int *descriptors);

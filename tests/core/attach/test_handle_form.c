@@ -70,10 +70,10 @@ static void test_formats(void **state) {
   (void)state;
   h.format = 0;
   assert_none(&h, sizeof h, TREADLE_REFUSED,
-              "has format 0; this library (version " TREADLE_VERSION ") has format 1: an older");
-  h.format = 2;
+              "has format 0; this library (version " TREADLE_VERSION ") has format 2: an older");
+  h.format = 3;
   assert_none(&h, sizeof h, TREADLE_REFUSED,
-              "has format 2; this library (version " TREADLE_VERSION ") has format 1: a newer");
+              "has format 3; this library (version " TREADLE_VERSION ") has format 2: a newer");
 }
 
 /* With the sum that it should have. */
@@ -196,17 +196,15 @@ static void test_mute_owner(void **state) {
 static void with_sheet(int32_t ndim, int64_t rows, int32_t dtype, int64_t offset, int64_t bytes,
                        bool good) {
   treadle_handle h = make();
-  int files[2];
+  treadle_pool *pool;
   treadle_service *service;
   treadle_attached *attached;
-  files[TREADLE_SERVICE_POOL] = memfd_create("pool", MFD_CLOEXEC);
-  files[TREADLE_SERVICE_SHEET] = memfd_create("sheet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  assert_int_equal(ftruncate(files[TREADLE_SERVICE_POOL], h.pool_pages * h.page_bytes), 0);
+  const int file = memfd_create("sheet", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  assert_ok(treadle_pool_create(h.pool_pages, h.page_bytes, h.pool_pages * h.page_bytes, &pool));
   h.sheet_bytes = treadle_sheet_size(1, h.pages);
-  assert_int_equal(ftruncate(files[TREADLE_SERVICE_SHEET], h.sheet_bytes), 0);
-  assert_int_equal(fcntl(files[TREADLE_SERVICE_SHEET], F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  treadle_sheet *sheet = mmap(NULL, (size_t)h.sheet_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                              files[TREADLE_SERVICE_SHEET], 0);
+  assert_int_equal(ftruncate(file, h.sheet_bytes), 0);
+  assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  treadle_sheet *sheet = mmap(NULL, (size_t)h.sheet_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   assert_true(sheet != MAP_FAILED);
   sheet->magic = TREADLE_SHEET_MAGIC;
   sheet->format = TREADLE_HANDLE_FORMAT;
@@ -220,7 +218,8 @@ static void with_sheet(int32_t ndim, int64_t rows, int32_t dtype, int64_t offset
   for (int i = 0; i < h.pages; i++) treadle_sheet_table(sheet)[i] = i;
   int before =
       test_open_files(); /* the owner is this process, too: what it has open counts when it has stopped */
-  assert_ok(treadle_service_start(files, h.name, &service));
+  const treadle_service_files files = {file, treadle_device_host(), pool};
+  assert_ok(treadle_service_start(&files, h.name, &service));
   treadle_handle_seal(&h);
   treadle_service_expect(service, h.sum);
   if (good) {
@@ -233,7 +232,8 @@ static void with_sheet(int32_t ndim, int64_t rows, int32_t dtype, int64_t offset
   treadle_service_stop(service);
   assert_int_equal(test_open_files(), before);
   munmap(sheet, (size_t)h.sheet_bytes);
-  for (int i = 0; i < 2; i++) close(files[i]);
+  close(file);
+  treadle_pool_destroy(pool);
 }
 
 static void test_sheet(void **state) {

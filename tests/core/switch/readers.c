@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "memory/device.h"
 #include "test.h"
 
 #include <errno.h>
@@ -31,6 +32,18 @@ static treadle_status child_holds(treadle_attached *attached, uint64_t version) 
   return WIFEXITED(how) && WEXITSTATUS(how) == 0 ? TREADLE_OK : TREADLE_DIFFERENT;
 }
 
+/* The bytes are read by the device that they lie on. */
+static treadle_status sum_of(const void *window, size_t bytes, uint64_t *sum_p) {
+  const treadle_device *device = treadle_device_at(window);
+  char *copy = malloc(bytes + 1);
+  if (!copy) return TREADLE_NO_MEMORY;
+  device->ops->move(device, copy, window, bytes);
+  const treadle_status status = device->ops->fence(device);
+  *sum_p = treadle_hash_bytes(copy, bytes, 0);
+  free(copy);
+  return status;
+}
+
 static treadle_status obey(const reader_question *q, treadle_attached **attached_p, reader_answer *answer) {
   const void *window;
   size_t bytes;
@@ -51,8 +64,7 @@ static treadle_status obey(const reader_question *q, treadle_attached **attached
   case READER_RELEASE: return treadle_attached_release(attached, q->version);
   case READER_SUM:
     window = treadle_attached_window(attached, &bytes);
-    answer->sum = treadle_hash_bytes(window, bytes, 0);
-    return TREADLE_OK;
+    return sum_of(window, bytes, &answer->sum);
   case READER_CHILD_HOLDS: return child_holds(attached, q->version);
   case READER_END: break;
   }
