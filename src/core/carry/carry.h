@@ -10,8 +10,7 @@
  *   net.h           messages between nodes
  *   words.h         how far each rank is
  *
- * Who uses it fills in what is its own to decide (group, device, plan, views, own tensors, terms, hooks), and may change that between
- * two runs. */
+ * Its user sets group, device, plan, views, pages, own tensors, terms, hooks and figures, and may change them between two runs. */
 #ifndef TREADLE_CARRY_CARRY_H
 #define TREADLE_CARRY_CARRY_H
 
@@ -47,9 +46,9 @@ typedef struct treadle_carry_terms {
 typedef struct treadle_carry_hooks {
   treadle_status (*check)(void *context); /* TREADLE_CANCELLED: the run is to stop. Called often */
   treadle_status (*before)(void *context, int32_t wave);
-  /* Nobody reads any more what lies on the pages that the wave is the first to write: they may be taken. */
+  /* Every rank of this node has read what lies on the pages that this wave writes first. So the user may give them to the new window. */
   treadle_status (*reclaim)(void *context, int32_t wave);
-  /* All bytes of the wave are written; the others do not know it yet. */
+  /* All bytes of the wave are written. The others do not know it yet, and messages of the wave may still have to be packed. */
   treadle_status (*after)(void *context, int32_t wave);
 } treadle_carry_hooks;
 
@@ -69,7 +68,8 @@ typedef struct treadle_own {
   bool any[2];                /* has any rank some? */
 } treadle_own;
 
-/* What other ranks of the node read of own tensors, and this one of theirs (staging.c). All NULL where no rank has any. */
+/* What other ranks of this node read of this rank's own tensors, and what this rank reads of theirs (staging.c). All NULL if no rank has own
+ * tensors. */
 typedef struct treadle_staging {
   treadle_own_spans *of[2]; /* by side and rank: own tensors; infer: of others where relays may read them */
   treadle_own_span *spans[2]; /* of all ranks */
@@ -112,7 +112,7 @@ typedef struct treadle_carry_state {
   treadle_scratch scratch;        /* of the largest block row of both directions */
 } treadle_carry_state;
 
-/* Messages one way, and how far they are: messages before `ended` are done with, those before `begun` are under way, each in a slot. */
+/* Messages in one direction. Those before `ended` are done. Those from `ended` to `begun` are under way, and each has a slot. */
 typedef struct treadle_net_flow {
   treadle_traffic traffic;
   treadle_far_inputs inputs; /* of a reader's block rows */
@@ -124,7 +124,7 @@ typedef struct treadle_net_flow {
 
 /* What is kept of messages, so that only what has changed need travel (net_delta.c). All zeros where the terms do not ask for it. */
 typedef struct treadle_net_delta {
-  uint64_t base;   /* the epoch of which all that is kept is; 0: of none */
+  uint64_t base;   /* the epoch whose messages are kept; 0: nothing is kept */
   uint8_t *shares; /* by rank: has it the same base, in the epoch at hand? */
   int64_t *kept
       [2]; /* in, out; by message: where it lies in `memory`; -1: nowhere, since the window has all of it */
@@ -182,7 +182,7 @@ struct treadle_carry {
   treadle_faults faults;
 
   treadle_side to; /* of the direction that runs, or ran last */
-  uint64_t epoch;
+  uint64_t epoch;  /* 0: none ran in this group */
 };
 
 static inline const treadle_direction *treadle_carry_direction(const treadle_carry *c, treadle_side to) {
@@ -201,8 +201,9 @@ static inline bool treadle_net_is(const treadle_carry *c, int32_t rank) {
 
 /* ---- run.c ---- */
 
-/* Counters and scratch for both directions of the plan, touched; and their end. */
+/* Counters and scratch for both directions of the plan, touched. */
 treadle_status treadle_carry_create(treadle_carry *c);
+/* Ends them, and turns, staging and views; lists and messages are ended before. */
 void treadle_carry_release(treadle_carry *c);
 
 /* Runs the waves that write the window of a side, and proves that every byte was written. Not collective by itself: the caller tells the
@@ -237,6 +238,10 @@ treadle_status treadle_turns_fail(const treadle_carry *c, int32_t wave, int32_t 
 
 /* Where byte `at` of this rank's window lies, and what is in the same storage tensor. */
 treadle_paged treadle_own_view(const treadle_carry *c, treadle_side side, int64_t at);
+
+/* Those that lie in host memory are pinned for the device; and no more, once nothing is under way. */
+treadle_status treadle_own_pin(const treadle_carry *c);
+void treadle_own_unpin(const treadle_carry *c);
 
 /* ---- staging.c ---- */
 

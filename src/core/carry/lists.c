@@ -65,7 +65,7 @@ treadle_status treadle_carry_lists_make(treadle_carry *c) {
   treadle_carry_lists_release(c);
   for (int set = 0; set < sets; set++) {
     status = prepare(c, TREADLE_SIDE_INFER, &c->run.lists[TREADLE_SIDE_INFER][set]);
-    if (status == TREADLE_OK && c->terms.goes_back) /* else the way back has no waves */
+    if (status == TREADLE_OK && c->terms.goes_back) /* else it is never run */
       status = prepare(c, TREADLE_SIDE_TRAIN, &c->run.lists[TREADLE_SIDE_TRAIN][set]);
     if (sets > 1) treadle_carry_turn(c); /* the other set, and back again */
     TRY(status);

@@ -24,7 +24,7 @@ enum { TREADLE_NET_DENSE = 0, TREADLE_NET_CHANGED = 1 }; /* forms of a message *
 typedef struct treadle_net_head {
   uint32_t magic;
   uint16_t version;
-  uint8_t side, form;          /* side: the mode that is entered */
+  uint8_t side, form;          /* side: the window that is written */
   uint64_t job, epoch, digest; /* digest: of the plan */
   uint64_t sum, whole;   /* of the bytes behind this head; of those of the message, when it is dense */
   int32_t bytes, behind; /* when it is dense; behind this head */

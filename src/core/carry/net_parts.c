@@ -20,7 +20,8 @@ void treadle_net_parts_begin(const treadle_carry *c, const treadle_traffic_messa
   int most = net->ops->most_parts < TREADLE_NET_PARTS ? net->ops->most_parts : TREADLE_NET_PARTS;
   *parts = (treadle_net_parts){.slot = slot, .out = out, .most = most, .count = 1};
   parts->items[0] = (treadle_net_part){slot, TREADLE_NET_HEAD};
-  const bool takes = net->ops->memory & c->device->ops->net_memory;
+  /* The processor adds up the bytes of both sides. */
+  const bool takes = (net->ops->memory & c->device->ops->net_memory) && treadle_device_is_host(c->device);
   parts->windows = takes && !net->delta.on && !fails && (out || m->wave <= net->open);
 }
 

@@ -41,3 +41,23 @@ void treadle_own_copy_into(const treadle_carry *c, treadle_side side, const trea
                            const treadle_paged *from) {
   treadle_own_parts_written(op, &c->own.spans[side], copy_into, &(half){c, side, from});
 }
+
+/* ---- Pinned ---- */
+
+treadle_status treadle_own_pin(const treadle_carry *c) {
+  treadle_status status = TREADLE_OK;
+  for (int side = 0; side < 2; side++)
+    for (size_t i = 0; i < c->own.spans[side].count; i++) {
+      const treadle_own_span *span = &c->own.spans[side].items[i];
+      if (treadle_device_is_host(treadle_device_at(span->memory)))
+        TRY(c->device->ops->pin(c->device, span->memory, (size_t)span->bytes));
+    }
+out:
+  return status;
+}
+
+void treadle_own_unpin(const treadle_carry *c) {
+  for (int side = 0; side < 2; side++)
+    for (size_t i = 0; i < c->own.spans[side].count; i++)
+      c->device->ops->unpin(c->device, c->own.spans[side].items[i].memory);
+}

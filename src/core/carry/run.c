@@ -1,7 +1,7 @@
 /* One direction of the plan, wave by wave, and the proof that it wrote every byte once.
  *
  * Wave w: wait until every rank has finished wave need[w], the last one that reads the pages that we overwrite in wave w; ask the device
- * for the ops, a range at a time; publish that w is done when all that was asked for is. Reads wait for nobody: the old mode's bytes are there
+ * for the ops, a range at a time; publish that w is done when all that was asked for is. Reads wait for nobody: the other window's bytes are there
  * since the ranks met. need[w] is always an earlier wave, so there is no cycle of waits.
  *
  * A range ends where something else comes first: a message, a word of another rank, what the range itself has written; and where it has

@@ -307,10 +307,10 @@ treadle_status treadle_staging_take(treadle_carry *c, int rank, treadle_paged vi
   treadle_staging *staging = &c->staging;
   if (!staging->of[0]) return TREADLE_OK;
   staging->view[rank] = view;
-  if (TREADLE_STAGING_SLOTS * staging->slot_bytes[rank] <= pages * c->plan->page_bytes) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED,
-                      "switch: rank %d has %lld pages of staging, and would need %lld bytes of it", rank,
-                      (long long)pages, (long long)(TREADLE_STAGING_SLOTS * staging->slot_bytes[rank]));
+  if (staging->slot_bytes[rank] <= pages * c->plan->page_bytes / TREADLE_STAGING_SLOTS) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED, "switch: rank %d has %lld pages of staging, and would need %d slots of %lld bytes",
+      rank, (long long)pages, (int)TREADLE_STAGING_SLOTS, (long long)staging->slot_bytes[rank]);
 }
 
 void treadle_staging_release(treadle_carry *c) {

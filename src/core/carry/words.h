@@ -1,4 +1,4 @@
-/* The shared words (64-bit variables) by which the ranks of a switch publish how far they are, and the outcome. switch/epoch.c and run.c
+/* The shared words (64-bit variables) by which the ranks of a switch publish how far they are, and the outcome. switch/epoch.c, switch/arrows.c, run.c and staging.c
  * write them.
  *
  * A group gives each rank words that only it writes, one text, and one word for all (group/group.h). Here is what

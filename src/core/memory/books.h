@@ -42,7 +42,8 @@ treadle_status treadle_books_open(treadle_books *books);
 void treadle_books_release(treadle_books *books);
 
 void treadle_books_set(treadle_books *books, int32_t physical, int owner);
-/* A window's pages get an owner: its class, or nobody (only those that are the class's). */
+/* take: every page of the window gets its class as owner; with params_stay, pages that params hold stay with them. leave: pages that the class
+ * owns get no owner. */
 void treadle_books_take(treadle_books *books, treadle_class which);
 void treadle_books_leave(treadle_books *books, treadle_class which);
 void treadle_books_leave_all(treadle_books *books);

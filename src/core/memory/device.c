@@ -57,7 +57,9 @@ treadle_status treadle_device_open(const treadle_memory *memory, treadle_device 
                         kinds[memory->kind].name, kinds[TREADLE_MEMORY_HOST].name);
   *device_p = (treadle_device){
       .ops = ops, .kind = memory->kind, .number = memory->device, .stream = memory->stream};
-  return ops->open(memory, device_p);
+  const treadle_status status = ops->open(memory, device_p);
+  if (status != TREADLE_OK) *device_p = (treadle_device){0};
+  return status;
 }
 
 void treadle_device_close(treadle_device *device) {

@@ -51,9 +51,11 @@ void treadle_parking_close(treadle_parking *parking) {
   parking->closed = true;
 }
 
-void treadle_parking_open(treadle_parking *parking) {
-  if (!parking->closed) return;
-  if (!parking->parked || !move(parking->place, parking->window, parking->bytes))
-    mprotect(parking->window, parking->bytes, PROT_READ | PROT_WRITE);
+bool treadle_parking_open(treadle_parking *parking) {
+  if (!parking->closed) return true;
+  if ((!parking->parked || !move(parking->place, parking->window, parking->bytes)) &&
+      mprotect(parking->window, parking->bytes, PROT_READ | PROT_WRITE) != 0)
+    return false;
   parking->closed = parking->parked = false;
+  return true;
 }

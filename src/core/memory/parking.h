@@ -22,9 +22,9 @@ treadle_status treadle_parking_init(treadle_parking *parking, void *window, size
 void treadle_parking_release(
     treadle_parking *parking); /* the window stays, with whatever protection it has */
 
-/* Writes to the window fault; or they do not any more. Neither fails: where the system does not move tables, all is the
- * same but slower. */
+/* Writes to the window fault; or they do not any more. Where the system does not move tables, both are slower. */
 void treadle_parking_close(treadle_parking *parking);
-void treadle_parking_open(treadle_parking *parking);
+/* False: the system refuses, and the window stays closed. */
+bool treadle_parking_open(treadle_parking *parking);
 
 #endif

@@ -323,7 +323,11 @@ treadle_status treadle_pool_close_window(treadle_pool *pool, void *base, size_t 
   if (!w || w->bytes != bytes)
     return treadle_fail(TREADLE_SYSTEM, "pool: it has no window of %zu bytes there", bytes);
   if (!w->parking.window) TRY(treadle_parking_init(&w->parking, base, bytes));
-  (closed ? treadle_parking_close : treadle_parking_open)(&w->parking);
+  if (closed)
+    treadle_parking_close(&w->parking);
+  else if (!treadle_parking_open(&w->parking))
+    status = treadle_fail(TREADLE_SYSTEM, "pool: a window of %zu bytes cannot be opened for writing again",
+                          bytes);
 out:
   return status;
 }

@@ -33,7 +33,7 @@ typedef struct treadle_twins {
   size_t reference_bytes;
 } treadle_twins;
 
-/* How many pages of a class's twin have memory. What is before `base`, and that, are there. */
+/* Pages of the class for which its twin has memory. Needs only books and shared_leave. */
 int64_t treadle_twins_pages(const treadle_twins *twins, treadle_class which);
 /* Those that are wanted; names: of the classes, for messages. */
 treadle_status treadle_twins_create(treadle_twins *twins, const bool wanted[TREADLE_TRAIN_CLASSES],
@@ -57,9 +57,9 @@ treadle_status treadle_twins_load_reference(treadle_twins *twins);
 
 /* Nothing in the twin is up to date. */
 void treadle_twins_begin(treadle_twins *twins);
-/* It gets what lies under these pages of the infer window, where they are pages of params and it has not got it. */
+/* Copies to the twin the pages of params under these pages of the infer window, unless it has them already. */
 treadle_status treadle_twins_fill(treadle_twins *twins, const int32_t *pages, size_t count);
-/* And on all that do not stay. */
+/* Copies all pages of params that the infer window does not share. */
 treadle_status treadle_twins_fill_all(treadle_twins *twins);
 
 #endif

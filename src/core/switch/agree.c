@@ -107,7 +107,7 @@ static treadle_status check(treadle_switch *sw) {
                          (int64_t)treadle_switch_page_bytes(options)));
   TRY(treadle_own_take(sw));
   TRY(treadle_double_check(sw));
-  treadle_switch_carry_settle(sw);
+  treadle_switch_carry_terms(sw);
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
     return treadle_fail(TREADLE_REFUSED,

@@ -12,9 +12,6 @@
 #include "base/argument.h"
 #include "switch/room.h"
 
-#include <string.h>
-#include <unistd.h>
-
 enum { DEFAULT_TIMEOUT = 60 };
 
 /* ---- Build ---- */
@@ -80,6 +77,7 @@ static treadle_status build(treadle_switch *sw) {
     TRY(treadle_device_claim(&sw->device, sw->space.windows[c],
                              (size_t)(sw->space.tables.pages[c] * plan->page_bytes)));
   TRY(treadle_double_map(sw));
+  TRY(treadle_own_pin(&sw->carry));
   TRY(make_twins(sw));
   TRY(treadle_twins_make_reference(&sw->twins, treadle_class_text(TREADLE_REFERENCE)));
   TRY(treadle_guard_create(sw));
@@ -141,14 +139,17 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_group_limit(group, o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT);
   treadle_switch *sw = treadle_alloc(sizeof *sw);
   treadle_helm *helm = sw ? treadle_helm_create(group->rank, &sw->stats) : NULL;
-  TRY(treadle_group_agree(group, checked != TREADLE_OK ? checked : sw && helm ? TREADLE_OK : no_memory()));
+  treadle_device device = {0};
+  if (checked == TREADLE_OK && !(sw && helm)) checked = no_memory();
+  if (checked == TREADLE_OK) checked = treadle_device_open(&o.memory, &device);
+  TRY(treadle_group_agree(group, checked));
   *sw = (treadle_switch){.group = group,
+                         .device = device,
                          .layouts = {train, infer},
                          .terms.timeout_seconds = group->timeout_seconds,
                          .helm = helm};
   treadle_switch_carry_begin(sw);
   treadle_switch_resolve(sw, &o, &engine);
-  TRY(treadle_device_open(&o.memory, &sw->device)); /* it was checked among the arguments */
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_group_agree(group, arrange(sw)));
   demand = treadle_room_exact(sw);
@@ -165,6 +166,7 @@ out:
     if (sw && sw->group) {
       treadle_switch_release(sw);
     } else {
+      treadle_device_close(&device);
       treadle_helm_destroy(helm);
       treadle_free(sw);
     }

@@ -29,8 +29,8 @@ typedef struct treadle_helm {
 
 /* ---- helm.c ---- */
 
-/* A call that changes the switch, and no arrow, begins and ends; TREADLE_STATE where another is under way, or an arrow. `what` is
- * for the message. */
+/* take and leave enclose a call that changes the switch without an arrow. take returns TREADLE_STATE while another call or an arrow runs. `what`
+ * names the call in messages. */
 treadle_status treadle_helm_take(treadle_helm *helm, const char *what);
 void treadle_helm_leave(treadle_helm *helm);
 /* Of a rank, whose stats are there as long as the helm; NULL: memory is out. */

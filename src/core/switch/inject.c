@@ -33,7 +33,7 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
   if (injection->what == TREADLE_INJECT_NOTHING || injection->point != point) return TREADLE_OK;
   if (point == TREADLE_AT_WAVE && injection->wave != wave) return TREADLE_OK;
   treadle_injection_type what = injection->what;
-  if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* run.c does it after a copy, */
+  if (what == TREADLE_INJECT_CORRUPT) return TREADLE_OK; /* waves.c does it after a copy, */
   if (what == TREADLE_INJECT_FLIP) return TREADLE_OK; /* and carry/net.c to a message that is on its way */
   injection->what = TREADLE_INJECT_NOTHING;
   if (what == TREADLE_INJECT_KILL) raise(SIGKILL);

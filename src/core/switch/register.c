@@ -7,9 +7,7 @@
 #include "base/text.h"
 #include "memory/limits.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { ALIGNMENT = 16 };
 

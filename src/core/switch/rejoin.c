@@ -5,6 +5,8 @@
 #include "base/argument.h"
 #include "switch/room.h"
 
+#include <string.h>
+
 /* The plan that the new group has agreed on must be that on which the memory was made. */
 static treadle_status check_same(const treadle_plan *plan, const treadle_plan *old) {
   if (plan->digest == old->digest && plan->waves == old->waves &&
@@ -29,6 +31,9 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   treadle_status status = TREADLE_OK;
   double group_timeout = group->timeout_seconds;
   treadle_plan *old = sw->carry.plan;
+  const treadle_terms terms = sw->terms; /* which the ranks of the new group may change */
+  const treadle_carry_terms carried = sw->carry.terms;
+  const bool any[2] = {sw->carry.own.any[0], sw->carry.own.any[1]};
   treadle_demand demand;
   if (group->rank != sw->group->rank || group->size != sw->group->size)
     return treadle_fail(TREADLE_REFUSED, "rejoin: rank %d of %d cannot be rank %d of %d", sw->group->rank,
@@ -49,6 +54,12 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   TRY(treadle_switch_share(sw));
 out:
   sw->apart = status != TREADLE_OK;
+  if (sw->apart) {
+    treadle_switch_unshare(sw); /* lists are of the plan that goes */
+    sw->terms = terms;
+    sw->carry.terms = carried;
+    memcpy(sw->carry.own.any, any, sizeof any);
+  }
   treadle_plan_destroy(sw->apart ? sw->carry.plan : old);
   if (sw->apart) sw->carry.plan = old;
   group->timeout_seconds = group_timeout;

@@ -265,6 +265,7 @@ const treadle_plan *treadle_switch_plan(const treadle_switch *sw) {
 void treadle_switch_release(treadle_switch *sw) {
   treadle_status over = sw->device.ops ? sw->device.ops->fence(&sw->device) : TREADLE_OK;
   (void)over; /* nobody uses what the device has */
+  treadle_own_unpin(&sw->carry);
   treadle_outlet_release(sw);
   treadle_filled_destroy(sw->filled);
   if (sw->engine.attached) sw->engine.hooks.attach(sw->engine.hooks.context, NULL);

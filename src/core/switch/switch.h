@@ -16,7 +16,7 @@
  *   agree.c     how the ranks agree on a plan; attempt.c: with which cap and waves
  *   ready_plan.c     a plan that the caller made before
  *   room.c      whether there is enough memory for all ranks
- *   create.c    how the ranks make their memory
+ *   create.c    how the ranks make their memory; tables.c: page tables that they publish; options_check.c: arguments
  *   rejoin.c    a switch goes to another group
  *   handle.c    handles for other processes, of its infer window (attach/outlet.h)
  *   inject.c    faults on purpose, for tests and the command
@@ -166,7 +166,7 @@ treadle_status treadle_holds_end(treadle_switch *sw, uint64_t epoch);
 void treadle_holds_settle(treadle_switch *sw);
 void treadle_outlet_release(treadle_switch *sw);
 
-/* ---- agree.c, create.c, run.c ---- */
+/* ---- agree.c, create.c ---- */
 
 /* Makes sw->carry.plan, with the cap and the waves that all agree on, and the bounds; version and mode are the same on all.
  * Collective; one rank's refusal is everybody's. */
@@ -195,7 +195,7 @@ void treadle_switch_unshare(treadle_switch *sw);
 
 /* The carry of a switch that has group and device: what it asks of the switch, and its terms as the options have them now. */
 void treadle_switch_carry_begin(treadle_switch *sw);
-void treadle_switch_carry_settle(treadle_switch *sw);
+void treadle_switch_carry_terms(treadle_switch *sw);
 /* Settles where pages lie. */
 treadle_status treadle_switch_place(treadle_switch *sw);
 /* The bound of the pool is that of its pages, where these are more. */

@@ -72,7 +72,7 @@ static treadle_status check_tables(const treadle_space *space, const treadle_car
   int64_t room = bytes < sizeof *tables ? 0 : (int64_t)((bytes - sizeof *tables) / sizeof(int32_t));
   bool good =
       room > 0 && tables->magic == MAGIC && tables->page_bytes == c->plan->page_bytes &&
-      tables->physical_pages * tables->page_bytes == (int64_t)space->shared_pools[rank].bytes &&
+      tables->physical_pages == (int64_t)space->shared_pools[rank].bytes / c->plan->page_bytes &&
       tables->shifts >= 0 && tables->shifts <= room / 2 && tables->pages[0] >= 0 && tables->pages[1] >= 0 &&
       tables->pages[0] <= room - 2 * tables->shifts &&
       tables->pages[1] <= room - 2 * tables->shifts - tables->pages[0] && tables->staging >= 0 &&

@@ -16,7 +16,7 @@ typedef struct treadle_tables {
   int64_t pages[2]; /* by mode: TREADLE_TRAIN, TREADLE_INFER */
   int64_t staging;  /* pages of it */
   int64_t other;    /* pages of the other set of the infer window; 0: there is one set */
-  int64_t present;  /* of the sets, which one has the present version: 0, or 1, the other one */
+  int64_t present;  /* which set has the present version: 0 the first, 1 the other one */
   int64_t shift[];  /* then int32_t physical pages */
 } treadle_tables;
 

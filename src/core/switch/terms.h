@@ -15,7 +15,7 @@ typedef struct treadle_ready_plan {
   uint64_t coverage[2];
 } treadle_ready_plan;
 
-/* What the options mean (create.c), unchanged since. */
+/* What the options mean (create.c). The ranks may change them while they agree (own.c, ready_plan.c). */
 typedef struct treadle_terms {
   treadle_switch_options options; /* as given; of the plan that was given, where they left it open */
   treadle_ready_plan ready;
@@ -39,8 +39,6 @@ static inline size_t treadle_work_of_mode(const treadle_switch_options *o, tread
 
 /* The page size that the options give (agree.c). */
 size_t treadle_switch_page_bytes(const treadle_switch_options *options);
-
-/* ---- ready_plan.c ---- */
 
 /* ---- ready_plan.c ---- */
 

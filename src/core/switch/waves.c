@@ -1,5 +1,5 @@
-/* What a switch does around the waves of its carry: it comes by where faults are injected, saves pages in their twin before they are written,
- * keeps the books, and tells how far it is. */
+/* The carry of a switch: what the switch puts into it, and what it does around its waves. It injects faults, saves pages in their twin before
+ * they are written, keeps the books, and tells how far it is. */
 #include "switch/switch.h"
 
 #include "group/outcome.h"
@@ -110,9 +110,10 @@ void treadle_switch_carry_begin(treadle_switch *sw) {
   sw->carry.hooks = &hooks;
   sw->carry.context = sw;
   sw->carry.figures = &sw->stats;
+  sw->carry.epoch = 0;
 }
 
-void treadle_switch_carry_settle(treadle_switch *sw) {
+void treadle_switch_carry_terms(treadle_switch *sw) {
   const treadle_switch_options *o = &sw->terms.options;
   sw->carry.terms = (treadle_carry_terms){.page_bytes = treadle_switch_page_bytes(o),
                                           .net_devices = o->net_devices,

@@ -126,7 +126,6 @@ static int own_rank(treadle_group *group, void *context) {
     return 0;
   }
   RANK_OK(made);
-  for (int i = 0; i < 2; i++) RANK_OK(sw->device.ops->pin(&sw->device, own[i].memory, own[i].bytes));
   char *train = scene_expected(from, NULL, group->rank), *infer = scene_expected(to, from, group->rank);
   const size_t bytes = treadle_layout_window_bytes(from, group->rank);
   if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
@@ -140,7 +139,6 @@ static int own_rank(treadle_group *group, void *context) {
     if (!scene_reads(sw, TREADLE_PARAMS, from, train)) return 1;
   }
   RANK_OK(treadle_group_barrier(group));
-  for (int i = 0; i < 2; i++) sw->device.ops->unpin(&sw->device, own[i].memory);
   treadle_switch_destroy(sw);
   RANK_TRUE(own_surrounds(&own[0]) && own_surrounds(&own[1]));
   own_release(&own[0]);
