@@ -4,6 +4,10 @@
 
 #include "carry/carry.h"
 
+static inline treadle_status treadle_carry_no_memory(void) {
+  return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+}
+
 /* ---- lists.c ---- */
 
 /* The ops of the direction that runs. */

@@ -1,5 +1,6 @@
 /* A list lies in a small pool of its own: a head, then the items. The pool is gone when all have read it. */
 #include "carry/handover.h"
+#include "carry/carry_parts.h"
 
 #include "base/alloc.h"
 
@@ -16,7 +17,7 @@ static treadle_status make_list(const void *items, size_t count, size_t each, in
   int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)(sizeof(list_head) + count * each);
   bytes = (bytes + page - 1) / page * page;
   h->all = treadle_alloc_array((size_t)ranks, sizeof *h->all);
-  if (!h->all) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!h->all) return treadle_carry_no_memory();
   TRY(treadle_pool_create(bytes / page, page, bytes, &h->pool));
   list_head *head = treadle_pool_base(h->pool);
   *head = (list_head){(int64_t)count, (int64_t)each};

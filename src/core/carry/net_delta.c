@@ -13,6 +13,7 @@
  *
  * A message with changes has a length (32 bits) for each of its runs, and their deltas. A run is parcels that follow each other with elements of
  * one size; what lies between them is zeros on both sides. Where nothing has changed there is nothing behind the head. */
+#include "carry/carry_parts.h"
 #include "carry/net.h"
 
 #include "base/alloc.h"
@@ -26,8 +27,6 @@
 #include <string.h>
 
 enum { SPARE = 4096 /* for lengths and forms */, ROOM = TREADLE_NET_MESSAGE + SPARE };
-
-static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
 
 static bool is_wanted(const treadle_carry *c) {
   return c->terms.delta && treadle_group_node_count(c->group) > 1;
@@ -71,7 +70,7 @@ static treadle_status place(treadle_carry *c) {
   for (int out = 0; out < 2; out++) {
     const treadle_traffic *traffic = traffic_of(c, out);
     delta->kept[out] = treadle_alloc_array(traffic->message_count + 1, sizeof *delta->kept[out]);
-    if (!delta->kept[out]) return no_memory();
+    if (!delta->kept[out]) return treadle_carry_no_memory();
     for (size_t i = 0; i < traffic->message_count; i++) {
       const treadle_traffic_message *m = &traffic->messages[i];
       delta->kept[out][i] = is_kept(c, out, m) ? at : -1;
@@ -96,7 +95,7 @@ treadle_status treadle_net_delta_arrange(treadle_carry *c) {
     c->figures->host_bytes += bytes;
   }
   delta->shares = treadle_alloc_array((size_t)c->group->size, sizeof *delta->shares);
-  if (!delta->shares) TRY(no_memory());
+  if (!delta->shares) TRY(treadle_carry_no_memory());
   TRY(place(c));
 out:
   return status;

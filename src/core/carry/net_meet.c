@@ -15,8 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
-
 static bool is_one_node(const treadle_carry *c) { return treadle_group_node_count(c->group) == 1; }
 
 /* ---- Memory ---- */
@@ -191,7 +189,7 @@ treadle_status treadle_net_traffic(treadle_carry *c) {
   treadle_net_state *net = &c->net;
   if (net->peers || is_one_node(c)) return TREADLE_OK;
   net->peers = treadle_alloc_array((size_t)c->group->size, sizeof *net->peers);
-  if (!net->peers) return no_memory();
+  if (!net->peers) return treadle_carry_no_memory();
   for (int side = 0; side < 2; side++) {
     bool back = side == TREADLE_SIDE_TRAIN;
     treadle_ordered *ordered = &net->out[side].ordered;

@@ -11,8 +11,6 @@
 #include <limits.h>
 #include <stdio.h>
 
-static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
-
 /* The waves in which each page of the window that a direction writes is first and last written. */
 static treadle_status find_lives(const treadle_carry *c, treadle_side to, treadle_page_life **lives_p) {
   const treadle_plan *plan = c->plan;
@@ -20,7 +18,7 @@ static treadle_status find_lives(const treadle_carry *c, treadle_side to, treadl
   int64_t count = to == TREADLE_SIDE_INFER ? plan->to_pages : plan->from_pages;
   treadle_page_life *lives = treadle_alloc_array((size_t)count + 1, sizeof *lives);
   *lives_p = lives;
-  if (!lives) return no_memory();
+  if (!lives) return treadle_carry_no_memory();
   for (int64_t i = 0; i < count; i++) lives[i] = (treadle_page_life){.first = INT32_MAX, .last = -1};
   for (size_t i = 0; i < direction->ops.count; i++)
     treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i], direction->ops.items[i].to);
@@ -45,7 +43,7 @@ static treadle_status list_turns(treadle_carry *c, treadle_side to, const treadl
   turns->page = treadle_alloc_array((size_t)count + 1, sizeof *turns->page);
   turns->first = treadle_alloc_array((size_t)waves + 1, sizeof *turns->first);
   turns->last_use = treadle_alloc_array((size_t)count + 1, sizeof *turns->last_use);
-  if (!turns->page || !turns->first || !turns->last_use) return no_memory();
+  if (!turns->page || !turns->first || !turns->last_use) return treadle_carry_no_memory();
   int32_t *first = turns->first;
   for (int64_t i = 0; i < count; i++) first[has_turn(pages, lives, i) ? lives[i].first + 1 : 0]++;
   first[0] = 0; /* others are not listed */
@@ -64,7 +62,7 @@ static treadle_status find_last_use(treadle_carry *c, treadle_side to, const tre
   const int32_t *new_pages = c->pages[to], *old_pages = c->pages[other];
   int32_t *last_use = c->turns[to].last_use;
   int32_t *at = treadle_alloc_array((size_t)physical + 1, sizeof *at);
-  if (!at) return no_memory();
+  if (!at) return treadle_carry_no_memory();
   for (int64_t i = 0; i < physical; i++) at[i] = -1;
   for (int64_t i = 0; i < counts[other]; i++)
     if (old_pages[i] >= 0) at[old_pages[i]] = (int32_t)i;

@@ -15,9 +15,15 @@ static int64_t pages_of(const treadle_twins *twins, treadle_class which) {
 
 /* ---- Memory ---- */
 
-/* Does a page of params never leave? */
+/* Is a page of params the infer window's too? */
+static bool is_aliased(const treadle_twins *twins, int64_t page) {
+  const uint8_t *aliased = twins->books->tables->aliased;
+  return aliased && aliased[page];
+}
+
+/* Does it never leave? */
 static bool stays(const treadle_twins *twins, int64_t page) {
-  return twins->books->tables->aliased && twins->books->tables->aliased[page] && !twins->shared_leave;
+  return is_aliased(twins, page) && !twins->shared_leave;
 }
 
 int64_t treadle_twins_pages(const treadle_twins *twins, treadle_class which) {
@@ -145,8 +151,8 @@ out:
 
 /* Is it the infer window's too, with the same bytes? */
 static bool shared(const treadle_twins *twins, int64_t page) {
-  return stays(twins, page) || (twins->books->tables->aliased && twins->books->tables->aliased[page] &&
-                                twins->books->owner[page] == TREADLE_INFER_PARAMS);
+  return stays(twins, page) ||
+         (is_aliased(twins, page) && twins->books->owner[page] == TREADLE_INFER_PARAMS);
 }
 
 /* Params: runs of pages that are not theirs. */
@@ -226,7 +232,7 @@ treadle_status treadle_twins_fill_all(treadle_twins *twins) {
   treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds();
   for (int64_t page = 0; page < pages_of(twins, TREADLE_PARAMS); page++)
-    if (!twins->books->tables->aliased || !twins->books->tables->aliased[page]) TRY(fill_page(twins, page));
+    if (!is_aliased(twins, page)) TRY(fill_page(twins, page));
   TRY(twins->device->ops->fence(twins->device));
 out:
   twins->figures->offload_seconds += treadle_clock_seconds() - begin;

@@ -81,10 +81,10 @@ static treadle_status settle_shared(treadle_switch *sw) {
   } else if (guards) { /* the whole window was opened as the mode says */
     if (infer && !sw->terms.leaves[TREADLE_PARAMS])
       TRY(protect(sw, TREADLE_PARAMS, true, TREADLE_ACCESS_READ));
-  } else if (infer != sw->guards.shared) {
+  } else if (infer != sw->shared_closed) {
     TRY(protect(sw, TREADLE_PARAMS, true, infer ? TREADLE_ACCESS_READ : TREADLE_ACCESS_BOTH));
   }
-  sw->guards.shared = infer;
+  sw->shared_closed = infer;
   if (guards && infer) TRY(protect(sw, TREADLE_INFER_PARAMS, true, TREADLE_ACCESS_READ));
 out:
   return status;

@@ -19,9 +19,6 @@ static treadle_status check_options(const treadle_switch_options *options) {
                {"keep", options->keep, KEEPS}};
   for (size_t i = 0; i < sizeof enums / sizeof *enums; i++)
     TRY(treadle_check_enum(function, enums[i].name, enums[i].value, enums[i].count));
-  treadle_device device;
-  TRY(treadle_device_open(&options->memory, &device));
-  treadle_device_close(&device);
   if (options->timeout_seconds != 0) /* 0: the default */
     TRY(treadle_check_seconds(function, "timeout_seconds", options->timeout_seconds));
 out:

@@ -47,11 +47,6 @@ typedef struct treadle_agreement {
   bool returns; /* rejoining in mode INFER, this rank goes to TRAIN by itself: others are there */
 } treadle_agreement;
 
-/* Who may touch what (guard.c). */
-typedef struct treadle_guards {
-  bool shared; /* pages of params that the engine has are read-only */
-} treadle_guards;
-
 /* The inference engine (engine.c). */
 typedef struct treadle_binding {
   treadle_engine_hooks hooks;
@@ -75,7 +70,7 @@ struct treadle_switch {
   treadle_space space;
   treadle_holes holes;
   treadle_books books;
-  treadle_guards guards;
+  bool shared_closed; /* pages of params that the engine has are read-only (guard.c) */
   treadle_binding engine;
   treadle_outlet *outlet; /* NULL: no handle was made yet */
   treadle_twins twins;
@@ -107,7 +102,7 @@ static inline treadle_class treadle_class_of_side(treadle_side side) {
 
 /* The class whose window a mode reads and the waves towards it write. */
 static inline treadle_class treadle_class_of(treadle_mode mode) {
-  return mode == TREADLE_INFER ? TREADLE_INFER_PARAMS : TREADLE_PARAMS;
+  return treadle_class_of_side(treadle_side_of(mode));
 }
 
 /* The other of the two classes of parameters. */
@@ -220,6 +215,7 @@ treadle_status treadle_double_ready(treadle_space *space, const treadle_device *
 void treadle_double_turn(treadle_switch *sw);
 /* The window lies on the set that was turned to, where it did not yet (sw->behind). */
 treadle_status treadle_double_show(treadle_switch *sw);
+
 /* ---- reference.c ---- */
 
 /* Before mode FORWARD is left: it is hidden, and what left for it is back. */
