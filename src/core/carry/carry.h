@@ -228,8 +228,8 @@ void treadle_carry_turn(treadle_carry *c);
 
 /* ---- turns.c ---- */
 
-/* From plan and pages. counts: pages of each side's window; physical: pages of the pool. */
-treadle_status treadle_turns_create(treadle_carry *c, const int64_t counts[2], int64_t physical);
+/* From plan and pages. physical: pages of the pool. */
+treadle_status treadle_turns_create(treadle_carry *c, int64_t physical);
 void treadle_turns_release(treadle_carry *c);
 /* "rank 1: wave 3, tensor '...' (page 7 of the infer window): WHAT", of the window that is written. */
 treadle_status treadle_turns_fail(const treadle_carry *c, int32_t wave, int32_t page, const char *what);

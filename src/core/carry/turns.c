@@ -11,11 +11,15 @@
 #include <limits.h>
 #include <stdio.h>
 
+static int64_t pages_of(const treadle_carry *c, treadle_side side) {
+  return side == TREADLE_SIDE_INFER ? c->plan->to_pages : c->plan->from_pages;
+}
+
 /* The waves in which each page of the window that a direction writes is first and last written. */
 static treadle_status find_lives(const treadle_carry *c, treadle_side to, treadle_page_life **lives_p) {
   const treadle_plan *plan = c->plan;
   const treadle_direction *direction = treadle_carry_direction(c, to);
-  int64_t count = to == TREADLE_SIDE_INFER ? plan->to_pages : plan->from_pages;
+  const int64_t count = pages_of(c, to);
   treadle_page_life *lives = treadle_alloc_array((size_t)count + 1, sizeof *lives);
   *lives_p = lives;
   if (!lives) return treadle_carry_no_memory();
@@ -36,8 +40,8 @@ static bool has_turn(const int32_t *pages, const treadle_page_life *lives, int64
 }
 
 /* Lists pages by the wave that first writes them: a counting sort. */
-static treadle_status list_turns(treadle_carry *c, treadle_side to, const treadle_page_life *lives,
-                                 int64_t count) {
+static treadle_status list_turns(treadle_carry *c, treadle_side to, const treadle_page_life *lives) {
+  const int64_t count = pages_of(c, to);
   const int32_t waves = c->plan->waves, *pages = c->pages[to];
   treadle_turns *turns = &c->turns[to];
   turns->page = treadle_alloc_array((size_t)count + 1, sizeof *turns->page);
@@ -57,16 +61,16 @@ static treadle_status list_turns(treadle_carry *c, treadle_side to, const treadl
 
 /* When the other window's page under each page of the window is last read; other_lives: of the direction that writes those. */
 static treadle_status find_last_use(treadle_carry *c, treadle_side to, const treadle_page_life *other_lives,
-                                    const int64_t counts[2], int64_t physical) {
+                                    int64_t physical) {
   const treadle_side other = treadle_side_other(to);
   const int32_t *new_pages = c->pages[to], *old_pages = c->pages[other];
   int32_t *last_use = c->turns[to].last_use;
   int32_t *at = treadle_alloc_array((size_t)physical + 1, sizeof *at);
   if (!at) return treadle_carry_no_memory();
   for (int64_t i = 0; i < physical; i++) at[i] = -1;
-  for (int64_t i = 0; i < counts[other]; i++)
+  for (int64_t i = 0; i < pages_of(c, other); i++)
     if (old_pages[i] >= 0) at[old_pages[i]] = (int32_t)i;
-  for (int64_t i = 0; i < counts[to]; i++) {
+  for (int64_t i = 0; i < pages_of(c, to); i++) {
     int32_t page = new_pages[i] < 0 ? -1 : at[new_pages[i]];
     last_use[i] =
         page < 0 || other_lives[page].last < 0 ? -1 : c->plan->waves - 1 - other_lives[page].first;
@@ -83,15 +87,15 @@ static void check_first_reclaim(const treadle_carry *c, treadle_side to) {
   (void)turns;
 }
 
-treadle_status treadle_turns_create(treadle_carry *c, const int64_t counts[2], int64_t physical) {
+treadle_status treadle_turns_create(treadle_carry *c, int64_t physical) {
   treadle_status status = TREADLE_OK;
   treadle_page_life *lives[2] = {NULL, NULL};
   for (int to = 0; to < 2; to++) {
     TRY(find_lives(c, (treadle_side)to, &lives[to]));
-    TRY(list_turns(c, (treadle_side)to, lives[to], counts[to]));
+    TRY(list_turns(c, (treadle_side)to, lives[to]));
   }
   for (int to = 0; to < 2; to++) {
-    TRY(find_last_use(c, (treadle_side)to, lives[!to], counts, physical));
+    TRY(find_last_use(c, (treadle_side)to, lives[!to], physical));
     check_first_reclaim(c, (treadle_side)to);
   }
 out:

@@ -144,7 +144,6 @@ treadle_status treadle_switch_open_books(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   const treadle_switch_options *o = &sw->terms.options;
   const treadle_page_tables *tables = &sw->space.tables;
-  const int64_t counts[2] = {tables->pages[TREADLE_PARAMS], tables->pages[TREADLE_INFER_PARAMS]};
   sw->books = (treadle_books){.tables = tables,
                               .page_bytes = sw->carry.plan->page_bytes,
                               .params_stay = !sw->terms.leaves[TREADLE_PARAMS],
@@ -158,7 +157,7 @@ treadle_status treadle_switch_open_books(treadle_switch *sw) {
                               .figures = &sw->stats};
   TRY(treadle_books_open(&sw->books));
   treadle_switch_show_pages(&sw->carry, tables);
-  TRY(treadle_turns_create(&sw->carry, counts, tables->physical));
+  TRY(treadle_turns_create(&sw->carry, tables->physical));
 out:
   return status;
 }
