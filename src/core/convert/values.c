@@ -1,4 +1,4 @@
-/* Values of a checkpoint as a source of conversions finds them, for windows: a piece is filled as a file of a target would be. */
+/* A model with the values of a checkpoint as a source of conversions finds them: a piece of a window is filled as a file of a target would be. */
 #include "convert/values.h"
 
 #include "base/alloc.h"
@@ -10,7 +10,7 @@
 #include <limits.h>
 
 struct treadle_values {
-  treadle_model *model;
+  treadle_model model; /* what it was made of, but for its values, and shares all else with it */
   treadle_inputs inputs;
   treadle_checkpoint *carried; /* originals of values with an offset (kept.h); may be NULL */
   treadle_source *source;
@@ -35,20 +35,20 @@ static treadle_status open_carried(treadle_values *v, const char *folder) {
   return treadle_file_exists(path) ? treadle_checkpoint_open(path, &v->carried) : TREADLE_OK;
 }
 
-treadle_status treadle_values_open(treadle_model *model, const char *folder, const char *layout,
+treadle_status treadle_values_open(const treadle_model *model, const char *folder, const char *layout,
                                    treadle_values **values_p) {
   const treadle_source_type *type;
   treadle_status status;
   treadle_values *v = treadle_alloc(sizeof *v);
   *values_p = NULL;
   if (!v) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a checkpoint", folder);
-  v->model = model;
+  v->model = *model;
+  v->model.values = (treadle_model_values){read_piece, v};
   TRY(treadle_source_type_of(layout, &type));
   TRY(open_carried(v, folder));
   TRY(treadle_source_open(type, model, &v->inputs, folder, layout, &v->source));
   v->source->kept = v->carried;
   v->filler.source = v->source;
-  model->values = (treadle_model_values){read_piece, v};
   *values_p = v;
   v = NULL;
 out:
@@ -56,9 +56,10 @@ out:
   return status;
 }
 
+const treadle_model *treadle_values_model(const treadle_values *values) { return &values->model; }
+
 void treadle_values_close(treadle_values *values) {
   if (!values) return;
-  if (values->model->values.context == values) values->model->values = (treadle_model_values){0};
   treadle_filler_release(&values->filler);
   treadle_source_close(values->source);
   treadle_checkpoint_close(values->carried);

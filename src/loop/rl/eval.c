@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "group/group.h"
 #include "infer/engine.h"
 #include "infer/transformer.h"
 #include "model/notes.h"
 #include "rl/reward.h"
-#include "group/group.h"
 #include "treadle_tools.h"
 
 #include <math.h>
@@ -58,7 +58,8 @@ static treadle_status open_model(evaluation *e) {
   treadle_transformer *d = NULL;
   char unheard[PATH_MAX];
   treadle_status status;
-  TRY(treadle_model_open(o->model, &model, &rl->model));
+  TRY(treadle_model_open(o->model, &model, &rl->opened));
+  rl->model = rl->opened;
   if (rl->rank == 0) treadle_model_tell(rl->model, o->note, o->context);
   TRY(treadle_model_need_weights(rl->model));
   if (treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM)

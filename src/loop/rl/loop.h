@@ -122,9 +122,9 @@ typedef struct treadle_rl {
   int rank, ranks;
   bool plans; /* only memory is wanted */
   /* Of all ranks. */
-  treadle_model *model, *reference_model; /* reference_model: NULL: the policy's own */
-  struct treadle_values
-      *start_values; /* of a checkpoint of Megatron, in place of the model's; NULL: none */
+  treadle_model *opened, *reference_model; /* reference_model: NULL: the policy's own */
+  struct treadle_values *start_values;     /* of a checkpoint of Megatron; NULL: of the model's own files */
+  const treadle_model *model;              /* the opened one, with start_values where there are any */
   treadle_layout *train, *infer, *reference;
   treadle_actor *actor;
   treadle_worker_group workers;
@@ -226,8 +226,10 @@ treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank)
 /* loop_data.c: on rank 0, prompts and rewards. */
 treadle_status treadle_rl_open_data(treadle_rl *rl);
 
-/* loop_convert.c: the model's values are those of a checkpoint of Megatron, where the configuration says so. Collective. */
+/* loop_convert.c: takes the values of a checkpoint of Megatron, and makes the layouts anew with them, where the configuration says so. Collective. */
 treadle_status treadle_rl_open_values(treadle_rl *rl);
+/* loop_open.c: the layouts of the run, of its model as it is now. Local. */
+treadle_status treadle_rl_open_layouts(treadle_rl *rl);
 
 /* loop_weights.c: refused where weights are needed that nothing gives; says so where they are made up. Local. */
 treadle_status treadle_rl_check_weights(const treadle_rl *rl);

@@ -193,7 +193,12 @@ out:
 /* `place` is the key that names the folder. */
 static treadle_status open_values(treadle_rl *rl, const char *folder, const char *layout,
                                   const char *place) {
-  return treadle_refused_at(place, treadle_values_open(rl->model, folder, layout, &rl->start_values));
+  treadle_status status;
+  TRY(treadle_refused_at(place, treadle_values_open(rl->opened, folder, layout, &rl->start_values)));
+  rl->model = treadle_values_model(rl->start_values);
+  TRY(treadle_rl_open_layouts(rl));
+out:
+  return status;
 }
 
 static treadle_status open_checkpoint(treadle_rl *rl, const char *folder, const char *layout,

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "convert/values.h"
+#include "group/group.h"
 #include "infer/engine.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
@@ -14,7 +15,6 @@
 #include "text/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "train/dropout.h"
-#include "group/group.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -75,10 +75,18 @@ static treadle_status say_reference(const treadle_rl *rl, treadle_status status)
   return rl->settings->ref_model ? treadle_refused_at(TREADLE_RL_PLACE(rl, ref_model), status) : status;
 }
 
-static treadle_status open_layouts(treadle_rl *rl) {
+static void close_layouts(treadle_rl *rl) {
+  treadle_layout_destroy(rl->train);
+  treadle_layout_destroy(rl->infer);
+  treadle_layout_destroy(rl->reference);
+  rl->train = rl->infer = rl->reference = NULL;
+}
+
+treadle_status treadle_rl_open_layouts(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   char text[1024];
   treadle_status status;
+  close_layouts(rl);
   TRY(treadle_train_config_layout(rl->config, TREADLE_PART_PARAMS, rl->model->layers, rl->ranks, text,
                                   sizeof text));
   TRY(treadle_layout_create(rl->model, text, rl->ranks, NULL, &rl->train));
@@ -146,14 +154,15 @@ static treadle_status open_models(treadle_rl *rl) {
   treadle_status status;
   if (!rl->model_path[0])
     snprintf(rl->model_path, sizeof rl->model_path, "%s", named ? s->tokenizer_name_or_path : s->model);
-  TRY(treadle_model_open(rl->model_path, &options, &rl->model));
+  TRY(treadle_model_open(rl->model_path, &options, &rl->opened));
+  rl->model = rl->opened;
   treadle_model_tell(rl->model, warn, rl);
   TRY(treadle_train_tell_dropout(rl->model, warn, rl));
   if (named) TRY(check_named(rl, !rl->plans && !elsewhere));
   if (!rl->plans && !elsewhere) TRY(treadle_model_need_weights(rl->model));
   options.weights = TREADLE_WEIGHTS_NONE;
   if (s->ref_model && treadle_rl_uses_kl(s)) TRY(say_reference(rl, open_reference(rl, &options)));
-  TRY(open_layouts(rl));
+  TRY(treadle_rl_open_layouts(rl));
 out:
   return status;
 }
@@ -359,6 +368,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
   TRY(treadle_rl_open_values(rl));
+  options.reference = rl->reference;
   TRY(treadle_rl_agree(rl, treadle_rl_check_weights(rl)));
   options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
   options.watch_context = rl;
@@ -392,10 +402,8 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_prompts_destroy(rl->tests);
   treadle_chat_close(rl->chat);
   treadle_tokenizer_close(rl->tokenizer);
-  treadle_layout_destroy(rl->train);
-  treadle_layout_destroy(rl->infer);
-  treadle_layout_destroy(rl->reference);
+  close_layouts(rl);
   treadle_values_close(rl->start_values);
-  treadle_model_close(rl->model);
+  treadle_model_close(rl->opened);
   treadle_model_close(rl->reference_model);
 }
