@@ -13,7 +13,8 @@ set(test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # Registers a test and applies the "ctest:" line of its source. Each test has one stage of .ci/run, which is a label, too: tsan for threads; asan
 # for what is one process, and for commands with inputs of others (tests/found); gcc for the other commands, ranks, kernels and long searches.
-# A line may name another one: gcc for what a sanitizer makes many times slower, nightly for what is too long for any.
+# A line may name another one: gcc for what a sanitizer makes many times slower, nightly for what is too long for any. optimise: its own loops take
+# long in hasty builds.
 function(treadle_add_test name source)
   file(STRINGS ${source} lines REGEX "ctest: " LIMIT_COUNT 1)
   string(REGEX REPLACE ".*ctest: *([^*]*).*" "\\1" words "${lines}")
@@ -35,8 +36,10 @@ function(treadle_add_test name source)
       set(stage ${CMAKE_MATCH_1})
     elseif(word STREQUAL "alone")
       set(alone ON)
+    elseif(word STREQUAL "optimise")
+      target_compile_options(${name} PRIVATE ${optimise})
     else()
-      message(FATAL_ERROR "${source}: 'ctest: ${word}' is none of label= timeout= ranks= stage=gcc|asan|tsan|nightly alone")
+      message(FATAL_ERROR "${source}: 'ctest: ${word}' is none of label= timeout= ranks= stage=gcc|asan|tsan|nightly alone optimise")
     endif()
   endforeach()
   if(NOT stage)
@@ -107,7 +110,6 @@ if(helper_sources)
   add_library(tests_helpers STATIC ${helper_sources})
   target_include_directories(tests_helpers PRIVATE ${wing_folders} ${CMAKE_SOURCE_DIR}/src ${test_roots})
   target_compile_definitions(tests_helpers PRIVATE TREADLE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  target_compile_options(tests_helpers PRIVATE ${hasty})
   target_link_libraries(tests_helpers PRIVATE ${helpers} ${all_static} ${libraries})
   list(PREPEND helpers tests_helpers)
 endif()

@@ -30,7 +30,7 @@ static void puts_and_gets(void **state) {
 
 static void memory_is_out(void **state) {
   (void)state;
-  static char names[200][8];
+  static char names[200][12];
   treadle_hash_map map = {0};
   for (int i = 0; i < 200; i++) {
     snprintf(names[i], sizeof names[i], "%d", i);

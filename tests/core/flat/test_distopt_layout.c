@@ -1,4 +1,4 @@
-/* distopt against plain loops: the local tensors of the same megatron layout, laid backwards into buckets. */
+/* distopt against plain loops: the local tensors of the same megatron layout, laid backwards into buckets. ctest: stage=gcc */
 #include "flat_truth.h"
 
 #include "test.h"

@@ -2,7 +2,7 @@
  * model, or the first is refused. The table is made by tools/check-round-trip; tests/core/model/SOURCE.txt says from what.
  *
  * A row has a config (`given`), all fields as transformers fills them in (`means`) and what it saves (`saved`), each as edits of the
- * one before; and variants: the given config with an edit, and the edits of `means` that it makes. */
+ * one before; and variants: the given config with an edit, and the edits of `means` that it makes. ctest: stage=gcc */
 #include "test.h"
 
 #include "infer/transformer.h"

@@ -1,4 +1,4 @@
-/* src/core/model/scale_down.c: small enough, the same structure, deterministic, and refused when it cannot be. */
+/* src/core/model/scale_down.c: small enough, the same structure, deterministic, and refused when it cannot be. ctest: stage=gcc */
 #include "test.h"
 
 #include "io/file.h"

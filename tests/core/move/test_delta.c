@@ -1,5 +1,5 @@
 /* Deltas: against a plain writer and a plain reader that are written here a second time, byte by byte and for each element alone;
- * all patterns of few elements, all deltas of few bytes, random ones; and what deltas of weights cost. */
+ * all patterns of few elements, all deltas of few bytes, random ones; and what deltas of weights cost. ctest: optimise */
 #include "move/delta.h"
 
 #include "base/random.h"

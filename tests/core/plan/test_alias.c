@@ -1,5 +1,5 @@
 /* Alias: plans whose windows share pages that hold the same, played byte by byte and compared with a direct cut of the
- * whole tensors, both ways, beside the same plans without alias. ctest: timeout=600 */
+ * whole tensors, both ways, beside the same plans without alias. ctest: optimise timeout=600 */
 #include "plan/alias.h"
 
 #include "base/dtype.h"

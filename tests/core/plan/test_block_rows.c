@@ -1,5 +1,5 @@
 /* Block rows: pairs of layouts of which one side or both hold fp8 blocks, played in plain memory with shared pages, against
- * plain loops that quantise whole tensors. ctest: timeout=600 */
+ * plain loops that quantise whole tensors. ctest: optimise timeout=600 */
 #include "plan/block_rows.h"
 
 #include "base/dtype.h"

@@ -1,5 +1,5 @@
 /* Plans of models with experts: the rows of conformance T4 (Megatron-core's model swap), T16, T26, and training to
- * generation with maps, redundant and shared experts, latent attention and MTP layers, played bit for bit. */
+ * generation with maps, redundant and shared experts, latent attention and MTP layers, played bit for bit. ctest: stage=gcc */
 #include "test.h"
 
 #include "plan/small.h"

@@ -1,5 +1,5 @@
 /* Growing and shrinking tensor parallelism, on ranks that both sides share and on ranks of their own: what is moved, the peak, and how
- * evenly the ranks send. */
+ * evenly the ranks send. ctest: stage=gcc */
 #include "base/larger.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* Products of src/engine/nn/gemm.h. For random shapes and each kernel of the machine: every element is, to the bit, what its twin (gemm_twin.c)
  * makes of the row and the weights alone, whatever the rows beside it, its place, segments, strides, alignment, threads, and the cut of
- * the inner dimension among ranks; and it is near the exact sum. */
+ * the inner dimension among ranks; and it is near the exact sum. ctest: optimise */
 #include "test.h"
 
 #include "base/dtype.h"

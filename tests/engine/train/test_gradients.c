@@ -2,7 +2,7 @@
  * and 3e-2 in bf16; the bits do not depend on threads. More lie in ../shared, where that is.
  *
  * The recorded gradients are read as if they were the weights of a model, in the layout of the gradients. */
-/* ctest: timeout=300 */
+/* ctest: stage=gcc timeout=300 */
 #include "test.h"
 
 #include "io/json.h"
