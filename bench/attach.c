@@ -13,6 +13,7 @@
  * owner has dropped the hold. Medians are printed, and the most for resident. Bars: attach within 10 ms, resident under 16 MiB, dropped
  * within 1 s. A missed bar is printed; the exit status is 1 only when something fails. */
 #include "bench.h"
+#include "treadle_attach.h"
 
 #include "base/clock.h"
 #include "base/text.h"

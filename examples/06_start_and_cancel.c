@@ -4,7 +4,7 @@
  *
  * Each rank starts the same arrow. The first time the last rank cancels it, on demand of nobody else: the others hear of it from
  * their own arrow, and all have their training weights as they were (keep=host). The second time nobody does. */
-#include <treadle.h>
+#include <treadle_tools.h>
 
 #include <mpi.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* treadle moves a language model's weights between the layout that trains it and the layout that generates with it, on
- * the same devices. This header is all that a user of the library needs. It reads as a manual.
+ * the same devices. This header is the manual. Other headers have what only some programs need: treadle_attach.h is for
+ * readers in other processes, treadle_tools.h has reports and conversions, treadle_device.h is for authors of nets.
  *
  * A program uses the parts in this order:
  *
@@ -56,15 +57,12 @@
  *   layout    Needs its model. Its texts live as long as it does; names of canonical tensors live as long as the model.
  *             It never changes.
  *   plan      Needs its two layouts. It never changes.
- *   report    Needs its two layouts. It never changes.
  *   group     Needs nothing. One thread at a time; any thread may ask for rank and size. From treadle_switch_start
  *             until treadle_switch_wait the switch uses it.
  *   switch    Needs its group, its two layouts, the caller's registered memory and what hooks point to. One thread at a
  *             time changes it: while an arrow runs, other changes return TREADLE_STATE. Any thread may at any time
  *             cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and the plan. Any
  *             thread may use the windows that the mode has.
- *   attached  Needs nothing. Any number of threads may use it.
- *   convert   Needs nothing: it copies its options. One thread at a time.
  *
  * One thread frees an object, when no other thread uses it. Functions read options only during the call, except
  * callbacks and their contexts. */
@@ -481,89 +479,6 @@ bool treadle_plan_shares(const treadle_plan *plan, int64_t page);
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* Writes the plan as text to `file`, which stays open: a line for each copy, wave by wave. */
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
-
-/* ---- Reports: the plans of all ranks ------------------------------------------------------------ */
-
-typedef struct treadle_report treadle_report;
-
-typedef struct treadle_report_options {
-  size_t struct_size;
-  size_t page_bytes; /* as in treadle_plan_options */
-  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest cap of all ranks */
-  /* Device bytes that no rank may exceed; 0: no budget. A budget that is too small is not an error: the report uses the
-   * smallest cap, and `fits` is false. */
-  size_t budget_bytes;
-  bool alias;    /* as in treadle_plan_options */
-  bool one_rank; /* report only on `rank`, from its own plan */
-  int64_t rank;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
-  /* [ranks] as in treadle_plan_options. Over several nodes, a report of all ranks takes 2 to 10 ms for each rank. */
-  const int32_t *node_of;
-} treadle_report_options;
-
-/* Chooses cap and waves as a switch between these layouts would. Then it measures one rank of each set of equal ranks,
- * in several threads. Both layouts have one model and one number of ranks, and must outlive the report. Any number of
- * threads may use a report. */
-treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
-                                     const treadle_report_options *options, treadle_report **report_p);
-void treadle_report_destroy(treadle_report *report);
-
-typedef struct treadle_report_info {
-  size_t struct_size;
-  int64_t ranks;
-  int32_t sets;     /* the number of sets of equal ranks; 0: a report of one rank */
-  bool has_inbound; /* treadle_report_inbound works: a report of all ranks, at most 16 of them */
-  size_t page_bytes;
-  size_t model_bytes;
-  size_t moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks, as in treadle_plan_info */
-  size_t infer_bytes, copied_bytes, aliased_bytes;       /* sums over ranks, as in treadle_plan_info */
-  int32_t waves;
-  size_t cap_bytes, cap_min_bytes;
-  size_t from_bytes, to_bytes; /* the largest windows, rounded up to pages */
-  size_t peak_bytes;           /* the largest of any rank */
-  size_t bound_bytes;          /* the bound of tight_rank */
-  int64_t tight_rank;          /* the rank whose peak comes nearest to its bound */
-  /* Bytes that a rank receives, divided by model_bytes: the most, and the mean over ranks. For one rank the mean is
-   * NaN. */
-  double inbound_max, inbound_mean;
-  /* A rank's load is the larger of the bytes that it sends and receives; above 128 ranks, the bytes that it receives.
-   * This is the largest load divided by the mean load. For one rank it is NaN. */
-  double link_load;
-  bool fits;               /* within the budget; without a budget: true */
-  size_t budget_min_bytes; /* the smallest budget that fits */
-
-  /* Between nodes, direction `to`. With one node these are 0. A report of one rank has the bound of its node, and what
-   * that rank receives and sends. It leaves out fp8 blocks that are encoded or decoded on the way. */
-  int32_t nodes;
-  size_t node_moved_bytes; /* that enter nodes, all nodes together */
-  /* Elements that some rank of a node wants and no rank of that node has. Each counts once for each node, in the
-   * narrower type. Rows of fp8 blocks that are encoded or decoded on the way may move more. */
-  size_t node_lower_bound_bytes;
-  size_t node_inbound_max_bytes, node_outbound_max_bytes; /* the largest of any node */
-  /* A node's load is the larger of the bytes that it sends and receives. This is the largest load divided by the mean
-   * load. If nothing moves, it is 1; for one rank it is NaN. */
-  double node_link_load;
-  size_t relayed_bytes; /* read from ranks of the same node that have them from other nodes */
-  size_t staging_bytes; /* memory for messages between nodes, both directions; the largest over ranks */
-} treadle_report_info;
-
-void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
-/* The figures of one rank, without the digest. In a report of all ranks, cap and waves are missing too. */
-treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
-typedef struct treadle_node_info {
-  size_t struct_size;
-  int64_t ranks;
-  size_t moved_bytes;       /* from other nodes */
-  size_t lower_bound_bytes; /* of moved_bytes */
-  size_t sent_bytes;        /* to other nodes */
-} treadle_node_info;
-
-/* The figures of one node. Nodes are numbered from 0, in the order of their first ranks. A report of one rank has
- * figures for that rank's node alone: what the rank receives and sends, and the bound of the node. */
-treadle_status treadle_report_node(const treadle_report *report, int32_t node, treadle_node_info *info_p);
-/* The bytes that a rank pulls from each rank: bytes [ranks]. Refused, unless has_inbound is true. */
-treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
 
 /* ---- Groups: the ranks that switch together -----------------------------------------------------
  *
@@ -1127,91 +1042,6 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
  * depends on the values, not on the layout. It reads the window of the present mode. Collective. */
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
 
-/* ---- Windows in other processes ------------------------------------------------------------------ */
-
-/* Another process on the machine, such as an engine of its own, can read the infer parameters of a rank where they lie:
- *
- *   the rank    treadle_switch_handle makes a handle; send its bytes as you like, by a file, a socket or an argument
- *   the reader  treadle_attach maps the window read-only; it keeps its address until treadle_detach.
- *               treadle_attached_wait waits until a version is in the window. treadle_attached_hold keeps it there
- *               while the reader generates. treadle_attached_release ends that
- *
- * Each arrow out of mode INFER makes the version invalid, and then waits on every rank until no process holds a window.
- * If the switch's time limit passes first, all ranks refuse the arrow: TREADLE_TIMEOUT names the process that held a
- * window, and mode, bytes and version stay as they were. A holder that died is dropped at once. Without a hold, bytes
- * may change under the reader as soon as treadle_attached_is_valid is false.
- *
- * After the switch was destroyed or its process died, the window stays mapped with the bytes that it had. Then no
- * version is valid, and waits return TREADLE_PEER. The window's arrangement and its storage tensors never change:
- * treadle_switch_rejoin keeps the plan or is refused, so readers stay attached. */
-
-enum { TREADLE_HANDLE_BYTES = 4096 }; /* more than any handle has */
-
-/* Gives the handle of this rank's window of class TREADLE_INFER_PARAMS, the only class that has handles: *bytes_p
- * bytes, equal each time. With the first handle, the switch gets a thread and a local socket. Readers of the same user
- * get the pool there, to read, and a small file with versions and holds, as descriptors. Works in any mode. Refused:
- * another class; an engine that changes its weights (transforms); own infer tensors; double_infer; a `capacity` that is
- * too small (TREADLE_HANDLE_BYTES is enough). TREADLE_STATE: an arrow runs. Local. */
-treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, void *handle, size_t capacity,
-                                     size_t *bytes_p);
-
-/* Ends all handles of the switch, for an owner that is done with it but whose memory stays. Readers keep the window as
- * it is, but no version is valid for them, their holds are over, and their waits return TREADLE_PEER. New readers
- * cannot attach. TREADLE_STATE: an arrow runs. Local. */
-treadle_status treadle_switch_withdraw(treadle_switch *sw);
-
-/* A window of another process, or of this one. It needs nothing. Any number of threads may use it at once. A child made
- * by fork has the window too, but not the holds of its parent. */
-typedef struct treadle_attached treadle_attached;
-
-/* Attaches to a window by its handle. It maps the pages but does not touch them. Refused, before the handle is used:
- * one that was cut or altered, or comes from another format, machine, process namespace or user; a window in memory of
- * a kind that this process does not have. TREADLE_PEER: the owner's process died, or its switch was destroyed.
- * TREADLE_TIMEOUT: the owner does not answer. */
-treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_seconds, treadle_attached **attached_p);
-/* Releases this process's holds by this object, and unmaps the window. Accepts NULL. */
-void treadle_detach(treadle_attached *attached);
-
-typedef struct treadle_attached_info {
-  size_t struct_size;
-  int32_t process; /* process id of the owner */
-  int32_t rank, ranks;
-  uint64_t version; /* the last committed one; 0: none */
-  bool valid;       /* that version is in the window now */
-  bool alive;       /* the owner lives, and has not destroyed its switch */
-  size_t page_bytes;
-  char layout[256]; /* the start of its text */
-} treadle_attached_info;
-
-void treadle_attached_get_info(const treadle_attached *attached, treadle_attached_info *info_p); /* else zeros */
-
-/* The window's address, in the owner's kind of memory; read-only; fixed. *bytes_p (or NULL): its size. NULL: none. */
-const void *treadle_attached_window(const treadle_attached *attached, size_t *bytes_p);
-/* The storage tensors of the window, as treadle_plan_storage of the owner's plan gives them: how many there are, facts
- * by number from 0, and the number of the first one with a name. Else -1. */
-int32_t treadle_attached_storage_count(const treadle_attached *attached);
-treadle_status treadle_attached_storage(const treadle_attached *attached, int32_t storage,
-                                        treadle_storage_info *info_p);
-int32_t treadle_attached_find(const treadle_attached *attached, const char *name);
-
-/* The last version that the owner committed, whether it is in the window or not; else 0. And whether it is there now,
- * which means that the owner is in mode INFER; else false. */
-uint64_t treadle_attached_version(const treadle_attached *attached);
-bool treadle_attached_is_valid(const treadle_attached *attached);
-
-/* Waits until a version of at least `version` is in the window. Calls `watch` at least every 50 ms (NULL: nobody); if
- * it returns false, the wait ends with TREADLE_CANCELLED. TREADLE_TIMEOUT: the version did not come. TREADLE_PEER: the
- * owner died or destroyed its switch. */
-treadle_status treadle_attached_wait(treadle_attached *attached, uint64_t version, double timeout_seconds,
-                                     treadle_watcher watch, void *context);
-
-/* Holds the version that is in the window, and says in *version_p which. Its bytes stay until each hold has been
- * released, or this process dies. Does not block. At most 64 objects hold a window at a time. TREADLE_STATE: no version
- * is valid, or 64 objects hold the window already. TREADLE_PEER: the owner died or destroyed its switch. */
-treadle_status treadle_attached_hold(treadle_attached *attached, uint64_t *version_p);
-/* Ends a hold of that version. TREADLE_STATE: this process does not hold that version by this object. */
-treadle_status treadle_attached_release(treadle_attached *attached, uint64_t version);
-
 /* ---- Loading and saving -------------------------------------------------------------------------- */
 
 /* Fills `window` [treadle_layout_window_bytes] with what `rank` holds in `layout`: values of the checkpoint, or made-up
@@ -1250,65 +1080,6 @@ typedef struct treadle_save_options {
  * does, before and after the writing. Collective: if one rank is refused, all fail. */
 treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *layout, const void *window,
                                    const char *folder, const treadle_save_options *options);
-
-/* ---- Converting checkpoints ---------------------------------------------------------------------
- *
- * A conversion goes from files to files, a few MiB at a time, so its memory does not depend on the model. A file has
- * its name only when it is whole. So if a conversion was killed or cancelled, the next one with the same inputs
- * continues it.
- *
- * Several processes may share one conversion. Each opens it, and writes files rank, rank + ranks, ... The caller must
- * make sure that every process has succeeded at a step before any process starts the next one:
- *
- *   treadle_convert_open     checks names, shapes and types
- *   treadle_convert_compare  checks that copies of one weight in several files are equal; each process checks a part.
- *                            Not needed if treadle_convert_resumes is true on rank 0
- *   treadle_convert_begin    rank 0: makes the folder, checks the room on the disk
- *   treadle_convert_write    writes the weights; each process writes a part
- *   treadle_convert_finish   rank 0: writes the other files; those by which others find the checkpoint come last
- *
- * TREADLE_STATE: another order; and after a step has failed, every call except closing. One thread at a time. */
-typedef struct treadle_convert treadle_convert;
-
-typedef struct treadle_convert_options {
-  size_t struct_size;
-  const char *in, *out;  /* folders */
-  const char *from, *to; /* layouts: "hf", "megatron:tp=2", "torch_dist" */
-  const char *model;     /* of a source that is not hf: a directory or config.json; NULL: in/hf */
-  const char *families;  /* as in treadle_model_options */
-  bool trust;            /* do not compare copies of 1 MiB and more */
-  int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
-  treadle_watcher watch; /* counts bytes of this process's files; NULL: nobody */
-  void *watch_context;
-  /* Called with a line about something that is wrong but does not stop the conversion. NULL: nobody. */
-  void (*warn)(void *context, const char *line);
-  void *warn_context;
-} treadle_convert_options;
-
-/* Copies the options, which must not be NULL, and the texts that they point to, but not the callbacks' contexts. Local,
- * as are all these steps. */
-treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p);
-treadle_status treadle_convert_compare(treadle_convert *convert);
-treadle_status treadle_convert_begin(treadle_convert *convert);
-treadle_status treadle_convert_write(treadle_convert *convert);
-treadle_status treadle_convert_finish(treadle_convert *convert);
-void treadle_convert_close(treadle_convert *convert);
-
-/* The model that is converted. It lives as long as the conversion. Else NULL. */
-const treadle_model *treadle_convert_model(const treadle_convert *convert);
-/* On rank 0, after opening: did an earlier run start this conversion, and compare copies? Else false. */
-bool treadle_convert_resumes(const treadle_convert *convert);
-
-typedef struct treadle_convert_figures {
-  size_t struct_size;
-  int64_t bytes_read, bytes_written; /* weights */
-  int64_t tensors;                   /* of all files */
-  int64_t files, resumed;            /* files of this process; those that an earlier run had finished */
-  int64_t skipped, opaque;           /* values of the source that are not weights */
-} treadle_convert_figures;
-
-/* What this process has done so far. Else zeros. */
-void treadle_convert_get_figures(const treadle_convert *convert, treadle_convert_figures *figures_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

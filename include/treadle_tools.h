@@ -1,9 +1,9 @@
-/* treadle for tools: what the command does besides planning, switching and converting. It has families, the contents of
- * a model, generated models, the limits of the machine, and meeting by MPI.
+/* treadle for tools: reports on the plans of all ranks, conversions of checkpoints, families, the contents of a model,
+ * generated models, the limits of the machine, and meeting by MPI.
  *
- * The conventions are those of treadle.h. Objects of this header need no other object to outlive them. Their texts live
- * as long as they do, and any number of threads may use them. All functions are local, except those of MPI and
- * treadle_group_nodes. */
+ * The conventions are those of treadle.h. A report needs its two layouts; the other objects of this header need no
+ * other object to outlive them. Their texts live as long as they do, and any number of threads may use them, but a
+ * conversion takes one thread at a time. All functions are local, except those of MPI and treadle_group_nodes. */
 #ifndef TREADLE_TOOLS_H
 #define TREADLE_TOOLS_H
 
@@ -13,6 +13,148 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+
+/* ---- Reports: the plans of all ranks ------------------------------------------------------------ */
+
+typedef struct treadle_report treadle_report;
+
+typedef struct treadle_report_options {
+  size_t struct_size;
+  size_t page_bytes; /* as in treadle_plan_options */
+  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest cap of all ranks */
+  /* Device bytes that no rank may exceed; 0: no budget. A budget that is too small is not an error: the report uses the
+   * smallest cap, and `fits` is false. */
+  size_t budget_bytes;
+  bool alias;    /* as in treadle_plan_options */
+  bool one_rank; /* report only on `rank`, from its own plan */
+  int64_t rank;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+  /* [ranks] as in treadle_plan_options. Over several nodes, a report of all ranks takes 2 to 10 ms for each rank. */
+  const int32_t *node_of;
+} treadle_report_options;
+
+/* Chooses cap and waves as a switch between these layouts would. Then it measures one rank of each set of equal ranks,
+ * in several threads. Both layouts have one model and one number of ranks, and must outlive the report. Any number of
+ * threads may use a report. */
+treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
+                                     const treadle_report_options *options, treadle_report **report_p);
+void treadle_report_destroy(treadle_report *report);
+
+typedef struct treadle_report_info {
+  size_t struct_size;
+  int64_t ranks;
+  int32_t sets;     /* the number of sets of equal ranks; 0: a report of one rank */
+  bool has_inbound; /* treadle_report_inbound works: a report of all ranks, at most 16 of them */
+  size_t page_bytes;
+  size_t model_bytes;
+  size_t moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks, as in treadle_plan_info */
+  size_t infer_bytes, copied_bytes, aliased_bytes;       /* sums over ranks, as in treadle_plan_info */
+  int32_t waves;
+  size_t cap_bytes, cap_min_bytes;
+  size_t from_bytes, to_bytes; /* the largest windows, rounded up to pages */
+  size_t peak_bytes;           /* the largest of any rank */
+  size_t bound_bytes;          /* the bound of tight_rank */
+  int64_t tight_rank;          /* the rank whose peak comes nearest to its bound */
+  /* Bytes that a rank receives, divided by model_bytes: the most, and the mean over ranks. For one rank the mean is
+   * NaN. */
+  double inbound_max, inbound_mean;
+  /* A rank's load is the larger of the bytes that it sends and receives; above 128 ranks, the bytes that it receives.
+   * This is the largest load divided by the mean load. For one rank it is NaN. */
+  double link_load;
+  bool fits;               /* within the budget; without a budget: true */
+  size_t budget_min_bytes; /* the smallest budget that fits */
+
+  /* Between nodes, direction `to`. With one node these are 0. A report of one rank has the bound of its node, and what
+   * that rank receives and sends. It leaves out fp8 blocks that are encoded or decoded on the way. */
+  int32_t nodes;
+  size_t node_moved_bytes; /* that enter nodes, all nodes together */
+  /* Elements that some rank of a node wants and no rank of that node has. Each counts once for each node, in the
+   * narrower type. Rows of fp8 blocks that are encoded or decoded on the way may move more. */
+  size_t node_lower_bound_bytes;
+  size_t node_inbound_max_bytes, node_outbound_max_bytes; /* the largest of any node */
+  /* A node's load is the larger of the bytes that it sends and receives. This is the largest load divided by the mean
+   * load. If nothing moves, it is 1; for one rank it is NaN. */
+  double node_link_load;
+  size_t relayed_bytes; /* read from ranks of the same node that have them from other nodes */
+  size_t staging_bytes; /* memory for messages between nodes, both directions; the largest over ranks */
+} treadle_report_info;
+
+void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
+/* The figures of one rank, without the digest. In a report of all ranks, cap and waves are missing too. */
+treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
+typedef struct treadle_node_info {
+  size_t struct_size;
+  int64_t ranks;
+  size_t moved_bytes;       /* from other nodes */
+  size_t lower_bound_bytes; /* of moved_bytes */
+  size_t sent_bytes;        /* to other nodes */
+} treadle_node_info;
+
+/* The figures of one node. Nodes are numbered from 0, in the order of their first ranks. A report of one rank has
+ * figures for that rank's node alone: what the rank receives and sends, and the bound of the node. */
+treadle_status treadle_report_node(const treadle_report *report, int32_t node, treadle_node_info *info_p);
+/* The bytes that a rank pulls from each rank: bytes [ranks]. Refused, unless has_inbound is true. */
+treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
+
+/* ---- Converting checkpoints ---------------------------------------------------------------------
+ *
+ * A conversion goes from files to files, a few MiB at a time, so its memory does not depend on the model. A file has
+ * its name only when it is whole. So if a conversion was killed or cancelled, the next one with the same inputs
+ * continues it.
+ *
+ * Several processes may share one conversion. Each opens it, and writes files rank, rank + ranks, ... The caller must
+ * make sure that every process has succeeded at a step before any process starts the next one:
+ *
+ *   treadle_convert_open     checks names, shapes and types
+ *   treadle_convert_compare  checks that copies of one weight in several files are equal; each process checks a part.
+ *                            Not needed if treadle_convert_resumes is true on rank 0
+ *   treadle_convert_begin    rank 0: makes the folder, checks the room on the disk
+ *   treadle_convert_write    writes the weights; each process writes a part
+ *   treadle_convert_finish   rank 0: writes the other files; those by which others find the checkpoint come last
+ *
+ * TREADLE_STATE: another order; and after a step has failed, every call except closing. One thread at a time. */
+typedef struct treadle_convert treadle_convert;
+
+typedef struct treadle_convert_options {
+  size_t struct_size;
+  const char *in, *out;  /* folders */
+  const char *from, *to; /* layouts: "hf", "megatron:tp=2", "torch_dist" */
+  const char *model;     /* of a source that is not hf: a directory or config.json; NULL: in/hf */
+  const char *families;  /* as in treadle_model_options */
+  bool trust;            /* do not compare copies of 1 MiB and more */
+  int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
+  treadle_watcher watch; /* counts bytes of this process's files; NULL: nobody */
+  void *watch_context;
+  /* Called with a line about something that is wrong but does not stop the conversion. NULL: nobody. */
+  void (*warn)(void *context, const char *line);
+  void *warn_context;
+} treadle_convert_options;
+
+/* Copies the options, which must not be NULL, and the texts that they point to, but not the callbacks' contexts. Local,
+ * as are all these steps. */
+treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p);
+treadle_status treadle_convert_compare(treadle_convert *convert);
+treadle_status treadle_convert_begin(treadle_convert *convert);
+treadle_status treadle_convert_write(treadle_convert *convert);
+treadle_status treadle_convert_finish(treadle_convert *convert);
+void treadle_convert_close(treadle_convert *convert);
+
+/* The model that is converted. It lives as long as the conversion. Else NULL. */
+const treadle_model *treadle_convert_model(const treadle_convert *convert);
+/* On rank 0, after opening: did an earlier run start this conversion, and compare copies? Else false. */
+bool treadle_convert_resumes(const treadle_convert *convert);
+
+typedef struct treadle_convert_figures {
+  size_t struct_size;
+  int64_t bytes_read, bytes_written; /* weights */
+  int64_t tensors;                   /* of all files */
+  int64_t files, resumed;            /* files of this process; those that an earlier run had finished */
+  int64_t skipped, opaque;           /* values of the source that are not weights */
+} treadle_convert_figures;
+
+/* What this process has done so far. Else zeros. */
+void treadle_convert_get_figures(const treadle_convert *convert, treadle_convert_figures *figures_p);
 
 /* ---- Families ---------------------------------------------------------------------------------- */
 

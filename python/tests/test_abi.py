@@ -19,7 +19,7 @@ class TestAbi(unittest.TestCase):
         constants = {n: v for n, v in vars(_abi).items() if n.startswith("TREADLE_") and isinstance(v, int)}
         self.assertGreater(len(structs), 20)
         self.assertGreater(len(constants), 30)
-        lines = ['#include "treadle_control.h"', '#include "treadle_device.h"', '#include "treadle_tools.h"', '#include "treadle_testing.h"', "int main(void) {"]
+        lines = ['#include "treadle_attach.h"', '#include "treadle_control.h"', '#include "treadle_device.h"', '#include "treadle_tools.h"', '#include "treadle_testing.h"', "int main(void) {"]
         for name, kind in structs.items():
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             lines += [f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));' for field, *_ in kind._fields_]

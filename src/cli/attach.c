@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/utf8.h"
+#include "treadle_attach.h"
 
 static const double TIMEOUT = 60; /* seconds */
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "treadle_tools.h"
 
 #include <inttypes.h>
 #include <string.h>

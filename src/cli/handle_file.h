@@ -3,6 +3,7 @@
 #define TREADLE_CLI_HANDLE_FILE_H
 
 #include "base/status.h"
+#include "treadle_attach.h"
 
 /* Can the file of that rank be written? */
 treadle_status treadle_handle_file_check(const char *path, int rank);

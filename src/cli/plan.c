@@ -6,6 +6,7 @@
 #include "base/nodes.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "treadle_tools.h"
 
 #include <math.h>
 

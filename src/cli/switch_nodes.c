@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/json_out.h"
+#include "treadle_tools.h"
 
 static treadle_status add_bounds(const treadle_layout *train, const treadle_layout *infer,
                                  const int32_t *node_of, size_t page_bytes, treadle_switch_node *nodes,

@@ -3,6 +3,7 @@
 #ifndef TREADLE_TESTS_OBJECTS_H
 #define TREADLE_TESTS_OBJECTS_H
 
+#include "treadle_attach.h"
 #include "treadle_engine.h"
 #include "treadle_testing.h"
 #include "treadle_tools.h"

@@ -2,7 +2,7 @@
  * are looked at. What is taken has numbers that can be used, and attaching to it finds nobody. A handle that is refused says why. */
 #include "attach/handle.h"
 
-#include "treadle.h"
+#include "treadle_attach.h"
 
 #include <assert.h>
 #include <string.h>

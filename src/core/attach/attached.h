@@ -4,6 +4,7 @@
 
 #include "attach/handle.h"
 #include "memory/device.h"
+#include "treadle_attach.h"
 
 #include <pthread.h>
 

@@ -9,7 +9,7 @@
 #ifndef TREADLE_CONVERT_CONVERT_H
 #define TREADLE_CONVERT_CONVERT_H
 
-#include "treadle.h"
+#include "treadle_tools.h"
 
 /* In the place of treadle_convert_finish, on rank 0: with everything in it, and its origin (origin.h), the folder takes
  * another name, at which there is nothing or an empty folder. The lock goes with it. The name is the caller's, to the

@@ -8,9 +8,10 @@
 
 #include "base/nodes.h"
 #include "base/watch.h"
-#include "report/equal_ranks.h"
 #include "plan/lanes.h"
 #include "plan/plan.h"
+#include "report/equal_ranks.h"
+#include "treadle_tools.h"
 
 enum {
   TREADLE_PAIR_RANKS = 128, /* up to this many, bytes by pair are measured */

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/clock.h"
+#include "treadle_attach.h"
 
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "io/file.h"
 #include "layout/layout.h"
+#include "treadle_tools.h"
 
 #include <string.h>
 

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "group/shm.h"
+#include "treadle_attach.h"
 
 #include <fcntl.h>
 #include <limits.h>

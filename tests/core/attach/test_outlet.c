@@ -3,6 +3,7 @@
  * readers in other processes. */
 #include "attach/outlet.h"
 #include "test.h"
+#include "treadle_attach.h"
 
 enum { PAGE = 4096, PAGES = 2, POOL_PAGES = 3, BYTES = 6000 };
 

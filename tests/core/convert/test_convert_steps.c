@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "cli/made.h"
+#include "treadle_tools.h"
 
 static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 96,"
                              " \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"

@@ -7,6 +7,7 @@
 
 #include "base/larger.h"
 #include "test.h"
+#include "treadle_tools.h"
 
 #include <inttypes.h>
 

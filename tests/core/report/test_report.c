@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "plan/small.h"
+#include "treadle_tools.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef TREADLE_TESTS_READERS_H
 #define TREADLE_TESTS_READERS_H
 
-#include "treadle.h"
+#include "treadle_attach.h"
 
 #include <sys/types.h>
 

@@ -6,6 +6,7 @@
 #include "switch/own_memory.h"
 #include "switch/scene.h"
 #include "test.h"
+#include "treadle_attach.h"
 
 enum { GRADS = 9000, OPTIMIZER = 30000, KV_BLOCK = 3000, VERSIONS = 5, NOBODY = -1 };
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "treadle_attach.h"
 #include "treadle_testing.h"
 
 #include <pthread.h>
