@@ -1,6 +1,12 @@
 /* treadle moves a language model's weights between the layout that trains it and the layout that generates with it, on
- * the same devices. This header is the manual. Other headers have what only some programs need: treadle_attach.h is for
- * readers in other processes, treadle_tools.h has reports and conversions, treadle_device.h is for authors of nets.
+ * the same devices. This header is the manual. Other headers have what only some programs need:
+ *
+ *   treadle_attach.h   readers of a rank's infer parameters in other processes
+ *   treadle_tools.h    reports on all ranks, conversions, families, generated models, meeting by MPI
+ *   treadle_device.h   for authors of devices and of nets
+ *   treadle_engine.h   tokenizers, the built-in engine and the built-in trainer
+ *   treadle_control.h  the worker that trains and generates, and the loop of reinforcement learning
+ *   treadle_testing.h  what a window should hold, and planted faults
  *
  * A program uses the parts in this order:
  *
@@ -715,7 +721,7 @@ typedef struct treadle_engine_hooks {
 /* The memory that the pool and its windows are made of. */
 typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
 typedef struct treadle_memory {
-  treadle_memory_kind kind; /* host; others are refused by name, since this library has no code for them */
+  treadle_memory_kind kind; /* others than host are refused by name, unless treadle_device_register has their table */
   int device;               /* number of the device among those of this kind; host: 0 */
   void *stream;             /* the stream on which work is done; host: NULL */
 } treadle_memory;
@@ -790,8 +796,8 @@ typedef struct treadle_switch_options {
   bool delta;
   /* The infer window has pages for two versions. An update writes the next version while the engine has the present
    * one, and the engine is unbound only for the commit. Params must stay (offload_train_param off). Refused: with
-   * alias, own infer tensors or treadle_switch_handle; a budget in which both versions do not fit, with the numbers.
-   * treadle_switch_bound counts both versions. */
+   * alias, own infer tensors or handles (treadle_attach.h); a budget in which both versions do not fit, with the
+   * numbers. treadle_switch_bound counts both versions. */
   bool double_infer;
   /* Params of this rank that were never given values (treadle_switch_filled) switch like the others, as zeros. */
   bool allow_unfilled;
@@ -926,6 +932,9 @@ void treadle_switch_accumulate(treadle_switch *sw, bool begun);
  *                        message says so.
  *   only bind failed     With keep=infer the mode is INFER with nothing bound; treadle_switch_to_infer tries to bind
  *                        again. A failure on the way back that leaves the mode INFER does likewise.
+ *
+ * If another process holds the infer window (treadle_attach.h), an arrow out of INFER waits for it. After the switch's
+ * time limit, all ranks refuse the arrow with TREADLE_TIMEOUT, and everything stays as it was.
  *
  * Arrows to INFER, and out of it, are collective. The others are local copies, but all ranks must take them before the
  * next collective one. */

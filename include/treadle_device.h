@@ -1,7 +1,8 @@
-/* treadle for authors of nets: the table of functions by which ranks on different nodes send each other messages.
+/* treadle for authors of devices and of nets: the tables of functions for memory that windows lie in, and for messages
+ * between ranks on different nodes.
  *
- * treadle_group_set_net (treadle.h) gives such a table to a group; examples/07_own_net.c has one. The conventions are
- * those of treadle.h. */
+ * treadle_device_register gives the table of a device to the process. treadle_group_set_net (treadle.h) gives the table
+ * of a net to a group; examples/07_own_net.c has one. The conventions are those of treadle.h. */
 #ifndef TREADLE_DEVICE_H
 #define TREADLE_DEVICE_H
 
@@ -11,6 +12,218 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+
+/* ---- Devices: memory, and who works on it --------------------------------------------------------------- */
+
+/* Addresses in pools, windows and scratch memory are the device's own: only its functions read and write there. Where a
+ * function says "host memory", it may be given that too. Where it says "pinned", that host memory lies in a range that
+ * was pinned for the device.
+ *
+ * A device does work in the order in which it was asked for; only the ops of one call of `run` may be done in any
+ * order. It may do the work after the call has returned. A ticket is a moment in that order: when it has passed,
+ * everything before it is done, and others see it. Host memory that a call reads or writes stays as it is until then.
+ * The next `passed` or `fence` says what has failed, and so does each one after it. */
+
+enum { TREADLE_MAX_AXES = 6 }; /* of a strided box */
+
+/* One strided copy, or a fill. Axes run from slow to fast. Only what has a comment matters to a device. Frozen. */
+typedef struct treadle_op {
+  int32_t wave;
+  int32_t source; /* -1: a fill, which reads nothing */
+  bool twin;
+  uint8_t ndim;                 /* of size and strides */
+  uint8_t from_dtype, to_dtype; /* treadle_dtype: values are converted as torch converts them, to nearest even */
+  int8_t add;                   /* -1, 0 or 1: added to each value in fp32, between the two types */
+  uint8_t wire;
+  int32_t tensor; /* of a fill: TREADLE_FILL_ZEROS or TREADLE_FILL_MINUS_INFINITY */
+  int32_t storage;
+  int64_t from, to; /* bytes: where the box begins in the two views */
+  int64_t size[TREADLE_MAX_AXES];
+  int64_t from_stride[TREADLE_MAX_AXES], to_stride[TREADLE_MAX_AXES]; /* bytes */
+  int64_t elems;                                                      /* the product of size */
+  int64_t made;
+} treadle_op;
+
+/* A view: memory seen through a page table. Byte b lies at base + table[b / page] * page + b % page. Frozen. */
+typedef struct treadle_paged {
+  const char *base;
+  char *into;           /* equal to base where the view may be written; NULL: it is only read */
+  const int32_t *table; /* NULL: the memory is contiguous at base */
+  int page_shift;       /* log2 of the page size, if there is a table */
+} treadle_paged;
+
+/* Values in memory, as rows and columns. Frozen. */
+typedef struct treadle_matrix {
+  const void *base;
+  void *into;                        /* equal to base where it may be written; NULL: it is only read */
+  int64_t row_stride, column_stride; /* bytes, of any sign */
+} treadle_matrix;
+
+/* A box of elements in a window, in the order of the canonical tensor: axes from slow to fast. Frozen. */
+typedef struct treadle_elements {
+  uint64_t tensor; /* a number that stands for its name */
+  treadle_dtype dtype;
+  int8_t add;        /* the window holds the value plus this */
+  bool near_one;     /* generated values lie near one */
+  int ndim;          /* at least 1 */
+  int64_t at, index; /* of the first element: its byte in the window, and its index in the canonical tensor */
+  int64_t size[TREADLE_MAX_AXES], stride[TREADLE_MAX_AXES]; /* stride: bytes */
+  int64_t weight[TREADLE_MAX_AXES];                         /* by which the index grows; that of the last axis is 1 */
+} treadle_elements;
+
+typedef struct treadle_device_ops treadle_device_ops;
+
+/* A device that was opened. Frozen. */
+typedef struct treadle_device {
+  const treadle_device_ops *ops;
+  treadle_memory_kind kind;
+  int number;   /* among the devices of its kind */
+  void *stream; /* the caller's, as treadle_memory gave it */
+  void *state;  /* of the table's functions */
+} treadle_device;
+
+typedef enum treadle_access { TREADLE_ACCESS_NONE = 0, TREADLE_ACCESS_READ, TREADLE_ACCESS_BOTH } treadle_access;
+
+typedef struct treadle_pool treadle_pool;         /* physical pages of one rank, and windows over them */
+typedef struct treadle_imported treadle_imported; /* pages of another process's pool: read-only */
+typedef struct treadle_work treadle_work;         /* ops that `prepare` has made ready, with their views */
+typedef struct treadle_maps treadle_maps;         /* what `fault` has looked up, for many ranges in a row */
+
+/* A window of a pool: its page i lies on physical page table[i], or on none (-1). Frozen. */
+typedef struct treadle_view_of {
+  const int32_t *table; /* [pages]; NULL: the whole pool, in physical order */
+  int64_t pages;
+  int page_shift; /* log2 of the page size */
+} treadle_view_of;
+
+/* A moment in the order of a device's work. Frozen. */
+typedef struct treadle_ticket {
+  uint64_t at;
+} treadle_ticket;
+
+/* What an op has really written, as counted by whoever wrote it. Frozen. */
+typedef struct treadle_written {
+  int64_t times, bytes;
+  uint64_t mark; /* the sum of treadle_op_mark over the times that it was written */
+} treadle_written;
+
+/* The functions of one kind of memory. A test of treadle's own, tests/core/memory/device_far.c, has such a table, whose
+ * memory the processor cannot touch. */
+struct treadle_device_ops {
+  size_t struct_size;
+  const char *name;
+  /* A flag of treadle_net_memory: what kind of memory windows are. A net with that flag sends and receives right there;
+   * 0: no net does. */
+  unsigned net_memory;
+
+  /* Fills *device_p, whose ops, kind, number and stream are there. Refused by name: what this machine does not have. */
+  treadle_status (*open)(const treadle_memory *memory, treadle_device *device_p);
+  void (*close)(treadle_device *device);
+  /* What keeps the device from reading and writing memory that somebody else has made, for a message ("that memory may
+   * not be written"), or NULL. With maps_p, the caller asks for many ranges in a row: *maps_p is NULL at first, and
+   * keeps what was looked up. Without it, the answer is quick: is the memory there at all? */
+  const char *(*fault)(const treadle_device *device, const void *memory, size_t bytes, treadle_maps **maps_p);
+
+  /* Pages. create makes all pages that the pool will ever have, zeroed; refused: more bytes than the budget. map makes
+   * a window, whose address never changes. remap puts it on other pages; whoever reads it meanwhile finds the old or
+   * the new page at each address. follow does the same by taking the mappings of `shadow`, a second window, which is
+   * not used until it is mapped again. trim gives the pages whose class is `nobody` back to the system: they hold
+   * zeros afterwards; classes [pages]. */
+  treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes, int64_t budget_bytes,
+                           treadle_pool **pool_p);
+  void (*destroy)(treadle_pool *pool);
+  void *(*base)(const treadle_pool *pool); /* all pages, in physical order; NULL: it has none */
+  size_t (*held_bytes)(const treadle_pool *pool);
+  treadle_status (*map)(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
+  treadle_status (*remap)(treadle_pool *pool, void *base, const int32_t *table, int64_t pages);
+  treadle_status (*follow)(treadle_pool *pool, void *base, void *shadow, const int32_t *table, int64_t pages);
+  treadle_status (*trim)(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
+  /* Who may use a part of a window, from the moment on when everything asked for before is done. The mapping of the
+   * whole pool stays as it is. A failure may leave some of the part as it was. */
+  treadle_status (*protect)(treadle_pool *pool, void *at, size_t bytes, treadle_access access)
+      __attribute__((warn_unused_result));
+  /* Does what protect does for a whole window that is one mapping, and is quick. closed: it may be read; else it may be
+   * written too. The first call, when the pool is made, opens it, and gets what later calls need. */
+  treadle_status (*close_window)(treadle_pool *pool, void *base, size_t bytes, bool closed)
+      __attribute__((warn_unused_result));
+
+  /* The pool as other processes get it: descriptors, each of some of its pages. export_count: how many; 0 for an empty
+   * pool. export_part makes `count` of them from number `first` on, or none; the caller sends and closes them.
+   * reading: who gets them cannot write by them, if the system can see to that. Any thread. */
+  int64_t (*export_count)(const treadle_pool *pool);
+  treadle_status (*export_part)(const treadle_pool *pool, int64_t first, int count, bool reading, int *descriptors);
+  /* The pool of another process, of `bytes` bytes. Its descriptors come in order, some at a time. They stay the
+   * caller's, who may close them when import_part returns. only: the one window that will be viewed, as one range of
+   * addresses; its table stays until all are imported. TREADLE_PEER: that table leads beyond the pool. NULL: any may be
+   * viewed. */
+  treadle_status (*import_begin)(const treadle_device *device, int64_t count, size_t bytes, const treadle_view_of *only,
+                                 treadle_imported **imported_p);
+  treadle_status (*import_part)(treadle_imported *imported, int64_t first, int count, const int *descriptors);
+  /* A window of it, when all is imported. The view and its table live as long as that. The caller has checked that the
+   * table leads to pages of the pool. */
+  treadle_status (*view)(treadle_imported *imported, const treadle_view_of *window, treadle_paged *paged_p);
+  void (*unimport)(treadle_imported *imported);
+
+  /* Memory beside pools, zeroed; NULL: there is none. */
+  void *(*scratch)(const treadle_device *device, size_t bytes);
+  void (*scratch_release)(const treadle_device *device, void *scratch);
+
+  /* Pinned host memory: the device reads and writes it itself, where it lies. Ranges do not overlap. A range is
+   * unpinned when all work with it is done, and before it is freed. unpin does nothing where no pinned range begins. */
+  treadle_status (*pin)(const treadle_device *device, void *host, size_t bytes);
+  void (*unpin)(const treadle_device *device, void *host);
+
+  /* Single ops and blocks. What copy and pack read and write may be pinned; copy may also read any host memory, as
+   * files are loaded. pack is for what is read again right away, and leaves it in caches. quantise makes fp8 codes and
+   * one scale of a block of at most 128 rows and columns, by the rules of docs/rules.md; dequantise is the way back.
+   * Both have the bits of the host's plain row. `scale` is memory of the device. */
+  void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from, const treadle_paged *to);
+  void (*pack)(const treadle_device *device, const treadle_op *op, const treadle_paged *from, const treadle_paged *to);
+  void (*quantise)(const treadle_device *device, treadle_matrix codes, float *scale, treadle_matrix values,
+                   treadle_dtype dtype, int64_t rows, int64_t columns);
+  void (*dequantise)(const treadle_device *device, treadle_matrix values, treadle_dtype dtype, treadle_matrix codes,
+                     const float *scale, int64_t rows, int64_t columns);
+
+  /* Makes ops ready that run again and again: [count] of ops, from and to. The views are copied; the ops stay where
+   * they are until work_release. A fill reads no view. What they read and write may be pinned. */
+  treadle_status (*prepare)(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                            const treadle_paged *to, size_t count, treadle_work **work_p);
+  void (*work_release)(treadle_work *work);
+  /* Runs `count` ops from number `first` on, in any order: none reads what another one writes. What each has written is
+   * added to written [count], host memory, which is whole when the ticket of a later mark has passed. */
+  void (*run)(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
+              treadle_written *written);
+
+  /* mark: the moment after everything that was asked for so far. passed: is a ticket's moment over? It never waits, and
+   * any ticket may be asked about as often as wanted. fence waits for everything that was asked for. */
+  treadle_ticket (*mark)(const treadle_device *device);
+  treadle_status (*passed)(const treadle_device *device, treadle_ticket ticket, bool *passed_p)
+      __attribute__((warn_unused_result));
+  treadle_status (*fence)(const treadle_device *device) __attribute__((warn_unused_result));
+
+  /* The same device without what makes it fast, which tests compare with. */
+  const struct treadle_device_ops *plain;
+
+  /* Bytes between windows and host memory, either way. Host memory need not be pinned; if it is not, the copy may be
+   * done before the call returns. */
+  void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
+  void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
+
+  /* generate makes values, which depend on tensor and index alone. hash gives sums [count], one for each of elements
+   * [count] in its own of windows [count]: of tensor, index and value of each element. It returns when they are whole.
+   * Both have the bits of the host's plain row. */
+  void (*generate)(const treadle_device *device, const treadle_elements *elements, void *window);
+  treadle_status (*hash)(const treadle_device *device, const treadle_elements *elements, const void *const *windows,
+                         size_t count, uint64_t *sums) __attribute__((warn_unused_result));
+};
+
+/* Gives this process the table of a kind of memory that the library has no code for; NULL takes it away. The table
+ * stays where it is. Not while a switch or an attached window of that kind exists. Refused: TREADLE_MEMORY_HOST; a
+ * table of another size, or with a function missing. Local. */
+treadle_status treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops);
+
+/* What an op adds to treadle_written.mark: a hash of what it writes and where, alike for equal ops. Else 0. */
+uint64_t treadle_op_mark(const treadle_op *op);
 
 /* ---- Nets: messages between ranks on different nodes ---------------------------------------------------- */
 

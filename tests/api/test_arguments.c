@@ -2,6 +2,7 @@
  * and there is a message. At the end each function that the header declares has been called here. */
 #include "api/objects.h"
 #include "base/status.h"
+#include "memory/device_far.h"
 #include "test.h"
 #include "treadle_control.h"
 #include "treadle_device.h"
@@ -487,6 +488,25 @@ static void nets(objects *o) {
   REFUSED(treadle_group_choose_net(o->group, "carrier pigeons"));
   WORKS(treadle_group_choose_net(o->group, "tcp"));
   WORKS(treadle_group_set_net(o->group, &good, NULL)); /* used by tests of ranks on several nodes */
+}
+
+/* Every function of the table is asked for. (tests/core/memory/device_far.c has a whole one.) */
+static void devices(objects *o) {
+  (void)o;
+  treadle_op op = {.ndim = 1, .size = {1}};
+  REFUSED(treadle_device_register(TREADLE_MEMORY_HOST, &device_far_ops));
+  REFUSED(treadle_device_register((treadle_memory_kind)-1, &device_far_ops));
+  REFUSED(treadle_device_register((treadle_memory_kind)(TREADLE_MEMORY_CUDA + 1), &device_far_ops));
+  for (size_t at = 0; at < sizeof device_far_ops / sizeof(void *); at++) {
+    treadle_device_ops bad = device_far_ops;
+    memset((void **)(void *)&bad + at, 0, sizeof(void *));
+    if (memcmp(&bad, &device_far_ops, sizeof bad) == 0 || bad.net_memory == 0) continue;
+    REFUSED(treadle_device_register(TREADLE_MEMORY_CUDA, &bad));
+  }
+  WORKS(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
+  WORKS(treadle_device_register(TREADLE_MEMORY_CUDA, NULL));
+  GIVES(0, treadle_op_mark(NULL));
+  assert_true(treadle_op_mark(&op) != 0);
 }
 
 static void groups(objects *o) {
@@ -1557,10 +1577,10 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,          models,   layouts,     pieces,      placements, plans,          reports, groups,
-      switch_options, switches, conversions, families,    drafts,     inspection,     made,    machine,
-      planted,        chats,    engines,     engine_work, training,   configurations, tokens,  text_streams,
-      policies,       rewards,  workers,     runs,        handles};
+      texts,        models,         layouts,  pieces,      placements,  plans,    reports,        groups,
+      devices,      switch_options, switches, conversions, families,    drafts,   inspection,     made,
+      machine,      planted,        chats,    engines,     engine_work, training, configurations, tokens,
+      text_streams, policies,       rewards,  workers,     runs,        handles};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -551,6 +551,10 @@ static void call_groups(caller *c) {
                                           .name = "none"}; /* lacks functions */
     SAID(treadle_group_set_net(group, OR_NULL(c, &table), OR_NULL(c, room)));
     SAID(treadle_group_choose_net(group, ONE_OF(c, names)));
+    static const treadle_device_ops device = {.struct_size = sizeof device,
+                                              .name = "none"}; /* and so does this */
+    SAID(treadle_device_register((treadle_memory_kind)number(c), OR_NULL(c, &device)));
+    CALL(treadle_op_mark(NULL));
     break;
   }
   case 9: CALL(treadle_thread_watch(NULL, NULL)); break;

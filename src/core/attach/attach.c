@@ -196,7 +196,7 @@ static treadle_status import_pool(treadle_attached *a, const treadle_view_of *wi
   for (int64_t first = 0; first < got->pieces;) {
     const int count = treadle_service_count(first, got->pieces);
     if (first > 0) TRY(ask(h, socket, first, deadline, got));
-    TRY(ops->import(a->imported, first, count, got->files + (first == 0)));
+    TRY(ops->import_part(a->imported, first, count, got->files + (first == 0)));
     close_files(got);
     first += count;
   }

@@ -69,7 +69,7 @@ static treadle_status try_export(const treadle_outlet_window *window) {
   const treadle_device_ops *ops = window->device->ops;
   int descriptor;
   if (ops->export_count(window->pool) == 0) return TREADLE_OK;
-  const treadle_status status = ops->export(window->pool, 0, 1, true, &descriptor);
+  const treadle_status status = ops->export_part(window->pool, 0, 1, true, &descriptor);
   if (status != TREADLE_OK) return treadle_fail_in(status, "handle: ");
   close(descriptor);
   return TREADLE_OK;

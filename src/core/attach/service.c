@@ -117,7 +117,7 @@ static void hear(treadle_service *s, int position) {
   TRY(check_hello(s, socket, &hello, answer.pieces));
   sheets = hello.first == 0;
   const int wanted = treadle_service_count(hello.first, answer.pieces);
-  if (wanted > 0) TRY(ops->export(files->pool, hello.first, wanted, true, descriptors + sheets));
+  if (wanted > 0) TRY(ops->export_part(files->pool, hello.first, wanted, true, descriptors + sheets));
   count = wanted;
 out:
   answer.status = status;

@@ -5,7 +5,7 @@
  * MiB at a time, so memory does not depend on the model. A run that was killed is taken up where it stopped: files stand
  * under their names when they are whole.
  *
- * Several processes share a conversion: each writes files rank, rank + ranks, ... Its functions are those of treadle.h. */
+ * Several processes share a conversion: each writes files rank, rank + ranks, ... Its functions are those of treadle_tools.h. */
 #ifndef TREADLE_CONVERT_CONVERT_H
 #define TREADLE_CONVERT_CONVERT_H
 

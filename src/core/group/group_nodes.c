@@ -94,9 +94,9 @@ static void unimport(treadle_imported *imported) {
 
 static const treadle_device_ops control_ops = {.name = "control block",
                                                .export_count = export_count,
-                                               .export = export,
+                                               .export_part = export,
                                                .import_begin = import_begin,
-                                               .import = import,
+                                               .import_part = import,
                                                .view = view,
                                                .unimport = unimport};
 static const treadle_device control_device = {.ops = &control_ops};

@@ -189,7 +189,7 @@ static parcel make_parcel(const share *s, int64_t cut) {
 /* This rank's part; none of it after a failure, which the parcel has then. Returns how many there are. */
 static int export_part(const share *s, const part *p, parcel *m, int *descriptors) {
   treadle_status status =
-      s->mine->device->ops->export(s->mine->pool, p->first, p->count, false, descriptors);
+      s->mine->device->ops->export_part(s->mine->pool, p->first, p->count, false, descriptors);
   if (status != TREADLE_OK) status = treadle_fail_in(status, "rank %d: ", s->rank);
   note(&m->status, m->text, status);
   return status == TREADLE_OK ? p->count : 0;
@@ -217,7 +217,8 @@ out:
 static void import_cut(share *s, int64_t cut, const int *descriptors) {
   for (part p = none; s->import == TREADLE_OK && next_part(s, cut, &p);) {
     if (p.rank == s->rank) continue;
-    s->import = s->mine->device->ops->import(s->all[p.rank].imported, p.first, p.count, descriptors + p.at);
+    s->import =
+        s->mine->device->ops->import_part(s->all[p.rank].imported, p.first, p.count, descriptors + p.at);
     if (s->import != TREADLE_OK) s->import = treadle_fail_in(s->import, "rank %d: ", p.rank);
   }
 }

@@ -1,10 +1,10 @@
 /* Which kinds of devices there are. */
 #include "memory/device.h"
 
+#include "base/argument.h"
 #include "memory/copy.h"
 #include "memory/device_host.h"
 
-#include <assert.h>
 #include <stdio.h>
 
 const treadle_device *treadle_device_plain(void) {
@@ -40,9 +40,30 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const treadle_device_ops *registered[KINDS];
 
-void treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops) {
-  assert((size_t)kind < KINDS && !kinds[kind].get);
+static bool is_whole(const treadle_device_ops *o) {
+  return o->name && o->open && o->close && o->fault && o->create && o->destroy && o->base &&
+         o->held_bytes && o->map && o->remap && o->follow && o->trim && o->protect && o->close_window &&
+         o->export_count && o->export_part && o->import_begin && o->import_part && o->view && o->unimport &&
+         o->scratch && o->scratch_release && o->pin && o->unpin && o->copy && o->pack && o->quantise &&
+         o->dequantise && o->prepare && o->work_release && o->run && o->mark && o->passed && o->fence &&
+         o->plain && o->move && o->fill && o->generate && o->hash;
+}
+
+treadle_status treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops) {
+  if (TREADLE_CHECK_ENUM(kind, KINDS)) return TREADLE_REFUSED;
+  if (kinds[kind].get)
+    return treadle_fail(TREADLE_REFUSED,
+                        "treadle_device_register: this library has memory of kind '%s' itself",
+                        kinds[kind].name);
+  if (ops && ops->struct_size != sizeof *ops)
+    return treadle_fail(TREADLE_REFUSED, "treadle_device_register: a table of %zu bytes; it has %zu",
+                        ops->struct_size, sizeof *ops);
+  if (ops && !is_whole(ops))
+    return treadle_fail(TREADLE_REFUSED,
+                        "treadle_device_register: a function or the name of '%s' is missing",
+                        ops->name ? ops->name : "");
   registered[kind] = ops;
+  return TREADLE_OK;
 }
 
 treadle_status treadle_device_open(const treadle_memory *memory, treadle_device *device_p) {

@@ -3,19 +3,7 @@
 #define TREADLE_MEMORY_ELEMENTS_H
 
 #include "base/dtype.h"
-#include "move/move.h"
-
-/* A box of elements in canonical order: axes from slow to fast, weight[ndim - 1] = 1. */
-typedef struct treadle_elements {
-  uint64_t tensor; /* the number that its name stands for (value.h) */
-  treadle_dtype dtype;
-  int8_t add;        /* what is stored is the value plus this */
-  bool near_one;     /* of a kind whose generated values lie near one */
-  int ndim;          /* at least 1 */
-  int64_t at, index; /* of the first: byte of the window; canonical and row-major */
-  int64_t size[TREADLE_MAX_AXES], stride[TREADLE_MAX_AXES]; /* stride: bytes */
-  int64_t weight[TREADLE_MAX_AXES];                         /* by which the index grows */
-} treadle_elements;
+#include "treadle_device.h"
 
 /* Calls `visit` for each run of elements whose canonical indices follow each other: element i of the run
  * has index `index` + i and lies at byte `at` + i * step. */

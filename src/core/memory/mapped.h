@@ -2,10 +2,9 @@
 #ifndef TREADLE_MEMORY_MAPPED_H
 #define TREADLE_MEMORY_MAPPED_H
 
-#include <stddef.h>
+#include "treadle_device.h"
 
 /* /proc/self/maps, as it was when it was read; NULL: it cannot be read. */
-typedef struct treadle_maps treadle_maps;
 treadle_maps *treadle_maps_read(void);
 void treadle_maps_release(treadle_maps *maps);
 

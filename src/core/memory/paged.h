@@ -4,15 +4,9 @@
 #ifndef TREADLE_MEMORY_PAGED_H
 #define TREADLE_MEMORY_PAGED_H
 
-#include <stdint.h>
-#include <string.h>
+#include "treadle_device.h"
 
-typedef struct treadle_paged {
-  const char *base;
-  char *into;           /* the same where it may be written; NULL: it is only read */
-  const int32_t *table; /* NULL: the window is contiguous at base */
-  int page_shift;       /* log2 of the page size, with a table */
-} treadle_paged;
+#include <string.h>
 
 /* Contiguous memory that may be written. */
 static inline treadle_paged treadle_paged_of(void *memory) {

@@ -10,14 +10,13 @@
 #define TREADLE_MEMORY_POOL_H
 
 #include "base/status.h"
+#include "treadle_device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* The processor's large pages: where windows and pools begin, so that they may be made of these. */
 enum { TREADLE_HUGE_PAGE = 2 << 20 };
-
-typedef struct treadle_pool treadle_pool;
 
 /* Creates and touches `pages` pages. Refused when pages * page_bytes is over budget_bytes; page_bytes is a
  * power of two of at least the system's page size. A pool of 0 pages is legal. */

@@ -17,16 +17,10 @@
 #define TREADLE_MEMORY_QUANTISE_H
 
 #include "memory/copy.h"
+#include "treadle_device.h"
 
-/* Values in memory, wherever they lie; strides in bytes, of any sign. Contiguous memory: a block in a window
- * of pages is brought into a buffer, or taken from one, by treadle_copy_op(). */
-typedef struct treadle_matrix {
-  const void *base;
-  void *into; /* the same where it may be written; NULL: it is only read */
-  int64_t row_stride, column_stride;
-} treadle_matrix;
-
-/* One that may be written. */
+/* Values that may be written, wherever they lie. A block in a window of pages is brought into a buffer, or taken from one, by
+ * treadle_copy_op(). */
 static inline treadle_matrix treadle_matrix_of(void *memory, int64_t row_stride, int64_t column_stride) {
   return (treadle_matrix){memory, memory, row_stride, column_stride};
 }

@@ -1,9 +1,11 @@
 /* What ops and block rows write: the marks that coverage is the sum of, and bytes. */
 #include "move/move.h"
 
+#include "base/argument.h"
 #include "base/hash.h"
 
 uint64_t treadle_op_mark(const treadle_op *op) {
+  TREADLE_NEED_OR(op, 0);
   uint64_t mark = treadle_hash_more((uint64_t)op->to, op->to_dtype);
   for (int d = 0; d < op->ndim; d++) {
     mark = treadle_hash_more(mark, (uint64_t)op->size[d]);

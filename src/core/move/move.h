@@ -4,36 +4,27 @@
 
 #include "base/array.h"
 #include "base/dtype.h"
+#include "treadle_device.h"
 
 #include <stdbool.h>
 
-/* What a strided box has at the most; rows and columns of a block of fp8. */
-enum { TREADLE_MAX_AXES = 6, TREADLE_BLOCK_ROW_SIDE = 128 };
+/* Rows and columns of a block of fp8. */
+enum { TREADLE_BLOCK_ROW_SIDE = 128 };
 
-/* One strided copy, or a fill. Dimensions run from slow to fast; the fastest has both strides equal to the
- * element sizes wherever the tensors allow. */
-typedef struct treadle_op {
-  int32_t wave;   /* of the direction it belongs to: 0 runs first */
-  int32_t source; /* physical rank whose window is read; -1: a fill */
-  bool
-      twin; /* reads the destination window of its source: this rank's own, after the wave's other copies; another rank's
-                     (a relay), when that one's pulls of the wave have arrived */
-  uint8_t ndim;
-  uint8_t from_dtype, to_dtype;
-  int8_t add;       /* -1, 0 or 1: added to each value in fp32 between the two types */
-  uint8_t wire;     /* of a relay: bytes of an element as it came to its source; else 0 */
-  int32_t tensor;   /* canonical, for messages; of a fill: what with, TREADLE_FILL_ZEROS or another one */
-  int32_t storage;  /* of the destination window */
-  int64_t from, to; /* bytes in the windows */
-  int64_t size[TREADLE_MAX_AXES];
-  int64_t from_stride[TREADLE_MAX_AXES], to_stride[TREADLE_MAX_AXES]; /* bytes */
-  int64_t elems;
-  int64_t
-      made; /* not 0: fp8 codes that the source makes of its values, or the fp32 scales of their blocks (plan/block_rows.h).
-                 * Then `from` is not a place in a window: it counts bytes of all codes of the tensor, in whole rows of blocks, or of all
-                 * scales; a row of blocks has this many of them. */
-} treadle_op;
-
+/* Of an op (treadle_device.h), what planners and the carry use, besides what a device reads:
+ *
+ *   wave     of the direction it belongs to: 0 runs first
+ *   source   physical rank whose window is read; -1: a fill
+ *   twin     it reads the destination window of its source: this rank's own, after the wave's other copies; another rank's (a relay), when
+ *            that one's pulls of the wave have arrived
+ *   wire     of a relay: bytes of an element as it came to its source; else 0
+ *   tensor   canonical, for messages; of a fill what it fills with
+ *   storage  of the destination window
+ *   made     not 0: fp8 codes that the source makes of its values, or the fp32 scales of their blocks (plan/block_rows.h). Then `from` is not a
+ *            place in a window: it counts bytes of all codes of the tensor, in whole rows of blocks, or of all scales; a row of blocks has this
+ *            many of them.
+ *
+ * The fastest axis has both strides equal to the element sizes wherever the tensors allow. */
 typedef TREADLE_ARRAY(treadle_op) treadle_op_array;
 
 /* A row of fp8 blocks, or of parts of blocks, that is quantised or dequantised on its way (plan/block_rows.h): its values lie in
@@ -96,10 +87,7 @@ static inline int64_t treadle_op_moved(const treadle_op *op) {
                                                                        (treadle_dtype)op->to_dtype));
 }
 
-/* What an op adds to coverage: its destination box and nothing else. */
-uint64_t treadle_op_mark(const treadle_op *op);
-
-/* The same of a run of block rows, with their parts. */
+/* What treadle_op_mark (treadle_device.h) is of an op, of a run of block rows, with their parts. */
 uint64_t treadle_block_row_mark(const treadle_block_row *block_row, const treadle_block_row_part *parts);
 /* Bytes that the block rows of a run write in the destination window, and those that count as moved. */
 int64_t treadle_block_row_written(const treadle_block_row *block_row, const treadle_block_row_part *parts);

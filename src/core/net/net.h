@@ -1,4 +1,4 @@
-/* Nets: messages between ranks of different nodes. The table of their functions is public (treadle_net_ops in treadle_engine.h); one row
+/* Nets: messages between ranks of different nodes. The table of their functions is public (treadle_net_ops in treadle_device.h); one row
  * for each way:
  *
  *   tcp        sockets: what there is everywhere (net_tcp.h)

@@ -1,6 +1,6 @@
 /* Chats: the chat template of a model with its special tokens, and messages made ready for it as transformers does.
  *
- * treadle_chat_open and treadle_chat_close are public (include/treadle.h). */
+ * treadle_chat_open and treadle_chat_close are public (include/treadle_engine.h). */
 #ifndef TREADLE_TEXT_CHAT_H
 #define TREADLE_TEXT_CHAT_H
 

@@ -200,7 +200,7 @@ static void test_failures(void **state) {
   TEST_EACH_ALLOCATION(make_and_end(&o));
   treadle_device_ops ops = *treadle_device_host()->ops;
   const treadle_device device = {.ops = &ops};
-  ops.export = export_nothing;
+  ops.export_part = export_nothing;
   o.window.device = &device;
   assert_fails(TREADLE_SYSTEM, "handle: nothing is exported", make_and_end(&o));
   assert_int_equal(test_open_files(), files);

@@ -174,7 +174,7 @@ static void test_import_fails(void **state) {
 }
 
 int main(void) {
-  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_export_fails),
                                      cmocka_unit_test(test_import_fails)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -724,7 +724,8 @@ static treadle_status far_fence(const treadle_device *device) {
   return work_off(q, q->asked);
 }
 
-const treadle_device_ops device_far_ops = {.name = "far",
+const treadle_device_ops device_far_ops = {.struct_size = sizeof device_far_ops,
+                                           .name = "far",
                                            .net_memory = TREADLE_NET_CUDA,
                                            .open = far_open,
                                            .close = far_close,
@@ -740,9 +741,9 @@ const treadle_device_ops device_far_ops = {.name = "far",
                                            .protect = far_protect,
                                            .close_window = far_close_window,
                                            .export_count = far_export_count,
-                                           .export = far_export,
+                                           .export_part = far_export,
                                            .import_begin = far_import_begin,
-                                           .import = far_import,
+                                           .import_part = far_import,
                                            .view = far_view,
                                            .unimport = far_unimport,
                                            .scratch = far_scratch,

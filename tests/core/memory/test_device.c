@@ -79,11 +79,11 @@ static void test_pool(void **state) {
     assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
     assert_ok(device->ops->map(pool, table, 2, &window));
     assert_int_equal(device->ops->export_count(pool), 1);
-    assert_ok(device->ops->export(pool, 0, 1, false, &descriptor));
+    assert_ok(device->ops->export_part(pool, 0, 1, false, &descriptor));
     assert_fails(TREADLE_PEER, "comes in 2 descriptors",
                  device->ops->import_begin(device, 2, 3 * PAGE, NULL, &imported));
     assert_ok(device->ops->import_begin(device, 1, 3 * PAGE, NULL, &imported));
-    assert_ok(device->ops->import(imported, 0, 1, &descriptor));
+    assert_ok(device->ops->import_part(imported, 0, 1, &descriptor));
     close(descriptor);
     assert_ok(device->ops->view(imported, &(treadle_view_of){0}, &whole));
     assert_ok(device->ops->view(imported, &(treadle_view_of){table, 2, 12}, &paged));
@@ -113,11 +113,11 @@ static void test_window_of_other(void **state) {
   assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
   memset(device->ops->base(pool), 4, PAGE);
   memset((char *)device->ops->base(pool) + 2 * PAGE, 6, PAGE);
-  assert_ok(device->ops->export(pool, 0, 1, true, &descriptor));
+  assert_ok(device->ops->export_part(pool, 0, 1, true, &descriptor));
   assert_int_equal(write(descriptor, "?", 1), -1);
   const treadle_view_of window = {table, 2, 12}, beyond = {wrong, 2, 12};
   assert_ok(device->ops->import_begin(device, 1, 3 * PAGE, &window, &imported));
-  assert_ok(device->ops->import(imported, 0, 1, &descriptor));
+  assert_ok(device->ops->import_part(imported, 0, 1, &descriptor));
   assert_ok(device->ops->view(imported, &window, &paged));
   assert_null(paged.table);
   assert_int_equal(paged.base[0], 6);
@@ -125,7 +125,7 @@ static void test_window_of_other(void **state) {
   device->ops->unimport(imported);
   assert_ok(device->ops->import_begin(device, 1, 3 * PAGE, &beyond, &imported));
   assert_fails(TREADLE_PEER, "page 1 of a peer's window is page 3 of its memory, of 3",
-               device->ops->import(imported, 0, 1, &descriptor));
+               device->ops->import_part(imported, 0, 1, &descriptor));
   device->ops->unimport(imported);
   close(descriptor);
   device->ops->destroy(pool);

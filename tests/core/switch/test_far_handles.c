@@ -136,9 +136,9 @@ static void test_elsewhere(void **state) {
 static void test_no_such_device(void **state) {
   owner o;
   (void)state;
-  treadle_device_register(TREADLE_MEMORY_CUDA, NULL);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, NULL));
   reader r = reader_start();
-  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   owner_init(&o);
   owner_give(&o);
   assert_answer(reader_attach(&r, o.handle, o.bytes), TREADLE_REFUSED, "none of kind 'cuda'");
@@ -175,7 +175,7 @@ static void test_failures(void **state) {
 }
 
 int main(void) {
-  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_here), cmocka_unit_test(test_elsewhere),
                                      cmocka_unit_test(test_no_such_device),
                                      cmocka_unit_test(test_failures)};

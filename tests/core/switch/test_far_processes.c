@@ -113,7 +113,7 @@ static void test_failures(void **state) {
 }
 
 int main(void) {
-  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles), cmocka_unit_test(test_failures)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

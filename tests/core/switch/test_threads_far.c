@@ -578,7 +578,7 @@ static void test_failing_files(void **state) {
 
 int main(int count, char **words) {
   if (count > 1) only_seed = strtoull(words[1], NULL, 10);
-  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs),        cmocka_unit_test(test_own),
                                      cmocka_unit_test(test_updates),      cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_failures),     cmocka_unit_test(test_files),

@@ -415,7 +415,7 @@ static int on_far(treadle_group *group, void *context) {
 
 static void test_far(void **state) {
   (void)state;
-  treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   for (size_t i = 0; i < TEST_COUNT(pairs); i += 5) {
     act a;
     act_init(&a, pairs[i].folder, pairs[i].train, pairs[i].infer, pairs[i].ranks);
@@ -423,7 +423,7 @@ static void test_far(void **state) {
     ranks_as_threads(pairs[i].ranks, 60, 0, on_far, &a);
     act_release(&a);
   }
-  treadle_device_register(TREADLE_MEMORY_CUDA, NULL);
+  assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, NULL));
 }
 
 static int budgets(treadle_group *group, void *context) {
