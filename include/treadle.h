@@ -825,9 +825,9 @@ typedef struct treadle_switch_options {
  * new ranks give theirs.
  *
  * Refused, with rank and name: a number that is not a storage tensor, or is given twice; another size; memory that is
- * not mapped, readable and writable (by /proc/self/maps); memory that is not aligned to an element, or overlaps another
- * own tensor; a tensor that a switch makes into fp8 blocks, or out of fp8 blocks. The memory must stay until the switch
- * is destroyed. If it is gone, an arrow returns TREADLE_STATE. */
+ * not mapped, readable and writable (by /proc/self/maps, or as its device says); memory that is not aligned to an
+ * element, or overlaps another own tensor; a tensor that a switch makes into fp8 blocks, or out of fp8 blocks. The
+ * memory must stay until the switch is destroyed. If it is gone, an arrow returns TREADLE_STATE. */
 
 /* Makes a switch: makes the plan of this rank, agrees with the others on cap and waves, and compares digests. Then it
  * creates the pool, touches every page that the pool will ever use, takes host memory, and maps all windows. The mode
@@ -893,7 +893,7 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
  * `offset` of the window), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back
  * on the way to TRAIN, as the flags say. Params that stay (offload_train_param off) are the caller's in mode INFER too:
  * they are copied out on the way there and by each update, and never back. The switch cannot reuse this memory, which
- * stats.foreign_bytes counts. Refused: memory that is not mapped, readable and writable (by /proc/self/maps), that
+ * stats.foreign_bytes counts. Refused: memory that is not mapped, readable and writable (own tensors say how), that
  * overlaps registered memory or a window, or that is not aligned to 16 bytes. It must stay writable until the switch is
  * destroyed. Only in mode TRAIN. Local. */
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
@@ -1023,7 +1023,7 @@ typedef struct treadle_switch_stats {
   size_t offloaded_bytes, loaded_bytes;
   /* Accounted device bytes at the fullest moment of all switches so far, without a KV cache that stays in an update. */
   size_t peak_bytes;
-  size_t pool_bytes;    /* what the pool's file holds now (st_blocks) */
+  size_t pool_bytes;    /* what the system has given the pool now; host: st_blocks of its file */
   size_t host_bytes;    /* host memory of the twins */
   size_t foreign_bytes; /* registered by the caller: stay where they are */
   size_t staged_bytes;  /* of own tensors, copied to staging so that other ranks could read them */

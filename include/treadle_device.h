@@ -17,19 +17,28 @@ extern "C" {
 
 /* Addresses in pools, windows and scratch memory are the device's own: only its functions read and write there. Where a
  * function says "host memory", it may be given that too. Where it says "pinned", that host memory lies in a range that
- * was pinned for the device.
+ * was pinned for the device. Addresses and offsets need no alignment.
  *
- * A device does work in the order in which it was asked for; only the ops of one call of `run` may be done in any
- * order. It may do the work after the call has returned. A ticket is a moment in that order: when it has passed,
- * everything before it is done, and others see it. Host memory that a call reads or writes stays as it is until then.
- * The next `passed` or `fence` says what has failed, and so does each one after it. */
+ *   order     A device does work in the order in which it was asked for; only the ops of one call of `run` may be done
+ *             in any order. It may do the work after the call has returned. A ticket is a moment in that order: when it
+ *             has passed, everything before it is done, and others see it.
+ *   lifetime  A call reads ops, views and elements before it returns. Page tables, and host memory that the work reads
+ *             or writes, stay until the work is done. When `fence` has returned, with whatever status, no earlier work
+ *             touches memory any more.
+ *   failures  The next `passed` or `fence` says what has failed, and so does each one after it. What returns a status
+ *             says why with treadle_error_set.
+ *   threads   Any thread may call any function, and several may at once.
+ *   others    Work may read pools of other devices of this kind: windows that `view` gave, and those of other ranks in
+ *             this process.
+ *   none      There may be pools, windows (map: *base_p is NULL) and views of 0 pages, scratch memory of 0 bytes (not
+ *             NULL), and a count of 0 in prepare and hash. */
 
 enum { TREADLE_MAX_AXES = 6 }; /* of a strided box */
 
 /* One strided copy, or a fill. Axes run from slow to fast. Only what has a comment matters to a device. Frozen. */
 typedef struct treadle_op {
   int32_t wave;
-  int32_t source; /* -1: a fill, which reads nothing */
+  int32_t source; /* below 0: a fill, which reads nothing */
   bool twin;
   uint8_t ndim;                 /* of size and strides */
   uint8_t from_dtype, to_dtype; /* treadle_dtype: values are converted as torch converts them, to nearest even */
@@ -44,7 +53,8 @@ typedef struct treadle_op {
   int64_t made;
 } treadle_op;
 
-/* A view: memory seen through a page table. Byte b lies at base + table[b / page] * page + b % page. Frozen. */
+/* A view: memory seen through a page table. Byte b lies at base + table[b / page] * page + b % page. base itself may
+ * lie outside of any memory. Frozen. */
 typedef struct treadle_paged {
   const char *base;
   char *into;           /* equal to base where the view may be written; NULL: it is only read */
@@ -87,7 +97,7 @@ typedef enum treadle_access { TREADLE_ACCESS_NONE = 0, TREADLE_ACCESS_READ, TREA
 typedef struct treadle_pool treadle_pool;         /* physical pages of one rank, and windows over them */
 typedef struct treadle_imported treadle_imported; /* pages of another process's pool: read-only */
 typedef struct treadle_work treadle_work;         /* ops that `prepare` has made ready, with their views */
-typedef struct treadle_maps treadle_maps;         /* what `fault` has looked up, for many ranges in a row */
+typedef struct treadle_maps treadle_maps;         /* the library's own: what the system says of this process's memory */
 
 /* A window of a pool: its page i lies on physical page table[i], or on none (-1). Frozen. */
 typedef struct treadle_view_of {
@@ -113,19 +123,21 @@ struct treadle_device_ops {
   size_t struct_size;
   const char *name;
   /* A flag of treadle_net_memory: what kind of memory windows are. A net with that flag sends and receives right there;
-   * 0: no net does. */
+   * 0: no net does. So far only windows in host memory are sent from and received into; others go through slots. */
   unsigned net_memory;
 
-  /* Fills *device_p, whose ops, kind, number and stream are there. Refused by name: what this machine does not have. */
+  /* Fills *device_p, whose ops, kind, number and stream are there. The struct may be copied: what must stay belongs in
+   * its state. Refused by name: what this machine does not have. close is called once for each open that succeeded. */
   treadle_status (*open)(const treadle_memory *memory, treadle_device *device_p);
   void (*close)(treadle_device *device);
   /* What keeps the device from reading and writing memory that somebody else has made, for a message ("that memory may
-   * not be written"), or NULL. With maps_p, the caller asks for many ranges in a row: *maps_p is NULL at first, and
-   * keeps what was looked up. Without it, the answer is quick: is the memory there at all? */
+   * not be written"), or NULL. With maps_p, the caller asks for many ranges in a row, and the answer is thorough; leave
+   * *maps_p as it is. Without it, the answer is quick: is the memory there at all? */
   const char *(*fault)(const treadle_device *device, const void *memory, size_t bytes, treadle_maps **maps_p);
 
-  /* Pages. create makes all pages that the pool will ever have, zeroed; refused: more bytes than the budget. map makes
-   * a window, whose address never changes. remap puts it on other pages; whoever reads it meanwhile finds the old or
+  /* Pages. create makes all pages that the pool will ever have, zeroed; TREADLE_NO_MEMORY: more bytes than the budget.
+   * held_bytes: what the system has given the pool now. map makes a window, whose address never changes, and which
+   * ends with the pool. remap puts it on other pages; whoever reads it meanwhile finds the old or
    * the new page at each address. follow does the same by taking the mappings of `shadow`, a second window, which is
    * not used until it is mapped again. trim gives the pages whose class is `nobody` back to the system: they hold
    * zeros afterwards; classes [pages]. */
@@ -154,13 +166,13 @@ struct treadle_device_ops {
   treadle_status (*export_part)(const treadle_pool *pool, int64_t first, int count, bool reading, int *descriptors);
   /* The pool of another process, of `bytes` bytes. Its descriptors come in order, some at a time. They stay the
    * caller's, who may close them when import_part returns. only: the one window that will be viewed, as one range of
-   * addresses; its table stays until all are imported. TREADLE_PEER: that table leads beyond the pool. NULL: any may be
-   * viewed. */
+   * addresses; its table stays until view has returned. TREADLE_PEER: that table leads beyond the pool. NULL: any may
+   * be viewed. */
   treadle_status (*import_begin)(const treadle_device *device, int64_t count, size_t bytes, const treadle_view_of *only,
                                  treadle_imported **imported_p);
   treadle_status (*import_part)(treadle_imported *imported, int64_t first, int count, const int *descriptors);
-  /* A window of it, when all is imported. The view and its table live as long as that. The caller has checked that the
-   * table leads to pages of the pool. */
+  /* A window of it, when all is imported. The view lives as long as that, and so does the table, unless import_begin
+   * was given `only`. The caller has checked that the table leads to pages of the pool. unimport accepts NULL. */
   treadle_status (*view)(treadle_imported *imported, const treadle_view_of *window, treadle_paged *paged_p);
   void (*unimport)(treadle_imported *imported);
 
@@ -169,14 +181,16 @@ struct treadle_device_ops {
   void (*scratch_release)(const treadle_device *device, void *scratch);
 
   /* Pinned host memory: the device reads and writes it itself, where it lies. Ranges do not overlap. A range is
-   * unpinned when all work with it is done, and before it is freed. unpin does nothing where no pinned range begins. */
+   * unpinned when all work with it is done, and before it is freed. unpin does nothing where no pinned range begins.
+   * Memory of the device itself that `fault` has let pass may come here, too: pin does nothing then. */
   treadle_status (*pin)(const treadle_device *device, void *host, size_t bytes);
   void (*unpin)(const treadle_device *device, void *host);
 
   /* Single ops and blocks. What copy and pack read and write may be pinned; copy may also read any host memory, as
-   * files are loaded. pack is for what is read again right away, and leaves it in caches. quantise makes fp8 codes and
-   * one scale of a block of at most 128 rows and columns, by the rules of docs/rules.md; dequantise is the way back.
-   * Both have the bits of the host's plain row. `scale` is memory of the device. */
+   * files are loaded. Fills come to copy with `from` NULL, and never to pack. pack is for what is read again right
+   * away, and leaves it in caches. quantise makes fp8 codes and one scale of a block of at most 128 rows and columns;
+   * dequantise is the way back. Both have the bits that src/core/memory/quantise.h describes. `scale` is memory of the
+   * device. */
   void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from, const treadle_paged *to);
   void (*pack)(const treadle_device *device, const treadle_op *op, const treadle_paged *from, const treadle_paged *to);
   void (*quantise)(const treadle_device *device, treadle_matrix codes, float *scale, treadle_matrix values,
@@ -185,7 +199,8 @@ struct treadle_device_ops {
                      const float *scale, int64_t rows, int64_t columns);
 
   /* Makes ops ready that run again and again: [count] of ops, from and to. The views are copied; the ops stay where
-   * they are until work_release. A fill reads no view. What they read and write may be pinned. */
+   * they are until work_release. A fill has no view to read from, and a view whose base is NULL belongs to an op that
+   * is never run. What ops read and write may be pinned. */
   treadle_status (*prepare)(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
                             const treadle_paged *to, size_t count, treadle_work **work_p);
   void (*work_release)(treadle_work *work);
@@ -201,11 +216,12 @@ struct treadle_device_ops {
       __attribute__((warn_unused_result));
   treadle_status (*fence)(const treadle_device *device) __attribute__((warn_unused_result));
 
-  /* The same device without what makes it fast, which tests compare with. */
+  /* The same device without what makes it fast, for tests: its functions get devices that this table has opened. It may
+   * be this table. */
   const struct treadle_device_ops *plain;
 
-  /* Bytes between windows and host memory, either way. Host memory need not be pinned; if it is not, the copy may be
-   * done before the call returns. */
+  /* Bytes from anywhere to anywhere: memory of devices of this kind, or host memory, pinned or not. If it is not, the
+   * copy may be done before the call returns. */
   void (*move)(const treadle_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
 
@@ -218,8 +234,9 @@ struct treadle_device_ops {
 };
 
 /* Gives this process the table of a kind of memory that the library has no code for; NULL takes it away. The table
- * stays where it is. Not while a switch or an attached window of that kind exists. Refused: TREADLE_MEMORY_HOST; a
- * table of another size, or with a function missing. Local. */
+ * stays where it is. Not while a switch or an attached window of that kind exists, or a thread makes one. Refused:
+ * TREADLE_MEMORY_HOST; a table, or its `plain`, that is too short for this library or lacks a function or the name.
+ * Local. */
 treadle_status treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops);
 
 /* What an op adds to treadle_written.mark: a hash of what it writes and where, alike for equal ops. Else 0. */

@@ -503,6 +503,10 @@ static void devices(objects *o) {
     if (memcmp(&bad, &device_far_ops, sizeof bad) == 0 || bad.net_memory == 0) continue;
     REFUSED(treadle_device_register(TREADLE_MEMORY_CUDA, &bad));
   }
+  treadle_device_ops plain = device_far_ops, with = device_far_ops;
+  plain.move = NULL;
+  with.plain = &plain;
+  REFUSED(treadle_device_register(TREADLE_MEMORY_CUDA, &with));
   WORKS(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   WORKS(treadle_device_register(TREADLE_MEMORY_CUDA, NULL));
   GIVES(0, treadle_op_mark(NULL));

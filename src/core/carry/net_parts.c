@@ -1,7 +1,7 @@
 /* Where the bytes of a message lie: behind its head in its slot, or in the windows themselves, from which and into which long rows go without
  * being copied. Each side decides for itself, parcel by parcel: what travels is the same.
  *
- * A parcel lies in the window if the net takes memory of the device that the window lies on, none of its values change, it has few rows for its
+ * A parcel lies in the window if that is host memory and the net takes it, none of its values change, it has few rows for its
  * bytes, and the message has room for their parts; and on the side that writes if the wave's pages may be written when the message begins to be received (c->net.open): else it goes to its slot,
  * and is unpacked when its wave is there. */
 #include "carry/carry_parts.h"

@@ -49,21 +49,28 @@ static bool is_whole(const treadle_device_ops *o) {
          o->plain && o->move && o->fill && o->generate && o->hash;
 }
 
-treadle_status treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops) {
-  if (TREADLE_CHECK_ENUM(kind, KINDS)) return TREADLE_REFUSED;
-  if (kinds[kind].get)
-    return treadle_fail(TREADLE_REFUSED,
-                        "treadle_device_register: this library has memory of kind '%s' itself",
-                        kinds[kind].name);
-  if (ops && ops->struct_size != sizeof *ops)
-    return treadle_fail(TREADLE_REFUSED, "treadle_device_register: a table of %zu bytes; it has %zu",
+static treadle_status check_table(const treadle_device_ops *ops, const char *which) {
+  if (ops->struct_size < sizeof *ops)
+    return treadle_fail(TREADLE_REFUSED, "treadle_device_register: %s of %zu bytes; it has %zu", which,
                         ops->struct_size, sizeof *ops);
-  if (ops && !is_whole(ops))
-    return treadle_fail(TREADLE_REFUSED,
-                        "treadle_device_register: a function or the name of '%s' is missing",
-                        ops->name ? ops->name : "");
-  registered[kind] = ops;
+  if (!is_whole(ops))
+    return treadle_fail(TREADLE_REFUSED, "treadle_device_register: %s lacks a function, or the name",
+                        which);
   return TREADLE_OK;
+}
+
+treadle_status treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops) {
+  treadle_status status;
+  TRY(TREADLE_CHECK_ENUM(kind, KINDS));
+  if (kinds[kind].get)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "treadle_device_register: this library has memory of kind '%s' itself",
+                     kinds[kind].name));
+  if (ops) TRY(check_table(ops, "a table"));
+  if (ops) TRY(check_table(ops->plain, "a plain table"));
+  registered[kind] = ops;
+out:
+  return status;
 }
 
 treadle_status treadle_device_open(const treadle_memory *memory, treadle_device *device_p) {

@@ -1,5 +1,5 @@
 # What is installed is enough to build and run programs, with the shared libraries and with the static ones; a shared library shows the names of the
-# public headers, and to those above it what they use; a program of the core alone has nothing of the engines.
+# public headers, and to those above it what they use; a program of the core alone has nothing of the engines; C++ reads the headers.
 set -eu
 prefix=$(mktemp -d /tmp/treadle-install-XXXXXX)
 trap 'rm -rf "$prefix"' EXIT
@@ -55,6 +55,14 @@ needed=$(LD_LIBRARY_PATH="$library" ldd "$prefix/shared")
 for name in treadle_engine treadle_loop pcre2 utf8proc libmpi; do
   case $needed in *"$name"*) fail "a program of libtreadle needs $name" ;; esac
 done
+
+# C++ reads every header, where there is a compiler of it.
+if command -v c++ >/dev/null; then
+  for header in "$prefix"/include/*.h; do
+    printf '#include <%s>\n' "${header##*/}" >"$prefix/header.cc"
+    c++ -Wall -Wextra -Werror -fsyntax-only "$prefix/header.cc" -I"$prefix/include" || fail "C++ does not read ${header##*/}"
+  done
+fi
 
 rm "$library"/libtreadle*.so*
 make_program core treadle static --static
