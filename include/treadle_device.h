@@ -137,10 +137,10 @@ struct treadle_device_ops {
 
   /* Pages. create makes all pages that the pool will ever have, zeroed; TREADLE_NO_MEMORY: more bytes than the budget.
    * held_bytes: what the system has given the pool now. map makes a window, whose address never changes, and which
-   * ends with the pool. remap puts it on other pages; whoever reads it meanwhile finds the old or
-   * the new page at each address. follow does the same by taking the mappings of `shadow`, a second window, which is
-   * not used until it is mapped again. trim gives the pages whose class is `nobody` back to the system: they hold
-   * zeros afterwards; classes [pages]. */
+   * ends with the pool. remap puts it on other pages; whoever reads it meanwhile finds the old or the new page at each
+   * address. follow does the same by taking the mappings of `shadow`, a second window, which is not used until it is
+   * mapped again. trim gives the pages whose class is `nobody` back to the system: they hold zeros afterwards; classes
+   * [pages]. */
   treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes, int64_t budget_bytes,
                            treadle_pool **pool_p);
   void (*destroy)(treadle_pool *pool);
@@ -226,8 +226,8 @@ struct treadle_device_ops {
   void (*fill)(const treadle_device *device, void *at, int byte, size_t bytes);
 
   /* generate makes values, which depend on tensor and index alone. hash gives sums [count], one for each of elements
-   * [count] in its own of windows [count]: of tensor, index and value of each element. It returns when they are whole.
-   * Both have the bits of the host's plain row. */
+   * [count] in its own of windows [count]: of tensor, index and value of each element. It returns when they are whole,
+   * and may read pinned memory. Both have the bits that src/core/memory/value.h describes. */
   void (*generate)(const treadle_device *device, const treadle_elements *elements, void *window);
   treadle_status (*hash)(const treadle_device *device, const treadle_elements *elements, const void *const *windows,
                          size_t count, uint64_t *sums) __attribute__((warn_unused_result));

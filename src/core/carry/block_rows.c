@@ -21,7 +21,7 @@ treadle_status treadle_scratch_create(const treadle_device *device, int64_t valu
   scratch_p->codes = device->ops->scratch(device, (size_t)codes);
   scratch_p->scales = device->ops->scratch(device, (size_t)scales * sizeof *scratch_p->scales);
   if (scratch_p->values && scratch_p->codes && scratch_p->scales) return TREADLE_OK;
-  return treadle_carry_no_memory();
+  return treadle_memory_is_out();
 }
 
 void treadle_scratch_release(const treadle_device *device, treadle_scratch *scratch) {
@@ -39,7 +39,7 @@ treadle_status treadle_carry_block_rows_create(treadle_carry *c) {
   TRY(treadle_scratch_create(c->device, treadle_larger(a->scratch_bytes, b->scratch_bytes),
                              treadle_larger(a->scratch_codes, b->scratch_codes),
                              treadle_larger(a->scratch_scales, b->scratch_scales), &c->run.scratch));
-  if (!c->run.blocks) return treadle_carry_no_memory();
+  if (!c->run.blocks) return treadle_memory_is_out();
   memset(c->run.blocks, 0, (count + 1) * sizeof *c->run.blocks); /* touched */
 out:
   return status;

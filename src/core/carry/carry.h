@@ -226,6 +226,11 @@ void treadle_carry_lists_release(treadle_carry *c);
 /* From here on the infer windows of all ranks are those of their other sets of pages; or back again. */
 void treadle_carry_turn(treadle_carry *c);
 
+/* Of a side's window. */
+static inline int64_t treadle_carry_pages(const treadle_carry *c, treadle_side side) {
+  return side == TREADLE_SIDE_INFER ? c->plan->to_pages : c->plan->from_pages;
+}
+
 /* ---- turns.c ---- */
 
 /* From plan and pages. physical: pages of the pool. */

@@ -3,10 +3,7 @@
 #define TREADLE_CARRY_CARRY_PARTS_H
 
 #include "carry/carry.h"
-
-static inline treadle_status treadle_carry_no_memory(void) {
-  return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
-}
+#include "memory/books.h"
 
 /* ---- lists.c ---- */
 

@@ -1,8 +1,8 @@
 /* A list lies in a small pool of its own: a head, then the items. The pool is gone when all have read it. */
 #include "carry/handover.h"
-#include "carry/carry_parts.h"
 
 #include "base/alloc.h"
+#include "memory/books.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ static treadle_status make_list(const void *items, size_t count, size_t each, in
   int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)(sizeof(list_head) + count * each);
   bytes = (bytes + page - 1) / page * page;
   h->all = treadle_alloc_array((size_t)ranks, sizeof *h->all);
-  if (!h->all) return treadle_carry_no_memory();
+  if (!h->all) return treadle_memory_is_out();
   TRY(treadle_pool_create(bytes / page, page, bytes, &h->pool));
   list_head *head = treadle_pool_base(h->pool);
   *head = (list_head){(int64_t)count, (int64_t)each};

@@ -34,7 +34,7 @@ static treadle_status prepare(treadle_carry *c, treadle_side to, treadle_op_list
   listed l = {.changed = changes ? treadle_alloc_array(count + 1, sizeof *l.changed) : NULL,
               .from = treadle_alloc_array(count + 1, sizeof *l.from),
               .to = treadle_alloc_array(count + 1, sizeof *l.to)};
-  if ((changes && !l.changed) || !l.from || !l.to) TRY(treadle_carry_no_memory());
+  if ((changes && !l.changed) || !l.from || !l.to) TRY(treadle_memory_is_out());
   for (size_t i = 0; i < count; i++) {
     treadle_op op = ops->items[i];
     l.to[i] = treadle_own_view(c, to, op.to);

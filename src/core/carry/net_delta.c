@@ -70,7 +70,7 @@ static treadle_status place(treadle_carry *c) {
   for (int out = 0; out < 2; out++) {
     const treadle_traffic *traffic = traffic_of(c, out);
     delta->kept[out] = treadle_alloc_array(traffic->message_count + 1, sizeof *delta->kept[out]);
-    if (!delta->kept[out]) return treadle_carry_no_memory();
+    if (!delta->kept[out]) return treadle_memory_is_out();
     for (size_t i = 0; i < traffic->message_count; i++) {
       const treadle_traffic_message *m = &traffic->messages[i];
       delta->kept[out][i] = is_kept(c, out, m) ? at : -1;
@@ -95,7 +95,7 @@ treadle_status treadle_net_delta_arrange(treadle_carry *c) {
     c->figures->host_bytes += bytes;
   }
   delta->shares = treadle_alloc_array((size_t)c->group->size, sizeof *delta->shares);
-  if (!delta->shares) TRY(treadle_carry_no_memory());
+  if (!delta->shares) TRY(treadle_memory_is_out());
   TRY(place(c));
 out:
   return status;

@@ -189,7 +189,7 @@ treadle_status treadle_net_traffic(treadle_carry *c) {
   treadle_net_state *net = &c->net;
   if (net->peers || is_one_node(c)) return TREADLE_OK;
   net->peers = treadle_alloc_array((size_t)c->group->size, sizeof *net->peers);
-  if (!net->peers) return treadle_carry_no_memory();
+  if (!net->peers) return treadle_memory_is_out();
   for (int side = 0; side < 2; side++) {
     bool back = side == TREADLE_SIDE_TRAIN;
     treadle_ordered *ordered = &net->out[side].ordered;

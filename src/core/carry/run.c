@@ -359,7 +359,7 @@ treadle_status treadle_carry_create(treadle_carry *c) {
   const size_t forward = c->plan->forward.ops.count, back = c->plan->back.ops.count,
                most = (forward > back ? forward : back) + 1;
   c->run.written = treadle_alloc_array(most, sizeof *c->run.written);
-  if (!c->run.written) return treadle_carry_no_memory();
+  if (!c->run.written) return treadle_memory_is_out();
   memset(c->run.written, 0, most * sizeof *c->run.written); /* touched */
   TRY(treadle_carry_block_rows_create(c));
 out:

@@ -38,13 +38,13 @@ static treadle_status make_spans(treadle_carry *c) {
     treadle_free(staging->spans[mode]);
     staging->spans[mode] = NULL;
     staging->of[mode] = treadle_alloc_array(ranks, sizeof *staging->of[mode]);
-    if (!staging->of[mode]) return treadle_carry_no_memory();
+    if (!staging->of[mode]) return treadle_memory_is_out();
     staging->of[mode][c->group->rank] = c->own.spans[mode];
   }
   if (!staging->slot_bytes) staging->slot_bytes = treadle_alloc_array(ranks, sizeof *staging->slot_bytes);
   if (!staging->view) staging->view = treadle_alloc_array(ranks, sizeof *staging->view);
   if (!staging->readers) staging->readers = treadle_alloc_array(ranks, sizeof *staging->readers);
-  return staging->slot_bytes && staging->view && staging->readers ? TREADLE_OK : treadle_carry_no_memory();
+  return staging->slot_bytes && staging->view && staging->readers ? TREADLE_OK : treadle_memory_is_out();
 }
 
 typedef struct listed { /* by rank: spans, as that rank has them */
@@ -72,7 +72,7 @@ static treadle_status take_spans(treadle_carry *c, int mode, const listed *all) 
   for (int rank = 0; rank < c->group->size; rank++) count += all[rank].count;
   treadle_own_span *spans = treadle_alloc_array(count + 1, sizeof *spans);
   staging->spans[mode] = spans;
-  if (!spans) return treadle_carry_no_memory();
+  if (!spans) return treadle_memory_is_out();
   count = 0;
   for (int rank = 0; rank < c->group->size; rank++) {
     treadle_own_span *mine = &spans[count];
@@ -89,7 +89,7 @@ out:
 static treadle_status without_memory(const treadle_own_spans *spans, treadle_own_span **copy_p) {
   treadle_own_span *copy = treadle_alloc_array(spans->count + 1, sizeof *copy);
   *copy_p = copy;
-  if (!copy) return treadle_carry_no_memory();
+  if (!copy) return treadle_memory_is_out();
   for (size_t i = 0; i < spans->count; i++) {
     copy[i] = spans->items[i];
     copy[i].memory = NULL;
@@ -105,7 +105,7 @@ static treadle_status meet_of(treadle_carry *c, int mode) {
   listed *all = NULL;
   if (!is_read(c, mode)) return TREADLE_OK;
   all = treadle_alloc_array((size_t)c->group->size, sizeof *all);
-  TRY(treadle_group_agree(c->group, all ? without_memory(mine, &copy) : treadle_carry_no_memory()));
+  TRY(treadle_group_agree(c->group, all ? without_memory(mine, &copy) : treadle_memory_is_out()));
   TRY(treadle_hand_over(c->group, copy, mine->count, sizeof *copy, &h));
   for (int rank = 0; rank < c->group->size; rank++)
     all[rank].items = treadle_handed(&h, rank, &all[rank].count);
@@ -130,7 +130,7 @@ out:
 treadle_status treadle_staging_meet_alone(treadle_carry *const *all, int ranks) {
   treadle_status status = TREADLE_OK;
   listed *spans = treadle_alloc_array((size_t)ranks, sizeof *spans);
-  if (!spans) return treadle_carry_no_memory();
+  if (!spans) return treadle_memory_is_out();
   for (int rank = 0; rank < ranks; rank++)
     spans[rank] = (listed){all[rank]->own.spans[TREADLE_SIDE_TRAIN].items,
                            all[rank]->own.spans[TREADLE_SIDE_TRAIN].count};
@@ -190,7 +190,7 @@ static treadle_status answer(const treadle_carry *c, int64_t **answers_p, size_t
   int64_t *answers = treadle_alloc_array(1 + ranks + count, sizeof *answers);
   *answers_p = answers;
   *count_p = 1 + ranks + count;
-  if (!answers) return treadle_carry_no_memory();
+  if (!answers) return treadle_memory_is_out();
   answers[0] = outbound->slot_bytes;
   for (size_t rank = 0; rank < ranks; rank++)
     answers[1 + rank] = (int64_t)(outbound->first[rank + 1] - outbound->first[rank]);
@@ -226,14 +226,14 @@ static treadle_status hear(treadle_carry *c, int rank, const int64_t *answers, s
 static treadle_status make_places(treadle_carry *c) {
   treadle_staging *staging = &c->staging;
   staging->at = treadle_alloc_array(staging->pull_count + 1, sizeof *staging->at);
-  return staging->at ? TREADLE_OK : treadle_carry_no_memory();
+  return staging->at ? TREADLE_OK : treadle_memory_is_out();
 }
 
 /* From the pulls of all to what this rank gives; then from all answers to where its own pulls lie. */
 static treadle_status take_pulls(treadle_carry *c, const treadle_handover *h) {
   treadle_status status = TREADLE_OK;
   treadle_pulls *pulls = treadle_alloc_array((size_t)c->group->size, sizeof *pulls);
-  if (!pulls) return treadle_carry_no_memory();
+  if (!pulls) return treadle_memory_is_out();
   for (int rank = 0; rank < c->group->size; rank++)
     pulls[rank].items = treadle_handed(h, rank, &pulls[rank].count);
   TRY(give(c, pulls));
@@ -276,7 +276,7 @@ treadle_status treadle_staging_arrange_alone(treadle_carry *const *all, int rank
   treadle_status status = TREADLE_OK;
   treadle_pulls *pulls = treadle_alloc_array((size_t)ranks, sizeof *pulls);
   int64_t *answers = NULL;
-  if (!pulls) return treadle_carry_no_memory();
+  if (!pulls) return treadle_memory_is_out();
   for (int rank = 0; rank < ranks; rank++)
     pulls[rank] = (treadle_pulls){all[rank]->staging.pulls, all[rank]->staging.pull_count};
   for (int rank = 0; rank < ranks && all[0]->own.any[TREADLE_SIDE_TRAIN]; rank++) {

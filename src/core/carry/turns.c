@@ -11,18 +11,14 @@
 #include <limits.h>
 #include <stdio.h>
 
-static int64_t pages_of(const treadle_carry *c, treadle_side side) {
-  return side == TREADLE_SIDE_INFER ? c->plan->to_pages : c->plan->from_pages;
-}
-
 /* The waves in which each page of the window that a direction writes is first and last written. */
 static treadle_status find_lives(const treadle_carry *c, treadle_side to, treadle_page_life **lives_p) {
   const treadle_plan *plan = c->plan;
   const treadle_direction *direction = treadle_carry_direction(c, to);
-  const int64_t count = pages_of(c, to);
+  const int64_t count = treadle_carry_pages(c, to);
   treadle_page_life *lives = treadle_alloc_array((size_t)count + 1, sizeof *lives);
   *lives_p = lives;
-  if (!lives) return treadle_carry_no_memory();
+  if (!lives) return treadle_memory_is_out();
   for (int64_t i = 0; i < count; i++) lives[i] = (treadle_page_life){.first = INT32_MAX, .last = -1};
   for (size_t i = 0; i < direction->ops.count; i++)
     treadle_pages_touch(lives, plan->page_bytes, &direction->ops.items[i], direction->ops.items[i].to);
@@ -41,13 +37,13 @@ static bool has_turn(const int32_t *pages, const treadle_page_life *lives, int64
 
 /* Lists pages by the wave that first writes them: a counting sort. */
 static treadle_status list_turns(treadle_carry *c, treadle_side to, const treadle_page_life *lives) {
-  const int64_t count = pages_of(c, to);
+  const int64_t count = treadle_carry_pages(c, to);
   const int32_t waves = c->plan->waves, *pages = c->pages[to];
   treadle_turns *turns = &c->turns[to];
   turns->page = treadle_alloc_array((size_t)count + 1, sizeof *turns->page);
   turns->first = treadle_alloc_array((size_t)waves + 1, sizeof *turns->first);
   turns->last_use = treadle_alloc_array((size_t)count + 1, sizeof *turns->last_use);
-  if (!turns->page || !turns->first || !turns->last_use) return treadle_carry_no_memory();
+  if (!turns->page || !turns->first || !turns->last_use) return treadle_memory_is_out();
   int32_t *first = turns->first;
   for (int64_t i = 0; i < count; i++) first[has_turn(pages, lives, i) ? lives[i].first + 1 : 0]++;
   first[0] = 0; /* others are not listed */
@@ -66,11 +62,11 @@ static treadle_status find_last_use(treadle_carry *c, treadle_side to, const tre
   const int32_t *new_pages = c->pages[to], *old_pages = c->pages[other];
   int32_t *last_use = c->turns[to].last_use;
   int32_t *at = treadle_alloc_array((size_t)physical + 1, sizeof *at);
-  if (!at) return treadle_carry_no_memory();
+  if (!at) return treadle_memory_is_out();
   for (int64_t i = 0; i < physical; i++) at[i] = -1;
-  for (int64_t i = 0; i < pages_of(c, other); i++)
+  for (int64_t i = 0; i < treadle_carry_pages(c, other); i++)
     if (old_pages[i] >= 0) at[old_pages[i]] = (int32_t)i;
-  for (int64_t i = 0; i < pages_of(c, to); i++) {
+  for (int64_t i = 0; i < treadle_carry_pages(c, to); i++) {
     int32_t page = new_pages[i] < 0 ? -1 : at[new_pages[i]];
     last_use[i] =
         page < 0 || other_lives[page].last < 0 ? -1 : c->plan->waves - 1 - other_lives[page].first;

@@ -8,7 +8,7 @@
 treadle_status treadle_books_open(treadle_books *books) {
   const size_t pages = (size_t)books->tables->physical;
   books->owner = treadle_alloc(pages + 1);
-  if (!books->owner) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!books->owner) return treadle_memory_is_out();
   memset(books->owner, TREADLE_NOBODY, pages);
   memset(books->held, 0, sizeof books->held);
   books->held[TREADLE_NOBODY] = (int64_t)pages;

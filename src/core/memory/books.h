@@ -7,6 +7,12 @@
 #include "treadle.h"
 
 #include "base/arena.h"
+#include "base/status.h"
+
+/* Of a switch, and of what carries for it. */
+static inline treadle_status treadle_memory_is_out(void) {
+  return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+}
 
 enum { TREADLE_TRAIN_CLASSES = 3, TREADLE_NOBODY = TREADLE_CLASSES }; /* params, gradients, optimizer */
 

@@ -67,7 +67,7 @@ treadle_status treadle_twins_create(treadle_twins *twins, const bool wanted[TREA
     if (pages == 0 || !wanted[c]) continue;
     TRY(make_twin(twins, (treadle_class)c, (size_t)(pages * twins->books->page_bytes), names[c]));
     if (c == TREADLE_PARAMS && !(twins->of[c].has = treadle_alloc((size_t)pages)))
-      TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+      TRY(treadle_memory_is_out());
   }
 out:
   return status;

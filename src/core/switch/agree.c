@@ -386,7 +386,7 @@ static treadle_status plan_each(treadle_switch *all, treadle_carry *const *carri
                                 const treadle_attempt *a) {
   treadle_status status = TREADLE_OK;
   treadle_proposal *own = treadle_alloc_array((size_t)ranks, sizeof *own);
-  if (!own) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!own) return treadle_memory_is_out();
   for (int rank = 0; rank < ranks; rank++) TRY(make_plan(&all[rank], a->cap, a->waves, &own[rank]));
   TRY(treadle_staging_arrange_alone(carries, ranks));
   for (int rank = 0; rank < ranks; rank++) {
@@ -403,7 +403,7 @@ treadle_status treadle_switch_plan_alone(treadle_switch *all, int ranks) {
   figures *mine = treadle_alloc_array((size_t)ranks, sizeof *mine);
   treadle_carry **carries = treadle_alloc_array((size_t)ranks, sizeof *carries);
   int64_t cap = 0;
-  if (!mine || !carries) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  if (!mine || !carries) TRY(treadle_memory_is_out());
   for (int rank = 0; rank < ranks; rank++) carries[rank] = &all[rank].carry;
   for (int rank = 0; rank < ranks; rank++) {
     const treadle_own_words words = treadle_own_say(&all[rank].terms.options);

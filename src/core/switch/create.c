@@ -16,8 +16,6 @@ enum { DEFAULT_TIMEOUT = 60 };
 
 /* ---- Build ---- */
 
-static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
-
 static treadle_status arrange(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   size_t ranks = (size_t)sw->group->size;
@@ -28,7 +26,7 @@ static treadle_status arrange(treadle_switch *sw) {
   sw->carry.others = treadle_alloc_array(ranks, sizeof *sw->carry.others);
   if (!sw->space.shared_pools || !sw->space.shared_tables || !sw->carry.views[0] || !sw->carry.views[1] ||
       !sw->carry.others)
-    return no_memory();
+    return treadle_memory_is_out();
   TRY(treadle_carry_create(&sw->carry));
   TRY(treadle_switch_place(sw));
   treadle_switch_bound_pool(sw);
@@ -140,7 +138,7 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_switch *sw = treadle_alloc(sizeof *sw);
   treadle_helm *helm = sw ? treadle_helm_create(group->rank, &sw->stats) : NULL;
   treadle_device device = {0};
-  if (checked == TREADLE_OK && !(sw && helm)) checked = no_memory();
+  if (checked == TREADLE_OK && !(sw && helm)) checked = treadle_memory_is_out();
   if (checked == TREADLE_OK) checked = treadle_device_open(&o.memory, &device);
   TRY(treadle_group_agree(group, checked));
   *sw = (treadle_switch){.group = group,

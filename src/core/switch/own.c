@@ -20,8 +20,6 @@
 
 static const char *const sides[2] = {"train", "infer"};
 
-static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"); }
-
 /* ---- What all ranks agree on ---- */
 
 treadle_own_words treadle_own_say(const treadle_switch_options *o) {
@@ -196,7 +194,7 @@ static treadle_status find_holes(const given *g, const treadle_own *own, treadle
   treadle_own_span *others =
       treadle_arena_alloc_array(&holes->arena, (size_t)g->storages + 1, sizeof *others);
   uint8_t *marks = treadle_arena_alloc(&holes->arena, (size_t)pages + 1);
-  if (!others || !marks) return no_memory();
+  if (!others || !marks) return treadle_memory_is_out();
   for (int32_t i = 0; i < g->storages; i++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     if (owned[i]) continue;
@@ -220,7 +218,7 @@ static treadle_status take(given g, treadle_own *own, treadle_holes *holes, size
                         treadle_layout_text(g.layouts[g.mode]), g.storages);
   treadle_own_span *spans = treadle_arena_alloc_array(&holes->arena, g.count + 1, sizeof *spans);
   uint8_t *owned = treadle_arena_alloc(&holes->arena, (size_t)g.storages + 1);
-  if (!spans || !owned) return no_memory();
+  if (!spans || !owned) return treadle_memory_is_out();
   TRY(take_given(&g, own, bytes, spans, owned));
   TRY(find_holes(&g, own, holes, owned));
 out:
@@ -252,7 +250,7 @@ static treadle_status check_overlaps(const treadle_layout *const *layouts, int r
   treadle_status status = TREADLE_OK;
   size_t count = 0;
   lying *all = treadle_alloc_array(own->spans[0].count + own->spans[1].count + 1, sizeof *all);
-  if (!all) return no_memory();
+  if (!all) return treadle_memory_is_out();
   for (int mode = 0; mode < 2; mode++)
     for (size_t i = 0; i < own->spans[mode].count; i++)
       all[count++] = (lying){&own->spans[mode].items[i], (treadle_mode)mode};

@@ -22,7 +22,7 @@ static int64_t pages_of(size_t bytes, int64_t page) { return ((int64_t)bytes + p
 static treadle_status make_table(treadle_page_tables *place, treadle_class which, int64_t pages) {
   place->pages[which] = pages;
   place->page[which] = treadle_arena_alloc_array(&place->arena, (size_t)pages + 1, sizeof(int32_t));
-  return place->page[which] ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  return place->page[which] ? TREADLE_OK : treadle_memory_is_out();
 }
 
 int64_t treadle_place_held(const treadle_page_tables *place, treadle_class which) {
@@ -55,7 +55,7 @@ static treadle_status number_fresh(const treadle_place_terms *in, int32_t **numb
   int64_t count = plan->physical_pages - plan->from_pages, next = 0;
   int32_t *number = treadle_alloc_array((size_t)(count > 0 ? count : 0) + 1, sizeof *number);
   *number_p = number;
-  if (!number) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!number) return treadle_memory_is_out();
   for (int64_t i = 0; i < plan->to_pages; i++)
     if (plan->to_page[i] >= plan->from_pages && !(holes && holes[i]))
       number[plan->to_page[i] - plan->from_pages] = 1;
@@ -91,7 +91,7 @@ static treadle_status mark_aliased(const treadle_place_terms *in, treadle_page_t
   const treadle_arrangement *arrangement = &in->plan->arrangement;
   if (arrangement->pages == 0) return TREADLE_OK;
   place->aliased = treadle_arena_alloc(&place->arena, (size_t)place->physical + 1);
-  if (!place->aliased) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!place->aliased) return treadle_memory_is_out();
   for (int64_t i = 0; i < in->plan->to_pages; i++)
     if (arrangement->from_of[i] >= 0) place->aliased[place->page[TREADLE_INFER_PARAMS][i]] = 1;
   return TREADLE_OK;
@@ -145,7 +145,7 @@ static treadle_status place_other(const treadle_place_terms *in, treadle_page_ta
   if (!in->terms->options.double_infer) return TREADLE_OK;
   int32_t *other = treadle_arena_alloc_array(&place->arena, (size_t)pages + 1, sizeof *other);
   char *taken = mark_taken(in, place, &held);
-  if (!taken || !other) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  if (!taken || !other) TRY(treadle_memory_is_out());
   for (int64_t i = 0; i < pages; at++)
     if (at >= marked || !taken[at]) other[i++] = (int32_t)at;
   if (at > place->physical) place->physical = at;
@@ -209,7 +209,7 @@ static treadle_status place_engine(const treadle_place_terms *in, treadle_page_t
   int64_t held, at = 0, marked = place->physical, work = pages_of(in->work_bytes, page);
   int64_t kv = block > 0 ? pages_of(in->terms->options.kv_bytes / (size_t)block * (size_t)block, page) : 0;
   char *taken = mark_taken(in, place, &held);
-  if (!taken) return treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out");
+  if (!taken) return treadle_memory_is_out();
   for (int64_t i = 0; i < place->staging_pages; i++) taken[place->staging[i]] = 1; /* an update needs it */
   held += place->staging_pages;
   TRY(check_budget(in, held, work, kv));
@@ -235,7 +235,7 @@ static treadle_status place_staging(const treadle_place_terms *in, treadle_page_
   place->staging =
       treadle_arena_alloc_array(&place->arena, (size_t)place->staging_pages + 1, sizeof *place->staging);
   char *taken = mark_taken(in, place, &held);
-  if (!taken || !place->staging) TRY(treadle_fail(TREADLE_NO_MEMORY, "switch: memory is out"));
+  if (!taken || !place->staging) TRY(treadle_memory_is_out());
   for (int64_t i = 0; i < place->pages[TREADLE_PARAMS]; i++)
     if (place->page[TREADLE_PARAMS][i] >= 0) taken[place->page[TREADLE_PARAMS][i]] = 1;
   for (int64_t i = 0; i < place->staging_pages; at++)

@@ -40,7 +40,7 @@ static bool stays_inside(const treadle_carry *c, treadle_side to, const treadle_
 static treadle_status plant_in_copy(treadle_carry *c, treadle_side to, treadle_fault fault, uint64_t seed) {
   const treadle_direction *direction = treadle_carry_direction(c, to);
   int64_t page = c->plan->page_bytes;
-  int64_t window = page * (to == TREADLE_SIDE_INFER ? c->plan->to_pages : c->plan->from_pages);
+  int64_t window = page * treadle_carry_pages(c, to);
   for (size_t i = 0; i < direction->ops.count; i++) {
     size_t position = (seed + i) % direction->ops.count;
     const treadle_op *op = &direction->ops.items[position];

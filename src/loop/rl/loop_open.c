@@ -368,7 +368,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(rl, rl->rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(rl, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
   TRY(treadle_rl_open_values(rl));
-  options.reference = rl->reference;
+  options.reference = rl->reference; /* layouts are made anew with other values */
   TRY(treadle_rl_agree(rl, treadle_rl_check_weights(rl)));
   options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
   options.watch_context = rl;

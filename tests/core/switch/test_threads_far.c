@@ -1,6 +1,7 @@
 /* Switches on a device that the processor cannot touch, and that does its work late and in changing order (memory/device_far.h): random
  * pairs of layouts, aliases, own tensors, updates, offload, files, failures of the device; and messages between nodes, by a net that takes host
  * memory alone: pairs, fp8 blocks, own tensors with relays, deltas.  test_threads_far [SEED] ctest: label=threads timeout=900 */
+#include "base/larger.h"
 #include "group/ranks.h"
 #include "memory/device_far.h"
 #include "plan/one_rank.h"
@@ -372,8 +373,8 @@ static void test_failures(void **state) {
   for (int how = 0; how < 4; how++) {
     far_scene f = {.s = &s, .guards = how & 1, .alias = how & 2, .measures = true};
     ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &f);
-    const int64_t calls = f.calls, parts = test_seeds(12) > 3 ? (int64_t)test_seeds(12) : 3,
-                  step = calls / parts > 0 ? calls / parts : 1;
+    const int64_t calls = f.calls, parts = treadle_larger((int64_t)test_seeds(12), 3),
+                  step = treadle_larger(calls / parts, 1);
     assert_true(calls > 10);
     f.measures = false;
     for (int64_t left = calls; left > 0; left -= step) { /* the last calls among them: those that guard */
