@@ -424,10 +424,14 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
 
 typedef struct treadle_plan treadle_plan;
 
+/* Which memory windows lie in. */
+typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
+
 typedef struct treadle_plan_options {
   size_t struct_size;
-  size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
-  size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
+  size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB (CUDA: 4 MiB) */
+  /* Memory of a switch beyond max(train, infer); 0: the larger of 256 MiB (CUDA: 1 GiB) and cap_min. */
+  size_t cap_bytes;
   /* 0: chosen from the cap, for this rank alone. Ranks that switch together need equal numbers, on which
    * treadle_switch_create makes them agree. */
   int32_t waves;
@@ -439,6 +443,7 @@ typedef struct treadle_plan_options {
    * byte then enters a node once: one of the ranks that need it pulls it, and the others read it from that rank. Ranks
    * that switch together give equal arrays. */
   const int32_t *node_of;
+  treadle_memory_kind memory; /* of the windows: gives the page and the cap that are 0 */
 } treadle_plan_options;
 
 /* Makes the plan of `rank` from one layout to another, and the way back. It is pure: equal inputs give equal plans
@@ -719,11 +724,14 @@ typedef struct treadle_engine_hooks {
 } treadle_engine_hooks;
 
 /* The memory that the pool and its windows are made of. */
-typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
+/* CUDA: windows are device pointers. Refused by name: a machine without NVIDIA's driver, a driver before 13.0, a device
+ * below compute capability 8.0, a library without kernels (make cuda). */
 typedef struct treadle_memory {
-  treadle_memory_kind kind; /* others than host are refused by name, unless treadle_device_register has their table */
-  int device;               /* number of the device among those of this kind; host: 0 */
-  void *stream;             /* the stream on which work is done; host: NULL */
+  treadle_memory_kind kind;
+  int device; /* number of the device among those of this kind; host: 0 */
+  /* CUDA: the stream of the caller; NULL: the default stream. What it was given before a call is seen by the call. A
+   * call returns when its own work is done, so that what is given after it sees the new weights. Host: NULL. */
+  void *stream;
 } treadle_memory;
 
 /* Memory of the caller that holds storage tensor number `storage` of this rank (treadle_layout_storage,
@@ -738,8 +746,8 @@ typedef struct treadle_own_tensor {
  * and offload flags. */
 typedef struct treadle_switch_options {
   size_t struct_size;
-  size_t page_bytes; /* as in treadle_plan_options */
-  size_t cap_bytes;  /* 0: the larger of 256 MiB and cap_min over all ranks */
+  size_t page_bytes; /* as in treadle_plan_options; on CUDA a multiple of 2 MiB, 0: 4 MiB */
+  size_t cap_bytes;  /* 0: the larger of 256 MiB (CUDA: 1 GiB) and cap_min over all ranks */
   /* Device bytes that no rank may exceed; 0: the largest bound. With a budget and no cap, the cap is the budget minus
    * what a switch needs without a cap. */
   size_t budget_bytes;
@@ -760,7 +768,8 @@ typedef struct treadle_switch_options {
   /* Pages with the same bytes in both layouts are shared, not copied. treadle_plan_storage then says where tensors
    * lie. */
   bool alias;
-  bool guard_pages; /* for debugging: overwrites bytes that a mode does not hold, and closes their windows to access */
+  bool guard_pages; /* for debugging: overwrites bytes that a mode does not hold, and closes their windows to access;
+                     * refused on CUDA */
   const treadle_engine_hooks *engine; /* copied; NULL: none */
   /* For pictures of the memory: called with the device bytes of each class, [classes], whenever they change. It runs in
    * the thread of the arrow. A library newer than the program may have more classes than TREADLE_CLASSES. */

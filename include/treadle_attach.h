@@ -67,6 +67,10 @@ typedef struct treadle_attached_info {
   char layout[256]; /* the start of its text */
 } treadle_attached_info;
 
+/* Copies bytes of the window to memory of the host, wherever the window lies. Refused: a range beyond the window. They
+ * are those of one version as long as that is held. */
+treadle_status treadle_attached_read(const treadle_attached *attached, size_t offset, size_t bytes, void *to);
+
 void treadle_attached_get_info(const treadle_attached *attached, treadle_attached_info *info_p); /* else zeros */
 
 /* The window's address, in the owner's kind of memory; read-only; fixed. *bytes_p (or NULL): its size. NULL: none. */

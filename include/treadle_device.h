@@ -117,6 +117,12 @@ typedef struct treadle_written {
   uint64_t mark; /* the sum of treadle_op_mark over the times that it was written */
 } treadle_written;
 
+/* The memory of a device. Frozen. */
+typedef struct treadle_device_room {
+  uint64_t id; /* equal for all who take from it, in whichever process; 0: it is the host's, and the rest is not looked at */
+  size_t bytes, left_bytes; /* left_bytes: what may still be taken now */
+} treadle_device_room;
+
 /* The functions of one kind of memory. A test of treadle's own, tests/core/memory/device_far.c, has such a table, whose
  * memory the processor cannot touch. */
 struct treadle_device_ops {
@@ -125,6 +131,7 @@ struct treadle_device_ops {
   /* A flag of treadle_net_memory: what kind of memory windows are. A net with that flag sends and receives right there;
    * 0: no net does. So far only windows in host memory are sent from and received into; others go through slots. */
   unsigned net_memory;
+  bool guards; /* protect and close_window keep others out; else guard_pages (treadle_switch_options) is refused */
 
   /* Fills *device_p, whose ops, kind, number and stream are there. The struct may be copied: what must stay belongs in
    * its state. Refused by name: what this machine does not have. close is called once for each open that succeeded. */
@@ -134,6 +141,8 @@ struct treadle_device_ops {
    * not be written"), or NULL. With maps_p, the caller asks for many ranges in a row, and the answer is thorough; leave
    * *maps_p as it is. Without it, the answer is quick: is the memory there at all? */
   const char *(*fault)(const treadle_device *device, const void *memory, size_t bytes, treadle_maps **maps_p);
+  /* How much memory there is for pools. */
+  treadle_status (*room)(const treadle_device *device, treadle_device_room *room_p);
 
   /* Pages. create makes all pages that the pool will ever have, zeroed; TREADLE_NO_MEMORY: more bytes than the budget.
    * held_bytes: what the system has given the pool now. map makes a window, whose address never changes, and which
@@ -151,7 +160,8 @@ struct treadle_device_ops {
   treadle_status (*follow)(treadle_pool *pool, void *base, void *shadow, const int32_t *table, int64_t pages);
   treadle_status (*trim)(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
   /* Who may use a part of a window, from the moment on when everything asked for before is done. The mapping of the
-   * whole pool stays as it is. A failure may leave some of the part as it was. */
+   * whole pool stays as it is. A failure may leave some of the part as it was. Without `guards` this and close_window
+   * do nothing. */
   treadle_status (*protect)(treadle_pool *pool, void *at, size_t bytes, treadle_access access)
       __attribute__((warn_unused_result));
   /* Does what protect does for a whole window that is one mapping, and is quick. closed: it may be read; else it may be
@@ -233,7 +243,7 @@ struct treadle_device_ops {
                          size_t count, uint64_t *sums) __attribute__((warn_unused_result));
 };
 
-/* Gives this process the table of a kind of memory that the library has no code for; NULL takes it away. The table
+/* Gives this process a table for a kind of memory, in place of the library's own; NULL takes it away. The table
  * stays where it is. Not while a switch or an attached window of that kind exists, or a thread makes one. Refused:
  * TREADLE_MEMORY_HOST; a table, or its `plain`, that is too short for this library or lacks a function or the name.
  * Local. */

@@ -21,11 +21,23 @@ typedef struct view {
   int32_t count;
 } view;
 
+/* Of a storage tensor, wherever it lies. */
+static treadle_status sum_of(const view *v, const treadle_storage_info *storage, uint64_t *sum_p) {
+  treadle_status status = TREADLE_OK;
+  char *bytes = treadle_alloc(storage->bytes + 1);
+  if (!bytes) return treadle_fail(TREADLE_NO_MEMORY, "no memory for storage tensor '%s'", storage->name);
+  TRY(treadle_attached_read(v->attached, storage->offset_bytes, storage->bytes, bytes));
+  *sum_p = treadle_hash_bytes(bytes, storage->bytes, 0);
+out:
+  treadle_free(bytes);
+  return status;
+}
+
 /* Sums of one version: it is held while they are made. A version that goes between the wait and the hold is waited for again. */
 static treadle_status look(view *v, uint64_t version, double timeout) {
   treadle_status status = TREADLE_OK;
   double deadline = treadle_clock_seconds() + timeout, left = timeout;
-  const char *window = treadle_attached_window(v->attached, &v->bytes);
+  (void)treadle_attached_window(v->attached, &v->bytes);
   v->count = treadle_attached_storage_count(v->attached);
   v->sums = treadle_alloc_array((size_t)v->count + 1, sizeof *v->sums);
   if (!v->sums) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %d checksums", (int)v->count);
@@ -38,7 +50,7 @@ static treadle_status look(view *v, uint64_t version, double timeout) {
   for (int32_t i = 0; i < v->count; i++) {
     treadle_storage_info storage = TREADLE_INIT(treadle_storage_info);
     TRY(treadle_attached_storage(v->attached, i, &storage));
-    v->sums[i] = treadle_hash_bytes(storage.bytes ? window + storage.offset_bytes : "", storage.bytes, 0);
+    TRY(sum_of(v, &storage, &v->sums[i]));
   }
   treadle_attached_get_info(v->attached, &v->info);
   TRY(treadle_attached_release(v->attached, v->version));

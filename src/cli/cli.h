@@ -40,6 +40,7 @@ typedef struct treadle_arguments {
   int64_t rank_map;                                     /* treadle_rank_map */
   int64_t alias;                                        /* 0: on, 1: off */
   const char *offload, *fault, *timeline, *handle_file; /* switch */
+  const char *device;                                   /* switch, plan; NULL: cpu */
   const char *meet, *job, *nodes_text, *net_devices;    /* switch: how ranks meet */
   int64_t net;                                          /* 0: tcp, 1: ucx */
   int64_t wait;                                         /* of attach: a version; 0: any */

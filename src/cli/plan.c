@@ -1,5 +1,6 @@
 /* treadle plan: the report of a switch, as text or JSON, and whether it fits a budget. */
 #include "cli/cli.h"
+#include "cli/device_choice.h"
 #include "cli/json_out.h"
 
 #include "base/clock.h"
@@ -367,6 +368,9 @@ int treadle_command_plan(const treadle_arguments *arguments) {
                                     .one_rank = arguments->rank >= 0,
                                     .rank = arguments->rank < 0 ? 0 : arguments->rank,
                                     .watch = treadle_progress_watch}};
+  bool cuda;
+  TRY(treadle_device_is_cuda(arguments->device, &cuda));
+  output.options.memory = cuda ? TREADLE_MEMORY_CUDA : TREADLE_MEMORY_HOST;
   TRY(make(&output));
   TRY(arguments->json ? print_json(&output) : print_text(&output));
 out:;

@@ -1,6 +1,7 @@
 /* The steps of `treadle switch`. Ranks agree after each local step (treadle_session_agree), so that all take the same way
  * out. */
 #include "cli/compare.h"
+#include "cli/device_choice.h"
 #include "cli/handle_file.h"
 #include "cli/hold.h"
 #include "cli/switch_job.h"
@@ -68,10 +69,20 @@ static treadle_status read_updates(treadle_job *job) {
   return TREADLE_OK;
 }
 
+/* This rank's number among those of its node. */
+static int number_on_node(const treadle_job *job) {
+  const treadle_session *session = &job->session;
+  int number = 0;
+  for (int rank = 0; rank < session->rank; rank++)
+    number += treadle_group_node(session->group, rank) == treadle_group_node(session->group, session->rank);
+  return number;
+}
+
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
   TRY(read_updates(job));
+  TRY(treadle_device_choose(arguments->device, number_on_node(job), &job->options.memory));
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
   if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
     TRY(treadle_fail(TREADLE_REFUSED,

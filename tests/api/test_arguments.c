@@ -1363,6 +1363,12 @@ static void machine(objects *o) {
   REFUSED_SIZES(net, treadle_machine_net(0, &net));
   REFUSED(treadle_machine_net(-1, &net));
   REFUSED(treadle_machine_net(treadle_machine_net_count(), &net));
+  treadle_device_info device = TREADLE_INIT(treadle_device_info);
+  WORKS(treadle_machine_device_count());
+  REFUSED(treadle_machine_device(0, NULL));
+  REFUSED_SIZES(device, treadle_machine_device(0, &device));
+  REFUSED(treadle_machine_device(-1, &device));
+  REFUSED(treadle_machine_device(treadle_machine_device_count(), &device));
   REFUSED(treadle_machine_address(NULL));
   WORKS(treadle_machine_address(&(treadle_node_address){.outside = true}));
   REFUSED(treadle_mpi_start(NULL, &rank));
@@ -1453,6 +1459,13 @@ static void handles(objects *o) {
   GIVES(NULL, treadle_attached_window(NULL, &bytes));
   assert_int_equal(bytes, 0);
   WORKS(assert_non_null(treadle_attached_window(o->attached, NULL)));
+  char byte;
+  REFUSED(treadle_attached_read(NULL, 0, 1, &byte));
+  REFUSED(treadle_attached_read(o->attached, 0, 1, NULL));
+  REFUSED(treadle_attached_read(o->attached, SIZE_MAX, 1, &byte));
+  REFUSED(treadle_attached_read(o->attached, 1, SIZE_MAX, &byte));
+  WORKS(assert_ok(treadle_attached_read(o->attached, 0, 1, &byte)));
+  WORKS(assert_ok(treadle_attached_read(o->attached, 0, 0, NULL)));
   NOTHING(treadle_attached_get_info(NULL, &info));
   assert_int_equal(info.process, 0);
   NOTHING(treadle_attached_get_info(o->attached, NULL));

@@ -412,13 +412,14 @@ static void call_tools(caller *c) {
   treadle_limit_info limit = {.struct_size = struct_size(c, sizeof limit)};
   treadle_kernel_info kernel = {.struct_size = struct_size(c, sizeof kernel)};
   treadle_net_info net = {.struct_size = struct_size(c, sizeof net)};
+  treadle_device_info device = {.struct_size = struct_size(c, sizeof device)};
   const treadle_families *families = OR_NULL(c, c->o.families);
   const treadle_family_check *check = OR_NULL(c, c->o.check);
   const char *name;
   char *text_of = NULL;
   int64_t value;
   int32_t at = often(c) ? (int32_t)below(c, 20) : (int32_t)number(c);
-  switch (below(c, 18)) {
+  switch (below(c, 20)) {
   case 0: CALL(treadle_families_count(families)); break;
   case 1: SAID(treadle_families_get(families, at, OR_NULL(c, &family))); break;
   case 2: CALL(treadle_families_find(families, text(c))); break;
@@ -440,6 +441,8 @@ static void call_tools(caller *c) {
   case 16: /* number 0 loads UCX, which is slow, and stays */
     SAID(treadle_machine_net(at ? at : -1, OR_NULL(c, &net)));
     break;
+  case 17: CALL(treadle_machine_device_count()); break;
+  case 18: SAID(treadle_machine_device(at, OR_NULL(c, &device))); break;
   default: CALL(treadle_injection_point_text((treadle_injection_point)any_enum(c)));
   }
   free(text_of);
@@ -1082,9 +1085,10 @@ static void call_handles(caller *c) {
   treadle_attached_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_storage_info storage = {.struct_size = struct_size(c, sizeof storage)};
   char handle[TREADLE_HANDLE_BYTES];
+  char room[64];
   size_t bytes;
   uint64_t version = 0;
-  switch (below(c, 14)) {
+  switch (below(c, 15)) {
   case 12: SAID(treadle_switch_withdraw(often(c) ? NULL : sw(c))); break;
   case 0:
     SAID(treadle_switch_handle(sw(c), often(c) ? TREADLE_INFER_PARAMS : (treadle_class)any_enum(c),
@@ -1099,6 +1103,7 @@ static void call_handles(caller *c) {
     break;
   case 2: CALL(treadle_attached_window(attached, OR_NULL(c, &bytes))); break;
   case 3: CALL(treadle_attached_get_info(attached, OR_NULL(c, &info))); break;
+  case 13: SAID(treadle_attached_read(attached, below(c, 100), below(c, sizeof room), OR_NULL(c, room))); break;
   case 4: CALL(treadle_attached_storage_count(attached)); break;
   case 5: SAID(treadle_attached_storage(attached, (int32_t)number(c), OR_NULL(c, &storage))); break;
   case 6: CALL(treadle_attached_find(attached, text(c))); break;

@@ -227,8 +227,11 @@ out:
 
 static treadle_status open_device(treadle_attached *a) {
   const treadle_handle *h = &a->handle;
-  const treadle_memory memory = {.kind = (treadle_memory_kind)h->kind, .device = h->device};
-  const treadle_status status = treadle_device_open(&memory, &a->device);
+  treadle_memory memory = {.kind = (treadle_memory_kind)h->kind};
+  treadle_status status;
+  TRY(treadle_device_find(memory.kind, h->device_id, h->device, &memory.device));
+  TRY(treadle_device_open(&memory, &a->device));
+out:
   return status == TREADLE_OK ? status
                               : treadle_fail_in(status, "attach: the window of process %d: ", h->process);
 }

@@ -23,7 +23,7 @@
 
 enum {
   TREADLE_SHEET_MAGIC = 0x74726473,
-  TREADLE_HANDLE_FORMAT = 2, /* 1: host memory alone */
+  TREADLE_HANDLE_FORMAT = 3, /* 1: host memory alone; 2: devices by number alone */
   TREADLE_SHEET_TEXT = 256,
   TREADLE_HOLDS = 64,
   TREADLE_PROCESS_BITS = 22 /* the kernel's PID_MAX_LIMIT */
@@ -40,8 +40,9 @@ typedef struct treadle_handle {
   uint8_t machine[16];    /* the boot of it */
   uint32_t user, which;   /* treadle_class */
   int32_t rank, ranks;
-  uint32_t kind;    /* treadle_memory_kind, */
-  int32_t device;   /* and the number of the device */
+  uint32_t kind;      /* treadle_memory_kind, */
+  int32_t device;     /* the number that the device has in the owner's process, */
+  uint64_t device_id; /* and treadle_device_room.id, which it has in all */
   uint64_t name[2]; /* random: the name of the owner's socket */
   int64_t page_bytes, pages, pool_pages, window_bytes, sheet_bytes;
   uint64_t sum; /* of the bytes before */

@@ -79,6 +79,7 @@ static treadle_status try_export(const treadle_outlet_window *window) {
 
 static treadle_status fill_handle(const treadle_outlet_window *window, treadle_handle *h) {
   treadle_status status = TREADLE_OK;
+  treadle_device_room room;
   h->process = (int32_t)getpid();
   h->start_time = treadle_shm_start_time(getpid());
   TRY(treadle_handle_here(h));
@@ -87,6 +88,8 @@ static treadle_status fill_handle(const treadle_outlet_window *window, treadle_h
   h->ranks = window->ranks;
   h->kind = window->device->kind;
   h->device = window->device->number;
+  TRY(window->device->ops->room(window->device, &room));
+  h->device_id = room.id;
   h->page_bytes = window->page_bytes;
   h->pages = window->pages;
   h->pool_pages = window->pool_pages;

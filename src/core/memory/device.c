@@ -3,6 +3,7 @@
 
 #include "base/argument.h"
 #include "memory/copy.h"
+#include "memory/device_cuda.h"
 #include "memory/device_host.h"
 
 #include <stdio.h>
@@ -30,18 +31,21 @@ treadle_status treadle_device_finish(const treadle_device *device, treadle_statu
 }
 
 static const treadle_device_ops *host(void) { return treadle_device_host()->ops; }
+static const treadle_device_ops *cuda(void) { return &treadle_cuda_ops; }
 
-/* By treadle_memory_kind; without a function: this library does not have it. */
+/* By treadle_memory_kind. */
 static const struct {
   const char *name;
   const treadle_device_ops *(*get)(void);
-} kinds[] = {[TREADLE_MEMORY_HOST] = {"host", host}, [TREADLE_MEMORY_CUDA] = {"cuda", NULL}};
+  treadle_status (*find)(uint64_t id, int *number_p); /* NULL: there is one device */
+} kinds[] = {[TREADLE_MEMORY_HOST] = {"host", host, NULL},
+             [TREADLE_MEMORY_CUDA] = {"cuda", cuda, treadle_cuda_find}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const treadle_device_ops *registered[KINDS];
 
 static bool is_whole(const treadle_device_ops *o) {
-  return o->name && o->open && o->close && o->fault && o->create && o->destroy && o->base &&
+  return o->name && o->open && o->close && o->fault && o->room && o->create && o->destroy && o->base &&
          o->held_bytes && o->map && o->remap && o->follow && o->trim && o->protect && o->close_window &&
          o->export_count && o->export_part && o->import_begin && o->import_part && o->view && o->unimport &&
          o->scratch && o->scratch_release && o->pin && o->unpin && o->copy && o->pack && o->quantise &&
@@ -62,9 +66,8 @@ static treadle_status check_table(const treadle_device_ops *ops, const char *whi
 treadle_status treadle_device_register(treadle_memory_kind kind, const treadle_device_ops *ops) {
   treadle_status status;
   TRY(TREADLE_CHECK_ENUM(kind, KINDS));
-  if (kinds[kind].get)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "treadle_device_register: this library has memory of kind '%s' itself",
+  if (kind == TREADLE_MEMORY_HOST)
+    TRY(treadle_fail(TREADLE_REFUSED, "treadle_device_register: memory of kind '%s' is the library's own",
                      kinds[kind].name));
   if (ops) TRY(check_table(ops, "a table"));
   if (ops) TRY(check_table(ops->plain, "a plain table"));
@@ -79,15 +82,18 @@ treadle_status treadle_device_open(const treadle_memory *memory, treadle_device 
   if ((size_t)memory->kind >= KINDS)
     return treadle_fail(TREADLE_REFUSED, "memory: %d is not a kind of memory", (int)memory->kind);
   const treadle_device_ops *ops =
-      kinds[memory->kind].get ? kinds[memory->kind].get() : registered[memory->kind];
-  if (!ops)
-    return treadle_fail(TREADLE_REFUSED, "memory: this library has none of kind '%s': take '%s'",
-                        kinds[memory->kind].name, kinds[TREADLE_MEMORY_HOST].name);
+      registered[memory->kind] ? registered[memory->kind] : kinds[memory->kind].get();
   *device_p = (treadle_device){
       .ops = ops, .kind = memory->kind, .number = memory->device, .stream = memory->stream};
   const treadle_status status = ops->open(memory, device_p);
   if (status != TREADLE_OK) *device_p = (treadle_device){0};
   return status;
+}
+
+treadle_status treadle_device_find(treadle_memory_kind kind, uint64_t id, int number, int *number_p) {
+  *number_p = number;
+  if (!kinds[kind].find || registered[kind]) return TREADLE_OK;
+  return kinds[kind].find(id, number_p);
 }
 
 void treadle_device_close(treadle_device *device) {

@@ -19,6 +19,9 @@
 /* What is asked for; NULL: host. Kinds that this library has not are refused by name. */
 treadle_status treadle_device_open(const treadle_memory *memory, treadle_device *device_p);
 void treadle_device_close(treadle_device *device);
+/* The number that a device has in this process, by treadle_device_room.id. Refused: it is not seen here. Of a kind that was registered,
+ * and of the host, it is the number that another process gave it. */
+treadle_status treadle_device_find(treadle_memory_kind kind, uint64_t id, int number, int *number_p);
 
 /* Host memory: windows that are the caller's, files, buffers. */
 const treadle_device *treadle_device_host(void);

@@ -31,6 +31,12 @@ static const char *fault(const treadle_device *device, const void *memory, size_
   return treadle_maps_fault(maps_p ? *maps_p : NULL, memory, bytes);
 }
 
+static treadle_status room(const treadle_device *device, treadle_device_room *room_p) {
+  (void)device;
+  *room_p = (treadle_device_room){0};
+  return TREADLE_OK;
+}
+
 /* ---- Pages ---- */
 
 static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes,
@@ -278,7 +284,7 @@ static treadle_status hash(const treadle_device *device, const treadle_elements 
 /* What both rows have alike. */
 #define HOST                                                                                               \
   .net_memory = TREADLE_NET_HOST, .pin = pin, .unpin = unpin, .open = open, .close = close,                \
-  .fault = fault, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
+ .guards = true, .fault = fault, .room = room, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
   .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
   .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
   .close_window = treadle_pool_close_window, .export_count = treadle_pool_export_count,                    \

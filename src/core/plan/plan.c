@@ -198,7 +198,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   treadle_plan_options o;
   status = TREADLE_TAKE(options, &o);
   if (status) return status;
-  int64_t page = o.page_bytes ? (int64_t)o.page_bytes : TREADLE_DEFAULT_PAGE, cap = (int64_t)o.cap_bytes;
+  int64_t page = (int64_t)(o.page_bytes ? o.page_bytes : treadle_default_page(o.memory)), cap = (int64_t)o.cap_bytes;
   treadle_plan_base_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
   treadle_plan_base plan_base = {0};
   treadle_nodes nodes = {0};
@@ -211,7 +211,7 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   }
   TRY(treadle_plan_base_create(from, to, rank, &terms, &plan_base));
   int64_t cap_min = plan_base.cap_min_bytes;
-  if (cap == 0) cap = treadle_larger(TREADLE_DEFAULT_CAP, cap_min);
+  if (cap == 0) cap = treadle_larger((int64_t)treadle_default_cap(o.memory), cap_min);
   if (cap < cap_min) {
     status = treadle_fail(TREADLE_REFUSED, "plan: rank %" PRId64 ": a cap of %s is less than cap_min, %s",
                           rank, treadle_text_of_size((size_t)cap), treadle_text_of_size((size_t)cap_min));

@@ -27,7 +27,13 @@
 
 enum { TREADLE_LAG = 2, TREADLE_MAX_WAVES = 4096 };
 /* Where nothing is said: pages, and the cap where cap_min is not larger. */
-enum { TREADLE_DEFAULT_PAGE = 2 << 20, TREADLE_DEFAULT_CAP = 256 << 20 };
+/* Where the caller gives none, by treadle_memory_kind. */
+static inline size_t treadle_default_page(treadle_memory_kind memory) {
+  return memory == TREADLE_MEMORY_CUDA ? (size_t)4 << 20 : (size_t)2 << 20;
+}
+static inline size_t treadle_default_cap(treadle_memory_kind memory) {
+  return memory == TREADLE_MEMORY_CUDA ? (size_t)1 << 30 : (size_t)256 << 20;
+}
 
 typedef struct treadle_direction {
   treadle_op_array

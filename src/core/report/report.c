@@ -186,7 +186,7 @@ static treadle_status choose_cap(treadle_report *report, const treadle_report_op
                         options->cap_bytes, least, treadle_text_of_size(least));
   report->info.fits = true;
   report->info.cap_bytes =
-      options->cap_bytes ? options->cap_bytes : treadle_larger_size(TREADLE_DEFAULT_CAP, least);
+      options->cap_bytes ? options->cap_bytes : treadle_larger_size(treadle_default_cap(options->memory), least);
   report->info.budget_min_bytes = window + (options->cap_bytes ? options->cap_bytes : least);
   if (!budget) return TREADLE_OK;
   report->info.fits = budget >= report->info.budget_min_bytes;
@@ -379,7 +379,7 @@ treadle_status treadle_report_create(const treadle_layout *from, const treadle_l
   report->rank = o.one_rank ? o.rank : -1;
   report->info = (treadle_report_info){.struct_size = sizeof report->info,
                                        .ranks = treadle_layout_ranks(from),
-                                       .page_bytes = o.page_bytes ? o.page_bytes : TREADLE_DEFAULT_PAGE,
+                                       .page_bytes = o.page_bytes ? o.page_bytes : treadle_default_page(o.memory),
                                        .model_bytes = (size_t)treadle_model_bytes(from->model)};
   TRY(check_options(report, &o));
   TRY(treadle_report_start_nodes(report, o.node_of));

@@ -42,7 +42,7 @@ typedef struct figures {     /* what a rank says of itself */
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
 
 size_t treadle_switch_page_bytes(const treadle_switch_options *options) {
-  return options->page_bytes ? options->page_bytes : TREADLE_DEFAULT_PAGE;
+  return options->page_bytes ? options->page_bytes : treadle_default_page(options->memory.kind);
 }
 
 static treadle_status check_options(const treadle_switch_options *options, size_t work_bytes) {
@@ -85,6 +85,10 @@ static treadle_status check(treadle_switch *sw) {
   const treadle_switch_options *options = &sw->terms.options;
   TRY(treadle_ready_plan_take(&sw->terms, sw->layouts[0], sw->layouts[1], sw->group->rank));
   TRY(check_options(options, sw->engine.hooks.work_bytes));
+  if (options->guard_pages && !sw->device.ops->guards)
+    return treadle_fail(TREADLE_REFUSED,
+                        "switch: nothing keeps others out of pages on device '%s': leave out guard_pages",
+                        sw->device.ops->name);
   if (options->delta && sw->terms.leaves[TREADLE_PARAMS])
     return treadle_fail(TREADLE_REFUSED,
                         "switch: delta sends what has changed since the last update, and here a switch "
@@ -294,7 +298,7 @@ static treadle_status decide(treadle_switch *sw, const figures *mine, int64_t *c
   TRY(compare_figures(sw, mine, &cap_min, &tightest));
   if (cap == 0)
     cap = budget > 0 ? treadle_larger(budget - largest_base(group, mine->leaves), 0)
-                     : treadle_larger(TREADLE_DEFAULT_CAP, cap_min);
+                     : treadle_larger((int64_t)treadle_default_cap(sw->device.kind), cap_min);
   *cap_p = cap;
   TRY(check_budget(group, mine, cap_min));
   if (cap < cap_min)

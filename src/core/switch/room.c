@@ -68,7 +68,10 @@ typedef struct shares { /* of the ranks under a limit */
   uint64_t pool, host, tables, others, sum, left;
 } shares;
 
+static bool is_on_device(const treadle_demand *d) { return d->device.id != 0; }
+
 static const treadle_limit *find(const treadle_demand *d, uint64_t id) {
+  if (is_on_device(d) && d->device.id == id) return &d->device;
   for (int32_t i = 0; i < d->limits.count; i++)
     if (d->limits.memory[i].id == id) return &d->limits.memory[i];
   return NULL;
@@ -83,11 +86,12 @@ static shares add_up(const treadle_group *group, int of, uint64_t id) {
     if (!limit || !is_together(group, of, rank)) continue;
     s.ranks++;
     s.first = rank;
-    s.pool = plus(s.pool, d->pool);
+    if (limit->left < s.left) s.left = limit->left;
+    if (is_on_device(d) == (limit == &d->device)) s.pool = plus(s.pool, d->pool);
+    if (limit == &d->device) continue;
     s.host = plus(s.host, d->host);
     s.others = plus(s.others, d->others);
     s.tables = plus(s.tables, plus(tables_of(group, rank), SPARE));
-    if (limit->left < s.left) s.left = limit->left;
   }
   s.sum = plus(plus(s.pool, s.host), plus(s.tables, s.others));
   return s;
@@ -114,9 +118,9 @@ static treadle_status check_memory(const treadle_group *group) {
   uint64_t missing = 0, worst_id = 0;
   shares worst = {0};
   for (int rank = 0; rank < group->size; rank++) {
-    const treadle_limits *limits = &said(group, rank)->limits;
-    for (int32_t i = 0; i < limits->count; i++) {
-      uint64_t id = limits->memory[i].id;
+    const treadle_demand *d = said(group, rank);
+    for (int32_t i = 0; i < d->limits.count + is_on_device(d); i++) {
+      uint64_t id = i < d->limits.count ? d->limits.memory[i].id : d->device.id;
       if (rank > 0 && is_together(group, rank - 1, rank) && find(said(group, rank - 1), id))
         continue; /* was looked at */
       shares s = add_up(group, rank, id);
@@ -158,26 +162,48 @@ out:
 
 /* ---- What a switch takes ---- */
 
-static treadle_demand demand_of(const treadle_switch_options *options) {
-  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(options))};
+/* Of the device whose memory the pool lies in; none where that is the host's. */
+static treadle_limit device_limit(const treadle_device *device) {
+  treadle_limit limit = {0};
+  treadle_device_room room = {0};
+  if (device->ops->room(device, &room) != TREADLE_OK || room.id == 0) return limit;
+  limit.id = room.id;
+  limit.bytes = room.bytes;
+  limit.left = room.left_bytes;
+  snprintf(limit.text, sizeof limit.text, "device %s:%d", device->ops->name, device->number);
+  return limit;
+}
+
+static treadle_demand demand_of(const treadle_device *device, const treadle_switch_options *options) {
+  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(options)),
+                      .device = device_limit(device)};
   treadle_limits_read("", &d.limits);
+  return d;
+}
+
+/* Pages on a device need no page tables and no addresses of the host's. */
+static treadle_demand settle(treadle_demand d) {
+  if (!is_on_device(&d)) return d;
+  d.shared -= d.pool;
+  d.addresses -= d.mapped;
+  d.mapped = 0;
   return d;
 }
 
 /* Of a rank that has its memory; a group on more nodes may need more for messages. */
 static treadle_demand rejoining(const treadle_space *space, const treadle_carry *c,
                                 const treadle_switch_options *options) {
-  treadle_demand d = demand_of(options);
+  treadle_demand d = demand_of(c->device, options);
   const size_t messages = treadle_net_bytes(c), has = c->net.bytes;
   d.host = d.addresses = messages > has ? messages : 0;
-  d.shared = space->bytes + treadle_pool_bytes(space->table_pool);
+  d.shared = (is_on_device(&d) ? 0 : space->bytes) + treadle_pool_bytes(space->table_pool);
   return d;
 }
 
 treadle_demand treadle_room_least(const treadle_switch *sw) {
   const treadle_switch_options *o = &sw->terms.options;
   if (sw->space.pool) return rejoining(&sw->space, &sw->carry, &sw->terms.options);
-  treadle_demand d = demand_of(&sw->terms.options);
+  treadle_demand d = demand_of(&sw->device, &sw->terms.options);
   uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
                                                  o->optimizer_bytes};
@@ -203,12 +229,12 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   d.shared = d.mapped = d.pool;
   d.others = o->other_bytes;
   d.addresses = plus(d.mapped, plus(d.host, d.others));
-  return d;
+  return settle(d);
 }
 
 treadle_demand treadle_room_exact(const treadle_switch *sw) {
   if (sw->space.pool) return rejoining(&sw->space, &sw->carry, &sw->terms.options);
-  treadle_demand d = demand_of(&sw->terms.options);
+  treadle_demand d = demand_of(&sw->device, &sw->terms.options);
   const treadle_page_tables *place = &sw->space.tables;
   uint64_t page = (uint64_t)sw->carry.plan->page_bytes, twins = 0;
   d.pool = (uint64_t)place->physical * page;
@@ -228,8 +254,8 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;
   d.addresses = d.mapped + d.tables + twins + ALIGNMENT;
-  if (sw->space.tables.aliased)
+  if (sw->space.tables.aliased && !is_on_device(&d))
     d.addresses += (uint64_t)place->pages[TREADLE_PARAMS] * page + ALIGNMENT; /* parking */
   d.addresses = plus(d.addresses, d.others);
-  return d;
+  return settle(d);
 }

@@ -206,6 +206,12 @@ static const char *far_fault(const treadle_device *device, const void *memory, s
   return host->ops->fault(host, near_of(memory), bytes, maps_p);
 }
 
+static treadle_status far_room(const treadle_device *device, treadle_device_room *room_p) {
+  (void)device;
+  *room_p = (treadle_device_room){0}; /* the host's */
+  return TREADLE_OK;
+}
+
 void device_far_fail_at(treadle_device *device, int64_t call) {
   queue *q = queue_of(device);
   q->fails_at = call > 0 ? q->asked + call : 0;
@@ -729,7 +735,7 @@ const treadle_device_ops device_far_ops = {.struct_size = sizeof device_far_ops,
                                            .net_memory = TREADLE_NET_CUDA,
                                            .open = far_open,
                                            .close = far_close,
-                                           .fault = far_fault,
+                                           .guards = true, .fault = far_fault, .room = far_room,
                                            .create = far_create,
                                            .destroy = far_destroy,
                                            .base = far_base,

@@ -141,7 +141,7 @@ static void test_no_such_device(void **state) {
   assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
   owner_init(&o);
   owner_give(&o);
-  assert_answer(reader_attach(&r, o.handle, o.bytes), TREADLE_REFUSED, "none of kind 'cuda'");
+  assert_answer(reader_attach(&r, o.handle, o.bytes), TREADLE_REFUSED, "attach: the window of process");
   owner_release(&o);
   reader_end(&r);
 }

@@ -1,0 +1,300 @@
+#include "memory/state_cuda.h"
+
+#include "base/alloc.h"
+#include "memory/host.h"
+#include "memory/image_cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Calls of the driver ---- */
+
+/* A graph that another stream of this thread is capturing at the time stays as it is. */
+static void exchange_capture_mode(treadle_cuda *cuda) {
+  treadle_cuda_keep(cuda, "cuThreadExchangeStreamCaptureMode", cuda->driver->capture_mode(&cuda->capture_mode));
+}
+
+void treadle_cuda_enter(treadle_cuda *cuda) {
+  pthread_mutex_lock(&cuda->lock);
+  cuda->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  exchange_capture_mode(cuda);
+  treadle_cuda_keep(cuda, "cuCtxPushCurrent", cuda->driver->context_push(cuda->context));
+}
+
+void treadle_cuda_leave(treadle_cuda *cuda) {
+  CUcontext context;
+  treadle_cuda_keep(cuda, "cuCtxPopCurrent", cuda->driver->context_pop(&context));
+  exchange_capture_mode(cuda);
+  pthread_mutex_unlock(&cuda->lock);
+}
+
+treadle_status treadle_cuda_fail(const treadle_cuda *cuda, const char *call, CUresult result) {
+  return treadle_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TREADLE_NO_MEMORY : TREADLE_SYSTEM,
+                      "cuda: device %d: %s", cuda->card, treadle_cuda_words(cuda->driver, call, result));
+}
+
+bool treadle_cuda_keep(treadle_cuda *cuda, const char *call, CUresult result) {
+  if (result == CUDA_SUCCESS) return true;
+  if (!cuda->failed)
+    snprintf(cuda->text, sizeof cuda->text, "cuda: device %d: %s", cuda->card,
+             treadle_cuda_words(cuda->driver, call, result));
+  cuda->failed = true;
+  return false;
+}
+
+static treadle_status say(const treadle_cuda *cuda) {
+  return cuda->failed ? treadle_fail(TREADLE_SYSTEM, "%s", cuda->text) : TREADLE_OK;
+}
+
+/* ---- Open ---- */
+
+static treadle_status attribute(const treadle_cuda *cuda, int which, int *value_p) {
+  treadle_status status = TREADLE_OK;
+  *value_p = 0;
+  CUDA_TRY(cuda, "cuDeviceGetAttribute", cuda->driver->device_attribute(value_p, which, cuda->card));
+out:
+  return status;
+}
+
+static treadle_status check_card(treadle_cuda *cuda) {
+  treadle_status status;
+  int major, minor, windows, handles, processors;
+  TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
+  TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
+  TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &windows));
+  TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &handles));
+  TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &processors));
+  if (major < 8)
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d has compute capability %d.%d; treadle needs 8.0 or more",
+                     cuda->card, major, minor));
+  if (!windows || !handles)
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d has no %s", cuda->card,
+                     windows ? "memory that other processes can be given by a descriptor"
+                             : "virtual memory management"));
+  cuda->blocks_at_once = 8 * (unsigned)(processors > 0 ? processors : 1);
+out:
+  return status;
+}
+
+static treadle_status find_card(treadle_cuda *cuda, int number) {
+  treadle_status status = TREADLE_OK;
+  int count = 0;
+  cuda->card = number;
+  CUDA_TRY(cuda, "cuDeviceGetCount", cuda->driver->device_count(&count));
+  if (number < 0 || number >= count)
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: there is no device %d: this process sees %d%s", number, count,
+                     count > 0 ? ", counted from 0" : ""));
+  CUDA_TRY(cuda, "cuDeviceGet", cuda->driver->device_get(&cuda->card, number));
+  TRY(check_card(cuda));
+out:
+  return status;
+}
+
+/* A stream that is being captured takes no work that waits for others. */
+static treadle_status check_stream(const treadle_cuda *cuda) {
+  treadle_status status = TREADLE_OK;
+  int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!cuda->callers) return TREADLE_OK;
+  CUDA_TRY(cuda, "cuStreamIsCapturing", cuda->driver->stream_is_capturing(cuda->callers, &capturing));
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d: the stream of the caller is capturing a graph",
+                     cuda->card));
+out:
+  return status;
+}
+
+static treadle_status load_kernels(treadle_cuda *cuda) {
+  treadle_status status = TREADLE_OK;
+  const struct {
+    const char *name;
+    CUfunction *function_p;
+  } kernels[] = {{"treadle_cuda_copy", &cuda->copy},
+                 {"treadle_cuda_blocks", &cuda->blocks},
+                 {"treadle_cuda_generate", &cuda->generate},
+                 {"treadle_cuda_hash", &cuda->hash}};
+  const CUresult loaded = cuda->driver->module_load(&cuda->module, treadle_cuda_image);
+  if (loaded != CUDA_SUCCESS && !treadle_cuda_image_is_built())
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: this library was built without kernels: run make cuda, then build it again"));
+  CUDA_TRY(cuda, "cuModuleLoadData", loaded);
+  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+    CUDA_TRY(cuda, kernels[i].name,
+             cuda->driver->module_function(kernels[i].function_p, cuda->module, kernels[i].name));
+out:
+  return status;
+}
+
+static treadle_status find_granularity(treadle_cuda *cuda) {
+  treadle_status status = TREADLE_OK;
+  const CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, cuda->card}};
+  CUDA_TRY(cuda, "cuMemGetAllocationGranularity",
+           cuda->driver->granularity(&cuda->granularity, &wanted, 0));
+out:
+  return status;
+}
+
+static treadle_status make_room(treadle_cuda *cuda) {
+  treadle_status status = TREADLE_OK;
+  char *room = treadle_host_create(TREADLE_CUDA_ROOM, "the kernels' tables");
+  if (!room) return TREADLE_NO_MEMORY;
+  CUDA_TRY(cuda, "cuMemHostRegister",
+           cuda->driver->host_register(room, TREADLE_CUDA_ROOM,
+                                       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+  cuda->room = room;
+out:
+  if (status != TREADLE_OK) treadle_host_destroy(room, TREADLE_CUDA_ROOM);
+  return status;
+}
+
+static treadle_status make_order(treadle_cuda *cuda) {
+  treadle_status status = TREADLE_OK;
+  const treadle_cuda_driver *driver = cuda->driver;
+  TRY(check_stream(cuda));
+  CUDA_TRY(cuda, "cuStreamCreate", driver->stream_create(&cuda->stream, CU_STREAM_DEFAULT));
+  CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->given, CU_EVENT_DISABLE_TIMING));
+  for (int i = 0; i < TREADLE_CUDA_MARKS; i++)
+    CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->marks[i], CU_EVENT_DISABLE_TIMING));
+out:
+  return status;
+}
+
+static treadle_status build(treadle_cuda *cuda) {
+  treadle_status status;
+  TRY(load_kernels(cuda));
+  TRY(find_granularity(cuda));
+  TRY(make_order(cuda));
+  TRY(make_room(cuda));
+out:
+  return status;
+}
+
+treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *device) {
+  treadle_status status;
+  treadle_cuda *cuda = NULL;
+  const treadle_cuda_driver *driver;
+  TRY(treadle_cuda_driver_get(&driver));
+  cuda = treadle_alloc(sizeof *cuda);
+  if (!cuda) TRY(treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out"));
+  *cuda = (treadle_cuda){.driver = driver, .callers = memory->stream};
+  pthread_mutex_init(&cuda->lock, NULL);
+  TRY(find_card(cuda, memory->device));
+  CUDA_TRY(cuda, "cuDevicePrimaryCtxRetain", driver->context_retain(&cuda->context, cuda->card));
+  device->state = cuda;
+  treadle_cuda_enter(cuda);
+  status = build(cuda);
+  treadle_cuda_leave(cuda);
+out:
+  if (status == TREADLE_OK) return TREADLE_OK;
+  if (device->state) {
+    treadle_cuda_close(device);
+  } else if (cuda) {
+    pthread_mutex_destroy(&cuda->lock);
+    treadle_free(cuda);
+  }
+  return status;
+}
+
+void treadle_cuda_close(treadle_device *device) {
+  treadle_cuda *cuda = device->state;
+  const treadle_cuda_driver *driver = cuda->driver;
+  treadle_cuda_enter(cuda);
+  if (cuda->stream) (void)treadle_cuda_fence(cuda);
+  if (cuda->room) driver->host_unregister(cuda->room);
+  treadle_host_destroy(cuda->room, TREADLE_CUDA_ROOM);
+  for (int i = 0; i < TREADLE_CUDA_MARKS; i++)
+    if (cuda->marks[i]) driver->event_destroy(cuda->marks[i]);
+  if (cuda->given) driver->event_destroy(cuda->given);
+  if (cuda->stream) driver->stream_destroy(cuda->stream);
+  if (cuda->module) driver->module_unload(cuda->module);
+  treadle_cuda_leave(cuda);
+  driver->context_release(cuda->card);
+  pthread_mutex_destroy(&cuda->lock);
+  treadle_free(cuda);
+  device->state = NULL;
+}
+
+/* ---- Order ---- */
+
+bool treadle_cuda_ask(treadle_cuda *cuda) {
+  const treadle_cuda_driver *driver = cuda->driver;
+  if (cuda->failed) return false;
+  const bool first = !cuda->asked && cuda->done == cuda->marked;
+  cuda->asked = true;
+  /* The default stream goes first of its own accord. */
+  if (!first || !cuda->callers) return true;
+  return treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) &&
+         treadle_cuda_keep(cuda, "cuStreamWaitEvent",
+                           driver->stream_wait_event(cuda->stream, cuda->given, 0));
+}
+
+void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, unsigned blocks, void *arguments) {
+  void *parameters[] = {arguments};
+  if (blocks == 0 || !treadle_cuda_ask(cuda)) return;
+  treadle_cuda_keep(cuda, "cuLaunchKernel",
+                    cuda->driver->launch(function, blocks, 1, 1, TREADLE_CUDA_THREADS, 1, 1, 0, cuda->stream,
+                                         parameters, NULL));
+}
+
+/* What was written by runs that are done by now goes to their callers. */
+static void add_written(treadle_cuda *cuda) {
+  int kept = 0;
+  for (int i = 0; i < cuda->run_count; i++) {
+    if (cuda->runs[i].at <= cuda->done)
+      treadle_cuda_add_written(&cuda->runs[i]);
+    else
+      cuda->runs[kept++] = cuda->runs[i];
+  }
+  cuda->run_count = kept;
+}
+
+/* Tickets pass in their order. */
+static void look(treadle_cuda *cuda) {
+  const uint64_t before = cuda->done;
+  while (!cuda->failed && cuda->done < cuda->marked) {
+    const CUresult result = cuda->driver->event_query(cuda->marks[(cuda->done + 1) % TREADLE_CUDA_MARKS]);
+    if (result == CUDA_ERROR_NOT_READY) break;
+    if (treadle_cuda_keep(cuda, "cuEventQuery", result)) cuda->done++;
+  }
+  if (cuda->done != before) add_written(cuda);
+}
+
+treadle_ticket treadle_cuda_mark(treadle_cuda *cuda) {
+  if (!cuda->asked || cuda->failed) return (treadle_ticket){cuda->marked};
+  if (cuda->marked - cuda->done == TREADLE_CUDA_MARKS - 1) (void)treadle_cuda_fence(cuda);
+  if (!cuda->asked) return (treadle_ticket){cuda->marked};
+  CUevent event = cuda->marks[(cuda->marked + 1) % TREADLE_CUDA_MARKS];
+  if (treadle_cuda_keep(cuda, "cuEventRecord", cuda->driver->event_record(event, cuda->stream))) {
+    cuda->marked++;
+    cuda->asked = false;
+  }
+  return (treadle_ticket){cuda->marked};
+}
+
+treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bool *passed_p) {
+  look(cuda);
+  *passed_p = cuda->done >= ticket.at;
+  return say(cuda);
+}
+
+treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
+  treadle_cuda_keep(cuda, "cuStreamSynchronize", cuda->driver->stream_synchronize(cuda->stream));
+  if (!cuda->failed) {
+    if (cuda->asked) cuda->marked++; /* the moment of what was asked for since the last mark */
+    cuda->asked = false;
+    cuda->done = cuda->marked;
+    add_written(cuda);
+  }
+  cuda->run_count = 0;
+  cuda->used = 0;
+  return say(cuda);
+}
+
+void *treadle_cuda_room(treadle_cuda *cuda, size_t bytes) {
+  enum { ALIGNMENT = 64 };
+  bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  if (cuda->used + bytes > TREADLE_CUDA_ROOM) (void)treadle_cuda_fence(cuda);
+  char *at = cuda->room + cuda->used;
+  cuda->used += bytes;
+  return at;
+}
