@@ -12,13 +12,14 @@
 #   make bench-python  the package beside all-gather and slice, DTensor and Megatron-core's resharding: one JSON object
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
+#   make fake-cuda  build/fake-cuda/libcuda.so.1, which stands in for NVIDIA's driver (tests/cuda/fake_cuda.h)
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
 #   make nightly    all of the above, all tests once with each set of kernels that the processor has, and longer searches, in stages of
 #                   about an hour; STAGE= one of them (tools/nightly has the list, and their numbers)
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes build-asan sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -91,6 +92,9 @@ bench-python:
 bench-nodes: all
 	@cmake --build build -j $(JOBS) --target bench_tcp >&2
 	@bench/nodes --build build
+
+fake-cuda: configure
+	cmake --build build -j $(JOBS) --target fake_cuda
 
 install: configure
 	cmake --build build -j $(JOBS) --target installed

@@ -98,7 +98,7 @@ foreach(folder IN LISTS test_folders)
   file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/test_*.sh)
   set(tests ${files})
   list(FILTER tests INCLUDE REGEX "/test_[^/]*$")
-  list(FILTER files EXCLUDE REGEX "/test_[^/]*$")
+  list(FILTER files EXCLUDE REGEX "/test_[^/]*$|/cuda/fake_[^/]*$") # a library of its own, below
   list(APPEND test_sources ${tests})
   list(APPEND test_scripts ${scripts})
   list(APPEND helper_sources ${files})
@@ -114,11 +114,21 @@ if(helper_sources)
   list(PREPEND helpers tests_helpers)
 endif()
 
+# The stand-in of NVIDIA's driver (tests/cuda/fake_cuda.h). It compiles the kernels, for the host.
+file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/fake_*.c)
+add_library(fake_cuda SHARED ${fake_cuda_sources})
+target_include_directories(fake_cuda PRIVATE ${wing_folders} ${CMAKE_SOURCE_DIR}/tests)
+target_link_libraries(fake_cuda PRIVATE Threads::Threads)
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake-cuda)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/cuda/fake_kernels.c PROPERTIES OBJECT_DEPENDS
+                            ${CMAKE_SOURCE_DIR}/src/core/memory/kernel_cuda.cu)
+
 foreach(source IN LISTS test_sources)
   get_filename_component(name ${source} NAME_WE)
   treadle_program(${name} FOLDER tests SOURCES ${source} LINK ${helpers})
   treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name})
 endforeach()
+target_link_libraries(test_fake_cuda PRIVATE fake_cuda)
 target_link_options(test_rl_differs PRIVATE -Wl,--wrap=treadle_actor_compute_log_prob -Wl,--wrap=treadle_actor_update)
 # The command, with a trainer that scores other bits than its generator.
 treadle_program(planted_other_bits SOURCES ${CMAKE_SOURCE_DIR}/src/cli/entry.c ${CMAKE_SOURCE_DIR}/tests/tools/planted/other_bits.c
