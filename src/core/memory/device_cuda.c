@@ -5,19 +5,15 @@
 
 /* ---- Memory of others ---- */
 
-static bool ask(const treadle_cuda *cuda, int attribute, CUdeviceptr at, void *value_p) {
-  return cuda->driver->pointer_attribute(value_p, attribute, at) == CUDA_SUCCESS;
-}
-
 /* What keeps the byte from being read and written as memory of this device. */
-static const char *fault_at(const treadle_cuda *cuda, CUdeviceptr at) {
+static const char *fault_at(const treadle_cuda *cuda, const char *at) {
   int kind = 0, managed = 0, card = -1;
   unsigned char mapped = 1;
-  if (!ask(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind)) return "the driver does not know that memory: it is the host's, or it was freed";
-  if (ask(cuda, CU_POINTER_ATTRIBUTE_IS_MANAGED, at, &managed) && managed) return "that memory is managed: the driver moves it";
+  if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind)) return "the driver does not know that memory: it is the host's, or it was freed";
+  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_IS_MANAGED, at, &managed) && managed) return "that memory is managed: the driver moves it";
   if (kind != CU_MEMORYTYPE_DEVICE) return "that memory is the host's, not the device's";
-  if (!ask(cuda, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at, &card) || card != cuda->card) return "that memory is another device's";
-  if (ask(cuda, CU_POINTER_ATTRIBUTE_MAPPED, at, &mapped) && !mapped) return "those addresses have no memory now";
+  if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at, &card) || card != cuda->card) return "that memory is another device's";
+  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MAPPED, at, &mapped) && !mapped) return "those addresses have no memory now";
   return NULL;
 }
 
@@ -26,7 +22,7 @@ static const char *fault(const treadle_device *device, const void *memory, size_
   treadle_cuda *cuda = treadle_cuda_of(device);
   (void)maps_p;
   treadle_cuda_enter(cuda);
-  const CUdeviceptr at = (uintptr_t)memory;
+  const char *at = memory;
   const char *words = fault_at(cuda, at);
   if (!words && bytes > 1) words = fault_at(cuda, at + bytes - 1);
   treadle_cuda_leave(cuda);
@@ -88,7 +84,7 @@ static void scratch_release(const treadle_device *device, void *memory) {
 
 static bool is_of_device(const treadle_cuda *cuda, const void *memory) {
   int kind = 0;
-  return ask(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)memory, &kind) && kind == CU_MEMORYTYPE_DEVICE;
+  return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory, &kind) && kind == CU_MEMORYTYPE_DEVICE;
 }
 
 static treadle_status pin(const treadle_device *device, void *host, size_t bytes) {

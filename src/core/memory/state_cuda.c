@@ -4,6 +4,7 @@
 #include "memory/host.h"
 #include "memory/image_cuda.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,12 +34,19 @@ treadle_status treadle_cuda_fail(const treadle_cuda *cuda, const char *call, CUr
                       "cuda: device %d: %s", cuda->card, treadle_cuda_words(cuda->driver, call, result));
 }
 
+void treadle_cuda_keep_text(treadle_cuda *cuda, const char *format, ...) {
+  char text[200];
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  if (!cuda->failed) snprintf(cuda->text, sizeof cuda->text, "cuda: device %d: %s", cuda->card, text);
+  cuda->failed = true;
+}
+
 bool treadle_cuda_keep(treadle_cuda *cuda, const char *call, CUresult result) {
   if (result == CUDA_SUCCESS) return true;
-  if (!cuda->failed)
-    snprintf(cuda->text, sizeof cuda->text, "cuda: device %d: %s", cuda->card,
-             treadle_cuda_words(cuda->driver, call, result));
-  cuda->failed = true;
+  treadle_cuda_keep_text(cuda, "%s", treadle_cuda_words(cuda->driver, call, result));
   return false;
 }
 
@@ -290,10 +298,14 @@ treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
   return say(cuda);
 }
 
+void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes) {
+  if (cuda->used + bytes > TREADLE_CUDA_ROOM) (void)treadle_cuda_fence(cuda);
+}
+
 void *treadle_cuda_room(treadle_cuda *cuda, size_t bytes) {
   enum { ALIGNMENT = 64 };
   bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  if (cuda->used + bytes > TREADLE_CUDA_ROOM) (void)treadle_cuda_fence(cuda);
+  treadle_cuda_make_room(cuda, bytes);
   char *at = cuda->room + cuda->used;
   cuda->used += bytes;
   return at;

@@ -59,6 +59,11 @@ typedef struct treadle_cuda {
 
 static inline treadle_cuda *treadle_cuda_of(const treadle_device *device) { return device->state; }
 
+static inline bool treadle_cuda_ask_pointer(const treadle_cuda *cuda, int attribute, const void *at,
+                                            void *value_p) {
+  return cuda->driver->pointer_attribute(value_p, attribute, (uintptr_t)at) == CUDA_SUCCESS;
+}
+
 treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *device_p);
 void treadle_cuda_close(treadle_device *device);
 
@@ -70,6 +75,7 @@ void treadle_cuda_leave(treadle_cuda *cuda);
 treadle_status treadle_cuda_fail(const treadle_cuda *cuda, const char *call, CUresult result);
 /* The same where there is no status to return: kept. Was it a success? */
 bool treadle_cuda_keep(treadle_cuda *cuda, const char *call, CUresult result);
+void treadle_cuda_keep_text(treadle_cuda *cuda, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define CUDA_TRY(cuda, call, result_of)                                                                    \
   do {                                                                                                     \
     const CUresult result_ = (result_of);                                                                  \
@@ -87,6 +93,8 @@ treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bo
 treadle_status treadle_cuda_fence(treadle_cuda *cuda);
 /* Pinned memory for a call of at most TREADLE_CUDA_ROOM bytes, which stays until all that was asked for is done; it may wait for that. */
 void *treadle_cuda_room(treadle_cuda *cuda, size_t bytes);
+/* The next calls for so many bytes together do not wait. */
+void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes);
 
 /* ---- pool_cuda.c ---- */
 
