@@ -1050,6 +1050,12 @@ typedef struct treadle_switch_stats {
   /* The last switch: packing messages and computing their sums; in the net; checking sums and unpacking. */
   double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
   size_t net_window_bytes; /* that came from other nodes right into the window, without a copy after the net */
+  /* Devices; on the host all are 0. The last switch: seconds in which the device had work; launches of kernels; the most
+   * waves that it had been asked for and had not done. And device memory for the kernels' tables. */
+  double copy_seconds;
+  uint64_t kernel_launches;
+  int32_t waves_in_flight;
+  size_t table_bytes;
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment. pool_bytes is of

@@ -119,9 +119,16 @@ typedef struct treadle_written {
 
 /* The memory of a device. Frozen. */
 typedef struct treadle_device_room {
-  uint64_t id; /* equal for all who take from it, in whichever process; 0: it is the host's, and the rest is not looked at */
+  uint64_t id;              /* equal for all who take from it, in whichever process; 0: it is the host's */
   size_t bytes, left_bytes; /* left_bytes: what may still be taken now */
 } treadle_device_room;
+
+/* What a device has done since it was opened. Frozen. */
+typedef struct treadle_device_figures {
+  double seconds;     /* in which it had work, by its own clock */
+  uint64_t launches;  /* of kernels */
+  size_t table_bytes; /* of its memory, which prepared ops take now */
+} treadle_device_figures;
 
 /* The functions of one kind of memory. A test of treadle's own, tests/core/memory/device_far.c, has such a table, whose
  * memory the processor cannot touch. */
@@ -143,6 +150,8 @@ struct treadle_device_ops {
   const char *(*fault)(const treadle_device *device, const void *memory, size_t bytes, treadle_maps **maps_p);
   /* How much memory there is for pools. */
   treadle_status (*room)(const treadle_device *device, treadle_device_room *room_p);
+
+  void (*figures)(const treadle_device *device, treadle_device_figures *figures_p);
 
   /* Pages. create makes all pages that the pool will ever have, zeroed; TREADLE_NO_MEMORY: more bytes than the budget.
    * held_bytes: what the system has given the pool now. map makes a window, whose address never changes, and which

@@ -113,6 +113,7 @@ treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_r
       .train = treadle_layout_text(job->train),
       .infer = treadle_layout_text(job->infer),
       .rank_map = job->rank_map,
+      .device = job->options.memory.kind == TREADLE_MEMORY_CUDA ? "cuda" : "cpu",
       .cycles = job->arguments->cycles,
       .updates = job->updated,
       .unbound = job->updated ? treadle_median(job->unbound, job->updated) : (double)NAN,

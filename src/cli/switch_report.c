@@ -22,7 +22,7 @@ double treadle_median(double *times, int64_t count) {
   return count % 2 ? times[count / 2] : (times[count / 2 - 1] + times[count / 2]) / 2;
 }
 
-/* Sums over ranks; the largest peak; the bound of the rank with the least room. */
+/* Sums over ranks; the largest peak, slab, time and flight; the bound of the rank with the least room. */
 static treadle_rank_figures sum_figures(const treadle_switch_report *report) {
   treadle_rank_figures sum = {0};
   int64_t room = INT64_MAX;
@@ -36,6 +36,11 @@ static treadle_rank_figures sum_figures(const treadle_switch_report *report) {
     sum.staged_bytes += one->staged_bytes;
     sum.own_bytes += one->own_bytes;
     sum.served_bytes += one->served_bytes;
+    sum.kernel_launches += one->kernel_launches;
+    sum.table_bytes += one->table_bytes;
+    if (one->slab_bytes > sum.slab_bytes) sum.slab_bytes = one->slab_bytes;
+    if (one->copy_seconds > sum.copy_seconds) sum.copy_seconds = one->copy_seconds;
+    if (one->waves_in_flight > sum.waves_in_flight) sum.waves_in_flight = one->waves_in_flight;
     if (one->bound_bytes == 0) continue; /* a rank that a fault took away */
     if (one->peak_bytes > sum.peak_bytes) sum.peak_bytes = one->peak_bytes;
     int64_t rank_room = (int64_t)one->bound_bytes - (int64_t)one->peak_bytes;
@@ -201,6 +206,12 @@ void treadle_switch_report_json(const treadle_switch_report *report) {
   treadle_json_out_real(&out, "ratio", treadle_ratio(sum.moved_bytes, sum.lower_bound_bytes));
   treadle_json_out_int(&out, "peak_bytes", (int64_t)sum.peak_bytes);
   treadle_json_out_int(&out, "peak_bound_bytes", (int64_t)sum.bound_bytes);
+  treadle_json_out_text(&out, "device", report->device);
+  treadle_json_out_real(&out, "copy_seconds", sum.copy_seconds);
+  treadle_json_out_int(&out, "kernel_launches", (int64_t)sum.kernel_launches);
+  treadle_json_out_int(&out, "waves_in_flight", sum.waves_in_flight);
+  treadle_json_out_int(&out, "table_bytes", (int64_t)sum.table_bytes);
+  treadle_json_out_int(&out, "slab_bytes", (int64_t)sum.slab_bytes);
   if (report->net) treadle_switch_nodes_json(report, &out);
   treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(report->model)));
   treadle_json_out_text(&out, "check", report->pass ? "pass" : "fail");

@@ -21,6 +21,10 @@ typedef struct treadle_rank_figures {
   double net_seconds, net_pack_seconds, net_wire_seconds, net_unpack_seconds;
   size_t net_window_bytes;
   size_t dense_bytes, delta_bytes; /* of the last update, or else of that */
+  double copy_seconds;             /* of the last switch to infer, on a device */
+  uint64_t kernel_launches;
+  int32_t waves_in_flight;
+  size_t table_bytes, slab_bytes;
 } treadle_rank_figures;
 
 /* What went between nodes. */
@@ -53,6 +57,7 @@ typedef struct treadle_fault_report {
 
 typedef struct treadle_switch_report {
   const treadle_model *model;
+  const char *device; /* "cpu", "cuda" */
   const char *train, *infer, *rank_map;
   int64_t cycles, updates;
   int ranks;

@@ -397,6 +397,10 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->dense_bytes = job->updated ? job->update_stats.dense_bytes : last->dense_bytes;
   own->delta_bytes = job->updated ? job->update_stats.delta_bytes : last->delta_bytes;
   own->own_bytes = stats.own_bytes;
+  own->copy_seconds = last->copy_seconds;
+  own->kernel_launches = last->kernel_launches;
+  own->waves_in_flight = last->waves_in_flight;
+  own->table_bytes = last->table_bytes;
   own->served_bytes = job->served_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);

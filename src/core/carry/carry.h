@@ -2,6 +2,7 @@
  * that it wrote every byte once. It knows memory, the device, words and the net, and none of what the bytes are for.
  *
  *   run.c           waves, and coverage
+ *   flight.c        waves that the device has been asked for and has not done
  *   lists.c         the copies, made ready for the device
  *   block_rows.c    fp8 blocks: quantised and dequantised
  *   turns.c         which pages a wave is the first to write, and when nobody reads any more what lies there
@@ -104,8 +105,17 @@ typedef struct treadle_op_list {
   const treadle_paged *views; /* of infer windows with that set: which one it is */
 } treadle_op_list;
 
-/* What runs a direction (run.c, lists.c, block_rows.c). */
+/* Waves from `landed` to `begun` are under way (flight.c). */
+enum { TREADLE_FLIGHT = 8 };
+typedef struct treadle_flight {
+  treadle_ticket tickets[TREADLE_FLIGHT]; /* by wave, modulo that */
+  int32_t begun, landed;
+  int32_t most; /* under way at a time */
+} treadle_flight;
+
+/* What runs a direction (run.c, flight.c, lists.c, block_rows.c). */
 typedef struct treadle_carry_state {
+  treadle_flight flight;
   treadle_op_list lists[2][2];    /* by side, and set */
   treadle_written *written;       /* [ops of the longer direction] */
   treadle_written_blocks *blocks; /* [block rows of the longer direction] */
@@ -199,7 +209,7 @@ static inline bool treadle_net_is(const treadle_carry *c, int32_t rank) {
   return rank >= 0 && !treadle_group_is_near(c->group, rank);
 }
 
-/* ---- run.c ---- */
+/* ---- run.c, flight.c ---- */
 
 /* Counters and scratch for both directions of the plan, touched. */
 treadle_status treadle_carry_create(treadle_carry *c);

@@ -5,6 +5,22 @@
 #include "carry/carry.h"
 #include "memory/books.h"
 
+/* ---- run.c ---- */
+
+/* All that a wave was to do is done: its copies are counted, and others hear of it. */
+treadle_status treadle_carry_finish(treadle_carry *c, int32_t wave);
+
+/* ---- flight.c ---- */
+
+/* All of the wave has been asked for. It may wait for an earlier one to end. */
+treadle_status treadle_flight_start(treadle_carry *c, int32_t wave);
+/* Finishes what is done; and waits until a wave and all before it are, where they were started. */
+treadle_status treadle_flight_look(treadle_carry *c);
+treadle_status treadle_flight_land(treadle_carry *c, int32_t wave);
+static inline bool treadle_flight_is_on(const treadle_carry *c) {
+  return c->run.flight.landed < c->run.flight.begun;
+}
+
 /* ---- lists.c ---- */
 
 /* The ops of the direction that runs. */

@@ -1,7 +1,7 @@
 /* One direction of the plan, wave by wave, and the proof that it wrote every byte once.
  *
  * Wave w: wait until every rank has finished wave need[w], the last one that reads the pages that we overwrite in wave w; ask the device
- * for the ops, a range at a time; publish that w is done when all that was asked for is. Reads wait for nobody: the other window's bytes are there
+ * for the ops, a range at a time; publish that w is done when all that was asked for is (flight.c), and go on with the next one meanwhile. Reads wait for nobody: the other window's bytes are there
  * since the ranks met. need[w] is always an earlier wave, so there is no cycle of waits.
  *
  * A range ends where something else comes first: a message, a word of another rank, what the range itself has written; and where it has
@@ -58,6 +58,7 @@ static treadle_status wait_for_wave(treadle_carry *c, int32_t wave, int32_t need
   snprintf(what, sizeof what, "%s, which needs wave %d",
            treadle_carry_words(c, c->to, wave, words, sizeof words), need);
   double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
+  TRY(treadle_flight_land(c, need));
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank && treadle_group_is_near(group, rank))
       TRY(treadle_word_wait(c, rank, TREADLE_WORD_DONE, value, c->epoch, deadline, what));
@@ -75,25 +76,6 @@ static treadle_status wait_for_arrival(treadle_carry *c, const treadle_op *op) {
       treadle_word_wait(c, op->source, TREADLE_WORD_ARRIVED, treadle_done_of(c->epoch, op->wave), c->epoch,
                         begin + c->group->timeout_seconds, what);
   c->figures->wait_seconds += treadle_clock_seconds() - begin;
-  return status;
-}
-
-treadle_status treadle_carry_settle(treadle_carry *c, const char *what) {
-  treadle_status status = TREADLE_OK;
-  const treadle_ticket ticket = c->device->ops->mark(c->device);
-  double deadline = 0;
-  for (bool passed = false;;) {
-    TRY(c->device->ops->passed(c->device, ticket, &passed));
-    if (passed) break;
-    TRY(treadle_net_move(c));
-    TRY(treadle_carry_check(c, c->epoch));
-    const double now = treadle_clock_seconds();
-    if (deadline == 0) deadline = now + c->group->timeout_seconds;
-    if (now > deadline)
-      TRY(treadle_fail(TREADLE_TIMEOUT, "rank %d: its device has not done %s in %.1f s", c->group->rank,
-                       what, c->group->timeout_seconds));
-  }
-out:
   return status;
 }
 
@@ -249,6 +231,16 @@ out:
   return status;
 }
 
+treadle_status treadle_carry_finish(treadle_carry *c, int32_t wave) {
+  treadle_status status = TREADLE_OK;
+  count_wave(c, treadle_carry_direction(c, c->to), wave);
+  TRY(c->hooks->after(c->context, wave));
+  if (c->net.out[c->to].ordered.reads_others) TRY(treadle_net_pack(c, wave));
+  treadle_word_say(c->group, TREADLE_WORD_DONE, treadle_done_of(c->epoch, wave));
+out:
+  return status;
+}
+
 static treadle_status run_wave(treadle_carry *c, int32_t wave) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_carry_direction(c, c->to);
@@ -266,11 +258,7 @@ static treadle_status run_wave(treadle_carry *c, int32_t wave) {
   TRY(run_ops(&r));
   if (!r.arrived) TRY(take_in(c, wave, &r.arrived));
   TRY(treadle_carry_block_rows_run(c, wave, TREADLE_TURN_TWIN));
-  TRY(treadle_carry_settle(c, "its copies"));
-  count_wave(c, direction, wave);
-  TRY(c->hooks->after(c->context, wave));
-  if (c->net.out[c->to].ordered.reads_others) TRY(treadle_net_pack(c, wave));
-  treadle_word_say(c->group, TREADLE_WORD_DONE, treadle_done_of(c->epoch, wave));
+  TRY(treadle_flight_start(c, wave));
 out:
   return status;
 }
@@ -322,6 +310,17 @@ out:
   return status;
 }
 
+/* What the device has done in this run. */
+static void note_device(const treadle_carry *c, const treadle_device_figures *before) {
+  treadle_switch_stats *stats = c->figures;
+  treadle_device_figures now;
+  c->device->ops->figures(c->device, &now);
+  stats->copy_seconds = now.seconds - before->seconds;
+  stats->kernel_launches = now.launches - before->launches;
+  stats->table_bytes = now.table_bytes;
+  stats->waves_in_flight = c->run.flight.most;
+}
+
 treadle_status treadle_carry_run(treadle_carry *c, treadle_side to, uint64_t epoch) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_carry_direction(c, to);
@@ -334,9 +333,14 @@ treadle_status treadle_carry_run(treadle_carry *c, treadle_side to, uint64_t epo
   c->to = to;
   c->epoch = epoch;
   treadle_net_begin(c);
+  treadle_device_figures before;
+  c->device->ops->figures(c->device, &before);
   double begin = treadle_clock_seconds(), others = stats->wait_seconds + stats->offload_seconds;
+  c->run.flight = (treadle_flight){0};
   for (int32_t wave = 0; wave < c->plan->waves; wave++) TRY(run_wave(c, wave));
+  TRY(treadle_flight_land(c, c->plan->waves - 1));
   TRY(treadle_net_finish(c));
+  note_device(c, &before);
   stats->net_seconds = c->net.seconds;
   stats->net_pack_seconds = c->net.pack_seconds;
   stats->net_wire_seconds = c->net.wire_seconds;
@@ -349,6 +353,7 @@ treadle_status treadle_carry_run(treadle_carry *c, treadle_side to, uint64_t epo
       treadle_clock_seconds() - begin - (stats->wait_seconds + stats->offload_seconds - others);
   TRY(check_coverage(c, direction));
 out:
+  if (status != TREADLE_OK) c->run.flight.begun = c->run.flight.landed; /* nobody finishes them */
   return status;
 }
 

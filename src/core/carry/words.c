@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 /* ---- Words ---- */
@@ -40,13 +41,33 @@ out:
   return status;
 }
 
+/* As long as waves of this rank are under way: the other one may be waiting for these. */
+static treadle_status land_meanwhile(treadle_carry *c, int rank, const _Atomic uint64_t *word,
+                                     uint64_t value, const treadle_watch *watch, double deadline,
+                                     const char *what) {
+  treadle_status status = TREADLE_OK;
+  while (treadle_flight_is_on(c) && atomic_load(word) < value && treadle_clock_seconds() < deadline) {
+    TRY(treadle_flight_look(c));
+    TRY(watch->look(watch->context));
+    TRY(treadle_net_move(c));
+    TRY(treadle_group_look(c->group, rank, what));
+    sched_yield();
+  }
+out:
+  return status;
+}
+
 treadle_status treadle_word_wait(treadle_carry *c, int rank, treadle_setting which, uint64_t value,
                                  uint64_t epoch, double deadline, const char *what) {
+  treadle_status status = TREADLE_OK;
   in_epoch in = {c, epoch};
   const treadle_watch watch = {look, &in};
   const _Atomic uint64_t *word = &c->group->control->lines[rank].words[which];
+  TRY(land_meanwhile(c, rank, word, value, &watch, deadline, what));
   if (treadle_net_is_busy(c) && epoch) return wait_and_move(c, rank, word, value, &watch, deadline, what);
-  return treadle_group_wait(c->group, rank, word, value, epoch ? &watch : NULL, deadline, what);
+  status = treadle_group_wait(c->group, rank, word, value, epoch ? &watch : NULL, deadline, what);
+out:
+  return status;
 }
 
 treadle_status treadle_carry_meet(const treadle_carry *c, uint64_t epoch, const char *what) {

@@ -44,6 +44,13 @@ out:
   return status;
 }
 
+static void figures(const treadle_device *device, treadle_device_figures *figures_p) {
+  treadle_cuda *cuda = treadle_cuda_of(device);
+  treadle_cuda_enter(cuda);
+  *figures_p = cuda->figures;
+  treadle_cuda_leave(cuda);
+}
+
 /* ---- Pages ---- */
 
 /* The switch says which page nobody may touch; here nothing keeps others from it. */
@@ -164,6 +171,7 @@ const treadle_device_ops treadle_cuda_ops = {.struct_size = sizeof(treadle_devic
                                              .close = treadle_cuda_close,
                                              .fault = fault,
                                              .room = room,
+                                             .figures = figures,
                                              .create = treadle_cuda_pool_create,
                                              .destroy = treadle_cuda_pool_destroy,
                                              .base = treadle_cuda_pool_base,

@@ -37,6 +37,11 @@ static treadle_status room(const treadle_device *device, treadle_device_room *ro
   return TREADLE_OK;
 }
 
+static void figures(const treadle_device *device, treadle_device_figures *figures_p) {
+  (void)device;
+  *figures_p = (treadle_device_figures){0};
+}
+
 /* ---- Pages ---- */
 
 static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes,
@@ -284,7 +289,7 @@ static treadle_status hash(const treadle_device *device, const treadle_elements 
 /* What both rows have alike. */
 #define HOST                                                                                               \
   .net_memory = TREADLE_NET_HOST, .pin = pin, .unpin = unpin, .open = open, .close = close,                \
- .guards = true, .fault = fault, .room = room, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
+ .guards = true, .fault = fault,  .room = room, .figures = figures, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
   .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
   .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
   .close_window = treadle_pool_close_window, .export_count = treadle_pool_export_count,                    \

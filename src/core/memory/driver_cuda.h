@@ -69,6 +69,7 @@ enum {
   CU_MEMHOSTREGISTER_DEVICEMAP = 2,
 
   CU_STREAM_DEFAULT = 0, /* it waits for the default stream, which waits for it */
+  CU_EVENT_DEFAULT = 0,
   CU_EVENT_DISABLE_TIMING = 2,
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
   CU_STREAM_CAPTURE_MODE_RELAXED = 2
@@ -121,6 +122,7 @@ enum {
   F(event_destroy, "cuEventDestroy_v2", (CUevent event))                                                           \
   F(event_record, "cuEventRecord", (CUevent event, CUstream stream))                                               \
   F(event_query, "cuEventQuery", (CUevent event))                                                                  \
+  F(event_seconds, "cuEventElapsedTime_v2", (float *milliseconds, CUevent begin, CUevent end))                      \
   F(copy, "cuMemcpyAsync", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                      \
   F(set, "cuMemsetD8Async", (CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream))                   \
   F(module_load, "cuModuleLoadData", (CUmodule * module, const void *image))                                       \

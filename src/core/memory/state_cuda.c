@@ -162,7 +162,9 @@ static treadle_status make_order(treadle_cuda *cuda) {
   CUDA_TRY(cuda, "cuStreamCreate", driver->stream_create(&cuda->stream, CU_STREAM_DEFAULT));
   CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->given, CU_EVENT_DISABLE_TIMING));
   for (int i = 0; i < TREADLE_CUDA_MARKS; i++)
-    CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->marks[i], CU_EVENT_DISABLE_TIMING));
+    CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->marks[i], CU_EVENT_DEFAULT));
+  CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->begun, CU_EVENT_DEFAULT));
+  CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->ended, CU_EVENT_DEFAULT));
 out:
   return status;
 }
@@ -212,7 +214,9 @@ void treadle_cuda_close(treadle_device *device) {
   treadle_host_destroy(cuda->room, TREADLE_CUDA_ROOM);
   for (int i = 0; i < TREADLE_CUDA_MARKS; i++)
     if (cuda->marks[i]) driver->event_destroy(cuda->marks[i]);
-  if (cuda->given) driver->event_destroy(cuda->given);
+  CUevent others[] = {cuda->given, cuda->begun, cuda->ended};
+  for (int i = 0; i < 3; i++)
+    if (others[i]) driver->event_destroy(others[i]);
   if (cuda->stream) driver->stream_destroy(cuda->stream);
   if (cuda->module) driver->module_unload(cuda->module);
   treadle_cuda_leave(cuda);
@@ -227,18 +231,31 @@ void treadle_cuda_close(treadle_device *device) {
 bool treadle_cuda_ask(treadle_cuda *cuda) {
   const treadle_cuda_driver *driver = cuda->driver;
   if (cuda->failed) return false;
-  const bool first = !cuda->asked && cuda->done == cuda->marked;
   cuda->asked = true;
+  if (cuda->works) return true;
   /* The default stream goes first of its own accord. */
-  if (!first || !cuda->callers) return true;
-  return treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) &&
-         treadle_cuda_keep(cuda, "cuStreamWaitEvent",
-                           driver->stream_wait_event(cuda->stream, cuda->given, 0));
+  if (cuda->callers &&
+      !(treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) &&
+        treadle_cuda_keep(cuda, "cuStreamWaitEvent", driver->stream_wait_event(cuda->stream, cuda->given, 0))))
+    return false;
+  cuda->works = treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->begun, cuda->stream));
+  return cuda->works;
+}
+
+/* All that was asked for is done: that took from `begun` to this event. */
+static void rest(treadle_cuda *cuda, CUevent end) {
+  float milliseconds = 0;
+  if (!cuda->works) return;
+  cuda->works = false;
+  if (treadle_cuda_keep(cuda, "cuEventElapsedTime",
+                        cuda->driver->event_seconds(&milliseconds, cuda->begun, end)))
+    cuda->figures.seconds += (double)milliseconds / 1e3;
 }
 
 void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, unsigned blocks, void *arguments) {
   void *parameters[] = {arguments};
   if (blocks == 0 || !treadle_cuda_ask(cuda)) return;
+  cuda->figures.launches++;
   treadle_cuda_keep(cuda, "cuLaunchKernel",
                     cuda->driver->launch(function, blocks, 1, 1, TREADLE_CUDA_THREADS, 1, 1, 0, cuda->stream,
                                          parameters, NULL));
@@ -264,7 +281,10 @@ static void look(treadle_cuda *cuda) {
     if (result == CUDA_ERROR_NOT_READY) break;
     if (treadle_cuda_keep(cuda, "cuEventQuery", result)) cuda->done++;
   }
-  if (cuda->done != before) add_written(cuda);
+  if (cuda->done == before) return;
+  add_written(cuda);
+  if (cuda->done == cuda->marked && !cuda->asked && !cuda->failed)
+    rest(cuda, cuda->marks[cuda->done % TREADLE_CUDA_MARKS]);
 }
 
 treadle_ticket treadle_cuda_mark(treadle_cuda *cuda) {
@@ -286,12 +306,15 @@ treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bo
 }
 
 treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
+  if (cuda->works && !cuda->failed)
+    treadle_cuda_keep(cuda, "cuEventRecord", cuda->driver->event_record(cuda->ended, cuda->stream));
   treadle_cuda_keep(cuda, "cuStreamSynchronize", cuda->driver->stream_synchronize(cuda->stream));
   if (!cuda->failed) {
     if (cuda->asked) cuda->marked++; /* the moment of what was asked for since the last mark */
     cuda->asked = false;
     cuda->done = cuda->marked;
     add_written(cuda);
+    rest(cuda, cuda->ended);
   }
   cuda->run_count = 0;
   cuda->used = 0;

@@ -51,6 +51,9 @@ typedef struct treadle_cuda {
   uint64_t marked, done; /* numbers of tickets */
   bool asked;            /* since the last mark */
   CUevent marks[TREADLE_CUDA_MARKS]; /* of ticket number n: n % TREADLE_CUDA_MARKS */
+  CUevent begun, ended; /* of the work since the device had none */
+  bool works;           /* `begun` is recorded */
+  treadle_device_figures figures;
   treadle_cuda_run runs[TREADLE_CUDA_RUNS];
   int run_count;
   char *room; /* pinned memory that kernels read: of calls that have no work of their own */

@@ -103,6 +103,7 @@ struct treadle_work {
   size_t count;
   int64_t *item_first; /* [count + 1] by op */
   CUdeviceptr memory;  /* boxes, items, page tables; 0: there are none */
+  size_t bytes;
   uint64_t boxes, items;
   treadle_cuda_count *counts; /* pinned, by item */
   size_t counts_bytes;
@@ -171,6 +172,8 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
   treadle_status status = TREADLE_OK;
   treadle_cuda *cuda = work->cuda;
   CUDA_TRY(cuda, "cuMemAlloc", cuda->driver->alloc(&work->memory, d->bytes));
+  work->bytes = d->bytes;
+  cuda->figures.table_bytes += d->bytes;
   const size_t boxes = (size_t)d->box_count * sizeof *d->boxes, items = (size_t)d->item_count * sizeof *d->items;
   work->boxes = work->memory;
   work->items = work->memory + boxes;
@@ -225,6 +228,7 @@ void treadle_cuda_work_release(treadle_work *work) {
   if (work->memory || work->counts) (void)treadle_cuda_fence(cuda);
   if (work->counts) cuda->driver->host_unregister(work->counts);
   if (work->memory) cuda->driver->alloc_free(work->memory);
+  cuda->figures.table_bytes -= work->bytes;
   treadle_cuda_leave(cuda);
   treadle_host_destroy(work->counts, work->counts_bytes);
   treadle_free(work->item_first);

@@ -212,6 +212,11 @@ static treadle_status far_room(const treadle_device *device, treadle_device_room
   return TREADLE_OK;
 }
 
+static void far_figures(const treadle_device *device, treadle_device_figures *figures_p) {
+  (void)device;
+  *figures_p = (treadle_device_figures){0};
+}
+
 void device_far_fail_at(treadle_device *device, int64_t call) {
   queue *q = queue_of(device);
   q->fails_at = call > 0 ? q->asked + call : 0;
@@ -735,7 +740,7 @@ const treadle_device_ops device_far_ops = {.struct_size = sizeof device_far_ops,
                                            .net_memory = TREADLE_NET_CUDA,
                                            .open = far_open,
                                            .close = far_close,
-                                           .guards = true, .fault = far_fault, .room = far_room,
+                                           .guards = true, .fault = far_fault, .room = far_room, .figures = far_figures,
                                            .create = far_create,
                                            .destroy = far_destroy,
                                            .base = far_base,
