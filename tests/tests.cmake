@@ -128,7 +128,9 @@ foreach(source IN LISTS test_sources)
   treadle_program(${name} FOLDER tests SOURCES ${source} LINK ${helpers})
   treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name})
 endforeach()
-target_link_libraries(test_fake_cuda PRIVATE fake_cuda)
+foreach(name test_fake_cuda test_fake_processes)
+  target_link_libraries(${name} PRIVATE fake_cuda)
+endforeach()
 target_link_options(test_rl_differs PRIVATE -Wl,--wrap=treadle_actor_compute_log_prob -Wl,--wrap=treadle_actor_update)
 # The command, with a trainer that scores other bits than its generator.
 treadle_program(planted_other_bits SOURCES ${CMAKE_SOURCE_DIR}/src/cli/entry.c ${CMAKE_SOURCE_DIR}/tests/tools/planted/other_bits.c
