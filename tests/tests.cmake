@@ -119,6 +119,7 @@ file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/fak
 add_library(fake_cuda SHARED ${fake_cuda_sources})
 target_include_directories(fake_cuda PRIVATE ${wing_folders} ${CMAKE_SOURCE_DIR}/tests)
 target_link_libraries(fake_cuda PRIVATE Threads::Threads)
+target_link_options(fake_cuda PRIVATE -Wl,-z,nodelete) # it holds a card until the process ends
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake-cuda)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/cuda/fake_kernels.c PROPERTIES OBJECT_DEPENDS
                             ${CMAKE_SOURCE_DIR}/src/core/memory/kernel_cuda.cu)
@@ -128,7 +129,7 @@ foreach(source IN LISTS test_sources)
   treadle_program(${name} FOLDER tests SOURCES ${source} LINK ${helpers})
   treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name})
 endforeach()
-foreach(name test_fake_cuda test_fake_processes)
+foreach(name test_fake_cuda test_fake_processes test_fake_threads)
   target_link_libraries(${name} PRIVATE fake_cuda)
 endforeach()
 target_link_options(test_rl_differs PRIVATE -Wl,--wrap=treadle_actor_compute_log_prob -Wl,--wrap=treadle_actor_update)

@@ -1,9 +1,11 @@
-/* A card: a sparse file that begins with a header, and goes on with the memory. Memory is given out in units of the granularity.
+/* A card: a sparse file that begins with a header, and goes on with the memory. Memory is given out in units of the
+ * granularity.
  *
- * Locks of the file (fcntl) say who lives, because the system ends them with their process: byte 0 is held by who changes the header, and byte
- * 1 + n by the process that has slot n. A unit that begins a range has one bit for each slot that holds the range. A range with a bit is in use,
- * and one store gives it back: whenever a process dies, the table is whole. Bits of slots without a process are cleared (reclaim) before anybody
- * is told that there is no memory. A process must not open and close the file besides: that ends its locks. */
+ * Locks of the file (fcntl) say who lives, because the system ends them with their process: byte 0 is held by who
+ * changes the header, and byte 1 + n by the process that has slot n. A unit that begins a range has one bit for each
+ * slot that holds the range. A range with a bit is in use, and one store gives it back: whenever a process dies, the
+ * table is whole. Bits of slots without a process are cleared (reclaim) before anybody is told that there is no
+ * memory. A process must not open and close the file besides: that ends its locks. */
 #include "cuda/fake_parts.h"
 
 #include <errno.h>
@@ -37,7 +39,7 @@ typedef struct fake_header {
 static const char magic[16] = "fake CUDA card 1";
 
 fake_card fake_cards[FAKE_CARDS];
-int fake_card_count;
+_Atomic int fake_card_count;
 
 /* ---- Locks ---- */
 
@@ -206,6 +208,7 @@ static fake_header *map_header(const fake_card *card, size_t bytes) {
 /* A new card, in a file that no process uses. */
 static bool make(fake_card *card) {
   const uint64_t granularity = number_of("FAKE_CUDA_GRANULARITY", 2 << 20);
+  if (granularity < 4096 || (granularity & (granularity - 1)) != 0) return false;
   const uint64_t total = number_of("FAKE_CUDA_TOTAL", (uint64_t)4 << 30) / granularity * granularity;
   fake_header h = {.total = total, .granularity = granularity, .units = SPARE * (total / granularity)};
   h.memory = (sizeof h + h.units * sizeof(unit) + granularity - 1) / granularity * granularity;

@@ -15,20 +15,19 @@ static CUcontext current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
 
 int fake_current_device(void) {
   const CUcontext context = current();
-  return context && __atomic_load_n(&context->retained, __ATOMIC_ACQUIRE) > 0 ? device_of(context) : -1;
+  return context && context->retained > 0 ? device_of(context) : -1;
 }
 
 FAKE_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context_p, CUdevice device) {
   FAKE_ENTER(cuDevicePrimaryCtxRetain);
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
-  __atomic_add_fetch(&contexts[device].retained, 1, __ATOMIC_ACQ_REL);
+  contexts[device].retained++;
   *context_p = &contexts[device];
   return CUDA_SUCCESS;
 }
 
 FAKE_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   FAKE_ENTER(cuDevicePrimaryCtxRelease);
-  FAKE_LOCKED;
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
   if (contexts[device].retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
   contexts[device].retained--;

@@ -35,7 +35,8 @@ static bool is_pageable(uint64_t address, uint64_t bytes) {
   return !fake_is_device(address) && !fake_is_pinned(address, bytes);
 }
 
-/* From pageable memory: its bytes of now. To pageable memory, or between host memory: the copy has ended when this returns. */
+/* From pageable memory: its bytes of now. To pageable memory, or between host memory: the copy has ended when this
+ * returns. */
 static CUresult put_copy(uint64_t to, uint64_t from, uint64_t bytes, CUstream stream) {
   struct CUstream_st *s;
   const CUresult result = fake_stream_of(stream, &s);

@@ -1,5 +1,5 @@
-/* NVIDIA's driver as far as the stand-in has it: names, numbers and layouts of CUDA 13.0. Functions have the names that a program asks the
- * library for; where its header renames one, that is the name with _v2. */
+/* NVIDIA's driver as far as the stand-in has it: names, numbers and layouts of CUDA 13.0. Functions have the names
+ * that a program asks the library for; where its header renames one, that is the name with _v2. */
 #ifndef FAKE_DRIVER_H
 #define FAKE_DRIVER_H
 

@@ -2,6 +2,7 @@
 #include "cuda/fake_parts.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -12,6 +13,7 @@
 
 fake_table fake_pins;
 pthread_rwlock_t fake_pins_lock = PTHREAD_RWLOCK_INITIALIZER;
+static _Atomic uint64_t pins_version = 1; /* each change makes another one */
 
 /* ---- Addresses ---- */
 
@@ -35,10 +37,26 @@ bool fake_is_accessible(uint64_t address, uint64_t bytes, bool written) {
   return true;
 }
 
+/* 0: the address is not pinned. A thread remembers where it found the last one, until a pin comes or goes. */
+static uint64_t pinned_near(uint64_t address) {
+  static _Thread_local struct {
+    uint64_t version;
+    fake_span span;
+  } last;
+  if (last.version != atomic_load(&pins_version) || address - last.span.at >= last.span.bytes) {
+    pthread_rwlock_rdlock(&fake_pins_lock);
+    const fake_span *pin = fake_table_find(&fake_pins, address);
+    last.version = atomic_load(&pins_version);
+    last.span = pin ? *pin : (fake_span){0, 0};
+    pthread_rwlock_unlock(&fake_pins_lock);
+  }
+  return address - last.span.at < last.span.bytes ? address : 0;
+}
+
 /* The last byte of the space is in no mapping. */
 FAKE_API uint64_t fake_cuda_near(uint64_t address) {
   if (fake_is_device(address)) return address + fake_space_bytes;
-  return fake_is_pinned(address, 1) ? address : fake_space + 2 * fake_space_bytes - 1;
+  return pinned_near(address) ? address : fake_space + 2 * fake_space_bytes - 1;
 }
 
 /* ---- Pinned memory ---- */
@@ -49,6 +67,7 @@ static void add_pin(fake_pin given) {
   *pin = given;
   pthread_rwlock_wrlock(&fake_pins_lock);
   fake_table_add(&fake_pins, &pin->span);
+  atomic_fetch_add(&pins_version, 1);
   pthread_rwlock_unlock(&fake_pins_lock);
   fake_level_add(&fake_ledger.pinned_bytes, (int64_t)pin->span.bytes);
 }
@@ -60,6 +79,7 @@ static fake_pin *take_pin(const void *memory, bool is_own) {
   pthread_rwlock_wrlock(&fake_pins_lock);
   const size_t i = fake_table_from(&fake_pins, pin->span.at);
   fake_table_remove(&fake_pins, i, i + 1);
+  atomic_fetch_add(&pins_version, 1);
   pthread_rwlock_unlock(&fake_pins_lock);
   fake_level_add(&fake_ledger.pinned_bytes, -(int64_t)pin->span.bytes);
   return pin;

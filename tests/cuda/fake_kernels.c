@@ -1,4 +1,5 @@
-/* Modules, and the kernels: their own source, compiled for the host. Device addresses become near ones wherever a kernel reads or writes. */
+/* Modules, and the kernels: their own source, compiled for the host. Device addresses become near ones wherever a
+ * kernel reads or writes. */
 #include "cuda/fake_parts.h"
 
 #include <stdlib.h>

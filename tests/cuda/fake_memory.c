@@ -1,5 +1,5 @@
-/* Memory of cards, by handles. A handle takes no descriptor; an exported one is a file of a few bytes that names the card, the range and its
- * generation. */
+/* Memory of cards, by handles. A handle takes no descriptor; an exported one is a file of a few bytes that names the
+ * card, the range and its generation. */
 #include "cuda/fake_parts.h"
 
 #include <fcntl.h>

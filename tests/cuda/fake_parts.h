@@ -1,5 +1,5 @@
-/* What the files of the stand-in share. One lock guards the state of the process (fake_lock); a card has a lock of its own among processes. Work
- * runs without either. */
+/* What the files of the stand-in share. One lock guards the state of the process (fake_lock); a card has a lock of
+ * its own among processes. Work runs without either. */
 #ifndef FAKE_PARTS_H
 #define FAKE_PARTS_H
 
@@ -15,32 +15,33 @@
 #define FAKE_CALLS(X)                                                                                      \
   X(cuInit)                                                                                                \
   X(cuDeviceGetCount)                                                                                      \
-  X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)         \
-      X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) \
-          X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize)  \
-              X(cuMemGetInfo) X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease)              \
-                  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemAddressReserve) \
-                      X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess) X( \
-                          cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) \
-                          X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute)     \
-                              X(cuPointerGetAttributes) X(cuStreamCreate) X(cuStreamDestroy)               \
-                                  X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)             \
-                                      X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)          \
-                                          X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)              \
-                                              X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime)  \
-                                                  X(cuMemcpyAsync) X(cuMemcpyDtoDAsync)                    \
-                                                      X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)            \
-                                                          X(cuMemcpyHtoD) X(cuMemcpyDtoH)                  \
-                                                              X(cuMemsetD8Async) X(cuModuleLoadData)       \
-                                                                  X(cuModuleUnload) X(cuModuleGetFunction) \
-                                                                      X(cuFuncGetAttribute)                \
-                                                                          X(cuLaunchKernel)
+  X(cuDeviceGet)                                                                                           \
+  X(cuDeviceGetName)                                                                                       \
+  X(cuDeviceGetUuid)                                                                                       \
+  X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain)         \
+      X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(            \
+          cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemGetInfo)                           \
+          X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemExportToShareableHandle)  \
+              X(cuMemImportFromShareableHandle) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap)     \
+                  X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess) X(cuMemAlloc) X(cuMemFree)             \
+                      X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)       \
+                          X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute) X(cuPointerGetAttributes)  \
+                              X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) \
+                                  X(cuStreamWaitEvent) X(cuStreamIsCapturing)                              \
+                                      X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate)                \
+                                          X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)               \
+                                              X(cuEventSynchronize) X(cuEventElapsedTime) X(cuMemcpyAsync) \
+                                                  X(cuMemcpyDtoDAsync) X(cuMemcpyHtoDAsync)                \
+                                                      X(cuMemcpyDtoHAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH) \
+                                                          X(cuMemsetD8Async) X(cuModuleLoadData)           \
+                                                              X(cuModuleUnload) X(cuModuleGetFunction)     \
+                                                                  X(cuFuncGetAttribute) X(cuLaunchKernel)
 
 #define FAKE_CALL_NUMBER(name) FAKE_##name,
 typedef enum fake_call { FAKE_CALLS(FAKE_CALL_NUMBER) FAKE_launch, FAKE_CALL_COUNT } fake_call;
 
-/* Counts a call. Ends the function that names itself here if the call is to fail, if something has failed for good, or if there is no driver in this
- * process. With FAKE_LOCKED the rest of the function runs under the lock. */
+/* Counts a call. Ends the function that names itself here if the call is to fail, if something has failed for good,
+ * or if there is no driver in this process. With FAKE_LOCKED the rest of the function runs under the lock. */
 #define FAKE_ENTER(name)                                                                                   \
   do {                                                                                                     \
     CUresult entered_ = fake_enter(FAKE_##name);                                                           \
@@ -113,7 +114,7 @@ typedef struct fake_card {
 } fake_card;
 
 extern fake_card fake_cards[FAKE_CARDS];
-extern int fake_card_count; /* 0 before cuInit */
+extern _Atomic int fake_card_count; /* 0 before cuInit */
 
 CUresult fake_card_open(fake_card *card, const char *path);
 uint64_t fake_card_total(const fake_card *card);
@@ -131,7 +132,7 @@ void fake_card_close(fake_card *card);
 /* ---- Devices and contexts (fake_device.c, fake_context.c) ---- */
 
 struct CUctx_st {
-  int retained;
+  _Atomic int retained;
 };
 
 bool fake_was_forked(void);
@@ -170,10 +171,11 @@ typedef struct fake_pin { /* host memory */
   int device;
 } fake_pin;
 
-/* Device addresses are those in [fake_space, fake_space + fake_space_bytes); their memory lies fake_space_bytes further on. */
+/* Device addresses are those in [fake_space, fake_space + fake_space_bytes); their memory lies fake_space_bytes
+ * further on. */
 extern uint64_t fake_space, fake_space_bytes;
 extern fake_table fake_windows, fake_mappings, fake_pins;
-extern pthread_rwlock_t fake_pins_lock; /* besides the lock: work reads it, too */
+extern pthread_rwlock_t fake_pins_lock; /* besides the lock: work reads them, too */
 
 bool fake_space_open(void);
 /* After a fork: the child sees no memory of a card. */

@@ -2,10 +2,9 @@
  *
  * Work has numbers in the order in which it was asked for. The first work of a stream may run if
  * - the mark that it waits for is done, and
- * - the stream is blocking and the device's NULL stream has nothing with a smaller number; or it is the NULL stream, and no blocking stream of the
- *   device has.
- * What is asked for waits only for what was asked for before, so among all of the work there is always some that may run. It stays the first of its
- * stream while it runs. */
+ * - the stream is blocking and the device's NULL stream has nothing with a smaller number; or it is the NULL stream,
+ *   and no blocking stream of the device has. What is asked for waits only for what was asked for before, so among
+ *   all of the work there is always some that may run. It stays the first of its stream while it runs. */
 #include "cuda/fake_parts.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Device addresses: reservations, what is mapped in them, and who may use it. The memory of a mapping lies fake_space_bytes beyond its address. */
+/* Device addresses: reservations, what is mapped in them, and who may use it. The memory of a mapping lies
+ * fake_space_bytes beyond its address. */
 #include "cuda/fake_parts.h"
 
 #include <stdlib.h>

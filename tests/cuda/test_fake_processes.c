@@ -1,96 +1,12 @@
-/* tests/cuda/fake_*.c: the stand-in of the driver, among processes. The program starts itself as another one, with a part to play and a socket.
- * ctest: stage=gcc */
+/* tests/cuda/fake_*.c: the stand-in of the driver, among processes. ctest: stage=gcc */
+#include "cuda/fake_others.h"
 #include "cuda/fake_test.h"
 
 #include "memory/kernel_cuda.h"
 
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 
 enum { BYTES = 16 * FAKE_PAGE };
-
-/* ---- Other processes ---- */
-
-typedef struct other {
-  pid_t process;
-  int socket;
-} other;
-
-static other begin(const char *part) {
-  int sockets[2];
-  char number[16];
-  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
-  const pid_t process = fork();
-  assert_true(process >= 0);
-  if (process == 0) {
-    close(sockets[0]);
-    snprintf(number, sizeof number, "%d", sockets[1]);
-    execl("/proc/self/exe", "test_fake_processes", part, number, (char *)NULL);
-    _exit(99);
-  }
-  close(sockets[1]);
-  return (other){process, sockets[0]};
-}
-
-/* How it ended. */
-static int finish(const other *o) {
-  int status;
-  assert_int_equal(waitpid(o->process, &status, 0), o->process);
-  close(o->socket);
-  return status;
-}
-
-static void assert_ended_well(const other *o) {
-  const int status = finish(o);
-  assert_true(WIFEXITED(status));
-  assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-static void assert_killed_by(int signal, const other *o) {
-  const int status = finish(o);
-  assert_true(WIFSIGNALED(status));
-  assert_int_equal(WTERMSIG(status), signal);
-}
-
-static void say(int socket, char what) { assert_int_equal(write(socket, &what, 1), 1); }
-
-static void hear(int socket, char what) {
-  char heard = 0;
-  assert_int_equal(read(socket, &heard, 1), 1);
-  assert_int_equal(heard, what);
-}
-
-typedef union room {
-  struct cmsghdr head;
-  char bytes[CMSG_SPACE(sizeof(int))];
-} room;
-
-static void send_file(int socket, int file) {
-  room r = {0};
-  char byte = 'f';
-  struct iovec data = {&byte, 1};
-  struct msghdr message = {
-      .msg_iov = &data, .msg_iovlen = 1, .msg_control = &r, .msg_controllen = sizeof r};
-  r.head = (struct cmsghdr){
-      .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof file)};
-  memcpy(CMSG_DATA(&r.head), &file, sizeof file);
-  assert_int_equal(sendmsg(socket, &message, 0), 1);
-  close(file);
-}
-
-static int receive_file(int socket) {
-  room r = {0};
-  char byte;
-  int file;
-  struct iovec data = {&byte, 1};
-  struct msghdr message = {
-      .msg_iov = &data, .msg_iovlen = 1, .msg_control = &r, .msg_controllen = sizeof r};
-  assert_int_equal(recvmsg(socket, &message, MSG_CMSG_CLOEXEC), 1);
-  memcpy(&file, CMSG_DATA(&r.head), sizeof file);
-  return file;
-}
 
 static int export_of(CUmemGenericAllocationHandle handle) {
   int file;
@@ -121,10 +37,10 @@ static void play_owner(int socket) {
   const CUmemGenericAllocationHandle handle = fake_create(BYTES);
   const CUdeviceptr at = fake_window_on(&handle, 1, BYTES);
   set_bytes(at, 1);
-  send_file(socket, export_of(handle));
-  hear(socket, 'w');
+  other_send_file(socket, export_of(handle));
+  other_hear(socket, 'w');
   assert_bytes(at, 2);
-  say(socket, 'r');
+  other_say(socket, 'r');
   pause();
 }
 
@@ -132,17 +48,17 @@ static void test_shared(void **state) {
   (void)state;
   CUmemGenericAllocationHandle handle, again;
   const size_t before = fake_free_bytes();
-  const other owner = begin("owner");
-  const int file = receive_file(owner.socket);
+  const other owner = other_start("owner");
+  const int file = other_receive_file(owner.socket);
   assert_cuda(import(&handle, file));
   assert_cuda(import(&again, file));
   const CUdeviceptr at = fake_window_on(&handle, 1, BYTES);
   assert_bytes(at, 1);
   set_bytes(at, 2);
-  say(owner.socket, 'w');
-  hear(owner.socket, 'r');
+  other_say(owner.socket, 'w');
+  other_hear(owner.socket, 'r');
   kill(owner.process, SIGKILL);
-  assert_killed_by(SIGKILL, &owner);
+  other_end_killed(SIGKILL, &owner);
   assert_bytes(at, 2);
   assert_int_equal(fake_free_bytes(), before - BYTES);
   assert_cuda(cuMemRelease(handle));
@@ -157,7 +73,7 @@ static void test_shared(void **state) {
 
 static void play_busy(int socket) {
   CUmemGenericAllocationHandle handles[64];
-  say(socket, 'b');
+  other_say(socket, 'b');
   for (;;) {
     for (int i = 0; i < 64; i++) handles[i] = fake_create((size_t)(i % 3 + 1) * FAKE_PAGE);
     for (int i = 0; i < 64; i++) assert_cuda(cuMemRelease(handles[i]));
@@ -170,12 +86,12 @@ static void test_killed(void **state) {
   const size_t before = fake_free_bytes();
   for (int round = 0; round < 8; round++) {
     other busy[OTHERS];
-    for (int i = 0; i < OTHERS; i++) busy[i] = begin("busy");
-    for (int i = 0; i < OTHERS; i++) hear(busy[i].socket, 'b');
+    for (int i = 0; i < OTHERS; i++) busy[i] = other_start("busy");
+    for (int i = 0; i < OTHERS; i++) other_hear(busy[i].socket, 'b');
     usleep((useconds_t)(round * 1700));
     for (int i = 0; i < OTHERS; i++) {
       kill(busy[i].process, SIGKILL);
-      assert_killed_by(SIGKILL, &busy[i]);
+      other_end_killed(SIGKILL, &busy[i]);
     }
     assert_int_equal(fake_free_bytes(), before);
   }
@@ -246,8 +162,8 @@ static void test_faults(void **state) {
   const char *const parts[] = {"toucher", "latecomer", "pageable"};
   const size_t before = fake_free_bytes();
   for (size_t i = 0; i < TEST_COUNT(parts); i++) {
-    const other o = begin(parts[i]);
-    assert_killed_by(SIGSEGV, &o);
+    const other o = other_start(parts[i]);
+    other_end_killed(SIGSEGV, &o);
   }
   assert_int_equal(fake_free_bytes(), before);
 }
@@ -279,8 +195,8 @@ static void test_ledger(void **state) {
   snprintf(path, sizeof path, "/tmp/fake-cuda-ledger-%d", (int)getpid());
   setenv("FAKE_CUDA_LEDGER", path, 1);
   for (int i = 0; i < 2; i++) {
-    const other o = begin("writer");
-    assert_ended_well(&o);
+    const other o = other_start("writer");
+    other_end_well(&o);
   }
   unsetenv("FAKE_CUDA_LEDGER");
   FILE *ledger = fopen(path, "r");
