@@ -14,7 +14,8 @@
  *
  * A card is one sparse file, which all processes of the card share. A handle is a range of it, and an exported
  * descriptor a small file that names the range. Memory is given back when no living process holds it, maps it or has
- * imported it. A descriptor alone holds nothing.
+ * imported it. A descriptor alone holds nothing. The last process takes the file away, unless it is killed; then
+ * the next one makes the card anew.
  *
  * Variables of the environment, read by cuInit:
  *   FAKE_CUDA=eager         work is done as soon as it is asked for

@@ -181,6 +181,67 @@ static void test_fork(void **state) {
   assert_int_equal(WEXITSTATUS(status), 1);
 }
 
+/* ---- What the environment says ---- */
+
+/* Memory of card 1, for card 0. */
+static CUresult reach(void) {
+  CUmemAllocationProp prop = fake_prop;
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr at;
+  prop.location.id = 1;
+  assert_cuda(cuMemCreate(&handle, FAKE_PAGE, &prop, 0));
+  assert_cuda(cuMemAddressReserve(&at, FAKE_PAGE, 0, 0, 0));
+  assert_cuda(cuMemMap(at, FAKE_PAGE, 0, handle, 0));
+  return fake_allow(at, FAKE_PAGE, CU_MEM_ACCESS_FLAGS_PROT_READ);
+}
+
+static void play_pair(int socket) {
+  (void)socket;
+  int count, can;
+  assert_cuda(cuDeviceGetCount(&count));
+  assert_int_equal(count, 2);
+  assert_cuda(cuDeviceCanAccessPeer(&can, 0, 1));
+  assert_cuda_is(can ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE, reach());
+  exit(can);
+}
+
+static void test_cards(void **state) {
+  (void)state;
+  const char *const peers[] = {"0", "1"};
+  setenv("FAKE_CUDA_DEVICES", "2", 1);
+  for (int i = 0; i < 2; i++) {
+    setenv("FAKE_CUDA_PEERS", peers[i], 1);
+    const other o = other_start("pair");
+    const int status = other_finish(&o);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), i);
+  }
+  unsetenv("FAKE_CUDA_DEVICES");
+  unsetenv("FAKE_CUDA_PEERS");
+}
+
+static void play_eager(int socket) {
+  (void)socket;
+  CUdeviceptr at;
+  fake_cuda_ledger ledger;
+  assert_cuda(cuMemAlloc_v2(&at, 1));
+  assert_cuda(cuMemsetD8Async(at, 1, 1, NULL));
+  fake_cuda_ledger_read(&ledger);
+  assert_int_equal(ledger.set, 1);
+  assert_int_equal(ledger.waiting, 0);
+  assert_cuda_is(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&at, 1));
+}
+
+static void test_eager(void **state) {
+  (void)state;
+  setenv("FAKE_CUDA", "eager", 1);
+  setenv("FAKE_CUDA_FAIL", "cuMemAlloc:2", 1);
+  const other o = other_start("eager");
+  other_end_well(&o);
+  unsetenv("FAKE_CUDA");
+  unsetenv("FAKE_CUDA_FAIL");
+}
+
 /* ---- The ledger's line ---- */
 
 static void play_writer(int socket) {
@@ -225,7 +286,8 @@ static int play(const char *part, int socket) {
     const char *name;
     void (*play)(int socket);
   } parts[] = {{"owner", play_owner},         {"busy", play_busy},         {"toucher", play_toucher},
-               {"latecomer", play_latecomer}, {"pageable", play_pageable}, {"writer", play_writer}};
+               {"latecomer", play_latecomer}, {"pageable", play_pageable}, {"writer", play_writer},
+               {"pair", play_pair},           {"eager", play_eager}};
   fake_start();
   for (size_t i = 0; i < TEST_COUNT(parts); i++)
     if (strcmp(parts[i].name, part) == 0) parts[i].play(socket);
@@ -236,6 +298,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shared), cmocka_unit_test(test_killed), cmocka_unit_test(test_many),
       cmocka_unit_test(test_faults), cmocka_unit_test(test_fork),   cmocka_unit_test(test_ledger),
+      cmocka_unit_test(test_cards),  cmocka_unit_test(test_eager),
   };
   if (argc == 3) return play(argv[1], atoi(argv[2]));
   return cmocka_run_group_tests(tests, start, NULL);
