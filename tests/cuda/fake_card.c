@@ -258,8 +258,11 @@ CUresult fake_card_open(fake_card *card, const char *path) {
   return result;
 }
 
+/* Processes that end together see each other's locks until they are dead, so each takes its own away. */
 void fake_card_close(fake_card *card) {
   enter(card);
+  clear_slots(card, bit(card->slot));
+  set_lock(card, F_SETLK, F_UNLCK, 1 + card->slot);
   if (is_alone(card)) unlink(card->path);
   leave(card);
 }

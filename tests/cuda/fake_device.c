@@ -21,8 +21,11 @@ static void forget(void) {
 
 static void end(void) {
   if (was_forked) return;
+  FAKE_LOCKED;
+  const int count = fake_card_count;
+  fake_card_count = 0; /* threads that still run get no further */
   fake_ledger_write();
-  for (int i = 0; i < fake_card_count; i++) fake_card_close(&fake_cards[i]);
+  for (int i = 0; i < count; i++) fake_card_close(&fake_cards[i]);
 }
 
 static int number_of(const char *variable, int otherwise) {

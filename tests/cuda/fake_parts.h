@@ -19,23 +19,26 @@
   X(cuDeviceGetName)                                                                                       \
   X(cuDeviceGetUuid)                                                                                       \
   X(cuDeviceGetAttribute)                                                                                  \
-  X(cuDeviceTotalMem) X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X( \
-      cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)         \
-      X(cuCtxSynchronize) X(cuMemGetInfo) X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease)  \
-          X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemAddressReserve)         \
-              X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess)            \
-                  X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)       \
-                      X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute)         \
-                          X(cuPointerGetAttributes) X(cuStreamCreate) X(cuStreamDestroy)                   \
-                              X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                 \
-                                  X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)              \
-                                      X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)  \
-                                          X(cuEventSynchronize) X(cuEventElapsedTime) X(cuMemcpyAsync)     \
-                                              X(cuMemcpyDtoDAsync) X(cuMemcpyHtoDAsync)                    \
-                                                  X(cuMemcpyDtoHAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH)     \
-                                                      X(cuMemsetD8Async) X(cuModuleLoadData)               \
-                                                          X(cuModuleUnload) X(cuModuleGetFunction)         \
-                                                              X(cuFuncGetAttribute) X(cuLaunchKernel)
+  X(cuDeviceTotalMem)                                                                                      \
+  X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)     \
+      X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize)      \
+          X(cuMemGetInfo) X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease)                  \
+              X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemAddressReserve)     \
+                  X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess)        \
+                      X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)   \
+                          X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute)     \
+                              X(cuPointerGetAttributes) X(cuStreamCreate) X(cuStreamDestroy)               \
+                                  X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)             \
+                                      X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)          \
+                                          X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)              \
+                                              X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime)  \
+                                                  X(cuMemcpyAsync) X(cuMemcpyDtoDAsync)                    \
+                                                      X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)            \
+                                                          X(cuMemcpyHtoD) X(cuMemcpyDtoH)                  \
+                                                              X(cuMemsetD8Async) X(cuModuleLoadData)       \
+                                                                  X(cuModuleUnload) X(cuModuleGetFunction) \
+                                                                      X(cuFuncGetAttribute)                \
+                                                                          X(cuLaunchKernel)
 
 #define FAKE_CALL_NUMBER(name) FAKE_##name,
 typedef enum fake_call { FAKE_CALLS(FAKE_CALL_NUMBER) FAKE_launch, FAKE_CALL_COUNT } fake_call;
@@ -126,7 +129,7 @@ bool fake_card_take(fake_card *card, uint64_t bytes, fake_range *range_p);
 /* This process holds what another one has taken; false: nobody has it any more. */
 bool fake_card_hold(fake_card *card, const fake_range *range);
 void fake_card_drop(fake_card *card, const fake_range *range);
-/* The last process of a card takes its file away. */
+/* Gives back what this process holds. The last process of a card takes its file away. */
 void fake_card_close(fake_card *card);
 
 /* ---- Devices and contexts (fake_device.c, fake_context.c) ---- */

@@ -40,6 +40,17 @@ static inline CUmemGenericAllocationHandle fake_create(size_t bytes) {
   return handle;
 }
 
+static inline int fake_export(CUmemGenericAllocationHandle handle) {
+  int file;
+  assert_cuda(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  return file;
+}
+
+static inline CUresult fake_import(CUmemGenericAllocationHandle *handle_p, int file) {
+  return cuMemImportFromShareableHandle(handle_p, (void *)(intptr_t)file,
+                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
 static inline CUresult fake_allow(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags) {
   const CUmemAccessDesc access = {.location = fake_prop.location, .flags = flags};
   return cuMemSetAccess(at, bytes, &access, 1);

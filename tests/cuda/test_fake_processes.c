@@ -8,17 +8,6 @@
 
 enum { BYTES = 16 * FAKE_PAGE };
 
-static int export_of(CUmemGenericAllocationHandle handle) {
-  int file;
-  assert_cuda(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-  return file;
-}
-
-static CUresult import(CUmemGenericAllocationHandle *handle_p, int file) {
-  return cuMemImportFromShareableHandle(handle_p, (void *)(intptr_t)file,
-                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-}
-
 static void assert_bytes(CUdeviceptr at, int value) {
   static char seen[BYTES], wanted[BYTES];
   memset(wanted, value, BYTES);
@@ -37,7 +26,7 @@ static void play_owner(int socket) {
   const CUmemGenericAllocationHandle handle = fake_create(BYTES);
   const CUdeviceptr at = fake_window_on(&handle, 1, BYTES);
   set_bytes(at, 1);
-  other_send_file(socket, export_of(handle));
+  other_send_file(socket, fake_export(handle));
   other_hear(socket, 'w');
   assert_bytes(at, 2);
   other_say(socket, 'r');
@@ -50,8 +39,8 @@ static void test_shared(void **state) {
   const size_t before = fake_free_bytes();
   const other owner = other_start("owner");
   const int file = other_receive_file(owner.socket);
-  assert_cuda(import(&handle, file));
-  assert_cuda(import(&again, file));
+  assert_cuda(fake_import(&handle, file));
+  assert_cuda(fake_import(&again, file));
   const CUdeviceptr at = fake_window_on(&handle, 1, BYTES);
   assert_bytes(at, 1);
   set_bytes(at, 2);
@@ -65,7 +54,7 @@ static void test_shared(void **state) {
   assert_cuda(cuMemRelease(again));
   fake_window_end(at, BYTES);
   assert_int_equal(fake_free_bytes(), before);
-  assert_cuda_is(CUDA_ERROR_INVALID_VALUE, import(&handle, file)); /* nobody holds it any more */
+  assert_cuda_is(CUDA_ERROR_INVALID_VALUE, fake_import(&handle, file)); /* nobody holds it any more */
   close(file);
 }
 
@@ -110,8 +99,8 @@ static void test_many(void **state) {
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
   for (int i = 0; i < COUNT; i++) {
     handles[0][i] = fake_create(FAKE_PAGE);
-    const int file = export_of(handles[0][i]);
-    assert_cuda(import(&handles[1][i], file));
+    const int file = fake_export(handles[0][i]);
+    assert_cuda(fake_import(&handles[1][i], file));
     close(file);
   }
   assert_int_equal(fake_free_bytes(), before - (size_t)COUNT * FAKE_PAGE);
