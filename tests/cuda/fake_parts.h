@@ -12,33 +12,23 @@
 
 /* ---- Calls (fake_calls.c) ---- */
 
-#define FAKE_CALLS(X)                                                                                      \
-  X(cuInit)                                                                                                \
-  X(cuDeviceGetCount)                                                                                      \
-  X(cuDeviceGet)                                                                                           \
-  X(cuDeviceGetName)                                                                                       \
-  X(cuDeviceGetUuid)                                                                                       \
-  X(cuDeviceGetAttribute)                                                                                  \
-  X(cuDeviceTotalMem)                                                                                      \
-  X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent)     \
-      X(cuCtxGetCurrent) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize)      \
-          X(cuMemGetInfo) X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease)                  \
-              X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemAddressReserve)     \
-                  X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemGetAccess)        \
-                      X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)   \
-                          X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute)     \
-                              X(cuPointerGetAttributes) X(cuStreamCreate) X(cuStreamDestroy)               \
-                                  X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)             \
-                                      X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode)          \
-                                          X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)              \
-                                              X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime)  \
-                                                  X(cuMemcpyAsync) X(cuMemcpyDtoDAsync)                    \
-                                                      X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)            \
-                                                          X(cuMemcpyHtoD) X(cuMemcpyDtoH)                  \
-                                                              X(cuMemsetD8Async) X(cuModuleLoadData)       \
-                                                                  X(cuModuleUnload) X(cuModuleGetFunction) \
-                                                                      X(cuFuncGetAttribute)                \
-                                                                          X(cuLaunchKernel)
+/* clang-format off */
+#define FAKE_CALLS(X) \
+  X(cuInit) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetUuid) \
+  X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDeviceCanAccessPeer) X(cuDevicePrimaryCtxRetain) \
+  X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxPushCurrent) \
+  X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuMemGetInfo) \
+  X(cuMemGetAllocationGranularity) X(cuMemCreate) X(cuMemRelease) X(cuMemExportToShareableHandle) \
+  X(cuMemImportFromShareableHandle) X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) \
+  X(cuMemSetAccess) X(cuMemGetAccess) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) \
+  X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute) \
+  X(cuPointerGetAttributes) X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) \
+  X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) \
+  X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime) \
+  X(cuMemcpyAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyHtoD) \
+  X(cuMemcpyDtoH) X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
+  X(cuFuncGetAttribute) X(cuLaunchKernel)
+/* clang-format on */
 
 #define FAKE_CALL_NUMBER(name) FAKE_##name,
 typedef enum fake_call { FAKE_CALLS(FAKE_CALL_NUMBER) FAKE_launch, FAKE_CALL_COUNT } fake_call;
