@@ -22,12 +22,8 @@
 #define THREAD threadIdx.x
 #define BLOCK  blockIdx.x
 #define BLOCKS gridDim.x
-/* The pointer leads to memory that is not the block's own: loads and stores that are faster than those by a pointer to anywhere. */
-CODE void *pointer_of(uint64_t address) {
-  void *pointer = (void *)address;
-  __builtin_assume(__isGlobal(pointer));
-  return pointer;
-}
+/* A pointer to global memory, by which loads and stores are faster than by one to anywhere. */
+CODE void *pointer_of(uint64_t address) { return __cvta_global_to_generic(address); }
 CODE void add_shared(uint32_t *to, uint32_t value) { atomicAdd(to, value); }
 CODE void add_global(uint64_t *to, uint64_t value) {
   atomicAdd((unsigned long long *)to, (unsigned long long)value);
@@ -49,6 +45,7 @@ CODE void add_global(uint64_t *to, uint64_t value) {
 #endif
 #define EACH(t) for (uint32_t t = THREAD, once_ = 1; once_; once_ = 0, __syncthreads())
 #define UNROLL  _Pragma("unroll")
+#define ROLLED  _Pragma("unroll 1") /* what is rare stays short */
 #define MAY_ALIAS
 #define TREADLE_CUDA_AT(type, address) ((type *)pointer_of(address))
 
@@ -79,6 +76,7 @@ CODE void add_global(uint64_t *to, uint64_t value) {
   for (uint32_t step_ = 0, t = order_of_phase(); step_ < TREADLE_CUDA_THREADS;                             \
        step_++, t = (t + (turn_.seed >> 8 | 1)) % TREADLE_CUDA_THREADS)
 #define UNROLL
+#define ROLLED
 #define MAY_ALIAS __attribute__((may_alias))
 #ifndef TREADLE_CUDA_AT
 #define TREADLE_CUDA_AT(type, address) ((type *)(uintptr_t)(address))

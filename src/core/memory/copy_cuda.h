@@ -145,34 +145,36 @@ CODE uint32_t convert(const treadle_cuda_box *box, uint32_t raw) {
   return encode(box->to_dtype, bits);
 }
 
-CODE uint32_t read_value(const treadle_cuda_box *box, int64_t at) {
-  uint32_t bytes = bytes_of(box->from_dtype);
-  return box->by_bytes ? load_bytes(&box->from, at, bytes) : load(address_of(&box->from, at), bytes);
-}
-
-CODE uint32_t write_value(const treadle_cuda_box *box, int64_t at, uint32_t raw) {
-  uint32_t bytes = bytes_of(box->to_dtype);
-  if (box->by_bytes)
-    store_bytes(&box->to, at, bytes, raw);
-  else
-    store(address_of(&box->to, at), bytes, raw);
-  return bytes;
-}
-
 CODE uint32_t values(const work *w, uint32_t t) {
+  const treadle_cuda_box *box = &w->box;
+  const uint32_t from_bytes = bytes_of(box->from_dtype), to_bytes = bytes_of(box->to_dtype);
   uint32_t written = 0;
   for (uint32_t unit = t; unit < w->item.count; unit += AHEAD * TREADLE_CUDA_THREADS) {
     uint32_t raw[AHEAD];
-    int64_t to[AHEAD];
+    uint64_t to[AHEAD];
     UNROLL for (uint32_t i = 0; i < AHEAD; i++) {
       place p = place_of(w, unit_at(w, unit, i));
-      raw[i] = read_value(&w->box, p.from);
-      to[i] = p.to;
+      raw[i] = load(address_of(&box->from, p.from), from_bytes);
+      to[i] = address_of(&box->to, p.to);
     }
     UNROLL for (uint32_t i = 0; i < AHEAD; i++) {
       if (unit + i * TREADLE_CUDA_THREADS >= w->item.count) break;
-      written += write_value(&w->box, to[i], convert(&w->box, raw[i]));
+      store(to[i], to_bytes, convert(box, raw[i]));
+      written += to_bytes;
     }
+  }
+  return written;
+}
+
+/* Values at any address, across borders of pages. */
+CODE uint32_t values_by_bytes(const work *w, uint32_t t) {
+  const treadle_cuda_box *box = &w->box;
+  const uint32_t from_bytes = bytes_of(box->from_dtype), to_bytes = bytes_of(box->to_dtype);
+  uint32_t written = 0;
+  ROLLED for (uint32_t unit = t; unit < w->item.count; unit += TREADLE_CUDA_THREADS) {
+    const place p = place_of(w, unit);
+    store_bytes(&box->to, p.to, to_bytes, convert(box, load_bytes(&box->from, p.from, from_bytes)));
+    written += to_bytes;
   }
   return written;
 }
@@ -221,7 +223,7 @@ CODE void fill_unit(const treadle_cuda_box *box, int64_t at) {
 
 CODE uint32_t fill(const work *w, uint32_t t) {
   uint32_t written = 0;
-  for (uint32_t unit = t; unit < w->item.count; unit += TREADLE_CUDA_THREADS) {
+  ROLLED for (uint32_t unit = t; unit < w->item.count; unit += TREADLE_CUDA_THREADS) {
     fill_unit(&w->box, place_of(w, unit).to);
     written += w->box.width;
   }
@@ -237,32 +239,33 @@ CODE uint32_t tile_size(const work *w, int d) {
 }
 
 CODE void read_tile(tile *room, const work *w, uint32_t t) {
+  enum { BESIDE = TREADLE_CUDA_THREADS / TILE };
   const treadle_cuda_box *box = &w->box;
   const int column_axis = box->ndim - 1, row_axis = column_axis - 1;
-  const uint32_t row_count = tile_size(w, row_axis), columns = tile_size(w, column_axis), row = t % TILE;
-  if (row >= row_count) return;
-  int64_t at = box->from.at + row * box->from_stride[row_axis];
-  for (uint32_t first = t / TILE; first < columns; first += AHEAD * (TREADLE_CUDA_THREADS / TILE)) {
+  const uint32_t columns = tile_size(w, column_axis), row = t % TILE, bytes = bytes_of(box->from_dtype);
+  if (row >= tile_size(w, row_axis)) return;
+  const int64_t at = box->from.at + row * box->from_stride[row_axis], step = box->from_stride[column_axis];
+  for (uint32_t first = t / TILE; first < columns; first += AHEAD * BESIDE) {
     uint32_t raw[AHEAD];
-    UNROLL for (uint32_t i = 0; i < AHEAD; i++) {
-      uint32_t column = first + i * (TREADLE_CUDA_THREADS / TILE);
-      raw[i] = read_value(box, at + (column < columns ? column : first) * box->from_stride[column_axis]);
+    UNROLL for (uint32_t i = 0; i < AHEAD; i++) { /* beyond the last column, one that is read again */
+      const uint32_t column = first + i * BESIDE < columns ? first + i * BESIDE : first;
+      raw[i] = load(address_of(&box->from, at + column * step), bytes);
     }
-    UNROLL for (uint32_t i = 0; i < AHEAD; i++) {
-      uint32_t column = first + i * (TREADLE_CUDA_THREADS / TILE);
-      if (column < columns) room->value[column][row] = convert(box, raw[i]);
-    }
+    UNROLL for (uint32_t i = 0; i < AHEAD; i++) if (first + i * BESIDE < columns)
+        room->value[first + i * BESIDE][row] = convert(box, raw[i]);
   }
 }
 
 CODE void write_tile(work *w, const tile *room, uint32_t t) {
   const treadle_cuda_box *box = &w->box;
   const int column_axis = box->ndim - 1, row_axis = column_axis - 1;
-  const uint32_t row_count = tile_size(w, row_axis), columns = tile_size(w, column_axis), column = t % TILE;
+  const uint32_t row_count = tile_size(w, row_axis), column = t % TILE, bytes = bytes_of(box->to_dtype);
   uint32_t written = 0;
-  for (uint32_t row = t / TILE; row < row_count && column < columns; row += TREADLE_CUDA_THREADS / TILE) {
-    int64_t at = box->to.at + row * box->to_stride[row_axis] + column * box->to_stride[column_axis];
-    written += write_value(box, at, room->value[column][row]);
+  if (column >= tile_size(w, column_axis)) return;
+  const int64_t at = box->to.at + column * box->to_stride[column_axis];
+  for (uint32_t row = t / TILE; row < row_count; row += TREADLE_CUDA_THREADS / TILE) {
+    store(address_of(&box->to, at + row * box->to_stride[row_axis]), bytes, room->value[column][row]);
+    written += bytes;
   }
   add_shared(&w->written, written);
 }
@@ -273,6 +276,7 @@ CODE void write_units(work *w, uint32_t t) {
   uint32_t written = w->box.kind == TREADLE_CUDA_ROWS   ? rows(w, t)
                      : w->box.kind == TREADLE_CUDA_FILL ? fill(w, t)
                      : w->box.width == 8                ? values_by_eight(w, t)
+                     : w->box.by_bytes                  ? values_by_bytes(w, t)
                                                         : values(w, t);
   add_shared(&w->written, written);
 }

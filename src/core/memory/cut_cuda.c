@@ -194,9 +194,12 @@ static bool put_rows(cut *c, const walk *w, int64_t elems) {
   return true;
 }
 
-/* Single elements, wherever they lie. */
-static void put_elems(cut *c, const walk *w) {
-  c->form.by_bytes = !fits(&w->from, w->ndim, 0, 1) || !fits(&w->to, w->ndim, 0, 1);
+/* Single elements, wherever they lie: in tiles, or one by one. */
+static void put_elems(cut *c, walk *w) {
+  const bool by_bytes = !fits(&w->from, w->ndim, 0, 1) || !fits(&w->to, w->ndim, 0, 1);
+  if (c->form.kind != TREADLE_CUDA_FILL)
+    c->form.kind = !by_bytes && turn(w) ? TREADLE_CUDA_TILES : TREADLE_CUDA_VALUES;
+  c->form.by_bytes = by_bytes;
   c->form.width = (uint8_t)(c->form.kind == TREADLE_CUDA_FILL ? w->to.bytes : 1);
   put(c, w);
 }
@@ -254,12 +257,10 @@ int treadle_cuda_cut(const treadle_op *op, const treadle_cuda_view *from, const 
   w.to.bytes = (int64_t)treadle_dtype_bytes((treadle_dtype)op->to_dtype);
   if (!normalise(&w, op, fill)) return 0;
   const int last = w.ndim - 1;
-  if (w.from.stride[last] == w.from.bytes && w.to.stride[last] == w.to.bytes) {
+  if (w.from.stride[last] == w.from.bytes && w.to.stride[last] == w.to.bytes)
     cut_dense(&c, &w, from_dtype != op->to_dtype || c.form.add != 0);
-  } else {
-    if (!fill) c.form.kind = turn(&w) ? TREADLE_CUDA_TILES : TREADLE_CUDA_VALUES;
+  else
     put_elems(&c, &w);
-  }
   return c.count;
 }
 

@@ -60,7 +60,7 @@ typedef struct treadle_cuda_box {
   uint8_t ndim;                                                         /* at least 1 */
   uint8_t kind, width;
   uint8_t
-      by_bytes; /* values: single ones that may be unaligned, and may lie across a border of pages. Fills: units, too */
+      by_bytes; /* values: single ones that may be unaligned, and lie across a border of pages; so may units of fills */
   uint64_t mark;                /* treadle_op_mark of its op, in the first of its boxes; else 0 */
   uint64_t value;               /* of a fill: that of an element, again and again */
   uint8_t from_dtype, to_dtype; /* treadle_dtype */

@@ -157,7 +157,7 @@ CODE void store(uint64_t address, uint32_t bytes, uint32_t raw) {
 CODE uint32_t load_any(uint64_t address, uint32_t bytes) {
   if (address % bytes == 0) return load(address, bytes);
   uint32_t raw = 0;
-  for (uint32_t i = 0; i < bytes; i++) raw |= load(address + i, 1) << 8 * i;
+  ROLLED for (uint32_t i = 0; i < bytes; i++) raw |= load(address + i, 1) << 8 * i;
   return raw;
 }
 
@@ -165,18 +165,18 @@ CODE void store_any(uint64_t address, uint32_t bytes, uint32_t raw) {
   if (address % bytes == 0)
     store(address, bytes, raw);
   else
-    for (uint32_t i = 0; i < bytes; i++) store(address + i, 1, raw >> 8 * i);
+    ROLLED for (uint32_t i = 0; i < bytes; i++) store(address + i, 1, raw >> 8 * i);
 }
 
 /* One in a view, where a border of pages may cross it. */
 CODE uint32_t load_bytes(const treadle_cuda_view *view, int64_t at, uint32_t bytes) {
   uint32_t raw = 0;
-  for (uint32_t i = 0; i < bytes; i++) raw |= load(address_of(view, at + i), 1) << 8 * i;
+  ROLLED for (uint32_t i = 0; i < bytes; i++) raw |= load(address_of(view, at + i), 1) << 8 * i;
   return raw;
 }
 
 CODE void store_bytes(const treadle_cuda_view *view, int64_t at, uint32_t bytes, uint32_t raw) {
-  for (uint32_t i = 0; i < bytes; i++) store(address_of(view, at + i), 1, raw >> 8 * i);
+  ROLLED for (uint32_t i = 0; i < bytes; i++) store(address_of(view, at + i), 1, raw >> 8 * i);
 }
 
 /* Eight that are dense, aligned to all of their bytes or to 16. */
