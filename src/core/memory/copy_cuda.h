@@ -54,7 +54,7 @@ CODE void place_item(work *w, uint32_t t) {
   treadle_cuda_box *box = &w->box;
   uint64_t rest = w->item.start;
   int last = box->ndim - 1;
-  for (int d = last; d >= 0; d--) {
+  ROLLED for (int d = last; d >= 0; d--) {
     uint32_t side = box->kind == TREADLE_CUDA_TILES && d >= last - 1 ? TILE : 1;
     w->first[d] = divide(&rest, (box->size[d] + side - 1) / side) * side;
     box->from.at += w->first[d] * box->from_stride[d];
@@ -82,7 +82,7 @@ CODE place place_of(const work *w, uint32_t unit) {
   p.from = box->from.at;
   p.to = box->to.at;
   int64_t steps = unit;
-  for (int d = box->ndim - 1;; d--) {
+  ROLLED for (int d = box->ndim - 1;; d--) {
     uint32_t size = box->size[d], at = w->first[d] + unit;
     if (at < size || d == 0)
       unit = 0;

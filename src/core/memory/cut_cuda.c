@@ -218,7 +218,7 @@ static uint64_t fill_value(const treadle_op *op) {
   return all;
 }
 
-/* Rows whose bits stay as they are: of bytes. */
+/* Rows of elements that are not aligned: of bytes. */
 static void bytes_of_row(walk *w) {
   const int last = w->ndim - 1;
   take_axis(w, last, w->size[last] * w->to.bytes, 1, 1);
@@ -226,17 +226,17 @@ static void bytes_of_row(walk *w) {
 }
 
 static void cut_dense(cut *c, walk *w, bool converts) {
-  if (c->form.kind == TREADLE_CUDA_FILL && first_unit(w, 1) != 0) { /* its elements are not aligned */
-    put_elems(c, w);
-    return;
-  }
   if (converts) {
     c->form.kind = TREADLE_CUDA_VALUES;
     if (!put_rows(c, w, 8)) put_elems(c, w);
     return;
   }
-  bytes_of_row(w);
-  for (int64_t width = WIDEST; !put_rows(c, w, width);) width /= 2;
+  if (first_unit(w, 1) < 0 && c->form.kind == TREADLE_CUDA_FILL) {
+    put_elems(c, w);
+    return;
+  }
+  if (first_unit(w, 1) < 0) bytes_of_row(w);
+  for (int64_t elems = WIDEST / w->to.bytes; !put_rows(c, w, elems);) elems /= 2;
 }
 
 int treadle_cuda_cut(const treadle_op *op, const treadle_cuda_view *from, const treadle_cuda_view *to,

@@ -30,7 +30,7 @@ CODE void take_elements(elements_work *w, const treadle_cuda_elements_args *args
 CODE void count_chunks(elements_work *w, uint32_t t) {
   if (t != 0) return;
   w->all = 1;
-  for (int a = 0; a < w->e.ndim; a++) w->all *= w->e.size[a] > 0 ? (uint64_t)w->e.size[a] : 0;
+  ROLLED for (int a = 0; a < w->e.ndim; a++) w->all *= w->e.size[a] > 0 ? (uint64_t)w->e.size[a] : 0;
   w->chunks = (w->all + CHUNK - 1) / CHUNK;
   w->at = w->e.at;
   w->index = w->e.index;
@@ -48,7 +48,7 @@ CODE void place_chunk(elements_work *w, uint64_t chunk, uint32_t t) {
   w->count = (uint32_t)(w->all - rest < CHUNK ? w->all - rest : CHUNK);
   e->at = w->at;
   e->index = w->index;
-  for (int a = e->ndim - 1; a >= 0; a--) {
+  ROLLED for (int a = e->ndim - 1; a >= 0; a--) {
     const uint64_t size = (uint64_t)e->size[a], quotient = rest / size;
     w->first[a] = (int64_t)(rest - quotient * size);
     e->at += w->first[a] * e->stride[a];
@@ -68,7 +68,7 @@ CODE element element_of(const elements_work *w, uint32_t number) {
   int64_t at = e->at, steps = number;
   element it;
   it.index = e->index;
-  for (int a = e->ndim - 1;; a--) {
+  ROLLED for (int a = e->ndim - 1;; a--) {
     const int64_t size = e->size[a], reached = w->first[a] + number;
     if (reached < size || a == 0)
       number = 0;

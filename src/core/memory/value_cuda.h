@@ -221,8 +221,8 @@ CODE void store_eight(uint64_t address, uint32_t bytes, const uint32_t *values) 
 
 /* A struct, whose size is a multiple of 8, from an address; by all threads. */
 CODE void take(void *to, uint64_t from, uint32_t bytes, uint32_t t) {
-  for (uint32_t i = t; i < bytes / 8; i += TREADLE_CUDA_THREADS)
-    ((unit_8 *)to)[i] = TREADLE_CUDA_AT(const unit_8, from)[i];
+  ROLLED for (uint32_t i = t; i < bytes / 8; i += TREADLE_CUDA_THREADS)((unit_8 *)to)[i] =
+      TREADLE_CUDA_AT(const unit_8, from)[i];
 }
 
 /* What each thread has found is brought together by halves.. */
