@@ -27,7 +27,9 @@ typedef struct side { /* a window, and its bytes in physical order */
 static uint64_t only_seed;
 static char rooms[3][ROOM + 2 * SLACK]; /* the source, the destination, and what it should be */
 static side from, to;
-static int64_t kinds[4];
+/* How many boxes there were: by kind; by eight values; by bytes. */
+enum { BY_EIGHT = TREADLE_CUDA_FILL + 1, BY_BYTES, KINDS };
+static int64_t kinds[KINDS];
 
 static void draw_side(side *s, treadle_random *random, char *room) {
   s->base = room + (treadle_random_below(random, 2) ? SLACK - (int64_t)((uintptr_t)room % SLACK)
@@ -84,8 +86,9 @@ static void draw_sizes(treadle_random *random, treadle_op *op) {
   for (int d = 0; d < op->ndim; d++) op->size[d] = 1 + treadle_random_below(random, op->ndim < 4 ? 6 : 3);
   if (op->ndim == 0) return;
   op->size[op->ndim - 1] = rows[treadle_random_below(random, TEST_COUNT(rows))];
-  if (op->ndim > 1 && treadle_random_below(random, 3) == 0) /* planes of several tiles */
-    for (int d = op->ndim - 2; d < op->ndim; d++) op->size[d] = 1 + treadle_random_below(random, 150);
+  if (op->ndim < 2 || treadle_random_below(random, 2)) return;
+  for (int d = 0; d < op->ndim; d++) /* planes of several tiles */
+    op->size[d] = 1 + treadle_random_below(random, d < op->ndim - 2 ? 2 : 150);
 }
 
 static void place(treadle_random *random, int64_t *at_p, int64_t bytes, const side *s) {
@@ -107,7 +110,7 @@ static treadle_op draw_op(treadle_random *random) {
     if (convert) op.add = (int8_t)treadle_random_between(random, -1, 1);
     draw_sizes(random, &op);
     for (int d = 0; d < op.ndim; d++) op.elems *= op.size[d];
-    if (op.elems > 3000 && treadle_random_below(random, op.elems / 1000) > 1) continue;
+    if (op.elems > 20000 && treadle_random_below(random, 8) > 0) continue;
     int64_t from_first, to_first;
     int64_t from_bytes =
         draw_strides(random, &op, op.from_stride,
@@ -138,6 +141,8 @@ static uint32_t draw_items(treadle_random *random, const treadle_cuda_box *boxes
   uint32_t count = 0;
   for (int b = 0; b < box_count; b++) {
     kinds[boxes[b].kind]++;
+    kinds[BY_EIGHT] += boxes[b].kind == TREADLE_CUDA_VALUES && boxes[b].width == 8;
+    kinds[BY_BYTES] += boxes[b].by_bytes;
     for (int64_t i = 0; i < treadle_cuda_item_count(&boxes[b]); i++) {
       assert_true(count + 2 <= MOST_ITEMS);
       treadle_cuda_item item = treadle_cuda_item_of(&boxes[b], (uint32_t)b, i);
@@ -212,7 +217,7 @@ static void test_random_boxes(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= test_seeds(CASES); seed++)
     check_case(only_seed ? only_seed : seed, host_copy);
-  for (int kind = 0; kind < 4 && test_seeds(CASES) > 500; kind++) assert_true(kinds[kind] > 10);
+  for (int kind = 0; kind < KINDS && test_seeds(CASES) >= 500; kind++) assert_true(kinds[kind] > 10);
 }
 
 static void test_race(void **state) {
