@@ -207,7 +207,7 @@ static int refused(treadle_group *group, void *context) {
   bad += try_options(group, &a, TREADLE_REFUSED, "rank 2: switch: page size 7");
   a.options = good;
   a.options.memory.kind = TREADLE_MEMORY_CUDA;
-  bad += try_options(group, &a, TREADLE_REFUSED, "none of kind 'cuda'");
+  bad += try_options(group, &a, TREADLE_REFUSED, "cuda: ");
   a.options = good;
   if (group->rank == 1) a.options.memory.device = 1;
   bad += try_options(group, &a, TREADLE_REFUSED, "rank 1: memory of kind 'host' has one device, 0");
