@@ -1056,6 +1056,7 @@ typedef struct treadle_switch_stats {
   uint64_t kernel_launches;
   int32_t waves_in_flight;
   size_t table_bytes;
+  size_t slab_bytes; /* the part of pool_bytes that the device has in pieces of several pages */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment. pool_bytes is of

@@ -128,6 +128,7 @@ typedef struct treadle_device_figures {
   double seconds;     /* in which it had work, by its own clock */
   uint64_t launches;  /* of kernels */
   size_t table_bytes; /* of its memory, which prepared ops take now */
+  size_t slab_bytes;  /* of its pools now: pieces of several pages */
 } treadle_device_figures;
 
 /* The functions of one kind of memory. A test of treadle's own, tests/core/memory/device_far.c, has such a table, whose
@@ -154,13 +155,15 @@ struct treadle_device_ops {
   void (*figures)(const treadle_device *device, treadle_device_figures *figures_p);
 
   /* Pages. create makes all pages that the pool will ever have, zeroed; TREADLE_NO_MEMORY: more bytes than the budget.
+   * views [view_count]: what will be mapped of it and viewed by others, and nothing else, but for remap and follow; a
+   * device may make one piece of pages that follow each other in all of them. NULL: anything may be. Not kept.
    * held_bytes: what the system has given the pool now. map makes a window, whose address never changes, and which
    * ends with the pool. remap puts it on other pages; whoever reads it meanwhile finds the old or the new page at each
    * address. follow does the same by taking the mappings of `shadow`, a second window, which is not used until it is
    * mapped again. trim gives the pages whose class is `nobody` back to the system: they hold zeros afterwards; classes
    * [pages]. */
   treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes, int64_t budget_bytes,
-                           treadle_pool **pool_p);
+                           const treadle_view_of *views, int view_count, treadle_pool **pool_p);
   void (*destroy)(treadle_pool *pool);
   void *(*base)(const treadle_pool *pool); /* all pages, in physical order; NULL: it has none */
   size_t (*held_bytes)(const treadle_pool *pool);

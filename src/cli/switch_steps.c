@@ -401,6 +401,7 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   own->kernel_launches = last->kernel_launches;
   own->waves_in_flight = last->waves_in_flight;
   own->table_bytes = last->table_bytes;
+  own->slab_bytes = last->slab_bytes;
   own->served_bytes = job->served_bytes;
   own->bound_bytes = treadle_switch_bound(job->sw);
   own->pool_bound_bytes = treadle_switch_pool_bound(job->sw);

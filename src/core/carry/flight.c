@@ -55,8 +55,8 @@ treadle_status treadle_flight_start(treadle_carry *c, int32_t wave) {
   TRY(treadle_flight_land(c, wave - TREADLE_FLIGHT)); /* its place is free */
   flight->tickets[wave % TREADLE_FLIGHT] = c->device->ops->mark(c->device);
   flight->begun = wave + 1;
-  TRY(treadle_flight_look(c));
-  if (flight->begun - flight->landed > flight->most) flight->most = flight->begun - flight->landed;
+  if (flight->begun - flight->landed > flight->most && !treadle_device_is_host(c->device))
+    flight->most = flight->begun - flight->landed;
 out:
   return status;
 }

@@ -247,6 +247,7 @@ static treadle_status run_wave(treadle_carry *c, int32_t wave) {
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_carry_direction(c, c->to);
   range r = {.c = c, .wave = wave, .relay = -1};
+  TRY(treadle_flight_look(c));
   TRY(treadle_carry_check(c, c->epoch));
   TRY(c->hooks->before(c->context, wave));
   TRY(wait_for_wave(c, wave, direction->need[wave]));
@@ -320,6 +321,7 @@ static void note_device(const treadle_carry *c, const treadle_device_figures *be
   stats->copy_seconds = now.seconds - before->seconds;
   stats->kernel_launches = now.launches - before->launches;
   stats->table_bytes = now.table_bytes;
+  stats->slab_bytes = now.slab_bytes;
   stats->waves_in_flight = c->run.flight.most;
 }
 

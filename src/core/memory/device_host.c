@@ -45,8 +45,9 @@ static void figures(const treadle_device *device, treadle_device_figures *figure
 /* ---- Pages ---- */
 
 static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes,
-                             int64_t budget_bytes, treadle_pool **pool_p) {
-  (void)device;
+                             int64_t budget_bytes, const treadle_view_of *views, int view_count,
+                             treadle_pool **pool_p) {
+  (void)device, (void)views, (void)view_count;
   return treadle_pool_create(pages, page_bytes, budget_bytes, pool_p);
 }
 

@@ -102,7 +102,8 @@ void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes);
 /* ---- pool_cuda.c ---- */
 
 treadle_status treadle_cuda_pool_create(const treadle_device *device, int64_t pages, int64_t page_bytes,
-                                        int64_t budget_bytes, treadle_pool **pool_p);
+                                        int64_t budget_bytes, const treadle_view_of *views, int view_count,
+                                        treadle_pool **pool_p);
 void treadle_cuda_pool_destroy(treadle_pool *pool);
 void *treadle_cuda_pool_base(const treadle_pool *pool);
 size_t treadle_cuda_pool_held_bytes(const treadle_pool *pool);

@@ -60,12 +60,27 @@ static treadle_status make_twins(treadle_switch *sw) {
   return treadle_twins_create(&sw->twins, wanted, names);
 }
 
+/* All that is mapped of the pool, here and by others. */
+static int list_views(const treadle_switch *sw, treadle_view_of views[TREADLE_CLASSES + 2]) {
+  const treadle_page_tables *tables = &sw->space.tables;
+  const int shift = __builtin_ctzll((unsigned long long)sw->carry.plan->page_bytes);
+  int count = 0;
+  for (int c = 0; c < TREADLE_CLASSES; c++)
+    views[count++] = (treadle_view_of){tables->page[c], tables->pages[c], shift};
+  views[count++] = (treadle_view_of){tables->staging, tables->staging_pages, shift};
+  if (tables->other)
+    views[count++] = (treadle_view_of){tables->other, tables->pages[TREADLE_INFER_PARAMS], shift};
+  return count;
+}
+
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
+  treadle_view_of views[TREADLE_CLASSES + 2];
+  const int view_count = list_views(sw, views);
   const treadle_plan *plan = sw->carry.plan;
   const treadle_device_ops *device = sw->device.ops;
   TRY(device->create(&sw->device, sw->space.tables.physical, plan->page_bytes,
-                     (int64_t)sw->agreed.pool_bound_bytes, &sw->space.pool));
+                     (int64_t)sw->agreed.pool_bound_bytes, views, view_count, &sw->space.pool));
   sw->space.base = device->base(sw->space.pool);
   sw->space.bytes = (size_t)(sw->space.tables.physical * plan->page_bytes);
   for (int c = 0; c < TREADLE_CLASSES; c++)

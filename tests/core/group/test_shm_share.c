@@ -31,7 +31,7 @@ static int member_init(member *m, const char *name, int rank, int size) {
   RANK_OK(treadle_group_open(name, rank, size, 20, &m->group));
   RANK_OK(treadle_device_open(&memory, &m->device));
   const treadle_device_ops *ops = m->device.ops;
-  RANK_OK(ops->create(&m->device, pages_of[rank], PAGE, 1 << 30, &m->pool));
+  RANK_OK(ops->create(&m->device, pages_of[rank], PAGE, 1 << 30, NULL, 0, &m->pool));
   for (int64_t page = 0; page < pages_of[rank]; page++)
     ops->fill(&m->device, (char *)ops->base(m->pool) + page * PAGE, value_of(rank, page), PAGE);
   RANK_OK(ops->fence(&m->device));

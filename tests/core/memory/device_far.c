@@ -314,8 +314,10 @@ static treadle_status make_pieces(treadle_pool *pool, char *near) {
 }
 
 static treadle_status far_create(const treadle_device *device, int64_t pages, int64_t page_bytes,
-                                 int64_t budget_bytes, treadle_pool **pool_p) {
+                                 int64_t budget_bytes, const treadle_view_of *views, int view_count,
+                                 treadle_pool **pool_p) {
   treadle_status status = TREADLE_OK;
+  (void)views, (void)view_count;
   *pool_p = NULL;
   if (pages * page_bytes > budget_bytes)
     return treadle_fail(TREADLE_NO_MEMORY, "the far device: %lld pages are over the budget",

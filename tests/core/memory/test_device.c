@@ -76,7 +76,7 @@ static void test_pool(void **state) {
     treadle_imported *imported;
     treadle_paged whole, paged;
     int descriptor;
-    assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
+    assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, NULL, 0, &pool));
     assert_ok(device->ops->map(pool, table, 2, &window));
     assert_int_equal(device->ops->export_count(pool), 1);
     assert_ok(device->ops->export_part(pool, 0, 1, false, &descriptor));
@@ -110,7 +110,7 @@ static void test_window_of_other(void **state) {
   treadle_paged paged;
   int descriptor;
   const int files = test_open_files();
-  assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, &pool));
+  assert_ok(device->ops->create(device, 3, PAGE, 3 * PAGE, NULL, 0, &pool));
   memset(device->ops->base(pool), 4, PAGE);
   memset((char *)device->ops->base(pool) + 2 * PAGE, 6, PAGE);
   assert_ok(device->ops->export_part(pool, 0, 1, true, &descriptor));
