@@ -20,8 +20,10 @@ int fake_current_device(void) {
 
 FAKE_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context_p, CUdevice device) {
   FAKE_ENTER(cuDevicePrimaryCtxRetain);
+  FAKE_LOCKED;
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
   contexts[device].retained++;
+  fake_level_add(&fake_ledger.objects, 1);
   *context_p = &contexts[device];
   return CUDA_SUCCESS;
 }
@@ -31,6 +33,7 @@ FAKE_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
   if (contexts[device].retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
   contexts[device].retained--;
+  fake_level_add(&fake_ledger.objects, -1);
   return CUDA_SUCCESS;
 }
 

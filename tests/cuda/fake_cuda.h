@@ -47,6 +47,8 @@ typedef struct fake_cuda_ledger {
   uint64_t set;                                                            /* bytes, by memset */
   uint64_t created, imported, exported;                                    /* handles */
   fake_cuda_level handles;
+  fake_cuda_level ranges;  /* of addresses: reserved, or of cuMemAlloc */
+  fake_cuda_level objects; /* streams, events, modules, and how often a context is retained */
   fake_cuda_level mappings, mapped_bytes;
   fake_cuda_level accessible, accessible_bytes; /* of the mappings: those that a device may use */
   fake_cuda_level pinned_bytes;

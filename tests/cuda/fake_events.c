@@ -24,6 +24,7 @@ FAKE_API CUresult cuEventCreate(CUevent *event_p, unsigned flags) {
   e->span = (fake_span){fake_address(e), 1};
   e->flags = flags;
   fake_table_add(&events, &e->span);
+  fake_level_add(&fake_ledger.objects, 1);
   *event_p = e;
   return CUDA_SUCCESS;
 }
@@ -36,6 +37,7 @@ FAKE_API CUresult cuEventDestroy_v2(CUevent event) {
   if (!e) return CUDA_ERROR_INVALID_HANDLE;
   const size_t i = fake_table_from(&events, e->span.at);
   fake_table_remove(&events, i, i + 1);
+  fake_level_add(&fake_ledger.objects, -1);
   fake_mark_leave(e->mark);
   free(e);
   return CUDA_SUCCESS;

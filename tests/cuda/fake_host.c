@@ -168,6 +168,7 @@ static CUresult map_plain(fake_window *w) {
 static void end_window(fake_window *w) {
   const size_t i = fake_table_from(&fake_windows, w->span.at);
   fake_table_remove(&fake_windows, i, i + 1);
+  fake_level_add(&fake_ledger.ranges, -1);
   free(w);
 }
 

@@ -114,6 +114,7 @@ FAKE_API CUresult cuModuleLoadData(CUmodule *module_p, const void *image) {
   m->span = (fake_span){fake_address(m), sizeof *m};
   for (int i = 0; i < KERNELS; i++) m->functions[i].kernel = &kernels[i];
   fake_table_add(&modules, &m->span);
+  fake_level_add(&fake_ledger.objects, 1);
   *module_p = m;
   return CUDA_SUCCESS;
 }
@@ -125,6 +126,7 @@ FAKE_API CUresult cuModuleUnload(CUmodule module) {
   if (!m) return CUDA_ERROR_INVALID_HANDLE;
   const size_t i = fake_table_from(&modules, m->span.at);
   fake_table_remove(&modules, i, i + 1);
+  fake_level_add(&fake_ledger.objects, -1);
   free(m);
   return CUDA_SUCCESS;
 }

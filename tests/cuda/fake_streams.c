@@ -187,6 +187,7 @@ FAKE_API CUresult cuStreamCreate(CUstream *stream_p, unsigned flags) {
   if (!s) abort();
   *s = (struct CUstream_st){.device = device, .is_blocking = flags == CU_STREAM_DEFAULT};
   add_stream(s);
+  fake_level_add(&fake_ledger.objects, 1);
   *stream_p = s;
   return CUDA_SUCCESS;
 }
@@ -200,6 +201,7 @@ FAKE_API CUresult cuStreamDestroy_v2(CUstream stream) {
   if (result != CUDA_SUCCESS) return result;
   if (s->is_null) return CUDA_ERROR_INVALID_HANDLE;
   s->is_ended = true;
+  fake_level_add(&fake_ledger.objects, -1);
   end_if_empty(s);
   return CUDA_SUCCESS;
 }

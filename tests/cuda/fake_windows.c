@@ -51,6 +51,7 @@ CUresult fake_reserve(uint64_t bytes, uint64_t alignment, int device, fake_windo
   *w = (fake_window){.span = {at, bytes}, .device = device};
   next = at + bytes + step;
   fake_table_add(&fake_windows, &w->span);
+  fake_level_add(&fake_ledger.ranges, 1);
   *window_p = w;
   return CUDA_SUCCESS;
 }
@@ -78,6 +79,7 @@ FAKE_API CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   if (!fake_table_is_free(&fake_mappings, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   const size_t i = fake_table_from(&fake_windows, address);
   fake_table_remove(&fake_windows, i, i + 1);
+  fake_level_add(&fake_ledger.ranges, -1);
   free(w);
   return CUDA_SUCCESS;
 }

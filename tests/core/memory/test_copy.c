@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "memory/copy.h"
 #include "memory/copy_stream.h"
+#include "memory/random_op.h"
 #include "test.h"
 
 enum { ROOM = 1 << 18, PAGE_SHIFT = 12, PAGES = ROOM >> PAGE_SHIFT, CASES = 3000 };
@@ -26,79 +27,9 @@ static void side_init(side *s, treadle_random *random, bool paged) {
   s->base = aligned_alloc(4096, ROOM);
   assert_non_null(s->base);
   for (int i = 0; i < ROOM; i++) s->base[i] = (char)treadle_random_next(random);
-  for (int i = 0; i < PAGES; i++) s->table[i] = i;
-  for (int i = PAGES - 1; i > 0; i--) { /* some neighbours stay neighbours */
-    int k = (int)treadle_random_below(random, i + 1);
-    if (k % 3 == 0) continue;
-    int32_t t = s->table[i];
-    s->table[i] = s->table[k];
-    s->table[k] = t;
-  }
+  random_table(random, s->table, PAGES);
   s->paged = (treadle_paged){
       .base = s->base, .into = s->base, .table = paged ? s->table : NULL, .page_shift = PAGE_SHIFT};
-}
-
-/* Strides that hold what is inside, with gaps now and then; `order` has the dimensions from slow to fast. */
-static int64_t draw_strides(treadle_random *random, treadle_op *op, int64_t *strides, int64_t each,
-                            const int *order) {
-  int64_t inner = each;
-  for (int i = op->ndim - 1; i >= 0; i--) {
-    int d = order[i];
-    int64_t gap = treadle_random_below(random, 3);
-    strides[d] = inner + (gap == 0   ? 0
-                          : gap == 1 ? each * treadle_random_below(random, 5)
-                                     : inner * treadle_random_below(random, 3));
-    if (i == op->ndim - 1 && treadle_random_below(random, 8) != 0) strides[d] = each;
-    inner = strides[d] * (op->size[d] - 1) + inner;
-    if (i > 0 && treadle_random_below(random, 2)) inner = (inner + 63) / 64 * 64;
-  }
-  return inner;
-}
-
-static void draw_sizes(treadle_random *random, treadle_op *op) {
-  op->ndim = (uint8_t)treadle_random_below(random, 5);
-  for (int d = 0; d < op->ndim; d++) op->size[d] = 1 + treadle_random_below(random, 6);
-  if (op->ndim == 0) return;
-  static const int64_t rows[] = {1, 3, 31, 32, 100, 128, 256, 500, 512, 600, 1024, 2048, 2100, 5000};
-  op->size[op->ndim - 1] = rows[treadle_random_below(random, TEST_COUNT(rows))];
-  if (op->ndim > 1 && treadle_random_below(random, 3) == 0) /* planes of several tiles */
-    for (int d = op->ndim - 2; d < op->ndim; d++) op->size[d] = 1 + treadle_random_below(random, 200);
-}
-
-/* Half of the time the source has its dimensions in another order: a transposing copy. */
-static void draw_order(treadle_random *random, int ndim, int *order) {
-  for (int d = 0; d < ndim; d++) order[d] = d;
-  if (treadle_random_below(random, 2)) return;
-  for (int d = ndim - 1; d > 0; d--) {
-    int k = (int)treadle_random_below(random, d + 1), t = order[d];
-    order[d] = order[k];
-    order[k] = t;
-  }
-}
-
-/* An op that fits the room on both sides. */
-static treadle_op draw_op(treadle_random *random, bool fill, bool convert) {
-  for (;;) {
-    treadle_op op = {.source = fill ? -1 : 0, .elems = 1};
-    op.from_dtype = (uint8_t)(1 + treadle_random_below(random, 4));
-    op.to_dtype = convert ? (uint8_t)(1 + treadle_random_below(random, 4)) : op.from_dtype;
-    if (convert) op.add = (int8_t)treadle_random_between(random, -1, 1);
-    draw_sizes(random, &op);
-    int order[TREADLE_MAX_AXES];
-    draw_order(random, op.ndim, order);
-    int64_t from = draw_strides(random, &op, op.from_stride,
-                                (int64_t)treadle_dtype_bytes((treadle_dtype)op.from_dtype), order);
-    draw_order(random, op.ndim, order);
-    int64_t to = draw_strides(random, &op, op.to_stride,
-                              (int64_t)treadle_dtype_bytes((treadle_dtype)op.to_dtype), order);
-    if (from > ROOM || to > ROOM) continue;
-    for (int d = 0; d < op.ndim; d++) op.elems *= op.size[d];
-    op.from = treadle_random_below(random, ROOM - from + 1); /* any byte: no alignment is promised */
-    op.to = treadle_random_below(random, ROOM - to + 1);
-    if (treadle_random_below(random, 2)) op.to &= ~INT64_C(63);
-    if (treadle_random_below(random, 2)) op.from &= ~INT64_C(3);
-    return op;
-  }
 }
 
 /* Element by element, as the op says. */
@@ -126,7 +57,7 @@ static void check_case(uint64_t seed) {
   treadle_random random = {seed};
   side from, to, wanted;
   bool fill = treadle_random_below(&random, 10) == 0, convert = treadle_random_below(&random, 3) == 0;
-  treadle_op op = draw_op(&random, fill, convert);
+  treadle_op op = random_op(&random, ROOM, fill, convert);
   side_init(&from, &random, treadle_random_below(&random, 2));
   side_init(&to, &random, treadle_random_below(&random, 2));
   wanted = to;
