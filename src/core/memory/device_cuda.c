@@ -6,7 +6,7 @@
 /* ---- Memory of others ---- */
 
 /* What keeps the byte from being read and written as memory of this device. */
-static const char *fault_at(const treadle_cuda *cuda, const char *at) {
+static const char *fault_at(treadle_cuda *cuda, const char *at) {
   int kind = 0, managed = 0, card = -1;
   unsigned char mapped = 1;
   if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind)) return "the driver does not know that memory: it is the host's, or it was freed";
@@ -25,6 +25,7 @@ static const char *fault(const treadle_device *device, const void *memory, size_
   const char *at = memory;
   const char *words = fault_at(cuda, at);
   if (!words && bytes > 1) words = fault_at(cuda, at + bytes - 1);
+  if (cuda->failed) words = "the driver does not answer: the device has failed";
   treadle_cuda_leave(cuda);
   return words;
 }
@@ -37,6 +38,7 @@ static treadle_status room(const treadle_device *device, treadle_device_room *ro
   treadle_cuda *cuda = treadle_cuda_of(device);
   *room_p = (treadle_device_room){0};
   treadle_cuda_enter(cuda);
+  TRY(treadle_cuda_say(cuda));
   CUDA_TRY(cuda, "cuMemGetInfo", cuda->driver->memory_info(&room_p->left_bytes, &room_p->bytes));
   room_p->id = treadle_cuda_card_id(cuda->driver, cuda->card);
 out:
@@ -73,6 +75,7 @@ static void *scratch(const treadle_device *device, size_t bytes) {
   if (cuda->driver->alloc(&at, bytes + 1) == CUDA_SUCCESS) {
     if (treadle_cuda_ask(cuda))
       treadle_cuda_keep(cuda, "cuMemsetD8Async", cuda->driver->set(at, 0, bytes + 1, cuda->stream));
+    (void)treadle_cuda_fence(cuda); /* the next call's work waits for the caller's stream, as nothing is under way */
   } else {
     at = 0;
   }
@@ -89,7 +92,7 @@ static void scratch_release(const treadle_device *device, void *memory) {
   treadle_cuda_leave(cuda);
 }
 
-static bool is_of_device(const treadle_cuda *cuda, const void *memory) {
+static bool is_of_device(treadle_cuda *cuda, const void *memory) {
   int kind = 0;
   return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory, &kind) && kind == CU_MEMORYTYPE_DEVICE;
 }
@@ -99,7 +102,9 @@ static treadle_status pin(const treadle_device *device, void *host, size_t bytes
   treadle_cuda *cuda = treadle_cuda_of(device);
   if (bytes == 0) return TREADLE_OK;
   treadle_cuda_enter(cuda);
-  if (!is_of_device(cuda, host))
+  const bool own = is_of_device(cuda, host);
+  TRY(treadle_cuda_say(cuda));
+  if (!own)
     CUDA_TRY(cuda, "cuMemHostRegister",
              cuda->driver->host_register(host, bytes,
                                          CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));

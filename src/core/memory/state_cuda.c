@@ -19,12 +19,12 @@ void treadle_cuda_enter(treadle_cuda *cuda) {
   pthread_mutex_lock(&cuda->lock);
   cuda->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   exchange_capture_mode(cuda);
-  treadle_cuda_keep(cuda, "cuCtxPushCurrent", cuda->driver->context_push(cuda->context));
+  cuda->entered = treadle_cuda_keep(cuda, "cuCtxPushCurrent", cuda->driver->context_push(cuda->context));
 }
 
 void treadle_cuda_leave(treadle_cuda *cuda) {
   CUcontext context;
-  treadle_cuda_keep(cuda, "cuCtxPopCurrent", cuda->driver->context_pop(&context));
+  if (cuda->entered) treadle_cuda_keep(cuda, "cuCtxPopCurrent", cuda->driver->context_pop(&context));
   exchange_capture_mode(cuda);
   pthread_mutex_unlock(&cuda->lock);
 }
@@ -50,8 +50,14 @@ bool treadle_cuda_keep(treadle_cuda *cuda, const char *call, CUresult result) {
   return false;
 }
 
-static treadle_status say(const treadle_cuda *cuda) {
+treadle_status treadle_cuda_say(const treadle_cuda *cuda) {
   return cuda->failed ? treadle_fail(TREADLE_SYSTEM, "%s", cuda->text) : TREADLE_OK;
+}
+
+bool treadle_cuda_ask_pointer(treadle_cuda *cuda, int attribute, const void *at, void *value_p) {
+  const CUresult result = cuda->driver->pointer_attribute(value_p, attribute, (uintptr_t)at);
+  if (result != CUDA_ERROR_INVALID_VALUE) treadle_cuda_keep(cuda, "cuPointerGetAttribute", result);
+  return result == CUDA_SUCCESS;
 }
 
 /* ---- Open ---- */
@@ -113,6 +119,7 @@ out:
 
 static treadle_status load_kernels(treadle_cuda *cuda) {
   treadle_status status = TREADLE_OK;
+  char call[60];
   const struct {
     const char *name;
     CUfunction *function_p;
@@ -122,11 +129,14 @@ static treadle_status load_kernels(treadle_cuda *cuda) {
                  {"treadle_cuda_hash", &cuda->hash}};
   const CUresult loaded = cuda->driver->module_load(&cuda->module, treadle_cuda_image);
   if (loaded != CUDA_SUCCESS && !treadle_cuda_image_is_built())
-    TRY(treadle_fail(TREADLE_REFUSED, "cuda: this library was built without kernels: run make cuda, then build it again"));
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "cuda: this library was built without kernels: run make cuda, then build it again (%s)",
+                     treadle_cuda_words(cuda->driver, "cuModuleLoadData", loaded)));
   CUDA_TRY(cuda, "cuModuleLoadData", loaded);
-  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-    CUDA_TRY(cuda, kernels[i].name,
-             cuda->driver->module_function(kernels[i].function_p, cuda->module, kernels[i].name));
+  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+    snprintf(call, sizeof call, "cuModuleGetFunction of %s", kernels[i].name);
+    CUDA_TRY(cuda, call, cuda->driver->module_function(kernels[i].function_p, cuda->module, kernels[i].name));
+  }
 out:
   return status;
 }
@@ -171,6 +181,7 @@ out:
 
 static treadle_status build(treadle_cuda *cuda) {
   treadle_status status;
+  TRY(treadle_cuda_say(cuda));
   TRY(load_kernels(cuda));
   TRY(find_granularity(cuda));
   TRY(make_order(cuda));
@@ -194,6 +205,7 @@ treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *d
   treadle_cuda_enter(cuda);
   status = build(cuda);
   treadle_cuda_leave(cuda);
+  if (status == TREADLE_OK) TRY(treadle_cuda_say(cuda));
 out:
   if (status == TREADLE_OK) return TREADLE_OK;
   if (device->state) {
@@ -302,7 +314,7 @@ treadle_ticket treadle_cuda_mark(treadle_cuda *cuda) {
 treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bool *passed_p) {
   look(cuda);
   *passed_p = cuda->done >= ticket.at;
-  return say(cuda);
+  return treadle_cuda_say(cuda);
 }
 
 treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
@@ -318,7 +330,7 @@ treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
   }
   cuda->run_count = 0;
   cuda->used = 0;
-  return say(cuda);
+  return treadle_cuda_say(cuda);
 }
 
 void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes) {

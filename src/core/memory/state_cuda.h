@@ -7,8 +7,8 @@
  *   cut_cuda.c      ops in the form that kernels read; kernel_cuda.cu: the kernels
  *   device_cuda.c   the table
  *
- * Work goes to a stream of the device's own, which waits for what the caller's has been given before. Every function enters the context and
- * leaves it, and holds the lock while it does. What fails where no status can be returned is kept, and said by each `passed` and `fence` from
+ * Work goes to a stream of the device's own. What is asked for while nothing is under way waits for what the caller's stream was given before; a
+ * call of the library leaves nothing under way. Every function enters the context and leaves it, and holds the lock while it does. What fails where no status can be returned is kept, and said by each `passed` and `fence` from
  * then on. */
 #ifndef TREADLE_MEMORY_STATE_CUDA_H
 #define TREADLE_MEMORY_STATE_CUDA_H
@@ -45,6 +45,7 @@ typedef struct treadle_cuda {
   size_t granularity;
   unsigned blocks_at_once; /* of threads, in a launch of many */
   pthread_mutex_t lock;
+  bool entered;     /* the context is the thread's */
   int capture_mode; /* of the thread that has entered, as it was */
   bool failed; /* text says why */
   char text[300];
@@ -62,11 +63,6 @@ typedef struct treadle_cuda {
 
 static inline treadle_cuda *treadle_cuda_of(const treadle_device *device) { return device->state; }
 
-static inline bool treadle_cuda_ask_pointer(const treadle_cuda *cuda, int attribute, const void *at,
-                                            void *value_p) {
-  return cuda->driver->pointer_attribute(value_p, attribute, (uintptr_t)at) == CUDA_SUCCESS;
-}
-
 treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *device_p);
 void treadle_cuda_close(treadle_device *device);
 
@@ -79,6 +75,10 @@ treadle_status treadle_cuda_fail(const treadle_cuda *cuda, const char *call, CUr
 /* The same where there is no status to return: kept. Was it a success? */
 bool treadle_cuda_keep(treadle_cuda *cuda, const char *call, CUresult result);
 void treadle_cuda_keep_text(treadle_cuda *cuda, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What was kept, as a status: before a call that returns one does anything. */
+treadle_status treadle_cuda_say(const treadle_cuda *cuda);
+/* false: the driver does not know that memory; or the question has failed, which is kept. */
+bool treadle_cuda_ask_pointer(treadle_cuda *cuda, int attribute, const void *at, void *value_p);
 #define CUDA_TRY(cuda, call, result_of)                                                                    \
   do {                                                                                                     \
     const CUresult result_ = (result_of);                                                                  \

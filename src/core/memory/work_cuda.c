@@ -171,6 +171,7 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
                              const treadle_paged *to) {
   treadle_status status = TREADLE_OK;
   treadle_cuda *cuda = work->cuda;
+  TRY(treadle_cuda_say(cuda));
   CUDA_TRY(cuda, "cuMemAlloc", cuda->driver->alloc(&work->memory, d->bytes));
   work->bytes = d->bytes;
   cuda->figures.table_bytes += d->bytes;
@@ -225,7 +226,7 @@ void treadle_cuda_work_release(treadle_work *work) {
   if (!work) return;
   treadle_cuda *cuda = work->cuda;
   treadle_cuda_enter(cuda);
-  if (work->memory || work->counts) (void)treadle_cuda_fence(cuda);
+  (void)treadle_cuda_fence(cuda); /* its runs are noted, even those that had nothing to do */
   if (work->counts) cuda->driver->host_unregister(work->counts);
   if (work->memory) cuda->driver->alloc_free(work->memory);
   cuda->figures.table_bytes -= work->bytes;
@@ -392,7 +393,7 @@ static void copy_from_host(treadle_cuda *cuda, const treadle_op *op, const tread
   copy_parts(cuda, op, axis, step, from, to);
 }
 
-static bool is_readable(const treadle_cuda *cuda, const treadle_op *op, const treadle_paged *from) {
+static bool is_readable(treadle_cuda *cuda, const treadle_op *op, const treadle_paged *from) {
   int kind;
   return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, treadle_paged_address(from, op->from), &kind);
 }
@@ -405,7 +406,7 @@ void treadle_cuda_copy(const treadle_device *device, const treadle_op *op, const
   if (!cuda->failed) {
     if (!from || is_readable(cuda, op, from))
       copy_here(cuda, op, from, to);
-    else
+    else if (!cuda->failed)
       copy_from_host(cuda, op, from, to);
   }
   treadle_cuda_leave(cuda);
@@ -499,6 +500,7 @@ treadle_status treadle_cuda_hash(const treadle_device *device, const treadle_ele
   treadle_status status = TREADLE_OK;
   treadle_cuda *cuda = treadle_cuda_of(device);
   treadle_cuda_enter(cuda);
+  TRY(treadle_cuda_say(cuda));
   for (size_t i = 0; i < count; i += AT_ONCE)
     TRY(hash_some(cuda, elements + i, windows + i, count - i < AT_ONCE ? count - i : AT_ONCE, sums + i));
 out:
