@@ -193,14 +193,61 @@ static treadle_imported *import_all(const treadle_device *device, const treadle_
                                     const treadle_view_of *only) {
   treadle_imported *imported;
   int descriptors[8];
-  assert_ok(device->ops->import_begin(device, pages, (size_t)pages * PAGE, only, &imported));
-  for (int64_t i = 0; i < pages; i += 2) { /* some at a time */
-    const int count = pages - i < 2 ? 1 : 2;
+  const int64_t all = device->ops->export_count(pool);
+  assert_ok(device->ops->import_begin(device, all, (size_t)pages * PAGE, only, &imported));
+  for (int64_t i = 0; i < all; i += 2) { /* some at a time */
+    const int count = all - i < 2 ? 1 : 2;
     assert_ok(device->ops->export_part(pool, i, count, true, descriptors));
     assert_ok(device->ops->import_part(imported, i, count, descriptors));
     for (int k = 0; k < count; k++) close(descriptors[k]);
   }
   return imported;
+}
+
+/* The first descriptor says what is wrong with what was said of the pool. */
+static void import_wrong(const treadle_device *device, const treadle_pool *pool, int64_t count, size_t bytes,
+                         const treadle_view_of *only, const char *words) {
+  treadle_imported *imported;
+  int descriptor;
+  assert_ok(device->ops->import_begin(device, count, bytes, only, &imported));
+  assert_ok(device->ops->export_part(pool, 0, 1, true, &descriptor));
+  assert_fails(TREADLE_PEER, words, device->ops->import_part(imported, 0, 1, &descriptor));
+  close(descriptor);
+  device->ops->unimport(imported);
+}
+
+/* Pages that follow each other in all windows are one piece; they are imported as that. */
+static void test_pieces(void **state) {
+  (void)state;
+  fake_cuda_ledger before;
+  fake_cuda_ledger_read(&before);
+  treadle_device device = opened(0, NULL);
+  const treadle_device_ops *ops = device.ops;
+  const int32_t first[] = {0, 1, 2, 3, 4, 5, 6, 7}, second[] = {6, 7, 2}, bad[] = {7, 2};
+  const treadle_view_of views[] = {{first, 8, SHIFT}, {second, 3, SHIFT}, {bad + 1, 0, SHIFT}};
+  treadle_pool *pool;
+  treadle_device_figures figures;
+  treadle_paged view;
+  void *base;
+  char page[PAGE];
+  assert_ok(ops->create(&device, 8, PAGE, 8 * PAGE, views, 3, &pool));
+  assert_int_equal(ops->export_count(pool), 5); /* 0 1, 2, 3 4 5, 6 7 */
+  ops->figures(&device, &figures);
+  assert_int_equal(figures.slab_bytes, 7 * PAGE);
+  assert_ok(ops->map(pool, second, 3, &base));
+  for (int i = 0; i < 8; i++) ops->fill(&device, (char *)ops->base(pool) + i * PAGE, 10 + i, PAGE);
+  memset(page, 17, PAGE);
+  assert_bytes(&device, (char *)base + PAGE, page, PAGE);
+  assert_fails(TREADLE_PEER, "in the middle of a piece", ops->map(pool, bad, 2, &base));
+  treadle_imported *imported = import_all(&device, pool, 8, &views[1]);
+  assert_ok(ops->view(imported, &views[1], &view));
+  assert_bytes(&device, treadle_paged_address(&view, PAGE), page, PAGE);
+  memset(page, 12, PAGE);
+  assert_bytes(&device, treadle_paged_address(&view, 2 * PAGE), page, PAGE);
+  ops->unimport(imported);
+  ops->destroy(pool);
+  treadle_device_close(&device);
+  card_is_as(&before);
 }
 
 /* A pool, its windows, and what others get of it are the same memory. */
@@ -219,9 +266,9 @@ static void test_pool(void **state) {
   treadle_paged whole, part;
   char *at, page[PAGE], zeros[PAGE] = {0};
   void *base;
-  assert_ok(ops->create(&device, COUNT, PAGE, COUNT * PAGE, &pool));
+  assert_ok(ops->create(&device, COUNT, PAGE, COUNT * PAGE, NULL, 0, &pool));
   assert_int_equal(ops->held_bytes(pool), COUNT * PAGE);
-  assert_int_equal(ops->export_count(pool), COUNT);
+  assert_int_equal(ops->export_count(pool), COUNT + 1); /* the lengths of pieces, too */
   assert_bytes(&device, (char *)ops->base(pool) + 4 * PAGE, zeros, PAGE);
   assert_ok(ops->map(pool, table, 4, &base));
   at = base;
@@ -232,8 +279,10 @@ static void test_pool(void **state) {
   memset(page, 77, PAGE);
   assert_bytes(&device, (char *)ops->base(pool) + 4 * PAGE, page, PAGE);
 
-  assert_fails(TREADLE_PEER, "comes in 2 descriptors", ops->import_begin(&device, 2, COUNT * PAGE, NULL, &imported));
-  assert_fails(TREADLE_PEER, "page 1 of a peer's window", ops->import_begin(&device, COUNT, COUNT * PAGE, &wrong, &imported));
+  assert_fails(TREADLE_PEER, "comes in 1 descriptors", ops->import_begin(&device, 1, COUNT * PAGE, NULL, &imported));
+  import_wrong(&device, pool, COUNT + 2, COUNT * PAGE, NULL, "does not consist of the pieces");
+  import_wrong(&device, pool, COUNT + 1, (COUNT + 1) * PAGE, NULL, "does not consist of the pieces");
+  import_wrong(&device, pool, COUNT + 1, COUNT * PAGE, &wrong, "page 1 of a peer's window");
   imported = import_all(&device, pool, COUNT, NULL);
   assert_ok(ops->view(imported, &(treadle_view_of){0}, &whole));
   assert_ok(ops->view(imported, &window, &part));
@@ -269,20 +318,20 @@ static void test_pool_refused(void **state) {
   fake_cuda_ledger_read(&before);
   assert_true(room.id != 0 && room.left_bytes > 0 && room.left_bytes <= room.bytes);
   assert_refused("pages of 2.00 KiB: the driver has pages of 4.00 KiB",
-                 ops->create(&device, 3, PAGE / 2, 3 * PAGE, &pool));
+                 ops->create(&device, 3, PAGE / 2, 3 * PAGE, NULL, 0, &pool));
   assert_null(pool);
-  assert_fails(TREADLE_NO_MEMORY, "over its budget of 8.00 KiB", ops->create(&device, 3, PAGE, 2 * PAGE, &pool));
+  assert_fails(TREADLE_NO_MEMORY, "over its budget of 8.00 KiB", ops->create(&device, 3, PAGE, 2 * PAGE, NULL, 0, &pool));
   assert_fails(TREADLE_NO_MEMORY, "has no more pages",
-               ops->create(&device, (int64_t)(room.left_bytes / PAGE) + 1, PAGE, INT64_MAX, &pool));
+               ops->create(&device, (int64_t)(room.left_bytes / PAGE) + 1, PAGE, INT64_MAX, NULL, 0, &pool));
   card_is_as(&before);
-  assert_ok(ops->create(&device, 0, PAGE, 0, &pool));
+  assert_ok(ops->create(&device, 0, PAGE, 0, NULL, 0, &pool));
   assert_int_equal(ops->export_count(pool), 0);
   assert_int_equal(ops->held_bytes(pool), 0);
   assert_null(ops->base(pool));
   assert_ok(ops->map(pool, NULL, 0, &base));
   assert_null(base);
   ops->destroy(pool);
-  assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, &pool));
+  assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &pool));
   assert_refused("leave out double_infer", ops->remap(pool, ops->base(pool), NULL, 2));
   assert_refused("leave out double_infer", ops->follow(pool, ops->base(pool), NULL, NULL, 2));
   assert_refused("cannot be trimmed", ops->trim(pool, NULL, 0));
@@ -614,7 +663,7 @@ static void test_fault(void **state) {
   treadle_maps *maps = NULL;
   void *base;
   char *here = ops->scratch(&device, PAGE), *there = ops->scratch(&other, PAGE), *freed = ops->scratch(&device, PAGE);
-  assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, &pool));
+  assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &pool));
   assert_ok(ops->map(pool, table, 3, &base));
   assert_ok(ops->pin(&device, pinned, PAGE));
   ops->scratch_release(&device, freed);
@@ -726,12 +775,12 @@ static treadle_status prepare_life(life *l) {
 static treadle_status share(life *l) {
   treadle_status status;
   const treadle_device_ops *ops = l->device.ops;
-  int descriptors[LIFE_PAGES];
+  int descriptors[LIFE_PAGES + 1];
   treadle_paged view;
-  TRY(ops->export_part(l->pool, 0, LIFE_PAGES, true, descriptors));
-  status = ops->import_begin(&l->device, LIFE_PAGES, LIFE_PAGES * PAGE, NULL, &l->imported);
-  if (status == TREADLE_OK) status = ops->import_part(l->imported, 0, LIFE_PAGES, descriptors);
-  for (int i = 0; i < LIFE_PAGES; i++) close(descriptors[i]);
+  TRY(ops->export_part(l->pool, 0, LIFE_PAGES + 1, true, descriptors));
+  status = ops->import_begin(&l->device, LIFE_PAGES + 1, LIFE_PAGES * PAGE, NULL, &l->imported);
+  if (status == TREADLE_OK) status = ops->import_part(l->imported, 0, LIFE_PAGES + 1, descriptors);
+  for (int i = 0; i < LIFE_PAGES + 1; i++) close(descriptors[i]);
   if (status == TREADLE_OK) status = ops->view(l->imported, &(treadle_view_of){NULL, LIFE_PAGES, SHIFT}, &view);
 out:
   return status;
@@ -773,7 +822,7 @@ static treadle_status live(life *l) {
   TRY(treadle_device_open(&memory, &l->device));
   ops = l->device.ops;
   TRY(ops->room(&l->device, &room));
-  TRY(ops->create(&l->device, LIFE_PAGES, PAGE, LIFE_PAGES * PAGE, &l->pool));
+  TRY(ops->create(&l->device, LIFE_PAGES, PAGE, LIFE_PAGES * PAGE, NULL, 0, &l->pool));
   TRY(ops->map(l->pool, table, 3, &window));
   l->scratch = ops->scratch(&l->device, PAGE);
   TRY(ops->fence(&l->device));
@@ -875,7 +924,7 @@ static void test_sticky(void **state) {
   bool passed = false;
   uint64_t sum;
   const treadle_elements e = {.tensor = 1, .dtype = TREADLE_BF16, .ndim = 1, .size = {100}, .stride = {2}, .weight = {1}};
-  assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, &pool));
+  assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &pool));
   const void *const window = ops->base(pool);
   fake_cuda_fail("launch:2");
   treadle_status status = TREADLE_OK;
@@ -895,7 +944,7 @@ static void test_sticky(void **state) {
     ops->generate(&device, &e, ops->base(pool));
     ticket = ops->mark(&device);
   }
-  assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->create(&device, 2, PAGE, 2 * PAGE, &second));
+  assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &second));
   assert_null(ops->scratch(&device, 5));
   ops->destroy(pool);
   treadle_device_close(&device);
@@ -906,7 +955,7 @@ int main(int count, char **words) {
   card_make(2, 64 << 20);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bytes),          cmocka_unit_test(test_elements),     cmocka_unit_test(test_many_hashes),
-      cmocka_unit_test(test_blocks),         cmocka_unit_test(test_pool),         cmocka_unit_test(test_pool_refused),
+      cmocka_unit_test(test_blocks),         cmocka_unit_test(test_pieces), cmocka_unit_test(test_pool),         cmocka_unit_test(test_pool_refused),
       cmocka_unit_test(test_copies),         cmocka_unit_test(test_large_copy),   cmocka_unit_test(test_work),
       cmocka_unit_test(test_runs_under_way), cmocka_unit_test(test_tickets),      cmocka_unit_test(test_streams),
       cmocka_unit_test(test_fault),          cmocka_unit_test(test_pins),         cmocka_unit_test(test_open_refused),

@@ -132,6 +132,7 @@ out:
 static treadle_status range_make(pieces *p, const int32_t *table, int64_t pages, int access,
                                  range **range_p) {
   treadle_status status;
+  TRY(treadle_cuda_say(p->cuda));
   TRY(range_reserve(p, pages, range_p));
   TRY(range_fill(p, *range_p, table, access));
 out:
@@ -238,6 +239,7 @@ static treadle_status make_handles(pieces *p) {
 static treadle_status build(treadle_pool *pool) {
   treadle_status status = TREADLE_OK;
   pieces *p = &pool->pieces;
+  TRY(treadle_cuda_say(p->cuda));
   if (p->pages == 0) return TREADLE_OK;
   TRY(make_handles(p));
   TRY(range_make(p, NULL, p->pages, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &pool->base));
@@ -361,6 +363,7 @@ treadle_status treadle_cuda_pool_export_part(const treadle_pool *pool, int64_t f
   int made = 0;
   (void)reading; /* the driver cannot see to that */
   treadle_cuda_enter(cuda);
+  TRY(treadle_cuda_say(cuda));
   for (; made < count; made++) {
     if (first + made == 0) {
       TRY(export_form(p, &descriptors[0]));
@@ -397,6 +400,11 @@ static treadle_status take_lengths(treadle_imported *imported, const int32_t *le
   return status;
 }
 
+/* A view without a table is the whole pool. */
+static int64_t pages_of(const pieces *p, const treadle_view_of *view) {
+  return view->table ? view->pages : p->pages;
+}
+
 static bool is_form(const treadle_imported *imported, const form *head) {
   return head->magic == form_magic && head->count == imported->expected - 1 && head->page_bytes > 0 &&
          head->page_bytes % imported->pieces.cuda->granularity == 0 &&
@@ -408,7 +416,7 @@ static treadle_status note_wanted(treadle_imported *imported) {
   const treadle_view_of *only = &imported->only;
   imported->wanted = treadle_alloc_array((size_t)imported->pieces.pages + 1, sizeof *imported->wanted);
   if (!imported->wanted) return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
-  for (int64_t i = 0; i < only->pages; i++) {
+  for (int64_t i = 0; i < pages_of(&imported->pieces, only); i++) {
     const int64_t page = page_at(only->table, i);
     if (page < 0 || page >= imported->pieces.pages)
       return treadle_fail(TREADLE_PEER, "page %" PRId64 " of a peer's window is none of its memory", i);
@@ -480,6 +488,7 @@ treadle_status treadle_cuda_import_part(treadle_imported *imported, int64_t firs
   treadle_status status = TREADLE_OK;
   treadle_cuda *cuda = imported->pieces.cuda;
   treadle_cuda_enter(cuda);
+  TRY(treadle_cuda_say(cuda));
   for (int i = 0; i < count; i++)
     TRY(first + i == 0 ? import_form(imported, descriptors[i]) : import_piece(imported, descriptors[i]));
 out:
@@ -493,11 +502,13 @@ treadle_status treadle_cuda_import_view(treadle_imported *imported, const treadl
   range *made = NULL;
   pieces *p = &imported->pieces;
   const treadle_view_of *of = imported->is_window ? &imported->only : window;
+  const int64_t pages = pages_of(p, of);
   *paged_p = (treadle_paged){0};
-  if (of->pages == 0) return TREADLE_OK;
-  if (imported->next != p->count || p->page_bytes != (size_t)1 << of->page_shift) return refuse_form(imported);
+  if (pages == 0) return TREADLE_OK;
+  if (imported->next != p->count || (of->table && p->page_bytes != (size_t)1 << of->page_shift))
+    return refuse_form(imported);
   treadle_cuda_enter(p->cuda);
-  const treadle_status status = range_make(p, of->table, of->pages, CU_MEM_ACCESS_FLAGS_PROT_READ, &made);
+  const treadle_status status = range_make(p, of->table, pages, CU_MEM_ACCESS_FLAGS_PROT_READ, &made);
   treadle_cuda_leave(p->cuda);
   if (status == TREADLE_OK) paged_p->base = pointer(made->at);
   return status;
