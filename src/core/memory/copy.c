@@ -42,7 +42,8 @@ static void move_rows(treadle_mover mover, char *to, size_t to_stride, const cha
     treadle_stream_rows(to, to_stride, from, from_stride, row, rows);
     return;
   }
-  for (size_t i = 0; i < rows; i++) memcpy(to + i * to_stride, from + i * from_stride, row);
+  for (size_t i = 0; i < rows; i++) /* strides may be negative */
+    memcpy(to + (ptrdiff_t)(i * to_stride), from + (ptrdiff_t)(i * from_stride), row);
 }
 
 /* One run that may cross page borders on either side. */
