@@ -18,8 +18,10 @@
 #   make fuzz       libFuzzer, FUZZ_SECONDS= a target; then FUZZ_COMMANDS= runs of whole commands (100000)
 #   make nightly    all of the above, all tests once with each set of kernels that the processor has, and longer searches, in stages of
 #                   about an hour; STAGE= one of them (tools/nightly has the list, and their numbers)
+#   make cuda       kernels for CUDA devices, which the libraries have from then on; nvcc comes by pip, if need be
+#   make cuda-check    checks those kernels, without a GPU
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -131,3 +133,9 @@ fuzz: build-fuzz
 
 nightly:
 	tools/nightly $(STAGE)
+
+cuda:
+	tools/make-cuda build
+
+cuda-check:
+	tools/check-cuda build

@@ -1,4 +1,4 @@
-/* The kernels of a CUDA device as C (code_cuda.h): each runs `blocks` blocks of threads, in an order that `seed` decides. The second set lacks
+/* The kernels of a CUDA device as C (src/core/memory/code_cuda.h): each runs `blocks` blocks of threads, in an order that `seed` decides. The second set lacks
  * barriers. */
 #ifndef TREADLE_TESTS_KERNELS_ON_HOST_H
 #define TREADLE_TESTS_KERNELS_ON_HOST_H
