@@ -103,7 +103,7 @@ install: configure
 	cmake --install build
 
 format:
-	clang-format -i $$(find include src tests bench examples -name '*.[ch]')
+	clang-format -i $$(find include src tests bench examples -name '*.[ch]' -o -name '*.cu')
 
 clean:
 	rm -rf build build-*

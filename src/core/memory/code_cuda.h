@@ -14,11 +14,10 @@
 
 #if defined(__NVCC__) || defined(__CUDA__) /* ---- The device ---- */
 
-enum { BLOCKS_AT_ONCE = 4 }; /* on a multiprocessor, at least: at most 64 registers */
-
 #if defined(__NVCC__)
 #define KERNEL(name, type)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(TREADLE_CUDA_THREADS, BLOCKS_AT_ONCE) name(const type args)
+  extern "C" __global__ void __launch_bounds__(TREADLE_CUDA_THREADS, TREADLE_CUDA_BLOCKS_AT_ONCE)          \
+      name(const type args)
 #define CODE   static __device__ __forceinline__
 #define SHARED __shared__
 #define THREAD threadIdx.x
@@ -33,7 +32,7 @@ CODE void add_global(uint64_t *to, uint64_t value) {
 #else
 #define KERNEL(name, type)                                                                                 \
   extern "C" __attribute__((global))                                                                       \
-  __attribute__((launch_bounds(TREADLE_CUDA_THREADS, BLOCKS_AT_ONCE))) void                                \
+  __attribute__((launch_bounds(TREADLE_CUDA_THREADS, TREADLE_CUDA_BLOCKS_AT_ONCE))) void                   \
   name(const type args)
 #define CODE   static __attribute__((device)) __attribute__((always_inline)) inline
 #define SHARED __attribute__((shared))

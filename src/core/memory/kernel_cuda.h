@@ -19,6 +19,7 @@ typedef unsigned long long uint64_t;
 
 enum {
   TREADLE_CUDA_THREADS = 256,         /* of a block */
+  TREADLE_CUDA_BLOCKS_AT_ONCE = 4,    /* a multiprocessor has room for as many, or more */
   TREADLE_CUDA_AXES = 7,              /* one more than an op has: a very long one becomes two */
   TREADLE_CUDA_TILE = 64,             /* values on a side of a tile */
   TREADLE_CUDA_ITEM_BYTES = 64 << 10, /* about as many are written by an item */
@@ -43,12 +44,16 @@ typedef struct treadle_cuda_view {
   int32_t unused;
 } treadle_cuda_view;
 
+/* What a box is made of, and what its units are.
+ *   rows    the last axis is dense on both sides, and bits stay as they are: units of `width` bytes
+ *   values  converted, or their bits copied: units of `width` values, 1, or 8 that are dense
+ *   tiles   values, of which the source is read faster along the last axis but one: they turn in shared memory
+ *   fill    nothing is read: units of `width` bytes are set to `value` */
 typedef enum treadle_cuda_kind {
-  TREADLE_CUDA_ROWS =
-      0, /* the last axis is dense on both sides, and bits stay as they are: units of `width` bytes */
-  TREADLE_CUDA_VALUES, /* units of `width` values, 1 or 8 that are dense: they are converted, or their bits copied */
-  TREADLE_CUDA_TILES, /* values, of which the source is read faster along the last axis but one: tiles by way of shared memory */
-  TREADLE_CUDA_FILL /* units of `width` bytes are set to `value`; nothing is read */
+  TREADLE_CUDA_ROWS = 0,
+  TREADLE_CUDA_VALUES,
+  TREADLE_CUDA_TILES,
+  TREADLE_CUDA_FILL
 } treadle_cuda_kind;
 
 /* A box. Axes run from slow to fast by the destination's strides; those of one element are dropped, and neighbours merged. Each unit lies in one
@@ -60,7 +65,7 @@ typedef struct treadle_cuda_box {
   uint8_t ndim;                                                         /* at least 1 */
   uint8_t kind, width;
   uint8_t
-      by_bytes; /* values: single ones that may be unaligned, and lie across a border of pages; so may units of fills */
+      by_bytes; /* of values and fills: single ones at any address, which may lie across a border of pages */
   uint64_t mark;                /* treadle_op_mark of its op, in the first of its boxes; else 0 */
   uint64_t value;               /* of a fill: that of an element, again and again */
   uint8_t from_dtype, to_dtype; /* treadle_dtype */
@@ -81,7 +86,7 @@ typedef struct treadle_cuda_count {
   uint64_t mark; /* of an op's first item; else 0 */
 } treadle_cuda_count;
 
-/* Kernel treadle_cuda_copy, any number of blocks. Addresses of arrays. */
+/* Kernel treadle_cuda_copy, any number of blocks. Addresses of arrays, multiples of 8. */
 typedef struct treadle_cuda_copy_args {
   uint64_t boxes, items;
   uint64_t counts; /* treadle_cuda_count [count]; 0: nobody counts */
