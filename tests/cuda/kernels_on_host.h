@@ -1,5 +1,5 @@
-/* The kernels of a CUDA device as C (src/core/memory/code_cuda.h): each runs `blocks` blocks of threads, in an order that `seed` decides. The second set lacks
- * barriers. */
+/* The kernels of a CUDA device as C (src/core/memory/code_cuda.h): each runs `blocks` blocks of threads, in an order
+ * that `seed` decides. The second set lacks barriers. */
 #ifndef TREADLE_TESTS_KERNELS_ON_HOST_H
 #define TREADLE_TESTS_KERNELS_ON_HOST_H
 

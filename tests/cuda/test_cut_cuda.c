@@ -1,5 +1,5 @@
-/* src/core/memory/cut_cuda.c: how wide units are, what becomes of the ends of rows, of axes beyond 32 bits; items cover a box. What boxes do is
- * test_kernel_cuda's. */
+/* src/core/memory/cut_cuda.c: how wide units are, what becomes of the ends of rows, of axes beyond 32 bits; items
+ * cover a box. What boxes do is test_kernel_cuda's. */
 #include "kernels_on_host.h"
 #include "memory/cut_cuda.h"
 #include "test.h"

@@ -1,6 +1,6 @@
-/* The kernels' copies, run on the host, against treadle_copy_op: random boxes, types, strides of any sign, offsets, bases, tables of pages down to
- * 16 bytes. Bytes outside the box must stay; items say what they have written; and barriers that are left out are noticed. A failure prints its
- * seed:  test_kernel_cuda SEED */
+/* The kernels' copies, run on the host, against treadle_copy_op: random boxes, types, strides of any sign, offsets,
+ * bases, tables of pages down to 16 bytes. Bytes outside the box must stay; items say what they have written; and
+ * barriers that are left out are noticed. A failure prints its seed:  test_kernel_cuda SEED */
 /* ctest: stage=gcc optimise */
 #include "base/dtype.h"
 #include "base/random.h"
@@ -49,8 +49,8 @@ static void draw_side(side *s, treadle_random *random, char *room) {
   }
 }
 
-/* Strides that hold what is inside, with gaps now and then, in a random order of the axes, which is that of the op half of the time; the bytes that
- * they take, and the first element's offset. */
+/* Strides that hold what is inside, with gaps now and then, in a random order of the axes, which is that of the op
+ * half of the time; the bytes that they take, and the first element's offset. */
 static int64_t draw_strides(treadle_random *random, const treadle_op *op, int64_t *strides, int64_t each,
                             int64_t *first_p) {
   int order[TREADLE_MAX_AXES];
@@ -217,7 +217,7 @@ static void test_random_boxes(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= test_seeds(CASES); seed++)
     check_case(only_seed ? only_seed : seed, host_copy);
-  for (int kind = 0; kind < KINDS && test_seeds(CASES) >= 500; kind++) assert_true(kinds[kind] > 10);
+  for (int kind = 0; kind < KINDS && test_seeds(CASES) >= 2000; kind++) assert_true(kinds[kind] > 10);
 }
 
 static void test_race(void **state) {

@@ -1,5 +1,6 @@
-/* Blocks of fp8, generated values and hashes by the kernels of a CUDA device, run on the host, against their plain twins: all types, strides, places;
- * NaN; blocks that are partial. A failure prints its seed:  test_kernel_values_cuda SEED */
+/* Blocks of fp8, generated values and hashes by the kernels of a CUDA device, run on the host, against their plain
+ * twins: all types, strides, places; NaN; blocks that are partial. A failure prints its seed:  test_kernel_values_cuda
+ * SEED */
 /* ctest: stage=gcc optimise */
 #include "base/random.h"
 #include "kernels_on_host.h"

@@ -1,5 +1,5 @@
-/* Blocks of fp8 with a scale: kernel treadle_cuda_blocks. The format is that of memory/quantise.h. Values are read twice, the second time out of
- * a cache: once to find the largest, once to encode them. */
+/* Blocks of fp8 with a scale: kernel treadle_cuda_blocks. The format is that of memory/quantise.h. Values are read
+ * twice, the second time out of a cache: once to find the largest, once to encode them. */
 #ifndef TREADLE_MEMORY_BLOCK_CUDA_H
 #define TREADLE_MEMORY_BLOCK_CUDA_H
 
@@ -7,12 +7,12 @@
 
 enum { INFINITE = 0x7f800000, NAN_BITS = 0x7fc00000 };
 
-/* A block of values that a block of threads has taken; shared. */
+/* A block of values that a block of threads has taken; shared.
+ *   largest  of the values that each thread has seen, then [0] of all: the bits of the magnitude, whose order is that
+ *            of values, NaN last */
 typedef struct block_work {
   treadle_cuda_block block;
-  uint32_t largest
-      [TREADLE_CUDA_THREADS]; /* of the values that each thread has seen: bits of the magnitude, whose order is that of values,
-                                             NaN last; then [0] is that of all */
+  uint32_t largest[TREADLE_CUDA_THREADS];
   float scale;
 } block_work;
 

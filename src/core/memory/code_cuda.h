@@ -1,8 +1,10 @@
-/* One source for three compilers: nvcc and clang (device code), and any C compiler (host). Only kernel_cuda.cu and its parts include it.
+/* One source for three compilers: nvcc and clang (device code), and any C compiler (host). Only kernel_cuda.cu and its
+ * parts include it.
  *
- * A kernel is a row of phases. In a phase each thread of the block does something, and the phase ends when all have: EACH (t) ... . What stands
- * between phases is the same for all threads: it depends on arguments and shared memory alone. On the host a phase is a loop over threads, in an
- * order that changes from phase to phase, so that a thread which reads what another one writes in the same phase gives other bits.
+ * A kernel is a row of phases. In a phase each thread of the block does something, and the phase ends when all have:
+ * EACH (t) ... . What stands between phases is the same for all threads: it depends on arguments and shared memory
+ * alone. On the host a phase is a loop over threads, in an order that changes from phase to phase, so that a thread
+ * which reads what another one writes in the same phase gives other bits.
  *
  * A kernel on the host is a function that runs all blocks, in an order that depends on a seed:
  *   void NAME(const void *args, uint32_t blocks, uint32_t seed);

@@ -1,8 +1,9 @@
 /* Boxes: kernel treadle_cuda_copy.
  *
- * The units of an item are numbered in the order of the box. Thread t takes t, t + 256, and so on, four of them at a time: neighbours in a row
- * are read and written together, and rows of any length keep all threads busy. Where a unit lies follows from the coordinates of the item's
- * first unit by a division for each axis that its number leads across: none for items in one row, one for most others. */
+ * The units of an item are numbered in the order of the box. Thread t takes t, t + 256, and so on, four of them at a
+ * time: neighbours in a row are read and written together, and rows of any length keep all threads busy. Where a unit
+ * lies follows from the coordinates of the item's first unit by a division for each axis that its number leads across:
+ * none for items in one row, one for most others. */
 #ifndef TREADLE_MEMORY_COPY_CUDA_H
 #define TREADLE_MEMORY_COPY_CUDA_H
 

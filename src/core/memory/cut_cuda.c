@@ -1,8 +1,9 @@
-/* An op is brought to the normal form of copy.c: axes of one element dropped, the others ordered by the destination's strides, neighbours that lie
- * densely on both sides merged. How its last axes lie then says which kind of box it is.
+/* An op is brought to the normal form of copy.c: axes of one element dropped, the others ordered by the destination's
+ * strides, neighbours that lie densely on both sides merged. How its last axes lie then says which kind of box it is.
  *
- * Rows are cut into units, the widest that the addresses allow. Where a row begins between two of them, or ends there, and is long, its ends go
- * into boxes of their own: a head and a tail of single bytes or values. An axis that is too long for 32 bits becomes two, and a box for the rest. */
+ * Rows are cut into units, the widest that the addresses allow. Where a row begins between two of them, or ends there,
+ * and is long, its ends go into boxes of their own: a head and a tail of single bytes or values. An axis that is too
+ * long for 32 bits becomes two, and a box for the rest. */
 #include "memory/cut_cuda.h"
 
 #include "base/dtype.h"
@@ -154,8 +155,9 @@ static void put(cut *c, const walk *w) {
 
 /* ---- Units ---- */
 
-/* Can a unit of `elems` elements be read or written at once, where it begins at element `start` of the last axis, and wherever the first `axes`
- * axes lead from there? It needs an alignment of its bytes, at most of 16, and no border of pages in it. */
+/* Can a unit of `elems` elements be read or written at once, where it begins at element `start` of the last axis, and
+ * wherever the first `axes` axes lead from there? It needs an alignment of its bytes, at most of 16, and no border of
+ * pages in it. */
 static bool fits(const side *s, int axes, int64_t start, int64_t elems) {
   const uint64_t width = (uint64_t)(elems * s->bytes), at = (uint64_t)(s->view.at + start * s->bytes);
   uint64_t steps = 0;

@@ -1,5 +1,6 @@
-/* Elements of tensors: kernels treadle_cuda_generate and treadle_cuda_hash. Values and hashes are those of memory/value.h. All elements are
- * numbered in order, and cut into chunks; a block of threads takes one chunk after another. */
+/* Elements of tensors: kernels treadle_cuda_generate and treadle_cuda_hash. Values and hashes are those of
+ * memory/value.h. All elements are numbered in order, and cut into chunks; a block of threads takes one chunk after
+ * another. */
 #ifndef TREADLE_MEMORY_ELEMENTS_CUDA_H
 #define TREADLE_MEMORY_ELEMENTS_CUDA_H
 

@@ -1,6 +1,7 @@
-/* The kernels of a CUDA device (kernel_cuda.h); as C, for the host, in tests and by a stand-in of the driver. Bit by bit they do what
- * treadle_copy_op, treadle_quantise_block, treadle_dequantise_block, treadle_elements_generate and treadle_elements_hash do, which are their plain
- * twins. Products and sums are never made in one rounding: nvcc -fmad=false, and -ffp-contract=off. */
+/* The kernels of a CUDA device (kernel_cuda.h); as C, for the host, in tests and by a stand-in of the driver. Bit by
+ * bit they do what treadle_copy_op, treadle_quantise_block, treadle_dequantise_block, treadle_elements_generate and
+ * treadle_elements_hash do, which are their plain twins. Products and sums are never made in one rounding: nvcc
+ * -fmad=false, and -ffp-contract=off. */
 #include "memory/block_cuda.h"
 #include "memory/copy_cuda.h"
 #include "memory/elements_cuda.h"

@@ -1,7 +1,8 @@
-/* What the processor hands to the kernels of a CUDA device: tables that lie on the device or in pinned memory, and one struct by value for
- * each launch. Host files in C, and kernel_cuda.cu, include it.
+/* What the processor hands to the kernels of a CUDA device: tables that lie on the device or in pinned memory, and one
+ * struct by value for each launch. Host files in C, and kernel_cuda.cu, include it.
  *
- * An op of a plan becomes a few boxes (cut_cuda.h), and a box some items; a block of threads takes one item after another. */
+ * An op of a plan becomes a few boxes (cut_cuda.h), and a box some items; a block of threads takes one item after
+ * another. */
 #ifndef TREADLE_MEMORY_KERNEL_CUDA_H
 #define TREADLE_MEMORY_KERNEL_CUDA_H
 
@@ -56,18 +57,18 @@ typedef enum treadle_cuda_kind {
   TREADLE_CUDA_FILL
 } treadle_cuda_kind;
 
-/* A box. Axes run from slow to fast by the destination's strides; those of one element are dropped, and neighbours merged. Each unit lies in one
- * page, and is aligned as the device needs it, unless it is read and written byte by byte. */
+/* A box. Axes run from slow to fast by the destination's strides; those of one element are dropped, and neighbours
+ * merged. Each unit lies in one page, and is aligned as the device needs it, unless it is read and written byte by
+ * byte. */
 typedef struct treadle_cuda_box {
   treadle_cuda_view from, to;
   int64_t from_stride[TREADLE_CUDA_AXES], to_stride[TREADLE_CUDA_AXES]; /* bytes, of any sign */
   uint32_t size[TREADLE_CUDA_AXES];                                     /* of units */
   uint8_t ndim;                                                         /* at least 1 */
   uint8_t kind, width;
-  uint8_t
-      by_bytes; /* of values and fills: single ones at any address, which may lie across a border of pages */
-  uint64_t mark;                /* treadle_op_mark of its op, in the first of its boxes; else 0 */
-  uint64_t value;               /* of a fill: that of an element, again and again */
+  uint8_t by_bytes; /* of values and fills: single ones at any address, across borders of pages */
+  uint64_t mark;    /* treadle_op_mark of its op, in the first of its boxes; else 0 */
+  uint64_t value;   /* of a fill: that of an element, again and again */
   uint8_t from_dtype, to_dtype; /* treadle_dtype */
   int8_t add;
   uint8_t is_first; /* among the boxes of its op */
@@ -94,8 +95,8 @@ typedef struct treadle_cuda_copy_args {
   uint32_t unused;
 } treadle_cuda_copy_args;
 
-/* One block of at most 128 x 128 values, memory/quantise.h. Kernel treadle_cuda_blocks: a block of threads takes one after another. Nothing needs
- * an alignment. */
+/* One block of at most 128 x 128 values, memory/quantise.h. Kernel treadle_cuda_blocks: a block of threads takes one
+ * after another. Nothing needs an alignment. */
 typedef struct treadle_cuda_block {
   uint64_t values, codes, scale;                              /* addresses */
   int64_t values_row, values_column, codes_row, codes_column; /* strides, bytes */
@@ -112,7 +113,8 @@ typedef struct treadle_cuda_blocks_args {
   uint32_t unused;
 } treadle_cuda_blocks_args;
 
-/* Elements of a tensor in a window (treadle_elements of treadle_device.h). Kernels treadle_cuda_generate and treadle_cuda_hash. */
+/* Elements of a tensor in a window (treadle_elements of treadle_device.h). Kernels treadle_cuda_generate and
+ * treadle_cuda_hash. */
 typedef struct treadle_cuda_elements {
   uint64_t window; /* address */
   uint64_t tensor;
@@ -124,8 +126,8 @@ typedef struct treadle_cuda_elements {
   uint32_t unused;
 } treadle_cuda_elements;
 
-/* treadle_cuda_generate: one. treadle_cuda_hash: `count` of them from an array, and sums [count], which begin with 0. Blocks of threads share
- * all of the elements among them. */
+/* treadle_cuda_generate: one. treadle_cuda_hash: `count` of them from an array, and sums [count], which begin with 0.
+ * Blocks of threads share all of the elements among them. */
 typedef struct treadle_cuda_elements_args {
   treadle_cuda_elements one; /* where `many` is 0 */
   uint64_t many, sums;

@@ -1,7 +1,7 @@
 /* Values for the kernels of kernel_cuda.cu: their types, and where they lie.
  *
- * Types have the bits of base/dtype.c. Devices and processors make different NaNs by arithmetic. So what decodes, adds and encodes works on the
- * bits of fp32, and NaN never gets into arithmetic whose result is used. */
+ * Types have the bits of base/dtype.c. Devices and processors make different NaNs by arithmetic. So what decodes, adds
+ * and encodes works on the bits of fp32, and NaN never gets into arithmetic whose result is used. */
 #ifndef TREADLE_MEMORY_VALUE_CUDA_H
 #define TREADLE_MEMORY_VALUE_CUDA_H
 
