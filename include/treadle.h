@@ -768,8 +768,8 @@ typedef struct treadle_switch_options {
   /* Pages with the same bytes in both layouts are shared, not copied. treadle_plan_storage then says where tensors
    * lie. */
   bool alias;
-  bool guard_pages; /* for debugging: overwrites bytes that a mode does not hold, and closes their windows to access;
-                     * refused on CUDA */
+  /* For debugging: overwrites bytes that a mode does not hold, and closes their windows to access. Refused on CUDA. */
+  bool guard_pages;
   const treadle_engine_hooks *engine; /* copied; NULL: none */
   /* For pictures of the memory: called with the device bytes of each class, [classes], whenever they change. It runs in
    * the thread of the arrow. A library newer than the program may have more classes than TREADLE_CLASSES. */
@@ -1050,8 +1050,8 @@ typedef struct treadle_switch_stats {
   /* The last switch: packing messages and computing their sums; in the net; checking sums and unpacking. */
   double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
   size_t net_window_bytes; /* that came from other nodes right into the window, without a copy after the net */
-  /* Devices; on the host all are 0. The last switch: seconds in which the device had work; launches of kernels; the most
-   * waves that it had been asked for and had not done. And device memory for the kernels' tables. */
+  /* Devices; on the host all are 0. The last switch: seconds in which the device had work; launches of kernels; the
+   * most waves that it had been asked for and had not done. And device memory for the kernels' tables. */
   double copy_seconds;
   uint64_t kernel_launches;
   int32_t waves_in_flight;

@@ -37,6 +37,11 @@ treadle_status treadle_switch_read(treadle_switch *sw, treadle_class which, size
 treadle_status treadle_switch_write(treadle_switch *sw, treadle_class which, size_t offset, size_t bytes,
                                     const void *from);
 
+/* The seconds of a flat copy of this many bytes in the memory of the switch's device, from one block of at most 256 MiB
+ * to another: by the device's own copy, or by what copies ops, whichever is faster. It takes memory for both blocks
+ * beside the pool, and frees it. TREADLE_NO_MEMORY: there is not enough. Local. */
+treadle_status treadle_switch_flat_copy(treadle_switch *sw, size_t bytes, double *seconds_p);
+
 /* Fills the pages that no class except the KV cache holds with random bytes made from `seed`. The next switch writes
  * these pages, so a test sees any byte that it forgets. */
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed);

@@ -21,8 +21,8 @@ typedef struct treadle_report treadle_report;
 typedef struct treadle_report_options {
   size_t struct_size;
   size_t page_bytes; /* as in treadle_plan_options */
-  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB (CUDA: 1 GiB) and the
-                      * smallest cap of all ranks */
+  /* 0: what the budget leaves, or the larger of 256 MiB (CUDA: 1 GiB) and the smallest cap of all ranks. */
+  size_t cap_bytes;
   /* Device bytes that no rank may exceed; 0: no budget. A budget that is too small is not an error: the report uses the
    * smallest cap, and `fits` is false. */
   size_t budget_bytes;
@@ -385,21 +385,22 @@ treadle_status treadle_machine_net(int32_t net, treadle_net_info *info_p);
 
 typedef struct treadle_device_info {
   size_t struct_size;
-  char name[96];                 /* "NVIDIA H200" */
-  char uuid[48];                 /* "GPU-5f0c..."; "MIG-..." of a part of one */
+  char name[96];                  /* "NVIDIA H200" */
+  char uuid[48];                  /* "GPU-5f0c..."; "MIG-..." of a part of one */
   int driver_major, driver_minor; /* version of CUDA that the driver has */
-  int major, minor;              /* compute capability */
-  size_t bytes, left_bytes;      /* its memory, and what is free now */
-  size_t page_bytes;             /* pages of a switch are a multiple of this */
-  bool handles;                  /* other processes can be given its memory by a descriptor */
-  bool shared;                   /* contexts of several processes run at once (MPS) */
-  uint64_t peers;                /* bit i: it can read the memory of device i, below 64 */
-  bool usable;                   /* by treadle */
-  char lacks[320];               /* why not; "" if it is usable */
+  int major, minor;               /* compute capability */
+  size_t bytes, left_bytes;       /* its memory, and what is free now */
+  size_t page_bytes;              /* pages of a switch are a multiple of this */
+  bool handles;                   /* other processes can be given its memory by a descriptor */
+  bool shared;                    /* contexts of several processes run at once (MPS) */
+  uint64_t peers;                 /* bit i: it can read the memory of device i, below 64 */
+  bool usable;                    /* by treadle */
+  char lacks[320];                /* why not; "" if it is usable */
 } treadle_device_info;
 
 /* The CUDA devices that this process sees: how many there are, and facts about device number `device`, from 0. Both
- * start the driver in this process. If there is none, treadle_error_message says why. Refused: a number out of range. */
+ * start the driver in this process. If there is none, treadle_error_message says why. Refused: a number out of
+ * range. */
 int32_t treadle_machine_device_count(void);
 treadle_status treadle_machine_device(int32_t device, treadle_device_info *info_p);
 

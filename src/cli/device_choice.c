@@ -13,8 +13,9 @@ static treadle_status read_number(const char *text, int64_t *number_p) {
   if (*colon == 0) return TREADLE_OK;
   if (*colon == ':' && treadle_text_to_int64(colon + 1, number_p) && *number_p >= 0 && *number_p < 1 << 16)
     return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED,
-                      "--device is '%s': the number after cuda: is not that of a device, which count from 0", text);
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "--device is '%s': the number after cuda: is not that of a device, which count from 0", text);
 }
 
 treadle_status treadle_device_choose(const char *text, int near, treadle_memory *memory_p) {

@@ -143,7 +143,8 @@ static int plan(const treadle_arguments *a, const treadle_sft_options *options) 
   treadle_trainer_memory *memory = calloc((size_t)ranks, sizeof *memory);
   bool misfit = false;
   treadle_status status;
-  if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
+  if (!memory)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
   TRY(read_config(&alone, a, &config));
   status = treadle_sft_plan(config, ranks, options, memory);
   misfit = status && memory[0].peak; /* more than the budget: the plan is there */

@@ -304,6 +304,11 @@ out:
   return status;
 }
 
+/* On a device a flat copy in its memory, by whatever is fastest. */
+static treadle_status copy_flat(const treadle_job *job, double *seconds_p) {
+  return treadle_switch_flat_copy(job->sw, job->plan.copied_bytes, seconds_p);
+}
+
 /* A memcpy for each run of pages of the infer window that are not shared with the train window: those may not be
  * written, and are not copied by a switch. */
 static treadle_status copy_again(const treadle_job *job) {
@@ -328,9 +333,10 @@ treadle_status treadle_job_memcpy(treadle_job *job, double *seconds_p, double *o
   treadle_status status = TREADLE_OK;
   TRY(treadle_group_barrier(job->session.group));
   double begin = treadle_clock_seconds();
-  treadle_status mine = copy_again(job);
+  const bool device = job->options.memory.kind != TREADLE_MEMORY_HOST;
+  treadle_status mine = device ? copy_flat(job, own_p) : copy_again(job);
   TRY(treadle_group_barrier(job->session.group)); /* waits for others, as a switch does */
-  *own_p = treadle_clock_seconds() - begin;
+  if (!device) *own_p = treadle_clock_seconds() - begin;
   TRY(treadle_session_agree(&job->session, mine));
   TRY(treadle_job_largest(job, *own_p, seconds_p));
 out:

@@ -230,7 +230,8 @@ static int plan(const treadle_arguments *a, const treadle_rl_options *options) {
   size_t kept;
   bool misfit = false;
   treadle_status status;
-  if (!memory) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
+  if (!memory)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
   TRY(read_config(&alone, a, &config));
   TRY(treadle_rl_plan_kept(config, options, &kept));
   status = treadle_rl_plan(config, ranks, options, memory);

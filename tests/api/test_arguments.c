@@ -1523,6 +1523,10 @@ static void planted(objects *o) {
   GIVES(false, treadle_plan_shares(o->plan, -1));
   GIVES(false, treadle_plan_shares(o->plan, INT64_MAX));
   NOTHING(treadle_switch_noise(NULL, 1));
+  double seconds;
+  REFUSED(treadle_switch_flat_copy(NULL, 1, &seconds));
+  REFUSED(treadle_switch_flat_copy(o->sw, 1, NULL));
+  WORKS(assert_ok(treadle_switch_flat_copy(o->sw, 0, &seconds)));
   size_t window_bytes;
   (void)treadle_switch_window(o->sw, TREADLE_PARAMS, &window_bytes);
   REFUSED(treadle_switch_read(NULL, TREADLE_PARAMS, 0, 0, NULL));

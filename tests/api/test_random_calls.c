@@ -457,10 +457,12 @@ static void call_testing(caller *c) {
   uint64_t sums[OBJECTS_PIECES];
   treadle_group *group = OR_NULL(c, c->o.second);
   int which = often(c) ? 0 : (int)number(c);
-  switch (below(c, 11)) {
+  double flat;
+  switch (below(c, 12)) {
   case 8: SAID(treadle_switch_read(sw(c), (treadle_class)any_enum(c), 0, 8, OR_NULL(c, sums))); break;
   case 9: SAID(treadle_switch_write(sw(c), (treadle_class)any_enum(c), 0, 8, OR_NULL(c, sums))); break;
   case 0: CALL(treadle_switch_noise(sw(c), (uint64_t)number(c))); break;
+  case 10: SAID(treadle_switch_flat_copy(sw(c), below(c, 1 << 16), OR_NULL(c, &flat))); break;
   case 1: SAID(treadle_switch_digest_entries(sw(c), number(c), OR_NULL(c, sums))); break;
   case 2: SAID(treadle_switch_plant(sw(c), (treadle_fault)any_enum(c), which, (uint64_t)number(c))); break;
   case 3: SAID(treadle_switch_inject(sw(c), injection)); break;
@@ -1103,7 +1105,9 @@ static void call_handles(caller *c) {
     break;
   case 2: CALL(treadle_attached_window(attached, OR_NULL(c, &bytes))); break;
   case 3: CALL(treadle_attached_get_info(attached, OR_NULL(c, &info))); break;
-  case 13: SAID(treadle_attached_read(attached, below(c, 100), below(c, sizeof room), OR_NULL(c, room))); break;
+  case 13:
+    SAID(treadle_attached_read(attached, below(c, 100), below(c, sizeof room), OR_NULL(c, room)));
+    break;
   case 4: CALL(treadle_attached_storage_count(attached)); break;
   case 5: SAID(treadle_attached_storage(attached, (int32_t)number(c), OR_NULL(c, &storage))); break;
   case 6: CALL(treadle_attached_find(attached, text(c))); break;

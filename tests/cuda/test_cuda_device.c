@@ -61,7 +61,8 @@ static void test_bytes(void **state) {
   }
   assert_ok(ops->fence(&device));
   for (int i = 0; i < 200; i++) {
-    const int from = (int)treadle_random_below(&random, KINDS), to = (int)treadle_random_below(&random, KINDS);
+    const int from = (int)treadle_random_below(&random, KINDS),
+              to = (int)treadle_random_below(&random, KINDS);
     const size_t bytes = (size_t)treadle_random_below(&random, BYTES / 2),
                  source = (size_t)treadle_random_below(&random, BYTES / 2 - (int64_t)bytes + 1),
                  into = BYTES / 2 + (size_t)treadle_random_below(&random, BYTES / 2 - (int64_t)bytes + 1);
@@ -134,7 +135,8 @@ static void test_many_hashes(void **state) {
   static char wanted[COUNT * SIDE * 2];
   assert_true(all && windows && sums);
   for (int i = 0; i < COUNT; i++) {
-    all[i] = (treadle_elements){.tensor = (uint64_t)i, .dtype = TREADLE_BF16, .ndim = 1, .index = i, .at = i * SIDE * 2};
+    all[i] = (treadle_elements){
+        .tensor = (uint64_t)i, .dtype = TREADLE_BF16, .ndim = 1, .index = i, .at = i * SIDE * 2};
     all[i].size[0] = SIDE, all[i].stride[0] = 2, all[i].weight[0] = 1;
     windows[i] = window;
     treadle_elements_generate(&all[i], wanted);
@@ -160,7 +162,8 @@ static void test_blocks(void **state) {
   static char here[VALUES], wanted_codes[SIDE * SIDE], wanted_values[VALUES];
   for (int i = 0; i < 30; i++) {
     const treadle_dtype dtype = (treadle_dtype)(TREADLE_FP32 + i % 3);
-    const int64_t each = (int64_t)treadle_dtype_bytes(dtype), rows = 1 + treadle_random_below(&random, SIDE),
+    const int64_t each = (int64_t)treadle_dtype_bytes(dtype),
+                  rows = 1 + treadle_random_below(&random, SIDE),
                   columns = 1 + treadle_random_below(&random, SIDE);
     const bool turned = i & 1;
     const int64_t row = turned ? each : SIDE * each, column = turned ? SIDE * each : each;
@@ -168,17 +171,18 @@ static void test_blocks(void **state) {
     memset(wanted_codes, 0, sizeof wanted_codes);
     ops->move(&device, values, here, VALUES);
     ops->fill(&device, codes, 0, SIDE * SIDE);
-    ops->quantise(&device, treadle_matrix_of(codes, SIDE, 1), scale, treadle_matrix_of(values, row, column), dtype, rows,
-                  columns);
-    treadle_quantise_block(treadle_matrix_of(wanted_codes, SIDE, 1), &wanted_scale, treadle_matrix_of(here, row, column),
-                           dtype, rows, columns, TREADLE_MOVER_PLAIN);
+    ops->quantise(&device, treadle_matrix_of(codes, SIDE, 1), scale, treadle_matrix_of(values, row, column),
+                  dtype, rows, columns);
+    treadle_quantise_block(treadle_matrix_of(wanted_codes, SIDE, 1), &wanted_scale,
+                           treadle_matrix_of(here, row, column), dtype, rows, columns, TREADLE_MOVER_PLAIN);
     assert_bytes(&device, codes, wanted_codes, sizeof wanted_codes);
     assert_bytes(&device, scale, &wanted_scale, sizeof wanted_scale);
     memcpy(wanted_values, here, VALUES);
-    ops->dequantise(&device, treadle_matrix_of(values, row, column), dtype, treadle_matrix_of(codes, SIDE, 1), scale, rows,
-                    columns);
+    ops->dequantise(&device, treadle_matrix_of(values, row, column), dtype,
+                    treadle_matrix_of(codes, SIDE, 1), scale, rows, columns);
     treadle_dequantise_block(treadle_matrix_of(wanted_values, row, column), dtype,
-                             treadle_matrix_of(wanted_codes, SIDE, 1), wanted_scale, rows, columns, TREADLE_MOVER_PLAIN);
+                             treadle_matrix_of(wanted_codes, SIDE, 1), wanted_scale, rows, columns,
+                             TREADLE_MOVER_PLAIN);
     assert_bytes(&device, values, wanted_values, VALUES);
   }
   ops->scratch_release(&device, values);
@@ -205,8 +209,8 @@ static treadle_imported *import_all(const treadle_device *device, const treadle_
 }
 
 /* The first descriptor says what is wrong with what was said of the pool. */
-static void import_wrong(const treadle_device *device, const treadle_pool *pool, int64_t count, size_t bytes,
-                         const treadle_view_of *only, const char *words) {
+static void import_wrong(const treadle_device *device, const treadle_pool *pool, int64_t count,
+                         size_t bytes, const treadle_view_of *only, const char *words) {
   treadle_imported *imported;
   int descriptor;
   assert_ok(device->ops->import_begin(device, count, bytes, only, &imported));
@@ -260,7 +264,8 @@ static void test_pool(void **state) {
   treadle_device device = opened(0, NULL);
   const treadle_device_ops *ops = device.ops;
   const int32_t table[] = {2, -1, 0, 4}, shown[] = {4, 2}, beyond[] = {2, COUNT};
-  const treadle_view_of window = {table + 2, 2, SHIFT}, only = {shown, 2, SHIFT}, wrong = {beyond, 2, SHIFT};
+  const treadle_view_of window = {table + 2, 2, SHIFT}, only = {shown, 2, SHIFT},
+                        wrong = {beyond, 2, SHIFT};
   treadle_pool *pool;
   treadle_imported *imported;
   treadle_paged whole, part;
@@ -279,7 +284,8 @@ static void test_pool(void **state) {
   memset(page, 77, PAGE);
   assert_bytes(&device, (char *)ops->base(pool) + 4 * PAGE, page, PAGE);
 
-  assert_fails(TREADLE_PEER, "comes in 1 descriptors", ops->import_begin(&device, 1, COUNT * PAGE, NULL, &imported));
+  assert_fails(TREADLE_PEER, "comes in 1 descriptors",
+               ops->import_begin(&device, 1, COUNT * PAGE, NULL, &imported));
   import_wrong(&device, pool, COUNT + 2, COUNT * PAGE, NULL, "does not consist of the pieces");
   import_wrong(&device, pool, COUNT + 1, (COUNT + 1) * PAGE, NULL, "does not consist of the pieces");
   import_wrong(&device, pool, COUNT + 1, COUNT * PAGE, &wrong, "page 1 of a peer's window");
@@ -320,9 +326,11 @@ static void test_pool_refused(void **state) {
   assert_refused("pages of 2.00 KiB: the driver has pages of 4.00 KiB",
                  ops->create(&device, 3, PAGE / 2, 3 * PAGE, NULL, 0, &pool));
   assert_null(pool);
-  assert_fails(TREADLE_NO_MEMORY, "over its budget of 8.00 KiB", ops->create(&device, 3, PAGE, 2 * PAGE, NULL, 0, &pool));
-  assert_fails(TREADLE_NO_MEMORY, "has no more pages",
-               ops->create(&device, (int64_t)(room.left_bytes / PAGE) + 1, PAGE, INT64_MAX, NULL, 0, &pool));
+  assert_fails(TREADLE_NO_MEMORY, "over its budget of 8.00 KiB",
+               ops->create(&device, 3, PAGE, 2 * PAGE, NULL, 0, &pool));
+  assert_fails(
+      TREADLE_NO_MEMORY, "has no more pages",
+      ops->create(&device, (int64_t)(room.left_bytes / PAGE) + 1, PAGE, INT64_MAX, NULL, 0, &pool));
   card_is_as(&before);
   assert_ok(ops->create(&device, 0, PAGE, 0, NULL, 0, &pool));
   assert_int_equal(ops->export_count(pool), 0);
@@ -399,7 +407,8 @@ static void check_copy(const treadle_device *device, uint64_t seed) {
     if (i == 0 && source)
       device->ops->pack(device, &op, source, &to->paged);
     else
-      device->ops->copy(device, &op, i == 1 && source ? &from->expected : source, &to->paged); /* pageable, too */
+      device->ops->copy(device, &op, i == 1 && source ? &from->expected : source,
+                        &to->paged); /* pageable, too */
   }
   assert_bytes(device, to->paged.base, to->wanted, ROOM);
   side_release(device, from, pinned);
@@ -411,7 +420,8 @@ static void test_copies(void **state) {
   fake_cuda_ledger before;
   treadle_device device = opened(0, NULL);
   fake_cuda_ledger_read(&before);
-  for (uint64_t seed = 1; seed <= test_seeds(CASES); seed++) check_copy(&device, only_seed ? only_seed : seed);
+  for (uint64_t seed = 1; seed <= test_seeds(CASES); seed++)
+    check_copy(&device, only_seed ? only_seed : seed);
   card_is_as(&before);
   treadle_device_close(&device);
 }
@@ -434,7 +444,8 @@ static void test_large_copy(void **state) {
                    .from_stride = {COLUMNS * 4, 4},
                    .to_stride = {COLUMNS * 2, 2},
                    .elems = ROWS * COLUMNS};
-  const treadle_paged source = treadle_paged_of(from), here = treadle_paged_of(wanted), there = treadle_paged_of(to);
+  const treadle_paged source = treadle_paged_of(from), here = treadle_paged_of(wanted),
+                      there = treadle_paged_of(to);
   treadle_copy_op(&op, &source, &here, TREADLE_MOVER_PLAIN);
   device.ops->copy(&device, &op, &source, &there);
   assert_bytes(&device, to, wanted, ROWS * COLUMNS * sizeof *wanted);
@@ -464,7 +475,8 @@ static void list_make(const treadle_device *device, treadle_random *random, list
   l->to = side_make(device, random, false);
   for (int i = 0; i < OPS; i++) {
     l->ops[i] = draw_op(random);
-    l->sources[i] = l->ops[i].source < 0 ? (treadle_paged){0} : l->from[treadle_random_below(random, 2)]->paged;
+    l->sources[i] =
+        l->ops[i].source < 0 ? (treadle_paged){0} : l->from[treadle_random_below(random, 2)]->paged;
     l->targets[i] = l->to->paged;
     if (i % 10 == 7) l->targets[i] = (treadle_paged){0}; /* never run */
   }
@@ -526,7 +538,8 @@ static void test_work(void **state) {
   fake_cuda_ledger before;
   treadle_device device = opened(0, NULL);
   fake_cuda_ledger_read(&before);
-  for (uint64_t seed = 1; seed <= test_seeds(CASES / 3); seed++) check_list(&device, only_seed ? only_seed : seed);
+  for (uint64_t seed = 1; seed <= test_seeds(CASES / 3); seed++)
+    check_list(&device, only_seed ? only_seed : seed);
   card_is_as(&before);
   treadle_device_close(&device);
 }
@@ -548,8 +561,15 @@ static void test_runs_under_way(void **state) {
   draw(&random, wanted, sizeof wanted);
   ops->move(&device, from, wanted, sizeof wanted);
   for (int i = 0; i < PARTS * EACH; i++) {
-    all[i] = (treadle_op){.ndim = 1, .from_dtype = TREADLE_BF16, .to_dtype = TREADLE_BF16, .size = {BYTES / 2},
-                          .from_stride = {2}, .to_stride = {2}, .elems = BYTES / 2, .from = i * BYTES, .to = i * BYTES,
+    all[i] = (treadle_op){.ndim = 1,
+                          .from_dtype = TREADLE_BF16,
+                          .to_dtype = TREADLE_BF16,
+                          .size = {BYTES / 2},
+                          .from_stride = {2},
+                          .to_stride = {2},
+                          .elems = BYTES / 2,
+                          .from = i * BYTES,
+                          .to = i * BYTES,
                           .tensor = i};
     sources[i] = treadle_paged_of(from);
     targets[i] = treadle_paged_of(to);
@@ -638,7 +658,8 @@ static void test_streams(void **state) {
     for (int i = 1; i < 100; i++) {
       char *other = i % 2 ? device.ops->scratch(&device, PAGE) : NULL;
       for (int k = 0; k < 5; k++)
-        assert_int_equal(cuMemsetD8Async((uintptr_t)at + 1, (unsigned char)(i + k), PAGE - 1, stream), CUDA_SUCCESS);
+        assert_int_equal(cuMemsetD8Async((uintptr_t)at + 1, (unsigned char)(i + k), PAGE - 1, stream),
+                         CUDA_SUCCESS);
       device.ops->move(&device, found, at, PAGE);
       assert_ok(device.ops->fence(&device));
       assert_int_equal((unsigned char)found[PAGE - 1], i + 4);
@@ -662,7 +683,8 @@ static void test_fault(void **state) {
   treadle_pool *pool;
   treadle_maps *maps = NULL;
   void *base;
-  char *here = ops->scratch(&device, PAGE), *there = ops->scratch(&other, PAGE), *freed = ops->scratch(&device, PAGE);
+  char *here = ops->scratch(&device, PAGE), *there = ops->scratch(&other, PAGE),
+       *freed = ops->scratch(&device, PAGE);
   assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &pool));
   assert_ok(ops->map(pool, table, 3, &base));
   assert_ok(ops->pin(&device, pinned, PAGE));
@@ -720,8 +742,10 @@ static void test_open_refused(void **state) {
   treadle_device device;
   fake_cuda_ledger before;
   fake_cuda_ledger_read(&before);
-  const treadle_memory second = {.kind = TREADLE_MEMORY_CUDA, .device = 2}, below = {.kind = TREADLE_MEMORY_CUDA, .device = -1};
-  assert_refused("cuda: there is no device 2: this process sees 2, counted from 0", treadle_device_open(&second, &device));
+  const treadle_memory second = {.kind = TREADLE_MEMORY_CUDA, .device = 2},
+                       below = {.kind = TREADLE_MEMORY_CUDA, .device = -1};
+  assert_refused("cuda: there is no device 2: this process sees 2, counted from 0",
+                 treadle_device_open(&second, &device));
   assert_refused("no device -1", treadle_device_open(&below, &device));
   card_is_as(&before);
 }
@@ -764,8 +788,14 @@ typedef struct life {
 
 static treadle_status prepare_life(life *l) {
   for (int i = 0; i < LIFE_OPS; i++) {
-    l->ops[i] = (treadle_op){.ndim = 1, .from_dtype = TREADLE_BF16, .to_dtype = TREADLE_BF16, .size = {PAGE / 2},
-                             .from_stride = {2}, .to_stride = {2}, .elems = PAGE / 2, .to = i % 3 * PAGE};
+    l->ops[i] = (treadle_op){.ndim = 1,
+                             .from_dtype = TREADLE_BF16,
+                             .to_dtype = TREADLE_BF16,
+                             .size = {PAGE / 2},
+                             .from_stride = {2},
+                             .to_stride = {2},
+                             .elems = PAGE / 2,
+                             .to = i % 3 * PAGE};
     l->from[i] = treadle_paged_of(i % 2 ? l->pinned : l->scratch);
     l->to[i] = treadle_paged_of(l->device.ops->base(l->pool));
   }
@@ -781,7 +811,8 @@ static treadle_status share(life *l) {
   status = ops->import_begin(&l->device, LIFE_PAGES + 1, LIFE_PAGES * PAGE, NULL, &l->imported);
   if (status == TREADLE_OK) status = ops->import_part(l->imported, 0, LIFE_PAGES + 1, descriptors);
   for (int i = 0; i < LIFE_PAGES + 1; i++) close(descriptors[i]);
-  if (status == TREADLE_OK) status = ops->view(l->imported, &(treadle_view_of){NULL, LIFE_PAGES, SHIFT}, &view);
+  if (status == TREADLE_OK)
+    status = ops->view(l->imported, &(treadle_view_of){NULL, LIFE_PAGES, SHIFT}, &view);
 out:
   return status;
 }
@@ -789,7 +820,8 @@ out:
 static treadle_status ask(life *l) {
   treadle_status status;
   const treadle_device_ops *ops = l->device.ops;
-  const treadle_elements e = {.tensor = 1, .dtype = TREADLE_BF16, .ndim = 1, .size = {100}, .stride = {2}, .weight = {1}};
+  const treadle_elements e = {
+      .tensor = 1, .dtype = TREADLE_BF16, .ndim = 1, .size = {100}, .stride = {2}, .weight = {1}};
   const void *const window = ops->base(l->pool);
   const treadle_paged pageable = treadle_paged_of(l->written);
   bool passed = false;
@@ -861,17 +893,38 @@ static treadle_status live_once(char *message, size_t bytes) {
 }
 
 /* Those whose failure is said, with their name, by the calls of the table or by the next fence. */
-static const char *const said[] = {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetAttribute",
-                                   "cuDevicePrimaryCtxRetain", "cuMemGetInfo", "cuMemGetAllocationGranularity",
-                                   "cuMemCreate", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle",
-                                   "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemAlloc", "cuMemHostRegister",
-                                   "cuStreamCreate", "cuStreamSynchronize", "cuEventCreate", "cuEventRecord", "cuEventQuery",
-                                   "cuMemcpyAsync", "cuMemsetD8Async", "cuModuleLoadData", "cuModuleGetFunction",
-                                   "cuLaunchKernel", "cuCtxPushCurrent", "cuCtxPopCurrent",
+static const char *const said[] = {"cuDeviceGetCount",
+                                   "cuDeviceGet",
+                                   "cuDeviceGetAttribute",
+                                   "cuDevicePrimaryCtxRetain",
+                                   "cuMemGetInfo",
+                                   "cuMemGetAllocationGranularity",
+                                   "cuMemCreate",
+                                   "cuMemExportToShareableHandle",
+                                   "cuMemImportFromShareableHandle",
+                                   "cuMemAddressReserve",
+                                   "cuMemMap",
+                                   "cuMemSetAccess",
+                                   "cuMemAlloc",
+                                   "cuMemHostRegister",
+                                   "cuStreamCreate",
+                                   "cuStreamSynchronize",
+                                   "cuEventCreate",
+                                   "cuEventRecord",
+                                   "cuEventQuery",
+                                   "cuMemcpyAsync",
+                                   "cuMemsetD8Async",
+                                   "cuModuleLoadData",
+                                   "cuModuleGetFunction",
+                                   "cuLaunchKernel",
+                                   "cuCtxPushCurrent",
+                                   "cuCtxPopCurrent",
                                    "cuThreadExchangeStreamCaptureMode"},
                          /* and those that end something, or ask: only that nothing breaks. */
-    *const silent[] = {"cuMemRelease", "cuMemAddressFree", "cuMemUnmap", "cuMemFree", "cuStreamDestroy", "cuEventDestroy",
-                       "cuModuleUnload", "cuDevicePrimaryCtxRelease", "cuDeviceGetUuid", "cuPointerGetAttribute"};
+    *const silent[] = {
+        "cuMemRelease",    "cuMemAddressFree",     "cuMemUnmap",     "cuMemFree",
+        "cuStreamDestroy", "cuEventDestroy",       "cuModuleUnload", "cuDevicePrimaryCtxRelease",
+        "cuDeviceGetUuid", "cuPointerGetAttribute"};
 
 /* The n-th call of a function fails, once. True: there were as many. */
 static bool fail_call(const char *name, uint64_t n, bool is_said) {
@@ -923,7 +976,8 @@ static void test_sticky(void **state) {
   treadle_pool *pool, *second;
   bool passed = false;
   uint64_t sum;
-  const treadle_elements e = {.tensor = 1, .dtype = TREADLE_BF16, .ndim = 1, .size = {100}, .stride = {2}, .weight = {1}};
+  const treadle_elements e = {
+      .tensor = 1, .dtype = TREADLE_BF16, .ndim = 1, .size = {100}, .stride = {2}, .weight = {1}};
   assert_ok(ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &pool));
   const void *const window = ops->base(pool);
   fake_cuda_fail("launch:2");
@@ -944,7 +998,8 @@ static void test_sticky(void **state) {
     ops->generate(&device, &e, ops->base(pool));
     ticket = ops->mark(&device);
   }
-  assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &second));
+  assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED",
+               ops->create(&device, 2, PAGE, 2 * PAGE, NULL, 0, &second));
   assert_null(ops->scratch(&device, 5));
   ops->destroy(pool);
   treadle_device_close(&device);
@@ -953,14 +1008,26 @@ static void test_sticky(void **state) {
 int main(int count, char **words) {
   if (count > 1) only_seed = strtoull(words[1], NULL, 10);
   card_make(2, 64 << 20);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bytes),          cmocka_unit_test(test_elements),     cmocka_unit_test(test_many_hashes),
-      cmocka_unit_test(test_blocks),         cmocka_unit_test(test_pieces), cmocka_unit_test(test_pool),         cmocka_unit_test(test_pool_refused),
-      cmocka_unit_test(test_copies),         cmocka_unit_test(test_large_copy),   cmocka_unit_test(test_work),
-      cmocka_unit_test(test_runs_under_way), cmocka_unit_test(test_tickets),      cmocka_unit_test(test_streams),
-      cmocka_unit_test(test_fault),          cmocka_unit_test(test_pins),         cmocka_unit_test(test_open_refused),
-      cmocka_unit_test(test_fork),           cmocka_unit_test(test_failures),     cmocka_unit_test(test_silent_failures),
-      cmocka_unit_test(test_sticky)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes),
+                                     cmocka_unit_test(test_elements),
+                                     cmocka_unit_test(test_many_hashes),
+                                     cmocka_unit_test(test_blocks),
+                                     cmocka_unit_test(test_pieces),
+                                     cmocka_unit_test(test_pool),
+                                     cmocka_unit_test(test_pool_refused),
+                                     cmocka_unit_test(test_copies),
+                                     cmocka_unit_test(test_large_copy),
+                                     cmocka_unit_test(test_work),
+                                     cmocka_unit_test(test_runs_under_way),
+                                     cmocka_unit_test(test_tickets),
+                                     cmocka_unit_test(test_streams),
+                                     cmocka_unit_test(test_fault),
+                                     cmocka_unit_test(test_pins),
+                                     cmocka_unit_test(test_open_refused),
+                                     cmocka_unit_test(test_fork),
+                                     cmocka_unit_test(test_failures),
+                                     cmocka_unit_test(test_silent_failures),
+                                     cmocka_unit_test(test_sticky)};
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   card_remove();
   return failed;

@@ -87,12 +87,14 @@ void treadle_attached_get_info(const treadle_attached *attached, treadle_attache
   TREADLE_GIVE(info_p, &info);
 }
 
-treadle_status treadle_attached_read(const treadle_attached *attached, size_t offset, size_t bytes, void *to) {
+treadle_status treadle_attached_read(const treadle_attached *attached, size_t offset, size_t bytes,
+                                     void *to) {
   TREADLE_NEED(attached);
   if (bytes > 0) TREADLE_NEED(to);
   const size_t window = (size_t)attached->handle.window_bytes;
   if (offset > window || bytes > window - offset)
-    return treadle_fail(TREADLE_REFUSED, "read: %zu bytes from byte %zu: the window has %zu", bytes, offset, window);
+    return treadle_fail(TREADLE_REFUSED, "read: %zu bytes from byte %zu: the window has %zu", bytes, offset,
+                        window);
   if (bytes == 0) return TREADLE_OK;
   attached->device.ops->move(&attached->device, to, (const char *)attached->base + offset, bytes);
   return attached->device.ops->fence(&attached->device);

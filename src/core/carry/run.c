@@ -208,9 +208,10 @@ static treadle_status run_ops(range *r) {
   treadle_status status = TREADLE_OK;
   treadle_carry *c = r->c;
   const treadle_direction *direction = treadle_carry_direction(c, c->to);
-  const int64_t most = treadle_net_is_busy(c)               ? TREADLE_NET_MESSAGE
-                       : treadle_device_is_host(c->device) ? RANGE_BYTES
-                                                           : INT64_MAX; /* it is asked, and not waited for */
+  const int64_t most = treadle_net_is_busy(c) ? TREADLE_NET_MESSAGE
+                       : treadle_device_is_host(c->device)
+                           ? RANGE_BYTES
+                           : INT64_MAX; /* it is asked, and not waited for */
   r->first = (size_t)direction->wave_first[r->wave];
   for (size_t i = r->first; i < (size_t)direction->wave_first[r->wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];

@@ -79,8 +79,8 @@ out:
 
 static treadle_status make_pool(treadle_board *board, uint64_t bytes) {
   uint64_t page = page_bytes_for(sizeof(head) + bytes), memory = treadle_board_memory(bytes);
-  return board->device->ops->create(board->device, (int64_t)(memory / page), (int64_t)page, (int64_t)memory, NULL, 0,
-                                    &board->pool);
+  return board->device->ops->create(board->device, (int64_t)(memory / page), (int64_t)page, (int64_t)memory,
+                                    NULL, 0, &board->pool);
 }
 
 static treadle_status publish(treadle_board *board) {

@@ -9,11 +9,15 @@
 static const char *fault_at(treadle_cuda *cuda, const char *at) {
   int kind = 0, managed = 0, card = -1;
   unsigned char mapped = 1;
-  if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind)) return "the driver does not know that memory: it is the host's, or it was freed";
-  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_IS_MANAGED, at, &managed) && managed) return "that memory is managed: the driver moves it";
+  if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind))
+    return "the driver does not know that memory: it is the host's, or it was freed";
+  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_IS_MANAGED, at, &managed) && managed)
+    return "that memory is managed: the driver moves it";
   if (kind != CU_MEMORYTYPE_DEVICE) return "that memory is the host's, not the device's";
-  if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at, &card) || card != cuda->card) return "that memory is another device's";
-  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MAPPED, at, &mapped) && !mapped) return "those addresses have no memory now";
+  if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at, &card) || card != cuda->card)
+    return "that memory is another device's";
+  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MAPPED, at, &mapped) && !mapped)
+    return "those addresses have no memory now";
   return NULL;
 }
 
@@ -75,12 +79,13 @@ static void *scratch(const treadle_device *device, size_t bytes) {
   if (cuda->driver->alloc(&at, bytes + 1) == CUDA_SUCCESS) {
     if (treadle_cuda_ask(cuda))
       treadle_cuda_keep(cuda, "cuMemsetD8Async", cuda->driver->set(at, 0, bytes + 1, cuda->stream));
-    (void)treadle_cuda_fence(cuda); /* the next call's work waits for the caller's stream, as nothing is under way */
+    (void)treadle_cuda_fence(
+        cuda); /* the next call's work waits for the caller's stream, as nothing is under way */
   } else {
     at = 0;
   }
   treadle_cuda_leave(cuda);
-  return (void *)(uintptr_t)at;
+  return treadle_cuda_pointer(at);
 }
 
 static void scratch_release(const treadle_device *device, void *memory) {
@@ -94,7 +99,8 @@ static void scratch_release(const treadle_device *device, void *memory) {
 
 static bool is_of_device(treadle_cuda *cuda, const void *memory) {
   int kind = 0;
-  return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory, &kind) && kind == CU_MEMORYTYPE_DEVICE;
+  return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory, &kind) &&
+         kind == CU_MEMORYTYPE_DEVICE;
 }
 
 static treadle_status pin(const treadle_device *device, void *host, size_t bytes) {

@@ -290,12 +290,13 @@ static treadle_status hash(const treadle_device *device, const treadle_elements 
 /* What both rows have alike. */
 #define HOST                                                                                               \
   .net_memory = TREADLE_NET_HOST, .pin = pin, .unpin = unpin, .open = open, .close = close,                \
- .guards = true, .fault = fault,  .room = room, .figures = figures, .create = create, .destroy = treadle_pool_destroy, .base = treadle_pool_base,            \
-  .held_bytes = treadle_pool_held_bytes, .map = treadle_pool_map, .remap = treadle_pool_remap,             \
-  .follow = treadle_pool_follow, .trim = treadle_pool_trim, .protect = protect,                            \
-  .close_window = treadle_pool_close_window, .export_count = treadle_pool_export_count,                    \
-  .export_part = treadle_pool_export, .import_begin = import_begin, .import_part = import, .view = view,   \
-  .unimport = unimport, .scratch = scratch, .scratch_release = scratch_release, .prepare = prepare,        \
+  .guards = true, .fault = fault, .room = room, .figures = figures, .create = create,                      \
+  .destroy = treadle_pool_destroy, .base = treadle_pool_base, .held_bytes = treadle_pool_held_bytes,       \
+  .map = treadle_pool_map, .remap = treadle_pool_remap, .follow = treadle_pool_follow,                     \
+  .trim = treadle_pool_trim, .protect = protect, .close_window = treadle_pool_close_window,                \
+  .export_count = treadle_pool_export_count, .export_part = treadle_pool_export,                           \
+  .import_begin = import_begin, .import_part = import, .view = view, .unimport = unimport,                 \
+  .scratch = scratch, .scratch_release = scratch_release, .prepare = prepare,                              \
   .work_release = work_release, .mark = mark, .passed = passed, .fence = fence,                            \
   .plain = &treadle_host_plain_ops, .fill = fill, .generate = generate, .hash = hash
 

@@ -44,7 +44,8 @@ const char *treadle_cuda_words(const treadle_cuda_driver *driver, const char *ca
 
 uint64_t treadle_cuda_card_id(const treadle_cuda_driver *driver, CUdevice card) {
   CUuuid uuid;
-  return driver->device_uuid(&uuid, card) == CUDA_SUCCESS ? treadle_hash_bytes(&uuid, sizeof uuid, 0) | 1 : 0;
+  return driver->device_uuid(&uuid, card) == CUDA_SUCCESS ? treadle_hash_bytes(&uuid, sizeof uuid, 0) | 1
+                                                          : 0;
 }
 
 static treadle_status start(treadle_cuda_driver *driver) {
@@ -55,10 +56,9 @@ static treadle_status start(treadle_cuda_driver *driver) {
                         treadle_cuda_words(driver, "cuInit", result));
   result = driver->version(&version);
   if (result != CUDA_SUCCESS || version < LEAST_VERSION)
-    return treadle_fail(TREADLE_REFUSED,
-                        "cuda: the driver on this machine has version %d.%d; treadle needs %d.%d or later",
-                        version / 1000, version % 1000 / 10, LEAST_VERSION / 1000,
-                        LEAST_VERSION % 1000 / 10);
+    return treadle_fail(
+        TREADLE_REFUSED, "cuda: the driver on this machine has version %d.%d; treadle needs %d.%d or later",
+        version / 1000, version % 1000 / 10, LEAST_VERSION / 1000, LEAST_VERSION % 1000 / 10);
   return TREADLE_OK;
 }
 
@@ -67,9 +67,10 @@ static treadle_status open_driver(void) {
   treadle_cuda_driver driver;
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return treadle_fail(TREADLE_REFUSED,
-                        "cuda: there is no driver library (%s): install NVIDIA's driver, or use memory of kind 'host'",
-                        dlerror());
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "cuda: there is no driver library (%s): install NVIDIA's driver, or use memory of kind 'host'",
+        dlerror());
   TRY(find_all(library, &driver));
   TRY(start(&driver));
   started = driver;
@@ -85,9 +86,10 @@ treadle_status treadle_cuda_driver_get(const treadle_cuda_driver **driver_p) {
   if (starter == 0)
     status = open_driver();
   else if (starter != getpid())
-    status = treadle_fail(TREADLE_REFUSED,
-                          "cuda: this process was forked from one that had started the driver, which does not "
-                          "work in a child: start it anew (spawn, not fork)");
+    status =
+        treadle_fail(TREADLE_REFUSED,
+                     "cuda: this process was forked from one that had started the driver, which does not "
+                     "work in a child: start it anew (spawn, not fork)");
   pthread_mutex_unlock(&lock);
   *driver_p = status == TREADLE_OK ? &started : NULL;
   return status;

@@ -77,61 +77,66 @@ enum {
 };
 
 /* F(name of the member, name in the library, parameters) */
-#define TREADLE_CUDA_FUNCTIONS(F)                                                                                  \
-  F(init, "cuInit", (unsigned flags))                                                                              \
-  F(version, "cuDriverGetVersion", (int *version))                                                                 \
-  F(error_name, "cuGetErrorName", (CUresult error, const char **text))                                             \
-  F(error_text, "cuGetErrorString", (CUresult error, const char **text))                                           \
-  F(device_count, "cuDeviceGetCount", (int *count))                                                                \
-  F(device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                                   \
-  F(device_name, "cuDeviceGetName", (char *name, int bytes, CUdevice device))                                      \
-  F(device_uuid, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))                                           \
-  F(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))                        \
-  F(can_access_peer, "cuDeviceCanAccessPeer", (int *can, CUdevice device, CUdevice peer))                          \
-  F(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))                            \
-  F(context_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                                            \
-  F(context_push, "cuCtxPushCurrent_v2", (CUcontext context))                                                      \
-  F(context_pop, "cuCtxPopCurrent_v2", (CUcontext * context))                                                      \
-  F(memory_info, "cuMemGetInfo_v2", (size_t * free, size_t *all))                                                  \
-  F(granularity, "cuMemGetAllocationGranularity", (size_t * bytes, const CUmemAllocationProp *prop, int which))    \
-  F(handle_create, "cuMemCreate",                                                                                  \
-    (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long))    \
-  F(handle_release, "cuMemRelease", (CUmemGenericAllocationHandle handle))                                         \
-  F(handle_export, "cuMemExportToShareableHandle",                                                                 \
-    (void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags))                    \
-  F(handle_import, "cuMemImportFromShareableHandle",                                                               \
-    (CUmemGenericAllocationHandle * handle, void *shareable, int type))                                            \
-  F(reserve, "cuMemAddressReserve",                                                                                \
-    (CUdeviceptr * at, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags))              \
-  F(reserve_free, "cuMemAddressFree", (CUdeviceptr at, size_t bytes))                                              \
-  F(map, "cuMemMap",                                                                                               \
-    (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags))  \
-  F(unmap, "cuMemUnmap", (CUdeviceptr at, size_t bytes))                                                           \
-  F(set_access, "cuMemSetAccess", (CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count))     \
-  F(alloc, "cuMemAlloc_v2", (CUdeviceptr * at, size_t bytes))                                                      \
-  F(alloc_free, "cuMemFree_v2", (CUdeviceptr at))                                                                  \
-  F(host_register, "cuMemHostRegister_v2", (void *host, size_t bytes, unsigned flags))                             \
-  F(host_unregister, "cuMemHostUnregister", (void *host))                                                          \
-  F(pointer_attribute, "cuPointerGetAttribute", (void *value, int attribute, CUdeviceptr at))                      \
-  F(stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags))                                          \
-  F(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                                       \
-  F(stream_wait_event, "cuStreamWaitEvent", (CUstream stream, CUevent event, unsigned flags))                      \
-  F(stream_synchronize, "cuStreamSynchronize", (CUstream stream))                                                  \
-  F(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))                                    \
-  F(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                                                \
-  F(event_create, "cuEventCreate", (CUevent * event, unsigned flags))                                              \
-  F(event_destroy, "cuEventDestroy_v2", (CUevent event))                                                           \
-  F(event_record, "cuEventRecord", (CUevent event, CUstream stream))                                               \
-  F(event_query, "cuEventQuery", (CUevent event))                                                                  \
-  F(event_seconds, "cuEventElapsedTime_v2", (float *milliseconds, CUevent begin, CUevent end))                      \
-  F(copy, "cuMemcpyAsync", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                      \
-  F(set, "cuMemsetD8Async", (CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream))                   \
-  F(module_load, "cuModuleLoadData", (CUmodule * module, const void *image))                                       \
-  F(module_unload, "cuModuleUnload", (CUmodule module))                                                            \
-  F(module_function, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char *name))            \
-  F(launch, "cuLaunchKernel",                                                                                      \
-    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,   \
-     unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters, void **extra))
+#define TREADLE_CUDA_FUNCTIONS(F)                                                                          \
+  F(init, "cuInit", (unsigned flags))                                                                      \
+  F(version, "cuDriverGetVersion", (int *version))                                                         \
+  F(error_name, "cuGetErrorName", (CUresult error, const char **text))                                     \
+  F(error_text, "cuGetErrorString", (CUresult error, const char **text))                                   \
+  F(device_count, "cuDeviceGetCount", (int *count))                                                        \
+  F(device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                           \
+  F(device_name, "cuDeviceGetName", (char *name, int bytes, CUdevice device))                              \
+  F(device_uuid, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))                                   \
+  F(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))                \
+  F(can_access_peer, "cuDeviceCanAccessPeer", (int *can, CUdevice device, CUdevice peer))                  \
+  F(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))                    \
+  F(context_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                                    \
+  F(context_push, "cuCtxPushCurrent_v2", (CUcontext context))                                              \
+  F(context_pop, "cuCtxPopCurrent_v2", (CUcontext * context))                                              \
+  F(memory_info, "cuMemGetInfo_v2", (size_t * free, size_t * all))                                         \
+  F(granularity, "cuMemGetAllocationGranularity",                                                          \
+    (size_t * bytes, const CUmemAllocationProp *prop, int which))                                          \
+  F(handle_create, "cuMemCreate",                                                                          \
+    (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *prop,                 \
+     unsigned long long))                                                                                  \
+  F(handle_release, "cuMemRelease", (CUmemGenericAllocationHandle handle))                                 \
+  F(handle_export, "cuMemExportToShareableHandle",                                                         \
+    (void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags))            \
+  F(handle_import, "cuMemImportFromShareableHandle",                                                       \
+    (CUmemGenericAllocationHandle * handle, void *shareable, int type))                                    \
+  F(reserve, "cuMemAddressReserve",                                                                        \
+    (CUdeviceptr * at, size_t bytes, size_t alignment, CUdeviceptr wanted, unsigned long long flags))      \
+  F(reserve_free, "cuMemAddressFree", (CUdeviceptr at, size_t bytes))                                      \
+  F(map, "cuMemMap",                                                                                       \
+    (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,                     \
+     unsigned long long flags))                                                                            \
+  F(unmap, "cuMemUnmap", (CUdeviceptr at, size_t bytes))                                                   \
+  F(set_access, "cuMemSetAccess",                                                                          \
+    (CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count))                           \
+  F(alloc, "cuMemAlloc_v2", (CUdeviceptr * at, size_t bytes))                                              \
+  F(alloc_free, "cuMemFree_v2", (CUdeviceptr at))                                                          \
+  F(host_register, "cuMemHostRegister_v2", (void *host, size_t bytes, unsigned flags))                     \
+  F(host_unregister, "cuMemHostUnregister", (void *host))                                                  \
+  F(pointer_attribute, "cuPointerGetAttribute", (void *value, int attribute, CUdeviceptr at))              \
+  F(stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags))                                  \
+  F(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                               \
+  F(stream_wait_event, "cuStreamWaitEvent", (CUstream stream, CUevent event, unsigned flags))              \
+  F(stream_synchronize, "cuStreamSynchronize", (CUstream stream))                                          \
+  F(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))                            \
+  F(capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                                        \
+  F(event_create, "cuEventCreate", (CUevent * event, unsigned flags))                                      \
+  F(event_destroy, "cuEventDestroy_v2", (CUevent event))                                                   \
+  F(event_record, "cuEventRecord", (CUevent event, CUstream stream))                                       \
+  F(event_query, "cuEventQuery", (CUevent event))                                                          \
+  F(event_seconds, "cuEventElapsedTime_v2", (float *milliseconds, CUevent begin, CUevent end))             \
+  F(copy, "cuMemcpyAsync", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))              \
+  F(set, "cuMemsetD8Async", (CUdeviceptr at, unsigned char byte, size_t bytes, CUstream stream))           \
+  F(module_load, "cuModuleLoadData", (CUmodule * module, const void *image))                               \
+  F(module_unload, "cuModuleUnload", (CUmodule module))                                                    \
+  F(module_function, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char *name))    \
+  F(launch, "cuLaunchKernel",                                                                              \
+    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,             \
+     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters,        \
+     void **extra))
 
 #define TREADLE_CUDA_MEMBER(member, symbol, parameters) CUresult(*member) parameters;
 typedef struct treadle_cuda_driver {

@@ -15,7 +15,8 @@ int32_t treadle_machine_device_count(void) {
   if (treadle_cuda_driver_get(&driver) != TREADLE_OK) return 0;
   const CUresult result = driver->device_count(&count);
   if (result == CUDA_SUCCESS && count > 0) return count;
-  (void)treadle_fail(TREADLE_REFUSED, "cuda: this process sees no device%s%s", result == CUDA_SUCCESS ? "" : ": ",
+  (void)treadle_fail(TREADLE_REFUSED, "cuda: this process sees no device%s%s",
+                     result == CUDA_SUCCESS ? "" : ": ",
                      result == CUDA_SUCCESS ? "" : treadle_cuda_words(driver, "cuDeviceGetCount", result));
   return 0;
 }
@@ -27,11 +28,13 @@ treadle_status treadle_cuda_find(uint64_t id, int *number_p) {
   const int32_t count = treadle_machine_device_count();
   for (int number = 0; number < count; number++) {
     CUdevice card;
-    if (driver->device_get(&card, number) != CUDA_SUCCESS || treadle_cuda_card_id(driver, card) != id) continue;
+    if (driver->device_get(&card, number) != CUDA_SUCCESS || treadle_cuda_card_id(driver, card) != id)
+      continue;
     *number_p = number;
     return TREADLE_OK;
   }
-  status = treadle_fail(TREADLE_REFUSED, "cuda: that device is none of the %d that this process sees", (int)count);
+  status = treadle_fail(TREADLE_REFUSED, "cuda: that device is none of the %d that this process sees",
+                        (int)count);
 out:
   return status;
 }
@@ -44,8 +47,7 @@ static int attribute(const treadle_cuda_driver *driver, CUdevice card, int which
 /* As nvidia-smi writes it; parts of a card begin with MIG. */
 static void write_uuid(const CUuuid *uuid, const char *name, char *text, size_t bytes) {
   const unsigned char *b = (const unsigned char *)uuid->bytes;
-  snprintf(text, bytes,
-           "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+  snprintf(text, bytes, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
            strstr(name, "MIG") ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9],
            b[10], b[11], b[12], b[13], b[14], b[15]);
 }
@@ -89,7 +91,8 @@ treadle_status treadle_machine_device(int32_t number, treadle_device_info *info_
   int version = 0;
   TREADLE_NEED_SIZED(info_p);
   if (number < 0 || number >= count)
-    TRY(treadle_fail(TREADLE_REFUSED, "cuda: there is no device %d: this process sees %d", (int)number, (int)count));
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: there is no device %d: this process sees %d", (int)number,
+                     (int)count));
   TRY(treadle_cuda_driver_get(&driver));
   (void)driver->version(&version);
   info.driver_major = version / 1000;

@@ -117,7 +117,9 @@ static treadle_status range_fill(pieces *p, range *r, const int32_t *table, int 
     }
     const int32_t piece = piece_at(p, table, r->pages, i);
     if (piece < 0)
-      TRY(treadle_fail(TREADLE_PEER, "cuda: device %d: page %" PRId64 " of a window is in the middle of a piece of the pool, or is not there",
+      TRY(treadle_fail(TREADLE_PEER,
+                       "cuda: device %d: page %" PRId64
+                       " of a window is in the middle of a piece of the pool, or is not there",
                        p->cuda->card, i));
     const size_t bytes = (size_t)p->lengths[piece] * p->page_bytes;
     CUDA_TRY(p->cuda, "cuMemMap",
@@ -139,9 +141,6 @@ out:
   return status;
 }
 
-/* An address, as the table's functions have it. */
-static void *pointer(CUdeviceptr at) { return (void *)(uintptr_t)at; }
-
 /* ---- Pieces ---- */
 
 /* starts [pages]: does a piece begin there? */
@@ -150,7 +149,8 @@ static treadle_status pieces_make(pieces *p, const uint8_t *starts) {
   p->of_page = treadle_alloc_array((size_t)p->pages + 1, sizeof *p->of_page);
   p->handles = treadle_alloc_array((size_t)p->count + 1, sizeof *p->handles);
   p->lengths = treadle_alloc_array((size_t)p->count + 1, sizeof *p->lengths);
-  if (!p->of_page || !p->handles || !p->lengths) return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
+  if (!p->of_page || !p->handles || !p->lengths)
+    return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
   int32_t piece = -1;
   for (int64_t i = 0; i < p->pages; i++) {
     piece += starts[i];
@@ -201,22 +201,22 @@ static treadle_status cut_pool(pieces *p, const treadle_view_of *views, int coun
 
 static treadle_status check_page(const treadle_cuda *cuda, int64_t page_bytes) {
   if (page_bytes % (int64_t)cuda->granularity == 0) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "cuda: device %d: pages of %s: the driver has pages of %s, or of a multiple of that",
-                      cuda->card, treadle_text_of_size((size_t)page_bytes),
-                      treadle_text_of_size(cuda->granularity));
+  return treadle_fail(
+      TREADLE_REFUSED, "cuda: device %d: pages of %s: the driver has pages of %s, or of a multiple of that",
+      cuda->card, treadle_text_of_size((size_t)page_bytes), treadle_text_of_size(cuda->granularity));
 }
 
 /* The card is full: what has been taken, and what the driver says is left. */
 static treadle_status full(const pieces *p, CUresult result) {
   size_t left = 0, all = 0;
-  if (result != CUDA_ERROR_OUT_OF_MEMORY ||
-      p->cuda->driver->memory_info(&left, &all) != CUDA_SUCCESS)
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || p->cuda->driver->memory_info(&left, &all) != CUDA_SUCCESS)
     return treadle_cuda_fail(p->cuda, "cuMemCreate", result);
   return treadle_fail(TREADLE_NO_MEMORY,
-                      "cuda: device %d: a pool of %s got %s of it, and the driver has no more pages: it says that %s of %s are free",
+                      "cuda: device %d: a pool of %s got %s of it, and the driver has no more pages: it "
+                      "says that %s of %s are free",
                       p->cuda->card, treadle_text_of_size((size_t)p->pages * p->page_bytes),
-                      treadle_text_of_size((size_t)p->made_pages * p->page_bytes), treadle_text_of_size(left),
-                      treadle_text_of_size(all));
+                      treadle_text_of_size((size_t)p->made_pages * p->page_bytes),
+                      treadle_text_of_size(left), treadle_text_of_size(all));
 }
 
 static treadle_status make_handles(pieces *p) {
@@ -260,9 +260,9 @@ treadle_status treadle_cuda_pool_create(const treadle_device *device, int64_t pa
   *pool_p = NULL;
   TRY(check_page(cuda, page_bytes));
   if (pages > budget_bytes / page_bytes)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "memory: a pool of %" PRId64 " pages of %s is over its budget of %s",
-                     pages, treadle_text_of_size((size_t)page_bytes),
-                     treadle_text_of_size((size_t)budget_bytes)));
+    TRY(treadle_fail(TREADLE_NO_MEMORY,
+                     "memory: a pool of %" PRId64 " pages of %s is over its budget of %s", pages,
+                     treadle_text_of_size((size_t)page_bytes), treadle_text_of_size((size_t)budget_bytes)));
   pool = treadle_alloc(sizeof *pool);
   if (!pool) TRY(treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out"));
   pool->pieces = (pieces){.cuda = cuda, .pages = pages, .page_bytes = (size_t)page_bytes};
@@ -289,13 +289,16 @@ void treadle_cuda_pool_destroy(treadle_pool *pool) {
   treadle_free(pool);
 }
 
-void *treadle_cuda_pool_base(const treadle_pool *pool) { return pool->base ? pointer(pool->base->at) : NULL; }
+void *treadle_cuda_pool_base(const treadle_pool *pool) {
+  return pool->base ? treadle_cuda_pointer(pool->base->at) : NULL;
+}
 
 size_t treadle_cuda_pool_held_bytes(const treadle_pool *pool) {
   return (size_t)pool->pieces.made_pages * pool->pieces.page_bytes;
 }
 
-treadle_status treadle_cuda_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p) {
+treadle_status treadle_cuda_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages,
+                                     void **base_p) {
   range *made = NULL;
   *base_p = NULL;
   if (pages == 0) return TREADLE_OK;
@@ -303,15 +306,17 @@ treadle_status treadle_cuda_pool_map(treadle_pool *pool, const int32_t *table, i
   const treadle_status status =
       range_make(&pool->pieces, table, pages, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &made);
   treadle_cuda_leave(pool->pieces.cuda);
-  if (status == TREADLE_OK) *base_p = pointer(made->at);
+  if (status == TREADLE_OK) *base_p = treadle_cuda_pointer(made->at);
   return status;
 }
 
 /* The driver unmaps before it maps anew, and whoever reads in between faults. */
-treadle_status treadle_cuda_pool_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages) {
+treadle_status treadle_cuda_pool_remap(treadle_pool *pool, void *base, const int32_t *table,
+                                       int64_t pages) {
   (void)pool, (void)base, (void)table, (void)pages;
-  return treadle_fail(TREADLE_REFUSED,
-                      "cuda: windows stay on their pages, so that there can be no two versions: leave out double_infer");
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "cuda: windows stay on their pages, so that there can be no two versions: leave out double_infer");
 }
 
 treadle_status treadle_cuda_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
@@ -322,7 +327,9 @@ treadle_status treadle_cuda_pool_follow(treadle_pool *pool, void *base, void *sh
 
 treadle_status treadle_cuda_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody) {
   (void)pool, (void)classes, (void)nobody;
-  return treadle_fail(TREADLE_REFUSED, "cuda: pages stay with the pool until the switch is destroyed; they cannot be trimmed");
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "cuda: pages stay with the pool until the switch is destroyed; they cannot be trimmed");
 }
 
 /* ---- Pages of others ---- */
@@ -355,8 +362,8 @@ static treadle_status export_form(const pieces *p, int *descriptor_p) {
   return status;
 }
 
-treadle_status treadle_cuda_pool_export_part(const treadle_pool *pool, int64_t first, int count, bool reading,
-                                             int *descriptors) {
+treadle_status treadle_cuda_pool_export_part(const treadle_pool *pool, int64_t first, int count,
+                                             bool reading, int *descriptors) {
   treadle_status status = TREADLE_OK;
   const pieces *p = &pool->pieces;
   treadle_cuda *cuda = p->cuda;
@@ -380,8 +387,10 @@ out:
 }
 
 static treadle_status refuse_form(const treadle_imported *imported) {
-  return treadle_fail(TREADLE_PEER, "cuda: device %d: a peer's pool of %s does not consist of the pieces that it has told of",
-                      imported->pieces.cuda->card, treadle_text_of_size(imported->bytes));
+  return treadle_fail(
+      TREADLE_PEER,
+      "cuda: device %d: a peer's pool of %s does not consist of the pieces that it has told of",
+      imported->pieces.cuda->card, treadle_text_of_size(imported->bytes));
 }
 
 /* Pieces that follow each other and are the whole pool. */
@@ -449,7 +458,8 @@ treadle_status treadle_cuda_import_begin(const treadle_device *device, int64_t c
                                          const treadle_view_of *only, treadle_imported **imported_p) {
   *imported_p = NULL;
   if (count < 2 || count > MOST_PAGES)
-    return treadle_fail(TREADLE_PEER, "cuda: a peer's pool of %s comes in %" PRId64 " descriptors: at least 2",
+    return treadle_fail(TREADLE_PEER,
+                        "cuda: a peer's pool of %s comes in %" PRId64 " descriptors: at least 2",
                         treadle_text_of_size(bytes), count);
   treadle_imported *imported = treadle_alloc(sizeof *imported);
   if (!imported) return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
@@ -476,7 +486,7 @@ static treadle_status import_piece(treadle_imported *imported, int descriptor) {
   imported->at += p->lengths[piece];
   if (!is_wanted(imported, at, p->lengths[piece])) return TREADLE_OK;
   CUDA_TRY(p->cuda, "cuMemImportFromShareableHandle",
-           p->cuda->driver->handle_import(&p->handles[piece], pointer((CUdeviceptr)descriptor),
+           p->cuda->driver->handle_import(&p->handles[piece], treadle_cuda_pointer((CUdeviceptr)descriptor),
                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   p->made_pages += p->lengths[piece];
 out:
@@ -510,7 +520,7 @@ treadle_status treadle_cuda_import_view(treadle_imported *imported, const treadl
   treadle_cuda_enter(p->cuda);
   const treadle_status status = range_make(p, of->table, pages, CU_MEM_ACCESS_FLAGS_PROT_READ, &made);
   treadle_cuda_leave(p->cuda);
-  if (status == TREADLE_OK) paged_p->base = pointer(made->at);
+  if (status == TREADLE_OK) paged_p->base = treadle_cuda_pointer(made->at);
   return status;
 }
 

@@ -12,7 +12,8 @@
 
 /* A graph that another stream of this thread is capturing at the time stays as it is. */
 static void exchange_capture_mode(treadle_cuda *cuda) {
-  treadle_cuda_keep(cuda, "cuThreadExchangeStreamCaptureMode", cuda->driver->capture_mode(&cuda->capture_mode));
+  treadle_cuda_keep(cuda, "cuThreadExchangeStreamCaptureMode",
+                    cuda->driver->capture_mode(&cuda->capture_mode));
 }
 
 void treadle_cuda_enter(treadle_cuda *cuda) {
@@ -79,13 +80,14 @@ static treadle_status check_card(treadle_cuda *cuda) {
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &handles));
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &processors));
   if (major < 8)
-    TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d has compute capability %d.%d; treadle needs 8.0 or more",
-                     cuda->card, major, minor));
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "cuda: device %d has compute capability %d.%d; treadle needs 8.0 or more", cuda->card,
+                     major, minor));
   if (!windows || !handles)
     TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d has no %s", cuda->card,
                      windows ? "memory that other processes can be given by a descriptor"
                              : "virtual memory management"));
-  cuda->blocks_at_once = 8 * (unsigned)(processors > 0 ? processors : 1);
+  cuda->blocks_at_once = TREADLE_CUDA_BLOCKS_AT_ONCE * (unsigned)(processors > 0 ? processors : 1);
 out:
   return status;
 }
@@ -129,13 +131,15 @@ static treadle_status load_kernels(treadle_cuda *cuda) {
                  {"treadle_cuda_hash", &cuda->hash}};
   const CUresult loaded = cuda->driver->module_load(&cuda->module, treadle_cuda_image);
   if (loaded != CUDA_SUCCESS && !treadle_cuda_image_is_built())
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "cuda: this library was built without kernels: run make cuda, then build it again (%s)",
-                     treadle_cuda_words(cuda->driver, "cuModuleLoadData", loaded)));
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "cuda: this library was built without kernels: run make cuda, then build it again (%s)",
+        treadle_cuda_words(cuda->driver, "cuModuleLoadData", loaded)));
   CUDA_TRY(cuda, "cuModuleLoadData", loaded);
   for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
     snprintf(call, sizeof call, "cuModuleGetFunction of %s", kernels[i].name);
-    CUDA_TRY(cuda, call, cuda->driver->module_function(kernels[i].function_p, cuda->module, kernels[i].name));
+    CUDA_TRY(cuda, call,
+             cuda->driver->module_function(kernels[i].function_p, cuda->module, kernels[i].name));
   }
 out:
   return status;
@@ -248,7 +252,8 @@ bool treadle_cuda_ask(treadle_cuda *cuda) {
   /* The default stream goes first of its own accord. */
   if (cuda->callers &&
       !(treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) &&
-        treadle_cuda_keep(cuda, "cuStreamWaitEvent", driver->stream_wait_event(cuda->stream, cuda->given, 0))))
+        treadle_cuda_keep(cuda, "cuStreamWaitEvent",
+                          driver->stream_wait_event(cuda->stream, cuda->given, 0))))
     return false;
   cuda->works = treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->begun, cuda->stream));
   return cuda->works;
@@ -269,8 +274,8 @@ void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, unsigned block
   if (blocks == 0 || !treadle_cuda_ask(cuda)) return;
   cuda->figures.launches++;
   treadle_cuda_keep(cuda, "cuLaunchKernel",
-                    cuda->driver->launch(function, blocks, 1, 1, TREADLE_CUDA_THREADS, 1, 1, 0, cuda->stream,
-                                         parameters, NULL));
+                    cuda->driver->launch(function, blocks, 1, 1, TREADLE_CUDA_THREADS, 1, 1, 0,
+                                         cuda->stream, parameters, NULL));
 }
 
 /* What was written by runs that are done by now goes to their callers. */

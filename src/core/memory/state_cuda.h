@@ -19,6 +19,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <string.h>
 
 enum {
   TREADLE_CUDA_MARKS = 64, /* tickets that have not passed */
@@ -28,7 +29,7 @@ enum {
 
 /* A call of run, until its counts are added to the caller's. */
 typedef struct treadle_cuda_run {
-  treadle_work *work;
+  const treadle_work *work;
   size_t first, count; /* ops */
   treadle_written *written;
   uint64_t at; /* the ticket with which it is done */
@@ -47,19 +48,26 @@ typedef struct treadle_cuda {
   pthread_mutex_t lock;
   bool entered;     /* the context is the thread's */
   int capture_mode; /* of the thread that has entered, as it was */
-  bool failed; /* text says why */
+  bool failed;      /* text says why */
   char text[300];
-  uint64_t marked, done; /* numbers of tickets */
-  bool asked;            /* since the last mark */
+  uint64_t marked, done;             /* numbers of tickets */
+  bool asked;                        /* since the last mark */
   CUevent marks[TREADLE_CUDA_MARKS]; /* of ticket number n: n % TREADLE_CUDA_MARKS */
-  CUevent begun, ended; /* of the work since the device had none */
-  bool works;           /* `begun` is recorded */
+  CUevent begun, ended;              /* of the work since the device had none */
+  bool works;                        /* `begun` is recorded */
   treadle_device_figures figures;
   treadle_cuda_run runs[TREADLE_CUDA_RUNS];
   int run_count;
   char *room; /* pinned memory that kernels read: of calls that have no work of their own */
   size_t used;
 } treadle_cuda;
+
+/* An address of the driver's, as the table's functions have it. */
+static inline void *treadle_cuda_pointer(CUdeviceptr at) {
+  void *pointer;
+  memcpy(&pointer, &at, sizeof pointer);
+  return pointer;
+}
 
 static inline treadle_cuda *treadle_cuda_of(const treadle_device *device) { return device->state; }
 
@@ -74,7 +82,8 @@ void treadle_cuda_leave(treadle_cuda *cuda);
 treadle_status treadle_cuda_fail(const treadle_cuda *cuda, const char *call, CUresult result);
 /* The same where there is no status to return: kept. Was it a success? */
 bool treadle_cuda_keep(treadle_cuda *cuda, const char *call, CUresult result);
-void treadle_cuda_keep_text(treadle_cuda *cuda, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void treadle_cuda_keep_text(treadle_cuda *cuda, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* What was kept, as a status: before a call that returns one does anything. */
 treadle_status treadle_cuda_say(const treadle_cuda *cuda);
 /* false: the driver does not know that memory; or the question has failed, which is kept. */
@@ -96,7 +105,7 @@ treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bo
 treadle_status treadle_cuda_fence(treadle_cuda *cuda);
 /* Pinned memory for a call of at most TREADLE_CUDA_ROOM bytes, which stays until all that was asked for is done; it may wait for that. */
 void *treadle_cuda_room(treadle_cuda *cuda, size_t bytes);
-/* The next calls for so many bytes together do not wait. */
+/* The next calls do not wait, if they are for no more bytes together. */
 void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes);
 
 /* ---- pool_cuda.c ---- */
@@ -107,20 +116,21 @@ treadle_status treadle_cuda_pool_create(const treadle_device *device, int64_t pa
 void treadle_cuda_pool_destroy(treadle_pool *pool);
 void *treadle_cuda_pool_base(const treadle_pool *pool);
 size_t treadle_cuda_pool_held_bytes(const treadle_pool *pool);
-treadle_status treadle_cuda_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages, void **base_p);
+treadle_status treadle_cuda_pool_map(treadle_pool *pool, const int32_t *table, int64_t pages,
+                                     void **base_p);
 treadle_status treadle_cuda_pool_remap(treadle_pool *pool, void *base, const int32_t *table, int64_t pages);
 treadle_status treadle_cuda_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,
                                         int64_t pages);
 treadle_status treadle_cuda_pool_trim(treadle_pool *pool, const uint8_t *classes, uint8_t nobody);
 int64_t treadle_cuda_pool_export_count(const treadle_pool *pool);
-treadle_status treadle_cuda_pool_export_part(const treadle_pool *pool, int64_t first, int count, bool reading,
-                                             int *descriptors);
+treadle_status treadle_cuda_pool_export_part(const treadle_pool *pool, int64_t first, int count,
+                                             bool reading, int *descriptors);
 treadle_status treadle_cuda_import_begin(const treadle_device *device, int64_t count, size_t bytes,
                                          const treadle_view_of *only, treadle_imported **imported_p);
 treadle_status treadle_cuda_import_part(treadle_imported *imported, int64_t first, int count,
                                         const int *descriptors);
 treadle_status treadle_cuda_import_view(treadle_imported *imported, const treadle_view_of *window,
-                                 treadle_paged *paged_p);
+                                        treadle_paged *paged_p);
 void treadle_cuda_unimport(treadle_imported *imported);
 
 /* ---- work_cuda.c ---- */
@@ -129,8 +139,8 @@ treadle_status treadle_cuda_prepare(const treadle_device *device, const treadle_
                                     const treadle_paged *from, const treadle_paged *to, size_t count,
                                     treadle_work **work_p);
 void treadle_cuda_work_release(treadle_work *work);
-void treadle_cuda_run_work(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
-                           treadle_written *written);
+void treadle_cuda_run_work(const treadle_device *device, const treadle_work *work, size_t first,
+                           size_t count, treadle_written *written);
 void treadle_cuda_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                        const treadle_paged *to);
 void treadle_cuda_quantise(const treadle_device *device, treadle_matrix codes, float *scale,

@@ -29,7 +29,8 @@ typedef struct slices {
 static void reach(const treadle_op *op, bool written, int64_t *first_p, int64_t *end_p) {
   const int64_t *stride = written ? op->to_stride : op->from_stride;
   *first_p = written ? op->to : op->from;
-  *end_p = *first_p + (int64_t)treadle_dtype_bytes((treadle_dtype)(written ? op->to_dtype : op->from_dtype));
+  *end_p =
+      *first_p + (int64_t)treadle_dtype_bytes((treadle_dtype)(written ? op->to_dtype : op->from_dtype));
   for (int d = 0; d < op->ndim; d++) *(stride[d] < 0 ? first_p : end_p) += (op->size[d] - 1) * stride[d];
 }
 
@@ -66,7 +67,8 @@ static bool add_view(slices *s, const treadle_op *op, const treadle_paged *view,
 
 static size_t slices_bytes(const slices *s) {
   size_t sum = 0;
-  for (size_t i = 0; i < s->count; i++) sum += (size_t)(s->items[i].end - s->items[i].first) * sizeof(int32_t);
+  for (size_t i = 0; i < s->count; i++)
+    sum += (size_t)(s->items[i].end - s->items[i].first) * sizeof(int32_t);
   return sum;
 }
 
@@ -139,8 +141,9 @@ static void cut_all(draft *d, treadle_work *work, const treadle_paged *from, con
   int64_t boxes = 0, items = 0;
   for (size_t i = 0; i < work->count; i++) {
     const treadle_op *op = &work->ops[i];
-    const int made =
-        is_run(op, &from[i], &to[i]) ? cut(&d->slices, op, op->source < 0 ? NULL : &from[i], &to[i], room) : 0;
+    const int made = is_run(op, &from[i], &to[i])
+                         ? cut(&d->slices, op, op->source < 0 ? NULL : &from[i], &to[i], room)
+                         : 0;
     work->item_first[i] = items;
     for (int b = 0; b < made; b++) {
       const int64_t count = treadle_cuda_item_count(&room[b]);
@@ -160,7 +163,8 @@ static void cut_all(draft *d, treadle_work *work, const treadle_paged *from, con
 static treadle_status lay_out(draft *d, treadle_work *work, const treadle_paged *from,
                               const treadle_paged *to) {
   cut_all(d, work, from, to);
-  const size_t boxes = (size_t)d->box_count * sizeof *d->boxes, items = (size_t)d->item_count * sizeof *d->items;
+  const size_t boxes = (size_t)d->box_count * sizeof *d->boxes,
+               items = (size_t)d->item_count * sizeof *d->items;
   d->bytes = boxes + items + slices_bytes(&d->slices);
   d->image = d->bytes ? treadle_alloc(d->bytes) : NULL;
   if (d->bytes && !d->image) return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
@@ -175,7 +179,8 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
   CUDA_TRY(cuda, "cuMemAlloc", cuda->driver->alloc(&work->memory, d->bytes));
   work->bytes = d->bytes;
   cuda->figures.table_bytes += d->bytes;
-  const size_t boxes = (size_t)d->box_count * sizeof *d->boxes, items = (size_t)d->item_count * sizeof *d->items;
+  const size_t boxes = (size_t)d->box_count * sizeof *d->boxes,
+               items = (size_t)d->item_count * sizeof *d->items;
   work->boxes = work->memory;
   work->items = work->memory + boxes;
   d->boxes = (treadle_cuda_box *)(void *)d->image;
@@ -236,7 +241,7 @@ void treadle_cuda_work_release(treadle_work *work) {
   treadle_free(work);
 }
 
-static void note_run(treadle_cuda *cuda, treadle_work *work, size_t first, size_t count,
+static void note_run(treadle_cuda *cuda, const treadle_work *work, size_t first, size_t count,
                      treadle_written *written) {
   bool waits = cuda->run_count == TREADLE_CUDA_RUNS;
   for (int i = 0; i < cuda->run_count && !waits; i++)
@@ -245,8 +250,8 @@ static void note_run(treadle_cuda *cuda, treadle_work *work, size_t first, size_
   cuda->runs[cuda->run_count++] = (treadle_cuda_run){work, first, count, written, cuda->marked + 1};
 }
 
-void treadle_cuda_run_work(const treadle_device *device, const treadle_work *work, size_t first, size_t count,
-                           treadle_written *written) {
+void treadle_cuda_run_work(const treadle_device *device, const treadle_work *work, size_t first,
+                           size_t count, treadle_written *written) {
   treadle_cuda *cuda = treadle_cuda_of(device);
   assert(first + count <= work->count && cuda == work->cuda);
   const int64_t begin = work->item_first[first], items = work->item_first[first + count] - begin;
@@ -256,7 +261,7 @@ void treadle_cuda_run_work(const treadle_device *device, const treadle_work *wor
                                  .count = (uint32_t)items};
   treadle_cuda_enter(cuda);
   if (!cuda->failed) {
-    note_run(cuda, (treadle_work *)(uintptr_t)work, first, count, written);
+    note_run(cuda, work, first, count, written);
     if (items == 0) (void)treadle_cuda_ask(cuda);
     const unsigned blocks = items < cuda->blocks_at_once ? (unsigned)items : cuda->blocks_at_once;
     treadle_cuda_launch(cuda, cuda->copy, blocks, &args);
@@ -326,7 +331,8 @@ static void copy_here(treadle_cuda *cuda, const treadle_op *op, const treadle_pa
   (void)add_view(&s, op, to, true);
   if (from) (void)add_view(&s, op, from, false);
   if (slices_bytes(&s) > TREADLE_CUDA_ROOM / 2) {
-    treadle_cuda_keep_text(cuda, "a copy over %zu pages, which are too many at once", slices_bytes(&s) / sizeof(int32_t));
+    treadle_cuda_keep_text(cuda, "a copy over %zu pages, which are too many at once",
+                           slices_bytes(&s) / sizeof(int32_t));
     return;
   }
   const int64_t items = items_of(&s, op, from, to);
@@ -395,7 +401,8 @@ static void copy_from_host(treadle_cuda *cuda, const treadle_op *op, const tread
 
 static bool is_readable(treadle_cuda *cuda, const treadle_op *op, const treadle_paged *from) {
   int kind;
-  return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, treadle_paged_address(from, op->from), &kind);
+  return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  treadle_paged_address(from, op->from), &kind);
 }
 
 void treadle_cuda_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,

@@ -198,7 +198,8 @@ treadle_status treadle_plan_create(const treadle_layout *from, const treadle_lay
   treadle_plan_options o;
   status = TREADLE_TAKE(options, &o);
   if (status) return status;
-  int64_t page = (int64_t)(o.page_bytes ? o.page_bytes : treadle_default_page(o.memory)), cap = (int64_t)o.cap_bytes;
+  int64_t page = (int64_t)(o.page_bytes ? o.page_bytes : treadle_default_page(o.memory)),
+          cap = (int64_t)o.cap_bytes;
   treadle_plan_base_options terms = {.page_bytes = page, .alias = o.alias, .keep_params = o.keep_params};
   treadle_plan_base plan_base = {0};
   treadle_nodes nodes = {0};

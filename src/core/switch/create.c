@@ -61,9 +61,9 @@ static treadle_status make_twins(treadle_switch *sw) {
 }
 
 /* All that is mapped of the pool, here and by others. */
-static int list_views(const treadle_switch *sw, treadle_view_of views[TREADLE_CLASSES + 2]) {
-  const treadle_page_tables *tables = &sw->space.tables;
-  const int shift = __builtin_ctzll((unsigned long long)sw->carry.plan->page_bytes);
+static int list_views(const treadle_page_tables *tables, int64_t page_bytes,
+                      treadle_view_of views[TREADLE_CLASSES + 2]) {
+  const int shift = __builtin_ctzll((unsigned long long)page_bytes);
   int count = 0;
   for (int c = 0; c < TREADLE_CLASSES; c++)
     views[count++] = (treadle_view_of){tables->page[c], tables->pages[c], shift};
@@ -76,7 +76,7 @@ static int list_views(const treadle_switch *sw, treadle_view_of views[TREADLE_CL
 static treadle_status build(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_view_of views[TREADLE_CLASSES + 2];
-  const int view_count = list_views(sw, views);
+  const int view_count = list_views(&sw->space.tables, sw->carry.plan->page_bytes, views);
   const treadle_plan *plan = sw->carry.plan;
   const treadle_device_ops *device = sw->device.ops;
   TRY(device->create(&sw->device, sw->space.tables.physical, plan->page_bytes,

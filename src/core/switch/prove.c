@@ -3,6 +3,7 @@
  * A misplaced copy is written one element beside its place, where that stays inside the window and on the
  * pages that the copy touches anyway: the fault must be caught by coverage, not by luck of what it
  * overwrites. */
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/hash.h"
@@ -113,12 +114,12 @@ out:
 }
 
 void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
-  enum { MOST = 512 };
-  uint64_t words[MOST];
+  enum { MOST = 128 << 10 };
   TREADLE_NEED_ONLY(sw);
   const int64_t page_bytes = sw->carry.plan->page_bytes;
   if (sw->mode == TREADLE_LOST || treadle_helm_take(sw->helm, "noise") != TREADLE_OK) return;
-  bool works = true;
+  uint64_t *words = treadle_alloc_array(MOST, sizeof *words);
+  bool works = words != NULL;
   for (int64_t page = 0; works && page < sw->space.tables.physical; page++) {
     bool spare = sw->books.owner[page] == TREADLE_NOBODY || sw->books.owner[page] == TREADLE_KV;
     char *at = sw->space.base + page * page_bytes;
@@ -130,5 +131,6 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
     }
     seed += (uint64_t)page_bytes;
   }
+  treadle_free(words);
   treadle_helm_leave(sw->helm);
 }

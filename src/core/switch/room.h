@@ -14,7 +14,8 @@ typedef struct treadle_demand {
   uint64_t mapped, addresses; /* bytes of its pool that it maps; of all that it maps, `mapped` too */
   uint64_t huge;              /* pool pages are mapped by pages of 2 MiB */
   treadle_limits limits;
-  treadle_limit device; /* memory of a device, in which the pool lies, and nothing else; id 0: the pool lies in the host's */
+  treadle_limit
+      device; /* memory of a device, in which the pool lies, and nothing else; id 0: the pool lies in the host's */
 } treadle_demand;
 
 /* TREADLE_NO_MEMORY, on all ranks with the same message, where the ranks under a limit take more than it leaves: with what
