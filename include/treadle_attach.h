@@ -64,7 +64,8 @@ typedef struct treadle_attached_info {
   bool valid;       /* that version is in the window now */
   bool alive;       /* the owner lives, and has not destroyed its switch */
   size_t page_bytes;
-  char layout[256]; /* the start of its text */
+  char layout[256];      /* the start of its text */
+  treadle_memory memory; /* where the window lies: the device's number is that of this process, the stream is NULL */
 } treadle_attached_info;
 
 /* Copies bytes of the window to memory of the host, wherever the window lies. Refused: a range beyond the window. They

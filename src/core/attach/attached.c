@@ -82,7 +82,8 @@ void treadle_attached_get_info(const treadle_attached *attached, treadle_attache
                                  .version = atomic_load(&attached->sheet->committed),
                                  .valid = treadle_attached_is_valid(attached),
                                  .alive = is_alive(attached),
-                                 .page_bytes = (size_t)h->page_bytes};
+                                 .page_bytes = (size_t)h->page_bytes,
+                                 .memory = {attached->device.kind, attached->device.number, NULL}};
   memcpy(info.layout, attached->layout, sizeof info.layout);
   TREADLE_GIVE(info_p, &info);
 }

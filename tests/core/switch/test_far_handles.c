@@ -76,6 +76,11 @@ static void test_here(void **state) {
   assert_string_equal(device->ops->name, "far");
   assert_int_equal(device->number, 3);
   assert_ptr_not_equal(device, &o.sw->device);
+  treadle_attached_info info = TREADLE_INIT(treadle_attached_info);
+  treadle_attached_get_info(attached, &info);
+  assert_int_equal(info.memory.kind, TREADLE_MEMORY_CUDA);
+  assert_int_equal(info.memory.device, 3);
+  assert_null(info.memory.stream);
   for (uint64_t i = 1; i <= 2; i++) {
     assert_fails(TREADLE_STATE, "no version is in the window", treadle_attached_hold(attached, &version));
     assert_ok(treadle_switch_to_infer(o.sw));

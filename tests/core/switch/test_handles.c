@@ -153,6 +153,7 @@ static void test_storages(void **state) {
   assert_string_equal(info.layout, treadle_layout_text(o.infer));
   assert_int_equal(info.page_bytes, SCENE_PAGE);
   assert_true(info.alive && !info.valid);
+  assert_true(info.memory.kind == TREADLE_MEMORY_HOST && info.memory.device == 0);
   assert_ok(treadle_switch_to_infer(o.sw));
   assert_memory_equal(window, own, bytes);
   treadle_detach(attached);
