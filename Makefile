@@ -83,7 +83,7 @@ python: deps
 	cmake --build build -j $(JOBS) --target treadle_command treadle_loop_shared treadle_mpi_shared
 	python/make-wheel build
 
-test-python: python
+test-python: python fake-cuda
 	tools/test-python
 
 # Only the JSON object goes to standard output.

@@ -17,6 +17,8 @@ import traceback
 import typing
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+FAKE_CUDA = os.path.join(HERE, "..", "..", "build", "fake-cuda")  # tests/cuda/fake_cuda.h
+HAS_FAKE_CUDA = os.path.exists(os.path.join(FAKE_CUDA, "libcuda.so.1"))
 
 
 class Failed(Exception):
@@ -37,6 +39,11 @@ def start(
         )
         for rank in range(size)
     ]
+
+
+def on_fake_cuda(folder: str, **variables: typing.Any) -> dict[str, str]:
+    """The environment of processes that work on the stand-in of NVIDIA's driver, with a card of their own in `folder`."""
+    return {"LD_LIBRARY_PATH": FAKE_CUDA, "FAKE_CUDA_CARD": os.path.join(folder, "card"), **{name: str(value) for name, value in variables.items()}}
 
 
 def finish(processes: list[subprocess.Popen[str]], seconds: float = 120) -> list[typing.Any]:

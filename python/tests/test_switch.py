@@ -399,9 +399,9 @@ if sys.argv[2] == "raised": raise SystemExit(7)
             self.assertEqual((done.returncode, done.stderr), (status, ""), how)
 
     def test_refused(self):
-        for options, words in (({"keep": "both"}, "keep is 'both'"), ({"offload": ["kv"]}, "offload has 'kv'"), ({"device": "cuda"}, "device 'cuda'"),
+        for options, words in (({"keep": "both"}, "keep is 'both'"), ({"offload": ["kv"]}, "offload has 'kv'"), ({"device": "tpu"}, "device is 'tpu'"),
                                ({"page": 100}, "100"), ({"cap": 1, "page": 4096}, "cap"), ({"timeout": -1}, "-1"), ({"cap": -1}, "cap_bytes is -1"),
-                               ({"grads_bytes": 1 << 64}, "grads_bytes is 18446744073709551616"), ({"stream": 7}, "without a stream")):
+                               ({"grads_bytes": 1 << 64}, "grads_bytes is 18446744073709551616"), ({"stream": 7}, "which has no streams")):
             with self.subTest(options=options), self.assertRaisesRegex(treadle.Refused, words):
                 self.alone(**options)
 

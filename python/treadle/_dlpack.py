@@ -1,4 +1,4 @@
-"""DLPack, by which array libraries hand each other memory (https://dmlc.github.io/dlpack): capsules of both versions, for memory on processors."""
+"""DLPack, by which array libraries hand each other memory (https://dmlc.github.io/dlpack): capsules of both versions."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def reap() -> None:
                 given.capsule = None
 
 
-def capsule(owner: object, address: int, shape: tuple[int, ...], dtype: str, read_only: bool,
+def capsule(owner: object, device: tuple[int, int], address: int, shape: tuple[int, ...], dtype: str, read_only: bool,
             max_version: tuple[int, int] | None) -> object:
-    """A capsule of a row-major tensor at `address`; `owner` lives as long as who takes it wants."""
+    """A capsule of a row-major tensor at `address` of a device, type and number; `owner` lives as long as who takes it wants."""
     versioned = max_version is not None and max_version[0] >= 1
     if read_only and not versioned:
         raise BufferError("the window is read-only, which DLPack can say from version 1.0 on: ask for that, or use torch() or numpy()")
@@ -86,7 +86,8 @@ def capsule(owner: object, address: int, shape: tuple[int, ...], dtype: str, rea
     kind: typing.Any = _Versioned if versioned else _Managed
     made = kind()
     tensor = made.tensor
-    tensor.data, tensor.device_type, tensor.ndim, tensor.lanes = address, 1, len(shape), 1
+    tensor.data, tensor.ndim, tensor.lanes = address, len(shape), 1
+    tensor.device_type, tensor.device_id = device
     tensor.code, tensor.bits = _CODES[dtype]
     tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
     tensor.strides = ctypes.cast(steps, ctypes.POINTER(ctypes.c_int64))

@@ -6,6 +6,7 @@ import ctypes
 import typing
 
 from . import _abi, _tensors, errors
+from ._device import Device
 from .layout import Layout, key_of
 
 _SAME_BITS = {"uint16": ("bfloat16", "float16"), "uint8": ("float8_e4m3fn",)}  # numpy has no bf16 and no fp8
@@ -14,7 +15,7 @@ _SAME_BITS = {"uint16": ("bfloat16", "float16"), "uint8": ("float8_e4m3fn",)}  #
 class Own:
     """Tensors of the caller on this rank, which lie where storage tensors of a layout should."""
 
-    def __init__(self, side: str, layout: Layout, rank: int, named_tensors: _tensors.Named) -> None:
+    def __init__(self, side: str, layout: Layout, rank: int, device: Device, named_tensors: _tensors.Named) -> None:
         self.side, self.rank = side, rank
         self.given: dict[int, _tensors.Given] = {}
         storages = layout.storages(rank)
@@ -27,10 +28,10 @@ class Own:
                 continue
             number = numbers.get(key)
             if number is None:
-                raise errors.Refused(f"{self._words(name)} is not a storage tensor of {layout.text}{_nearest(key, numbers)}")
+                raise errors.Refused(f"{self._words(name)} is not a storage tensor of {layout.text}{nearest(key, numbers)}")
             if number in self.given:
                 raise errors.Refused(f"{self._words(name)} is given twice: {self.given[number].name!r} is it, too")
-            given, storage = _tensors.given(name, tensor, self._words(name)), storages[number]
+            given, storage = _tensors.given(name, tensor, self._words(name), device), storages[number]
             if given.shape != storage.shape and not (given.nbytes == storage.bytes == 0):
                 raise errors.Refused(f"{self._words(name)} has shape {list(given.shape)}, and {layout.text} has {list(storage.shape)} there")
             if given.dtype != storage.dtype and storage.dtype not in _SAME_BITS.get(given.dtype, ()):
@@ -58,7 +59,8 @@ class Own:
                 )
 
 
-def _nearest(key: typing.Any, numbers: typing.Mapping[typing.Any, int]) -> str:
+def nearest(key: typing.Any, numbers: typing.Mapping[typing.Any, object]) -> str:
+    """The name that is most like it, for a message."""
     import difflib
 
     found = difflib.get_close_matches(str(key), [str(k) for k in numbers], 1, 0)

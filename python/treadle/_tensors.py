@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 
 from . import errors
-
+from ._device import HOST, Device
 
 
 class Module(typing.Protocol):
@@ -98,20 +98,22 @@ def address_of(tensor: typing.Any) -> int:
     return int(tensor.__array_interface__["data"][0])
 
 
-def given(name: typing.Any, tensor: typing.Any, words: str | None = None) -> Given:
-    """Raises Refused, with `words` for the tensor, for memory that is not on a processor, not contiguous or not there."""
+def given(name: typing.Any, tensor: typing.Any, words: str | None = None, device: Device = HOST) -> Given:
+    """Raises Refused, with `words` for the tensor, for memory that is not on the device, not contiguous or not there."""
     here, words = local(tensor), words or f"'{name}'"
     if hasattr(here, "data_ptr"):
         try:
-            return _given_torch(name, tensor, here, words)
+            return _given_torch(name, tensor, here, words, device)
         except (RuntimeError, ValueError) as error:  # a FakeTensor, a parameter that is not initialised yet
             if isinstance(error, errors.Error):
                 raise
             raise errors.Refused(f"{words} is a {type(here).__name__} that has no memory: {str(error).splitlines()[0]}") from error
     if hasattr(here, "address"):
+        _check_device(here.device, words, device)
         return Given(name, tensor, int(here.address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype), bool(here.writable))
     if hasattr(here, "__array_interface__"):
         about = here.__array_interface__
+        _check_device("cpu", words, device)
         if about["strides"] is not None:
             raise errors.Refused(f"{words} of shape {list(here.shape)} has strides {about['strides']} (bytes); it must be contiguous")
         address, read_only = about["data"]
@@ -119,9 +121,13 @@ def given(name: typing.Any, tensor: typing.Any, words: str | None = None) -> Giv
     raise errors.Refused(f"{words} is a {type(here).__name__}, and no tensor of torch, numpy or treadle")
 
 
-def _given_torch(name: typing.Any, tensor: typing.Any, here: typing.Any, words: str) -> Given:
-    if here.device.type != "cpu":
-        raise errors.Refused(f"{words} is on device {here.device}; this library works on the cpu")
+def _check_device(found: str, words: str, device: Device) -> None:
+    if found != device.text:
+        raise errors.Refused(f"{words} is on device {found}; it must be on {device.text}")
+
+
+def _given_torch(name: typing.Any, tensor: typing.Any, here: typing.Any, words: str, device: Device) -> Given:
+    _check_device("cpu" if here.device.type == "cpu" else str(here.device), words, device)
     if str(here.layout) != "torch.strided":
         raise errors.Refused(f"{words} has torch's layout {here.layout}; it must be torch.strided")
     if not here.is_contiguous():

@@ -5,20 +5,44 @@ from __future__ import annotations
 import ctypes
 import typing
 
-from . import _abi, _library, errors
+from . import _abi, _device, _library, errors
 from .layout import key_of, storage_of
-from .windows import Memory, Window
+from .windows import Memory, Place, Window
 
 if typing.TYPE_CHECKING:
     import types
 
-    import numpy
     import torch  # type: ignore[import-not-found,unused-ignore]
+
+    from .windows import Array
+
+
+class _Source:
+    """A window of another process, as what its memory is of. It does not refer to the Python object, which refers to it."""
+
+    __slots__ = ("object", "device")
+
+    def __init__(self, object_: _library.Object) -> None:
+        info = _library.sized(_abi.treadle_attached_info)
+        _library.value("treadle_attached_get_info", object_.pointer, ctypes.byref(info))
+        self.object, self.device = object_, _device.Device(info.memory.kind, info.memory.device)
+
+    def check(self, which: int) -> None:
+        """At any time: addresses stay, and a hold says whose bytes are there."""
+
+    def given(self, which: int, number: int) -> None:
+        """Nobody fills it."""
+
+    def read(self, which: int, offset: int, count: int, to: int) -> None:
+        _library.call("treadle_attached_read", self.object.use("read"), offset, count, to)
+
+    def write(self, which: int, offset: int, count: int, source: typing.Any) -> None:
+        raise errors.Refused("write: the memory is read-only")
 
 
 class Attached(typing.Mapping[typing.Any, Memory]):
-    """A window of infer parameters of another process, mapped read-only at one address for its life: names of storage tensors to memory. Made by
-    attach.
+    """A window of infer parameters of another process, mapped read-only at one address for its life, on the device that has it: names of storage tensors to
+    memory. Made by attach.
 
         with treadle.attach(handle) as weights:
             version = weights.wait(1)
@@ -31,13 +55,15 @@ class Attached(typing.Mapping[typing.Any, Memory]):
         self._held: list[int] = []
         count = ctypes.c_size_t()
         address = _library.value("treadle_attached_window", pointer, ctypes.byref(count)) or 0
+        self._source = _Source(self._object)
         info = _library.sized(_abi.treadle_storage_info)
         entries: dict[typing.Any, Memory] = {}
         for number in range(_library.value("treadle_attached_storage_count", pointer)):
             _library.call("treadle_attached_storage", pointer, number, ctypes.byref(info))
             storage = storage_of(info)
-            entries[key_of(storage)] = Memory(self._object, address + storage.offset_bytes, storage.shape, storage.dtype, False)
-        self._window = Window(entries, count.value, address)
+            entries[key_of(storage)] = Memory(self._object, address + storage.offset_bytes, storage.shape, storage.dtype, False,
+                                             Place(self._source, _abi.TREADLE_INFER_PARAMS, storage.offset_bytes))
+        self._window = Window(entries, count.value, address, self._source.device)
 
     def _use(self) -> ctypes.c_void_p:
         if self._object is None:
@@ -83,9 +109,18 @@ class Attached(typing.Mapping[typing.Any, Memory]):
         """All tensors, by name. They must not be written."""
         return self._tensors().torch()
 
-    def numpy(self) -> dict[typing.Any, numpy.ndarray[typing.Any, typing.Any]]:
-        """All tensors as numpy arrays, by name; read-only."""
+    def numpy(self) -> dict[typing.Any, Array]:
+        """All tensors as numpy arrays, by name; read-only. Raises Refused for memory of a device."""
         return self._tensors().numpy()
+
+    def read(self) -> dict[typing.Any, Array]:
+        """Copies of all tensors in host memory, by name. They are of one version as long as that is held."""
+        return self._tensors().read()
+
+    @property
+    def device(self) -> str:
+        """Where the window lies, as this process numbers it: "cpu" or "cuda:1"."""
+        return self._source.device.text
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +131,7 @@ class Attached(typing.Mapping[typing.Any, Memory]):
         """Lets go of what is held. The window stays mapped until the last tensor that was made of it is gone."""
         while self._object is not None and self._object.is_here and self._held:
             self.release()
-        self._window = Window({}, 0, 0)
+        self._window = Window({}, 0, 0, self._source.device)
         self._object = None
 
     def __getitem__(self, name: typing.Any) -> Memory:
@@ -122,7 +157,8 @@ class Attached(typing.Mapping[typing.Any, Memory]):
 
 def attach(handle: bytes, *, timeout: float = 60) -> Attached:
     """Attaches to the window of a handle (Switch.infer.handle()), in any process of the same user on the machine. The pages are mapped, and not
-    touched. Raises Refused for a handle that was cut or altered, or is of another machine, user or version; Peer when its process is gone."""
+    touched. A window on a device is found by the device itself, whatever number it has here. Raises Refused for a handle that was cut or altered, or is of
+    another machine, user or version, or of a device that this process does not have; Peer when its process is gone."""
     pointer = ctypes.c_void_p()
     given = memoryview(handle).tobytes()  # of a number, bytes() would make that many zeros
     _library.call("treadle_attach", given, len(given), timeout, ctypes.byref(pointer))

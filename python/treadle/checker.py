@@ -9,10 +9,39 @@ from . import _tensors, errors
 from .windows import Memory
 
 
-def _bytes_of(name: typing.Any, tensor: typing.Any) -> typing.Any:
-    """The memory of a tensor as bytes, which may be read-only."""
+def _is_far(tensor: typing.Any) -> bool:
+    """Is it where the processor cannot touch it?"""
+    return str(getattr(_tensors.local(tensor), "device", "cpu")).partition(":")[0] not in ("cpu", "meta")
+
+
+def _copy(name: typing.Any, tensor: typing.Any) -> typing.Any:
+    """The bytes of a tensor that is far, in host memory."""
     if isinstance(tensor, Memory):
-        tensor._check()
+        return tensor.read_bytes()
+    import torch  # type: ignore[import-not-found,unused-ignore]
+
+    here = _tensors.local(tensor).detach()
+    if not here.is_contiguous():
+        raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
+    return memoryview(here.view(-1).view(torch.uint8).cpu().numpy())
+
+
+def _give(tensor: typing.Any, values: bytearray) -> None:
+    """A tensor that is far gets these bytes."""
+    if isinstance(tensor, Memory):
+        tensor.write(bytes(values))
+        return
+    import torch
+
+    _tensors.local(tensor).detach().view(-1).view(torch.uint8).copy_(torch.frombuffer(values, dtype=torch.uint8))
+
+
+def _bytes_of(name: typing.Any, tensor: typing.Any) -> typing.Any:
+    """The memory of a tensor as bytes, which may be read-only; of one that is far a copy."""
+    if _is_far(tensor):
+        return _copy(name, tensor)
+    if isinstance(tensor, Memory):
+        tensor._hand_out()
     if isinstance(tensor, (bytearray, memoryview)):
         return memoryview(tensor).cast("B")
     if getattr(getattr(tensor, "flags", None), "writeable", True) is False:
@@ -26,7 +55,7 @@ def _bytes_of(name: typing.Any, tensor: typing.Any) -> typing.Any:
 class Checker:
     """Says which of some tensors have other bits than they had.
 
-    named_tensors: a dict or pairs of names and tensors: torch's, numpy's or treadle's, contiguous, on a processor. Typical use:
+    named_tensors: a dict or pairs of names and tensors: torch's, numpy's or treadle's, contiguous; those of devices are copied to the host. Typical use:
     snapshot(), reset(0), an update that should bring the same weights again, and compare() == []."""
 
     def __init__(self, named_tensors: _tensors.Named) -> None:
@@ -49,14 +78,19 @@ class Checker:
         import hashlib
 
         buffers = {name: memoryview(_bytes_of(name, tensor)).cast("B") for name, tensor in self._tensors.items()}
+        far = {name for name, tensor in self._tensors.items() if _is_far(tensor)}
         for name, buffer in buffers.items():
-            if buffer.readonly:
+            if not getattr(self._tensors[name], "writable", True) if name in far else buffer.readonly:
                 raise errors.Refused(f"'{name}' is read-only, and cannot be reset")
         for name, buffer in buffers.items():
             block = hashlib.shake_128(f"{seed} {name}".encode()).digest(1 << 16)
-            for at in range(0, len(buffer), len(block)):
-                part = buffer[at : at + len(block)]
+            room = bytearray(len(buffer)) if name in far else bytearray()
+            to = memoryview(room) if name in far else buffer
+            for at in range(0, len(to), len(block)):
+                part = to[at : at + len(block)]
                 part[:] = block[: len(part)]
+            if name in far:
+                _give(self._tensors[name], room)
 
     def compare(self) -> list[typing.Any]:
         """The names of tensors that differ from the snapshot."""

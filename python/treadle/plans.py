@@ -7,10 +7,13 @@ import math
 import time
 import typing
 
-from . import _abi, _library, errors
+from . import _abi, _device, _library, errors
 from ._nodes import node_of as nodes_of
 from .layout import Layout
 from .model import Model
+
+if typing.TYPE_CHECKING:
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
 
 def layout_of(model: Model, given: str | Layout, ranks: int, **options: typing.Any) -> Layout:
@@ -50,10 +53,11 @@ def plan(
     rank: int | None = None,
     by_rank: bool = False,
     nodes: int | typing.Sequence[int] | None = None,
+    device: str | torch.device = "cpu",
 ) -> dict[str, typing.Any]:
     """What `treadle plan --json` prints, with its keys (docs/cli.md): bytes moved, their lower bound, waves, peak.
 
-    cap, budget, page: in bytes; 0: chosen. rank: the figures of one rank alone. by_rank: rows of all ranks also above 4,096.
+    cap, budget, page: in bytes; 0: chosen, for the device: "cpu", "cuda", which need not be here, or "auto". rank: the figures of one rank alone. by_rank: rows of all ranks also above 4,096.
     nodes: which ranks share a node (machine): a number of nodes of equally many neighbours, or the node of each rank, a number of any kind; then bytes
     between nodes are told, too. Raises Refused."""
     begin, processor_begin, rss_begin = time.perf_counter(), time.process_time(), _peak_rss()
@@ -62,6 +66,7 @@ def plan(
     source = layout_of(model, train, ranks)
     target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source, "nodes": nodes} if rank_map != "contiguous" else {}))
     options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
+                             memory=_abi.TREADLE_MEMORY_CUDA if _device.is_cuda("plan", device) else _abi.TREADLE_MEMORY_HOST,
                              one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
     node_of = nodes_of(nodes, ranks, "plan")
     if node_of is not None:

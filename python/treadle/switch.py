@@ -8,16 +8,18 @@ import types
 import typing
 import weakref
 
-from . import _abi, _dlpack, _library, _tensors, errors
+from . import _abi, _device, _dlpack, _library, _tensors, errors
 from ._own import Own
 from ._own import pointer as pointer_to
 from .group import Group
 from .layout import Layout, key_of, storage_of
 from .model import weights_of
-from .windows import Memory, Source, Window
+from .windows import Memory, Place, Source, Window
 
 if typing.TYPE_CHECKING:
     import concurrent.futures
+
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
 _MODES = {
     _abi.TREADLE_TRAIN: "train", _abi.TREADLE_INFER: "infer", _abi.TREADLE_FORWARD: "forward", _abi.TREADLE_HOST: "host",
@@ -41,8 +43,12 @@ class Switch:
     train_tensors, infer_tensors: tensors that exist already, of torch (DTensors, too), numpy or treadle: a module, a dict or pairs of names and tensors, of all
         or some storage tensors of this rank. They are read and written where they are, and their addresses stay; the rest lies in windows. Own train
         tensors are params that stay in mode INFER. Own infer tensors hold the weights in mode INFER, and undefined bytes while an arrow leads there.
-    cap: bytes of device memory beyond the larger window; 0: the larger of 256 MiB and what it takes. budget: bytes that no rank may exceed.
-    page: bytes of a page of the pool; 0: 2 MiB.
+    device: where windows lie: "cpu", host memory; "cuda:1", that CUDA device, as torch numbers it; "cuda", in turn by the rank's number on its node; "auto",
+        "cuda" where there are CUDA devices, else "cpu"; or a torch.device.
+    stream: on a CUDA device a stream of torch, or the handle of one, which must stay; what it was given before a call comes before the call's work. None: the
+        default stream; and where torch is used its current one, of each call.
+    cap: bytes of device memory beyond the larger window; 0: the larger of 256 MiB (CUDA: 1 GiB) and what it takes. budget: bytes that no rank may exceed.
+    page: bytes of a page of the pool; 0: 2 MiB (CUDA: 4 MiB, and a multiple of 2 MiB).
     keep: where the weights are in mode INFER: "infer", in the infer weights alone, or "host", in host memory too, so that a failure loses nothing.
     alias: pages that hold the same in both layouts are shared.
     offload: what leaves the device in mode INFER: of "params", "grads" (dropped), "grads=keep" (to the host), "optimizer". None: params, unless a
@@ -69,7 +75,7 @@ class Switch:
         *,
         train_tensors: _tensors.Named | None = None,
         infer_tensors: _tensors.Named | None = None,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         stream: object = None,
         cap: int = 0,
         budget: int = 0,
@@ -90,8 +96,8 @@ class Switch:
         allow_unfilled: bool = False,
     ) -> None:
         leaves = {offload} if isinstance(offload, str) else set(offload or ())
-        if device != "cpu" or stream is not None:
-            raise errors.Refused(f"Switch: device '{device}': this library works on 'cpu', without a stream")
+        self._device = _device.choose("Switch", device, stream, group)
+        self._stream = stream  # it must stay
         if keep not in _KEEPS:
             raise errors.Refused(f"Switch: keep is '{keep}', and must be 'infer' or 'host'")
         if strange := leaves - set(_OFFLOADS):
@@ -106,7 +112,7 @@ class Switch:
             optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
             net_devices=None if net_devices is None else _library.given("net_devices", net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
-            alias=alias, delta=delta, double_infer=double, allow_unfilled=allow_unfilled,
+            alias=alias, delta=delta, double_infer=double, allow_unfilled=allow_unfilled, memory=self._device.memory(),
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, group._net.callbacks if group._net is not None else _library.Callbacks()
         self._inside = 0  # the thread in which a callback runs
@@ -118,7 +124,7 @@ class Switch:
         self._group = group
         self._rank = group.rank
         self._words = f"a switch from {train.text} to {infer.text} ({id(self):#x})"
-        self._own = Own("train", train, self._rank, own[0]), Own("infer", infer, self._rank, own[1])
+        self._own = (Own("train", train, self._rank, self._device, own[0]), Own("infer", infer, self._rank, self._device, own[1]))
         arrays = [side.array() for side in self._own]
         options.own_train, options.own_train_count = pointer_to(arrays[0]), len(self._own[0].given)
         options.own_infer, options.own_infer_count = pointer_to(arrays[1]), len(self._own[1].given)
@@ -128,7 +134,7 @@ class Switch:
         _library.call("treadle_switch_create", group._take(), train._use(), infer._use(), ctypes.byref(options), ctypes.byref(pointer),
                       callbacks=self._callbacks)
         self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
-        self._source = Source(self._object, group, self._words)
+        self._source = Source(self._object, group, self._words, self._device)
 
     # ---- The engine ----
 
@@ -173,6 +179,7 @@ class Switch:
         pointer = self._use()
         for own in self._own:
             own.check()
+        self._device.order()
         entered = self._group._enter(self._words)
         if not wait:
             return self._start(mode, pointer, entered)
@@ -279,6 +286,7 @@ class Switch:
             raise errors.State(f"load: rank {self._rank}: an arrow of this switch runs: wait for it first")
         if self.mode != "train":
             raise errors.State(f"load: in mode {self.mode}; the train window is filled in mode train")
+        self._device.order()
         window = _library.value("treadle_switch_window", self._use(), _abi.TREADLE_PARAMS, None)
         if not self._own[0].given:
             _library.call("treadle_layout_load_weights", self._layouts[0]._use(), self._rank, source, window)
@@ -289,8 +297,8 @@ class Switch:
         size = self._layouts[0].window_bytes(self._rank)  # beside, then to where each tensor lies
         room = ctypes.create_string_buffer(max(1, size))
         _library.call("treadle_layout_load_weights", self._layouts[0]._use(), self._rank, source, room)
-        for memory, storage in zip(self.train.values(), self._layouts[0].storages(self._rank)):
-            ctypes.memmove(memory.address, ctypes.addressof(room) + storage.offset_bytes, storage.bytes)
+        for storage in self._layouts[0].storages(self._rank):
+            self._source.write(_abi.TREADLE_PARAMS, storage.offset_bytes, storage.bytes, ctypes.addressof(room) + storage.offset_bytes)
         self.filled()
 
     def filled(self) -> None:
@@ -326,6 +334,11 @@ class Switch:
     # ---- What it says ----
 
     @property
+    def device(self) -> str:
+        """Where the windows lie: "cpu" or "cuda:1"."""
+        return self._device.text
+
+    @property
     def mode(self) -> str:
         """ "train", "infer", "forward", "host" or "lost"."""
         return _MODES[_library.value("treadle_switch_mode", self._use())]
@@ -343,6 +356,7 @@ class Switch:
     def digest(self) -> int:
         """A sum over all elements of the weights, each once, of a hash of tensor, index and value: the same in every layout. Collective."""
         answer = ctypes.c_uint64()
+        self._device.order()
         self._group._take(self._words)
         _library.call("treadle_switch_digest", self._use(), ctypes.byref(answer))
         return answer.value
@@ -376,17 +390,19 @@ class Switch:
                 _library.call("treadle_plan_storage", plan, number, ctypes.byref(info))
                 storages.append(storage_of(info))
         else:
-            whole = Memory(self._object, address, (count.value,), "uint8", writable, self._source, which)
-            return Window({"bytes": whole} if count.value else {}, count.value, address, self._source, which)
-        own = self._own[which == _abi.TREADLE_INFER_PARAMS].given
+            whole = Memory(self._object, address, (count.value,), "uint8", writable, Place(self._source, which, 0))
+            return Window({"bytes": whole} if count.value else {}, count.value, address, self._device, self._source, which)
+        side = which == _abi.TREADLE_INFER_PARAMS
+        own = self._own[side].given
         entries = {}
         for number, s in enumerate(storages):
             at = _library.value("treadle_switch_tensor", pointer, which, number, None) or 0
+            place = Place(self._source, which, s.offset_bytes, number, number in own)
             if number in own:  # the caller's, in all modes
-                entries[key_of(s)] = Memory((self._object, own[number].tensor), at, s.shape, s.dtype, own[number].writable)
+                entries[key_of(s)] = Memory((self._object, own[number].tensor), at, s.shape, s.dtype, own[number].writable, place)
             else:
-                entries[key_of(s)] = Memory(self._object, at, s.shape, s.dtype, writable, self._source, which, number)
-        return Window(entries, count.value, address, self._source, which)
+                entries[key_of(s)] = Memory(self._object, at, s.shape, s.dtype, writable, place)
+        return Window(entries, count.value, address, self._device, self._source, which, self._layouts[side])
 
     @property
     def train(self) -> Window:

@@ -1,0 +1,140 @@
+"""Devices: in which memory windows lie, and which of the caller's work comes before treadle's.
+
+A switch on a CUDA device is given one stream of the caller's when it is made: what that stream was given before a call is done before the call's own
+work, and a call returns when its work is done. torch, which this package does not import, has a current stream, which may be another one at each call.
+So before each call the switch's stream waits for torch's current one, if that differs (order)."""
+
+from __future__ import annotations
+
+import sys
+import typing
+
+from . import _abi, _library, errors
+
+if typing.TYPE_CHECKING:
+    from .group import Group
+
+_KINDS = {_abi.TREADLE_MEMORY_HOST: "cpu", _abi.TREADLE_MEMORY_CUDA: "cuda"}
+_DLPACK = {_abi.TREADLE_MEMORY_HOST: 1, _abi.TREADLE_MEMORY_CUDA: 2}  # kDLCPU, kDLCUDA
+_LEGACY = 1  # the default stream, as DLPack and __cuda_array_interface__ number it
+_NO_STREAM = -1  # of DLPack: the consumer orders the work itself
+
+
+def _torch_cuda() -> typing.Any:
+    """torch.cuda, if this process uses it. Otherwise None: no stream of torch has been given anything."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+class Device(typing.NamedTuple):
+    """A device that windows lie on."""
+
+    kind: int  #: treadle_memory_kind
+    number: int = 0  #: among those of its kind, as this process sees them
+    stream: int = 0  #: CUDA: the handle of the caller's; 0: the default stream
+    follows: bool = False  #: torch's current stream comes first, too
+
+    @property
+    def is_host(self) -> bool:
+        return self.kind == _abi.TREADLE_MEMORY_HOST
+
+    @property
+    def text(self) -> str:
+        """As torch writes it: "cpu" or "cuda:1"."""
+        return "cpu" if self.is_host else f"{_KINDS[self.kind]}:{self.number}"
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        return _DLPACK[self.kind], self.number
+
+    @property
+    def consumers_stream(self) -> int:
+        """The stream that a consumer waits for, as __cuda_array_interface__ gives it."""
+        return self.stream or _LEGACY
+
+    def memory(self) -> typing.Any:
+        return _abi.treadle_memory(kind=self.kind, device=self.number, stream=self.stream or None)
+
+    def _stream_of(self, cuda: typing.Any) -> typing.Any:
+        return cuda.ExternalStream(self.stream, device=self.number) if self.stream else cuda.default_stream(self.number)
+
+    def order(self) -> None:
+        """What torch's current stream was given comes before the next call's work."""
+        cuda = _torch_cuda() if self.follows else None
+        if cuda is None:
+            return
+        current = cuda.current_stream(self.number)
+        if current.cuda_stream != self.stream:
+            self._stream_of(cuda).wait_stream(current)
+
+    def lead(self, stream: typing.Any) -> None:
+        """By the rules of DLPack for `stream`, a consumer's: it waits for what this device's stream was given. Nothing of treadle's own is under way then.
+        Without torch nobody here can tell one stream to wait for another."""
+        if self.is_host:
+            return
+        if stream is not None and (not isinstance(stream, int) or isinstance(stream, bool)):
+            raise TypeError(f"stream is a {type(stream).__name__}, and must be None or the number of a stream")
+        if stream == 0 or (stream is not None and stream < _NO_STREAM):
+            raise BufferError(f"stream is {stream}: 1 is the legacy default stream, 2 that of the thread, -1 is for consumers that need not wait")
+        cuda = _torch_cuda() if stream != _NO_STREAM else None
+        consumer = _LEGACY if stream is None else stream
+        if cuda is None:
+            return
+        self.order()
+        if consumer != self.consumers_stream:
+            cuda.ExternalStream(consumer, device=self.number).wait_stream(self._stream_of(cuda))
+
+
+HOST = Device(_abi.TREADLE_MEMORY_HOST)
+
+
+def _number_on_node(group: Group) -> int:
+    """This rank's number among those of its node."""
+    nodes = [_library.value("treadle_group_node", group._use(), rank) for rank in range(group.rank + 1)]
+    return nodes[:-1].count(nodes[-1])
+
+
+def _handle(what: str, stream: typing.Any) -> int:
+    """torch's streams, and others as numbers."""
+    found = getattr(stream, "cuda_stream", stream)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise errors.Refused(f"{what}: stream is {stream!r}, and must be a stream of torch or the handle of a CUDA stream")
+    return found
+
+
+def is_cuda(what: str, device: typing.Any) -> bool:
+    """Is it a CUDA device, of any number? device: as for choose."""
+    return _read(what, device)[0] == _abi.TREADLE_MEMORY_CUDA
+
+
+def _read(what: str, device: typing.Any) -> tuple[int, int | None]:
+    """The kind and the number that a text or a torch.device has. None: any."""
+    text = str(device)
+    kind, colon, number = text.partition(":")
+    if text == "auto":
+        some = _library.value("treadle_machine_device_count") > 0
+        return _abi.TREADLE_MEMORY_CUDA if some else _abi.TREADLE_MEMORY_HOST, None
+    if text in ("cpu", "cpu:0"):
+        return _abi.TREADLE_MEMORY_HOST, None
+    if kind != "cuda":
+        raise errors.Refused(f"{what}: device is {text!r}: it is 'cpu', 'cuda', 'cuda:I', 'auto' or a torch.device")
+    if colon and not (number.isascii() and number.isdigit() and len(number) < 6):
+        raise errors.Refused(f"{what}: device is {text!r}: the number after cuda: is not that of a device, which count from 0")
+    return _abi.TREADLE_MEMORY_CUDA, int(number) if colon else None
+
+
+def choose(what: str, device: typing.Any, stream: typing.Any, group: Group) -> Device:
+    """The device of this rank. "cuda" without a number, and "auto": ranks of a node take its devices in turn. A device that is not there is refused by
+    whoever opens it, on all ranks."""
+    kind, number = _read(what, device)
+    if kind == _abi.TREADLE_MEMORY_HOST:
+        if stream is not None:
+            raise errors.Refused(f"{what}: device {str(device)!r} is host memory, which has no streams")
+        return HOST
+    if number is None:
+        number = _number_on_node(group) % max(1, _library.value("treadle_machine_device_count"))
+    if stream is not None:
+        return Device(kind, number, _handle(what, stream))
+    cuda = _torch_cuda()
+    knows = cuda is not None and number < cuda.device_count()
+    return Device(kind, number, cuda.current_stream(number).cuda_stream if knows else 0, follows=True)
