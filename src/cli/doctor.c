@@ -1,7 +1,7 @@
 /* treadle doctor: what this machine has and lacks. One function a question, all in one table; an answer has
  * a level, what was found, and what to do about it. */
+#include "cli/doctor.h"
 #include "cli/cli.h"
-#include "cli/json_out.h"
 
 #include "base/text.h"
 #include "treadle_tools.h"
@@ -16,17 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-typedef enum doctor_level { FINE, WARNING, MISSING } doctor_level;
-
-typedef struct doctor_answer {
-  doctor_level level;
-  char found[256];
-  char advice[320]; /* "" when there is nothing to do */
-} doctor_answer;
-
 static const size_t kib = 1024, mib = (size_t)1 << 20;
-
-#define SAY(text, ...) snprintf(text, sizeof(text), __VA_ARGS__)
 
 /* The first line of a small file, without its end; false when it cannot be read. */
 static bool read_line(const char *path, char *line, size_t capacity) {
@@ -306,36 +296,65 @@ static void print_nets(treadle_json_out *out) {
   treadle_json_out_close(out, ']');
 }
 
+/* What the command has said so far. */
+typedef struct doctor {
+  bool json;
+  treadle_json_out out;
+  doctor_level worst;
+} doctor;
+
+static const char *const level_texts[] = {"ok", "warn", "missing"};
+
+static void say(doctor *d, const char *name, const doctor_answer *answer) {
+  if (answer->level > d->worst) d->worst = answer->level;
+  if (!d->json) {
+    printf("%-8s %-14s %s\n", level_texts[answer->level], name, answer->found);
+    if (answer->advice[0]) printf("%23s %s\n", "->", answer->advice);
+    return;
+  }
+  treadle_json_out_open(&d->out, NULL, '{');
+  treadle_json_out_text(&d->out, "name", name);
+  treadle_json_out_text(&d->out, "level", level_texts[answer->level]);
+  treadle_json_out_text(&d->out, "found", answer->found);
+  treadle_json_out_text(&d->out, "advice", answer->advice[0] ? answer->advice : NULL);
+  treadle_json_out_close(&d->out, '}');
+}
+
+static void say_devices(doctor *d, const doctor_devices *devices) {
+  doctor_answer answer = {.level = FINE};
+  doctor_devices_answer(devices, &answer);
+  say(d, "devices", &answer);
+  for (int32_t i = 0; i < devices->count; i++) {
+    char name[32];
+    SAY(name, "device %d", (int)i);
+    answer = (doctor_answer){.level = FINE};
+    doctor_device_answer(devices, i, &answer);
+    say(d, name, &answer);
+  }
+}
+
 int treadle_command_doctor(const treadle_arguments *arguments) {
-  static const char *const level_texts[] = {"ok", "warn", "missing"};
-  treadle_json_out out = {.file = stdout};
-  doctor_level worst = FINE;
-  if (arguments->json) {
-    treadle_json_out_open(&out, NULL, '{');
-    treadle_json_out_open(&out, "checks", '[');
+  doctor d = {.json = arguments->json, .out = {.file = stdout}, .worst = FINE};
+  doctor_devices devices;
+  if (d.json) {
+    treadle_json_out_open(&d.out, NULL, '{');
+    treadle_json_out_open(&d.out, "checks", '[');
   }
   for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
     doctor_answer answer = {.level = FINE};
     questions[i].ask(&answer);
-    if (answer.level > worst) worst = answer.level;
-    if (arguments->json) {
-      treadle_json_out_open(&out, NULL, '{');
-      treadle_json_out_text(&out, "name", questions[i].name);
-      treadle_json_out_text(&out, "level", level_texts[answer.level]);
-      treadle_json_out_text(&out, "found", answer.found);
-      treadle_json_out_text(&out, "advice", answer.advice[0] ? answer.advice : NULL);
-      treadle_json_out_close(&out, '}');
-    } else {
-      printf("%-8s %-14s %s\n", level_texts[answer.level], questions[i].name, answer.found);
-      if (answer.advice[0]) printf("%23s %s\n", "->", answer.advice);
-    }
+    say(&d, questions[i].name, &answer);
   }
-  if (arguments->json) {
-    treadle_json_out_close(&out, ']');
-    print_kernels(&out);
-    print_nets(&out);
-    treadle_json_out_text(&out, "worst", level_texts[worst]);
-    treadle_json_out_close(&out, '}');
+  doctor_devices_find(&devices);
+  say_devices(&d, &devices);
+  if (d.json) {
+    treadle_json_out_close(&d.out, ']');
+    print_kernels(&d.out);
+    print_nets(&d.out);
+    doctor_devices_print(&devices, &d.out);
+    treadle_json_out_text(&d.out, "worst", level_texts[d.worst]);
+    treadle_json_out_close(&d.out, '}');
   }
-  return treadle_finish_output("doctor", worst == MISSING ? TREADLE_EXIT_FAILED : TREADLE_EXIT_OK);
+  doctor_devices_release(&devices);
+  return treadle_finish_output("doctor", d.worst == MISSING ? TREADLE_EXIT_FAILED : TREADLE_EXIT_OK);
 }

@@ -491,8 +491,9 @@ static const treadle_command commands[] = {
         .words = "",
         .summary = "print what this machine has and lacks, and what to do about it",
         .text = "Checks the launcher, the limits on mappings, files and locked memory, shared memory,\n"
-                "huge pages, cores, memory, matrix kernels and networks. If something is missing that\n"
-                "treadle needs, the exit status is 1.",
+                "huge pages, cores, memory, matrix kernels, networks and CUDA devices. If something is\n"
+                "missing that treadle needs, the exit status is 1. A machine without a CUDA device lacks\n"
+                "nothing.",
         .examples = "  treadle doctor\n"
                     "  treadle doctor --json\n",
         .run = treadle_command_doctor,

@@ -587,6 +587,7 @@ static void doctor_looks(void **state) {
   assert_string_equal(json_string_value(json_object_get(plain, "name")), "plain");
   assert_true(json_is_true(json_object_get(plain, "usable")));
   assert_true(json_is_null(json_object_get(plain, "lacks")));
+  assert_true(json_is_array(json_object_get(root, "devices")));
   json_decref(root);
   command_result text = command_run("doctor");
   assert_int_equal(text.exit_status, 0);
