@@ -98,7 +98,7 @@ foreach(folder IN LISTS test_folders)
   file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/test_*.sh)
   set(tests ${files})
   list(FILTER tests INCLUDE REGEX "/test_[^/]*$")
-  list(FILTER files EXCLUDE REGEX "/test_[^/]*$|/cuda/fake_[^/]*$") # a library of its own, below
+  list(FILTER files EXCLUDE REGEX "/test_[^/]*$|/cuda/(fake|gpu)_[^/]*$") # a library and a program of their own, below
   list(APPEND test_sources ${tests})
   list(APPEND test_scripts ${scripts})
   list(APPEND helper_sources ${files})
@@ -123,6 +123,10 @@ target_link_options(fake_cuda PRIVATE -Wl,-z,nodelete) # it holds a card until t
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake-cuda)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/tests/cuda/fake_kernels.c PROPERTIES OBJECT_DEPENDS
                             ${CMAKE_SOURCE_DIR}/src/core/memory/kernel_cuda.cu)
+
+# What tools/gpu-check runs on a device (tests/cuda/gpu.h).
+file(GLOB gpu_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/gpu_*.c)
+treadle_program(gpu_check SOURCES ${gpu_sources} LINK treadle_cli ${helpers})
 
 foreach(source IN LISTS test_sources)
   get_filename_component(name ${source} NAME_WE)
