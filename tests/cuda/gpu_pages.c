@@ -104,7 +104,7 @@ static treadle_status try_pool(gpu *g, const treadle_device *device) {
   void *window;
   TRY(ops->room(device, &before));
   const double begun = treadle_clock_seconds();
-  TRY(ops->create(device, count, page, count * page, &pool));
+  TRY(ops->create(device, count, page, count * page, NULL, 0, &pool));
   TRY(ops->map(pool, NULL, count, &window));
   const double made = treadle_clock_seconds();
   TRY(ops->room(device, &during));

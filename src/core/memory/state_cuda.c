@@ -325,7 +325,10 @@ treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bo
 treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
   if (cuda->works && !cuda->failed)
     treadle_cuda_keep(cuda, "cuEventRecord", cuda->driver->event_record(cuda->ended, cuda->stream));
-  treadle_cuda_keep(cuda, "cuStreamSynchronize", cuda->driver->stream_synchronize(cuda->stream));
+  /* Work that is under way still reads what is others' soon. A driver that says no may not have waited for it: it is asked again, and a device
+   * that is lost says no again and does nothing more. */
+  if (!treadle_cuda_keep(cuda, "cuStreamSynchronize", cuda->driver->stream_synchronize(cuda->stream)))
+    (void)cuda->driver->stream_synchronize(cuda->stream);
   if (!cuda->failed) {
     if (cuda->asked) cuda->marked++; /* the moment of what was asked for since the last mark */
     cuda->asked = false;
