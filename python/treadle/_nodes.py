@@ -18,5 +18,5 @@ def node_of(nodes: int | typing.Sequence[int] | None, ranks: int, what: str) -> 
         numbers: dict[int, int] = {}
         return [numbers.setdefault(node, len(numbers)) for node in nodes]
     if nodes < 1 or ranks % nodes:
-        raise errors.Refused(f"{what}: {ranks} ranks cannot be divided evenly among {nodes} nodes")
+        raise errors.Refused(f"{what}: {ranks} rank{'s' if ranks != 1 else ''} cannot be divided evenly among {nodes} nodes")
     return [rank // (ranks // nodes) for rank in range(ranks)]
