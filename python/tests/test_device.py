@@ -454,7 +454,7 @@ class TestAdopt(ranks.Folder, unittest.TestCase):
             for window in (sw.infer, sw.grads):
                 with self.assertRaisesRegex(treadle.Refused, "only the train window"):
                     window.adopt(net_on_meta(self.model))
-            with self.assertRaisesRegex(treadle.Refused, "a dict is no module"):
+            with self.assertRaisesRegex(treadle.Refused, "a dict is not a module"):
                 sw.train.adopt({})
         own = torch.zeros(256, dtype=torch.bfloat16)
         with self.switch(train_tensors={FLAT: own}) as sw, self.assertRaisesRegex(treadle.Refused, "was given to the switch as one of train_tensors"):

@@ -92,7 +92,7 @@ def _made_of(memory: Memory, old: typing.Any) -> typing.Any:
 def adopt(window: Window, layout: Layout, module: typing.Any) -> None:
     """Window.adopt."""
     if not _tensors.is_module(module):
-        raise errors.Refused(f"adopt: a {type(module).__name__} is no module of torch")
+        raise errors.Refused(f"adopt: a {type(module).__name__} is not a module of torch")
     taken: dict[int, str] = {}
     plan = []
     for found in _tensors_of(module):

@@ -14,26 +14,44 @@ def _is_far(tensor: typing.Any) -> bool:
     return str(getattr(_tensors.local(tensor), "device", "cpu")).partition(":")[0] not in ("cpu", "meta")
 
 
-def _copy(name: typing.Any, tensor: typing.Any) -> typing.Any:
-    """The bytes of a tensor that is far, in host memory."""
-    if isinstance(tensor, Memory):
-        return tensor.read_bytes()
+def _flat(name: typing.Any, tensor: typing.Any) -> typing.Any:
+    """A tensor of torch's as bytes, where it lies."""
     import torch  # type: ignore[import-not-found,unused-ignore]
 
     here = _tensors.local(tensor).detach()
     if not here.is_contiguous():
         raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
-    return memoryview(here.view(-1).view(torch.uint8).cpu().numpy())
+    return here.view(-1).view(torch.uint8)
 
 
-def _give(tensor: typing.Any, values: bytearray) -> None:
+def _copy(name: typing.Any, tensor: typing.Any) -> typing.Any:
+    """The bytes of a tensor that is far, in host memory."""
+    return tensor.read_bytes() if isinstance(tensor, Memory) else memoryview(_flat(name, tensor).cpu().numpy())
+
+
+def _room_for(name: typing.Any, tensor: typing.Any) -> int:
+    """How many bytes a tensor that is far takes. It may be written."""
+    if not isinstance(tensor, Memory):
+        return len(_flat(name, tensor))
+    if not tensor.writable:
+        raise errors.Refused(f"'{name}' is read-only, and cannot be reset")
+    return tensor.nbytes
+
+
+def _give(name: typing.Any, tensor: typing.Any, values: bytearray) -> None:
     """A tensor that is far gets these bytes."""
     if isinstance(tensor, Memory):
         tensor.write(bytes(values))
         return
     import torch
 
-    _tensors.local(tensor).detach().view(-1).view(torch.uint8).copy_(torch.frombuffer(values, dtype=torch.uint8))
+    _flat(name, tensor).copy_(torch.frombuffer(values, dtype=torch.uint8))
+
+
+def _repeat(block: bytes, to: memoryview) -> None:
+    for at in range(0, len(to), len(block)):
+        part = to[at : at + len(block)]
+        part[:] = block[: len(part)]
 
 
 def _bytes_of(name: typing.Any, tensor: typing.Any) -> typing.Any:
@@ -77,20 +95,19 @@ class Checker:
         read-only. (A torch tensor of such memory cannot say so: writing it ends the process.)"""
         import hashlib
 
-        buffers = {name: memoryview(_bytes_of(name, tensor)).cast("B") for name, tensor in self._tensors.items()}
-        far = {name for name, tensor in self._tensors.items() if _is_far(tensor)}
-        for name, buffer in buffers.items():
-            if not getattr(self._tensors[name], "writable", True) if name in far else buffer.readonly:
+        far = {name: _room_for(name, tensor) for name, tensor in self._tensors.items() if _is_far(tensor)}
+        near = {name: memoryview(_bytes_of(name, tensor)).cast("B") for name, tensor in self._tensors.items() if name not in far}
+        for name, buffer in near.items():
+            if buffer.readonly:
                 raise errors.Refused(f"'{name}' is read-only, and cannot be reset")
-        for name, buffer in buffers.items():
+        for name, tensor in self._tensors.items():
             block = hashlib.shake_128(f"{seed} {name}".encode()).digest(1 << 16)
-            room = bytearray(len(buffer)) if name in far else bytearray()
-            to = memoryview(room) if name in far else buffer
-            for at in range(0, len(to), len(block)):
-                part = to[at : at + len(block)]
-                part[:] = block[: len(part)]
-            if name in far:
-                _give(self._tensors[name], room)
+            if name in near:
+                _repeat(block, near[name])
+            elif far[name]:
+                room = bytearray(far[name])
+                _repeat(block, memoryview(room))
+                _give(name, tensor, room)
 
     def compare(self) -> list[typing.Any]:
         """The names of tensors that differ from the snapshot."""

@@ -149,6 +149,7 @@ class Memory:
             return torch.empty(self.shape, dtype=kind, device=device.text)
         if device.is_host:
             return torch.frombuffer(self._buffer(), dtype=kind).view(self.shape)
+        torch.cuda.current_device()  # starts torch's CUDA: where that fails in from_dlpack, nothing says why
         bits = "uint8" if self.dtype.startswith("float8") else self.dtype  # older ones do not take fp8 by DLPack
         capsule = _dlpack.capsule(self._owner, device.dlpack, self.address, self.shape, bits, False, None)
         return from_dlpack(capsule).view(kind)
