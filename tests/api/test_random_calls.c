@@ -529,7 +529,7 @@ static void call_store(caller *c) {
                    OR_NULL(c, &bytes)));
   }
   CALL(treadle_store_close(OR_NULL(c, &store)));
-  if (store.struct_size == sizeof store) CALL(treadle_store_close(&store));
+  CALL(treadle_store_close(&store));
 }
 
 static void call_groups(caller *c) {

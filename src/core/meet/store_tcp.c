@@ -133,6 +133,9 @@ treadle_status treadle_store_open(const treadle_store_options *options, treadle_
   TREADLE_NEED(options);
   TREADLE_NEED_SIZED(store_p);
   TREADLE_GIVE(store_p, &(treadle_store){.struct_size = sizeof *store_p});
+  if (store_p->struct_size < sizeof *store_p)
+    REFUSE("%s: store_p->struct_size is %zu; a store has %zu bytes", __func__, store_p->struct_size,
+           sizeof *store_p);
   TRY(TREADLE_TAKE(options, &o));
   TRY(check_options(&o));
   if (o.timeout_seconds == 0) o.timeout_seconds = DEFAULT_SECONDS;
