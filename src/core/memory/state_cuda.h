@@ -2,9 +2,9 @@
  *
  *   driver_cuda.c   the driver's library
  *   state_cuda.c    open and close; order: tickets, failures, what was written
- *   pool_cuda.c     pages and windows; pages of others
- *   work_cuda.c     ops, blocks and elements for the kernels
- *   cut_cuda.c      ops in the form that kernels read; kernel_cuda.cu: the kernels
+ *   pool_cuda.c     pages and windows; import_cuda.c: those of others; pieces_cuda.h: what both are made of
+ *   work_cuda.c     ops that run again and again; once_cuda.c: single ones; values_cuda.c: blocks and elements
+ *   cut_cuda.c      ops in the form that kernels read; slices_cuda.c: their page tables; kernel_cuda.cu: the kernels
  *   device_cuda.c   the table
  *
  * Work goes to a stream of the device's own. What is asked for while nothing is under way waits for what the caller's stream was given before; a
@@ -108,7 +108,7 @@ void *treadle_cuda_room(treadle_cuda *cuda, size_t bytes);
 /* The next calls do not wait, if they are for no more bytes together. */
 void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes);
 
-/* ---- pool_cuda.c ---- */
+/* ---- pool_cuda.c, import_cuda.c ---- */
 
 treadle_status treadle_cuda_pool_create(const treadle_device *device, int64_t pages, int64_t page_bytes,
                                         int64_t budget_bytes, const treadle_view_of *views, int view_count,
@@ -133,7 +133,7 @@ treadle_status treadle_cuda_import_view(treadle_imported *imported, const treadl
                                         treadle_paged *paged_p);
 void treadle_cuda_unimport(treadle_imported *imported);
 
-/* ---- work_cuda.c ---- */
+/* ---- work_cuda.c, once_cuda.c, values_cuda.c ---- */
 
 treadle_status treadle_cuda_prepare(const treadle_device *device, const treadle_op *ops,
                                     const treadle_paged *from, const treadle_paged *to, size_t count,

@@ -1,0 +1,77 @@
+#include "memory/slices_cuda.h"
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+
+#include <string.h>
+
+/* Bytes of a view that an op reads or writes: from the first to behind the last. */
+static void reach(const treadle_op *op, bool written, int64_t *first_p, int64_t *end_p) {
+  const int64_t *stride = written ? op->to_stride : op->from_stride;
+  *first_p = written ? op->to : op->from;
+  *end_p =
+      *first_p + (int64_t)treadle_dtype_bytes((treadle_dtype)(written ? op->to_dtype : op->from_dtype));
+  for (int d = 0; d < op->ndim; d++) *(stride[d] < 0 ? first_p : end_p) += (op->size[d] - 1) * stride[d];
+}
+
+static treadle_cuda_slice *find_slice(const treadle_cuda_slices *s, const int32_t *table) {
+  for (size_t i = s->count; i-- > 0;)
+    if (s->items[i].table == table) return &s->items[i];
+  return NULL;
+}
+
+static bool add_slice(treadle_cuda_slices *s, const int32_t *table, int64_t first, int64_t end) {
+  treadle_cuda_slice *found = find_slice(s, table);
+  if (found) {
+    found->first = first < found->first ? first : found->first;
+    found->end = end > found->end ? end : found->end;
+    return true;
+  }
+  if (s->count == s->capacity) {
+    const size_t capacity = 2 * s->capacity + 8;
+    treadle_cuda_slice *grown = treadle_realloc(s->items, capacity * sizeof *grown);
+    if (!grown) return false;
+    s->items = grown;
+    s->capacity = capacity;
+  }
+  s->items[s->count++] = (treadle_cuda_slice){table, first, end, 0};
+  return true;
+}
+
+bool treadle_cuda_slices_add(treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *view,
+                             bool written) {
+  int64_t first, end;
+  if (!view->table || op->elems == 0) return true;
+  reach(op, written, &first, &end);
+  return add_slice(s, view->table, first >> view->page_shift, ((end - 1) >> view->page_shift) + 1);
+}
+
+size_t treadle_cuda_slices_bytes(const treadle_cuda_slices *s) {
+  size_t sum = 0;
+  for (size_t i = 0; i < s->count; i++)
+    sum += (size_t)(s->items[i].end - s->items[i].first) * sizeof(int32_t);
+  return sum;
+}
+
+void treadle_cuda_slices_put(treadle_cuda_slices *s, char *to, uint64_t address) {
+  for (size_t i = 0; i < s->count; i++) {
+    treadle_cuda_slice *one = &s->items[i];
+    const size_t bytes = (size_t)(one->end - one->first) * sizeof(int32_t);
+    memcpy(to, one->table + one->first, bytes);
+    one->at = address - (uint64_t)one->first * sizeof(int32_t);
+    to += bytes;
+    address += bytes;
+  }
+}
+
+static treadle_cuda_view view_of(const treadle_cuda_slices *s, const treadle_paged *view) {
+  return (treadle_cuda_view){.base = (uintptr_t)view->base,
+                             .table = view->table ? find_slice(s, view->table)->at : 0,
+                             .page_shift = view->page_shift};
+}
+
+int treadle_cuda_cut_op(const treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *from,
+                        const treadle_paged *to, treadle_cuda_box *boxes) {
+  const treadle_cuda_view into = view_of(s, to), source = from ? view_of(s, from) : into;
+  return op->elems == 0 ? 0 : treadle_cuda_cut(op, from ? &source : NULL, &into, boxes);
+}
