@@ -168,7 +168,9 @@ static treadle_status make_room(saver *s) {
   if (treadle_device_is_host(s->device)) return TREADLE_OK;
   s->here = treadle_alloc(BLOCK_BYTES);
   s->there = s->here ? s->device->ops->scratch(s->device, BLOCK_BYTES) : NULL;
-  return s->there ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "save: memory is out");
+  if (s->there) return TREADLE_OK;
+  const treadle_status over = s->device->ops->fence(s->device); /* a device that has failed has no memory, either */
+  return over == TREADLE_OK ? treadle_fail(TREADLE_NO_MEMORY, "save: memory is out") : over;
 }
 
 treadle_status treadle_save_cells(const treadle_save_plan *plan, int64_t rank, const void *window,
