@@ -1,0 +1,46 @@
+/* The scenes of switch/far_handles.h on the stand-in of the driver. ctest: stage=gcc timeout=300 */
+#include "cuda/card.h"
+#include "switch/far_handles.h"
+#include "test.h"
+
+static char card[100];
+
+static void start(void) {
+  card_enter();
+  card_leave();
+}
+
+/* A reader with another card. */
+static void hide(void) {
+  char other[110];
+  snprintf(card, sizeof card, "%s", getenv("FAKE_CUDA_CARD"));
+  snprintf(other, sizeof other, "%s-other", card);
+  setenv("FAKE_CUDA_CARD", other, 1);
+}
+
+static void show(void) { setenv("FAKE_CUDA_CARD", card, 1); }
+
+static void plant(const char *call, int64_t n) {
+  char text[80];
+  snprintf(text, sizeof text, "%s:%lld:999", call, (long long)n);
+  fake_cuda_fail(text);
+}
+
+static void fail_export(int64_t n) { plant("cuMemExportToShareableHandle", n); }
+
+static void fail_import(int64_t n) { plant("cuMemImportFromShareableHandle", n); }
+
+int main(void) {
+  card_make(1, 64 << 20);
+  const int failed = far_handles(&(far_handles_device){.name = "cuda",
+                                                       .start = start,
+                                                       .hide = hide,
+                                                       .show = show,
+                                                       .fail_export = fail_export,
+                                                       .fail_import = fail_import,
+                                                       .late_import = 150,
+                                                       .no_export = "cuMemExportToShareableHandle",
+                                                       .no_import = "cuMemImportFromShareableHandle"});
+  card_remove();
+  return failed;
+}
