@@ -1,4 +1,5 @@
-/* gpu_check: what a CUDA device must do for treadle, tried on the device itself. tools/gpu-check runs it, a stage a process:
+/* gpu_check: what a CUDA device must do for treadle, tried on the device itself. tools/gpu-check runs it, a stage a
+ * process:
  *
  *   gpu_check driver    what the driver promises, and refuses         gpu_driver.c
  *   gpu_check boxes     the kernels against the plain twins           gpu_boxes.c

@@ -1,6 +1,7 @@
-/* Random boxes on the device, against the plain twin: bit by bit, bytes outside of the box too, and what the kernels say that they have written.
- * Many ops run in one launch, each into a room of its own; of the others each is asked for alone. Sources and destinations lie on the device or in
- * pinned memory; what is asked for alone may come from any host memory. A failure names its seed: gpu_check boxes --boxes 1 --seed S. */
+/* Random boxes on the device, against the plain twin: bit by bit, bytes outside of the box too, and what the
+ * kernels say that they have written. Many ops run in one launch, each into a room of its own; of the others each
+ * is asked for alone. Sources and destinations lie on the device or in pinned memory; what is asked for alone may
+ * come from any host memory. A failure names its seed: gpu_check boxes --boxes 1 --seed S. */
 #include "cuda/gpu.h"
 
 #include "base/alloc.h"
@@ -40,7 +41,8 @@ typedef struct scene {
 
 static char *room_of(char *rooms, int i) { return rooms + (size_t)i * RANDOM_ROOM_BYTES; }
 
-/* A sixteenth of the words are NaNs of fp32, of any payload; as two values of bf16 or fp16 they are NaNs now and then. */
+/* A sixteenth of the words are NaNs of fp32, of any payload; as two values of bf16 or fp16 they are NaNs now and
+ * then. */
 static void fill_source(char *source) {
   treadle_random random = {1};
   for (size_t i = 0; i + 4 <= RANDOM_ROOM_BYTES; i += 4) {

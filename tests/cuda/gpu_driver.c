@@ -1,5 +1,5 @@
-/* What treadle relies on, and what it only takes as it is. Without the first the stage fails; of the second the answers are printed. The last
- * one may end the context: nothing comes after it. */
+/* What treadle relies on, and what it only takes as it is. Without the first the stage fails; of the second the
+ * answers are printed. The last one may end the context: nothing comes after it. */
 #include "cuda/gpu.h"
 
 #include "memory/driver_cuda.h"

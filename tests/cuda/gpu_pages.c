@@ -1,5 +1,5 @@
-/* What the driver takes for pages, a call, and a pool of treadle's: made, mapped, and given back whole. Pages are made when a switch is created; no
- * switch calls any of this later. */
+/* What the driver takes for pages, a call, and a pool of treadle's: made, mapped, and given back whole. Pages are
+ * made when a switch is created; no switch calls any of this later. */
 #include "cuda/gpu.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
-/* How fast the kernels copy: source bytes a second by the device's own clock, beside the faster of the driver's copy between two blocks of memory
- * and a flat copy by the kernel. Medians, after the clock has warmed up. On the stand-in the numbers mean nothing. */
+/* How fast the kernels copy: source bytes a second by the device's own clock, beside the faster of the driver's
+ * copy between two blocks of memory and a flat copy by the kernel. Medians, after the clock has warmed up. On the
+ * stand-in the numbers mean nothing. */
 #include "cuda/gpu.h"
 
 #include "base/dtype.h"

@@ -2,7 +2,8 @@
 
     python3 gpu_torch.py MODEL
 
-MODEL: a folder with one model.safetensors. Prints one JSON object on one line; ends with status 0, 1 if something differs, 77 if it is skipped."""
+MODEL: a folder with one model.safetensors. Prints one JSON object on one line. Exit status: 0; 1 if something differs;
+77 if it is skipped."""
 
 import json
 import sys
@@ -29,8 +30,9 @@ def weights_of(path):
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         data = bytearray(file.read())
     header.pop("__metadata__", None)
+    values = torch.frombuffer(data, dtype=torch.uint8)
     return {
-        name: torch.frombuffer(data, dtype=torch.uint8)[slice(*about["data_offsets"])].view(torch.bfloat16).reshape(about["shape"])
+        name: values[slice(*about["data_offsets"])].view(torch.bfloat16).reshape(about["shape"])
         for name, about in header.items()
     }
 

@@ -21,8 +21,8 @@ void random_side_draw(random_side *s, treadle_random *random, char *room) {
   }
 }
 
-/* Strides that hold what is inside, with gaps now and then, in a random order of the axes, which is that of the op half of the time; the bytes that
- * they take, and the first element's offset. */
+/* Strides that hold what is inside, with gaps now and then, in a random order of the axes, which is that of the op
+ * half of the time; the bytes that they take, and the first element's offset. */
 static int64_t draw_strides(treadle_random *random, const treadle_op *op, int64_t *strides, int64_t each,
                             int64_t *first_p) {
   int order[TREADLE_MAX_AXES];

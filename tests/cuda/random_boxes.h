@@ -1,5 +1,5 @@
-/* Random boxes for the copies of CUDA devices: types, strides of any sign, offsets, bases, tables of pages down to 16 bytes. Memory is only
- * reckoned with: it may be a device's. */
+/* Random boxes for the copies of CUDA devices: types, strides of any sign, offsets, bases, tables of pages down to
+ * 16 bytes. Memory is only reckoned with: it may be a device's. */
 #ifndef TREADLE_TESTS_RANDOM_BOXES_H
 #define TREADLE_TESTS_RANDOM_BOXES_H
 

@@ -1,5 +1,6 @@
-/* A copy that is asked for alone has the part of its page table that it reads in the room, near the room's start. Entry 0 would lie before the room,
- * in memory that no device reaches: kernels may reckon with its address, and not read by it. On the stand-in of the driver.
+/* A copy that is asked for alone has the part of its page table that it reads in the room, near the room's start.
+ * Entry 0 would lie before the room, in memory that no device reaches: kernels may reckon with its address, and not
+ * read by it. On the stand-in of the driver.
  * ctest: stage=gcc */
 #include "cuda/fake_test.h"
 #include "memory/device.h"

@@ -134,7 +134,8 @@ CODE uint64_t address_of(const treadle_cuda_view *view, int64_t at) {
   if (!view->table) return view->base + (uint64_t)at;
   const int64_t page_bytes = (int64_t)1 << view->page_shift;
   /* The table's own address may lie outside of any memory: only entries that are read are there. */
-  const int64_t page = *TREADLE_CUDA_AT(const int32_t, view->table + (uint64_t)(at >> view->page_shift) * sizeof(int32_t));
+  const uint64_t entry = view->table + (uint64_t)(at >> view->page_shift) * sizeof(int32_t);
+  const int64_t page = *TREADLE_CUDA_AT(const int32_t, entry);
   return view->base + (uint64_t)((page << view->page_shift) + (at & (page_bytes - 1)));
 }
 
