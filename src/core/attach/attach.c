@@ -104,7 +104,8 @@ static treadle_status hear_answer(const treadle_handle *h, int socket, int64_t f
     return treadle_fail(TREADLE_PEER, "attach: process %d answers as another version of treadle does",
                         h->process);
   if (answer.status != TREADLE_OK) return treadle_fail(TREADLE_REFUSED, "%s", answer.text);
-  if (answer.pieces < 0 || answer.pieces > h->pool_pages || (first > 0 && answer.pieces != got->pieces))
+  if (answer.pieces < 0 || answer.pieces > h->pool_pages + 1 ||
+      /* one may say what the others are */ (first > 0 && answer.pieces != got->pieces))
     return treadle_fail(TREADLE_PEER,
                         "attach: process %d says that its pool of %lld pages has %lld descriptors",
                         h->process, (long long)h->pool_pages, (long long)answer.pieces);
