@@ -173,7 +173,7 @@ get_property(programs DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
 list(FILTER programs EXCLUDE REGEX "^(tests?|bench|fuzz)_")
 add_dependencies(tests_gcc ${programs} bench_programs)
 add_dependencies(tests_kernels planted_other_bits preload_kernels)
-add_dependencies(tests_mpi planted_other_bits)
+add_dependencies(tests_mpi planted_other_bits fake_cuda)
 
 # Fuzz targets define LLVMFuzzerTestOneInput. Without libFuzzer they replay their corpus and seeded
 # mutations of it; with it (TREADLE_FUZZ) tools/fuzz runs build/fuzz_<name> for a while.

@@ -83,6 +83,10 @@ static treadle_status read_input(treadle_job *job) {
   const treadle_arguments *arguments = job->arguments;
   TRY(read_updates(job));
   TRY(treadle_device_choose(arguments->device, number_on_node(job), &job->options.memory));
+  if (arguments->own && job->options.memory.kind != TREADLE_MEMORY_HOST)
+    TRY(treadle_fail(TREADLE_REFUSED, "--own: the command's own memory is host memory, and with --device %s the weights "
+                                      "are on the device: leave out --own, or give --device cpu",
+                     arguments->device));
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
   if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
     TRY(treadle_fail(TREADLE_REFUSED,

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# treadle switch --device cuda on the stand-in of the driver (tests/cuda/fake_cuda.h): it prints what the same command prints on the cpu, and
+# moves the bytes by kernels alone; what it had of the card is given back; and what is refused.
+# ctest: label=mpi timeout=300
+set -euo pipefail
+unset RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PMIX_RANK
+folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+export FAKE_CUDA_CARD=$folder/card FAKE_CUDA_LEDGER=$folder/ledger
+library=$TREADLE_BUILD/fake-cuda
+"$TREADLE" make-model "$folder/model" --layers 4 --hidden 256 --vocab 8000 >/dev/null 2>&1
+
+fail() {
+  echo "$1"
+  head -50 "$folder/said" "$folder/why"
+  exit 1
+}
+# run STATUS RANKS DEVICE OPTIONS...
+run() {
+  local expected=$1 ranks=$2 device=$3 status=0
+  shift 3
+  rm -f "$FAKE_CUDA_LEDGER"
+  LD_LIBRARY_PATH=$library "$MPIEXEC" -n "$ranks" "$TREADLE" switch --model "$folder/model" --page-size "${page:-2MiB}" \
+    --timeout 60 --device "$device" "$@" >"$folder/said" 2>"$folder/why" || status=$?
+  [ "$status" = "$expected" ] || fail "'$*' on $device ended with $status, not $expected"
+}
+says() { grep -qF -- "$1" "$folder/why" || fail "it does not say: $1"; }
+
+# NAME: of the ledger, added up over the ranks, each of which has a line.
+sum() { grep -o "\"$1\": [0-9]*" "$FAKE_CUDA_LEDGER" | awk '{ all += $2 } END { printf "%d\n", all }'; }
+gives_back() { # RANKS
+  local name
+  [ "$(wc -l <"$FAKE_CUDA_LEDGER")" = "$1" ] || fail "not every rank has a ledger"
+  for name in handles ranges objects mappings mapped_bytes accessible_bytes pinned_bytes waiting; do
+    [ "$(sum "$name")" = 0 ] || fail "$name is $(sum "$name") at the end"
+  done
+  [ ! -e "$FAKE_CUDA_CARD" ] || fail "a process still has the card"
+}
+value() { sed -n 's/^  "'"$1"'": "\?\([^",]*\)"\?,\?$/\1/p' "$folder/said"; } # KEY: of the last JSON
+same() { # the last JSON without what depends on time; and only host memory is sent from where it lies
+  sed -E '/^  "[a-z_]*seconds[a-z_]*"|^  "rate_|^  "net_window_bytes"/d; s/"[a-z_]*seconds[a-z_]*": [^,}]*,?//g' "$folder/said"
+}
+
+# alike RANKS OPTIONS...: both devices; on the card every byte that the switch copies is written by a kernel.
+alike() {
+  local ranks=$1
+  shift
+  run 0 "$ranks" cpu "$@" --check --json
+  same >"$folder/cpu"
+  run 0 "$ranks" cuda "$@" --check --json
+  same >"$folder/cuda"
+  diff "$folder/cpu" "$folder/cuda" || fail "'$*' says something else on the device"
+  gives_back "$ranks"
+  [ "$(value check)" = pass ] || fail "$* did not pass"
+  [ "$(sum kernel_bytes)" -ge "$(($(value copied_bytes) * $(value cycles)))" ] || fail "$* copied bytes without kernels"
+}
+pair=(--train megatron:tp=2,pp=2 --infer vllm:tp=4)
+alike 4 "${pair[@]}" --cap 8MiB --cycles 2
+alike 1 --train hf --infer vllm:tp=1 --cap 8MiB --cycles 1
+alike 4 "${pair[@]}" --cap 8MiB --cycles 1 --keep host
+alike 4 "${pair[@]}" --cap 16MiB --cycles 1 --offload params,grads=keep,optimizer
+alike 4 "${pair[@]}" --cap 16MiB --cycles 1 --update 2
+alike 4 "${pair[@]}" --cap 16MiB --cycles 1 --alias off
+alike 4 "${pair[@]}" --cap 16MiB --cycles 1 --nodes 2 --net tcp
+[ "$(value net_window_bytes)" = 0 ] || fail "windows on the device were sent from"
+page=16KiB FAKE_CUDA_GRANULARITY=4096 alike 4 "${pair[@]}" --cap 1MiB --cycles 1
+
+# A switch more copies nothing by the driver: host memory has no part in it, but in the memcpy that each cycle is compared with.
+copies() { # CYCLES: what the driver copied to and from the host, without those
+  run 0 4 cuda "${pair[@]}" --cap 8MiB --cycles "$1" --json
+  echo $(($(sum host_to_device) + $(sum device_to_host) + $(sum device_to_device) - $1 * $(value copied_bytes)))
+}
+few=$(copies 1) many=$(copies 4)
+[ $((many - few)) -lt 100000 ] || fail "three cycles copied $((many - few)) bytes by the driver"
+
+# Mistakes on purpose.
+run 0 4 cuda "${pair[@]}" --cap 8MiB --cycles 1 --check=prove
+gives_back 4
+
+# Refused.
+run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2 --own both
+says "--own: the command's own memory is host memory"
+run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2 --update 1 --double on
+says "leave out double_infer"
+page=4KiB run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
+says "pages of 4.00 KiB: the driver has pages of 2.00 MiB"
+FAKE_CUDA_TOTAL=$((8 << 20)) run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
+says "device cuda:0 leaves 8.00 MiB of 8.00 MiB"
+FAKE_CUDA_DEVICES=0 run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
+says "CUDA_ERROR_NO_DEVICE"
+run 2 2 cuda:1 --train megatron:tp=2 --infer vllm:tp=2
+says "there is no device 1: this process sees 1"
+library='' run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
+says "there is no driver library"
+FAKE_CUDA_FAIL=cuMemMap:3 run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
+says "cuMemMap: CUDA_ERROR_OUT_OF_MEMORY"
+library='' run 0 2 auto --train megatron:tp=2 --infer vllm:tp=2
