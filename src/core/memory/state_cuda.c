@@ -325,8 +325,7 @@ treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bo
 treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
   if (cuda->works && !cuda->failed)
     treadle_cuda_keep(cuda, "cuEventRecord", cuda->driver->event_record(cuda->ended, cuda->stream));
-  /* Work that is under way still reads what is others' soon. A driver that says no may not have waited for it: it is asked again, and a device
-   * that is lost says no again and does nothing more. */
+  /* A call that failed may not have waited. On a lost device nothing runs, and the second call returns at once. */
   if (!treadle_cuda_keep(cuda, "cuStreamSynchronize", cuda->driver->stream_synchronize(cuda->stream)))
     (void)cuda->driver->stream_synchronize(cuda->stream);
   if (!cuda->failed) {
