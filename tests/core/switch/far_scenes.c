@@ -433,8 +433,9 @@ static void test_failures(void **state) {
   scene s;
   scene_init(&s);
   for (int how = 0; how < 4; how++)
-    for (const char *const *call = the->fails; *call && (the->guards || !(how & 1)); call++)
-      fail_calls(&(far_scene){.s = &s, .guards = how & 1, .alias = how & 2, .call = *call});
+    for (int i = 0; the->fails[i] && (the->guards || !(how & 1)); i++)
+      if (!ranks_nodes || i % 3 == 0) /* over nodes, some of them */
+        fail_calls(&(far_scene){.s = &s, .guards = how & 1, .alias = how & 2, .call = the->fails[i]});
   scene_release(&s);
 }
 
