@@ -947,7 +947,8 @@ static bool fail_call(const char *name, uint64_t n, bool is_said) {
     while (cuCtxPopCurrent_v2(&after) == CUDA_SUCCESS) continue;
   assert_int_equal(test_open_files(), files);
   if (status != TREADLE_OK && is_said && !strstr(message, name)) fail_msg("%s: '%s'", text, message);
-  if (is_said && strcmp(name, "cuCtxPushCurrent") != 0) card_is_as(&before); /* outside of its context nothing ends */
+  if (is_said && strcmp(name, "cuCtxPushCurrent") != 0)
+    card_is_as(&before); /* outside of its context nothing ends */
   return came;
 }
 

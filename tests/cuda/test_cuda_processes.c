@@ -70,12 +70,14 @@ static int fall(const char *name, int rank, int size, void *context) {
     return 0;
   }
   RANK_FAILS(TREADLE_PEER, "rank 1", status);
-  if (treadle_switch_mode(sw) == TREADLE_TRAIN) RANK_TRUE(scene_reads(sw, TREADLE_PARAMS, v->s->train, train));
+  if (treadle_switch_mode(sw) == TREADLE_TRAIN)
+    RANK_TRUE(scene_reads(sw, TREADLE_PARAMS, v->s->train, train));
   treadle_switch_destroy(sw);
   treadle_group_close(group);
   fake_cuda_ledger now;
   fake_cuda_ledger_read(&now);
-  RANK_TRUE(now.handles.now == 0 && now.mappings.now == 0 && now.pinned_bytes.now == 0 && now.objects.now == 0);
+  RANK_TRUE(now.handles.now == 0 && now.mappings.now == 0 && now.pinned_bytes.now == 0 &&
+            now.objects.now == 0);
   free(train);
   return 0;
 }
@@ -100,7 +102,8 @@ int main(void) {
                                        .fail_export = fail_export,
                                        .fail_import = fail_import,
                                        .no_export = "rank 1: cuda: device 0: cuMemExportToShareableHandle",
-                                       .no_import = "rank 0: cuda: device 0: cuMemImportFromShareableHandle"};
+                                       .no_import =
+                                           "rank 0: cuda: device 0: cuMemImportFromShareableHandle"};
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_victims)};
   card_make(1, 256 << 20);
   const int failed = far_processes(&device) + cmocka_run_group_tests(tests, NULL, NULL);

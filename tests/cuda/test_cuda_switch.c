@@ -33,15 +33,16 @@ static void give_back(void *memory) {
 
 static void move(void *to, const void *from, size_t bytes) {
   card_enter();
-  if (cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, NULL) != CUDA_SUCCESS || cuStreamSynchronize(NULL) != CUDA_SUCCESS)
+  if (cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, NULL) != CUDA_SUCCESS ||
+      cuStreamSynchronize(NULL) != CUDA_SUCCESS)
     abort();
   card_leave();
 }
 
 int main(int count, char **words) {
   const far_device device = {.is_one = true,
-                             .fails = {"cuLaunchKernel", "cuEventRecord", "cuEventQuery", "cuStreamSynchronize",
-                                       "cuMemcpyAsync", "cuCtxPushCurrent"},
+                             .fails = {"cuLaunchKernel", "cuEventRecord", "cuEventQuery",
+                                       "cuStreamSynchronize", "cuMemcpyAsync", "cuCtxPushCurrent"},
                              .fails_anywhere = true,
                              .fail_at = fail_at,
                              .calls = calls,

@@ -1,7 +1,7 @@
 #include "switch/far_handles.h"
 
-#include "switch/readers.h"
 #include "memory/device.h"
+#include "switch/readers.h"
 #include "switch/scene.h"
 #include "test.h"
 
@@ -161,11 +161,9 @@ static void test_failures(void **state) {
   const int given = test_open_files();
   for (int i = 0; i < 2; i++) { /* in the first message, and in the second one */
     the->fail_import(i ? the->late_import : 3);
-    assert_fails(TREADLE_SYSTEM, the->no_import,
-                 treadle_attach(o.handle, o.bytes, 10, &attached));
+    assert_fails(TREADLE_SYSTEM, the->no_import, treadle_attach(o.handle, o.bytes, 10, &attached));
     the->fail_export(i ? 254 : 3);
-    assert_fails(TREADLE_REFUSED, the->no_export,
-                 treadle_attach(o.handle, o.bytes, 10, &attached));
+    assert_fails(TREADLE_REFUSED, the->no_export, treadle_attach(o.handle, o.bytes, 10, &attached));
     assert_ok(treadle_attach(o.handle, o.bytes, 10, &attached));
     treadle_detach(attached);
   }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 typedef struct far_processes_device {
-  bool is_one, two; /* as in far_scenes.h */
+  bool is_one, two;    /* as in far_scenes.h */
   void (*start)(void); /* in a rank: what the first device of a process opens for good; NULL */
   /* In a rank: its n-th descriptor from now on fails; 0: none does. */
   void (*fail_export)(int64_t n);

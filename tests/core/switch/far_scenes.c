@@ -326,10 +326,10 @@ static void test_came(void **state) {
 typedef struct far_scene {
   const scene *s;
   bool guards, alias;
-  bool measures;    /* nothing fails, and nothing is looked at: how many calls are there? */
+  bool measures; /* nothing fails, and nothing is looked at: how many calls are there? */
   const char *call;
-  int64_t fails_at; /* such a call after the switch was filled; 0: none */
-  int64_t calls;    /* to INFER and back */
+  int64_t fails_at;          /* such a call after the switch was filled; 0: none */
+  int64_t calls;             /* to INFER and back */
   _Atomic int fallen, named; /* ranks whose switch failed, and those of them that say of which call */
 } far_scene;
 
@@ -369,7 +369,8 @@ static int scene_rank(treadle_group *group, void *context) {
   treadle_status status = treadle_switch_to_infer(sw);
   if (!f->fails_at && !f->measures && !scene_reads(sw, TREADLE_INFER_PARAMS, f->s->infer, infer)) return 1;
   if (status == TREADLE_OK) status = treadle_switch_to_train(sw);
-  const bool names = status != TREADLE_OK && strstr(treadle_error_message(), the->words ? the->words : f->call);
+  const bool names =
+      status != TREADLE_OK && strstr(treadle_error_message(), the->words ? the->words : f->call);
   if (treadle_switch_mode(sw) == TREADLE_LOST)
     treadle_group_fail(group); /* or the others would wait for it */
   if (group->rank == 1 && f->call) f->calls = the->calls(sw, f->call) - before;
@@ -405,7 +406,8 @@ static void test_offload(void **state) {
   scene s;
   scene_init(&s);
   for (int how = 0; how < 4; how++)
-    ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, &(far_scene){.s = &s, .guards = how & 1, .alias = how & 2});
+    ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank,
+                     &(far_scene){.s = &s, .guards = how & 1, .alias = how & 2});
   scene_release(&s);
 }
 
@@ -577,7 +579,7 @@ static void test_files(void **state) {
 typedef struct failing {
   const scene *s;
   char folder[200];
-  int what;   /* 0: load, 1: digest, 2: save */
+  int what; /* 0: load, 1: digest, 2: save */
   const char *call;
   int64_t at;         /* the call that fails; 0: none */
   _Atomic int fallen; /* ranks */
