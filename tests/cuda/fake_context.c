@@ -32,14 +32,14 @@ FAKE_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   FAKE_ENTER(cuDevicePrimaryCtxRelease);
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
   if (contexts[device].retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  contexts[device].retained--;
+  __atomic_sub_fetch(&contexts[device].retained, 1, __ATOMIC_ACQ_REL);
   fake_level_add(&fake_ledger.objects, -1);
   return CUDA_SUCCESS;
 }
 
 static bool is_context(CUcontext context) {
   for (int i = 0; i < fake_card_count; i++)
-    if (context == &contexts[i]) return contexts[i].retained > 0;
+    if (context == &contexts[i]) return __atomic_load_n(&contexts[i].retained, __ATOMIC_ACQUIRE) > 0;
   return false;
 }
 
