@@ -68,8 +68,9 @@ static void fill_sheet(const treadle_outlet_window *window, treadle_sheet *sheet
 static treadle_status try_export(const treadle_outlet_window *window) {
   const treadle_device_ops *ops = window->device->ops;
   int descriptor;
-  if (ops->export_count(window->pool) == 0) return TREADLE_OK;
-  const treadle_status status = ops->export_part(window->pool, 0, 1, true, &descriptor);
+  const int64_t count = ops->export_count(window->pool);
+  if (count == 0) return TREADLE_OK;
+  const treadle_status status = ops->export_part(window->pool, count - 1, 1, true, &descriptor);
   if (status != TREADLE_OK) return treadle_fail_in(status, "handle: ");
   close(descriptor);
   return TREADLE_OK;

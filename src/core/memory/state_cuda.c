@@ -21,6 +21,8 @@ void treadle_cuda_enter(treadle_cuda *cuda) {
   cuda->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   exchange_capture_mode(cuda);
   cuda->entered = treadle_cuda_keep(cuda, "cuCtxPushCurrent", cuda->driver->context_push(cuda->context));
+  /* That is kept; and yet, what ends now needs the context. */
+  if (!cuda->entered) cuda->entered = cuda->driver->context_push(cuda->context) == CUDA_SUCCESS;
 }
 
 void treadle_cuda_leave(treadle_cuda *cuda) {
@@ -59,6 +61,24 @@ bool treadle_cuda_ask_pointer(treadle_cuda *cuda, int attribute, const void *at,
   const CUresult result = cuda->driver->pointer_attribute(value_p, attribute, (uintptr_t)at);
   if (result != CUDA_ERROR_INVALID_VALUE) treadle_cuda_keep(cuda, "cuPointerGetAttribute", result);
   return result == CUDA_SUCCESS;
+}
+
+/* ---- Cards that are open ---- */
+
+static pthread_mutex_t cards_lock = PTHREAD_MUTEX_INITIALIZER;
+static int devices_on[TREADLE_CUDA_CARDS]; /* by card */
+
+static void count_card(CUdevice card, int more) {
+  if (card < 0 || card >= TREADLE_CUDA_CARDS) return;
+  pthread_mutex_lock(&cards_lock);
+  devices_on[card] += more;
+  pthread_mutex_unlock(&cards_lock);
+}
+
+void treadle_cuda_cards(bool in_use[TREADLE_CUDA_CARDS]) {
+  pthread_mutex_lock(&cards_lock);
+  for (int i = 0; i < TREADLE_CUDA_CARDS; i++) in_use[i] = devices_on[i] > 0;
+  pthread_mutex_unlock(&cards_lock);
 }
 
 /* ---- Open ---- */
@@ -206,6 +226,7 @@ treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *d
   TRY(find_card(cuda, memory->device));
   CUDA_TRY(cuda, "cuDevicePrimaryCtxRetain", driver->context_retain(&cuda->context, cuda->card));
   device->state = cuda;
+  count_card(cuda->card, 1);
   treadle_cuda_enter(cuda);
   status = build(cuda);
   treadle_cuda_leave(cuda);
@@ -237,6 +258,7 @@ void treadle_cuda_close(treadle_device *device) {
   if (cuda->module) driver->module_unload(cuda->module);
   treadle_cuda_leave(cuda);
   driver->context_release(cuda->card);
+  count_card(cuda->card, -1);
   pthread_mutex_destroy(&cuda->lock);
   treadle_free(cuda);
   device->state = NULL;

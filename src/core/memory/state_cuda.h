@@ -74,6 +74,10 @@ static inline treadle_cuda *treadle_cuda_of(const treadle_device *device) { retu
 treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *device_p);
 void treadle_cuda_close(treadle_device *device);
 
+/* Cards that devices of this process are open on: which of [cards] it is. */
+enum { TREADLE_CUDA_CARDS = 64 };
+void treadle_cuda_cards(bool in_use[TREADLE_CUDA_CARDS]);
+
 /* Around every call of the driver: lock and context. */
 void treadle_cuda_enter(treadle_cuda *cuda);
 void treadle_cuda_leave(treadle_cuda *cuda);
