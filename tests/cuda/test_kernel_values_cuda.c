@@ -33,7 +33,8 @@ static treadle_matrix draw_matrix(treadle_random *random, char *room, int64_t ea
   const bool turned = treadle_random_below(random, 4) == 0, plain = treadle_random_below(random, 2);
   const int64_t step = each + (treadle_random_below(random, 6) == 0 ? treadle_random_below(random, 4) : 0);
   const int64_t inner = turned ? rows : columns;
-  const int64_t far = inner * step + (plain ? 0 : each * treadle_random_below(random, 9));
+  int64_t far = inner * step + (plain ? 0 : each * treadle_random_below(random, 9));
+  if (treadle_random_below(random, 3) == 0) far = (far + 15) / 16 * 16;
   const int64_t start = plain ? 0 : treadle_random_below(random, 64);
   return treadle_matrix_of(room + start, turned ? step : far, turned ? far : step);
 }
@@ -110,7 +111,7 @@ static void check_dequantise(uint64_t seed) {
   const treadle_dtype types[] = {TREADLE_FP32, TREADLE_BF16, TREADLE_FP16, TREADLE_INT32};
   const treadle_dtype dtype = types[treadle_random_below(&random, 4)];
   const int64_t rows = treadle_random_between(&random, 1, SIDE),
-                columns = treadle_random_between(&random, 1, SIDE / 8) * 8;
+                columns = treadle_random_between(&random, 1, SIDE);
   treadle_matrix values = draw_matrix(&random, made, (int64_t)treadle_dtype_bytes(dtype), rows, columns);
   treadle_matrix codes = draw_matrix(&random, source, 1, rows, columns);
   for (int64_t i = 0; i < 4 * SIDE * SIDE; i++) source[i] = (char)treadle_random_next(&random);
@@ -224,12 +225,12 @@ static void test_elements(void **state) {
 static void test_races(void **state) {
   (void)state;
   int wrong_blocks = 0, wrong_hashes = 0;
-  for (uint64_t seed = 1; seed <= 50; seed++) {
+  for (uint64_t seed = 1; seed <= 100; seed++) {
     wrong_blocks += !check_quantise(seed, raced_blocks);
     wrong_hashes += !check_hash(seed, raced_hash);
   }
-  assert_true(wrong_blocks > 10);
-  assert_true(wrong_hashes > 10);
+  assert_true(wrong_blocks > 5);
+  assert_true(wrong_hashes > 5);
 }
 
 int main(int count, char **words) {
