@@ -22,7 +22,7 @@ FAKE_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context_p, CUdevice device
   FAKE_ENTER(cuDevicePrimaryCtxRetain);
   FAKE_LOCKED;
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
-  contexts[device].retained++;
+  __atomic_add_fetch(&contexts[device].retained, 1, __ATOMIC_ACQ_REL);
   fake_level_add(&fake_ledger.objects, 1);
   *context_p = &contexts[device];
   return CUDA_SUCCESS;
@@ -30,6 +30,7 @@ FAKE_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context_p, CUdevice device
 
 FAKE_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   FAKE_ENTER(cuDevicePrimaryCtxRelease);
+  FAKE_LOCKED;
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
   if (contexts[device].retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
   __atomic_sub_fetch(&contexts[device].retained, 1, __ATOMIC_ACQ_REL);
