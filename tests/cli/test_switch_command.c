@@ -26,7 +26,9 @@ static void json_has_its_keys(void **state) {
                                      "aliased_bytes",  "moved_bytes",      "lower_bound_bytes",
                                      "ratio",          "peak_bytes",       "peak_bound_bytes",
                                      "check",          "digest",           "residency",
-                                     "staged_bytes",   "weights_source"};
+                                     "staged_bytes",   "weights_source",   "device",
+                                     "copy_seconds",   "kernel_launches",  "waves_in_flight",
+                                     "table_bytes",    "slab_bytes"};
   json_t *root =
       switch_json(4, "--train megatron:tp=2,pp=2 --infer vllm:tp=4 --page-size 64KiB --check --cycles 3");
   assert_int_equal(json_object_size(root), TEST_COUNT(keys));

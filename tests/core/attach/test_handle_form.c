@@ -71,10 +71,10 @@ static void test_formats(void **state) {
   (void)state;
   h.format = 0;
   assert_none(&h, sizeof h, TREADLE_REFUSED,
-              "has format 0; this library (version " TREADLE_VERSION ") has format 2: an older");
-  h.format = 3;
+              "has format 0; this library (version " TREADLE_VERSION ") has format 3: an older");
+  h.format = 4;
   assert_none(&h, sizeof h, TREADLE_REFUSED,
-              "has format 3; this library (version " TREADLE_VERSION ") has format 2: a newer");
+              "has format 4; this library (version " TREADLE_VERSION ") has format 3: a newer");
 }
 
 /* With the sum that it should have. */
