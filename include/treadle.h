@@ -723,8 +723,9 @@ typedef struct treadle_engine_hooks {
   size_t kv_block_bytes; /* size of a block of the engine's cache, if the options leave it open (0) */
 } treadle_engine_hooks;
 
-/* The memory that the pool and its windows are made of. */
-/* CUDA: windows are device pointers. Refused by name: a machine without NVIDIA's driver, a driver before 13.0, a device
+/* The memory that the pool and its windows are made of.
+ *
+ * CUDA: windows are device pointers. Refused by name: a machine without NVIDIA's driver, a driver before 13.0, a device
  * below compute capability 8.0, a library without kernels (make cuda). */
 typedef struct treadle_memory {
   treadle_memory_kind kind;
@@ -804,9 +805,9 @@ typedef struct treadle_switch_options {
    * Params must stay (offload_train_param off). On one node nothing is kept. */
   bool delta;
   /* The infer window has pages for two versions. An update writes the next version while the engine has the present
-   * one, and the engine is unbound only for the commit. Params must stay (offload_train_param off). Refused: with
-   * alias, own infer tensors or handles (treadle_attach.h); a budget in which both versions do not fit, with the
-   * numbers. treadle_switch_bound counts both versions. */
+   * one, and the engine is unbound only for the commit. Params must stay (offload_train_param off). Refused: on
+   * CUDA; with alias, own infer tensors or handles (treadle_attach.h); a budget in which both versions do not fit, with
+   * the numbers. treadle_switch_bound counts both versions. */
   bool double_infer;
   /* Params of this rank that were never given values (treadle_switch_filled) switch like the others, as zeros. */
   bool allow_unfilled;
@@ -844,8 +845,8 @@ typedef struct treadle_switch_options {
  * Collective: if one rank is refused, all ranks fail, except when its group is NULL.
  *
  * Before the first page is touched, the ranks add up the memory that they will take. TREADLE_NO_MEMORY, with the
- * numbers: that is more than one of three limits leaves. These are those of the machine, of a control group (v1 or v2)
- * for the ranks in it, and of RLIMIT_AS for a rank. */
+ * numbers: that is more than one of the limits leaves. These are those of the machine, of a control group (v1 or v2)
+ * for the ranks in it, of RLIMIT_AS for a rank, and of a device's memory for the pools on it. */
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train, const treadle_layout *infer,
                                      const treadle_switch_options *options, treadle_switch **switch_p);
 /* Frees the switch and its memory. It cancels a started arrow and waits for it. While another call changes the switch,
@@ -866,7 +867,8 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
  * NULL. An empty window is NULL and 0 bytes; so is a number that is not a class. Storage tensors lie at their
  * offset_bytes; infer params with alias at those of treadle_plan_storage. Own tensors lie where treadle_switch_tensor
  * says. A window may be used in modes that hold its class. Params are read-only in mode FORWARD. Pages that both
- * parameter windows share are read-only in mode INFER: a write there is a segmentation fault. */
+ * parameter windows share are read-only in mode INFER: a write there is a segmentation fault, or goes unnoticed on
+ * CUDA. */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
 /* The address of storage tensor number `storage` of TREADLE_PARAMS or TREADLE_INFER_PARAMS, in its window or the
  * caller's memory (own tensors). *bytes_p, which may be NULL, is its size. Else, also for another class or number:
@@ -1007,7 +1009,8 @@ treadle_status treadle_switch_test(treadle_switch *sw, bool *done_p);
 treadle_status treadle_switch_wait(treadle_switch *sw);
 treadle_status treadle_switch_cancel(treadle_switch *sw);
 
-/* Gives pages that no class holds back to the system. The next switch that writes them is slower. Local. */
+/* Gives pages that no class holds back to the system. The next switch that writes them is slower. Refused on CUDA.
+ * Local. */
 treadle_status treadle_switch_trim(treadle_switch *sw);
 
 /* treadle_switch_bound: the most bytes that this rank may hold during a switch. It is the sum of what stays on the

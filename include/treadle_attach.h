@@ -45,7 +45,8 @@ treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, vo
 treadle_status treadle_switch_withdraw(treadle_switch *sw);
 
 /* A window of another process, or of this one. It needs no other object, and any number of threads may use it. A child
- * made by fork has the window too, but not the holds of its parent. */
+ * made by fork has the window too, but not the holds of its parent. On CUDA it has nothing, and may make no
+ * call with it. */
 typedef struct treadle_attached treadle_attached;
 
 /* Attaches to a window by its handle. It maps the pages but does not touch them. Refused, before the handle is used:

@@ -21,7 +21,8 @@ extern "C" {
  *
  *   order     A device does work in the order in which it was asked for; only the ops of one call of `run` may be done
  *             in any order. It may do the work after the call has returned. A ticket is a moment in that order: when it
- *             has passed, everything before it is done, and others see it.
+ *             has passed, everything before it is done, and others see it. The work that is asked for after a fence
+ *             comes after what treadle_memory.stream had been given by then, and so does the return of the next fence.
  *   lifetime  A call reads ops, views and elements before it returns. Page tables, and host memory that the work reads
  *             or writes, stay until the work is done. When `fence` has returned, with whatever status, no earlier work
  *             touches memory any more.
@@ -125,10 +126,10 @@ typedef struct treadle_device_room {
 
 /* What a device has done since it was opened. Frozen. */
 typedef struct treadle_device_figures {
-  double seconds;     /* in which it had work, by its own clock */
+  double seconds;     /* during which it had work, by its own clock */
   uint64_t launches;  /* of kernels */
-  size_t table_bytes; /* of its memory, which prepared ops take now */
-  size_t slab_bytes;  /* of its pools now: pieces of several pages */
+  size_t table_bytes; /* of its memory that prepared ops take now */
+  size_t slab_bytes;  /* of its pools that are now in pieces of more than one page */
 } treadle_device_figures;
 
 /* The functions of one kind of memory. A test of treadle's own, tests/core/memory/device_far.c, has such a table, whose
@@ -155,13 +156,14 @@ struct treadle_device_ops {
   void (*figures)(const treadle_device *device, treadle_device_figures *figures_p);
 
   /* Pages. create makes all pages that the pool will ever have, zeroed; TREADLE_NO_MEMORY: more bytes than the budget.
-   * views [view_count]: what will be mapped of it and viewed by others, and nothing else, but for remap and follow; a
-   * device may make one piece of pages that follow each other in all of them. NULL: anything may be. Not kept.
+   * views [view_count]: every window that will be made of the pool or viewed by others, except by remap and follow. So
+   * a device may make one piece of pages that follow each other in all of them. NULL: any window may be made. The array
+   * is not kept.
    * held_bytes: what the system has given the pool now. map makes a window, whose address never changes, and which
    * ends with the pool. remap puts it on other pages; whoever reads it meanwhile finds the old or the new page at each
    * address. follow does the same by taking the mappings of `shadow`, a second window, which is not used until it is
    * mapped again. trim gives the pages whose class is `nobody` back to the system: they hold zeros afterwards; classes
-   * [pages]. */
+   * [pages]. A device may refuse remap, follow and trim. */
   treadle_status (*create)(const treadle_device *device, int64_t pages, int64_t page_bytes, int64_t budget_bytes,
                            const treadle_view_of *views, int view_count, treadle_pool **pool_p);
   void (*destroy)(treadle_pool *pool);

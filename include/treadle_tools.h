@@ -391,7 +391,7 @@ typedef struct treadle_device_info {
   int major, minor;               /* compute capability */
   size_t bytes, left_bytes;       /* its memory, and what is free now */
   size_t page_bytes;              /* pages of a switch are a multiple of this */
-  bool handles;                   /* other processes can be given its memory by a descriptor */
+  bool handles;                   /* its memory can be given to other processes, by a descriptor */
   bool shared;                    /* contexts of several processes run at once (MPS) */
   uint64_t peers;                 /* bit i: it can read the memory of device i, below 64 */
   bool usable;                    /* by treadle */

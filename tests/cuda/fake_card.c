@@ -264,6 +264,7 @@ void fake_card_close(fake_card *card) {
   clear_slots(card, bit(card->slot));
   set_lock(card, F_SETLK, F_UNLCK, 1 + card->slot);
   if (is_alone(card)) unlink(card->path);
-  set_lock(card, F_SETLK, F_UNLCK, 1 + card->slot); /* others may end before the system has ended this process */
+  set_lock(card, F_SETLK, F_UNLCK,
+           1 + card->slot); /* others may end before the system has ended this process */
   leave(card);
 }

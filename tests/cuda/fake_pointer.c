@@ -55,10 +55,10 @@ static bool read_value(const place *p, uint64_t address, CUpointer_attribute whi
   }
 }
 
-/* Of what a caller's variable has: a truth value, an int, or an address. */
+/* Of what a caller's variable has: an int, or an address. Nobody says how many bytes a truth value has: it may be those of an int. */
 static size_t bytes_of(CUpointer_attribute which) {
-  if (which == CU_POINTER_ATTRIBUTE_IS_MANAGED || which == CU_POINTER_ATTRIBUTE_MAPPED) return sizeof(bool);
-  if (which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+  if (which == CU_POINTER_ATTRIBUTE_IS_MANAGED || which == CU_POINTER_ATTRIBUTE_MAPPED ||
+      which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
       which == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS)
     return sizeof(int);
   return sizeof(uint64_t);

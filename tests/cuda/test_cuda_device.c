@@ -191,6 +191,83 @@ static void test_blocks(void **state) {
   treadle_device_close(&device);
 }
 
+/* ---- The caller's stream ---- */
+
+/* A fence waits for what the caller's stream was given, also where nothing was asked of the device: others may read it then. */
+static void test_callers_stream(void **state) {
+  (void)state;
+  for (int own = 0; own < 2; own++) {
+    CUstream stream = NULL;
+    CUdeviceptr at;
+    fake_cuda_ledger ledger;
+    card_enter();
+    if (own) assert_int_equal(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(cuMemAlloc_v2(&at, PAGE), CUDA_SUCCESS);
+    treadle_device device = opened(0, stream);
+    assert_int_equal(cuMemsetD8Async(at, 7, PAGE, stream), CUDA_SUCCESS);
+    fake_cuda_ledger_read(&ledger);
+    assert_true(ledger.waiting > 0);
+    assert_ok(device.ops->fence(&device));
+    fake_cuda_ledger_read(&ledger);
+    assert_int_equal(ledger.waiting, 0);
+    treadle_device_close(&device);
+    assert_int_equal(cuMemFree_v2(at), CUDA_SUCCESS);
+    if (own) assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    card_leave();
+  }
+}
+
+/* Values are converted by eight, where a table lets them be: rows that begin in the middle of eight have a head and a tail, however often
+ * they are cut. */
+static void test_heads(void **state) {
+  enum { VALUES = 200, BYTES = VALUES * 4 + 64 };
+  static char source[BYTES], found[2 * PAGE], wanted[2 * PAGE];
+  static const int32_t table[] = {0, 1};
+  treadle_random random = {9};
+  (void)state;
+  treadle_device device = opened(0, NULL);
+  const treadle_device_ops *ops = device.ops;
+  char *from = ops->scratch(&device, BYTES), *to = ops->scratch(&device, 2 * PAGE);
+  draw(&random, source, BYTES);
+  for (int i = 0; i < BYTES; i += 4) source[i + 3] = 0x3f; /* no NaN */
+  ops->move(&device, from, source, BYTES);
+  for (int at = 0; at < 64; at += 16) {
+    treadle_op op = {.from_dtype = TREADLE_FP32,
+                     .to_dtype = TREADLE_FP32,
+                     .add = 1,
+                     .ndim = 1,
+                     .size = {VALUES},
+                     .from_stride = {4},
+                     .to_stride = {4},
+                     .elems = VALUES,
+                     .to = at};
+    const treadle_paged far = treadle_paged_of(from + 16),
+                        far_to = {.base = to, .into = to, .table = table, .page_shift = SHIFT},
+                        near = treadle_paged_of(source + 16),
+                        near_to = {.base = wanted, .into = wanted, .table = table, .page_shift = SHIFT};
+    treadle_work *work;
+    treadle_written written = {0};
+    memset(wanted, 0, sizeof wanted);
+    treadle_copy_op(&op, &near, &near_to, TREADLE_MOVER_PLAIN);
+    for (int prepared = 0; prepared < 2; prepared++) {
+      ops->fill(&device, to, 0, 2 * PAGE);
+      assert_ok(ops->prepare(&device, &op, &far, &far_to, 1, &work));
+      if (prepared)
+        ops->run(&device, work, 0, 1, &written);
+      else
+        ops->copy(&device, &op, &far, &far_to);
+      ops->move(&device, found, to, 2 * PAGE);
+      assert_ok(ops->fence(&device));
+      assert_memory_equal(found, wanted, 2 * PAGE);
+      ops->work_release(work);
+    }
+    assert_int_equal(written.bytes, VALUES * 4);
+  }
+  ops->scratch_release(&device, from);
+  ops->scratch_release(&device, to);
+  treadle_device_close(&device);
+}
+
 /* ---- Pools ---- */
 
 static treadle_imported *import_all(const treadle_device *device, const treadle_pool *pool, int64_t pages,
@@ -1013,6 +1090,8 @@ int main(int count, char **words) {
                                      cmocka_unit_test(test_elements),
                                      cmocka_unit_test(test_many_hashes),
                                      cmocka_unit_test(test_blocks),
+                                     cmocka_unit_test(test_callers_stream),
+                                     cmocka_unit_test(test_heads),
                                      cmocka_unit_test(test_pieces),
                                      cmocka_unit_test(test_pool),
                                      cmocka_unit_test(test_pool_refused),

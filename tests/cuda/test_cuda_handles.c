@@ -14,8 +14,9 @@ static void start(void) {
 /* Each page is a piece of its own, so that there are many descriptors. */
 static treadle_device_ops by_page;
 
-static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes, int64_t budget_bytes,
-                             const treadle_view_of *views, int view_count, treadle_pool **pool_p) {
+static treadle_status create(const treadle_device *device, int64_t pages, int64_t page_bytes,
+                             int64_t budget_bytes, const treadle_view_of *views, int view_count,
+                             treadle_pool **pool_p) {
   (void)views, (void)view_count;
   return treadle_cuda_ops.create(device, pages, page_bytes, budget_bytes, NULL, 0, pool_p);
 }

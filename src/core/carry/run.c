@@ -57,8 +57,8 @@ static treadle_status wait_for_wave(treadle_carry *c, int32_t wave, int32_t need
   uint64_t value = treadle_done_of(c->epoch, need);
   snprintf(what, sizeof what, "%s, which needs wave %d",
            treadle_carry_words(c, c->to, wave, words, sizeof words), need);
-  double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   TRY(treadle_flight_land(c, need));
+  double begin = treadle_clock_seconds(), deadline = begin + group->timeout_seconds;
   for (int rank = 0; rank < group->size; rank++)
     if (rank != group->rank && treadle_group_is_near(group, rank))
       TRY(treadle_word_wait(c, rank, TREADLE_WORD_DONE, value, c->epoch, deadline, what));
@@ -144,7 +144,7 @@ typedef struct range {
   int32_t relay; /* the rank whose relays are read, -1: none yet */
 } range;
 
-enum { RANGE_BYTES = 4 << 20 };
+enum { RANGE_BYTES = 4 << 20, RANGE_OF_DEVICE = 64 << 20 };
 
 /* Asks for what was collected. */
 static treadle_status ask(range *r) {
@@ -204,14 +204,17 @@ out:
   return status;
 }
 
+/* Bytes of a range. A device is asked, and not waited for. */
+static int64_t most_at_once(const treadle_carry *c) {
+  if (treadle_device_is_host(c->device)) return treadle_net_is_busy(c) ? TREADLE_NET_MESSAGE : RANGE_BYTES;
+  return treadle_net_is_busy(c) ? RANGE_OF_DEVICE : INT64_MAX;
+}
+
 static treadle_status run_ops(range *r) {
   treadle_status status = TREADLE_OK;
   treadle_carry *c = r->c;
   const treadle_direction *direction = treadle_carry_direction(c, c->to);
-  const int64_t most = treadle_net_is_busy(c) ? TREADLE_NET_MESSAGE
-                       : treadle_device_is_host(c->device)
-                           ? RANGE_BYTES
-                           : INT64_MAX; /* it is asked, and not waited for */
+  const int64_t most = most_at_once(c);
   r->first = (size_t)direction->wave_first[r->wave];
   for (size_t i = r->first; i < (size_t)direction->wave_first[r->wave + 1]; i++) {
     const treadle_op *op = &direction->ops.items[i];

@@ -92,6 +92,8 @@ treadle_status treadle_device_open(const treadle_memory *memory, treadle_device 
 
 treadle_status treadle_device_find(treadle_memory_kind kind, uint64_t id, int number, int *number_p) {
   *number_p = number;
+  if ((size_t)kind >= KINDS)
+    return treadle_fail(TREADLE_REFUSED, "memory: %d is not a kind of memory", (int)kind);
   if (!kinds[kind].find || registered[kind]) return TREADLE_OK;
   return kinds[kind].find(id, number_p);
 }

@@ -7,8 +7,7 @@
 
 /* What keeps the byte from being read and written as memory of this device. */
 static const char *fault_at(treadle_cuda *cuda, const char *at) {
-  int kind = 0, managed = 0, card = -1;
-  unsigned char mapped = 1;
+  int kind = 0, managed = 0, card = -1, mapped = 0;
   if (!treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind))
     return "the driver does not know that memory: it is the host's, or it was freed";
   if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_IS_MANAGED, at, &managed) && managed)

@@ -90,22 +90,18 @@ static treadle_status make_handles(treadle_cuda_pieces *p) {
 }
 
 /* Ranks of this process on other cards read the pool where it is, if these cards can. */
-static treadle_status open_to_others(const treadle_pool *pool) {
-  treadle_status status = TREADLE_OK;
+static void open_to_others(const treadle_pool *pool) {
   const treadle_cuda_pieces *p = &pool->pieces;
+  const treadle_cuda_driver *driver = p->cuda->driver;
   bool in_use[TREADLE_CUDA_CARDS];
   treadle_cuda_cards(in_use);
   for (int card = 0; card < TREADLE_CUDA_CARDS; card++) {
     const CUmemAccessDesc wanted = {{CU_MEM_LOCATION_TYPE_DEVICE, card}, CU_MEM_ACCESS_FLAGS_PROT_READ};
     int can = 0;
-    if (!in_use[card] || card == p->cuda->card) continue;
-    CUDA_TRY(p->cuda, "cuDeviceCanAccessPeer", p->cuda->driver->can_access_peer(&can, card, p->cuda->card));
-    if (!can) continue;
-    CUDA_TRY(p->cuda, "cuMemSetAccess",
-             p->cuda->driver->set_access(pool->base->at, (size_t)p->pages * p->page_bytes, &wanted, 1));
+    if (in_use[card] && card != p->cuda->card &&
+        driver->can_access_peer(&can, card, p->cuda->card) == CUDA_SUCCESS && can)
+      (void)driver->set_access(pool->base->at, (size_t)p->pages * p->page_bytes, &wanted, 1);
   }
-out:
-  return status;
 }
 
 static treadle_status build(treadle_pool *pool) {
@@ -115,7 +111,7 @@ static treadle_status build(treadle_pool *pool) {
   if (p->pages == 0) return TREADLE_OK;
   TRY(make_handles(p));
   TRY(treadle_cuda_range_make(p, NULL, p->pages, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &pool->base));
-  TRY(open_to_others(pool));
+  open_to_others(pool);
   /* Is it zeroed by the driver? Nobody says so. */
   CUDA_TRY(p->cuda, "cuMemsetD8Async",
            p->cuda->driver->set(pool->base->at, 0, (size_t)p->pages * p->page_bytes, p->cuda->stream));

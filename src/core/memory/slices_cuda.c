@@ -34,7 +34,8 @@ static bool add_slice(treadle_cuda_slices *s, const int32_t *table, int64_t firs
     s->items = grown;
     s->capacity = capacity;
   }
-  s->items[s->count++] = (treadle_cuda_slice){table, first, end, 0};
+  s->items[s->count++] =
+      (treadle_cuda_slice){table, first, end, sizeof(int32_t)}; /* cut as it will be: with a table */
   return true;
 }
 

@@ -93,20 +93,22 @@ out:
 
 static treadle_status check_card(treadle_cuda *cuda) {
   treadle_status status;
-  int major, minor, windows, handles, processors;
+  int major, minor, windows, handles, processors, pointers;
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &windows));
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &handles));
   TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &processors));
+  TRY(attribute(cuda, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, &pointers));
   if (major < 8)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "cuda: device %d has compute capability %d.%d; treadle needs 8.0 or more", cuda->card,
                      major, minor));
-  if (!windows || !handles)
+  if (!windows || !handles || !pointers)
     TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d has no %s", cuda->card,
-                     windows ? "memory that other processes can be given by a descriptor"
-                             : "virtual memory management"));
+                     !windows   ? "virtual memory management"
+                     : !handles ? "memory that other processes can be given by a descriptor"
+                                : "use of pinned memory at the address that it has on the host"));
   cuda->blocks_at_once = TREADLE_CUDA_BLOCKS_AT_ONCE * (unsigned)(processors > 0 ? processors : 1);
 out:
   return status;
@@ -231,6 +233,8 @@ treadle_status treadle_cuda_open(const treadle_memory *memory, treadle_device *d
   status = build(cuda);
   treadle_cuda_leave(cuda);
   if (status == TREADLE_OK) TRY(treadle_cuda_say(cuda));
+  if (treadle_cuda_card_id(driver, cuda->card) == 0)
+    TRY(treadle_fail(TREADLE_SYSTEM, "cuda: device %d has no UUID", cuda->card));
 out:
   if (status == TREADLE_OK) return TREADLE_OK;
   if (device->state) {
@@ -246,8 +250,10 @@ void treadle_cuda_close(treadle_device *device) {
   treadle_cuda *cuda = device->state;
   const treadle_cuda_driver *driver = cuda->driver;
   treadle_cuda_enter(cuda);
-  if (cuda->stream) (void)treadle_cuda_fence(cuda);
-  if (cuda->room) driver->host_unregister(cuda->room);
+  if (cuda->room) { /* all of it was built */
+    (void)treadle_cuda_fence(cuda);
+    driver->host_unregister(cuda->room);
+  }
   treadle_host_destroy(cuda->room, TREADLE_CUDA_ROOM);
   for (int i = 0; i < TREADLE_CUDA_MARKS; i++)
     if (cuda->marks[i]) driver->event_destroy(cuda->marks[i]);
@@ -271,11 +277,17 @@ bool treadle_cuda_ask(treadle_cuda *cuda) {
   if (cuda->failed) return false;
   cuda->asked = true;
   if (cuda->works) return true;
-  /* The default stream goes first of its own accord. */
-  if (cuda->callers &&
-      !(treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) &&
-        treadle_cuda_keep(cuda, "cuStreamWaitEvent",
-                          driver->stream_wait_event(cuda->stream, cuda->given, 0))))
+  int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (cuda->callers && !treadle_cuda_keep(cuda, "cuStreamIsCapturing",
+                                          driver->stream_is_capturing(cuda->callers, &capturing)))
+    return false;
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
+    treadle_cuda_keep_text(cuda, "the stream of the caller is capturing a graph");
+    return false;
+  }
+  if (!treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) ||
+      !treadle_cuda_keep(cuda, "cuStreamWaitEvent",
+                         driver->stream_wait_event(cuda->stream, cuda->given, 0)))
     return false;
   cuda->works = treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->begun, cuda->stream));
   return cuda->works;
@@ -345,6 +357,8 @@ treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bo
 }
 
 treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
+  /* What the caller's stream was given is waited for, too, if nothing was asked for since. */
+  if (!cuda->works) (void)treadle_cuda_ask(cuda);
   if (cuda->works && !cuda->failed)
     treadle_cuda_keep(cuda, "cuEventRecord", cuda->driver->event_record(cuda->ended, cuda->stream));
   /* A call that failed may not have waited. On a lost device nothing runs, and the second call returns at once. */

@@ -102,6 +102,7 @@ static treadle_status copy_out(const treadle_twins *twins, char *to, const char 
     part = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
     TRY(twins->check(twins->context));
     copy(twins, to + at, from + at, part);
+    TRY(twins->device->ops->fence(twins->device));
   }
 out:
   return status;
@@ -136,7 +137,11 @@ treadle_status treadle_twins_offload(treadle_twins *twins, treadle_class which) 
   const treadle_twin *twin = &twins->of[which];
   double begin = treadle_clock_seconds();
   if (which == TREADLE_PARAMS) {
-    for (int64_t page = 0; twin->base && page < pages_of(twins, which); page++) TRY(fill_page(twins, page));
+    for (int64_t page = 0; twin->base && page < pages_of(twins, which); page++) {
+      TRY(fill_page(twins, page));
+      if ((page + 1) * twins->books->page_bytes % PART_BYTES == 0)
+        TRY(twins->device->ops->fence(twins->device));
+    }
   } else if (twin->base && holds(twins, which)) {
     TRY(copy_out(twins, twin->base, device_of(twins, which), twin->bytes));
     twins->figures->offloaded_bytes += twin->bytes;
@@ -145,6 +150,7 @@ treadle_status treadle_twins_offload(treadle_twins *twins, treadle_class which) 
   treadle_books_leave(twins->books, which);
   treadle_books_tell(twins->books);
 out:
+  if (status != TREADLE_OK) status = treadle_device_finish(twins->device, status);
   twins->figures->offload_seconds += treadle_clock_seconds() - begin;
   return status;
 }

@@ -95,7 +95,9 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
   d->boxes = (treadle_cuda_box *)(void *)d->image;
   d->items = (treadle_cuda_item *)(void *)(d->image + boxes);
   treadle_cuda_slices_put(&d->slices, d->image + boxes + items, work->memory + boxes + items);
+  const int64_t box_count = d->box_count, item_count = d->item_count;
   cut_all(d, work, from, to);
+  assert(d->box_count == box_count && d->item_count == item_count);
   CUDA_TRY(cuda, "cuMemcpyAsync",
            cuda->driver->copy(work->memory, (uintptr_t)d->image, d->bytes, cuda->stream));
   TRY(treadle_cuda_fence(cuda));

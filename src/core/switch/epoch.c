@@ -54,6 +54,8 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   treadle_group *group = sw->group;
   uint64_t epoch = treadle_epoch_now(group) + 1, way = way_of(sw, aim);
   char what[40];
+  /* What the caller's stream still writes, others would read. */
+  const treadle_status settled = sw->device.ops->fence(&sw->device);
   snprintf(what, sizeof what, "the switch to %s", treadle_aim_text(aim));
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
@@ -66,6 +68,7 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   TRY(treadle_switch_point(sw, TREADLE_AT_ENTRY, -1));
   TRY(check_ways(group, way));
   TRY(treadle_net_hear(&sw->carry));
+  TRY(settled);
 out:
   return status;
 }
