@@ -134,8 +134,8 @@ fuzz: build-fuzz
 nightly:
 	tools/nightly $(STAGE)
 
-cuda:
+cuda: deps
 	@tools/make-cuda build || [ $$? -eq 77 ]
 
-cuda-check:
+cuda-check: deps
 	@tools/check-cuda build || [ $$? -eq 77 ]

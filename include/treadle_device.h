@@ -21,8 +21,9 @@ extern "C" {
  *
  *   order     A device does work in the order in which it was asked for; only the ops of one call of `run` may be done
  *             in any order. It may do the work after the call has returned. A ticket is a moment in that order: when it
- *             has passed, everything before it is done, and others see it. The work that is asked for after a fence
- *             comes after what treadle_memory.stream had been given by then, and so does the return of the next fence.
+ *             has passed, everything before it is done, and others see it. After a fence, the next work that is asked
+ *             for first waits for what treadle_memory.stream has been given up to that moment. A fence that finds
+ *             nothing new asked for waits for that stream, too.
  *   lifetime  A call reads ops, views and elements before it returns. Page tables, and host memory that the work reads
  *             or writes, stay until the work is done. When `fence` has returned, with whatever status, no earlier work
  *             touches memory any more.

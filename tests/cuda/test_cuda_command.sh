@@ -90,8 +90,9 @@ FAKE_CUDA_DEVICES=0 run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
 says "CUDA_ERROR_NO_DEVICE"
 run 2 2 cuda:1 --train megatron:tp=2 --infer vllm:tp=2
 says "there is no device 1: this process sees 1"
-library='' run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
+mkdir "$folder/none" && echo no >"$folder/none/libcuda.so.1" # whatever the machine has
+library=$folder/none run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
 says "there is no driver library"
 FAKE_CUDA_FAIL=cuMemMap:3 run 2 2 cuda --train megatron:tp=2 --infer vllm:tp=2
 says "cuMemMap: CUDA_ERROR_OUT_OF_MEMORY"
-library='' run 0 2 auto --train megatron:tp=2 --infer vllm:tp=2
+library=$folder/none run 0 2 auto --train megatron:tp=2 --infer vllm:tp=2
