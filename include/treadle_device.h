@@ -33,7 +33,8 @@ extern "C" {
  *   others    Work may read pools of other devices of this kind: windows that `view` gave, and those of other ranks in
  *             this process.
  *   none      There may be pools, windows (map: *base_p is NULL) and views of 0 pages, scratch memory of 0 bytes (not
- *             NULL), and a count of 0 in prepare and hash. */
+ *             NULL), a count of 0 in prepare, run and hash, and 0 bytes in move, fill and pin. What ends a thing
+ *             (destroy, unimport, work_release, scratch_release) accepts NULL. */
 
 enum { TREADLE_MAX_AXES = 6 }; /* of a strided box */
 
@@ -96,6 +97,7 @@ typedef struct treadle_device {
 
 typedef enum treadle_access { TREADLE_ACCESS_NONE = 0, TREADLE_ACCESS_READ, TREADLE_ACCESS_BOTH } treadle_access;
 
+/* The author of a device defines these structs, each in the device's own files, but for the last one. */
 typedef struct treadle_pool treadle_pool;         /* physical pages of one rank, and windows over them */
 typedef struct treadle_imported treadle_imported; /* pages of another process's pool: read-only */
 typedef struct treadle_work treadle_work;         /* ops that `prepare` has made ready, with their views */

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -20,6 +21,7 @@ static inline other other_start(const char *part) {
   const pid_t process = fork();
   assert_true(process >= 0);
   if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
     close(sockets[0]);
     snprintf(number, sizeof number, "%d", sockets[1]);
     execl("/proc/self/exe", "other", part, number, (char *)NULL);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/gpu-check on the stand-in of the driver: the stages that are quick, one that fails, and a machine without a
 # device.
-# ctest: stage=gcc timeout=120
+# ctest: stage=gcc timeout=300
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
