@@ -21,7 +21,7 @@ except ImportError:
 try:
     import treadle
 except (ImportError, OSError) as error:
-    end(77, f"the Python package cannot be loaded: {error}")
+    end(1, f"the Python package cannot be loaded: {error}")
 
 
 def weights_of(path):
@@ -43,11 +43,7 @@ def main(folder):
     model = treadle.Model(folder)
     weights = weights_of(folder + "/model.safetensors")
     layouts = [treadle.Layout(model, text, 1) for text in ("megatron:tp=1", "vllm:tp=1")]
-    try:
-        sw = treadle.Switch(treadle.Group.alone(), *layouts, device="cuda:0")
-    except TypeError:
-        end(77, "this Python package has no switches on devices")
-    with sw:
+    with treadle.Switch(treadle.Group.alone(), *layouts, device="cuda:0") as sw:
         sw.load()
         sw.to_infer()
         tensors = sw.infer.torch()
