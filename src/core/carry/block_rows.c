@@ -21,7 +21,8 @@ treadle_status treadle_scratch_create(const treadle_device *device, int64_t valu
   scratch_p->codes = device->ops->scratch(device, (size_t)codes);
   scratch_p->scales = device->ops->scratch(device, (size_t)scales * sizeof *scratch_p->scales);
   if (scratch_p->values && scratch_p->codes && scratch_p->scales) return TREADLE_OK;
-  return treadle_memory_is_out();
+  const treadle_status failed = device->ops->fence(device); /* it may be the device that is out */
+  return failed == TREADLE_OK ? treadle_memory_is_out() : failed;
 }
 
 void treadle_scratch_release(const treadle_device *device, treadle_scratch *scratch) {
