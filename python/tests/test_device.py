@@ -1,6 +1,7 @@
 """Windows on devices: by the stand-in of NVIDIA's driver (tests/cuda/fake_cuda.h), where a processor that touches device memory faults. torch's streams
 are those of a stand-in, too, in test_streams: torch itself does not run on the driver's."""
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -8,12 +9,13 @@ import subprocess
 import sys
 import types
 import unittest
+import unittest.mock
 
 import ranks
 import test_switch
 
 import treadle
-from treadle import _device, _dlpack
+from treadle import _device, _dlpack, _library
 
 NORM, FUSED = "decoder.final_layernorm.weight", "decoder.layers.0.self_attention.linear_qkv.weight"
 FLAT = "model.norm.weight"
@@ -106,6 +108,8 @@ def show(rank, size, name, folder, device):
         refused(treadle.Refused, "read-only", lambda: treadle.Checker(sw.infer).reset(1) if sw.to_infer() else None)
         memory = sw.train[NORM]
     refused(treadle.State, "closed", memory.read)
+    refused(AttributeError, "closed", lambda: grads.__cuda_array_interface__)
+    assert not hasattr(grads, "__cuda_array_interface__")
     return digest
 
 
@@ -289,9 +293,16 @@ class Stream:
     """A stream of torch's, with what waits for what."""
 
     waits = []
+    finished = []
 
     def __init__(self, cuda_stream, device=None):
+        if cuda_stream & 1:
+            raise RuntimeError(f"{cuda_stream} is no handle of a stream")
         self.cuda_stream = cuda_stream
+        self.device = types.SimpleNamespace(index=device)
+
+    def synchronize(self):
+        self.finished.append(self.cuda_stream)
 
     def wait_stream(self, other):
         self.waits.append((self.cuda_stream, other.cuda_stream))
@@ -302,10 +313,20 @@ class TestStreams(unittest.TestCase):
 
     def setUp(self):
         self.torch, self.current = sys.modules.get("torch"), Stream(0)
+        self.capturing, self.at = False, 0
         cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, current_stream=lambda device: self.current, ExternalStream=Stream,
-                                     default_stream=lambda device: Stream(0))
+                                     default_stream=lambda device: Stream(0), device=self.on, is_current_stream_capturing=lambda: self.capturing and self.at == 1)
         sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
         Stream.waits = self.waits = []
+        Stream.finished = self.finished = []
+
+    @contextlib.contextmanager
+    def on(self, number):
+        self.at, before = number, self.at
+        try:
+            yield
+        finally:
+            self.at = before
 
     def tearDown(self):
         del sys.modules["torch"]
@@ -334,15 +355,59 @@ class TestStreams(unittest.TestCase):
         device = self.made(Stream(90))
         device.order()
         self.assertEqual((device.stream, self.waits), (90, []))
+        self.assertEqual(self.made(Stream(90, device=1)).stream, 90)
+        with self.assertRaisesRegex(treadle.Refused, "Switch: stream is of device cuda:0, and the windows lie on cuda:1"):
+            self.made(Stream(90, device=0))
 
     def test_consumers(self):
         self.current = Stream(70)
         device = self.made()
-        for stream, waits in ((None, [(1, 70)]), (1, [(1, 70)]), (2, [(2, 70)]), (-1, []), (70, []), (80, [(80, 70)])):
+        for stream, waits in ((None, [(0, 70)]), (1, [(0, 70)]), (2, [(2, 70)]), (-1, []), (70, []), (80, [(80, 70)])):
+            self.waits.clear()
+            device.lead(stream)
+            self.assertEqual(self.waits, waits, stream)
+        device = self.made(1)  # the default stream, by CUDA's own handle
+        for stream, waits in ((None, []), (1, []), (2, [(2, 0)]), (80, [(80, 0)])):
             self.waits.clear()
             device.lead(stream)
             self.assertEqual(self.waits, waits, stream)
         _device.HOST.lead(None)
+
+    def test_capturing(self):
+        """Nothing is queued on a stream that is capturing a graph."""
+        self.current = Stream(70)
+        device, given = self.made(), self.made(Stream(90))
+        self.current = Stream(80)
+        self.capturing = True
+        for call in (device.order, device.finish, lambda: device.lead(80), lambda: given.lead(80)):
+            with self.assertRaisesRegex(treadle.Refused, "stream 0x50 of cuda:1 is capturing a graph"):
+                call()
+        given.order()
+        device.lead(-1)
+        self.assertEqual((self.waits, self.finished, self.at), ([], [], 0))
+
+    def test_finish(self):
+        """What reads a window on torch's current stream is done before the window is released."""
+        self.current = Stream(70)
+        self.made().finish()
+        _device.HOST.finish()
+        self.assertEqual(self.finished, [70])
+
+    def test_release(self):
+        """finish() comes before the release, and close() closes where it fails."""
+        said = []
+        weights = treadle.Attached.__new__(treadle.Attached)
+        weights._object = types.SimpleNamespace(use=lambda what: None, is_here=True)
+        weights._source = types.SimpleNamespace(device=self.made())
+        weights._held = [1, 2]
+        self.current = Stream(70)
+        with unittest.mock.patch.object(_library, "call", lambda name, *arguments: said.append((name, *self.finished))):
+            weights.release()
+            self.assertEqual(said, [("treadle_attached_release", 70)])
+            self.capturing = True
+            with self.assertRaisesRegex(treadle.Refused, "capturing"):
+                weights.close()
+        self.assertEqual((len(said), weights._object), (1, None))
 
     def test_unused(self):
         """torch that was imported, and has not been used on a device, has given nothing to any stream."""
@@ -351,7 +416,8 @@ class TestStreams(unittest.TestCase):
         device = self.made()
         device.order()
         device.lead(80)
-        self.assertEqual((device.stream, self.waits), (0, []))
+        device.finish()
+        self.assertEqual((device.stream, self.waits, self.finished), (0, [], []))
 
 
 def net_on_meta(folder, dtype="bfloat16"):
@@ -401,7 +467,16 @@ class TestAdopt(ranks.Folder, unittest.TestCase):
             sw.to_infer()
             self.assertTrue((sw.infer[FLAT].torch() == 3).all())
             self.assertTrue((sw.infer["model.embed_tokens.weight"].read() == whole["model.embed_tokens.weight"]).all())
-            with self.assertRaisesRegex(treadle.State, "in mode infer params are not on the device"):
+            with self.assertRaisesRegex(treadle.State, "adopt: rank 0: in mode infer; switch to train first"):
+                sw.train.adopt(net_on_meta(self.model))
+
+    def test_mode(self):
+        """Params that are on the device in another mode are not adopted there."""
+        with self.switch(offload=[]) as sw:
+            sw.load()
+            sw.to_infer()
+            self.assertEqual(sw.train[FLAT].torch().numel(), 256)
+            with self.assertRaisesRegex(treadle.State, "adopt: rank 0: in mode infer; switch to train first"):
                 sw.train.adopt(net_on_meta(self.model))
 
     def test_buffers(self):

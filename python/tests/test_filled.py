@@ -38,6 +38,12 @@ def serve(rank, size, name, folder, how):
         elif how == "dlpack":
             for memory in window.values():
                 numpy.from_dlpack(memory) if memory.dtype != "bfloat16" else memory.__dlpack__(max_version=(1, 0))
+        elif how == "checker":
+            checker = treadle.Checker(window)
+            checker.snapshot()
+            assert checker.compare() == []
+        elif how == "checker's reset":
+            treadle.Checker(window).reset(1)
         elif how == "filled":
             sw.filled()
         elif how == "addresses":
@@ -47,13 +53,13 @@ def serve(rank, size, name, folder, how):
 
 class TestFilled(ranks.Folder, unittest.TestCase):
     def test_given(self):
-        for how in ("load", "numpy", "dlpack", "filled", "own all", "allow_unfilled"):
+        for how in ("load", "numpy", "dlpack", "checker's reset", "filled", "own all", "allow_unfilled"):
             with self.subTest(how=how):
                 self.assertEqual(ranks.run(2, "test_filled", "serve", self.model, how), [1, 1])
 
     def test_refused(self):
         first = "embedding.word_embeddings.weight"
-        for how, words in (("nothing", first), ("addresses", first), ("numpy of all but one", f"1 of .*{first}"), ("own some", "were never given values")):
+        for how, words in (("nothing", first), ("addresses", first), ("checker", first), ("numpy of all but one", f"1 of .*{first}"), ("own some", "were never given values")):
             with self.subTest(how=how):
                 answers = ranks.finish(ranks.start(2, "test_filled", "serve", self.model, how))
                 for answer in answers:  # every rank, with the names

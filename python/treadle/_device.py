@@ -26,6 +26,20 @@ def _torch_cuda() -> typing.Any:
     return cuda if cuda is not None and cuda.is_initialized() else None
 
 
+def _stream(cuda: typing.Any, handle: int, number: int) -> typing.Any:
+    """A stream of a device as torch's. torch refuses odd handles, so also that of the default stream; 2 is the thread's, which it takes."""
+    return cuda.default_stream(number) if handle in (0, _LEGACY) else cuda.ExternalStream(handle, device=number)
+
+
+def _check_not_capturing(cuda: typing.Any, number: int) -> None:
+    """What is queued while a graph is captured becomes part of the graph, and does not run."""
+    with cuda.device(number):
+        if cuda.is_current_stream_capturing():
+            handle = cuda.current_stream(number).cuda_stream
+            words = f"torch's current stream {handle:#x} of cuda:{number} is capturing a graph"
+            raise errors.Refused(f"{words}: call treadle before or after the capture")
+
+
 class Device(typing.NamedTuple):
     """A device that windows lie on."""
 
@@ -55,21 +69,27 @@ class Device(typing.NamedTuple):
     def memory(self) -> typing.Any:
         return _abi.treadle_memory(kind=self.kind, device=self.number, stream=self.stream or None)
 
-    def _stream_of(self, cuda: typing.Any) -> typing.Any:
-        return cuda.ExternalStream(self.stream, device=self.number) if self.stream else cuda.default_stream(self.number)
-
     def order(self) -> None:
-        """What torch's current stream was given comes before the next call's work."""
+        """What torch's current stream was given comes before the next call's work. Raises Refused if it is capturing a graph."""
         cuda = _torch_cuda() if self.follows else None
         if cuda is None:
             return
+        _check_not_capturing(cuda, self.number)
         current = cuda.current_stream(self.number)
         if current.cuda_stream != self.stream:
-            self._stream_of(cuda).wait_stream(current)
+            _stream(cuda, self.stream, self.number).wait_stream(current)
+
+    def finish(self) -> None:
+        """Waits until torch's current stream has done what it was given. Raises Refused if it is capturing a graph."""
+        cuda = None if self.is_host else _torch_cuda()
+        if cuda is None:
+            return
+        _check_not_capturing(cuda, self.number)
+        cuda.current_stream(self.number).synchronize()
 
     def lead(self, stream: typing.Any) -> None:
         """By the rules of DLPack for `stream`, a consumer's: it waits for what this device's stream was given. Nothing of treadle's own is under way then.
-        Without torch nobody here can tell one stream to wait for another."""
+        Without torch nobody here can tell one stream to wait for another. Raises Refused if torch's current stream is capturing a graph."""
         if self.is_host:
             return
         if stream is not None and (not isinstance(stream, int) or isinstance(stream, bool)):
@@ -80,9 +100,10 @@ class Device(typing.NamedTuple):
         consumer = _LEGACY if stream is None else stream
         if cuda is None:
             return
+        _check_not_capturing(cuda, self.number)
         self.order()
         if consumer != self.consumers_stream:
-            cuda.ExternalStream(consumer, device=self.number).wait_stream(self._stream_of(cuda))
+            _stream(cuda, consumer, self.number).wait_stream(_stream(cuda, self.stream, self.number))
 
 
 HOST = Device(_abi.TREADLE_MEMORY_HOST)
@@ -94,11 +115,14 @@ def _number_on_node(group: Group) -> int:
     return nodes[:-1].count(nodes[-1])
 
 
-def _handle(what: str, stream: typing.Any) -> int:
-    """torch's streams, and others as numbers."""
+def _handle(what: str, stream: typing.Any, number: int) -> int:
+    """torch's streams, which know their device, and others as numbers."""
     found = getattr(stream, "cuda_stream", stream)
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
         raise errors.Refused(f"{what}: stream is {stream!r}, and must be a stream of torch or the handle of a CUDA stream")
+    index = getattr(getattr(stream, "device", None), "index", None)
+    if index not in (None, number):
+        raise errors.Refused(f"{what}: stream is of device cuda:{index}, and the windows lie on cuda:{number}; give a stream of cuda:{number}")
     return found
 
 
@@ -134,7 +158,7 @@ def choose(what: str, device: typing.Any, stream: typing.Any, group: Group) -> D
     if number is None:
         number = _number_on_node(group) % max(1, _library.value("treadle_machine_device_count"))
     if stream is not None:
-        return Device(kind, number, _handle(what, stream))
+        return Device(kind, number, _handle(what, stream, number))
     cuda = _torch_cuda()
     knows = cuda is not None and number < cuda.device_count()
     return Device(kind, number, cuda.current_stream(number).cuda_stream if knows else 0, follows=True)

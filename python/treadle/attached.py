@@ -99,10 +99,12 @@ class Attached(typing.Mapping[typing.Any, Memory]):
         return version.value
 
     def release(self) -> None:
-        """Ends the last hold."""
+        """Ends the last hold. On a device it first waits until torch's current stream there, if torch is used, has done
+        its work. Work on other streams must be done already. Raises Refused if that stream is capturing a graph."""
         pointer = self._use()
         if not self._held:
             raise errors.State("release: nothing is held")
+        self._source.device.finish()
         _library.call("treadle_attached_release", pointer, self._held.pop())
 
     def torch(self) -> dict[typing.Any, torch.Tensor]:
@@ -129,10 +131,12 @@ class Attached(typing.Mapping[typing.Any, Memory]):
 
     def close(self) -> None:
         """Lets go of what is held. The window stays mapped until the last tensor that was made of it is gone."""
-        while self._object is not None and self._object.is_here and self._held:
-            self.release()
-        self._window = Window({}, 0, 0, self._source.device)
-        self._object = None
+        try:
+            while self._object is not None and self._object.is_here and self._held:
+                self.release()
+        finally:
+            self._window = Window({}, 0, 0, self._source.device)
+            self._object = None
 
     def __getitem__(self, name: typing.Any) -> Memory:
         return self._tensors()[name]

@@ -58,6 +58,17 @@ class Source:
             raise errors.State(f"{what}: the switch is closed")
         return self.object.use(what)
 
+    def mode(self, pointer: ctypes.c_void_p) -> str:
+        return _library.text(_library.value("treadle_mode_text", _library.value("treadle_switch_mode", pointer)))
+
+    def check_train(self, what: str) -> None:
+        """Is it in mode TRAIN, and no arrow runs?"""
+        mode = self.mode(self.use(what))
+        if self.group._user == self.words:
+            raise errors.State(f"{what}: rank {self.group.rank}: an arrow of this switch runs: wait for it first")
+        if mode != "train":
+            raise errors.State(f"{what}: rank {self.group.rank}: in mode {mode}; switch to train first")
+
     def check(self, which: int) -> None:
         """Of the windows of mode INFER at any time: an engine makes its tensors once, before the first arrow. Of others where their bytes are on the
         device; while an arrow runs nobody can say."""
@@ -65,8 +76,7 @@ class Source:
         words = _WORDS.get(which)
         if words is None or self.group._user == self.words or _library.value("treadle_switch_resident", pointer, which):
             return
-        mode = _library.text(_library.value("treadle_mode_text", _library.value("treadle_switch_mode", pointer)))
-        raise errors.State(f"rank {self.group.rank}: in mode {mode} {words} are not on the device: switch to train first")
+        raise errors.State(f"rank {self.group.rank}: in mode {self.mode(pointer)} {words} are not on the device: switch to train first")
 
     def given(self, which: int, number: int) -> None:
         """Who has a tensor of the train window fills it."""
@@ -225,15 +235,19 @@ class Memory:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, typing.Any]:
-        """Version 3, for cupy, numba and others; its stream is the switch's. Raises AttributeError for memory of the host, and for types that it has no
-        name for: bf16 and fp8."""
+        """Version 3, for cupy, numba and others; its stream is the switch's. Raises AttributeError for memory of the host, for types that it has no
+        name for (bf16 and fp8), and where torch() raises State, so that hasattr() works. A tensor of the train window
+        counts as filled after it, also if hasattr() asked."""
         device = self._place.origin.device
         if device.is_host:
             raise AttributeError("__cuda_array_interface__: the memory is on the host")
         if self.dtype not in _TYPES:
             raise AttributeError(f"__cuda_array_interface__ has no name for {self.dtype}: use torch() or DLPack")
-        self._hand_out()
-        device.order()
+        try:
+            device.order()
+            self._hand_out()
+        except errors.Error as error:
+            raise AttributeError(f"__cuda_array_interface__: {error}") from error
         return {"version": 3, "shape": self.shape, "typestr": _TYPES[self.dtype], "data": (self.address if self.nbytes else 0, not self.writable),
                 "strides": None, "stream": device.consumers_stream}
 
@@ -286,11 +300,12 @@ class Window(typing.Mapping[typing.Any, Memory]):
 
         They are new Parameter objects, so optimizers are made afterwards; they may be used in the modes that hold params. They do not count as filled. Raises
         Refused, with names, before anything is changed: parameters that have memory, DTensors and Megatron's flat buffers (which are given to the switch as
-        train_tensors), other shapes or types, and another window; State outside of mode TRAIN."""
+        train_tensors), other shapes or types, and another window; State outside of mode TRAIN and while an arrow runs."""
         from . import _adopt
 
         if self._source is None or self._which != _abi.TREADLE_PARAMS or self._layout is None:
             raise errors.Refused("adopt: only the train window of a switch takes the parameters of a module")
+        self._source.check_train("adopt")
         _adopt.adopt(self, self._layout, module)
 
     def handle(self) -> bytes:
