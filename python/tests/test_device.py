@@ -297,7 +297,7 @@ class Stream:
 
     def __init__(self, cuda_stream, device=None):
         if cuda_stream & 1:
-            raise RuntimeError(f"{cuda_stream} is no handle of a stream")
+            raise RuntimeError(f"{cuda_stream} is not the handle of a stream")
         self.cuda_stream = cuda_stream
         self.device = types.SimpleNamespace(index=device)
 
