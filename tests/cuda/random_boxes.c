@@ -1,6 +1,7 @@
 #include "cuda/random_boxes.h"
 
 #include "base/dtype.h"
+#include "memory/random_op.h"
 
 void random_side_draw(random_side *s, treadle_random *random, char *room) {
   s->base =
@@ -10,15 +11,7 @@ void random_side_draw(random_side *s, treadle_random *random, char *room) {
   if (treadle_random_below(random, 3) == 0) return;
   s->paged.table = s->table;
   s->paged.page_shift = (int)treadle_random_between(random, RANDOM_LEAST_SHIFT, 13);
-  const int pages = RANDOM_ROOM >> s->paged.page_shift;
-  for (int i = 0; i < pages; i++) s->table[i] = i;
-  for (int i = pages - 1; i > 0; i--) { /* some neighbours stay neighbours */
-    int k = (int)treadle_random_below(random, i + 1);
-    if (k % 3 == 0) continue;
-    int32_t t = s->table[i];
-    s->table[i] = s->table[k];
-    s->table[k] = t;
-  }
+  random_table(random, s->table, RANDOM_ROOM >> s->paged.page_shift);
 }
 
 /* Strides that hold what is inside, with gaps now and then, in a random order of the axes, which is that of the op
