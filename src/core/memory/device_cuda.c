@@ -109,10 +109,7 @@ static treadle_status pin(const treadle_device *device, void *host, size_t bytes
   treadle_cuda_enter(cuda);
   const bool own = is_of_device(cuda, host);
   TRY(treadle_cuda_say(cuda));
-  if (!own)
-    CUDA_TRY(cuda, "cuMemHostRegister",
-             cuda->driver->host_register(host, bytes,
-                                         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+  if (!own) TRY(treadle_cuda_pin(cuda, host, bytes));
 out:
   treadle_cuda_leave(cuda);
   return status;

@@ -145,6 +145,13 @@ typedef struct treadle_cuda_driver {
 } treadle_cuda_driver;
 #undef TREADLE_CUDA_MEMBER
 
+/* Memory of a card that other processes can be given by a descriptor: what pools are made of. */
+static inline CUmemAllocationProp treadle_cuda_memory_of(CUdevice card) {
+  return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, card}};
+}
+
 /* The driver of this process, started. Refused, with what is missing: the library, a function of it, a driver below 13.0, a process that was forked
  * from one that had started it. Any thread. */
 treadle_status treadle_cuda_driver_get(const treadle_cuda_driver **driver_p);

@@ -84,8 +84,7 @@ treadle_status treadle_machine_device(int32_t number, treadle_device_info *info_
   const treadle_cuda_driver *driver;
   treadle_device_info info = {0};
   const int32_t count = treadle_machine_device_count();
-  const CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, number}};
+  const CUmemAllocationProp wanted = treadle_cuda_memory_of(number);
   CUdevice card;
   CUuuid uuid = {{0}};
   int version = 0;

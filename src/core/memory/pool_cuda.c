@@ -73,9 +73,7 @@ static treadle_status full(const treadle_cuda_pieces *p, CUresult result) {
 }
 
 static treadle_status make_handles(treadle_cuda_pieces *p) {
-  const CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, p->cuda->card}};
+  const CUmemAllocationProp wanted = treadle_cuda_memory_of(p->cuda->card);
   for (int64_t i = 0; i < p->count; i++) {
     const size_t bytes = (size_t)p->lengths[i] * p->page_bytes;
     const CUresult result = p->cuda->driver->handle_create(&p->handles[i], bytes, &wanted, 0);

@@ -169,11 +169,18 @@ out:
 
 static treadle_status find_granularity(treadle_cuda *cuda) {
   treadle_status status = TREADLE_OK;
-  const CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, cuda->card}};
+  const CUmemAllocationProp wanted = treadle_cuda_memory_of(cuda->card);
   CUDA_TRY(cuda, "cuMemGetAllocationGranularity",
            cuda->driver->granularity(&cuda->granularity, &wanted, 0));
+out:
+  return status;
+}
+
+treadle_status treadle_cuda_pin(const treadle_cuda *cuda, void *host, size_t bytes) {
+  treadle_status status = TREADLE_OK;
+  CUDA_TRY(
+      cuda, "cuMemHostRegister",
+      cuda->driver->host_register(host, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
 out:
   return status;
 }
@@ -182,9 +189,7 @@ static treadle_status make_room(treadle_cuda *cuda) {
   treadle_status status = TREADLE_OK;
   char *room = treadle_host_create(TREADLE_CUDA_ROOM, "the kernels' tables");
   if (!room) return TREADLE_NO_MEMORY;
-  CUDA_TRY(cuda, "cuMemHostRegister",
-           cuda->driver->host_register(room, TREADLE_CUDA_ROOM,
-                                       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+  TRY(treadle_cuda_pin(cuda, room, TREADLE_CUDA_ROOM));
   cuda->room = room;
 out:
   if (status != TREADLE_OK) treadle_host_destroy(room, TREADLE_CUDA_ROOM);

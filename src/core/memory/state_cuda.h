@@ -98,6 +98,9 @@ bool treadle_cuda_ask_pointer(treadle_cuda *cuda, int attribute, const void *at,
     if (result_ != CUDA_SUCCESS) TRY(treadle_cuda_fail(cuda, call, result_));                              \
   } while (0)
 
+/* Host memory that the device reads and writes where it lies, until cuMemHostUnregister. */
+treadle_status treadle_cuda_pin(const treadle_cuda *cuda, void *host, size_t bytes);
+
 /* ---- Order. Between enter and leave ---- */
 
 /* Before work is asked for: what the caller's stream was given before comes first. False: nothing can be asked for any more. */

@@ -104,9 +104,7 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
   work->counts_bytes = (size_t)d->item_count * sizeof *work->counts;
   work->counts = treadle_host_create(work->counts_bytes, "the counts of copies");
   if (!work->counts) TRY(TREADLE_NO_MEMORY);
-  CUDA_TRY(cuda, "cuMemHostRegister",
-           cuda->driver->host_register(work->counts, work->counts_bytes,
-                                       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+  TRY(treadle_cuda_pin(cuda, work->counts, work->counts_bytes));
 out:
   return status;
 }
