@@ -1,6 +1,8 @@
 /* Contexts: each device has its primary one, and each thread a stack, whose top is current. */
 #include "cuda/fake_parts.h"
 
+#include <stdatomic.h>
+
 enum { DEPTH = 32 };
 
 static struct CUctx_st contexts[FAKE_CARDS];
@@ -22,7 +24,7 @@ FAKE_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context_p, CUdevice device
   FAKE_ENTER(cuDevicePrimaryCtxRetain);
   FAKE_LOCKED;
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
-  __atomic_add_fetch(&contexts[device].retained, 1, __ATOMIC_ACQ_REL);
+  atomic_fetch_add(&contexts[device].retained, 1);
   fake_level_add(&fake_ledger.objects, 1);
   *context_p = &contexts[device];
   return CUDA_SUCCESS;
@@ -33,14 +35,14 @@ FAKE_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   FAKE_LOCKED;
   if (device < 0 || device >= fake_card_count) return CUDA_ERROR_INVALID_DEVICE;
   if (contexts[device].retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  __atomic_sub_fetch(&contexts[device].retained, 1, __ATOMIC_ACQ_REL);
+  atomic_fetch_sub(&contexts[device].retained, 1);
   fake_level_add(&fake_ledger.objects, -1);
   return CUDA_SUCCESS;
 }
 
 static bool is_context(CUcontext context) {
   for (int i = 0; i < fake_card_count; i++)
-    if (context == &contexts[i]) return __atomic_load_n(&contexts[i].retained, __ATOMIC_ACQUIRE) > 0;
+    if (context == &contexts[i]) return atomic_load(&contexts[i].retained) > 0;
   return false;
 }
 
