@@ -33,8 +33,8 @@ extern "C" {
  *   others    Work may read pools of other devices of this kind: windows that `view` gave, and those of other ranks in
  *             this process.
  *   none      There may be pools, windows (map: *base_p is NULL) and views of 0 pages, scratch memory of 0 bytes (not
- *             NULL), a count of 0 in prepare, run and hash, and 0 bytes in move, fill and pin. What ends a thing
- *             (destroy, unimport, work_release, scratch_release) accepts NULL. */
+ *             NULL), a count of 0 in copy, pack, blocks, prepare, run and hash, and 0 bytes in move, fill and pin. What
+ *             ends a thing (destroy, unimport, work_release, scratch_release) accepts NULL. */
 
 enum { TREADLE_MAX_AXES = 6 }; /* of a strided box */
 
@@ -71,6 +71,16 @@ typedef struct treadle_matrix {
   void *into;                        /* equal to base where it may be written; NULL: it is only read */
   int64_t row_stride, column_stride; /* bytes, of any sign */
 } treadle_matrix;
+
+/* A strip: fp8 blocks side by side, of at most 128 rows and columns each. Frozen. */
+typedef struct treadle_strip {
+  treadle_matrix values, codes; /* [rows, columns] */
+  treadle_matrix scales;        /* [1, blocks] fp32 */
+  int64_t rows, columns;
+  int32_t width, skip; /* columns of a whole block; how many of them the first one lacks. The last one may lack some */
+  treadle_dtype dtype; /* of the values */
+  bool back;           /* codes and scales are read, and values are written */
+} treadle_strip;
 
 /* A box of elements in a window, in the order of the canonical tensor: axes from slow to fast. Frozen. */
 typedef struct treadle_elements {
@@ -213,17 +223,17 @@ struct treadle_device_ops {
   treadle_status (*pin)(const treadle_device *device, void *host, size_t bytes);
   void (*unpin)(const treadle_device *device, void *host);
 
-  /* Single ops and blocks. What copy and pack read and write may be pinned; copy may also read any host memory, as
-   * files are loaded. Fills come to copy with `from` NULL, and never to pack. pack is for what is read again right
-   * away, and leaves it in caches. quantise makes fp8 codes and one scale of a block of at most 128 rows and columns;
-   * dequantise is the way back. Both have the bits that src/core/memory/quantise.h describes. `scale` is memory of the
-   * device. */
-  void (*copy)(const treadle_device *device, const treadle_op *op, const treadle_paged *from, const treadle_paged *to);
-  void (*pack)(const treadle_device *device, const treadle_op *op, const treadle_paged *from, const treadle_paged *to);
-  void (*quantise)(const treadle_device *device, treadle_matrix codes, float *scale, treadle_matrix values,
-                   treadle_dtype dtype, int64_t rows, int64_t columns);
-  void (*dequantise)(const treadle_device *device, treadle_matrix values, treadle_dtype dtype, treadle_matrix codes,
-                     const float *scale, int64_t rows, int64_t columns);
+  /* Ops that are asked for once: [count] of ops, from and to; in any order, none reads what another one writes. What
+   * they read and write may be pinned; copy may also read any host memory, as files are loaded. A fill has no view to
+   * read from, and never comes to pack; from may be NULL if there is nothing but fills. pack is for what is read again
+   * right away, and leaves it in caches. */
+  void (*copy)(const treadle_device *device, const treadle_op *ops, const treadle_paged *from, const treadle_paged *to,
+               size_t count);
+  void (*pack)(const treadle_device *device, const treadle_op *ops, const treadle_paged *from, const treadle_paged *to,
+               size_t count);
+  /* Makes fp8 codes and scales of values, or values of them, in strips [count], in any order: none reads what another
+   * one writes. Both ways have the bits that src/core/memory/quantise.h describes. */
+  void (*blocks)(const treadle_device *device, const treadle_strip *strips, size_t count);
 
   /* Makes ops ready that run again and again: [count] of ops, from and to. The views are copied; the ops stay where
    * they are until work_release. A fill has no view to read from, and a view whose base is NULL belongs to an op that

@@ -120,7 +120,7 @@ static treadle_status run_batch(scene *s, uint64_t seed, int count) {
   ops->run(&s->device, work, 0, (size_t)count, written);
   for (int i = 0; i < count; i++)
     if (s->cases[i].alone)
-      ops->copy(&s->device, &s->cases[i].op, source_of(&s->cases[i]), &s->cases[i].to.paged);
+      ops->copy(&s->device, &s->cases[i].op, source_of(&s->cases[i]), &s->cases[i].to.paged, 1);
   TRY(ops->fence(&s->device));
   s->seconds += treadle_clock_seconds() - begun;
   ops->move(&s->device, s->seen, s->rooms, BATCH * (size_t)RANDOM_ROOM_BYTES);
@@ -199,9 +199,17 @@ static treadle_matrix matrix_of(void *memory, size_t each) {
 
 static void make_blocks(const treadle_device *device, block_room *room, int64_t rows, int64_t columns) {
   const treadle_matrix values = matrix_of(room->values, sizeof(float)), codes = matrix_of(room->codes, 1);
-  device->ops->quantise(device, codes, &room->scale, values, TREADLE_FP32, rows, columns);
-  device->ops->dequantise(device, matrix_of(room->back, sizeof(float)), TREADLE_FP32, codes, &room->scale,
-                          rows, columns);
+  treadle_strip strip = {.values = values,
+                         .codes = codes,
+                         .scales = matrix_of(&room->scale, sizeof(float)),
+                         .rows = rows,
+                         .columns = columns,
+                         .width = (int32_t)columns,
+                         .dtype = TREADLE_FP32};
+  device->ops->blocks(device, &strip, 1);
+  strip.values = matrix_of(room->back, sizeof(float));
+  strip.back = true;
+  device->ops->blocks(device, &strip, 1);
 }
 
 static treadle_status compare_blocks(scene *s) {

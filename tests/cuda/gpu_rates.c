@@ -43,16 +43,25 @@ static void ask_move(scene *s, const job *j) {
   s->device.ops->move(&s->device, s->to, s->from, (size_t)j->bytes);
 }
 
-enum { SIDE = 128 };
+/* Strips of 32 blocks, as a row of 4,096 columns has. */
+enum { SIDE = 128, STRIP = 32, MOST_STRIPS = 1024 };
 
 static void ask_blocks(scene *s, const job *j) {
   const int64_t block = SIDE * SIDE;
-  float *scales = (float *)(void *)(s->to + s->bytes);
-  for (int64_t i = 0; i < j->bytes / 2 / block; i++) {
-    char *values = s->from + i * block * 2, *codes = s->to + i * block;
-    s->device.ops->quantise(&s->device, (treadle_matrix){codes, codes, SIDE, 1}, scales + i,
-                            (treadle_matrix){values, values, 2 * SIDE, 2}, TREADLE_BF16, SIDE, SIDE);
+  const int64_t columns = STRIP * SIDE, count = j->bytes / 2 / block / STRIP;
+  static treadle_strip strips[MOST_STRIPS];
+  for (int64_t i = 0; i < count && i < MOST_STRIPS; i++) {
+    char *values = s->from + i * STRIP * block * 2, *codes = s->to + i * STRIP * block,
+         *scales = s->to + s->bytes + i * STRIP * 4;
+    strips[i] = (treadle_strip){.values = {values, values, 2 * columns, 2},
+                                .codes = {codes, codes, columns, 1},
+                                .scales = {scales, scales, 0, 4},
+                                .rows = SIDE,
+                                .columns = columns,
+                                .width = SIDE,
+                                .dtype = TREADLE_BF16};
   }
+  s->device.ops->blocks(&s->device, strips, (size_t)(count < MOST_STRIPS ? count : MOST_STRIPS));
 }
 
 static treadle_status time_once(scene *s, const job *j, double *seconds_p) {
@@ -185,15 +194,15 @@ static treadle_status measure(scene *s) {
   TRY(say_op(s, "fp32 to bf16", op_of_rows(TREADLE_FP32, TREADLE_BF16, s->bytes / 4096, 1024, 4096)));
   TRY(say_op(s, "bf16 to fp32", op_of_rows(TREADLE_BF16, TREADLE_FP32, s->bytes / 8192, 2048, 4096)));
   TRY(say_op(s, "transposed bf16", op_of_transpose(s->g->is_stand_in ? 512 : 8192)));
-  const job blocks = {.ask = ask_blocks, .bytes = s->g->is_stand_in ? 8 * 32 << 10 : 1024 * 32 << 10};
+  const job blocks = {.ask = ask_blocks, .bytes = s->bytes};
   TRY(rate_of(s, &blocks, &rate));
-  print(s, "bf16 to fp8 blocks, one by one", rate);
+  print(s, "bf16 to fp8 blocks", rate);
 out:
   return status;
 }
 
 treadle_status gpu_rates(gpu *g) {
-  enum { SCALES = 1 << 20 };
+  enum { SCALES = 4 * MOST_STRIPS * STRIP };
   treadle_status status;
   scene s = {.g = g, .bytes = g->is_stand_in ? (int64_t)2 << 20 : (int64_t)1 << 30};
   const treadle_memory memory = {.kind = TREADLE_MEMORY_CUDA, .device = g->number};

@@ -20,7 +20,7 @@ run() {
   local expected=$1 ranks=$2 device=$3 status=0
   shift 3
   rm -f "$FAKE_CUDA_LEDGER"
-  LD_LIBRARY_PATH=$library "$MPIEXEC" -n "$ranks" "$TREADLE" switch --model "$folder/model" --page-size "${page:-2MiB}" \
+  LD_LIBRARY_PATH=$library "$MPIEXEC" -n "$ranks" "$TREADLE" switch --model "${model:-$folder/model}" --page-size "${page:-2MiB}" \
     --timeout 60 --device "$device" "$@" >"$folder/said" 2>"$folder/why" || status=$?
   [ "$status" = "$expected" ] || fail "'$*' on $device ended with $status, not $expected"
 }
@@ -64,6 +64,20 @@ alike 4 "${pair[@]}" --cap 16MiB --cycles 1 --alias off
 alike 4 "${pair[@]}" --cap 16MiB --cycles 1 --nodes 2 --net tcp
 [ "$(value net_window_bytes)" = 0 ] || fail "windows on the device were sent from"
 page=16KiB FAKE_CUDA_GRANULARITY=4096 alike 4 "${pair[@]}" --cap 1MiB --cycles 1
+
+# Blocks of fp8, which are asked for together, however many there are: in one piece, and cut between ranks.
+cat >"$folder/blocks.json" <<'EOF'
+{"model_type": "qwen3", "vocab_size": 2000, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+ "num_key_value_heads": 4, "head_dim": 32, "intermediate_size": 640, "torch_dtype": "bfloat16", "tie_word_embeddings": false,
+ "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32]}}
+EOF
+for blocks in "1 hf vllm:tp=1" "2 megatron:tp=2 vllm:tp=1" "2 hf:root=0 vllm:tp=2"; do
+  read -r ranks train infer <<<"$blocks"
+  model=$folder/blocks.json alike "$ranks" --train "$train" --infer "$infer" --cap 16MiB --cycles 1 --keep host
+  launches=$(value kernel_launches)
+  "$TREADLE" plan --model "$folder/blocks.json" --from "$train" --to "$infer" --ranks "$ranks" --page-size 2MiB --cap 16MiB --json >"$folder/said"
+  [ "$launches" -le "$((5 * ranks * $(value waves)))" ] || fail "$blocks: $launches launches in $(value waves) waves"
+done
 
 # A switch more copies nothing to or from the host.
 copies() { # CYCLES: what the driver copied so

@@ -151,43 +151,55 @@ static void test_many_hashes(void **state) {
   treadle_device_close(&device);
 }
 
+/* Strips of 1 to `STRIPS` in a call, both ways, as the plain twin makes them. */
 static void test_blocks(void **state) {
   (void)state;
-  enum { SIDE = 128, VALUES = SIDE * SIDE * 4 };
+  enum {
+    SIDE = 64,
+    VALUES = SIDE * SIDE * 4,
+    STRIPS = 5,
+    SCALES = SIDE * 4,
+    EACH = VALUES + SIDE * SIDE + SCALES
+  };
   treadle_random random = {11};
   treadle_device device = opened(0, NULL);
   const treadle_device_ops *ops = device.ops;
-  char *values = ops->scratch(&device, VALUES), *codes = ops->scratch(&device, SIDE * SIDE);
-  float *scale = ops->scratch(&device, sizeof *scale), wanted_scale;
-  static char here[VALUES], wanted_codes[SIDE * SIDE], wanted_values[VALUES];
+  char *rooms = ops->scratch(&device, STRIPS * EACH);
+  static char here[STRIPS * EACH];
   for (int i = 0; i < 30; i++) {
-    const treadle_dtype dtype = (treadle_dtype)(TREADLE_FP32 + i % 3);
-    const int64_t each = (int64_t)treadle_dtype_bytes(dtype),
-                  rows = 1 + treadle_random_below(&random, SIDE),
-                  columns = 1 + treadle_random_below(&random, SIDE);
-    const bool turned = i & 1;
-    const int64_t row = turned ? each : SIDE * each, column = turned ? SIDE * each : each;
-    draw(&random, here, VALUES);
-    memset(wanted_codes, 0, sizeof wanted_codes);
-    ops->move(&device, values, here, VALUES);
-    ops->fill(&device, codes, 0, SIDE * SIDE);
-    ops->quantise(&device, treadle_matrix_of(codes, SIDE, 1), scale, treadle_matrix_of(values, row, column),
-                  dtype, rows, columns);
-    treadle_quantise_block(treadle_matrix_of(wanted_codes, SIDE, 1), &wanted_scale,
-                           treadle_matrix_of(here, row, column), dtype, rows, columns, TREADLE_MOVER_PLAIN);
-    assert_bytes(&device, codes, wanted_codes, sizeof wanted_codes);
-    assert_bytes(&device, scale, &wanted_scale, sizeof wanted_scale);
-    memcpy(wanted_values, here, VALUES);
-    ops->dequantise(&device, treadle_matrix_of(values, row, column), dtype,
-                    treadle_matrix_of(codes, SIDE, 1), scale, rows, columns);
-    treadle_dequantise_block(treadle_matrix_of(wanted_values, row, column), dtype,
-                             treadle_matrix_of(wanted_codes, SIDE, 1), wanted_scale, rows, columns,
-                             TREADLE_MOVER_PLAIN);
-    assert_bytes(&device, values, wanted_values, VALUES);
+    treadle_strip strips[STRIPS];
+    const size_t count = (size_t)i % STRIPS + 1;
+    draw(&random, here, sizeof here);
+    ops->move(&device, rooms, here, sizeof here);
+    for (size_t k = 0; k < count; k++) {
+      const treadle_dtype dtype = (treadle_dtype)(TREADLE_FP32 + (i + (int)k) % 3);
+      const int64_t each = (int64_t)treadle_dtype_bytes(dtype), first = (int64_t)k * EACH;
+      const bool turned = (i + (int)k) & 1;
+      strips[k] = (treadle_strip){.values = treadle_matrix_of(rooms + first, turned ? each : SIDE * each,
+                                                              turned ? SIDE * each : each),
+                                  .codes = treadle_matrix_of(rooms + first + VALUES, SIDE, 1),
+                                  .scales = treadle_matrix_of(rooms + first + VALUES + SIDE * SIDE, 0, 4),
+                                  .rows = 1 + treadle_random_below(&random, SIDE),
+                                  .columns = 1 + treadle_random_below(&random, SIDE),
+                                  .width = (int32_t)(1 + treadle_random_below(&random, SIDE)),
+                                  .dtype = dtype};
+      strips[k].skip = (int32_t)treadle_random_below(&random, strips[k].width);
+    }
+    for (int back = 0; back < 2; back++) {
+      for (size_t k = 0; k < count; k++) {
+        treadle_strip twin = strips[k];
+        const int64_t to_here = here - rooms;
+        twin.back = strips[k].back = back;
+        twin.values = treadle_matrix_at(twin.values, to_here);
+        twin.codes = treadle_matrix_at(twin.codes, to_here);
+        twin.scales = treadle_matrix_at(twin.scales, to_here);
+        treadle_strip_make(&twin, TREADLE_MOVER_PLAIN);
+      }
+      ops->blocks(&device, strips, count);
+      assert_bytes(&device, rooms, here, sizeof here);
+    }
   }
-  ops->scratch_release(&device, values);
-  ops->scratch_release(&device, codes);
-  ops->scratch_release(&device, scale);
+  ops->scratch_release(&device, rooms);
   treadle_device_close(&device);
 }
 
@@ -255,7 +267,7 @@ static void test_heads(void **state) {
       if (prepared)
         ops->run(&device, work, 0, 1, &written);
       else
-        ops->copy(&device, &op, &far, &far_to);
+        ops->copy(&device, &op, &far, &far_to, 1);
       ops->move(&device, found, to, 2 * PAGE);
       assert_ok(ops->fence(&device));
       assert_memory_equal(found, wanted, 2 * PAGE);
@@ -482,10 +494,10 @@ static void check_copy(const treadle_device *device, uint64_t seed) {
     const treadle_paged *source = op.source < 0 ? NULL : &from->paged;
     treadle_copy_op(&op, op.source < 0 ? NULL : &from->expected, &to->expected, TREADLE_MOVER_PLAIN);
     if (i == 0 && source)
-      device->ops->pack(device, &op, source, &to->paged);
+      device->ops->pack(device, &op, source, &to->paged, 1);
     else
-      device->ops->copy(device, &op, i == 1 && source ? &from->expected : source,
-                        &to->paged); /* pageable, too */
+      device->ops->copy(device, &op, i == 1 && source ? &from->expected : source, &to->paged,
+                        1); /* pageable, too */
   }
   assert_bytes(device, to->paged.base, to->wanted, ROOM);
   side_release(device, from, pinned);
@@ -524,11 +536,11 @@ static void test_large_copy(void **state) {
   const treadle_paged source = treadle_paged_of(from), here = treadle_paged_of(wanted),
                       there = treadle_paged_of(to);
   treadle_copy_op(&op, &source, &here, TREADLE_MOVER_PLAIN);
-  device.ops->copy(&device, &op, &source, &there);
+  device.ops->copy(&device, &op, &source, &there, 1);
   assert_bytes(&device, to, wanted, ROWS * COLUMNS * sizeof *wanted);
   op.elems = 0;
   op.size[1] = 0;
-  device.ops->copy(&device, &op, &source, &there);
+  device.ops->copy(&device, &op, &source, &there, 1);
   assert_bytes(&device, to, wanted, ROWS * COLUMNS * sizeof *wanted);
   device.ops->scratch_release(&device, to);
   free(from);
@@ -912,8 +924,8 @@ static treadle_status ask(life *l) {
     for (passed = false; !passed;) TRY(ops->passed(&l->device, ticket, &passed));
   }
   l->ops[0].size[0] = l->ops[0].elems = 10;
-  ops->copy(&l->device, &l->ops[0], &pageable, &l->to[0]);
-  ops->pack(&l->device, &l->ops[0], &l->from[0], &l->to[0]);
+  ops->copy(&l->device, &l->ops[0], &pageable, &l->to[0], 1);
+  ops->pack(&l->device, &l->ops[0], &l->from[0], &l->to[0], 1);
   ops->generate(&l->device, &e, l->scratch);
   TRY(ops->hash(&l->device, &e, &window, 1, &sum));
   TRY(ops->fence(&l->device));

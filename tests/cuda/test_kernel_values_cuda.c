@@ -63,23 +63,40 @@ static void draw_values(treadle_random *random, treadle_matrix values, treadle_d
   }
 }
 
-static treadle_cuda_block block_of(treadle_matrix values, treadle_matrix codes, const char *scale,
-                                   treadle_dtype dtype) {
-  return (treadle_cuda_block){.values = address_on_host(values.base),
-                              .codes = address_on_host(codes.base),
-                              .scale = address_on_host(scale),
-                              .values_row = values.row_stride,
-                              .values_column = values.column_stride,
-                              .codes_row = codes.row_stride,
-                              .codes_column = codes.column_stride,
-                              .dtype = (uint8_t)dtype};
+/* A strip of one block as the kernel takes it, among others of its launch. */
+static void launch(kernel_on_host *blocks, const treadle_strip *strip, treadle_random *random) {
+  treadle_cuda_strip strips[3] = {{0}};
+  treadle_cuda_block block = {.strip = (uint32_t)treadle_random_below(random, 3)};
+  strips[block.strip] = (treadle_cuda_strip){.values = address_on_host(strip->values.base),
+                                             .codes = address_on_host(strip->codes.base),
+                                             .scales = address_on_host(strip->scales.base),
+                                             .values_row = strip->values.row_stride,
+                                             .values_column = strip->values.column_stride,
+                                             .codes_row = strip->codes.row_stride,
+                                             .codes_column = strip->codes.column_stride,
+                                             .scales_column = strip->scales.column_stride,
+                                             .rows = (uint32_t)strip->rows,
+                                             .columns = (uint32_t)strip->columns,
+                                             .width = (uint32_t)strip->width,
+                                             .skip = (uint32_t)strip->skip,
+                                             .dtype = (uint8_t)strip->dtype,
+                                             .back = strip->back};
+  treadle_cuda_block all[SIDE + 1];
+  uint32_t count = 0;
+  for (; count < treadle_strip_blocks(strip); count++)
+    all[count] = (treadle_cuda_block){block.strip, count};
+  treadle_cuda_blocks_args args = {
+      .strips = address_on_host(strips), .blocks = address_on_host(all), .count = count};
+  blocks(&args, (uint32_t)treadle_random_between(random, 1, 3), (uint32_t)treadle_random_next(random));
 }
 
-static void launch(kernel_on_host *blocks, const treadle_cuda_block *block, treadle_random *random) {
-  treadle_cuda_blocks_args args = {.one = *block, .count = 1};
-  if (treadle_random_below(random, 2))
-    args = (treadle_cuda_blocks_args){.blocks = address_on_host(block), .count = 1};
-  blocks(&args, (uint32_t)treadle_random_between(random, 1, 3), (uint32_t)treadle_random_next(random));
+/* Blocks of a strip, and where its scales lie: anywhere behind the rest of a room. */
+static void draw_blocks(treadle_random *random, treadle_strip *strip, char *room) {
+  const int64_t widths[] = {strip->columns, strip->columns, 32, 17};
+  const int64_t step = 4 + treadle_random_below(random, 3);
+  strip->width = (int32_t)widths[treadle_random_below(random, TEST_COUNT(widths))];
+  strip->skip = (int32_t)(treadle_random_below(random, 2) ? treadle_random_below(random, strip->width) : 0);
+  strip->scales = treadle_matrix_of(room + ROOM - 1024 + treadle_random_below(random, 4), 0, step);
 }
 
 static bool check_quantise(uint64_t seed, kernel_on_host *blocks) {
@@ -88,19 +105,17 @@ static bool check_quantise(uint64_t seed, kernel_on_host *blocks) {
   static const int64_t sizes[] = {1, 2, 8, 31, 40, 64, 127, 128};
   const int64_t rows = sizes[treadle_random_below(&random, TEST_COUNT(sizes))];
   const int64_t columns = sizes[treadle_random_below(&random, TEST_COUNT(sizes))];
-  treadle_matrix values = draw_matrix(&random, source, (int64_t)treadle_dtype_bytes(dtype), rows, columns);
-  treadle_matrix codes = draw_matrix(&random, made, 1, rows, columns);
-  draw_values(&random, values, dtype, rows, columns);
+  treadle_strip strip = {.rows = rows, .columns = columns, .dtype = dtype};
+  strip.values = draw_matrix(&random, source, (int64_t)treadle_dtype_bytes(dtype), rows, columns);
+  strip.codes = draw_matrix(&random, made, 1, rows, columns);
+  draw_values(&random, strip.values, dtype, rows, columns);
+  draw_blocks(&random, &strip, made);
   clear();
-  char *scale = made + ROOM - 8 + treadle_random_below(&random, 4);
-  float scale_wanted;
-  treadle_quantise_block(in_room(codes, made, wanted), &scale_wanted, values, dtype, rows, columns,
-                         TREADLE_MOVER_PLAIN);
-  memcpy(wanted + (scale - made), &scale_wanted, sizeof scale_wanted);
-  treadle_cuda_block block = block_of(values, codes, scale, dtype);
-  block.rows = (uint32_t)rows;
-  block.columns = (uint32_t)columns;
-  launch(blocks, &block, &random);
+  treadle_strip twin = strip;
+  twin.codes = in_room(strip.codes, made, wanted);
+  twin.scales = in_room(strip.scales, made, wanted);
+  treadle_strip_make(&twin, TREADLE_MOVER_PLAIN);
+  launch(blocks, &strip, &random);
   const bool same = memcmp(made, wanted, ROOM) == 0;
   if (!same && blocks == host_blocks) fail_case(seed, "quantise", dtype);
   return same;
@@ -112,21 +127,20 @@ static void check_dequantise(uint64_t seed) {
   const treadle_dtype dtype = types[treadle_random_below(&random, 4)];
   const int64_t rows = treadle_random_between(&random, 1, SIDE),
                 columns = treadle_random_between(&random, 1, SIDE);
-  treadle_matrix values = draw_matrix(&random, made, (int64_t)treadle_dtype_bytes(dtype), rows, columns);
-  treadle_matrix codes = draw_matrix(&random, source, 1, rows, columns);
+  treadle_strip strip = {.rows = rows, .columns = columns, .dtype = dtype, .back = true};
+  strip.values = draw_matrix(&random, made, (int64_t)treadle_dtype_bytes(dtype), rows, columns);
+  strip.codes = draw_matrix(&random, source, 1, rows, columns);
+  draw_blocks(&random, &strip, source);
   for (int64_t i = 0; i < 4 * SIDE * SIDE; i++) source[i] = (char)treadle_random_next(&random);
-  float scales[] = {1, 0.001f, 0x1p-140f, 0x1p120f, INFINITY, NAN, -0.3f, 0};
-  const float scale = scales[treadle_random_below(&random, TEST_COUNT(scales))];
+  const float scales[] = {1, 0.001f, 0x1p-140f, 0x1p120f, INFINITY, NAN, -0.3f, 0};
+  for (int64_t i = 0; i < treadle_strip_blocks(&strip); i++)
+    memcpy((char *)strip.scales.into + i * strip.scales.column_stride,
+           &scales[treadle_random_below(&random, TEST_COUNT(scales))], sizeof *scales);
   clear();
-  treadle_dequantise_block(in_room(values, made, wanted), dtype, codes, scale, rows, columns,
-                           TREADLE_MOVER_PLAIN);
-  char room[8];
-  memcpy(room + seed % 4, &scale, sizeof scale);
-  treadle_cuda_block block = block_of(values, codes, room + seed % 4, dtype);
-  block.rows = (uint32_t)rows;
-  block.columns = (uint32_t)columns;
-  block.back = 1;
-  launch(host_blocks, &block, &random);
+  treadle_strip twin = strip;
+  twin.values = in_room(strip.values, made, wanted);
+  treadle_strip_make(&twin, TREADLE_MOVER_PLAIN);
+  launch(host_blocks, &strip, &random);
   if (memcmp(made, wanted, ROOM) != 0) fail_case(seed, "dequantise", dtype);
 }
 

@@ -32,7 +32,7 @@ static void test_late_pages(void **state) {
                          .elems = 2 * PAGE / 4};
   const treadle_paged from = {.base = pages, .table = table, .page_shift = SHIFT},
                       into = {.base = to, .into = to};
-  device.ops->copy(&device, &op, &from, &into);
+  device.ops->copy(&device, &op, &from, &into, 1);
   device.ops->move(&device, seen, to, sizeof seen);
   assert_ok(device.ops->fence(&device));
   assert_memory_equal(seen, given + PAGE, PAGE);

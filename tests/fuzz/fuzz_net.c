@@ -366,7 +366,7 @@ static treadle_status take(treadle_carry *c, const treadle_op *op, size_t positi
   const treadle_paged into = treadle_paged_of(r.window);
   MUST(position == r.taken);
   MUST(from || !c->net.delta.on);
-  if (from) c->device->ops->copy(c->device, op, from, &into);
+  if (from) c->device->ops->copy(c->device, op, from, &into, 1);
   r.taken++;
   return TREADLE_OK;
 }

@@ -1,9 +1,11 @@
 /* The block rows of a wave: quantising to fp8 blocks, and dequantising from them.
  *
- * To fp8, the parts of a block row are copied from the windows of other ranks, or of this one, to scratch. There one block after
- * the other becomes codes and a scale, which are then copied to the window. From fp8 it is the other way round.
- * Windows are read and written through their page tables, scratch is plain memory. Usually the values are one part on
- * consecutive pages; then they, and the codes, are read or written in place, without scratch. */
+ * To fp8, values become codes and scales, block by block; from fp8 it is the other way round. What lies in one piece in a window is read or
+ * written there. Usually that is all: the values of a block row are in one piece, or in several that are cut between blocks, and so are its codes and scales. What does not goes through
+ * scratch, by copies before the blocks are made, and after.
+ *
+ * Block rows are asked for together, in three calls: copies to scratch, blocks, copies from scratch. On a device there is scratch for many of
+ * them; the host makes one after the other, so that it stays in caches. */
 #include "carry/carry_parts.h"
 #include "carry/net.h"
 
@@ -13,14 +15,22 @@
 
 #include <inttypes.h>
 
-/* Scratch has one block row: values [rows, columns] and codes [rows, columns], row-major, scales [blocks].
- * It is as large as the largest one of both directions. */
+/* ---- Scratch ---- */
+
+enum { ALIGNMENT = 64, SCRATCH_OF_DEVICE = 16 << 20, MOST_SLOTS = 64 };
+
+static int64_t rounded(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
 treadle_status treadle_scratch_create(const treadle_device *device, int64_t values, int64_t codes,
-                                      int64_t scales, treadle_scratch *scratch_p) {
-  scratch_p->values = device->ops->scratch(device, (size_t)values);
-  scratch_p->codes = device->ops->scratch(device, (size_t)codes);
-  scratch_p->scales = device->ops->scratch(device, (size_t)scales * sizeof *scratch_p->scales);
-  if (scratch_p->values && scratch_p->codes && scratch_p->scales) return TREADLE_OK;
+                                      int64_t scales, int slots, treadle_scratch *s) {
+  s->value_bytes = rounded(values);
+  s->code_bytes = rounded(codes);
+  s->scale_bytes = rounded(scales * (int64_t)sizeof(float));
+  s->slots = slots;
+  s->values = device->ops->scratch(device, (size_t)(slots * s->value_bytes));
+  s->codes = device->ops->scratch(device, (size_t)(slots * s->code_bytes));
+  s->scales = device->ops->scratch(device, (size_t)(slots * s->scale_bytes));
+  if (s->values && s->codes && s->scales) return TREADLE_OK;
   const treadle_status failed = device->ops->fence(device); /* it may be the device that is out */
   return failed == TREADLE_OK ? treadle_memory_is_out() : failed;
 }
@@ -32,16 +42,37 @@ void treadle_scratch_release(const treadle_device *device, treadle_scratch *scra
   *scratch = (treadle_scratch){0};
 }
 
+/* Of a slot: values [rows, columns] and codes [rows, columns], row-major, scales [blocks]. */
+typedef struct room {
+  treadle_paged values, codes, scales;
+} room;
+
+static room room_of(const treadle_scratch *s, int slot) {
+  return (room){treadle_paged_of(s->values + slot * s->value_bytes),
+                treadle_paged_of(s->codes + slot * s->code_bytes),
+                treadle_paged_of(s->scales + slot * s->scale_bytes)};
+}
+
+/* As large as the largest block row of both directions. */
+static treadle_status create_scratch(treadle_carry *c) {
+  const treadle_direction *a = &c->plan->forward, *b = &c->plan->back;
+  const int64_t values = treadle_larger(a->scratch_bytes, b->scratch_bytes),
+                codes = treadle_larger(a->scratch_codes, b->scratch_codes),
+                scales = treadle_larger(a->scratch_scales, b->scratch_scales);
+  const int64_t fit = SCRATCH_OF_DEVICE / (values + codes + scales + 1);
+  const int most = fit > MOST_SLOTS ? MOST_SLOTS : fit > 1 ? (int)fit : 1;
+  return treadle_scratch_create(c->device, values, codes, scales,
+                                treadle_device_is_host(c->device) ? 1 : most, &c->run.scratch);
+}
+
 treadle_status treadle_carry_block_rows_create(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
-  const treadle_direction *a = &c->plan->forward, *b = &c->plan->back;
-  size_t count = a->block_rows.count > b->block_rows.count ? a->block_rows.count : b->block_rows.count;
-  c->run.blocks = treadle_alloc_array(count + 1, sizeof *c->run.blocks);
-  TRY(treadle_scratch_create(c->device, treadle_larger(a->scratch_bytes, b->scratch_bytes),
-                             treadle_larger(a->scratch_codes, b->scratch_codes),
-                             treadle_larger(a->scratch_scales, b->scratch_scales), &c->run.scratch));
+  const size_t a = c->plan->forward.block_rows.count, b = c->plan->back.block_rows.count,
+               count = (a > b ? a : b) + 1;
+  c->run.blocks = treadle_alloc_array(count, sizeof *c->run.blocks);
+  TRY(create_scratch(c));
   if (!c->run.blocks) return treadle_memory_is_out();
-  memset(c->run.blocks, 0, (count + 1) * sizeof *c->run.blocks); /* touched */
+  memset(c->run.blocks, 0, count * sizeof *c->run.blocks); /* touched */
 out:
   return status;
 }
@@ -51,72 +82,171 @@ void treadle_carry_block_rows_release(treadle_carry *c) {
   treadle_scratch_release(c->device, &c->run.scratch);
 }
 
-/* ---- Between a window and scratch ---- */
+/* ---- What is asked for together ---- */
+
+static void ask(treadle_carry *c) {
+  treadle_block_batch *batch = &c->run.batch;
+  treadle_copies_ask(c, &batch->in);
+  c->device->ops->blocks(c->device, batch->strips, batch->strip_count);
+  batch->strip_count = 0;
+  treadle_copies_ask(c, &batch->out);
+}
+
+/* And its scratch is free for others. */
+static void ask_whole(treadle_carry *c) {
+  ask(c);
+  c->run.batch.slot = 0;
+}
+
+static room take_room(treadle_carry *c) {
+  if (c->run.batch.slot == c->run.scratch.slots) ask_whole(c);
+  return room_of(&c->run.scratch, c->run.batch.slot++);
+}
+
+static void add_strip(treadle_carry *c, const treadle_strip *strip) {
+  if (c->run.batch.strip_count == TREADLE_STRIPS) ask(c);
+  c->run.batch.strips[c->run.batch.strip_count++] = *strip;
+}
+
+static void add_out(treadle_carry *c, const treadle_op *op, const treadle_paged *scratch) {
+  if (c->run.batch.out.count == TREADLE_COPIES) ask(c);
+  treadle_copies_add(c, &c->run.batch.out, op, scratch, &c->views[c->to][c->group->rank]);
+}
 
 /* What a rank has in its window goes to scratch. window: that one, where it is of this node; what is of another node lies in
  * the area, from byte *area on, which moves on. */
 static void bring(treadle_carry *c, const treadle_op *op, const treadle_paged *window,
                   const treadle_paged *scratch, int64_t *area) {
   if (!treadle_net_is(c, op->source)) {
-    c->device->ops->copy(c->device, op, window, scratch);
+    treadle_copies_add(c, &c->run.batch.in, op, window, scratch);
     return;
   }
   const treadle_paged come = {.base = c->net.area};
   const treadle_op read = treadle_parcel_read(op, *area);
-  c->device->ops->copy(c->device, &read, &come, scratch);
+  treadle_copies_add(c, &c->run.batch.in, &read, &come, scratch);
   *area += treadle_far_input_bytes(op);
+}
+
+/* ---- What lies in one piece in a window ---- */
+
+/* A matrix [rows, columns] at these distances, where its pages follow each other in memory. size: of a value. From the
+ * first element to the last, both included, 3 rows of 100 bytes that begin every 128 bytes are 356. */
+static bool find_matrix(const treadle_paged *window, int64_t at, treadle_matrix form, int64_t size,
+                        int64_t rows, int64_t columns, treadle_matrix *matrix_p) {
+  const int64_t bytes = (rows - 1) * form.row_stride + (columns - 1) * form.column_stride + size;
+  if ((rows > 1 && form.row_stride < 0) || (columns > 1 && form.column_stride < size) ||
+      treadle_paged_extent(window, at, bytes) < bytes)
+    return false;
+  form.base = treadle_paged_address(window, at);
+  form.into = window->into ? treadle_paged_into(window, at) : NULL;
+  *matrix_p = form;
+  return true;
+}
+
+static bool find_codes(const treadle_paged *window, const treadle_block_row *row, treadle_matrix *codes_p) {
+  const bool cut = row->code_rows < row->rows || row->code_columns < row->columns;
+  const treadle_matrix form = {.row_stride = row->code_stride, .column_stride = 1};
+  return !cut && find_matrix(window, row->codes, form, 1, row->rows, row->columns, codes_p);
+}
+
+static bool find_scales(const treadle_paged *window, const treadle_block_row *row,
+                        treadle_matrix *scales_p) {
+  const treadle_matrix form = {.column_stride = row->scale_stride};
+  return find_matrix(window, row->scales, form, (int64_t)sizeof(float), 1, treadle_block_row_blocks(row),
+                     scales_p);
+}
+
+/* The part of a strip whose values are those of an op: whole columns in one piece of a window, from a block's first to a block's last. */
+static bool find_values(const treadle_paged *window, const treadle_block_row *row, const treadle_op *op,
+                        treadle_strip *strip) {
+  const int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)row->value_dtype), last = op->ndim - 1;
+  const int64_t *stride = row->quantises ? op->from_stride : op->to_stride;
+  const int64_t *in_scratch = row->quantises ? op->to_stride : op->from_stride;
+  const int64_t column = (row->quantises ? op->to : op->from) / size; /* in the scratch's first row */
+  const bool rows = op->ndim == 2 && op->size[0] == row->rows && in_scratch[0] == row->columns * size,
+             one = op->ndim == 1 && op->size[0] == (int64_t)row->rows * row->columns;
+  if (op->add || op->from_dtype != op->to_dtype || !(rows || one) || stride[last] != size ||
+      in_scratch[last] != size || column >= row->columns) /* a square may lie there transposed */
+    return false;
+  const int64_t columns = rows ? op->size[1] : row->columns, end = column + columns,
+                before = column > 0 ? column + row->skip : 0;
+  if (before % row->block_columns != 0 ||
+      (end < row->columns && (end + row->skip) % row->block_columns != 0))
+    return false;
+  const treadle_matrix form = {.row_stride = rows ? stride[0] : columns * size, .column_stride = size};
+  strip->codes = treadle_matrix_at(strip->codes, column);
+  strip->scales =
+      treadle_matrix_at(strip->scales, before / row->block_columns * strip->scales.column_stride);
+  strip->columns = columns;
+  strip->skip = column > 0 ? 0 : row->skip;
+  return find_matrix(window, row->quantises ? op->from : op->to, form, size, row->rows, columns,
+                     &strip->values);
 }
 
 /* ---- Block rows ---- */
 
-/* The matrix of a block row in a window, rows at these distances, where its pages follow each other in
- * memory. bytes: from its first element to its last, both included: 3 rows of 100 bytes that begin every 128 bytes
- * are 356. */
-static bool find_matrix(const treadle_paged *window, int64_t at, int64_t row_stride, int64_t size,
-                        const treadle_block_row *block_row, treadle_matrix *matrix_p) {
-  int64_t bytes = (block_row->rows - 1) * row_stride + block_row->columns * size;
-  if (row_stride < 0 || treadle_paged_extent(window, at, bytes) < bytes) return false;
-  *matrix_p = (treadle_matrix){.base = treadle_paged_address(window, at),
-                               .into = window->into ? treadle_paged_into(window, at) : NULL,
-                               .row_stride = row_stride,
-                               .column_stride = size};
+/* A block row alone, `position` of its run. */
+typedef struct making {
+  treadle_block_row row;
+  const treadle_block_row *run;
+  const treadle_block_row_part *parts;
+  int32_t position;
+  treadle_strip strip; /* all of it */
+  bool has_values;     /* all parts lie where they may stay */
+} making;
+
+static treadle_op part_of(const making *m, int64_t i) {
+  return treadle_block_row_part_at(m->run, &m->parts[i], m->position);
+}
+
+/* Where values lie in a window. */
+static const treadle_paged *window_of(const treadle_carry *c, const making *m, const treadle_op *op) {
+  return m->row.quantises ? &c->views[treadle_side_other(c->to)][op->source]
+                          : &c->views[c->to][c->group->rank];
+}
+
+static bool has_all_values(const treadle_carry *c, const making *m) {
+  for (int64_t i = 0; i < m->row.parts; i++) {
+    treadle_strip strip = m->strip;
+    const treadle_op op = part_of(m, i);
+    if ((m->row.quantises && treadle_net_is(c, op.source)) ||
+        !find_values(window_of(c, m, &op), &m->row, &op, &strip))
+      return false;
+  }
   return true;
 }
 
-/* The values of a block row where they lie in one piece, row by row, in a window: so they need not be copied to scratch. */
-static bool find_values(const treadle_paged *window, const treadle_block_row *block_row,
-                        const treadle_op *op, treadle_matrix *matrix_p) {
-  int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype), last = op->ndim - 1;
-  const int64_t *stride = block_row->quantises ? op->from_stride : op->to_stride;
-  const int64_t *in_scratch = block_row->quantises ? op->to_stride : op->from_stride;
-  bool rows = op->ndim == 2 && op->size[0] == block_row->rows && op->size[1] == block_row->columns;
-  bool one = op->ndim == 1 && op->size[0] == (int64_t)block_row->rows * block_row->columns;
-  if (block_row->parts != 1 || op->add || op->from_dtype != op->to_dtype || !(rows || one) ||
-      stride[last] != size || in_scratch[last] != size) /* a square may lie there transposed */
-    return false;
-  return find_matrix(window, block_row->quantises ? op->from : op->to,
-                     rows ? stride[0] : block_row->columns * size, size, block_row, matrix_p);
+static making begin(const treadle_carry *c, const treadle_block_row *run,
+                    const treadle_block_row_part *parts, int32_t position) {
+  making m = {.row = treadle_block_row_at(run, position), .run = run, .parts = parts, .position = position};
+  m.strip = (treadle_strip){.rows = m.row.rows,
+                            .columns = m.row.columns,
+                            .width = m.row.block_columns,
+                            .skip = m.row.skip,
+                            .dtype = (treadle_dtype)m.row.value_dtype,
+                            .back = !m.row.quantises};
+  m.has_values = has_all_values(c, &m);
+  return m;
 }
 
-/* Codes and scales of values, or the other way round, block by block.
- * Blocks go from left to right, each [rows, columns], with scale number `block`. The first one may lack
- * columns before, the last one behind: skip = 32 and 128 columns in blocks of 128 are 96 and 32. */
-static void make_blocks(const treadle_carry *c, const treadle_block_row *block_row,
-                        const treadle_scratch *scratch, treadle_matrix values, treadle_matrix codes) {
-  const treadle_device *device = c->device;
-  treadle_dtype dtype = (treadle_dtype)block_row->value_dtype;
-  int64_t column = 0;
-  for (int64_t block = 0; column < block_row->columns; block++) {
-    int64_t columns = block_row->block_columns - (block == 0 ? block_row->skip : 0);
-    if (columns > block_row->columns - column) columns = block_row->columns - column;
-    const treadle_matrix of_values = treadle_matrix_at(values, column * values.column_stride),
-                         of_codes = treadle_matrix_at(codes, column);
-    float *scale = &scratch->scales[block];
-    if (block_row->quantises)
-      device->ops->quantise(device, of_codes, scale, of_values, dtype, block_row->rows, columns);
-    else
-      device->ops->dequantise(device, of_values, dtype, of_codes, scale, block_row->rows, columns);
-    column += columns;
+/* What has no place of its own has one in scratch. */
+static void use_room(making *m, const room *r, bool codes, bool scales) {
+  const int64_t size = (int64_t)treadle_dtype_bytes(m->strip.dtype);
+  if (!m->has_values) m->strip.values = treadle_matrix_of(r->values.into, m->row.columns * size, size);
+  if (codes) m->strip.codes = treadle_matrix_of(r->codes.into, m->row.columns, 1);
+  if (scales) m->strip.scales = treadle_matrix_of(r->scales.into, 0, (int64_t)sizeof(float));
+}
+
+static void add_strips(treadle_carry *c, const making *m) {
+  if (!m->has_values) {
+    add_strip(c, &m->strip);
+    return;
+  }
+  for (int64_t i = 0; i < m->row.parts; i++) {
+    treadle_strip strip = m->strip;
+    const treadle_op op = part_of(m, i);
+    (void)find_values(window_of(c, m, &op), &m->row, &op, &strip);
+    add_strip(c, &strip);
   }
 }
 
@@ -126,17 +256,15 @@ static bool is_spoiled(const treadle_carry *c, treadle_fault fault, size_t run) 
   return c->faults.planted == fault && c->faults.at == run;
 }
 
-static treadle_status spoil_scale(treadle_carry *c, const treadle_block_row *run) {
+static treadle_status spoil_scale(treadle_carry *c, const room *r) {
   treadle_status status = TREADLE_OK;
   const treadle_device *device = c->device;
   float scale;
-  if (!is_spoiled(c, TREADLE_FAULT_BLOCK_ROW_SCALE,
-                  (size_t)(run - treadle_carry_direction(c, c->to)->block_rows.items)))
-    return TREADLE_OK;
-  device->ops->move(device, &scale, c->run.scratch.scales, sizeof scale);
+  ask(c);
+  device->ops->move(device, &scale, r->scales.base, sizeof scale);
   TRY(device->ops->fence(device));
   scale *= 2;
-  device->ops->move(device, c->run.scratch.scales, &scale, sizeof scale);
+  device->ops->move(device, r->scales.into, &scale, sizeof scale);
   TRY(device->ops->fence(device));
 out:
   return status;
@@ -144,52 +272,53 @@ out:
 
 /* ---- Waves ---- */
 
+void treadle_carry_block_rows_begin(treadle_carry *c) {
+  treadle_block_batch *batch = &c->run.batch;
+  memset(c->run.blocks, 0, treadle_carry_direction(c, c->to)->block_rows.count * sizeof *c->run.blocks);
+  treadle_copies_begin(&batch->in, false);
+  treadle_copies_begin(&batch->out, false);
+  batch->strip_count = 0;
+  batch->slot = 0;
+}
+
 /* Block row `position` of a run, whose inputs of other nodes begin at byte `area`.
  * To fp8: values, blocks, then codes and scales to the window. From fp8: codes and scales, blocks, then
- * values to the window. What was made or read in place needs no copy; what is of another node never lies in place. */
+ * values to the window. What is of another node never lies in place. */
 static treadle_status carry_out(treadle_carry *c, const treadle_block_row *run, int32_t position,
-                                int64_t area) {
+                                int64_t area, bool spoiled) {
   treadle_status status = TREADLE_OK;
-  const treadle_block_row at = treadle_block_row_at(run, position), *block_row = &at;
-  const treadle_block_row_part *parts =
-      &treadle_carry_direction(c, c->to)->block_row_parts.items[block_row->part_first];
-  const treadle_op first = treadle_block_row_part_at(run, &parts[0], position);
-  treadle_side old = treadle_side_other(c->to);
-  int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
-  const treadle_scratch *room = &c->run.scratch;
-  const treadle_paged *own = &c->views[c->to][c->group->rank], values_room = treadle_paged_of(room->values),
-                      codes_room = treadle_paged_of(room->codes),
-                      scales_room = treadle_paged_of(room->scales);
-  const treadle_paged *from = block_row->twin ? own : &c->views[old][parts[0].op.source];
-  treadle_matrix values = treadle_matrix_of(room->values, block_row->columns * size, size);
-  treadle_matrix codes = treadle_matrix_of(room->codes, block_row->columns, 1);
-  const int32_t source = parts[0].op.source;
-  bool far = treadle_net_is(c, source);
-  bool has_values = !(block_row->quantises && far) &&
-                    find_values(block_row->quantises ? from : own, block_row, &first, &values);
-  bool cut = block_row->code_rows < block_row->rows || block_row->code_columns < block_row->columns;
-  bool has_codes = !cut && (block_row->quantises || !far) &&
-                   find_matrix(block_row->quantises ? own : from, block_row->codes, block_row->code_stride,
-                               1, block_row, &codes);
-  const treadle_op of_codes = treadle_block_row_codes(block_row, source),
-                   of_scales = treadle_block_row_scales(block_row, source);
-  if (block_row->quantises) {
-    for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
-      const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
-      bring(c, &op, &c->views[old][op.source], &values_room, &area);
+  making m =
+      begin(c, run, &treadle_carry_direction(c, c->to)->block_row_parts.items[run->part_first], position);
+  const treadle_block_row *row = &m.row;
+  const int32_t source = m.parts[0].op.source;
+  const treadle_paged *own = &c->views[c->to][c->group->rank];
+  const treadle_paged *from = row->twin ? own : &c->views[treadle_side_other(c->to)][source];
+  const treadle_paged *coded = row->quantises ? own : from; /* the window of codes and scales */
+  const bool near = row->quantises || !treadle_net_is(c, source);
+  const bool has_codes = near && find_codes(coded, row, &m.strip.codes),
+             has_scales = near && !spoiled && find_scales(coded, row, &m.strip.scales);
+  const treadle_op of_codes = treadle_block_row_codes(row, source),
+                   of_scales = treadle_block_row_scales(row, source);
+  room r = {{0}, {0}, {0}};
+  if (!m.has_values || !has_codes || !has_scales) r = take_room(c);
+  use_room(&m, &r, !has_codes, !has_scales);
+  if (row->quantises) {
+    for (int64_t i = 0; i < row->parts && !m.has_values; i++) {
+      const treadle_op op = part_of(&m, i);
+      bring(c, &op, window_of(c, &m, &op), &r.values, &area);
     }
-    make_blocks(c, block_row, room, values, codes);
-    TRY(spoil_scale(c, run));
-    if (!has_codes) c->device->ops->copy(c->device, &of_codes, &codes_room, own);
-    c->device->ops->copy(c->device, &of_scales, &scales_room, own);
+    add_strips(c, &m);
+    if (spoiled) TRY(spoil_scale(c, &r));
+    if (!has_codes) add_out(c, &of_codes, &r.codes);
+    if (!has_scales) add_out(c, &of_scales, &r.scales);
   } else {
-    if (!has_codes) bring(c, &of_codes, from, &codes_room, &area);
-    bring(c, &of_scales, from, &scales_room, &area);
-    TRY(spoil_scale(c, run));
-    make_blocks(c, block_row, room, values, codes);
-    for (int64_t i = 0; i < block_row->parts && !has_values; i++) {
-      const treadle_op op = treadle_block_row_part_at(run, &parts[i], position);
-      c->device->ops->copy(c->device, &op, &values_room, own);
+    if (!has_codes) bring(c, &of_codes, from, &r.codes, &area);
+    if (!has_scales) bring(c, &of_scales, from, &r.scales, &area);
+    if (spoiled) TRY(spoil_scale(c, &r));
+    add_strips(c, &m);
+    for (int64_t i = 0; i < row->parts && !m.has_values; i++) {
+      const treadle_op op = part_of(&m, i);
+      add_out(c, &op, &r.values);
     }
   }
 out:
@@ -198,19 +327,16 @@ out:
 
 void treadle_carry_block_rows_order(treadle_carry *c, const treadle_block_row *block_row,
                                     const treadle_block_row_part *parts, const treadle_scratch *scratch) {
-  int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)block_row->value_dtype);
-  const treadle_paged *windows = c->views[treadle_side_other(c->to)],
-                      room = treadle_paged_of(scratch->values);
-  treadle_matrix values = treadle_matrix_of(scratch->values, block_row->columns * size, size);
-  const treadle_matrix codes = treadle_matrix_of(scratch->codes, block_row->columns, 1);
-  const treadle_op first = treadle_block_row_part_at(block_row, &parts[0], 0);
-  if (!find_values(&windows[first.source], block_row, &first, &values)) {
-    for (int64_t i = 0; i < block_row->parts; i++) {
-      const treadle_op op = treadle_block_row_part_at(block_row, &parts[i], 0);
-      c->device->ops->copy(c->device, &op, &windows[op.source], &room);
-    }
+  making m = begin(c, block_row, parts, 0);
+  const room r = room_of(scratch, 0);
+  int64_t none = 0;
+  use_room(&m, &r, true, true);
+  for (int64_t i = 0; i < m.row.parts && !m.has_values; i++) {
+    const treadle_op op = part_of(&m, i);
+    bring(c, &op, window_of(c, &m, &op), &r.values, &none);
   }
-  make_blocks(c, block_row, scratch, values, codes);
+  add_strips(c, &m);
+  ask_whole(c);
 }
 
 static treadle_far_input_sources far_sources(const treadle_carry *c) {
@@ -234,7 +360,8 @@ static treadle_status carry_out_run(treadle_carry *c, size_t position, int32_t w
           each = area >= 0 ? treadle_far_inputs_each(&sources, block_row, parts) : 0;
   for (int32_t i = 0; i < block_row->count; i++) {
     TRY(treadle_carry_look(c));
-    TRY(carry_out(c, block_row, i, area + i * each));
+    TRY(carry_out(c, block_row, i, area + i * each,
+                  is_spoiled(c, TREADLE_FAULT_BLOCK_ROW_SCALE, position)));
   }
   c->run.blocks[position].mark += treadle_block_row_mark(block_row, parts);
   c->run.blocks[position].times++;
@@ -263,6 +390,7 @@ treadle_status treadle_carry_block_rows_run(treadle_carry *c, int32_t wave, trea
   if (c->faults.planted == TREADLE_FAULT_BLOCK_ROW_LATE && wave == c->plan->waves - 1 &&
       turn_of(c, c->faults.at) == turn)
     TRY(carry_out_run(c, c->faults.at, wave));
+  ask_whole(c);
 out:
   return status;
 }

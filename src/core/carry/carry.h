@@ -3,7 +3,7 @@
  *
  *   run.c           waves, and coverage
  *   flight.c        waves that the device has been asked for and has not done
- *   lists.c         the copies, made ready for the device
+ *   lists.c         the copies, made ready for the device; copies.c: those that are asked for once, together
  *   block_rows.c    fp8 blocks: quantised and dequantised
  *   turns.c         which pages a wave is the first to write, and when nobody reads any more what lies there
  *   own.c           own tensors: memory of the caller that is read and written where it is
@@ -84,12 +84,29 @@ typedef struct treadle_staging {
   treadle_paged *view; /* by rank: its staging */
 } treadle_staging;
 
-/* Memory for one block row: values and codes [rows, columns], row-major, scales [blocks]. */
+/* Memory of the device for block rows: `slots` of each kind, each for one block row. */
 typedef struct treadle_scratch {
-  void *values;
-  uint8_t *codes;
-  float *scales;
+  char *values, *codes, *scales;
+  int64_t value_bytes, code_bytes, scale_bytes; /* of a slot */
+  int slots;
 } treadle_scratch;
+
+/* Ops that are asked for together (copies.c). */
+enum { TREADLE_COPIES = 64, TREADLE_STRIPS = 64 };
+typedef struct treadle_copies {
+  bool packs; /* by the device's `pack` */
+  size_t count;
+  treadle_op ops[TREADLE_COPIES];
+  treadle_paged from[TREADLE_COPIES], to[TREADLE_COPIES];
+} treadle_copies;
+
+/* Block rows that are: copies to scratch, blocks, copies from scratch (block_rows.c). */
+typedef struct treadle_block_batch {
+  treadle_copies in, out;
+  treadle_strip strips[TREADLE_STRIPS];
+  size_t strip_count;
+  int slot; /* of scratch, the first that none of them has */
+} treadle_block_batch;
 
 /* What was really written by a run of block rows. */
 typedef struct treadle_written_blocks {
@@ -105,11 +122,11 @@ typedef struct treadle_op_list {
   const treadle_paged *views; /* of infer windows with that set: which one it is */
 } treadle_op_list;
 
-/* Waves from `landed` to `begun` are under way (flight.c). */
+/* Waves from `landed` to `begun` are under way, and what is staged of those from `staged` to `filled` (flight.c). */
 enum { TREADLE_FLIGHT = 8 };
 typedef struct treadle_flight {
-  treadle_ticket tickets[TREADLE_FLIGHT]; /* by wave, modulo that */
-  int32_t begun, landed;
+  treadle_ticket tickets[TREADLE_FLIGHT], staging[TREADLE_FLIGHT]; /* by wave, modulo that */
+  int32_t begun, landed, filled, staged;
   int32_t most; /* under way at a time */
 } treadle_flight;
 
@@ -119,7 +136,9 @@ typedef struct treadle_carry_state {
   treadle_op_list lists[2][2];    /* by side, and set */
   treadle_written *written;       /* [ops of the longer direction] */
   treadle_written_blocks *blocks; /* [block rows of the longer direction] */
-  treadle_scratch scratch;        /* of the largest block row of both directions */
+  treadle_block_batch batch;
+  treadle_copies staged;   /* what is laid down for others */
+  treadle_scratch scratch; /* of the largest block row of both directions */
 } treadle_carry_state;
 
 /* Messages in one direction. Those before `ended` are done. Those from `ended` to `begun` are under way, and each has a slot. */
@@ -157,6 +176,7 @@ typedef struct treadle_net_state {
   char *base;  /* pinned host memory, [bytes]: slots of `in`, slots of `out`, the area */
   size_t bytes;
   char *area;                     /* what block rows read in a wave */
+  treadle_copies copies;          /* what is packed, or unpacked */
   treadle_scratch scratch;        /* of what is ordered */
   uint8_t *peers;                 /* by rank: are there messages to or from it? */
   treadle_net_flow in[2], out[2]; /* by side */

@@ -8,10 +8,15 @@
 
 #include <sched.h>
 
-/* Finishes the waves that are done. */
+/* Finishes what is done: others hear of it. */
 treadle_status treadle_flight_look(treadle_carry *c) {
   treadle_status status = TREADLE_OK;
   treadle_flight *flight = &c->run.flight;
+  for (bool passed; flight->staged < flight->filled; flight->staged++) {
+    TRY(c->device->ops->passed(c->device, flight->staging[flight->staged % TREADLE_FLIGHT], &passed));
+    if (!passed) break;
+    treadle_word_say(c->group, TREADLE_WORD_STAGED, treadle_done_of(c->epoch, flight->staged));
+  }
   for (bool passed; flight->landed < flight->begun; flight->landed++) {
     TRY(c->device->ops->passed(c->device, flight->tickets[flight->landed % TREADLE_FLIGHT], &passed));
     if (!passed) break;
@@ -57,6 +62,17 @@ treadle_status treadle_flight_start(treadle_carry *c, int32_t wave) {
   flight->begun = wave + 1;
   if (flight->begun - flight->landed > flight->most && !treadle_device_is_host(c->device))
     flight->most = flight->begun - flight->landed;
+out:
+  return status;
+}
+
+treadle_status treadle_flight_stage(treadle_carry *c, int32_t wave) {
+  treadle_status status = TREADLE_OK;
+  treadle_flight *flight = &c->run.flight;
+  TRY(treadle_flight_land(c, wave - TREADLE_FLIGHT)); /* and what was staged for it is staged */
+  flight->staging[wave % TREADLE_FLIGHT] = c->device->ops->mark(c->device);
+  flight->filled = wave + 1;
+  TRY(treadle_flight_look(c));
 out:
   return status;
 }

@@ -110,27 +110,32 @@ static void flip(treadle_carry *c, const treadle_traffic_message *m, char *slot)
   injection->what = TREADLE_INJECT_NOTHING;
 }
 
+/* Messages that are packed, or unpacked, before the device is waited for. The processor does one after the other, as long as its bytes are in
+ * caches; and of what a delta needs there is room for one. */
+static size_t most_at_once(const treadle_carry *c) {
+  return treadle_device_is_host(c->device) || c->net.delta.on ? 1 : TREADLE_NET_SLOTS;
+}
+
 /* Makes the row of blocks that a parcel has codes or scales of, unless it is at hand, and says where they lie. */
 static treadle_paged make(treadle_carry *c, const treadle_parcel *parcel) {
   treadle_net_state *net = &c->net;
   const treadle_ordered *ordered = &treadle_net_flow_of(c, true)->ordered;
   const treadle_block_row *block_row = &ordered->list.items[parcel->position].block_row;
-  if (net->made != parcel->position)
+  if (net->made != parcel->position) {
+    treadle_copies_ask(c, &net->copies); /* they read the one that was made last */
     treadle_carry_block_rows_order(c, block_row, ordered->parts.items + block_row->part_first,
                                    &net->scratch);
+  }
   net->made = parcel->position;
   bool codes = parcel->op.from_dtype == TREADLE_FP8_E4M3;
-  return treadle_paged_of(codes ? (void *)net->scratch.codes : net->scratch.scales);
+  return treadle_paged_of(codes ? net->scratch.codes : net->scratch.scales);
 }
 
-/* What is not sent right from the window goes to the slot. */
-static treadle_status pack(treadle_carry *c, const treadle_traffic_message *m, treadle_net_parts *parts) {
-  treadle_status status = TREADLE_OK;
+/* What is not sent right from the window is to go to the slot. */
+static void pack(treadle_carry *c, const treadle_traffic_message *m, treadle_net_parts *parts) {
   const treadle_traffic *traffic = &c->net.out[c->to].traffic;
-  const treadle_side old = treadle_side_other(c->to);
-  char *slot = parts->slot,
-       *room = c->net.delta.on ? treadle_net_delta_room(c, m) : slot + TREADLE_NET_HEAD;
-  const treadle_paged to = treadle_paged_of(room);
+  const treadle_paged to =
+      treadle_paged_of(c->net.delta.on ? treadle_net_delta_room(c, m) : parts->slot + TREADLE_NET_HEAD);
   for (size_t i = 0; i < m->count; i++) {
     const treadle_parcel *parcel = &traffic->parcels[m->first + i];
     const treadle_op *op = &parcel->op;
@@ -138,20 +143,22 @@ static treadle_status pack(treadle_carry *c, const treadle_traffic_message *m, t
     if (treadle_net_parts_add(c, parcel, parts)) continue;
     if (parcel->position >= 0) {
       const treadle_paged from = make(c, parcel);
-      c->device->ops->pack(c->device, op, &from, &to);
+      treadle_copies_add(c, &c->net.copies, op, &from, &to);
     } else {
-      treadle_own_copy_from(c, old, op, &to);
+      treadle_own_copy_from(c, &c->net.copies, treadle_side_other(c->to), op, &to);
     }
   }
-  TRY(c->device->ops->fence(c->device)); /* the processor reads them now */
+}
+
+/* When its bytes are in the slot. */
+static void write_head(treadle_carry *c, const treadle_traffic_message *m, treadle_net_parts *parts) {
   treadle_net_head head = head_of(c, m, c->group->rank);
-  head.sum = head.whole =
-      c->net.delta.on ? treadle_hash_bytes(room, (size_t)m->bytes, 0) : treadle_net_parts_sum(parts);
-  if (c->net.delta.on) treadle_net_delta_write(c, m, slot, &head);
-  memcpy(slot, &head, sizeof head);
-  flip(c, m, slot);
-out:
-  return status;
+  if (c->net.delta.on)
+    treadle_net_delta_write(c, m, parts->slot, &head);
+  else
+    head.sum = head.whole = treadle_net_parts_sum(parts);
+  memcpy(parts->slot, &head, sizeof head);
+  flip(c, m, parts->slot);
 }
 
 /* Of a message that may become shorter: all that travels first is its head; of others that is all. */
@@ -161,26 +168,57 @@ static void shorten(const treadle_carry *c, const treadle_traffic_message *m, tr
   parts->items[0].bytes = TREADLE_NET_HEAD;
 }
 
-static treadle_status send_some(treadle_carry *c) {
+/* The next message, which is packed. */
+static treadle_status send_next(treadle_carry *c, treadle_net_parts *parts) {
   treadle_status status = TREADLE_OK, second = TREADLE_OK;
   treadle_net_state *net = &c->net;
   treadle_net_flow *flow = treadle_net_flow_of(c, true);
-  while (flow->begun < flow->traffic.message_count && flow->begun - flow->ended < TREADLE_NET_SLOTS) {
-    const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
-    const size_t number = flow->begun % TREADLE_NET_SLOTS;
-    const double begin = treadle_clock_seconds();
-    treadle_net_parts parts;
-    treadle_net_parts_begin(c, m, true, treadle_net_slot_of(net, true, flow->begun), &parts);
-    TRY(pack(c, m, &parts));
-    shorten(c, m, &parts);
-    net->pack_seconds += treadle_clock_seconds() - begin;
-    flow->windows[number] = parts.count > 1;
-    TRY(with_node(c, flow, flow->begun,
-                  net->ops->send(net->net, m->peer, treadle_net_tag_of(c, m, false), parts.items,
-                                 parts.count, &flow->requests[number])));
-    if (treadle_net_delta_is(c, m)) second = treadle_net_delta_send(c, m, flow->begun);
-    flow->begun++;
-    TRY(second);
+  const treadle_traffic_message *m = &flow->traffic.messages[flow->begun];
+  const size_t number = flow->begun % TREADLE_NET_SLOTS;
+  shorten(c, m, parts);
+  flow->windows[number] = parts->count > 1;
+  TRY(with_node(c, flow, flow->begun,
+                net->ops->send(net->net, m->peer, treadle_net_tag_of(c, m, false), parts->items,
+                               parts->count, &flow->requests[number])));
+  if (treadle_net_delta_is(c, m)) second = treadle_net_delta_send(c, m, flow->begun);
+  flow->begun++;
+  TRY(second);
+out:
+  return status;
+}
+
+/* Packs the next messages: as many as have slots, and are done at once. */
+static treadle_status pack_some(treadle_carry *c, treadle_net_parts *parts, size_t *count_p) {
+  treadle_status status = TREADLE_OK;
+  const treadle_net_flow *flow = treadle_net_flow_of(c, true);
+  const treadle_traffic_message *next = flow->traffic.messages + flow->begun;
+  const double begin = treadle_clock_seconds();
+  size_t count = flow->traffic.message_count - flow->begun,
+         slots = TREADLE_NET_SLOTS - (flow->begun - flow->ended);
+  if (count > slots) count = slots;
+  if (count > most_at_once(c)) count = most_at_once(c);
+  *count_p = count;
+  if (count == 0) return TREADLE_OK;
+  treadle_copies_begin(&c->net.copies, true);
+  for (size_t i = 0; i < count; i++) {
+    treadle_net_parts_begin(c, &next[i], true, treadle_net_slot_of(&c->net, true, flow->begun + i),
+                            &parts[i]);
+    pack(c, &next[i], &parts[i]);
+  }
+  treadle_copies_ask(c, &c->net.copies);
+  TRY(c->device->ops->fence(c->device)); /* the processor reads them now */
+  for (size_t i = 0; i < count; i++) write_head(c, &next[i], &parts[i]);
+  c->net.pack_seconds += treadle_clock_seconds() - begin;
+out:
+  return status;
+}
+
+static treadle_status send_some(treadle_carry *c) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_parts parts[TREADLE_NET_SLOTS];
+  for (size_t count = 1; count > 0;) {
+    TRY(pack_some(c, parts, &count));
+    for (size_t i = 0; i < count; i++) TRY(send_next(c, &parts[i]));
   }
 out:
   return status;
@@ -364,6 +402,13 @@ out:
 typedef treadle_status (*take_op)(treadle_carry *c, const treadle_op *op, size_t position,
                                   const treadle_paged *from);
 
+/* Is message `number` of these waves, and has it come? */
+static bool is_next_there(const treadle_net_flow *flow, size_t number, int32_t wave) {
+  return number < flow->begun && flow->traffic.messages[number].wave <= wave &&
+         !flow->requests[number % TREADLE_NET_SLOTS];
+}
+
+/* Its bytes are right, and are to go to their places. */
 static treadle_status unpack(treadle_carry *c, const treadle_traffic_message *m, char *slot, bool windows,
                              take_op take) {
   treadle_status status = TREADLE_OK;
@@ -384,10 +429,32 @@ static treadle_status unpack(treadle_carry *c, const treadle_traffic_message *m,
       TRY(take(c, &parcel->op, (size_t)parcel->position, lies ? NULL : &from));
     } else {
       const treadle_paged area = treadle_paged_of(c->net.area);
-      c->device->ops->copy(c->device, &parcel->op, &from, &area);
+      treadle_copies_add(c, &c->net.copies, &parcel->op, &from, &area);
     }
   }
-  TRY(c->device->ops->fence(c->device)); /* the slot is free then */
+out:
+  return status;
+}
+
+/* The next messages of waves up to `wave`, as many as are there and are done at once. */
+static treadle_status unpack_some(treadle_carry *c, int32_t wave, take_op take) {
+  treadle_status status = TREADLE_OK;
+  treadle_net_flow *flow = treadle_net_flow_of(c, false);
+  const treadle_traffic_message *messages = flow->traffic.messages;
+  const double begin = treadle_clock_seconds();
+  const size_t most = most_at_once(c);
+  size_t end = flow->ended;
+  if (!is_next_there(flow, end, wave)) return TREADLE_OK;
+  treadle_copies_begin(&c->net.copies, false);
+  do {
+    TRY(unpack(c, &messages[end], treadle_net_slot_of(&c->net, false, end),
+               flow->windows[end % TREADLE_NET_SLOTS], take));
+    end++;
+  } while (end - flow->ended < most && is_next_there(flow, end, wave));
+  treadle_copies_ask(c, &c->net.copies);
+  TRY(c->device->ops->fence(c->device)); /* the slots are free then */
+  flow->ended = end;
+  c->net.unpack_seconds += treadle_clock_seconds() - begin;
 out:
   return status;
 }
@@ -395,20 +462,13 @@ out:
 treadle_status treadle_net_unpack(treadle_carry *c, int32_t wave, take_op take) {
   treadle_status status = TREADLE_OK;
   if (!c->net.running) return TREADLE_OK;
-  treadle_net_flow *flow = treadle_net_flow_of(c, false);
+  const treadle_net_flow *flow = treadle_net_flow_of(c, false);
   const treadle_traffic_message *messages = flow->traffic.messages;
   net_wait w = wait_begins(c, false, "messages of other nodes");
   while (flow->ended < flow->traffic.message_count && messages[flow->ended].wave <= wave) {
-    if (flow->ended < flow->begun && !flow->requests[flow->ended % TREADLE_NET_SLOTS]) {
-      const double begin = treadle_clock_seconds();
-      TRY(unpack(c, &messages[flow->ended], treadle_net_slot_of(&c->net, false, flow->ended),
-                 flow->windows[flow->ended % TREADLE_NET_SLOTS], take));
-      c->net.unpack_seconds += treadle_clock_seconds() - begin;
-      flow->ended++;
-      TRY(treadle_net_move(c));
-    } else {
-      TRY(wait_on(&w));
-    }
+    const size_t ended = flow->ended;
+    TRY(unpack_some(c, wave, take));
+    TRY(flow->ended > ended ? treadle_net_move(c) : wait_on(&w));
   }
   c->net.seconds += treadle_clock_seconds() - w.begin;
 out:

@@ -180,7 +180,7 @@ static treadle_status make_scratch(treadle_carry *c) {
   if (a->list.count + b->list.count == 0) return TREADLE_OK;
   return treadle_scratch_create(c->device, treadle_larger(a->scratch_bytes, b->scratch_bytes),
                                 treadle_larger(a->scratch_codes, b->scratch_codes),
-                                treadle_larger(a->scratch_scales, b->scratch_scales), &c->net.scratch);
+                                treadle_larger(a->scratch_scales, b->scratch_scales), 1, &c->net.scratch);
 }
 
 treadle_status treadle_net_traffic(treadle_carry *c) {

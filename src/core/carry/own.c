@@ -16,6 +16,7 @@ treadle_paged treadle_own_view(const treadle_carry *c, treadle_side side, int64_
 
 typedef struct half { /* of an op: a window of this rank, and other memory */
   const treadle_carry *c;
+  treadle_copies *copies;
   treadle_side side;
   const treadle_paged *other;
 } half;
@@ -23,23 +24,23 @@ typedef struct half { /* of an op: a window of this rank, and other memory */
 static void copy_from(void *context, const treadle_op *part) {
   const half *h = context;
   const treadle_paged from = treadle_own_view(h->c, h->side, part->from);
-  h->c->device->ops->pack(h->c->device, part, &from, h->other);
+  treadle_copies_add(h->c, h->copies, part, &from, h->other);
 }
 
 static void copy_into(void *context, const treadle_op *part) {
   const half *h = context;
   const treadle_paged into = treadle_own_view(h->c, h->side, part->to);
-  h->c->device->ops->copy(h->c->device, part, h->other, &into);
+  treadle_copies_add(h->c, h->copies, part, h->other, &into);
 }
 
-void treadle_own_copy_from(const treadle_carry *c, treadle_side side, const treadle_op *op,
-                           const treadle_paged *into) {
-  treadle_own_parts_read(op, &c->own.spans[side], copy_from, &(half){c, side, into});
+void treadle_own_copy_from(const treadle_carry *c, treadle_copies *copies, treadle_side side,
+                           const treadle_op *op, const treadle_paged *into) {
+  treadle_own_parts_read(op, &c->own.spans[side], copy_from, &(half){c, copies, side, into});
 }
 
-void treadle_own_copy_into(const treadle_carry *c, treadle_side side, const treadle_op *op,
-                           const treadle_paged *from) {
-  treadle_own_parts_written(op, &c->own.spans[side], copy_into, &(half){c, side, from});
+void treadle_own_copy_into(const treadle_carry *c, treadle_copies *copies, treadle_side side,
+                           const treadle_op *op, const treadle_paged *from) {
+  treadle_own_parts_written(op, &c->own.spans[side], copy_into, &(half){c, copies, side, from});
 }
 
 /* ---- Pinned ---- */

@@ -113,7 +113,7 @@ static treadle_status carry_in(treadle_carry *c, const treadle_op *op, size_t po
   if (fault == TREADLE_FAULT_MISPLACE) planned = &c->faults.misplaced;
   copy.to = planned->to;
   for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
-    if (from) treadle_own_copy_into(c, c->to, &copy, from);
+    if (from) treadle_own_copy_into(c, &c->net.copies, c->to, &copy, from);
     note(c, planned, position);
   }
   return TREADLE_OK;
@@ -197,7 +197,7 @@ static treadle_status ask_spoiled(range *r, const treadle_op *planned, size_t po
   const treadle_op noted = op;
   const treadle_paged from = treadle_carry_source_of(c, c->to, position, &op);
   for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
-    c->device->ops->copy(c->device, &op, op.source < 0 ? NULL : &from, &into);
+    c->device->ops->copy(c->device, &op, &from, &into, 1);
     note(c, &noted, position);
   }
 out:
@@ -333,13 +333,13 @@ treadle_status treadle_carry_run(treadle_carry *c, treadle_side to, uint64_t epo
   treadle_status status = TREADLE_OK;
   const treadle_direction *direction = treadle_carry_direction(c, to);
   memset(c->run.written, 0, direction->ops.count * sizeof *c->run.written);
-  memset(c->run.blocks, 0, direction->block_rows.count * sizeof *c->run.blocks);
   treadle_switch_stats *stats = c->figures;
   stats->copied_bytes = stats->pulled_bytes = stats->filled_bytes = 0;
   stats->node_moved_bytes = stats->node_sent_bytes = stats->relayed_bytes = 0;
   stats->dense_bytes = stats->delta_bytes = 0;
   c->to = to;
   c->epoch = epoch;
+  treadle_carry_block_rows_begin(c);
   treadle_net_begin(c);
   treadle_device_figures before;
   c->device->ops->figures(c->device, &before);
@@ -361,7 +361,8 @@ treadle_status treadle_carry_run(treadle_carry *c, treadle_side to, uint64_t epo
       treadle_clock_seconds() - begin - (stats->wait_seconds + stats->offload_seconds - others);
   TRY(check_coverage(c, direction));
 out:
-  if (status != TREADLE_OK) c->run.flight.begun = c->run.flight.landed; /* nobody finishes them */
+  if (status != TREADLE_OK)
+    c->run.flight = (treadle_flight){.most = c->run.flight.most}; /* nobody finishes them */
   return status;
 }
 

@@ -351,6 +351,7 @@ static treadle_status fill(treadle_carry *c, treadle_side mode, int32_t wave) {
   const treadle_outbound *outbound = &staging->outbound;
   int rank = c->group->rank;
   bool waited = false;
+  treadle_copies_begin(&c->run.staged, false);
   for (int32_t i = outbound->wave_first[wave]; i < outbound->wave_first[wave + 1]; i++) {
     const treadle_outbound_box *box = &outbound->boxes[i];
     if ((box->pull.twin ? TREADLE_SIDE_INFER : TREADLE_SIDE_TRAIN) != mode) continue;
@@ -359,9 +360,10 @@ static treadle_status fill(treadle_carry *c, treadle_side mode, int32_t wave) {
     const treadle_op op = treadle_pull_copy(&box->pull, slot_of(staging, rank, wave) + box->at);
     const treadle_paged from = treadle_own_view(c, mode, op.from);
     TRY(treadle_carry_look(c));
-    c->device->ops->copy(c->device, &op, &from, &staging->view[rank]);
+    treadle_copies_add(c, &c->run.staged, &op, &from, &staging->view[rank]);
     c->figures->staged_bytes += (size_t)treadle_pull_bytes(&box->pull);
   }
+  treadle_copies_ask(c, &c->run.staged);
 out:
   return status;
 }
@@ -370,8 +372,7 @@ treadle_status treadle_staging_fill(treadle_carry *c, int32_t wave) {
   treadle_status status = TREADLE_OK;
   if (c->staging.outbound.slot_bytes == 0) return TREADLE_OK;
   TRY(fill(c, TREADLE_SIDE_TRAIN, wave));
-  TRY(treadle_carry_settle(c, "what it stages"));
-  treadle_word_say(c->group, TREADLE_WORD_STAGED, treadle_done_of(c->epoch, wave));
+  TRY(treadle_flight_stage(c, wave));
 out:
   return status;
 }

@@ -119,7 +119,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
     if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))
       *bytes_p = source.base;
     else
-      device->ops->copy(device, &op, &source, &to);
+      device->ops->copy(device, &op, &source, &to, 1);
     TRY(treadle_source_touch(f->source, source.base, reach));
   }
   if (left)

@@ -73,12 +73,14 @@ treadle_status treadle_fill_blocks(treadle_filler *f, const treadle_out_file *fi
   TRY(make_room(f, tensor->about.name, b.rows * columns));
   TRY(treadle_fill(f, file, &of, b.first * each, (b.first + b.rows * columns) * each, (char *)f->values,
                    &values));
-  for (int64_t i = 0; i < b.across; i++) {
-    int64_t at = i * wide, size = columns - at < wide ? columns - at : wide;
-    const treadle_matrix to = treadle_matrix_of(f->codes + at, columns, 1),
-                         from = {values + at * each, NULL, columns * each, each};
-    device->ops->quantise(device, to, &f->scales[i], from, TREADLE_FP32, b.rows, size);
-  }
+  const treadle_strip strip = {.values = {values, NULL, columns * each, each},
+                               .codes = treadle_matrix_of(f->codes, columns, 1),
+                               .scales = treadle_matrix_of(f->scales, 0, each),
+                               .rows = b.rows,
+                               .columns = columns,
+                               .width = (int32_t)wide,
+                               .dtype = TREADLE_FP32};
+  device->ops->blocks(device, &strip, 1);
   TRY(device->ops->fence(device));
   *bytes_p = tensor->making == TREADLE_MADE_CODES ? (const char *)f->codes : (const char *)f->scales;
 out:

@@ -58,7 +58,7 @@ static void gather(const treadle_file_box *place, int8_t add, treadle_dtype dtyp
     stride *= op.size[a];
   }
   const treadle_paged from = {.base = place->data}, to = treadle_paged_of(values);
-  treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
+  treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to, 1);
 }
 
 treadle_status treadle_kept_take(treadle_source *source, int32_t index, treadle_file_box *place) {

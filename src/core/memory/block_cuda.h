@@ -7,26 +7,58 @@
 
 enum { INFINITE = 0x7f800000, NAN_BITS = 0x7fc00000 };
 
-/* A block of values that a block of threads has taken; shared.
+/* A block of values. */
+typedef struct block_of_values {
+  uint64_t values, codes, scale;                              /* addresses */
+  int64_t values_row, values_column, codes_row, codes_column; /* strides, bytes */
+  uint32_t rows, columns;
+  uint8_t dtype, back;
+} block_of_values;
+
+/* What a block of threads has taken; shared.
  *   largest  of the values that each thread has seen, then [0] of all: the bits of the magnitude, whose order is that
  *            of values, NaN last */
 typedef struct block_work {
-  treadle_cuda_block block;
+  treadle_cuda_strip strip;
+  block_of_values block;
   uint32_t largest[TREADLE_CUDA_THREADS];
   float scale;
 } block_work;
 
-CODE void take_block(block_work *w, const treadle_cuda_blocks_args *args, uint32_t number, uint32_t t) {
-  if (args->blocks)
-    take(&w->block, args->blocks + number * (uint64_t)sizeof w->block, sizeof w->block, t);
-  else if (t == 0)
-    w->block = args->one;
+CODE treadle_cuda_block block_at(const treadle_cuda_blocks_args *args, uint32_t i) {
+  return TREADLE_CUDA_AT(const treadle_cuda_block, args->blocks)[i];
+}
+
+CODE void take_strip(block_work *w, const treadle_cuda_blocks_args *args, uint32_t i, uint32_t t) {
+  take(&w->strip, args->strips + block_at(args, i).strip * (uint64_t)sizeof w->strip, sizeof w->strip, t);
+}
+
+/* The first block lacks columns in front, the last one at its end: skip = 32 and 128 columns in blocks of 128 are 96 and
+ * 32. */
+CODE void place_block(block_work *w, const treadle_cuda_blocks_args *args, uint32_t i, uint32_t t) {
+  if (t != 0) return;
+  const treadle_cuda_strip *s = &w->strip;
+  const uint32_t number = block_at(args, i).number;
+  const uint32_t first = number == 0 ? 0 : number * s->width - s->skip,
+                 end = (number + 1) * s->width - s->skip;
+  block_of_values *b = &w->block;
+  b->values = s->values + (uint64_t)((int64_t)first * s->values_column);
+  b->codes = s->codes + (uint64_t)((int64_t)first * s->codes_column);
+  b->scale = s->scales + (uint64_t)((int64_t)number * s->scales_column);
+  b->values_row = s->values_row;
+  b->values_column = s->values_column;
+  b->codes_row = s->codes_row;
+  b->codes_column = s->codes_column;
+  b->rows = s->rows;
+  b->columns = (end < s->columns ? end : s->columns) - first;
+  b->dtype = s->dtype;
+  b->back = s->back;
 }
 
 /* ---- Where values lie ---- */
 
 /* Do rows consist of eights of values that can be loaded and stored at once? */
-CODE uint32_t is_dense(const treadle_cuda_block *b) {
+CODE uint32_t is_dense(const block_of_values *b) {
   const uint64_t bytes = bytes_of(b->dtype), all = bytes == 1 ? 8 : 16;
   return b->columns % 8 == 0 && b->values_column == (int64_t)bytes && b->codes_column == 1 &&
          (b->values | (uint64_t)b->values_row) % all == 0 && (b->codes | (uint64_t)b->codes_row) % 8 == 0;
@@ -37,7 +69,7 @@ typedef struct block_place {
 } block_place;
 
 /* Of unit number `unit`, which has `width` values of a row. */
-CODE block_place place_in_block(const treadle_cuda_block *b, uint32_t width, uint32_t unit) {
+CODE block_place place_in_block(const block_of_values *b, uint32_t width, uint32_t unit) {
   const uint32_t units = b->columns / width;
   const int64_t row = unit / units, column = unit % units * width;
   block_place place;
@@ -47,7 +79,7 @@ CODE block_place place_in_block(const treadle_cuda_block *b, uint32_t width, uin
 }
 
 /* The bits of fp32 of a unit's values. */
-CODE void read_values(const treadle_cuda_block *b, uint32_t width, uint64_t address, uint32_t *values) {
+CODE void read_values(const block_of_values *b, uint32_t width, uint64_t address, uint32_t *values) {
   const uint32_t bytes = bytes_of(b->dtype);
   if (width == 8) {
     load_eight(address, bytes, values);
@@ -130,7 +162,7 @@ CODE uint32_t value_of(uint32_t code, float scale) {
   return is_nan(bits) ? (uint32_t)NAN_BITS : bits;
 }
 
-CODE void write_values_of(const treadle_cuda_block *b, uint32_t width, uint32_t t) {
+CODE void write_values_of(const block_of_values *b, uint32_t width, uint32_t t) {
   const uint32_t units = b->rows * b->columns / width, bytes = bytes_of(b->dtype);
   const float scale = float_of(load_any(b->scale, 4));
   for (uint32_t unit = t; unit < units; unit += TREADLE_CUDA_THREADS) {

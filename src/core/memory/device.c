@@ -49,8 +49,8 @@ static bool is_whole(const treadle_device_ops *o) {
          o->base && o->held_bytes && o->map && o->remap && o->follow && o->trim && o->protect &&
          o->close_window && o->export_count && o->export_part && o->import_begin && o->import_part &&
          o->view && o->unimport && o->scratch && o->scratch_release && o->pin && o->unpin && o->copy &&
-         o->pack && o->quantise && o->dequantise && o->prepare && o->work_release && o->run && o->mark &&
-         o->passed && o->fence && o->plain && o->move && o->fill && o->generate && o->hash;
+         o->pack && o->blocks && o->prepare && o->work_release && o->run && o->mark && o->passed &&
+         o->fence && o->plain && o->move && o->fill && o->generate && o->hash;
 }
 
 static treadle_status check_table(const treadle_device_ops *ops, const char *which) {

@@ -134,47 +134,40 @@ static void unpin(const treadle_device *device, void *host) { (void)device, (voi
 
 /* ---- Ops and blocks ---- */
 
-static void copy_fast(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                      const treadle_paged *to) {
-  (void)device;
-  treadle_copy_op(op, from, to, TREADLE_MOVER_STREAM);
+static void copy_by(const treadle_op *ops, const treadle_paged *from, const treadle_paged *to, size_t count,
+                    treadle_mover mover) {
+  for (size_t i = 0; i < count; i++)
+    treadle_copy_op(&ops[i], ops[i].source < 0 ? NULL : &from[i], &to[i], mover);
 }
 
-static void copy_plain(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                       const treadle_paged *to) {
+static void copy_fast(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                      const treadle_paged *to, size_t count) {
   (void)device;
-  treadle_copy_op(op, from, to, TREADLE_MOVER_PLAIN);
+  copy_by(ops, from, to, count, TREADLE_MOVER_STREAM);
 }
 
-static void pack_fast(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                      const treadle_paged *to) {
+static void copy_plain(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                       const treadle_paged *to, size_t count) {
   (void)device;
-  treadle_copy_op(op, from, to,
-                  op->from_dtype == op->to_dtype ? TREADLE_MOVER_PLAIN : TREADLE_MOVER_STREAM);
+  copy_by(ops, from, to, count, TREADLE_MOVER_PLAIN);
 }
 
-static void quantise_fast(const treadle_device *device, treadle_matrix codes, float *scale,
-                          treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
+static void pack_fast(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                      const treadle_paged *to, size_t count) {
   (void)device;
-  treadle_quantise_block(codes, scale, values, dtype, rows, columns, TREADLE_MOVER_STREAM);
+  for (size_t i = 0; i < count; i++)
+    copy_by(&ops[i], &from[i], &to[i], 1,
+            ops[i].from_dtype == ops[i].to_dtype ? TREADLE_MOVER_PLAIN : TREADLE_MOVER_STREAM);
 }
 
-static void quantise_plain(const treadle_device *device, treadle_matrix codes, float *scale,
-                           treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
+static void blocks_fast(const treadle_device *device, const treadle_strip *strips, size_t count) {
   (void)device;
-  treadle_quantise_block(codes, scale, values, dtype, rows, columns, TREADLE_MOVER_PLAIN);
+  for (size_t i = 0; i < count; i++) treadle_strip_make(&strips[i], TREADLE_MOVER_STREAM);
 }
 
-static void dequantise_fast(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
-                            treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
+static void blocks_plain(const treadle_device *device, const treadle_strip *strips, size_t count) {
   (void)device;
-  treadle_dequantise_block(values, dtype, codes, *scale, rows, columns, TREADLE_MOVER_STREAM);
-}
-
-static void dequantise_plain(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
-                             treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
-  (void)device;
-  treadle_dequantise_block(values, dtype, codes, *scale, rows, columns, TREADLE_MOVER_PLAIN);
+  for (size_t i = 0; i < count; i++) treadle_strip_make(&strips[i], TREADLE_MOVER_PLAIN);
 }
 
 /* ---- Lists of ops ---- */
@@ -305,8 +298,7 @@ const treadle_device_ops treadle_host_fast_ops = {.name = "host",
                                                   .copy = copy_fast,
                                                   .run = run_fast,
                                                   .pack = pack_fast,
-                                                  .quantise = quantise_fast,
-                                                  .dequantise = dequantise_fast,
+                                                  .blocks = blocks_fast,
                                                   .move = move_fast};
 
 const treadle_device_ops treadle_host_plain_ops = {.name = "host, plain",
@@ -314,6 +306,5 @@ const treadle_device_ops treadle_host_plain_ops = {.name = "host, plain",
                                                    .copy = copy_plain,
                                                    .run = run_plain,
                                                    .pack = copy_plain,
-                                                   .quantise = quantise_plain,
-                                                   .dequantise = dequantise_plain,
+                                                   .blocks = blocks_plain,
                                                    .move = move_plain};

@@ -1,5 +1,5 @@
 /* The kernels of a CUDA device (kernel_cuda.h); as C, for the host, in tests and by a stand-in of the driver. Bit by
- * bit they do what treadle_copy_op, treadle_quantise_block, treadle_dequantise_block, treadle_elements_generate and
+ * bit they do what treadle_copy_op, treadle_strip_make, treadle_elements_generate and
  * treadle_elements_hash do, which are their plain twins. Products and sums are never made in one rounding: nvcc
  * -fmad=false, and -ffp-contract=off. */
 #include "memory/block_cuda.h"
@@ -32,7 +32,8 @@ KERNEL(treadle_cuda_copy, treadle_cuda_copy_args) {
 KERNEL(treadle_cuda_blocks, treadle_cuda_blocks_args) {
   SHARED block_work w;
   for (uint32_t i = BLOCK; i < args.count; i += BLOCKS) {
-    EACH(t) take_block(&w, &args, i, t);
+    EACH(t) take_strip(&w, &args, i, t);
+    EACH(t) place_block(&w, &args, i, t);
     if (w.block.back) {
       EACH(t) write_values(&w, t);
       continue;

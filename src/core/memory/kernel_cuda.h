@@ -95,21 +95,28 @@ typedef struct treadle_cuda_copy_args {
   uint32_t unused;
 } treadle_cuda_copy_args;
 
-/* One block of at most 128 x 128 values, memory/quantise.h. Kernel treadle_cuda_blocks: a block of threads takes one
- * after another. Nothing needs an alignment. */
-typedef struct treadle_cuda_block {
-  uint64_t values, codes, scale;                              /* addresses */
-  int64_t values_row, values_column, codes_row, codes_column; /* strides, bytes */
+/* A strip of blocks of at most 128 x 128 values (treadle_strip of treadle_device.h). Nothing needs an alignment. */
+typedef struct treadle_cuda_strip {
+  uint64_t values, codes, scales;                                            /* addresses */
+  int64_t values_row, values_column, codes_row, codes_column, scales_column; /* strides, bytes */
   uint32_t rows, columns;
+  uint32_t width, skip;
   uint8_t dtype; /* treadle_dtype of the values */
   uint8_t back;  /* codes to values */
   uint8_t unused[6];
+} treadle_cuda_strip;
+
+/* A block of a strip, by its number from the left. */
+typedef struct treadle_cuda_block {
+  uint32_t strip, number;
 } treadle_cuda_block;
 
+/* Kernel treadle_cuda_blocks: a block of threads takes one of these after another. Addresses of arrays, multiples of
+ * 8. */
 typedef struct treadle_cuda_blocks_args {
-  treadle_cuda_block one; /* where `blocks` is 0 */
-  uint64_t blocks;        /* address of treadle_cuda_block [count] */
-  uint32_t count;         /* 1 where `blocks` is 0 */
+  uint64_t strips;
+  uint64_t blocks; /* treadle_cuda_block [count] */
+  uint32_t count;
   uint32_t unused;
 } treadle_cuda_blocks_args;
 

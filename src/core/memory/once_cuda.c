@@ -5,53 +5,81 @@
 #include "base/dtype.h"
 #include "memory/copy.h"
 
-enum { ITEMS_AT_ONCE = 64 << 10 };
+enum { ITEMS_AT_ONCE = 64 << 10, SLICES_AT_ONCE = 32 };
 
-/* A part of an op's items, with all of its boxes and tables, in the room. */
-static void copy_some(treadle_cuda *cuda, treadle_cuda_slices *s, const treadle_op *op,
-                      const treadle_paged *from, const treadle_paged *to, int64_t skip, int64_t count) {
-  treadle_cuda_box *boxes;
-  const size_t box_bytes = TREADLE_CUDA_BOXES * sizeof *boxes,
+/* Ops of which all that is read lies where the device reads. */
+typedef struct batch {
+  const treadle_op *ops;
+  const treadle_paged *from, *to;
+  size_t count;
+  treadle_cuda_slice room[SLICES_AT_ONCE];
+  treadle_cuda_slices slices;
+  treadle_cuda_cuts cuts;
+} batch;
+
+static bool fits(const batch *b) {
+  const size_t bytes = (size_t)b->cuts.box_count * sizeof(treadle_cuda_box) +
+                       (size_t)b->cuts.item_count * sizeof(treadle_cuda_item) +
+                       treadle_cuda_slices_bytes(&b->slices);
+  return b->cuts.item_count <= ITEMS_AT_ONCE && bytes <= TREADLE_CUDA_ROOM / 2;
+}
+
+/* Takes the next op, too. False: there is no room for it beside the others. */
+static bool add(batch *b) {
+  const batch before = *b;
+  const size_t i = b->count;
+  const treadle_paged *from = b->from ? &b->from[i] : NULL;
+  if (b->slices.count + 2 > SLICES_AT_ONCE) return false;
+  b->slices.items = b->room;
+  b->slices.capacity = SLICES_AT_ONCE;
+  (void)treadle_cuda_slices_add(&b->slices, &b->ops[i], from, &b->to[i]);
+  treadle_cuda_cuts more = {0};
+  treadle_cuda_cut_ops(&b->slices, &b->ops[i], from, &b->to[i], 1, &more);
+  b->cuts.box_count += more.box_count;
+  b->cuts.item_count += more.item_count;
+  b->count++;
+  if (b->count == 1 || fits(b)) return true;
+  *b = before;
+  return false;
+}
+
+/* Some of its items, with all of its boxes and tables, in the room. */
+static void launch_some(treadle_cuda *cuda, batch *b, int64_t skip, int64_t count) {
+  const size_t box_bytes = (size_t)b->cuts.box_count * sizeof(treadle_cuda_box),
                item_bytes = (size_t)count * sizeof(treadle_cuda_item);
-  char *room = treadle_cuda_room(cuda, box_bytes + item_bytes + treadle_cuda_slices_bytes(s));
+  char *room = treadle_cuda_room(cuda, box_bytes + item_bytes + treadle_cuda_slices_bytes(&b->slices));
+  char *tables = room + box_bytes + item_bytes;
+  treadle_cuda_box *boxes = (treadle_cuda_box *)(void *)room;
   treadle_cuda_item *items = (treadle_cuda_item *)(void *)(room + box_bytes);
-  boxes = (treadle_cuda_box *)(void *)room;
-  treadle_cuda_slices_put(s, room + box_bytes + item_bytes, (uintptr_t)room + box_bytes + item_bytes);
-  const int made = treadle_cuda_cut_op(s, op, from, to, boxes);
+  treadle_cuda_slices_put(&b->slices, tables, (uintptr_t)tables);
+  treadle_cuda_cut_ops(&b->slices, b->ops, b->from, b->to, b->count, &(treadle_cuda_cuts){.boxes = boxes});
   int64_t at = 0, put = 0;
-  for (int b = 0; b < made; b++)
-    for (int64_t k = 0, all = treadle_cuda_item_count(&boxes[b]); k < all; k++, at++)
-      if (at >= skip && put < count) items[put++] = treadle_cuda_item_of(&boxes[b], (uint32_t)b, k);
+  for (int64_t i = 0; i < b->cuts.box_count; i++)
+    for (int64_t k = 0, all = treadle_cuda_item_count(&boxes[i]); k < all; k++, at++)
+      if (at >= skip && put < count) items[put++] = treadle_cuda_item_of(&boxes[i], (uint32_t)i, k);
   treadle_cuda_copy_args args = {
       .boxes = (uintptr_t)boxes, .items = (uintptr_t)items, .count = (uint32_t)put};
   treadle_cuda_launch(cuda, cuda->copy, put < cuda->blocks_at_once ? (unsigned)put : cuda->blocks_at_once,
                       &args);
 }
 
-static int64_t items_of(const treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *from,
-                        const treadle_paged *to) {
-  treadle_cuda_box boxes[TREADLE_CUDA_BOXES];
-  int64_t sum = 0;
-  const int made = treadle_cuda_cut_op(s, op, from, to, boxes);
-  for (int b = 0; b < made; b++) sum += treadle_cuda_item_count(&boxes[b]);
-  return sum;
+static void launch(treadle_cuda *cuda, batch *b) {
+  const int64_t items = b->cuts.item_count;
+  if (treadle_cuda_slices_bytes(&b->slices) > TREADLE_CUDA_ROOM / 2)
+    treadle_cuda_keep_text(cuda, "a copy over %zu pages, which are too many at once",
+                           treadle_cuda_slices_bytes(&b->slices) / sizeof(int32_t));
+  for (int64_t skip = 0; skip < items && !cuda->failed; skip += ITEMS_AT_ONCE)
+    launch_some(cuda, b, skip, items - skip < ITEMS_AT_ONCE ? items - skip : ITEMS_AT_ONCE);
 }
 
-/* All of what is read lies where the device reads. */
-static void copy_here(treadle_cuda *cuda, const treadle_op *op, const treadle_paged *from,
-                      const treadle_paged *to) {
-  treadle_cuda_slice two[2];
-  treadle_cuda_slices s = {.items = two, .capacity = 2};
-  (void)treadle_cuda_slices_add(&s, op, to, true);
-  if (from) (void)treadle_cuda_slices_add(&s, op, from, false);
-  if (treadle_cuda_slices_bytes(&s) > TREADLE_CUDA_ROOM / 2) {
-    treadle_cuda_keep_text(cuda, "a copy over %zu pages, which are too many at once",
-                           treadle_cuda_slices_bytes(&s) / sizeof(int32_t));
-    return;
+static void copy_here(treadle_cuda *cuda, const treadle_op *ops, const treadle_paged *from,
+                      const treadle_paged *to, size_t count) {
+  for (size_t done = 0; done < count;) {
+    batch b = {.ops = ops + done, .from = from ? from + done : NULL, .to = to + done};
+    while (done + b.count < count && add(&b)) continue;
+    launch(cuda, &b);
+    done += b.count;
   }
-  const int64_t items = items_of(&s, op, from, to);
-  for (int64_t skip = 0; skip < items; skip += ITEMS_AT_ONCE)
-    copy_some(cuda, &s, op, from, to, skip, items - skip < ITEMS_AT_ONCE ? items - skip : ITEMS_AT_ONCE);
 }
 
 /* ---- Ops that read memory which is not pinned: by the processor, a part at a time ---- */
@@ -74,7 +102,7 @@ static void copy_part(treadle_cuda *cuda, const treadle_op *part, const treadle_
   const treadle_paged room = treadle_paged_of(treadle_cuda_room(cuda, (size_t)bytes));
   treadle_copy_op(&in, from, &room, treadle_copy_choose());
   treadle_copy_fence();
-  copy_here(cuda, &out, &room, to);
+  copy_here(cuda, &out, &room, to, 1);
 }
 
 /* Axes before `axis` are walked one by one, and that one by `step`. */
@@ -119,16 +147,20 @@ static bool is_readable(treadle_cuda *cuda, const treadle_op *op, const treadle_
                                   treadle_paged_address(from, op->from), &kind);
 }
 
-void treadle_cuda_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                       const treadle_paged *to) {
+void treadle_cuda_copy(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                       const treadle_paged *to, size_t count) {
   treadle_cuda *cuda = treadle_cuda_of(device);
-  if (op->elems == 0) return;
+  size_t here = 0; /* ops before the one at hand that are still to be asked for */
   treadle_cuda_enter(cuda);
-  if (!cuda->failed) {
-    if (!from || is_readable(cuda, op, from))
-      copy_here(cuda, op, from, to);
-    else if (!cuda->failed)
-      copy_from_host(cuda, op, from, to);
+  for (size_t i = 0; i < count && !cuda->failed; i++) {
+    here++;
+    if (ops[i].source < 0 || ops[i].elems == 0 || is_readable(cuda, &ops[i], &from[i]) || cuda->failed)
+      continue;
+    copy_here(cuda, ops + i + 1 - here, from + i + 1 - here, to + i + 1 - here, here - 1);
+    here = 0;
+    copy_from_host(cuda, &ops[i], &from[i], &to[i]);
   }
+  if (!cuda->failed && here > 0)
+    copy_here(cuda, ops + count - here, from ? from + count - here : NULL, to + count - here, here);
   treadle_cuda_leave(cuda);
 }

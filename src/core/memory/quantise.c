@@ -190,3 +190,26 @@ void treadle_dequantise_block(treadle_matrix to, treadle_dtype to_dtype, treadle
     write_row(to, out, row, values, columns, mover);
   }
 }
+
+/* ---- Strips ---- */
+
+static void make_block(const treadle_strip *strip, int64_t number, treadle_mover mover) {
+  const int64_t first = number == 0 ? 0 : number * strip->width - strip->skip,
+                end = (number + 1) * strip->width - strip->skip,
+                columns = (end < strip->columns ? end : strip->columns) - first;
+  const treadle_matrix values = treadle_matrix_at(strip->values, first * strip->values.column_stride),
+                       codes = treadle_matrix_at(strip->codes, first * strip->codes.column_stride),
+                       at = treadle_matrix_at(strip->scales, number * strip->scales.column_stride);
+  float scale;
+  if (strip->back) {
+    memcpy(&scale, at.base, sizeof scale);
+    treadle_dequantise_block(values, strip->dtype, codes, scale, strip->rows, columns, mover);
+  } else {
+    treadle_quantise_block(codes, &scale, values, strip->dtype, strip->rows, columns, mover);
+    memcpy(at.into, &scale, sizeof scale);
+  }
+}
+
+void treadle_strip_make(const treadle_strip *strip, treadle_mover mover) {
+  for (int64_t i = 0; i < treadle_strip_blocks(strip); i++) make_block(strip, i, mover);
+}

@@ -41,4 +41,10 @@ void treadle_quantise_block(treadle_matrix to, float *scale_p, treadle_matrix fr
 void treadle_dequantise_block(treadle_matrix to, treadle_dtype to_dtype, treadle_matrix from, float scale,
                               int64_t rows, int64_t columns, treadle_mover mover);
 
+/* Makes a strip of such blocks (treadle_device.h). */
+void treadle_strip_make(const treadle_strip *strip, treadle_mover mover);
+static inline int64_t treadle_strip_blocks(const treadle_strip *strip) {
+  return (strip->skip + strip->columns + strip->width - 1) / strip->width;
+}
+
 #endif

@@ -39,12 +39,17 @@ static bool add_slice(treadle_cuda_slices *s, const int32_t *table, int64_t firs
   return true;
 }
 
-bool treadle_cuda_slices_add(treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *view,
-                             bool written) {
+static bool add_view(treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *view,
+                     bool written) {
   int64_t first, end;
   if (!view->table || op->elems == 0) return true;
   reach(op, written, &first, &end);
   return add_slice(s, view->table, first >> view->page_shift, ((end - 1) >> view->page_shift) + 1);
+}
+
+bool treadle_cuda_slices_add(treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *from,
+                             const treadle_paged *to) {
+  return add_view(s, op, to, true) && (op->source < 0 || add_view(s, op, from, false));
 }
 
 size_t treadle_cuda_slices_bytes(const treadle_cuda_slices *s) {
@@ -71,8 +76,29 @@ static treadle_cuda_view view_of(const treadle_cuda_slices *s, const treadle_pag
                              .page_shift = view->page_shift};
 }
 
-int treadle_cuda_cut_op(const treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *from,
-                        const treadle_paged *to, treadle_cuda_box *boxes) {
-  const treadle_cuda_view into = view_of(s, to), source = from ? view_of(s, from) : into;
-  return op->elems == 0 ? 0 : treadle_cuda_cut(op, from ? &source : NULL, &into, boxes);
+static int cut_op(const treadle_cuda_slices *s, const treadle_op *op, const treadle_paged *from,
+                  const treadle_paged *to, treadle_cuda_box *boxes) {
+  const bool fills = op->source < 0;
+  if (!to->base || (!fills && !from->base) || op->elems == 0) return 0;
+  const treadle_cuda_view into = view_of(s, to), source = fills ? into : view_of(s, from);
+  return treadle_cuda_cut(op, fills ? NULL : &source, &into, boxes);
+}
+
+void treadle_cuda_cut_ops(const treadle_cuda_slices *s, const treadle_op *ops, const treadle_paged *from,
+                          const treadle_paged *to, size_t count, treadle_cuda_cuts *cuts) {
+  treadle_cuda_box room[TREADLE_CUDA_BOXES];
+  cuts->box_count = cuts->item_count = 0;
+  for (size_t i = 0; i < count; i++) {
+    const int made = cut_op(s, &ops[i], ops[i].source < 0 ? NULL : &from[i], &to[i], room);
+    if (cuts->item_first) cuts->item_first[i] = cuts->item_count;
+    for (int b = 0; b < made; b++) {
+      const int64_t all = treadle_cuda_item_count(&room[b]);
+      for (int64_t k = 0; cuts->items && k < all; k++)
+        cuts->items[cuts->item_count + k] = treadle_cuda_item_of(&room[b], (uint32_t)cuts->box_count, k);
+      if (cuts->boxes) cuts->boxes[cuts->box_count] = room[b];
+      cuts->item_count += all;
+      cuts->box_count++;
+    }
+  }
+  if (cuts->item_first) cuts->item_first[count] = cuts->item_count;
 }

@@ -19,14 +19,23 @@ typedef struct treadle_cuda_slices {
   size_t count, capacity;
 } treadle_cuda_slices;
 
-/* What an op needs of the table of a view that it writes, or reads; false: memory is out. */
-bool treadle_cuda_slices_add(treadle_cuda_slices *slices, const treadle_op *op, const treadle_paged *view,
-                             bool written);
+/* What an op needs of the tables of its views; false: memory is out. From a fill nothing is read. */
+bool treadle_cuda_slices_add(treadle_cuda_slices *slices, const treadle_op *op, const treadle_paged *from,
+                             const treadle_paged *to);
 size_t treadle_cuda_slices_bytes(const treadle_cuda_slices *slices);
 /* Copies all of them to memory of the host that the device has, or will have, at `address`. */
 void treadle_cuda_slices_put(treadle_cuda_slices *slices, char *to, uint64_t address);
-/* treadle_cuda_cut of an op in these views; from NULL: a fill. */
-int treadle_cuda_cut_op(const treadle_cuda_slices *slices, const treadle_op *op, const treadle_paged *from,
-                        const treadle_paged *to, treadle_cuda_box *boxes);
+/* What ops are cut into, and where that goes; NULL: nowhere. */
+typedef struct treadle_cuda_cuts {
+  int64_t box_count, item_count;
+  treadle_cuda_box *boxes;
+  treadle_cuda_item *items;
+  int64_t *item_first; /* [count of ops + 1]: the items before each op */
+} treadle_cuda_cuts;
+
+/* Boxes and items of ops [count], one after another, in their views [count]. What has no view has no box. */
+void treadle_cuda_cut_ops(const treadle_cuda_slices *slices, const treadle_op *ops,
+                          const treadle_paged *from, const treadle_paged *to, size_t count,
+                          treadle_cuda_cuts *cuts);
 
 #endif

@@ -3,7 +3,7 @@
  *   driver_cuda.c   the driver's library
  *   state_cuda.c    open and close; order: tickets, failures, what was written
  *   pool_cuda.c     pages and windows; import_cuda.c: those of others; pieces_cuda.h: what both are made of
- *   work_cuda.c     ops that run again and again; once_cuda.c: single ones; values_cuda.c: blocks and elements
+ *   work_cuda.c     ops that run again and again; once_cuda.c: those that are asked for once; values_cuda.c: blocks and elements
  *   cut_cuda.c      ops in the form that kernels read; slices_cuda.c: their page tables; kernel_cuda.cu: the kernels
  *   device_cuda.c   the table
  *
@@ -148,12 +148,9 @@ treadle_status treadle_cuda_prepare(const treadle_device *device, const treadle_
 void treadle_cuda_work_release(treadle_work *work);
 void treadle_cuda_run_work(const treadle_device *device, const treadle_work *work, size_t first,
                            size_t count, treadle_written *written);
-void treadle_cuda_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                       const treadle_paged *to);
-void treadle_cuda_quantise(const treadle_device *device, treadle_matrix codes, float *scale,
-                           treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns);
-void treadle_cuda_dequantise(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
-                             treadle_matrix codes, const float *scale, int64_t rows, int64_t columns);
+void treadle_cuda_copy(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                       const treadle_paged *to, size_t count);
+void treadle_cuda_make_blocks(const treadle_device *device, const treadle_strip *strips, size_t count);
 void treadle_cuda_generate(const treadle_device *device, const treadle_elements *elements, void *window);
 treadle_status treadle_cuda_hash(const treadle_device *device, const treadle_elements *elements,
                                  const void *const *windows, size_t count, uint64_t *sums);

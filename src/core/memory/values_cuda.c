@@ -3,38 +3,56 @@
 
 /* ---- Blocks ---- */
 
-static void run_block(const treadle_device *device, treadle_cuda_block block) {
+static treadle_cuda_strip strip_of(const treadle_strip *s) {
+  return (treadle_cuda_strip){.values = (uintptr_t)s->values.base,
+                              .codes = (uintptr_t)s->codes.base,
+                              .scales = (uintptr_t)s->scales.base,
+                              .values_row = s->values.row_stride,
+                              .values_column = s->values.column_stride,
+                              .codes_row = s->codes.row_stride,
+                              .codes_column = s->codes.column_stride,
+                              .scales_column = s->scales.column_stride,
+                              .rows = (uint32_t)s->rows,
+                              .columns = (uint32_t)s->columns,
+                              .width = (uint32_t)s->width,
+                              .skip = (uint32_t)s->skip,
+                              .dtype = (uint8_t)s->dtype,
+                              .back = s->back};
+}
+
+enum { BLOCKS_AT_ONCE = 32 << 10, STRIPS_AT_ONCE = 4 << 10 };
+
+/* `count` blocks of these strips, without the first `skip`, in the room. */
+static void launch_blocks(treadle_cuda *cuda, const treadle_strip *strips, size_t strip_count, int64_t skip,
+                          int64_t count) {
+  const size_t strip_bytes = strip_count * sizeof(treadle_cuda_strip);
+  char *room = treadle_cuda_room(cuda, strip_bytes + (size_t)count * sizeof(treadle_cuda_block));
+  treadle_cuda_strip *made = (treadle_cuda_strip *)(void *)room;
+  treadle_cuda_block *blocks = (treadle_cuda_block *)(void *)(room + strip_bytes);
+  int64_t at = 0, put = 0;
+  for (size_t i = 0; i < strip_count; i++) {
+    made[i] = strip_of(&strips[i]);
+    for (int64_t k = 0, all = treadle_strip_blocks(&strips[i]); k < all; k++, at++)
+      if (at >= skip && put < count) blocks[put++] = (treadle_cuda_block){(uint32_t)i, (uint32_t)k};
+  }
+  treadle_cuda_blocks_args args = {
+      .strips = (uintptr_t)made, .blocks = (uintptr_t)blocks, .count = (uint32_t)put};
+  treadle_cuda_launch(cuda, cuda->blocks, put < cuda->blocks_at_once ? (unsigned)put : cuda->blocks_at_once,
+                      &args);
+}
+
+void treadle_cuda_make_blocks(const treadle_device *device, const treadle_strip *strips, size_t count) {
   treadle_cuda *cuda = treadle_cuda_of(device);
-  treadle_cuda_blocks_args args = {.one = block, .count = 1};
   treadle_cuda_enter(cuda);
-  treadle_cuda_launch(cuda, cuda->blocks, 1, &args);
+  for (size_t i = 0; i < count && !cuda->failed; i += STRIPS_AT_ONCE) {
+    const size_t some = count - i < STRIPS_AT_ONCE ? count - i : STRIPS_AT_ONCE;
+    int64_t blocks = 0;
+    for (size_t k = 0; k < some; k++) blocks += treadle_strip_blocks(&strips[i + k]);
+    for (int64_t skip = 0; skip < blocks; skip += BLOCKS_AT_ONCE)
+      launch_blocks(cuda, strips + i, some, skip,
+                    blocks - skip < BLOCKS_AT_ONCE ? blocks - skip : BLOCKS_AT_ONCE);
+  }
   treadle_cuda_leave(cuda);
-}
-
-static treadle_cuda_block block_of(treadle_matrix values, treadle_dtype dtype, treadle_matrix codes,
-                                   const float *scale, int64_t rows, int64_t columns) {
-  return (treadle_cuda_block){.values = (uintptr_t)values.base,
-                              .codes = (uintptr_t)codes.base,
-                              .scale = (uintptr_t)scale,
-                              .values_row = values.row_stride,
-                              .values_column = values.column_stride,
-                              .codes_row = codes.row_stride,
-                              .codes_column = codes.column_stride,
-                              .rows = (uint32_t)rows,
-                              .columns = (uint32_t)columns,
-                              .dtype = (uint8_t)dtype};
-}
-
-void treadle_cuda_quantise(const treadle_device *device, treadle_matrix codes, float *scale,
-                           treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
-  run_block(device, block_of(values, dtype, codes, scale, rows, columns));
-}
-
-void treadle_cuda_dequantise(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
-                             treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
-  treadle_cuda_block block = block_of(values, dtype, codes, scale, rows, columns);
-  block.back = 1;
-  run_block(device, block);
 }
 
 /* ---- Elements ---- */

@@ -22,58 +22,31 @@ struct treadle_work {
 /* All of it on the host, before it goes to the device. */
 typedef struct draft {
   treadle_cuda_slices slices;
-  treadle_cuda_box *boxes;
-  treadle_cuda_item *items;
-  int64_t box_count, item_count;
+  treadle_cuda_cuts cuts;
   char *image;
   size_t bytes;
 } draft;
 
 static bool is_run(const treadle_op *op, const treadle_paged *from, const treadle_paged *to) {
-  return to->base && (op->source < 0 || from->base) && op->elems > 0;
+  return to->base && (op->source < 0 || from->base);
 }
 
 static treadle_status collect_slices(draft *d, const treadle_op *ops, const treadle_paged *from,
                                      const treadle_paged *to, size_t count) {
   for (size_t i = 0; i < count; i++)
     if (is_run(&ops[i], &from[i], &to[i]) &&
-        !(treadle_cuda_slices_add(&d->slices, &ops[i], &to[i], true) &&
-          (ops[i].source < 0 || treadle_cuda_slices_add(&d->slices, &ops[i], &from[i], false))))
+        !treadle_cuda_slices_add(&d->slices, &ops[i], &from[i], &to[i]))
       return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
   return TREADLE_OK;
-}
-
-/* The boxes of all ops, one after another, and the numbers of items before each op. With NULL boxes they are only counted. */
-static void cut_all(draft *d, treadle_work *work, const treadle_paged *from, const treadle_paged *to) {
-  treadle_cuda_box room[TREADLE_CUDA_BOXES];
-  int64_t boxes = 0, items = 0;
-  for (size_t i = 0; i < work->count; i++) {
-    const treadle_op *op = &work->ops[i];
-    const int made =
-        is_run(op, &from[i], &to[i])
-            ? treadle_cuda_cut_op(&d->slices, op, op->source < 0 ? NULL : &from[i], &to[i], room)
-            : 0;
-    work->item_first[i] = items;
-    for (int b = 0; b < made; b++) {
-      const int64_t count = treadle_cuda_item_count(&room[b]);
-      for (int64_t k = 0; d->boxes && k < count; k++)
-        d->items[items + k] = treadle_cuda_item_of(&room[b], (uint32_t)(boxes + b), k);
-      items += count;
-      if (d->boxes) d->boxes[boxes + b] = room[b];
-    }
-    boxes += made;
-  }
-  work->item_first[work->count] = items;
-  d->box_count = boxes;
-  d->item_count = items;
 }
 
 /* Boxes, items and tables as they will lie on the device from `at` on; at 0: how long they are. */
 static treadle_status lay_out(draft *d, treadle_work *work, const treadle_paged *from,
                               const treadle_paged *to) {
-  cut_all(d, work, from, to);
-  const size_t boxes = (size_t)d->box_count * sizeof *d->boxes,
-               items = (size_t)d->item_count * sizeof *d->items;
+  d->cuts.item_first = work->item_first;
+  treadle_cuda_cut_ops(&d->slices, work->ops, from, to, work->count, &d->cuts);
+  const size_t boxes = (size_t)d->cuts.box_count * sizeof(treadle_cuda_box),
+               items = (size_t)d->cuts.item_count * sizeof(treadle_cuda_item);
   d->bytes = boxes + items + treadle_cuda_slices_bytes(&d->slices);
   d->image = d->bytes ? treadle_alloc(d->bytes) : NULL;
   if (d->bytes && !d->image) return treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out");
@@ -88,20 +61,18 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
   CUDA_TRY(cuda, "cuMemAlloc", cuda->driver->alloc(&work->memory, d->bytes));
   work->bytes = d->bytes;
   cuda->figures.table_bytes += d->bytes;
-  const size_t boxes = (size_t)d->box_count * sizeof *d->boxes,
-               items = (size_t)d->item_count * sizeof *d->items;
+  const size_t boxes = (size_t)d->cuts.box_count * sizeof(treadle_cuda_box),
+               items = (size_t)d->cuts.item_count * sizeof(treadle_cuda_item);
   work->boxes = work->memory;
   work->items = work->memory + boxes;
-  d->boxes = (treadle_cuda_box *)(void *)d->image;
-  d->items = (treadle_cuda_item *)(void *)(d->image + boxes);
   treadle_cuda_slices_put(&d->slices, d->image + boxes + items, work->memory + boxes + items);
-  const int64_t box_count = d->box_count, item_count = d->item_count;
-  cut_all(d, work, from, to);
-  assert(d->box_count == box_count && d->item_count == item_count);
+  d->cuts.boxes = (treadle_cuda_box *)(void *)d->image;
+  d->cuts.items = (treadle_cuda_item *)(void *)(d->image + boxes);
+  treadle_cuda_cut_ops(&d->slices, work->ops, from, to, work->count, &d->cuts);
   CUDA_TRY(cuda, "cuMemcpyAsync",
            cuda->driver->copy(work->memory, (uintptr_t)d->image, d->bytes, cuda->stream));
   TRY(treadle_cuda_fence(cuda));
-  work->counts_bytes = (size_t)d->item_count * sizeof *work->counts;
+  work->counts_bytes = (size_t)d->cuts.item_count * sizeof *work->counts;
   work->counts = treadle_host_create(work->counts_bytes, "the counts of copies");
   if (!work->counts) TRY(TREADLE_NO_MEMORY);
   TRY(treadle_cuda_pin(cuda, work->counts, work->counts_bytes));

@@ -28,7 +28,7 @@ static treadle_status copy(const blocks *b, size_t bytes, bool by_kernel) {
                            .to_stride = {1},
                            .elems = (int64_t)part};
     if (by_kernel)
-      ops->copy(b->device, &op, &from, &to);
+      ops->copy(b->device, &op, &from, &to, 1);
     else
       ops->move(b->device, b->to, b->from, part);
   }

@@ -144,7 +144,7 @@ static treadle_status copy_slab(const decoder *d, const walk *w, int64_t at, int
     op.elems *= w->size[i];
   }
   const treadle_paged from_paged = treadle_paged_of(d->slab), to_paged = treadle_paged_of(d->window);
-  d->device->ops->copy(d->device, &op, &from_paged, &to_paged);
+  d->device->ops->copy(d->device, &op, &from_paged, &to_paged, 1);
   return d->device->ops->fence(d->device);
 }
 

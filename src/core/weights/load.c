@@ -55,7 +55,7 @@ static treadle_status load_piece(const treadle_model *model, const treadle_piece
     bool as_it_is =
         place.coding == TREADLE_CODED_FP8 && piece->dtype == TREADLE_FP8_E4M3; /* beside its scales */
     if (place.coding == TREADLE_CODED_PLAIN || as_it_is)
-      device->ops->copy(device, &op, &from, &to);
+      device->ops->copy(device, &op, &from, &to, 1);
     else
       TRY(treadle_decode_place(&place, &op, device, window));
   }
@@ -99,7 +99,7 @@ static void generate_piece(const treadle_model *model, const treadle_piece *piec
 static void fill_piece(const treadle_piece *piece, const treadle_device *device, char *window) {
   const treadle_op op = treadle_fill_op(piece);
   const treadle_paged to = treadle_paged_of(window);
-  device->ops->copy(device, &op, NULL, &to);
+  device->ops->copy(device, &op, NULL, &to, 1);
 }
 
 /* Values that come to host memory alone: the window's own, or a buffer, dense, from which the device takes them. */
@@ -129,7 +129,7 @@ static treadle_status read_piece(const treadle_model *model, const treadle_piece
   if (!buffer) return treadle_fail(TREADLE_NO_MEMORY, "tensor '%s': no memory to read it", tensor->name);
   const treadle_paged from = treadle_paged_of(buffer), to = treadle_paged_of(window);
   TRY(model->values.read(model->values.context, &dense, buffer));
-  device->ops->copy(device, &op, &from, &to);
+  device->ops->copy(device, &op, &from, &to, 1);
   TRY(device->ops->fence(device));
 out:
   treadle_free(buffer);

@@ -59,10 +59,16 @@ static treadle_status make_block(const treadle_model *model, const treadle_block
     TRY(treadle_load_values(model, &piece, host, (char *)b->values));
   }
   TRY(host->ops->fence(host));
-  const treadle_matrix values = treadle_matrix_of(b->values, b->of.columns * each, each),
-                       codes = treadle_matrix_of(b->codes, b->of.columns, 1);
-  host->ops->quantise(host, codes, &b->scale, values, TREADLE_FP32, b->of.rows, b->of.columns);
-  if (back) host->ops->dequantise(host, values, TREADLE_FP32, codes, &b->scale, b->of.rows, b->of.columns);
+  treadle_strip strip = {.values = treadle_matrix_of(b->values, b->of.columns * each, each),
+                         .codes = treadle_matrix_of(b->codes, b->of.columns, 1),
+                         .scales = treadle_matrix_of(&b->scale, 0, each),
+                         .rows = b->of.rows,
+                         .columns = b->of.columns,
+                         .width = (int32_t)b->of.columns,
+                         .dtype = TREADLE_FP32};
+  host->ops->blocks(host, &strip, 1);
+  strip.back = true;
+  if (back) host->ops->blocks(host, &strip, 1);
 out:
   return status;
 }
@@ -88,7 +94,7 @@ static void put_block(const block *b, const treadle_placed_rectangle *spot, cons
                          .to_stride = {spot->row_stride, spot->column_stride}};
   const treadle_paged from = {.base = codes ? (const char *)b->codes : (const char *)b->values},
                       to = treadle_paged_of(window);
-  device->ops->copy(device, &op, &from, &to);
+  device->ops->copy(device, &op, &from, &to, 1);
 }
 
 /* The scale of a block, at its place. */
@@ -103,7 +109,7 @@ static void put_scale(const block *b, int64_t at, treadle_dtype dtype, const tre
                          .to = at,
                          .to_stride = {(int64_t)treadle_dtype_bytes(dtype)}};
   const treadle_paged from = {.base = (const char *)&b->scale}, to = treadle_paged_of(window);
-  device->ops->copy(device, &op, &from, &to);
+  device->ops->copy(device, &op, &from, &to, 1);
 }
 
 treadle_status treadle_load_blocks(const treadle_model *model, const treadle_piece *piece,

@@ -41,7 +41,7 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
       continue;
     }
     const treadle_op op = treadle_fill_op(piece);
-    device->ops->copy(device, &op, NULL, &to);
+    device->ops->copy(device, &op, NULL, &to, 1);
   }
 out:
   status = treadle_device_finish(device, status); /* it may still read files */

@@ -191,7 +191,7 @@ static treadle_status stack_experts(const treadle_model *model, const treadle_la
       const treadle_op op = store_op(model, &pieces.items[p], &place);
       const treadle_paged from = {.base = window},
                           to = treadle_paged_of(memory[place.stored - checkpoint.tensors]);
-      treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to);
+      treadle_device_plain()->ops->copy(treadle_device_plain(), &op, &from, &to, 1);
     }
   *tensors_p = checkpoint.tensors;
   *count_p = checkpoint.count;

@@ -79,10 +79,10 @@ static treadle_status bring(const saver *s, const treadle_op *op, const treadle_
   out.to = in.from = 0;
   in.from_dtype = op->to_dtype;
   in.add = 0;
-  s->device->ops->copy(s->device, &out, from, &there);
+  s->device->ops->copy(s->device, &out, from, &there, 1);
   s->device->ops->move(s->device, s->here, s->there, (size_t)bytes);
   TRY(s->device->ops->fence(s->device));
-  host->ops->copy(host, &in, &here, to);
+  host->ops->copy(host, &in, &here, to, 1);
   TRY(host->ops->fence(host));
 out:
   return status;
@@ -118,7 +118,7 @@ static treadle_status save_box(saver *s, const treadle_cell *cell, const treadle
   if (s->there) {
     TRY(bring(s, &op, &out, &in));
   } else {
-    s->device->ops->copy(s->device, &op, &out, &in);
+    s->device->ops->copy(s->device, &op, &out, &in, 1);
     TRY(s->device->ops->fence(s->device));
   }
   s->elems += op.elems;
@@ -169,7 +169,8 @@ static treadle_status make_room(saver *s) {
   s->here = treadle_alloc(BLOCK_BYTES);
   s->there = s->here ? s->device->ops->scratch(s->device, BLOCK_BYTES) : NULL;
   if (s->there) return TREADLE_OK;
-  const treadle_status over = s->device->ops->fence(s->device); /* a device that has failed has no memory, either */
+  const treadle_status over =
+      s->device->ops->fence(s->device); /* a device that has failed has no memory, either */
   return over == TREADLE_OK ? treadle_fail(TREADLE_NO_MEMORY, "save: memory is out") : over;
 }
 

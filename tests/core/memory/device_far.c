@@ -99,13 +99,6 @@ static treadle_paged near_view(const treadle_paged *view, const treadle_op *op, 
 
 /* ---- Work that waits ---- */
 
-typedef struct block { /* of quantise and dequantise */
-  treadle_matrix codes, values;
-  float *scale;
-  treadle_dtype dtype;
-  int64_t rows, columns;
-} block;
-
 typedef struct job {
   struct job *next;
   void (*run)(struct job *j, treadle_random *random);
@@ -115,7 +108,7 @@ typedef struct job {
   const treadle_work *work;
   size_t first, count;
   treadle_written *written;
-  block block;
+  treadle_strip strip;
   void *into;
   const void *source;
   size_t bytes;
@@ -569,24 +562,29 @@ static void run_copy(job *j, treadle_random *random) {
 
 static void add_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
                      const treadle_paged *to) {
+  const bool fills = op->source < 0;
   add(device, (job){.run = run_copy,
                     .op = *op,
-                    .fills = !from,
-                    .from = from ? *from : (treadle_paged){0},
+                    .fills = fills,
+                    .from = fills ? (treadle_paged){0} : *from,
                     .to = *to});
 }
 
 /* What is read may be any host memory: a real device brings it over first. */
-static void far_copy(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                     const treadle_paged *to) {
-  check_views(device, op, NULL, to, "copy");
-  add_copy(device, op, from, to);
+static void far_copy(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                     const treadle_paged *to, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    check_views(device, &ops[i], NULL, &to[i], "copy");
+    add_copy(device, &ops[i], from ? &from[i] : NULL, &to[i]);
+  }
 }
 
-static void far_pack(const treadle_device *device, const treadle_op *op, const treadle_paged *from,
-                     const treadle_paged *to) {
-  check_views(device, op, from, to, "pack");
-  add_copy(device, op, from, to);
+static void far_pack(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,
+                     const treadle_paged *to, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    check_views(device, &ops[i], &from[i], &to[i], "pack");
+    add_copy(device, &ops[i], &from[i], &to[i]);
+  }
 }
 
 static treadle_matrix near_matrix(treadle_matrix m) {
@@ -595,31 +593,18 @@ static treadle_matrix near_matrix(treadle_matrix m) {
   return m;
 }
 
-static void run_quantise(job *j, treadle_random *random) {
-  const block *b = &j->block;
+static void run_blocks(job *j, treadle_random *random) {
+  treadle_strip strip = j->strip;
   (void)random;
-  treadle_quantise_block(near_matrix(b->codes), near_of(b->scale), near_matrix(b->values), b->dtype,
-                         b->rows, b->columns, TREADLE_MOVER_PLAIN);
+  strip.values = near_matrix(strip.values);
+  strip.codes = near_matrix(strip.codes);
+  strip.scales = near_matrix(strip.scales);
+  treadle_strip_make(&strip, TREADLE_MOVER_PLAIN);
 }
 
-static void far_quantise(const treadle_device *device, treadle_matrix codes, float *scale,
-                         treadle_matrix values, treadle_dtype dtype, int64_t rows, int64_t columns) {
-  add(device, (job){.run = run_quantise, .block = {codes, values, scale, dtype, rows, columns}});
-}
-
-static void run_dequantise(job *j, treadle_random *random) {
-  const block *b = &j->block;
-  const float *scale = near_of(b->scale);
-  (void)random;
-  treadle_dequantise_block(near_matrix(b->values), b->dtype, near_matrix(b->codes), *scale, b->rows,
-                           b->columns, TREADLE_MOVER_PLAIN);
-}
-
-static void far_dequantise(const treadle_device *device, treadle_matrix values, treadle_dtype dtype,
-                           treadle_matrix codes, const float *scale, int64_t rows, int64_t columns) {
-  float *at;
-  memcpy(&at, &scale, sizeof at);
-  add(device, (job){.run = run_dequantise, .block = {codes, values, at, dtype, rows, columns}});
+/* The last one first. */
+static void far_blocks(const treadle_device *device, const treadle_strip *strips, size_t count) {
+  for (size_t i = count; i-- > 0;) add(device, (job){.run = run_blocks, .strip = strips[i]});
 }
 
 static void run_move(job *j, treadle_random *random) {
@@ -768,8 +753,7 @@ const treadle_device_ops device_far_ops = {.struct_size = sizeof device_far_ops,
                                            .unpin = far_unpin,
                                            .copy = far_copy,
                                            .pack = far_pack,
-                                           .quantise = far_quantise,
-                                           .dequantise = far_dequantise,
+                                           .blocks = far_blocks,
                                            .prepare = far_prepare,
                                            .work_release = far_work_release,
                                            .run = far_run,

@@ -235,9 +235,62 @@ static void scales_of_all_kinds(void **state) {
       }
 }
 
+/* A strip is its blocks one by one: the first lacks columns in front, the last one at its end. Scales lie apart. */
+static void check_strip(treadle_random *random, treadle_mover mover) {
+  enum { STEP = 12 };
+  static char scales[STEP * BLOCK], wanted_scales[STEP * BLOCK];
+  treadle_strip strip = {.rows = treadle_random_between(random, 1, 20),
+                         .columns = treadle_random_between(random, 1, BLOCK),
+                         .width = (int32_t)treadle_random_between(random, 1, BLOCK),
+                         .dtype = TREADLE_BF16};
+  strip.skip = (int32_t)treadle_random_below(random, strip.width);
+  strip.values = treadle_matrix_of(from, 2 * strip.columns + 6, 2);
+  strip.codes = treadle_matrix_of(codes, strip.columns + 1, 1);
+  strip.scales = treadle_matrix_of(scales, 0, STEP);
+  memset(scales, 0x33, sizeof scales);
+  memset(wanted_scales, 0x33, sizeof scales);
+  memset(codes, 0x11, ROOM);
+  memset(wanted_codes, 0x11, ROOM);
+  memset(values, 0x22, ROOM);
+  memset(wanted_values, 0x22, ROOM);
+  treadle_strip_make(&strip, mover);
+  strip.back = true;
+  strip.values.base = strip.values.into = values;
+  treadle_strip_make(&strip, mover);
+  treadle_copy_fence();
+  int64_t blocks = 0;
+  for (int64_t first = 0, end; first < strip.columns; first = end, blocks++) {
+    end = strip.width * (blocks + 1) - strip.skip;
+    if (end > strip.columns) end = strip.columns;
+    const treadle_matrix source = treadle_matrix_of(from + 2 * first, strip.values.row_stride, 2),
+                         plain = treadle_matrix_of(wanted_codes + first, strip.codes.row_stride, 1),
+                         back = treadle_matrix_of(wanted_values + 2 * first, strip.values.row_stride, 2);
+    const float scale = plain_quantise(plain, source, strip.dtype, strip.rows, end - first);
+    memcpy(wanted_scales + STEP * blocks, &scale, sizeof scale);
+    plain_dequantise(back, strip.dtype, plain, scale, strip.rows, end - first);
+  }
+  assert_int_equal(treadle_strip_blocks(&strip), blocks);
+  assert_memory_equal(scales, wanted_scales, sizeof scales);
+  assert_memory_equal(codes, wanted_codes, ROOM);
+  assert_memory_equal(values, wanted_values, ROOM);
+}
+
+static void strips(void **state) {
+  (void)state;
+  treadle_random random = {23};
+  for (int round = 0; round < 300; round++) {
+    for (int i = 0; i < 20 * (BLOCK + 3); i++) {
+      const float value = ldexpf((float)(int32_t)treadle_random_next(&random), -31);
+      treadle_dtype_convert(from + 2 * i, TREADLE_BF16, &value, TREADLE_FP32, 1);
+    }
+    check_strip(&random, round % 2 ? TREADLE_MOVER_PLAIN : treadle_copy_choose());
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_blocks), cmocka_unit_test(borders),
-                                     cmocka_unit_test(error_is_bounded), cmocka_unit_test(codes_come_back),
-                                     cmocka_unit_test(scales_of_all_kinds)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(random_blocks),       cmocka_unit_test(borders),
+      cmocka_unit_test(error_is_bounded),    cmocka_unit_test(codes_come_back),
+      cmocka_unit_test(scales_of_all_kinds), cmocka_unit_test(strips)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
