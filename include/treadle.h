@@ -811,6 +811,12 @@ typedef struct treadle_switch_options {
   bool double_infer;
   /* Params of this rank that were never given values (treadle_switch_filled) switch like the others, as zeros. */
   bool allow_unfilled;
+  /* Host memory of this rank (stats.host_bytes) that keeps what its own infer tensors hold while an arrow to INFER or
+   * an update overwrites them. If the arrow fails, they get it back: an engine can go on with it. At least the bytes of
+   * these tensors, or 0: nothing is kept. With as many bytes more as the rest of the infer window has, an update keeps
+   * that, too. If every rank keeps all that it has, a failed update leaves the old version there. Refused: too few
+   * bytes, with the number; double_infer; alias. Of this rank alone. */
+  size_t undo_bytes;
 } treadle_switch_options;
 
 /* Own tensors. A trainer or an engine that already has its tensors gives their addresses when the switch is made. The
@@ -823,9 +829,9 @@ typedef struct treadle_switch_options {
  *           rank itself needs is copied once, from tensor to tensor. What other ranks need is first copied to staging,
  *           in each wave: pages of the pool that they read in place (stats.staged_bytes). Staging is twice what others
  *           read in the fullest wave, and must fit in the cap; smaller caps take more waves.
- *   infer   A switch to INFER writes them. From its start until one has succeeded they are undefined. In other modes
- *           they keep their bytes, and the caller may use them. Params must stay, or be kept in host memory
- *           (keep=host).
+ *   infer   A switch to INFER writes them. From its start until one has succeeded they are undefined (with undo_bytes,
+ *           one that fails leaves what they held). In other modes they keep their bytes, and the caller may use them.
+ *           Params must stay, or be kept in host memory (keep=host).
  *
  * If any rank has own tensors, alias is ignored. Plans do not know of own tensors: their figures are for whole windows.
  * treadle_switch_bound counts the pages that windows really have. If params leave the device and the larger of the two
@@ -964,11 +970,11 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
  * TREADLE_STATE: another mode; params leave the device (offload_train_param is not off); alias, since the trainer must
  * not write shared pages. A rank that holds no params sets offload_train_param off, too. Collective.
  *
- * A failed update leaves params as they are and the mode INFER, with nothing bound. If no rank had started to write,
- * the old version is there, and treadle_switch_to_infer binds it again. Otherwise the infer window holds no version on
- * any rank and must not be read. The next update repairs it, or treadle_switch_to_infer, which then acts as an update.
- * treadle_switch_is_valid says which case it is. If only a bind failed, the new version is there, unbound. Arrows to
- * TRAIN and FORWARD work in any case.
+ * A failed update leaves params as they are and the mode INFER, with nothing bound. If no rank had started to write, or
+ * all ranks keep what they write over (undo_bytes), the old version is there, and treadle_switch_to_infer binds it
+ * again. Otherwise the infer window holds no version on any rank and must not be read. The next update repairs it, or
+ * treadle_switch_to_infer, which then acts as an update. treadle_switch_is_valid says which case it is. If only a bind
+ * failed, the new version is there, unbound. Arrows to TRAIN and FORWARD work in any case.
  *
  * With double_infer, the engine keeps the old version until all ranks have proved the next one. Then it is unbound, the
  * ranks commit, the window maps the pages of the next version at its old address, and the engine is bound. The window

@@ -78,6 +78,15 @@ class TestOwn(ranks.Folder, unittest.TestCase):
         ):
             with self.subTest(words=words), self.assertRaisesRegex(treadle.Refused, words):
                 make(tensors)
+        own = {s.name: numpy.zeros(s.shape, "uint16") for s in infer.storages(0)}
+        most = sum(a.nbytes for a in own.values())
+        with self.assertRaisesRegex(treadle.Refused, f"rank 0: undo_bytes is {most - 1}, and its own infer tensors have {most} bytes"):
+            treadle.Switch(group, train, infer, infer_tensors=own, keep="host", undo_bytes=most - 1)
+        with treadle.Switch(group, train, infer, infer_tensors=own, offload=(), undo_bytes=most, allow_unfilled=True) as sw:
+            self.assertEqual(sw.stats["host_bytes"], most)
+            sw.to_infer()
+            sw.update()
+            self.assertTrue(sw.valid)
         fixed = norm.copy()
         fixed.flags.writeable = False
         with self.assertRaisesRegex(treadle.Refused, "rank 0: infer tensor 'model.norm.weight' is read-only"):

@@ -60,6 +60,8 @@ class Switch:
         params stay. The stats dense_bytes and delta_bytes say what this rank would have sent without, and what it did.
     double: an update writes the next version beside the present one, which the engine has until the commit; the infer window needs twice the memory then.
         Params stay, and there are no own infer tensors and no handles. An update that fails leaves the old version, bound.
+    undo_bytes: host memory that keeps what this rank's own infer tensors hold while an arrow overwrites them, so that a failed one leaves it there; at least
+        their bytes, or 0. With as many more as the rest of the infer window has, on all ranks, a failed update leaves the old version, and valid is True.
     net_devices: network devices between machines, "eth0,eth1"; None: that of the address by which the ranks met.
     allow_unfilled: params that nobody has filled (see filled) go along as the zeros that they are. Without it a switch to INFER is refused by their names.
     bind, unbind: called in mode INFER with the infer window once its weights are whole, and before it is overwritten. What they raise fails the
@@ -94,6 +96,7 @@ class Switch:
         delta: bool = False,
         double: bool = False,
         allow_unfilled: bool = False,
+        undo_bytes: int = 0,
     ) -> None:
         leaves = {offload} if isinstance(offload, str) else set(offload or ())
         self._device = _device.choose("Switch", device, stream, group)
@@ -112,7 +115,7 @@ class Switch:
             optimizer_bytes=optimizer_bytes, offload_train_param=choose["params" in leaves] if offload is not None else _abi.TREADLE_DEFAULT,
             offload_train_grad=choose[bool(leaves & {"grads", "grads=keep"})], keep_grads="grads=keep" in leaves,
             net_devices=None if net_devices is None else _library.given("net_devices", net_devices), offload_train_optimizer=choose["optimizer" in leaves], keep=_KEEPS[keep], host=host, kv_block_bytes=kv_block_bytes,
-            alias=alias, delta=delta, double_infer=double, allow_unfilled=allow_unfilled, memory=self._device.memory(),
+            alias=alias, delta=delta, double_infer=double, allow_unfilled=allow_unfilled, undo_bytes=undo_bytes, memory=self._device.memory(),
         )
         self._bind, self._unbind, self._callbacks = bind, unbind, group._net.callbacks if group._net is not None else _library.Callbacks()
         self._inside = 0  # the thread in which a callback runs

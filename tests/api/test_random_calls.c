@@ -627,6 +627,7 @@ static void make_switch(caller *c) {
                                           .plan = often(c) ? NULL : plan(c),
                                           .double_infer = !often(c),
                                           .allow_unfilled = often(c),
+                                          .undo_bytes = often(c) ? 0 : size(c),
                                           .own_train = OR_NULL(c, own_train),
                                           .own_infer = OR_NULL(c, own_infer),
                                           .own_train_count = often(c) ? 0 : below(c, OWN_TENSORS + 1),

@@ -37,6 +37,7 @@ typedef struct figures {     /* what a rank says of itself */
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
   int64_t infer_held;            /* of its infer window, its pages: own tensors need none */
+  uint64_t undoes;               /* is all that an update overwrites kept? */
 } figures;
 
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
@@ -111,6 +112,7 @@ static treadle_status check(treadle_switch *sw) {
                          (int64_t)treadle_switch_page_bytes(options)));
   TRY(treadle_own_take(sw));
   TRY(treadle_double_check(sw));
+  TRY(treadle_undo_take(options, sw->layouts[TREADLE_INFER], &sw->carry, &sw->undo));
   treadle_switch_carry_terms(sw);
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
@@ -155,6 +157,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->alias = options->alias;
   mine->delta = options->delta;
   mine->waves = sw->terms.ready.waves;
+  mine->undoes = sw->undo.whole || bytes[TREADLE_INFER_PARAMS] == 0;
   mine->mode = sw->mode;
   mine->version = sw->version;
   mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind || options->double_infer;
@@ -183,6 +186,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
   *cap_min_p = 0;
   *tightest_p = 0;
   sw->agreed.returns = false;
+  sw->agreed.undoes = true;
   for (int rank = 0; rank < group->size; rank++) {
     const figures *f = treadle_group_said(group, rank);
     if (f->page_bytes != mine->page_bytes || f->cap_bytes != mine->cap_bytes ||
@@ -194,6 +198,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
           "switch: ranks %d and %d were given different options (page size, cap, budget, "
           "one_way, alias, delta, double_infer, what is offloaded and kept, or the waves of a plan)",
           rank, group->rank);
+    sw->agreed.undoes = sw->agreed.undoes && f->undoes;
     if (!modes_agree(!treadle_switch_rebuilds(sw), f->mode, mine->mode))
       return treadle_fail(TREADLE_STATE, "switch: rank %d is in mode %s, rank %d in mode %s", rank,
                           treadle_mode_text((treadle_mode)f->mode), group->rank,

@@ -16,8 +16,9 @@
  * A failure on the way to INFER: with a twin of params the old mode is restored on all ranks. Without one the old mode stays if
  * no rank had begun to write on pages of params; else the mode is LOST, on all ranks. A failure on the way back:
  * the mode stays INFER, unless the reverse plan had begun to write on its pages. A failure of an update: the mode stays
- * INFER, with the old version where no rank had begun to write, and else with none (stale); with double_infer always with the old one,
- * which stays bound unless engines were being unbound. */
+ * INFER, with the old version where no rank had begun to write or all have kept what they wrote over (undo.c), and else with none (stale); with
+ * double_infer always with the old one, which stays bound unless engines were being unbound. Own infer tensors that are kept are given back after
+ * either failure. */
 #include "switch/switch.h"
 
 #include "base/clock.h"
@@ -133,6 +134,7 @@ static treadle_status move_to_infer(treadle_switch *sw) {
     TRY(go(sw, true, false));
   }
   treadle_books_staging(&sw->books, true);
+  TRY(treadle_undo_keep(&sw->carry, false, &sw->undo));
   TRY(treadle_switch_run(sw, TREADLE_INFER));
   if (sw->terms.copied[TREADLE_PARAMS]) TRY(treadle_twins_fill_all(&sw->twins));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
@@ -184,10 +186,13 @@ out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
   treadle_books_staging(&sw->books, false);
   if (status != TREADLE_OK) {
+    const treadle_status back = treadle_undo_give_back(&sw->carry, &sw->undo);
+    if (back != TREADLE_OK) return lose_device(sw, back);
     if (old == TREADLE_TRAIN && treadle_switch_rebuilds(sw) && reclaimed) return lose(sw, status, old);
     return restore(sw, status, old);
   }
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
+  treadle_undo_forget(&sw->undo);
   sw->mode = TREADLE_INFER;
   sw->version++;
   sw->stale = false;
@@ -325,6 +330,7 @@ static treadle_status move_to_next(treadle_switch *sw) {
   TRY(leave_engine(sw));
   sw->stale = true;
   treadle_books_staging(&sw->books, true);
+  TRY(treadle_undo_keep(&sw->carry, true, &sw->undo));
   TRY(treadle_epoch_reclaim(&sw->carry, treadle_epoch_now(sw->group)));
   treadle_books_leave(&sw->books, TREADLE_INFER_PARAMS); /* its pages are taken again wave by wave */
   TRY(treadle_switch_run(sw, TREADLE_INFER));
@@ -386,12 +392,15 @@ treadle_status treadle_arrow_update(treadle_switch *sw) {
   treadle_books_staging(&sw->books, false);
   if (status != TREADLE_OK) {
     if (beside) return turn_back(sw, status, begun);
+    const treadle_status back = treadle_undo_give_back(&sw->carry, &sw->undo);
+    if (back != TREADLE_OK) return lose_device(sw, back);
     /* After an earlier failure there is no version to stand. */
-    if (begun || stale) return spoil(sw, status);
+    if ((begun && !sw->agreed.undoes) || stale) return spoil(sw, status);
     sw->stale = false;
     return stay_in_infer(sw, status);
   }
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
+  treadle_undo_forget(&sw->undo);
   sw->behind = beside;
   sw->version++;
   sw->stale = false;

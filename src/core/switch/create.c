@@ -91,6 +91,7 @@ static treadle_status build(treadle_switch *sw) {
                              (size_t)(sw->space.tables.pages[c] * plan->page_bytes)));
   TRY(treadle_double_map(sw));
   TRY(treadle_own_pin(&sw->carry));
+  TRY(treadle_undo_create(&sw->carry, &sw->undo));
   TRY(make_twins(sw));
   TRY(treadle_twins_make_reference(&sw->twins, treadle_class_text(TREADLE_REFERENCE)));
   TRY(treadle_guard_create(sw));

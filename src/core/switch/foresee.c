@@ -129,6 +129,7 @@ static void release(treadle_switch *sw) {
   treadle_plan_base_release(&sw->agreed.plan_base);
   treadle_books_release(&sw->books);
   treadle_carry_release(&sw->carry);
+  treadle_undo_release(&sw->carry, &sw->undo);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
   treadle_device_close(&sw->device);

@@ -221,7 +221,7 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   if (!sw->terms.leaves[TREADLE_PARAMS] && !o->alias)
     kept = plus(kept, whole_pages(bytes[TREADLE_PARAMS], page));
   training = plus(training, whole_pages(o->train_work_bytes, page));
-  d.host = plus(plus(d.host, o->reference_bytes), treadle_net_bytes(&sw->carry));
+  d.host = plus(plus(d.host, o->reference_bytes), plus(treadle_net_bytes(&sw->carry), sw->undo.bytes));
   uint64_t engine = plus(whole_pages(sw->engine.hooks.work_bytes, page),
                          o->kv_block_bytes ? whole_pages(o->kv_bytes, page) : 0);
   d.pool = treadle_larger_size(training, plus(plus(kept, infer), engine));
@@ -248,8 +248,10 @@ treadle_demand treadle_room_exact(const treadle_switch *sw) {
     }
   d.host += whole_pages(sw->terms.options.reference_bytes, page);
   twins += whole_pages(sw->terms.options.reference_bytes, page);
-  d.host += treadle_net_bytes(&sw->carry) + treadle_net_delta_bytes(&sw->carry);
-  twins += treadle_net_bytes(&sw->carry) + treadle_net_delta_bytes(&sw->carry);
+  const uint64_t others =
+      treadle_net_bytes(&sw->carry) + treadle_net_delta_bytes(&sw->carry) + sw->undo.bytes;
+  d.host += others;
+  twins += others;
   d.tables = treadle_tables_bytes(sw->carry.plan, place);
   d.shared = d.pool + d.tables;
   d.others = sw->terms.options.other_bytes;

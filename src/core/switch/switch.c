@@ -283,6 +283,7 @@ void treadle_switch_release(treadle_switch *sw) {
   treadle_carry_release(&sw->carry);
   treadle_plan_destroy(sw->carry.plan);
   treadle_plan_base_release(&sw->agreed.plan_base);
+  treadle_undo_release(&sw->carry, &sw->undo);
   treadle_own_release(sw);
   treadle_arena_release(&sw->space.tables.arena);
   treadle_device_close(&sw->device);

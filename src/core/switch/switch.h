@@ -9,6 +9,7 @@
  *   foresee.c   what all ranks will hold, before any of it is there
  *   place.c     which physical page each page of each window lies on
  *   double.c    the infer window of which there are two versions in an update
+ *   undo.c      what an arrow overwrites, given back when it fails
  *   guard.c     protected pages, and pages overwritten for debugging
  *   engine.c    bind, unbind
  *   register.c  the caller's memory in place of windows, copied
@@ -38,12 +39,14 @@
 #include "switch/register.h"
 #include "switch/tables.h"
 #include "switch/terms.h"
+#include "switch/undo.h"
 #include "weights/filled.h"
 
 /* What the ranks have agreed on (agree.c), beside the plan. */
 typedef struct treadle_agreement {
   treadle_plan_base plan_base;          /* of the plan */
   size_t bound_bytes, pool_bound_bytes; /* treadle_switch_bound, treadle_switch_pool_bound */
+  bool undoes;                          /* what an update overwrites is kept, on all ranks */
   bool returns; /* rejoining in mode INFER, this rank goes to TRAIN by itself: others are there */
 } treadle_agreement;
 
@@ -69,6 +72,7 @@ struct treadle_switch {
   treadle_agreement agreed;
   treadle_space space;
   treadle_holes holes;
+  treadle_undo undo;
   treadle_books books;
   bool shared_closed; /* pages of params that the engine has are read-only (guard.c) */
   treadle_binding engine;

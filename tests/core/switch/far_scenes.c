@@ -124,9 +124,30 @@ static bool own_back(own_memory *own, char *there) {
   return same;
 }
 
+/* An update that fails leaves the version that was there: what it overwrote was kept in host memory. */
+static int undo_rank(treadle_switch *sw, const treadle_layout *from, const treadle_layout *to, char *train,
+                     const char *infer) {
+  const int rank = sw->group->rank, last = sw->group->size - 1;
+  const size_t bytes = treadle_layout_window_bytes(from, rank);
+  RANK_OK(scene_turn(from, rank, (uint8_t *)train, 1));
+  if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
+  RANK_OK(scene_turn(from, rank, (uint8_t *)train, 1)); /* and back */
+  if (rank == last)
+    RANK_OK(treadle_switch_inject(sw, (treadle_injection){.what = TREADLE_INJECT_ENOMEM,
+                                                          .point = TREADLE_AT_WAVE,
+                                                          .wave = sw->carry.plan->waves / 2}));
+  const treadle_status status = treadle_switch_update(sw);
+  RANK_TRUE(status == (rank == last ? TREADLE_NO_MEMORY : TREADLE_PEER) && treadle_switch_is_valid(sw));
+  if (!scene_reads(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
+  if (bytes > 0) RANK_OK(treadle_switch_write(sw, TREADLE_PARAMS, 0, bytes, train));
+  RANK_OK(treadle_group_barrier(sw->group));
+  return 0;
+}
+
 static int own_rank(treadle_group *group, void *context) {
   const play_input *play = context;
   const treadle_layout *from = play->p->from.layout, *to = play->p->to.layout;
+  const bool undoes = play->p->seed % 2;
   treadle_switch *sw;
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   own_memory own[2];
@@ -142,7 +163,8 @@ static int own_rank(treadle_group *group, void *context) {
                                           .own_train = own[0].tensors,
                                           .own_train_count = own[0].count,
                                           .own_infer = own[1].tensors,
-                                          .own_infer_count = own[1].count};
+                                          .own_infer_count = own[1].count,
+                                          .undo_bytes = undoes ? (size_t)1 << 30 : 0};
   treadle_status made = treadle_switch_create(group, from, to, &options, &sw);
   if (made ==
       TREADLE_REFUSED) { /* all ranks alike: a cap too small for staging, or values that are rounded */
@@ -160,6 +182,7 @@ static int own_rank(treadle_group *group, void *context) {
     treadle_switch_get_stats(sw, &stats);
     atomic_fetch_add(&relayed, stats.relayed_bytes);
     if (!scene_reads(sw, TREADLE_INFER_PARAMS, to, infer)) return 1;
+    if (undoes && undo_rank(sw, from, to, train, infer)) return 1;
     RANK_OK(treadle_switch_to_train(sw));
     if (!scene_reads(sw, TREADLE_PARAMS, from, train)) return 1;
   }
