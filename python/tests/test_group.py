@@ -47,7 +47,7 @@ def talk(group):
 
 
 def meet_by_name(rank, size, name):
-    return talk(treadle.Group.join(name, rank, size, timeout=30))
+    return talk(treadle.Group.join(name, rank, size, timeout=100))
 
 
 def meet_by_store(rank, size, name, folder, checked):
@@ -56,7 +56,7 @@ def meet_by_store(rank, size, name, folder, checked):
         store.set("treadle/job/meeting", b"stale")
     if rank == 0:
         time.sleep(0.2)
-    return [talk(treadle.Group.store(store, rank, size, job="job", timeout=30)) for _ in range(2)][-1]
+    return [talk(treadle.Group.store(store, rank, size, job="job", timeout=100)) for _ in range(2)][-1]
 
 
 def meet_elsewhere(rank, size, name, folder, checked):
@@ -76,12 +76,12 @@ def mpi_elsewhere(rank, size, name, folder):
     from treadle import group
 
     (here, address, _), comm = group._where(), Comm(Files(folder), rank, size)
-    told = treadle.Group.mpi(comm, nodes=[4, 4, 1], timeout=30)
+    told = treadle.Group.mpi(comm, nodes=[4, 4, 1], timeout=100)
     group._where = lambda: (b"another" if rank == 2 else here, address, True)
-    found = treadle.Group.mpi(comm, timeout=30)
+    found = treadle.Group.mpi(comm, timeout=100)
     group._where = lambda: (b"another" if rank == 2 else here, address, False)
     try:
-        treadle.Group.mpi(comm, timeout=30)
+        treadle.Group.mpi(comm, timeout=100)
     except treadle.Refused as error:
         refused = str(error)
     nodes = [_library.value("treadle_group_node", g._use(), r) for g in (told, found) for r in range(size)]
@@ -110,7 +110,7 @@ class Comm:
 
 
 def meet_by_mpi(rank, size, name, folder):
-    return talk(treadle.Group.mpi(Comm(Files(folder), rank, size), timeout=30))
+    return talk(treadle.Group.mpi(Comm(Files(folder), rank, size), timeout=100))
 
 
 class TestGroup(ranks.Folder, unittest.TestCase):

@@ -15,7 +15,7 @@ import treadle
 def held_up(rank, size, name, folder, seconds, target):
     """Rank 1 gets SIGINT while it waits in an arrow for rank 0, which comes late."""
     model = treadle.Model(folder)
-    group = treadle.Group.join(name, rank, size, timeout=30)
+    group = treadle.Group.join(name, rank, size, timeout=100)
     train, infer = treadle.Layout(model, f"megatron:tp={size}", size), treadle.Layout(model, f"vllm:tp={size}", size)
     sw = treadle.Switch(group, train, infer, keep="host", page=4096, cap=1 << 20, timeout=20)
     sw.load()
@@ -131,10 +131,10 @@ class TestInterrupt(ranks.Folder, unittest.TestCase):
                 time.sleep(1000)
 
         for call in (
-            lambda: treadle.Group.join(f"meeting{os.getpid()}", 0, 2, timeout=30),
-            lambda: treadle.Group.join(f"meeting{os.getpid()}", 1, 2, timeout=30),
-            lambda: treadle.Group.store(Never(), 1, 2, timeout=30),
-            lambda: treadle.Group.store(Never(), 0, 2, timeout=30),
+            lambda: treadle.Group.join(f"meeting{os.getpid()}", 0, 2, timeout=100),
+            lambda: treadle.Group.join(f"meeting{os.getpid()}", 1, 2, timeout=100),
+            lambda: treadle.Group.store(Never(), 1, 2, timeout=100),
+            lambda: treadle.Group.store(Never(), 0, 2, timeout=100),
         ):
             took = interrupted(call)
             self.assertIsNotNone(took)
@@ -173,7 +173,7 @@ class TestInterrupt(ranks.Folder, unittest.TestCase):
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
             with self.assertRaises(treadle.Cancelled) as caught:
-                treadle.Group.join(f"alarm{os.getpid()}", 0, 2, timeout=30)
+                treadle.Group.join(f"alarm{os.getpid()}", 0, 2, timeout=100)
             self.assertIsInstance(caught.exception.__cause__, Alarm)
         finally:
             signal.signal(signal.SIGALRM, before)

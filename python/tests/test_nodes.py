@@ -52,7 +52,7 @@ def move(rank, size, name, folder, net, train, tp, sides, nodes=2):
         options["train_tensors"] = own[0]
     if "infer" in sides:
         options |= {"infer_tensors": own[1]} | ({} if "train" in sides else {"keep": "host"})
-    with treadle.Switch(group, source, target, page=4096, cap=4 << 20, timeout=30, **options) as sw:
+    with treadle.Switch(group, source, target, page=4096, cap=4 << 20, timeout=100, **options) as sw:
         sw.load()
         for _ in range(3):
             sw.to_infer()
@@ -122,7 +122,7 @@ def updates(rank, size, name, folder):
     source, target = treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=1", size)
     own = {(s.chunk, s.name) if s.chunk else s.name: numpy.zeros(s.shape, "uint16") for s in source.storages(rank)}
     whole, answer = test_switch.read_safetensors(folder), []
-    with treadle.Switch(group, source, target, train_tensors=own, page=4096, delta=True, timeout=30) as sw:
+    with treadle.Switch(group, source, target, train_tensors=own, page=4096, delta=True, timeout=100) as sw:
         sw.load()
         sw.to_infer()
         for _ in range(3):
