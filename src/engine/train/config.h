@@ -248,9 +248,10 @@ typedef struct treadle_train_names {
   treadle_arena *arena;
 } treadle_train_names;
 
-/* The text with the values of its names; `where` begins a refusal. */
-treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *text,
-                                    const char **text_p);
+/* The text with the values of its names; `where` begins a refusal. `at`: the path of the value, which relative names begin at; NULL: it has
+ * none. */
+treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *at,
+                                    const char *text, const char **text_p);
 /* Does a value refer to this path? */
 bool treadle_train_is_name(const treadle_train_names *names, const char *path);
 /* null, ~ and the like: not given. */

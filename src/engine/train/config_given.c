@@ -51,7 +51,7 @@ static treadle_status is_of_reward(const treadle_config_reader *reader, const tr
   *is_p = false;
   for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
     const char *text;
-    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), switches[i], &text));
+    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), NULL, switches[i], &text));
     *is_p = *is_p || strcasecmp(text, "true") == 0;
   }
   *is_p = *is_p == treadle_text_starts(given->path, "algorithm.");
@@ -167,7 +167,7 @@ static treadle_status give_list(treadle_config_reader *reader, int key, const tr
                             treadle_given_head(reader, given), i);
       goto out;
     }
-    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), item, &item));
+    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), NULL, item, &item));
     if (i) treadle_builder_add(&text, is_list ? ", " : ",");
     if (is_list)
       treadle_train_write_item(&text, item);

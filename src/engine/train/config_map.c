@@ -48,7 +48,7 @@ static treadle_status to_json(const treadle_config_reader *reader, const char *w
   treadle_status status;
   *json_p = NULL;
   if (node->type != TREADLE_YAML_SCALAR) return list_or_map(reader, where, node, json_p);
-  TRY(treadle_train_expand(&reader->names, where, node->text, &text));
+  TRY(treadle_train_expand(&reader->names, where, NULL, node->text, &text));
   *json_p = scalar(text, node->is_plain || text != node->text);
   if (!*json_p) status = treadle_given_no_memory(reader->config);
 out:

@@ -1,5 +1,6 @@
-/* Names in values: ${a.b} is the value of that path of the file, ${oc.select:a.b,x} the same, or x where there is none. An override of the
- * path goes first; and RLinf's sums of them. What OmegaConf has beyond that (paths of the environment, relative paths) is refused. */
+/* Names in values: ${a.b} is the value of that path of the file, ${oc.select:a.b,x} the same, or x where there is none; ${.b} stands beside the
+ * value that has the name, ${..b} one section above it; a name may have names inside: ${a.${b}}. An override of the path goes first; and RLinf's
+ * sums of them. What OmegaConf has beyond that is refused, the environment by the name of its variable. */
 #include "train/config.h"
 
 #include "base/text.h"
@@ -33,11 +34,13 @@ static const treadle_yaml *find_node(const treadle_yaml *node, const char *path)
   return NULL;
 }
 
-/* The text that a path has; NULL: it has none. */
-static treadle_status look_up(const name_walk *walk, const char *path, const char **text_p) {
+/* The text that a path has; NULL: it has none. *at_p is where it stands. */
+static treadle_status look_up(const name_walk *walk, const char *path, const char **at_p,
+                              const char **text_p) {
   const treadle_train_names *names = walk->names;
   size_t length = strlen(path);
   *text_p = NULL;
+  *at_p = path;
   for (size_t i = 0; i < names->count; i++)
     if (strncmp(names->overrides[i], path, length) == 0 && names->overrides[i][length] == '=') {
       *text_p = names->overrides[i] + length + 1;
@@ -45,15 +48,37 @@ static treadle_status look_up(const name_walk *walk, const char *path, const cha
     }
   const treadle_yaml *node = *path ? find_node(names->root, path) : NULL;
   if (!node &&
-      treadle_text_starts(path, "actor.")) /* RLinf's documents show parts of actor by themselves */
-    node = find_node(names->root, path + strlen("actor."));
+      treadle_text_starts(path, "actor.")) { /* RLinf's documents show parts of actor by themselves */
+    *at_p = path + strlen("actor.");
+    node = find_node(names->root, *at_p);
+  }
   if (node && node->type != TREADLE_YAML_SCALAR)
     REFUSE("%s: ${%s} is not a single value", walk->where, treadle_text_shown(path));
   *text_p = node ? node->text : NULL;
   return TREADLE_OK;
 }
 
-static treadle_status expand(name_walk *walk, const char *text, int depth, const char **text_p);
+/* `at`: the path of the value that has the text; NULL: it has none, and no relative names. */
+static treadle_status expand(name_walk *walk, const char *at, const char *text, int depth,
+                             const char **text_p);
+
+/* In the value of one.two.three, ".x" is one.two.x and "..x" is one.x. */
+static treadle_status settle_relative(const name_walk *walk, const char *at, const char **name_p) {
+  const char *name = *name_p, *shown = treadle_text_shown(name);
+  const size_t dots = strspn(name, ".");
+  size_t length = at ? strlen(at) : 0;
+  bool is_inside = at != NULL;
+  if (!dots) return TREADLE_OK;
+  for (size_t i = 0; i < dots; i++) {
+    is_inside = is_inside && length > 0;
+    while (length && at[length - 1] != '.') length--;
+    if (length) length--;
+  }
+  if (!is_inside || !name[dots]) REFUSE("%s: ${%s} leads out of the file", walk->where, shown);
+  *name_p =
+      treadle_arena_format(walk->names->arena, "%.*s%s%s", (int)length, at, length ? "." : "", name + dots);
+  return *name_p ? TREADLE_OK : no_memory(walk);
+}
 
 /* From ${ on: up to the } that ends it, which may have others inside; the end of the text where there is none. */
 static size_t inside_of(const char *begin) {
@@ -77,7 +102,7 @@ static char *comma_of(char *arguments) {
 }
 
 /* RLinf's: subtract, multiply and int_div of two whole numbers, and `not`. */
-static treadle_status compute(name_walk *walk, const char *name, char *arguments, int depth,
+static treadle_status compute(name_walk *walk, const char *at, const char *name, char *arguments, int depth,
                               const char **text_p) {
   const bool is_not = strcmp(name, "not") == 0;
   const char *texts[2] = {0};
@@ -86,7 +111,7 @@ static treadle_status compute(name_walk *walk, const char *name, char *arguments
   bool truth, fails = false;
   treadle_status status;
   if (second) *second++ = 0;
-  TRY(expand(walk, arguments + strspn(arguments, " "), depth + 1, &texts[0]));
+  TRY(expand(walk, at, arguments + strspn(arguments, " "), depth + 1, &texts[0]));
   if (is_not) {
     if (!treadle_yaml_truth(texts[0], &truth))
       REFUSE("%s: not of '%s', which is neither true nor false", walk->where, treadle_text_shown(texts[0]));
@@ -94,7 +119,7 @@ static treadle_status compute(name_walk *walk, const char *name, char *arguments
     return TREADLE_OK;
   }
   if (!second) REFUSE("%s: %s needs two numbers", walk->where, name);
-  TRY(expand(walk, second + strspn(second, " "), depth + 1, &texts[1]));
+  TRY(expand(walk, at, second + strspn(second, " "), depth + 1, &texts[1]));
   if (!treadle_text_to_int64(texts[0], &a) || !treadle_text_to_int64(texts[1], &b))
     REFUSE("%s: %s of '%s' and '%s', which are no whole numbers", walk->where, name,
            treadle_text_shown(texts[0]), treadle_text_shown(texts[1]));
@@ -123,16 +148,41 @@ static char *arguments_of(char *name) {
   return NULL;
 }
 
+/* What is not a path: a resolver of OmegaConf's or of the project's own. */
+static treadle_status refuse_resolver(const name_walk *walk, const char *name) {
+  static const char environment[] = "oc.env:";
+  const char *shown = treadle_text_shown(name);
+  if (treadle_text_starts(name, environment))
+    REFUSE("%s: ${%s} is of the environment, which is not read; give the value of %.*s itself, in the file "
+           "or as an override",
+           walk->where, shown, (int)strcspn(name + sizeof environment - 1, ","),
+           treadle_text_shown(name + sizeof environment - 1));
+  REFUSE("%s: ${%s} is not looked up; ${a.b} and ${oc.select:a.b,x} are", walk->where, shown);
+}
+
+/* The path that a name is: names inside of it have their values, and one that is relative is none. */
+static treadle_status path_of(name_walk *walk, const char *at, const char *name, int depth,
+                              const char **path_p) {
+  treadle_status status = TREADLE_OK;
+  *path_p = name;
+  if (strstr(name, "${")) TRY(expand(walk, at, name, depth + 1, path_p));
+  if (strpbrk(*path_p, ":${")) TRY(refuse_resolver(walk, *path_p));
+  TRY(settle_relative(walk, at, path_p));
+out:
+  return status;
+}
+
 /* What stands between ${ and }; *text_p is what takes its place. */
-static treadle_status expand_name(name_walk *walk, char *name, int depth, const char **text_p) {
+static treadle_status expand_name(name_walk *walk, const char *at, char *name, int depth,
+                                  const char **text_p) {
   static const char select[] = "oc.select:";
-  const char *otherwise = NULL, *shown = treadle_text_shown(name);
+  const char *otherwise = NULL, *shown = treadle_text_shown(name), *path;
   char *arguments;
   bool selects = treadle_text_starts(name, select);
   treadle_status status;
   if (depth == DEEPEST || ++walk->steps > MOST_STEPS)
     REFUSE("%s: ${%s}: names that lead to names, and do not end", walk->where, shown);
-  if ((arguments = arguments_of(name))) return compute(walk, name, arguments, depth, text_p);
+  if ((arguments = arguments_of(name))) return compute(walk, at, name, arguments, depth, text_p);
   if (selects) {
     name += sizeof select - 1;
     char *comma = comma_of(name);
@@ -140,21 +190,25 @@ static treadle_status expand_name(name_walk *walk, char *name, int depth, const 
       otherwise = comma + 1 + strspn(comma + 1, " ");
       *comma = 0;
     }
-  } else if (strpbrk(name, ":${") || *name == '.') {
-    REFUSE("%s: ${%s} is not looked up; ${a.b} and ${oc.select:a.b,x} are", walk->where, shown);
+  } else if (!strstr(name, "${") && strpbrk(name, ":$")) {
+    return refuse_resolver(walk, name);
   }
-  TRY(look_up(walk, name, text_p));
+  TRY(path_of(walk, at, name, depth, &path));
+  TRY(look_up(walk, path, &path, text_p));
   if (!*text_p && !selects)
     status = treadle_fail(TREADLE_REFUSED, "%s: ${%s}: there is no such value", walk->where, shown);
-  else if (!*text_p || (otherwise && treadle_train_is_null(*text_p)))
+  else if (!*text_p || (otherwise && treadle_train_is_null(*text_p))) {
     *text_p = otherwise ? otherwise : "null";
-  if (!status) status = expand(walk, *text_p, depth + 1, text_p);
+    path = at;
+  }
+  if (!status) status = expand(walk, path, *text_p, depth + 1, text_p);
 out:
   return status;
 }
 
 /* All names of a text; one that is the whole text gives its value as it is. */
-static treadle_status expand(name_walk *walk, const char *text, int depth, const char **text_p) {
+static treadle_status expand(name_walk *walk, const char *at, const char *text, int depth,
+                             const char **text_p) {
   treadle_arena *arena = walk->names->arena;
   treadle_builder whole = {0};
   treadle_status status = TREADLE_OK;
@@ -168,7 +222,7 @@ static treadle_status expand(name_walk *walk, const char *text, int depth, const
                             treadle_text_shown(text));
       goto out;
     }
-    TRY(expand_name(walk, name, depth, &value));
+    TRY(expand_name(walk, at, name, depth, &value));
     if (begin == text && !begin[length + 1]) break;
     if (treadle_train_is_null(value)) {
       status = treadle_fail(TREADLE_REFUSED, "%s: '%s': a part of it is null", walk->where,
@@ -217,8 +271,8 @@ bool treadle_train_is_name(const treadle_train_names *names, const char *path) {
   return has_name_in(names->root, path);
 }
 
-treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *text,
-                                    const char **text_p) {
+treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *at,
+                                    const char *text, const char **text_p) {
   name_walk walk = {names, where, 0};
-  return expand(&walk, text, 0, text_p);
+  return expand(&walk, at, text, 0, text_p);
 }

@@ -87,7 +87,7 @@ static treadle_status value_of(const treadle_config_reader *reader, const char *
   treadle_status status;
   *text_p = NULL;
   snprintf(name, sizeof name, "${oc.select:%s,null}", path);
-  TRY(treadle_train_expand(&reader->names, path, name, &text));
+  TRY(treadle_train_expand(&reader->names, path, NULL, name, &text));
   if (!treadle_train_is_null(text)) *text_p = text;
 out:
   return status;

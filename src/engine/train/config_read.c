@@ -24,7 +24,8 @@ static treadle_status take_value(treadle_config_reader *reader, const treadle_gi
   treadle_status status;
   if (given->node && treadle_given_is_overridden(reader, given->path)) return TREADLE_OK;
   if (given->text) {
-    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), given->text, &whole.text));
+    TRY(treadle_train_expand(&reader->names, treadle_given_head(reader, given), given->path, given->text,
+                             &whole.text));
     TRY(treadle_others_take_word(reader, key, &whole));
     if (key >= 0 && strcmp(whole.text, "???") == 0)
       REFUSE("%s is ???, which leaves the value to who runs it: give one",

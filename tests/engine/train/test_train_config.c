@@ -347,7 +347,7 @@ static void names_of_verl(void **state) {
 
 static const char tree[] =
     "env:\n  folder: runs/${env.number}\n  number: ${runner.number}\n  empty: null\n  ten: 10\n  off: "
-    "off\n  list: [1]\n"
+    "off\n  list: [1]\n  beside: ${.ten}\n  key: ten\n  where: save\n  env: env\n"
     "  many: ${env.more}${env.more}\n  more: ${env.most}${env.most}\n  most: ${env.many}\n"
     "data.dotted:\n  key: with points\nrunner: {number: six}\n";
 
@@ -369,6 +369,12 @@ static const struct {
     {"${subtract:${env.ten}, 3}", "7"},
     {"a${multiply:${subtract:${env.ten},4},${env.ten}}b", "a60b"},
     {"${int_div:7,2}", "3"},
+    {"${.save}/x", "runs/x"},
+    {"${..env.ten}", "10"},
+    {"${oc.select:.nothing,${.save}}", "runs"},
+    {"${env.beside}", "10"},
+    {"${env.${env.key}}", "10"},
+    {"${.${env.where}}", "runs"},
     {"${not:${env.off}}", "true"},
 };
 
@@ -382,8 +388,15 @@ static const struct {
     {"${}", "there is no such value"},
     {"${", "a ${ is not closed"},
     {"${oc.select:env.nothing,${env.number}", "a ${ is not closed"},
-    {"${oc.env:HOME}", "${oc.env:HOME} is not looked up; ${a.b} and ${oc.select:a.b,x} are"},
-    {"${.folder}", "is not looked up"},
+    {"${oc.env:HOME}",
+     "${oc.env:HOME} is of the environment, which is not read; give the value of HOME itself"},
+    {"${oc.env:HOME,/x}", "give the value of HOME itself, in the file or as an override"},
+    {"${oc.${env.env}:HOME}", "${oc.env:HOME} is of the environment"},
+    {"${.folder}", "${.folder}: there is no such value"},
+    {"${...a}", "${...a} leads out of the file"},
+    {"${..}", "${..} leads out of the file"},
+    {"${.model}", "names that lead to names, and do not end"},
+    {"${now:%Y}", "${now:%Y} is not looked up; ${a.b} and ${oc.select:a.b,x} are"},
     {"${add:1,2}", "is not looked up"},
     {"${subtract:1}", "subtract needs two numbers"},
     {"${subtract:1,x}", "subtract of '1' and 'x', which are no whole numbers"},
@@ -397,7 +410,7 @@ static const struct {
 static treadle_status read_named(const char *model, treadle_train_config **config_p) {
   static const char *const overrides[] = {"runner.number=seven"};
   char text[1024];
-  snprintf(text, sizeof text, "actor_config:\n  model: \"%s\"\n%s", model, tree);
+  snprintf(text, sizeof text, "actor_config:\n  model: \"%s\"\n  save: runs\n%s", model, tree);
   return parse(text, overrides, 1, config_p);
 }
 
