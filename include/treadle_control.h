@@ -195,6 +195,36 @@ treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, co
 /* Gives the table of these keys, as treadle_train_config_help does. */
 treadle_status treadle_rl_config_help(bool json, char **text_p);
 
+/* ---- What a switch of others' runs would be ---------------------------------------------------------------- */
+
+/* A configuration file of MindSpeed-RL, RLinf or verl, read for what a switch between its trainer and its engine would
+ * be: docs/config.md. */
+typedef struct treadle_switch_config treadle_switch_config;
+
+/* What it says; texts belong to the configuration. NULL or 0: it does not say. */
+typedef struct treadle_switch_config_info {
+  size_t struct_size;
+  const char *source;        /* whose file it is: "MindSpeed-RL", "RLinf", "verl" */
+  const char *model;         /* a folder, or a hub's name */
+  const char *train, *infer; /* layouts as text (docs/layouts.md) on `ranks` ranks */
+  treadle_rank_map rank_map; /* of infer */
+  int64_t ranks, nodes;
+  bool offload_params, offload_grads, offload_optimizer; /* what leaves the device while the engine generates */
+  size_t cap_bytes; /* device memory beyond the weights that the run allows a switch: the size of its buckets */
+} treadle_switch_config_info;
+
+/* Reads the file. overrides [count] of the form path=value go before it; path and overrides are read in this call.
+ * Refused, all together, by path and line: a key that this project does not have; a value that it does not take; a key
+ * of which the weights depend, and that no layout here can express; a value of the environment; a file that is composed
+ * of others when its program starts; and one that is of none of the three, or of two. On failure *config_p is NULL.
+ * Local. */
+treadle_status treadle_switch_config_read(const char *path, const char *const *overrides, size_t count,
+                                          treadle_switch_config **config_p);
+void treadle_switch_config_destroy(treadle_switch_config *config);
+void treadle_switch_config_get_info(const treadle_switch_config *config, treadle_switch_config_info *info_p);
+/* What a person should know, a line each: one names the keys that no weight depends on. *count_p: how many lines. */
+const char *const *treadle_switch_config_warnings(const treadle_switch_config *config, size_t *count_p);
+
 /* Trains a policy by rewards as the configuration says, on all ranks of the group (NULL: this process alone), and
  * writes into the folder of the run: docs/grpo.md.
  *

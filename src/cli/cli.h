@@ -37,8 +37,8 @@ typedef struct treadle_arguments {
   int64_t nodes;       /* 0: not given */
   size_t cap_bytes, page_bytes, budget_bytes;
   double timeout_seconds;
-  int64_t rank_map;                                     /* treadle_rank_map */
-  int64_t alias;                                        /* 0: on, 1: off */
+  int64_t rank_map; /* treadle_rank_map; of plan --config -1: not given */
+  int64_t alias;    /* 0: on, 1: off */
   const char *offload, *fault, *timeline, *handle_file; /* switch */
   const char *device;                                   /* switch, plan; NULL: cpu */
   const char *meet, *job, *nodes_text, *net_devices;    /* switch: how ranks meet */
@@ -61,8 +61,8 @@ typedef struct treadle_arguments {
   int64_t micro_batch; /* of grad; 0: not given */
   int64_t loss;        /* of grad: 1: grpo */
   int64_t mini_batch;  /* of grad --loss grpo */
-  const char *config;
-  int64_t recompute; /* of grad: 1: full */
+  const char *config;  /* of plan, grad */
+  int64_t recompute;   /* of grad: 1: full */
   bool sequence_parallel;
   const char *resume;     /* of sft: auto, never, a folder; NULL: not given */
   bool help_config, plan; /* of sft */

@@ -13,6 +13,7 @@ static const treadle_command commands[] = {
         .name = "plan",
         .bit = TREADLE_IN_PLAN,
         .words = "",
+        .words_max = TREADLE_MAX_SETTINGS,
         .summary = "predict what a switch between two layouts moves, and how much memory it needs",
         .text = "Plans a switch from one layout to another on all ranks, or with --rank on one rank. It\n"
                 "reads no weights and does not use MPI, so it works for models and numbers of ranks far\n"
@@ -28,8 +29,16 @@ static const treadle_command commands[] = {
                 "the exit status is 1, and the last lines say what would make it fit. If --cap is below\n"
                 "the smallest possible cap, the command refuses it.\n"
                 "\n"
+                "With --config it plans the switch of a run of MindSpeed-RL, RLinf or verl, as its\n"
+                "configuration file describes it. Words of the form section.key=value go before the file,\n"
+                "and options before both. If the file names a model that is not on this machine, as on a\n"
+                "hub, give --model. A file of verl must be the composed one, which verl prints with\n"
+                "--cfg job. docs/config.md says which keys count.\n"
+                "\n"
                 "docs/layouts.md says how to write a LAYOUT.",
         .examples =
+            "  treadle plan --config CONFIG.yaml --model DIR --budget 80GiB\n"
+            "  treadle plan --config CONFIG.yaml --model DIR actor_rollout_ref.rollout.name=sglang --json\n"
             "  treadle plan --model config.json --from megatron:tp=4,pp=2 --to vllm:tp=2 --ranks 8\n"
             "  treadle plan --model DIR --from megatron:tp=8,pp=16 --to vllm:tp=16 --ranks 16384 --rank 0 "
             "--json\n"

@@ -128,6 +128,7 @@ static const option_row rows[] = {
   {"noise", "Q", "probability, from 0 to 1, that a number of an answer in sft.jsonl is replaced by a random digit (default: 0.3)", TEXT, AT(noise), TREADLE_IN_DATA, 0, 0, {0}, NULL, 0},
   {"out", "F.safetensors", "write the gradients to this file, as fp32, under the Hugging Face names of the weights", TEXT, AT(out), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"loss", "nll|grpo", "nll: the mean of -log p over the tokens that count; grpo: the loss of --config, on samples that a run has dumped (default: nll)", WORD, AT(loss), TREADLE_IN_GRAD, 0, 0, {"nll", "grpo", NULL}, NULL, 0},
+  {"config", "FILE", "take model, layouts, ranks, nodes and cap from this configuration of a run of MindSpeed-RL, RLinf or verl; options go before it", TEXT, AT(config), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
   {"config", "CONFIG.yaml", "with --loss grpo: the configuration of the run that dumped the samples", TEXT, AT(config), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"mini-batch", "K", "with --loss grpo: the number of the mini batch in the file, from 0 (default: 0)", COUNT, AT(mini_batch), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"micro-batch-size", "M", "number of rows that go through the layers together (default: 1)", COUNT, AT(micro_batch), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 65536},
@@ -334,6 +335,17 @@ static treadle_status parse_option(const treadle_command *command, int count, ch
   return set_value(row, texts[++*at_p], arguments);
 }
 
+/* A plan with --config needs no other option; without it, no words. */
+static treadle_status settle_plan(const treadle_command *command, treadle_arguments *arguments,
+                                  bool *needs_p) {
+  const bool is_plan = command->bit == TREADLE_IN_PLAN;
+  *needs_p = !is_plan || !arguments->config;
+  if (*needs_p && arguments->rank_map < 0) arguments->rank_map = 0;
+  if (is_plan && *needs_p && arguments->word_count)
+    REFUSE("'%s' is one word too many; see treadle %s --help", arguments->words[0], command->name);
+  return TREADLE_OK;
+}
+
 treadle_status treadle_options_parse(const treadle_command *command, int count, char **texts,
                                      treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
@@ -347,7 +359,8 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
                                    .new_tokens = -1,
                                    .min_new_tokens = -1,
                                    .samples = -1,
-                                   .logprobs = -1};
+                                   .logprobs = -1,
+                                   .rank_map = -1};
 
   static char output[] = "--output";
   bool only_words = false;
@@ -373,7 +386,9 @@ treadle_status treadle_options_parse(const treadle_command *command, int count, 
   }
   if (arguments->help) goto out;
 
-  for (int i = 0; i < ROWS; i++)
+  bool needs;
+  TRY(settle_plan(command, arguments, &needs));
+  for (int i = 0; i < ROWS && needs; i++)
     if ((rows[i].needs & command->bit) && !given[i])
       TRY(treadle_fail(TREADLE_REFUSED, "--%s %s is missing: %s", rows[i].name, rows[i].value,
                        rows[i].about));

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/device_choice.h"
 #include "cli/json_out.h"
+#include "cli/plan_config.h"
 
 #include "base/clock.h"
 #include "base/nodes.h"
@@ -15,7 +16,8 @@ enum { JSON_ROW_RANKS = 4096, SHOWN_RANKS = 16 };
 
 /* What is printed of. */
 typedef struct plan_output {
-  const treadle_arguments *arguments;
+  const treadle_arguments *arguments; /* with what --config says */
+  treadle_plan_config config;
   treadle_model *model;
   treadle_layout *from, *to;
   treadle_report *report;
@@ -103,6 +105,7 @@ static treadle_status print_json(const plan_output *output) {
   treadle_json_out_real(&out, "plan_cpu_seconds", output->processor_seconds);
   treadle_json_out_int(&out, "plan_peak_rss_bytes", (int64_t)output->rss_bytes);
   treadle_json_out_text(&out, "rank_map", treadle_pair_rank_map(output->from, output->to));
+  treadle_plan_config_print_json(&output->config, &out);
   TRY(print_json_nodes(output, &out));
   if (arguments->budget_bytes) {
     treadle_json_out_int(&out, "budget", (int64_t)arguments->budget_bytes);
@@ -292,6 +295,7 @@ static treadle_status print_text(const plan_output *output) {
   treadle_status status = TREADLE_OK;
   const treadle_report_info *report = &output->info;
   const treadle_model *model = output->model;
+  treadle_plan_config_print(&output->config, output->arguments->config);
   printf("model             %s, %s parameters, %s\n", treadle_text_shown(treadle_model_family(model)),
          treadle_count_of(treadle_model_elems(model)).text, treadle_text_of_size(report->model_bytes));
   printf("from              %s\n", treadle_text_shown(treadle_layout_text(output->from)));
@@ -345,8 +349,10 @@ static treadle_status make(plan_output *output) {
     TRY(treadle_nodes_split(arguments->ranks, arguments->nodes, &output->nodes));
     texts.node_of = output->options.node_of = output->nodes.of;
   }
-  TRY(treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to));
-  TRY(treadle_report_create(output->from, output->to, &output->options, &output->report));
+  status = treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to);
+  if (!status) status = treadle_report_create(output->from, output->to, &output->options, &output->report);
+  if (status && arguments->config) treadle_fail_in(status, "%s: ", arguments->config);
+  if (status) goto out;
   output->seconds = treadle_clock_seconds() - begin;
   output->processor_seconds = treadle_clock_process_seconds() - processor_begin;
   output->rss_bytes = treadle_clock_peak_rss_bytes() - rss_begin;
@@ -356,23 +362,32 @@ out:
   return status;
 }
 
-int treadle_command_plan(const treadle_arguments *arguments) {
-  treadle_status status = TREADLE_OK;
-  plan_output output = {.arguments = arguments,
-                        .info = TREADLE_INIT(treadle_report_info),
-                        .options = {.struct_size = sizeof output.options,
-                                    .page_bytes = arguments->page_bytes,
-                                    .cap_bytes = arguments->cap_bytes,
-                                    .budget_bytes = arguments->budget_bytes,
-                                    .alias = arguments->alias == 0,
-                                    .one_rank = arguments->rank >= 0,
-                                    .rank = arguments->rank < 0 ? 0 : arguments->rank,
-                                    .watch = treadle_progress_watch}};
+static treadle_status set_options(plan_output *output) {
+  const treadle_arguments *arguments = output->arguments;
   bool cuda;
+  treadle_status status;
   TRY(treadle_device_is_cuda(arguments->device, &cuda));
-  output.options.memory = cuda ? TREADLE_MEMORY_CUDA : TREADLE_MEMORY_HOST;
+  output->options = (treadle_report_options){.struct_size = sizeof output->options,
+                                             .page_bytes = arguments->page_bytes,
+                                             .cap_bytes = arguments->cap_bytes,
+                                             .budget_bytes = arguments->budget_bytes,
+                                             .alias = arguments->alias == 0,
+                                             .one_rank = arguments->rank >= 0,
+                                             .rank = arguments->rank < 0 ? 0 : arguments->rank,
+                                             .memory = cuda ? TREADLE_MEMORY_CUDA : TREADLE_MEMORY_HOST,
+                                             .watch = treadle_progress_watch};
+out:
+  return status;
+}
+
+int treadle_command_plan(const treadle_arguments *given) {
+  treadle_status status = TREADLE_OK;
+  treadle_arguments arguments = *given;
+  plan_output output = {.arguments = &arguments, .info = TREADLE_INIT(treadle_report_info)};
+  TRY(treadle_plan_config_read(&output.config, &arguments));
+  TRY(set_options(&output));
   TRY(make(&output));
-  TRY(arguments->json ? print_json(&output) : print_text(&output));
+  TRY(arguments.json ? print_json(&output) : print_text(&output));
 out:;
   int exit_status = status             ? treadle_report_refusal("plan", status)
                     : output.info.fits ? TREADLE_EXIT_OK
@@ -382,5 +397,6 @@ out:;
   treadle_layout_destroy(output.to);
   treadle_nodes_release(&output.nodes);
   treadle_model_close(output.model);
+  treadle_plan_config_release(&output.config);
   return treadle_finish_output("plan", exit_status);
 }

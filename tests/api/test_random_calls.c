@@ -1070,6 +1070,14 @@ static void call_workers(caller *c) {
   const char *from;
   CALL(treadle_rl_config_start(config, OR_NULL(c, &from)));
   CALL(treadle_train_config_destroy(config));
+  treadle_switch_config *described = NULL;
+  treadle_switch_config_info layouts_of = TREADLE_INIT(treadle_switch_config_info);
+  SAID(treadle_switch_config_read(often(c) ? TREADLE_SOURCE_DIR "/tests/data/config/verl-megatron.yaml"
+                                           : "/nothing",
+                                  NULL, 0, OR_NULL(c, &described)));
+  CALL(treadle_switch_config_get_info(described, OR_NULL(c, &layouts_of)));
+  CALL(treadle_switch_config_warnings(described, OR_NULL(c, &bytes_of_kept)));
+  CALL(treadle_switch_config_destroy(described));
   SAID(treadle_rl_config_help(below(c, 2), OR_NULL(c, &text)));
   free(text);
   SAID(treadle_rl_run(NULL, NULL, NULL, OR_NULL(c, &figures)));

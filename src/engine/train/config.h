@@ -170,10 +170,12 @@ extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 int treadle_train_key_at(size_t at);
 #define TREADLE_KEY_OF(member) treadle_train_key_at(offsetof(treadle_train_settings, member))
 
-/* Which runs a configuration is for: supervised training, or reinforcement learning, which has all keys. */
-typedef enum treadle_train_run { TREADLE_RUN_SFT, TREADLE_RUN_RL } treadle_train_run;
+/* Which runs a configuration is for: supervised training, or reinforcement learning, which has all keys. TREADLE_RUN_SWITCH: a run of others,
+ * of which it is read what its switches would be (config_switch.h); none of these keys is its. */
+typedef enum treadle_train_run { TREADLE_RUN_SFT, TREADLE_RUN_RL, TREADLE_RUN_SWITCH } treadle_train_run;
 bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run);
 
+enum { TREADLE_TRAIN_PATH = 512 }; /* bytes of a path of the facts */
 /* What RLinf has in its section actor may stand in a file by itself, as its documents show it: actor.megatron.x is megatron.x. */
 const char *treadle_train_short_path(const char *path);
 /* The names of a path as the table has them: - is _, as MindSpeed-RL reads it. -1: no such key. */
@@ -226,6 +228,8 @@ const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_tr
 bool treadle_train_limit_is_section(const char *path, treadle_train_run run);
 bool treadle_train_other_is_section(const char *path, treadle_train_run run);
 
+/* A path as the facts have it: MindSpeed-RL's two sections are one, RLinf's actor.model is model. */
+void treadle_train_as_fact(char to[TREADLE_TRAIN_PATH], const char *path);
 /* Of a path as treadle_train_key_find() has it, by its own row or that of a section above it. *limit_p: of TREADLE_KNOWN_ONLY. */
 treadle_train_name_type treadle_train_known_key(const char *path, treadle_train_run run,
                                                 const treadle_train_limit **limit_p);
@@ -285,10 +289,13 @@ struct treadle_train_config {
   TREADLE_ARRAY(const char *) warnings;
   /* RLinf's, of which there is no key: how far scores are apart, times their scale; steps in which its learning rate falls. 0: not given */
   double reward_spread, lr_decay_iters;
-  double most_epochs; /* of the data, after which a run of theirs ends; 0: not given */
+  double most_epochs;                  /* of the data, after which a run of theirs ends; 0: not given */
+  struct treadle_switch_values *asked; /* of TREADLE_RUN_SWITCH: what it is read for, of the arena */
 };
 
-/* As treadle_train_config_read() of a text. */
+/* A configuration of a file, and of a text, of which `file` is the name. */
+treadle_status treadle_train_config_open(const char *path, const char *const *overrides, size_t count,
+                                         treadle_train_run run, treadle_train_config **config_p);
 treadle_status treadle_train_config_parse(const char *file, const char *text, size_t bytes,
                                           const char *const *overrides, size_t count, treadle_train_run run,
                                           treadle_train_config **config_p);

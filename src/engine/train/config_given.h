@@ -13,7 +13,8 @@ typedef struct treadle_config_reader {
   const char *last_ignored; /* the section whose rows were ignored last */
   treadle_builder refused;  /* messages, a line each */
   int refusals;
-  json_t *map; /* of chat_template_kwargs */
+  json_t *map;                         /* of chat_template_kwargs */
+  struct treadle_switch_values *asked; /* of TREADLE_RUN_SWITCH (config_switch.h); NULL: of others */
 } treadle_config_reader;
 
 /* A value on its way to its key. */
@@ -47,6 +48,13 @@ treadle_status treadle_given_note_refusal(treadle_config_reader *reader, treadle
 /* All refusals, in one message. */
 treadle_status treadle_given_refuse_all(const treadle_config_reader *reader);
 void treadle_given_ignore(treadle_config_reader *reader, const treadle_given_value *given);
+/* config_read.c: all keys of a section; NULL: of the file. */
+treadle_status treadle_given_walk(treadle_config_reader *reader, const char *section,
+                                  const treadle_yaml *map);
+/* config_switch.c: whose file it is; one key of it; what all of them say. */
+treadle_status treadle_asked_begin(treadle_config_reader *reader, const treadle_yaml *root);
+treadle_status treadle_asked_place(treadle_config_reader *reader, const treadle_given_value *given);
+treadle_status treadle_asked_settle(treadle_config_reader *reader);
 /* config_map.c: all of a map, or with `rest` a path of it. */
 treadle_status treadle_given_take_map(treadle_config_reader *reader, int key, const char *rest,
                                       const treadle_given_value *given);

@@ -192,7 +192,7 @@ static const char *key_of_mindspeed(const char *path) {
 }
 
 bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run) {
-  return run == TREADLE_RUN_RL || !key->rl;
+  return run == TREADLE_RUN_RL || (run == TREADLE_RUN_SFT && !key->rl);
 }
 
 const char *treadle_train_short_path(const char *path) {

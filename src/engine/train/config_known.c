@@ -47,13 +47,13 @@ static const char *const sections[] = {
     "rollout",
     "runner",
 };
-enum { SECTIONS = sizeof sections / sizeof *sections, PATH = 512 };
+enum { SECTIONS = sizeof sections / sizeof *sections, PATH = TREADLE_TRAIN_PATH };
 
-/* As the facts have it: MindSpeed-RL's two sections are one, RLinf's actor.model is model. */
-static void as_fact(char to[PATH], const char *path) {
-  static const char actor[] = "actor_config.";
-  if (treadle_text_starts(path, actor))
-    snprintf(to, PATH, "megatron_training.%s", path + sizeof actor - 1);
+void treadle_train_as_fact(char to[PATH], const char *path) {
+  static const char actor[] = "actor_config";
+  const char *rest = treadle_text_starts(path, actor) ? path + sizeof actor - 1 : NULL;
+  if (rest && (*rest == '.' || !*rest))
+    snprintf(to, PATH, "megatron_training%s", rest);
   else
     snprintf(to, PATH, "%s", treadle_train_short_path(path));
 }
@@ -62,7 +62,7 @@ static treadle_train_name_type known_in_sft(const char *path, const treadle_trai
   char fact[PATH];
   *limit_p = treadle_train_limit_find(path, TREADLE_RUN_SFT);
   if (*limit_p) return TREADLE_KNOWN_ONLY;
-  as_fact(fact, path);
+  treadle_train_as_fact(fact, path);
   return treadle_text_starts(fact, "megatron_training.") && treadle_train_other_find(fact)
              ? TREADLE_KNOWN_IGNORED
              : TREADLE_KNOWN_NOT;
@@ -73,7 +73,7 @@ static treadle_train_name_type known_by(const char *path, bool is_above,
                                         const treadle_train_limit **limit_p) {
   char fact[PATH];
   const treadle_key_info *row;
-  as_fact(fact, path);
+  treadle_train_as_fact(fact, path);
   *limit_p = treadle_train_limit_find(path, TREADLE_RUN_RL);
   if (*limit_p) return TREADLE_KNOWN_ONLY;
   if (strcmp(path, "actor.model") == 0) return TREADLE_KNOWN_NOT;
@@ -106,7 +106,7 @@ const char *treadle_train_ignored_section(const char *path) {
   const treadle_key_info *row;
   if (strlen(path) >= PATH || strcmp(strrchr(path, '.') ? strrchr(path, '.') + 1 : path, "_target_") == 0)
     return NULL;
-  as_fact(fact, path);
+  treadle_train_as_fact(fact, path);
   if (treadle_train_other_find(fact)) return NULL;
   for (char *dot; (dot = strrchr(fact, '.'));) {
     *dot = 0;
@@ -119,7 +119,7 @@ bool treadle_train_other_is_section(const char *path, treadle_train_run run) {
   char fact[PATH];
   size_t length;
   if (run != TREADLE_RUN_RL || strlen(path) >= PATH) return false;
-  as_fact(fact, path);
+  treadle_train_as_fact(fact, path);
   length = strlen(fact);
   for (int i = 0; i < TREADLE_TRAIN_OTHERS; i++)
     for (size_t j = 0; j < treadle_train_others_all[i]->count; j++) {

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { DEEPEST = 16, MOST_STEPS = 256, MOST_BYTES = 1 << 16 };
@@ -62,19 +63,24 @@ static treadle_status look_up(const name_walk *walk, const char *path, const cha
 static treadle_status expand(name_walk *walk, const char *at, const char *text, int depth,
                              const char **text_p);
 
+/* How much of a path is left without its last `count` names. */
+static size_t without(const char *path, size_t count) {
+  size_t length = strlen(path);
+  for (; count && length; count--) {
+    while (length && path[length - 1] != '.') length--;
+    if (length) length--;
+  }
+  return length;
+}
+
 /* In the value of one.two.three, ".x" is one.two.x and "..x" is one.x. */
 static treadle_status settle_relative(const name_walk *walk, const char *at, const char **name_p) {
   const char *name = *name_p, *shown = treadle_text_shown(name);
   const size_t dots = strspn(name, ".");
-  size_t length = at ? strlen(at) : 0;
-  bool is_inside = at != NULL;
+  size_t length = at ? without(at, dots) : 0, names = 1;
   if (!dots) return TREADLE_OK;
-  for (size_t i = 0; i < dots; i++) {
-    is_inside = is_inside && length > 0;
-    while (length && at[length - 1] != '.') length--;
-    if (length) length--;
-  }
-  if (!is_inside || !name[dots]) REFUSE("%s: ${%s} leads out of the file", walk->where, shown);
+  for (const char *dot = at; dot && (dot = strchr(dot, '.')); dot++) names++;
+  if (!at || dots > names || !name[dots]) REFUSE("%s: ${%s} leads out of the file", walk->where, shown);
   *name_p =
       treadle_arena_format(walk->names->arena, "%.*s%s%s", (int)length, at, length ? "." : "", name + dots);
   return *name_p ? TREADLE_OK : no_memory(walk);
@@ -258,17 +264,35 @@ static bool has_name(const char *text, const char *path) {
   return false;
 }
 
-static bool has_name_in(const treadle_yaml *node, const char *path) {
-  if (node->type == TREADLE_YAML_SCALAR) return has_name(node->text, path);
-  for (size_t i = 0; i < node->count; i++)
-    if (has_name_in(node->items[i], path)) return true;
+/* Does the text of the value `at` have the path as a relative name? */
+static bool has_relative(const char *text, const char *at, const char *path) {
+  for (const char *dot = text; (dot = strchr(dot, '.')); dot += strspn(dot, ".")) {
+    const size_t dots = strspn(dot, "."), length = strcspn(dot + dots, "},"), base = without(at, dots);
+    if (dot == text || (dot[-1] != '{' && dot[-1] != ':') || strncmp(at, path, base) != 0) continue;
+    const char *rest = path + base + (base && path[base] == '.');
+    if (strlen(rest) == length && strncmp(rest, dot + dots, length) == 0) return true;
+  }
+  return false;
+}
+
+static bool has_name_in(const treadle_yaml *node, const char *at, const char *path) {
+  char inner[TREADLE_TRAIN_PATH];
+  if (node->type == TREADLE_YAML_SCALAR)
+    return has_name(node->text, path) || has_relative(node->text, at, path);
+  for (size_t i = 0; i < node->count; i++) {
+    if (node->type == TREADLE_YAML_MAP)
+      snprintf(inner, sizeof inner, "%s%s%s", at, *at ? "." : "", node->keys[i]);
+    else
+      snprintf(inner, sizeof inner, "%s.%zu", at, i);
+    if (has_name_in(node->items[i], inner, path)) return true;
+  }
   return false;
 }
 
 bool treadle_train_is_name(const treadle_train_names *names, const char *path) {
   for (size_t i = 0; i < names->count; i++)
     if (has_name(names->overrides[i], path)) return true;
-  return has_name_in(names->root, path);
+  return has_name_in(names->root, "", path);
 }
 
 treadle_status treadle_train_expand(const treadle_train_names *names, const char *where, const char *at,

@@ -15,8 +15,6 @@ enum { LARGEST_FILE = 16 << 20 };
 
 /* ---- The walk ------------------------------------------------------------------------------------------- */
 
-static treadle_status walk(treadle_config_reader *reader, const char *section, const treadle_yaml *map);
-
 /* What has a value here: a key, or a name that has one value alone. */
 static treadle_status take_value(treadle_config_reader *reader, const treadle_given_value *given, int key,
                                  const treadle_train_limit *limit) {
@@ -48,7 +46,7 @@ static treadle_status place_other(treadle_config_reader *reader, const treadle_g
   const treadle_train_run run = reader->config->run;
   const bool is_map = given->node && given->node->type == TREADLE_YAML_MAP;
   if (is_map && given->node->count && has_rows_below(given->path, run))
-    return walk(reader, given->path, given->node);
+    return treadle_given_walk(reader, given->path, given->node);
   if (known == TREADLE_KNOWN_ONLY) return take_value(reader, given, -1, limit);
   if (known == TREADLE_KNOWN_BY_RULE) return TREADLE_OK;
   if (known == TREADLE_KNOWN_NOT && given->node && has_rows_below(given->path, run)) {
@@ -74,6 +72,7 @@ static treadle_status place(treadle_config_reader *reader, const treadle_given_v
   const treadle_train_limit *limit = NULL;
   const treadle_train_run run = reader->config->run;
   const char *rest = NULL;
+  if (run == TREADLE_RUN_SWITCH) return treadle_asked_place(reader, given);
   const int key = treadle_train_key_find(given->path, run),
             above = key < 0 ? treadle_train_key_above(given->path, run, &rest) : -1;
   if (above >= 0) return treadle_given_take_map(reader, above, rest, given);
@@ -95,7 +94,8 @@ static const char *join(treadle_train_config *config, const char *section, const
   return path;
 }
 
-static treadle_status walk(treadle_config_reader *reader, const char *section, const treadle_yaml *map) {
+treadle_status treadle_given_walk(treadle_config_reader *reader, const char *section,
+                                  const treadle_yaml *map) {
   for (size_t i = 0; i < map->count; i++) {
     treadle_given_value given = {join(reader->config, section, map->keys[i]), map->items[i],
                                  map->items[i]->text, map->key_lines[i]};
@@ -179,14 +179,17 @@ static treadle_status read_all(treadle_config_reader *reader, const char *text, 
   }
   reader->names.root = root;
   reader->names.arena = &config->arena;
-  TRY(walk(reader, NULL, root));
+  if (config->run == TREADLE_RUN_SWITCH) TRY(treadle_asked_begin(reader, root));
+  TRY(treadle_given_walk(reader, NULL, root));
   for (size_t i = 0; i < count; i++)
     TRY(treadle_given_note_refusal(reader, take_override(reader, reader->names.overrides[i])));
   if (config->run == TREADLE_RUN_RL) TRY(treadle_given_note_refusal(reader, treadle_others_settle(reader)));
+  if (config->run == TREADLE_RUN_SWITCH)
+    TRY(treadle_given_note_refusal(reader, treadle_asked_settle(reader)));
   TRY(warn_of_ignored(reader));
   TRY(read_values(reader));
   TRY(treadle_given_refuse_all(reader));
-  TRY(treadle_train_config_settle(config));
+  if (config->run != TREADLE_RUN_SWITCH) TRY(treadle_train_config_settle(config));
 out:
   return status;
 }
@@ -213,8 +216,8 @@ treadle_status treadle_train_config_parse(const char *file, const char *text, si
   return status;
 }
 
-static treadle_status read_file(const char *path, const char *const *overrides, size_t count,
-                                treadle_train_run run, treadle_train_config **config_p) {
+treadle_status treadle_train_config_open(const char *path, const char *const *overrides, size_t count,
+                                         treadle_train_run run, treadle_train_config **config_p) {
   char *text = NULL;
   size_t bytes = 0;
   treadle_status status;
@@ -231,7 +234,7 @@ treadle_status treadle_train_config_read(const char *path, const char *const *ov
   *config_p = NULL;
   TREADLE_NEED(path);
   if (count) TREADLE_NEED(overrides);
-  return read_file(path, overrides, count, TREADLE_RUN_SFT, config_p);
+  return treadle_train_config_open(path, overrides, count, TREADLE_RUN_SFT, config_p);
 }
 
 treadle_status treadle_rl_config_read(const char *path, const char *const *overrides, size_t count,
@@ -240,7 +243,7 @@ treadle_status treadle_rl_config_read(const char *path, const char *const *overr
   *config_p = NULL;
   TREADLE_NEED(path);
   if (count) TREADLE_NEED(overrides);
-  return read_file(path, overrides, count, TREADLE_RUN_RL, config_p);
+  return treadle_train_config_open(path, overrides, count, TREADLE_RUN_RL, config_p);
 }
 
 void treadle_train_config_destroy(treadle_train_config *config) {

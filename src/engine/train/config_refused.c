@@ -23,7 +23,7 @@ treadle_status treadle_given_refuse_all(const treadle_config_reader *reader) {
 /* Of a section that does nothing as a whole, its name once. */
 void treadle_given_ignore(treadle_config_reader *reader, const treadle_given_value *given) {
   const char *section =
-      reader->config->run == TREADLE_RUN_RL ? treadle_train_ignored_section(given->path) : NULL;
+      reader->config->run != TREADLE_RUN_SFT ? treadle_train_ignored_section(given->path) : NULL;
   if (section) {
     if (reader->last_ignored && strcmp(reader->last_ignored, section) == 0) return;
     reader->last_ignored = section;
