@@ -13,6 +13,7 @@ Neither numpy nor torch is imported before it is asked for. Errors are treadle.E
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import config
     from .attached import Attached, attach
     from .checker import Checker
     from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
@@ -36,10 +37,15 @@ _PLACES = {
     "switch": ("Switch",),
     "windows": ("Memory", "Window"),
 }
+_MODULES = ("config",)  # whose functions are called by the module's name: treadle.config.read
 
 
 def __getattr__(name: str) -> object:
     """Each name is imported when it is first asked for, so that importing the package costs next to nothing."""
+    if name in _MODULES:
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
     for module, names in _PLACES.items():
         if name in names:
             from importlib import import_module
