@@ -1,7 +1,8 @@
 /* A configuration of training: what is taken has values in range, is written as a text that gives the same values, and has a layout's
- * text that can be parsed. The first line is an override where it begins with '='. */
+ * text that can be parsed. One that begins with #! is read for a switch: its layouts can be parsed, too. The first line is an override where it
+ * begins with '='. */
 #include "layout/settings.h"
-#include "train/config.h"
+#include "train/config_switch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -69,6 +70,21 @@ static void check_layout(const treadle_train_config *config) {
   }
 }
 
+static void check_switch(const treadle_train_config *config) {
+  const treadle_switch_config_info *info = &config->asked->info;
+  treadle_arena arena = {0};
+  treadle_settings words;
+  need(info->source && info->ranks >= 0 && info->nodes >= 0);
+  need(treadle_settings_parse(info->train, &arena, &words) == TREADLE_OK);
+  need(treadle_settings_parse(info->infer, &arena, &words) == TREADLE_OK);
+  treadle_arena_release(&arena);
+}
+
+static treadle_train_run run_of(const char *text, size_t count) {
+  if (!count || text[0] != '#') return TREADLE_RUN_SFT;
+  return count > 1 && text[1] == '!' ? TREADLE_RUN_SWITCH : TREADLE_RUN_RL;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   const char *text = (const char *)bytes, *end = count ? memchr(text, '\n', count) : NULL;
   char line[256] = "";
@@ -80,11 +96,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     text = end + 1;
   }
   treadle_train_config *config;
-  const treadle_train_run run = count && text[0] == '#' ? TREADLE_RUN_RL : TREADLE_RUN_SFT;
+  const treadle_train_run run = run_of(text, count);
   if (treadle_train_config_parse("input", text, count, &override, has, run, &config) == TREADLE_OK) {
-    check_values(treadle_train_config_settings(config), run);
-    check_written(config);
-    check_layout(config);
+    if (run == TREADLE_RUN_SWITCH) {
+      check_switch(config);
+    } else {
+      check_values(treadle_train_config_settings(config), run);
+      check_written(config);
+      check_layout(config);
+    }
     treadle_train_config_destroy(config);
   } else {
     need(!config && *treadle_error_message()); /* a refusal has a reason */

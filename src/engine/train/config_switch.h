@@ -153,9 +153,9 @@ treadle_status treadle_asked_add_fsdp(treadle_config_reader *reader, treadle_bui
 /* Refused where `product` does not divide the ranks, which the key asks for. */
 treadle_status treadle_asked_check_ranks(const treadle_config_reader *reader, treadle_switch_key ask,
                                          const char *what, int64_t ranks, int64_t product);
-/* The text as that of a layout. */
+/* The text as that of a layout. Refused where it has not the form of one, which the key gave. */
 treadle_status treadle_asked_keep(treadle_config_reader *reader, const treadle_builder *text,
-                                  const char **text_p);
+                                  treadle_switch_key ask, const char **text_p);
 
 /* ---- config_switch_ranks.c: RLinf's placements ---- */
 

@@ -1,8 +1,8 @@
 /* Layouts, as text, of what a file says of a switch. */
 #include "train/config_switch.h"
 
-#include "base/divisor.h"
 #include "base/utf8.h"
+#include "layout/settings.h"
 
 #include <string.h>
 
@@ -25,9 +25,13 @@ void treadle_asked_add_ranks(treadle_builder *text, int64_t first, int64_t last,
 }
 
 treadle_status treadle_asked_keep(treadle_config_reader *reader, const treadle_builder *text,
-                                  const char **text_p) {
-  *text_p = text->failed ? NULL : treadle_arena_copy_text(&reader->config->arena, text->text);
-  return *text_p ? TREADLE_OK : treadle_given_no_memory(reader->config);
+                                  treadle_switch_key ask, const char **text_p) {
+  treadle_arena *arena = &reader->config->arena;
+  treadle_settings words;
+  *text_p = text->failed ? NULL : treadle_arena_copy_text(arena, text->text);
+  if (!*text_p) return treadle_given_no_memory(reader->config);
+  treadle_status status = treadle_settings_parse(*text_p, arena, &words);
+  return status ? treadle_fail_in(status, "%s: ", treadle_asked_head(reader, ask)) : TREADLE_OK;
 }
 
 treadle_status treadle_asked_check_ranks(const treadle_config_reader *reader, treadle_switch_key ask,

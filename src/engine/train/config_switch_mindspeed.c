@@ -75,7 +75,7 @@ static treadle_status settle_train(treadle_config_reader *reader) {
     TRY(treadle_asked_add_fsdp(reader, &text, strategy, info->ranks));
   else
     TRY(treadle_asked_add_megatron(reader, &text, info->ranks, &tp));
-  TRY(treadle_asked_keep(reader, &text, &info->train));
+  TRY(treadle_asked_keep(reader, &text, TREADLE_ASK_LAYOUT, &info->train));
 out:
   treadle_builder_release(&text);
   return status;
@@ -132,7 +132,7 @@ static treadle_status settle_infer(treadle_config_reader *reader) {
     TRY(treadle_asked_dtype(reader, TREADLE_ASK_INFER_DTYPE, &dtype));
     treadle_asked_add_word(&text, "dtype", dtype);
   }
-  TRY(treadle_asked_keep(reader, &text, &info->infer));
+  TRY(treadle_asked_keep(reader, &text, TREADLE_ASK_INFER_LAYOUT, &info->infer));
 out:
   treadle_builder_release(&text);
   return status;

@@ -144,7 +144,7 @@ static treadle_status settle_train(treadle_config_reader *reader, const rlinf_pl
   else
     TRY(treadle_asked_add_megatron(reader, &text, places->train, tp_p));
   if (places->train) treadle_asked_add_ranks(&text, places->actor.first, places->actor.last, info->ranks);
-  TRY(treadle_asked_keep(reader, &text, &info->train));
+  TRY(treadle_asked_keep(reader, &text, TREADLE_ASK_STRATEGY, &info->train));
 out:
   treadle_builder_release(&text);
   return status;
@@ -185,7 +185,7 @@ static treadle_status settle_infer(treadle_config_reader *reader, const rlinf_pl
   treadle_asked_add_word(&text, "dtype", dtype);
   if (places->infer)
     treadle_asked_add_ranks(&text, places->rollout.first, places->rollout.last, info->ranks);
-  TRY(treadle_asked_keep(reader, &text, &info->infer));
+  TRY(treadle_asked_keep(reader, &text, TREADLE_ASK_ENGINE, &info->infer));
 out:
   treadle_builder_release(&text);
   return status;

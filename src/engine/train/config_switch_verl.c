@@ -198,7 +198,7 @@ static treadle_status settle_train(treadle_config_reader *reader, const verl_ran
   else
     TRY(treadle_asked_add_fsdp(reader, &text, strategy, ranks->train));
   if (ranks->infer) treadle_asked_add_ranks(&text, 0, ranks->train - 1, info->ranks);
-  TRY(treadle_asked_keep(reader, &text, &info->train));
+  TRY(treadle_asked_keep(reader, &text, TREADLE_ASK_STAGES, &info->train));
 out:
   treadle_builder_release(&text);
   return status;
@@ -262,7 +262,7 @@ static treadle_status settle_infer(treadle_config_reader *reader, const verl_ran
   TRY(treadle_asked_dtype(reader, TREADLE_ASK_INFER_DTYPE, &dtype));
   treadle_asked_add_word(&text, "dtype", dtype);
   if (ranks->infer) treadle_asked_add_ranks(&text, ranks->train, info->ranks - 1, info->ranks);
-  TRY(treadle_asked_keep(reader, &text, &info->infer));
+  TRY(treadle_asked_keep(reader, &text, TREADLE_ASK_ENGINE, &info->infer));
 out:
   treadle_builder_release(&text);
   return status;

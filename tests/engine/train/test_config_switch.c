@@ -298,6 +298,11 @@ static const struct {
      "run.yaml:2: actor_config.fp16: fp16 and bf16 exclude each other"},
     {"generate_config: {infer_expert_parallel_size: 4, data_parallel_size: 2}\n",
      "run.yaml:1: generate_config.infer_expert_parallel_size is 4, and data_parallel_size 2"},
+    {MIND "actor_config: {layout: 'megatron:tp'}\n", "run.yaml:2: actor_config.layout: "},
+    {"generate_config: {layout: 'vllm:tp=2,tp=2'}\n", "run.yaml:1: generate_config.layout: "},
+    {VERL RANKS MEGATRON "{override_transformer_config: {pipeline_model_parallel_layout: 'Et,\"L'}}\n",
+     "run.yaml:4: "
+     "actor_rollout_ref.actor.megatron.override_transformer_config.pipeline_model_parallel_layout: "},
     {MIND "rl_config: {n_sample_per_prompt: 4}\n", "did you mean 'n_samples_per_prompt'?"},
     {"rl_config: {actor_resource: {num_npus: 12}}\nactor_config: {tensor_model_parallel_size: 8}\n" MIND,
      "run.yaml:2: actor_config.tensor_model_parallel_size: tp * pp * cp makes 8, which 12 ranks"},
