@@ -198,17 +198,20 @@ out:
   return status;
 }
 
-/* No value says a thing by the environment: also none that does nothing here. */
+/* No value says a thing by the environment, also none that does nothing here; but for an override. */
 static treadle_status check_environment(const treadle_config_reader *reader, const char *path, int line,
                                         const treadle_yaml *node) {
+  static const char environment[] = "${oc.env:";
+  const char *at = node->text ? strstr(node->text, environment) : NULL;
   treadle_status status = TREADLE_OK;
-  const char *at = node->text ? strstr(node->text, "${oc.env:") : NULL;
-  if (at)
-    REFUSE("%s: ${oc.env:%.*s} is of the environment, which is not read; give the value itself, in the "
-           "file or "
-           "as an override",
-           treadle_given_head_at(reader->config, path, line), (int)strcspn(at + 9, ",}"),
-           treadle_text_shown(at + 9));
+  if (treadle_given_is_overridden(reader, path)) return TREADLE_OK;
+  if (at) {
+    const char *name = at + sizeof environment - 1;
+    REFUSE(
+        "%s: ${oc.env:%.*s} is of the environment, which is not read; give the value itself as an override",
+        treadle_given_head_at(reader->config, path, line), (int)strcspn(name, ",}"),
+        treadle_text_shown(name));
+  }
   for (size_t i = 0; i < node->count; i++) {
     const bool is_map = node->type == TREADLE_YAML_MAP;
     const char *inner =

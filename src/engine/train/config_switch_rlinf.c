@@ -89,6 +89,7 @@ static treadle_status settle_places(treadle_config_reader *reader, rlinf_places 
   *actor = asked->placed[TREADLE_PLACED_ACTOR];
   *rollout = asked->placed[TREADLE_PLACED_ROLLOUT];
   if (!actor->path && !rollout->path) return TREADLE_OK;
+  if ((!actor->path || !rollout->path) && reader->refusals) return TREADLE_OK; /* it is said already */
   if (!actor->path || !rollout->path)
     REFUSE("%s: cluster.component_placement has no place for %s",
            head_of(reader, actor->path ? actor : rollout), actor->path ? "rollout" : "actor");

@@ -343,6 +343,7 @@ static void overrides(void **state) {
   static const char *const given[] = {"actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",
                                       "+trainer.nnodes=2", "actor_rollout_ref.rollout.name=sglang",
                                       "actor_rollout_ref.model.path=here", "trainer.nnodes=4"};
+  static const char *const elsewhere[] = {"data.train_files=y", "ray_kwargs.a.b=z"};
   static const char *const wrong[] = {"trainer.nnodes=x"};
   static const char *const places[] = {"cluster.component_placement.actor=0-1",
                                        "cluster.component_placement.rollout=4-7"};
@@ -354,6 +355,9 @@ static void overrides(void **state) {
   assert_string_equal(info->infer, "sglang:tp=2");
   assert_string_equal(info->model, "here");
   assert_int_equal(info->ranks, 32);
+  treadle_train_config_destroy(config);
+  assert_ok(parse(WHOLE "data: {train_files: '${oc.env:X}'}\nray_kwargs: {a: {b: '${oc.env:X}'}}\n",
+                  elsewhere, 2, &config));
   treadle_train_config_destroy(config);
   assert_refused("override trainer.nnodes is 'x'", parse(WHOLE, wrong, 1, &config));
   assert_ok(parse(RLINF PLACES "{actor: 0-3, rollout: 2-5}\n", places, 2, &config));
