@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/gpu-check on the stand-in of the driver: the stages that are quick, one that fails, and a machine without a
-# device.
+# tools/gpu-check on the stand-in of the driver: all stages but the rates, one that fails, one that is ended, and a
+# machine without a device. What compute-sanitizer says of a program is not tried: here it runs the program.
 # ctest: stage=gcc timeout=300
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
@@ -16,7 +16,16 @@ check() {
     >"$folder/out" 2>"$folder/err"
 }
 
-for stage in driver boxes pages kill; do
+mkdir "$folder/tools"
+cat >"$folder/tools/compute-sanitizer" <<'END'
+#!/usr/bin/env bash
+[[ $1 == --tool && $3 == --error-exitcode ]] || exit 2
+exec "${@:5}"
+END
+chmod +x "$folder/tools/compute-sanitizer"
+export PATH=$folder/tools:$PATH
+
+for stage in driver boxes pages grid large kill sanitizer; do
   check --only $stage || fail "stage $stage: status $?"
   grep -q "^ok  *$stage " "$folder/out" || fail "stage $stage: no line says ok"
   grep -q '^stand-in of the driver' "$folder/out" ||
@@ -38,6 +47,29 @@ FAKE_CUDA_FAIL=launch:3 check --only boxes || status=$?
 grep -q '^FAIL  *boxes .*CUDA_ERROR_LAUNCH_FAILED' "$folder/out" || fail "a stage that fails: no line says why"
 grep -q '"pass": false' "$folder/files/gpu-check.json" ||
   fail "a stage that fails: the JSON object says that all passed"
+
+# Whoever ends it ends what its stage has started, even what does not listen.
+mkdir "$folder/build"
+ln -s "$TREADLE_BUILD/treadle" "$folder/build/treadle"
+cat >"$folder/build/gpu_check" <<END
+#!/usr/bin/env bash
+(trap '' TERM; echo \$BASHPID >"$folder/deaf.part"; mv "$folder/deaf.part" "$folder/deaf"; exec sleep 1000) &
+wait
+END
+chmod +x "$folder/build/gpu_check"
+BUILD=$folder/build LD_LIBRARY_PATH=$TREADLE_BUILD/fake-cuda "$TREADLE_SOURCE/tools/gpu-check" --only driver \
+  --out "$folder/files" >"$folder/out" 2>"$folder/err" &
+until [ -e "$folder/deaf" ]; do sleep 0.05; done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ $status = 143 ] || fail "ended: status $status"
+lives() { grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$(cat "$folder/deaf")/status"; }
+for _ in {1..100}; do
+  lives || break
+  sleep 0.05
+done
+! lives || { kill -KILL "$(cat "$folder/deaf")"; fail "ended: what its stage had started lives"; }
 
 # Without a device there is nothing to check.
 status=0
