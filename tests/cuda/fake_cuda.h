@@ -7,7 +7,7 @@
  * - A device address lies in a range without access: the processor faults where it touches device memory. The memory
  *   itself lies a fixed distance further on (fake_cuda_near), which only this library and the kernels use. An address
  *   is never reserved twice, so late users fault.
- * - A kernel faults on host memory that is not pinned.
+ * - A kernel faults on host memory that is not pinned, and on memory that its card was given no access to.
  * - Work is done late: only when somebody looks at a stream or an event, a few steps a look, of streams chosen by
  *   chance. What a stream or an event orders keeps its order, and nothing else does. Copies from pageable memory read
  *   their source at once, as the driver does.

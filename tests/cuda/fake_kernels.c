@@ -6,7 +6,8 @@
 #include <string.h>
 
 static void *near(uint64_t address) {
-  return fake_pointer(fake_is_device(address) ? address + fake_space_bytes : fake_cuda_near(address));
+  if (!fake_is_device(address)) return fake_pointer(fake_cuda_near(address));
+  return fake_pointer(fake_is_reached(address) ? address + fake_space_bytes : address);
 }
 
 #define TREADLE_CUDA_AT(type, address) ((type *)near(address))

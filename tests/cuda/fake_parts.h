@@ -176,6 +176,8 @@ void fake_space_forget(void);
 static inline bool fake_is_device(uint64_t address) { return address - fake_space < fake_space_bytes; }
 /* A device reads (or writes) all of it. */
 bool fake_is_accessible(uint64_t address, uint64_t bytes, bool written);
+/* The device whose work this thread does was given access to that device memory, if it is mapped. */
+bool fake_is_reached(uint64_t address);
 bool fake_is_pinned(uint64_t address, uint64_t bytes);
 static inline void *fake_pointer(uint64_t address) { return (void *)(uintptr_t)address; }
 static inline uint64_t fake_address(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
@@ -220,6 +222,7 @@ struct CUstream_st {
   fake_work *first, **last;
 };
 
+extern _Thread_local int fake_worker; /* the device whose work this thread does */
 void fake_streams_open(const char *mode, uint64_t seed, int devices);
 /* All under the lock, which fake_advance leaves meanwhile. */
 CUresult fake_stream_of(CUstream given, struct CUstream_st **stream_p);

@@ -16,6 +16,7 @@ static struct CUstream_st null_streams[FAKE_CARDS];
 static uint64_t last_number, random_state;
 static bool is_eager;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+_Thread_local int fake_worker;
 
 uint64_t fake_random(void) { /* splitmix64 */
   uint64_t x = random_state += 0x9e3779b97f4a7c15u;
@@ -125,6 +126,7 @@ static void pop(struct CUstream_st *s) {
 /* Others may ask for work meanwhile, and do that of other streams. */
 static void run_first(struct CUstream_st *s) {
   s->is_busy = true;
+  fake_worker = s->device;
   if (s->first->run) {
     pthread_mutex_unlock(&fake_mutex);
     s->first->run(s->first);

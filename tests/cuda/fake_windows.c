@@ -173,6 +173,14 @@ CUresult fake_set_access(uint64_t at, uint64_t bytes, int device, CUmemAccess_fl
   return protect(first, end) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What protects the memory is the access of all cards together. */
+bool fake_is_reached(uint64_t address) {
+  if (fake_card_count < 2) return true;
+  FAKE_LOCKED;
+  const fake_mapping *m = fake_table_find(&fake_mappings, address);
+  return !m || m->access[fake_worker];
+}
+
 static CUresult look_at(const CUmemLocation *location) {
   if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   return location->id >= 0 && location->id < fake_card_count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;

@@ -34,7 +34,7 @@ gives_back() { # RANKS
   for name in handles ranges objects mappings mapped_bytes accessible_bytes pinned_bytes waiting; do
     [ "$(sum "$name")" = 0 ] || fail "$name is $(sum "$name") at the end"
   done
-  [ ! -e "$FAKE_CUDA_CARD" ] || fail "a process still has the card"
+  ! compgen -G "$FAKE_CUDA_CARD*" >/dev/null || fail "a process still has a card"
 }
 value() { sed -n 's/^  "'"$1"'": "\?\([^",]*\)"\?,\?$/\1/p' "$folder/said"; } # KEY: of the last JSON
 same() { # the last JSON without what depends on time, and what only devices have; and only host memory is sent from where it lies
@@ -78,6 +78,17 @@ for blocks in "1 hf vllm:tp=1" "2 megatron:tp=2 vllm:tp=1" "2 hf:root=0 vllm:tp=
   "$TREADLE" plan --model "$folder/blocks.json" --from "$train" --to "$infer" --ranks "$ranks" --page-size 2MiB --cap 16MiB --json >"$folder/said"
   [ "$launches" -le "$((5 * ranks * $(value waves)))" ] || fail "$blocks: $launches launches in $(value waves) waves"
 done
+
+# Two cards: ranks read each other's memory by peer access. Without it, the ranks of each card are a node.
+FAKE_CUDA_DEVICES=2 alike 4 "${pair[@]}" --cap 8MiB --cycles 1
+export FAKE_CUDA_DEVICES=2 FAKE_CUDA_PEERS=0
+run 1 4 cuda "${pair[@]}"
+says "where there is peer access between the two"
+apart=("$TREADLE" switch --model "$folder/model" "${pair[@]}" --nodes 2 --cap 16MiB --page-size 2MiB --cycles 1 --check)
+LD_LIBRARY_PATH=$library "$MPIEXEC" -n 2 "${apart[@]}" --device cuda:0 : -n 2 "${apart[@]}" --device cuda:1 \
+  >"$folder/said" 2>"$folder/why" || fail "a node for each card: status $?"
+unset FAKE_CUDA_DEVICES FAKE_CUDA_PEERS
+rm -f "$FAKE_CUDA_CARD"* # of ranks that mpirun has ended
 
 # A switch more copies nothing to or from the host.
 copies() { # CYCLES: what the driver copied so

@@ -10,7 +10,7 @@
 static treadle_status self_publish(treadle_group *group, const treadle_offer *mine,
                                    treadle_peer_memory *all) {
   (void)group;
-  all[0] = (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes};
+  all[0] = (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes, .number = mine->device->number};
   return TREADLE_OK;
 }
 

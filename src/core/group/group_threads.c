@@ -17,7 +17,8 @@ static treadle_status threads_publish(treadle_group *group, const treadle_offer 
                                       treadle_peer_memory *all) {
   treadle_status status = TREADLE_OK;
   common *c = group->state;
-  c->shared[group->rank] = (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes};
+  c->shared[group->rank] =
+      (treadle_peer_memory){.base = mine->base, .bytes = mine->bytes, .number = mine->device->number};
   TRY(treadle_group_barrier(group));
   memcpy(all, c->shared, (size_t)group->size * sizeof *all);
   TRY(treadle_group_barrier(group)); /* all have read: the next call may write */

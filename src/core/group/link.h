@@ -26,6 +26,7 @@ typedef struct treadle_peer_memory {
       base; /* where all of it is read; NULL: there is none, it is on another node, or it is imported for views alone */
   size_t bytes;
   treadle_imported *imported; /* NULL: at the addresses of its owner */
+  int number;                 /* of the owner's device, where it is not imported */
 } treadle_peer_memory;
 
 /* A window of what a rank of this node has published by `device`; its table was checked. */
@@ -33,9 +34,11 @@ static inline treadle_status treadle_peer_view(const treadle_device *device,
                                                const treadle_peer_memory *memory,
                                                const treadle_view_of *window, treadle_paged *paged_p) {
   if (memory->imported) return device->ops->view(memory->imported, window, paged_p);
+  const treadle_status status =
+      memory->bytes > 0 ? treadle_device_reaches(device, memory->number) : TREADLE_OK;
   *paged_p =
       (treadle_paged){.base = memory->base, .table = window->table, .page_shift = window->page_shift};
-  return TREADLE_OK;
+  return status;
 }
 
 struct treadle_link {

@@ -324,6 +324,7 @@ static treadle_status shm_publish(treadle_group *group, const treadle_offer *min
     all[rank] = (treadle_peer_memory){0};
   }
   all[s.rank].bytes = mine->bytes;
+  all[s.rank].number = mine->device->number;
   if (mine->bytes > 0 && mine->pool) shm->counts[s.rank] = mine->device->ops->export_count(mine->pool);
   TRY(agree_on_sizes(&s));
   s.over = false;

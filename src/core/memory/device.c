@@ -38,8 +38,9 @@ static const struct {
   const char *name;
   const treadle_device_ops *(*get)(void);
   treadle_status (*find)(uint64_t id, int *number_p); /* NULL: there is one device */
-} kinds[] = {[TREADLE_MEMORY_HOST] = {"host", host, NULL},
-             [TREADLE_MEMORY_CUDA] = {"cuda", cuda, treadle_cuda_find}};
+  treadle_status (*reaches)(int number, int other);
+} kinds[] = {[TREADLE_MEMORY_HOST] = {"host", host, NULL, NULL},
+             [TREADLE_MEMORY_CUDA] = {"cuda", cuda, treadle_cuda_find, treadle_cuda_reaches}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const treadle_device_ops *registered[KINDS];
@@ -96,6 +97,12 @@ treadle_status treadle_device_find(treadle_memory_kind kind, uint64_t id, int nu
     return treadle_fail(TREADLE_REFUSED, "memory: %d is not a kind of memory", (int)kind);
   if (!kinds[kind].find || registered[kind]) return TREADLE_OK;
   return kinds[kind].find(id, number_p);
+}
+
+treadle_status treadle_device_reaches(const treadle_device *device, int number) {
+  if (number == device->number || !kinds[device->kind].reaches || registered[device->kind])
+    return TREADLE_OK;
+  return kinds[device->kind].reaches(device->number, number);
 }
 
 void treadle_device_close(treadle_device *device) {

@@ -23,6 +23,10 @@ void treadle_device_close(treadle_device *device);
  * and of the host, it is the number that another process gave it. */
 treadle_status treadle_device_find(treadle_memory_kind kind, uint64_t id, int number, int *number_p);
 
+/* May this device read what lies on another one of its kind and of this process? Refused, with both numbers: it cannot. Of a kind that was
+ * registered, and of the host, it always may. */
+treadle_status treadle_device_reaches(const treadle_device *device, int number);
+
 /* Host memory: windows that are the caller's, files, buffers. */
 const treadle_device *treadle_device_host(void);
 const treadle_device *treadle_device_plain(void);

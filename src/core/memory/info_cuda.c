@@ -39,6 +39,26 @@ out:
   return status;
 }
 
+treadle_status treadle_cuda_reaches(int number, int other) {
+  treadle_status status;
+  const treadle_cuda_driver *driver;
+  CUdevice card, peer;
+  int can = 0;
+  TRY(treadle_cuda_driver_get(&driver));
+  if (driver->device_get(&card, number) == CUDA_SUCCESS &&
+      driver->device_get(&peer, other) == CUDA_SUCCESS &&
+      driver->can_access_peer(&can, card, peer) == CUDA_SUCCESS && can)
+    return TREADLE_OK;
+  status = treadle_fail(
+      TREADLE_REFUSED,
+      "cuda: device %d cannot read memory of device %d: there is no peer access between the two (treadle "
+      "doctor); put the ranks of this process on one device, or those of each device on a node of their "
+      "own",
+      number, other);
+out:
+  return status;
+}
+
 static int attribute(const treadle_cuda_driver *driver, CUdevice card, int which) {
   int value = 0;
   return driver->device_attribute(&value, which, card) == CUDA_SUCCESS ? value : 0;

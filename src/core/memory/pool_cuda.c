@@ -88,7 +88,8 @@ static treadle_status make_handles(treadle_cuda_pieces *p) {
 }
 
 /* Ranks of this process on other cards read the pool where it is, if these cards can. */
-static void open_to_others(const treadle_pool *pool) {
+static treadle_status open_to_others(const treadle_pool *pool) {
+  treadle_status status = TREADLE_OK;
   const treadle_cuda_pieces *p = &pool->pieces;
   const treadle_cuda_driver *driver = p->cuda->driver;
   bool in_use[TREADLE_CUDA_CARDS];
@@ -98,8 +99,11 @@ static void open_to_others(const treadle_pool *pool) {
     int can = 0;
     if (in_use[card] && card != p->cuda->card &&
         driver->can_access_peer(&can, card, p->cuda->card) == CUDA_SUCCESS && can)
-      (void)driver->set_access(pool->base->at, (size_t)p->pages * p->page_bytes, &wanted, 1);
+      CUDA_TRY(p->cuda, "cuMemSetAccess",
+               driver->set_access(pool->base->at, (size_t)p->pages * p->page_bytes, &wanted, 1));
   }
+out:
+  return status;
 }
 
 static treadle_status build(treadle_pool *pool) {
@@ -109,7 +113,7 @@ static treadle_status build(treadle_pool *pool) {
   if (p->pages == 0) return TREADLE_OK;
   TRY(make_handles(p));
   TRY(treadle_cuda_range_make(p, NULL, p->pages, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &pool->base));
-  open_to_others(pool);
+  TRY(open_to_others(pool));
   /* Is it zeroed by the driver? Nobody says so. */
   CUDA_TRY(p->cuda, "cuMemsetD8Async",
            p->cuda->driver->set(pool->base->at, 0, (size_t)p->pages * p->page_bytes, p->cuda->stream));
