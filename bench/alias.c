@@ -1,5 +1,5 @@
-/* mpirun -n N bench_alias [--shapes qwen3-30b-a3b|qwen2.5-7b] [--model-layers L] [--vocab V] [--rounds R]:
- * switches with shared pages beside switches that copy, in one run.
+/* mpirun -n N bench_alias [--shapes qwen3-30b-a3b|qwen2.5-7b] [--model-layers L] [--vocab V] [--scale-down N] [--device DEVICE]
+ * [--rounds R]: switches with shared pages beside switches that copy, in one run.
  *
  * qwen3-30b-a3b is megatron:tp=1,ep=N to vllm:tp=1,dp=N,ep=on, qwen2.5-7b megatron:tp=N to vllm:tp=N. Widths and pages (2 MiB)
  * are those of the models; layers are few, and the vocabulary of the first is an eighth, or else the embeddings, which every
@@ -17,7 +17,7 @@
 
 #include <inttypes.h>
 
-enum { KINDS = 4 };
+enum { KINDS = 4, PAGE = 2 << 20 };
 
 static const struct type {
   const char *words;
@@ -53,7 +53,9 @@ static const shapes all_shapes[] = {
 
 typedef struct bench {
   shapes shapes;
-  int64_t rounds;
+  int64_t rounds, scale_down;
+  const char *device;
+  treadle_memory memory; /* of the windows */
   treadle_group *group;
   treadle_model *model;
   treadle_layout *train, *infer;
@@ -78,8 +80,11 @@ static void check(bench *b, const struct type *type) {
 }
 
 static void run_kind(bench *b, int k) {
-  const treadle_switch_options options = {
-      .struct_size = sizeof(treadle_switch_options), .alias = types[k].alias, .keep = types[k].keep};
+  const treadle_switch_options options = {.struct_size = sizeof(treadle_switch_options),
+                                          .alias = types[k].alias,
+                                          .keep = types[k].keep,
+                                          .page_bytes = PAGE,
+                                          .memory = b->memory};
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   MUST(treadle_layout_load(b->train, b->group->rank, treadle_switch_train_window(b->sw)));
@@ -107,7 +112,7 @@ static void prepare(bench *b) {
   snprintf(train, sizeof train, b->shapes.train, b->group->size);
   snprintf(infer, sizeof infer, b->shapes.infer, b->group->size);
 #pragma GCC diagnostic pop
-  MUST(bench_open_model(config, &b->model));
+  MUST(bench_open_model(config, b->scale_down, &b->model));
   MUST(treadle_layout_create(b->model, train, b->group->size, NULL, &b->train));
   MUST(treadle_layout_create(b->model, infer, b->group->size, NULL, &b->infer));
   b->infer_bytes = bench_sum(b->group, (double)treadle_layout_window_bytes(b->infer, b->group->rank));
@@ -162,6 +167,10 @@ static bool read_options(int count, char **texts, bench *b) {
       layers = atoi(value);
     else if ((value = bench_option(texts, &i, "--vocab")))
       vocab = atoi(value);
+    else if ((value = bench_option(texts, &i, "--scale-down")))
+      b->scale_down = atoi(value);
+    else if ((value = bench_option(texts, &i, "--device")))
+      b->device = value;
     else if ((value = bench_option(texts, &i, "--rounds")))
       b->rounds = atoi(value);
     else
@@ -171,7 +180,7 @@ static bool read_options(int count, char **texts, bench *b) {
     if (strcmp(name, all_shapes[i].name) == 0) b->shapes = all_shapes[i];
   if (layers > 0) b->shapes.layers = layers;
   if (vocab > 0) b->shapes.vocab = vocab;
-  return b->shapes.name && b->rounds > 0;
+  return b->shapes.name && b->rounds > 0 && b->scale_down >= 0;
 }
 
 int main(int count, char **texts) {
@@ -179,11 +188,12 @@ int main(int count, char **texts) {
   MPI_Init(&count, &texts);
   if (!read_options(count, texts, &b)) {
     fprintf(stderr, "usage: mpirun -n N bench_alias [--shapes qwen3-30b-a3b|qwen2.5-7b] [--model-layers L] "
-                    "[--vocab V] [--rounds R]\n");
+                    "[--vocab V] [--scale-down N] [--device DEVICE] [--rounds R]\n");
     MPI_Finalize();
     return 2;
   }
   MUST(treadle_group_mpi(NULL, 60, &b.group));
+  MUST(treadle_device_choose(b.device, b.group, &b.memory));
   prepare(&b);
   for (int k = 0; k < KINDS; k++) run_kind(&b, k);
   if (b.group->rank == 0) print_table(&b);

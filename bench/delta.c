@@ -1,4 +1,4 @@
-/* bench_delta [--mib N] [--runs N]: deltas (src/core/move/delta.h) of N MiB of values (64), in blocks of 1 MiB and of 512 bytes, by the
+/* bench_delta [--mib N] [--device cpu] [--runs N]: deltas (src/core/move/delta.h) of N MiB of values (64), in blocks of 1 MiB and of 512 bytes, by the
  * size of an element and the share of elements that have changed, each by itself at random, or in clusters of 64.
  *
  * Bytes are those of the deltas over those of the values. GB/s are bytes of values over the processor time of one thread, the best of
@@ -102,16 +102,23 @@ static void measure_all(bench *b) {
 
 int main(int argc, char **argv) {
   bench b = {.runs = 5, .bytes = 64 << 20};
+  const char *device = NULL;
   for (int i = 1; i < argc; i++) {
     const char *value;
     if ((value = bench_option(argv, &i, "--mib"))) {
       b.bytes = (size_t)atoi(value) << 20;
     } else if ((value = bench_option(argv, &i, "--runs"))) {
       b.runs = atoi(value);
+    } else if ((value = bench_option(argv, &i, "--device"))) {
+      device = value;
     } else {
-      fprintf(stderr, "bench_delta [--mib N] [--runs N]\n");
+      fprintf(stderr, "usage: bench_delta [--mib N] [--device cpu] [--runs N]\n");
       return 2;
     }
+  }
+  if (bench_need_host(device, "deltas are made and applied by the processor, in memory of the host")) {
+    fprintf(stderr, "bench_delta: %s\n", treadle_error_message());
+    return 1;
   }
   b.old = malloc(b.bytes);
   b.now = malloc(b.bytes);

@@ -1,9 +1,9 @@
-/* mpirun -n N bench_offload [--model-layers L] [--rounds R]: how fast classes leave the device and come back.
+/* mpirun -n N bench_offload [--model-layers L] [--scale-down N] [--device DEVICE] [--rounds R]: how fast classes leave the device and come back.
  *
  * Params, gradients and optimizer state (2, 1 and 1 bytes of a part of 4) all leave, with copies in host memory
  * (keep=host, grads=keep). Each round runs, from barrier to barrier, the largest over ranks counting:
  *   memcpy out   one memcpy of the bytes of each class out of its window, into touched memory with huge pages,
- *                as the twins have
+ *                as the twins have; on a CUDA device one copy by the driver, into pinned memory
  *   to host      treadle_switch_to_host: all classes in one go
  *   memcpy in    the same bytes back
  *   from host    treadle_switch_to_train
@@ -17,7 +17,6 @@
 #include "memory/host.h"
 
 #include <inttypes.h>
-#include <sys/mman.h>
 
 enum { WARM_UP = 2 };
 enum { MEMCPY_OUT, TO_HOST, MEMCPY_IN, FROM_HOST, TO_INFER, TO_TRAIN, STEPS };
@@ -26,7 +25,9 @@ static const char *const step_names[STEPS] = {"memcpy out", "to host",  "memcpy 
 static const double bar = 0.85;
 
 typedef struct bench {
-  int64_t layers, rounds;
+  int64_t layers, scale_down, rounds;
+  const char *device_text;
+  treadle_device device; /* of the windows */
   treadle_group *group;
   treadle_model *model;
   treadle_layout *train, *infer;
@@ -45,9 +46,10 @@ static void memcpy_out(void *context) {
   for (int c = 0; c <= TREADLE_OPTIMIZER; c++) {
     size_t bytes;
     const void *window = treadle_switch_window(b->sw, (treadle_class)c, &bytes);
-    memcpy(to, window, bytes);
+    bench_move(&b->device, to, window, bytes);
     to += bytes;
   }
+  MUST(b->device.ops->fence(&b->device));
 }
 
 static void memcpy_in(void *context) {
@@ -56,9 +58,10 @@ static void memcpy_in(void *context) {
   for (int c = 0; c <= TREADLE_OPTIMIZER; c++) {
     size_t bytes;
     void *window = treadle_switch_window(b->sw, (treadle_class)c, &bytes);
-    memcpy(window, from, bytes);
+    bench_move(&b->device, window, from, bytes);
     from += bytes;
   }
+  MUST(b->device.ops->fence(&b->device));
 }
 
 static void to_host(void *context) { MUST(treadle_switch_to_host(((bench *)context)->sw)); }
@@ -88,11 +91,13 @@ static void run_step(bench *b, int step, int64_t round) {
 /* ---- A run ---- */
 
 static void fill(bench *b) {
+  uint32_t *words = (uint32_t *)(void *)b->copy;
   MUST(treadle_layout_load(b->train, b->group->rank, treadle_switch_train_window(b->sw)));
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++) {
     size_t bytes;
-    uint32_t *words = treadle_switch_window(b->sw, (treadle_class)c, &bytes);
+    (void)treadle_switch_window(b->sw, (treadle_class)c, &bytes);
     for (size_t i = 0; i < bytes / sizeof *words; i++) words[i] = (uint32_t)i * 2654435761u + (uint32_t)c;
+    MUST(treadle_switch_write(b->sw, (treadle_class)c, 0, bytes, words));
   }
 }
 
@@ -100,26 +105,22 @@ static void compare(const bench *b, const char *when) {
   const char *expected = b->copy;
   char message[96];
   for (int c = 0; c <= TREADLE_OPTIMIZER; c++) {
-    size_t bytes;
-    const void *window = treadle_switch_window(b->sw, (treadle_class)c, &bytes);
+    size_t bytes, at;
+    (void)treadle_switch_window(b->sw, (treadle_class)c, &bytes);
+    MUST(bench_compare(b->sw, (treadle_class)c, expected, bytes, &at));
     snprintf(message, sizeof message, "%s: class %d is not what it was", when, c);
-    if (memcmp(window, expected, bytes) != 0) bench_give_up(message);
+    if (at != SIZE_MAX) bench_give_up(message);
     expected += bytes;
   }
 }
 
 static void prepare(bench *b) {
-  char config[512], train[64], infer[64];
-  snprintf(config, sizeof config,
-           "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 2048, "
-           "\"intermediate_size\": 8192, \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": 32, "
-           "\"num_key_value_heads\": 8, \"head_dim\": 64, \"tie_word_embeddings\": true, "
-           "\"torch_dtype\": \"bfloat16\"}",
-           b->layers);
+  char train[64], infer[64];
   MUST(treadle_group_mpi(NULL, 60, &b->group));
+  MUST(bench_open_device(b->device_text, b->group, &b->device));
   snprintf(train, sizeof train, "megatron:tp=%d", b->group->size);
   snprintf(infer, sizeof infer, "vllm:tp=%d", b->group->size);
-  MUST(bench_open_model(config, &b->model));
+  MUST(bench_open_llama(b->layers, b->scale_down, &b->model));
   MUST(treadle_layout_create(b->model, train, b->group->size, NULL, &b->train));
   MUST(treadle_layout_create(b->model, infer, b->group->size, NULL, &b->infer));
   size_t params = treadle_layout_window_bytes(b->train, b->group->rank);
@@ -130,10 +131,12 @@ static void prepare(bench *b) {
                                           .keep_grads = true,
                                           .offload_train_optimizer = TREADLE_ON,
                                           .keep = TREADLE_KEEP_HOST,
-                                          .host = true};
+                                          .host = true,
+                                          .memory = bench_memory_of(&b->device)};
   MUST(treadle_switch_create(b->group, b->train, b->infer, &options, &b->sw));
   b->bytes = params + options.grads_bytes + options.optimizer_bytes;
-  if (!(b->copy = treadle_host_create(b->bytes, "a copy"))) bench_give_up(treadle_error_message());
+  if (!(b->copy = treadle_host_pinned(&b->device, b->bytes, "a copy")))
+    bench_give_up(treadle_error_message());
   for (int i = 0; i < STEPS; i++) {
     b->seconds[i] = bench_allocate((size_t)(WARM_UP + b->rounds), sizeof **b->seconds);
     b->rate[i] = bench_allocate((size_t)(WARM_UP + b->rounds), sizeof **b->rate);
@@ -179,11 +182,12 @@ static void print_table(bench *b) {
 
 static void release(bench *b) {
   treadle_switch_destroy(b->sw);
+  treadle_host_unpinned(&b->device, b->copy, b->bytes);
+  treadle_device_close(&b->device);
   treadle_group_close(b->group);
   treadle_layout_destroy(b->infer);
   treadle_layout_destroy(b->train);
   treadle_model_close(b->model);
-  munmap(b->copy, b->bytes);
   for (int i = 0; i < STEPS; i++) {
     treadle_free(b->seconds[i]);
     treadle_free(b->rate[i]);
@@ -197,13 +201,19 @@ int main(int count, char **texts) {
     const char *value;
     if ((value = bench_option(texts, &i, "--model-layers")))
       b.layers = atoi(value);
+    else if ((value = bench_option(texts, &i, "--scale-down")))
+      b.scale_down = atoi(value);
+    else if ((value = bench_option(texts, &i, "--device")))
+      b.device_text = value;
     else if ((value = bench_option(texts, &i, "--rounds")))
       b.rounds = atoi(value);
     else
       b.rounds = 0;
   }
-  if (b.layers <= 0 || b.rounds <= 0) {
-    fprintf(stderr, "usage: mpirun -n N bench_offload [--model-layers L] [--rounds R]\n");
+  if (b.layers <= 0 || b.scale_down < 0 || b.rounds <= 0) {
+    fprintf(stderr,
+            "usage: mpirun -n N bench_offload [--model-layers L] [--scale-down N] [--device DEVICE] "
+            "[--rounds R]\n");
     MPI_Finalize();
     return 2;
   }

@@ -1,10 +1,11 @@
-/* mpirun -n 4 bench_own [--model-layers N] [--train LAYOUT] [--infer LAYOUT] [--rounds N] [--json]:
+/* mpirun -n 4 bench_own [--model-layers N] [--scale-down N] [--train LAYOUT] [--infer LAYOUT] [--device DEVICE] [--rounds N] [--json]:
  * a switch over own tensors on both sides, each tensor in memory of its own.
  *
  * Each round runs, from barrier to barrier, the largest over ranks counting:
  *   own       treadle_switch_to_infer over own train and own infer tensors
  *   windows   the same of a switch over windows, whose params stay
- *   memcpy    one memcpy for each own infer tensor, from touched memory that holds the same bytes
+ *   memcpy    one memcpy for each own infer tensor, from touched memory that holds the same bytes; on a CUDA device one
+ *             copy by the driver
  *
  * so that the ratios of a round are of the same minute. Two rounds warm up; printed are medians of the others, for ratios the medians of
  * each round's ratio. What both switches have written is compared once, tensor by tensor.
@@ -24,11 +25,12 @@ typedef struct tensors { /* of one layout */
 } tensors;
 
 typedef struct bench {
-  int64_t layers, rounds;
-  const char *train_text, *infer_text;
+  int64_t layers, scale_down, rounds;
+  const char *train_text, *infer_text, *device_text;
   bool json;
   int rank, size;
   treadle_group *group;
+  treadle_device device; /* of windows and own tensors */
   treadle_model *model;
   treadle_layout *train, *infer;
   tensors own_train, own_infer, copies; /* copies: what memcpy reads */
@@ -37,53 +39,59 @@ typedef struct bench {
   double *seconds[STEPS];           /* by round */
 } bench;
 
-static tensors make_tensors(const treadle_layout *layout, int rank) {
+static void *make_memory(bench *b, size_t bytes) {
+  void *memory = b->device.ops->scratch(&b->device, bytes);
+  if (!memory) bench_give_up("memory is out");
+  b->device.ops->fill(&b->device, memory, 1, bytes); /* touched */
+  return memory;
+}
+
+static tensors make_tensors(bench *b, const treadle_layout *layout) {
+  const int rank = b->rank;
   int32_t count = treadle_layout_storage_count(layout, rank);
   tensors made = {bench_allocate((size_t)count, sizeof *made.items), (size_t)count};
   for (int32_t i = 0; i < count; i++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
     MUST(treadle_layout_storage(layout, rank, i, &info));
-    made.items[i] = (treadle_own_tensor){i, bench_allocate(info.bytes, 1), info.bytes};
+    made.items[i] = (treadle_own_tensor){i, make_memory(b, info.bytes), info.bytes};
   }
   return made;
 }
 
-static void release_tensors(tensors *made) {
-  for (size_t i = 0; i < made->count; i++) treadle_free(made->items[i].memory);
+static void release_tensors(bench *b, tensors *made) {
+  for (size_t i = 0; i < made->count; i++)
+    b->device.ops->scratch_release(&b->device, made->items[i].memory);
   treadle_free(made->items);
 }
 
 static void prepare(bench *b) {
-  char config[512];
-  snprintf(config, sizeof config,
-           "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 2048, "
-           "\"intermediate_size\": 8192, \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": 32, "
-           "\"num_key_value_heads\": 8, \"head_dim\": 64, \"tie_word_embeddings\": true, "
-           "\"torch_dtype\": \"bfloat16\"}",
-           b->layers);
-  MUST(bench_open_model(config, &b->model));
+  MUST(bench_open_llama(b->layers, b->scale_down, &b->model));
   MUST(treadle_layout_create(b->model, b->train_text, b->size, NULL, &b->train));
   MUST(treadle_layout_create(b->model, b->infer_text, b->size, NULL, &b->infer));
   MUST(treadle_group_mpi(NULL, 60, &b->group));
-  b->own_train = make_tensors(b->train, b->rank);
-  b->own_infer = make_tensors(b->infer, b->rank);
-  b->copies = make_tensors(b->infer, b->rank);
+  MUST(bench_open_device(b->device_text, b->group, &b->device));
+  b->own_train = make_tensors(b, b->train);
+  b->own_infer = make_tensors(b, b->infer);
+  b->copies = make_tensors(b, b->infer);
   const treadle_switch_options own = {.struct_size = sizeof own,
                                       .own_train = b->own_train.items,
                                       .own_train_count = b->own_train.count,
                                       .own_infer = b->own_infer.items,
-                                      .own_infer_count = b->own_infer.count},
+                                      .own_infer_count = b->own_infer.count,
+                                      .memory = bench_memory_of(&b->device)},
                                windows = {.struct_size = sizeof windows,
-                                          .offload_train_param = TREADLE_OFF};
+                                          .offload_train_param = TREADLE_OFF,
+                                          .memory = bench_memory_of(&b->device)};
   MUST(treadle_switch_create(b->group, b->train, b->infer, &own, &b->own));
   MUST(treadle_switch_create(b->group, b->train, b->infer, &windows, &b->windows));
   char *window = treadle_switch_train_window(b->windows);
   MUST(treadle_layout_load(b->train, b->rank, window));
   for (size_t i = 0; i < b->own_train.count; i++) {
     const treadle_own_tensor *tensor = &b->own_train.items[i];
-    memcpy(tensor->memory, treadle_switch_tensor(b->windows, TREADLE_PARAMS, tensor->storage, NULL),
-           tensor->bytes);
+    bench_move(&b->device, tensor->memory,
+               treadle_switch_tensor(b->windows, TREADLE_PARAMS, tensor->storage, NULL), tensor->bytes);
   }
+  MUST(b->device.ops->fence(&b->device));
   for (int i = 0; i < STEPS; i++)
     b->seconds[i] = bench_allocate((size_t)(WARM_UP + b->rounds), sizeof *b->seconds[i]);
 }
@@ -93,7 +101,17 @@ static void run_windows(void *of) { MUST(treadle_switch_to_infer(((bench *)of)->
 static void run_memcpy(void *of) {
   const bench *b = of;
   for (size_t i = 0; i < b->copies.count; i++)
-    memcpy(b->own_infer.items[i].memory, b->copies.items[i].memory, b->copies.items[i].bytes);
+    bench_move(&b->device, b->own_infer.items[i].memory, b->copies.items[i].memory,
+               b->copies.items[i].bytes);
+  MUST(b->device.ops->fence(&b->device));
+}
+
+/* What a tensor holds, in memory of the host that the caller frees. */
+static char *read_tensor(bench *b, const void *tensor, size_t bytes) {
+  char *read = bench_allocate(bytes, 1);
+  bench_move(&b->device, read, tensor, bytes);
+  MUST(b->device.ops->fence(&b->device));
+  return read;
 }
 
 static void (*const steps[STEPS])(void *of) = {
@@ -104,13 +122,15 @@ static void compare(bench *b) {
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   for (size_t i = 0; i < b->own_infer.count; i++) {
     const treadle_own_tensor *tensor = &b->own_infer.items[i];
-    if (tensor->bytes &&
-        memcmp(tensor->memory,
-               treadle_switch_tensor(b->windows, TREADLE_INFER_PARAMS, tensor->storage, NULL),
-               tensor->bytes) != 0)
-      bench_give_up("own tensors differ from the windows");
-    memcpy(b->copies.items[i].memory, tensor->memory, tensor->bytes);
+    const void *window = treadle_switch_tensor(b->windows, TREADLE_INFER_PARAMS, tensor->storage, NULL);
+    char *found = read_tensor(b, tensor->memory, tensor->bytes),
+         *wanted = read_tensor(b, window, tensor->bytes);
+    if (memcmp(found, wanted, tensor->bytes) != 0) bench_give_up("own tensors differ from the windows");
+    treadle_free(found);
+    treadle_free(wanted);
+    bench_move(&b->device, b->copies.items[i].memory, tensor->memory, tensor->bytes);
   }
+  MUST(b->device.ops->fence(&b->device));
   treadle_switch_get_stats(b->own, &stats);
   size_t mine[2] = {treadle_layout_window_bytes(b->infer, b->rank), stats.staged_bytes};
   size_t *all = bench_allocate((size_t)b->size * 2, sizeof *all);
@@ -165,6 +185,10 @@ static bool read_options(int count, char **texts, bench *b) {
     const char *value;
     if ((value = bench_option(texts, &i, "--model-layers")))
       b->layers = atoi(value);
+    else if ((value = bench_option(texts, &i, "--scale-down")))
+      b->scale_down = atoi(value);
+    else if ((value = bench_option(texts, &i, "--device")))
+      b->device_text = value;
     else if ((value = bench_option(texts, &i, "--rounds")))
       b->rounds = atoi(value);
     else if ((value = bench_option(texts, &i, "--train")))
@@ -176,7 +200,7 @@ static bool read_options(int count, char **texts, bench *b) {
     else
       return false;
   }
-  return b->layers > 0 && b->rounds > 0;
+  return b->layers > 0 && b->scale_down >= 0 && b->rounds > 0;
 }
 
 int main(int count, char **texts) {
@@ -186,8 +210,9 @@ int main(int count, char **texts) {
   MPI_Comm_size(MPI_COMM_WORLD, &b.size);
   if (!read_options(count, texts, &b)) {
     if (b.rank == 0)
-      fprintf(stderr, "usage: mpirun -n N bench_own [--model-layers N] [--train LAYOUT] [--infer LAYOUT] "
-                      "[--rounds N] [--json]\n");
+      fprintf(stderr, "usage: mpirun -n N bench_own [--model-layers N] [--scale-down N] [--train LAYOUT] "
+                      "[--infer LAYOUT] "
+                      "[--device DEVICE] [--rounds N] [--json]\n");
     MPI_Finalize();
     return 2;
   }
@@ -198,9 +223,10 @@ int main(int count, char **texts) {
   treadle_switch_destroy(b.own);
   treadle_switch_destroy(b.windows);
   treadle_group_close(b.group);
-  release_tensors(&b.own_train);
-  release_tensors(&b.own_infer);
-  release_tensors(&b.copies);
+  release_tensors(&b, &b.own_train);
+  release_tensors(&b, &b.own_infer);
+  release_tensors(&b, &b.copies);
+  treadle_device_close(&b.device);
   for (int i = 0; i < STEPS; i++) treadle_free(b.seconds[i]);
   treadle_layout_destroy(b.infer);
   treadle_layout_destroy(b.train);

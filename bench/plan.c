@@ -1,4 +1,4 @@
-/* bench_plan [--runs N] [--json]: what the plan of one rank costs.
+/* bench_plan [--device DEVICE] [--runs N] [--json]: what the plan of one rank costs.
  *
  * Each plan is made in a fresh process, which is cold: its heap is empty, and no page of the library's code
  * was touched. Counted is what `treadle plan` calls plan_seconds, in processor time of the one thread: from
@@ -13,14 +13,16 @@
  *
  * Rank -1 is the report over all ranks: sets of equal ranks, and smallest cap and figures of one rank of each. The last rows are layouts
  * by placements on a mesh (replicate, dp, tp): their bar, 100 ms, is for meshes whose dp is a node or two (docs/speed.md).
+ *
+ * --device cuda: with the pages and the cap that are usual there; the device itself is not needed.
  */
 #include "bench.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "report/equal_ranks.h"
 #include "plan/one_rank.h"
 #include "plan/plan.h"
+#include "report/equal_ranks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -97,6 +99,8 @@ static const subject subjects[] = {
 enum { SUBJECTS = sizeof subjects / sizeof subjects[0], BAR_PAIRS = 9 };
 static const double bar_seconds = 50e-3, bar_times = 1.5, bar_plus = 2e-3, bar_bytes = 64 << 20;
 
+static treadle_memory_kind memory; /* of the windows */
+
 typedef struct cost {
   double seconds, bytes, open_seconds; /* doubles all, for the median */
   int64_t ops;                         /* all ranks: types */
@@ -105,17 +109,17 @@ typedef struct cost {
 
 /* The figures of one rank of each type. */
 static treadle_status measure_all(const treadle_layout *from, const treadle_layout *to, cost *cost_p) {
-  enum { PAGE = 2 << 20, CAP = 256 << 20 };
+  const int64_t page = (int64_t)treadle_default_page(memory), cap = (int64_t)treadle_default_cap(memory);
   treadle_status status = TREADLE_OK;
   treadle_equal_ranks types;
-  cost_p->waves = treadle_plan_waves(from, to, PAGE, CAP);
+  cost_p->waves = treadle_plan_waves(from, to, page, cap);
   TRY(treadle_equal_ranks_create(from, to, &types));
   cost_p->ops = types.count;
   for (int32_t k = 0; k < types.count && !status; k++) {
     int64_t cap_min;
     treadle_plan_info info = TREADLE_INIT(treadle_plan_info);
-    status = one_rank_cap_min(from, to, types.first[k], PAGE, &cap_min);
-    if (!status) status = one_rank_figures(from, to, types.first[k], PAGE, cost_p->waves, &info);
+    status = one_rank_cap_min(from, to, types.first[k], page, &cap_min);
+    if (!status) status = one_rank_figures(from, to, types.first[k], page, cost_p->waves, &info);
   }
   treadle_equal_ranks_release(&types);
 out:
@@ -168,7 +172,7 @@ static treadle_status make(const subject *s, cost *cost_p) {
   treadle_plan *plan = NULL;
   placing placed = {0};
   double begin = treadle_clock_processor_seconds();
-  TRY(bench_open_model(s->config, &model));
+  TRY(bench_open_model(s->config, 0, &model));
   cost_p->open_seconds = treadle_clock_processor_seconds() - begin;
   TRY(place(model, s->from, &placed));
   size_t bytes = treadle_clock_peak_rss_bytes();
@@ -176,7 +180,9 @@ static treadle_status make(const subject *s, cost *cost_p) {
   TRY(make_from(s, model, &placed, &from));
   TRY(treadle_layout_create(model, s->to, s->ranks, NULL, &to));
   if (s->rank >= 0)
-    TRY(treadle_plan_create(from, to, s->rank, NULL, &plan));
+    TRY(treadle_plan_create(
+        from, to, s->rank,
+        &(treadle_plan_options){.struct_size = sizeof(treadle_plan_options), .memory = memory}, &plan));
   else
     TRY(measure_all(from, to, cost_p));
   cost_p->seconds = treadle_clock_processor_seconds() - begin;
@@ -259,24 +265,27 @@ static void print_json(const cost *costs, int runs) {
 
 int main(int count, char **texts) {
   treadle_status status = TREADLE_OK;
-  bool json = false;
+  bool json = false, cuda = false;
   int runs = 20;
   double *seconds = NULL, *bytes = NULL, *opens = NULL; /* [SUBJECTS, runs] */
   cost costs[SUBJECTS];
   for (int i = 1; i < count; i++) {
-    const char *value = bench_option(texts, &i, "--runs");
-    if (value) {
+    const char *value;
+    if ((value = bench_option(texts, &i, "--runs"))) {
       runs = atoi(value);
+    } else if ((value = bench_option(texts, &i, "--device"))) {
+      TRY(treadle_device_is_cuda(value, &cuda));
     } else if (strcmp(texts[i], "--json") == 0) {
       json = true;
     } else {
       runs = 0;
     }
     if (runs <= 0) {
-      fprintf(stderr, "usage: bench_plan [--runs N] [--json]\n");
+      fprintf(stderr, "usage: bench_plan [--device DEVICE] [--runs N] [--json]\n");
       return 2;
     }
   }
+  memory = cuda ? TREADLE_MEMORY_CUDA : TREADLE_MEMORY_HOST;
   seconds = treadle_alloc_array((size_t)runs * SUBJECTS, sizeof *seconds);
   bytes = treadle_alloc_array((size_t)runs * SUBJECTS, sizeof *bytes);
   opens = treadle_alloc_array((size_t)runs * SUBJECTS, sizeof *opens);

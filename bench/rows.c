@@ -1,4 +1,4 @@
-/* bench_rows [--kinds NAME] [--case TEXT] [--runs N] [--json]: row operations, writing of the cache and attention (src/engine/nn), by each
+/* bench_rows [--kinds NAME] [--case TEXT] [--device cpu] [--runs N] [--json]: row operations, writing of the cache and attention (src/engine/nn), by each
  * kind of vectors that the machine has; those whose name has TEXT.
  *
  * Operations and writing: values a second of one thread, and microseconds of a call; everything is in a near cache. Attention: the
@@ -18,6 +18,7 @@ enum { WIDTH_MAX = 160000, RUNS_MAX = 1000 };
 
 typedef struct bench {
   const char *kinds, *text; /* NULL: all */
+  const char *device;
   int runs;
   bool json;
   float *x, *y, *z; /* [WIDTH_MAX] */
@@ -279,6 +280,7 @@ static bool read_option(bench *b, char **texts, int *at) {
   if (strcmp(texts[*at], "--json") == 0) return b->json = true;
   if ((value = bench_option(texts, at, "--kinds"))) return b->kinds = value, true;
   if ((value = bench_option(texts, at, "--case"))) return b->text = value, true;
+  if ((value = bench_option(texts, at, "--device"))) return b->device = value, true;
   if ((value = bench_option(texts, at, "--runs")))
     return (b->runs = atoi(value)) > 0 && b->runs <= RUNS_MAX;
   return false;
@@ -289,9 +291,10 @@ int main(int count, char **texts) {
   bench b = {.runs = 5};
   for (int i = 1; i < count; i++)
     if (!read_option(&b, texts, &i))
-      return fprintf(stderr,
-                     "usage: bench_rows [--kinds plain|avx2|avx512] [--case TEXT] [--runs N] [--json]\n"),
+      return fprintf(stderr, "usage: bench_rows [--kinds plain|avx2|avx512] [--case TEXT] [--device cpu] "
+                             "[--runs N] [--json]\n"),
              2;
+  TRY(bench_need_host(b.device, "the built-in engine, whose rows these are, computes on the host"));
   b.x = treadle_alloc_array(3 * WIDTH_MAX, sizeof *b.x);
   if (!b.x) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for rows"));
   b.y = b.x + WIDTH_MAX;

@@ -1,4 +1,4 @@
-/* mpirun -n 4 bench_switch [--model-layers N] [--train LAYOUT] [--infer LAYOUT] [--rounds N] [--json]:
+/* mpirun -n 4 bench_switch [--model-layers N] [--scale-down N] [--train LAYOUT] [--infer LAYOUT] [--device DEVICE] [--rounds N] [--json]:
  * a switch beside other ways to make the same bytes, in one run.
  *
  * Each round runs, from barrier to barrier, the largest over ranks counting:
@@ -13,6 +13,9 @@
  * so that the ratios of a round are of the same minute. Two rounds warm up; printed are medians of the
  * others, for ratios the medians of each round's ratio. The four destinations are compared once, bit by
  * bit, with treadle_layout_load.
+ *
+ * On a CUDA device memcpy is the fastest flat copy there (treadle_switch_flat_copy), and MPI's ways, which are for
+ * memory of the host, are left out.
  *
  * The model has the shapes of Llama-3.2-1B with 8 layers, 0.75 B parameters made by a hash. Bars: at least
  * 0.85 of memcpy, 1.3 times MPI_Alltoallw, 2 times MPI_Allgather and cut. A missed bar is printed; the exit
@@ -34,7 +37,8 @@ static const double bars[STEPS] = {[MEMCPY] = 0.85, [ALLTOALLW] = 1.3, [ALLGATHE
 
 typedef struct options {
   int64_t layers, rounds;
-  const char *train, *infer;
+  int64_t scale_down;
+  const char *train, *infer, *device;
   bool json;
 } options;
 
@@ -47,6 +51,7 @@ typedef struct bench {
   treadle_group *group;
   treadle_model *model;
   treadle_layout *train, *infer;
+  treadle_device device; /* of the windows */
   treadle_switch *sw;
   size_t train_bytes, infer_bytes; /* of this rank's windows */
   char *train_buffer, *infer_buffer;
@@ -234,6 +239,11 @@ static void run_memcpy(void *of) {
   memcpy(treadle_switch_infer_window(b->sw), b->infer_buffer, b->infer_bytes);
 }
 
+/* MPI's ways read and write memory of the host. */
+static bool is_left_out(const bench *b, int step) {
+  return (step == ALLGATHER && !b->gathers) || (step >= ALLTOALLW && !treadle_device_is_host(&b->device));
+}
+
 static void (*const steps[STEPS])(void *of) = {
     [SWITCH] = run_switch,       [MEMCPY] = run_memcpy,       [TO_TRAIN] = run_to_train,
     [ALLTOALLW] = run_alltoallw, [ALLGATHER] = run_allgather,
@@ -241,11 +251,8 @@ static void (*const steps[STEPS])(void *of) = {
 
 /* ---- A run ---- */
 
-static void compare(const bench *b, int step, const char *found, const char *expected) {
+static _Noreturn void differs(int step, size_t at) {
   char message[128];
-  if (b->infer_bytes == 0 || memcmp(found, expected, b->infer_bytes) == 0) return;
-  size_t at = 0;
-  while (found[at] == expected[at]) at++;
   snprintf(message, sizeof message, "%s: byte %zu of the infer window differs", step_names[step], at);
   bench_give_up(message);
 }
@@ -255,26 +262,28 @@ static void check_others(bench *b) {
   char *expected = bench_allocate(b->infer_bytes, 1);
   MUST(treadle_layout_load(b->infer, b->rank, expected));
   for (int step = ALLTOALLW; step <= ALLGATHER; step++) {
-    if (step == ALLGATHER && !b->gathers) continue;
+    if (is_left_out(b, step)) continue;
     memset(b->infer_buffer, 0x5a, b->infer_bytes);
     steps[step](b);
-    compare(b, step, b->infer_buffer, expected);
+    for (size_t at = 0; at < b->infer_bytes; at++)
+      if (b->infer_buffer[at] != expected[at]) differs(step, at);
   }
+  memcpy(b->infer_buffer, expected, b->infer_bytes);
   treadle_free(expected);
 }
 
+static void check_switch(bench *b) {
+  size_t at;
+  MUST(bench_compare(b->sw, TREADLE_INFER_PARAMS, b->infer_buffer, b->infer_bytes, &at));
+  if (at != SIZE_MAX) differs(SWITCH, at);
+}
+
 static void prepare(bench *b) {
-  char config[512];
-  snprintf(config, sizeof config,
-           "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 2048, "
-           "\"intermediate_size\": 8192, \"num_hidden_layers\": %" PRId64 ", \"num_attention_heads\": 32, "
-           "\"num_key_value_heads\": 8, \"head_dim\": 64, \"tie_word_embeddings\": true, "
-           "\"torch_dtype\": \"bfloat16\"}",
-           b->options.layers);
-  MUST(bench_open_model(config, &b->model));
+  MUST(bench_open_llama(b->options.layers, b->options.scale_down, &b->model));
   MUST(treadle_layout_create(b->model, b->options.train, b->size, NULL, &b->train));
   MUST(treadle_layout_create(b->model, b->options.infer, b->size, NULL, &b->infer));
   MUST(treadle_group_mpi(NULL, 60, &b->group));
+  MUST(bench_open_device(b->options.device, b->group, &b->device));
   b->train_bytes = treadle_layout_window_bytes(b->train, b->rank);
   b->infer_bytes = treadle_layout_window_bytes(b->infer, b->rank);
   b->train_buffer = bench_allocate(b->train_bytes, 1);
@@ -288,23 +297,33 @@ static void prepare(bench *b) {
   prepare_alltoallw(b);
   prepare_allgather(b);
   check_others(b);
-  MUST(treadle_switch_create(b->group, b->train, b->infer, NULL, &b->sw));
-  memcpy(treadle_switch_train_window(b->sw), b->train_buffer, b->train_bytes);
+  const treadle_switch_options there = {.struct_size = sizeof there, .memory = bench_memory_of(&b->device)};
+  MUST(treadle_switch_create(b->group, b->train, b->infer, &there, &b->sw));
+  if (b->train_bytes > 0)
+    MUST(treadle_switch_write(b->sw, TREADLE_PARAMS, 0, b->train_bytes, b->train_buffer));
   MUST(treadle_switch_filled(b->sw));
+}
+
+static double time_step(bench *b, int step) {
+  double seconds;
+  if (step != MEMCPY || treadle_device_is_host(&b->device)) return bench_time(b->group, steps[step], b);
+  MUST(treadle_group_barrier(b->group));
+  MUST(treadle_switch_flat_copy(b->sw, b->infer_bytes, &seconds));
+  return bench_largest(b->group, seconds);
 }
 
 static void run_rounds(bench *b) {
   for (int64_t round = 0; round < WARM_UP + b->options.rounds; round++)
     for (int step = 0; step < STEPS; step++) {
-      if (step == ALLGATHER && !b->gathers) continue;
-      b->seconds[step][round] = bench_time(b->group, steps[step], b);
-      if (step == SWITCH && round == 0)
-        compare(b, SWITCH, treadle_switch_infer_window(b->sw), b->infer_buffer);
+      if (is_left_out(b, step)) continue;
+      b->seconds[step][round] = time_step(b, step);
+      if (step == SWITCH && round == 0) check_switch(b);
     }
 }
 
 static void release(bench *b) {
   treadle_switch_destroy(b->sw);
+  treadle_device_close(&b->device);
   treadle_group_close(b->group);
   for (int rank = 0; rank < b->size; rank++) {
     if (b->send_counts[rank]) MPI_Type_free(&b->send_types[rank]);
@@ -356,7 +375,7 @@ static void print_table(const bench *b, const result *results) {
   printf("  %-10s %8s %8s %14s %14s %8s\n", "", "ms", "GB/s", "switch over it", "(range)",
          b->usual ? "bar" : "");
   for (int i = 0; i < STEPS; i++) {
-    if (i == ALLGATHER && !b->gathers) continue;
+    if (is_left_out(b, i)) continue;
     const result *r = &results[i];
     double moved = i == TO_TRAIN ? 1e-9 * (double)all_bytes(b, b->train) : gigabytes;
     printf("  %-10s %8.1f %8.2f", step_names[i], 1e3 * r->seconds, moved / r->seconds);
@@ -364,15 +383,18 @@ static void print_table(const bench *b, const result *results) {
     if (bars[i] > 0 && b->usual) printf(" %8.2f %s", bars[i], r->rate >= bars[i] ? "met" : "MISSED");
     printf("\n");
   }
-  if (!b->gathers) printf("  allgather is left out: ranks of the train layout hold different tensors\n");
+  if (is_left_out(b, ALLTOALLW))
+    printf("  alltoallw and allgather are left out: they are for memory of the host\n");
+  else if (!b->gathers)
+    printf("  allgather is left out: ranks of the train layout hold different tensors\n");
 }
 
 static void print_json(const bench *b, const result *results) {
   double gigabytes = 1e-9 * (double)all_bytes(b, b->infer);
-  printf("{\n  \"ranks\": %d, \"rounds\": %" PRId64 ", \"infer_bytes\": %" PRId64, b->size,
-         b->options.rounds, all_bytes(b, b->infer));
+  printf("{\n  \"ranks\": %d, \"rounds\": %" PRId64 ", \"device\": \"%s\", \"infer_bytes\": %" PRId64,
+         b->size, b->options.rounds, b->device.ops->name, all_bytes(b, b->infer));
   for (int i = 0; i < STEPS; i++) {
-    if (i == ALLGATHER && !b->gathers) continue;
+    if (is_left_out(b, i)) continue;
     const char *name = step_names[i];
     printf(",\n  \"%s_seconds\": %.6f", name, results[i].seconds);
     if (i != TO_TRAIN) printf(", \"%s_gb_per_second\": %.3f", name, gigabytes / results[i].seconds);
@@ -386,18 +408,22 @@ static bool read_options(int count, char **texts, options *o) {
     const char *value;
     if ((value = bench_option(texts, &i, "--model-layers")))
       o->layers = atoi(value);
+    else if ((value = bench_option(texts, &i, "--scale-down")))
+      o->scale_down = atoi(value);
     else if ((value = bench_option(texts, &i, "--rounds")))
       o->rounds = atoi(value);
     else if ((value = bench_option(texts, &i, "--train")))
       o->train = value;
     else if ((value = bench_option(texts, &i, "--infer")))
       o->infer = value;
+    else if ((value = bench_option(texts, &i, "--device")))
+      o->device = value;
     else if (strcmp(texts[i], "--json") == 0)
       o->json = true;
     else
       return false;
   }
-  return o->layers > 0 && o->rounds > 0;
+  return o->layers > 0 && o->scale_down >= 0 && o->rounds > 0;
 }
 
 int main(int count, char **texts) {
@@ -408,14 +434,15 @@ int main(int count, char **texts) {
   if (!read_options(count, texts, &b.options)) {
     if (b.rank == 0)
       fprintf(stderr,
-              "usage: mpirun -n N bench_switch [--model-layers N] [--train LAYOUT] [--infer LAYOUT] "
-              "[--rounds N] [--json]\n");
+              "usage: mpirun -n N bench_switch [--model-layers N] [--scale-down N] [--train LAYOUT] "
+              "[--infer LAYOUT] [--device DEVICE] [--rounds N] [--json]\n");
     MPI_Finalize();
     return 2;
   }
-  b.usual = b.size == 4 && b.options.layers == usual.layers && strcmp(b.options.train, usual.train) == 0 &&
-            strcmp(b.options.infer, usual.infer) == 0;
   prepare(&b);
+  b.usual = b.size == 4 && b.options.layers == usual.layers && b.options.scale_down == 0 &&
+            strcmp(b.options.train, usual.train) == 0 && strcmp(b.options.infer, usual.infer) == 0 &&
+            treadle_device_is_host(&b.device);
   run_rounds(&b);
   if (b.rank == 0) {
     result results[STEPS];

@@ -1,5 +1,5 @@
 /* [mpirun -n N] bench_train MODEL [--layout hf:dtype=bf16] [--rows 64] [--tokens 160] [--micro-batch-size 16] [--threads N] [--kernels NAME]
- * [--exact on|off] [--steps 3]: seconds of the parts of a training step, as one JSON object.
+ * [--exact on|off] [--device cpu] [--steps 3]: seconds of the parts of a training step, as one JSON object.
  *
  * Forward is the loss alone, gradients are forward and backward, adamw is the optimizer's step. Each is done once before it is
  * timed, from barrier to barrier; printed are medians over the steps. Rows are of made-up tokens, all of which count. */
@@ -76,6 +76,8 @@ static void read_options(bench *b, int count, char **texts) {
       b->threads = atoll(value);
     else if ((value = bench_option(texts, &i, "--steps")))
       b->steps = atoll(value);
+    else if ((value = bench_option(texts, &i, "--device")))
+      MUST(bench_need_host(value, "the built-in trainer computes on the host"));
     else
       bench_give_up("unknown option; see bench/train.c");
   }

@@ -1,4 +1,4 @@
-/* bench_values [--mib N] [--runs N]: copies that change values or turn planes, against one long memcpy.
+/* bench_values [--mib N] [--device cpu] [--runs N]: copies that change values or turn planes, against one long memcpy.
  *
  * Each case and a memcpy take turns. Printed is the rate of the case in bytes read and written a second of
  * processor time, and that over memcpy's (medians): 1 is as fast as memory allows. Both windows lie in touched memory and are seen
@@ -192,6 +192,8 @@ int main(int count, char **texts) {
   treadle_status status = TREADLE_OK;
   treadle_pool *pools[2] = {NULL, NULL};
   int64_t mib = 384;
+  int32_t *table = NULL;
+  const char *device = NULL;
   bench b = {.runs = 5};
   for (int i = 1; i < count; i++) {
     const char *value;
@@ -199,13 +201,18 @@ int main(int count, char **texts) {
       mib = strtoll(value, NULL, 10);
     else if ((value = bench_option(texts, &i, "--runs")))
       b.runs = atoi(value);
+    else if ((value = bench_option(texts, &i, "--device")))
+      device = value;
     else
-      return fprintf(stderr, "usage: bench_values [--mib N] [--runs N]\n"), 2;
+      return fprintf(stderr, "usage: bench_values [--mib N] [--device cpu] [--runs N]\n"), 2;
   }
   if (mib < 64 || mib > 1 << 20 || b.runs < 1 || b.runs > MAX_RUNS)
     return fprintf(stderr, "bench_values: --mib from 64, --runs from 1 to %d\n", MAX_RUNS), 2;
-  int32_t pages = (int32_t)((mib << 20) / PAGE), *table = treadle_alloc_array((size_t)pages, sizeof *table);
-  if (!table) return fprintf(stderr, "bench_values: memory is out\n"), 1;
+  TRY(bench_need_host(device, "these copies are the processor's; those of a device are measured by "
+                              "tools/gpu-check --only rates"));
+  const int32_t pages = (int32_t)((mib << 20) / PAGE);
+  table = treadle_alloc_array((size_t)pages, sizeof *table);
+  if (!table) TRY(treadle_fail(TREADLE_NO_MEMORY, "memory is out"));
   for (int32_t i = 0; i < pages; i++) table[i] = pages - 1 - i;
   b.table = table;
   b.bytes = (int64_t)pages * PAGE;

@@ -18,7 +18,15 @@ static treadle_status read_number(const char *text, int64_t *number_p) {
       "--device is '%s': the number after cuda: is not that of a device, which count from 0", text);
 }
 
-treadle_status treadle_device_choose(const char *text, int near, treadle_memory *memory_p) {
+/* This rank's number among those of its node. */
+static int number_on_node(const treadle_group *group) {
+  int number = 0;
+  for (int rank = 0; rank < treadle_group_rank(group); rank++)
+    number += treadle_group_node(group, rank) == treadle_group_node(group, treadle_group_rank(group));
+  return number;
+}
+
+treadle_status treadle_device_choose(const char *text, const treadle_group *group, treadle_memory *memory_p) {
   treadle_status status = TREADLE_OK;
   int64_t number = -1;
   *memory_p = (treadle_memory){.kind = TREADLE_MEMORY_HOST};
@@ -31,7 +39,7 @@ treadle_status treadle_device_choose(const char *text, int near, treadle_memory 
   if (devices == 0 && automatic) return TREADLE_OK;
   if (devices == 0) return TREADLE_REFUSED; /* with the message of who counted */
   memory_p->kind = TREADLE_MEMORY_CUDA;
-  memory_p->device = number >= 0 ? (int)number : near % devices;
+  memory_p->device = number >= 0 ? (int)number : group ? number_on_node(group) % devices : 0;
 out:
   return status;
 }
@@ -42,7 +50,7 @@ treadle_status treadle_device_is_cuda(const char *text, bool *cuda_p) {
   int64_t number;
   *cuda_p = text && treadle_text_starts(text, "cuda");
   if (*cuda_p) return read_number(text, &number);
-  TRY(treadle_device_choose(text, 0, &memory));
+  TRY(treadle_device_choose(text, NULL, &memory));
   *cuda_p = memory.kind == TREADLE_MEMORY_CUDA;
 out:
   return status;

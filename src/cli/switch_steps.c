@@ -69,20 +69,11 @@ static treadle_status read_updates(treadle_job *job) {
   return TREADLE_OK;
 }
 
-/* This rank's number among those of its node. */
-static int number_on_node(const treadle_job *job) {
-  const treadle_session *session = &job->session;
-  int number = 0;
-  for (int rank = 0; rank < session->rank; rank++)
-    number += treadle_group_node(session->group, rank) == treadle_group_node(session->group, session->rank);
-  return number;
-}
-
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
   TRY(read_updates(job));
-  TRY(treadle_device_choose(arguments->device, number_on_node(job), &job->options.memory));
+  TRY(treadle_device_choose(arguments->device, job->session.group, &job->options.memory));
   if (arguments->own && job->options.memory.kind != TREADLE_MEMORY_HOST)
     TRY(treadle_fail(TREADLE_REFUSED, "--own: the command's own memory is host memory, and with --device %s the weights "
                                       "are on the device: leave out --own, or give --device cpu",
