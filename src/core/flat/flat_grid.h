@@ -56,12 +56,16 @@ typedef struct treadle_flat_stage {
   treadle_flat_interval *steps;     /* where units hold parameters of many layers; NULL: they do not */
   treadle_flat_rule_params *groups; /* by rule, then unit */
   int32_t *group_first;             /* [rules + 1] */
+  /* By rule, [ranges, groups of the rule + 1]: what a rank with that range has in the groups before each. NULL: it is
+   * counted where it is asked for. */
+  int64_t **ahead;
 } treadle_flat_stage;
 
 typedef struct treadle_flat_grid {
   treadle_grid grid; /* first, so that this is a grid too */
   treadle_flat_stage *stages;
   int64_t window_bytes_max;
+  int64_t ahead_count; /* entries of such tables of all stages */
   treadle_form *forms; /* by tensor; NULL: a unit has several parameters, or a tensor several */
 } treadle_flat_grid;
 

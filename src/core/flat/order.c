@@ -5,7 +5,10 @@
  * rule the rank has in all (total), before this parameter (before) and of it (weight): sums over intervals, from
  * prefix sums by address. */
 /* Steps are parameters sorted by rule, unit and address; a group is those of one rule in one unit, and
- * step.before the elements of the group before it. With lengths 10, 30, 20 these are 0, 10, 40. */
+ * step.before the elements of the group before it. With lengths 10, 30, 20 these are 0, 10, 40.
+ *
+ * A cell adds up all groups of its rule. Where these are many, a table by range has the sums ahead: a plan asks for as many cells
+ * as it has parts (docs/speed.md). */
 #include "flat/flat_grid.h"
 
 #include "base/limits.h"
@@ -40,6 +43,65 @@ static treadle_status check_cost(const treadle_flat_stage *stage, int32_t rules)
   return TREADLE_OK;
 }
 
+/* The elements of a group at addresses below `address`.
+ * Lengths 10, 30, 20 at addresses 0, 64, 128: below 74 are 10 + 10. */
+static int64_t below(const treadle_flat_stage *stage, const treadle_flat_rule_params *group,
+                     int64_t address) {
+  const treadle_flat_interval *steps = &stage->steps[group->first];
+  int32_t low = 0,
+          high = group->count; /* steps before low begin below the address, those from high on do not */
+  while (low < high) {
+    int32_t middle = low + (high - low) / 2;
+    if (steps[middle].start < address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == 0) return 0;
+  const treadle_flat_interval *last = &steps[low - 1];
+  return last->before + (address < last->end ? address : last->end) - last->start;
+}
+
+/* What a rank with that range has of a group. */
+static int64_t count_of(const treadle_flat_stage *stage, const treadle_flat_rule_params *group,
+                        int64_t range) {
+  const int64_t shard = stage->units[group->unit].shard, low = range * shard;
+  return below(stage, group, low + shard) - below(stage, group, low);
+}
+
+static int64_t ranges_of(const treadle_flat_stage *stage, int32_t first, int32_t end) {
+  int64_t ranges = 0;
+  for (int32_t g = first; g < end; g++) {
+    const treadle_dim *over = stage->units[stage->groups[g].unit].over;
+    if (over && over->size > ranges) ranges = over->size;
+  }
+  return ranges;
+}
+
+static treadle_status sum_ahead(treadle_flat_grid *flat, treadle_flat_stage *stage) {
+  enum { FEW = 16, MOST = 1 << 19 }; /* groups; entries of all tables */
+  const size_t rules = (size_t)flat->grid.rule_count;
+  stage->ahead = treadle_arena_alloc_array(&flat->grid.arena, rules + 1, sizeof *stage->ahead);
+  if (!stage->ahead) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+  for (size_t r = 0; r < rules; r++) {
+    const int32_t first = stage->group_first[r], end = stage->group_first[r + 1], groups = end - first;
+    const int64_t ranges = ranges_of(stage, first, end), width = groups + 1;
+    stage->ahead[r] = NULL;
+    if (groups < FEW || ranges > (MOST - flat->ahead_count) / width) continue;
+    int64_t *sums = treadle_arena_alloc_array(&flat->grid.arena, (size_t)(ranges * width), sizeof *sums);
+    if (!sums) return treadle_fail(TREADLE_NO_MEMORY, "layout: memory is out");
+    for (int64_t range = 0; range < ranges; range++) {
+      int64_t *ahead = sums + range * width;
+      ahead[0] = 0;
+      for (int32_t g = 0; g < groups; g++)
+        ahead[g + 1] = ahead[g] + count_of(stage, &stage->groups[first + g], range);
+    }
+    stage->ahead[r] = sums;
+    flat->ahead_count += ranges * width;
+  }
+  return TREADLE_OK;
+}
+
 /* groups: group_first[r] to group_first[r + 1] are of rule r, by unit; rules without parameters have none. */
 treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *stage) {
   treadle_arena *arena = &flat->grid.arena;
@@ -69,26 +131,35 @@ treadle_status treadle_flat_order(treadle_flat_grid *flat, treadle_flat_stage *s
   }
   while (rule < (int32_t)rules) stage->group_first[++rule] = groups;
   treadle_free(sorted);
-  return check_cost(stage, (int32_t)rules);
+  const treadle_status status = check_cost(stage, (int32_t)rules);
+  return status != TREADLE_OK ? status : sum_ahead(flat, stage);
 }
 
-/* The elements of a group at addresses below `address`.
- * Lengths 10, 30, 20 at addresses 0, 64, 128: below 74 are 10 + 10. */
-static int64_t below(const treadle_flat_stage *stage, const treadle_flat_rule_params *group,
-                     int64_t address) {
-  const treadle_flat_interval *steps = &stage->steps[group->first];
-  int32_t low = 0,
-          high = group->count; /* steps before low begin below the address, those from high on do not */
+/* The number of a unit's group among those of a rule, which has one. */
+static int32_t group_of(const treadle_flat_stage *stage, int32_t rule, int32_t unit) {
+  int32_t low = stage->group_first[rule], high = stage->group_first[rule + 1];
   while (low < high) {
-    int32_t middle = low + (high - low) / 2;
-    if (steps[middle].start < address)
+    const int32_t middle = low + (high - low) / 2;
+    if (stage->groups[middle].unit < unit)
       low = middle + 1;
     else
       high = middle;
   }
-  if (low == 0) return 0;
-  const treadle_flat_interval *last = &steps[low - 1];
-  return last->before + (address < last->end ? address : last->end) - last->start;
+  return low - stage->group_first[rule];
+}
+
+/* What a rank with that range has of a rule, and of it in the units before one. */
+static void sum_up(const treadle_flat_stage *stage, int32_t rule, int32_t unit, int64_t range,
+                   int64_t *before_p, int64_t *total_p) {
+  const int32_t first = stage->group_first[rule], groups = stage->group_first[rule + 1] - first,
+                own = group_of(stage, rule, unit);
+  const int64_t *ahead = stage->ahead[rule] ? stage->ahead[rule] + range * (groups + 1) : NULL;
+  *before_p = ahead ? ahead[own] : 0;
+  *total_p = ahead ? ahead[groups] : 0;
+  for (int32_t g = 0; g < groups && !ahead; g++) {
+    if (g == own) *before_p = *total_p;
+    *total_p += count_of(stage, &stage->groups[first + g], range);
+  }
 }
 
 /* A rank with range `range` has it of every unit with parameters of the rule. total: all that it has of
@@ -96,19 +167,13 @@ static int64_t below(const treadle_flat_stage *stage, const treadle_flat_rule_pa
  * has of the parameter. */
 void treadle_flat_place_in_order(const treadle_flat_stage *stage, const treadle_flat_param *param,
                                  int64_t range, treadle_cell *cell) {
-  int32_t rule = param->storage->rule;
-  cell->before = cell->weight = cell->total = 0;
-  for (int32_t g = stage->group_first[rule]; g < stage->group_first[rule + 1]; g++) {
-    const treadle_flat_rule_params *group = &stage->groups[g];
-    int64_t shard = stage->units[group->unit].shard, low = range * shard, high = low + shard;
-    int64_t begin = below(stage, group, low), count = below(stage, group, high) - begin;
-    if (group->unit < param->unit) cell->before += count;
-    if (group->unit == param->unit) {
-      int64_t end = param->start + param->elems < high ? param->start + param->elems : high;
-      int64_t start = param->start > low ? param->start : low;
-      cell->before += below(stage, group, start) - begin;
-      cell->weight = end - start;
-    }
-    cell->total += count;
-  }
+  const int32_t rule = param->storage->rule;
+  const int64_t shard = stage->units[param->unit].shard, low = range * shard, high = low + shard;
+  const int64_t end = param->start + param->elems < high ? param->start + param->elems : high;
+  const int64_t start = param->start > low ? param->start : low;
+  const treadle_flat_rule_params *group =
+      &stage->groups[stage->group_first[rule] + group_of(stage, rule, param->unit)];
+  sum_up(stage, rule, param->unit, range, &cell->before, &cell->total);
+  cell->before += below(stage, group, start) - below(stage, group, low);
+  cell->weight = end - start;
 }

@@ -45,6 +45,7 @@ void treadle_block_row_walk_release(treadle_block_row_walk *walk) {
   treadle_array_release(&walk->rest);
   treadle_array_release(&walk->spare);
   treadle_array_release(&walk->held);
+  treadle_array_release(&walk->here);
   treadle_array_release(&walk->parts);
   treadle_array_release(&walk->part_boxes);
   treadle_array_release(&walk->sources);
@@ -81,6 +82,7 @@ treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32
   w->lender = w->next_lender = 0;
   w->peer_count = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
+  w->here_expert = -1;
   TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
                        : treadle_layout_pieces_of(w->from, w->rank, tensor, &w->held));
   if (treadle_layout_holds_codes(w->to, tensor)) TRY(find_places(w, w->to, &w->codes, &w->scales));
@@ -88,6 +90,20 @@ treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32
     TRY(find_places(w, w->from, &w->own_codes, &w->own_scales));
   TRY(treadle_scale_set_start(&w->scale_set, &w->blocks));
   w->has_sources = true;
+out:
+  return status;
+}
+
+treadle_status treadle_block_rows_turn(treadle_block_row_walk *w, int64_t expert) {
+  treadle_status status = TREADLE_OK;
+  if (w->here_expert == expert) return TREADLE_OK;
+  w->here.count = 0;
+  for (size_t i = 0; i < w->held.count; i++) {
+    const treadle_box *box = &w->held.items[i].box;
+    if (w->blocks.first_row == 0 || (expert >= box->start[0] && expert < box->start[0] + box->size[0]))
+      TRY(treadle_array_push(&w->here, w->held.items[i]));
+  }
+  w->here_expert = expert;
 out:
   return status;
 }

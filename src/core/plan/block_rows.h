@@ -94,6 +94,9 @@ typedef struct treadle_block_row_walk {
   treadle_boxes boxes, rest, spare;
   bool uneven; /* of the sources at hand one is a piece that is not a cell */
   treadle_pieces held;
+  treadle_pieces
+      here; /* those of `held` that have something of an expert, number here_expert; -1: of none yet */
+  int64_t here_expert;
   treadle_placed_rectangles codes, scales, own_codes, own_scales;
   TREADLE_ARRAY(treadle_block_row_source) lenders; /* met last, in a circle */
   size_t lender, next_lender;                      /* the one asked last, and the one to be given up next */

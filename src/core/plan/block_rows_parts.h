@@ -21,6 +21,8 @@ treadle_status treadle_block_rows_quantise_columns(treadle_block_row_walk *w, co
                                                    const treadle_placed_rectangle *codes,
                                                    const treadle_placed_rectangle *scales, int64_t count);
 /* How many block rows from this one on are made as it is made, from the sources at hand. */
+/* Turns w->here to an expert: a rank of a layout that cuts across experts has pieces of each. */
+treadle_status treadle_block_rows_turn(treadle_block_row_walk *w, int64_t expert);
 int64_t treadle_block_rows_alike(const treadle_block_row_walk *w, const treadle_rectangle *of,
                                  const treadle_placed_rectangle *codes,
                                  const treadle_placed_rectangle *scales, bool simple);

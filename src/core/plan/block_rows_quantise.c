@@ -357,11 +357,12 @@ static void add_sum(const treadle_block_row_walk *w, uint64_t key) {
   treadle_sums_add(w->sink->counting->sums, key ^ 1, w->row_written);
 }
 
-/* Is what rows [down, end) of blocks move and write a sum, the same for all ranks that have nothing of them? */
+/* Is what rows [down, end) of blocks move and write a sum, the same for all ranks that have nothing of them? w->here is of the
+ * expert. */
 static bool is_sum(const treadle_block_row_walk *w, const treadle_rectangle *all, int64_t down,
                    int64_t end) {
   return w->sink->counting && !w->repeats && w->from->ops->holders_apart &&
-         !treadle_blocks_touched(&w->blocks, &w->held, all->expert, down, end);
+         !treadle_blocks_touched(&w->blocks, &w->here, all->expert, down, end);
 }
 
 /* Such rows: all of the codes, or one alone, whose sources are always found anew. */
@@ -390,6 +391,7 @@ static treadle_status quantise_codes(treadle_block_row_walk *w, const treadle_pl
           end = (all->row + all->rows + w->blocks.high - 1) / w->blocks.high;
   bool simple; /* mostly all of it is on one rank, so that block rows need not be looked at */
   if (w->near->nodes) return treadle_block_rows_quantise_near(w, codes, all);
+  TRY(treadle_block_rows_turn(w, all->expert));
   if (is_sum(w, all, down, end)) return quantise_once(w, codes, all, down, end);
   TRY(treadle_block_rows_find_whole(w, all, &simple));
   while (down < end) {

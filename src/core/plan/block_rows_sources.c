@@ -38,9 +38,10 @@ static treadle_piece piece_of(const treadle_layout *from, const treadle_cell *ce
 static treadle_status take_own(treadle_block_row_walk *w, const treadle_rectangle *of) {
   treadle_status status = TREADLE_OK;
   w->rest.count = 0;
+  TRY(treadle_block_rows_turn(w, of->expert));
   TRY(treadle_rectangle_boxes(&w->blocks, of, &w->rest));
-  for (size_t k = 0; k < w->held.count; k++) {
-    const treadle_piece *piece = &w->held.items[k];
+  for (size_t k = 0; k < w->here.count; k++) {
+    const treadle_piece *piece = &w->here.items[k];
     for (size_t i = 0; i < w->rest.count; i++) {
       treadle_box part;
       if (treadle_box_meet(&w->rest.items[i], &piece->box, &part)) {

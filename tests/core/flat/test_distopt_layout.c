@@ -180,6 +180,64 @@ static void values_with_offsets(void **state) {
   treadle_model_close(model);
 }
 
+static int32_t down_proj(const treadle_model *model, int64_t layer) {
+  char name[80];
+  sprintf(name, "model.layers.%d.mlp.down_proj.weight", (int)layer);
+  return treadle_hash_map_get(&model->by_name, name, -1);
+}
+
+static int64_t held_by(const treadle_layout *layout, int64_t rank, int32_t tensor) {
+  treadle_pieces pieces = {0};
+  int64_t elems = 0;
+  assert_ok(treadle_layout_pieces_of(layout, rank, tensor, &pieces));
+  for (size_t i = 0; i < pieces.count; i++) elems += treadle_box_elems(&pieces.items[i].box);
+  treadle_array_release(&pieces);
+  return elems;
+}
+
+/* Where a cell comes among those of its pattern on its rank, against what ranks hold: layers lie backwards. In few buckets it is
+ * counted when it is asked for, in many ahead. */
+static void check_turns(int64_t layers, const char *text) {
+  enum { RANKS = 3 };
+  char config[300];
+  sprintf(config,
+          "{\"model_type\": \"llama\", \"vocab_size\": 22, \"hidden_size\": 6, \"intermediate_size\": 10, "
+          "\"num_hidden_layers\": %d, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
+          "\"head_dim\": 3, \"tie_word_embeddings\": true}",
+          (int)layers);
+  treadle_model *model = flat_model(config);
+  treadle_layout *layout = flat_layout(model, text, RANKS);
+  treadle_cells cells = {0};
+  int64_t before[RANKS] = {0}, total[RANKS] = {0}, seen = 0;
+  for (int rank = 0; rank < RANKS; rank++)
+    for (int64_t l = 0; l < layers; l++) total[rank] += held_by(layout, rank, down_proj(model, l));
+  for (int64_t l = layers; l-- > 0;) {
+    const int32_t tensor = down_proj(model, l);
+    const treadle_box whole = treadle_box_whole(&model->tensors[tensor]);
+    cells.count = 0;
+    assert_ok(treadle_layout_cells(layout, tensor, &whole, &cells));
+    for (size_t i = 0; i < cells.count; i++, seen++) {
+      const treadle_cell *cell = &cells.items[i];
+      assert_int_equal(cell->total, total[cell->range]);
+      assert_int_equal(cell->before, before[cell->range]);
+      assert_int_equal(cell->weight, held_by(layout, cell->range, tensor));
+    }
+    for (int rank = 0; rank < RANKS; rank++) before[rank] += held_by(layout, rank, tensor);
+  }
+  assert_true(seen >= layers);
+  treadle_array_release(&cells);
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+}
+
+static void turns(void **state) {
+  (void)state;
+  static const int64_t layers[] = {2, 40};
+  static const char *const layouts[] = {"distopt:bucket_size=1", "distopt:bucket_size=500", "distopt"};
+  for (size_t i = 0; i < TEST_COUNT(layers); i++)
+    for (size_t k = 0; k < TEST_COUNT(layouts); k++) check_turns(layers[i], layouts[k]);
+}
+
 static void texts(void **state) {
   (void)state;
   treadle_model *model = flat_model(flat_configs[4]);
@@ -200,6 +258,6 @@ static void texts(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(buckets), cmocka_unit_test(chunks),
                                      cmocka_unit_test(experts), cmocka_unit_test(values_with_offsets),
-                                     cmocka_unit_test(texts)};
+                                     cmocka_unit_test(turns),   cmocka_unit_test(texts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
