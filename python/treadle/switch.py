@@ -276,6 +276,16 @@ class Switch:
         Raises State in another mode, or where params leave the device. After a failure `valid` says whether the old version is there."""
         return self._go(_UPDATE, wait)
 
+    @typing.overload
+    def next_version(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def next_version(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
+
+    def next_version(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
+        """The next version of the infer weights, whichever arrow leads there: update() in mode INFER, else to_infer(). All ranks are in one mode, so that they
+        take the same arrow. Returns and raises what that does."""
+        return self.update(wait=wait) if self.mode == "infer" else self.to_infer(wait=wait)
+
     def cancel(self) -> bool:
         """Asks the arrow that runs to end, from any thread. It ends as Cancelled here, and as Peer on the other ranks. False: none runs."""
         return int(_library.value("treadle_switch_cancel", self._use())) == 0
