@@ -26,7 +26,8 @@ static int number_on_node(const treadle_group *group) {
   return number;
 }
 
-treadle_status treadle_device_choose(const char *text, const treadle_group *group, treadle_memory *memory_p) {
+treadle_status treadle_device_choose(const char *text, const treadle_group *group,
+                                     treadle_memory *memory_p) {
   treadle_status status = TREADLE_OK;
   int64_t number = -1;
   *memory_p = (treadle_memory){.kind = TREADLE_MEMORY_HOST};
