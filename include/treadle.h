@@ -812,10 +812,10 @@ typedef struct treadle_switch_options {
   /* Params of this rank that were never given values (treadle_switch_filled) switch like the others, as zeros. */
   bool allow_unfilled;
   /* Host memory of this rank (stats.host_bytes) that keeps what its own infer tensors hold while an arrow to INFER or
-   * an update overwrites them. If the arrow fails, they get it back: an engine can go on with it. At least the bytes of
-   * these tensors, or 0: nothing is kept. With as many bytes more as the rest of the infer window has, an update keeps
-   * that, too. If every rank keeps all that it has, a failed update leaves the old version there. Refused: too few
-   * bytes, with the number; double_infer; alias. Of this rank alone. */
+   * an update overwrites them. If the arrow fails, they get it back: an engine can go on with it. Give at least the
+   * bytes of these tensors; 0 keeps nothing. With as many bytes more as the rest of the infer window has, an update
+   * keeps that, too. If every rank keeps all that it has, a failed update leaves the old version there. Refused: too
+   * few bytes, with the number; double_infer; alias. Of this rank alone. */
   size_t undo_bytes;
 } treadle_switch_options;
 

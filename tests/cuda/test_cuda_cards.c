@@ -124,13 +124,13 @@ static void test_threads_by_name(void **state) {
   (void)state;
   expect(1, run_threads, (subject){.peers = "1", .by_name = true});
   expect(1, run_threads,
-         (subject){.peers = "0", .by_name = true, .wanted = TREADLE_SYSTEM, .words = by_handle});
+         (subject){.peers = "0", .by_name = true, .wanted = TREADLE_REFUSED, .words = by_handle});
 }
 
 static void test_processes(void **state) {
   (void)state;
   expect(SCENE_RANKS, run_process, (subject){.peers = "1"});
-  expect(SCENE_RANKS, run_process, (subject){.peers = "0", .wanted = TREADLE_SYSTEM, .words = by_handle});
+  expect(SCENE_RANKS, run_process, (subject){.peers = "0", .wanted = TREADLE_REFUSED, .words = by_handle});
 }
 
 int main(void) {

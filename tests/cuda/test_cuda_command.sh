@@ -82,7 +82,7 @@ done
 # Two cards: ranks read each other's memory by peer access. Without it, the ranks of each card are a node.
 FAKE_CUDA_DEVICES=2 alike 4 "${pair[@]}" --cap 8MiB --cycles 1
 export FAKE_CUDA_DEVICES=2 FAKE_CUDA_PEERS=0
-run 1 4 cuda "${pair[@]}"
+run 2 4 cuda "${pair[@]}"
 says "where there is peer access between the two"
 apart=("$TREADLE" switch --model "$folder/model" "${pair[@]}" --nodes 2 --cap 16MiB --page-size 2MiB --cycles 1 --check)
 LD_LIBRARY_PATH=$library "$MPIEXEC" -n 2 "${apart[@]}" --device cuda:0 : -n 2 "${apart[@]}" --device cuda:1 \

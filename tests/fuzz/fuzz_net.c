@@ -64,6 +64,7 @@ typedef struct reader {
   treadle_traffic_message messages[MESSAGES];
   treadle_parcel parcels[PARCELS];
   treadle_carry carry;
+  treadle_copies copies;
   char window[WINDOW], area[AREA];
   size_t taken; /* parcels */
 } reader;
@@ -320,7 +321,7 @@ static void make_reader(void) {
                        .figures = &r.figures,
                        .terms.delta = true,
                        .views[TREADLE_SIDE_INFER] = r.paged,
-                       .net = {.ops = &ops, .area = r.area},
+                       .net = {.ops = &ops, .area = r.area, .copies = &r.copies},
                        .to = TREADLE_SIDE_INFER,
                        .epoch = EPOCH};
   c->net.base = calloc(2 * TREADLE_NET_SLOTS, TREADLE_NET_MESSAGE + TREADLE_NET_HEAD);

@@ -1,8 +1,9 @@
 /* The block rows of a wave: quantising to fp8 blocks, and dequantising from them.
  *
- * To fp8, values become codes and scales, block by block; from fp8 it is the other way round. What lies in one piece in a window is read or
- * written there. Usually that is all: the values of a block row are in one piece, or in several that are cut between blocks, and so are its codes and scales. What does not goes through
- * scratch, by copies before the blocks are made, and after.
+ * To fp8, values become codes and scales, block by block; from fp8 it is the other way round. What lies in one piece in a
+ * window is read or written there. Mostly that is all: the values of a block row are in one piece, or in several that are
+ * cut between blocks, and its codes and scales are in one piece each. All else goes through scratch: copies before the
+ * blocks are made, and after.
  *
  * Block rows are asked for together, in three calls: copies to scratch, blocks, copies from scratch. On a device there is scratch for many of
  * them; the host makes one after the other, so that it stays in caches. */
@@ -70,24 +71,27 @@ treadle_status treadle_carry_block_rows_create(treadle_carry *c) {
   const size_t a = c->plan->forward.block_rows.count, b = c->plan->back.block_rows.count,
                count = (a > b ? a : b) + 1;
   c->run.blocks = treadle_alloc_array(count, sizeof *c->run.blocks);
+  c->run.batch = treadle_alloc(sizeof *c->run.batch);
   TRY(create_scratch(c));
-  if (!c->run.blocks) return treadle_memory_is_out();
+  if (!c->run.blocks || !c->run.batch) return treadle_memory_is_out();
   memset(c->run.blocks, 0, count * sizeof *c->run.blocks); /* touched */
+  memset(c->run.batch, 0, sizeof *c->run.batch);
 out:
   return status;
 }
 
 void treadle_carry_block_rows_release(treadle_carry *c) {
   treadle_free(c->run.blocks);
+  treadle_free(c->run.batch);
   treadle_scratch_release(c->device, &c->run.scratch);
 }
 
 /* ---- What is asked for together ---- */
 
 static void ask(treadle_carry *c) {
-  treadle_block_batch *batch = &c->run.batch;
+  treadle_block_batch *batch = c->run.batch;
   treadle_copies_ask(c, &batch->in);
-  c->device->ops->blocks(c->device, batch->strips, batch->strip_count);
+  if (batch->strip_count > 0) c->device->ops->blocks(c->device, batch->strips, batch->strip_count);
   batch->strip_count = 0;
   treadle_copies_ask(c, &batch->out);
 }
@@ -95,22 +99,22 @@ static void ask(treadle_carry *c) {
 /* And its scratch is free for others. */
 static void ask_whole(treadle_carry *c) {
   ask(c);
-  c->run.batch.slot = 0;
+  c->run.batch->slot = 0;
 }
 
 static room take_room(treadle_carry *c) {
-  if (c->run.batch.slot == c->run.scratch.slots) ask_whole(c);
-  return room_of(&c->run.scratch, c->run.batch.slot++);
+  if (c->run.batch->slot == c->run.scratch.slots) ask_whole(c);
+  return room_of(&c->run.scratch, c->run.batch->slot++);
 }
 
 static void add_strip(treadle_carry *c, const treadle_strip *strip) {
-  if (c->run.batch.strip_count == TREADLE_STRIPS) ask(c);
-  c->run.batch.strips[c->run.batch.strip_count++] = *strip;
+  if (c->run.batch->strip_count == TREADLE_STRIPS) ask(c);
+  c->run.batch->strips[c->run.batch->strip_count++] = *strip;
 }
 
 static void add_out(treadle_carry *c, const treadle_op *op, const treadle_paged *scratch) {
-  if (c->run.batch.out.count == TREADLE_COPIES) ask(c);
-  treadle_copies_add(c, &c->run.batch.out, op, scratch, &c->views[c->to][c->group->rank]);
+  if (c->run.batch->out.count == TREADLE_COPIES) ask(c);
+  treadle_copies_add(c, &c->run.batch->out, op, scratch, &c->views[c->to][c->group->rank]);
 }
 
 /* What a rank has in its window goes to scratch. window: that one, where it is of this node; what is of another node lies in
@@ -118,12 +122,12 @@ static void add_out(treadle_carry *c, const treadle_op *op, const treadle_paged 
 static void bring(treadle_carry *c, const treadle_op *op, const treadle_paged *window,
                   const treadle_paged *scratch, int64_t *area) {
   if (!treadle_net_is(c, op->source)) {
-    treadle_copies_add(c, &c->run.batch.in, op, window, scratch);
+    treadle_copies_add(c, &c->run.batch->in, op, window, scratch);
     return;
   }
   const treadle_paged come = {.base = c->net.area};
   const treadle_op read = treadle_parcel_read(op, *area);
-  treadle_copies_add(c, &c->run.batch.in, &read, &come, scratch);
+  treadle_copies_add(c, &c->run.batch->in, &read, &come, scratch);
   *area += treadle_far_input_bytes(op);
 }
 
@@ -156,9 +160,14 @@ static bool find_scales(const treadle_paged *window, const treadle_block_row *ro
                      scales_p);
 }
 
-/* The part of a strip whose values are those of an op: whole columns in one piece of a window, from a block's first to a block's last. */
+/* Values of an op that are whole columns in one piece of a window, from a block's first to a block's last. */
+typedef struct place {
+  treadle_matrix values;
+  int64_t column, columns; /* of the block row */
+} place;
+
 static bool find_values(const treadle_paged *window, const treadle_block_row *row, const treadle_op *op,
-                        treadle_strip *strip) {
+                        place *place_p) {
   const int64_t size = (int64_t)treadle_dtype_bytes((treadle_dtype)row->value_dtype), last = op->ndim - 1;
   const int64_t *stride = row->quantises ? op->from_stride : op->to_stride;
   const int64_t *in_scratch = row->quantises ? op->to_stride : op->from_stride;
@@ -174,13 +183,23 @@ static bool find_values(const treadle_paged *window, const treadle_block_row *ro
       (end < row->columns && (end + row->skip) % row->block_columns != 0))
     return false;
   const treadle_matrix form = {.row_stride = rows ? stride[0] : columns * size, .column_stride = size};
-  strip->codes = treadle_matrix_at(strip->codes, column);
-  strip->scales =
-      treadle_matrix_at(strip->scales, before / row->block_columns * strip->scales.column_stride);
-  strip->columns = columns;
-  strip->skip = column > 0 ? 0 : row->skip;
+  place_p->column = column;
+  place_p->columns = columns;
   return find_matrix(window, row->quantises ? op->from : op->to, form, size, row->rows, columns,
-                     &strip->values);
+                     &place_p->values);
+}
+
+/* The part of a strip that has these values. */
+static treadle_strip strip_at(const treadle_strip *whole, const place *at) {
+  treadle_strip strip = *whole;
+  strip.values = at->values;
+  strip.columns = at->columns;
+  if (at->column == 0) return strip;
+  const int64_t blocks = (at->column + whole->skip) / whole->width;
+  strip.codes = treadle_matrix_at(whole->codes, at->column * whole->codes.column_stride);
+  strip.scales = treadle_matrix_at(whole->scales, blocks * whole->scales.column_stride);
+  strip.skip = 0;
+  return strip;
 }
 
 /* ---- Block rows ---- */
@@ -206,11 +225,11 @@ static const treadle_paged *window_of(const treadle_carry *c, const making *m, c
 }
 
 static bool has_all_values(const treadle_carry *c, const making *m) {
+  place at;
   for (int64_t i = 0; i < m->row.parts; i++) {
-    treadle_strip strip = m->strip;
     const treadle_op op = part_of(m, i);
     if ((m->row.quantises && treadle_net_is(c, op.source)) ||
-        !find_values(window_of(c, m, &op), &m->row, &op, &strip))
+        !find_values(window_of(c, m, &op), &m->row, &op, &at))
       return false;
   }
   return true;
@@ -243,9 +262,10 @@ static void add_strips(treadle_carry *c, const making *m) {
     return;
   }
   for (int64_t i = 0; i < m->row.parts; i++) {
-    treadle_strip strip = m->strip;
+    place at = {0};
     const treadle_op op = part_of(m, i);
-    (void)find_values(window_of(c, m, &op), &m->row, &op, &strip);
+    (void)find_values(window_of(c, m, &op), &m->row, &op, &at); /* again as it was found */
+    const treadle_strip strip = strip_at(&m->strip, &at);
     add_strip(c, &strip);
   }
 }
@@ -273,7 +293,7 @@ out:
 /* ---- Waves ---- */
 
 void treadle_carry_block_rows_begin(treadle_carry *c) {
-  treadle_block_batch *batch = &c->run.batch;
+  treadle_block_batch *batch = c->run.batch;
   memset(c->run.blocks, 0, treadle_carry_direction(c, c->to)->block_rows.count * sizeof *c->run.blocks);
   treadle_copies_begin(&batch->in, false);
   treadle_copies_begin(&batch->out, false);

@@ -127,7 +127,8 @@ enum { TREADLE_FLIGHT = 8 };
 typedef struct treadle_flight {
   treadle_ticket tickets[TREADLE_FLIGHT], staging[TREADLE_FLIGHT]; /* by wave, modulo that */
   int32_t begun, landed, filled, staged;
-  int32_t most; /* under way at a time */
+  bool finishes; /* a wave that has landed: that may wait, and look */
+  int32_t most;  /* under way at a time */
 } treadle_flight;
 
 /* What runs a direction (run.c, flight.c, lists.c, block_rows.c). */
@@ -136,8 +137,8 @@ typedef struct treadle_carry_state {
   treadle_op_list lists[2][2];    /* by side, and set */
   treadle_written *written;       /* [ops of the longer direction] */
   treadle_written_blocks *blocks; /* [block rows of the longer direction] */
-  treadle_block_batch batch;
-  treadle_copies staged;   /* what is laid down for others */
+  treadle_block_batch *batch;
+  treadle_copies *staged;  /* what is laid down for others */
   treadle_scratch scratch; /* of the largest block row of both directions */
 } treadle_carry_state;
 
@@ -176,7 +177,7 @@ typedef struct treadle_net_state {
   char *base;  /* pinned host memory, [bytes]: slots of `in`, slots of `out`, the area */
   size_t bytes;
   char *area;                     /* what block rows read in a wave */
-  treadle_copies copies;          /* what is packed, or unpacked */
+  treadle_copies *copies;         /* what is packed, or unpacked */
   treadle_scratch scratch;        /* of what is ordered */
   uint8_t *peers;                 /* by rank: are there messages to or from it? */
   treadle_net_flow in[2], out[2]; /* by side */

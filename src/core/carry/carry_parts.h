@@ -83,7 +83,8 @@ void treadle_own_copy_into(const treadle_carry *c, treadle_copies *copies, tread
 
 /* Lays down what others read of own train tensors in a wave; treadle_flight_look says so when it is there. */
 treadle_status treadle_staging_fill(treadle_carry *c, int32_t wave);
-/* The same of own infer tensors, when what came from other nodes is in them; who calls it says so. */
+/* Lays down what relays read of own infer tensors, when what came from other nodes is in them; take_in says so by
+ * ARRIVED. */
 treadle_status treadle_staging_relay(treadle_carry *c, int32_t wave);
 /* Has the op a pull? Then it reads here: the op is changed so that it does. */
 bool treadle_staging_has(const treadle_carry *c, treadle_side to, size_t position);

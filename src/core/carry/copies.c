@@ -2,6 +2,7 @@
 
 void treadle_copies_ask(const treadle_carry *c, treadle_copies *copies) {
   const treadle_device_ops *ops = c->device->ops;
+  if (copies->count == 0) return;
   (copies->packs ? ops->pack : ops->copy)(c->device, copies->ops, copies->from, copies->to, copies->count);
   copies->count = 0;
 }

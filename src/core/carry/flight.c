@@ -17,10 +17,14 @@ treadle_status treadle_flight_look(treadle_carry *c) {
     if (!passed) break;
     treadle_word_say(c->group, TREADLE_WORD_STAGED, treadle_done_of(c->epoch, flight->staged));
   }
+  if (flight->finishes) return TREADLE_OK;
   for (bool passed; flight->landed < flight->begun; flight->landed++) {
     TRY(c->device->ops->passed(c->device, flight->tickets[flight->landed % TREADLE_FLIGHT], &passed));
     if (!passed) break;
-    TRY(treadle_carry_finish(c, flight->landed));
+    flight->finishes = true;
+    status = treadle_carry_finish(c, flight->landed);
+    flight->finishes = false;
+    TRY(status);
   }
 out:
   return status;
@@ -46,7 +50,8 @@ treadle_status treadle_flight_land(treadle_carry *c, int32_t wave) {
   const treadle_flight *flight = &c->run.flight;
   double deadline = 0;
   TRY(treadle_flight_look(c));
-  while (flight->landed <= wave && flight->landed < flight->begun) {
+  while ((flight->landed <= wave && flight->landed < flight->begun) ||
+         (flight->staged <= wave && flight->staged < flight->filled)) {
     TRY(turn(c, &deadline, "its copies"));
     TRY(treadle_flight_look(c));
   }
@@ -85,6 +90,7 @@ treadle_status treadle_carry_settle(treadle_carry *c, const char *what) {
     TRY(c->device->ops->passed(c->device, ticket, &passed));
     if (passed) break;
     TRY(turn(c, &deadline, what));
+    TRY(treadle_flight_look(c));
   }
 out:
   return status;

@@ -122,7 +122,7 @@ static treadle_paged make(treadle_carry *c, const treadle_parcel *parcel) {
   const treadle_ordered *ordered = &treadle_net_flow_of(c, true)->ordered;
   const treadle_block_row *block_row = &ordered->list.items[parcel->position].block_row;
   if (net->made != parcel->position) {
-    treadle_copies_ask(c, &net->copies); /* they read the one that was made last */
+    treadle_copies_ask(c, net->copies); /* they read the one that was made last */
     treadle_carry_block_rows_order(c, block_row, ordered->parts.items + block_row->part_first,
                                    &net->scratch);
   }
@@ -143,9 +143,9 @@ static void pack(treadle_carry *c, const treadle_traffic_message *m, treadle_net
     if (treadle_net_parts_add(c, parcel, parts)) continue;
     if (parcel->position >= 0) {
       const treadle_paged from = make(c, parcel);
-      treadle_copies_add(c, &c->net.copies, op, &from, &to);
+      treadle_copies_add(c, c->net.copies, op, &from, &to);
     } else {
-      treadle_own_copy_from(c, &c->net.copies, treadle_side_other(c->to), op, &to);
+      treadle_own_copy_from(c, c->net.copies, treadle_side_other(c->to), op, &to);
     }
   }
 }
@@ -199,13 +199,13 @@ static treadle_status pack_some(treadle_carry *c, treadle_net_parts *parts, size
   if (count > most_at_once(c)) count = most_at_once(c);
   *count_p = count;
   if (count == 0) return TREADLE_OK;
-  treadle_copies_begin(&c->net.copies, true);
+  treadle_copies_begin(c->net.copies, true);
   for (size_t i = 0; i < count; i++) {
     treadle_net_parts_begin(c, &next[i], true, treadle_net_slot_of(&c->net, true, flow->begun + i),
                             &parts[i]);
     pack(c, &next[i], &parts[i]);
   }
-  treadle_copies_ask(c, &c->net.copies);
+  treadle_copies_ask(c, c->net.copies);
   TRY(c->device->ops->fence(c->device)); /* the processor reads them now */
   for (size_t i = 0; i < count; i++) write_head(c, &next[i], &parts[i]);
   c->net.pack_seconds += treadle_clock_seconds() - begin;
@@ -360,6 +360,7 @@ static net_wait wait_begins(treadle_carry *c, bool out, const char *what) {
 static treadle_status wait_on(net_wait *w) {
   treadle_status status = TREADLE_OK;
   treadle_carry *c = w->c;
+  TRY(treadle_flight_look(c)); /* others may be waiting for what is done here */
   TRY(treadle_net_move(c));
   TRY(treadle_carry_check(c, c->epoch));
   treadle_net_pause(c);
@@ -429,7 +430,7 @@ static treadle_status unpack(treadle_carry *c, const treadle_traffic_message *m,
       TRY(take(c, &parcel->op, (size_t)parcel->position, lies ? NULL : &from));
     } else {
       const treadle_paged area = treadle_paged_of(c->net.area);
-      treadle_copies_add(c, &c->net.copies, &parcel->op, &from, &area);
+      treadle_copies_add(c, c->net.copies, &parcel->op, &from, &area);
     }
   }
 out:
@@ -445,13 +446,13 @@ static treadle_status unpack_some(treadle_carry *c, int32_t wave, take_op take) 
   const size_t most = most_at_once(c);
   size_t end = flow->ended;
   if (!is_next_there(flow, end, wave)) return TREADLE_OK;
-  treadle_copies_begin(&c->net.copies, false);
+  treadle_copies_begin(c->net.copies, false);
   do {
     TRY(unpack(c, &messages[end], treadle_net_slot_of(&c->net, false, end),
                flow->windows[end % TREADLE_NET_SLOTS], take));
     end++;
   } while (end - flow->ended < most && is_next_there(flow, end, wave));
-  treadle_copies_ask(c, &c->net.copies);
+  treadle_copies_ask(c, c->net.copies);
   TRY(c->device->ops->fence(c->device)); /* the slots are free then */
   flow->ended = end;
   c->net.unpack_seconds += treadle_clock_seconds() - begin;

@@ -304,7 +304,7 @@ static treadle_status read_base(treadle_carry *c, const treadle_traffic_message 
     return TREADLE_OK;
   }
   (void)treadle_net_delta_room(c, m);
-  treadle_copies_begin(&c->net.copies, false);
+  treadle_copies_begin(c->net.copies, false);
   for (size_t i = 0; i < m->count; i++) {
     treadle_op op = traffic->parcels[m->first + i].op, back = op;
     back.from = op.to;
@@ -312,9 +312,9 @@ static treadle_status read_base(treadle_carry *c, const treadle_traffic_message 
     memcpy(back.from_stride, op.to_stride, sizeof back.from_stride);
     memcpy(back.to_stride, op.from_stride, sizeof back.to_stride);
     const treadle_paged from = view_of_base(c, op.to);
-    treadle_copies_add(c, &c->net.copies, &back, &from, &into);
+    treadle_copies_add(c, c->net.copies, &back, &from, &into);
   }
-  treadle_copies_ask(c, &c->net.copies);
+  treadle_copies_ask(c, c->net.copies);
   return c->device->ops->fence(c->device);
 }
 

@@ -113,7 +113,7 @@ static treadle_status carry_in(treadle_carry *c, const treadle_op *op, size_t po
   if (fault == TREADLE_FAULT_MISPLACE) planned = &c->faults.misplaced;
   copy.to = planned->to;
   for (int times = fault == TREADLE_FAULT_DOUBLE ? 2 : 1; times > 0; times--) {
-    if (from) treadle_own_copy_into(c, &c->net.copies, c->to, &copy, from);
+    if (from) treadle_own_copy_into(c, c->net.copies, c->to, &copy, from);
     note(c, planned, position);
   }
   return TREADLE_OK;
@@ -373,7 +373,9 @@ treadle_status treadle_carry_create(treadle_carry *c) {
   const size_t forward = c->plan->forward.ops.count, back = c->plan->back.ops.count,
                most = (forward > back ? forward : back) + 1;
   c->run.written = treadle_alloc_array(most, sizeof *c->run.written);
-  if (!c->run.written) return treadle_memory_is_out();
+  c->run.staged = treadle_alloc(sizeof *c->run.staged);
+  c->net.copies = treadle_alloc(sizeof *c->net.copies);
+  if (!c->run.written || !c->run.staged || !c->net.copies) return treadle_memory_is_out();
   memset(c->run.written, 0, most * sizeof *c->run.written); /* touched */
   TRY(treadle_carry_block_rows_create(c));
 out:
@@ -382,6 +384,8 @@ out:
 
 void treadle_carry_release(treadle_carry *c) {
   treadle_free(c->run.written);
+  treadle_free(c->run.staged);
+  treadle_free(c->net.copies);
   treadle_carry_block_rows_release(c);
   treadle_turns_release(c);
   treadle_staging_release(c);

@@ -351,7 +351,7 @@ static treadle_status fill(treadle_carry *c, treadle_side mode, int32_t wave) {
   const treadle_outbound *outbound = &staging->outbound;
   int rank = c->group->rank;
   bool waited = false;
-  treadle_copies_begin(&c->run.staged, false);
+  treadle_copies_begin(c->run.staged, false);
   for (int32_t i = outbound->wave_first[wave]; i < outbound->wave_first[wave + 1]; i++) {
     const treadle_outbound_box *box = &outbound->boxes[i];
     if ((box->pull.twin ? TREADLE_SIDE_INFER : TREADLE_SIDE_TRAIN) != mode) continue;
@@ -360,10 +360,10 @@ static treadle_status fill(treadle_carry *c, treadle_side mode, int32_t wave) {
     const treadle_op op = treadle_pull_copy(&box->pull, slot_of(staging, rank, wave) + box->at);
     const treadle_paged from = treadle_own_view(c, mode, op.from);
     TRY(treadle_carry_look(c));
-    treadle_copies_add(c, &c->run.staged, &op, &from, &staging->view[rank]);
+    treadle_copies_add(c, c->run.staged, &op, &from, &staging->view[rank]);
     c->figures->staged_bytes += (size_t)treadle_pull_bytes(&box->pull);
   }
-  treadle_copies_ask(c, &c->run.staged);
+  treadle_copies_ask(c, c->run.staged);
 out:
   return status;
 }

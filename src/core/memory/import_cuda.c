@@ -141,11 +141,11 @@ out:
   return status;
 }
 
-/* What mostly keeps a device from memory of another process. */
+/* What mostly keeps a device from memory of another process: then it is refused. */
 static treadle_status fail_view(treadle_status status) {
   char message[400];
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  return treadle_fail(status,
+  return treadle_fail(status == TREADLE_SYSTEM ? TREADLE_REFUSED : status,
                       "%s; memory of another device can be read where there is peer access between the two "
                       "(treadle doctor), else the ranks of each device need a node of their own (--nodes)",
                       message);

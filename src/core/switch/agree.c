@@ -37,7 +37,8 @@ typedef struct figures {     /* what a rank says of itself */
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
   int64_t infer_held;            /* of its infer window, its pages: own tensors need none */
-  uint64_t undoes;               /* is all that an update overwrites kept? */
+  uint64_t undoes;               /* all that an update overwrites is kept */
+  uint64_t stale;                /* in mode INFER: its infer window holds no version */
 } figures;
 
 static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit */
@@ -112,7 +113,7 @@ static treadle_status check(treadle_switch *sw) {
                          (int64_t)treadle_switch_page_bytes(options)));
   TRY(treadle_own_take(sw));
   TRY(treadle_double_check(sw));
-  TRY(treadle_undo_take(options, sw->layouts[TREADLE_INFER], &sw->carry, &sw->undo));
+  TRY(treadle_undo_take(&sw->terms, sw->layouts[TREADLE_INFER], &sw->carry, &sw->undo));
   treadle_switch_carry_terms(sw);
   bool rebuilt = treadle_switch_rebuilds(sw);
   if (rebuilt && sw->engine.hooks.transforms && !options->one_way)
@@ -158,6 +159,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   mine->delta = options->delta;
   mine->waves = sw->terms.ready.waves;
   mine->undoes = sw->undo.whole || bytes[TREADLE_INFER_PARAMS] == 0;
+  mine->stale = sw->stale;
   mine->mode = sw->mode;
   mine->version = sw->version;
   mine->binds = sw->engine.hooks.bind || sw->engine.hooks.unbind || options->double_infer;
@@ -177,6 +179,21 @@ out:
 static bool modes_agree(bool alone, uint64_t a, uint64_t b) {
   return a == b || (alone && ((a == TREADLE_INFER && b == TREADLE_TRAIN) ||
                               (a == TREADLE_TRAIN && b == TREADLE_INFER)));
+}
+
+/* In mode INFER all infer windows of a new group hold one version, or they count as holding none: a node that was adrift may
+ * have the version before that of the others. */
+static void compare_versions(treadle_switch *sw) {
+  const treadle_group *group = sw->group;
+  const figures *first = NULL;
+  bool stale = false;
+  for (int rank = 0; rank < group->size; rank++) {
+    const figures *f = treadle_group_said(group, rank);
+    if (f->mode != TREADLE_INFER) continue;
+    if (!first) first = f;
+    stale = stale || f->stale || f->version != first->version;
+  }
+  if (sw->mode == TREADLE_INFER && stale) sw->stale = true;
 }
 
 /* That all were given the same options, and are in one mode; what is said of all. */
@@ -211,6 +228,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
       *tightest_p = rank;
     }
   }
+  compare_versions(sw);
   return TREADLE_OK;
 }
 

@@ -163,8 +163,10 @@ out:
   (void)treadle_switch_unbind_engine(sw);
   treadle_books_leave(&sw->books, TREADLE_WORK);
   treadle_fail(status, "%s", message);
-  if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !treadle_switch_rebuilds(sw)))
-    return restore(sw, status, old);
+  if (old == TREADLE_HOST || (old == TREADLE_TRAIN && !treadle_switch_rebuilds(sw))) {
+    const treadle_status back = treadle_undo_give_back(&sw->carry, &sw->undo);
+    return back == TREADLE_OK ? restore(sw, status, old) : lose_device(sw, back);
+  }
   return say(status, "%s; the mode is %s, and nothing is bound", TREADLE_INFER);
 }
 
@@ -192,7 +194,6 @@ out:
     return restore(sw, status, old);
   }
   (void)treadle_switch_point(sw, TREADLE_AT_COMMITTED, -1);
-  treadle_undo_forget(&sw->undo);
   sw->mode = TREADLE_INFER;
   sw->version++;
   sw->stale = false;
@@ -203,6 +204,7 @@ out:
     return lose_device(sw, status);
   treadle_books_take(&sw->books, TREADLE_INFER_PARAMS);
   status = bind(sw, old);
+  treadle_undo_forget(&sw->undo);
   sw->stats.seconds = treadle_clock_seconds() - begin;
   if (sw->mode != TREADLE_INFER) return status;
   (void)treadle_switch_point(sw, TREADLE_AT_KV, -1);

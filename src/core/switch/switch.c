@@ -18,7 +18,8 @@
  *  11. A window that a process holds by its handle is not taken away: out of INFER, the ranks go on when no window is held on
  *      any of them (handle.c).
  *  12. An update writes the infer window again, from params that have stayed. Where it fails after a rank has begun to write, the
- *      window holds no version on any rank (stale), and params are what they were.
+ *      window holds no version on any rank (stale), and params are what they were. If all ranks keep what they write over (undo.c),
+ *      it holds the version before.
  *      With double_infer it writes other pages instead, and the old version is whole until the next one is committed (double.c).
  *  13. A cancelled arrow is a failure of this rank like any other (4, 6, 7). The rank looks for the request wherever it waits or
  *      copies, until it has verified, and while it waits for the others to verify.

@@ -26,17 +26,17 @@ out:
   return status;
 }
 
-treadle_status treadle_undo_take(const treadle_switch_options *options, const treadle_layout *infer,
+treadle_status treadle_undo_take(const treadle_terms *terms, const treadle_layout *infer,
                                  const treadle_carry *c, treadle_undo *undo) {
   treadle_status status = TREADLE_OK;
-  const size_t given = options->undo_bytes;
+  const size_t given = terms->options.undo_bytes;
   const int rank = c->group->rank;
   if (given == 0 || undo->parts) return TREADLE_OK;
-  if (options->double_infer || options->alias)
+  if (terms->options.double_infer || terms->options.alias)
     return treadle_fail(TREADLE_REFUSED, "switch: rank %d: undo_bytes is %zu, and with %s: leave out one",
                         rank, given,
-                        options->double_infer ? "double_infer the old version stays as it is"
-                                              : "alias both windows share pages");
+                        terms->options.double_infer ? "double_infer the old version stays as it is"
+                                                    : "alias both windows share pages");
   TRY(list_parts(infer, c, undo));
   if (given < undo->own_bytes)
     TRY(treadle_fail(
@@ -44,8 +44,15 @@ treadle_status treadle_undo_take(const treadle_switch_options *options, const tr
         "switch: rank %d: undo_bytes is %zu, and its own infer tensors have %zu bytes: give as "
         "many, or 0",
         rank, given, undo->own_bytes));
-  undo->whole = given - undo->own_bytes >= undo->other_bytes;
+  /* Where params leave there are no updates. */
+  undo->whole = !terms->leaves[TREADLE_PARAMS] && given - undo->own_bytes >= undo->other_bytes;
   undo->bytes = undo->own_bytes + (undo->whole ? undo->other_bytes : 0);
+  if (undo->bytes == 0 && undo->other_bytes > 0)
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "switch: rank %d: undo_bytes is %zu, and would keep nothing: there are no own infer "
+                     "tensors, and the %zu bytes of the infer window are kept whole, in updates alone, for "
+                     "which params stay",
+                     rank, given, undo->other_bytes));
 out:
   return status;
 }
@@ -66,22 +73,49 @@ void treadle_undo_release(const treadle_carry *c, treadle_undo *undo) {
 
 /* ---- There and back ---- */
 
-/* The bytes of a part, from its window or back to it; *kept moves on. */
-static void move(const treadle_carry *c, const treadle_undo_part *part, bool back, char **kept) {
-  const treadle_paged view = treadle_own_view(c, TREADLE_SIDE_INFER, part->offset);
+enum { AT_ONCE = 64 << 20 }; /* bytes, until somebody looks whether the arrow is cancelled */
+
+typedef struct mover {
+  const treadle_carry *c;
+  bool back;
+  char *kept;
+  int64_t left; /* bytes until the next look */
+} mover;
+
+static treadle_status look(mover *m) {
+  treadle_status status = TREADLE_OK;
+  m->left = AT_ONCE;
+  if (!m->back) TRY(treadle_carry_look(m->c));
+  TRY(m->c->device->ops->fence(m->c->device));
+out:
+  return status;
+}
+
+/* The bytes of a part, from its window or back to it. */
+static treadle_status move(mover *m, const treadle_undo_part *part) {
+  treadle_status status = TREADLE_OK;
+  const treadle_device *device = m->c->device;
+  const treadle_paged view = treadle_own_view(m->c, TREADLE_SIDE_INFER, part->offset);
   for (int64_t at = part->offset, end = at + part->bytes, bytes; at < end; at += bytes) {
-    bytes = treadle_paged_extent(&view, at, end - at);
+    if (m->left == 0) TRY(look(m));
+    bytes = treadle_paged_extent(&view, at, end - at < m->left ? end - at : m->left);
     char *there = treadle_paged_into(&view, at);
-    c->device->ops->move(c->device, back ? there : *kept, back ? *kept : there, (size_t)bytes);
-    *kept += bytes;
+    device->ops->move(device, m->back ? there : m->kept, m->back ? m->kept : there, (size_t)bytes);
+    m->kept += bytes;
+    m->left -= bytes;
   }
+out:
+  return status;
 }
 
 static treadle_status move_all(const treadle_carry *c, bool back, const treadle_undo *undo) {
-  char *kept = undo->kept;
+  treadle_status status = TREADLE_OK;
+  mover m = {.c = c, .back = back, .kept = undo->kept, .left = AT_ONCE};
   for (size_t i = 0; i < undo->count; i++)
-    if (undo->parts[i].own || undo->has_rest) move(c, &undo->parts[i], back, &kept);
-  return c->device->ops->fence(c->device);
+    if (undo->parts[i].own || undo->has_rest) TRY(move(&m, &undo->parts[i]));
+  TRY(c->device->ops->fence(c->device));
+out:
+  return status;
 }
 
 treadle_status treadle_undo_keep(const treadle_carry *c, bool rest, treadle_undo *undo) {

@@ -139,6 +139,46 @@ static void test_failures(void **state) {
   }
 }
 
+/* ---- A bind that fails ---- */
+
+static treadle_status bind_fails(void *context, void *window, size_t bytes) {
+  (void)context, (void)window, (void)bytes;
+  return treadle_error_set(TREADLE_STATE, "this engine does not bind");
+}
+
+static int binding(treadle_group *group, void *context) {
+  act *a = context;
+  own_memory own;
+  treadle_switch *sw;
+  own_make(&own, a->s.train, a->s.infer, a->s.infer, group->rank, a->infer, a->seed);
+  for (size_t i = 0; i < own.count; i++) memset(own.tensors[i].memory, MARK, own.tensors[i].bytes);
+  const treadle_engine_hooks hooks = {.struct_size = sizeof hooks,
+                                      .bind = group->rank == VICTIM ? bind_fails : NULL};
+  treadle_switch_options options = options_of(a, &own, group->rank);
+  options.engine = &hooks;
+  RANK_OK(treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw));
+  if (write_version(a, sw, 0)) return 1;
+  RANK_FAILS(group->rank == VICTIM ? TREADLE_STATE : TREADLE_PEER, "this engine does not bind",
+             treadle_switch_to_infer(sw));
+  RANK_TRUE(treadle_switch_mode(sw) == TREADLE_TRAIN);
+  for (size_t i = 0; i < own.count; i++)
+    for (size_t k = 0; k < own.tensors[i].bytes; k++)
+      RANK_TRUE(((const char *)own.tensors[i].memory)[k] == MARK);
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  RANK_TRUE(own_surrounds(&own));
+  own_release(&own);
+  return 0;
+}
+
+static void test_bind(void **state) {
+  (void)state;
+  act a;
+  act_init(&a, OWN_ALL, false);
+  ranks_as_threads(SCENE_RANKS, 100, 1, binding, &a);
+  scene_release(&a.s);
+}
+
 /* ---- Refusals ---- */
 
 static int refused(treadle_group *group, void *context) {
@@ -159,6 +199,10 @@ static int refused(treadle_group *group, void *context) {
   options.double_infer = true;
   RANK_FAILS(TREADLE_REFUSED, "with double_infer the old version stays as it is: leave out one",
              treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw));
+  options.double_infer = false;
+  options.undo_bytes = 1;
+  RANK_FAILS(TREADLE_REFUSED, "undo_bytes is 1, and would keep nothing",
+             treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw));
   own_release(&own);
   return 0;
 }
@@ -172,7 +216,8 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_refusals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_failures), cmocka_unit_test(test_bind),
+                                     cmocka_unit_test(test_refusals)};
   const struct CMUnitTest over_nodes[] = {cmocka_unit_test(test_failures)};
   return cmocka_run_group_tests(tests, NULL, NULL) + RANKS_OVER_NODES(over_nodes);
 }
