@@ -1,6 +1,7 @@
-"""Live tensors as a layout: what DTensors say of themselves (mesh and placements), in the words of the C library.
+"""Live tensors as a layout: what DTensors say of themselves (mesh and placements), or what a source declares of its shards, in the words of the C library.
 
-One description of all tensors, which is the same on all ranks, and so is made without asking any of them; a hash of it is compared.
+One description of all tensors, which is the same on all ranks, and so is made without asking any of them; a hash of it is compared. Its text is that of
+docs/layouts.md, placements.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import math
 import typing
 
-from . import _abi, _library, _tensors, errors
+from . import _abi, _declared, _library, _tensors, errors
 from .group import Group
 from .model import DTYPES, Model
 
@@ -39,14 +41,56 @@ class Description(typing.NamedTuple):
     tensors: list[Placed]
 
     def text(self) -> str:
-        return json.dumps(self)
+        """As JSON, one line: what placements:@file reads."""
+        meshes = [{"shape": size, "ranks": ranks} for size, ranks in self.meshes]
+        return json.dumps({"meshes": meshes, "tensors": [_row(placed) for placed in self.tensors]}, separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> Description:
-        meshes, tensors = json.loads(text)
-        return cls([(tuple(size), tuple(ranks)) for size, ranks in meshes],
-                   [Placed(name, tensor, dtype, tuple(shape), mesh, tuple((kind, dim, split) for kind, dim, split in placements))
-                    for name, tensor, dtype, shape, mesh, placements in tensors])
+        """From such a text. Raises Refused for another."""
+        try:
+            given = json.loads(text)
+            meshes = [(tuple(map(int, mesh["shape"])), tuple(map(int, mesh["ranks"]))) for mesh in given["meshes"]]
+            return cls(meshes, [_placed(row) for row in given["tensors"]])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise errors.Refused(f"the text of a layout: {type(error).__name__}: {error}; it must be one that Layout.description gave") from error
+
+    def only_on(self, ranks: typing.Sequence[int]) -> Description:
+        """Tensors that were replicated on all ranks are so on these alone."""
+        if all(placed.mesh >= 0 for placed in self.tensors):
+            return self
+        meshes = [*self.meshes, ((len(ranks),), tuple(ranks))]
+        everywhere: tuple[Placement, ...] = ((_abi.TREADLE_REPLICATE, 0, 0),)
+        return Description(meshes, [p if p.mesh >= 0 else p._replace(mesh=len(self.meshes), placements=everywhere) for p in self.tensors])
+
+
+_LETTERS = {_abi.TREADLE_REPLICATE: "R", _abi.TREADLE_SHARD: "S", _abi.TREADLE_STRIDED_SHARD: "T", _abi.TREADLE_FULLY_SHARD: "F"}
+_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
+
+
+def _row(placed: Placed) -> dict[str, typing.Any]:
+    row: dict[str, typing.Any] = {"tensor": placed.tensor, "dtype": placed.dtype, "shape": placed.shape}
+    if placed.storage != placed.tensor:
+        row["storage"] = placed.storage
+    if placed.mesh >= 0:
+        row.update(mesh=placed.mesh, placements=",".join(map(_word, placed.placements)))
+    return row
+
+
+def _placed(row: typing.Mapping[str, typing.Any]) -> Placed:
+    words = row["placements"].split(",") if "mesh" in row else []
+    return Placed(row.get("storage", row["tensor"]), row["tensor"], row["dtype"], tuple(map(int, row["shape"])), int(row.get("mesh", -1)),
+                  tuple(map(_placement_of, words)))
+
+
+def _word(placement: Placement) -> str:
+    kind, dim, split = placement
+    return _LETTERS[kind] + (str(dim) if kind != _abi.TREADLE_REPLICATE else "") + (f"/{split}" if split else "")
+
+
+def _placement_of(word: str) -> Placement:
+    dim, _, split = word[1:].partition("/")
+    return (_KINDS[word[0]], int(dim or 0), int(split or 0))
 
 
 def _root(mesh: typing.Any) -> tuple[typing.Any, list[int]]:
@@ -73,6 +117,12 @@ def _root(mesh: typing.Any) -> tuple[typing.Any, list[int]]:
 
 
 def _placement(name: str, placement: typing.Any, fully: bool) -> Placement:
+    """fully: strided shards are fully_shard's. Of torch, or of vLLM's sources, whose Shard has a `dim` and whose Replicate has none."""
+    if not hasattr(placement, "is_partial"):
+        known = {"Replicate": (_abi.TREADLE_REPLICATE, 0, 0), "Shard": (_abi.TREADLE_SHARD, getattr(placement, "dim", 0), 0)}
+        if type(placement).__name__ not in known:
+            raise errors.Refused(f"'{name}' has placement {placement!r}, and may have Replicate() and Shard(dim)")
+        return known[type(placement).__name__]
     if placement.is_partial():
         raise errors.Refused(f"'{name}' has placement {placement}: a partial sum has no value yet that could be moved")
     if placement.is_replicate():
@@ -108,23 +158,57 @@ class _Maker:
         return self.meshes.setdefault(key, len(self.meshes)), dims
 
     def placed(self, name: str, tensor: typing.Any) -> Placed:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        if dtype not in _BY_DTYPE:
-            raise errors.Refused(f"'{name}' has dtype {dtype}, and may have {', '.join(_BY_DTYPE)}")
+        if isinstance(tensor, _declared.Shards):
+            return self._declared(name, tensor)
+        dtype = _dtype(name, tensor.dtype)
         if getattr(tensor, "is_meta", False):
             raise errors.Refused(f"'{name}' is on the meta device, and has no memory")
         if not hasattr(tensor, "placements"):
             return Placed(name, name, dtype, tuple(tensor.shape), -1, ())
-        number, dims = self.mesh(name, tensor.device_mesh)
+        # fully_shard makes parameters; what distribute_tensor makes is cut as its strided shards say.
+        fully = type(tensor).__name__ == "Parameter" or getattr(tensor, "_is_param", False) or _is_parameter(tensor)
+        return Placed(name, name, dtype, tuple(tensor.shape), *self._on_mesh(name, tensor.device_mesh, tensor.placements, fully))
+
+    def _on_mesh(self, name: str, mesh: typing.Any, given: typing.Iterable[typing.Any], fully: bool) -> tuple[int, tuple[Placement, ...]]:
+        """The number of a torch mesh, and a placement for each of its dimensions."""
+        number, dims = self.mesh(name, mesh)
         key = next(k for k, n in self.meshes.items() if n == number)
         if len(key[0]) > _MOST_DIMS:
             raise errors.Refused(f"'{name}': its mesh has {len(key[0])} dimensions; at most {_MOST_DIMS} will do")
         placements: list[Placement] = [(_abi.TREADLE_REPLICATE, 0, 0)] * len(key[0])
-        # fully_shard makes parameters; what distribute_tensor makes is cut as its strided shards say.
-        fully = type(tensor).__name__ == "Parameter" or getattr(tensor, "_is_param", False) or _is_parameter(tensor)
-        for dim, placement in zip(dims, tensor.placements):
+        for dim, placement in zip(dims, given):
             placements[dim] = _placement(name, placement, fully)
-        return Placed(name, name, dtype, tuple(tensor.shape), number, tuple(placements))
+        return number, tuple(placements)
+
+    def _declared(self, name: str, shards: _declared.Shards) -> Placed:
+        dtype = _dtype(name, shards.dtype)
+        if shards.mesh is not None:
+            return Placed(name, name, dtype, shards.shape, *self._on_mesh(name, shards.mesh, shards.placements or (), True))
+        if shards.owners is None:
+            if shards.local is None:
+                raise errors.Refused(f"'{name}' is declared on all ranks, and rank {self.rank} has no shard of it")
+            return Placed(name, name, dtype, shards.shape, -1, ())
+        size = shards.mesh_shape or (len(shards.owners),)
+        if math.prod(size) != len(shards.owners) or len(size) > _MOST_DIMS:
+            raise errors.Refused(f"'{name}': a mesh of {list(size)} does not fit its {len(shards.owners)} owners")
+        given = shards.placements if shards.placements is not None else [None] * len(size)
+        if len(given) != len(size):
+            raise errors.Refused(f"'{name}': {len(given)} placements on a mesh of {len(size)} dimensions")
+        ranks = tuple(shards.owners if self.ranks is None else [self.ranks.get(rank, -1) for rank in shards.owners])
+        if min(ranks) < 0:
+            raise errors.Refused(f"'{name}': its owners {_short(shards.owners)} are not all members of the group")
+        if (shards.local is not None) != (self.rank in ranks):
+            has = "has a shard of it, and is not" if shards.local is not None else "has no shard of it, and is"
+            raise errors.Refused(f"'{name}': rank {self.rank} {has} one of its owners {_short(ranks)}")
+        placements = tuple((_abi.TREADLE_REPLICATE, 0, 0) if placement is None else _placement(name, placement, False) for placement in given)
+        return Placed(name, name, dtype, shards.shape, self.meshes.setdefault((tuple(size), ranks), len(self.meshes)), placements)
+
+
+def _dtype(name: str, dtype: typing.Any) -> str:
+    words = str(dtype).removeprefix("torch.")
+    if words not in _BY_DTYPE:
+        raise errors.Refused(f"'{name}' has dtype {words}, and may have {', '.join(_BY_DTYPE)}")
+    return words
 
 
 def _is_parameter(tensor: typing.Any) -> bool:
@@ -137,31 +221,45 @@ def _short(ranks: typing.Sequence[int]) -> str:
     return str(list(ranks)) if len(ranks) <= 16 else f"[{', '.join(map(str, ranks[:8]))}, ... {len(ranks)} in all]"
 
 
-def here(named_tensors: _tensors.Named, rank: int, members: typing.Mapping[int, int] | None = None, rename: _tensors.Rename | None = None) -> Description:
+def here(named_tensors: typing.Any, rank: int, members: typing.Mapping[int, int] | None = None, rename: _tensors.Rename | None = None) -> Description:
     """The description of this rank's tensors."""
+    return _described(_named(named_tensors, rename), rank, members)
+
+
+def _named(named_tensors: typing.Any, rename: _tensors.Rename | None) -> list[tuple[str, typing.Any]]:
+    """By the model's names, what is not of the model left out."""
+    named = [(_tensors.model_name(given, tensor, rename), tensor) for given, tensor in _declared.entries(named_tensors)]
+    return [(name, tensor) for name, tensor in named if name is not None]
+
+
+def _described(named: list[tuple[str, typing.Any]], rank: int, members: typing.Mapping[int, int] | None) -> Description:
     maker = _Maker(rank, members)
-    tensors = []
-    for given, tensor in _tensors.pairs(named_tensors):
-        name = _tensors.model_name(given, tensor, rename)
-        if name is not None:
-            tensors.append(maker.placed(name, tensor))
+    tensors = [maker.placed(name, tensor) for name, tensor in named]
     return Description(list(maker.meshes), tensors)
 
 
-def describe(named_tensors: _tensors.Named | None, group: Group, rename: _tensors.Rename | None) -> Description:
-    """The description of all ranks; one without tensors takes that of the others. Collective: a rank whose tensors are refused tells them."""
+def describe(named_tensors: typing.Any, group: Group, rename: _tensors.Rename | None) -> tuple[Description, list[tuple[str, typing.Any]]]:
+    """The description of all ranks, which one without tensors takes from the others; and this rank's tensors, by the model's names. Collective: a rank
+    whose tensors are refused tells them."""
+    mine, named, refusal = None, [], None
     try:
-        mine = here(named_tensors, group.rank, group._members, rename) if named_tensors is not None else None
-        words = b""
+        if named_tensors is not None:
+            named = _named(named_tensors, rename)
+            mine = _described(named, group.rank, group._members)
     except errors.Error as error:
-        mine, words = None, str(error).encode()
-    said = group.gather(words)
-    if words:
-        raise errors.Refused(f"Layout.of: rank {group.rank}: {words.decode()}")
+        refusal = error
+    tell(group, refusal)
+    return agree(group, mine), named
+
+
+def tell(group: Group, refusal: errors.Error | None) -> None:
+    """All ranks raise where one is refused: it Refused, the others Peer. Collective."""
+    said = group.gather(str(refusal).encode() if refusal is not None else b"")
+    if refusal is not None:
+        raise errors.Refused(f"Layout.of: rank {group.rank}: {refusal}") from refusal
     refused = next((rank for rank, other in enumerate(said) if other), None)
     if refused is not None:
         raise errors.Peer(f"Layout.of: rank {refused}: {said[refused].decode()}")
-    return agree(group, mine)
 
 
 def agree(group: Group, mine: Description | None) -> Description:
@@ -174,12 +272,13 @@ def agree(group: Group, mine: Description | None) -> Description:
     if all(hashes) and len(set(hashes)) == 1:
         assert mine is not None
         return mine
+    holders = [rank for rank, hash_ in enumerate(hashes) if hash_]
     differs = next((rank for rank, hash_ in enumerate(hashes) if hash_ and hash_ != hashes[first]), None)
     texts = group.gather(text if group.rank in (first, differs) else b"")
     one = Description.read(texts[first].decode())
     if differs is not None:
         raise errors.Refused(_difference(first, one, differs, Description.read(texts[differs].decode())))
-    return one
+    return one.only_on(holders)
 
 
 def _difference(first: int, one: Description, second: int, other: Description) -> str:
@@ -196,8 +295,7 @@ def _difference(first: int, one: Description, second: int, other: Description) -
 
 
 def _words(placed: Placed) -> str:
-    letters = {_abi.TREADLE_REPLICATE: "R", _abi.TREADLE_SHARD: "S", _abi.TREADLE_STRIDED_SHARD: "T", _abi.TREADLE_FULLY_SHARD: "F"}
-    return "".join(letters[kind] + (str(dim) if kind else "") + (f"/{split}" if split else "") for kind, dim, split in placed.placements) or "R"
+    return "".join(map(_word, placed.placements)) or "R"
 
 
 def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:

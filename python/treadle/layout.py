@@ -52,6 +52,15 @@ class Piece(typing.NamedTuple):
     dtype: str | None = None  #: torch's name; None: the tensor's own
 
 
+class Source(typing.Protocol):
+    """A source of vLLM 0.33: all parameters and how they are cut, and this rank's shards."""
+
+    @property
+    def metadata(self) -> typing.Sequence[typing.Any]: ...
+
+    def iter_local(self) -> typing.Iterator[tuple[str, typing.Any]]: ...
+
+
 def storage_of(info: _abi.treadle_storage_info) -> Storage:
     return Storage(_library.text(info.name), info.chunk, tuple(info.shape[: info.ndim]), DTYPES[info.dtype], info.derived,
                    info.offset_bytes, info.bytes)
@@ -71,6 +80,7 @@ class Layout:
     _object: _library.Object
     model: Model
     _rename: _tensors.Rename | None = None  # of the tensors that it was made of
+    _description: str = ""  # of a layout of placements
 
     def __init__(self, model: Model, text: str, ranks: int, *, rank_map: str = "contiguous", train: Layout | None = None,
                  nodes: int | typing.Sequence[int] | None = None) -> None:
@@ -114,26 +124,50 @@ class Layout:
         return layout
 
     @classmethod
-    def of(cls, model: Model, named_tensors: _tensors.Named | None, group: Group, rename: _tensors.Rename | None = None) -> Layout:
-        """The layout that live tensors have: DTensors by their mesh and placements, other tensors as replicated on all ranks.
+    def of(cls, model: Model, named_tensors: _tensors.Named | Source | None, group: Group, rename: _tensors.Rename | None = None) -> Layout:
+        """The layout that live tensors have: DTensors by their mesh and placements, other tensors as replicated on all ranks that give tensors.
 
         named_tensors: the module itself (its parameters and persistent buffers: the routing bias of an MoE is a buffer), a state dict,
             `net.named_parameters()`, or pairs; names are the model's, behind what FSDP, compile and DDP put into them, or
             as `rename` says (a dict or a function; None leaves a tensor out). None: this rank has no tensors, and takes what the others say.
+            Shards that are declared: a WeightSource of vLLM 0.33 (metadata with owners, mesh_shape and placements, and iter_local), whose owners are ranks
+            of this group, or of torch's where it was made by Group.torch; or triples of name, local tensor and verl's ShardSpec.
         Raises Refused: names that the model does not have (the nearest is named), Partial placements, a mesh without this rank, ranks that
-        describe different layouts. Collective; no tensor moves."""
-        from . import _placements
+        describe different layouts, a local tensor of another size than was declared. Collective; no tensor moves."""
+        from . import _declared, _placements
 
         layout = cls.__new__(cls)
-        description = _placements.describe(named_tensors, group, rename)
+        description, named = _placements.describe(named_tensors, group, rename)
         try:
-            layout._take(model, _placements.make(model, group.size, description))
+            layout._place(model, group.size, description)
         except errors.Refused as error:
             if "no rank holds" not in str(error) or _tensors.is_module(named_tensors):
                 raise
             raise errors.Refused(f"{error}; it may be a buffer of the module, which named_parameters() leaves out: pass the module itself") from None
         layout._rename = rename
+        _placements.tell(group, _declared.refusal(named, layout.storages(group.rank), group.rank))
         return layout
+
+    @classmethod
+    def read(cls, model: Model, description: str, ranks: int) -> Layout:
+        """The layout whose `description` this is, made in any process: what Layout.of found can be sent, kept and read back. Raises Refused."""
+        from . import _placements
+
+        layout = cls.__new__(cls)
+        layout._place(model, ranks, _placements.Description.read(description))
+        return layout
+
+    def _place(self, model: Model, ranks: int, description: typing.Any) -> None:
+        from . import _placements
+
+        self._take(model, _placements.make(model, ranks, description))
+        self._description = description.text()
+
+    @property
+    def description(self) -> str:
+        """Meshes and placements of a layout that Layout.of made, as one line of JSON; as a file the command reads it (placements:@file). Of other layouts:
+        the text."""
+        return self._description or self.text
 
     def _use(self) -> ctypes.c_void_p:
         return self._object.use("Layout")
