@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
     from .group import Group
     from .layout import Layout, Piece, Run, Storage
+    from .matches import Match, match
     from .model import Model, Tensor
     from .plans import plan
     from .switch import Switch
@@ -32,6 +33,7 @@ _PLACES = {
     "errors": ("Cancelled", "Different", "Error", "NoMemory", "Peer", "Refused", "State", "System", "Timeout"),
     "group": ("Group",),
     "layout": ("Layout", "Piece", "Run", "Storage"),
+    "matches": ("Match", "match"),
     "model": ("Model", "Tensor"),
     "plans": ("plan",),
     "switch": ("Switch",),
@@ -61,6 +63,6 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Attached", "Cancelled", "Checker", "Different", "Error", "Group", "Layout", "Memory", "Model", "NoMemory", "Peer", "Piece", "Refused", "Run",
-    "State", "Storage", "Switch", "System", "Tensor", "Timeout", "Window", "attach", "plan",
+    "Attached", "Cancelled", "Checker", "Different", "Error", "Group", "Layout", "Match", "Memory", "Model", "NoMemory", "Peer", "Piece", "Refused", "Run",
+    "State", "Storage", "Switch", "System", "Tensor", "Timeout", "Window", "attach", "match", "plan",
 ]
