@@ -12,6 +12,7 @@
 #   make bench-python  the package beside all-gather and slice, DTensor and Megatron-core's resharding: one JSON object
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
+#   make test-plugins  the plug-ins with the real packages, in environments of their own (6 GB each); ONLY=vllm
 #   make fake-cuda  build/fake-cuda/libcuda.so.1, which stands in for NVIDIA's driver (tests/cuda/fake_cuda.h)
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
@@ -21,7 +22,7 @@
 #   make cuda       kernels for CUDA devices, which the libraries have from then on; nvcc comes by pip, if need be
 #   make cuda-check    checks those kernels, without a GPU
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python test-plugins bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -85,6 +86,9 @@ python: deps
 
 test-python: python fake-cuda
 	tools/test-python
+
+test-plugins: python
+	@ONLY="$(ONLY)" tools/test-plugins
 
 # Only the JSON object goes to standard output.
 bench-python:

@@ -41,7 +41,8 @@ class Found(typing.NamedTuple):
     strides: tuple[int, ...]  #: in elements
     address: int  #: of its first byte; 0 without bytes
     parameter: bool
-    layer: typing.Any  #: the module that has it; None in a recorded list
+    owner: int  #: a number of the module that has it, which may have several names
+    layer: typing.Any  #: that module; None in a recorded list
     tensor: typing.Any  #: None in a recorded list
 
 
@@ -124,7 +125,7 @@ def reload_of(layer: typing.Any) -> typing.Callable[[typing.Any, typing.Mapping[
         from .vllm._reload import reload_layer
 
         return reload_layer
-    raise errors.Refused(f"{type(layer).__name__} is no layer of an engine whose weights can be processed again (vLLM)")
+    raise errors.Refused(f"{type(layer).__name__} is not a layer of an engine whose weights can be processed again (vLLM)")
 
 
 def match(
@@ -135,7 +136,8 @@ def match(
 
     engine_model: the engine's module (torch), after it has loaded and processed its weights; or what engine_tensors() made of one.
     prove: tensors that the list does not know are tried now: noise in them, then their bytes again. It needs `forward`, which runs the engine and returns
-        what can be compared (the same each time), and a model with the weights that the engine has loaded. Nothing may use the engine meanwhile.
+        what can be compared (the same each time), and a model with the weights that the engine has loaded. Nothing may use the engine meanwhile; where a
+        tensor is refused, its layer may be left with noise, and the engine has to be started anew.
     unproved: what happens to tensors that are neither listed nor proved: "refuse", or "layer": their layer is processed again.
     Raises Refused for other options. Local."""
     if unproved not in ("refuse", "layer"):
@@ -168,10 +170,10 @@ def _decide(storages: typing.Sequence[Storage], tensors: list[Found], known: typ
             made.layer[name] = [found for found, (one, _) in zip(sharing, kinds) if one == "layer"]
         else:
             made.refused[name] = proof
-    have = {str(key_of(storage)) for storage in storages}
-    addresses = {found.address for name in have for found in names.get(name, []) if found.address}
+    has = [found for storage in storages for found in names.get(str(key_of(storage)), [])]
+    addresses, places = {found.address for found in has if found.address}, {(found.owner, found.key.tensor) for found in has}
     for found in tensors:
-        if found.parameter and found.name not in have and found.address not in addresses:
+        if found.parameter and (found.owner, found.key.tensor) not in places and found.address not in addresses:
             made.refused[found.name] = f"the engine has it, of shape {list(found.shape)}, and the layout has not: nothing would update it"
             made.rows.append(Row(found.name, "refused", 0, made.refused[found.name]))
     return made
@@ -183,7 +185,7 @@ def _sharing(named: list[Found], tensors: list[Found]) -> list[Found]:
     every = named + [found for found in tensors if found.address in addresses and found not in named]
     once: dict[tuple[int, str], Found] = {}
     for found in every:
-        once.setdefault((id(found.layer) if found.layer is not None else hash(found.name), found.key.tensor), found)
+        once.setdefault((found.owner, found.key.tensor), found)
     return list(once.values())
 
 
@@ -227,7 +229,7 @@ def engine_tensors(engine_model: typing.Any) -> list[Found]:
                 if tensor is not None:
                     key = Key(type(module).__name__ + (_TIED if paths[id(module)] > 1 else ""), _method(module), _kernel(module), tensor.device.type, name)
                     found.append(Found(f"{path}.{name}" if path else name, key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."),
-                                       tuple(tensor.stride()), tensor.data_ptr() if tensor.numel() else 0, kind == "parameter", module, tensor))
+                                       tuple(tensor.stride()), tensor.data_ptr() if tensor.numel() else 0, kind == "parameter", id(module), module, tensor))
     return found
 
 
@@ -275,7 +277,7 @@ def _prove(found: Found, expected: typing.Any, forward: typing.Callable[[], typi
             return "layer", "its layer, processed again with noise, changed a forward pass; with the bytes that were loaded, it brought the same one back"
     except Exception as error:  # noqa: BLE001
         return "refused", f"its layer cannot be processed again: {type(error).__name__}: {error}"
-    return "refused", f"nothing that is written to '{found.name}' changes a forward pass, and is undone by the bytes that were loaded"
+    return "refused", "nothing that is written to it changes a forward pass and is undone by the bytes that were loaded"
 
 
 def _bytes(tensor: typing.Any) -> typing.Any:
@@ -315,12 +317,14 @@ def loaded(layout: Layout, rank: int) -> dict[str, typing.Any]:
 
 
 def record(tensors: list[Found]) -> list[list[typing.Any]]:
-    """Tensors of an engine as JSON: addresses become numbers, equal where memory is shared."""
-    numbers: dict[int, int] = {0: 0}
-    return [[f.name, list(f.key), list(f.shape), f.dtype, list(f.strides), numbers.setdefault(f.address, len(numbers)), f.parameter] for f in tensors]
+    """Tensors of an engine as JSON: addresses and owners become numbers, equal where memory or a module is shared."""
+    addresses: dict[int, int] = {0: 0}
+    owners: dict[int, int] = {}
+    return [[f.name, list(f.key), list(f.shape), f.dtype, list(f.strides), addresses.setdefault(f.address, len(addresses)), f.parameter,
+             owners.setdefault(f.owner, len(owners))] for f in tensors]
 
 
 def recorded(rows: typing.Iterable[typing.Sequence[typing.Any]]) -> list[Found]:
     """What record() wrote, for match() in place of an engine's module."""
-    return [Found(name, Key(*key), tuple(shape), dtype, tuple(strides), address, parameter, None, None)
-            for name, key, shape, dtype, strides, address, parameter in rows]
+    return [Found(name, Key(*key), tuple(shape), dtype, tuple(strides), address, parameter, owner, None, None)
+            for name, key, shape, dtype, strides, address, parameter, owner in rows]

@@ -14,6 +14,12 @@ report.count("treadle", treadle.vllm.Engine, "init_transfer_engine", "receive_we
 class Packed:
     """vLLM's engine as it is: on processors it packs its linear layers."""
 
+    def treadle_record(self):
+        """Its parameters, as treadle.match reads them."""
+        from treadle import matches
+
+        return matches.record([found for found in matches.engine_tensors(self.get_model()) if found.parameter])
+
     def treadle_own(self):
         """The kinds of bytes that an update writes, as shares, and where the worker's parameters lie."""
         engine = self.weight_transfer_engine

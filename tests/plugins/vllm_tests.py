@@ -109,6 +109,22 @@ def _check_workers(llm, path, form, before):
         check(not differing and count, "own parameters differ from the file:", differing, "of", count)
 
 
+def proofs(folder, kind, form, tp):
+    """What this engine proves is what treadle.match's list says."""
+    import record_vllm
+
+    from treadle import matches
+
+    os.environ.update(vllm_engine.environment(int(tp)))
+    _count_llm()
+    path = os.path.join(folder, "models", f"{kind}-1")
+    found = record_vllm.prove(vllm_engine.in_process(path, form, int(tp)), path)
+    listed = matches.proved()
+    check(len(found) > 4, "proved:", found)
+    for key, treated, how in found:
+        check(listed.get(matches.Key(*key), ("missing",))[0] == treated, key, "is", treated, "here:", how, "; the list has", listed.get(matches.Key(*key)))
+
+
 # ---- Over HTTP, from trainers of another number ----
 
 
@@ -178,11 +194,12 @@ def _revision(server, folder, path, stands):
 
 def _killed(server, path, stands, other):
     """A trainer dies before the move, at its beginning, and after: in the first update of its Trainer and in a later one."""
-    rounds = [["die"], ["die at", "send"], ["send", "die"], ["send", "die at", "send"]]
+    first, later = ["set 1"], ["set 2", "send", "set 1"]
+    rounds = [(first, ["die"]), (first, ["die at", "send"]), (later, ["die"]), (later, ["die at", "send"])]
     for number in range(20):
-        dies = number % 2
-        steps = [["set 2", *["send"] * 2], ["set 2", *["send"] * 2]]
-        steps[dies] = ["set 2", *rounds[number // 2 % 4]]
+        dies, (before, death) = number % 2, rounds[number // 2 % 4]
+        steps = [[*before, "send"], [*before, "send"]]
+        steps[dies] = [*before, *death]
         done = vllm_trainer.run(2, server.url, path, steps)
         check(done[dies] is None, "it did not die:", done)
         last = done[1 - dies][-1]
@@ -253,6 +270,7 @@ def _workers(pid):
 DENSE = ("llama", "qwen2", "qwen3")
 SCENARIOS = [
     *[("in_process", kind, form, tp) for kind in DENSE for form in ("plain", "packed") for tp in ("1", "2")],
+    *[("proofs", "qwen2", form, "1") for form in ("plain", "packed")],
     ("in_process", "llama", "plain", "4"),
     ("in_process", "llama_tied", "packed", "1"),
     ("in_process", "qwen2_tied", "packed", "1"),

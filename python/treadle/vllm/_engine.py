@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import typing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from vllm.distributed.weight_transfer import base  # type: ignore[import-not-found,unused-ignore]
 
@@ -18,7 +18,7 @@ from .. import errors
 from ..group import Group
 from ..matches import Report, match
 from ..switch import Switch
-from . import _layout, _meet
+from . import _infos, _layout, _meet
 
 if typing.TYPE_CHECKING:
     from ._trainer import Trainer
@@ -45,24 +45,6 @@ class UpdateInfo(base.WeightTransferUpdateInfo):  # type: ignore[misc,unused-ign
 
     version: int = 0  #: that the update leads to
     problem: str = field(default="", init=False)  #: why it is not one
-
-
-def _read(kind: typing.Any, given: typing.Any) -> typing.Any:
-    """The dataclass of a dict; with a problem where names or types are others. A parser that raises would leave the workers out of step."""
-    info = kind()
-    wanted = {f.name: f for f in fields(kind) if f.init}
-    if not isinstance(given, dict):
-        info.problem = f"it is a {type(given).__name__}, and must be an object"
-        return info
-    if strange := sorted(set(given) - set(wanted)):
-        info.problem = f"it has '{strange[0]}'; its keys are {', '.join(wanted)}"
-    for name, about in wanted.items():
-        value, types = given.get(name, about.default), (int, float) if isinstance(about.default, float) else (type(about.default),)
-        if isinstance(value, bool) or not isinstance(value, types):
-            info.problem = f"'{name}' is {value!r}, and must be a {types[-1].__name__}"
-        else:
-            setattr(info, name, value)
-    return info
 
 
 class _Link:
@@ -148,10 +130,10 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
         return self._link.report if self._link is not None else None
 
     def parse_init_info(self, init_dict: typing.Any) -> InitInfo:
-        return _read(InitInfo, init_dict)  # type: ignore[no-any-return]
+        return _infos.read(InitInfo, init_dict)
 
     def parse_update_info(self, update_dict: typing.Any) -> UpdateInfo:
-        return _read(UpdateInfo, update_dict)  # type: ignore[no-any-return]
+        return _infos.read(UpdateInfo, update_dict)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Meets the trainers; those of before are left."""

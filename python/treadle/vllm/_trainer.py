@@ -63,9 +63,11 @@ class Trainer:
         self.rank, self.ranks = _ranks(rank, ranks)
         self._pause, self._finite, self._timeout = pause, finite, timeout
         self._client = _client.client_of(client) if self.rank == 0 else None
+        self._server = _client.client_of(client) if self.rank > 0 and isinstance(client, str) else None  # for when the first trainer dies
         self._store: typing.Any = None
         self._trainers: Group | None = None
         self._switch: Switch | None = None
+        self._session = False  # an update of vLLM's was started by this trainer, and not finished
         self._number = next(_numbers)
         config, problem = "", ""
         try:
@@ -127,6 +129,7 @@ class Trainer:
         if call is not None and (error := call.join(self._timeout)) is not None:
             raise errors.System(f"the engine: {error}") from error
         if any(one["session"] for one in said):  # trainers before these died in an update
+            self._session = self._client is not None
             self._after_failure()
 
     def _entries(self, source: typing.Any) -> typing.Iterable[tuple[str, typing.Any]]:
@@ -155,31 +158,36 @@ class Trainer:
         Raises Refused for weights that are not finite (nothing was touched then), Peer and Timeout with the rank and what it says. After a failure the engine serves
         the version of before, whole; workers that had begun to write have ended, and their engine with them. Where all ranks live, the next call may work;
         where a trainer died, a new Trainer meets the same engine again."""
-        switch, version = self.switch, self.switch.version + 1
         self._tell(self._refresh)
-        self._tell(self._first(self._start))
-        call = self._update(version)
+        try:
+            self._tell(self._first(self._start))
+            version = self._move()
+            self._tell(self._first(lambda: self._finish(version)))
+        except Exception:
+            self._after_failure()
+            raise
+        return version
+
+    def _move(self) -> int:
+        """The arrow, while the first trainer's call to the engine runs."""
+        switch = self.switch
+        call = self._update(switch.version + 1)
         failure: Exception | None = None
         try:
             switch.to_infer() if switch.mode == "train" else switch.update()
         except errors.Error as error:
             failure = error
-        if call is not None and (called := call.join(self._timeout)) is not None:
-            failure = errors.System(f"the engine: {called}") if failure is None or isinstance(failure, errors.Cancelled) else failure
+        if call is not None and (called := call.join(self._timeout)) is not None and (failure is None or isinstance(failure, errors.Cancelled)):
+            failure = errors.System(f"the engine: {called}")
         if failure is not None:
-            self._after_failure()
             raise failure
-        self._tell(self._first(lambda: self._finish(version)))
         return switch.version
 
     def _start(self) -> None:
         client = typing.cast(_client.Client, self._client)
         client.pause(self._pause)
-        try:
-            client.start_weight_update()
-        except Exception:
-            client.resume()
-            raise
+        client.start_weight_update()
+        self._session = True
 
     def _update(self, version: int) -> _Call | None:
         if self._client is None:
@@ -189,18 +197,25 @@ class Trainer:
 
     def _finish(self, version: int) -> None:
         client = typing.cast(_client.Client, self._client)
+        self._session = False
         client.finish_weight_update(str(version))
         client.reset_caches()
         client.resume()
 
     def _after_failure(self) -> None:
-        """The engine's session ends, and it goes on with the version that it has, if it lives."""
+        """The engine's session ends, and it goes on with the version that it has, if it lives. The first trainer may be dead: then any other one lets it go on, and
+        the session ends when new trainers come. In pause "keep" that is left to them, too: there are caches of the old weights."""
+        calls: list[typing.Callable[[], object]] = []
         if self._client is not None:
-            for call in (self._client.finish_weight_update, self._client.resume):
-                try:
-                    call()
-                except Exception:  # noqa: BLE001, S112
-                    continue
+            calls = [self._client.finish_weight_update] * self._session + [self._client.resume]
+            self._session = False  # vLLM's workers raise where one is ended twice
+        elif self._server is not None and self._pause != "keep":
+            calls = [self._server.resume]
+        for call in calls:
+            try:
+                call()
+            except Exception:  # noqa: BLE001, S112
+                continue
 
     def _first(self, call: typing.Callable[[], object]) -> typing.Callable[[], object]:
         return call if self.rank == 0 else lambda: None
@@ -279,7 +294,7 @@ def _config(source: typing.Any, model: str | os.PathLike[str] | None) -> str:
         path = os.fspath(model)
         with open(os.path.join(path, "config.json") if os.path.isdir(path) else path, encoding="utf-8") as file:
             return file.read()
-    config = getattr(source, "config", None) or getattr(getattr(source, "module", None), "config", None)
+    config: typing.Any = getattr(source, "config", None) or getattr(getattr(source, "module", None), "config", None)
     if not hasattr(config, "to_json_string"):
         raise errors.Refused(f"Trainer: {type(source).__name__} has no config of transformers: give model=, the folder or config.json of the model")
     return str(config.to_json_string())

