@@ -21,13 +21,16 @@ PROBLEM = "treadle/problem"  # a key of the store: why somebody does not come
 
 
 def open_store(address: str, serve: bool, timeout: float) -> typing.Any:
-    """A TCPStore at "host:port"; port 0 with serve: a free one (store.port)."""
+    """A TCPStore at "host:port"; port 0 with serve: a free one (store.port). Raises Refused for another form, System where it cannot be reached."""
     import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise errors.Refused(f"the store's address is {address!r}, and must be 'host:port'")
-    return dist.TCPStore(host.strip("[]"), int(port), None, serve, timeout=datetime.timedelta(seconds=timeout), wait_for_workers=False)
+    try:
+        return dist.TCPStore(host.strip("[]"), int(port), None, serve, timeout=datetime.timedelta(seconds=timeout), wait_for_workers=False)
+    except (RuntimeError, ValueError) as error:
+        raise errors.System(f"the store at {address}: {error}") from error
 
 
 class Watched:

@@ -88,7 +88,10 @@ class Trainer:
     def _open(self, address: str | None, workers: int | None, problem: str) -> dict[str, typing.Any]:
         """The first trainer opens the store, and tells the others by torch's store where it is."""
         if self.rank > 0:
-            place: dict[str, typing.Any] = json.loads(_torch_store(self._timeout).get(f"treadle.vllm/{self._number}"))
+            try:
+                place: dict[str, typing.Any] = json.loads(_torch_store().get(f"treadle.vllm/{self._number}"))
+            except RuntimeError as error:  # torch's, of a store that has gone with its process
+                raise errors.Peer(f"rank 0 has not said where trainers meet: {error}") from error
             if place["problem"]:
                 raise errors.Peer(f"rank 0: {place['problem']}")
             self._store = _meet.open_store(place["store"], False, self._timeout)
@@ -102,10 +105,10 @@ class Trainer:
             place["store"] = f"{host}:{self._store.port}"
         except Exception as error:
             if self.ranks > 1:
-                _torch_store(self._timeout).set(f"treadle.vllm/{self._number}", json.dumps({"problem": str(error)}))
+                _torch_store().set(f"treadle.vllm/{self._number}", json.dumps({"problem": str(error)}))
             raise
         if self.ranks > 1:
-            _torch_store(self._timeout).set(f"treadle.vllm/{self._number}", json.dumps(place))
+            _torch_store().set(f"treadle.vllm/{self._number}", json.dumps(place))
         return place
 
     def _join(self, source: typing.Any, config: str, place: typing.Mapping[str, typing.Any], layout: str, problem: str, cap: int) -> None:
@@ -278,7 +281,7 @@ def _ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
     return 0, 1
 
 
-def _torch_store(timeout: float) -> typing.Any:
+def _torch_store() -> typing.Any:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
