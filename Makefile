@@ -12,7 +12,7 @@
 #   make bench-python  the package beside all-gather and slice, DTensor and Megatron-core's resharding: one JSON object
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
-#   make test-plugins  the plug-ins with the real packages, in environments of their own (6 GB each); ONLY=vllm
+#   make test-plugins  the plug-ins with the real packages, in environments of their own (6 GB each); ONLY=vllm,megatron
 #   make fake-cuda  build/fake-cuda/libcuda.so.1, which stands in for NVIDIA's driver (tests/cuda/fake_cuda.h)
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
