@@ -9,6 +9,7 @@
 #   make test       all tests; STAGE= those of one stage of .ci/run, with this compiler
 #   make bench      the measurements of docs/speed.md
 #   make python     the wheel of the Python package, build/python/treadle-*.whl
+#   make wheel MANYLINUX=2_28   one for that glibc and later, built by zig's compiler: build/manylinux_2_28/python/treadle-*.whl
 #   make bench-python  the package beside all-gather and slice, DTensor and Megatron-core's resharding: one JSON object
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
@@ -22,7 +23,7 @@
 #   make cuda       kernels for CUDA devices, which the libraries have from then on; nvcc comes by pip, if need be
 #   make cuda-check    checks those kernels, without a GPU
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python test-python test-plugins bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python wheel test-python test-plugins bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -83,6 +84,11 @@ python: deps
 	@$(MAKE) --no-print-directory configure
 	cmake --build build -j $(JOBS) --target treadle_command treadle_loop_shared treadle_mpi_shared
 	python/make-wheel build
+
+# Outside of the gate: everything is built a second time.
+wheel: deps
+	@tools/install-deps python
+	python/make-manylinux $(or $(MANYLINUX),$(error say which glibc: make wheel MANYLINUX=2_28))
 
 test-python: python fake-cuda
 	tools/test-python
