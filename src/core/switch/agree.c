@@ -181,19 +181,17 @@ static bool modes_agree(bool alone, uint64_t a, uint64_t b) {
                               (a == TREADLE_TRAIN && b == TREADLE_INFER)));
 }
 
-/* In mode INFER all infer windows of a new group hold one version, or they count as holding none: a node that was adrift may
- * have the version before that of the others. */
-static void compare_versions(treadle_switch *sw) {
-  const treadle_group *group = sw->group;
+/* Do the infer windows of all ranks in mode INFER hold one version? A node that was adrift may have the one before that of the
+ * others. */
+static bool is_one_version(const treadle_group *group) {
   const figures *first = NULL;
-  bool stale = false;
   for (int rank = 0; rank < group->size; rank++) {
     const figures *f = treadle_group_said(group, rank);
     if (f->mode != TREADLE_INFER) continue;
     if (!first) first = f;
-    stale = stale || f->stale || f->version != first->version;
+    if (f->stale || f->version != first->version) return false;
   }
-  if (sw->mode == TREADLE_INFER && stale) sw->stale = true;
+  return true;
 }
 
 /* That all were given the same options, and are in one mode; what is said of all. */
@@ -228,7 +226,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
       *tightest_p = rank;
     }
   }
-  compare_versions(sw);
+  if (sw->mode == TREADLE_INFER && !is_one_version(group)) sw->stale = true;
   return TREADLE_OK;
 }
 
