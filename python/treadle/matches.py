@@ -2,7 +2,7 @@
 something else of.
 
 A name and a shape prove nothing: an engine that packs its weights keeps some tensors that look right and that nothing reads. So whether a tensor is
-the engine's own stands on a list (proved.json), by the class of its layer, the layer's quantisation method, the kernel that multiplies with it, and the device. The
+the engine's own stands on a list (proved.json, proved_sglang.json), by the class of its layer, the layer's quantisation method, the kernel that multiplies with it, and the device. The
 tests make the list from real engines: noise in the tensor has to change what a forward pass gives, its bytes are those that were loaded, and with these
 bytes back the forward pass gives what it gave. What the list does not know is refused."""
 
@@ -68,8 +68,10 @@ class Report(typing.NamedTuple):
 
 def proved() -> dict[Key, tuple[str, str]]:
     """The list: kind and proof by key."""
-    with open(os.path.join(os.path.dirname(__file__), "proved.json"), encoding="utf-8") as file:
-        rows = json.load(file)
+    rows = []
+    for name in ("proved.json", "proved_sglang.json"):
+        with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+            rows += json.load(file)
     return {Key(*row["key"]): (row["kind"], row["proof"]) for row in rows}
 
 
@@ -121,7 +123,7 @@ class Match:
 
 def reload_of(layer: typing.Any) -> typing.Callable[[typing.Any, typing.Mapping[str, typing.Any]], None]:
     """The function that has a layer process its weights again, of the engine that the layer is of."""
-    if any(kind.__module__.split(".")[0] == "vllm" for kind in type(layer).__mro__):
+    if _of("vllm", layer):
         from .vllm._reload import reload_layer
 
         return reload_layer
@@ -233,13 +235,20 @@ def engine_tensors(engine_model: typing.Any) -> list[Found]:
     return found
 
 
+def _of(package: str, module: typing.Any) -> bool:
+    return any(kind.__module__.split(".")[0] == package for kind in type(module).__mro__)
+
+
 def _method(module: typing.Any) -> str:
     method = getattr(module, "quant_method", None)
     return type(method).__name__ if method is not None else ""
 
 
 def _kernel(module: typing.Any) -> str:
-    """What multiplies with a layer's weights. vLLM on processors: the last name that its cpu_linear calls; elsewhere its method's function."""
+    """What multiplies with a layer's weights. vLLM on processors: the last name that its cpu_linear calls; elsewhere its method's function. SGLang's layers have the
+    names of vLLM's, and say whether they were packed for Intel's AMX."""
+    if _of("sglang", module):
+        return "sglang intel_amx" if getattr(module, "use_intel_amx_backend", False) else "sglang"
     function = vars(module).get("cpu_linear") or getattr(getattr(module, "quant_method", None), "_gemm_impl", None)
     if function is None:
         return ""

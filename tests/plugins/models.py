@@ -15,6 +15,7 @@ KINDS = {
     "qwen2_tied": {"tie_word_embeddings": True},
     "qwen3": {"head_dim": 32},
     "qwen3_moe": {"head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "decoder_sparse_step": 1, "norm_topk_prob": True, "mlp_only_layers": []},
+    "mixtral": {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2},
 }
 
 
