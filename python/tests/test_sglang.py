@@ -9,6 +9,7 @@ import sys
 import threading
 import types
 import unittest
+import unittest.mock
 
 import treadle
 from treadle.sglang import _client, _interface, _manifest
@@ -171,6 +172,20 @@ class TestHttp(unittest.TestCase):
         self.assertEqual(self.server.calls[1][1], {"mode": "retract"})
         self.assertEqual(self.server.calls[4][1], {"new_version": "7", "abort_all_requests": False})
         self.assertEqual({key for _, _, key in self.server.calls}, {"Bearer secret"})
+
+    def test_stale_caches_do_not_serve(self):
+        client = treadle.sglang.Http(self.url)
+        client._stale = True  # as after an update
+        self.server.answers["flush_cache"] = [(400, ""), (200, "")]
+        client.resume()
+        self.assertEqual([path for path, _, _ in self.server.calls], ["server_info", "flush_cache", "flush_cache", "continue_generation"])
+        client.resume()
+        self.assertEqual([path for path, _, _ in self.server.calls][4:], ["continue_generation"])
+        client._stale = True
+        self.server.answers["flush_cache"] = [(400, "")]
+        with unittest.mock.patch.object(_client, "_FLUSH", 0.05), self.assertRaisesRegex(treadle.System, "keys and values of the old weights"):
+            client.resume()
+        self.assertNotIn("continue_generation", [path for path, _, _ in self.server.calls][5:])
 
     def test_sessions(self):
         """One that trainers left open is taken over; a server before 0.5.21 has none."""

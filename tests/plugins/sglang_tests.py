@@ -1,4 +1,4 @@
-"""The plug-in for SGLang with the real package: python sglang_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json; see SCENARIOS.
+"""The plug-in for SGLang with the real package: python sglang_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json, to which it adds; see SCENARIOS.
 
 Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the new files: tokens, and log-probabilities bit for bit."""
 
@@ -286,7 +286,7 @@ def run_all(folder, chosen):
         os.remove(calls)
     failed = []
     for scenario in SCENARIOS:
-        if chosen and "-".join(scenario) not in chosen:
+        if chosen and not {scenario[0], "-".join(scenario)} & set(chosen):
             continue
         started = time.monotonic()
         log = os.path.join(folder, "logs", "sglang-" + "-".join(scenario) + ".out")
@@ -297,8 +297,13 @@ def run_all(folder, chosen):
             failed.append(" ".join(scenario))
     versions = {name: importlib.metadata.version(name) for name in ("sglang", "treadle")}
     made = report.rows(versions, WANTED, report.read(calls), f"failed: {', '.join(failed)}" if failed else "")
-    with open(os.path.join(folder, "report-sglang.json"), "w") as file:
-        json.dump(made, file, indent=1)
+    path, ours = os.path.join(folder, "report.json"), {row[:3] for row in WANTED}
+    others = []
+    if os.path.exists(path):  # of other plug-ins
+        with open(path) as file:
+            others = [row for row in json.load(file) if (row["package"], row["class"], row["method"]) not in ours and row["package"] != "sglang"]
+    with open(path, "w") as file:
+        json.dump(others + made, file, indent=1)
     print(report.table(made))
     return 1 if failed or report.judge(made) else 0
 

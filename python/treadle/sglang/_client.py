@@ -25,6 +25,7 @@ class _Client:
     def __init__(self) -> None:
         self._info: dict[str, typing.Any] = {}
         self._store: typing.Any = None
+        self._stale = False  # has it keys and values of other weights than it may have now?
         self.sends = True  # has the engine begin and end of an update? Before 0.5.21 it has not
 
     def workers(self) -> int:
@@ -53,6 +54,7 @@ class _Client:
         """Returns when all workers have. Raises System with what a worker said that could take no part: the engine's answer is always ordinary."""
         known = {key: self._info[key] for key in ("store", "group", "hash", "timeout")}
         manifest = Manifest(**known, version=int(update_info["version"]), attempt=secrets.token_hex(8))
+        self._stale = True
         self._send(manifest)
         if self._store is not None and self._store.check([manifest.problem_key]):
             raise errors.System(self._store.get(manifest.problem_key).decode())
@@ -69,6 +71,7 @@ class _Client:
             if time.monotonic() > until:
                 raise errors.System(f"flush_cache: the engine was not idle in {_FLUSH:.0f} s: it has keys and values of the old weights")
             time.sleep(0.01)
+        self._stale = False
 
     def pause(self, mode: str) -> None: ...
 
@@ -120,6 +123,9 @@ class Http(_Client):
         self._call("pause_generation", {"mode": _PAUSES[mode]})
 
     def resume(self) -> None:
+        """A server whose caches cannot be emptied stays paused: it does not go on with keys and values of other weights."""
+        if self._stale:
+            self.reset_caches()
         self._call("continue_generation", {})
 
     def _begin(self) -> tuple[bool, str]:

@@ -31,7 +31,9 @@ class Trainer(_trainer.Trainer):
         super()._after_failure()
         if self.rank > 0 and self.engine is not None:  # the first trainer may be dead, and the engine waits
             try:
-                _client.client_of(self.engine).resume()
+                client = _client.client_of(self.engine)
+                client.reset_caches()
+                client.resume()
             except Exception:  # noqa: BLE001, S110
                 pass
 
