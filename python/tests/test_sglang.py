@@ -106,7 +106,7 @@ class TestManifest(unittest.TestCase):
             ([], "no tensor"),
             ([("model.norm.weight", None)], "1 tensors, the first 'model.norm.weight'"),
             ([("treadle", tensor(MANIFEST)), ("x", None)], "2 tensors"),
-            ([("treadle", tensor(b"\x80\x04."))], "no JSON"),
+            ([("treadle", tensor(b"\x80\x04."))], "not JSON"),
             ([("treadle", tensor([1]))], "the manifest has list"),
             ([("treadle", tensor({**MANIFEST, "more": 1}))], "use one version of treadle everywhere"),
             ([("treadle", tensor({**MANIFEST, "version": "1"}))], "'version' is '1', and must be a int"),

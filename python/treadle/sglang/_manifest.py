@@ -54,7 +54,7 @@ def read(named_tensors: typing.Any) -> Manifest:
     try:
         given = json.loads(bytes(named[0][1].reshape(-1).tolist()))
     except (ValueError, TypeError) as error:
-        raise errors.Refused(f"the tensor '{NAME}' is no JSON: {error}") from error
+        raise errors.Refused(f"the tensor '{NAME}' is not JSON: {error}") from error
     if not isinstance(given, dict) or given.keys() != _KEYS.keys():
         raise errors.Refused(f"the manifest has {sorted(given) if isinstance(given, dict) else type(given).__name__}; its keys are {', '.join(_KEYS)}: use one version of treadle everywhere")
     for key, example in _KEYS.items():
