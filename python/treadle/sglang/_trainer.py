@@ -21,9 +21,13 @@ class Trainer(_trainer.Trainer):
         self.engine = engine
         super().__init__(source, engine, **options)
 
+    def _client_of(self, given: typing.Any) -> typing.Any:
+        self.engine = _client.client_of(given)
+        return super()._client_of(self.engine)
+
     def _open(self, address: str | None, workers: int | None, problem: str) -> dict[str, typing.Any]:
         place = super()._open(address, workers, problem)
-        if self.rank == 0:
+        if self.rank == 0 and not problem:
             self.engine.watch(self._store)
         return place
 
@@ -58,9 +62,7 @@ def connect(
     Raises Refused with the rank and the tensor, Peer with what another rank said, Timeout, System where the engine cannot be called."""
     if pause not in _PAUSES:
         raise errors.Refused(f"connect: pause is '{pause}', and must be 'abort' or 'retract': with 'in_place' requests would go on with keys and values of the old weights")
-    first = rank == 0 or (rank is None and _trainer._ranks(rank, ranks)[0] == 0)
-    trainer = Trainer(source, _client.client_of(engine) if first else engine, model=model, rank=rank, ranks=ranks, layout=layout, address=address, pause=_PAUSES[pause],
-                      finite=finite, timeout=timeout, cap=cap)
+    trainer = Trainer(source, engine, model=model, rank=rank, ranks=ranks, layout=layout, address=address, pause=_PAUSES[pause], finite=finite, timeout=timeout, cap=cap)
     switch = trainer.switch
     setattr(switch, _KEPT, trainer)
     return switch
@@ -72,7 +74,7 @@ def update(engine: typing.Any, switch: Switch) -> int:
 
     engine: as given to connect. switch: that connect made.
     Raises Refused for weights that are not finite (nothing was touched then) and for other switches, Peer and Timeout with the rank and what it says, System with what
-    the engine says. After a failure the engine serves the version of before, whole. Where all ranks live, the next call may work; where a trainer died, a new
+    the engine says. After a failure the engine serves the version of before, whole, or where all ranks had committed the next one. Where all ranks live, the next call may work; where a trainer died, a new
     connect meets the same engine again."""
     trainer = getattr(switch, _KEPT, None)
     if not isinstance(trainer, Trainer):

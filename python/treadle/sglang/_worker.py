@@ -6,6 +6,7 @@ failed update brings it back. If workers of one engine have different versions a
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import traceback
@@ -46,7 +47,8 @@ class _Link:
         _meet.agree(group, {}, problem)
         self.report = Report(list(self.match.rows))
         device = next(iter(model.parameters())).device
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(device), timeout=manifest.timeout, undo_bytes=infer.window_bytes(group.rank), bind=self._bind)
+        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(device), timeout=manifest.timeout,
+                             undo_bytes=infer.window_bytes(group.rank), bind=self._bind if self.match.layer or self.match.window else None)
 
     @staticmethod
     def _check(model: typing.Any, manifest: _manifest.Manifest) -> None:
@@ -63,15 +65,17 @@ class _Link:
             raise errors.State("the engine follows other trainers, who came later")
         if manifest.hash != self.hash:
             raise errors.Refused("the trainers' model is another one than that of their meeting")
-        if self.switch.mode == "train":
-            self.switch.to_infer()
-        else:
-            self.switch.update()
+        self.switch.next_version()
 
 
 def _plain(config: dict[str, typing.Any]) -> dict[str, typing.Any]:
     """SGLang writes the type of rotary positions under a second, older name, too."""
     return {key: {k: v for k, v in value.items() if k != "type" or "rope_type" not in value} if isinstance(value, dict) else value for key, value in config.items()}
+
+
+def _number_of(name: str) -> int:
+    """Of a group, for words of a fixed size; 0 is none's."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest(), "little") + 1
 
 
 class _Worker:
@@ -119,9 +123,9 @@ class _Worker:
 
     def _one_version(self) -> None:
         """All workers of the engine have the same version, or none of them serves."""
-        mine = (self.link.name, self.link.switch.version) if self.link is not None else None
+        mine = (_number_of(self.link.name), self.link.switch.version) if self.link is not None else (0, 0)
         said = _interface.gather(mine)
-        if any(one is not None and one != mine for one in said) and mine is not None:
+        if any(one not in (mine, (0, 0)) for one in said) and self.link is not None:
             print(f"treadle: this engine's workers have different versions, and end: {said}; {self.problem}", file=sys.stderr, flush=True)
             os._exit(1)
 

@@ -111,7 +111,7 @@ class InProcess:
 
 
 class Given:
-    """A client of the caller's with vLLM's four methods; the rest by its own methods of these names, where it has them."""
+    """A client of the caller's: vLLM's four methods, and those that pause the engine, empty its caches and let it go on."""
 
     def __init__(self, client: typing.Any) -> None:
         self.client = client
@@ -134,17 +134,13 @@ class Given:
         self.client.finish_weight_update(weight_version)
 
     def pause(self, mode: str) -> None:
-        self._maybe("pause", mode)
+        self.client.pause(mode)
 
     def reset_caches(self) -> None:
-        self._maybe("reset_caches")
+        self.client.reset_caches()
 
     def resume(self) -> None:
-        self._maybe("resume")
-
-    def _maybe(self, name: str, *arguments: str) -> None:
-        if hasattr(self.client, name):
-            getattr(self.client, name)(*arguments)
+        self.client.resume()
 
 
 def client_of(given: typing.Any) -> Client:
@@ -155,7 +151,7 @@ def client_of(given: typing.Any) -> Client:
         return Http(given.base_url, getattr(given, "timeout", 300))
     if hasattr(given, "llm_engine"):
         return InProcess(given)
-    phases = ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update")
-    if missing := [name for name in phases if not hasattr(given, name)]:
+    phases = ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update", "pause", "reset_caches", "resume")
+    if missing := [name for name in phases if not hasattr(given, name)]:  # without the last three requests would go on with caches of the old weights
         raise errors.Refused(f"client is a {type(given).__name__} without {missing[0]}; it must be a URL, a vllm.LLM, or have {', '.join(phases)}")
     return Given(given)

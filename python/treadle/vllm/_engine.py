@@ -72,13 +72,19 @@ class _Link:
         self._written = False  # has the engine something of an update that is not whole?
         self._first: list[int] = []
         self.group = group
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout, bind=self._bind)
+        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout,
+                             bind=self._bind if self._rebuilds else None)
 
     @staticmethod
     def _check(engine: Engine, info: InitInfo) -> None:
         _layout.check_config(info.model, engine.model_config.hf_config.to_dict())
         if info.hash and info.hash != _meet.hash_of(_meet.model_of(info.model)):
             raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
+
+    @property
+    def _rebuilds(self) -> bool:
+        """Does the engine get something of an update after its commit?"""
+        return bool(self.match.layer or self.match.window)
 
     def _bind(self, _window: object) -> None:
         """The switch's weights are whole, on all ranks; where this fails, all ranks' arrows do."""
@@ -87,13 +93,15 @@ class _Link:
         self._written = False
 
     def update(self) -> int:
-        first = self.switch.mode == "train"
+        first, version = self.switch.mode == "train", self.switch.version
         if first:
             self._first = self._sums()
         try:
-            return self.switch.to_infer() if first else self.switch.update()
+            return self.switch.next_version()
         except errors.Error:
             self._written |= bool(self.match.own) and (self._first != self._sums() if first else not self.switch.valid)
+            # All ranks have committed, and then not all layers were processed: here, or in another worker.
+            self._written |= self._rebuilds and self.switch.version != version
             raise
 
     def _sums(self) -> list[int]:

@@ -21,6 +21,8 @@ def layout_text(vllm_config: typing.Any) -> str:
     parallel = vllm_config.parallel_config
     if vllm_config.model_config.quantization is not None:
         raise errors.Refused(f"the engine's weights are quantised ({vllm_config.model_config.quantization}); the plug-in writes those of 16 and 32 bits")
+    if getattr(vllm_config, "speculative_config", None) is not None:
+        raise errors.Refused("the engine has a draft model (speculative_config), whose weights nothing would update: start it without one")
     if getattr(vllm_config, "lora_config", None) is not None:
         raise errors.Refused("the engine has LoRA adapters, which wrap its layers: start it without enable_lora")
     if getattr(parallel, "enable_eplb", False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import os
@@ -62,15 +63,20 @@ class Trainer:
             raise errors.Refused(f"Trainer: pause is '{pause}', and must be 'abort', 'wait' or 'keep'")
         self.rank, self.ranks = _ranks(rank, ranks)
         self._pause, self._finite, self._timeout = pause, finite, timeout
-        self._client = _client.client_of(client) if self.rank == 0 else None
-        self._server = _client.client_of(client) if self.rank > 0 and isinstance(client, str) else None  # for when the first trainer dies
+        self._number = next(_numbers)
+        self._client: _client.Client | None = None
+        self._server: _client.Client | None = None  # for when the first trainer dies
         self._store: typing.Any = None
         self._trainers: Group | None = None
         self._switch: Switch | None = None
         self._session = False  # an update of vLLM's was started by this trainer, and not finished
-        self._number = next(_numbers)
+        self._before = 0  # the switch's version, when the update that runs began
         config, problem = "", ""
         try:
+            if self.rank == 0:
+                self._client = self._client_of(client)
+            elif isinstance(client, str):
+                self._server = _client.client_of(client)
             config = _config(source, model)
             self._source = source if _declared.is_source(source) else None
             self._named = dict(_declared.local_pairs(source)) if self._source is not None else source
@@ -83,21 +89,24 @@ class Trainer:
             self.close()
             raise
 
+    def _client_of(self, given: typing.Any) -> _client.Client:
+        return _client.client_of(given)
+
     # ---- Meeting ----
 
     def _open(self, address: str | None, workers: int | None, problem: str) -> dict[str, typing.Any]:
         """The first trainer opens the store, and tells the others by torch's store where it is."""
         if self.rank > 0:
             try:
-                place: dict[str, typing.Any] = json.loads(_torch_store().get(f"treadle.vllm/{self._number}"))
-            except RuntimeError as error:  # torch's, of a store that has gone with its process
+                place: dict[str, typing.Any] = json.loads(_said(f"treadle.vllm/{self._number}", self._timeout))
+            except RuntimeError as error:  # torch's, of a store that has gone with its process, or of a key that does not come
                 raise errors.Peer(f"rank 0 has not said where trainers meet: {error}") from error
             if place["problem"]:
                 raise errors.Peer(f"rank 0: {place['problem']}")
             self._store = _meet.open_store(place["store"], False, self._timeout)
             return place
         try:
-            if problem and self.ranks == 1:
+            if problem and (self.ranks == 1 or self._client is None):
                 raise errors.Refused(f"Trainer: {problem}")
             place = {"group": "vllm" + secrets.token_hex(8), "problem": "", "workers": workers if workers is not None else self._client.workers()}  # type: ignore[union-attr]
             host, _, port = (address or _address()).rpartition(":")
@@ -159,9 +168,10 @@ class Trainer:
         emptied, and it goes on. Weights may not be written meanwhile. Collective.
 
         Raises Refused for weights that are not finite (nothing was touched then), Peer and Timeout with the rank and what it says. After a failure the engine serves
-        the version of before, whole; workers that had begun to write have ended, and their engine with them. Where all ranks live, the next call may work;
+        the version of before, whole, or where all ranks had committed the next one; workers that had begun to write have ended, and their engine with them. Where all ranks live, the next call may work;
         where a trainer died, a new Trainer meets the same engine again."""
         self._tell(self._refresh)
+        self._before = self.switch.version
         try:
             self._tell(self._first(self._start))
             version = self._move()
@@ -177,7 +187,7 @@ class Trainer:
         call = self._update(switch.version + 1)
         failure: Exception | None = None
         try:
-            switch.to_infer() if switch.mode == "train" else switch.update()
+            switch.next_version()
         except errors.Error as error:
             failure = error
         if call is not None and (called := call.join(self._timeout)) is not None and (failure is None or isinstance(failure, errors.Cancelled)):
@@ -200,20 +210,33 @@ class Trainer:
 
     def _finish(self, version: int) -> None:
         client = typing.cast(_client.Client, self._client)
-        self._session = False
         client.finish_weight_update(str(version))
+        self._session = False
         client.reset_caches()
         client.resume()
+
+    @property
+    def _committed(self) -> bool:
+        """Had all ranks the next version, when the update failed after all?"""
+        return self._switch is not None and self._switch.version != self._before
 
     def _after_failure(self) -> None:
         """The engine's session ends, and it goes on with the version that it has, if it lives. The first trainer may be dead: then any other one lets it go on, and
         the session ends when new trainers come. In pause "keep" that is left to them, too: there are caches of the old weights."""
         calls: list[typing.Callable[[], object]] = []
+        version = str(self.switch.version) if self._committed else None
         if self._client is not None:
-            calls = [self._client.finish_weight_update] * self._session + [self._client.resume]
+            client = self._client
+            if self._session:
+                calls.append(lambda: client.finish_weight_update(version))
+            if self._committed:
+                calls.append(client.reset_caches)
+            calls.append(client.resume)
             self._session = False  # vLLM's workers raise where one is ended twice
         elif self._server is not None and self._pause != "keep":
-            calls = [self._server.resume]
+            if self._committed:
+                calls.append(self._server.reset_caches)
+            calls.append(self._server.resume)
         for call in calls:
             try:
                 call()
@@ -279,6 +302,13 @@ def _ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
+
+
+def _said(key: str, timeout: float) -> bytes:
+    """What the first trainer says in torch's store. Raises RuntimeError."""
+    store = _torch_store()
+    store.wait([key], datetime.timedelta(seconds=timeout))
+    return bytes(store.get(key))
 
 
 def _torch_store() -> typing.Any:
