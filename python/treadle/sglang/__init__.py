@@ -23,14 +23,9 @@ _PLACES = {"_client": ("Http",), "_layout": ("layout_text",), "_trainer": ("conn
 
 
 def __getattr__(name: str) -> object:
-    for module, names in _PLACES.items():
-        if name in names:
-            from importlib import import_module
+    from .._lazy import find
 
-            found: object = getattr(import_module(f"{__name__}.{module}"), name)
-            globals()[name] = found
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return find(__name__, _PLACES, name)
 
 
 def load(model: typing.Any, named_tensors: typing.Any) -> None:
