@@ -59,8 +59,7 @@ static void launch_some(treadle_cuda *cuda, batch *b, int64_t skip, int64_t coun
       if (at >= skip && put < count) items[put++] = treadle_cuda_item_of(&boxes[i], (uint32_t)i, k);
   treadle_cuda_copy_args args = {
       .boxes = (uintptr_t)boxes, .items = (uintptr_t)items, .count = (uint32_t)put};
-  treadle_cuda_launch(cuda, cuda->copy, put < cuda->blocks_at_once ? (unsigned)put : cuda->blocks_at_once,
-                      &args);
+  treadle_cuda_launch(cuda, cuda->copy, put, &args);
 }
 
 static void launch(treadle_cuda *cuda, batch *b) {

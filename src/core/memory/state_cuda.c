@@ -308,8 +308,9 @@ static void rest(treadle_cuda *cuda, CUevent end) {
     cuda->figures.seconds += (double)milliseconds / 1e3;
 }
 
-void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, unsigned blocks, void *arguments) {
+void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, int64_t count, void *arguments) {
   void *parameters[] = {arguments};
+  const unsigned blocks = count < cuda->blocks_at_once ? (unsigned)count : cuda->blocks_at_once;
   if (blocks == 0 || !treadle_cuda_ask(cuda)) return;
   cuda->figures.launches++;
   treadle_cuda_keep(cuda, "cuLaunchKernel",

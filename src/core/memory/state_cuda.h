@@ -105,7 +105,8 @@ treadle_status treadle_cuda_pin(const treadle_cuda *cuda, void *host, size_t byt
 
 /* Before work is asked for: what the caller's stream was given before comes first. False: nothing can be asked for any more. */
 bool treadle_cuda_ask(treadle_cuda *cuda);
-void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, unsigned blocks, void *arguments);
+/* As many blocks of threads as there is work for, and as a launch of many has. */
+void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, int64_t count, void *arguments);
 treadle_ticket treadle_cuda_mark(treadle_cuda *cuda);
 treadle_status treadle_cuda_passed(treadle_cuda *cuda, treadle_ticket ticket, bool *passed_p);
 /* Nothing is under way any more when it returns. */

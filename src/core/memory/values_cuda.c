@@ -37,8 +37,7 @@ static void launch_blocks(treadle_cuda *cuda, const treadle_strip *strips, size_
   }
   treadle_cuda_blocks_args args = {
       .strips = (uintptr_t)made, .blocks = (uintptr_t)blocks, .count = (uint32_t)put};
-  treadle_cuda_launch(cuda, cuda->blocks, put < cuda->blocks_at_once ? (unsigned)put : cuda->blocks_at_once,
-                      &args);
+  treadle_cuda_launch(cuda, cuda->blocks, put, &args);
 }
 
 void treadle_cuda_make_blocks(const treadle_device *device, const treadle_strip *strips, size_t count) {

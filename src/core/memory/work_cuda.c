@@ -143,8 +143,7 @@ void treadle_cuda_run_work(const treadle_device *device, const treadle_work *wor
   if (!cuda->failed) {
     note_run(cuda, work, first, count, written);
     if (items == 0) (void)treadle_cuda_ask(cuda);
-    const unsigned blocks = items < cuda->blocks_at_once ? (unsigned)items : cuda->blocks_at_once;
-    treadle_cuda_launch(cuda, cuda->copy, blocks, &args);
+    treadle_cuda_launch(cuda, cuda->copy, items, &args);
   }
   treadle_cuda_leave(cuda);
 }
