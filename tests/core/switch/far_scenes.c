@@ -338,6 +338,30 @@ static void test_deltas(void **state) {
   scene_release(&s);
 }
 
+/* Waves of more messages to one rank than there are slots. Rank 3 waits for messages of rank 1, which stand behind those to rank 2; that one takes none
+ * before rank 3 has staged. So rank 3 says what is staged while it waits. */
+static void test_long_waves(void **state) {
+  static const char config[] =
+      "{\"model_type\": \"llama\", \"hidden_size\": 1024, \"intermediate_size\": 8192, "
+      "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": "
+      "64,"
+      " \"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}";
+  json_t *json = json_loads(config, 0, NULL);
+  treadle_model *model;
+  pair p = {.seed = 2, .ranks = SCENE_RANKS};
+  (void)state;
+  assert_ok(treadle_model_from_config("long waves", json, NULL, &model));
+  json_decref(json);
+  assert_ok(treadle_layout_create(model, "megatron:tp=2,pp=2", SCENE_RANKS, NULL, &p.from.layout));
+  assert_ok(treadle_layout_create(model, "vllm:tp=4", SCENE_RANKS, NULL, &p.to.layout));
+  const size_t before = came;
+  ranks_as_threads(SCENE_RANKS, 100, 0, own_rank, &(play_input){.p = &p, .cap = 128 << 20});
+  assert_true(came - before > (64 << 20)); /* it was not refused */
+  treadle_layout_destroy(p.from.layout);
+  treadle_layout_destroy(p.to.layout);
+  treadle_model_close(model);
+}
+
 /* It was so: bytes did travel, and where a node has two ranks, from one to the other. */
 static void test_came(void **state) {
   (void)state;
@@ -675,8 +699,9 @@ int far_scenes(const far_device *device, uint64_t seed) {
                                      cmocka_unit_test(test_updates),      cmocka_unit_test(test_offload),
                                      cmocka_unit_test(test_failures),     cmocka_unit_test(test_files),
                                      cmocka_unit_test(test_failing_files)},
-                          nodes[] = {cmocka_unit_test(test_pairs),    cmocka_unit_test(test_own),
-                                     cmocka_unit_test(test_blocks),   cmocka_unit_test(test_deltas),
-                                     cmocka_unit_test(test_failures), cmocka_unit_test(test_came)};
+                          nodes[] = {cmocka_unit_test(test_pairs),  cmocka_unit_test(test_own),
+                                     cmocka_unit_test(test_blocks), cmocka_unit_test(test_long_waves),
+                                     cmocka_unit_test(test_deltas), cmocka_unit_test(test_failures),
+                                     cmocka_unit_test(test_came)};
   return cmocka_run_group_tests(tests, NULL, NULL) + RANKS_OVER_NODES(nodes);
 }
