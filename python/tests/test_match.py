@@ -88,7 +88,10 @@ class TestMatch(unittest.TestCase):
                               (lambda tensors: [f for f in tensors if f.name != norm], "the engine has no such tensor")):
             self.assertIn(words, of(plain, change=change).refused[norm])
         strided = of(plain, change=lambda tensors: [f._replace(strides=(1, 128)) if f.name == "lm_head.weight" else f for f in tensors])
-        self.assertEqual(list(strided.window), ["lm_head.weight"])
+        self.assertEqual({name: [f.name for f in founds] for name, founds in strided.window.items()}, {"lm_head.weight": ["lm_head.weight"]})
+        tied = {**plain, "config": {**plain["config"], "tie_word_embeddings": True}}
+        of_one = lambda tensors: [f._replace(strides=(1, 128), address=77) if f.name in ("lm_head.weight", "model.embed_tokens.weight") else f for f in tensors]  # noqa: E731
+        self.assertEqual({name: len(founds) for name, founds in of(tied, change=of_one).window.items()}, {"model.embed_tokens.weight": 2})  # all names become views
         extra = of(plain, change=lambda tensors: [*tensors, tensors[0]._replace(name="model.adapter.lora_a", address=99, owner=99)])
         self.assertIn("nothing would update it", extra.refused["model.adapter.lora_a"])
 

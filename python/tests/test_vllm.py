@@ -12,7 +12,8 @@ import types
 import unittest
 
 import treadle
-from treadle.vllm import _client, _infos, _layout, _meet
+from treadle._engines import configs, meet
+from treadle.vllm import _client, _infos, _layout
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 PLUGINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "plugins")
@@ -50,20 +51,36 @@ class TestVllm(unittest.TestCase):
             with self.assertRaisesRegex(treadle.Refused, words):
                 treadle.vllm.layout_text(one)
         self.assertEqual([_layout.worker_rank(config(world_size=2, rank=1, data_parallel_index=index).parallel_config) for index in (0, 1)], [1, 3])
-        self.assertEqual((_layout.on("vllm:tp=2", 2, 2), _layout.on("vllm", 1, 1)), ("vllm:tp=2,on=2-3", "vllm:on=1"))
+        self.assertEqual((configs.on("vllm:tp=2", 2, 2), configs.on("vllm", 1, 1)), ("vllm:tp=2,on=2-3", "vllm:on=1"))
 
     def test_another_model(self):
         ours = json.dumps({"hidden_size": 128, "rms_norm_eps": 1e-6, "use_cache": True})
-        _layout.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 1e-06, "use_cache": False, "vocab_size": 3})
+        configs.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 1e-06, "use_cache": False, "vocab_size": 3})
         with self.assertRaisesRegex(treadle.Refused, "has rms_norm_eps 1e-06, and the engine's 0.01: they are not the same model"):
-            _layout.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 0.01})
+            configs.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 0.01})
+
+    def test_rotary_positions(self):
+        """Two forms of config.json say the same thing of them."""
+        older = {"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "factor": 8.0}}
+        newer = {"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0}}
+        for one in (older, newer, {**newer, "rope_scaling": None}):
+            for other in (older, newer, {"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "rope_type": "llama3", "factor": 8.0}}):
+                configs.check_config(json.dumps(one), other)
+        configs.check_config(json.dumps({"rope_theta": 10000.0}), {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}})
+        configs.check_config(json.dumps({"hidden_size": 1}), older | {"rope_scaling": None})
+        for changed, words in (({"rope_theta": 10000.0}, "rope_theta 10000.0, and the engine's 500000.0"), ({"factor": 4.0}, "factor 4.0, and the engine's 8.0"),
+                               ({"rope_type": "yarn"}, "rope_type yarn, and the engine's llama3")):
+            with self.assertRaisesRegex(treadle.Refused, words):
+                configs.check_config(json.dumps({"rope_parameters": {**newer["rope_parameters"], **changed}}), older)
+        with self.assertRaisesRegex(treadle.Refused, "rope_type default, and the engine's llama3"):
+            configs.check_config(json.dumps({"rope_theta": 500000.0}), older)
 
     def test_engine_layouts(self):
         said = [{"layout": ""}, {"layout": "vllm:tp=2"}, {"layout": "vllm:tp=2"}]
-        self.assertEqual(_meet.engine_layout(said, ""), "vllm:tp=2")
+        self.assertEqual(meet.engine_layout(said, ""), "vllm:tp=2")
         for asked, changed, words in (("vllm:tp=4", said, "the trainers ask for vllm:tp=4"), ("", [*said, {"layout": "vllm:tp=1"}], "ranks 1 and 3 have different layouts")):
             with self.assertRaisesRegex(treadle.Refused, words):
-                _meet.engine_layout(changed, asked)
+                meet.engine_layout(changed, asked)
 
     def test_infos(self):
         """A worker does not raise for JSON of other types and keys: one that does is out of step with the others from then on."""

@@ -84,7 +84,7 @@ class Match:
 
     def __init__(self) -> None:
         self.own: dict[str, typing.Any] = {}
-        self.window: dict[str, Found] = {}
+        self.window: dict[str, list[Found]] = {}
         self.layer: dict[str, list[Found]] = {}
         self.refused: dict[str, str] = {}
         self.rows: list[Row] = []
@@ -103,8 +103,9 @@ class Match:
         self.check()
         if self.window or self.layer:
             weights = switch.infer.torch()
-            for name, found in self.window.items():
-                found.tensor.data = weights[name].view(found.shape)
+            for name, founds in self.window.items():
+                for found in founds:
+                    found.tensor.data = weights[name].view(found.shape)
             for module, tensors in self._layers(weights):
                 reload_of(module)(module, tensors)
         return Report(list(self.rows))
@@ -167,7 +168,7 @@ def _decide(storages: typing.Sequence[Storage], tensors: list[Found], known: typ
         if kind == "own":
             made.own[name] = sharing[0].tensor
         elif kind == "window":
-            made.window[name] = sharing[0]
+            made.window[name] = sharing
         elif kind == "layer":
             made.layer[name] = [found for found, (one, _) in zip(sharing, kinds) if one == "layer"]
         else:

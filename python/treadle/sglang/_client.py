@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 import typing
-import urllib.error
-import urllib.request
 
 from .. import errors
+from .._engines.client import Payload, call
 from . import LOADER, _interface, _layout
 from ._manifest import NAME, Manifest
 
@@ -35,7 +33,7 @@ class _Client:
         """The trainers' store, in which a worker says why it took no part."""
         self._store = store
 
-    def init_weight_transfer_engine(self, init_info: typing.Mapping[str, typing.Any]) -> None:
+    def init_weight_transfer_engine(self, init_info: Payload) -> None:
         """The meeting."""
         self._info = dict(init_info)
         self.start_weight_update()
@@ -50,7 +48,7 @@ class _Client:
         if not right and "already open" not in words:
             raise errors.System(f"begin_weight_update: {words}")
 
-    def update_weights(self, update_info: typing.Mapping[str, typing.Any]) -> None:
+    def update_weights(self, update_info: Payload) -> None:
         """Returns when all workers have. Raises System with what a worker said that could take no part: the engine's answer is always ordinary."""
         known = {key: self._info[key] for key in ("store", "group", "hash", "timeout")}
         manifest = Manifest(**known, version=int(update_info["version"]), attempt=secrets.token_hex(8))
@@ -99,25 +97,12 @@ class Http(_Client):
     def __init__(self, url: str, api_key: str | None = None, timeout: float = 300) -> None:
         super().__init__()
         self.url, self.timeout = url.rstrip("/"), timeout
-        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {api_key}"} if api_key else {})}
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         _, self.args = self._call("server_info", method="GET")
         _interface.check_args(self.args, self.args.get("version"))
 
-    def _call(self, path: str, body: typing.Mapping[str, typing.Any] | None = None, method: str = "POST", may: tuple[int, ...] = ()) -> tuple[int, typing.Any]:
-        """The status, and what was answered. may: statuses that are no errors."""
-        data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(f"{self.url}/{path}", data, self._headers, method=method)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
-                return answer.status, _json(answer.read())
-        except urllib.error.HTTPError as error:
-            said = _json(error.read())
-            if error.code in may:
-                return error.code, said
-            words = said.get("message", said) if isinstance(said, dict) else said
-            raise errors.System(f"{self.url}/{path} answered {error.code}: {str(words)[:500]}") from error
-        except OSError as error:
-            raise errors.System(f"{self.url}/{path}: {error}") from error
+    def _call(self, path: str, body: Payload | None = None, method: str = "POST", may: tuple[int, ...] = ()) -> tuple[int, typing.Any]:
+        return call(self.url, path, body, method=method, headers=self._headers, timeout=self.timeout, may=may)
 
     def pause(self, mode: str) -> None:
         self._call("pause_generation", {"mode": _PAUSES[mode]})
@@ -147,13 +132,6 @@ class Http(_Client):
 
     def _flush(self) -> bool:
         return self._call("flush_cache", method="POST", may=(400,))[0] == 200
-
-
-def _json(said: bytes) -> typing.Any:
-    try:
-        return json.loads(said)
-    except ValueError:
-        return said.decode(errors="replace")
 
 
 class InProcess(_Client):
@@ -201,12 +179,13 @@ def _said(answer: typing.Any) -> tuple[bool, str]:
     return bool(answer.success), str(answer.message)
 
 
-def client_of(given: typing.Any) -> Http | InProcess:
-    """A URL, an Engine, or a client that is one."""
+def client_of(given: typing.Any, stale: bool = False) -> Http | InProcess:
+    """A URL, an Engine, or a client that is one. stale: its engine may have keys and values of other weights than it has."""
     if isinstance(given, (Http, InProcess)):
+        given._stale |= stale
         return given
     if isinstance(given, str):
-        return Http(given)
+        return client_of(Http(given), stale)
     if hasattr(given, "update_weights_from_tensor") and hasattr(given, "server_args"):
         return InProcess(given)
     raise errors.Refused(f"engine is a {type(given).__name__}, and must be a URL or a sglang.Engine")

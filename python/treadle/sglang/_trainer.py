@@ -6,24 +6,28 @@ import os
 import typing
 
 from .. import errors
+from .._engines.client import Client
+from .._engines.trainer import EngineTrainer
 from ..switch import Switch
-from ..vllm import _trainer
 from . import _client
 
 _PAUSES = {"abort": "abort", "retract": "keep"}  # SGLang's word and vLLM's
 _KEPT = "_sglang"  # of a switch: the Trainer that made it
 
 
-class Trainer(_trainer.Trainer):
-    """What vLLM's plug-in does for trainers, with an engine of SGLang."""
+class Trainer(EngineTrainer):
+    """What connect makes, and update asks."""
 
-    def __init__(self, source: typing.Any, engine: typing.Any, **options: typing.Any) -> None:
-        self.engine = engine
-        super().__init__(source, engine, **options)
+    NAME = "treadle.sglang"
 
-    def _client_of(self, given: typing.Any) -> typing.Any:
-        self.engine = _client.client_of(given)
-        return super()._client_of(self.engine)
+    def _client_of(self, given: typing.Any) -> Client:
+        client = _client.client_of(given)
+        self._given = client
+        return client
+
+    def _substitute(self) -> Client | None:
+        client = _client.client_of(self._given, stale=True) if self._given is not None else None
+        return client if isinstance(client, _client.Http) else None
 
     def _open(self, address: str | None, workers: int | None, problem: str) -> dict[str, typing.Any]:
         place = super()._open(address, workers, problem)
@@ -31,15 +35,10 @@ class Trainer(_trainer.Trainer):
             self.engine.watch(self._store)
         return place
 
-    def _after_failure(self) -> None:
-        super()._after_failure()
-        if self.rank > 0 and self.engine is not None:  # the first trainer may be dead, and the engine waits
-            try:
-                client = _client.client_of(self.engine)
-                client.reset_caches()
-                client.resume()
-            except Exception:  # noqa: BLE001, S110
-                pass
+    @property
+    def engine(self) -> typing.Any:
+        """The first trainer's client."""
+        return self._given
 
 
 def connect(

@@ -13,11 +13,10 @@ import traceback
 import typing
 
 from .. import errors
+from .._engines import configs, meet
 from ..group import Group
 from ..matches import Report, match
 from ..switch import Switch
-from ..vllm import _layout as _configs
-from ..vllm import _meet
 from . import _interface, _layout, _manifest
 
 _SAYING = 10.0  # seconds, in which the trainers' store has to be reached to say what went wrong
@@ -28,7 +27,7 @@ class _Link:
 
     def __init__(self, model: typing.Any, store: typing.Any, manifest: _manifest.Manifest) -> None:
         self.store, self.name, self.hash = store, manifest.group, manifest.hash
-        group = Group.store(_meet.Watched(store), manifest.first_rank + _interface.worker_rank(), manifest.ranks, job=manifest.group, timeout=manifest.timeout)
+        group = Group.store(meet.Watched(store), manifest.first_rank + _interface.worker_rank(), manifest.ranks, job=manifest.group, timeout=manifest.timeout)
         text, problem = "", ""
         try:
             _interface.check_args(_interface.worker_args())
@@ -36,15 +35,15 @@ class _Link:
             self._check(model, manifest)
         except Exception as error:  # noqa: BLE001
             problem = str(error)
-        said = _meet.agree(group, {"layout": text, "session": False}, problem)
-        text = _meet.engine_layout(said, manifest.layout)
-        train, infer = _meet.layouts(_meet.model_of(manifest.model), None, group, _configs.on(text, manifest.first_rank, manifest.ranks - manifest.first_rank))
+        said = meet.agree(group, {"layout": text, "session": False, "undo": True}, problem)
+        text = meet.engine_layout(said, manifest.layout)
+        train, infer = meet.layouts(meet.model_of(manifest.model), None, group, configs.on(text, manifest.first_rank, manifest.ranks - manifest.first_rank))
         try:
             self.match = match(infer.model, infer, group.rank, model)
             self.match.check()
         except Exception as error:  # noqa: BLE001
             problem = str(error)
-        _meet.agree(group, {}, problem)
+        meet.agree(group, {}, problem)
         self.report = Report(list(self.match.rows))
         device = next(iter(model.parameters())).device
         self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(device), timeout=manifest.timeout,
@@ -53,8 +52,8 @@ class _Link:
     @staticmethod
     def _check(model: typing.Any, manifest: _manifest.Manifest) -> None:
         if hasattr(model, "config"):
-            _configs.check_config(manifest.model, _plain(model.config.to_dict()))
-        if manifest.hash != _meet.hash_of(_meet.model_of(manifest.model)):
+            configs.check_config(manifest.model, model.config.to_dict())
+        if manifest.hash != meet.hash_of(meet.model_of(manifest.model)):
             raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
 
     def _bind(self, _window: object) -> None:
@@ -66,11 +65,6 @@ class _Link:
         if manifest.hash != self.hash:
             raise errors.Refused("the trainers' model is another one than that of their meeting")
         self.switch.next_version()
-
-
-def _plain(config: dict[str, typing.Any]) -> dict[str, typing.Any]:
-    """SGLang writes the type of rotary positions under a second, older name, too."""
-    return {key: {k: v for k, v in value.items() if k != "type" or "rope_type" not in value} if isinstance(value, dict) else value for key, value in config.items()}
 
 
 def _number_of(name: str) -> int:
@@ -92,7 +86,7 @@ class _Worker:
             manifest = _manifest.read(named_tensors)
             if manifest.version == 0:
                 self._leave()
-                store = _meet.open_store(manifest.store, False, manifest.timeout)
+                store = meet.open_store(manifest.store, False, manifest.timeout)
                 self.link = _Link(model, store, manifest)
             elif self.link is None:
                 raise errors.State("no trainer has come to this worker: connect comes first")
@@ -105,6 +99,7 @@ class _Worker:
     def _leave(self) -> None:
         link, self.link = self.link, None
         if link is not None:
+            meet.leave(link.store)
             link.switch.close()
 
     def _failed(self, error: BaseException, manifest: _manifest.Manifest | None, store: typing.Any) -> None:
@@ -116,8 +111,8 @@ class _Worker:
             return
         try:
             if store is None:
-                store = self.link.store if self.link is not None and self.link.name == manifest.group else _meet.open_store(manifest.store, False, min(manifest.timeout, _SAYING))
-            store.set(_meet.PROBLEM if manifest.version == 0 else manifest.problem_key, f"worker {_interface.worker_rank()} of the engine: {self.problem}".encode())
+                store = self.link.store if self.link is not None and self.link.name == manifest.group else meet.open_store(manifest.store, False, min(manifest.timeout, _SAYING))
+            store.set(meet.PROBLEM if manifest.version == 0 else manifest.problem_key, f"worker {_interface.worker_rank()} of the engine: {self.problem}".encode())
         except Exception as error:  # noqa: BLE001
             print(f"treadle: the trainers' store at {manifest.store} cannot be told: {error}", file=sys.stderr, flush=True)
 

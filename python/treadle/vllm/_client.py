@@ -3,35 +3,10 @@ number of workers are other routes of the same server."""
 
 from __future__ import annotations
 
-import json
 import typing
-import urllib.error
-import urllib.request
 
 from .. import errors
-
-Payload = typing.Mapping[str, typing.Any]
-
-
-class Client(typing.Protocol):
-    """The engine's calls in an update, in their order."""
-
-    def workers(self) -> int: ...
-
-    def init_weight_transfer_engine(self, init_info: Payload) -> None: ...
-
-    def pause(self, mode: str) -> None: ...
-
-    def start_weight_update(self) -> None: ...
-
-    def update_weights(self, update_info: Payload) -> None: ...
-
-    def finish_weight_update(self, weight_version: str | None = None) -> None: ...
-
-    def reset_caches(self) -> None: ...
-
-    def resume(self) -> None: ...
-
+from .._engines.client import Client, Payload, call
 
 class Http:
     """A server at a URL, in its development mode (VLLM_SERVER_DEV_MODE=1), which has the routes. timeout: seconds of a call."""
@@ -40,16 +15,7 @@ class Http:
         self.url, self.timeout = url.rstrip("/"), timeout
 
     def _call(self, path: str, body: Payload | None = None, method: str = "POST") -> typing.Any:
-        data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(f"{self.url}/{path}", data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            hint = ": the server is not in its development mode (VLLM_SERVER_DEV_MODE=1)" if error.code == 404 else f": {error.read()[:500].decode(errors='replace')}"
-            raise errors.System(f"{self.url}/{path} answered {error.code}{hint}") from error
-        except OSError as error:
-            raise errors.System(f"{self.url}/{path}: {error}") from error
+        return call(self.url, path, body, method=method, timeout=self.timeout, hints={404: "the server is not in its development mode (VLLM_SERVER_DEV_MODE=1)"})[1]
 
     def workers(self) -> int:
         return int(self._call("get_world_size", method="GET")["world_size"])

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from vllm.distributed.weight_transfer import base  # type: ignore[import-not-found,unused-ignore]
 
 from .. import errors
+from .._engines import configs, meet
 from ..group import Group
 from ..matches import Report, match
 from ..switch import Switch
-from . import _infos, _layout, _meet
+from . import _infos, _layout
 
 if typing.TYPE_CHECKING:
     from ._trainer import Trainer
@@ -50,35 +51,36 @@ class UpdateInfo(base.WeightTransferUpdateInfo):  # type: ignore[misc,unused-ign
 class _Link:
     """A worker's group and switch, from the meeting until the next one."""
 
-    def __init__(self, engine: Engine, group: Group, info: InitInfo) -> None:
-        self._engine_model = engine.model
+    def __init__(self, engine: Engine, store: typing.Any, group: Group, info: InitInfo) -> None:
+        self.store = store
         text, problem = "", ""
         try:
             text = _layout.layout_text(engine.vllm_config)
             self._check(engine, info)
         except Exception as error:  # noqa: BLE001
             problem = str(error)
-        said = _meet.agree(group, {"layout": text, "session": engine.session}, problem)
-        text = _meet.engine_layout(said, info.layout)
-        model = _meet.model_of(info.model)
-        train, infer = _meet.layouts(model, None, group, _layout.on(text, info.first_rank, info.ranks - info.first_rank))
+        said = meet.agree(group, {"layout": text, "session": engine.session, "undo": False}, problem)
+        text = meet.engine_layout(said, info.layout)
+        model = meet.model_of(info.model)
+        train, infer = meet.layouts(model, None, group, configs.on(text, info.first_rank, info.ranks - info.first_rank))
         try:
             self.match = match(model, infer, group.rank, engine.model)
             self.match.check()
         except Exception as error:  # noqa: BLE001
             problem = str(error)
-        _meet.agree(group, {}, problem)
+        meet.agree(group, {}, problem)
         self.report = Report(list(self.match.rows))
         self._written = False  # has the engine something of an update that is not whole?
         self._first: list[int] = []
         self.group = group
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout,
+        undo = infer.window_bytes(group.rank) if any(one["undo"] for one in said) else 0
+        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout, undo_bytes=undo,
                              bind=self._bind if self._rebuilds else None)
 
     @staticmethod
     def _check(engine: Engine, info: InitInfo) -> None:
-        _layout.check_config(info.model, engine.model_config.hf_config.to_dict())
-        if info.hash and info.hash != _meet.hash_of(_meet.model_of(info.model)):
+        configs.check_config(info.model, engine.model_config.hf_config.to_dict())
+        if info.hash and info.hash != meet.hash_of(meet.model_of(info.model)):
             raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
 
     @property
@@ -168,19 +170,21 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
             self._keep("shutdown", link.close)
 
     def _meet(self, info: InitInfo) -> None:
+        if self._link is not None:
+            meet.leave(self._link.store)
         self.shutdown()
         if info.problem and not info.store:
             raise errors.Refused(f"init_info: {info.problem}")
-        store = _meet.open_store(info.store, False, info.timeout)
+        store = meet.open_store(info.store, False, info.timeout)
         try:
             if info.problem:
                 raise errors.Refused(f"init_info: {info.problem}")
             rank = info.first_rank + _layout.worker_rank(self.vllm_config.parallel_config)
-            group = Group.store(_meet.Watched(store), rank, info.ranks, job=info.group, timeout=info.timeout)
+            group = Group.store(meet.Watched(store), rank, info.ranks, job=info.group, timeout=info.timeout)
         except Exception as error:
-            store.set(_meet.PROBLEM, f"a worker of the engine: {error}".encode())
+            store.set(meet.PROBLEM, f"a worker of the engine: {error}".encode())
             raise
-        self._link = _Link(self, group, info)
+        self._link = _Link(self, store, group, info)
 
     def _receive(self, info: UpdateInfo) -> None:
         if info.problem:
@@ -213,6 +217,7 @@ class TrainerInfo(base.TrainerInitInfo):  # type: ignore[misc,unused-ignore]
     ranks: int = 1
     model: typing.Any = None
     layout: str = ""
+    undo: bool = False
     timeout: float = 60
 
 
@@ -229,7 +234,8 @@ class TrainerEngine(base.TrainerWeightTransferEngine[TrainerInfo]):  # type: ign
     def trainer_init(cls, init_info: TrainerInfo, *, client: typing.Any, source: typing.Any = None) -> TrainerEngine:
         from ._trainer import Trainer
 
-        trainer = Trainer(source, client, model=init_info.model, rank=init_info.rank, ranks=init_info.ranks, layout=init_info.layout, timeout=init_info.timeout)
+        trainer = Trainer(source, client, model=init_info.model, rank=init_info.rank, ranks=init_info.ranks, layout=init_info.layout, undo=init_info.undo,
+                          timeout=init_info.timeout)
         return cls(trainer, client=client, source=source, is_sender=init_info.is_sender)
 
     def send_weights(self) -> None:

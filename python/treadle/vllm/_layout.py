@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import typing
 
 from .. import errors
-
-# Of a config.json: what decides which tensors there are, or what a forward pass makes of them.
-_KEYS = (
-    "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
-    "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window", "tie_word_embeddings", "attention_bias", "num_experts", "num_local_experts",
-    "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
-)
-
 
 def layout_text(vllm_config: typing.Any) -> str:
     """The layout of an engine's weights over all its workers, from its VllmConfig: "vllm:tp=2,pp=2,ep=on". Raises Refused for an engine that keeps other
@@ -42,21 +33,3 @@ def layout_text(vllm_config: typing.Any) -> str:
 def worker_rank(parallel: typing.Any) -> int:
     """The number of a worker among all of the engine, from its ParallelConfig."""
     return int(getattr(parallel, "data_parallel_index", 0)) * int(parallel.world_size) + int(parallel.rank)
-
-
-def on(text: str, first: int, count: int) -> str:
-    """The layout `text` on `count` ranks of a larger group."""
-    return f"{text}{',' if ':' in text else ':'}on={first}-{first + count - 1}" if count > 1 else f"{text}{',' if ':' in text else ':'}on={first}"
-
-
-def check_config(trained: str, served: typing.Mapping[str, typing.Any]) -> None:
-    """trained: the config.json of the trainers' model, as text; served: the engine's, as a dict. Raises Refused where they say different things of the
-    model, with the key and both values."""
-    ours = json.loads(trained)
-    for key in _KEYS:
-        if ours.get(key) is not None and served.get(key) is not None and _plain(ours[key]) != _plain(served[key]):
-            raise errors.Refused(f"the trainers' model has {key} {ours[key]}, and the engine's {served[key]}: they are not the same model")
-
-
-def _plain(value: typing.Any) -> typing.Any:
-    return json.loads(json.dumps(value, default=str))

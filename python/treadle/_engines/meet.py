@@ -5,6 +5,7 @@ words (what each has, or why it refuses), the trainers' layout, the engine's, wo
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -18,6 +19,7 @@ from ..layout import Layout
 from ..model import Model
 
 PROBLEM = "treadle/problem"  # a key of the store: why somebody does not come
+LEFT = "treadle/left"  # a key of the store: why the engine does not follow these trainers any more
 
 
 def open_store(address: str, serve: bool, timeout: float) -> typing.Any:
@@ -31,6 +33,12 @@ def open_store(address: str, serve: bool, timeout: float) -> typing.Any:
         return dist.TCPStore(host.strip("[]"), int(port), None, serve, timeout=datetime.timedelta(seconds=timeout), wait_for_workers=False)
     except (RuntimeError, ValueError) as error:
         raise errors.System(f"the store at {address}: {error}") from error
+
+
+def leave(store: typing.Any) -> None:
+    """Tells the trainers of before, if they live, that the engine follows others."""
+    with contextlib.suppress(RuntimeError):  # torch's
+        store.set(LEFT, b"the engine follows other trainers, who came later")
 
 
 class Watched:

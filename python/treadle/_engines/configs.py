@@ -1,0 +1,47 @@
+"""Is the engine's model that of the trainers? And the engine's layout on its ranks of the group."""
+
+from __future__ import annotations
+
+import json
+import typing
+
+from .. import errors
+
+# Of a config.json: what decides which tensors there are, or what a forward pass makes of them.
+_KEYS = (
+    "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
+    "rms_norm_eps", "sliding_window", "tie_word_embeddings", "attention_bias", "num_experts", "num_local_experts",
+    "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+)
+
+
+def on(text: str, first: int, count: int) -> str:
+    """The layout `text` on `count` ranks of a larger group."""
+    return f"{text}{',' if ':' in text else ':'}on={first}-{first + count - 1}" if count > 1 else f"{text}{',' if ':' in text else ':'}on={first}"
+
+
+def check_config(trained: str, served: typing.Mapping[str, typing.Any]) -> None:
+    """trained: the config.json of the trainers' model, as text; served: the engine's, as a dict. Raises Refused where they say different things of the
+    model, with the key and both values."""
+    ours = json.loads(trained)
+    for key in _KEYS:
+        _compare(key, ours.get(key), served.get(key))
+    first, second = _rotary(ours), _rotary(served)
+    for key in sorted({*first, *second}):
+        _compare(key, first.get(key), second.get(key))
+
+
+def _compare(key: str, first: typing.Any, second: typing.Any) -> None:
+    if first is not None and second is not None and _plain(first) != _plain(second):
+        raise errors.Refused(f"the trainers' model has {key} {first}, and the engine's {second}: they are not the same model")
+
+
+def _rotary(config: typing.Mapping[str, typing.Any]) -> dict[str, typing.Any]:
+    """The rotary positions of a config: by rope_parameters, as transformers 5 has them, or by rope_theta and rope_scaling, whose rope_type was once called type."""
+    parts = {"rope_theta": config.get("rope_theta"), **(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    older = parts.pop("type", None)
+    return {**parts, "rope_type": parts.get("rope_type") or older or "default"}
+
+
+def _plain(value: typing.Any) -> typing.Any:
+    return json.loads(json.dumps(value, default=str))
