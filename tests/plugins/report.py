@@ -58,6 +58,20 @@ def rows(versions, wanted, calls, failed):
     return made
 
 
+def write(folder, name, made):
+    """Keeps the rows of one plug-in's tests; report.json has those of all that were kept."""
+    kept = os.path.join(folder, "reports")
+    os.makedirs(kept, exist_ok=True)
+    with open(os.path.join(kept, f"{name}.json"), "w") as file:
+        json.dump(made, file, indent=1)
+    every = []
+    for one in sorted(os.listdir(kept)):
+        with open(os.path.join(kept, one)) as file:
+            every += json.load(file)
+    with open(os.path.join(folder, "report.json"), "w") as file:
+        json.dump(every, file, indent=1)
+
+
 def judge(report):
     """The rows that make it fail: those that did not run, or were never called. An empty report is a failure, too."""
     if not report:

@@ -1,11 +1,9 @@
 """How the tests start SGLang, in this process or as a server, and what it answers: tokens and their log-probabilities."""
 
-import json
 import os
-import subprocess
 import sys
-import time
-import urllib.request
+
+import server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOADERS = ["treadle.sglang.load", "sglang_probe.load"]
@@ -41,50 +39,18 @@ def version(engine):
     return engine.generate(input_ids=[PROMPTS[0]], sampling_params=SAMPLING)[0]["meta_info"]["weight_version"]
 
 
-class Server:
-    """A server at a port of this machine."""
+class Server(server.Server):
+    """A server of SGLang."""
 
-    def __init__(self, path, tp, port, log, loaders=LOADERS):
-        self.url = f"http://127.0.0.1:{port}"
-        words = ["--model-path", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--attention-backend", "torch_native", "--tp-size", str(tp),
-                 "--mem-fraction-static", "0.1", "--max-total-tokens", "2048", "--context-length", "128", "--disable-overlap-schedule", "--custom-weight-loader", *loaders]
-        self._log = open(log, "w")
-        self.process = subprocess.Popen([sys.executable, "-m", "sglang.launch_server", *words], env={**os.environ, **environment(tp)}, stdout=self._log, stderr=self._log,
-                                        start_new_session=True)  # SGLang signals its whole group
-        end = time.monotonic() + 400
-        while not self.lives():
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.close()
-                with open(log) as file:
-                    raise RuntimeError(f"the server did not start: {file.read()[-3000:]}")
-            time.sleep(0.5)
-
-    def lives(self):
-        try:
-            with urllib.request.urlopen(f"{self.url}/health_generate", timeout=30) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def post(self, path, body, timeout=120):
-        request = urllib.request.Request(f"{self.url}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.loads(answer.read())
+    def __init__(self, path, tp, log, loaders=LOADERS):
+        words = [sys.executable, "-m", "sglang.launch_server", "--model-path", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(server.free_port()), "--device", "cpu",
+                 "--attention-backend", "torch_native", "--tp-size", str(tp), "--mem-fraction-static", "0.1", "--max-total-tokens", "2048", "--context-length", "128",
+                 "--disable-overlap-schedule", "--custom-weight-loader", *loaders]
+        super().__init__(words, {**os.environ, **environment(tp)}, "health_generate", log)
 
     def answers(self):
         given = self.post("generate", {"input_ids": PROMPTS, "sampling_params": SAMPLING, "return_logprob": True})
         return [[[token, logprob] for logprob, token, _ in one["meta_info"]["output_token_logprobs"]] for one in given]
 
     def version(self):
-        with urllib.request.urlopen(f"{self.url}/model_info", timeout=60) as answer:
-            return json.loads(answer.read())["weight_version"]
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self._log.close()
+        return self.get("model_info")["weight_version"]

@@ -1,11 +1,9 @@
 """How the tests start vLLM, in this process or as a server, and what it answers: tokens and their log-probabilities."""
 
-import json
 import os
-import subprocess
 import sys
-import time
-import urllib.request
+
+import server
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXTENSIONS = {"plain": "engine_plain.Plain", "packed": "engine_counted.Packed"}
@@ -53,40 +51,16 @@ def answers(llm):
     return [[[token, step[token].logprob] for token, step in zip(one.outputs[0].token_ids, one.outputs[0].logprobs)] for one in given]
 
 
-class Server:
-    """A server at a port of this machine, in its development mode."""
+class Server(server.Server):
+    """A server of vLLM, in its development mode."""
 
-    def __init__(self, path, form, tp, port, log, **more):
-        self.url = f"http://127.0.0.1:{port}"
-        words = ["--model", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--max-model-len", "128", "--max-num-seqs", "2",
-                 "--tensor-parallel-size", str(tp), "--worker-extension-cls", EXTENSIONS[form], "--weight-transfer-config", '{"backend": "treadle"}']
-        self._log = open(log, "w")
-        given = {**os.environ, **environment(2), "VLLM_SERVER_DEV_MODE": "1", **more}
-        given.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
-        self.process = subprocess.Popen([sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words], env=given, stdout=self._log, stderr=self._log)
-        end_ = time.monotonic() + 300
-        while not self.lives():
-            if self.process.poll() is not None or time.monotonic() > end_:
-                self.close()
-                with open(log) as file:
-                    raise RuntimeError(f"the server did not start: {file.read()[-3000:]}")
-            time.sleep(0.5)
-
-    def lives(self):
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def post(self, path, body, timeout=120):
-        request = urllib.request.Request(f"{self.url}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return json.loads(answer.read())
-
-    def get(self, path):
-        with urllib.request.urlopen(f"{self.url}/{path}", timeout=60) as answer:
-            return json.loads(answer.read())
+    def __init__(self, path, form, tp, log, **more):
+        words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(server.free_port()),
+                 "--enforce-eager", "--max-model-len", "128", "--max-num-seqs", "2", "--tensor-parallel-size", str(tp), "--worker-extension-cls", EXTENSIONS[form],
+                 "--weight-transfer-config", '{"backend": "treadle"}']
+        env = {**os.environ, **environment(2), "VLLM_SERVER_DEV_MODE": "1", **more}
+        env.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+        super().__init__(words, env, "health", log)
 
     def answers(self):
         made = []
@@ -98,13 +72,3 @@ class Server:
 
     def version(self):
         return self.get("weight_info")["weight_version"]
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self._log.close()

