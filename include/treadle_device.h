@@ -27,8 +27,8 @@ extern "C" {
  *   lifetime  A call reads ops, views and elements before it returns. Page tables, and host memory that the work reads
  *             or writes, stay until the work is done. When `fence` has returned, with whatever status, no earlier work
  *             touches memory any more.
- *   failures  The next `passed` or `fence` says what has failed, and so does each one after it. What returns a status
- *             says why with treadle_error_set.
+ *   failures  The next `passed` or `fence` says what has failed, and so does each one after it until `renew`. What
+ *             returns a status says why with treadle_error_set.
  *   threads   Any thread may call any function, and several may at once.
  *   others    Work may read pools of other devices of this kind: windows that `view` gave, and those of other ranks in
  *             this process.
@@ -159,6 +159,10 @@ struct treadle_device_ops {
    * its state. Refused by name: what this machine does not have. close is called once for each open that succeeded. */
   treadle_status (*open)(const treadle_memory *memory, treadle_device *device_p);
   void (*close)(treadle_device *device);
+  /* Begins anew while nothing is under way: before a call asks for work, and after one has failed. What has failed is
+   * forgotten if the device still works; if not, its failure is returned. TREADLE_REFUSED: the caller's stream cannot
+   * be followed now, since it captures a graph, for example; nothing has changed then. */
+  treadle_status (*renew)(const treadle_device *device) __attribute__((warn_unused_result));
   /* What keeps the device from reading and writing memory that somebody else has made, for a message ("that memory may
    * not be written"), or NULL. With maps_p, the caller asks for many ranges in a row, and the answer is thorough; leave
    * *maps_p as it is. Without it, the answer is quick: is the memory there at all? */

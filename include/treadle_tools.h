@@ -402,6 +402,8 @@ typedef struct treadle_device_info {
  * start the driver in this process. If there is none, treadle_error_message says why. Refused: a number out of
  * range. */
 int32_t treadle_machine_device_count(void);
+/* Was this library built with the kernels of CUDA devices (make cuda)? Without them no device is usable. */
+bool treadle_machine_has_kernels(void);
 treadle_status treadle_machine_device(int32_t device, treadle_device_info *info_p);
 
 /* ---- MPI: libtreadle_mpi -------------------------------------------------------------------------

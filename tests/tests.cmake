@@ -134,7 +134,7 @@ foreach(source IN LISTS test_sources)
   treadle_add_test(${name} ${source} ${CMAKE_BINARY_DIR}/tests/${name})
 endforeach()
 set(on_fake_cuda test_fake_cuda test_fake_processes test_fake_threads test_table_cuda test_cuda_device test_cuda_switch
-                 test_cuda_processes test_cuda_handles test_cuda_cards)
+                 test_cuda_renew test_cuda_processes test_cuda_handles test_cuda_cards)
 foreach(name IN LISTS on_fake_cuda)
   target_link_libraries(${name} PRIVATE fake_cuda)
 endforeach()

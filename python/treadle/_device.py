@@ -109,10 +109,11 @@ class Device(typing.NamedTuple):
 HOST = Device(_abi.TREADLE_MEMORY_HOST)
 
 
-def _number_on_node(group: Group) -> int:
-    """This rank's number among those of its node."""
-    nodes = [_library.value("treadle_group_node", group._use(), rank) for rank in range(group.rank + 1)]
-    return nodes[:-1].count(nodes[-1])
+def _number_here(group: Group) -> int:
+    """This rank's number among those of its machine, which may have several nodes. Collective."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        machines = group.gather(file.read().strip())
+    return machines[: group.rank].count(machines[group.rank])
 
 
 def _handle(what: str, stream: typing.Any, number: int) -> int:
@@ -143,20 +144,21 @@ def _read(what: str, device: typing.Any) -> tuple[int, int | None]:
     if kind != "cuda":
         raise errors.Refused(f"{what}: device is {text!r}: it is 'cpu', 'cuda', 'cuda:I', 'auto' or a torch.device")
     if colon and not (number.isascii() and number.isdigit() and len(number) < 6):
-        raise errors.Refused(f"{what}: device is {text!r}: the number after cuda: is not that of a device, which count from 0")
+        raise errors.Refused(f"{what}: device is {text!r}: a CUDA device is 'cuda' or 'cuda:I', with one number, from 0: 'cuda:1'")
     return _abi.TREADLE_MEMORY_CUDA, int(number) if colon else None
 
 
 def choose(what: str, device: typing.Any, stream: typing.Any, group: Group) -> Device:
-    """The device of this rank. "cuda" without a number, and "auto": ranks of a node take its devices in turn. A device that is not there is refused by
-    whoever opens it, on all ranks."""
+    """The device of this rank. "cuda" without a number, and "auto": ranks of a machine take its devices in turn. A device that is not there is refused by
+    whoever opens it, on all ranks. Collective."""
+    turn = _number_here(group)  # whatever others are told to take
     kind, number = _read(what, device)
     if kind == _abi.TREADLE_MEMORY_HOST:
         if stream is not None:
             raise errors.Refused(f"{what}: device {str(device)!r} is host memory, which has no streams")
         return HOST
     if number is None:
-        number = _number_on_node(group) % max(1, _library.value("treadle_machine_device_count"))
+        number = turn % max(1, _library.value("treadle_machine_device_count"))
     if stream is not None:
         return Device(kind, number, _handle(what, stream, number))
     cuda = _torch_cuda()

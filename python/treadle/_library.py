@@ -294,7 +294,7 @@ class Object:
     def use(self, what: str) -> ctypes.c_void_p:
         """The pointer, for one call, which refers to this object: another thread may close it meanwhile."""
         if not self.is_here:
-            raise errors.State(f"{what}: it was made before this process was forked; make it anew, or start processes by spawn")
+            raise errors.State(f"{what}: it was made before this process was forked; make it anew (on CUDA in a process started by spawn)")
         pointer: typing.Any = ctypes.c_void_p(self.pointer.value)
         pointer.of = self
         return pointer  # type: ignore[no-any-return]

@@ -1,9 +1,11 @@
 #include "cli/device_choice.h"
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "treadle_tools.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* -1: any. */
@@ -13,24 +15,45 @@ static treadle_status read_number(const char *text, int64_t *number_p) {
   if (*colon == 0) return TREADLE_OK;
   if (*colon == ':' && treadle_text_to_int64(colon + 1, number_p) && *number_p >= 0 && *number_p < 1 << 16)
     return TREADLE_OK;
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "--device is '%s': the number after cuda: is not that of a device, which count from 0", text);
+  return treadle_fail(TREADLE_REFUSED,
+                      "--device is '%s': a CUDA device is cuda or cuda:I, with one number, from 0: cuda:1",
+                      text);
 }
 
-/* This rank's number among those of its node. */
-static int number_on_node(const treadle_group *group) {
-  int number = 0;
-  for (int rank = 0; rank < treadle_group_rank(group); rank++)
-    number += treadle_group_node(group, rank) == treadle_group_node(group, treadle_group_rank(group));
-  return number;
+typedef struct machine { /* as the kernel named it when it started */
+  char name[40];
+} machine;
+
+static machine here(void) {
+  machine m = {""};
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+  if (file && !fgets(m.name, sizeof m.name, file)) m.name[0] = 0;
+  if (file) fclose(file);
+  return m;
 }
 
-treadle_status treadle_device_choose(const char *text, const treadle_group *group,
-                                     treadle_memory *memory_p) {
+/* This rank's number among those of its machine, which may have several nodes. Collective. */
+static treadle_status number_here(treadle_group *group, int *number_p) {
+  treadle_status status;
+  const int rank = treadle_group_rank(group);
+  const machine mine = here();
+  machine *all = treadle_alloc_array((size_t)treadle_group_size(group), sizeof *all);
+  *number_p = 0;
+  if (!all) TRY(treadle_fail(TREADLE_NO_MEMORY, "memory: memory is out"));
+  TRY(treadle_group_gather(group, &mine, sizeof mine, all));
+  for (int other = 0; other < rank; other++)
+    *number_p += strncmp(all[other].name, mine.name, sizeof mine.name) == 0;
+out:
+  treadle_free(all);
+  return status;
+}
+
+treadle_status treadle_device_choose(const char *text, treadle_group *group, treadle_memory *memory_p) {
   treadle_status status = TREADLE_OK;
   int64_t number = -1;
+  int turn = 0;
   *memory_p = (treadle_memory){.kind = TREADLE_MEMORY_HOST};
+  if (group) TRY(number_here(group, &turn)); /* whatever others are told to take */
   if (!text || strcmp(text, "cpu") == 0) return TREADLE_OK;
   const bool automatic = strcmp(text, "auto") == 0;
   if (!automatic && !treadle_text_starts(text, "cuda"))
@@ -40,7 +63,7 @@ treadle_status treadle_device_choose(const char *text, const treadle_group *grou
   if (devices == 0 && automatic) return TREADLE_OK;
   if (devices == 0) return TREADLE_REFUSED; /* with the message of who counted */
   memory_p->kind = TREADLE_MEMORY_CUDA;
-  memory_p->device = number >= 0 ? (int)number : group ? number_on_node(group) % devices : 0;
+  memory_p->device = number >= 0 ? (int)number : turn % devices;
 out:
   return status;
 }

@@ -4,10 +4,9 @@
 
 #include "treadle.h"
 
-/* "cpu", "cuda", "cuda:1", "auto"; NULL: cpu. Without a number, CUDA devices are taken in turn by the ranks of a node; group NULL: one rank.
- * auto is cpu where there is no CUDA device. */
-treadle_status treadle_device_choose(const char *text, const treadle_group *group,
-                                     treadle_memory *memory_p);
+/* "cpu", "cuda", "cuda:1", "auto"; NULL: cpu. Without a number, CUDA devices are taken in turn by the ranks of a machine, also where it
+ * has several nodes; group NULL: one rank. auto is cpu where there is no CUDA device. Collective. */
+treadle_status treadle_device_choose(const char *text, treadle_group *group, treadle_memory *memory_p);
 /* The same of a command that does without the device: is it a CUDA device's memory? */
 treadle_status treadle_device_is_cuda(const char *text, bool *cuda_p);
 

@@ -29,13 +29,17 @@ void doctor_devices_release(doctor_devices *devices) { treadle_free(devices->inf
 /* A machine without a GPU lacks nothing. One that has a GPU which nobody can use does. */
 void doctor_devices_answer(const doctor_devices *devices, doctor_answer *answer) {
   if (devices->count > 0) {
-    SAY(answer->found, "%d CUDA device%s, driver of CUDA %d.%d", (int)devices->count,
-        devices->count == 1 ? "" : "s", devices->infos[0].driver_major, devices->infos[0].driver_minor);
+    SAY(answer->found, "%d CUDA device%s, driver of CUDA %d.%d, kernels %s", (int)devices->count,
+        devices->count == 1 ? "" : "s", devices->infos[0].driver_major, devices->infos[0].driver_minor,
+        treadle_machine_has_kernels() ? "built in" : "not built in: run make cuda, then make");
     return;
   }
   SAY(answer->found, "no CUDA devices: %s", devices->none);
   SAY(answer->advice,
-      "weights lie in host memory (--device cpu); CUDA devices need NVIDIA's driver of CUDA 13.0 or later");
+      "weights lie in host memory (--device cpu); CUDA devices need a card that this process sees, "
+      "NVIDIA's driver of CUDA "
+      "13.0 or later, and kernels, which this treadle %s",
+      treadle_machine_has_kernels() ? "has" : "was built without (make cuda)");
   if (access("/dev/nvidiactl", F_OK) == 0) answer->level = WARNING;
 }
 
@@ -56,12 +60,19 @@ void doctor_device_answer(const doctor_devices *devices, int32_t device, doctor_
     SAY(room, "%s, %s free, ", treadle_text_of_size(info->bytes), treadle_text_of_size(info->left_bytes));
   SAY(answer->found, "%s, %s, compute capability %d.%d, %spages of %s, %sshareable handles%s%s%s",
       info->name, info->uuid, info->major, info->minor, room, treadle_text_of_size(info->page_bytes),
-      info->handles ? "" : "no ", peers[0] ? ", peers " : "", peers, info->shared ? ", MPS" : "");
+      info->handles ? "" : "no ",
+      devices->count < 2 ? ""
+      : peers[0]         ? ", peers "
+                         : ", no peers",
+      peers, info->shared ? ", MPS" : "");
   if (!info->usable) {
     answer->level = WARNING;
     SAY(answer->advice, "%s", info->lacks);
   } else if (treadle_text_starts(info->uuid, "MIG")) {
     SAY(answer->advice, "a part of a card (MIG): ranks on another part cannot read its memory");
+  } else if (devices->count > 1 && !peers[0]) {
+    SAY(answer->advice,
+        "it cannot read memory of the others: give its ranks a node of their own (--nodes)");
   } else if (info->shared) {
     SAY(answer->advice, "contexts share the card (MPS): a fault of one process ends all of them");
   }

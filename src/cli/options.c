@@ -81,7 +81,7 @@ static const option_row rows[] = {
   {"budget", "SIZE", "memory of each rank; if the run needs more, it is refused before it starts (default: unlimited)", SIZE, AT(budget_bytes), TREADLE_IN_SFT, 0, 0, {0}, NULL, 0},
   {"device", "cpu|cuda[:I]|auto", "where the weights are. cpu: in host memory; cuda: on CUDA devices, of which the ranks of a node take one each, in turn; cuda:I: all ranks on device I; auto: cuda, or cpu where there is no CUDA device (default: cpu)",
    TEXT, AT(device), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
-  {"device", "cpu|cuda|auto", "which device the plan is for; on cuda, pages are 4MiB and the cap is 1GiB, unless --page-size and --cap say otherwise; auto: cuda where there is a CUDA device (default: cpu)",
+  {"device", "cpu|cuda|cuda:I|auto", "which device the plan is for; on cuda, pages are 4MiB and the cap is 1GiB, unless --page-size and --cap say otherwise; auto: cuda where there is a CUDA device (default: cpu)",
    TEXT, AT(device), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
   {"alias", "on|off", "on: if a page has the same bytes in both layouts, share it; off: copy every page (default: on)",
    WORD, AT(alias), SWITCHES, 0, 0, {"on", "off", NULL}, NULL, 0},

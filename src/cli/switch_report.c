@@ -7,6 +7,7 @@
 #include "cli/json_out.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int compare_doubles(const void *left, const void *right) {
   double a = *(const double *)left, b = *(const double *)right;
@@ -132,12 +133,21 @@ static void print_figures(const treadle_switch_report *report) {
   print_rows(report);
 }
 
+/* ", on devices cuda:0, cuda:1", one of each rank. */
+static void print_devices(const treadle_switch_report *report) {
+  if (strcmp(report->device, "cpu") == 0) return;
+  printf(", on device%s", report->ranks == 1 ? "" : "s");
+  for (int rank = 0; rank < report->ranks; rank++)
+    printf("%s %s:%d", rank ? "," : "", report->device, report->figures[rank].device);
+}
+
 void treadle_switch_report_text(const treadle_switch_report *report) {
-  printf("%s, %s parameters, %s, on %s\n", treadle_text_shown(treadle_model_family(report->model)),
+  printf("%s, %s parameters, %s, on %s", treadle_text_shown(treadle_model_family(report->model)),
          treadle_count_of(treadle_model_elems(report->model)).text,
          treadle_text_of_size((size_t)treadle_model_bytes(report->model)),
          treadle_text_of_count(report->ranks, "rank"));
-  printf("%s -> %s, rank map %s\n", treadle_text_shown(report->train), treadle_text_shown(report->infer),
+  print_devices(report);
+  printf("\n%s -> %s, rank map %s\n", treadle_text_shown(report->train), treadle_text_shown(report->infer),
          report->rank_map);
   printf("%lld cycle%s, %d wave%s, cap %s, pages of %s\n\n", (long long)report->cycles,
          report->cycles == 1 ? "" : "s", (int)report->waves, report->waves == 1 ? "" : "s",

@@ -15,7 +15,7 @@ typedef struct treadle_rank_figures {
       bound_bytes;                /* accounted in switches, in the pool's file, allowed in switches */
   size_t pool_bound_bytes;        /* allowed in the file: as much, or what training takes */
   double seconds, memcpy_seconds; /* medians of this rank's own times */
-  int node;
+  int node, device; /* device: its number */
   size_t node_moved_bytes, node_sent_bytes, relayed_bytes,
       net_staging_bytes; /* of the last switch to infer */
   double net_seconds, net_pack_seconds, net_wire_seconds, net_unpack_seconds;

@@ -75,8 +75,9 @@ static treadle_status read_input(treadle_job *job) {
   TRY(read_updates(job));
   TRY(treadle_device_choose(arguments->device, job->session.group, &job->options.memory));
   if (arguments->own && job->options.memory.kind != TREADLE_MEMORY_HOST)
-    TRY(treadle_fail(TREADLE_REFUSED, "--own: the command's own memory is host memory, and with --device %s the weights "
-                                      "are on the device: leave out --own, or give --device cpu",
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "--own: the command's own memory is host memory, and with --device %s the weights "
+                     "are on the device: leave out --own, or give --device cpu",
                      arguments->device));
   if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
   if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
@@ -386,6 +387,7 @@ void treadle_job_figures(const treadle_job *job, treadle_rank_figures *own) {
   const treadle_switch_stats *last = job->timed ? &job->to_infer_stats : &stats;
   own->staged_bytes = last->staged_bytes;
   own->node = treadle_group_node(job->session.group, job->session.rank);
+  own->device = job->options.memory.device;
   own->node_moved_bytes = last->node_moved_bytes;
   own->node_sent_bytes = last->node_sent_bytes;
   own->relayed_bytes = last->relayed_bytes;

@@ -1379,6 +1379,7 @@ static void machine(objects *o) {
   REFUSED(treadle_machine_net(treadle_machine_net_count(), &net));
   treadle_device_info device = TREADLE_INIT(treadle_device_info);
   WORKS(treadle_machine_device_count());
+  WORKS(treadle_machine_has_kernels());
   REFUSED(treadle_machine_device(0, NULL));
   REFUSED_SIZES(device, treadle_machine_device(0, &device));
   REFUSED(treadle_machine_device(-1, &device));

@@ -441,7 +441,10 @@ static void call_tools(caller *c) {
   case 16: /* number 0 loads UCX, which is slow, and stays */
     SAID(treadle_machine_net(at ? at : -1, OR_NULL(c, &net)));
     break;
-  case 17: CALL(treadle_machine_device_count()); break;
+  case 17:
+    CALL(treadle_machine_device_count());
+    CALL(treadle_machine_has_kernels());
+    break;
   case 18: SAID(treadle_machine_device(at, OR_NULL(c, &device))); break;
   default: CALL(treadle_injection_point_text((treadle_injection_point)any_enum(c)));
   }

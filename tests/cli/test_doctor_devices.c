@@ -2,6 +2,7 @@
  * ctest: stage=gcc */
 #include "cli/command.h"
 #include "test.h"
+#include "treadle_tools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,9 @@ static void test_two_cards(void **state) {
   }
   assert_string_not_equal(text_of(json_array_get(devices, 0), "uuid"),
                           text_of(json_array_get(devices, 1), "uuid"));
-  assert_string_equal(text_of(check_of(root, "devices"), "found"), "2 CUDA devices, driver of CUDA 13.0");
+  const char *found = text_of(check_of(root, "devices"), "found");
+  assert_non_null(strstr(found, "2 CUDA devices, driver of CUDA 13.0, kernels "));
+  assert_true((strstr(found, "not built in: run make cuda") == NULL) == treadle_machine_has_kernels());
   assert_string_equal(text_of(check_of(root, "device 1"), "level"), "ok");
   json_decref(root);
 }
@@ -77,7 +80,7 @@ static void test_table(void **state) {
   (void)state;
   command_result result = command_run("doctor");
   command_expect(&result, 0, "", 0);
-  assert_non_null(strstr(result.out, "ok       devices        2 CUDA devices, driver of CUDA 13.0\n"));
+  assert_non_null(strstr(result.out, "ok       devices        2 CUDA devices, driver of CUDA 13.0, kernels "));
   assert_non_null(strstr(result.out, "ok       device 1       stand-in of a GPU, GPU-"));
   assert_non_null(
       strstr(result.out, "64.00 MiB, 64.00 MiB free, pages of 2.00 MiB, shareable handles, peers 0\n"));
@@ -89,7 +92,8 @@ static void test_no_peers(void **state) {
   json_t *root = command_json(0, 0, "doctor");
   const json_t *device = json_array_get(json_object_get(root, "devices"), 0);
   assert_int_equal(json_array_size(json_object_get(device, "peers")), 0);
-  assert_null(strstr(text_of(check_of(root, "device 0"), "found"), "peers"));
+  assert_non_null(strstr(text_of(check_of(root, "device 0"), "found"), ", no peers"));
+  assert_non_null(strstr(text_of(check_of(root, "device 0"), "advice"), "a node of their own (--nodes)"));
   json_decref(root);
   use_stand_in(state);
 }

@@ -119,6 +119,8 @@ static const word words[] = {
     WORD(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     WORD(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
     WORD(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"),
+    WORD(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+         "operation would make the legacy stream depend on a capturing blocking stream"),
     WORD(CUDA_ERROR_UNKNOWN, "unknown error"),
 };
 

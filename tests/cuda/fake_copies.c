@@ -39,7 +39,7 @@ static bool is_pageable(uint64_t address, uint64_t bytes) {
  * returns. */
 static CUresult put_copy(uint64_t to, uint64_t from, uint64_t bytes, CUstream stream) {
   struct CUstream_st *s;
-  const CUresult result = fake_stream_of(stream, &s);
+  const CUresult result = fake_stream_takes(stream, &s);
   if (result != CUDA_SUCCESS) return result;
   if (bytes == 0) return CUDA_SUCCESS;
   if (!is_fine(to, bytes, true) || !is_fine(from, bytes, false)) return CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +88,7 @@ static CUresult copy_now(uint64_t to, uint64_t from, uint64_t bytes) {
   struct CUstream_st *s;
   CUresult result = put_copy(to, from, bytes, NULL);
   if (result != CUDA_SUCCESS) return result;
-  result = fake_stream_of(NULL, &s);
+  result = fake_stream_takes(NULL, &s);
   if (result == CUDA_SUCCESS) fake_finish(s);
   return fake_stuck();
 }
@@ -113,7 +113,7 @@ FAKE_API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t by
   struct CUstream_st *s;
   FAKE_ENTER(cuMemsetD8Async);
   FAKE_LOCKED;
-  const CUresult result = fake_stream_of(stream, &s);
+  const CUresult result = fake_stream_takes(stream, &s);
   if (result != CUDA_SUCCESS || bytes == 0) return result;
   if (!is_fine(to, bytes, true)) return CUDA_ERROR_INVALID_VALUE;
   fake_put(s, (fake_work){.run = run_set, .to = to, .value = value, .bytes = bytes});

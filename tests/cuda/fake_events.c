@@ -48,7 +48,7 @@ FAKE_API CUresult cuEventRecord(CUevent event, CUstream stream) {
   FAKE_ENTER(cuEventRecord);
   FAKE_LOCKED;
   struct CUevent_st *e = event_of(event);
-  const CUresult result = fake_stream_of(stream, &s);
+  const CUresult result = fake_stream_takes(stream, &s);
   if (result != CUDA_SUCCESS) return result;
   if (!e) return CUDA_ERROR_INVALID_HANDLE;
   fake_mark_leave(e->mark);
@@ -65,7 +65,7 @@ FAKE_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned fla
   FAKE_ENTER(cuStreamWaitEvent);
   FAKE_LOCKED;
   const struct CUevent_st *e = event_of(event);
-  const CUresult result = fake_stream_of(stream, &s);
+  const CUresult result = fake_stream_takes(stream, &s);
   if (result != CUDA_SUCCESS) return result;
   if (!e) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;

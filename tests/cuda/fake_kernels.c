@@ -145,6 +145,12 @@ FAKE_API CUresult cuModuleGetFunction(CUfunction *function_p, CUmodule module, c
   return CUDA_ERROR_NOT_FOUND;
 }
 
+FAKE_API CUresult cuFuncLoad(CUfunction function) {
+  FAKE_ENTER(cuFuncLoad);
+  FAKE_LOCKED;
+  return function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* All others are 0. */
 static const int attributes[][2] = {{CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, TREADLE_CUDA_THREADS},
                                     {CU_FUNC_ATTRIBUTE_NUM_REGS, 32},
@@ -164,7 +170,7 @@ FAKE_API CUresult cuFuncGetAttribute(int *value_p, CUfunction_attribute which, C
 /* Arguments are copied now: the caller may change them when this returns. */
 static CUresult launch(CUfunction function, unsigned blocks, CUstream stream, void *const *params) {
   struct CUstream_st *s;
-  const CUresult result = fake_stream_of(stream, &s);
+  const CUresult result = fake_stream_takes(stream, &s);
   if (result != CUDA_SUCCESS) return result;
   if (!module_of(function)) return CUDA_ERROR_INVALID_HANDLE;
   if (!params || !params[0] || blocks == 0) return CUDA_ERROR_INVALID_VALUE;

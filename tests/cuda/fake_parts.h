@@ -23,11 +23,11 @@
   X(cuMemSetAccess) X(cuMemGetAccess) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) \
   X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttribute) \
   X(cuPointerGetAttributes) X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) \
-  X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) \
+  X(cuStreamWaitEvent) X(cuStreamBeginCapture) X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuThreadExchangeStreamCaptureMode) X(cuEventCreate) \
   X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime) \
   X(cuMemcpyAsync) X(cuMemcpyDtoDAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyHtoD) \
   X(cuMemcpyDtoH) X(cuMemsetD8Async) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
-  X(cuFuncGetAttribute) X(cuLaunchKernel)
+  X(cuFuncLoad) X(cuFuncGetAttribute) X(cuLaunchKernel)
 /* clang-format on */
 
 #define FAKE_CALL_NUMBER(name) FAKE_##name,
@@ -219,6 +219,7 @@ struct CUstream_st {
   int device;
   bool is_blocking, is_null; /* it and the NULL stream wait for each other */
   bool is_busy, is_ended;    /* its first work runs; it goes when it is empty */
+  bool is_capturing;         /* nothing is taken for real: here, nothing at all */
   fake_work *first, **last;
 };
 
@@ -226,6 +227,8 @@ extern _Thread_local int fake_worker; /* the device whose work this thread does 
 void fake_streams_open(const char *mode, uint64_t seed, int devices);
 /* All under the lock, which fake_advance leaves meanwhile. */
 CUresult fake_stream_of(CUstream given, struct CUstream_st **stream_p);
+/* The same for work that is asked for. */
+CUresult fake_stream_takes(CUstream given, struct CUstream_st **stream_p);
 void fake_put(struct CUstream_st *stream, fake_work work);
 /* Does a piece of work of any stream, or waits for a thread that does one; false: none is left. */
 bool fake_advance(void);

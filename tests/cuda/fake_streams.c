@@ -237,13 +237,56 @@ FAKE_API CUresult cuCtxSynchronize(void) {
   return fake_stuck();
 }
 
+/* Is one of the streams that wait for this one, the NULL stream, being captured? */
+static bool is_captured_by(const struct CUstream_st *null_stream) {
+  for (size_t i = 0; null_stream->is_null && i < streams.count; i++) {
+    const struct CUstream_st *s = (const struct CUstream_st *)streams.spans[i];
+    if (s->is_capturing && s->is_blocking && s->device == null_stream->device) return true;
+  }
+  return false;
+}
+
+CUresult fake_stream_takes(CUstream given, struct CUstream_st **stream_p) {
+  const CUresult result = fake_stream_of(given, stream_p);
+  if (result != CUDA_SUCCESS) return result;
+  if ((*stream_p)->is_capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return is_captured_by(*stream_p) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+}
+
+FAKE_API CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  struct CUstream_st *s;
+  FAKE_ENTER(cuStreamBeginCapture);
+  FAKE_LOCKED;
+  const CUresult result = fake_stream_of(stream, &s);
+  if (result != CUDA_SUCCESS) return result;
+  if (s->is_null || s->is_capturing || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+    return CUDA_ERROR_INVALID_VALUE;
+  s->is_capturing = true;
+  return CUDA_SUCCESS;
+}
+
+/* A graph of nothing. */
+FAKE_API CUresult cuStreamEndCapture(CUstream stream, void **graph_p) {
+  struct CUstream_st *s;
+  FAKE_ENTER(cuStreamEndCapture);
+  FAKE_LOCKED;
+  const CUresult result = fake_stream_of(stream, &s);
+  if (result != CUDA_SUCCESS) return result;
+  if (!s->is_capturing) return CUDA_ERROR_INVALID_VALUE;
+  s->is_capturing = false;
+  *graph_p = NULL;
+  return CUDA_SUCCESS;
+}
+
 FAKE_API CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status_p) {
   struct CUstream_st *s;
   FAKE_ENTER(cuStreamIsCapturing);
   FAKE_LOCKED;
   const CUresult result = fake_stream_of(stream, &s);
-  if (result == CUDA_SUCCESS) *status_p = CU_STREAM_CAPTURE_STATUS_NONE;
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  if (is_captured_by(s)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  *status_p = s->is_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
 }
 
 FAKE_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {

@@ -761,6 +761,70 @@ static void test_streams(void **state) {
   }
 }
 
+/* ---- Beginning anew ---- */
+
+/* What has failed once is forgotten: the device works. */
+static void test_renew(void **state) {
+  (void)state;
+  static const char *const calls[][2] = {{"cuMemcpyAsync:1:2", "cuMemcpyAsync: CUDA_ERROR_OUT_OF_MEMORY"},
+                                         {"cuLaunchKernel:1:2", "cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY"},
+                                         {"cuEventRecord:1:906", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"}};
+  const treadle_elements e = {
+      .tensor = 1, .dtype = TREADLE_BF16, .ndim = 1, .size = {100}, .stride = {2}, .weight = {1}};
+  treadle_device device = opened(0, NULL);
+  const treadle_device_ops *ops = device.ops;
+  char *at = ops->scratch(&device, PAGE), bytes[PAGE] = {1, 2}, found[PAGE];
+  for (size_t i = 0; i < TEST_COUNT(calls); i++) {
+    fake_cuda_fail(calls[i][0]);
+    ops->move(&device, at, bytes, PAGE);
+    ops->generate(&device, &e, at);
+    for (int k = 0; k < 2; k++) assert_fails(TREADLE_SYSTEM, calls[i][1], ops->fence(&device));
+    assert_ok(ops->renew(&device));
+    ops->move(&device, at, bytes, PAGE);
+    ops->move(&device, found, at, PAGE);
+    assert_ok(ops->fence(&device));
+    assert_memory_equal(found, bytes, PAGE);
+    bytes[i]++;
+  }
+  ops->scratch_release(&device, at);
+  treadle_device_close(&device);
+}
+
+/* A stream that is being captured is not followed; and a device of the default stream does not draw it into somebody's graph. */
+static void test_capture(void **state) {
+  (void)state;
+  for (int own = 0; own < 2; own++) {
+    CUstream stream;
+    void *graph;
+    treadle_device other;
+    char bytes[PAGE] = {1};
+    card_enter();
+    assert_int_equal(cuStreamCreate(&stream, own ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT),
+                     CUDA_SUCCESS);
+    const treadle_memory memory = {.kind = TREADLE_MEMORY_CUDA, .stream = own ? stream : NULL};
+    treadle_device device = opened(0, memory.stream);
+    char *at = device.ops->scratch(&device, PAGE);
+    assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    const uint64_t records = fake_cuda_calls("cuEventRecord");
+    for (int i = 0; i < 2; i++) assert_refused("is capturing a graph", device.ops->renew(&device));
+    assert_refused("is capturing a graph", treadle_device_open(&memory, &other));
+    assert_int_equal(fake_cuda_calls("cuEventRecord"), records);
+    device.ops->move(&device, at, bytes,
+                     PAGE); /* as if it began in the middle of a call: no part of the graph */
+    assert_ok(device.ops->fence(&device));
+    assert_int_equal(fake_cuda_calls("cuEventRecord"),
+                     records + 2); /* the device's own stream: begun, ended */
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    assert_ok(device.ops->renew(&device));
+    device.ops->move(&device, at, bytes, PAGE);
+    assert_ok(device.ops->fence(&device));
+    device.ops->scratch_release(&device, at);
+    treadle_device_close(&device);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    card_leave();
+  }
+}
+
 /* ---- Memory of others ---- */
 
 static void test_fault(void **state) {
@@ -832,10 +896,13 @@ static void test_open_refused(void **state) {
   fake_cuda_ledger before;
   fake_cuda_ledger_read(&before);
   const treadle_memory second = {.kind = TREADLE_MEMORY_CUDA, .device = 2},
-                       below = {.kind = TREADLE_MEMORY_CUDA, .device = -1};
+                       below = {.kind = TREADLE_MEMORY_CUDA, .device = -1},
+                       each = {.kind = TREADLE_MEMORY_CUDA, .stream = (void *)2};
   assert_refused("cuda: there is no device 2: this process sees 2, counted from 0",
                  treadle_device_open(&second, &device));
   assert_refused("no device -1", treadle_device_open(&below, &device));
+  assert_refused("CU_STREAM_PER_THREAD (handle 2), another one on each thread",
+                 treadle_device_open(&each, &device));
   card_is_as(&before);
 }
 
@@ -995,6 +1062,8 @@ static const char *const said[] = {"cuDeviceGetCount",
                                    "cuMemMap",
                                    "cuMemSetAccess",
                                    "cuMemAlloc",
+                                   "cuFuncLoad",
+                                   "cuStreamIsCapturing",
                                    "cuMemHostRegister",
                                    "cuStreamCreate",
                                    "cuStreamSynchronize",
@@ -1083,6 +1152,7 @@ static void test_sticky(void **state) {
     assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->passed(&device, ticket, &passed));
     assert_false(passed);
     assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->fence(&device));
+    assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->renew(&device));
     assert_fails(TREADLE_SYSTEM, "CUDA_ERROR_LAUNCH_FAILED", ops->hash(&device, &e, &window, 1, &sum));
     ops->fill(&device, ops->base(pool), 0, 5);
     ops->generate(&device, &e, ops->base(pool));
@@ -1113,6 +1183,8 @@ int main(int count, char **words) {
                                      cmocka_unit_test(test_runs_under_way),
                                      cmocka_unit_test(test_tickets),
                                      cmocka_unit_test(test_streams),
+                                     cmocka_unit_test(test_renew),
+                                     cmocka_unit_test(test_capture),
                                      cmocka_unit_test(test_fault),
                                      cmocka_unit_test(test_pins),
                                      cmocka_unit_test(test_open_refused),

@@ -43,6 +43,7 @@ int main(int count, char **words) {
   const far_device device = {.is_one = true,
                              .fails = {"cuLaunchKernel", "cuEventRecord", "cuEventQuery",
                                        "cuStreamSynchronize", "cuMemcpyAsync", "cuCtxPushCurrent"},
+                             .renewing = "cuCtxPushCurrent",
                              .fails_anywhere = true,
                              .fail_at = fail_at,
                              .calls = calls,

@@ -20,7 +20,9 @@ mkdir "$folder/tools"
 cat >"$folder/tools/compute-sanitizer" <<'END'
 #!/usr/bin/env bash
 [[ $1 == --tool && $3 == --error-exitcode ]] || exit 2
-exec "${@:5}"
+shift 4
+if [[ $1 == --report-api-errors ]]; then shift 2; fi # of memcheck alone
+exec "$@"
 END
 chmod +x "$folder/tools/compute-sanitizer"
 export PATH=$folder/tools:$PATH

@@ -97,6 +97,8 @@ treadle_status treadle_attached_read(const treadle_attached *attached, size_t of
     return treadle_fail(TREADLE_REFUSED, "read: %zu bytes from byte %zu: the window has %zu", bytes, offset,
                         window);
   if (bytes == 0) return TREADLE_OK;
+  const treadle_status status = attached->device.ops->renew(&attached->device);
+  if (status != TREADLE_OK) return status;
   attached->device.ops->move(&attached->device, to, (const char *)attached->base + offset, bytes);
   return attached->device.ops->fence(&attached->device);
 }

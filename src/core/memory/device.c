@@ -46,12 +46,12 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 static const treadle_device_ops *registered[KINDS];
 
 static bool is_whole(const treadle_device_ops *o) {
-  return o->name && o->open && o->close && o->fault && o->room && o->figures && o->create && o->destroy &&
-         o->base && o->held_bytes && o->map && o->remap && o->follow && o->trim && o->protect &&
-         o->close_window && o->export_count && o->export_part && o->import_begin && o->import_part &&
-         o->view && o->unimport && o->scratch && o->scratch_release && o->pin && o->unpin && o->copy &&
-         o->pack && o->blocks && o->prepare && o->work_release && o->run && o->mark && o->passed &&
-         o->fence && o->plain && o->move && o->fill && o->generate && o->hash;
+  return o->name && o->open && o->close && o->renew && o->fault && o->room && o->figures && o->create &&
+         o->destroy && o->base && o->held_bytes && o->map && o->remap && o->follow && o->trim &&
+         o->protect && o->close_window && o->export_count && o->export_part && o->import_begin &&
+         o->import_part && o->view && o->unimport && o->scratch && o->scratch_release && o->pin &&
+         o->unpin && o->copy && o->pack && o->blocks && o->prepare && o->work_release && o->run &&
+         o->mark && o->passed && o->fence && o->plain && o->move && o->fill && o->generate && o->hash;
 }
 
 static treadle_status check_table(const treadle_device_ops *ops, const char *which) {

@@ -141,6 +141,14 @@ static treadle_status passed(const treadle_device *device, treadle_ticket ticket
   return status;
 }
 
+static treadle_status renew(const treadle_device *device) {
+  treadle_cuda *cuda = treadle_cuda_of(device);
+  treadle_cuda_enter(cuda);
+  const treadle_status status = treadle_cuda_renew(cuda);
+  treadle_cuda_leave(cuda);
+  return status;
+}
+
 static treadle_status fence(const treadle_device *device) {
   treadle_cuda *cuda = treadle_cuda_of(device);
   treadle_cuda_enter(cuda);
@@ -176,6 +184,7 @@ const treadle_device_ops treadle_cuda_ops = {.struct_size = sizeof(treadle_devic
                                              .net_memory = TREADLE_NET_CUDA,
                                              .open = treadle_cuda_open,
                                              .close = treadle_cuda_close,
+                                             .renew = renew,
                                              .fault = fault,
                                              .room = room,
                                              .figures = figures,

@@ -239,6 +239,11 @@ static treadle_status passed(const treadle_device *device, treadle_ticket ticket
   return TREADLE_OK;
 }
 
+static treadle_status renew(const treadle_device *device) {
+  (void)device;
+  return TREADLE_OK;
+}
+
 static treadle_status fence(const treadle_device *device) {
   (void)device;
   treadle_copy_fence();
@@ -283,7 +288,7 @@ static treadle_status hash(const treadle_device *device, const treadle_elements 
 /* What both rows have alike. */
 #define HOST                                                                                               \
   .net_memory = TREADLE_NET_HOST, .pin = pin, .unpin = unpin, .open = open, .close = close,                \
-  .guards = true, .fault = fault, .room = room, .figures = figures, .create = create,                      \
+  .renew = renew, .guards = true, .fault = fault, .room = room, .figures = figures, .create = create,      \
   .destroy = treadle_pool_destroy, .base = treadle_pool_base, .held_bytes = treadle_pool_held_bytes,       \
   .map = treadle_pool_map, .remap = treadle_pool_remap, .follow = treadle_pool_follow,                     \
   .trim = treadle_pool_trim, .protect = protect, .close_window = treadle_pool_close_window,                \

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,9 +52,12 @@ uint64_t treadle_cuda_card_id(const treadle_cuda_driver *driver, CUdevice card) 
 static treadle_status start(treadle_cuda_driver *driver) {
   int version = 0;
   CUresult result = driver->init(0);
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   if (result != CUDA_SUCCESS)
-    return treadle_fail(TREADLE_REFUSED, "cuda: the driver does not start: %s",
-                        treadle_cuda_words(driver, "cuInit", result));
+    return treadle_fail(TREADLE_REFUSED, "cuda: the driver does not start: %s%s%.100s%s",
+                        treadle_cuda_words(driver, "cuInit", result),
+                        visible ? "; CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "",
+                        visible ? "'" : "");
   result = driver->version(&version);
   if (result != CUDA_SUCCESS || version < LEAST_VERSION)
     return treadle_fail(
@@ -62,21 +66,24 @@ static treadle_status start(treadle_cuda_driver *driver) {
   return TREADLE_OK;
 }
 
+/* A library that was started stays. */
 static treadle_status open_driver(void) {
   treadle_status status;
   treadle_cuda_driver driver;
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return treadle_fail(
-        TREADLE_REFUSED,
-        "cuda: there is no driver library (%s): install NVIDIA's driver, or use memory of kind 'host'",
-        dlerror());
-  TRY(find_all(library, &driver));
+    return treadle_fail(TREADLE_REFUSED,
+                        "cuda: there is no driver library (%s): CUDA devices need NVIDIA's driver",
+                        dlerror());
+  status = find_all(library, &driver);
+  if (status != TREADLE_OK) {
+    dlclose(library);
+    return status;
+  }
   TRY(start(&driver));
   started = driver;
   starter = getpid();
 out:
-  if (status != TREADLE_OK) dlclose(library);
   return status;
 }
 

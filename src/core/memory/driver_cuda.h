@@ -47,6 +47,7 @@ enum {
   CUDA_ERROR_INVALID_VALUE = 1,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
   CUDA_ERROR_NOT_READY = 600,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
 
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
@@ -74,6 +75,7 @@ enum {
   CU_EVENT_DEFAULT = 0,
   CU_EVENT_DISABLE_TIMING = 2,
   CU_STREAM_CAPTURE_STATUS_NONE = 0,
+  CU_STREAM_PER_THREAD = 2, /* a handle */
   CU_STREAM_CAPTURE_MODE_RELAXED = 2
 };
 
@@ -134,6 +136,7 @@ enum {
   F(module_load, "cuModuleLoadData", (CUmodule * module, const void *image))                               \
   F(module_unload, "cuModuleUnload", (CUmodule module))                                                    \
   F(module_function, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char *name))    \
+  F(function_load, "cuFuncLoad", (CUfunction function))                                                    \
   F(launch, "cuLaunchKernel",                                                                              \
     (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,             \
      unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void **parameters,        \

@@ -37,12 +37,19 @@ void *treadle_host_create(size_t bytes, const char *what) {
   return NULL;
 }
 
+void *treadle_host_create_alone(size_t bytes, const char *what) {
+  void *base = treadle_host_create(bytes, what);
+  if (base) madvise(base, bytes, MADV_DONTFORK);
+  return base;
+}
+
 void treadle_host_destroy(void *at, size_t bytes) {
   if (at) munmap(at, bytes);
 }
 
 void *treadle_host_pinned(const treadle_device *device, size_t bytes, const char *what) {
-  void *base = treadle_host_create(bytes, what);
+  void *base = treadle_device_is_host(device) ? treadle_host_create(bytes, what)
+                                              : treadle_host_create_alone(bytes, what);
   if (!base || device->ops->pin(device, base, bytes) == TREADLE_OK) return base;
   treadle_host_destroy(base, bytes);
   return NULL;

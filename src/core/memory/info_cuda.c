@@ -4,6 +4,7 @@
 #include "memory/device.h"
 #include "memory/device_cuda.h"
 #include "memory/driver_cuda.h"
+#include "memory/image_cuda.h"
 #include "treadle_tools.h"
 
 #include <stdio.h>
@@ -20,6 +21,8 @@ int32_t treadle_machine_device_count(void) {
                      result == CUDA_SUCCESS ? "" : treadle_cuda_words(driver, "cuDeviceGetCount", result));
   return 0;
 }
+
+bool treadle_machine_has_kernels(void) { return treadle_cuda_image_is_built(); }
 
 treadle_status treadle_cuda_find(uint64_t id, int *number_p) {
   treadle_status status;
@@ -53,7 +56,7 @@ treadle_status treadle_cuda_reaches(int number, int other) {
       TREADLE_REFUSED,
       "cuda: device %d cannot read memory of device %d: there is no peer access between the two (treadle "
       "doctor); put the ranks of this process on one device, or those of each device on a node of their "
-      "own",
+      "own (--nodes)",
       number, other);
 out:
   return status;

@@ -140,10 +140,15 @@ static void copy_from_host(treadle_cuda *cuda, const treadle_op *op, const tread
   copy_parts(cuda, op, axis, step, from, to);
 }
 
+/* Does the device read it where it lies? What the driver does not know is the host's, or it was freed. */
 static bool is_readable(treadle_cuda *cuda, const treadle_op *op, const treadle_paged *from) {
   int kind;
-  return treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                  treadle_paged_address(from, op->from), &kind);
+  const treadle_device *host = treadle_device_host();
+  const void *at = treadle_paged_address(from, op->from);
+  if (treadle_cuda_ask_pointer(cuda, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, &kind)) return true;
+  const char *fault = cuda->failed ? NULL : host->ops->fault(host, at, 1, NULL);
+  if (fault) treadle_cuda_keep_text(cuda, "a copy from memory that the driver does not know: %s", fault);
+  return false;
 }
 
 void treadle_cuda_copy(const treadle_device *device, const treadle_op *ops, const treadle_paged *from,

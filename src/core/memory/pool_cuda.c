@@ -185,9 +185,8 @@ treadle_status treadle_cuda_pool_map(treadle_pool *pool, const int32_t *table, i
 treadle_status treadle_cuda_pool_remap(treadle_pool *pool, void *base, const int32_t *table,
                                        int64_t pages) {
   (void)pool, (void)base, (void)table, (void)pages;
-  return treadle_fail(
-      TREADLE_REFUSED,
-      "cuda: windows stay on their pages, so that there can be no two versions: leave out double_infer");
+  return treadle_fail(TREADLE_REFUSED, "cuda: windows stay on their pages, so that there can be no two "
+                                       "versions: leave out double_infer (--double)");
 }
 
 treadle_status treadle_cuda_pool_follow(treadle_pool *pool, void *base, void *shadow, const int32_t *table,

@@ -128,17 +128,33 @@ out:
   return status;
 }
 
-/* A stream that is being captured takes no work that waits for others. */
+/* A stream that is being captured takes no work that waits for others. Nor does the default stream, while a stream that waits for it is: then the
+ * question itself is answered so. */
+static CUresult ask_whether_capturing(const treadle_cuda *cuda, bool *capturing_p) {
+  int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = cuda->driver->stream_is_capturing(cuda->callers, &capturing);
+  *capturing_p = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!result && capturing);
+  return *capturing_p ? CUDA_SUCCESS : result;
+}
+
 static treadle_status check_stream(const treadle_cuda *cuda) {
   treadle_status status = TREADLE_OK;
-  int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (!cuda->callers) return TREADLE_OK;
-  CUDA_TRY(cuda, "cuStreamIsCapturing", cuda->driver->stream_is_capturing(cuda->callers, &capturing));
-  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
-    TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d: the stream of the caller is capturing a graph",
-                     cuda->card));
+  bool capturing;
+  CUDA_TRY(cuda, "cuStreamIsCapturing", ask_whether_capturing(cuda, &capturing));
+  if (capturing)
+    TRY(treadle_fail(TREADLE_REFUSED, "cuda: device %d: the stream of the caller is capturing a graph%s",
+                     cuda->card, cuda->callers ? "" : ", or one that waits for it, the default stream"));
 out:
   return status;
+}
+
+/* The handle of CUDA that stands for another stream on each thread. */
+static treadle_status check_handle(const treadle_cuda *cuda) {
+  if ((uintptr_t)cuda->callers != CU_STREAM_PER_THREAD) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "cuda: device %d: the stream is CU_STREAM_PER_THREAD (handle 2), another one on each "
+                      "thread: give one of your own, or NULL",
+                      cuda->card);
 }
 
 static treadle_status load_kernels(treadle_cuda *cuda) {
@@ -162,6 +178,9 @@ static treadle_status load_kernels(treadle_cuda *cuda) {
     snprintf(call, sizeof call, "cuModuleGetFunction of %s", kernels[i].name);
     CUDA_TRY(cuda, call,
              cuda->driver->module_function(kernels[i].function_p, cuda->module, kernels[i].name));
+    /* Now, and not with its first launch: then the card may be full. */
+    snprintf(call, sizeof call, "cuFuncLoad of %s", kernels[i].name);
+    CUDA_TRY(cuda, call, cuda->driver->function_load(*kernels[i].function_p));
   }
 out:
   return status;
@@ -187,7 +206,7 @@ out:
 
 static treadle_status make_room(treadle_cuda *cuda) {
   treadle_status status = TREADLE_OK;
-  char *room = treadle_host_create(TREADLE_CUDA_ROOM, "the kernels' tables");
+  char *room = treadle_host_create_alone(TREADLE_CUDA_ROOM, "the kernels' tables");
   if (!room) return TREADLE_NO_MEMORY;
   TRY(treadle_cuda_pin(cuda, room, TREADLE_CUDA_ROOM));
   cuda->room = room;
@@ -199,6 +218,7 @@ out:
 static treadle_status make_order(treadle_cuda *cuda) {
   treadle_status status = TREADLE_OK;
   const treadle_cuda_driver *driver = cuda->driver;
+  TRY(check_handle(cuda));
   TRY(check_stream(cuda));
   CUDA_TRY(cuda, "cuStreamCreate", driver->stream_create(&cuda->stream, CU_STREAM_DEFAULT));
   CUDA_TRY(cuda, "cuEventCreate", driver->event_create(&cuda->given, CU_EVENT_DISABLE_TIMING));
@@ -277,23 +297,24 @@ void treadle_cuda_close(treadle_device *device) {
 
 /* ---- Order ---- */
 
+/* What the caller's stream was given comes first. A capture that has begun since `renew` has no work in it that this call should see. */
+static bool follow_caller(treadle_cuda *cuda) {
+  const treadle_cuda_driver *driver = cuda->driver;
+  bool capturing;
+  if (!treadle_cuda_keep(cuda, "cuStreamIsCapturing", ask_whether_capturing(cuda, &capturing)))
+    return false;
+  return capturing ||
+         (treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) &&
+          treadle_cuda_keep(cuda, "cuStreamWaitEvent",
+                            driver->stream_wait_event(cuda->stream, cuda->given, 0)));
+}
+
 bool treadle_cuda_ask(treadle_cuda *cuda) {
   const treadle_cuda_driver *driver = cuda->driver;
   if (cuda->failed) return false;
   cuda->asked = true;
   if (cuda->works) return true;
-  int capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (cuda->callers && !treadle_cuda_keep(cuda, "cuStreamIsCapturing",
-                                          driver->stream_is_capturing(cuda->callers, &capturing)))
-    return false;
-  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
-    treadle_cuda_keep_text(cuda, "the stream of the caller is capturing a graph");
-    return false;
-  }
-  if (!treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->given, cuda->callers)) ||
-      !treadle_cuda_keep(cuda, "cuStreamWaitEvent",
-                         driver->stream_wait_event(cuda->stream, cuda->given, 0)))
-    return false;
+  if (!follow_caller(cuda)) return false;
   cuda->works = treadle_cuda_keep(cuda, "cuEventRecord", driver->event_record(cuda->begun, cuda->stream));
   return cuda->works;
 }
@@ -380,6 +401,21 @@ treadle_status treadle_cuda_fence(treadle_cuda *cuda) {
   cuda->run_count = 0;
   cuda->used = 0;
   return treadle_cuda_say(cuda);
+}
+
+/* A device that is lost says so to every call. */
+treadle_status treadle_cuda_renew(treadle_cuda *cuda) {
+  treadle_status status;
+  if (cuda->failed && cuda->driver->stream_synchronize(cuda->stream) == CUDA_SUCCESS) {
+    cuda->failed = cuda->asked = cuda->works = false;
+    cuda->done = cuda->marked;
+    cuda->run_count = 0;
+    cuda->used = 0;
+  }
+  TRY(treadle_cuda_say(cuda));
+  TRY(check_stream(cuda));
+out:
+  return status;
 }
 
 void treadle_cuda_make_room(treadle_cuda *cuda, size_t bytes) {

@@ -9,7 +9,7 @@
  *
  * Work goes to a stream of the device's own. What is asked for while nothing is under way waits for what the caller's stream was given before; a
  * call of the library leaves nothing under way. Every function enters the context and leaves it, and holds the lock while it does. What fails where no status can be returned is kept, and said by each `passed` and `fence` from
- * then on. */
+ * then on, until `renew` finds that the device still works. */
 #ifndef TREADLE_MEMORY_STATE_CUDA_H
 #define TREADLE_MEMORY_STATE_CUDA_H
 
@@ -105,6 +105,8 @@ treadle_status treadle_cuda_pin(const treadle_cuda *cuda, void *host, size_t byt
 
 /* Before work is asked for: what the caller's stream was given before comes first. False: nothing can be asked for any more. */
 bool treadle_cuda_ask(treadle_cuda *cuda);
+/* What was kept is forgotten, if the device still works. Nothing is under way. Refused: the caller's stream cannot be followed now. */
+treadle_status treadle_cuda_renew(treadle_cuda *cuda);
 /* As many blocks of threads as there is work for, and as a launch of many has. */
 void treadle_cuda_launch(treadle_cuda *cuda, CUfunction function, int64_t count, void *arguments);
 treadle_ticket treadle_cuda_mark(treadle_cuda *cuda);

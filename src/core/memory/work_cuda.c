@@ -73,7 +73,7 @@ static treadle_status upload(draft *d, treadle_work *work, const treadle_paged *
            cuda->driver->copy(work->memory, (uintptr_t)d->image, d->bytes, cuda->stream));
   TRY(treadle_cuda_fence(cuda));
   work->counts_bytes = (size_t)d->cuts.item_count * sizeof *work->counts;
-  work->counts = treadle_host_create(work->counts_bytes, "the counts of copies");
+  work->counts = treadle_host_create_alone(work->counts_bytes, "the counts of copies");
   if (!work->counts) TRY(TREADLE_NO_MEMORY);
   TRY(treadle_cuda_pin(cuda, work->counts, work->counts_bytes));
 out:

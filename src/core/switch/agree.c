@@ -211,7 +211,8 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
       return treadle_fail(
           TREADLE_REFUSED,
           "switch: ranks %d and %d were given different options (page size, cap, budget, "
-          "one_way, alias, delta, double_infer, what is offloaded and kept, or the waves of a plan)",
+          "one_way, alias, delta, double_infer, what is offloaded and kept, the waves of a plan, or the "
+          "device)",
           rank, group->rank);
     sw->agreed.undoes = sw->agreed.undoes && f->undoes;
     if (!modes_agree(!treadle_switch_rebuilds(sw), f->mode, mine->mode))
@@ -386,7 +387,8 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   TRY(treadle_group_say(group, &words, sizeof words));
   TRY(treadle_group_agree(group, treadle_own_settle(group, &sw->terms, &sw->carry.own)));
   TRY(treadle_group_agree(group, check(sw)));
-  demand = treadle_room_least(sw);
+  TRY(treadle_room_limits(group, &sw->device, &sw->terms.options, &demand));
+  demand = treadle_room_least(sw, demand);
   TRY(treadle_room_ask(group, &demand));
   TRY(treadle_group_agree(group, measure(sw, &mine)));
   TRY(treadle_group_say(group, &mine, sizeof mine));

@@ -114,7 +114,8 @@ static treadle_status restore(treadle_switch *sw, treadle_status status, treadle
 
 /* Params are in their window, before anybody may read them there. */
 static treadle_status make_ready(treadle_switch *sw) {
-  treadle_status status = treadle_filled_check(sw->filled, "switch to infer");
+  treadle_status status = sw->device.ops->renew(&sw->device);
+  if (status == TREADLE_OK) status = treadle_filled_check(sw->filled, "switch to infer");
   if (status == TREADLE_OK) status = treadle_caller_memory_check(sw);
   if (status != TREADLE_OK) return status;
   return sw->mode == TREADLE_HOST ? treadle_twins_load(&sw->twins, TREADLE_PARAMS)
@@ -122,9 +123,8 @@ static treadle_status make_ready(treadle_switch *sw) {
 }
 
 static treadle_status move_to_infer(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK, ready = make_ready(sw);
-  TRY(treadle_epoch_enter(sw, TREADLE_INFER));
-  TRY(ready);
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_epoch_enter(sw, TREADLE_INFER, make_ready(sw)));
   treadle_books_leave(&sw->books, TREADLE_TRAIN_WORK);
   TRY(treadle_switch_point(sw, TREADLE_AT_OFFLOAD, -1));
   if (sw->mode == TREADLE_HOST) {
@@ -215,7 +215,7 @@ out:
 treadle_status treadle_arrow_bind(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   bool reclaimed;
-  TRY(treadle_epoch_enter(sw, TREADLE_INFER));
+  TRY(treadle_epoch_enter(sw, TREADLE_INFER, TREADLE_OK));
   TRY(treadle_epoch_commit(&sw->carry, "the bind of the engines"));
 out:
   if (status != TREADLE_OK) status = treadle_epoch_fail(&sw->carry, status, &reclaimed);
@@ -245,8 +245,7 @@ out:
 
 static treadle_status move_from_infer(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
-  TRY(treadle_epoch_enter(sw, aim));
-  TRY(treadle_caller_memory_check(sw));
+  TRY(treadle_epoch_enter(sw, aim, treadle_caller_memory_check(sw)));
   TRY(end_holds(sw));
   TRY(treadle_switch_unbind_engine(sw));
   treadle_books_leave(&sw->books, TREADLE_WORK);
@@ -325,9 +324,8 @@ static treadle_status leave_engine(treadle_switch *sw) {
 }
 
 static treadle_status move_to_next(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK, ready = make_ready(sw);
-  TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
-  TRY(ready);
+  treadle_status status = TREADLE_OK;
+  TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE, make_ready(sw)));
   TRY(end_holds(sw));
   TRY(leave_engine(sw));
   sw->stale = true;
@@ -345,12 +343,10 @@ out:
 
 /* The same beside the old version, which the engine has until all ranks have proved the next one. */
 static treadle_status move_beside(treadle_switch *sw) {
-  treadle_status status = TREADLE_OK, ready = make_ready(sw),
-                 mapped = treadle_double_ready(&sw->space, &sw->device);
+  treadle_status status = TREADLE_OK, ready = make_ready(sw);
+  if (ready == TREADLE_OK) ready = treadle_double_ready(&sw->space, &sw->device);
   treadle_double_turn(sw);
-  TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE));
-  TRY(ready);
-  TRY(mapped);
+  TRY(treadle_epoch_enter(sw, TREADLE_AIM_UPDATE, ready));
   treadle_books_staging(&sw->books, true);
   TRY(treadle_switch_run(sw, TREADLE_INFER));
   TRY(treadle_switch_point(sw, TREADLE_AT_COMMIT, -1));
@@ -450,6 +446,7 @@ treadle_status treadle_arrow_local(treadle_switch *sw, treadle_mode aim) {
   treadle_status status = TREADLE_OK;
   double begin = treadle_clock_seconds();
   treadle_mode old = sw->mode;
+  TRY(sw->device.ops->renew(&sw->device));
   if (aim == TREADLE_FORWARD) TRY(treadle_filled_check(sw->filled, "switch to forward"));
   TRY(treadle_caller_memory_check(sw));
   if ((status = treadle_reference_leave(sw)) != TREADLE_OK) return lose_device(sw, status);

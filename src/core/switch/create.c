@@ -166,7 +166,8 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_switch_resolve(sw, &o, &engine);
   TRY(treadle_switch_plan_together(sw));
   TRY(treadle_group_agree(group, arrange(sw)));
-  demand = treadle_room_exact(sw);
+  TRY(treadle_room_limits(group, &sw->device, &sw->terms.options, &demand));
+  demand = treadle_room_exact(sw, demand);
   TRY(treadle_room_ask(group, &demand));
   TRY(treadle_group_agree(group, build(sw)));
   TRY(treadle_switch_share(sw));

@@ -9,6 +9,8 @@
 
 /* What this rank answers for of the window of the present mode. */
 static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *sums) {
+  treadle_status status = sw->device.ops->renew(&sw->device);
+  if (status != TREADLE_OK) return status;
   if (sw->mode == TREADLE_LOST) return treadle_fail(TREADLE_STATE, "digest: the weights are lost");
   if (sw->mode == TREADLE_HOST)
     return treadle_fail(TREADLE_STATE, "digest: in mode host no weights are on the device");
@@ -18,7 +20,7 @@ static treadle_status add_present(treadle_switch *sw, int64_t turn, uint64_t *su
   treadle_status full = sw->mode == TREADLE_INFER ? TREADLE_OK : treadle_filled_check(sw->filled, "digest");
   if (full) return full;
   treadle_mode side = sw->mode == TREADLE_INFER ? TREADLE_INFER : TREADLE_TRAIN;
-  treadle_status status = treadle_caller_memory_show(sw);
+  status = treadle_caller_memory_show(sw);
   if (status != TREADLE_OK) return status;
   status = treadle_own_check(sw);
   if (status != TREADLE_OK) return status;

@@ -20,9 +20,15 @@
 
 /* ---- Entering ---- */
 
-enum { WAY_HANDLES = 1 << 8, WAY_VERSION = 9 /* shift */ };
+enum {
+  WAY_HANDLES = 1 << 8,
+  WAY_REFUSES = 1 << 9,
+  WAY_FLAGS = WAY_HANDLES | WAY_REFUSES,
+  WAY_VERSION = 10 /* shift */
+};
 
-/* Mode, aim and version as one word: what must be the same on all ranks. And whether this one has given out handles. */
+/* Mode, aim and version as one word: what must be the same on all ranks. And whether this one has given out handles, and whether it
+ * refuses to go that way. */
 static uint64_t way_of(const treadle_switch *sw, int aim) {
   return sw->version << WAY_VERSION | (sw->outlet ? WAY_HANDLES : 0) | (uint64_t)sw->mode << 4 |
          (uint64_t)aim;
@@ -37,7 +43,7 @@ bool treadle_epoch_has_handles(const treadle_group *group) {
 static treadle_status check_ways(const treadle_group *group, uint64_t mine) {
   for (int rank = 0; rank < group->size; rank++) {
     uint64_t way = treadle_word_of(group, rank, TREADLE_WORD_WAY);
-    if ((way | WAY_HANDLES) == (mine | WAY_HANDLES)) continue;
+    if ((way | WAY_FLAGS) == (mine | WAY_FLAGS)) continue;
     return treadle_fail(
         TREADLE_STATE,
         "switch: rank %d is in mode %s, version %llu, on its way to %s; rank %d is in mode %s, version "
@@ -49,13 +55,30 @@ static treadle_status check_ways(const treadle_group *group, uint64_t mine) {
   return TREADLE_OK;
 }
 
-treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
+/* Nobody writes before all have said whether they refuse: so nothing has changed then. */
+static treadle_status hear_refusals(treadle_carry *c, uint64_t epoch, treadle_status own,
+                                    const char *message) {
+  treadle_status status = TREADLE_OK;
+  treadle_group *group = c->group;
+  if (own != TREADLE_OK) return treadle_fail(own, "%s", message);
+  for (int rank = 0; rank < group->size; rank++)
+    if (treadle_word_of(group, rank, TREADLE_WORD_WAY) & WAY_REFUSES) /* it fails the epoch, and says why */
+      TRY(treadle_word_wait(c, rank, TREADLE_WORD_PROVED, epoch, epoch, treadle_group_deadline(group),
+                            "why it refuses the switch"));
+out:
+  return status;
+}
+
+treadle_status treadle_epoch_enter(treadle_switch *sw, int aim, treadle_status ready) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
   uint64_t epoch = treadle_epoch_now(group) + 1, way = way_of(sw, aim);
-  char what[40];
+  char what[40], message[TREADLE_GROUP_MESSAGE];
   /* What the caller's stream still writes, others would read. */
-  const treadle_status settled = sw->device.ops->fence(&sw->device);
+  if (ready == TREADLE_OK) ready = sw->device.ops->renew(&sw->device);
+  if (ready == TREADLE_OK) ready = sw->device.ops->fence(&sw->device);
+  snprintf(message, sizeof message, "%s", ready == TREADLE_OK ? "" : treadle_error_message());
+  if (ready != TREADLE_OK) way |= WAY_REFUSES;
   snprintf(what, sizeof what, "the switch to %s", treadle_aim_text(aim));
   treadle_word_say(group, TREADLE_WORD_WAY, way);
   treadle_word_say(group, TREADLE_WORD_ENTERED, epoch);
@@ -68,7 +91,7 @@ treadle_status treadle_epoch_enter(treadle_switch *sw, int aim) {
   TRY(treadle_switch_point(sw, TREADLE_AT_ENTRY, -1));
   TRY(check_ways(group, way));
   TRY(treadle_net_hear(&sw->carry));
-  TRY(settled);
+  TRY(hear_refusals(&sw->carry, epoch, ready, message));
 out:
   return status;
 }
@@ -201,8 +224,10 @@ treadle_status treadle_epoch_fail(treadle_carry *c, treadle_status status, bool 
     return TREADLE_OK; /* all had verified before this rank gave up waiting */
   bool adrift = treadle_outcome_is_adrift(group, epoch);
   treadle_net_stop(c);
-  /* What was asked of the device still reads windows of others. One that has failed reads nothing, and says so again to whoever asks next. */
-  const treadle_status over = c->device->ops->fence(c->device);
+  /* What was asked of the device still reads windows of others. One that still works can bring things back; one that is lost reads nothing, and
+   * says so again to whoever asks next. */
+  treadle_status over = c->device->ops->fence(c->device);
+  over = c->device->ops->renew(c->device);
   (void)over;
   treadle_word_say(group, TREADLE_WORD_STOPPED, epoch);
   bool together = wait_until_stopped(c, epoch);

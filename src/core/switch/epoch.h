@@ -19,8 +19,9 @@ static inline treadle_side treadle_aim_side(int aim) {
 
 /* ---- epoch.c ---- */
 
-/* Enters an epoch of an arrow: all ranks are in it, in the same mode, on the same way. */
-treadle_status treadle_epoch_enter(treadle_switch *sw, int aim);
+/* Enters an epoch of an arrow: all ranks are in it, in the same mode, on the same way, and none refuses. ready: what this rank has found already, whose
+ * message is the last one. */
+treadle_status treadle_epoch_enter(treadle_switch *sw, int aim, treadle_status ready);
 /* From here on this rank writes on pages that others count on if the epoch fails: of the old mode, or of the version before an
  * update. Or, where that version has pages of its own, unbinds its engine. */
 treadle_status treadle_epoch_reclaim(const treadle_carry *c, uint64_t epoch);

@@ -56,7 +56,7 @@ treadle_status treadle_switch_flat_copy(treadle_switch *sw, size_t bytes, double
   *seconds_p = 0;
   blocks b = {.device = &sw->device, .bytes = bytes < BLOCK ? bytes : BLOCK};
   const treadle_device_ops *ops = sw->device.ops;
-  TRY(treadle_helm_take(sw->helm, "flat_copy"));
+  TRY(treadle_helm_take_device(sw->helm, &sw->device, "flat_copy"));
   b.from = ops->scratch(b.device, b.bytes);
   b.to = ops->scratch(b.device, b.bytes);
   status = b.from && b.to ? measure(&b, bytes, seconds_p)

@@ -80,6 +80,16 @@ void treadle_helm_leave(treadle_helm *helm) {
   pthread_mutex_unlock(&helm->lock);
 }
 
+treadle_status treadle_helm_take_device(treadle_helm *helm, const treadle_device *device,
+                                        const char *what) {
+  treadle_status status = treadle_helm_take(helm, what);
+  if (status != TREADLE_OK) return status;
+  status = device->ops->renew(device);
+  if (status == TREADLE_OK) return TREADLE_OK;
+  treadle_helm_leave(helm);
+  return treadle_fail_in(status, "%s: ", what);
+}
+
 void treadle_helm_tell(treadle_helm *helm) {
   pthread_mutex_lock(&helm->lock);
   helm->stats = *helm->now;

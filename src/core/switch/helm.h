@@ -3,7 +3,7 @@
 #define TREADLE_SWITCH_HELM_H
 
 #include "base/status.h"
-#include "treadle.h"
+#include "treadle_device.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,6 +33,8 @@ typedef struct treadle_helm {
  * names the call in messages. */
 treadle_status treadle_helm_take(treadle_helm *helm, const char *what);
 void treadle_helm_leave(treadle_helm *helm);
+/* The same for a call that asks the switch's device for work: the device begins anew. */
+treadle_status treadle_helm_take_device(treadle_helm *helm, const treadle_device *device, const char *what);
 /* Of a rank, whose stats are there as long as the helm; NULL: memory is out. */
 treadle_helm *treadle_helm_create(int rank, const treadle_switch_stats *stats);
 void treadle_helm_destroy(treadle_helm *helm);

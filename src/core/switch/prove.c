@@ -117,7 +117,8 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
   enum { MOST = 128 << 10 };
   TREADLE_NEED_ONLY(sw);
   const int64_t page_bytes = sw->carry.plan->page_bytes;
-  if (sw->mode == TREADLE_LOST || treadle_helm_take(sw->helm, "noise") != TREADLE_OK) return;
+  if (sw->mode == TREADLE_LOST || treadle_helm_take_device(sw->helm, &sw->device, "noise") != TREADLE_OK)
+    return;
   uint64_t *words = treadle_alloc_array(MOST, sizeof *words);
   bool works = words != NULL;
   for (int64_t page = 0; works && page < sw->space.tables.physical; page++) {
@@ -127,7 +128,7 @@ void treadle_switch_noise(treadle_switch *sw, uint64_t seed) {
       int64_t count = page_bytes / 8 - i < MOST ? page_bytes / 8 - i : MOST;
       for (int64_t k = 0; k < count; k++) words[k] = treadle_mix64(seed + (uint64_t)(i + k));
       sw->device.ops->move(&sw->device, at + i * 8, words, (size_t)count * 8);
-      works = sw->device.ops->fence(&sw->device) == TREADLE_OK; /* else whoever asks next hears of it */
+      works = sw->device.ops->fence(&sw->device) == TREADLE_OK;
     }
     seed += (uint64_t)page_bytes;
   }

@@ -61,7 +61,7 @@ static treadle_status check(const treadle_switch *sw, const char *what) {
 
 static treadle_status change(treadle_switch *sw, bool shows) {
   const char *what = shows ? "show reference" : "hide reference";
-  treadle_status status = treadle_helm_take(sw->helm, what);
+  treadle_status status = treadle_helm_take_device(sw->helm, &sw->device, what);
   if (status) return status;
   status = check(sw, what);
   if (!status && shows) status = show(sw);

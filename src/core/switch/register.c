@@ -125,7 +125,7 @@ treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, 
   TREADLE_NEED(sw);
   if (which != TREADLE_PARAMS && which != TREADLE_GRADS && which != TREADLE_OPTIMIZER)
     return treadle_fail(TREADLE_REFUSED, "register: class %d is not one of training", (int)which);
-  treadle_status status = treadle_helm_take(sw->helm, "register");
+  treadle_status status = treadle_helm_take_device(sw->helm, &sw->device, "register");
   if (status != TREADLE_OK) return status;
   status = add_memory(
       sw, (treadle_caller_memory){.which = which, .offset = offset, .memory = memory, .bytes = bytes});

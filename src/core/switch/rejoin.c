@@ -48,7 +48,8 @@ static treadle_status join(treadle_switch *sw, treadle_group *group) {
   TRY(treadle_switch_plan_together(sw));
   treadle_switch_bound_pool(sw);
   TRY(treadle_group_agree(group, TREADLE_OK));
-  demand = treadle_room_exact(sw);
+  TRY(treadle_room_limits(group, &sw->device, &sw->terms.options, &demand));
+  demand = treadle_room_exact(sw, demand);
   TRY(treadle_room_ask(group, &demand));
   TRY(treadle_group_agree(group, fit_in(sw, old)));
   TRY(treadle_switch_share(sw));

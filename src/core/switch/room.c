@@ -163,22 +163,22 @@ out:
 /* ---- What a switch takes ---- */
 
 /* Of the device whose memory the pool lies in; none where that is the host's. */
-static treadle_limit device_limit(const treadle_device *device) {
-  treadle_limit limit = {0};
+static treadle_status read_device_limit(const treadle_device *device, treadle_limit *limit) {
   treadle_device_room room = {0};
-  if (device->ops->room(device, &room) != TREADLE_OK || room.id == 0) return limit;
-  limit.id = room.id;
-  limit.bytes = room.bytes;
-  limit.left = room.left_bytes;
-  snprintf(limit.text, sizeof limit.text, "device %s:%d", device->ops->name, device->number);
-  return limit;
+  const treadle_status status = device->ops->room(device, &room);
+  if (status != TREADLE_OK || room.id == 0) return status;
+  limit->id = room.id;
+  limit->bytes = room.bytes;
+  limit->left = room.left_bytes;
+  snprintf(limit->text, sizeof limit->text, "device %s:%d", device->ops->name, device->number);
+  return TREADLE_OK;
 }
 
-static treadle_demand demand_of(const treadle_device *device, const treadle_switch_options *options) {
-  treadle_demand d = {.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(options)),
-                      .device = device_limit(device)};
-  treadle_limits_read("", &d.limits);
-  return d;
+treadle_status treadle_room_limits(treadle_group *group, const treadle_device *device,
+                                   const treadle_switch_options *options, treadle_demand *demand_p) {
+  *demand_p = (treadle_demand){.huge = treadle_pool_is_huge((int64_t)treadle_switch_page_bytes(options))};
+  treadle_limits_read("", &demand_p->limits);
+  return treadle_group_agree(group, read_device_limit(device, &demand_p->device));
 }
 
 /* Pages on a device need no page tables and no addresses of the host's. */
@@ -191,19 +191,16 @@ static treadle_demand settle(treadle_demand d) {
 }
 
 /* Of a rank that has its memory; a group on more nodes may need more for messages. */
-static treadle_demand rejoining(const treadle_space *space, const treadle_carry *c,
-                                const treadle_switch_options *options) {
-  treadle_demand d = demand_of(c->device, options);
+static treadle_demand rejoining(const treadle_space *space, const treadle_carry *c, treadle_demand d) {
   const size_t messages = treadle_net_bytes(c), has = c->net.bytes;
   d.host = d.addresses = messages > has ? messages : 0;
   d.shared = (is_on_device(&d) ? 0 : space->bytes) + treadle_pool_bytes(space->table_pool);
   return d;
 }
 
-treadle_demand treadle_room_least(const treadle_switch *sw) {
+treadle_demand treadle_room_least(const treadle_switch *sw, treadle_demand d) {
   const treadle_switch_options *o = &sw->terms.options;
-  if (sw->space.pool) return rejoining(&sw->space, &sw->carry, &sw->terms.options);
-  treadle_demand d = demand_of(&sw->device, &sw->terms.options);
+  if (sw->space.pool) return rejoining(&sw->space, &sw->carry, d);
   uint64_t page = treadle_switch_page_bytes(o), training = 0, kept = 0;
   const uint64_t bytes[TREADLE_TRAIN_CLASSES] = {treadle_own_held_bytes(sw, TREADLE_TRAIN), o->grads_bytes,
                                                  o->optimizer_bytes};
@@ -232,9 +229,8 @@ treadle_demand treadle_room_least(const treadle_switch *sw) {
   return settle(d);
 }
 
-treadle_demand treadle_room_exact(const treadle_switch *sw) {
-  if (sw->space.pool) return rejoining(&sw->space, &sw->carry, &sw->terms.options);
-  treadle_demand d = demand_of(&sw->device, &sw->terms.options);
+treadle_demand treadle_room_exact(const treadle_switch *sw, treadle_demand d) {
+  if (sw->space.pool) return rejoining(&sw->space, &sw->carry, d);
   const treadle_page_tables *place = &sw->space.tables;
   uint64_t page = (uint64_t)sw->carry.plan->page_bytes, twins = 0;
   d.pool = (uint64_t)place->physical * page;

@@ -5,6 +5,7 @@
 
 #include "group/group.h"
 #include "memory/limits.h"
+#include "treadle_device.h"
 
 /* What a rank will take, and what limits it. */
 typedef struct treadle_demand {
@@ -22,9 +23,12 @@ typedef struct treadle_demand {
  * they take, which limit it is, and what it leaves. Collective. */
 treadle_status treadle_room_ask(treadle_group *group, const treadle_demand *mine);
 
+/* A demand of nothing, with the limits of this process. Collective: it fails where the device of a rank does not say what it has. */
+treadle_status treadle_room_limits(treadle_group *group, const treadle_device *device,
+                                   const treadle_switch_options *options, treadle_demand *demand_p);
 /* The least that a switch takes by the sizes of its windows, before it has a plan; and what it takes by its plan and page
- * tables. Both with the limits of this process. A rank that rejoins has all but its peers' memory. */
-treadle_demand treadle_room_least(const treadle_switch *sw);
-treadle_demand treadle_room_exact(const treadle_switch *sw);
+ * tables. Both of a demand of nothing. A rank that rejoins has all but its peers' memory. */
+treadle_demand treadle_room_least(const treadle_switch *sw, treadle_demand limits);
+treadle_demand treadle_room_exact(const treadle_switch *sw, treadle_demand limits);
 
 #endif

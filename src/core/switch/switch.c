@@ -163,7 +163,7 @@ treadle_status treadle_switch_update(treadle_switch *sw) {
 
 treadle_status treadle_switch_return(treadle_switch *sw) {
   TREADLE_NEED(sw);
-  treadle_status status = treadle_helm_take(sw->helm, "return");
+  treadle_status status = treadle_helm_take_device(sw->helm, &sw->device, "return");
   if (status != TREADLE_OK) return status;
   bool can = sw->mode == TREADLE_INFER && !treadle_switch_rebuilds(sw);
   status = can ? treadle_arrow_return(sw)

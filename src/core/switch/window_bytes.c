@@ -21,7 +21,7 @@ static treadle_status open_window(treadle_switch *sw, treadle_class which, size_
   if (offset > whole || bytes > whole - offset)
     return treadle_fail(TREADLE_REFUSED, "%s: bytes %zu to %zu do not lie in a window of %zu bytes", what,
                         offset, bytes > SIZE_MAX - offset ? SIZE_MAX : offset + bytes, whole);
-  TRY(treadle_helm_take(sw->helm, what));
+  TRY(treadle_helm_take_device(sw->helm, &sw->device, what));
   if (!is_open(sw, which, write))
     status = treadle_fail(TREADLE_STATE, "%s: in mode %s the window of %s is closed", what,
                           treadle_mode_text(sw->mode), treadle_class_text(which));

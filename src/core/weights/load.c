@@ -154,6 +154,7 @@ static treadle_status load_window(const treadle_model *model, const treadle_layo
   if (rank < 0 || rank >= layout->ranks)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': there is no rank %lld", layout->text,
                         (long long)rank);
+  TRY(device->ops->renew(device));
   TRY(treadle_layout_pieces(layout, rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];

@@ -33,6 +33,7 @@ static treadle_status load_pieces(const treadle_layout *layout, int64_t rank, co
   treadle_pieces pieces = {0};
   const treadle_device *device = treadle_device_at(window);
   const treadle_paged to = treadle_paged_of(window);
+  TRY(device->ops->renew(device));
   TRY(treadle_layout_pieces(layout, rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];

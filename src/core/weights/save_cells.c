@@ -180,6 +180,7 @@ treadle_status treadle_save_cells(const treadle_save_plan *plan, int64_t rank, c
   saver s = {.plan = plan, .device = treadle_device_at(window), .folder = folder, .file = -1};
   treadle_cells cells = {0};
   const treadle_model *model = plan->layout->model;
+  TRY(s.device->ops->renew(s.device));
   TRY(make_room(&s));
   for (int32_t t = 0; t < model->tensor_count; t++) {
     const treadle_box whole = treadle_box_whole(&model->tensors[t]);

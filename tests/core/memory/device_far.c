@@ -191,6 +191,9 @@ static void far_close(treadle_device *device) {
   free(q);
 }
 
+/* It does not come back. */
+static treadle_status far_renew(const treadle_device *device) { return say(queue_of(device)); }
+
 /* Far memory is its own; of the host's memory it reads and writes what the host may. */
 static const char *far_fault(const treadle_device *device, const void *memory, size_t bytes,
                              treadle_maps **maps_p) {
@@ -727,6 +730,7 @@ const treadle_device_ops device_far_ops = {.struct_size = sizeof device_far_ops,
                                            .net_memory = TREADLE_NET_CUDA,
                                            .open = far_open,
                                            .close = far_close,
+                                           .renew = far_renew,
                                            .guards = true,
                                            .fault = far_fault,
                                            .room = far_room,

@@ -675,7 +675,7 @@ static void fail_files(const scene *s, const char *folder, const char *name, int
     f.at = i == 0 ? 1 : i == 1 ? (calls + 1) / 2 : calls;
     ranks_as_threads(SCENE_RANKS, 60, 0, failing_rank, &f);
     the->fail_at(NULL, NULL, 0);
-    if (i == 0) assert_true(f.fallen > 0);
+    if (i == 0 && !(the->renewing && strcmp(name, the->renewing) == 0)) assert_true(f.fallen > 0);
     assert_true(what == 0 || f.fallen == 0 || f.fallen == SCENE_RANKS); /* all together */
     if (f.fallen > 0) assert_int_equal(access(f.folder, F_OK), -1);
   }

@@ -11,7 +11,9 @@ typedef struct far_device {
   bool guards, two;      /* guard_pages, and two versions (double_infer), are not refused */
   const char *fails[12]; /* the calls that can fail, up to NULL */
   const char *words;     /* of the message of a failure, on its rank; NULL: the name of the call */
-  bool fails_anywhere;   /* planted for whichever rank comes first; else for rank 1 */
+  const char
+      *renewing; /* the call that `renew` makes, too: what fails there is forgotten; NULL: there is none */
+  bool fails_anywhere; /* planted for whichever rank comes first; else for rank 1 */
   /* The n-th such call from now on fails, from 1; 0: none does. calls: how many there were. */
   void (*fail_at)(treadle_switch *sw, const char *call, int64_t n);
   int64_t (*calls)(const treadle_switch *sw, const char *call);
