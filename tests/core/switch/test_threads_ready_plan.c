@@ -118,7 +118,7 @@ static int refused(treadle_group *group, void *context) {
   bad += try_plan(group, &a, same, group->rank, "params stay on the device (keep_params)");
   a = good;
   a.plan.waves += group->rank == 2;
-  bad += try_plan(group, &a, same, group->rank, "or the waves of a plan");
+  bad += try_plan(group, &a, same, group->rank, "the waves of a plan");
   a = good;
   a.plan.cap_bytes += (size_t)(group->rank == 1) * SCENE_PAGE;
   bad += try_plan(group, &a, same, group->rank, "different options (page size, cap");
@@ -149,7 +149,7 @@ static int alone(treadle_group *group, void *context) {
   if (group->rank != 3) options.plan = plan;
   options.page_bytes = SCENE_PAGE;
   options.cap_bytes = a->plan.cap_bytes;
-  RANK_FAILS(TREADLE_REFUSED, "or the waves of a plan",
+  RANK_FAILS(TREADLE_REFUSED, "the waves of a plan",
              treadle_switch_create(group, a->s.train, a->s.infer, &options, &sw));
   RANK_OK(treadle_group_barrier(group));
   treadle_plan_destroy(plan);
