@@ -17,6 +17,7 @@ from .. import errors
 from ..group import Group
 from ..layout import Layout
 from ..model import Model
+from . import configs
 
 PROBLEM = "treadle/problem"  # a key of the store: why somebody does not come
 LEFT = "treadle/left"  # a key of the store: why the engine does not follow these trainers any more
@@ -97,6 +98,12 @@ def model_of(config: str) -> Model:
         return Model(path)
 
 
-def layouts(model: Model, source: typing.Any, group: Group, text: str) -> tuple[Layout, Layout]:
-    """The trainers' and the engine's. Collective."""
-    return Layout.of(model, source, group), Layout(model, text, group.size)
+def trained_layout(said: typing.Sequence[typing.Mapping[str, typing.Any]], trainers: int) -> str:
+    """The text of the layout that the trainers say they have, over all ranks; "": their tensors say it."""
+    text = said[0].get("trained", "")
+    return configs.on(text, 0, trainers) if text else ""
+
+
+def layouts(model: Model, source: typing.Any, group: Group, text: str, trained: str = "") -> tuple[Layout, Layout]:
+    """The trainers' and the engine's. trained: the text of the trainers' layout, where their tensors do not say it. Collective."""
+    return Layout(model, trained, group.size) if trained else Layout.of(model, source, group), Layout(model, text, group.size)

@@ -43,14 +43,14 @@ class _Call:
 
 class EngineTrainer:
     """What a plug-in's trainer side does. A plug-in says how its engine is called (_client_of, _substitute), and names the arguments to its users; they are the same for
-    all: treadle.vllm.Trainer has them."""
+    all: treadle.vllm.Trainer has them. trained: the text of the trainers' layout, where their tensors do not say it (Megatron's)."""
 
     NAME = ""  #: of the plug-in, "treadle.vllm"
 
     def __init__(
         self, source: typing.Any, client: typing.Any, *, model: str | os.PathLike[str] | None = None, rank: int | None = None, ranks: int | None = None,
         workers: int | None = None, layout: str = "", address: str | None = None, pause: str = "abort", finite: bool = True, undo: bool = False, timeout: float = 60,
-        cap: int = 0,
+        cap: int = 0, trained: str = "",
     ) -> None:
         if pause not in ("abort", "wait", "keep"):
             raise errors.Refused(f"Trainer: pause is '{pause}', and must be 'abort', 'wait' or 'keep'")
@@ -75,7 +75,7 @@ class EngineTrainer:
             problem = f"{error}"
         place = self._open(address, workers, problem)
         try:
-            self._join(source, config, place, layout, problem, cap)
+            self._join(source, config, place, layout, problem, cap, trained)
         except BaseException:
             self.close()
             raise
@@ -116,7 +116,7 @@ class EngineTrainer:
             _torch_store().set(self._key, json.dumps(place))
         return place
 
-    def _join(self, source: typing.Any, config: str, place: typing.Mapping[str, typing.Any], layout: str, problem: str, cap: int) -> None:
+    def _join(self, source: typing.Any, config: str, place: typing.Mapping[str, typing.Any], layout: str, problem: str, cap: int, trained: str) -> None:
         store = meet.Watched(self._store)
         if self.ranks > 1:
             self._trainers = Group.store(store, self.rank, self.ranks, job=f"{place['group']}/trainers", timeout=self._timeout)
@@ -129,9 +129,10 @@ class EngineTrainer:
                     "timeout": float(self._timeout)}
             call = _Call(lambda: self._client.init_weight_transfer_engine(info), lambda error: store.set(meet.PROBLEM, f"the engine: {error}".encode()))  # type: ignore[union-attr]
         group = Group.store(store, self.rank, size, job=place["group"], timeout=self._timeout)
-        said = meet.agree(group, {"layout": "", "session": False, "undo": self._undo})
+        said = meet.agree(group, {"layout": "", "session": False, "undo": self._undo, "trained": trained})
         text = meet.engine_layout(said, layout)
-        train, infer = meet.layouts(model, source if self._source is None else list(self._entries(source)), group, configs.on(text, self.ranks, place["workers"]))
+        train, infer = meet.layouts(model, source if self._source is None else list(self._entries(source)), group, configs.on(text, self.ranks, place["workers"]),
+                                    meet.trained_layout(said, self.ranks))
         meet.agree(group, {})
         self._switch = Switch(group, train, infer, train_tensors=self._named, device=_device(self._named), timeout=self._timeout, cap=cap)
         if call is not None and (error := call.join(self._timeout)) is not None:
@@ -146,6 +147,14 @@ class EngineTrainer:
             yield name, shards._replace(local=self._named.get(name))
 
     # ---- Updates ----
+
+    def ask(self, words: typing.Mapping[str, typing.Any], problem: str = "") -> list[dict[str, typing.Any]]:
+        """What all trainers say, in their order; where one has a problem all raise. Collective over the trainers."""
+        if self._trainers is not None:
+            return meet.agree(self._trainers, words, problem)
+        if problem:
+            raise errors.Refused(f"rank {self.rank}: {problem}")
+        return [dict(words)]
 
     @property
     def switch(self) -> Switch:
