@@ -43,14 +43,15 @@ class _Call:
 
 class EngineTrainer:
     """What a plug-in's trainer side does. A plug-in says how its engine is called (_client_of, _substitute), and names the arguments to its users; they are the same for
-    all: treadle.vllm.Trainer has them. trained: the text of the trainers' layout, where their tensors do not say it (Megatron's)."""
+    all: treadle.vllm.Trainer has them. trained: the text of the trainers' layout, where their tensors do not say it (Megatron's). problem: why this rank
+    cannot take part, which all are told."""
 
     NAME = ""  #: of the plug-in, "treadle.vllm"
 
     def __init__(
         self, source: typing.Any, client: typing.Any, *, model: str | os.PathLike[str] | None = None, rank: int | None = None, ranks: int | None = None,
         workers: int | None = None, layout: str = "", address: str | None = None, pause: str = "abort", finite: bool = True, undo: bool = False, timeout: float = 60,
-        cap: int = 0, trained: str = "",
+        cap: int = 0, trained: str = "", problem: str = "",
     ) -> None:
         if pause not in ("abort", "wait", "keep"):
             raise errors.Refused(f"Trainer: pause is '{pause}', and must be 'abort', 'wait' or 'keep'")
@@ -64,8 +65,10 @@ class EngineTrainer:
         self._switch: Switch | None = None
         self._session = False  # the engine's update was started by this trainer, and not finished
         self._before = 0  # the switch's version, when the update that runs began
-        config, problem = "", ""
+        config = ""
         try:
+            if problem:
+                raise errors.Refused(problem)
             if self.rank == 0:
                 self._client = self._client_of(client)
             config = _config(source, model)
@@ -129,7 +132,7 @@ class EngineTrainer:
                     "timeout": float(self._timeout)}
             call = _Call(lambda: self._client.init_weight_transfer_engine(info), lambda error: store.set(meet.PROBLEM, f"the engine: {error}".encode()))  # type: ignore[union-attr]
         group = Group.store(store, self.rank, size, job=place["group"], timeout=self._timeout)
-        said = meet.agree(group, {"layout": "", "session": False, "undo": self._undo, "trained": trained})
+        said = meet.agree(group, {"layout": "", "session": False, "undo": self._undo, "trained": trained, "cap": cap})
         text = meet.engine_layout(said, layout)
         train, infer = meet.layouts(model, source if self._source is None else list(self._entries(source)), group, configs.on(text, self.ranks, place["workers"]),
                                     meet.trained_layout(said, self.ranks))

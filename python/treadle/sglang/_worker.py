@@ -47,7 +47,7 @@ class _Link:
         meet.agree(group, {}, problem)
         self.report = Report(list(self.match.rows))
         device = next(iter(model.parameters())).device
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(device), timeout=manifest.timeout,
+        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(device), timeout=manifest.timeout, cap=said[0].get("cap", 0),
                              undo_bytes=infer.window_bytes(group.rank), bind=self._bind if self.match.layer or self.match.window else None)
 
     @staticmethod

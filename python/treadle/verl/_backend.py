@@ -18,10 +18,10 @@ from ._trainer import Sender, Servers
 class Received:
     """What a rollout's worker hands to its adapter: nothing, since the engine's workers take the weights themselves."""
 
-    def __iter__(self) -> typing.Iterator[typing.Any]:
+    def _refuse(self) -> typing.NoReturn:
         raise errors.Refused("checkpoint_engine.backend 'treadle' gives no full tensors: rollout.name must be vllm or sglang, with treadle's adapter")
 
-    __aiter__ = __iter__
+    __iter__ = __aiter__ = _refuse
 
 
 class Backend(CheckpointEngine):  # type: ignore[misc,unused-ignore]

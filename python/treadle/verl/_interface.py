@@ -40,7 +40,6 @@ def check_replicas(module: typing.Any) -> None:
 
 def check_rollout(rollout: typing.Any, model: typing.Any) -> None:
     """Of a rollout with the backend "treadle". Raises Refused with the key."""
-    lora = getattr(model, "lora", None) or {}
     for key, value, plain, why in (
         ("rollout.quantization", _get(rollout, "quantization"), (None,), "its weights are quantised; the plug-in writes those of 16 and 32 bits"),
         ("rollout.data_parallel_size", _get(rollout, "data_parallel_size"), (None, 1), "verl's calls reach the workers of one data-parallel rank alone; more replicas work"),
@@ -48,7 +47,7 @@ def check_rollout(rollout: typing.Any, model: typing.Any) -> None:
         ("rollout.disaggregation.enabled", _get(_get(rollout, "disaggregation"), "enabled"), (None, False), "prefill and decode servers were not run"),
         ("rollout.mtp.enable_rollout", _get(_get(rollout, "mtp"), "enable_rollout"), (None, False), "its draft model would keep old weights"),
         ("model.lora_rank", _get(model, "lora_rank"), (None, 0), "LoRA adapters wrap its layers"),
-        ("model.lora.rank", _get(lora, "rank"), (None, 0), "LoRA adapters wrap its layers"),
+        ("model.lora.rank", _get(_get(model, "lora"), "rank"), (None, 0), "LoRA adapters wrap its layers"),
     ):
         if value not in plain:
             raise errors.Refused(f"checkpoint_engine.backend 'treadle' with {key} {value!r}: {why}")

@@ -21,12 +21,10 @@ class Servers(typing.NamedTuple):
     workers: int  #: of each
 
     def client(self, timeout: float) -> Many:
-        """Local."""
-        if self.kind == "vllm":
-            from ._vllm import Server
-        else:
-            from ._sglang import Server  # type: ignore[assignment,unused-ignore]
-        return Many([typing.cast(Client, Server(name, self.workers, timeout)) for name in self.names])
+        """That calls them. A call ends by itself where a worker has waited for `timeout`; so Ray waits longer."""
+        from ._servers import KINDS
+
+        return Many([KINDS[self.kind](name, self.workers, 2 * timeout + 60) for name in self.names])
 
 
 class Trainer(EngineTrainer):
@@ -76,21 +74,19 @@ class Sender:
 
     def _meet(self, engine: typing.Any, servers: Servers) -> Trainer:
         """The Trainer of these servers. One that was made with others, or with tensors that are elsewhere now, is left; on all ranks, since what one of them finds all are told."""
-        source, problem = None, ""
+        source, problem = _shards.Source({}, "", ""), ""
         try:
             source = _shards.source_of(engine)
         except errors.Error as error:
             problem = str(error)
-        key = (servers, tuple(_tensors.address_of(tensor) for _, tensor in _tensors.pairs(source.tensors))) if source is not None else None
+        key = (servers, tuple(_tensors.address_of(tensor) for _, tensor in _tensors.pairs(source.tensors)))
         trainer = self._trainer
         if trainer is not None:
             said = trainer.ask({"same": key == self._key}, problem)
             if all(one["same"] for one in said):
                 return trainer
             self.close()
-        if source is None:
-            raise errors.Refused(problem)
-        self._trainer = Trainer(source.tensors, servers, model=source.model, pause="abort", trained=source.text, **self._options)
+        self._trainer = Trainer(source.tensors, servers, model=source.model, pause="abort", trained=source.text, problem=problem, **self._options)
         self._key = key
         return self._trainer
 

@@ -75,7 +75,7 @@ class _Link:
         self._first: list[int] = []
         self.group = group
         undo = infer.window_bytes(group.rank) if any(one["undo"] for one in said) else 0
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout, undo_bytes=undo,
+        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout, cap=said[0].get("cap", 0), undo_bytes=undo,
                              bind=self._bind if self._rebuilds else None)
 
     @staticmethod
