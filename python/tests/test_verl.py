@@ -218,6 +218,32 @@ class TestRegister(unittest.TestCase):
         self.assertEqual(len(lines), 8)
 
 
+    def test_event_loop(self):
+        """goes on while weights move, in the checkpoint engine and in the adapter of a colocated trainer."""
+        code = """
+            import asyncio, threading, types, treadle._verl_entry
+            from treadle.verl._backend import Backend
+            from treadle.verl._shards import Shards
+            from treadle.verl._vllm import ServerAdapter
+            config = types.SimpleNamespace(checkpoint_engine={"backend": "treadle"}, tensor_model_parallel_size=2)
+            async def main(call, owner, name):
+                event = threading.Event()
+                setattr(owner, name, types.SimpleNamespace(send=lambda engine, servers, step: {"met": event.wait(20), "engine": engine, "servers": servers, "step": step}))
+                task = asyncio.create_task(call())
+                await asyncio.sleep(0.01)
+                event.set()
+                print(await task)
+            backend = Backend(bucket_size=1)
+            backend.init_process_group(servers=("vllm", ("a",), 1))
+            asyncio.run(main(lambda: backend.send_weights(Shards("engine", list), global_steps=4), backend, "_sender"))
+            adapter = ServerAdapter(config)
+            adapter._colocated = lambda: "servers"
+            asyncio.run(main(lambda: adapter.update_weights(Shards("engine", list), global_steps=4), adapter, "_treadle"))
+            """
+        out, err, _ = run(code)
+        self.assertEqual(out.splitlines(), ["{'met': True, 'engine': 'engine', 'servers': Servers(kind='vllm', names=('a',), workers=1), 'step': 4}", "None"], err)
+
+
 class TestRefusals(unittest.TestCase):
     def rollout(self, **changed):
         parts = {"quantization": None, "data_parallel_size": 1, "pipeline_model_parallel_size": 1, "disaggregation": types.SimpleNamespace(enabled=False), "mtp": None,

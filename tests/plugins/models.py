@@ -9,6 +9,7 @@ BASE = {"vocab_size": 384, "hidden_size": 128, "intermediate_size": 256, "num_hi
         "bos_token_id": 256, "eos_token_id": 257, "tie_word_embeddings": False, "rope_theta": 10000.0}
 KINDS = {
     "llama": {"head_dim": 32},
+    "llama_large": {"head_dim": 64, "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 4},
     "llama_tied": {"head_dim": 32, "tie_word_embeddings": True},
     "llama_wide": {"head_dim": 32, "intermediate_size": 320},
     "qwen2": {},
@@ -40,7 +41,7 @@ def make(folder, kind):
         if os.path.exists(os.path.join(path, "model.safetensors")):
             continue
         torch.manual_seed(seed)
-        config = AutoConfig.for_model(kind.partition("_tied")[0].partition("_wide")[0], **{**BASE, **KINDS[kind]})
+        config = AutoConfig.for_model(kind.partition("_tied")[0].partition("_wide")[0].partition("_large")[0], **{**BASE, **KINDS[kind]})
         config.dtype = "bfloat16"
         net = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         with torch.no_grad():

@@ -15,11 +15,11 @@ _ENGINES = {"verl.workers.engine.fsdp.transformer_impl": ("fsdp", "fsdp2"), "ver
 
 
 def all_of() -> None:
-    _later.when_imported("verl.checkpoint_engine.base", _told(_backend))
-    _later.when_imported("verl.workers.rollout.base", _told(_adapters))
-    _later.when_imported("verl.workers.rollout.replica", _told(_replicas))
+    _later.when_imported("verl.checkpoint_engine.base", _told(_add_backend))
+    _later.when_imported("verl.workers.rollout.base", _told(_add_adapters))
+    _later.when_imported("verl.workers.rollout.replica", _told(_add_replicas))
     for module in _ENGINES:
-        _later.when_imported(module, _told(_engines))
+        _later.when_imported(module, _told(_add_engines))
 
 
 def _told(call: typing.Callable[[typing.Any], object]) -> typing.Callable[[types.ModuleType], None]:
@@ -34,7 +34,7 @@ def _told(call: typing.Callable[[typing.Any], object]) -> typing.Callable[[types
     return told
 
 
-def _backend(module: typing.Any) -> None:
+def _add_backend(module: typing.Any) -> None:
     from . import _interface
 
     _interface.check_backend(module)
@@ -43,7 +43,7 @@ def _backend(module: typing.Any) -> None:
     module.CheckpointEngineRegistry.register(BACKEND)(Backend)
 
 
-def _adapters(module: typing.Any) -> None:
+def _add_adapters(module: typing.Any) -> None:
     """Those of other makers are left alone."""
     from . import _interface
 
@@ -53,7 +53,7 @@ def _adapters(module: typing.Any) -> None:
             module._ROLLOUT_REGISTRY[key] = _ADAPTERS[key[0]]
 
 
-def _replicas(module: typing.Any) -> None:
+def _add_replicas(module: typing.Any) -> None:
     from . import _interface, _replicas
 
     _interface.check_replicas(module)
@@ -63,7 +63,7 @@ def _replicas(module: typing.Any) -> None:
             module.RolloutReplicaRegistry.register(name, _replicas.Loader(name, loader))
 
 
-def _engines(module: typing.Any) -> None:
+def _add_engines(module: typing.Any) -> None:
     """Engines that hand over shards go by this process's vendor, which verl asks for first."""
     from . import _shards
 

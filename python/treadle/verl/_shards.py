@@ -6,7 +6,7 @@ import typing
 
 from .. import errors
 
-_PLAIN = {"fsdp2": "module", "megatron": "chunks"}
+_STRATEGIES = ("fsdp2", "megatron")
 
 
 class Shards:
@@ -60,8 +60,8 @@ def source_of(engine: typing.Any) -> Source:
     """Raises Refused for an engine whose shards are not where a switch could read them."""
     config = engine.engine_config
     strategy = str(config.strategy)
-    if strategy not in _PLAIN:
-        raise errors.Refused(f"verl's strategy is '{strategy}', and must be fsdp2 or megatron" + (": flat shards of FSDP1 have no names" if strategy == "fsdp" else ""))
+    if strategy not in _STRATEGIES:
+        raise errors.Refused(f"verl's strategy is '{strategy}', and must be {' or '.join(_STRATEGIES)}" + (": flat shards of FSDP1 have no names" if strategy == "fsdp" else ""))
     if getattr(engine, "_qat_enabled", False):
         raise errors.Refused("the trainer trains for quantised weights (qat); the plug-in moves those of 16 and 32 bits")
     if getattr(config, "param_offload", False) or getattr(config, "offload_policy", False):
