@@ -160,7 +160,7 @@ def config_of(path, backend="treadle", tp=1, **overrides):
 @contextlib.contextmanager
 def cluster(folder, devices):
     """Ray, on this machine alone, with its own files."""
-    ray.init(address="local", _temp_dir=os.path.join(folder, "ray"), num_cpus=32, num_gpus=devices, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=True,
+    ray.init(address="local", _temp_dir=os.path.join(folder, "ray"), num_cpus=256, num_gpus=devices, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=True,
              runtime_env={"env_vars": {**ENVIRONMENT, **({report.LOG: os.environ[report.LOG]} if report.LOG in os.environ else {})}})
     try:
         yield
