@@ -1,4 +1,5 @@
-"""The plug-in for verl without verl: what is registered where, with stand-ins of its modules; topologies, refusals and failures. tools/test-plugins has the package itself."""
+"""The plug-in for verl without verl: what is registered where, with stand-ins of its modules; topologies, refusals and failures. tools/test-plugins has the
+package itself."""
 
 import importlib.metadata
 import os
@@ -132,7 +133,8 @@ class TestRegister(unittest.TestCase):
             shards, peft = engine.get_per_tensor_param(layered_summon=True)
             print(type(shards).__name__, peft, engine.asked, list(shards), engine.asked)
             """
-        wanted = ["treadle.verl._backend", "{('vllm', 'async'): 'treadle.verl._vllm.ServerAdapter', ('sglang', 'async'): 'another.maker.ServerAdapter'}", "2 True",
+        wanted = ["treadle.verl._backend", "{('vllm', 'async'): 'treadle.verl._vllm.ServerAdapter', ('sglang', 'async'): 'another.maker.ServerAdapter'}",
+            "2 True",
                   "['cuda', ('cuda', 'nvidia')] ['Engine', 'Handing', 'Engine']", "Shards None 0 [('a', 1), ('b', 2)] 1"]
         for first in ("", "import verl.checkpoint_engine, verl.workers.rollout, verl.workers.engine"):
             out, err, code_ = run(code.format(first=first))
@@ -141,7 +143,8 @@ class TestRegister(unittest.TestCase):
     def test_another_verl(self):
         """It is refused by name, on standard error, and verl's module is there."""
         base = STANDINS["verl/checkpoint_engine/base.py"].replace("weights, global_steps=None", "weights")
-        out, err, code = run("import treadle._verl_entry, verl.checkpoint_engine.base as b; print(b.CheckpointEngineRegistry.found)", **{"verl/checkpoint_engine/base.py": base})
+        out, err, code = run("import treadle._verl_entry, verl.checkpoint_engine.base as b; print(b.CheckpointEngineRegistry.found)",
+            **{"verl/checkpoint_engine/base.py": base})
         self.assertEqual((out, code), ("{}\n", 0))
         self.assertRegex(err, r"^treadle: verl's backend 'treadle' is not registered in verl.checkpoint_engine.base: Refused: verl .*: CheckpointEngine.send_weights takes weights; "
                               r"the plug-in fills the interface of 0.9.1, which takes weights, global_steps\n$")
@@ -159,7 +162,8 @@ class TestRegister(unittest.TestCase):
             from treadle.verl._vllm import ServerAdapter
             from treadle.verl._backend import Received
             def config(backend, **options):
-                return types.SimpleNamespace(checkpoint_engine=types.SimpleNamespace(backend=backend, engine_kwargs={"treadle": options}), tensor_model_parallel_size=2)
+                return types.SimpleNamespace(checkpoint_engine=types.SimpleNamespace(backend=backend, engine_kwargs={"treadle": options}),
+                tensor_model_parallel_size=2)
             other = ServerAdapter(config("naive"))
             asyncio.run(other.update_weights(iter([1, 2]), global_steps=3))
             print(other.old, _adapter.server_here())
@@ -168,7 +172,8 @@ class TestRegister(unittest.TestCase):
             def full():
                 raise AssertionError("a tensor was asked for")
                 yield
-            for work in (lambda: asyncio.run(ours.update_weights(full())), lambda: asyncio.run(ours.update_weights(full(), peft_config={"r": 8})), lambda: list(Received()),
+            for work in (lambda: asyncio.run(ours.update_weights(full())), lambda: asyncio.run(ours.update_weights(full(), peft_config={"r": 8})), lambda:
+            list(Received()),
                          lambda: ServerAdapter(config("treadle", caps=5))):
                 try:
                     print("no error", work())
@@ -178,7 +183,8 @@ class TestRegister(unittest.TestCase):
         out, err, _ = run(code)
         lines = out.splitlines()
         self.assertEqual(lines[:2], ["[1, 2] {}", "{'kind': 'vllm', 'server': 'vllm_server_3_0'} None None"], err)
-        for line, words in zip(lines[2:], ("full tensors (generator), which would be gathered", "LoRA adapters", "gives no full tensors", "treadle has 'caps', and knows layout, ")):
+        for line, words in zip(lines[2:], ("full tensors (generator), which would be gathered", "LoRA adapters", "gives no full tensors",
+            "treadle has 'caps', and knows layout, ")):
             self.assertIn(words, line)
         self.assertEqual(len(lines), 6)
 
@@ -194,7 +200,8 @@ class TestRegister(unittest.TestCase):
             trainer = Backend(bucket_size=1, is_master=True, timeout=3)
             trainer.init_process_group(servers=actors["servers"][0])
             print(trainer._servers)
-            for workers in ([{}], [*two, worker("vllm_server_2_0")], [worker("a"), worker("b", "sglang")], [worker("a"), worker("b"), worker("a"), worker("b")]):
+            for workers in ([{}], [*two, worker("vllm_server_2_0")], [worker("a"), worker("b", "sglang")], [worker("a"), worker("b"), worker("a"),
+            worker("b")]):
                 try:
                     print("no error", Backend.build_topology(1, len(workers), [{}, *workers]))
                 except treadle.Refused as error:
@@ -212,7 +219,8 @@ class TestRegister(unittest.TestCase):
         lines = out.splitlines()
         self.assertEqual(lines[:2], ["3 ('vllm', ('vllm_server_0_0', 'vllm_server_1_0'), 2) {'servers': [None, None, None, None]}",
                                      "Servers(kind='vllm', names=('vllm_server_0_0', 'vllm_server_1_0'), workers=2)"], err)
-        for line, words in zip(lines[2:], ("worker 0 of the rollouts has no server that treadle knows", "all must be alike", "servers of sglang and vllm", "side by side",
+        for line, words in zip(lines[2:], ("worker 0 of the rollouts has no server that treadle knows", "all must be alike", "servers of sglang and vllm",
+            "side by side",
                                            "State send_weights: this process has no servers", "Refused verl's training engine gives full tensors")):
             self.assertIn(words, line)
         self.assertEqual(len(lines), 8)
@@ -228,7 +236,8 @@ class TestRegister(unittest.TestCase):
             config = types.SimpleNamespace(checkpoint_engine={"backend": "treadle"}, tensor_model_parallel_size=2)
             async def main(call, owner, name):
                 event = threading.Event()
-                setattr(owner, name, types.SimpleNamespace(send=lambda engine, servers, step: {"met": event.wait(20), "engine": engine, "servers": servers, "step": step}))
+                setattr(owner, name, types.SimpleNamespace(send=lambda engine, servers, step: {"met": event.wait(20), "engine": engine, "servers": servers,
+                "step": step}))
                 task = asyncio.create_task(call())
                 await asyncio.sleep(0.01)
                 event.set()
@@ -241,12 +250,14 @@ class TestRegister(unittest.TestCase):
             asyncio.run(main(lambda: adapter.update_weights(Shards("engine", list), global_steps=4), adapter, "_treadle"))
             """
         out, err, _ = run(code)
-        self.assertEqual(out.splitlines(), ["{'met': True, 'engine': 'engine', 'servers': Servers(kind='vllm', names=('a',), workers=1), 'step': 4}", "None"], err)
+        self.assertEqual(out.splitlines(), ["{'met': True, 'engine': 'engine', 'servers': Servers(kind='vllm', names=('a',), workers=1), 'step': 4}", "None"],
+            err)
 
 
 class TestRefusals(unittest.TestCase):
     def rollout(self, **changed):
-        parts = {"quantization": None, "data_parallel_size": 1, "pipeline_model_parallel_size": 1, "disaggregation": types.SimpleNamespace(enabled=False), "mtp": None,
+        parts = {"quantization": None, "data_parallel_size": 1, "pipeline_model_parallel_size": 1, "disaggregation": types.SimpleNamespace(enabled=False),
+            "mtp": None,
                  "checkpoint_engine": types.SimpleNamespace(backend="treadle", engine_kwargs={}), "engine_kwargs": {}, **changed}
         return types.SimpleNamespace(**parts)
 
@@ -254,8 +265,10 @@ class TestRefusals(unittest.TestCase):
         model = types.SimpleNamespace(lora_rank=0, lora={})
         _interface.check_rollout(self.rollout(), model)
         _interface.check_rollout(self.rollout(), None)
-        for changed, words in (({"quantization": "fp8"}, "rollout.quantization 'fp8': its weights are quantised"), ({"data_parallel_size": 2}, "data_parallel_size 2: .*more replicas work"),
-                               ({"pipeline_model_parallel_size": 2}, "pipeline_model_parallel_size 2"), ({"disaggregation": {"enabled": True}}, "disaggregation.enabled True"),
+        for changed, words in (({"quantization": "fp8"}, "rollout.quantization 'fp8': its weights are quantised"),
+            ({"data_parallel_size": 2}, "data_parallel_size 2: .*more replicas work"),
+                               ({"pipeline_model_parallel_size": 2}, "pipeline_model_parallel_size 2"),
+                               ({"disaggregation": {"enabled": True}}, "disaggregation.enabled True"),
                                ({"mtp": {"enable_rollout": True}}, "its draft model")):
             with self.assertRaisesRegex(treadle.Refused, words):
                 _interface.check_rollout(self.rollout(**changed), model)
@@ -283,7 +296,8 @@ class TestRefusals(unittest.TestCase):
 
     def test_engines(self):
         def engine(strategy="fsdp2", **config):
-            return types.SimpleNamespace(engine_config=types.SimpleNamespace(strategy=strategy, **config), model_config=types.SimpleNamespace(local_path="/m"), module="the module")
+            return types.SimpleNamespace(engine_config=types.SimpleNamespace(strategy=strategy, **config), model_config=types.SimpleNamespace(local_path="/m"),
+                module="the module")
 
         self.assertEqual(_shards.source_of(engine()), ("the module", "/m", ""))
         for one, words in ((engine("fsdp"), "'fsdp', and must be fsdp2 or megatron: flat shards"), (engine("veomni"), "'veomni', and must be"),
@@ -338,7 +352,8 @@ class TestMany(unittest.TestCase):
         engines.reset_caches()
         engines.resume()
         for client, before in zip(clients, (0, 2, 3)):
-            self.assertEqual(client.calls, [("init_weight_transfer_engine", {"first_rank": 3, "workers_before": before}), ("pause", "abort"), ("start_weight_update",),
+            self.assertEqual(client.calls, [("init_weight_transfer_engine", {"first_rank": 3, "workers_before": before}), ("pause", "abort"),
+                ("start_weight_update",),
                                             ("update_weights", {"version": 5}), ("finish_weight_update", "5"), ("reset_caches",), ("resume",)])
 
     def test_one_fails(self):
@@ -397,7 +412,8 @@ class TestSender(unittest.TestCase):
         self.servers = _trainer.Servers("vllm", ("a",), 1)
 
     def engine(self, numpy):
-        return types.SimpleNamespace(engine_config=types.SimpleNamespace(strategy="fsdp2"), model_config=types.SimpleNamespace(local_path="/m"), module={"w": numpy.zeros(4, "float32")})
+        return types.SimpleNamespace(engine_config=types.SimpleNamespace(strategy="fsdp2"), model_config=types.SimpleNamespace(local_path="/m"),
+            module={"w": numpy.zeros(4, "float32")})
 
     def test_updates(self):
         import numpy

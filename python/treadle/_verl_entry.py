@@ -1,4 +1,5 @@
-"""verl's entry point (group verl.plugins). verl imports this module in each of its processes, calls nothing, and is silent about what an import raises; so this says it."""
+"""verl's entry point (group verl.plugins). verl imports this module in each of its processes, calls nothing, and is silent about what an import raises; so
+this says it."""
 
 try:
     from .verl import register

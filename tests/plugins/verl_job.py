@@ -8,8 +8,10 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join((HERE, os.path.join(HERE, "verl_platform"))), "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda",
-    "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1",
+    "PYTHONPATH": os.pathsep.join((HERE, os.path.join(HERE, "verl_platform"))), "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_PLATFORM": "cpu",
+        "VERL_ENGINE_DEVICE": "cuda",
+    "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "HF_HUB_OFFLINE": "1",
+    "GLOO_SOCKET_IFNAME": "lo", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1", "VLLM_TARGET_DEVICE": "cpu", "RAY_DEDUP_LOGS": "0",
 }
 if __name__ != "__main__" and "VERL_PLATFORM" not in os.environ:
@@ -27,7 +29,8 @@ from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
 from verl.workers.engine_workers import ActorRolloutRefWorker  # noqa: E402
 from verl.workers.rollout.replica import get_rollout_replica_class  # noqa: E402
 
-GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_object", "gather", "gather_object", "broadcast", "broadcast_object_list", "all_reduce", "all_to_all", "all_to_all_single", "scatter", "reduce_scatter_tensor", "send", "recv", "isend", "irecv", "batch_isend_irecv")
+GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_object", "gather", "gather_object", "broadcast", "broadcast_object_list", "all_reduce",
+    "all_to_all", "all_to_all_single", "scatter", "reduce_scatter_tensor", "send", "recv", "isend", "irecv", "batch_isend_irecv")
 
 
 class Trainer(ActorRolloutRefWorker):
@@ -69,7 +72,8 @@ class Trainer(ActorRolloutRefWorker):
     def watched(self):
         """Calls that gather, bytes by which the peak grew, and the switch's figures."""
         trainer = self._sender().trainer
-        return {"gathers": list(self._gathers), "growth": memory("VmHWM") - self._before, "rank": self.rank, "stats": trainer.switch.stats if trainer is not None else None,
+        return {"gathers": list(self._gathers), "growth": memory("VmHWM") - self._before, "rank": self.rank,
+            "stats": trainer.switch.stats if trainer is not None else None,
                 "dtype": str(next(self.module.parameters()).dtype), "shards": type(next(self.module.parameters())).__name__}
 
     def _sender(self):
@@ -145,12 +149,17 @@ def config_of(path, backend="treadle", tp=1, **overrides):
     from hydra import compose, initialize_config_dir
 
     given = {
-        "actor_rollout_ref.model.path": path, "actor_rollout_ref.model.use_remove_padding": False, "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-        "actor_rollout_ref.model.enable_gradient_checkpointing": False, "actor_rollout_ref.actor.strategy": "fsdp2", "actor_rollout_ref.actor.use_torch_compile": False, "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
-        "actor_rollout_ref.actor.use_dynamic_bsz": False, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 1, "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
+        "actor_rollout_ref.model.path": path, "actor_rollout_ref.model.use_remove_padding": False,
+            "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False, "actor_rollout_ref.actor.strategy": "fsdp2",
+        "actor_rollout_ref.actor.use_torch_compile": False, "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+        "actor_rollout_ref.actor.use_dynamic_bsz": False, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 1,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
         "actor_rollout_ref.rollout.name": "vllm", "actor_rollout_ref.rollout.tensor_model_parallel_size": tp, "actor_rollout_ref.rollout.enforce_eager": True,
-        "actor_rollout_ref.rollout.free_cache_engine": False, "+actor_rollout_ref.rollout.enable_sleep_mode": False, "actor_rollout_ref.rollout.load_format": "auto", "actor_rollout_ref.rollout.max_model_len": 128,
-        "actor_rollout_ref.rollout.max_num_seqs": 4, "actor_rollout_ref.rollout.max_num_batched_tokens": 256, "actor_rollout_ref.rollout.prompt_length": 64, "actor_rollout_ref.rollout.response_length": 64,
+        "actor_rollout_ref.rollout.free_cache_engine": False, "+actor_rollout_ref.rollout.enable_sleep_mode": False,
+        "actor_rollout_ref.rollout.load_format": "auto", "actor_rollout_ref.rollout.max_model_len": 128,
+        "actor_rollout_ref.rollout.max_num_seqs": 4, "actor_rollout_ref.rollout.max_num_batched_tokens": 256, "actor_rollout_ref.rollout.prompt_length": 64,
+        "actor_rollout_ref.rollout.response_length": 64,
         "actor_rollout_ref.rollout.checkpoint_engine.backend": backend, **overrides,
     }
     with initialize_config_dir(os.path.join(os.path.dirname(verl.trainer.__file__), "config"), version_base=None):
@@ -160,7 +169,8 @@ def config_of(path, backend="treadle", tp=1, **overrides):
 @contextlib.contextmanager
 def cluster(folder, devices):
     """Ray, on this machine alone, with its own files."""
-    ray.init(address="local", _temp_dir=os.path.join(folder, "ray"), num_cpus=256, num_gpus=devices, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=True,
+    ray.init(address="local", _temp_dir=os.path.join(folder, "ray"), num_cpus=256, num_gpus=devices, include_dashboard=False, object_store_memory=200 << 20,
+        log_to_driver=True,
              runtime_env={"env_vars": {**ENVIRONMENT, **({report.LOG: os.environ[report.LOG]} if report.LOG in os.environ else {})}})
     try:
         yield
@@ -179,7 +189,8 @@ def trainers(config, count, role="actor", name="trainers"):
 async def replicas(config, count, group=None, first=0):
     """verl's replicas, each with its servers: apart from the trainers, or colocated with those of a group. first: the number of the first."""
     kind = get_rollout_replica_class(config.rollout.name)
-    made = [kind(replica_rank=number, config=config.rollout, model_config=omega_conf_to_dataclass(config.model), gpus_per_node=8) for number in range(first, first + count)]
+    model = omega_conf_to_dataclass(config.model)
+    made = [kind(replica_rank=number, config=config.rollout, model_config=model, gpus_per_node=8) for number in range(first, first + count)]
     await asyncio.gather(*[one.init_hybrid(group) if group is not None else one.init_standalone() for one in made])
     return made
 

@@ -9,7 +9,8 @@ from .client import Client, Payload
 
 
 class Many:
-    """The engines' workers are ranks of one group, in the order of the engines. Where one engine's call fails, its error is raised at once: nobody waits for the others."""
+    """The engines' workers are ranks of one group, in the order of the engines. Where one engine's call fails, its error is raised at once: nobody waits for
+    the others."""
 
     def __init__(self, clients: typing.Sequence[Client]) -> None:
         self.clients = list(clients)

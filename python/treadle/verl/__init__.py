@@ -10,7 +10,8 @@ BACKEND = "treadle"
 
 
 def register() -> None:
-    """Makes the backend "treadle" known to verl in this process; twice is fine. What cannot be registered is told on standard error; verl then refuses the backend."""
+    """Makes the backend "treadle" known to verl in this process; twice is fine. What cannot be registered is told on standard error; verl then refuses the
+    backend."""
     from . import _register
 
     _register.all_of()

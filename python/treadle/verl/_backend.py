@@ -1,7 +1,7 @@
 """verl's checkpoint engine "treadle", in trainers and in the rollouts' workers that stand beside the engine's.
 
-The engine's own workers are the ranks of the switch, since they hold the params; verl's CheckpointEngineWorkers only say which server is theirs. The first trainer calls the
-servers, and verl's order stays: prepare, build_topology, init_process_group, send and receive, finalize."""
+The engine's own workers are the ranks of the switch, since they hold the params; verl's CheckpointEngineWorkers only say which server is theirs. The first
+trainer calls the servers, and verl's order stays: prepare, build_topology, init_process_group, send and receive, finalize."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def servers_of(workers: typing.Sequence[typing.Mapping[str, typing.Any]]) -> Ser
     """Of what the rollouts' workers say of themselves, in their order."""
     for number, one in enumerate(workers):
         if not one:
-            raise errors.Refused(f"worker {number} of the rollouts has no server that treadle knows: rollout.name must be vllm or sglang, with treadle's adapter")
+            raise errors.Refused(f"worker {number} of the rollouts has no server that treadle knows: rollout.name must be vllm or sglang, with treadle's "
+                                 "adapter")
     kinds = sorted({str(one["kind"]) for one in workers})
     names = list(dict.fromkeys(str(one["server"]) for one in workers))
     counts = {name: sum(one["server"] == name for one in workers) for name in names}

@@ -42,7 +42,8 @@ def check_rollout(rollout: typing.Any, model: typing.Any) -> None:
     """Of a rollout with the backend "treadle". Raises Refused with the key."""
     for key, value, plain, why in (
         ("rollout.quantization", _get(rollout, "quantization"), (None,), "its weights are quantised; the plug-in writes those of 16 and 32 bits"),
-        ("rollout.data_parallel_size", _get(rollout, "data_parallel_size"), (None, 1), "verl's calls reach the workers of one data-parallel rank alone; more replicas work"),
+        ("rollout.data_parallel_size", _get(rollout, "data_parallel_size"), (None, 1),
+         "verl's calls reach the workers of one data-parallel rank alone; more replicas work"),
         ("rollout.pipeline_model_parallel_size", _get(rollout, "pipeline_model_parallel_size"), (None, 1), "no engine was run with it"),
         ("rollout.disaggregation.enabled", _get(_get(rollout, "disaggregation"), "enabled"), (None, False), "prefill and decode servers were not run"),
         ("rollout.mtp.enable_rollout", _get(_get(rollout, "mtp"), "enable_rollout"), (None, False), "its draft model would keep old weights"),

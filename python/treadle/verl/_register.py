@@ -10,7 +10,10 @@ import typing
 from . import BACKEND, _later
 
 _ADAPTERS = {"vllm": "treadle.verl._vllm.ServerAdapter", "sglang": "treadle.verl._sglang.ServerAdapter"}
-_ROLLOUTS = {("vllm", "async"): "verl.workers.rollout.vllm_rollout.ServerAdapter", ("sglang", "async"): "verl.workers.rollout.sglang_rollout.sglang_rollout.ServerAdapter"}
+_ROLLOUTS = {
+    ("vllm", "async"): "verl.workers.rollout.vllm_rollout.ServerAdapter",
+    ("sglang", "async"): "verl.workers.rollout.sglang_rollout.sglang_rollout.ServerAdapter",
+}
 _ENGINES = {"verl.workers.engine.fsdp.transformer_impl": ("fsdp", "fsdp2"), "verl.workers.engine.megatron.transformer_impl": ("megatron",)}
 
 

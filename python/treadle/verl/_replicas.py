@@ -43,7 +43,8 @@ def prepare(kind: str, rollout: typing.Any) -> None:
     if kind == "vllm":
         config = given.get("weight_transfer_config")
         if config is not None and dict(config).get("backend") != "treadle":
-            raise errors.Refused(f"rollout.engine_kwargs.vllm.weight_transfer_config is {dict(config)}; with checkpoint_engine.backend 'treadle' it must be absent")
+            raise errors.Refused(f"rollout.engine_kwargs.vllm.weight_transfer_config is {dict(config)}; with checkpoint_engine.backend 'treadle' it must be "
+                                 "absent")
         given["weight_transfer_config"] = {"backend": "treadle"}
         return
     from ..sglang import LOADER

@@ -1,5 +1,5 @@
-"""How the first trainer calls verl's servers: actors of Ray, and SGLang's over HTTP at the address that its actor says. verl's manager pauses them before, and lets them go on
-afterwards. Nothing of verl's or of the engines' is imported: that would take a trainer's memory."""
+"""How the first trainer calls verl's servers: actors of Ray, and SGLang's over HTTP at the address that its actor says. verl's manager pauses them before,
+and lets them go on afterwards. Nothing of verl's or of the engines' is imported: that would take a trainer's memory."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def engine_of(weights: typing.Any) -> typing.Any:
     """The engine behind what a checkpoint engine or an adapter is given. Raises Refused for a generator of full tensors, without asking it for one."""
     if isinstance(weights, Shards):
         return weights.engine
-    raise errors.Refused(f"verl's training engine gives full tensors ({type(weights).__name__}), which would be gathered; those of fsdp2 and megatron give shards, "
-                         "without LoRA adapters")
+    raise errors.Refused(f"verl's training engine gives full tensors ({type(weights).__name__}), which would be gathered; those of fsdp2 and megatron "
+                         "give shards, without LoRA adapters")
 
 
 class Source(typing.NamedTuple):
@@ -61,7 +61,8 @@ def source_of(engine: typing.Any) -> Source:
     config = engine.engine_config
     strategy = str(config.strategy)
     if strategy not in _STRATEGIES:
-        raise errors.Refused(f"verl's strategy is '{strategy}', and must be {' or '.join(_STRATEGIES)}" + (": flat shards of FSDP1 have no names" if strategy == "fsdp" else ""))
+        why = ": flat shards of FSDP1 have no names" if strategy == "fsdp" else ""
+        raise errors.Refused(f"verl's strategy is '{strategy}', and must be {' or '.join(_STRATEGIES)}{why}")
     if getattr(engine, "_qat_enabled", False):
         raise errors.Refused("the trainer trains for quantised weights (qat); the plug-in moves those of 16 and 32 bits")
     if getattr(config, "param_offload", False) or getattr(config, "offload_policy", False):

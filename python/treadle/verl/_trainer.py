@@ -59,7 +59,8 @@ class Sender:
         self._key: object = None  # of which servers and tensors it is
 
     def send(self, engine: typing.Any, servers: Servers, global_steps: int | None) -> dict[str, typing.Any]:
-        """Brings the servers' workers to the engine's present weights, and returns figures. Collective over the trainers; it blocks. After a failure the next call meets anew."""
+        """Brings the servers' workers to the engine's present weights, and returns figures. Collective over the trainers; it blocks. After a failure the next
+        call meets anew."""
         try:
             trainer = self._meet(engine, servers)
             if trainer.rank == 0:
@@ -73,7 +74,8 @@ class Sender:
         return {"treadle/version": version, "treadle/seconds": stats["seconds"], "treadle/peak_bytes": stats["peak_bytes"]}
 
     def _meet(self, engine: typing.Any, servers: Servers) -> Trainer:
-        """The Trainer of these servers. One that was made with others, or with tensors that are elsewhere now, is left; on all ranks, since what one of them finds all are told."""
+        """The Trainer of these servers. One that was made with others, or with tensors that are elsewhere now, is left; on all ranks, since what one of them
+        finds all are told."""
         source, problem = _shards.Source({}, "", ""), ""
         try:
             source = _shards.source_of(engine)
