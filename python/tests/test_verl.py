@@ -146,7 +146,8 @@ class TestRegister(unittest.TestCase):
         out, err, code = run("import treadle._verl_entry, verl.checkpoint_engine.base as b; print(b.CheckpointEngineRegistry.found)",
             **{"verl/checkpoint_engine/base.py": base})
         self.assertEqual((out, code), ("{}\n", 0))
-        self.assertRegex(err, r"^treadle: verl's backend 'treadle' is not registered in verl.checkpoint_engine.base: Refused: verl .*: CheckpointEngine.send_weights takes weights; "
+        self.assertRegex(err, r"^treadle: verl's backend 'treadle' is not registered in verl.checkpoint_engine.base: Refused: verl .*: CheckpointEngine.send_weights "
+                              r"takes weights; "
                               r"the plug-in fills the interface of 0.9.1, which takes weights, global_steps\n$")
 
     def test_a_plug_in_that_cannot_be_imported_says_so(self):

@@ -1,7 +1,7 @@
 """The plug-in for verl with the real packages: python verl_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json; see SCENARIOS.
 
-Each scenario is a job of Ray: verl's own workers with FSDP2, its manager, and its replicas of vLLM, on the processor. What a replica answers after an update is compared with a
-replica that was started from the new files: tokens, and log-probabilities bit for bit."""
+Each scenario is a job of Ray: verl's own workers with FSDP2, its manager, and its replicas of vLLM, on the processor. What a replica answers after an update
+is compared with a replica that was started from the new files: tokens, and log-probabilities bit for bit."""
 
 import asyncio
 import glob
@@ -85,8 +85,8 @@ def _product(shape):
 
 
 def check_watched(said, first):
-    """On the trainers: nothing gathered, windows within the cap, and resident memory that grew by the cap at most. The first update of a meeting maps the pools of the other ranks,
-    whose pages resident memory counts, too: there the windows alone are judged."""
+    """On the trainers: nothing gathered, windows within the cap, and resident memory that grew by the cap at most. The first update of a meeting maps the
+    pools of the other ranks, whose pages resident memory counts, too: there the windows alone are judged."""
     cap = CAPS[len(said)]
     for one in said:
         check(one["shards"] == "DTensor" and one["dtype"] == "torch.float32", "not the fp32 shards of FSDP2:", one)
@@ -135,9 +135,11 @@ async def _apart(folder, path):
         check(said["treadle/version"] == step, "version", said)
         check_watched(group.watched(), step == 1)
         workers = await written(made, room)
-        check([worker["rank"] for worker in workers] == [4, 5] and all(worker["version"] == step and not worker["problem"] for worker in workers), "workers:", workers)
+        check([worker["rank"] for worker in workers] == [4, 5] and all(worker["version"] == step and not worker["problem"] for worker in workers), "workers:",
+            workers)
         bound = 2 * elements(f"{path}-1")  # bf16, all of which each worker has to get
-        check([worker["stats"]["pulled_bytes"] / bound for worker in workers] == [1.0, 1.0], "received:", [worker["stats"]["pulled_bytes"] for worker in workers], "bound", bound)
+        check([worker["stats"]["pulled_bytes"] / bound for worker in workers] == [1.0, 1.0], "received:",
+            [worker["stats"]["pulled_bytes"] for worker in workers], "bound", bound)
         await serves(two if step % 2 else one, "after update", step)
     print("received / bound: 1.000", flush=True)
     for said in group.iterate():
@@ -217,7 +219,8 @@ async def _colocated(folder, path):
         print(f"colocated update {step}: {time.monotonic() - started:.3f} s", flush=True)
         check_watched(group.watched(), step == 1)
         workers = await written(made, room)
-        check([worker["rank"] for worker in workers] == [2, 3] and all(worker["version"] == step and not worker["problem"] for worker in workers), "workers:", workers)
+        check([worker["rank"] for worker in workers] == [2, 3] and all(worker["version"] == step and not worker["problem"] for worker in workers), "workers:",
+            workers)
         found = await verl_job.answers(made)
         check(found == (two if step % 2 else one), "after update", step, found, one, two)
     group.spoil(1)
@@ -289,7 +292,8 @@ def run_all(folder, chosen):
         started = time.monotonic()
         log = os.path.join(folder, "logs", "verl-" + "-".join(scenario) + ".out")
         with open(log, "w") as out:
-            code = subprocess.call([sys.executable, os.path.abspath(__file__), "--one", folder, *scenario], stdout=out, stderr=out, env={**os.environ, report.LOG: calls})
+            code = subprocess.call([sys.executable, os.path.abspath(__file__), "--one", folder, *scenario], stdout=out, stderr=out,
+                env={**os.environ, report.LOG: calls})
         print(f"{' '.join(scenario):<40} {'ok' if code == 0 else 'FAILED, see ' + log} {time.monotonic() - started:6.0f} s", flush=True)
         if code != 0:
             failed.append(" ".join(scenario))
