@@ -15,7 +15,7 @@ import treadle
 from treadle.sglang import _client, _interface, _manifest
 
 PLAIN = {"tp_size": 2, "pp_size": 1, "dp_size": 1, "custom_weight_loader": ["treadle.sglang.load"]}
-MANIFEST = {"store": "127.0.0.1:9", "group": "g", "hash": "h", "version": 1, "attempt": "a", "ranks": 3, "first_rank": 2, "workers_before": 0, "model": "{}", "layout": "", "timeout": 1.0}
+MANIFEST = {"store": "127.0.0.1:9", "group": "g", "hash": "h", "version": 1, "attempt": "a", "ranks": 3, "first_rank": 2, "model": "{}", "layout": "", "timeout": 1.0}
 
 
 def tensor(said):

@@ -2,6 +2,7 @@
 package itself."""
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -353,7 +354,7 @@ class TestMany(unittest.TestCase):
         engines.reset_caches()
         engines.resume()
         for client, before in zip(clients, (0, 2, 3)):
-            self.assertEqual(client.calls, [("init_weight_transfer_engine", {"first_rank": 3, "workers_before": before}), ("pause", "abort"),
+            self.assertEqual(client.calls, [("init_weight_transfer_engine", {"first_rank": 3 + before}), ("pause", "abort"),
                 ("start_weight_update",),
                                             ("update_weights", {"version": 5}), ("finish_weight_update", "5"), ("reset_caches",), ("resume",)])
 
@@ -371,9 +372,14 @@ class TestMany(unittest.TestCase):
         finally:
             end.set()
 
-    def test_trained_layout(self):
-        self.assertEqual(meet.trained_layout([{"trained": "megatron:tp=2,pp=2"}, {}], 4), "megatron:tp=2,pp=2,on=0-3")
-        self.assertEqual((meet.trained_layout([{"trained": ""}], 4), meet.trained_layout([{}], 4)), ("", ""))
+    def test_layouts(self):
+        """Ranks that say no layout are trainers; what they say they were trained with is theirs."""
+        config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "vocab_size": 64, "torch_dtype": "bfloat16", "tie_word_embeddings": False}
+        said = [{"layout": "", "trained": "megatron:tp=2"}, {"layout": ""}, {"layout": "vllm:tp=2"}, {"layout": "vllm:tp=2"}]
+        group = types.SimpleNamespace(size=4)
+        train, infer = meet.layouts(meet.model_of(json.dumps(config)), None, group, said, "vllm:tp=2")
+        self.assertEqual((train.text, infer.text), ("megatron:tp=2,on=0-1", "vllm:tp=2,on=2-3"))
 
 
 class TestSender(unittest.TestCase):

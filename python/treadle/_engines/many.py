@@ -24,7 +24,7 @@ class Many:
         for client in self.clients:
             before[id(client)] = count
             count += client.workers()
-        self._all(lambda client: client.init_weight_transfer_engine({**init_info, "workers_before": before[id(client)]}))
+        self._all(lambda client: client.init_weight_transfer_engine({**init_info, "first_rank": init_info["first_rank"] + before[id(client)]}))
 
     def pause(self, mode: str) -> None:
         self._all(lambda client: client.pause(mode))

@@ -98,12 +98,11 @@ def model_of(config: str) -> Model:
         return Model(path)
 
 
-def trained_layout(said: typing.Sequence[typing.Mapping[str, typing.Any]], trainers: int) -> str:
-    """The text of the layout that the trainers say they have, over all ranks; "": their tensors say it."""
-    text = said[0].get("trained", "")
-    return configs.on(text, 0, trainers) if text else ""
-
-
-def layouts(model: Model, source: typing.Any, group: Group, text: str, trained: str = "") -> tuple[Layout, Layout]:
-    """The trainers' and the engine's. trained: the text of the trainers' layout, where their tensors do not say it. Collective."""
-    return Layout(model, trained, group.size) if trained else Layout.of(model, source, group), Layout(model, text, group.size)
+def layouts(model: Model, source: typing.Any, group: Group, said: typing.Sequence[typing.Mapping[str, typing.Any]], text: str) -> tuple[Layout, Layout]:
+    """The trainers' and the engine's, whose text is `text`, on their ranks: those that say no layout are trainers. Where these say what they have been trained
+    with, that is their layout; else the tensors of source say it. Collective."""
+    trainers = sum(not one["layout"] for one in said)
+    infer = Layout(model, configs.on(text, trainers, len(said) - trainers), group.size)
+    if trained := said[0].get("trained", ""):
+        return Layout(model, configs.on(trained, 0, trainers), group.size), infer
+    return Layout.of(model, source, group), infer

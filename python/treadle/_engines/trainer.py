@@ -13,7 +13,7 @@ import typing
 from .. import _declared, _tensors, errors
 from ..group import Group
 from ..switch import Switch
-from . import configs, meet
+from . import meet
 from .client import Client
 
 Made = typing.TypeVar("Made", bound="EngineTrainer")
@@ -134,8 +134,7 @@ class EngineTrainer:
         group = Group.store(store, self.rank, size, job=place["group"], timeout=self._timeout)
         said = meet.agree(group, {"layout": "", "session": False, "undo": self._undo, "trained": trained, "cap": cap})
         text = meet.engine_layout(said, layout)
-        train, infer = meet.layouts(model, source if self._source is None else list(self._entries(source)), group, configs.on(text, self.ranks, place["workers"]),
-                                    meet.trained_layout(said, self.ranks))
+        train, infer = meet.layouts(model, source if self._source is None else list(self._entries(source)), group, said, text)
         meet.agree(group, {})
         self._switch = Switch(group, train, infer, train_tensors=self._named, device=_device(self._named), timeout=self._timeout, cap=cap)
         if call is not None and (error := call.join(self._timeout)) is not None:

@@ -13,7 +13,7 @@ NAME = "treadle"  # of the tensor
 
 # Each key, and an example of its type. version 0: the meeting; later: the version that the update leads to.
 _KEYS: dict[str, object] = {
-    "store": "", "group": "", "ranks": 0, "first_rank": 0, "workers_before": 0, "model": "", "layout": "", "hash": "", "timeout": 0.0, "version": 0, "attempt": "",
+    "store": "", "group": "", "ranks": 0, "first_rank": 0, "model": "", "layout": "", "hash": "", "timeout": 0.0, "version": 0, "attempt": "",
 }
 
 
@@ -26,8 +26,7 @@ class Manifest(typing.NamedTuple):
     version: int  #: 0: the meeting
     attempt: str
     ranks: int = 0  #: trainers and workers
-    first_rank: int = 0  #: of the first worker of the first engine
-    workers_before: int = 0  #: of the engines before this one, where several follow the same trainers
+    first_rank: int = 0  #: of the engine's first worker
     model: str = ""  #: config.json of the trainers' model, its text
     layout: str = ""  #: that the engine must have; "": whatever it has
     timeout: float = 60.0  #: seconds, of every wait

@@ -27,7 +27,7 @@ class _Link:
 
     def __init__(self, model: typing.Any, store: typing.Any, manifest: _manifest.Manifest) -> None:
         self.store, self.name, self.hash = store, manifest.group, manifest.hash
-        group = Group.store(meet.Watched(store), manifest.first_rank + manifest.workers_before + _interface.worker_rank(), manifest.ranks, job=manifest.group, timeout=manifest.timeout)
+        group = Group.store(meet.Watched(store), manifest.first_rank + _interface.worker_rank(), manifest.ranks, job=manifest.group, timeout=manifest.timeout)
         text, problem = "", ""
         try:
             _interface.check_args(_interface.worker_args())
@@ -37,8 +37,7 @@ class _Link:
             problem = str(error)
         said = meet.agree(group, {"layout": text, "session": False, "undo": True}, problem)
         text = meet.engine_layout(said, manifest.layout)
-        workers = configs.on(text, manifest.first_rank, manifest.ranks - manifest.first_rank)
-        train, infer = meet.layouts(meet.model_of(manifest.model), None, group, workers, meet.trained_layout(said, manifest.first_rank))
+        train, infer = meet.layouts(meet.model_of(manifest.model), None, group, said, text)
         try:
             self.match = match(infer.model, infer, group.rank, model)
             self.match.check()

@@ -32,8 +32,7 @@ class InitInfo(base.WeightTransferInitInfo):  # type: ignore[misc,unused-ignore]
     store: str = ""  #: "host:port" of the trainers' TCPStore
     group: str = ""  #: the name of the meeting
     ranks: int = 0  #: trainers and workers
-    first_rank: int = 0  #: of the first worker of the first engine
-    workers_before: int = 0  #: of the engines before this one, where several follow the same trainers
+    first_rank: int = 0  #: of the engine's first worker
     model: str = ""  #: config.json of the trainers' model, its text
     layout: str = ""  #: that the engine must have; "": whatever it has
     hash: str = ""  #: of the trainers' model's tensors
@@ -63,7 +62,7 @@ class _Link:
         said = meet.agree(group, {"layout": text, "session": engine.session, "undo": False}, problem)
         text = meet.engine_layout(said, info.layout)
         model = meet.model_of(info.model)
-        train, infer = meet.layouts(model, None, group, configs.on(text, info.first_rank, info.ranks - info.first_rank), meet.trained_layout(said, info.first_rank))
+        train, infer = meet.layouts(model, None, group, said, text)
         try:
             self.match = match(model, infer, group.rank, engine.model)
             self.match.check()
@@ -180,7 +179,7 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
         try:
             if info.problem:
                 raise errors.Refused(f"init_info: {info.problem}")
-            rank = info.first_rank + info.workers_before + _layout.worker_rank(self.vllm_config.parallel_config)
+            rank = info.first_rank + _layout.worker_rank(self.vllm_config.parallel_config)
             group = Group.store(meet.Watched(store), rank, info.ranks, job=info.group, timeout=info.timeout)
         except Exception as error:
             store.set(meet.PROBLEM, f"a worker of the engine: {error}".encode())
