@@ -75,7 +75,7 @@ static inline treadle_status bench_need_host(const char *device, const char *wha
 }
 
 /* The device itself, for what a bench does there beside its switch. */
-static inline treadle_status bench_open_device(const char *text, const treadle_group *group,
+static inline treadle_status bench_open_device(const char *text, treadle_group *group,
                                                treadle_device *device_p) {
   treadle_memory memory;
   const treadle_status status = treadle_device_choose(text, group, &memory);
