@@ -342,21 +342,22 @@ static void test_deltas(void **state) {
  * before rank 3 has staged. So rank 3 says what is staged while it waits. */
 static void test_long_waves(void **state) {
   static const char config[] =
-      "{\"model_type\": \"llama\", \"hidden_size\": 1024, \"intermediate_size\": 8192, "
+      "{\"model_type\": \"llama\", \"hidden_size\": 512, \"intermediate_size\": 8192, "
       "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"vocab_size\": "
       "64,"
       " \"torch_dtype\": \"bfloat16\", \"tie_word_embeddings\": false}";
-  json_t *json = json_loads(config, 0, NULL);
   treadle_model *model;
   pair p = {.seed = 2, .ranks = SCENE_RANKS};
   (void)state;
+  if (ranks_nodes != ranks_in_pairs) return;
+  json_t *json = json_loads(config, 0, NULL);
   assert_ok(treadle_model_from_config("long waves", json, NULL, &model));
   json_decref(json);
   assert_ok(treadle_layout_create(model, "megatron:tp=2,pp=2", SCENE_RANKS, NULL, &p.from.layout));
   assert_ok(treadle_layout_create(model, "vllm:tp=4", SCENE_RANKS, NULL, &p.to.layout));
   const size_t before = came;
   ranks_as_threads(SCENE_RANKS, 100, 0, own_rank, &(play_input){.p = &p, .cap = 128 << 20});
-  assert_true(came - before > (64 << 20)); /* it was not refused */
+  assert_true(came - before > (32 << 20)); /* it was not refused */
   treadle_layout_destroy(p.from.layout);
   treadle_layout_destroy(p.to.layout);
   treadle_model_close(model);
