@@ -32,6 +32,8 @@ from verl.workers.rollout.replica import get_rollout_replica_class  # noqa: E402
 GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_object", "gather", "gather_object", "broadcast", "broadcast_object_list", "all_reduce",
     "all_to_all", "all_to_all_single", "scatter", "reduce_scatter_tensor", "send", "recv", "isend", "irecv", "batch_isend_irecv")
 
+report.count("verl", ActorRolloutRefWorker, "update_weights")  # before Ray looks at the methods of the class
+
 
 class Trainer(ActorRolloutRefWorker):
     """verl's own worker. gathers: calls that move tensors among trainers, counted from watch() on."""
@@ -135,7 +137,6 @@ def _count():
     report.count("treadle", _backend.Backend, "send_weights")
     report.count("treadle", _trainer.Trainer, "send_weights")
     report.count("treadle", _vllm.ServerAdapter, "update_weights")
-    report.count("verl", ActorRolloutRefWorker, "update_weights")
 
 
 def memory(key):
