@@ -264,14 +264,11 @@ class EngineTrainer:
             work()
         except Exception as error:  # noqa: BLE001
             problem = error
-        if self._trainers is not None:
-            try:
-                meet.agree(self._trainers, {}, str(problem) if problem is not None else "")
-            except errors.Refused:
-                assert problem is not None
-                raise problem from None
-        elif problem is not None:
-            raise problem
+        try:
+            self.ask({}, str(problem) or type(problem).__name__ if problem is not None else "")
+        except errors.Refused:
+            assert problem is not None
+            raise problem from None
 
     def _refresh(self) -> None:
         """Tensors that a source makes anew in each pass go to where the switch reads them; and nothing may be NaN."""

@@ -141,21 +141,18 @@ static treadle_status passed(const treadle_device *device, treadle_ticket ticket
   return status;
 }
 
-static treadle_status renew(const treadle_device *device) {
+/* A call of state_cuda.h, in the context and under the lock. */
+static treadle_status entered(const treadle_device *device, treadle_status (*call)(treadle_cuda *cuda)) {
   treadle_cuda *cuda = treadle_cuda_of(device);
   treadle_cuda_enter(cuda);
-  const treadle_status status = treadle_cuda_renew(cuda);
+  const treadle_status status = call(cuda);
   treadle_cuda_leave(cuda);
   return status;
 }
 
-static treadle_status fence(const treadle_device *device) {
-  treadle_cuda *cuda = treadle_cuda_of(device);
-  treadle_cuda_enter(cuda);
-  const treadle_status status = treadle_cuda_fence(cuda);
-  treadle_cuda_leave(cuda);
-  return status;
-}
+static treadle_status renew(const treadle_device *device) { return entered(device, treadle_cuda_renew); }
+
+static treadle_status fence(const treadle_device *device) { return entered(device, treadle_cuda_fence); }
 
 /* ---- Bytes ---- */
 
