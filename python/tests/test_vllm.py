@@ -76,9 +76,11 @@ class TestVllm(unittest.TestCase):
             configs.check_config(json.dumps({"rope_theta": 500000.0}), older)
 
     def test_engine_layouts(self):
-        said = [{"layout": ""}, {"layout": "vllm:tp=2"}, {"layout": "vllm:tp=2"}]
-        self.assertEqual(meet.engine_layout(said, ""), "vllm:tp=2")
-        for asked, changed, words in (("vllm:tp=4", said, "the trainers ask for vllm:tp=4"), ("", [*said, {"layout": "vllm:tp=1"}], "ranks 1 and 3 have different layouts")):
+        said = [{"layout": ""}, *[{"layout": "vllm:tp=2", "dtype": "bf16"}] * 2]
+        self.assertEqual(meet.engine_layout(said, "vllm:tp=2"), "vllm:tp=2,dtype=bf16")
+        self.assertEqual(meet.engine_layout([{"layout": "sglang", "dtype": "fp16"}], ""), "sglang:dtype=fp16")
+        for asked, changed, words in (("vllm:tp=4", said, "the trainers ask for vllm:tp=4"), ("", [*said, {"layout": "vllm:tp=1", "dtype": "bf16"}], "ranks 1 and 3 have different layouts"),
+                                      ("", [*said, {"layout": "vllm:tp=2", "dtype": "fp16"}], "layouts: vllm:tp=2,dtype=bf16 and vllm:tp=2,dtype=fp16")):
             with self.assertRaisesRegex(treadle.Refused, words):
                 meet.engine_layout(changed, asked)
 

@@ -35,12 +35,13 @@ def ask(engine, size, path, do, **words):
 def do_count(model, rank, words):
     from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
 
+    from treadle._engines.link import Link
     from treadle.sglang import _worker
 
     report.count("sglang", WeightUpdater, "update_weights_from_tensor")
     report.count("treadle", _worker._Worker, "receive")
     _worker.receive = _worker.worker.receive
-    report.count("treadle", _worker._Link, "update")
+    report.count("treadle", Link, "update")
 
 
 def do_record(model, rank, words):
@@ -57,7 +58,8 @@ def do_own(model, rank, words):
     from treadle import matches
     from treadle.sglang import _interface, _worker
 
-    link = _worker.worker.link
+    met = _worker.worker.met
+    link = met.link if met else None
     layout = treadle.Layout(treadle.Model(words["folder"]), treadle.sglang.layout_text(_interface.worker_args()), words["workers"])
     expected, have = matches.loaded(layout, rank), dict(model.named_parameters())
     differing = [name for name, values in expected.items() if name in have and not torch.equal(matches._bytes(have[name]), matches._bytes(values))]

@@ -195,7 +195,7 @@ WANTED = [
     ("treadle", "Http", "_call", "routes of a server"),
     ("sglang", "WeightUpdater", "update_weights_from_tensor", "in workers, tp 1 and 2"),
     ("treadle", "_Worker", "receive", "the plug-in's worker side"),
-    ("treadle", "_Link", "update", ""),
+    ("treadle", "Link", "update", ""),
     ("treadle", "Trainer", "send_weights", "the plug-in's trainer side"),
 ]
 

@@ -17,7 +17,23 @@ _KEYS = (
 
 def on(text: str, first: int, count: int) -> str:
     """The layout `text` on `count` ranks of a larger group."""
-    return f"{text}{',' if ':' in text else ':'}on={first}-{first + count - 1}" if count > 1 else f"{text}{',' if ':' in text else ':'}on={first}"
+    return with_key(text, f"on={first}-{first + count - 1}" if count > 1 else f"on={first}")
+
+
+def with_key(text: str, key: str) -> str:
+    """A layout's text with one more key, "dtype=bf16"."""
+    return f"{text}{',' if ':' in text else ':'}{key}"
+
+
+_DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+
+
+def dtype_of(net: typing.Any) -> str:
+    """The type of an engine's weights, as layouts name it: that of its first matrix, the embeddings, which no engine packs. Raises Refused for another one."""
+    name, tensor = next(((name, tensor) for name, tensor in net.named_parameters() if tensor.ndim > 1), ("", None))
+    if tensor is None or str(tensor.dtype) not in _DTYPES:
+        raise errors.Refused(f"the engine's '{name}' is of {tensor.dtype}, and must be of {', '.join(_DTYPES)}" if tensor is not None else "the engine has no matrix among its parameters")
+    return _DTYPES[str(tensor.dtype)]
 
 
 def check_config(trained: str, served: typing.Mapping[str, typing.Any]) -> None:

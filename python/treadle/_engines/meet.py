@@ -72,15 +72,15 @@ def agree(group: Group, words: typing.Mapping[str, typing.Any], problem: str = "
 
 
 def engine_layout(said: typing.Sequence[typing.Mapping[str, typing.Any]], asked: str) -> str:
-    """The one layout that all workers have; Refused, where it is not the one that was asked for."""
-    texts = {rank: one["layout"] for rank, one in enumerate(said) if one["layout"]}
+    """The one layout that all workers have, with the type of their weights; Refused, where it is not the one that was asked for."""
+    texts = {rank: configs.with_key(one["layout"], f"dtype={one['dtype']}") for rank, one in enumerate(said) if one["layout"]}
     first = min(texts)
     for rank, text in texts.items():
         if text != texts[first]:
             raise errors.Refused(f"the engine's ranks {first} and {rank} have different layouts: {texts[first]} and {text}")
-    if asked and asked != texts[first]:
-        raise errors.Refused(f"the engine has layout {texts[first]}, and the trainers ask for {asked}")
-    return str(texts[first])
+    if asked and asked != said[first]["layout"]:
+        raise errors.Refused(f"the engine has layout {said[first]['layout']}, and the trainers ask for {asked}")
+    return texts[first]
 
 
 def hash_of(model: Model) -> str:

@@ -71,7 +71,7 @@ class EngineTrainer:
                 raise errors.Refused(problem)
             if self.rank == 0:
                 self._client = self._client_of(client)
-            config = _config(source, model)
+            config = config_of(source, model)
             self._source = source if _declared.is_source(source) else None
             self._named = dict(_declared.local_pairs(source)) if self._source is not None else source
         except Exception as error:  # noqa: BLE001
@@ -268,6 +268,8 @@ class EngineTrainer:
             self.ask({}, str(problem) or type(problem).__name__ if problem is not None else "")
         except errors.Refused:
             assert problem is not None
+            if isinstance(problem, errors.Refused):
+                raise  # with the rank
             raise problem from None
 
     def _refresh(self) -> None:
@@ -277,8 +279,7 @@ class EngineTrainer:
                 if _tensors.address_of(tensor) != _tensors.address_of(self._named[name]):
                     _tensors.local(self._named[name]).copy_(_tensors.local(tensor))
         if self._finite:
-            for name, tensor in _tensors.pairs(self._named):
-                _check_finite(name, _tensors.local(tensor), self.rank)
+            check_weights(self._named)
 
     def close(self) -> None:
         """Leaves the engine, which goes on with the version that it has. Local."""
@@ -329,15 +330,15 @@ def _torch_store() -> typing.Any:
     return store
 
 
-def _config(source: typing.Any, model: str | os.PathLike[str] | None) -> str:
-    """config.json of the model, as text."""
+def config_of(source: typing.Any, model: str | os.PathLike[str] | None = None) -> str:
+    """config.json of a source's model, as text: model's, its folder or the file, or the one that the source has."""
     if model is not None:
         path = os.fspath(model)
         with open(os.path.join(path, "config.json") if os.path.isdir(path) else path, encoding="utf-8") as file:
             return file.read()
     config: typing.Any = getattr(source, "config", None) or getattr(getattr(source, "module", None), "config", None)
     if not hasattr(config, "to_json_string"):
-        raise errors.Refused(f"Trainer: {type(source).__name__} has no config of transformers: give model=, the folder or config.json of the model")
+        raise errors.Refused(f"{type(source).__name__} has no config of transformers: give model=, the folder or config.json of the model")
     return str(config.to_json_string())
 
 
@@ -354,9 +355,12 @@ def _device(named: typing.Any) -> str:
     return "cpu"
 
 
-def _check_finite(name: str, tensor: typing.Any, rank: int) -> None:
-    if not tensor.is_floating_point() or tensor.element_size() < 2 or not tensor.numel():
-        return
-    bad = int((~tensor.detach().isfinite()).sum())
-    if bad:
-        raise errors.Refused(f"rank {rank}: '{name}' of shape {list(tensor.shape)} has {bad} element{'s' if bad != 1 else ''} of NaN or infinity; the engine keeps what it has")
+def check_weights(named: typing.Any) -> None:
+    """Raises Refused for a tensor of this rank with NaN or infinity."""
+    for name, whole in _tensors.pairs(named):
+        tensor = _tensors.local(whole)
+        if not tensor.is_floating_point() or tensor.element_size() < 2 or not tensor.numel():
+            continue
+        bad = int((~tensor.detach().isfinite()).sum())
+        if bad:
+            raise errors.Refused(f"'{name}' of shape {list(tensor.shape)} has {bad} element{'s' if bad != 1 else ''} of NaN or infinity; the engine keeps what it has")

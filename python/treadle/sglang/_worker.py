@@ -13,58 +13,38 @@ import traceback
 import typing
 
 from .. import errors
-from .._engines import configs, meet
+from .._engines import meet
+from .._engines.link import About, Link, meet_trainers
 from ..group import Group
-from ..matches import Report, match
-from ..switch import Switch
 from . import _interface, _layout, _manifest
 
 _SAYING = 10.0  # seconds, in which the trainers' store has to be reached to say what went wrong
 
 
-class _Link:
-    """A worker's group and switch, from the meeting until the next one."""
+class _Met(typing.NamedTuple):
+    """The trainers of the last meeting."""
 
-    def __init__(self, model: typing.Any, store: typing.Any, manifest: _manifest.Manifest) -> None:
-        self.store, self.name, self.hash = store, manifest.group, manifest.hash
+    store: typing.Any
+    name: str  #: of the meeting
+    hash: str  #: of their model
+    link: Link
+
+    @classmethod
+    def of(cls, model: typing.Any, store: typing.Any, manifest: _manifest.Manifest) -> _Met:
+        def about() -> About:
+            arguments = _interface.worker_args()
+            _interface.check_args(arguments)  # that they have a layout, too
+            return About(_layout.layout_text(arguments), model.config.to_dict() if hasattr(model, "config") else None)
+
         group = Group.store(meet.Watched(store), manifest.first_rank + _interface.worker_rank(), manifest.ranks, job=manifest.group, timeout=manifest.timeout)
-        text, problem = "", ""
-        try:
-            _interface.check_args(_interface.worker_args())
-            text = _layout.layout_text(_interface.worker_args())
-            self._check(model, manifest)
-        except Exception as error:  # noqa: BLE001
-            problem = str(error)
-        said = meet.agree(group, {"layout": text, "session": False, "undo": True}, problem)
-        text = meet.engine_layout(said, manifest.layout)
-        train, infer = meet.layouts(meet.model_of(manifest.model), None, group, said, text)
-        try:
-            self.match = match(infer.model, infer, group.rank, model)
-            self.match.check()
-        except Exception as error:  # noqa: BLE001
-            problem = str(error)
-        meet.agree(group, {}, problem)
-        self.report = Report(list(self.match.rows))
-        device = next(iter(model.parameters())).device
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(device), timeout=manifest.timeout, cap=said[0].get("cap", 0),
-                             undo_bytes=infer.window_bytes(group.rank), bind=self._bind if self.match.layer or self.match.window else None)
-
-    @staticmethod
-    def _check(model: typing.Any, manifest: _manifest.Manifest) -> None:
-        if hasattr(model, "config"):
-            configs.check_config(manifest.model, model.config.to_dict())
-        if manifest.hash != meet.hash_of(meet.model_of(manifest.model)):
-            raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
-
-    def _bind(self, _window: object) -> None:
-        self.report = self.match.attach(self.switch)
+        return cls(store, manifest.group, manifest.hash, meet_trainers(group, model, manifest, about, undo=True))
 
     def update(self, manifest: _manifest.Manifest) -> None:
         if manifest.group != self.name:
             raise errors.State("the engine follows other trainers, who came later")
         if manifest.hash != self.hash:
             raise errors.Refused("the trainers' model is another one than that of their meeting")
-        self.switch.next_version()
+        self.link.update()
 
 
 def _number_of(name: str) -> int:
@@ -77,7 +57,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.problem = ""  # why the last call did nothing; "" after one that did
-        self.link: _Link | None = None
+        self.met: _Met | None = None
 
     def receive(self, model: typing.Any, named_tensors: typing.Any) -> None:
         self.problem = ""
@@ -87,20 +67,20 @@ class _Worker:
             if manifest.version == 0:
                 self._leave()
                 store = meet.open_store(manifest.store, False, manifest.timeout)
-                self.link = _Link(model, store, manifest)
-            elif self.link is None:
+                self.met = _Met.of(model, store, manifest)
+            elif self.met is None:
                 raise errors.State("no trainer has come to this worker: connect comes first")
             else:
-                self.link.update(manifest)
+                self.met.update(manifest)
         except BaseException as error:  # noqa: BLE001
             self._failed(error, manifest, store)
         self._one_version()
 
     def _leave(self) -> None:
-        link, self.link = self.link, None
-        if link is not None:
-            meet.leave(link.store)
-            link.switch.close()
+        met, self.met = self.met, None
+        if met is not None:
+            meet.leave(met.store)
+            met.link.close()
 
     def _failed(self, error: BaseException, manifest: _manifest.Manifest | None, store: typing.Any) -> None:
         self.problem = str(error) or type(error).__name__
@@ -111,16 +91,16 @@ class _Worker:
             return
         try:
             if store is None:
-                store = self.link.store if self.link is not None and self.link.name == manifest.group else meet.open_store(manifest.store, False, min(manifest.timeout, _SAYING))
+                store = self.met.store if self.met is not None and self.met.name == manifest.group else meet.open_store(manifest.store, False, min(manifest.timeout, _SAYING))
             store.set(meet.PROBLEM if manifest.version == 0 else manifest.problem_key, f"worker {_interface.worker_rank()} of the engine: {self.problem}".encode())
         except Exception as error:  # noqa: BLE001
             print(f"treadle: the trainers' store at {manifest.store} cannot be told: {error}", file=sys.stderr, flush=True)
 
     def _one_version(self) -> None:
         """All workers of the engine have the same version, or none of them serves."""
-        mine = (_number_of(self.link.name), self.link.switch.version) if self.link is not None else (0, 0)
+        mine = (_number_of(self.met.name), self.met.link.switch.version) if self.met is not None else (0, 0)
         said = _interface.gather(mine)
-        if any(one not in (mine, (0, 0)) for one in said) and self.link is not None:
+        if any(one not in (mine, (0, 0)) for one in said) and self.met is not None:
             print(f"treadle: this engine's workers have different versions, and end: {said}; {self.problem}", file=sys.stderr, flush=True)
             os._exit(1)
 

@@ -6,6 +6,7 @@ import typing
 
 from .. import _tensors, errors
 from .._engines.client import Client
+from .._engines.kept import Kept
 from .._engines.many import Many
 from .._engines.trainer import EngineTrainer
 from . import _shards
@@ -55,8 +56,7 @@ class Sender:
         if strange := sorted(set(options) - set(_OPTIONS)):
             raise errors.Refused(f"checkpoint_engine.engine_kwargs.treadle has '{strange[0]}', and knows {', '.join(_OPTIONS)}")
         self._options = dict(options)
-        self._trainer: Trainer | None = None
-        self._key: object = None  # of which servers and tensors it is
+        self._kept: Kept[Trainer] = Kept()
 
     def send(self, engine: typing.Any, servers: Servers, global_steps: int | None) -> dict[str, typing.Any]:
         """Brings the servers' workers to the engine's present weights, and returns figures. Collective over the trainers; it blocks. After a failure the next
@@ -82,21 +82,12 @@ class Sender:
         except errors.Error as error:
             problem = str(error)
         key = (servers, tuple(_tensors.address_of(tensor) for _, tensor in _tensors.pairs(source.tensors)))
-        trainer = self._trainer
-        if trainer is not None:
-            said = trainer.ask({"same": key == self._key}, problem)
-            if all(one["same"] for one in said):
-                return trainer
-            self.close()
-        self._trainer = Trainer(source.tensors, servers, model=source.model, pause="abort", trained=source.text, problem=problem, **self._options)
-        self._key = key
-        return self._trainer
+        return self._kept.get(
+            key, lambda: Trainer(source.tensors, servers, model=source.model, pause="abort", trained=source.text, problem=problem, **self._options), problem)
 
     @property
     def trainer(self) -> Trainer | None:
-        return self._trainer
+        return self._kept.trainer
 
     def close(self) -> None:
-        trainer, self._trainer, self._key = self._trainer, None, None
-        if trainer is not None:
-            trainer.close()
+        self._kept.close()

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from vllm.distributed.weight_transfer import base  # type: ignore[import-not-found,unused-ignore]
 
 from .. import errors
-from .._engines import configs, meet
+from .._engines import meet
+from .._engines.link import About, Link, meet_trainers
 from ..group import Group
-from ..matches import Report, match
-from ..switch import Switch
+from ..matches import Report
 from . import _infos, _layout
 
 if typing.TYPE_CHECKING:
@@ -48,80 +48,6 @@ class UpdateInfo(base.WeightTransferUpdateInfo):  # type: ignore[misc,unused-ign
     problem: str = field(default="", init=False)  #: why it is not one
 
 
-class _Link:
-    """A worker's group and switch, from the meeting until the next one."""
-
-    def __init__(self, engine: Engine, store: typing.Any, group: Group, info: InitInfo) -> None:
-        self.store = store
-        text, problem = "", ""
-        try:
-            text = _layout.layout_text(engine.vllm_config)
-            self._check(engine, info)
-        except Exception as error:  # noqa: BLE001
-            problem = str(error)
-        said = meet.agree(group, {"layout": text, "session": engine.session, "undo": False}, problem)
-        text = meet.engine_layout(said, info.layout)
-        model = meet.model_of(info.model)
-        train, infer = meet.layouts(model, None, group, said, text)
-        try:
-            self.match = match(model, infer, group.rank, engine.model)
-            self.match.check()
-        except Exception as error:  # noqa: BLE001
-            problem = str(error)
-        meet.agree(group, {}, problem)
-        self.report = Report(list(self.match.rows))
-        self._written = False  # has the engine something of an update that is not whole?
-        self._first: list[int] = []
-        self.group = group
-        undo = infer.window_bytes(group.rank) if any(one["undo"] for one in said) else 0
-        self.switch = Switch(group, train, infer, infer_tensors=self.match.own, device=str(engine.device), timeout=info.timeout, cap=said[0].get("cap", 0), undo_bytes=undo,
-                             bind=self._bind if self._rebuilds else None)
-
-    @staticmethod
-    def _check(engine: Engine, info: InitInfo) -> None:
-        configs.check_config(info.model, engine.model_config.hf_config.to_dict())
-        if info.hash and info.hash != meet.hash_of(meet.model_of(info.model)):
-            raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
-
-    @property
-    def _rebuilds(self) -> bool:
-        """Does the engine get something of an update after its commit?"""
-        return bool(self.match.layer or self.match.window)
-
-    def _bind(self, _window: object) -> None:
-        """The switch's weights are whole, on all ranks; where this fails, all ranks' arrows do."""
-        self._written = True
-        self.report = self.match.attach(self.switch)
-        self._written = False
-
-    def update(self) -> int:
-        first, version = self.switch.mode == "train", self.switch.version
-        if first:
-            self._first = self._sums()
-        try:
-            return self.switch.next_version()
-        except errors.Error:
-            self._written |= bool(self.match.own) and (self._first != self._sums() if first else not self.switch.valid)
-            # All ranks have committed, and then not all layers were processed: here, or in another worker.
-            self._written |= self._rebuilds and self.switch.version != version
-            raise
-
-    def _sums(self) -> list[int]:
-        """Of the engine's own tensors: before the first arrow the switch has no version of them, and cannot say whether they were written."""
-        import torch  # type: ignore[import-not-found,unused-ignore]
-
-        words = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-        return [int(tensor.detach().view(words[tensor.element_size()]).sum(dtype=torch.int64)) for tensor in self.match.own.values()]
-
-    @property
-    def mixed(self) -> bool:
-        """Does the engine hold something of a version that is not whole?"""
-        return self._written
-
-    def close(self) -> None:
-        self.switch.close()
-
-
 class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc,unused-ignore]
     """vLLM's weight transfer engine "treadle", in a worker. problem: why the last call did nothing, "" after one that did. report: how each tensor gets its weights."""
 
@@ -133,7 +59,8 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
         super().__init__(config, vllm_config, device, model)
         self.problem = ""
         self.session = False  # an update was started, and not finished: trainers may have died in between
-        self._link: _Link | None = None
+        self._link: Link | None = None
+        self._store: typing.Any = None  # where the trainers of the link are met
 
     @property
     def report(self) -> Report | None:
@@ -171,7 +98,7 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
 
     def _meet(self, info: InitInfo) -> None:
         if self._link is not None:
-            meet.leave(self._link.store)
+            meet.leave(self._store)
         self.shutdown()
         if info.problem and not info.store:
             raise errors.Refused(f"init_info: {info.problem}")
@@ -184,7 +111,11 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
         except Exception as error:
             store.set(meet.PROBLEM, f"a worker of the engine: {error}".encode())
             raise
-        self._link = _Link(self, store, group, info)
+        self._store = store
+        self._link = meet_trainers(group, self.model, info, self._about, session=self.session)
+
+    def _about(self) -> About:
+        return About(_layout.layout_text(self.vllm_config), self.model_config.hf_config.to_dict())
 
     def _receive(self, info: UpdateInfo) -> None:
         if info.problem:
