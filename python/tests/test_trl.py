@@ -1,0 +1,135 @@
+"""The plug-in for TRL without TRL: what is replaced, with stand-ins of its modules; refusals and failures. tools/test-plugins has the package itself."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+# As TRL 1.16 has them, without what they do.
+STANDINS = {
+    "trl/__init__.py": "__version__ = '1.16.0'",
+    "trl/generation/__init__.py": "",
+    "trl/generation/vllm_client.py": """
+        class VLLMClient:
+            backend = {"backend": "treadle"}
+            def __init__(self, base_url="http://s:1", **kwargs): self.base_url = base_url
+            def get_server_info(self): return {"weight_transfer_config": self.backend}
+            def init_communicator(self, device=0): raise NotImplementedError("NCCL")
+            def update_model_params(self, model): ...
+            def weight_update(self): ...
+        """,
+    "trl/generation/vllm_generation.py": """
+        from .vllm_client import VLLMClient
+        def empty_cache(): print("emptied")
+        class VLLMGeneration:
+            def __init__(self, model, dist, mode):
+                self.model, self._dist, self.mode, self.enable_sleep_mode = model, dist, mode, False
+                self.server_base_url, self.server_host, self.server_port = "http://s:1", "", 0
+                self._init_vllm()
+            def _init_vllm(self):
+                if self.mode == "server":
+                    self.vllm_client = VLLMClient(base_url=self.server_base_url)
+                    self.vllm_client.init_communicator()
+            def sync_weights(self): print("TRL's own")
+            def generate(self, prompts, images, num_generations, profiler=None): return prompts
+        """,
+}
+BEFORE = """
+    import types, treadle, treadle.trl
+    from trl.generation import vllm_client, vllm_generation
+    plain = lambda **changed: types.SimpleNamespace(**{"is_zero3": False, "is_fsdp": False, "fsdp_version": None, **changed})
+    def refused(work):
+        try:
+            print("not refused", work())
+        except treadle.Error as error:
+            print(type(error).__name__, error)
+"""
+
+
+def run(code, **changed):
+    """What a process says in which TRL's modules are stand-ins."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in {**STANDINS, **changed}.items():
+            path = os.path.join(folder, path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as file:
+                file.write(textwrap.dedent(text))
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(BEFORE) + textwrap.dedent(code)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": folder})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class TestTrl(unittest.TestCase):
+    def test_nothing_is_imported(self):
+        said = subprocess.run([sys.executable, "-c", "import sys, treadle.trl; print([m for m in ('trl', 'torch', 'vllm', 'treadle.trl._generation') if m in sys.modules])"],
+                              capture_output=True, text=True, check=True)
+        self.assertEqual(said.stdout, "[]\n")
+
+    def test_installed(self):
+        """Twice is fine, and the later options are those of trainers that are made later; modules that have the class already use treadle's methods, too."""
+        said = run("""
+            kind = vllm_generation.VLLMGeneration
+            treadle.trl.install(timeout=5)
+            treadle.trl.install(undo=True, timeout=7)
+            made = kind(object(), plain(), "server")
+            print(type(made.vllm_client).__module__, vllm_client.VLLMClient is type(made.vllm_client), made._treadle_options)
+            made.sync_weights.__func__ is vllm_generation.VLLMGeneration.sync_weights and print(made.sync_weights.__module__)
+            print(made.generate("a", None, 1))
+            """)
+        self.assertEqual(said, "treadle.trl._client True Options(undo=True, finite=True, timeout=7, cap=0, address=None)\ntreadle.trl._generation\na\n")
+
+    def test_other_versions(self):
+        for path, old, new, words in (("vllm_generation.py", "def sync_weights(self)", "def sync_weights(self, step)", "VLLMGeneration.sync_weights takes self, step; .* 1.16, where it takes self"),
+                                      ("vllm_generation.py", "def generate(", "def make(", "VLLMGeneration.generate takes nothing, since there is none"),
+                                      ("vllm_client.py", "def weight_update", "def updating", "VLLMClient has no weight_update")):
+            path = f"trl/generation/{path}"
+            said = run("refused(treadle.trl.install)", **{path: STANDINS[path].replace(old, new)})
+            self.assertRegex(said, f"^Refused TRL 1.16.0: .*{words}" if "takes" in words else f"^Refused TRL 1.16.0: {words}")
+
+    def test_trainings(self):
+        """What is not moved is refused before vLLM is touched."""
+        said = run("""
+            treadle.trl.install()
+            kind = vllm_generation.VLLMGeneration
+            for dist in (plain(is_zero3=True), plain(is_fsdp=True, fsdp_version=1)):
+                refused(lambda: kind(object(), dist, "colocate"))
+            refused(lambda: kind(types.SimpleNamespace(peft_config={}), plain(), "server"))
+            refused(lambda: kind(types.SimpleNamespace(is_quantized=True), plain(), "colocate"))
+            kind(object(), plain(is_fsdp=True, fsdp_version=2), "colocate")
+            """).splitlines()
+        self.assertEqual([line.split(":")[0].split(" ", 2)[2].split(",")[0] for line in said],
+                         ["ZeRO-3 keeps its shards in no form that torch declares", "flattens its shards", "model has adapters (peft)", "model is quantised"])
+
+    def test_servers(self):
+        """A server with another backend; tensors one by one."""
+        said = run("""
+            treadle.trl.install()
+            for backend in ({"backend": "nccl"}, None):
+                vllm_client.VLLMClient.backend = backend
+                refused(lambda: vllm_generation.VLLMGeneration(object(), plain(), "server"))
+            client = vllm_client.VLLMClient()
+            refused(lambda: client.update_named_params([], iter(())))
+            refused(lambda: client.update_named_param("a.weight", None))
+            refused(client.weight_update)
+            """).splitlines()
+        self.assertIn("""Refused the vLLM server at http://s:1 has the weight transfer backend 'nccl'; start it with --weight-transfer-config '{"backend": "treadle"}'""", said[0])
+        self.assertIn("backend None", said[1])
+        self.assertEqual([line[:42] for line in said[2:]], ["Refused VLLMClient.update_named_params tak", "Refused VLLMClient.update_named_param take", "Refused VLLMClient.weight_update takes ten"])
+
+    def test_mixed(self):
+        """An engine whose update failed in the middle does not generate."""
+        said = run("""
+            from treadle.trl import _colocated
+            treadle.trl.install()
+            made = vllm_generation.VLLMGeneration(object(), plain(), "colocate")
+            made._treadle = object.__new__(_colocated.Colocated)
+            made._treadle.link = types.SimpleNamespace(mixed=True)
+            refused(lambda: made.generate("a", None, 1))
+            """)
+        self.assertRegex(said, "^State vLLM's weights are of two versions")
+
+
+if __name__ == "__main__":
+    unittest.main()
