@@ -67,7 +67,8 @@ function(treadle_add_test name source)
     if(TARGET ${name})
       set(lock mpi_programs)
     endif()
-    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${lock})
+    math(EXPR cost "${timeout} + 10000") # before all others, or they are left at the end, one at a time
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${lock} COST ${cost})
   endif()
   foreach(label IN LISTS labels) # tests_mpi, tests_threads: what is needed to run those of a label alone
     if(NOT TARGET tests_${label})
