@@ -22,6 +22,17 @@ static void set(uint8_t *at, treadle_dtype dtype, uint16_t bits) {
     memcpy(at, &bits, sizeof bits);
 }
 
+/* A run whose elements begin at `at`. What each element takes is read once: of each access the thread sanitizer makes a call. */
+static void change(const treadle_run *run, uint8_t *at, treadle_dtype dtype, int step, uint32_t changed) {
+  const size_t each = dtype == TREADLE_FP32 ? 4 : 2;
+  const uint64_t key = (uint64_t)step << 32 | (uint64_t)run->tensor;
+  const int64_t start = run->start, stride = run->stride, count = run->count;
+  for (int64_t k = 0; k < count; k++) {
+    const uint64_t draw = treadle_hash_more(key, (uint64_t)(start + k * stride));
+    if (treadle_mix64(draw) % CHANGES_MANY < changed) set(at + (size_t)k * each, dtype, value_of(draw));
+  }
+}
+
 treadle_status changes_make(const treadle_layout *layout, int rank, uint8_t *window, int step,
                             uint32_t changed) {
   treadle_status status = TREADLE_OK;
@@ -34,13 +45,9 @@ treadle_status changes_make(const treadle_layout *layout, int rank, uint8_t *win
     TRY(treadle_layout_runs(layout, rank, s, &runs, &count));
     size_t each = info.dtype == TREADLE_FP32 ? 4 : 2;
     for (size_t i = 0; i < count; i++)
-      for (int64_t k = 0; runs[i].tensor >= 0 && k < runs[i].count; k++) {
-        uint64_t element = (uint64_t)(runs[i].start + k * runs[i].stride);
-        uint64_t draw = treadle_hash_more((uint64_t)step << 32 | (uint64_t)runs[i].tensor, element);
-        if (treadle_mix64(draw) % CHANGES_MANY < changed)
-          set(window + info.offset_bytes + (size_t)(runs[i].local_start + k) * each, info.dtype,
-              value_of(draw));
-      }
+      if (runs[i].tensor >= 0)
+        change(&runs[i], window + info.offset_bytes + (size_t)runs[i].local_start * each, info.dtype, step,
+               changed);
     free(runs);
   }
 out:

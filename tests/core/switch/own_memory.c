@@ -71,12 +71,15 @@ void own_release(own_memory *own) {
 }
 
 bool own_surrounds(const own_memory *own) {
-  bool *inside = calloc(own->bytes + 1, sizeof *inside), same = inside != NULL;
-  for (size_t i = 0; same && i < own->count; i++)
-    for (size_t k = 0; k < own->tensors[i].bytes; k++)
-      inside[(size_t)((const char *)own->tensors[i].memory - own->memory) + k] = true;
-  for (size_t i = 0; same && i < own->bytes; i++) same = inside[i] || own->memory[i] == MARK;
-  free(inside);
+  char *wanted = malloc(own->bytes + 1); /* marks, and what the tensors have */
+  if (wanted) memset(wanted, MARK, own->bytes);
+  for (size_t i = 0; wanted && i < own->count; i++) {
+    const treadle_own_tensor *tensor = &own->tensors[i];
+    if (tensor->bytes > 0)
+      memcpy(wanted + ((const char *)tensor->memory - own->memory), tensor->memory, tensor->bytes);
+  }
+  const bool same = wanted && memcmp(wanted, own->memory, own->bytes) == 0;
+  free(wanted);
   return same;
 }
 

@@ -74,6 +74,18 @@ char *scene_expected(const treadle_layout *layout, const treadle_layout *source,
   return wanted;
 }
 
+/* Eight bytes at a time: of each access the thread sanitizer makes a call. */
+static void turn(uint8_t *at, int64_t bytes, uint8_t version) {
+  const uint64_t all = version * UINT64_C(0x0101010101010101);
+  uint64_t eight;
+  for (; bytes >= (int64_t)sizeof eight; bytes -= (int64_t)sizeof eight, at += sizeof eight) {
+    memcpy(&eight, at, sizeof eight);
+    eight ^= all;
+    memcpy(at, &eight, sizeof eight);
+  }
+  for (; bytes > 0; bytes--) *at++ ^= version;
+}
+
 treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *window, int version) {
   treadle_status status = TREADLE_OK;
   for (int32_t s = 0; s < treadle_layout_storage_count(layout, rank); s++) {
@@ -83,8 +95,8 @@ treadle_status scene_turn(const treadle_layout *layout, int rank, uint8_t *windo
     TRY(treadle_layout_storage(layout, rank, s, &info));
     TRY(treadle_layout_runs(layout, rank, s, &runs, &count));
     for (size_t i = 0; i < count; i++)
-      for (int64_t k = 0; runs[i].tensor >= 0 && k < 2 * runs[i].count; k++) /* bf16 */
-        window[(int64_t)info.offset_bytes + 2 * runs[i].local_start + k] ^= (uint8_t)version;
+      if (runs[i].tensor >= 0) /* bf16 */
+        turn(window + info.offset_bytes + 2 * runs[i].local_start, 2 * runs[i].count, (uint8_t)version);
     free(runs);
   }
 out:
