@@ -67,7 +67,11 @@ def finish(processes: list[subprocess.Popen[str]], seconds: float = 120) -> list
 
 def run(size: int, module: str, function: str, *arguments: typing.Any, **options: typing.Any) -> list[typing.Any]:
     """The values that all ranks return; Failed where one raises."""
-    answers = finish(start(size, module, function, *arguments, **options))
+    return values(start(size, module, function, *arguments, **options))
+
+
+def values(processes: list[subprocess.Popen[str]]) -> list[typing.Any]:
+    answers = finish(processes)
     for rank, answer in enumerate(answers):
         if answer[0] != "ok":
             raise Failed(f"rank {rank}: {answer[1]}: {answer[2]}\n{answer[3]}")

@@ -261,6 +261,8 @@ static void test_one_dies(void **state) {
 /* ---- Cancelling ---- */
 
 enum { CANCELLED = 8 << 20 };
+/* Seconds in which the memory must stay as it is, while the other side goes on. */
+static const double watched = 0.1;
 
 /* Rank 0 sends, rank 1 receives; one of them takes back what it began, at whatever point it is. The memory is then used for other
  * things (and freed: a sanitizer sees who writes), and the other side's request ends or is taken back, too. */
@@ -288,11 +290,11 @@ static int cancel_one(nets_rank *n, void *context) {
     RANK_TRUE(treadle_clock_processor_seconds() < begin + 2);
     memset(memory, 0x77, c->bytes);
     if (c->stopped) RANK_OK(treadle_group_barrier(n->group));
-    for (double end = treadle_clock_seconds() + 0.1; treadle_clock_seconds() < end;)
+    for (double end = treadle_clock_seconds() + watched; treadle_clock_seconds() < end;)
       n->ops->wait(n->net, 0.01);
     for (size_t i = 0; i < c->bytes; i++) RANK_TRUE(memory[i] == 0x77);
   } else {
-    treadle_status got = nets_finish(n, request, 0.3);
+    treadle_status got = nets_finish(n, request, watched);
     RANK_TRUE(got == TREADLE_OK || got == TREADLE_PEER || got == TREADLE_TIMEOUT);
   }
   free(memory);
