@@ -151,7 +151,7 @@ def http(folder, kind, tp):
         done = three_trainers([["send"] * 10] * 3, pause="retract")
         failing.check_sent(done, 10)
         check(server.answers() == one and server.version() == "10", "three other trainers, the way back")
-        print("set-up", f"{done[0][0][1]:.3f} s; updates over HTTP", ", ".join(f"{1000 * step[2]:.0f}" for step in done[0][1:]), "ms", flush=True)
+        print("over HTTP:", trainers.times(done), flush=True)
         failing.nan(server, two_trainers, one, two, 2)
         failing.revision(server, two_trainers, path, two, "sglang:tp=7", {"rms_norm_eps": 0.01, "vocab_size": 320})
         _strangers(server, two)
@@ -184,6 +184,7 @@ SCENARIOS = [
     ("in_process", "qwen3", "1"),
     ("in_process", "qwen3_moe", "1"),
     ("in_process", "mixtral", "1"),
+    ("in_process", "llama_tied", "1"),
     ("http", "llama", "2"),
 ]
 WANTED = [

@@ -79,6 +79,14 @@ def _train(rank, url, path, steps, done, make, options):
     trainer.close()
 
 
+def times(done):
+    """What the first trainer's meeting and updates took, as words."""
+    met, *sent = done[0]
+    beside = sorted(1000 * (whole - switch) for _, _, whole, switch in sent)
+    return (f"set-up {met[1]:.3f} s; updates {', '.join(f'{1000 * step[2]:.0f}' for step in sent)} ms, beside the switch {beside[0]:.0f} to {beside[-1]:.0f}, "
+            f"in the middle {beside[len(beside) // 2]:.0f} ms")
+
+
 def take(step, net, trainer, path, done):
     """send: an update. set N: the weights of folder N. nan: one element. die: now. die at: in the next update, before the first byte moves. die in S: S seconds after that."""
     import torch

@@ -37,7 +37,9 @@ def in_process(folder, kind, form, tp):
     kept = {name: tensor.clone() for name, tensor in nets[0].state_dict().items()}
     llm = vllm_engine.in_process(f"{path}-1", form, tp)
     one = vllm_engine.answers(llm)
+    started = time.monotonic()
     with treadle.vllm.Trainer(nets[0], llm) as trainer:
+        met = time.monotonic() - started
         before = llm.collective_rpc("treadle_own")
         check(trainer.send_weights() == 1 and vllm_engine.answers(llm) == one, "the same weights answer otherwise")
         nets[0].load_state_dict(nets[1].state_dict())
@@ -46,8 +48,9 @@ def in_process(folder, kind, form, tp):
         check(llm.get_weight_version() == "2", "vLLM's version is", llm.get_weight_version())
         _check_workers(llm, f"{path}-2", form, before)
         nets[0].load_state_dict(kept)
-        trainer.send_weights()
+        took = [_timed(trainer) for _ in range(10)]
         check(vllm_engine.answers(llm) == one, "the way back answers otherwise")
+        print("in process:", trainers.times([[["met", met], *took]]), flush=True)
     _by_factory(llm, nets[1], two)
     vllm_engine.end(llm)
     llm = None
@@ -56,6 +59,12 @@ def in_process(folder, kind, form, tp):
     vllm_engine.end(fresh)
     ANSWERS.keep(one, folder, kind, form, tp, 1)
     ANSWERS.keep(two, folder, kind, form, tp, 2)
+
+
+def _timed(trainer):
+    started = time.monotonic()
+    version = trainer.send_weights()
+    return ["sent", version, time.monotonic() - started, trainer.switch.stats["seconds"]]
 
 
 def _by_factory(llm, net, two):
@@ -121,7 +130,7 @@ def http(folder, kind, form, tp):
         done = trainers.run(3, server.url, path, [["send"] * 10] * 3)
         failing.check_sent(done, 10)
         check(server.answers() == one, "three other trainers, the way back")
-        print("set-up", f"{done[0][0][1]:.3f} s; updates over HTTP", ", ".join(f"{1000 * step[2]:.0f}" for step in done[0][1:]), "ms", flush=True)
+        print("over HTTP:", trainers.times(done), flush=True)
     finally:
         server.close()
 
