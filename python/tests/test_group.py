@@ -1,10 +1,12 @@
 """Groups: every way to meet, and to fail to."""
 
 import ctypes
+import gc
 import os
 import threading
 import time
 import unittest
+import weakref
 
 import ranks
 
@@ -137,6 +139,19 @@ class TestGroup(ranks.Folder, unittest.TestCase):
         ):
             with self.assertRaisesRegex(kind, words):
                 call()
+
+    def test_store_is_let_go(self):
+        """With its port, and without waiting for Python to look for rings."""
+        store = Files(self.folder)
+        gone = weakref.ref(store)
+        gc.disable()
+        try:
+            group = treadle.Group.store(store, 0, 1, timeout=10)
+            del store
+            self.assertIsNone(gone())
+            del group
+        finally:
+            gc.enable()
 
     def test_store_that_fails(self):
         class Broken:

@@ -43,6 +43,43 @@ def move(rank, size, name, folder, train, sides):
     return stats["staged_bytes"]
 
 
+class Module:
+    """As torch's: parameters by name, which may be replaced."""
+
+    def __init__(self, parameters):
+        self.parameters = parameters
+
+    def named_parameters(self):
+        return list(self.parameters.items())
+
+    def named_modules(self):
+        return []
+
+
+def replace(folder):
+    """A module gets other tensors, as fully_shard gives it: those that the switch was made with live on, and hold old weights."""
+    import numpy
+
+    model, group = treadle.Model(folder), treadle.Group.alone()
+    layout = treadle.Layout(model, "hf", 1)
+    module = Module({s.name: numpy.zeros(s.shape, "uint16") for s in layout.storages(0)})
+    first = dict(module.parameters)
+    with treadle.Switch(group, layout, treadle.Layout(model, "vllm:tp=1", 1), train_tensors=module) as sw:
+        sw.next_version()
+        name = next(iter(module.parameters))
+        said = []
+        for other in (module.parameters[name].copy(), None):
+            module.parameters = {n: other if n == name else tensor for n, tensor in first.items() if n != name or other is not None}
+            try:
+                sw.next_version()
+                said.append("no error")
+            except treadle.State as error:
+                said.append(str(error))
+        module.parameters = first
+        assert sw.next_version() == 2
+    return name, said
+
+
 class TestOwn(ranks.Folder, unittest.TestCase):
     def test_bytes(self):
         for train in ("megatron:tp=2,pp=2", "fsdp2:dp=4"):
@@ -50,6 +87,11 @@ class TestOwn(ranks.Folder, unittest.TestCase):
                 with self.subTest(train=train, sides=sides):
                     staged = ranks.run(4, "test_own", "move", self.model, train, sides)
                     self.assertEqual(max(staged) > 0, "train" in sides, staged)
+
+    def test_replaced(self):
+        name, (moved, gone) = replace(self.model)
+        self.assertRegex(moved, f"rank 0: train tensor '{name}' was at 0x[0-9a-f]+ when the switch was made, and is at 0x")
+        self.assertEqual(gone, f"rank 0: train tensor '{name}' was in the module when the switch was made, and is no longer")
 
     def test_refused(self):
         import numpy

@@ -23,14 +23,16 @@ STANDINS = {
     "trl/generation/vllm_generation.py": """
         from .vllm_client import VLLMClient
         def empty_cache(): print("emptied")
+        class Accelerator:
+            is_main_process = True
+            def wait_for_everyone(self): print("waited")
         class VLLMGeneration:
-            def __init__(self, model, dist, mode):
-                self.model, self._dist, self.mode, self.enable_sleep_mode = model, dist, mode, False
-                self.server_base_url, self.server_host, self.server_port = "http://s:1", "", 0
+            def __init__(self, model, dist, mode, sleeps=False):
+                self.model, self._dist, self.mode, self.enable_sleep_mode, self.accelerator = model, dist, mode, sleeps, Accelerator()
                 self._init_vllm()
             def _init_vllm(self):
                 if self.mode == "server":
-                    self.vllm_client = VLLMClient(base_url=self.server_base_url)
+                    self.vllm_client = VLLMClient(base_url="http://s:1")
                     self.vllm_client.init_communicator()
             def sync_weights(self): print("TRL's own")
             def generate(self, prompts, images, num_generations, profiler=None): return prompts
@@ -75,18 +77,64 @@ class TestTrl(unittest.TestCase):
             treadle.trl.install(undo=True, timeout=7)
             made = kind(object(), plain(), "server")
             print(type(made.vllm_client).__module__, vllm_client.VLLMClient is type(made.vllm_client), made._treadle_options)
-            made.sync_weights.__func__ is vllm_generation.VLLMGeneration.sync_weights and print(made.sync_weights.__module__)
             print(made.generate("a", None, 1))
             """)
-        self.assertEqual(said, "treadle.trl._client True Options(undo=True, finite=True, timeout=7, cap=0, address=None)\ntreadle.trl._generation\na\n")
+        self.assertEqual(said, "treadle.trl._client True Options(undo=True, finite=True, timeout=7, cap=0, address=None)\na\n")
+
+    def test_trainers_before(self):
+        """A trainer that was made before install() keeps TRL's way."""
+        said = run("""
+            vllm_client.VLLMClient.init_communicator = lambda self: None
+            made = vllm_generation.VLLMGeneration(object(), plain(), "server")
+            treadle.trl.install()
+            made.sync_weights()
+            print(made.generate("a", None, 1))
+            """)
+        self.assertEqual(said, "TRL's own\na\n")
+
+    def test_updates(self):
+        """All processes wait for each other before; then the server, or the engines; what was asleep counts as awake only after the update."""
+        said = run("""
+            from treadle.trl import _client, _colocated, _generation
+            class Server:
+                def __init__(self, url, options): self.url = url
+                def send(self, module): print("sent", module, self.url)
+            class Engines(_colocated.Colocated):
+                fails = False
+                def __init__(self, module, llm, options): self.mixed = False
+                def send(self):
+                    if self.fails: raise treadle.Refused("NaN")
+                    print("written")
+            _generation.Server, _generation.Colocated = Server, Engines
+            treadle.trl.install()
+            vllm_generation.VLLMGeneration("net", plain(), "server").sync_weights()
+            made = vllm_generation.VLLMGeneration("net", plain(), "colocate", True)
+            made.llm, made._llm_weights_sleeping = types.SimpleNamespace(wake_up=lambda tags: print("woke", tags)), True
+            Engines.fails = True
+            refused(made.sync_weights)
+            print(made._llm_weights_sleeping)
+            Engines.fails = False
+            made.sync_weights()
+            print(made._llm_weights_sleeping)
+            treadle.trl.install(undo=True)
+            refused(lambda: vllm_generation.VLLMGeneration("net", plain(), "colocate", True))
+            """).splitlines()
+        woken = ["waited", "emptied", "woke ['weights']"]
+        self.assertEqual(said[:-1], ["waited", "sent net http://s:1", *woken, "Refused NaN", "True", *woken, "written", "False"])
+        self.assertRegex(said[-1], "^Refused vllm_enable_sleep_mode discards")
 
     def test_other_versions(self):
         for path, old, new, words in (("vllm_generation.py", "def sync_weights(self)", "def sync_weights(self, step)", "VLLMGeneration.sync_weights takes self, step; .* 1.16, where it takes self"),
-                                      ("vllm_generation.py", "def generate(", "def make(", "VLLMGeneration.generate takes nothing, since there is none"),
+                                      ("vllm_generation.py", "def generate(", "def make(", "has no VLLMGeneration.generate"),
                                       ("vllm_client.py", "def weight_update", "def updating", "VLLMClient has no weight_update")):
             path = f"trl/generation/{path}"
             said = run("refused(treadle.trl.install)", **{path: STANDINS[path].replace(old, new)})
-            self.assertRegex(said, f"^Refused TRL 1.16.0: .*{words}" if "takes" in words else f"^Refused TRL 1.16.0: {words}")
+            self.assertRegex(said, f"^Refused TRL 1.16.0:? {words}")
+
+    def test_without(self):
+        """A TRL that has no such class."""
+        said = subprocess.run([sys.executable, "-c", "import sys, types; sys.modules['trl'] = types.ModuleType('trl'); import treadle.trl; treadle.trl.install()"], capture_output=True, text=True)
+        self.assertIn("Refused: TRL of an unknown version has no class for generation with vLLM", said.stderr)
 
     def test_trainings(self):
         """What is not moved is refused before vLLM is touched."""
@@ -125,10 +173,10 @@ class TestTrl(unittest.TestCase):
             treadle.trl.install()
             made = vllm_generation.VLLMGeneration(object(), plain(), "colocate")
             made._treadle = object.__new__(_colocated.Colocated)
-            made._treadle.link = types.SimpleNamespace(mixed=True)
+            made._treadle.mixed = True
             refused(lambda: made.generate("a", None, 1))
             """)
-        self.assertRegex(said, "^State vLLM's weights are of two versions")
+        self.assertRegex(said, "^State vLLM's weights may be of two versions")
 
 
 if __name__ == "__main__":

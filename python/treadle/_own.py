@@ -13,14 +13,15 @@ _SAME_BITS = {"uint16": ("bfloat16", "float16"), "uint8": ("float8_e4m3fn",)}  #
 
 
 class Own:
-    """Tensors of the caller on this rank, which lie where storage tensors of a layout should."""
+    """Tensors of the caller on this rank, which lie where storage tensors of a layout should. named_tensors: None: there are none."""
 
-    def __init__(self, side: str, layout: Layout, rank: int, device: Device, named_tensors: _tensors.Named) -> None:
+    def __init__(self, side: str, layout: Layout, rank: int, device: Device, named_tensors: _tensors.Named | None) -> None:
         self.side, self.rank = side, rank
+        self._module = named_tensors if _tensors.is_module(named_tensors) else None
         self.given: dict[int, _tensors.Given] = {}
         storages = layout.storages(rank)
         numbers = {key_of(storage): number for number, storage in enumerate(storages)}
-        for name, tensor in _tensors.pairs(named_tensors):
+        for name, tensor in _tensors.pairs(named_tensors) if named_tensors is not None else ():
             if not isinstance(name, str) and not (isinstance(name, tuple) and len(name) == 2):
                 raise errors.Refused(f"{self._words(name)}: names are texts, or (chunk, text)")
             key = _tensors.model_name(name, tensor, layout._rename) if isinstance(name, str) else name
@@ -50,11 +51,15 @@ class Own:
         return made
 
     def check(self) -> None:
-        """Do they lie where they did? Asked before each arrow, since a torch tensor can get another memory."""
+        """Do they lie where they did? Asked before each arrow, since a torch tensor can get another memory, and a module other tensors (fully_shard)."""
+        present: dict[typing.Any, typing.Any] = dict(_tensors.pairs(self._module)) if self._module is not None else {}
         for given in self.given.values():
-            if given.nbytes and _tensors.address_of(given.tensor) != given.address:
+            tensor = present.get(given.name) if self._module is not None else given.tensor
+            if tensor is None:
+                raise errors.State(f"{self._words(given.name)} was in the module when the switch was made, and is no longer")
+            if given.nbytes and _tensors.address_of(tensor) != given.address:
                 raise errors.State(
-                    f"{self._words(given.name)} was at {given.address:#x} when the switch was made, and is at {_tensors.address_of(given.tensor):#x}: "
+                    f"{self._words(given.name)} was at {given.address:#x} when the switch was made, and is at {_tensors.address_of(tensor):#x}: "
                     "its storage was freed, resized or replaced"
                 )
 

@@ -98,6 +98,11 @@ def address_of(tensor: typing.Any) -> int:
     return int(tensor.__array_interface__["data"][0])
 
 
+def places(named: Named) -> tuple[tuple[str, int, tuple[int, ...], str], ...]:
+    """Where tensors lie, and as what: name, address, shape and type of what this rank has of each. Equal as long as they stay."""
+    return tuple((str(name), address_of(tensor), tuple(local(tensor).shape), str(local(tensor).dtype)) for name, tensor in pairs(named))
+
+
 def given(name: typing.Any, tensor: typing.Any, words: str | None = None, device: Device = HOST) -> Given:
     """Raises Refused, with `words` for the tensor, for memory that is not on the device, not contiguous or not there."""
     here, words = local(tensor), words or f"'{name}'"

@@ -75,7 +75,10 @@ class Group:
         _check_net(net, "group", ("tcp", "ucx"))
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=_library.given("job", job))
-        return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)._choose(net)
+        try:
+            return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)._choose(net)
+        finally:
+            calls.release()
 
     @classmethod
     def torch(
@@ -248,6 +251,10 @@ class _StoreCalls:
         self.callbacks = _library.Callbacks()
         self.set = self.callbacks.function(_library.field(_abi.treadle_store, "set"), self._set)
         self.get = self.callbacks.function(_library.field(_abi.treadle_store, "get"), self._get)
+
+    def release(self) -> None:
+        """The library has done with them. They refer to each other: without this the store would stay, and its port, until Python looks for such rings."""
+        del self.set, self.get
 
     def _set(self, _context: object, key: bytes, value: int, count: int) -> int:
         return self.callbacks.guard(lambda: self._store.set(key.decode(), ctypes.string_at(value, count)))

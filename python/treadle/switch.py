@@ -105,8 +105,8 @@ class Switch:
             raise errors.Refused(f"Switch: keep is '{keep}', and must be 'infer' or 'host'")
         if strange := leaves - set(_OFFLOADS):
             raise errors.Refused(f"Switch: offload has '{min(strange)}', and knows {', '.join(_OFFLOADS)}")
-        own = [_tensors.pairs(given) if given is not None else [] for given in (train_tensors, infer_tensors)]
-        if offload is None and not own[0] and (delta or double or not _everywhere(group.size, train, infer)):
+        own = [given if given is None or _tensors.is_module(given) else _tensors.pairs(given) for given in (train_tensors, infer_tensors)]
+        if offload is None and own[0] in (None, []) and (delta or double or not _everywhere(group.size, train, infer)):
             leaves, offload = set(), ()
         choose = {True: _abi.TREADLE_ON, False: _abi.TREADLE_OFF}
         options = _library.sized(

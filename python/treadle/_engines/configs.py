@@ -11,7 +11,8 @@ from .. import errors
 _KEYS = (
     "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
     "rms_norm_eps", "sliding_window", "tie_word_embeddings", "attention_bias", "num_experts", "num_local_experts",
-    "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+    "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "layer_types", "use_sliding_window", "max_window_layers", "decoder_sparse_step",
+    "mlp_only_layers", "first_k_dense_replace", "n_group", "topk_group", "routed_scaling_factor", "scoring_func",
 )
 
 

@@ -51,7 +51,7 @@ class Link:
             self.match = match(infer.model, infer, group.rank, net)
             self.match.check()
         except Exception as error:  # noqa: BLE001
-            problem = str(error)
+            problem = meet.words_of(error)
         meet.agree(group, {}, problem)
         self.report = Report(list(self.match.rows))
         self.mixed = False  #: does the engine hold something of a version that is not whole?
@@ -70,16 +70,18 @@ class Link:
         self.mixed = False
 
     def update(self) -> int:
-        """The next version, which it returns. After a failure `mixed` says whether the engine can still generate."""
+        """The next version, which it returns. After a failure `mixed` says whether the engine can still generate; the next version mends it."""
         first, version = self.switch.mode == "train", self.switch.version
         before = self._sums() if first else []
         try:
-            return self.switch.next_version()
-        except errors.Error:
+            made = self.switch.next_version()
+        except BaseException:  # KeyboardInterrupt, too
             self.mixed |= bool(self.match.own) and (before != self._sums() if first else not self.switch.valid)
             # All ranks have committed, and then not all layers were processed: here, or in another worker.
             self.mixed |= self._rebuilds and self.switch.version != version
             raise
+        self.mixed = False
+        return made
 
     def _sums(self) -> list[int]:
         """Of the engine's own tensors: before the first arrow the switch has no version of them, and cannot say whether they were written."""
@@ -106,7 +108,7 @@ def meet_trainers(group: Group, net: typing.Any, offer: Offer, describe: typing.
         if offer.hash and offer.hash != meet.hash_of(model):
             raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
     except Exception as error:  # noqa: BLE001
-        problem = str(error)
+        problem = meet.words_of(error)
     said = meet.agree(group, words, problem)
     assert model is not None
     train, infer = meet.layouts(model, None, group, said, meet.engine_layout(said, offer.layout))

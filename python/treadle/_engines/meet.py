@@ -60,6 +60,11 @@ class Watched:
         return bytes(self._store.get(key))
 
 
+def words_of(error: BaseException) -> str:
+    """What it says; never "", which would mean that nothing is wrong."""
+    return str(error) or type(error).__name__
+
+
 def agree(group: Group, words: typing.Mapping[str, typing.Any], problem: str = "") -> list[dict[str, typing.Any]]:
     """What all ranks say, in their order. Where one has a problem, it raises Refused, and the others Peer with its rank. Collective."""
     said = [json.loads(one) for one in group.gather(json.dumps({**words, "problem": problem}).encode())]

@@ -17,7 +17,7 @@ from . import meet
 from .client import Client
 
 Made = typing.TypeVar("Made", bound="EngineTrainer")
-_numbers = itertools.count()  # of the Trainers that this process has made: equal on all ranks, since they make them together
+_numbers = itertools.count()  # of the Trainers that this process has made with others: equal on all ranks, since they make them together
 
 
 class _Call:
@@ -57,7 +57,7 @@ class EngineTrainer:
             raise errors.Refused(f"Trainer: pause is '{pause}', and must be 'abort', 'wait' or 'keep'")
         self.rank, self.ranks = _ranks(rank, ranks)
         self._pause, self._finite, self._undo, self._timeout = pause, finite, undo, timeout
-        self._key = f"{self.NAME}/{next(_numbers)}"  # in torch's store
+        self._key = f"{self.NAME}/{next(_numbers)}" if self.ranks > 1 else ""  # in torch's store
         self._client: Client | None = None
         self._given = client
         self._store: typing.Any = None
@@ -75,7 +75,7 @@ class EngineTrainer:
             self._source = source if _declared.is_source(source) else None
             self._named = dict(_declared.local_pairs(source)) if self._source is not None else source
         except Exception as error:  # noqa: BLE001
-            problem = f"{error}"
+            problem = meet.words_of(error)
         place = self._open(address, workers, problem)
         try:
             self._join(source, config, place, layout, problem, cap, trained)
@@ -113,7 +113,7 @@ class EngineTrainer:
             place["store"] = f"{host}:{self._store.port}"
         except Exception as error:
             if self.ranks > 1:
-                _torch_store().set(self._key, json.dumps({"problem": str(error)}))
+                _torch_store().set(self._key, json.dumps({"problem": meet.words_of(error)}))
             raise
         if self.ranks > 1:
             _torch_store().set(self._key, json.dumps(place))
@@ -183,7 +183,7 @@ class EngineTrainer:
             self._tell(self._first(self._start))
             version = self._move()
             self._tell(self._first(lambda: self._finish(version)))
-        except Exception:
+        except BaseException:  # KeyboardInterrupt, too: the engine is not left paused
             self._after_failure()
             raise
         return version
@@ -265,12 +265,16 @@ class EngineTrainer:
         except Exception as error:  # noqa: BLE001
             problem = error
         try:
-            self.ask({}, str(problem) or type(problem).__name__ if problem is not None else "")
+            self.ask({}, meet.words_of(problem) if problem is not None else "")
         except errors.Refused:
             assert problem is not None
             if isinstance(problem, errors.Refused):
                 raise  # with the rank
             raise problem from None
+        except errors.Error as error:
+            if problem is not None:
+                raise problem from error
+            raise
 
     def _refresh(self) -> None:
         """Tensors that a source makes anew in each pass go to where the switch reads them; and nothing may be NaN."""

@@ -83,7 +83,7 @@ class _Worker:
             met.link.close()
 
     def _failed(self, error: BaseException, manifest: _manifest.Manifest | None, store: typing.Any) -> None:
-        self.problem = str(error) or type(error).__name__
+        self.problem = meet.words_of(error)
         print(f"treadle: {self.problem}", file=sys.stderr, flush=True)
         if not isinstance(error, errors.Error):
             traceback.print_exc()

@@ -14,25 +14,26 @@ from ..vllm import BACKEND, Trainer
 class Options(typing.NamedTuple):
     """What treadle.trl.install was given."""
 
-    undo: bool = False
-    finite: bool = True
-    timeout: float = 60
-    cap: int = 0
-    address: str | None = None
+    undo: bool
+    finite: bool
+    timeout: float
+    cap: int
+    address: str | None
 
 
 class Server:
-    """A server, as the training's processes send to it."""
+    """A server, as the training's processes send to it. url: of the first process alone, which calls it."""
 
-    def __init__(self, url: str, options: Options) -> None:
-        self.url, self._options = url, options
+    def __init__(self, url: str | None, options: Options) -> None:
+        self._url, self._options = url, options
         self._kept: Kept[Trainer] = Kept()
 
     def send(self, module: typing.Any) -> int:
-        """The version that the server has then. Tensors that lie elsewhere than at the last call are met anew. Collective over the training's processes."""
-        addresses = tuple(_tensors.address_of(tensor) for _, tensor in _tensors.pairs(module))
+        """Returns the version that the server has then. Where tensors lie elsewhere than at the last call, all meet again.
+        Collective over the training's processes."""
         try:
-            return self._kept.get(addresses, lambda: Trainer(module, self.url, **self._options._asdict())).send_weights()
+            make = lambda: Trainer(module, self._url, **self._options._asdict())  # noqa: E731
+            return self._kept.get(_tensors.places(module), make).send_weights()
         except BaseException:
             self.close()
             raise
@@ -41,10 +42,13 @@ class Server:
         self._kept.close()
 
 
-class Client(vllm_client.VLLMClient):  # type: ignore[misc,unused-ignore]
-    """In the place of TRL's class of this name. update_model_params brings the server the weights of a module; tensors one by one would never be a whole version."""
+_WHOLE = "treadle moves all shards together: call update_model_params with the module, or treadle.vllm.Trainer"
 
-    options: typing.ClassVar[Options] = Options()
+
+class Client(vllm_client.VLLMClient):  # type: ignore[misc,unused-ignore]
+    """In the place of TRL's class of this name. Tensors one by one would never be a whole version: they are refused."""
+
+    options: typing.ClassVar[Options]
     _server: Server | None = None
 
     def init_communicator(self, device: object = 0) -> None:
@@ -52,22 +56,30 @@ class Client(vllm_client.VLLMClient):  # type: ignore[misc,unused-ignore]
         config = self.get_server_info()["weight_transfer_config"]
         backend = config.get("backend") if isinstance(config, dict) else config
         if backend != BACKEND:
-            raise errors.Refused(f"the vLLM server at {self.base_url} has the weight transfer backend {backend!r}; start it with --weight-transfer-config '{{\"backend\": \"{BACKEND}\"}}'")
+            start = f"""--weight-transfer-config '{{"backend": "{BACKEND}"}}'"""
+            raise errors.Refused(f"the vLLM server at {self.base_url} has the weight transfer backend {backend!r}; start it with {start}")
 
     def update_model_params(self, model: typing.Any) -> None:
+        """Brings the server the weights of a module, in a script of one process."""
+        import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
+
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise errors.Refused(
+                f"VLLMClient.update_model_params: {dist.get_world_size()} processes share this training, and all of them have to send: "
+                "make a treadle.vllm.Trainer on each"
+            )
         if self._server is None:
             self._server = Server(self.base_url, self.options)
         self._server.send(model)
 
     def update_named_params(self, metadata: object, named_params: object) -> None:
-        raise errors.Refused("VLLMClient.update_named_params takes gathered tensors, and treadle moves shards: call update_model_params with the module, or treadle.vllm.Trainer")
+        raise errors.Refused(f"VLLMClient.update_named_params takes gathered tensors, and {_WHOLE}")
 
     def update_named_param(self, name: str, weights: object) -> None:
-        raise errors.Refused(f"VLLMClient.update_named_param takes one gathered tensor ('{name}'), and treadle moves all shards together: call update_model_params with the module, "
-                             "or treadle.vllm.Trainer")
+        raise errors.Refused(f"VLLMClient.update_named_param takes one gathered tensor ('{name}'), and {_WHOLE}")
 
     def weight_update(self) -> typing.NoReturn:
-        raise errors.Refused("VLLMClient.weight_update takes tensors one by one, and treadle moves all shards together: call update_model_params with the module, or treadle.vllm.Trainer")
+        raise errors.Refused(f"VLLMClient.weight_update takes tensors one by one, and {_WHOLE}")
 
     def close_communicator(self) -> None:
         server, self._server = self._server, None

@@ -1,7 +1,9 @@
-"""TRL's class for generation with vLLM, whose weights come by treadle. Its trainers have the class by its name, so methods of the class itself are replaced."""
+"""TRL's class for generation with vLLM, whose weights come by treadle. Its trainers have the class by its name, so methods of the class
+itself are replaced."""
 
 from __future__ import annotations
 
+import functools
 import typing
 
 from trl.generation import vllm_client, vllm_generation  # type: ignore[import-not-found,unused-ignore]
@@ -15,40 +17,49 @@ _inner: dict[str, typing.Callable[..., typing.Any]] = {}  # TRL's own methods
 
 
 def install(options: Options) -> None:
-    if not _inner:
-        _interface.check()
     Client.options = options
+    if _inner:
+        return
     vllm_generation.VLLMClient = vllm_client.VLLMClient = Client
     kind = vllm_generation.VLLMGeneration
     for method in (_init_vllm, sync_weights, generate):
-        _inner.setdefault(method.__name__, getattr(kind, method.__name__))
-        setattr(kind, method.__name__, method)
+        _inner[method.__name__] = getattr(kind, method.__name__)
+        setattr(kind, method.__name__, functools.wraps(_inner[method.__name__])(method))
 
 
 def _init_vllm(self: typing.Any) -> None:
-    _interface.check_training(self.model, self._dist)
+    _interface.check_training(self)
+    if self.enable_sleep_mode and Client.options.undo:
+        raise errors.Refused("vllm_enable_sleep_mode discards vLLM's weights before each update, so that install(undo=True) has nothing to bring back")
     self._treadle, self._treadle_options = None, Client.options
     _inner["_init_vllm"](self)
 
 
 def sync_weights(self: typing.Any) -> None:
     """Brings vLLM to the present weights. Collective."""
+    options = getattr(self, "_treadle_options", None)
+    if options is None:  # it was made before install()
+        _inner["sync_weights"](self)
+        return
+    self.accelerator.wait_for_everyone()  # as long as it takes: one process may be writing a checkpoint
     if self.mode == "server":
         if self._treadle is None:
-            self._treadle = Server(self.server_base_url or f"http://{self.server_host}:{self.server_port}", self._treadle_options)
+            self._treadle = Server(self.vllm_client.base_url if self.accelerator.is_main_process else None, options)
         self._treadle.send(self.model)
         return
     if self.enable_sleep_mode:  # as TRL does it
         vllm_generation.empty_cache()
         self.llm.wake_up(tags=["weights"])
-        self._llm_weights_sleeping = False
     if self._treadle is None:
-        self._treadle = Colocated(self.model, self.llm, self._treadle_options)
+        self._treadle = Colocated(self.model, self.llm, options)
     self._treadle.send()
-    self.llm.reset_prefix_cache()
+    self._llm_weights_sleeping = False  # not before: where the update is refused, what has woken up is no weights
 
 
 def generate(self: typing.Any, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
-    if isinstance(self._treadle, Colocated) and self._treadle.mixed:
-        raise errors.State("vLLM's weights are of two versions, since an update has failed in the middle: it does not generate with them (install(undo=True) keeps the old ones)")
+    if isinstance(getattr(self, "_treadle", None), Colocated) and self._treadle.mixed:
+        raise errors.State(
+            "vLLM's weights may be of two versions, since an update failed in the middle, and it does not generate with them; the next update that "
+            "succeeds mends them, and install(undo=True) keeps the old ones"
+        )
     return _inner["generate"](self, *arguments, **options)

@@ -22,17 +22,21 @@ def check() -> None:
     except ImportError as error:
         raise errors.Refused(f"{words} has no class for generation with vLLM ({error}); {WORKS} has") from error
     for name, takes in _TAKES.items():
-        found = list(inspect.signature(getattr(VLLMGeneration, name)).parameters) if hasattr(VLLMGeneration, name) else None
+        if not hasattr(VLLMGeneration, name):
+            raise errors.Refused(f"{words} has no VLLMGeneration.{name}; the plug-in fills the interface of {WORKS}")
+        found = list(inspect.signature(getattr(VLLMGeneration, name)).parameters)
         if found != takes:
-            raise errors.Refused(f"{words}: VLLMGeneration.{name} takes {', '.join(found) if found is not None else 'nothing, since there is none'}; the plug-in fills the interface of "
-                                 f"{WORKS}, where it takes {', '.join(takes)}")
+            raise errors.Refused(
+                f"{words}: VLLMGeneration.{name} takes {', '.join(found)}; the plug-in fills the interface of {WORKS}, where it takes {', '.join(takes)}"
+            )
     for name in ("init_communicator", "get_server_info", "update_model_params", "weight_update"):
         if not hasattr(VLLMClient, name):
             raise errors.Refused(f"{words}: VLLMClient has no {name}; the plug-in fills the interface of {WORKS}")
 
 
-def check_training(model: typing.Any, dist: typing.Any) -> None:
-    """dist: TRL's DistributedBackend. Raises Refused for weights that the plug-in does not move, before vLLM is touched."""
+def check_training(generation: typing.Any) -> None:
+    """generation: TRL's VLLMGeneration. Raises Refused for weights that the plug-in does not move, before vLLM is touched."""
+    model, dist = generation.model, generation._dist
     if hasattr(model, "peft_config"):
         raise errors.Refused("the model has adapters (peft), and an update moves the whole model's weights: merge them (merge_and_unload), or train without peft_config")
     if dist.is_zero3:

@@ -6,6 +6,7 @@ import typing
 
 from .. import _tensors, errors
 from .._engines.client import Client
+from .._engines import meet
 from .._engines.kept import Kept
 from .._engines.many import Many
 from .._engines.trainer import EngineTrainer
@@ -80,8 +81,8 @@ class Sender:
         try:
             source = _shards.source_of(engine)
         except errors.Error as error:
-            problem = str(error)
-        key = (servers, tuple(_tensors.address_of(tensor) for _, tensor in _tensors.pairs(source.tensors)))
+            problem = meet.words_of(error)
+        key = (servers, _tensors.places(source.tensors))
         return self._kept.get(
             key, lambda: Trainer(source.tensors, servers, model=source.model, pause="abort", trained=source.text, problem=problem, **self._options), problem)
 
