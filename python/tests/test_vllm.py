@@ -8,12 +8,14 @@ import io
 import json
 import os
 import sys
+import tempfile
 import types
 import unittest
+from unittest import mock
 
 import treadle
 from treadle._engines import configs, meet
-from treadle.vllm import _client, _infos, _layout
+from treadle.vllm import _client, _infos, _layout, _reload
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 PLUGINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "plugins")
@@ -109,6 +111,113 @@ class TestVllm(unittest.TestCase):
             _client.Http("http://127.0.0.1:1").pause("abort")
 
 
+# Of released versions: the version, what WeightTransferEngine.__init__ takes beside self, and TrainerWeightTransferEngine.trainer_init beside the class (None: there is none).
+TAKES = ("config", "vllm_config", "device", "model")
+RELEASED = [
+    ("0.24.0", ("config", "parallel_config", "model"), None),
+    ("0.25.1", TAKES, None),
+    ("0.26.0", TAKES, ("config", "init_info", "client", "source")),
+    ("0.27.1", TAKES, ("init_info", "client", "source")),
+    ("0.28.0", TAKES, ("init_info", "client", "source")),
+    ("0.32.0", TAKES, ("init_info", "client", "source")),
+    ("0.33.0", TAKES, ("init_info", "client", "source")),
+]
+
+
+@unittest.skipIf(HAS_VLLM, "vllm is here")
+class TestVersions(unittest.TestCase):
+    """Stand-ins for vLLM with the interface of a version, as it was recorded from that version's wheel."""
+
+    def stand_in(self, version, engine, trainer):
+        """Modules in place of vLLM's, for the length of the test. Returns its factory's module."""
+
+        def function(kind, words):
+            made = {}
+            exec(f"def {kind}({', '.join(words)}): pass", made)  # noqa: S102
+            return made[kind]
+
+        class Engine:
+            __init__ = function("__init__", ("self", *engine))
+            __class_getitem__ = classmethod(lambda cls, _: cls)
+
+        class Factory:
+            def __init__(self):
+                self.registry = {}
+
+            def register_engine(self, name, module, kind):
+                if name in self.registry:
+                    raise ValueError(f"'{name}' is already registered")
+                self.registry[name] = (module, kind)
+
+        names = ("vllm", "vllm.distributed", "vllm.distributed.weight_transfer", "vllm.distributed.weight_transfer.base", "vllm.distributed.weight_transfer.factory")
+        modules = {name: types.ModuleType(name) for name in names}
+        base, factory = modules[names[3]], modules[names[4]]
+        modules["vllm"].__version__ = version
+        modules[names[2]].base, modules[names[2]].factory = base, factory
+        base.WeightTransferEngine, base.WeightTransferInitInfo, base.WeightTransferUpdateInfo = Engine, type("Init", (), {}), type("Update", (), {})
+        factory.WeightTransferEngineFactory = Factory()
+        if trainer is not None:
+            base.TrainerInitInfo = dataclasses.make_dataclass("TrainerInitInfo", [("rank", int, dataclasses.field(kw_only=True))])
+            base.TrainerWeightTransferEngine = type("Trainers", (Engine,), {"trainer_init": classmethod(function("trainer_init", ("cls", *trainer)))})
+            factory.WeightTransferTrainerFactory = Factory()
+        patch = mock.patch.dict(sys.modules, modules)
+        patch.start()
+        self.addCleanup(patch.stop)
+        for name in ("treadle.vllm._engine", "treadle.vllm._factory"):
+            sys.modules.pop(name, None)
+        for name in ("Engine", "InitInfo", "UpdateInfo", "TrainerInfo", "TrainerEngine"):
+            vars(treadle.vllm).pop(name, None)
+            self.addCleanup(vars(treadle.vllm).pop, name, None)
+        return factory
+
+    def test_register(self):
+        for version, engine, trainer in RELEASED:
+            with self.subTest(version):
+                factory, said = self.stand_in(version, engine, trainer), io.StringIO()
+                with contextlib.redirect_stderr(said):
+                    treadle.vllm.register()
+                    treadle.vllm.register()
+                if engine != TAKES:
+                    self.assertEqual(factory.WeightTransferEngineFactory.registry, {})
+                    self.assertEqual(said.getvalue().count(f"not registered: Refused: vLLM {version} makes its weight transfer engines from {', '.join(engine)}; "
+                                                           "the plug-in fills the interface of 0.25 to 0.33, from config, vllm_config, device, model"), 2)
+                    continue
+                self.assertEqual(said.getvalue(), "")
+                self.assertEqual(factory.WeightTransferEngineFactory.registry, {"treadle": ("treadle.vllm._engine", "Engine")})
+                self.assertTrue(issubclass(treadle.vllm.Engine, sys.modules["vllm.distributed.weight_transfer.base"].WeightTransferEngine))
+                if trainer is not None:
+                    self.assertEqual(factory.WeightTransferTrainerFactory.registry, {"treadle": ("treadle.vllm._factory", "TrainerEngine")})
+                if trainer is not None and trainer[0] == "init_info":
+                    self.assertEqual(treadle.vllm.TrainerInfo(rank=1).backend, "treadle")
+                else:
+                    with self.assertRaisesRegex(treadle.Refused, f"vLLM {version} does not have the trainer classes of 0.27 and later: make a treadle.vllm.Trainer"):
+                        treadle.vllm.TrainerInfo
+
+    def test_full_tensors(self):
+        """Before the trainer classes an engine sent, too, and vLLM does not make one that cannot."""
+        self.stand_in("0.25.1", TAKES, None)
+        with self.assertRaisesRegex(treadle.Refused, "takes shards, not full tensors: make a treadle.vllm.Trainer"):
+            treadle.vllm.Engine.trainer_send_weights(iter([]), {})
+
+    def test_finished_version(self):
+        """vLLM 0.25 and 0.26 keep no version."""
+        said = []
+        older = types.SimpleNamespace(llm_engine=None, finish_weight_update=lambda: said.append("older"))
+        newer = types.SimpleNamespace(llm_engine=None, finish_weight_update=lambda weight_version=None: said.append(weight_version))
+        for llm in (older, newer):
+            _client.client_of(llm).finish_weight_update("3")
+        self.assertEqual(said, ["older", "3"])
+
+    def test_bias_in_place(self):
+        """vLLM 0.25 and 0.26 do not say that a bias never goes to the meta device."""
+        for skipped in ({"_expert_map"}, {"_expert_map", "bias"}):
+            before = set(skipped)
+            with self.assertRaises(KeyError), _reload._in_place(skipped, "bias"):
+                self.assertEqual(skipped, {"_expert_map", "bias"})
+                raise KeyError
+            self.assertEqual(skipped, before)
+
+
 class TestReport(unittest.TestCase):
     """A pass because nothing ran is none."""
 
@@ -128,7 +237,6 @@ class TestReport(unittest.TestCase):
         self.assertTrue(self.report.judge([]))
 
     def test_counts(self):
-        import tempfile
 
         class Kind:
             @classmethod

@@ -14,7 +14,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._client import Http, InProcess
-    from ._engine import Engine, InitInfo, TrainerEngine, TrainerInfo, UpdateInfo
+    from ._engine import Engine, InitInfo, UpdateInfo
+    from ._factory import TrainerEngine, TrainerInfo
     from ._layout import layout_text
     from ._trainer import Trainer
 
@@ -22,7 +23,8 @@ BACKEND = "treadle"
 
 _PLACES = {
     "_client": ("Http", "InProcess"),
-    "_engine": ("Engine", "InitInfo", "TrainerEngine", "TrainerInfo", "UpdateInfo"),
+    "_engine": ("Engine", "InitInfo", "UpdateInfo"),
+    "_factory": ("TrainerEngine", "TrainerInfo"),
     "_layout": ("layout_text",),
     "_trainer": ("Trainer",),
 }
@@ -43,17 +45,17 @@ def register() -> None:
         check()
         from vllm.distributed.weight_transfer import factory  # type: ignore[import-not-found,unused-ignore]
 
-        _once(factory.WeightTransferEngineFactory, "Engine")
-        trainers = getattr(factory, "WeightTransferTrainerFactory", None)  # of 0.29 and later
+        _once(factory.WeightTransferEngineFactory, "_engine", "Engine")
+        trainers = getattr(factory, "WeightTransferTrainerFactory", None)  # of 0.26 and later
         if trainers is not None:
-            _once(trainers, "TrainerEngine")
+            _once(trainers, "_factory", "TrainerEngine")
     except Exception as error:  # noqa: BLE001
         print(f"treadle: vLLM's backend 'treadle' is not registered: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
-def _once(factory: object, name: str) -> None:
+def _once(factory: object, module: str, name: str) -> None:
     try:
-        factory.register_engine(BACKEND, f"{__name__}._engine", name)  # type: ignore[attr-defined]
+        factory.register_engine(BACKEND, f"{__name__}.{module}", name)  # type: ignore[attr-defined]
     except ValueError as error:
         if "already registered" not in str(error):
             raise

@@ -3,6 +3,7 @@ number of workers are other routes of the same server."""
 
 from __future__ import annotations
 
+import inspect
 import typing
 
 from .. import errors
@@ -66,7 +67,8 @@ class InProcess:
         self.llm.update_weights({"update_info": dict(update_info)})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self.llm.finish_weight_update(weight_version)
+        versions = [weight_version] if inspect.signature(self.llm.finish_weight_update).parameters else []  # vLLM 0.25 keeps no version
+        self.llm.finish_weight_update(*versions)
 
     def reset_caches(self) -> None:
         if not self.llm.reset_prefix_cache():

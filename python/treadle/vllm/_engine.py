@@ -21,9 +21,6 @@ from ..group import Group
 from ..matches import Report
 from . import _infos, _layout
 
-if typing.TYPE_CHECKING:
-    from ._trainer import Trainer
-
 
 @dataclass
 class InitInfo(base.WeightTransferInitInfo):  # type: ignore[misc,unused-ignore]
@@ -96,6 +93,11 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
         if link is not None:
             self._keep("shutdown", link.close)
 
+    @staticmethod
+    def trainer_send_weights(iterator: typing.Any, trainer_args: typing.Any) -> None:
+        """How trainers sent before vLLM had trainer classes: full tensors, which no rank of treadle's gathers."""
+        raise errors.Refused("the backend 'treadle' takes shards, not full tensors: make a treadle.vllm.Trainer on every trainer rank, and call its send_weights()")
+
     def _meet(self, info: InitInfo) -> None:
         if self._link is not None:
             meet.leave(self._store)
@@ -138,39 +140,3 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
     def _end(self) -> typing.NoReturn:
         print(f"treadle: this worker's weights are of two versions, and it ends: {self.problem}", file=sys.stderr, flush=True)
         os._exit(1)
-
-
-@dataclass
-class TrainerInfo(base.TrainerInitInfo):  # type: ignore[misc,unused-ignore]
-    """For vLLM's WeightTransferTrainerFactory.trainer_init: what Trainer takes, of the trainer `rank` of `ranks`."""
-
-    backend: typing.ClassVar[str] = "treadle"
-    ranks: int = 1
-    model: typing.Any = None
-    layout: str = ""
-    undo: bool = False
-    timeout: float = 60
-
-
-class TrainerEngine(base.TrainerWeightTransferEngine[TrainerInfo]):  # type: ignore[misc,unused-ignore]
-    """The trainer as vLLM's factory makes it; Trainer does the work."""
-
-    init_info_cls = TrainerInfo
-
-    def __init__(self, trainer: Trainer, *, client: typing.Any, source: typing.Any, is_sender: bool) -> None:
-        super().__init__(client=client, source=source, is_sender=is_sender)
-        self.trainer = trainer
-
-    @classmethod
-    def trainer_init(cls, init_info: TrainerInfo, *, client: typing.Any, source: typing.Any = None) -> TrainerEngine:
-        from ._trainer import Trainer
-
-        trainer = Trainer(source, client, model=init_info.model, rank=init_info.rank, ranks=init_info.ranks, layout=init_info.layout, undo=init_info.undo,
-                          timeout=init_info.timeout)
-        return cls(trainer, client=client, source=source, is_sender=init_info.is_sender)
-
-    def send_weights(self) -> None:
-        self.trainer.send_weights()
-
-    def shutdown(self) -> None:
-        self.trainer.close()
