@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import sys
 import tempfile
 import types
@@ -235,6 +236,33 @@ class TestReport(unittest.TestCase):
         for spoiled in ({"calls": 0}, {"ran": False}, {"calls": None}, {"ran": 1}):
             self.assertEqual(len(self.report.judge([right, {**right, **spoiled}])), 1, spoiled)
         self.assertTrue(self.report.judge([]))
+
+    def test_environments(self):
+        """The scenarios at the head of vllm-VERSION.txt are there; and each scenario runs somewhere, with rows whose calls it makes."""
+        import scenarios
+        import vllm_tests
+
+        named = []
+        for name in sorted(os.listdir(PLUGINS)):
+            if name.startswith("vllm-") and name.endswith(".txt"):
+                with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "prefix", folder):
+                    shutil.copy(os.path.join(PLUGINS, name), os.path.join(folder, "pins.txt"))
+                    said = scenarios.said_by_pins("scenarios")
+                    self.assertIsNone(scenarios.said_by_pins("other"))
+                found = scenarios.select([*vllm_tests.SCENARIOS, *vllm_tests.NAMED], said)
+                self.assertTrue(found and len(found) == len(said), name)
+                named += found
+        self.assertFalse(set(vllm_tests.NAMED) - set(named))
+        first = {scenario[0] for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.NAMED)}
+        for row in vllm_tests.WANTED:
+            self.assertTrue(row[4:] and set(row[4:]) <= first, row)
+        for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.NAMED):
+            self.assertTrue(scenarios.wanted_of(vllm_tests.WANTED, [scenario]), scenario)
+            self.assertTrue(callable(getattr(vllm_tests, scenario[0])), scenario)
+        self.assertEqual(scenarios.wanted_of([("p", "K", "m", "note"), ("p", "K", "n", "", "a", "b"), ("p", "K", "o", "", "c")], [("b", "x")]),
+                         [("p", "K", "m", "note"), ("p", "K", "n", "")])
+        with self.assertRaisesRegex(ValueError, "no scenario is called htp"):
+            scenarios.select([("http", "llama"), ("other",)], ["http-llama", "htp"])
 
     def test_counts(self):
 

@@ -202,4 +202,4 @@ WANTED = [
 
 
 if __name__ == "__main__":
-    scenarios.main(__file__, globals(), "sglang", SCENARIOS, WANTED, ("sglang", "treadle"))
+    scenarios.main(__file__, globals(), SCENARIOS, WANTED)

@@ -15,6 +15,25 @@ def vllm_trainer(net, url, **options):
     return treadle.vllm.Trainer(net, url, **options)
 
 
+def source_trainer(net, url, **options):
+    """By vLLM's declaration of its shards."""
+    import treadle.vllm
+    from vllm.distributed.weight_transfer.base import ModuleSource
+
+    return treadle.vllm.Trainer(ModuleSource(net), url, **options)
+
+
+def factory_trainer(net, url, **options):
+    """By vLLM's declaration of its shards, and its factory."""
+    import torch.distributed as dist
+    import treadle.vllm
+    from vllm.distributed.weight_transfer.base import ModuleSource
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+
+    info = treadle.vllm.TrainerInfo(rank=dist.get_rank(), ranks=dist.get_world_size(), **options)
+    return WeightTransferTrainerFactory.trainer_init(info, client=url, source=ModuleSource(net)).trainer
+
+
 def run(size, url, path, steps, seconds=120, make=vllm_trainer, **options):
     """What each of `size` trainers did in its steps; None for one that died. steps: a list for each trainer; see take(). make: what has send_weights."""
     port, pids, pipes = free_port(), [], []

