@@ -269,7 +269,7 @@ def _workers(pid):
 DENSE = ("llama", "qwen2", "qwen3")
 SCENARIOS = [
     *[("in_process", kind, form, tp) for kind in DENSE for form in ("plain", "packed") for tp in ("1", "2")],
-    ("by_factory", "llama", "packed", "1"),
+    ("by_factory", "llama", "plain", "1"),
     *[("proofs", "qwen2", form, "1") for form in ("plain", "packed")],
     ("in_process", "llama", "plain", "4"),
     ("in_process", "llama_tied", "packed", "1"),
