@@ -3,16 +3,20 @@
 
     bench/update_torch.py [--trainers 2] [--workers 2] [--layers 16] [--rounds 5] [--bucket-mib 512] [--json]
 
-It needs torch and transformers, and the package treadle (PYTHONPATH); with sglang, its own FlattenedTensorBucket is used, else as much of it as is measured here. A Llama of
-bf16, 540 MB with 16 layers; the workers have vLLM's fused parameters, tensor parallel. Each round, in turn:
+It needs torch and transformers, and the package treadle (PYTHONPATH). A Llama of bf16, 540 MB with 16 layers; the workers have vLLM's
+fused parameters, tensor parallel. In each round, every time in another order:
 
   treadle    Switch.next_version: shard to shard, into the workers' own parameters
-  broadcast  for each tensor: the trainers gather it, the first broadcasts it (gloo) to the workers, each cuts its part out and copies it
-  buckets    for each bucket: the trainers gather its tensors, the first flattens them into shared memory, and each worker copies its parts from there
+  broadcast  for each tensor: the trainers gather it, the first one broadcasts it (gloo) to the workers, each copies its part of it
+  buckets    for each bucket: the trainers gather its tensors, the first one flattens them into shared memory, and each worker copies its
+             parts from there, as SGLang's update_weights_from_tensor has it with FlattenedTensorBucket. The bucket's memory and a
+             worker's buffer for broadcasts are made once.
 
-Ratios are medians over the rounds of those of a round; a first round warms up. All parameters are compared bit for bit with a direct cut of the whole tensors after each way. peak:
-what a trainer's resident memory grows by at most during one update, beside what it has before.
-Bars: 5 times as fast as each; the peak of a trainer less by a full copy. Exit status 1 when something fails or differs."""
+Ratios are medians over the rounds of those of a round; a first round warms up. After each way, all parameters are compared bit for bit
+with a direct cut of the whole tensors. kept: by what a trainer's resident memory grew when the way was made and had run once. peak:
+by what it grows at most during an update, beyond that.
+Bars: 5 times as fast as each; kept and peak of a trainer together less than those of buckets by a full copy. Exit status 1 when
+something fails or differs."""
 import argparse
 import contextlib
 import io
@@ -91,6 +95,7 @@ class Treadle:
 class Broadcast:
     def __init__(self, options, rank, net, params, shapes, receivers):
         self.rank, self.net, self.params, self.shapes, self.receivers = rank, net, params, shapes, receivers
+        self.buffer = torch.zeros(max(shape.numel() for _, shape in shapes), dtype=torch.bfloat16) if params else None
 
     def move(self):
         if self.net is not None:
@@ -100,87 +105,53 @@ class Broadcast:
                     dist.broadcast(whole, 0, group=self.receivers)
             return
         for name, shape in self.shapes:
-            whole = torch.empty(shape, dtype=torch.bfloat16)
+            whole = self.buffer[:shape.numel()].view(shape)
             dist.broadcast(whole, 0, group=self.receivers)
             self.params.load(name, whole)
 
 
-class Buckets(Broadcast):
-    """The bucket goes by a handle of shared memory, as SGLang's update_weights_from_tensor takes it."""
+class Buckets:
+    """The bucket goes by a handle of shared memory, sent once."""
 
-    def __init__(self, options, *arguments):
-        super().__init__(options, *arguments)
-        self.most = options.bucket_mib << 20
-
-    def lists(self):
-        """Names and shapes by bucket."""
-        lists, count = [], 0
-        for name, shape in self.shapes:
-            nbytes = 2 * shape.numel()
-            if not lists or count + nbytes > self.most:
-                lists.append([])
+    def __init__(self, options, rank, net, params, shapes, receivers):
+        self.rank, self.net, self.params, self.receivers = rank, net, params, receivers
+        self.lists, count = [], 0
+        for name, shape in shapes:
+            if not self.lists or count + 2 * shape.numel() > options.bucket_mib << 20:
+                self.lists.append([])
                 count = 0
-            lists[-1].append(name)
-            count += nbytes
-        return lists
+            self.lists[-1].append((name, shape))
+            count += 2 * shape.numel()
+        handle = [None]
+        if rank == 0:
+            most = max(sum(shape.numel() for _, shape in of) for of in self.lists)
+            self.bucket = torch.zeros(most, dtype=torch.bfloat16).share_memory_()
+            handle = [pickle_of(self.bucket)]
+        if rank == 0 or params:
+            dist.broadcast_object_list(handle, 0, group=receivers)
+        if params:
+            self.bucket = pickle.loads(handle[0])  # noqa: S301: of this bench's own process
 
     def move(self):
         named = dict(self.net.named_parameters()) if self.net is not None else {}
-        for names in self.lists():
-            handle = [None]
-            if named:
-                gathered = [(name, whole_of(named[name].detach())) for name in names]
+        for of in self.lists:
+            gathered = [whole_of(named[name].detach()) for name, _ in of] if named else []
             if self.rank == 0:
-                bucket = flat_bucket(named_tensors=gathered)
-                flat = bucket.get_flattened_tensor()
-                flat.share_memory_()
-                handle = [pickle_of((flat, bucket.get_metadata()))]
-            if self.rank == 0 or self.params:
-                dist.broadcast_object_list(handle, 0, group=self.receivers)
-            if self.params:
-                flat, metadata = pickle.loads(handle[0])  # noqa: S301: of this bench's own process
-                for name, whole in flat_bucket(flattened_tensor=flat, metadata=metadata).reconstruct_tensors():
-                    self.params.load(name, whole)
-                del flat
-            if self.rank == 0 or self.params:
-                dist.barrier(group=self.receivers)  # read by all: its memory is free again
+                torch.cat([whole.flatten() for whole in gathered], out=self.bucket[:sum(whole.numel() for whole in gathered)])
+            if self.rank > 0 and not self.params:
+                continue
+            dist.barrier(group=self.receivers)  # it is filled
+            at = 0
+            for name, shape in of if self.params else ():
+                self.params.load(name, self.bucket[at:at + shape.numel()].view(shape))
+                at += shape.numel()
+            dist.barrier(group=self.receivers)  # it has been read
 
 
 def pickle_of(value):
     made = io.BytesIO()
     ForkingPickler(made).dump(value)
     return made.getvalue()
-
-
-def flat_bucket(**given):
-    try:
-        from sglang.srt.weight_sync.tensor_bucket import FlattenedTensorBucket
-    except ImportError:
-        FlattenedTensorBucket = Flat
-    return FlattenedTensorBucket(**given)
-
-
-class Flat:
-    """SGLang's FlattenedTensorBucket, as far as this bench calls it."""
-
-    def __init__(self, named_tensors=None, flattened_tensor=None, metadata=None):
-        if named_tensors is not None:
-            flattened_tensor = torch.cat([tensor.flatten().view(torch.uint8) for _, tensor in named_tensors])
-            metadata = [(name, tensor.shape) for name, tensor in named_tensors]
-        self.flat, self.metadata = flattened_tensor, metadata
-
-    def get_flattened_tensor(self):
-        return self.flat
-
-    def get_metadata(self):
-        return self.metadata
-
-    def reconstruct_tensors(self):
-        at = 0
-        for name, shape in self.metadata:
-            count = 2 * shape.numel()
-            yield name, self.flat[at:at + count].view(torch.bfloat16).view(shape)
-            at += count
 
 
 # ---- Processes ----
@@ -243,11 +214,20 @@ def run(rank, options, port, answer):
                 expected.load(name, whole)
         group = treadle.Group.torch(timeout=LIMIT)
         train = treadle.Layout.of(model, net, group)
-        ways = {'treadle': Treadle(options, rank, net, params[0], (train, infer), group), 'broadcast': Broadcast(options, rank, net, params[1], shapes, receivers),
-                'buckets': Buckets(options, rank, net, params[2], shapes, receivers)}
-        seconds, peaks = {way: [] for way in WAYS}, {way: 0 for way in WAYS}
+        makes = {'treadle': lambda: Treadle(options, rank, net, params[0], (train, infer), group),
+                 'broadcast': lambda: Broadcast(options, rank, net, params[1], shapes, receivers),
+                 'buckets': lambda: Buckets(options, rank, net, params[2], shapes, receivers)}
+        ways, kept = {}, {}
+        for way in WAYS:
+            before = resident('VmRSS')
+            ways[way] = makes[way]()
+            ways[way].move()
+            kept[way] = max(0, resident('VmRSS') - before)
+        seconds, peaks = {way: [] for way in WAYS}, dict.fromkeys(WAYS, 0)
         for turn in range(1 + options.rounds):
-            for way, params_of in zip(WAYS, params):
+            for number in range(len(WAYS)):
+                way = WAYS[(turn + number) % len(WAYS)]
+                params_of = params[WAYS.index(way)]
                 if params_of:
                     for tensor in params_of.tensors.values():
                         tensor.zero_()
@@ -258,12 +238,13 @@ def run(rank, options, port, answer):
                 for name, tensor in params_of.tensors.items() if params_of else ():
                     if not torch.equal(tensor.view(torch.int16), expected.tensors[name].view(torch.int16)):
                         raise SystemExit(f'{way}, rank {rank}: {name} differs from a direct cut of the whole tensor')
-        all_peaks = [None] * dist.get_world_size()
-        dist.all_gather_object(all_peaks, peaks)
+        memory = [None] * dist.get_world_size()
+        dist.all_gather_object(memory, {way: (kept[way], peaks[way]) for way in WAYS})
         if rank == 0:
             answer.put({'bytes': sum(2 * shape.numel() for _, shape in shapes), 'seconds': {way: round(statistics.median(of), 4) for way, of in seconds.items()},
                         'over': {way: round(statistics.median(b / a for a, b in zip(seconds['treadle'], seconds[way])), 2) for way in WAYS[1:]},
-                        'trainer_peak': {way: max(one[way] for one in all_peaks[:options.trainers]) for way in WAYS}})
+                        'trainer_kept': {way: max(one[way][0] for one in memory[:options.trainers]) for way in WAYS},
+                        'trainer_peak': {way: max(one[way][1] for one in memory[:options.trainers]) for way in WAYS}})
         ways['treadle'].switch.close()
         dist.barrier()
         dist.destroy_process_group()
@@ -302,10 +283,14 @@ def main():
     print(f'{found["bytes"] / 1e6:.0f} MB, {options.trainers} trainers, {options.workers} workers')
     for way in WAYS:
         times = f'{found["over"][way]:6.2f} times treadle' if way in found['over'] else ''
-        print(f'{way:<10} {found["seconds"][way]:8.3f} s  trainer\'s peak {found["trainer_peak"][way] / 1e6:7.0f} MB  {times}')
+        kept, peak = (found[key][way] / 1e6 for key in ('trainer_kept', 'trainer_peak'))
+        print(f'{way:<10} {found["seconds"][way]:8.3f} s  a trainer keeps {kept:5.0f} MB and has {peak:5.0f} MB more at the peak  {times}')
     missed = [way for way, times in found['over'].items() if times < 5]
     if missed:
         print('missed: 5 times as fast as', ', '.join(missed))
+    memory = {way: found['trainer_kept'][way] + found['trainer_peak'][way] for way in WAYS}
+    if memory['treadle'] > memory['buckets'] - found['bytes']:
+        print(f'missed: a full copy less than buckets: {memory["treadle"] / 1e6:.0f} and {memory["buckets"] / 1e6:.0f} MB')
 
 
 if __name__ == '__main__':

@@ -155,7 +155,7 @@ def http(folder, kind, tp):
         failing.nan(server, two_trainers, one, two, 2)
         failing.revision(server, two_trainers, path, two, "sglang:tp=7", {"rms_norm_eps": 0.01, "vocab_size": 320})
         _strangers(server, two)
-        failing.killed(server, two_trainers, two, one, 20)
+        failing.killed(server, two_trainers, two, one, 20 if tp == 1 else 8)
     finally:
         server.close()
 
