@@ -53,7 +53,7 @@ def sync_weights(self: typing.Any) -> None:
     if self._treadle is None:
         self._treadle = Colocated(self.model, self.llm, options)
     self._treadle.send()
-    self._llm_weights_sleeping = False  # not before: where the update is refused, what has woken up is no weights
+    self._llm_weights_sleeping = False  # not before: after a refused update it still has none
 
 
 def generate(self: typing.Any, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
