@@ -43,6 +43,19 @@ def move(rank, size, name, folder, train, sides):
     return stats["staged_bytes"]
 
 
+def refuse(rank, size, name, folder):
+    """One rank's tensor has another shape."""
+    import numpy
+
+    model, group = treadle.Model(folder), treadle.Group.join(name, rank, size, timeout=60)
+    layout = treadle.Layout(model, "hf", size)
+    own = {"model.norm.weight": numpy.zeros(256 - rank, "uint16")}
+    try:
+        treadle.Switch(group, layout, treadle.Layout(model, "vllm:tp=1", size), train_tensors=own)
+    except treadle.Error as error:
+        return [type(error).__name__, str(error)]
+
+
 class Module:
     """As torch's: parameters by name, which may be replaced."""
 
@@ -87,6 +100,11 @@ class TestOwn(ranks.Folder, unittest.TestCase):
                 with self.subTest(train=train, sides=sides):
                     staged = ranks.run(4, "test_own", "move", self.model, train, sides)
                     self.assertEqual(max(staged) > 0, "train" in sides, staged)
+
+    def test_refused_on_all(self):
+        (peer, heard), (kind, said) = ranks.run(2, "test_own", "refuse", self.model)
+        self.assertEqual((peer, kind, heard), ("Peer", "Refused", said))
+        self.assertRegex(said, r"^rank 1: train tensor 'model.norm.weight' has shape \[255\], and hf has \[256\] there")
 
     def test_replaced(self):
         name, (moved, gone) = replace(self.model)

@@ -254,12 +254,7 @@ def describe(named_tensors: typing.Any, group: Group, rename: _tensors.Rename | 
 
 def tell(group: Group, refusal: errors.Error | None) -> None:
     """All ranks raise where one is refused: it Refused, the others Peer. Collective."""
-    said = group.gather(str(refusal).encode() if refusal is not None else b"")
-    if refusal is not None:
-        raise errors.Refused(f"Layout.of: rank {group.rank}: {refusal}") from refusal
-    refused = next((rank for rank, other in enumerate(said) if other), None)
-    if refused is not None:
-        raise errors.Peer(f"Layout.of: rank {refused}: {said[refused].decode()}")
+    group._tell(errors.Refused(f"Layout.of: rank {group.rank}: {refusal}") if refusal is not None else None)
 
 
 def agree(group: Group, mine: Description | None) -> Description:

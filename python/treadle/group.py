@@ -214,6 +214,14 @@ class Group:
                 whole += other[2 : 2 + int.from_bytes(other[:2], "little")]
         return [bytes(whole) for whole in parts]
 
+    def _tell(self, refusal: errors.Refused | None) -> None:
+        """All ranks raise where one has a refusal: it that, with its rank in the words, the others Peer with them. Collective."""
+        said = self.gather(str(refusal).encode() if refusal is not None else b"")
+        if refusal is not None:
+            raise refusal
+        if (first := next((one for one in said if one), None)) is not None:
+            raise errors.Peer(first.decode())
+
     def _gather(self, mine: bytes) -> list[bytes]:
         count = len(mine)
         room = ctypes.create_string_buffer(count * self.size)

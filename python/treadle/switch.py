@@ -127,7 +127,7 @@ class Switch:
         self._group = group
         self._rank = group.rank
         self._words = f"a switch from {train.text} to {infer.text} ({id(self):#x})"
-        self._own = (Own("train", train, self._rank, self._device, own[0]), Own("infer", infer, self._rank, self._device, own[1]))
+        self._own = self._find_own(own)
         arrays = [side.array() for side in self._own]
         options.own_train, options.own_train_count = pointer_to(arrays[0]), len(self._own[0].given)
         options.own_infer, options.own_infer_count = pointer_to(arrays[1]), len(self._own[1].given)
@@ -138,6 +138,17 @@ class Switch:
                       callbacks=self._callbacks)
         self._object: _library.Object | None = _library.Object(pointer, "treadle_switch_destroy", group._object, train._object, infer._object, hooks)
         self._source = Source(self._object, group, self._words, self._device)
+
+    def _find_own(self, own: typing.Sequence[_tensors.Named | None]) -> tuple[Own, Own]:
+        """Where one rank's are refused, all ranks raise. Collective."""
+        made: list[Own] = []
+        refusal = None
+        try:
+            made = [Own(side, layout, self._rank, self._device, given) for side, layout, given in zip(("train", "infer"), self._layouts, own)]
+        except errors.Refused as error:
+            refusal = error
+        self._group._tell(refusal)
+        return made[0], made[1]
 
     # ---- The engine ----
 

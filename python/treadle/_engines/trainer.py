@@ -108,8 +108,8 @@ class EngineTrainer:
             if problem and (self.ranks == 1 or self._client is None):
                 raise errors.Refused(f"Trainer: {problem}")
             place = {"group": self.NAME.rpartition(".")[2] + secrets.token_hex(8), "problem": "", "workers": workers if workers is not None else self._client.workers()}  # type: ignore[union-attr]
-            host, _, port = (address or _address()).rpartition(":")
-            self._store = meet.open_store(f"{host}:{port if address else 0}", True, self._timeout)
+            self._store = meet.open_store(address or f"{_host()}:0", True, self._timeout)
+            host = address.rpartition(":")[0] if address else _host()
             place["store"] = f"{host}:{self._store.port}"
         except Exception as error:
             if self.ranks > 1:
@@ -346,10 +346,11 @@ def config_of(source: typing.Any, model: str | os.PathLike[str] | None = None) -
     return str(config.to_json_string())
 
 
-def _address() -> str:
+def _host() -> str:
+    """By which others reach this machine."""
     from ..group import _where
 
-    return _where()[1]
+    return _where()[1].rpartition(":")[0]
 
 
 def _device(named: typing.Any) -> str:
