@@ -54,14 +54,16 @@ static bool is_cut(const treadle_courier *courier) {
 static void flush(treadle_courier *courier, int32_t node) {
   treadle_wire *wire = &courier->peers[node].wire;
   if (is_cut(courier)) treadle_wire_buffer_drop(&wire->out, treadle_wire_waiting(wire)); /* it is lost */
-  if (wire->socket >= 0 && treadle_wire_send(wire) != TREADLE_OK) treadle_courier_lose(courier, node);
+  if (wire->socket < 0 || treadle_wire_send(wire) == TREADLE_OK) return;
+  treadle_wire_buffer_drop(&wire->out, treadle_wire_waiting(wire));
+  courier->peers[node].deaf = true;
 }
 
 void treadle_courier_send(treadle_courier *courier, int32_t node, treadle_mail_head head,
                           const void *content, size_t bytes) {
   treadle_courier_peer *peer = &courier->peers[node];
   const treadle_frame_rule rule = treadle_mail_rule(courier->key);
-  if (peer->wire.socket < 0) return;
+  if (peer->wire.socket < 0 || peer->deaf) return;
   head.node = courier->node;
   if (treadle_wire_waiting(&peer->wire) > MOST_WAITING ||
       treadle_wire_say(&peer->wire, &rule, &head, content, bytes) != TREADLE_OK) {
@@ -134,6 +136,23 @@ static void keep_time(treadle_courier *courier) {
   }
 }
 
+/* Nodes that take nothing any more are gone once what they have said last is heard: a rank that leaves a barrier may close the group before
+ * others have what it said in it. Not where the sending fails: that may be in the middle of what a node says. */
+static void lose_deaf(treadle_courier *courier) {
+  for (int32_t node = 0; node < courier->group->nodes->count; node++) {
+    if (!courier->peers[node].deaf) continue;
+    receive(courier, node);
+    treadle_courier_lose(courier, node);
+  }
+}
+
+void treadle_courier_turn(treadle_courier *courier) {
+  treadle_courier_post(courier);
+  treadle_courier_vote(courier);
+  keep_time(courier);
+  lose_deaf(courier);
+}
+
 /* ---- The threads ---- */
 
 static void *ring_bell(void *of) {
@@ -193,9 +212,7 @@ static void *carry(void *of) {
   threads *t = courier->threads;
   while (!atomic_load(&t->stop)) {
     poll_all(courier, BEAT);
-    treadle_courier_post(courier);
-    treadle_courier_vote(courier);
-    keep_time(courier);
+    treadle_courier_turn(courier);
   }
   say_bye(courier);
   return NULL;

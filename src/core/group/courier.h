@@ -85,8 +85,8 @@ typedef struct treadle_courier treadle_courier;
 
 /* Another node. */
 typedef struct treadle_courier_peer {
-  treadle_wire wire; /* socket -1: gone */
-  bool said_bye;
+  treadle_wire wire;        /* socket -1: gone */
+  bool said_bye, deaf;      /* deaf: it takes nothing any more */
   double heard, sent;       /* when, last */
   uint64_t voted;           /* the last epoch it has voted for */
   treadle_mail_head failed; /* of an epoch for which this node is not ready; epoch 0: none */
@@ -111,6 +111,9 @@ treadle_status treadle_courier_start(treadle_group *group, treadle_group *near, 
                                      const int *sockets, treadle_courier **courier_p);
 /* Sends what there is, says bye, and ends. */
 void treadle_courier_stop(treadle_courier *courier);
+
+/* Sends what has changed, and sees who is gone: what its thread does each time it wakes, once it has read. */
+void treadle_courier_turn(treadle_courier *courier);
 
 /* Takes in a message of that node. False: what it says is none of this protocol. */
 bool treadle_courier_take(treadle_courier *courier, int32_t node, const treadle_mail_head *head,

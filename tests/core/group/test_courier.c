@@ -237,10 +237,10 @@ typedef struct stage {
   treadle_wire wire; /* the test's end */
 } stage;
 
-/* Ranks 0 and 1 are on node 0, ranks 2 and 3 on node 1; only the leaders are there. */
-static void stage_init(stage *s, int32_t node, double limit) {
+/* Ranks 0 and 1 are on node 0, ranks 2 and 3 on node 1; only the leaders are there. The courier is not made. */
+static void stage_set(stage *s, int32_t node, double limit, int sockets[2]) {
   static const int32_t of[4] = {0, 0, 1, 1};
-  int ends[2], sockets[2] = {-1, -1};
+  int ends[2];
   size_t bytes = (treadle_control_bytes(4) + 63) / 64 * 64;
   memset(s, 0, sizeof *s);
   s->node = node;
@@ -256,7 +256,13 @@ static void stage_init(stage *s, int32_t node, double limit) {
   treadle_group_limit(&s->group, limit);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   s->wire = treadle_wire_on(ends[0]);
+  sockets[node] = -1;
   sockets[1 - node] = ends[1];
+}
+
+static void stage_init(stage *s, int32_t node, double limit) {
+  int sockets[2];
+  stage_set(s, node, limit, sockets);
   assert_ok(treadle_courier_start(&s->group, s->near, KEY, sockets, &s->courier));
 }
 
@@ -402,6 +408,31 @@ static void test_stops_reading(void **state) {
   stage_release(&s);
 }
 
+/* A node enters a barrier and closes the group, and this one finds out by sending: what it has said counts. No threads are there, so that
+ * the courier sends before it reads. */
+static void test_says_and_goes(void **state) {
+  (void)state;
+  stage s;
+  int sockets[2];
+  treadle_courier_peer peers[2] = {{.heard = treadle_clock_seconds()}, {.heard = treadle_clock_seconds()}};
+  treadle_line_copy sent[4] = {{.pid = 0}};
+  uint32_t bells[4] = {0};
+  stage_set(&s, 0, 100, sockets);
+  for (int32_t node = 0; node < 2; node++) peers[node].wire = treadle_wire_on(sockets[node]);
+  treadle_courier courier = {
+      .group = &s.group, .near = s.near, .key = KEY, .peers = peers, .sent = sent, .bells = bells};
+  const treadle_line_copy last = {.arrived = 5};
+  say(&s, (treadle_mail_head){.frame.type = TREADLE_MAIL_LINE, .rank = 2}, &last, sizeof last);
+  say_of(&s, TREADLE_MAIL_BYE, 0);
+  treadle_wire_close(&s.wire, false);
+  treadle_group_publish(&s.group, &treadle_group_line(&s.group)->arrived, 5);
+  treadle_courier_turn(&courier);
+  assert_int_equal(atomic_load(&s.group.control->lines[2].arrived), 5);
+  assert_true(peers[1].said_bye && is_gone(&s));
+  treadle_wire_close(&peers[1].wire, false);
+  stage_release(&s);
+}
+
 /* ---- Votes ---- */
 
 static void test_lowest_decides(void **state) {
@@ -517,6 +548,7 @@ int main(void) {
       cmocka_unit_test(test_other_rules),
       cmocka_unit_test(test_silence),
       cmocka_unit_test(test_stops_reading),
+      cmocka_unit_test(test_says_and_goes),
       cmocka_unit_test(test_lowest_decides),
       cmocka_unit_test(test_lowest_gives_up),
       cmocka_unit_test(test_lowest_misses_a_vote),
