@@ -1,7 +1,8 @@
-"""Runs llama.cpp's converter on a model whose tokenizer it does not know by its hash: the default splitting of text serves,
-since the benchmark gives tokens.
+"""Runs llama.cpp's converter on a model whose tokenizer it does not know by its hash: the default splitting of text
+serves, since the benchmark gives tokens.
 
   engines_gguf.py LLAMA_CPP_FOLDER MODEL_FOLDER --outtype TYPE --outfile FILE"""
+
 import runpy
 import sys
 

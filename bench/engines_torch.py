@@ -1,7 +1,9 @@
-"""What bench/engines asks of PyTorch and transformers: a line of JSON in, {"what": "generate", "dtype": "bfloat16", "batch": 16} or
-{"what": "score", "dtype": "bfloat16"}, and seconds out. The first time each is done once before it is timed.
+"""What bench/engines asks of PyTorch and transformers: a line of JSON in, {"what": "generate", "dtype": "bfloat16",
+"batch": 16} or {"what": "score", "dtype": "bfloat16"}, and seconds out. The first time each is done once before it is
+timed.
 
   engines_torch.py MODEL_FOLDER THREADS PROMPT NEW TEXTS TOKENS"""
+
 import json
 import sys
 import time
@@ -30,8 +32,14 @@ def ids_of(rows, columns):
 
 def generate(dtype, batch):
     ids = ids_of(batch, prompt)
-    out = model_of(dtype).generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=new,
-                                   max_new_tokens=new, pad_token_id=0)
+    out = model_of(dtype).generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        min_new_tokens=new,
+        max_new_tokens=new,
+        pad_token_id=0,
+    )
     assert out.shape[1] == prompt + new
 
 
@@ -48,8 +56,16 @@ def run(job):
         score(job['dtype'])
 
 
-print(json.dumps({'torch': torch.__version__, 'transformers': transformers.__version__,
-                  'capability': torch.backends.cpu.get_cpu_capability()}), flush=True)
+print(
+    json.dumps(
+        {
+            'torch': torch.__version__,
+            'transformers': transformers.__version__,
+            'capability': torch.backends.cpu.get_cpu_capability(),
+        }
+    ),
+    flush=True,
+)
 for line in sys.stdin:
     job = json.loads(line)
     model_of(job['dtype'])

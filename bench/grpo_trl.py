@@ -1,9 +1,10 @@
-"""What bench/grpo asks of TRL: a line of JSON in, {"dtype": "bfloat16", "autocast": false, "micro": 64}, and {"step": seconds, "gen": seconds,
-"tokens": of prompts and completions} out. A way's first step is taken before one is timed.
+"""What bench/grpo asks of TRL: a line of JSON in, {"dtype": "bfloat16", "autocast": false, "micro": 64}, and {"step":
+seconds, "gen": seconds, "tokens": of prompts and completions} out. A way's first step is taken before one is timed.
 
 "autocast": weights and AdamW in float32, products in that dtype. Else all is of that dtype.
 
   grpo_trl.py MODEL_FOLDER THREADS PROMPTS PROMPT_TOKENS SAMPLES NEW_TOKENS WORK"""
+
 import json
 import os
 import sys
@@ -54,12 +55,33 @@ def trainer_of(job, steps):
     model.generation_config.update(min_new_tokens=new_tokens, max_new_tokens=new_tokens)
     rows = prompts * samples
     arguments = trl.GRPOConfig(
-        output_dir=work, use_cpu=True, bf16=job['autocast'], fp16=False, max_steps=steps, per_device_train_batch_size=job['micro'],
-        gradient_accumulation_steps=rows // job['micro'], num_generations=samples, max_completion_length=new_tokens, beta=0.04,
-        temperature=1.0, top_p=1.0, top_k=0, generation_kwargs={'min_new_tokens': new_tokens}, loss_type='grpo', learning_rate=1e-6,
-        lr_scheduler_type='constant', report_to=[], save_strategy='no', logging_strategy='steps', logging_steps=1,
-        dataloader_pin_memory=False, disable_tqdm=True)
-    return trl.GRPOTrainer(model=model, args=arguments, processing_class=tokenizer, reward_funcs=reward, train_dataset=data)
+        output_dir=work,
+        use_cpu=True,
+        bf16=job['autocast'],
+        fp16=False,
+        max_steps=steps,
+        per_device_train_batch_size=job['micro'],
+        gradient_accumulation_steps=rows // job['micro'],
+        num_generations=samples,
+        max_completion_length=new_tokens,
+        beta=0.04,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=0,
+        generation_kwargs={'min_new_tokens': new_tokens},
+        loss_type='grpo',
+        learning_rate=1e-6,
+        lr_scheduler_type='constant',
+        report_to=[],
+        save_strategy='no',
+        logging_strategy='steps',
+        logging_steps=1,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+    )
+    return trl.GRPOTrainer(
+        model=model, args=arguments, processing_class=tokenizer, reward_funcs=reward, train_dataset=data
+    )
 
 
 def run(job):
@@ -82,9 +104,18 @@ def run(job):
 
 
 data = datasets.Dataset.from_dict({'prompt': texts()})
-print(json.dumps({'torch': torch.__version__, 'transformers': transformers.__version__, 'trl': trl.__version__,
-                  'prompts': [tokenizer(text)['input_ids'] for text in data['prompt']],
-                  'capability': torch.backends.cpu.get_cpu_capability()}), flush=True)
+print(
+    json.dumps(
+        {
+            'torch': torch.__version__,
+            'transformers': transformers.__version__,
+            'trl': trl.__version__,
+            'prompts': [tokenizer(text)['input_ids'] for text in data['prompt']],
+            'capability': torch.backends.cpu.get_cpu_capability(),
+        }
+    ),
+    flush=True,
+)
 out = os.fdopen(os.dup(1), 'w')
 os.dup2(2, 1)  # what trainers print
 for line in sys.stdin:

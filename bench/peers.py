@@ -1,12 +1,21 @@
-"""What benches against PyTorch share: an environment with torch and transformers under BUILD/peers, and a process that answers lines of
-JSON. Used by bench/engines, bench/training and bench/grpo."""
+"""What benches against PyTorch share: an environment with torch and transformers under BUILD/peers, and a process that
+answers lines of JSON. Used by bench/engines, bench/training and bench/grpo."""
+
 import json
 import os
 import subprocess
 import sys
 
-LIMITS = {'all': {}, 'avx2': {'ONEDNN_MAX_CPU_ISA': 'AVX2', 'DNNL_MAX_CPU_ISA': 'AVX2', 'ATEN_CPU_CAPABILITY': 'avx2',
-                              'MKL_ENABLE_INSTRUCTIONS': 'AVX2', 'OPENBLAS_CORETYPE': 'Haswell'}}
+LIMITS = {
+    'all': {},
+    'avx2': {
+        'ONEDNN_MAX_CPU_ISA': 'AVX2',
+        'DNNL_MAX_CPU_ISA': 'AVX2',
+        'ATEN_CPU_CAPABILITY': 'avx2',
+        'MKL_ENABLE_INSTRUCTIONS': 'AVX2',
+        'OPENBLAS_CORETYPE': 'Haswell',
+    },
+}
 
 
 def say(text):
@@ -37,9 +46,14 @@ def install_torch(peers, *more):
 
 class Torch:
     def __init__(self, limit, threads, *command):
-        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True,
-                                        env={**os.environ, **LIMITS[limit], 'OMP_NUM_THREADS': str(threads)})
+        self.process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **LIMITS[limit], 'OMP_NUM_THREADS': str(threads)},
+        )
         self.versions = json.loads(self.process.stdout.readline())
 
     def ask(self, **job):

@@ -1,4 +1,6 @@
-"""What bench/python measures in one process: python_alone.py plan | placements | attach | reader ... Each prints one JSON object."""
+"""What bench/python measures in one process: python_alone.py plan | placements | attach | reader ... Each prints one
+JSON object."""
+
 import json
 import os
 import signal
@@ -18,8 +20,21 @@ def resident():
 
 
 def plan(config, command, rounds):
-    """plan_seconds of treadle.plan over that of the command, by turns: the median of each turn's ratio, and medians of both."""
-    words = [command, 'plan', '--model', config, '--from', 'megatron:tp=8,pp=4', '--to', 'vllm:tp=8', '--ranks', '64', '--json']
+    """plan_seconds of treadle.plan over that of the command, by turns: the median of each turn's ratio, and medians of
+    both."""
+    words = [
+        command,
+        'plan',
+        '--model',
+        config,
+        '--from',
+        'megatron:tp=8,pp=4',
+        '--to',
+        'vllm:tp=8',
+        '--ranks',
+        '64',
+        '--json',
+    ]
     model, package, of_command = treadle.Model(config), [], []
     for _ in range(int(rounds)):
         here = treadle.plan(model, 'megatron:tp=8,pp=4', 'vllm:tp=8', 64)
@@ -28,12 +43,16 @@ def plan(config, command, rounds):
         of_command.append(there['plan_seconds'])
         assert (here['moved_bytes'], here['peak_bytes']) == (there['moved_bytes'], there['peak_bytes'])
     ratios = [one / other for one, other in zip(package, of_command)]
-    return {'ratio': round(statistics.median(ratios), 3), 'package_ms': round(statistics.median(package) * 1e3, 1),
-            'command_ms': round(statistics.median(of_command) * 1e3, 1)}
+    return {
+        'ratio': round(statistics.median(ratios), 3),
+        'package_ms': round(statistics.median(package) * 1e3, 1),
+        'command_ms': round(statistics.median(of_command) * 1e3, 1),
+    }
 
 
 def describe(model):
-    """What FSDP2 over TP's placements say of Llama on a mesh of 64 x 32 x 8 ranks, as Layout.of has it from DTensors."""
+    """What FSDP2 over TP's placements say of Llama on a mesh of 64 x 32 x 8 ranks, as Layout.of has it from
+    DTensors."""
     from treadle import _abi, _placements
 
     none, shard, fully = (_abi.TREADLE_REPLICATE, 0, 0), _abi.TREADLE_SHARD, _abi.TREADLE_FULLY_SHARD
@@ -66,7 +85,11 @@ def placements(config, rounds):
             assert made['by_rank'][0]['moved_bytes'] == made['by_rank'][0]['lower_bound_bytes'] > 0
     seconds, layout = max(min(of) for of in took.values())
     median = statistics.median(one for of in took.values() for one, _ in of)
-    return {'ms': round(seconds * 1e3, 1), 'of_it_layout_ms': round(layout * 1e3, 1), 'median_ms': round(median * 1e3, 1)}
+    return {
+        'ms': round(seconds * 1e3, 1),
+        'of_it_layout_ms': round(layout * 1e3, 1),
+        'median_ms': round(median * 1e3, 1),
+    }
 
 
 def reader(handle, rounds):
@@ -81,16 +104,30 @@ def reader(handle, rounds):
         if number + 1 < int(rounds):
             weights.close()
     weights.hold()
-    print(json.dumps({'ms': round(statistics.median(took), 3), 'slowest_ms': round(max(took), 3), 'window_bytes': weights.nbytes,
-                      'resident_mib': round(max(max(of) for of in grown), 3)}), flush=True)
+    print(
+        json.dumps(
+            {
+                'ms': round(statistics.median(took), 3),
+                'slowest_ms': round(max(took), 3),
+                'window_bytes': weights.nbytes,
+                'resident_mib': round(max(max(of) for of in grown), 3),
+            }
+        ),
+        flush=True,
+    )
     signal.pause()
 
 
 def attach(config, rounds):
-    """The owner: a reader attaches to its window and holds it, and is killed while it does. Three readers; of what grows, and of the time until
-    the next arrow is through, the most."""
+    """The owner: a reader attaches to its window and holds it, and is killed while it does. Three readers; of what
+    grows, and of the time until the next arrow is through, the most."""
     model, killed, answer = treadle.Model(config), [], {}
-    with treadle.Switch(treadle.Group.alone(), treadle.Layout(model, 'megatron', 1), treadle.Layout(model, 'vllm', 1), allow_unfilled=True) as sw:
+    with treadle.Switch(
+        treadle.Group.alone(),
+        treadle.Layout(model, 'megatron', 1),
+        treadle.Layout(model, 'vllm', 1),
+        allow_unfilled=True,
+    ) as sw:
         for _ in range(3):
             sw.to_infer()
             words = [sys.executable, __file__, 'reader', sw.infer.handle().hex(), rounds]

@@ -1,8 +1,11 @@
-"""One of the four ranks of bench/python: python_ranks.py RANK JOB, where JOB is a JSON object. Rank 0 prints one JSON object.
+"""One of the four ranks of bench/python: python_ranks.py RANK JOB, where JOB is a JSON object. Rank 0 prints one JSON
+object.
 
-The weights have the shapes of Llama-3.2-1B, in Megatron's cut on all ranks, and go to vLLM's cut on half of them, two replicas. A value is a hash
-of its tensor and its index there, so that what a method has written is compared with slices of the whole tensors, made again by code that
-shares nothing with treadle. Each method is timed from barrier to barrier, the slowest rank counts."""
+The weights have the shapes of Llama-3.2-1B, in Megatron's cut on all ranks, and go to vLLM's cut on half of them, two
+replicas. A value is a hash of its tensor and its index there, so that what a method has written is compared with slices
+of the whole tensors, made again by code that shares nothing with treadle. Each method is timed from barrier to barrier,
+the slowest rank counts."""
+
 import ctypes
 import datetime
 import json
@@ -31,11 +34,17 @@ def shapes(c):
     of = {'model.embed_tokens.weight': (c['vocab_size'], hidden)}
     for layer in range(c['num_hidden_layers']):
         at = f'model.layers.{layer}.'
-        of |= {at + 'self_attn.q_proj.weight': (q, hidden), at + 'self_attn.k_proj.weight': (kv, hidden),
-               at + 'self_attn.v_proj.weight': (kv, hidden), at + 'self_attn.o_proj.weight': (hidden, q),
-               at + 'mlp.gate_proj.weight': (inner, hidden), at + 'mlp.up_proj.weight': (inner, hidden),
-               at + 'mlp.down_proj.weight': (hidden, inner), at + 'input_layernorm.weight': (hidden,),
-               at + 'post_attention_layernorm.weight': (hidden,)}
+        of |= {
+            at + 'self_attn.q_proj.weight': (q, hidden),
+            at + 'self_attn.k_proj.weight': (kv, hidden),
+            at + 'self_attn.v_proj.weight': (kv, hidden),
+            at + 'self_attn.o_proj.weight': (hidden, q),
+            at + 'mlp.gate_proj.weight': (inner, hidden),
+            at + 'mlp.up_proj.weight': (inner, hidden),
+            at + 'mlp.down_proj.weight': (hidden, inner),
+            at + 'input_layernorm.weight': (hidden,),
+            at + 'post_attention_layernorm.weight': (hidden,),
+        }
     return of | {'model.norm.weight': (hidden,)}
 
 
@@ -72,13 +81,14 @@ def values(name, row, rows, column, columns):
 
 
 def each_block(tensor, boxes):
-    """Rows of a tensor that is boxes stacked, and what they should be. A box without a name is padding, which nobody reads."""
+    """Rows of a tensor that is boxes stacked, and what they should be. A box without a name is padding, which nobody
+    reads."""
     flat, at = tensor.view(tensor.shape[0], -1), 0
     for name, row, rows, column, columns in boxes:
         step = max(1, BLOCK // SHAPES[name][-1]) if name else rows
         for begin in range(row, rows, step) if name else ():
             end = min(rows, begin + step)
-            yield flat[at + begin - row:at + end - row], name, begin, end, column, columns
+            yield flat[at + begin - row : at + end - row], name, begin, end, column, columns
         at += rows - row
     assert at == tensor.shape[0], f'{at} rows, and not {tensor.shape[0]}'
 
@@ -95,14 +105,21 @@ def check(what, tensors, boxes):
     for name, tensor in tensors.items():
         for part, *which in each_block(tensor, boxes[name]):
             if not torch.equal(part.view(torch.int16), values(*which).view(torch.int16)):
-                raise SystemExit(f'{what}: rank {RANK}: {name}: rows from {which[1]} of {which[0]} differ from the whole tensor')
+                raise SystemExit(
+                    f'{what}: rank {RANK}: {name}: rows from {which[1]} of {which[0]} differ from the whole tensor'
+                )
 
 
 def vllm_boxes(rank):
     boxes = {}
     for name in SHAPES:
-        for kind, fused in (('q_proj', 'qkv_proj'), ('k_proj', 'qkv_proj'), ('v_proj', 'qkv_proj'), ('gate_proj', 'gate_up_proj'),
-                            ('up_proj', 'gate_up_proj')):
+        for kind, fused in (
+            ('q_proj', 'qkv_proj'),
+            ('k_proj', 'qkv_proj'),
+            ('v_proj', 'qkv_proj'),
+            ('gate_proj', 'gate_up_proj'),
+            ('up_proj', 'gate_up_proj'),
+        ):
             if kind in name:
                 boxes.setdefault(name.replace(kind, fused), []).append(ranges(name, INFER, rank))
                 break
@@ -111,9 +128,14 @@ def vllm_boxes(rank):
     return boxes
 
 
-MEGATRON = {'self_attn.o_proj.weight': 'self_attention.linear_proj.weight', 'input_layernorm.weight': 'self_attention.linear_qkv.layer_norm_weight',
-            'self_attn.qkv_proj.weight': 'self_attention.linear_qkv.weight', 'post_attention_layernorm.weight': 'mlp.linear_fc1.layer_norm_weight',
-            'mlp.gate_up_proj.weight': 'mlp.linear_fc1.weight', 'mlp.down_proj.weight': 'mlp.linear_fc2.weight'}
+MEGATRON = {
+    'self_attn.o_proj.weight': 'self_attention.linear_proj.weight',
+    'input_layernorm.weight': 'self_attention.linear_qkv.layer_norm_weight',
+    'self_attn.qkv_proj.weight': 'self_attention.linear_qkv.weight',
+    'post_attention_layernorm.weight': 'mlp.linear_fc1.layer_norm_weight',
+    'mlp.gate_up_proj.weight': 'mlp.linear_fc1.weight',
+    'mlp.down_proj.weight': 'mlp.linear_fc2.weight',
+}
 
 
 def megatron_name(name):
@@ -121,7 +143,10 @@ def megatron_name(name):
     if name.startswith('model.layers.'):
         layer, rest = name.removeprefix('model.layers.').split('.', 1)
         return f'decoder.layers.{layer}.{MEGATRON[rest]}'
-    return {'model.embed_tokens.weight': 'embedding.word_embeddings.weight', 'model.norm.weight': 'decoder.final_layernorm.weight'}[name]
+    return {
+        'model.embed_tokens.weight': 'embedding.word_embeddings.weight',
+        'model.norm.weight': 'decoder.final_layernorm.weight',
+    }[name]
 
 
 def megatron_boxes(width, rank):
@@ -133,8 +158,11 @@ def megatron_boxes(width, rank):
         of = [ranges(box[0], width, rank) for box in (first, *more)]
         if 'qkv_proj' in name:
             mine = range(groups // width * rank, groups // width * (rank + 1))
-            of = [ranges(box[0], width, rank, (group * count * dim, (group + 1) * count * dim))
-                  for group in mine for box, count in zip((first, *more), (heads, 1, 1))]
+            of = [
+                ranges(box[0], width, rank, (group * count * dim, (group + 1) * count * dim))
+                for group in mine
+                for box, count in zip((first, *more), (heads, 1, 1))
+            ]
         elif 'embed_tokens' in name:
             rows, padded = SHAPES[name][0], math.ceil(SHAPES[name][0] / (128 * TRAIN)) * 128 * TRAIN // width
             begin, end = min(rows, padded * rank), min(rows, padded * (rank + 1))
@@ -160,7 +188,10 @@ class Treadle:
 
         self.group = treadle.Group.torch()
         model = treadle.Model(JOB['model'])
-        self.layouts = treadle.Layout(model, f'megatron:tp={TRAIN}', RANKS), treadle.Layout(model, f'vllm:tp={INFER}', RANKS)
+        self.layouts = (
+            treadle.Layout(model, f'megatron:tp={TRAIN}', RANKS),
+            treadle.Layout(model, f'vllm:tp={INFER}', RANKS),
+        )
         self.bytes = [self.layouts[1].window_bytes(rank) for rank in range(RANKS)]
         self.train_boxes, self.infer_boxes = megatron_boxes(TRAIN, RANK), vllm_boxes(RANK % INFER)
         self.train, self.infer = room(self.train_boxes), room(self.infer_boxes)
@@ -171,7 +202,8 @@ class Treadle:
             tensor.copy_(self.train[name])
 
     def memcpy(self):
-        """The C library's, as many bytes as the destination has, from memory that was touched: in mode INFER the window."""
+        """The C library's, as many bytes as the destination has, from memory that was touched: in mode INFER the
+        window."""
         for name, memory in self.windows.infer.items():
             ctypes.memmove(self.infer[name].data_ptr(), memory.address, memory.nbytes)
 
@@ -193,7 +225,11 @@ class AllGather:
         return torch.cat(parts, dim)
 
     def run(self):
-        dim, heads, rank = CONFIG['head_dim'], CONFIG['num_attention_heads'] // CONFIG['num_key_value_heads'], RANK % INFER
+        dim, heads, rank = (
+            CONFIG['head_dim'],
+            CONFIG['num_attention_heads'] // CONFIG['num_key_value_heads'],
+            RANK % INFER,
+        )
         for name, to in self.t.infer.items():
             shard = self.t.train[megatron_name(name)]
             if name.endswith('norm.weight'):
@@ -204,12 +240,12 @@ class AllGather:
                 mine = whole.chunk(INFER)[rank]
                 to.copy_(torch.cat([part.reshape(-1, whole.shape[1]) for part in deinterleave(mine, heads, dim)]))
             elif 'gate_up_proj' in name:
-                pairs = whole.view(TRAIN, 2, -1, whole.shape[1])[TRAIN // INFER * rank:TRAIN // INFER * (rank + 1)]
+                pairs = whole.view(TRAIN, 2, -1, whole.shape[1])[TRAIN // INFER * rank : TRAIN // INFER * (rank + 1)]
                 to.view(2, TRAIN // INFER, -1, whole.shape[1]).copy_(pairs.transpose(0, 1))
             elif dim_of(name) == 0:
-                to.copy_(whole[to.shape[0] * rank:to.shape[0] * (rank + 1)])
+                to.copy_(whole[to.shape[0] * rank : to.shape[0] * (rank + 1)])
             else:
-                to.copy_(whole[:, to.shape[1] * rank:to.shape[1] * (rank + 1)])
+                to.copy_(whole[:, to.shape[1] * rank : to.shape[1] * (rank + 1)])
 
 
 class FullTensor:
@@ -223,15 +259,19 @@ class FullTensor:
         mesh, boxes = init_device_mesh('cpu', (RANKS,)), {name: [ranges(name, RANKS, RANK)] for name in SHAPES}
         local = room(boxes)
         fill(local, boxes)
-        self.tensors = {name: DTensor.from_local(tensor, mesh, [Replicate() if dim_of(name) is None else Shard(dim_of(name))], run_check=False)
-                        for name, tensor in local.items()}
+        self.tensors = {
+            name: DTensor.from_local(
+                tensor, mesh, [Replicate() if dim_of(name) is None else Shard(dim_of(name))], run_check=False
+            )
+            for name, tensor in local.items()
+        }
 
     def run(self):
         for name, to in self.t.infer.items():
             at = 0
             for box, row, rows, column, columns in self.t.infer_boxes[name]:
                 whole = self.tensors[box].full_tensor()
-                to[at:at + rows - row].copy_(whole[row:rows, column:columns] if whole.dim() > 1 else whole)
+                to[at : at + rows - row].copy_(whole[row:rows, column:columns] if whole.dim() > 1 else whole)
                 at += rows - row
 
 
@@ -245,10 +285,11 @@ class Nothing:
 class Megatron:
     """Megatron-core's resharding over gloo, from TP4 to two replicas of TP2, in its own names and order of rows.
 
-    What was replaced: torch.cuda.Stream and current_stream, which GlooCopyService makes and waits for, do nothing; the models are modules with the
-    parameters of a GPTModel and the attributes that the planner reads (tensor_model_parallel, partition_dim, partition_stride, pg_collection),
-    whose memory is that of the other methods where the sizes agree. The planner, the service, its sends, receives and copies are Megatron's. The
-    plan is made before it is timed, as swap_model_weights keeps it."""
+    What was replaced: torch.cuda.Stream and current_stream, which GlooCopyService makes and waits for, do nothing; the
+    models are modules with the parameters of a GPTModel and the attributes that the planner reads
+    (tensor_model_parallel, partition_dim, partition_stride, pg_collection), whose memory is that of the other methods
+    where the sizes agree. The planner, the service, its sends, receives and copies are Megatron's. The plan is made
+    before it is timed, as swap_model_weights keeps it."""
 
     def __init__(self, t):
         torch.cuda.Stream = Nothing
@@ -256,14 +297,19 @@ class Megatron:
         from megatron.core.resharding.refit import swap_model_weights
 
         self.swap = swap_model_weights
-        groups = {members: dist.new_group(list(members)) for members in ((0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 2), (1, 3))}
+        groups = {
+            members: dist.new_group(list(members))
+            for members in ((0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 2), (1, 3))
+        }
         mine = groups[(RANK,)]
         self.boxes = megatron_boxes(INFER, RANK % INFER)
         self.target = {megatron_name(name): tensor for name, tensor in t.infer.items()}
         embedding = 'embedding.word_embeddings.weight'
         self.target |= room({embedding: self.boxes[embedding]})  # padded: others than vLLM's
         self.source_model = self.model(t.train, tp=dist.group.WORLD, dp=mine, pp=mine)
-        self.target_model = self.model(self.target, tp=groups[(0, 1) if RANK < 2 else (2, 3)], dp=groups[(RANK % 2, RANK % 2 + 2)], pp=mine)
+        self.target_model = self.model(
+            self.target, tp=groups[(0, 1) if RANK < 2 else (2, 3)], dp=groups[(RANK % 2, RANK % 2 + 2)], pp=mine
+        )
 
     def model(self, tensors, **groups):
         model = torch.nn.Module()
@@ -310,8 +356,8 @@ def say(words):
 
 
 def addresses(switches):
-    """Do tensors that were made of the infer window before the first switch have each version's weights, and does the library still say
-    that they lie there? With windows and with own tensors, of a small model."""
+    """Do tensors that were made of the infer window before the first switch have each version's weights, and does the
+    library still say that they lie there? With windows and with own tensors, of a small model."""
     import treadle
 
     model = treadle.Model(JOB['small_model'])
@@ -337,13 +383,18 @@ def addresses(switches):
 
 def prepare(t):
     """The methods: name to (what is timed, its check, what comes after it and is not timed)."""
+
     def written():
         check('what was written', t.infer, t.infer_boxes)
 
     gather, full = AllGather(t), FullTensor(t)
-    methods = {'windows': (t.windows.to_infer, lambda: check('windows', t.windows.infer.torch(), t.infer_boxes), None),
-               'memcpy': (t.memcpy, written, t.windows.to_train), 'own': (t.own.to_infer, written, t.own.to_train),
-               'all_gather': (gather.run, written, None), 'full_tensor': (full.run, written, None)}
+    methods = {
+        'windows': (t.windows.to_infer, lambda: check('windows', t.windows.infer.torch(), t.infer_boxes), None),
+        'memcpy': (t.memcpy, written, t.windows.to_train),
+        'own': (t.own.to_infer, written, t.own.to_train),
+        'all_gather': (gather.run, written, None),
+        'full_tensor': (full.run, written, None),
+    }
     try:
         megatron, reason = Megatron(t), None
         methods['megatron'] = megatron.run, megatron.check, None
@@ -354,8 +405,13 @@ def prepare(t):
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group('gloo', init_method=f'file://{JOB["folder"]}/meet', rank=RANK, world_size=RANKS,
-                            timeout=datetime.timedelta(seconds=600))
+    dist.init_process_group(
+        'gloo',
+        init_method=f'file://{JOB["folder"]}/meet',
+        rank=RANK,
+        world_size=RANKS,
+        timeout=datetime.timedelta(seconds=600),
+    )
     say('ranks: filling the tensors')
     t = Treadle()
     methods, reason = prepare(t)
@@ -380,7 +436,17 @@ def main():
     say('addresses of a small model')
     same = addresses(100)
     if RANK == 0:
-        print(json.dumps({'bytes': sum(t.bytes), 'seconds': seconds, 'megatron_left_out': reason, 'address_stable': same, 'own_stats': own_stats}))
+        print(
+            json.dumps(
+                {
+                    'bytes': sum(t.bytes),
+                    'seconds': seconds,
+                    'megatron_left_out': reason,
+                    'address_stable': same,
+                    'own_stats': own_stats,
+                }
+            )
+        )
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,25 +1,31 @@
 #!/usr/bin/env python3
 """A switch beside what frameworks do with torch, all of it on one device: Llama-3.1-8B's shapes, weights made up.
 
-    bench/switch_torch.py [--device cuda:0] [--layers 8] [--scale 1] [--rounds 5] [--bucket-mib 512] [--parts threads,processes] [--json]
+    bench/switch_torch.py [--device cuda:0] [--layers 8] [--scale 1] [--rounds 5] [--bucket-mib 512]
+                          [--parts threads,processes] [--json]
 
-It needs torch, and the package treadle (PYTHONPATH). --scale divides widths and vocabulary, for small machines. On the cpu it shows that it works;
-bars are those of a GPU.
+It needs torch, and the package treadle (PYTHONPATH). --scale divides widths and vocabulary, for small machines. On the
+cpu it shows that it works; bars are those of a GPU.
 
-threads    ranks as threads of this process, megatron:tp=4 to vllm:tp=4, and megatron:tp=2 to vllm:tp=1. Each round, from barrier to barrier:
+threads    ranks as threads of this process, megatron:tp=4 to vllm:tp=4, and megatron:tp=2 to vllm:tp=1. Each round,
+           from barrier to barrier:
              switch         Switch.to_infer
-             cat_and_slice  on each rank: every full tensor by torch.cat of all shards, and its own slice of that into its parameter
+             cat_and_slice  on each rank: every full tensor by torch.cat of all shards, and its own slice of that into
+                            its parameter
              copy           a flat copy of as many bytes as the rank's infer window has
              back           Switch.to_train
            Bars: 3.5 times cat_and_slice (tp=4), 0.7 of copy both ways (tp=2).
-processes  two of them, a trainer with Hugging Face's tensors and an engine with fused parameters of its own. Each round:
+processes  two of them, a trainer with Hugging Face's tensors and an engine with fused parameters of its own. Each
+           round:
              update   Switch.update
-             buckets  the trainer packs tensors into a flat bucket and sends its handle (CUDA IPC; on the cpu shared memory), the engine copies
-                      tensor by tensor into its parameters
+             buckets  the trainer packs tensors into a flat bucket and sends its handle (CUDA IPC; on the cpu shared
+                      memory), the engine copies tensor by tensor into its parameters
            Bar: 1.5 times buckets.
 
-Two rounds warm up; ratios are medians over the others of those of a round. What torch has written is compared with what the switch has, bit by
-bit. A missed bar is printed; the exit status is 1 only when something fails or differs. --json: one object on one line."""
+Two rounds warm up; ratios are medians over the others of those of a round. What torch has written is compared with what
+the switch has, bit by bit. A missed bar is printed; the exit status is 1 only when something fails or differs. --json:
+one object on one line."""
+
 import argparse
 import functools
 import gc
@@ -42,9 +48,18 @@ BLOCK = 256 << 20  # bytes of a flat copy at a time
 
 
 def config_of(options):
-    return {'model_type': 'llama', 'torch_dtype': 'bfloat16', 'vocab_size': 128256 // options.scale, 'hidden_size': 4096 // options.scale,
-            'intermediate_size': 14336 // options.scale, 'num_hidden_layers': options.layers, 'num_attention_heads': 32, 'num_key_value_heads': 8,
-            'head_dim': 128 // options.scale, 'tie_word_embeddings': False}
+    return {
+        'model_type': 'llama',
+        'torch_dtype': 'bfloat16',
+        'vocab_size': 128256 // options.scale,
+        'hidden_size': 4096 // options.scale,
+        'intermediate_size': 14336 // options.scale,
+        'num_hidden_layers': options.layers,
+        'num_attention_heads': 32,
+        'num_key_value_heads': 8,
+        'head_dim': 128 // options.scale,
+        'tie_word_embeddings': False,
+    }
 
 
 def open_model(options):
@@ -88,11 +103,21 @@ def compare(what, found, wanted):
 
 # ---- Full tensors, and slices of them ----
 
-LAYER = {'self_attn.qkv_proj': 'self_attention.linear_qkv', 'self_attn.o_proj': 'self_attention.linear_proj', 'mlp.gate_up_proj': 'mlp.linear_fc1',
-         'mlp.down_proj': 'mlp.linear_fc2'}
-NORMS = {'input_layernorm.weight': 'self_attention.linear_qkv.layer_norm_weight', 'post_attention_layernorm.weight': 'mlp.linear_fc1.layer_norm_weight'}
-OUTSIDE = {'model.embed_tokens.weight': 'embedding.word_embeddings.weight', 'lm_head.weight': 'output_layer.weight',
-           'model.norm.weight': 'decoder.final_layernorm.weight'}
+LAYER = {
+    'self_attn.qkv_proj': 'self_attention.linear_qkv',
+    'self_attn.o_proj': 'self_attention.linear_proj',
+    'mlp.gate_up_proj': 'mlp.linear_fc1',
+    'mlp.down_proj': 'mlp.linear_fc2',
+}
+NORMS = {
+    'input_layernorm.weight': 'self_attention.linear_qkv.layer_norm_weight',
+    'post_attention_layernorm.weight': 'mlp.linear_fc1.layer_norm_weight',
+}
+OUTSIDE = {
+    'model.embed_tokens.weight': 'embedding.word_embeddings.weight',
+    'lm_head.weight': 'output_layer.weight',
+    'model.norm.weight': 'decoder.final_layernorm.weight',
+}
 
 
 def megatron_name(name):
@@ -100,7 +125,9 @@ def megatron_name(name):
     if name in OUTSIDE:
         return OUTSIDE[name]
     layer, rest = name.removeprefix('model.layers.').split('.', 1)
-    return f'decoder.layers.{layer}.' + (NORMS[rest] if rest in NORMS else LAYER[rest.removesuffix('.weight')] + '.weight')
+    return f'decoder.layers.{layer}.' + (
+        NORMS[rest] if rest in NORMS else LAYER[rest.removesuffix('.weight')] + '.weight'
+    )
 
 
 def part(tensor, dim, at, of):
@@ -115,9 +142,9 @@ def take_qkv(config, shards, param, at, of):
     each = config['num_attention_heads'] // groups
     full = part(torch.cat(shards).view(groups, each + 2, dim, -1), 0, at, of)
     row = 0
-    for heads in (full[:, :each], full[:, each:each + 1], full[:, each + 1:]):
+    for heads in (full[:, :each], full[:, each : each + 1], full[:, each + 1 :]):
         rows = heads.shape[0] * heads.shape[1] * dim
-        param[row:row + rows].view(heads.shape).copy_(heads)
+        param[row : row + rows].view(heads.shape).copy_(heads)
         row += rows
 
 
@@ -129,7 +156,7 @@ def take_gate_up(config, shards, param, at, of):
 def take_rows(config, shards, param, at, of):
     """Both pad the vocabulary, each in its own way."""
     rows = min(param.shape[0], config['vocab_size'] - at * param.shape[0])
-    param[:rows].copy_(torch.cat(shards)[at * param.shape[0]:at * param.shape[0] + rows])
+    param[:rows].copy_(torch.cat(shards)[at * param.shape[0] : at * param.shape[0] + rows])
 
 
 def take_columns(config, shards, param, at, of):
@@ -140,8 +167,14 @@ def take_whole(config, shards, param, at, of):
     param.copy_(shards[0])
 
 
-HOW = {'qkv_proj': take_qkv, 'gate_up_proj': take_gate_up, 'embed_tokens': take_rows, 'lm_head': take_rows, 'o_proj': take_columns,
-       'down_proj': take_columns}
+HOW = {
+    'qkv_proj': take_qkv,
+    'gate_up_proj': take_gate_up,
+    'embed_tokens': take_rows,
+    'lm_head': take_rows,
+    'o_proj': take_columns,
+    'down_proj': take_columns,
+}
 
 
 def cat_and_slice(config, shards, params, at, of):
@@ -233,9 +266,16 @@ class Threads:
         if self.failures or self.barrier.broken:
             raise SystemExit('; '.join(self.failures) or 'a rank did not come to a barrier')
         train, infer = self.texts()
-        return {'train': train, 'infer': infer, 'ranks': self.train, 'infer_bytes': sum(self.bytes), 'seconds': medians(self.seconds),
-                'over_cat_and_slice': ratio(self.seconds, 'cat_and_slice', 'switch'), 'over_copy': ratio(self.seconds, 'copy', 'switch'),
-                'back_over_copy': ratio(self.seconds, 'copy', 'back')}
+        return {
+            'train': train,
+            'infer': infer,
+            'ranks': self.train,
+            'infer_bytes': sum(self.bytes),
+            'seconds': medians(self.seconds),
+            'over_cat_and_slice': ratio(self.seconds, 'cat_and_slice', 'switch'),
+            'over_copy': ratio(self.seconds, 'copy', 'switch'),
+            'back_over_copy': ratio(self.seconds, 'copy', 'back'),
+        }
 
 
 def medians(seconds):
@@ -248,7 +288,13 @@ def ratio(seconds, other, ours):
 
 # ---- Two processes ----
 
-FUSED = {'q_proj': ('qkv_proj', 0), 'k_proj': ('qkv_proj', 1), 'v_proj': ('qkv_proj', 2), 'gate_proj': ('gate_up_proj', 0), 'up_proj': ('gate_up_proj', 1)}
+FUSED = {
+    'q_proj': ('qkv_proj', 0),
+    'k_proj': ('qkv_proj', 1),
+    'v_proj': ('qkv_proj', 2),
+    'gate_proj': ('gate_up_proj', 0),
+    'up_proj': ('gate_up_proj', 1),
+}
 
 
 def rows_of(config):
@@ -307,7 +353,7 @@ class Engine:
             return self.params[name][:rows]
         fused, number = FUSED[kind]
         begin = sum(self.rows[fused][:number])
-        return self.params[name.replace(kind, fused)][begin:begin + rows]
+        return self.params[name.replace(kind, fused)][begin : begin + rows]
 
     def move(self):
         while (message := self.pipe.recv()) is not None:
@@ -315,7 +361,7 @@ class Engine:
             at = 0
             for name, shape in of:
                 count = shape.numel()
-                self.place_of(name, shape[0]).copy_(bucket[at:at + count].view(shape))
+                self.place_of(name, shape[0]).copy_(bucket[at : at + count].view(shape))
                 at += count
             finish(self.device)
             del bucket, message
@@ -344,14 +390,24 @@ def run_process(rank, options, name, pipe, answer):
             way.check()
         count = int.from_bytes(group.gather(sw.infer.nbytes.to_bytes(8, 'little'))[1], 'little')
     if rank == 0:
-        answer.send({'train': texts[0], 'infer': texts[1], 'ranks': 2, 'infer_bytes': count, 'seconds': medians(seconds),
-                     'over_buckets': ratio(seconds, 'buckets', 'update')})
+        answer.send(
+            {
+                'train': texts[0],
+                'infer': texts[1],
+                'ranks': 2,
+                'infer_bytes': count,
+                'seconds': medians(seconds),
+                'over_buckets': ratio(seconds, 'buckets', 'update'),
+            }
+        )
 
 
 def run_processes(options):
     context = torch.multiprocessing.get_context('spawn')
     (pipes, answer, theirs), name = (context.Pipe(), *context.Pipe(duplex=False)), f'bench{os.getpid()}p'
-    processes = [context.Process(target=run_process, args=(rank, options, name, pipes[rank], theirs)) for rank in range(2)]
+    processes = [
+        context.Process(target=run_process, args=(rank, options, name, pipes[rank], theirs)) for rank in range(2)
+    ]
     for process in processes:
         process.start()
     for pipe in (*pipes, theirs):  # so that the end of a process is seen by the other
@@ -371,15 +427,24 @@ def run_processes(options):
 
 
 def bar(words, value, least, judged):
-    return f'  {words:42} {value:8.2f}' + (f'   bar {least} {"met" if value >= least else "MISSED"}' if judged and least else '')
+    return f'  {words:42} {value:8.2f}' + (
+        f'   bar {least} {"met" if value >= least else "MISSED"}' if judged and least else ''
+    )
 
 
 def lines_of(result, judged):
-    yield f"{result['train']} to {result['infer']}, {result['ranks']} ranks, {result['infer_bytes'] / 1e9:.2f} GB of infer bytes"
+    yield (
+        f"{result['train']} to {result['infer']}, {result['ranks']} ranks, "
+        f"{result['infer_bytes'] / 1e9:.2f} GB of infer bytes"
+    )
     for step, seconds in result['seconds'].items():
         yield f'  {step:42} {seconds * 1e3:8.1f} ms'
-    bars = {'over_cat_and_slice': 3.5 if result['ranks'] == 4 else 0, 'over_copy': 0.7 if result['ranks'] == 2 else 0,
-            'back_over_copy': 0.7 if result['ranks'] == 2 else 0, 'over_buckets': 1.5}
+    bars = {
+        'over_cat_and_slice': 3.5 if result['ranks'] == 4 else 0,
+        'over_copy': 0.7 if result['ranks'] == 2 else 0,
+        'back_over_copy': 0.7 if result['ranks'] == 2 else 0,
+        'over_buckets': 1.5,
+    }
     for key, least in bars.items():
         if key in result:
             yield bar(key, result[key], least, judged)
@@ -387,7 +452,12 @@ def lines_of(result, judged):
 
 def summary(results):
     words = {'over_cat_and_slice': 'times cat and slice', 'over_buckets': 'times buckets'}
-    return ', '.join(f"{result['train']} to {result['infer']} {result[key]:.2f} {of}" for result in results for key, of in words.items() if key in result)
+    return ', '.join(
+        f"{result['train']} to {result['infer']} {result[key]:.2f} {of}"
+        for result in results
+        for key, of in words.items()
+        if key in result
+    )
 
 
 def main():
@@ -412,9 +482,22 @@ def main():
     if 'processes' in options.parts:
         results.append(run_processes(options))
     if options.json:
-        print(json.dumps({'device': options.device, 'layers': options.layers, 'scale': options.scale, 'summary': summary(results), 'results': results}))
+        print(
+            json.dumps(
+                {
+                    'device': options.device,
+                    'layers': options.layers,
+                    'scale': options.scale,
+                    'summary': summary(results),
+                    'results': results,
+                }
+            )
+        )
         return
-    print(f'torch {torch.__version__}, {options.device}, {options.layers} layers, scale {options.scale}, medians of {options.rounds} rounds\n')
+    print(
+        f'torch {torch.__version__}, {options.device}, {options.layers} layers, scale {options.scale}, '
+        f'medians of {options.rounds} rounds\n'
+    )
     for result in results:
         print('\n'.join(lines_of(result, options.device != 'cpu' and options.scale == 1)) + '\n')
 

@@ -1,9 +1,11 @@
-"""What bench/training asks of PyTorch and transformers: a line of JSON in, {"dtype": "bfloat16", "autocast": false, "micro": 16}, and
-{"forward": seconds, "gradients": seconds, "adamw": seconds} out. The first time a step is taken before it is timed.
+"""What bench/training asks of PyTorch and transformers: a line of JSON in, {"dtype": "bfloat16", "autocast": false,
+"micro": 16}, and {"forward": seconds, "gradients": seconds, "adamw": seconds} out. The first time a step is taken
+before it is timed.
 
 "autocast": weights and AdamW in float32, products in that dtype. Else all is of that dtype.
 
   training_torch.py MODEL_FOLDER THREADS ROWS TOKENS"""
+
 import contextlib
 import json
 import sys
@@ -24,7 +26,9 @@ def trainer_of(dtype, autocast):
     key = dtype, autocast
     if key not in trainers:
         weights = torch.float32 if autocast else getattr(torch, dtype)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=weights, attn_implementation='sdpa').train()
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=weights, attn_implementation='sdpa'
+        ).train()
         trainers[key] = model, torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.1)
     return trainers[key]
 
@@ -61,8 +65,16 @@ def run(job):
     return seconds
 
 
-print(json.dumps({'torch': torch.__version__, 'transformers': transformers.__version__,
-                  'capability': torch.backends.cpu.get_cpu_capability()}), flush=True)
+print(
+    json.dumps(
+        {
+            'torch': torch.__version__,
+            'transformers': transformers.__version__,
+            'capability': torch.backends.cpu.get_cpu_capability(),
+        }
+    ),
+    flush=True,
+)
 warm = set()
 for line in sys.stdin:
     if line not in warm:

@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
-"""An update of an engine by trainers that share a model with FSDP2, beside two ways that frameworks go. Trainers and the engine's workers are processes.
+"""An update of an engine by trainers that share a model with FSDP2, beside two ways that frameworks go. Trainers and
+the engine's workers are processes.
 
     bench/update_torch.py [--trainers 2] [--workers 2] [--layers 16] [--rounds 5] [--bucket-mib 512] [--json]
 
-It needs torch and transformers, and the package treadle (PYTHONPATH). A Llama of bf16, 540 MB with 16 layers; the workers have vLLM's
-fused parameters, tensor parallel. In each round, every time in another order:
+It needs torch and transformers, and the package treadle (PYTHONPATH). A Llama of bf16, 540 MB with 16 layers; the
+workers have vLLM's fused parameters, tensor parallel. In each round, every time in another order:
 
   treadle    Switch.next_version: shard to shard, into the workers' own parameters
-  broadcast  for each tensor: the trainers gather it, the first one broadcasts it (gloo) to the workers, each copies its part of it
-  buckets    for each bucket: the trainers gather its tensors, the first one flattens them into shared memory, and each worker copies its
-             parts from there, as SGLang's update_weights_from_tensor has it with FlattenedTensorBucket. The bucket's memory and a
-             worker's buffer for broadcasts are made once.
+  broadcast  for each tensor: the trainers gather it, the first one broadcasts it (gloo) to the workers, each copies its
+             part of it
+  buckets    for each bucket: the trainers gather its tensors, the first one flattens them into shared memory, and each
+             worker copies its parts from there, as SGLang's update_weights_from_tensor has it with
+             FlattenedTensorBucket. The bucket's memory and a worker's buffer for broadcasts are made once.
 
-Ratios are medians over the rounds of those of a round; a first round warms up. After each way, all parameters are compared bit for bit
-with a direct cut of the whole tensors. kept: by what a trainer's resident memory grew when the way was made and had run once. peak:
-by what it grows at most during an update, beyond that.
-Bars: 5 times as fast as each; kept and peak of a trainer together less than those of buckets by a full copy. Exit status 1 when
-something fails or differs."""
+Ratios are medians over the rounds of those of a round; a first round warms up. After each way, all parameters are
+compared bit for bit with a direct cut of the whole tensors. kept: by what a trainer's resident memory grew when the way
+was made and had run once. peak: by what it grows at most during an update, beyond that.
+Bars: 5 times as fast as each; kept and peak of a trainer together less than those of buckets by a full copy. Exit
+status 1 when something fails or differs."""
+
 import argparse
 import contextlib
 import io
@@ -41,13 +44,29 @@ LIMIT = 300
 
 
 def config_of(options):
-    return {'model_type': 'llama', 'vocab_size': 32000, 'hidden_size': 1024, 'intermediate_size': 2816, 'num_hidden_layers': options.layers, 'num_attention_heads': 16,
-            'num_key_value_heads': 8, 'head_dim': 64, 'tie_word_embeddings': False, 'dtype': 'bfloat16'}
+    return {
+        'model_type': 'llama',
+        'vocab_size': 32000,
+        'hidden_size': 1024,
+        'intermediate_size': 2816,
+        'num_hidden_layers': options.layers,
+        'num_attention_heads': 16,
+        'num_key_value_heads': 8,
+        'head_dim': 64,
+        'tie_word_embeddings': False,
+        'dtype': 'bfloat16',
+    }
 
 
 # ---- What a worker keeps of a whole tensor ----
 
-FUSED = {'q_proj': ('qkv_proj', 0), 'k_proj': ('qkv_proj', 1), 'v_proj': ('qkv_proj', 2), 'gate_proj': ('gate_up_proj', 0), 'up_proj': ('gate_up_proj', 1)}
+FUSED = {
+    'q_proj': ('qkv_proj', 0),
+    'k_proj': ('qkv_proj', 1),
+    'v_proj': ('qkv_proj', 2),
+    'gate_proj': ('gate_up_proj', 0),
+    'up_proj': ('gate_up_proj', 1),
+}
 
 
 class Parameters:
@@ -55,7 +74,10 @@ class Parameters:
 
     def __init__(self, config, storages, at, of):
         self.at, self.of = at, of
-        heads = [config[key] * config['head_dim'] // of for key in ('num_attention_heads', 'num_key_value_heads', 'num_key_value_heads')]
+        heads = [
+            config[key] * config['head_dim'] // of
+            for key in ('num_attention_heads', 'num_key_value_heads', 'num_key_value_heads')
+        ]
         self.rows = {'qkv_proj': heads, 'gate_up_proj': [config['intermediate_size'] // of] * 2}
         self.tensors = {storage.name: torch.zeros(storage.shape, dtype=torch.bfloat16) for storage in storages}
 
@@ -64,13 +86,16 @@ class Parameters:
         if kind in FUSED:
             fused, number = FUSED[kind]
             begin, rows = sum(self.rows[fused][:number]), self.rows[fused][number]
-            place, part = self.tensors[name.replace(kind, fused)][begin:begin + rows], whole[self.at * rows:(self.at + 1) * rows]
+            place, part = (
+                self.tensors[name.replace(kind, fused)][begin : begin + rows],
+                whole[self.at * rows : (self.at + 1) * rows],
+            )
         elif kind in ('o_proj', 'down_proj'):
             place = self.tensors[name]
-            part = whole[:, self.at * place.shape[1]:(self.at + 1) * place.shape[1]]
+            part = whole[:, self.at * place.shape[1] : (self.at + 1) * place.shape[1]]
         elif kind in ('embed_tokens', 'lm_head'):
             place = self.tensors[name]
-            part = whole[self.at * place.shape[0]:(self.at + 1) * place.shape[0]]
+            part = whole[self.at * place.shape[0] : (self.at + 1) * place.shape[0]]
         else:
             place, part = self.tensors[name], whole
         place.copy_(part)
@@ -86,7 +111,9 @@ def whole_of(tensor):
 class Treadle:
     def __init__(self, options, rank, net, params, layouts, group):
         train, infer = layouts
-        self.switch = treadle.Switch(group, train, infer, train_tensors=net, infer_tensors=params.tensors if params else None, timeout=LIMIT)
+        self.switch = treadle.Switch(
+            group, train, infer, train_tensors=net, infer_tensors=params.tensors if params else None, timeout=LIMIT
+        )
 
     def move(self):
         self.switch.next_version()
@@ -105,7 +132,7 @@ class Broadcast:
                     dist.broadcast(whole, 0, group=self.receivers)
             return
         for name, shape in self.shapes:
-            whole = self.buffer[:shape.numel()].view(shape)
+            whole = self.buffer[: shape.numel()].view(shape)
             dist.broadcast(whole, 0, group=self.receivers)
             self.params.load(name, whole)
 
@@ -137,13 +164,15 @@ class Buckets:
         for of in self.lists:
             gathered = [whole_of(named[name].detach()) for name, _ in of] if named else []
             if self.rank == 0:
-                torch.cat([whole.flatten() for whole in gathered], out=self.bucket[:sum(whole.numel() for whole in gathered)])
+                torch.cat(
+                    [whole.flatten() for whole in gathered], out=self.bucket[: sum(whole.numel() for whole in gathered)]
+                )
             if self.rank > 0 and not self.params:
                 continue
             dist.barrier(group=self.receivers)  # it is filled
             at = 0
             for name, shape in of if self.params else ():
-                self.params.load(name, self.bucket[at:at + shape.numel()].view(shape))
+                self.params.load(name, self.bucket[at : at + shape.numel()].view(shape))
                 at += shape.numel()
             dist.barrier(group=self.receivers)  # it has been read
 
@@ -196,15 +225,28 @@ def make_net(config, seed=1):
 def run(rank, options, port, answer):
     torch.set_num_threads(1)
     mp.set_sharing_strategy('file_system')  # handles between processes that did not start each other
-    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(options.trainers + options.workers))
+    os.environ.update(
+        MASTER_ADDR='127.0.0.1',
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE=str(options.trainers + options.workers),
+    )
     dist.init_process_group('gloo')
     receivers = dist.new_group([0, *range(options.trainers, options.trainers + options.workers)])
     config, trains = config_of(options), rank < options.trainers
     with opened(config) as model:
         net = make_net(config)
         shapes = [(name, tensor.shape) for name, tensor in net.named_parameters()]
-        infer = treadle.Layout(model, f'vllm:tp={options.workers},on={options.trainers}-{options.trainers + options.workers - 1}', dist.get_world_size())
-        params = [Parameters(config, infer.storages(rank), rank - options.trainers, options.workers) for _ in WAYS] if not trains else [None] * len(WAYS)
+        infer = treadle.Layout(
+            model,
+            f'vllm:tp={options.workers},on={options.trainers}-{options.trainers + options.workers - 1}',
+            dist.get_world_size(),
+        )
+        params = (
+            [Parameters(config, infer.storages(rank), rank - options.trainers, options.workers) for _ in WAYS]
+            if not trains
+            else [None] * len(WAYS)
+        )
         expected = None
         if trains:
             net = shard(net, options)
@@ -214,9 +256,11 @@ def run(rank, options, port, answer):
                 expected.load(name, whole)
         group = treadle.Group.torch(timeout=LIMIT)
         train = treadle.Layout.of(model, net, group)
-        makes = {'treadle': lambda: Treadle(options, rank, net, params[0], (train, infer), group),
-                 'broadcast': lambda: Broadcast(options, rank, net, params[1], shapes, receivers),
-                 'buckets': lambda: Buckets(options, rank, net, params[2], shapes, receivers)}
+        makes = {
+            'treadle': lambda: Treadle(options, rank, net, params[0], (train, infer), group),
+            'broadcast': lambda: Broadcast(options, rank, net, params[1], shapes, receivers),
+            'buckets': lambda: Buckets(options, rank, net, params[2], shapes, receivers),
+        }
         ways, kept = {}, {}
         for way in WAYS:
             before = resident('VmRSS')
@@ -241,10 +285,18 @@ def run(rank, options, port, answer):
         memory = [None] * dist.get_world_size()
         dist.all_gather_object(memory, {way: (kept[way], peaks[way]) for way in WAYS})
         if rank == 0:
-            answer.put({'bytes': sum(2 * shape.numel() for _, shape in shapes), 'seconds': {way: round(statistics.median(of), 4) for way, of in seconds.items()},
-                        'over': {way: round(statistics.median(b / a for a, b in zip(seconds['treadle'], seconds[way])), 2) for way in WAYS[1:]},
-                        'trainer_kept': {way: max(one[way][0] for one in memory[:options.trainers]) for way in WAYS},
-                        'trainer_peak': {way: max(one[way][1] for one in memory[:options.trainers]) for way in WAYS}})
+            answer.put(
+                {
+                    'bytes': sum(2 * shape.numel() for _, shape in shapes),
+                    'seconds': {way: round(statistics.median(of), 4) for way, of in seconds.items()},
+                    'over': {
+                        way: round(statistics.median(b / a for a, b in zip(seconds['treadle'], seconds[way])), 2)
+                        for way in WAYS[1:]
+                    },
+                    'trainer_kept': {way: max(one[way][0] for one in memory[: options.trainers]) for way in WAYS},
+                    'trainer_peak': {way: max(one[way][1] for one in memory[: options.trainers]) for way in WAYS},
+                }
+            )
         ways['treadle'].switch.close()
         dist.barrier()
         dist.destroy_process_group()
@@ -269,7 +321,10 @@ def main():
         port = made.getsockname()[1]
     context = mp.get_context('spawn')
     answer = context.Queue()
-    processes = [context.Process(target=run, args=(rank, options, port, answer)) for rank in range(options.trainers + options.workers)]
+    processes = [
+        context.Process(target=run, args=(rank, options, port, answer))
+        for rank in range(options.trainers + options.workers)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -284,13 +339,18 @@ def main():
     for way in WAYS:
         times = f'{found["over"][way]:6.2f} times treadle' if way in found['over'] else ''
         kept, peak = (found[key][way] / 1e6 for key in ('trainer_kept', 'trainer_peak'))
-        print(f'{way:<10} {found["seconds"][way]:8.3f} s  a trainer keeps {kept:5.0f} MB and has {peak:5.0f} MB more at the peak  {times}')
+        print(
+            f'{way:<10} {found["seconds"][way]:8.3f} s  a trainer keeps {kept:5.0f} MB and has {peak:5.0f} MB '
+            f'more at the peak  {times}'
+        )
     missed = [way for way, times in found['over'].items() if times < 5]
     if missed:
         print('missed: 5 times as fast as', ', '.join(missed))
     memory = {way: found['trainer_kept'][way] + found['trainer_peak'][way] for way in WAYS}
     if memory['treadle'] > memory['buckets'] - found['bytes']:
-        print(f'missed: a full copy less than buckets: {memory["treadle"] / 1e6:.0f} and {memory["buckets"] / 1e6:.0f} MB')
+        print(
+            f'missed: a full copy less than buckets: {memory["treadle"] / 1e6:.0f} and {memory["buckets"] / 1e6:.0f} MB'
+        )
 
 
 if __name__ == '__main__':

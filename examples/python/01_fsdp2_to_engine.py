@@ -1,8 +1,9 @@
-"""A module under FSDP2 trains; an engine in the same processes generates with vLLM's layout. Weights go from the module's own tensors straight to where
-the engine reads them.
+"""A module under FSDP2 trains; an engine in the same processes generates with vLLM's layout. Weights go from the
+module's own tensors straight to where the engine reads them.
 
     torchrun --nproc-per-node 4 examples/python/01_fsdp2_to_engine.py [MODEL]
-    torchrun --nnodes 2 --node-rank K --master-addr 10.0.0.1 --nproc-per-node 2 examples/python/01_fsdp2_to_engine.py MODEL     (on machine K of two)
+    torchrun --nnodes 2 --node-rank K --master-addr 10.0.0.1 --nproc-per-node 2
+             examples/python/01_fsdp2_to_engine.py MODEL     (on machine K of two)
 
 MODEL: a Hugging Face folder of a llama model; without one a small one is made."""
 
@@ -43,7 +44,8 @@ def main():
     fully_shard(net)
 
     model = treadle.Model(path)
-    group = treadle.Group.torch()  # store, rank and size of the default group; torch.distributed moves nothing from here on
+    # Store, rank and size of the default group; torch.distributed moves nothing from here on.
+    group = treadle.Group.torch()
     train = treadle.Layout.of(model, net.named_parameters(), group)  # meshes and placements
     infer = treadle.Layout(model, "vllm:tp=2", group.size)
     engine = Engine()
@@ -54,7 +56,10 @@ def main():
             version = sw.to_infer()  # the engine has the new weights
             answer = engine.generate()
             if group.rank == 0:
-                print(f"version {version}: the engine's norm sums up to {answer:g}; {sw.stats['pulled_bytes']:,.0f} bytes from other ranks")
+                print(
+                    f"version {version}: the engine's norm sums up to {answer:g}; "
+                    f"{sw.stats['pulled_bytes']:,.0f} bytes from other ranks"
+                )
             sw.to_train()
     dist.destroy_process_group()
 

@@ -1,5 +1,5 @@
-"""Megatron-style shards in two processes; an engine in two further processes of its own reads the weights where they lie, by handle. It holds a version
-while it generates, so that the bytes stay.
+"""Megatron-style shards in two processes; an engine in two further processes of its own reads the weights where they
+lie, by handle. It holds a version while it generates, so that the bytes stay.
 
     python examples/python/02_second_process.py [MODEL]"""
 
@@ -45,7 +45,10 @@ def engine(rank, folder):
             weights.wait(version)
             weights.hold()
             total = int(weights["model.norm.weight"].numpy().astype("int64").sum())
-            sys.stdout.write(f"engine {rank}: version {version} of {len(weights)} tensors, {weights.nbytes:,} bytes; the norm's bits sum up to {total}\n")
+            sys.stdout.write(
+                f"engine {rank}: version {version} of {len(weights)} tensors, {weights.nbytes:,} bytes; "
+                f"the norm's bits sum up to {total}\n"
+            )
             sys.stdout.flush()
             weights.release()
             open(os.path.join(folder, f"done{version}.{rank}"), "w").close()
@@ -58,7 +61,9 @@ def main():
     path = common.model_path(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="treadle-example-") as folder:
         started = [
-            subprocess.Popen([sys.executable, __file__, role, str(rank), folder, path]) for role in ("trainer", "engine") for rank in range(2)
+            subprocess.Popen([sys.executable, __file__, role, str(rank), folder, path])
+            for role in ("trainer", "engine")
+            for rank in range(2)
         ]
         return max(process.wait() for process in started)
 

@@ -1,5 +1,5 @@
-"""Trainer and engine as separate processes of one group: ranks 0 and 1 train, ranks 2 and 3 generate. The engine pulls each new version straight into
-tensors of its own, while the trainer keeps its weights.
+"""Trainer and engine as separate processes of one group: ranks 0 and 1 train, ranks 2 and 3 generate. The engine pulls
+each new version straight into tensors of its own, while the trainer keeps its weights.
 
     torchrun --nproc-per-node 4 examples/python/03_separate_ranks.py [MODEL]"""
 
@@ -30,7 +30,10 @@ def main():
                 tensor.mul_(2)
             version = sw.update()  # all ranks: the next version
             if group.rank == 2:
-                print(f"version {version}: {sw.stats['pulled_bytes']:,.0f} bytes pulled; the engine's norm sums up to {engine['model.norm.weight'].float().sum():g}")
+                print(
+                    f"version {version}: {sw.stats['pulled_bytes']:,.0f} bytes pulled; "
+                    f"the engine's norm sums up to {engine['model.norm.weight'].float().sum():g}"
+                )
     dist.destroy_process_group()
 
 

@@ -12,14 +12,18 @@ def model_path(arguments, rank=0, barrier=lambda: None):
         return arguments[0]
     path = os.path.join(tempfile.gettempdir(), f"treadle-example-model-{os.getuid()}")
     if rank == 0 and not os.path.exists(os.path.join(path, "config.json")):
-        subprocess.run([sys.executable, "-m", "treadle", "make-model", path, "--layers", "4", "--hidden", "256", "--vocab", "512"], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "treadle", "make-model", path, "--layers", "4", "--hidden", "256", "--vocab", "512"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     barrier()
     return path
 
 
 def module(path):
-    """A module with the parameters of a checkpoint under Hugging Face's names. A real program has its model, as of transformers."""
+    """A module with the parameters of a checkpoint under Hugging Face's names. A real program has its model, as of
+    transformers."""
     import torch
 
     import treadle

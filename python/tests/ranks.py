@@ -1,6 +1,8 @@
-"""Ranks for tests: a function of a test module, run in as many processes, each with its rank, the number of ranks and a name to meet by.
+"""Ranks for tests: a function of a test module, run in as many processes, each with its rank, the number of ranks and a
+name to meet by.
 
-    answers = ranks.run(4, "test_switch", "move", folder)   # test_switch.move(rank, size, name, folder) in four processes
+    # test_switch.move(rank, size, name, folder) in four processes
+    answers = ranks.run(4, "test_switch", "move", folder)
 
 What each returns, or raises, comes back as JSON. No process outlives the call."""
 
@@ -26,7 +28,11 @@ class Failed(Exception):
 
 
 def start(
-    size: int, module: str, function: str, *arguments: typing.Any, environment: dict[str, str] | None = None,
+    size: int,
+    module: str,
+    function: str,
+    *arguments: typing.Any,
+    environment: dict[str, str] | None = None,
     where: typing.Callable[[int], list[str]] = lambda rank: [],
 ) -> list[subprocess.Popen[str]]:
     """where: words before the command of a rank, of something that starts it."""
@@ -34,7 +40,11 @@ def start(
     given = json.dumps([size, name, *arguments])
     return [
         subprocess.Popen(
-            [*where(rank), sys.executable, __file__, module, function, str(rank), given], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HERE,
+            [*where(rank), sys.executable, __file__, module, function, str(rank), given],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=HERE,
             env={**os.environ, **(environment or {})},
         )
         for rank in range(size)
@@ -42,8 +52,13 @@ def start(
 
 
 def on_fake_cuda(folder: str, **variables: typing.Any) -> dict[str, str]:
-    """The environment of processes that work on the stand-in of NVIDIA's driver, with a card of their own in `folder`."""
-    return {"LD_LIBRARY_PATH": FAKE_CUDA, "FAKE_CUDA_CARD": os.path.join(folder, "card"), **{name: str(value) for name, value in variables.items()}}
+    """The environment of processes that work on the stand-in of NVIDIA's driver, with a card of their own in
+    `folder`."""
+    return {
+        "LD_LIBRARY_PATH": FAKE_CUDA,
+        "FAKE_CUDA_CARD": os.path.join(folder, "card"),
+        **{name: str(value) for name, value in variables.items()},
+    }
 
 
 def finish(processes: list[subprocess.Popen[str]], seconds: float = 120) -> list[typing.Any]:
@@ -81,8 +96,24 @@ def values(processes: list[subprocess.Popen[str]]) -> list[typing.Any]:
 def make_model(folder: str, *options: str) -> str:
     """A small model with weights, by the wheel's command."""
     path = os.path.join(folder, "model")
-    subprocess.run([sys.executable, "-m", "treadle", "make-model", path, "--layers", "4", "--hidden", "256", "--vocab", "512", *options], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "treadle",
+            "make-model",
+            path,
+            "--layers",
+            "4",
+            "--hidden",
+            "256",
+            "--vocab",
+            "512",
+            *options,
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     return path
 
 

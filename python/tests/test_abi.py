@@ -1,4 +1,5 @@
-"""_abi.py, which is made from the headers by patterns, against a C compiler: sizes of structs, offsets of fields, values of constants."""
+"""_abi.py, which is made from the headers by patterns, against a C compiler: sizes of structs, offsets of fields,
+values of constants."""
 
 import ctypes
 import os
@@ -15,11 +16,22 @@ INCLUDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 @unittest.skipUnless(shutil.which("cc"), "there is no C compiler")
 class TestAbi(unittest.TestCase):
     def test_structs_and_constants(self):
-        structs = {n: k for n, k in vars(_abi).items() if isinstance(k, type) and issubclass(k, ctypes.Structure) and k is not ctypes.Structure}
+        structs = {
+            n: k
+            for n, k in vars(_abi).items()
+            if isinstance(k, type) and issubclass(k, ctypes.Structure) and k is not ctypes.Structure
+        }
         constants = {n: v for n, v in vars(_abi).items() if n.startswith("TREADLE_") and isinstance(v, int)}
         self.assertGreater(len(structs), 20)
         self.assertGreater(len(constants), 30)
-        lines = ['#include "treadle_attach.h"', '#include "treadle_control.h"', '#include "treadle_device.h"', '#include "treadle_tools.h"', '#include "treadle_testing.h"', "int main(void) {"]
+        lines = [
+            '#include "treadle_attach.h"',
+            '#include "treadle_control.h"',
+            '#include "treadle_device.h"',
+            '#include "treadle_tools.h"',
+            '#include "treadle_testing.h"',
+            "int main(void) {",
+        ]
         for name, kind in structs.items():
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             lines += [f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));' for field, *_ in kind._fields_]
@@ -29,7 +41,10 @@ class TestAbi(unittest.TestCase):
             with open(source, "w", encoding="ascii") as file:
                 file.write("\n".join([*lines, "return 0; }"]))
             subprocess.run(["cc", "-std=c11", "-I", INCLUDE, source, "-o", program], check=True)
-            said = dict(line.split() for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines())
+            said = dict(
+                line.split()
+                for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+            )
         for name, kind in structs.items():
             self.assertEqual(int(said[name]), ctypes.sizeof(kind), name)
             for field, *_ in kind._fields_:

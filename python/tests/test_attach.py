@@ -27,7 +27,9 @@ sys.stdin.readline()
 class TestAttach(ranks.Folder, unittest.TestCase):
     def setUp(self):
         model = treadle.Model(self.model)
-        self.sw = treadle.Switch(treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1), timeout=2)
+        self.sw = treadle.Switch(
+            treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1), timeout=2
+        )
         self.sw.load()
         self.norm = self.sw.train["decoder.final_layernorm.weight"].numpy()
 
@@ -39,7 +41,9 @@ class TestAttach(ranks.Folder, unittest.TestCase):
         self.assertIsInstance(handle, bytes)
         self.assertLess(len(handle), 4096)
         self.norm[:] = 11
-        with subprocess.Popen([sys.executable, "-c", READER, handle.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        with subprocess.Popen(
+            [sys.executable, "-c", READER, handle.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as reader:
             try:
                 self.assertEqual(self.sw.to_infer(), 1)
                 self.assertEqual(reader.stdout.readline(), "1 1 11\n")
@@ -59,7 +63,9 @@ class TestAttach(ranks.Folder, unittest.TestCase):
 
     def test_dead_holder(self):
         self.sw.to_infer()
-        with subprocess.Popen([sys.executable, "-c", READER, self.sw.infer.handle().hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        with subprocess.Popen(
+            [sys.executable, "-c", READER, self.sw.infer.handle().hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as reader:
             reader.stdout.readline()
             os.kill(reader.pid, signal.SIGKILL)
         begin = time.monotonic()
@@ -91,7 +97,14 @@ class TestAttach(ranks.Folder, unittest.TestCase):
 
     def test_bad_handles(self):
         handle = self.sw.infer.handle()
-        for bad in (b"", handle[:-1], handle + b"x", bytes([handle[0] ^ 1]) + handle[1:], handle[:40] + bytes([handle[40] ^ 1]) + handle[41:], b"x" * 5000):
+        for bad in (
+            b"",
+            handle[:-1],
+            handle + b"x",
+            bytes([handle[0] ^ 1]) + handle[1:],
+            handle[:40] + bytes([handle[40] ^ 1]) + handle[41:],
+            b"x" * 5000,
+        ):
             with self.assertRaises(treadle.Refused):
                 treadle.attach(bad)
         for window in (self.sw.train, self.sw.kv):
@@ -111,7 +124,9 @@ import sys, treadle
 model = treadle.Model(sys.argv[1])
 sw = treadle.Switch(treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1))
 print(sw.infer.handle().hex())"""
-        said = subprocess.run([sys.executable, "-c", code, self.model], check=True, capture_output=True, text=True).stdout
+        said = subprocess.run(
+            [sys.executable, "-c", code, self.model], check=True, capture_output=True, text=True
+        ).stdout
         with self.assertRaisesRegex(treadle.Peer, r"process \d+.*(has ended|has destroyed|is gone)"):
             treadle.attach(bytes.fromhex(said), timeout=1)
 

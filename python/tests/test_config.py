@@ -28,34 +28,77 @@ class TestConfig(ranks.Folder, unittest.TestCase):
 
     def test_read(self):
         config = self.read(VERL)
-        self.assertEqual(config, {
-            "model": "~/models/tiny", "train": "megatron:tp=2,pp=2,first=3,dtype=bf16", "infer": "vllm:tp=2,dp=2,dtype=bf16", "ranks": 16, "nodes": 2,
-            "offload": ["params", "grads", "optimizer"], "cap": 512 << 20, "source": "verl",
-        })
+        self.assertEqual(
+            config,
+            {
+                "model": "~/models/tiny",
+                "train": "megatron:tp=2,pp=2,first=3,dtype=bf16",
+                "infer": "vllm:tp=2,dp=2,dtype=bf16",
+                "ranks": 16,
+                "nodes": 2,
+                "offload": ["params", "grads", "optimizer"],
+                "cap": 512 << 20,
+                "source": "verl",
+            },
+        )
         self.assertEqual(config.rank_map, "contiguous")
         self.assertEqual(len(config.warnings), 2)
         self.assertRegex(config.warnings[0], r"yaml:41: actor_rollout_ref\.rollout\.name is not said: taken as vllm")
         self.assertRegex(config.warnings[1], r"known, and without effect here: .*data\.max_prompt_length \(line 69\)")
 
     def test_overrides(self):
-        config = self.read(os.fspath(RLINF), ["rollout.rollout_backend=vllm", "cluster.component_placement.actor,rollout,reward=null"])
-        self.assertEqual(config, {
-            "model": "./models/tiny", "train": "megatron:tp=2,dtype=fp16", "infer": "vllm:dtype=fp16", "ranks": None, "nodes": 1, "offload": [],
-            "cap": None, "source": "RLinf",
-        })
+        config = self.read(
+            os.fspath(RLINF), ["rollout.rollout_backend=vllm", "cluster.component_placement.actor,rollout,reward=null"]
+        )
+        self.assertEqual(
+            config,
+            {
+                "model": "./models/tiny",
+                "train": "megatron:tp=2,dtype=fp16",
+                "infer": "vllm:dtype=fp16",
+                "ranks": None,
+                "nodes": 1,
+                "offload": [],
+                "cap": None,
+                "source": "RLinf",
+            },
+        )
         self.assertEqual(config.rank_map, "strided")
 
     def test_is_that_of_the_command(self):
         said = subprocess.run(
-            [sys.executable, "-m", "treadle", "plan", "--config", VERL, "--model", self.model, "--json", "trainer.nnodes=1", "actor_rollout_ref.rollout.name=sglang",
-             "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=null"],
-            check=True, capture_output=True, text=True).stdout
-        config = self.read(VERL, ["trainer.nnodes=1", "actor_rollout_ref.rollout.name=sglang",
-                                  "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=null"])
+            [
+                sys.executable,
+                "-m",
+                "treadle",
+                "plan",
+                "--config",
+                VERL,
+                "--model",
+                self.model,
+                "--json",
+                "trainer.nnodes=1",
+                "actor_rollout_ref.rollout.name=sglang",
+                "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=null",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        config = self.read(
+            VERL,
+            [
+                "trainer.nnodes=1",
+                "actor_rollout_ref.rollout.name=sglang",
+                "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=null",
+            ],
+        )
         theirs = json.loads(said)
         self.assertEqual(theirs["config"], config)
         model = treadle.Model(self.model)
-        plan = treadle.plan(model, config["train"], config["infer"], config["ranks"], cap=config["cap"], rank_map=config.rank_map)
+        plan = treadle.plan(
+            model, config["train"], config["infer"], config["ranks"], cap=config["cap"], rank_map=config.rank_map
+        )
         for key in ("ranks", "moved_bytes", "lower_bound_bytes", "peak_bytes", "waves", "rank_map", "by_rank"):
             self.assertEqual(plan[key], theirs[key], key)
 
@@ -63,9 +106,18 @@ class TestConfig(ranks.Folder, unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "run.yaml")
             for text, words in (
-                ("actor_rollout_ref: {rollout: {name: vllm, quantization: fp8}}\n", r"run\.yaml:1: actor_rollout_ref\.rollout\.quantization: this cannot"),
-                ("actor: {}\ncluster:\n  component_placement: {actor: 3-1}\n", r"run\.yaml:3: cluster\.component_placement\.actor is '3-1'"),
-                ("generate_config: {infer_tensor_parallel_size: '${oc.env:TP}'}\n", r"run\.yaml:1: .*\$\{oc\.env:TP\} is of the environment"),
+                (
+                    "actor_rollout_ref: {rollout: {name: vllm, quantization: fp8}}\n",
+                    r"run\.yaml:1: actor_rollout_ref\.rollout\.quantization: this cannot",
+                ),
+                (
+                    "actor: {}\ncluster:\n  component_placement: {actor: 3-1}\n",
+                    r"run\.yaml:3: cluster\.component_placement\.actor is '3-1'",
+                ),
+                (
+                    "generate_config: {infer_tensor_parallel_size: '${oc.env:TP}'}\n",
+                    r"run\.yaml:1: .*\$\{oc\.env:TP\} is of the environment",
+                ),
                 ("a: 1\n", r"run\.yaml:1: has no section"),
             ):
                 with open(path, "w", encoding="utf-8") as file:
@@ -80,9 +132,17 @@ class TestConfig(ranks.Folder, unittest.TestCase):
                 treadle.config.read(os.path.join(folder, "nothing"))
 
     def test_is_imported_when_asked_for(self):
-        said = subprocess.run([sys.executable, "-c", "import sys, treadle; print('treadle.config' in sys.modules); treadle.config.read; "
-                               "print([m for m in ('torch', 'numpy', 'verl', 'omegaconf', 'yaml') if m in sys.modules])"],
-                              check=True, capture_output=True, text=True).stdout
+        said = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys, treadle; print('treadle.config' in sys.modules); treadle.config.read; "
+                "print([m for m in ('torch', 'numpy', 'verl', 'omegaconf', 'yaml') if m in sys.modules])",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         self.assertEqual(said, "False\n[]\n")
 
 

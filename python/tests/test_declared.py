@@ -1,5 +1,5 @@
-"""Layouts of shards that a source declares, and texts of layouts that are sent. Names and fields are those of vLLM 0.33 and verl 0.9.1; tools/test-plugins has the
-packages' own classes."""
+"""Layouts of shards that a source declares, and texts of layouts that are sent. Names and fields are those of vLLM 0.33
+and verl 0.9.1; tools/test-plugins has the packages' own classes."""
 
 import os
 import tempfile
@@ -25,9 +25,25 @@ class Source:
     """A source of vLLM's: each tensor cut on a mesh of these owners."""
 
     def __init__(self, whole, owners, mesh_shape, placements, rank):
-        self.metadata = [types.SimpleNamespace(name=name, dtype="torch.bfloat16", shape=array.shape, owners=owners, mesh_shape=mesh_shape, placements=placements)
-                         for name, array in whole.items()]
-        self.local = {name: cut(array, owners.index(rank), mesh_shape or (len(owners),), placements) for name, array in whole.items()} if rank in owners else {}
+        self.metadata = [
+            types.SimpleNamespace(
+                name=name,
+                dtype="torch.bfloat16",
+                shape=array.shape,
+                owners=owners,
+                mesh_shape=mesh_shape,
+                placements=placements,
+            )
+            for name, array in whole.items()
+        ]
+        self.local = (
+            {
+                name: cut(array, owners.index(rank), mesh_shape or (len(owners),), placements)
+                for name, array in whole.items()
+            }
+            if rank in owners
+            else {}
+        )
 
     def iter_local(self):
         return iter(self.local.items())
@@ -41,7 +57,11 @@ def cut(array, number, shape, placements):
     for size, at, placement in zip(shape, coordinates, placements or [Replicate()] * len(shape)):
         if isinstance(placement, Shard) and placement.dim < array.ndim:
             step = -(-array.shape[placement.dim] // size)
-            array = numpy.take(array, range(min(at * step, array.shape[placement.dim]), min((at + 1) * step, array.shape[placement.dim])), placement.dim)
+            array = numpy.take(
+                array,
+                range(min(at * step, array.shape[placement.dim]), min((at + 1) * step, array.shape[placement.dim])),
+                placement.dim,
+            )
     return numpy.ascontiguousarray(array)
 
 
@@ -68,7 +88,9 @@ def move(rank, size, name, folder, kind):
     assert treadle.Layout(model, f"placements:@{path}", size).storages(0) == train.storages(0)
     os.unlink(path)
     infer = treadle.Layout(model, f"vllm:tp=1,on={size - 1}", size)
-    with treadle.Switch(group, again if rank % 2 else train, infer, train_tensors=source.local if source else None) as sw:
+    with treadle.Switch(
+        group, again if rank % 2 else train, infer, train_tensors=source.local if source else None
+    ) as sw:
         sw.to_infer()
         if rank == size - 1:
             test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut(whole, 4, 1, 0))
@@ -87,7 +109,9 @@ def refuse(rank, size, name, folder, what):
     if what == "partial":
         first.placements = [object()]
     if what == "full" and rank == 1:
-        source = types.SimpleNamespace(metadata=source.metadata, __iter__=None, iter_local=source.iter_local, implements_iter_local=lambda: False)
+        source = types.SimpleNamespace(
+            metadata=source.metadata, __iter__=None, iter_local=source.iter_local, implements_iter_local=lambda: False
+        )
     if what == "place":
         spec = types.SimpleNamespace(full_shape=first.shape, mesh=None, placements=None, place=0)
         source = [(first.name, source.local[first.name], spec)]
@@ -106,7 +130,10 @@ class TestDeclared(ranks.Folder, unittest.TestCase):
 
     def test_refused(self):
         for what, words in {
-            "short": "rank 1: '{}': the local tensor has shape [255, 256] and 130560 bytes; rank 1's part of [512, 256], as declared, has 131072 bytes",
+            "short": (
+                "rank 1: '{}': the local tensor has shape [255, 256] and 130560 bytes; rank 1's part of [512, 256], "
+                "as declared, has 131072 bytes"
+            ),
             "owner": "rank 1: '{}': rank 1 has no shard of it, and is one of its owners [0, 1]",
             "partial": "'{}' has placement <object",
             "full": "rank 1: SimpleNamespace has no iter_local: it gives full tensors alone",
@@ -119,7 +146,12 @@ class TestDeclared(ranks.Folder, unittest.TestCase):
 
     def test_texts(self):
         model = treadle.Model(self.model)
-        for text in ("", "{}", '{"meshes":[],"tensors":[{"tensor":"x","dtype":"bfloat16","shape":[1],"mesh":0,"placements":"Q0"}]}', "[1,2]"):
+        for text in (
+            "",
+            "{}",
+            '{"meshes":[],"tensors":[{"tensor":"x","dtype":"bfloat16","shape":[1],"mesh":0,"placements":"Q0"}]}',
+            "[1,2]",
+        ):
             with self.subTest(text=text), self.assertRaises(treadle.Refused):
                 treadle.Layout.read(model, text, 1)
         self.assertEqual(treadle.Layout(model, "hf", 1).description, "hf")

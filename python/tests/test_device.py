@@ -1,5 +1,6 @@
-"""Windows on devices: by the stand-in of NVIDIA's driver (tests/cuda/fake_cuda.h), where a processor that touches device memory faults. torch's streams
-are those of a stand-in, too, in test_streams: torch itself does not run on the driver's."""
+"""Windows on devices: by the stand-in of NVIDIA's driver (tests/cuda/fake_cuda.h), where a processor that touches
+device memory faults. torch's streams are those of a stand-in, too, in test_streams: torch itself does not run on the
+driver's."""
 
 import contextlib
 import ctypes
@@ -41,7 +42,13 @@ def refused(kind, words, call):
 
 def alone(folder, device="cuda", train="megatron", **options):
     model = treadle.Model(folder)
-    return treadle.Switch(treadle.Group.alone(), treadle.Layout(model, train, 1), treadle.Layout(model, "vllm", 1), device=device, **options)
+    return treadle.Switch(
+        treadle.Group.alone(),
+        treadle.Layout(model, train, 1),
+        treadle.Layout(model, "vllm", 1),
+        device=device,
+        **options,
+    )
 
 
 def show(rank, size, name, folder, device):
@@ -59,7 +66,13 @@ def show(rank, size, name, folder, device):
                 made = capsule_of(memory.__dlpack__(stream=1, max_version=(1, 0), dl_device=(2, number)), True)
                 tensor = made.tensor
                 assert (made.major, made.flags) == (1, 0 if writable else 1)
-                assert (tensor.data, tensor.device_type, tensor.device_id, tensor.code, tensor.bits) == (memory.address, 2, number, 4, 16)
+                assert (tensor.data, tensor.device_type, tensor.device_id, tensor.code, tensor.bits) == (
+                    memory.address,
+                    2,
+                    number,
+                    4,
+                    16,
+                )
                 assert tuple(tensor.shape[: tensor.ndim]) == memory.shape and tensor.byte_offset == 0
         tensor = capsule_of(sw.train[NORM].__dlpack__(), False).tensor
         assert (tensor.data, tensor.device_type, tensor.device_id) == (sw.train[NORM].address, 2, number)
@@ -74,7 +87,12 @@ def show(rank, size, name, folder, device):
         assert not hasattr(sw.train[NORM], "__cuda_array_interface__")
         grads = sw.grads["bytes"]
         assert grads.__cuda_array_interface__ == {
-            "version": 3, "shape": (1000,), "typestr": "|u1", "data": (grads.address, False), "strides": None, "stream": 1,
+            "version": 3,
+            "shape": (1000,),
+            "typestr": "|u1",
+            "data": (grads.address, False),
+            "strides": None,
+            "stream": 1,
         }
         refused(treadle.Refused, f"on device '{device}'", sw.train[NORM].numpy)
         refused(treadle.Refused, f"on device '{device}'", sw.train.numpy)
@@ -120,7 +138,9 @@ def move(rank, size, name, folder, device):
     model = treadle.Model(folder)
     group = treadle.Group.join(name, rank, size, timeout=60)
     whole = test_switch.read_safetensors(folder)
-    with treadle.Switch(group, treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=2", size), device=device) as sw:
+    with treadle.Switch(
+        group, treadle.Layout(model, "megatron:tp=2", size), treadle.Layout(model, "vllm:tp=2", size), device=device
+    ) as sw:
         sw.load()
         digest = sw.digest()
         for step in range(2):
@@ -157,7 +177,12 @@ def attach(rank, size, name, folder):
         norm = sw.train[NORM]
         norm.write(numpy.full(256, 11, "uint16"))
         sw.to_infer()
-        reader = subprocess.Popen([sys.executable, "-c", READER, sw.infer.handle().hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        reader = subprocess.Popen(
+            [sys.executable, "-c", READER, sw.infer.handle().hex()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         with reader:
             said = [reader.stdout.readline()]
             reader.stdin.write("\n")
@@ -179,7 +204,12 @@ def own(rank, size, name, folder):
     import numpy
 
     whole = test_switch.read_safetensors(folder)
-    with alone(folder) as trainer, alone(folder) as engine, alone(folder, "cuda:1") as other, alone(folder, "cpu") as host:
+    with (
+        alone(folder) as trainer,
+        alone(folder) as engine,
+        alone(folder, "cuda:1") as other,
+        alone(folder, "cpu") as host,
+    ):
         trainer.load()
         with alone(folder, train_tensors=trainer.train) as sw:
             assert {n: m.address for n, m in sw.train.items()} == {n: m.address for n, m in trainer.train.items()}
@@ -188,12 +218,19 @@ def own(rank, size, name, folder):
             sw.to_infer()
             test_switch.compare(sw.infer.read(), test_switch.vllm_cut(whole, 4, 1, 0))
         for tensors, words in (
-            ({NORM: other.train[NORM]}, "rank 0: train tensor 'decoder.final_layernorm.weight' is on device cuda:1; it must be on cuda:0"),
+            (
+                {NORM: other.train[NORM]},
+                "rank 0: train tensor 'decoder.final_layernorm.weight' is on device cuda:1; it must be on cuda:0",
+            ),
             ({NORM: host.train[NORM]}, "is on device cpu; it must be on cuda:0"),
             ({NORM: numpy.zeros(256, "uint16")}, "is on device cpu; it must be on cuda:0"),
         ):
             refused(treadle.Refused, words, lambda tensors=tensors: alone(folder, train_tensors=tensors))
-        refused(treadle.Refused, "is on device cuda:0; it must be on cpu", lambda: alone(folder, "cpu", train_tensors={NORM: trainer.train[NORM]}))
+        refused(
+            treadle.Refused,
+            "is on device cuda:0; it must be on cpu",
+            lambda: alone(folder, "cpu", train_tensors={NORM: trainer.train[NORM]}),
+        )
         refused(treadle.Refused, "there is no device 7: this process sees 2", lambda: alone(folder, "cuda:7"))
         return engine.device
 
@@ -201,7 +238,14 @@ def own(rank, size, name, folder):
 @unittest.skipUnless(ranks.HAS_FAKE_CUDA, "the stand-in of NVIDIA's driver is not built: make fake-cuda")
 class TestStandIn(ranks.Folder, unittest.TestCase):
     def run_ranks(self, size, function, *arguments, **variables):
-        return ranks.run(size, "test_device", function, self.model, *arguments, environment=ranks.on_fake_cuda(self.folder, **variables))
+        return ranks.run(
+            size,
+            "test_device",
+            function,
+            self.model,
+            *arguments,
+            environment=ranks.on_fake_cuda(self.folder, **variables),
+        )
 
     def test_memory(self):
         with alone(self.model, "cpu") as sw:
@@ -236,7 +280,9 @@ class TestHost(ranks.Folder, unittest.TestCase):
 
         with alone(self.model, "cpu") as sw:
             memory = sw.train[NORM]
-            self.assertEqual((sw.device, memory.device, sw.train.device, memory.__dlpack_device__()), ("cpu", "cpu", "cpu", (1, 0)))
+            self.assertEqual(
+                (sw.device, memory.device, sw.train.device, memory.__dlpack_device__()), ("cpu", "cpu", "cpu", (1, 0))
+            )
             self.assertFalse(hasattr(memory, "__cuda_array_interface__"))
             for one in sw.train.values():
                 one.write(bytes(one.nbytes))  # which fills it
@@ -269,7 +315,10 @@ class TestHost(ranks.Folder, unittest.TestCase):
 
     def test_plan(self):
         model = treadle.Model(self.model)
-        self.assertEqual([treadle.plan(model, "megatron", "vllm", 1, device=d)["cap"] >> 20 for d in ("cpu", "cuda", "cuda:1")], [256, 1024, 1024])
+        self.assertEqual(
+            [treadle.plan(model, "megatron", "vllm", 1, device=d)["cap"] >> 20 for d in ("cpu", "cuda", "cuda:1")],
+            [256, 1024, 1024],
+        )
 
     def test_missing(self):
         """A device that is not there is refused on all ranks, by whoever looks for it."""
@@ -280,7 +329,12 @@ def missing(rank, size, name, folder):
     model = treadle.Model(folder)
     group = treadle.Group.join(name, rank, size, timeout=20)
     try:
-        treadle.Switch(group, treadle.Layout(model, "megatron", size), treadle.Layout(model, "vllm", size), device="cuda:99" if rank else "cpu")
+        treadle.Switch(
+            group,
+            treadle.Layout(model, "megatron", size),
+            treadle.Layout(model, "vllm", size),
+            device="cuda:99" if rank else "cpu",
+        )
     except treadle.Error as error:
         return "cuda" in str(error)
 
@@ -314,8 +368,15 @@ class TestStreams(unittest.TestCase):
     def setUp(self):
         self.torch, self.current = sys.modules.get("torch"), Stream(0)
         self.capturing, self.at = False, 0
-        cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 2, current_stream=lambda device: self.current, ExternalStream=Stream,
-                                     default_stream=lambda device: Stream(0), device=self.on, is_current_stream_capturing=lambda: self.capturing and self.at == 1)
+        cuda = types.SimpleNamespace(
+            is_initialized=lambda: True,
+            device_count=lambda: 2,
+            current_stream=lambda device: self.current,
+            ExternalStream=Stream,
+            default_stream=lambda device: Stream(0),
+            device=self.on,
+            is_current_stream_capturing=lambda: self.capturing and self.at == 1,
+        )
         sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
         Stream.waits = self.waits = []
         Stream.finished = self.finished = []
@@ -356,7 +417,9 @@ class TestStreams(unittest.TestCase):
         device.order()
         self.assertEqual((device.stream, self.waits), (90, []))
         self.assertEqual(self.made(Stream(90, device=1)).stream, 90)
-        with self.assertRaisesRegex(treadle.Refused, "Switch: stream is of device cuda:0, and the windows lie on cuda:1"):
+        with self.assertRaisesRegex(
+            treadle.Refused, "Switch: stream is of device cuda:0, and the windows lie on cuda:1"
+        ):
             self.made(Stream(90, device=0))
 
     def test_consumers(self):
@@ -457,7 +520,9 @@ class TestAdopt(ranks.Folder, unittest.TestCase):
                 sw.to_infer()
             sw.load()
             self.assertIs(net.shared.weight, net.model.embed_tokens.weight)
-            self.assertEqual((net.model.norm.weight.sequence_parallel, net.model.norm.weight.requires_grad), (True, False))
+            self.assertEqual(
+                (net.model.norm.weight.sequence_parallel, net.model.norm.weight.requires_grad), (True, False)
+            )
             self.assertEqual(net.scratch.device.type, "meta")
             for name, parameter in net.named_parameters():
                 self.assertEqual((parameter.data_ptr(), parameter.device.type), (sw.train[name].address, "cpu"), name)
@@ -515,8 +580,14 @@ class TestAdopt(ranks.Folder, unittest.TestCase):
                 (put(torch.zeros(256, dtype=torch.bfloat16)), "'model.norm.weight' has memory on device cpu"),
                 (put(meta[:-1]), r"has shape \[255\], and hf has \[256\]"),
                 (put(meta.float()), "is of float32, and hf has bfloat16"),
-                (put(meta, "wieght"), "'model.norm.wieght' is not a storage tensor of hf; the nearest is 'model.norm.weight'"),
-                (noted("main_grad"), "lies in a flat buffer of Megatron's: give it to the switch as one of train_tensors"),
+                (
+                    put(meta, "wieght"),
+                    "'model.norm.wieght' is not a storage tensor of hf; the nearest is 'model.norm.weight'",
+                ),
+                (
+                    noted("main_grad"),
+                    "lies in a flat buffer of Megatron's: give it to the switch as one of train_tensors",
+                ),
                 (noted("_is_flat_param"), "a flat parameter of FSDP1"),
                 (noted("placements"), "is a DTensor"),
                 (tie, "are one tensor of the module, and 2 of hf"),
@@ -532,7 +603,10 @@ class TestAdopt(ranks.Folder, unittest.TestCase):
             with self.assertRaisesRegex(treadle.Refused, "a dict is not a module"):
                 sw.train.adopt({})
         own = torch.zeros(256, dtype=torch.bfloat16)
-        with self.switch(train_tensors={FLAT: own}) as sw, self.assertRaisesRegex(treadle.Refused, "was given to the switch as one of train_tensors"):
+        with (
+            self.switch(train_tensors={FLAT: own}) as sw,
+            self.assertRaisesRegex(treadle.Refused, "was given to the switch as one of train_tensors"),
+        ):
             sw.train.adopt(net_on_meta(self.model))
 
     def test_dtensor(self):
@@ -544,7 +618,9 @@ class TestAdopt(ranks.Folder, unittest.TestCase):
         with FakeGroup(0, 2), self.switch() as sw:
             net = net_on_meta(self.model)
             mesh = DeviceMesh("cpu", torch.arange(2))
-            net.model.norm.weight = torch.nn.Parameter(distribute_tensor(net.model.norm.weight.detach(), mesh, [Shard(0)], src_data_rank=None))
+            net.model.norm.weight = torch.nn.Parameter(
+                distribute_tensor(net.model.norm.weight.detach(), mesh, [Shard(0)], src_data_rank=None)
+            )
             with self.assertRaisesRegex(treadle.Refused, "'model.norm.weight' is a DTensor.*train_tensors"):
                 sw.train.adopt(net)
 

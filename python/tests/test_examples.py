@@ -14,7 +14,12 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 class TestExamples(ranks.Folder, unittest.TestCase):
     def run_example(self, name, *launcher):
-        said = subprocess.run([sys.executable, *launcher, os.path.join(EXAMPLES, name), self.model], capture_output=True, text=True, timeout=200)
+        said = subprocess.run(
+            [sys.executable, *launcher, os.path.join(EXAMPLES, name), self.model],
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
         return said.stdout
 
@@ -23,11 +28,17 @@ class TestExamples(ranks.Folder, unittest.TestCase):
     @unittest.skipUnless(HAS_TORCH, "torch is not installed")
     def test_fsdp2_to_engine(self):
         said = self.run_example("01_fsdp2_to_engine.py", *self.torchrun)
-        self.assertEqual([line[:10] for line in said.splitlines() if line.startswith("version")], ["version 1:", "version 2:", "version 3:"])
+        self.assertEqual(
+            [line[:10] for line in said.splitlines() if line.startswith("version")],
+            ["version 1:", "version 2:", "version 3:"],
+        )
 
     def test_second_process(self):
         lines = sorted(self.run_example("02_second_process.py").splitlines())
-        self.assertEqual([line[:19] for line in lines], [f"engine {rank}: version {v}"[:19] for rank in range(2) for v in range(1, 4)])
+        self.assertEqual(
+            [line[:19] for line in lines],
+            [f"engine {rank}: version {v}"[:19] for rank in range(2) for v in range(1, 4)],
+        )
         sums = [int(line.split()[-1]) for line in lines]
         self.assertEqual(sums[:3], sums[3:])
         self.assertEqual(sums[0], sums[2])  # two steps, each of which turns one bit
@@ -35,14 +46,20 @@ class TestExamples(ranks.Folder, unittest.TestCase):
 
     @unittest.skipUnless(HAS_TORCH, "torch is not installed")
     def test_separate_ranks(self):
-        said = [line for line in self.run_example("03_separate_ranks.py", *self.torchrun).splitlines() if line.startswith("version")]
+        said = [
+            line
+            for line in self.run_example("03_separate_ranks.py", *self.torchrun).splitlines()
+            if line.startswith("version")
+        ]
         sums = [float(line.split()[-1]) for line in said]
         self.assertEqual(len(sums), 3)
         for a, b in zip(sums, sums[1:]):
             self.assertAlmostEqual(b / a, 2, 4)  # six digits are printed
 
     def test_numpy(self):
-        self.assertIn("version 1: model.layers.0.self_attn.qkv_proj.weight (512, 256) uint16", self.run_example("04_numpy.py"))
+        self.assertIn(
+            "version 1: model.layers.0.self_attn.qkv_proj.weight (512, 256) uint16", self.run_example("04_numpy.py")
+        )
 
 
 if __name__ == "__main__":

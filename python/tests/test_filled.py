@@ -59,7 +59,13 @@ class TestFilled(ranks.Folder, unittest.TestCase):
 
     def test_refused(self):
         first = "embedding.word_embeddings.weight"
-        for how, words in (("nothing", first), ("addresses", first), ("checker", first), ("numpy of all but one", f"1 of .*{first}"), ("own some", "were never given values")):
+        for how, words in (
+            ("nothing", first),
+            ("addresses", first),
+            ("checker", first),
+            ("numpy of all but one", f"1 of .*{first}"),
+            ("own some", "were never given values"),
+        ):
             with self.subTest(how=how):
                 answers = ranks.finish(ranks.start(2, "test_filled", "serve", self.model, how))
                 for answer in answers:  # every rank, with the names
@@ -82,7 +88,9 @@ class TestWeights(ranks.Folder, unittest.TestCase):
     def test_not_found(self):
         with tempfile.TemporaryDirectory() as folder:
             shutil.copy(os.path.join(self.model, "config.json"), folder)
-            shutil.copy(os.path.join(self.model, "model.safetensors"), os.path.join(folder, "model-00001-of-00001.safetensors"))
+            shutil.copy(
+                os.path.join(self.model, "model.safetensors"), os.path.join(folder, "model-00001-of-00001.safetensors")
+            )
             config = os.path.join(folder, "config.json")
             model = treadle.Model(folder)
             self.assertIsNone(model.weights)

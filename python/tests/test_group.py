@@ -62,7 +62,8 @@ def meet_by_store(rank, size, name, folder, checked):
 
 
 def meet_elsewhere(rank, size, name, folder, checked):
-    """Rank 2 is in a network namespace of its own, which is as good as another machine, and can reach nobody from there."""
+    """Rank 2 is in a network namespace of its own, which is as good as another machine, and can reach nobody from
+    there."""
     if rank == 2 and ctypes.CDLL(None, use_errno=True).unshare(0x40000000) != 0:
         return os.strerror(ctypes.get_errno())
     store = (Checked if checked else Files)(folder)
@@ -74,7 +75,8 @@ def meet_elsewhere(rank, size, name, folder, checked):
 
 
 def mpi_elsewhere(rank, size, name, folder):
-    """Ranks that seem to be on several machines meet by a store, and find that they are on one; and those that are told so."""
+    """Ranks that seem to be on several machines meet by a store, and find that they are on one; and those that are told
+    so."""
     from treadle import group
 
     (here, address, _), comm = group._where(), Comm(Files(folder), rank, size)
@@ -134,8 +136,16 @@ class TestGroup(ranks.Folder, unittest.TestCase):
             (lambda: treadle.Group.join("a b", 0, 1), treadle.Refused, "group name 'a b'"),
             (lambda: treadle.Group.join("a", 2, 2), treadle.Refused, "rank 2 of 2"),
             (lambda: treadle.Group.join("a", 0, 1, timeout=-1), treadle.Refused, "timeout_seconds of -1"),
-            (lambda: treadle.Group.join("nobodyisthere", 1, 2, timeout=0.1), treadle.Timeout, "rank 0 did not open it in time"),
-            (lambda: treadle.Group.join("nobodycomes", 0, 2, timeout=0.1), treadle.Timeout, "rank 1 did not join in time"),
+            (
+                lambda: treadle.Group.join("nobodyisthere", 1, 2, timeout=0.1),
+                treadle.Timeout,
+                "rank 0 did not open it in time",
+            ),
+            (
+                lambda: treadle.Group.join("nobodycomes", 0, 2, timeout=0.1),
+                treadle.Timeout,
+                "rank 1 did not join in time",
+            ),
         ):
             with self.assertRaisesRegex(kind, words):
                 call()
@@ -161,7 +171,9 @@ class TestGroup(ranks.Folder, unittest.TestCase):
             def get(self, key):
                 raise KeyError(key)
 
-        with self.assertRaisesRegex(treadle.System, "the store's set of 'treadle/0/meeting': OSError: the disk is full") as caught:
+        with self.assertRaisesRegex(
+            treadle.System, "the store's set of 'treadle/0/meeting': OSError: the disk is full"
+        ) as caught:
             treadle.Group.store(Broken(), 0, 2, timeout=1)
         self.assertIsInstance(caught.exception.__cause__, OSError)
         with self.assertRaisesRegex(treadle.System, "KeyError"):
@@ -188,7 +200,9 @@ class TestGroup(ranks.Folder, unittest.TestCase):
                     continue  # no right to make namespaces
                 for rank, (kind, said, seconds, bare) in enumerate(answers):
                     self.assertIn(kind, ("Timeout", "Peer"), said)
-                    self.assertRegex(said, "node 1 cannot reach node 0" if rank == 2 else "node 0 waits in vain for node 1")
+                    self.assertRegex(
+                        said, "node 1 cannot reach node 0" if rank == 2 else "node 0 waits in vain for node 1"
+                    )
                     self.assertLess(seconds, 12)
                     self.assertTrue(bare)  # that a key is not there is no cause of it
         folder = os.path.join(self.folder, "mpi elsewhere")

@@ -16,7 +16,9 @@ def run(code, **options):
 
 class TestImport(unittest.TestCase):
     def test_brings_neither_numpy_nor_torch(self):
-        self.assertEqual(run("import sys, treadle; print([m for m in ('numpy', 'torch', 'mpi4py') if m in sys.modules])"), "[]\n")
+        self.assertEqual(
+            run("import sys, treadle; print([m for m in ('numpy', 'torch', 'mpi4py') if m in sys.modules])"), "[]\n"
+        )
 
     def test_names(self):
         for name in treadle.__all__:
@@ -28,13 +30,17 @@ class TestImport(unittest.TestCase):
 
     def test_version(self):
         self.assertEqual(treadle.__version__, _library.text(_library.value("treadle_version_text")))
-        said = subprocess.run([sys.executable, "-m", "treadle", "--version"], check=True, capture_output=True, text=True).stdout
+        said = subprocess.run(
+            [sys.executable, "-m", "treadle", "--version"], check=True, capture_output=True, text=True
+        ).stdout
         self.assertEqual(said, f"treadle {treadle.__version__}\n")
 
     def test_library_needs_no_mpi(self):
         package = os.path.dirname(treadle.__file__)
         for file in ("lib/libtreadle.so.1", "lib/libtreadle_engine.so.1", "lib/libtreadle_loop.so.1", "bin/treadle"):
-            needed = subprocess.run(["readelf", "-d", os.path.join(package, file)], check=True, capture_output=True, text=True).stdout
+            needed = subprocess.run(
+                ["readelf", "-d", os.path.join(package, file)], check=True, capture_output=True, text=True
+            ).stdout
             self.assertNotIn("libmpi", needed)
             self.assertIn("jansson-treadle", needed)  # its own copy, which nobody else's replaces
 
@@ -44,7 +50,11 @@ class TestImport(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
     def test_types(self):
-        said = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "-p", "treadle"], capture_output=True, text=True)
+        said = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "-p", "treadle"],
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(said.returncode, 0, said.stdout)
 
 

@@ -71,7 +71,8 @@ class TestInterrupt(ranks.Folder, unittest.TestCase):
         self.assertEqual([answer[2:] for answer in answers], [["train", True]] * 2)
 
     def test_before_a_callback(self):
-        """A signal that came before a function of Python's is called, by the library in the middle of an arrow, is not lost at its entry."""
+        """A signal that came before a function of Python's is called, by the library in the middle of an arrow, is not
+        lost at its entry."""
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         model = treadle.Model(self.model)
@@ -91,7 +92,8 @@ class TestInterrupt(ranks.Folder, unittest.TestCase):
                 for number in range(60):
                     before, lost_before = sw.mode, len(lost)
                     arrived = alarmed(arrow, 1e-4 + number * 1e-4)
-                    if len(lost) == lost_before and (arrived or sw.mode == "train"):  # after a failure nothing may be bound in mode infer
+                    # After a failure nothing may be bound in mode infer.
+                    if len(lost) == lost_before and (arrived or sw.mode == "train"):
                         self.assertEqual(bound[-1:] == [True], sw.mode == "infer", (hook, number, bound, sw.mode))
                     if sw.mode != before:
                         getattr(sw, "to_train" if sw.mode == "infer" else "to_infer")()

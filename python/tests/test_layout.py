@@ -19,7 +19,10 @@ class TestLayout(ranks.Folder, unittest.TestCase):
         model = treadle.Model(self.model)
         self.assertEqual(model.family, "llama")
         self.assertTrue(model.has_weights)
-        self.assertEqual(model.elems, sum(t.shape[0] * (t.shape[1] if len(t.shape) > 1 else 1) for t in model.tensors if t.same_as is None))
+        self.assertEqual(
+            model.elems,
+            sum(t.shape[0] * (t.shape[1] if len(t.shape) > 1 else 1) for t in model.tensors if t.same_as is None),
+        )
         self.assertEqual(model.tensors[0].name, "model.embed_tokens.weight")
         self.assertEqual(model.tensors[0].shape, (512, 256))
         with self.assertRaisesRegex(treadle.Refused, "/nowhere"):
@@ -37,13 +40,18 @@ class TestLayout(ranks.Folder, unittest.TestCase):
                 config = json.load(file)
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({**config, "dtype": "bfloat16", "torch_dtype": "float16"}, file)
-            self.assertEqual(treadle.Model(path).notes, (f"{path}: torch_dtype is float16 beside a dtype of bfloat16, which is taken",))
+            self.assertEqual(
+                treadle.Model(path).notes,
+                (f"{path}: torch_dtype is float16 beside a dtype of bfloat16, which is taken",),
+            )
             for name in os.listdir(self.model):
                 if name != "config.json":
                     os.symlink(os.path.join(self.model, name), os.path.join(folder, name))
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({**config, "dtype": "float32"}, file)
-            self.assertEqual(treadle.Model(folder).notes, (f"{path}: dtype is fp32, and the files have bf16, which is taken",))
+            self.assertEqual(
+                treadle.Model(folder).notes, (f"{path}: dtype is fp32, and the files have bf16, which is taken",)
+            )
 
     def test_layout(self):
         model = treadle.Model(self.model)
@@ -88,7 +96,9 @@ class TestLayout(ranks.Folder, unittest.TestCase):
             lambda: treadle.Group.join("name\0", 0, 1),
             lambda: treadle.plan(model, "vllm:tp=1\0", "vllm:tp=1", 1),
             lambda: treadle.Switch(group, layout, layout, net_devices="lo\0"),
-            lambda: treadle.Layout.of(model, {"model.norm.weight\0": None, "x\0": numpy.zeros(3, numpy.float32)}, group),
+            lambda: treadle.Layout.of(
+                model, {"model.norm.weight\0": None, "x\0": numpy.zeros(3, numpy.float32)}, group
+            ),
         ):
             with self.assertRaisesRegex(treadle.Refused, "has a zero character inside"):
                 call()
@@ -101,8 +111,19 @@ class TestLayout(ranks.Folder, unittest.TestCase):
     def test_pieces(self):
         model = treadle.Model(self.model)
         whole = [
-            treadle.Piece(rank, t.name, t.shape, t.name, (0,) * len(t.shape), t.shape, 0, (t.shape[1], 1) if len(t.shape) == 2 else (1,))
-            for rank in range(2) for t in model.tensors if t.same_as is None
+            treadle.Piece(
+                rank,
+                t.name,
+                t.shape,
+                t.name,
+                (0,) * len(t.shape),
+                t.shape,
+                0,
+                (t.shape[1], 1) if len(t.shape) == 2 else (1,),
+            )
+            for rank in range(2)
+            for t in model.tensors
+            if t.same_as is None
         ]
         layout = treadle.Layout.pieces(model, 2, whole)
         self.assertEqual(len(layout.storages(1)), len(whole) // 2)
@@ -118,13 +139,38 @@ class TestLayout(ranks.Folder, unittest.TestCase):
                 treadle.Layout.pieces(model, 2, spoiled)
 
     def test_plan_is_the_command_s(self):
-        for options, words in (({}, []), ({"cap": 1 << 20, "page": 4096}, ["--cap", "1MiB", "--page-size", "4KiB"]),
-                               ({"rank": 3}, ["--rank", "3"]), ({"budget": 1 << 30, "alias": False}, ["--budget", "1GiB", "--alias", "off"]),
-                               ({"nodes": 2}, ["--nodes", "2"]),
-                               ({"nodes": 2, "rank_map": "best"}, ["--nodes", "2", "--rank-map", "best"]), ({"nodes": [7, 7, 3, 3], "rank": 2}, ["--nodes", "2", "--rank", "2"])):
-            said = json.loads(subprocess.run(
-                [sys.executable, "-m", "treadle", "plan", "--model", self.model, "--from", "megatron:tp=2,pp=2", "--to", "vllm:tp=4", "--ranks", "4",
-                 "--json", *words], check=True, capture_output=True, text=True).stdout)
+        for options, words in (
+            ({}, []),
+            ({"cap": 1 << 20, "page": 4096}, ["--cap", "1MiB", "--page-size", "4KiB"]),
+            ({"rank": 3}, ["--rank", "3"]),
+            ({"budget": 1 << 30, "alias": False}, ["--budget", "1GiB", "--alias", "off"]),
+            ({"nodes": 2}, ["--nodes", "2"]),
+            ({"nodes": 2, "rank_map": "best"}, ["--nodes", "2", "--rank-map", "best"]),
+            ({"nodes": [7, 7, 3, 3], "rank": 2}, ["--nodes", "2", "--rank", "2"]),
+        ):
+            said = json.loads(
+                subprocess.run(
+                    [
+                        sys.executable,
+                        "-m",
+                        "treadle",
+                        "plan",
+                        "--model",
+                        self.model,
+                        "--from",
+                        "megatron:tp=2,pp=2",
+                        "--to",
+                        "vllm:tp=4",
+                        "--ranks",
+                        "4",
+                        "--json",
+                        *words,
+                    ],
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+            )
             made = treadle.plan(treadle.Model(self.model), "megatron:tp=2,pp=2", "vllm:tp=4", 4, **options)
             self.assertEqual(list(made), list(said))
             for key in said:
@@ -135,7 +181,10 @@ class TestLayout(ranks.Folder, unittest.TestCase):
         with self.assertRaisesRegex(treadle.Refused, "rank_map is 'best', and hf is a layout that has its own"):
             model = treadle.Model(self.model)
             treadle.plan(model, "hf", treadle.Layout(model, "hf", 2), 2, rank_map="best")
-        for nodes, words in ((3, "4 ranks cannot be divided evenly among 3 nodes"), ([0, 1], "nodes of 2 ranks, and there are 4")):
+        for nodes, words in (
+            (3, "4 ranks cannot be divided evenly among 3 nodes"),
+            ([0, 1], "nodes of 2 ranks, and there are 4"),
+        ):
             with self.assertRaisesRegex(treadle.Refused, words):
                 treadle.plan(treadle.Model(self.model), "hf", "vllm:tp=4", 4, nodes=nodes)
             with self.assertRaisesRegex(treadle.Refused, words):

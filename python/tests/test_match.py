@@ -1,4 +1,5 @@
-"""treadle.match against lists of parameters that real engines had (engines.json, recorded by tests/plugins/record_vllm.py), without the engines."""
+"""treadle.match against lists of parameters that real engines had (engines.json, recorded by
+tests/plugins/record_vllm.py), without the engines."""
 
 import json
 import os
@@ -50,7 +51,8 @@ class TestMatch(unittest.TestCase):
                 with self.subTest(model=name, tp=tp, rank=rank):
                     found = of(engine(name, "packed", tp), rank)
                     kinds = {row.name: row.kind for row in found.rows}
-                    self.assertEqual(kinds["lm_head.weight"], "layer")  # it has its name and shape, and nothing reads it
+                    # It has its name and shape, and nothing reads it.
+                    self.assertEqual(kinds["lm_head.weight"], "layer")
                     self.assertEqual(kinds["model.layers.1.mlp.down_proj.weight"], "layer")
                     self.assertEqual(kinds["model.norm.weight"], "own")
                     self.assertEqual(kinds["model.embed_tokens.weight"], "own")
@@ -64,18 +66,35 @@ class TestMatch(unittest.TestCase):
 
     def test_experts_are_refused(self):
         found = of(engine("qwen3_moe", "packed"))
-        self.assertEqual({name.rpartition(".")[2] for name in found.refused}, {"w13_weight", "w2_weight"})  # the gate has two names, and one of them is the layout's
-        with self.assertRaisesRegex(treadle.Refused, "the engine's weights cannot be updated: 'model.layers.0.mlp.experts.*nothing that is written to it changes"):
+        # The gate has two names, and one of them is the layout's.
+        self.assertEqual({name.rpartition(".")[2] for name in found.refused}, {"w13_weight", "w2_weight"})
+        with self.assertRaisesRegex(
+            treadle.Refused,
+            "the engine's weights cannot be updated: 'model.layers.0.mlp.experts.*nothing that "
+            "is written to it changes",
+        ):
             found.check()
 
     def test_what_the_list_does_not_know(self):
-        for fields, words in (({"layer": "OtherLinear"}, "OtherLinear with"), ({"method": "Fp8LinearMethod"}, "with Fp8LinearMethod"), ({"kernel": "sgl"}, "kernel 'sgl'"),
-                              ({"device": "cuda"}, "on cuda is not on the list")):
+        for fields, words in (
+            ({"layer": "OtherLinear"}, "OtherLinear with"),
+            ({"method": "Fp8LinearMethod"}, "with Fp8LinearMethod"),
+            ({"kernel": "sgl"}, "kernel 'sgl'"),
+            ({"device": "cuda"}, "on cuda is not on the list"),
+        ):
             with self.subTest(**fields):
                 found = of(engine("llama", "plain"), change=renamed("weight", **fields))
                 self.assertFalse(found.own)
                 self.assertIn(words, found.refused["model.norm.weight"])
-                self.assertEqual({row.kind for row in of(engine("llama", "plain"), change=renamed("weight", **fields), unproved="layer").rows}, {"layer"})
+                self.assertEqual(
+                    {
+                        row.kind
+                        for row in of(
+                            engine("llama", "plain"), change=renamed("weight", **fields), unproved="layer"
+                        ).rows
+                    },
+                    {"layer"},
+                )
 
     def test_other_tensors(self):
         plain, norm = engine("llama", "plain"), "model.norm.weight"
@@ -83,16 +102,34 @@ class TestMatch(unittest.TestCase):
         def with_norm(**fields):
             return lambda tensors: [f._replace(**fields) if f.name == norm else f for f in tensors]
 
-        for change, words in ((with_norm(shape=(64,)), r"the engine has it as [64] of bfloat16, and the layout as [128] of bfloat16"),
-                              (with_norm(dtype="float32"), "as [128] of float32"),
-                              (lambda tensors: [f for f in tensors if f.name != norm], "the engine has no such tensor")):
+        for change, words in (
+            (with_norm(shape=(64,)), r"the engine has it as [64] of bfloat16, and the layout as [128] of bfloat16"),
+            (with_norm(dtype="float32"), "as [128] of float32"),
+            (lambda tensors: [f for f in tensors if f.name != norm], "the engine has no such tensor"),
+        ):
             self.assertIn(words, of(plain, change=change).refused[norm])
-        strided = of(plain, change=lambda tensors: [f._replace(strides=(1, 128)) if f.name == "lm_head.weight" else f for f in tensors])
-        self.assertEqual({name: [f.name for f in founds] for name, founds in strided.window.items()}, {"lm_head.weight": ["lm_head.weight"]})
+        strided = of(
+            plain,
+            change=lambda tensors: [f._replace(strides=(1, 128)) if f.name == "lm_head.weight" else f for f in tensors],
+        )
+        self.assertEqual(
+            {name: [f.name for f in founds] for name, founds in strided.window.items()},
+            {"lm_head.weight": ["lm_head.weight"]},
+        )
         tied = {**plain, "config": {**plain["config"], "tie_word_embeddings": True}}
-        of_one = lambda tensors: [f._replace(strides=(1, 128), address=77) if f.name in ("lm_head.weight", "model.embed_tokens.weight") else f for f in tensors]  # noqa: E731
-        self.assertEqual({name: len(founds) for name, founds in of(tied, change=of_one).window.items()}, {"model.embed_tokens.weight": 2})  # all names become views
-        extra = of(plain, change=lambda tensors: [*tensors, tensors[0]._replace(name="model.adapter.lora_a", address=99, owner=99)])
+        of_one = lambda tensors: [  # noqa: E731
+            f._replace(strides=(1, 128), address=77) if f.name in ("lm_head.weight", "model.embed_tokens.weight") else f
+            for f in tensors
+        ]
+        # All names become views.
+        self.assertEqual(
+            {name: len(founds) for name, founds in of(tied, change=of_one).window.items()},
+            {"model.embed_tokens.weight": 2},
+        )
+        extra = of(
+            plain,
+            change=lambda tensors: [*tensors, tensors[0]._replace(name="model.adapter.lora_a", address=99, owner=99)],
+        )
         self.assertIn("nothing would update it", extra.refused["model.adapter.lora_a"])
 
     def test_options(self):

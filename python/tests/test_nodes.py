@@ -1,6 +1,7 @@
 """Ranks on several nodes, simulated on one machine: both nets, own tensors, peers that die, attempts that fail.
 
-They run where torch is (TORCH=1 make test-python installs it). To import it takes seconds, so processes play several cases."""
+They run where torch is (TORCH=1 make test-python installs it). To import it takes seconds, so processes play several
+cases."""
 
 import importlib.util
 import json
@@ -46,7 +47,10 @@ def move(rank, size, name, folder, net, train, tp, sides, nodes=2):
     group = meet(name, rank, size, folder, net, nodes)
     source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={tp}", size)
     whole = test_switch.read_safetensors(folder)
-    own = [{(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)} for layout in (source, target)]
+    own = [
+        {(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)}
+        for layout in (source, target)
+    ]
     options = {}
     if "train" in sides:
         options["train_tensors"] = own[0]
@@ -68,7 +72,8 @@ def move(rank, size, name, folder, net, train, tp, sides, nodes=2):
 
 
 def storm(rank, size, name, folder):
-    """The table itself: random messages both ways at once, of several parts or of none, begun in any order; each part has what it should."""
+    """The table itself: random messages both ways at once, of several parts or of none, begun in any order; each part
+    has what it should."""
     import ctypes
     import random
 
@@ -80,11 +85,16 @@ def storm(rank, size, name, folder):
     row = _net.Torch(dist.new_group(range(size)))
     table, options, net = row.table, _abi.treadle_net_options(rank=rank, ranks=size), ctypes.c_void_p()
     done, room, count, draw = ctypes.c_bool(), ctypes.create_string_buffer(64), ctypes.c_size_t(), random.Random(rank)
-    assert table.open(ctypes.byref(options), ctypes.byref(net)) == 0 and table.address(net, room, 64, ctypes.byref(count)) == 0
+    assert (
+        table.open(ctypes.byref(options), ctypes.byref(net)) == 0
+        and table.address(net, room, 64, ctypes.byref(count)) == 0
+    )
     other, at = 1 - rank, ctypes.create_string_buffer(row._words_of(1 - rank))
     request, nothing = ctypes.c_void_p(), _abi.treadle_net_part()
     assert table.send(net, other, 0, nothing, 0, ctypes.byref(request)) == treadle.State.status  # not connected
-    assert table.connect(net, other, room, count) == treadle.Refused.status and table.connect(net, other, at, count) == 0
+    assert (
+        table.connect(net, other, room, count) == treadle.Refused.status and table.connect(net, other, at, count) == 0
+    )
     for turn in range(4):
         sizes = [random.Random(turn * 100 + k).choice((0, 1, 1000, 70000)) for k in range(40)]
         wanted = {}
@@ -92,10 +102,15 @@ def storm(rank, size, name, folder):
             k, out = key
             parts = (_abi.treadle_net_part * 2)()
             cut = draw.randint(0, sizes[k])
-            memory = [ctypes.create_string_buffer(bytes([17 * k + turn & 255 if out else 0]) * max(1, n), max(1, n)) for n in (cut, sizes[k] - cut)]
+            memory = [
+                ctypes.create_string_buffer(bytes([17 * k + turn & 255 if out else 0]) * max(1, n), max(1, n))
+                for n in (cut, sizes[k] - cut)
+            ]
             for part, piece, n in zip(parts, memory, (cut, sizes[k] - cut)):
                 part.at, part.bytes = ctypes.addressof(piece), n
-            assert (table.send if out else table.receive)(net, other, (k & 1) << 39 | turn << 28 | k >> 1, parts, 2, ctypes.byref(request)) == 0
+            assert (table.send if out else table.receive)(
+                net, other, (k & 1) << 39 | turn << 28 | k >> 1, parts, 2, ctypes.byref(request)
+            ) == 0
             wanted[key] = request.value, memory, (cut, sizes[k] - cut)
         end = time.monotonic() + 60
         while wanted and time.monotonic() < end:
@@ -105,14 +120,17 @@ def storm(rank, size, name, folder):
                 if not done.value:
                     continue
                 del wanted[k, out]
-                assert out or all(piece.raw[:n] == bytes([17 * k + turn & 255]) * n for piece, n in zip(memory, lengths)), (turn, k)
+                assert out or all(
+                    piece.raw[:n] == bytes([17 * k + turn & 255]) * n for piece, n in zip(memory, lengths)
+                ), (turn, k)
         assert not wanted
     table.close(net)
     return row.refusal()
 
 
 def updates(rank, size, name, folder):
-    """Updates that send what has changed, from own train tensors, over torch: messages of two parts. What each has sent, and would have sent."""
+    """Updates that send what has changed, from own train tensors, over torch: messages of two parts. What each has
+    sent, and would have sent."""
     import numpy
     import torch.distributed as dist
 
@@ -136,7 +154,9 @@ def updates(rank, size, name, folder):
         for array in own.values():
             array.reshape(-1)[:1] ^= 1
         sw.update()
-        test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut({n: a ^ numpy.uint16(1) for n, a in whole.items()}, 4, 1, 0))
+        test_switch.compare(
+            sw.infer.numpy(), test_switch.vllm_cut({n: a ^ numpy.uint16(1) for n, a in whole.items()}, 4, 1, 0)
+        )
     return answer
 
 
@@ -149,7 +169,9 @@ def on_hosts(rank, size, name, folder):
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method="tcp://10.77.0.1:7020", rank=rank, world_size=size)
-    return [move(rank, size, name, folder, net, "megatron:tp=2", 1, "train infer", nodes=None) for net in ("torch", "tcp")]
+    return [
+        move(rank, size, name, folder, net, "megatron:tp=2", 1, "train infer", nodes=None) for net in ("torch", "tcp")
+    ]
 
 
 def killed(rank, size, name, folder):
@@ -198,9 +220,13 @@ def failing(rank, size, name, folder):
         try:
             answer.append(sw.to_infer())
         except treadle.Error as error:
-            answer.append([type(error).__name__, str(error), sw.mode, str(error.__cause__.__cause__ if error.__cause__ else None)])
+            answer.append(
+                [type(error).__name__, str(error), sw.mode, str(error.__cause__.__cause__ if error.__cause__ else None)]
+            )
 
-    with treadle.Switch(meet(name, rank, size, folder, "torch", of=groups[0]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10) as sw:
+    with treadle.Switch(
+        meet(name, rank, size, folder, "torch", of=groups[0]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10
+    ) as sw:
         sw.load()
         dist.isend = bad
         arrow(sw)
@@ -210,7 +236,9 @@ def failing(rank, size, name, folder):
         meet(name, rank, size, folder, "torch", of=groups[0])
     except treadle.Refused as error:
         answer.append(str(error))
-    with treadle.Switch(meet(name, rank, size, folder, "torch", of=groups[1]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10) as sw:
+    with treadle.Switch(
+        meet(name, rank, size, folder, "torch", of=groups[1]), *layouts, page=4096, cap=2 << 20, keep="host", timeout=10
+    ) as sw:
         sw.load()
         arrow(sw)
         test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut(test_switch.read_safetensors(folder), 4, 1, 0))
@@ -281,7 +309,12 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         cases = [
             (net, *case)
             for net in ("torch", "tcp")
-            for case in (("megatron:tp=2,pp=2", 4, ""), ("megatron:tp=4", 1, "train infer"), ("fsdp2:dp=4", 2, "train"), ("fsdp2:dp=4", 1, "infer"))
+            for case in (
+                ("megatron:tp=2,pp=2", 4, ""),
+                ("megatron:tp=4", 1, "train infer"),
+                ("fsdp2:dp=4", 2, "train"),
+                ("fsdp2:dp=4", 1, "infer"),
+            )
         ]
         if has_ucx():
             cases.append(("ucx", "fsdp2:dp=4", 1, "train infer"))
@@ -290,8 +323,13 @@ class TestNodes(ranks.Folder, unittest.TestCase):
             with self.subTest(net=net, train=train, tp=tp, sides=sides):
                 answers = [of_rank[number] for of_rank in of_ranks]
                 plan = treadle.plan(treadle.Model(self.model), train, f"vllm:tp={tp}", 4, nodes=2)
-                moved, sent, relayed, staged = (sum(a[k] for a in answers) for k in ("node_moved_bytes", "node_sent_bytes", "relayed_bytes", "staged_bytes"))
-                self.assertEqual([moved, sent, relayed], [plan["node_moved_bytes"], plan["node_moved_bytes"], plan["relayed_bytes"]])
+                moved, sent, relayed, staged = (
+                    sum(a[k] for a in answers)
+                    for k in ("node_moved_bytes", "node_sent_bytes", "relayed_bytes", "staged_bytes")
+                )
+                self.assertEqual(
+                    [moved, sent, relayed], [plan["node_moved_bytes"], plan["node_moved_bytes"], plan["relayed_bytes"]]
+                )
                 self.assertGreater(relayed, 0)
                 self.assertEqual(staged > 0, bool(sides), answers)
 
@@ -299,7 +337,12 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         """Two hosts made of network namespaces; the kernel's count of what came in at each."""
 
         def script(words):
-            done = subprocess.run(["bash", "-c", f"source {TOOLS}/two-hosts; {words}"], env={**os.environ, "HOSTS": word}, capture_output=True, text=True)
+            done = subprocess.run(
+                ["bash", "-c", f"source {TOOLS}/two-hosts; {words}"],
+                env={**os.environ, "HOSTS": word},
+                capture_output=True,
+                text=True,
+            )
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout.strip()
 
@@ -312,9 +355,16 @@ class TestNodes(ranks.Folder, unittest.TestCase):
         self.addCleanup(script, "hosts_remove")
         script("hosts_make")
         before = [int(script(f"hosts_read {host} rx_bytes")) for host in range(2)]
-        answers = ranks.finish(ranks.start(
-            2, "test_nodes", "on_hosts", self.model, environment={"GLOO_SOCKET_IFNAME": "cable"}, where=lambda rank: ["ip", "netns", "exec", f"treadle-{word}-{rank}"],
-        ))
+        answers = ranks.finish(
+            ranks.start(
+                2,
+                "test_nodes",
+                "on_hosts",
+                self.model,
+                environment={"GLOO_SOCKET_IFNAME": "cable"},
+                where=lambda rank: ["ip", "netns", "exec", f"treadle-{word}-{rank}"],
+            )
+        )
         for host, answer in enumerate(answers):
             self.assertEqual(answer[0], "ok", answer)
             moved = 3 * sum(of_net["node_moved_bytes"] for of_net in answer[1])
@@ -341,7 +391,9 @@ class TestNodes(ranks.Folder, unittest.TestCase):
             for kind, said in differ:
                 self.assertEqual(kind, "Refused", said)
             self.assertRegex(differ[0][1], "rank [01] has another net, or another process group than")
-            self.assertRegex(differ[1][1], "rank [01] has net '.*', and rank [01] '.*': all ranks have to give the same one")
+            self.assertRegex(
+                differ[1][1], "rank [01] has net '.*', and rank [01] '.*': all ranks have to give the same one"
+            )
             self.assertEqual([first[0], first[2]], ["Peer", "train"], first)
             self.assertIn("the cable is loose", first[1])
             if rank == 1:
@@ -351,7 +403,10 @@ class TestNodes(ranks.Folder, unittest.TestCase):
             self.assertIn("was used in an attempt that failed", second[1])
             self.assertIn("was used in an attempt that failed", again)
             self.assertEqual(third, 1)
-            self.assertEqual([[a[0], a[2]] for a in stopped], [[("KeyboardInterrupt", "Peer")[rank], "train"], [("Cancelled", "Peer")[rank], "train"]])
+            self.assertEqual(
+                [[a[0], a[2]] for a in stopped],
+                [[("KeyboardInterrupt", "Peer")[rank], "train"], [("Cancelled", "Peer")[rank], "train"]],
+            )
             self.assertLess(max(a[1] for a in stopped), 5)
 
     def test_refused(self):

@@ -15,7 +15,10 @@ def move(rank, size, name, folder, train, sides):
     group = treadle.Group.join(name, rank, size, timeout=60)
     source, target = treadle.Layout(model, train, size), treadle.Layout(model, f"vllm:tp={size}", size)
     whole = test_switch.read_safetensors(folder)
-    own = [{(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)} for layout in (source, target)]
+    own = [
+        {(s.chunk, s.name) if s.chunk else s.name: numpy.full(s.shape, 7, "uint16") for s in layout.storages(rank)}
+        for layout in (source, target)
+    ]
     if "some" in sides:  # every second one
         own = [dict(list(side.items())[rank % 2 :: 2]) for side in own]
     options = {}
@@ -30,7 +33,9 @@ def move(rank, size, name, folder, train, sides):
             sw.to_infer()
             test_switch.compare(sw.infer.numpy(), test_switch.vllm_cut(whole, 4, size, rank))
             if "infer" in sides:
-                test_switch.compare(own[1], {n: a for n, a in test_switch.vllm_cut(whole, 4, size, rank).items() if n in own[1]})
+                test_switch.compare(
+                    own[1], {n: a for n, a in test_switch.vllm_cut(whole, 4, size, rank).items() if n in own[1]}
+                )
             stats = sw.stats
             sw.to_train()
             for array in sw.train.numpy().values():
@@ -70,7 +75,8 @@ class Module:
 
 
 def replace(folder):
-    """A module gets other tensors, as fully_shard gives it: those that the switch was made with live on, and hold old weights."""
+    """A module gets other tensors, as fully_shard gives it: those that the switch was made with live on, and hold old
+    weights."""
     import numpy
 
     model, group = treadle.Model(folder), treadle.Group.alone()
@@ -82,7 +88,9 @@ def replace(folder):
         name = next(iter(module.parameters))
         said = []
         for other in (module.parameters[name].copy(), None):
-            module.parameters = {n: other if n == name else tensor for n, tensor in first.items() if n != name or other is not None}
+            module.parameters = {
+                n: other if n == name else tensor for n, tensor in first.items() if n != name or other is not None
+            }
             try:
                 sw.next_version()
                 said.append("no error")
@@ -108,8 +116,12 @@ class TestOwn(ranks.Folder, unittest.TestCase):
 
     def test_replaced(self):
         name, (moved, gone) = replace(self.model)
-        self.assertRegex(moved, f"rank 0: train tensor '{name}' was at 0x[0-9a-f]+ when the switch was made, and is at 0x")
-        self.assertEqual(gone, f"rank 0: train tensor '{name}' was in the module when the switch was made, and is no longer")
+        self.assertRegex(
+            moved, f"rank 0: train tensor '{name}' was at 0x[0-9a-f]+ when the switch was made, and is at 0x"
+        )
+        self.assertEqual(
+            gone, f"rank 0: train tensor '{name}' was in the module when the switch was made, and is no longer"
+        )
 
     def test_refused(self):
         import numpy
@@ -140,9 +152,13 @@ class TestOwn(ranks.Folder, unittest.TestCase):
                 make(tensors)
         own = {s.name: numpy.zeros(s.shape, "uint16") for s in infer.storages(0)}
         most = sum(a.nbytes for a in own.values())
-        with self.assertRaisesRegex(treadle.Refused, f"rank 0: undo_bytes is {most - 1}, and its own infer tensors have {most} bytes"):
+        with self.assertRaisesRegex(
+            treadle.Refused, f"rank 0: undo_bytes is {most - 1}, and its own infer tensors have {most} bytes"
+        ):
             treadle.Switch(group, train, infer, infer_tensors=own, keep="host", undo_bytes=most - 1)
-        with treadle.Switch(group, train, infer, infer_tensors=own, offload=(), undo_bytes=most, allow_unfilled=True) as sw:
+        with treadle.Switch(
+            group, train, infer, infer_tensors=own, offload=(), undo_bytes=most, allow_unfilled=True
+        ) as sw:
             self.assertEqual(sw.stats["host_bytes"], most)
             self.assertEqual([sw.next_version(), sw.next_version()], [1, 2])
             self.assertTrue(sw.valid)
@@ -150,7 +166,8 @@ class TestOwn(ranks.Folder, unittest.TestCase):
         fixed.flags.writeable = False
         with self.assertRaisesRegex(treadle.Refused, "rank 0: infer tensor 'model.norm.weight' is read-only"):
             treadle.Switch(group, train, infer, infer_tensors={"model.norm.weight": fixed}, keep="host")
-        with treadle.Switch(group, train, infer, train_tensors={name: fixed}, allow_unfilled=True) as sw:  # which the switch does not write
+        # A tensor that the switch does not write.
+        with treadle.Switch(group, train, infer, train_tensors={name: fixed}, allow_unfilled=True) as sw:
             self.assertFalse(sw.train[name].numpy().flags.writeable)
             with self.assertRaisesRegex(treadle.Refused, f"load: rank 0: own train tensor '{name}' is read-only"):
                 sw.load()

@@ -1,4 +1,5 @@
-"""The plug-in for SGLang without the package: what is registered, layouts of engines, manifests, and failures. tools/test-plugins has the package itself."""
+"""The plug-in for SGLang without the package: what is registered, layouts of engines, manifests, and failures.
+tools/test-plugins has the package itself."""
 
 import contextlib
 import http.server
@@ -15,7 +16,18 @@ import treadle
 from treadle.sglang import _client, _interface, _manifest
 
 PLAIN = {"tp_size": 2, "pp_size": 1, "dp_size": 1, "custom_weight_loader": ["treadle.sglang.load"]}
-MANIFEST = {"store": "127.0.0.1:9", "group": "g", "hash": "h", "version": 1, "attempt": "a", "ranks": 3, "first_rank": 2, "model": "{}", "layout": "", "timeout": 1.0}
+MANIFEST = {
+    "store": "127.0.0.1:9",
+    "group": "g",
+    "hash": "h",
+    "version": 1,
+    "attempt": "a",
+    "ranks": 3,
+    "first_rank": 2,
+    "model": "{}",
+    "layout": "",
+    "timeout": 1.0,
+}
 
 
 def tensor(said):
@@ -26,8 +38,13 @@ def tensor(said):
 
 class TestModule(unittest.TestCase):
     def test_imports_nothing(self):
-        code = "import sys, treadle.sglang as s; s.load, s.layout_text, s.update, s.connect; print([m for m in ('sglang', 'torch', 'numpy') if m in sys.modules])"
-        self.assertEqual(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout, "[]\n")
+        code = (
+            "import sys, treadle.sglang as s; s.load, s.layout_text, s.update, s.connect; "
+            "print([m for m in ('sglang', 'torch', 'numpy') if m in sys.modules])"
+        )
+        self.assertEqual(
+            subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout, "[]\n"
+        )
 
     def test_names(self):
         module, _, name = treadle.sglang.LOADER.rpartition(".")
@@ -44,7 +61,10 @@ class TestLayout(unittest.TestCase):
             ({"tp_size": 8, "dp_size": 2, "enable_dp_attention": True, "ep_size": 4}, "sglang:tp=8,attn_dp=2,ep=4"),
             ({"tp_size": 8, "attn_dp_size": 4, "enable_dp_lm_head": True}, "sglang:tp=8,attn_dp=4,dp_lm_head=on"),
             ({"attn_cp_size": 2, "moe_dp_size": 2}, "sglang:tp=2,attn_cp=2,moe_dp=2"),
-            ({"moe_a2a_backend": "deepep", "ep_size": 2, "moe_dense_tp_size": 1}, "sglang:tp=2,ep=2,moe_dense_tp=1,a2a=deepep"),
+            (
+                {"moe_a2a_backend": "deepep", "ep_size": 2, "moe_dense_tp_size": 1},
+                "sglang:tp=2,ep=2,moe_dense_tp=1,a2a=deepep",
+            ),
             ({"moe_runner_backend": "triton_kernel"}, "sglang:tp=2,moe=triton_kernels"),
         ):
             self.assertEqual(treadle.sglang.layout_text({**PLAIN, **more}), text)
@@ -73,7 +93,10 @@ class TestLayout(unittest.TestCase):
         _interface.check_args(PLAIN)
         for args, words in (
             ({"tp_size": 1}, "SGLang 0.4.1 has no custom weight loaders; 0.5.12 to 0.5.23 have"),
-            ({**PLAIN, "custom_weight_loader": None}, r"are \[\]: start it with --custom-weight-loader treadle.sglang.load"),
+            (
+                {**PLAIN, "custom_weight_loader": None},
+                r"are \[\]: start it with --custom-weight-loader treadle.sglang.load",
+            ),
             ({**PLAIN, "custom_weight_loader": ["a.b"]}, r"are \['a.b'\]"),
             ({**PLAIN, "pp_size": 2}, "pp_size 2"),
             ({**PLAIN, "dp_size": 2}, "dp_size 2"),
@@ -87,7 +110,11 @@ class TestLayout(unittest.TestCase):
             def update_weights_from_tensor(self, tensors, bucket):
                 raise AssertionError
 
-        with self.assertRaisesRegex(treadle.Refused, r"takes tensors by update_weights_from_tensor\(tensors, bucket\); the plug-in fills the interface of 0.5.12 to 0.5.23"):
+        with self.assertRaisesRegex(
+            treadle.Refused,
+            r"takes tensors by update_weights_from_tensor\(tensors, bucket\); "
+            r"the plug-in fills the interface of 0.5.12 to 0.5.23",
+        ):
             _interface.check_engine(Engine())
         with self.assertRaisesRegex(treadle.Refused, "engine is a list, and must be a URL or a sglang.Engine"):
             _client.client_of([])
@@ -117,7 +144,13 @@ class TestManifest(unittest.TestCase):
                 _manifest.read(given)
 
     def test_no_exception_leaves_the_loader(self):
-        for given in (None, [], [("treadle", tensor(b"{"))], [("treadle", tensor(MANIFEST))], [("treadle", tensor({**MANIFEST, "store": "nowhere", "version": 0}))]):
+        for given in (
+            None,
+            [],
+            [("treadle", tensor(b"{"))],
+            [("treadle", tensor(MANIFEST))],
+            [("treadle", tensor({**MANIFEST, "store": "nowhere", "version": 0}))],
+        ):
             said = io.StringIO()
             with contextlib.redirect_stderr(said):
                 self.assertIsNone(treadle.sglang.load(None, given))
@@ -168,7 +201,18 @@ class TestHttp(unittest.TestCase):
         client.reset_caches()
         client.resume()
         paths = [path for path, _, _ in self.server.calls]
-        self.assertEqual(paths, ["server_info", "pause_generation", "begin_weight_update", "end_weight_update", "update_weight_version", *["flush_cache"] * 3, "continue_generation"])
+        self.assertEqual(
+            paths,
+            [
+                "server_info",
+                "pause_generation",
+                "begin_weight_update",
+                "end_weight_update",
+                "update_weight_version",
+                *["flush_cache"] * 3,
+                "continue_generation",
+            ],
+        )
         self.assertEqual(self.server.calls[1][1], {"mode": "retract"})
         self.assertEqual(self.server.calls[4][1], {"new_version": "7", "abort_all_requests": False})
         self.assertEqual({key for _, _, key in self.server.calls}, {"Bearer secret"})
@@ -178,19 +222,29 @@ class TestHttp(unittest.TestCase):
         client._stale = True  # as after an update
         self.server.answers["flush_cache"] = [(400, ""), (200, "")]
         client.resume()
-        self.assertEqual([path for path, _, _ in self.server.calls], ["server_info", "flush_cache", "flush_cache", "continue_generation"])
+        self.assertEqual(
+            [path for path, _, _ in self.server.calls],
+            ["server_info", "flush_cache", "flush_cache", "continue_generation"],
+        )
         client.resume()
         self.assertEqual([path for path, _, _ in self.server.calls][4:], ["continue_generation"])
         client._stale = True
         self.server.answers["flush_cache"] = [(400, "")]
-        with unittest.mock.patch.object(_client, "_FLUSH", 0.05), self.assertRaisesRegex(treadle.System, "keys and values of the old weights"):
+        with (
+            unittest.mock.patch.object(_client, "_FLUSH", 0.05),
+            self.assertRaisesRegex(treadle.System, "keys and values of the old weights"),
+        ):
             client.resume()
         self.assertNotIn("continue_generation", [path for path, _, _ in self.server.calls][5:])
 
     def test_sessions(self):
         """One that trainers left open is taken over; a server before 0.5.21 has none."""
         client = treadle.sglang.Http(self.url)
-        self.server.answers["begin_weight_update"] = [(400, {"success": False, "message": "a weight-update session is already open"}), (400, {"message": "busy"}), (404, {})]
+        self.server.answers["begin_weight_update"] = [
+            (400, {"success": False, "message": "a weight-update session is already open"}),
+            (400, {"message": "busy"}),
+            (404, {}),
+        ]
         client.start_weight_update()
         client.finish_weight_update()
         with self.assertRaisesRegex(treadle.System, "begin_weight_update: .*busy"):

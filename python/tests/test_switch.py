@@ -24,28 +24,41 @@ def read_safetensors(folder):
     header = json.loads(data[8 : 8 + length])
     assert all(about["dtype"] == "BF16" for name, about in header.items() if name != "__metadata__")
     return {
-        name: numpy.frombuffer(data, "uint16", offset=8 + length + about["data_offsets"][0],
-                               count=(about["data_offsets"][1] - about["data_offsets"][0]) // 2).reshape(about["shape"])
-        for name, about in header.items() if name != "__metadata__"
+        name: numpy.frombuffer(
+            data,
+            "uint16",
+            offset=8 + length + about["data_offsets"][0],
+            count=(about["data_offsets"][1] - about["data_offsets"][0]) // 2,
+        ).reshape(about["shape"])
+        for name, about in header.items()
+        if name != "__metadata__"
     }
 
 
 def vllm_cut(whole, layers, tp, rank, kv_heads=2):
-    """What vLLM holds of a llama model: its fused tensors, cut by hand. Ranks share heads of keys and values where they are more."""
+    """What vLLM holds of a llama model: its fused tensors, cut by hand. Ranks share heads of keys and values where they
+    are more."""
     import numpy
 
     rows = lambda name: numpy.split(whole[name], tp, 0)[rank]  # noqa: E731
     columns = lambda name: numpy.split(whole[name], tp, 1)[rank]  # noqa: E731
     heads = lambda name: numpy.split(whole[name], min(tp, kv_heads), 0)[rank * min(tp, kv_heads) // tp]  # noqa: E731
-    cut = {"model.norm.weight": whole["model.norm.weight"], "model.embed_tokens.weight": rows("model.embed_tokens.weight")}
+    cut = {
+        "model.norm.weight": whole["model.norm.weight"],
+        "model.embed_tokens.weight": rows("model.embed_tokens.weight"),
+    }
     if "lm_head.weight" in whole:
         cut["lm_head.weight"] = rows("lm_head.weight")
     for layer in range(layers):
         at = f"model.layers.{layer}."
         for norm in ("input_layernorm", "post_attention_layernorm"):
             cut[f"{at}{norm}.weight"] = whole[f"{at}{norm}.weight"]
-        cut[at + "self_attn.qkv_proj.weight"] = numpy.concatenate([(rows if p == "q" else heads)(f"{at}self_attn.{p}_proj.weight") for p in "qkv"])
-        cut[at + "mlp.gate_up_proj.weight"] = numpy.concatenate([rows(f"{at}mlp.{p}_proj.weight") for p in ("gate", "up")])
+        cut[at + "self_attn.qkv_proj.weight"] = numpy.concatenate(
+            [(rows if p == "q" else heads)(f"{at}self_attn.{p}_proj.weight") for p in "qkv"]
+        )
+        cut[at + "mlp.gate_up_proj.weight"] = numpy.concatenate(
+            [rows(f"{at}mlp.{p}_proj.weight") for p in ("gate", "up")]
+        )
         cut[at + "self_attn.o_proj.weight"] = columns(at + "self_attn.o_proj.weight")
         cut[at + "mlp.down_proj.weight"] = columns(at + "mlp.down_proj.weight")
     return cut
@@ -93,7 +106,10 @@ def updates(rank, size, name, folder, own):
 
     model = treadle.Model(folder)
     group = treadle.Group.join(name, rank, size, timeout=60)
-    train, infer = treadle.Layout(model, "megatron:tp=2,on=0-1", size), treadle.Layout(model, 'vllm:tp=2,on="2-3"', size)
+    train, infer = (
+        treadle.Layout(model, "megatron:tp=2,on=0-1", size),
+        treadle.Layout(model, 'vllm:tp=2,on="2-3"', size),
+    )
     tensors = {s.name: numpy.zeros(s.shape, "uint16") for s in (train.storages(rank) if own else ())}
     engine = {s.name: numpy.zeros(s.shape, "uint16") for s in (infer.storages(rank) if own else ())}
     whole = read_safetensors(folder)
@@ -118,8 +134,12 @@ def updates(rank, size, name, folder, own):
 
 class TestSwitch(ranks.Folder, unittest.TestCase):
     def test_bytes(self):
-        for train, options in (("megatron:tp=2,pp=2", {}), ("fsdp2:dp=4", {"keep": "host", "host": True}), ("hf", {"alias": True}),
-                               ("megatron:tp=4", {"offload": []})):
+        for train, options in (
+            ("megatron:tp=2,pp=2", {}),
+            ("fsdp2:dp=4", {"keep": "host", "host": True}),
+            ("hf", {"alias": True}),
+            ("megatron:tp=4", {"offload": []}),
+        ):
             with self.subTest(train=train, options=options):
                 self.assertEqual(ranks.run(4, "test_switch", "move", self.model, train, options), ["moved"] * 4)
 
@@ -132,8 +152,13 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
     def alone(self, **options):
         model = treadle.Model(self.model)
         group = treadle.Group.alone()
-        return treadle.Switch(group, treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1),
-                              **{"allow_unfilled": True} | options)  # most look at other things than values
+        # Most tests look at other things than values.
+        return treadle.Switch(
+            group,
+            treadle.Layout(model, "megatron", 1),
+            treadle.Layout(model, "vllm", 1),
+            **{"allow_unfilled": True} | options,
+        )
 
     def test_memory(self):
         import numpy
@@ -209,14 +234,18 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             self.assertEqual(checker.compare(), [])
             sw.train["decoder.final_layernorm.weight"].numpy()[3] ^= 1
             self.assertEqual(checker.compare(), ["decoder.final_layernorm.weight"])
-            self.assertEqual(treadle.Checker(dict(sw.train)).checksum()["decoder.final_layernorm.weight"],
-                             checker.checksum()["decoder.final_layernorm.weight"])
+            self.assertEqual(
+                treadle.Checker(dict(sw.train)).checksum()["decoder.final_layernorm.weight"],
+                checker.checksum()["decoder.final_layernorm.weight"],
+            )
             with self.assertRaisesRegex(treadle.Refused, "read-only"):
                 treadle.Checker(sw.infer.numpy()).reset(1)
 
     def test_engine(self):
         said = []
-        with self.alone(bind=lambda window: said.append(("bind", len(window))), unbind=lambda: said.append("unbind")) as sw:
+        with self.alone(
+            bind=lambda window: said.append(("bind", len(window))), unbind=lambda: said.append("unbind")
+        ) as sw:
             sw.load()
             sw.to_infer()
             sw.to_train()
@@ -226,7 +255,9 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             raise LookupError("no such engine")
 
         with self.alone(bind=refuse, keep="host") as sw:
-            with self.assertRaisesRegex(treadle.System, "bind of version 1 failed.*LookupError: no such engine") as caught:
+            with self.assertRaisesRegex(
+                treadle.System, "bind of version 1 failed.*LookupError: no such engine"
+            ) as caught:
                 sw.to_infer()
             self.assertIsInstance(caught.exception.__cause__, LookupError)
             self.assertEqual(sw.mode, "train")
@@ -235,7 +266,8 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             def __str__(self):
                 raise RuntimeError
 
-        for error, words in ((Mute(), "Mute"), (ValueError("\ud8ff"), r"ValueError: \?")):  # whose words cannot be had, or cannot be UTF-8
+        # Errors whose words cannot be had, or cannot be UTF-8.
+        for error, words in ((Mute(), "Mute"), (ValueError("\ud8ff"), r"ValueError: \?")):
 
             def raise_it(window, error=error):
                 raise error
@@ -295,10 +327,13 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
         self.assertEqual((future.result(30), seen), (1, [5]))
 
     def test_outside(self):
-        """Memory of params, gradients and optimizer state where their bytes are not on the device; that of the infer window at any time."""
+        """Memory of params, gradients and optimizer state where their bytes are not on the device; that of the infer
+        window at any time."""
         import numpy
 
-        with self.alone(host=True, grads_bytes=1000, optimizer_bytes=2000, offload=["params", "grads", "optimizer"]) as sw:
+        with self.alone(
+            host=True, grads_bytes=1000, optimizer_bytes=2000, offload=["params", "grads", "optimizer"]
+        ) as sw:
             sw.load()
             norm = sw.train["decoder.final_layernorm.weight"]
             taken = norm.numpy()
@@ -307,8 +342,10 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             sw.to_infer()
             self.assertTrue((early == 9).all())
             for call, words in (
-                (norm.numpy, "params are not on the device"), (lambda: numpy.from_dlpack(sw.grads["bytes"]), "gradients are"),
-                (sw.optimizer.numpy, "optimizer state are"), (lambda: treadle.Checker(dict(sw.train)).checksum(), "params are"),
+                (norm.numpy, "params are not on the device"),
+                (lambda: numpy.from_dlpack(sw.grads["bytes"]), "gradients are"),
+                (sw.optimizer.numpy, "optimizer state are"),
+                (lambda: treadle.Checker(dict(sw.train)).checksum(), "params are"),
             ):
                 with self.assertRaisesRegex(treadle.State, "rank 0: in mode infer " + words):
                     call()
@@ -317,7 +354,10 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             with self.assertRaisesRegex(treadle.State, "in mode forward gradients"):
                 sw.grads.numpy()
             sw.to_host()
-            for call, words in ((sw.train.numpy, "in mode host params are not on the device"), (sw.digest, "digest: in mode host")):
+            for call, words in (
+                (sw.train.numpy, "in mode host params are not on the device"),
+                (sw.digest, "digest: in mode host"),
+            ):
                 with self.assertRaisesRegex(treadle.State, words):
                     call()
             sw.to_train()
@@ -367,7 +407,9 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             future = first.to_infer(wait=False)
             self.assertTrue(entered.wait(30))
             for call in (second.to_infer, second.digest, group.barrier, lambda: treadle.Switch(group, *layouts)):
-                with self.assertRaisesRegex(treadle.State, "rank 0: the group is used by a switch from megatron to vllm"):
+                with self.assertRaisesRegex(
+                    treadle.State, "rank 0: the group is used by a switch from megatron to vllm"
+                ):
                     call()
             for call in (first.to_train, first.digest):
                 with self.assertRaises(treadle.State):
@@ -383,7 +425,8 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
 import sys, treadle
 model = treadle.Model(sys.argv[1])
 group = treadle.Group.alone()
-sw = treadle.Switch(group, treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1), bind=lambda window: None)
+layouts = treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)
+sw = treadle.Switch(group, *layouts, bind=lambda window: None)
 sw.load()
 handle = sw.infer.handle()
 tensors = sw.infer.numpy()
@@ -395,13 +438,26 @@ if sys.argv[2] == "capsule": sys.modules["kept"] = sw.infer["model.norm.weight"]
 if sys.argv[2] == "raised": raise SystemExit(7)
 """
         for how, status in (("idle", 0), ("started", 0), ("attached", 0), ("capsule", 0), ("raised", 7)):
-            done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code, self.model, how], capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                [sys.executable, "-X", "faulthandler", "-c", code, self.model, how],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
             self.assertEqual((done.returncode, done.stderr), (status, ""), how)
 
     def test_refused(self):
-        for options, words in (({"keep": "both"}, "keep is 'both'"), ({"offload": ["kv"]}, "offload has 'kv'"), ({"device": "tpu"}, "device is 'tpu'"),
-                               ({"page": 100}, "100"), ({"cap": 1, "page": 4096}, "cap"), ({"timeout": -1}, "-1"), ({"cap": -1}, "cap_bytes is -1"),
-                               ({"grads_bytes": 1 << 64}, "grads_bytes is 18446744073709551616"), ({"stream": 7}, "which has no streams")):
+        for options, words in (
+            ({"keep": "both"}, "keep is 'both'"),
+            ({"offload": ["kv"]}, "offload has 'kv'"),
+            ({"device": "tpu"}, "device is 'tpu'"),
+            ({"page": 100}, "100"),
+            ({"cap": 1, "page": 4096}, "cap"),
+            ({"timeout": -1}, "-1"),
+            ({"cap": -1}, "cap_bytes is -1"),
+            ({"grads_bytes": 1 << 64}, "grads_bytes is 18446744073709551616"),
+            ({"stream": 7}, "which has no streams"),
+        ):
             with self.subTest(options=options), self.assertRaisesRegex(treadle.Refused, words):
                 self.alone(**options)
 
@@ -409,7 +465,13 @@ if sys.argv[2] == "raised": raise SystemExit(7)
         sw = self.alone()
         sw.load()
         weights = treadle.attach(sw.infer.handle())
-        calls = sw.to_infer, sw.train["decoder.final_layernorm.weight"].numpy, sw.infer.handle, weights.numpy, lambda: weights.wait(0)
+        calls = (
+            sw.to_infer,
+            sw.train["decoder.final_layernorm.weight"].numpy,
+            sw.infer.handle,
+            weights.numpy,
+            lambda: weights.wait(0),
+        )
         child = os.fork()
         if child == 0:
             status = 1

@@ -1,4 +1,5 @@
-"""DTensors as layouts, from real DTensors: the golden cases of torch, random meshes and placements on torch's fake group, and processes over gloo.
+"""DTensors as layouts, from real DTensors: the golden cases of torch, random meshes and placements on torch's fake
+group, and processes over gloo.
 
 They run where torch is (TORCH=1 make test-python installs it)."""
 
@@ -44,8 +45,20 @@ class Shapes:
         n = [*shape, 1, 1, 1][:4]
         path = os.path.join(self.folder, "config.json")
         with open(path, "w", encoding="ascii") as file:
-            json.dump({"model_type": "shapes", "dtype": "float32", "fa": factor(n[0]), "fb": n[0] // factor(n[0]), "fc": factor(n[1]),
-                       "fd": n[1] // factor(n[1]), "fe": n[2], "ff": n[3], "fn": len(shape)}, file)
+            json.dump(
+                {
+                    "model_type": "shapes",
+                    "dtype": "float32",
+                    "fa": factor(n[0]),
+                    "fb": n[0] // factor(n[0]),
+                    "fc": factor(n[1]),
+                    "fd": n[1] // factor(n[1]),
+                    "fe": n[2],
+                    "ff": n[3],
+                    "fn": len(shape),
+                },
+                file,
+            )
         return treadle.Model(path, families=self.folder)
 
 
@@ -86,7 +99,12 @@ def read_placements(text):
     from torch.distributed.tensor.placement_types import Partial, _StridedShard
 
     return [
-        Replicate() if word == "R" else Partial() if word == "P" else Shard(int(word[1:])) if word[0] == "S"
+        Replicate()
+        if word == "R"
+        else Partial()
+        if word == "P"
+        else Shard(int(word[1:]))
+        if word[0] == "S"
         else _StridedShard(int(word[1 : word.index("/")]), split_factor=int(word[word.index("/") + 1 :]))
         for word in re.findall(r"R|P|S\d+|T\d+/\d+", text)
     ]
@@ -139,8 +157,12 @@ class TestGolden(unittest.TestCase):
                         continue
                     tensor = distribute_tensor(index_tensor(shape), mesh, placements, src_data_rank=None)
                     description = _placements.here([(f"w{len(shape)}", tensor)], rank)
-                self.compare(model, description, size, rank, about["runs"], (case["mesh"], shape, case["placements"], rank))
-                self.assertEqual(tensor.to_local().flatten().tolist(), [s + i for _, s, c in about["runs"] for i in range(c)])
+                self.compare(
+                    model, description, size, rank, about["runs"], (case["mesh"], shape, case["placements"], rank)
+                )
+                self.assertEqual(
+                    tensor.to_local().flatten().tolist(), [s + i for _, s, c in about["runs"] for i in range(c)]
+                )
                 count += 1
         self.assertGreater(count, 100)
 
@@ -165,14 +187,34 @@ class TestGolden(unittest.TestCase):
                         whole = index_tensor(shape)
                         if tp_dims:
                             dim = tp_dims[i]
-                            whole = distribute_tensor(whole, mesh["tp"], [Replicate() if dim is None else Shard(dim)], src_data_rank=None)
+                            whole = distribute_tensor(
+                                whole, mesh["tp"], [Replicate() if dim is None else Shard(dim)], src_data_rank=None
+                            )
                         setattr(module, f"p{i}", torch.nn.Parameter(whole))
                     chosen = case.get("fsdp_dim_per_param")
-                    by_id = {id(p): Shard(chosen[i]) for i, p in enumerate(module.parameters()) if chosen[i] is not None} if chosen else {}
-                    fully_shard(module, mesh=mesh[tuple(outer)] if "tp" in dims else mesh, shard_placement_fn=(lambda p: by_id.get(id(p))) if chosen else None)
-                    described = [_placements.here([(f"w{len(shape)}", getattr(module, f"p{i}"))], rank) for i, shape in enumerate(case["params"])]
+                    by_id = (
+                        {id(p): Shard(chosen[i]) for i, p in enumerate(module.parameters()) if chosen[i] is not None}
+                        if chosen
+                        else {}
+                    )
+                    fully_shard(
+                        module,
+                        mesh=mesh[tuple(outer)] if "tp" in dims else mesh,
+                        shard_placement_fn=(lambda p: by_id.get(id(p))) if chosen else None,
+                    )
+                    described = [
+                        _placements.here([(f"w{len(shape)}", getattr(module, f"p{i}"))], rank)
+                        for i, shape in enumerate(case["params"])
+                    ]
                 for i, (shape, description) in enumerate(zip(case["params"], described)):
-                    self.compare(self.shapes.model(shape), description, size, rank, about["params"][i]["runs"], (dims, tp_dims, shape, rank))
+                    self.compare(
+                        self.shapes.model(shape),
+                        description,
+                        size,
+                        rank,
+                        about["params"][i]["runs"],
+                        (dims, tp_dims, shape, rank),
+                    )
                     count += 1
         self.assertGreater(count, 100)
 
@@ -193,25 +235,58 @@ class TestGolden(unittest.TestCase):
             members = draw.sample(range(world), size) if draw.random() < 0.5 else list(range(size))
             shape = [draw.randint(1, 13) for _ in range(draw.randint(1, 4))]
             placements = [
-                draw.choice((Replicate(), Shard(draw.randrange(len(shape))), Shard(draw.randrange(len(shape))),
-                             _StridedShard(draw.randrange(len(shape)), split_factor=draw.randint(1, 4)))) for _ in sizes
+                draw.choice(
+                    (
+                        Replicate(),
+                        Shard(draw.randrange(len(shape))),
+                        Shard(draw.randrange(len(shape))),
+                        _StridedShard(draw.randrange(len(shape)), split_factor=draw.randint(1, 4)),
+                    )
+                )
+                for _ in sizes
             ]
             rank = draw.choice(members)
-            words = f"TREADLE_SEED={seed}, number {number}: mesh {sizes} of {members}, shape {shape}, {placements}, rank {rank}"
+            words = (
+                f"TREADLE_SEED={seed}, number {number}: mesh {sizes} of {members}, shape {shape}, "
+                f"{placements}, rank {rank}"
+            )
             with FakeGroup(rank, world):
                 mesh = DeviceMesh("cpu", torch.tensor(members).reshape(sizes))
                 tensor = distribute_tensor(index_tensor(shape), mesh, placements, src_data_rank=None)
                 description = _placements.here([(f"w{len(shape)}", tensor)], rank)
             layout = layout_of(self.shapes.model(shape), world, description)
-            self.assertEqual(indices(layout, rank, f"w{len(shape)}"), tensor.to_local().flatten().long().tolist(), words)
+            self.assertEqual(
+                indices(layout, rank, f"w{len(shape)}"), tensor.to_local().flatten().long().tolist(), words
+            )
             for other in set(range(world)) - set(members):
                 self.assertEqual(layout.storages(other), [], words)
 
 
 MOVERS = [
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv",
-    "broadcast", "broadcast_object_list", "gather", "gather_object", "irecv", "isend", "recv", "recv_object_list", "reduce", "reduce_scatter",
-    "reduce_scatter_tensor", "scatter", "scatter_object_list", "send", "send_object_list", "monitored_barrier",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "batch_isend_irecv",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "irecv",
+    "isend",
+    "recv",
+    "recv_object_list",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+    "send",
+    "send_object_list",
+    "monitored_barrier",
 ]
 
 
@@ -220,6 +295,7 @@ def forbid_moving():
     import torch.distributed as dist
 
     for name in MOVERS:
+
         def refuse(*_, name=name, **__):
             raise AssertionError(f"torch.distributed.{name} was called")
 
@@ -264,7 +340,11 @@ def over_gloo(rank, size, name, folder, how):
         for path, parameter in list(net.named_parameters()):
             if parameter.dim() == 2:
                 at = net.get_submodule(path.rsplit(".", 1)[0])
-                at.weight = torch.nn.Parameter(distribute_tensor(parameter.data, whole["tp"], [Shard(1 if "o_proj" in path or "down" in path else 0)]))
+                at.weight = torch.nn.Parameter(
+                    distribute_tensor(
+                        parameter.data, whole["tp"], [Shard(1 if "o_proj" in path or "down" in path else 0)]
+                    )
+                )
     for layer in net.model.layers.children():
         fully_shard(layer, mesh=mesh)
     fully_shard(net, mesh=mesh)
@@ -277,7 +357,9 @@ def over_gloo(rank, size, name, folder, how):
     options = {"infer_tensors": engine} if how != "hsdp" else {}
     where = {n: p.to_local().data_ptr() for n, p in net.named_parameters()}
     whole = test_switch.read_safetensors(folder)
-    with treadle.Switch(group, train, infer, train_tensors=net.named_parameters(), page=4096, cap=4 << 20, **options) as sw:
+    with treadle.Switch(
+        group, train, infer, train_tensors=net.named_parameters(), page=4096, cap=4 << 20, **options
+    ) as sw:
         addresses = {n: t.data_ptr() for n, t in sw.infer.torch().items()}
         for step in range(3):
             assert sw.to_infer() == step + 1
@@ -288,7 +370,10 @@ def over_gloo(rank, size, name, folder, how):
             with torch.no_grad():
                 for parameter in net.parameters():
                     parameter.to_local().mul_(2)  # exact in bf16, too
-            whole = {n: (torch.from_numpy(a.copy()).view(torch.bfloat16) * 2).view(torch.uint16).numpy() for n, a in whole.items()}
+            whole = {
+                n: (torch.from_numpy(a.copy()).view(torch.bfloat16) * 2).view(torch.uint16).numpy()
+                for n, a in whole.items()
+            }
         assert {n: p.to_local().data_ptr() for n, p in net.named_parameters()} == where
         text = train.text
     dist.destroy_process_group()
@@ -307,8 +392,14 @@ def differing(rank, size, name, folder, how):
     model = treadle.Model(folder)
     group = treadle.Group.torch(timeout=20)
     tensors = {
-        t.name: distribute_tensor(torch.zeros(t.shape, dtype=torch.bfloat16), mesh, [Shard(0) if rank == 0 or how == "names" else Replicate()], src_data_rank=None)
-        for t in model.tensors if t.same_as is None
+        t.name: distribute_tensor(
+            torch.zeros(t.shape, dtype=torch.bfloat16),
+            mesh,
+            [Shard(0) if rank == 0 or how == "names" else Replicate()],
+            src_data_rank=None,
+        )
+        for t in model.tensors
+        if t.same_as is None
     }
     if how == "names" and rank == 1:
         tensors["model.nrm.weight"] = tensors.pop("model.norm.weight")
@@ -334,7 +425,11 @@ class TestProcesses(ranks.Folder, unittest.TestCase):
     def test_differing(self):
         self.assertEqual({a[0] for a in ranks.run(2, "test_torch", "differing", self.model, "placements")}, {"Refused"})
         answers = ranks.run(2, "test_torch", "differing", self.model, "placements")
-        self.assertIn("ranks 0 and 1 describe different layouts: 'model.embed_tokens.weight' is bfloat16 with placements S0 there", answers[0][1])
+        self.assertIn(
+            "ranks 0 and 1 describe different layouts: 'model.embed_tokens.weight' is bfloat16 "
+            "with placements S0 there",
+            answers[0][1],
+        )
         answers = ranks.run(2, "test_torch", "differing", self.model, "names")
         self.assertIn("describe different layouts", answers[0][1])
         self.assertEqual(ranks.run(2, "test_torch", "differing", self.model, "absent"), [["made", [256, 256]]] * 2)
@@ -377,14 +472,18 @@ class TestModule(unittest.TestCase):
         self.assertIn(bias, {s.name for s in layout.storages(0)})
         self.assertEqual(layout.text, treadle.Layout.of(model, net.state_dict(), group).text)
         for parameters in (net.named_parameters(), dict(net.named_parameters())):
-            with self.assertRaisesRegex(treadle.Refused, f"no rank holds {bias}; it may be a buffer of the module.*pass the module itself"):
+            with self.assertRaisesRegex(
+                treadle.Refused, f"no rank holds {bias}; it may be a buffer of the module.*pass the module itself"
+            ):
                 treadle.Layout.of(model, parameters, group)
         net.register_buffer("scratch", torch.zeros(3))
         with self.assertRaisesRegex(treadle.Refused, "scratch"):
             treadle.Layout.of(model, net, group)
         self.assertEqual(treadle.Layout.of(model, net, group, {"scratch": None}).text, layout.text)
         infer = treadle.Layout(model, "vllm:tp=1", 1)
-        with treadle.Switch(group, treadle.Layout.of(model, net, group, {"scratch": None}), infer, train_tensors=net) as sw:
+        with treadle.Switch(
+            group, treadle.Layout.of(model, net, group, {"scratch": None}), infer, train_tensors=net
+        ) as sw:
             dict(net.named_buffers())[bias][0] = 7
             sw.to_infer()
             name = next(s.name for s in infer.storages(0) if s.name.endswith("e_score_correction_bias"))
@@ -403,10 +502,18 @@ class TestRefused(ranks.Folder, unittest.TestCase):
         with FakeGroup(1, 4):
             mesh = DeviceMesh("cpu", torch.arange(4))
             other = DeviceMesh("cpu", torch.tensor([0, 1]))
-            whole = {t.name: distribute_tensor(torch.zeros(t.shape, dtype=torch.bfloat16), mesh, [Shard(0)], src_data_rank=None) for t in model.tensors
-                     if t.same_as is None}
+            whole = {
+                t.name: distribute_tensor(
+                    torch.zeros(t.shape, dtype=torch.bfloat16), mesh, [Shard(0)], src_data_rank=None
+                )
+                for t in model.tensors
+                if t.same_as is None
+            }
             for tensor, words in (
-                (DTensor.from_local(torch.zeros(256), mesh, [Partial()], run_check=False), "a partial sum has no value yet"),
+                (
+                    DTensor.from_local(torch.zeros(256), mesh, [Partial()], run_check=False),
+                    "a partial sum has no value yet",
+                ),
                 (torch.zeros(256, dtype=torch.float64), "has dtype float64"),
                 (torch.zeros(256, device="meta"), "meta device"),
             ):
@@ -417,12 +524,18 @@ class TestRefused(ranks.Folder, unittest.TestCase):
             spoiled = {**whole, "model.nrm.weight": whole[norm]}
             with self.assertRaisesRegex(treadle.Refused, norm):
                 layout_of(model, 4, _placements.here(spoiled, 1))
-            wrapped = {"_orig_mod." + n.replace("model.layers", "model._fsdp_wrapped_module.layers"): t for n, t in whole.items()}
+            wrapped = {
+                "_orig_mod." + n.replace("model.layers", "model._fsdp_wrapped_module.layers"): t
+                for n, t in whole.items()
+            }
             wrapped["model._extra_state"] = None
             wrapped["model.rotary_emb.inv_freq"] = torch.zeros(3)
             self.assertEqual(_placements.here(wrapped, 1), _placements.here(whole, 1))
             for spoiled, words in (
-                ({norm: torch.zeros(256, device="meta")}, "Layout.of: rank 0: 'model.norm.weight' is on the meta device"),
+                (
+                    {norm: torch.zeros(256, device="meta")},
+                    "Layout.of: rank 0: 'model.norm.weight' is on the meta device",
+                ),
                 ({norm: torch.zeros(255, dtype=torch.bfloat16)}, "model.norm.weight.*255"),
                 ({}, "no rank holds model.embed_tokens.weight"),
             ):
@@ -446,7 +559,10 @@ class TestRefused(ranks.Folder, unittest.TestCase):
             (torch.zeros(512, dtype=torch.bfloat16)[::2], "must be contiguous"),
             (torch.zeros(256, dtype=torch.bfloat16, device="meta"), "rank 0: train tensor '.*' is on device meta"),
             (torch.zeros(256), "is of float32"),
-            (torch.zeros(256, dtype=torch.bfloat16).to_sparse(), "has torch's layout torch.sparse_coo; it must be torch.strided"),
+            (
+                torch.zeros(256, dtype=torch.bfloat16).to_sparse(),
+                "has torch's layout torch.sparse_coo; it must be torch.strided",
+            ),
             (torch.nn.parameter.UninitializedParameter(dtype=torch.bfloat16), "that has no memory"),
             (fake, "FakeTensor that has no memory"),
             (emptied, "has 512 bytes, and its storage 0: it was freed or resized"),
@@ -468,11 +584,15 @@ class TestRefused(ranks.Folder, unittest.TestCase):
         import torch
 
         model = treadle.Model(self.model)
-        with treadle.Switch(treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)) as sw:
+        with treadle.Switch(
+            treadle.Group.alone(), treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)
+        ) as sw:
             sw.load()
             memory = sw.train["decoder.final_layernorm.weight"]
             for tensor in (memory.torch(), torch.from_dlpack(memory)):
-                self.assertEqual((tensor.dtype, tuple(tensor.shape), tensor.data_ptr()), (torch.bfloat16, (256,), memory.address))
+                self.assertEqual(
+                    (tensor.dtype, tuple(tensor.shape), tensor.data_ptr()), (torch.bfloat16, (256,), memory.address)
+                )
             memory.torch().fill_(3)
             self.assertTrue((torch.from_dlpack(memory) == 3).all())
             checker = treadle.Checker(sw.train.torch())

@@ -1,4 +1,5 @@
-"""The plug-in for TRL without TRL: what is replaced, with stand-ins of its modules; refusals and failures. tools/test-plugins has the package itself."""
+"""The plug-in for TRL without TRL: what is replaced, with stand-ins of its modules; refusals and failures.
+tools/test-plugins has the package itself."""
 
 import os
 import subprocess
@@ -28,7 +29,8 @@ STANDINS = {
             def wait_for_everyone(self): print("waited")
         class VLLMGeneration:
             def __init__(self, model, dist, mode, sleeps=False):
-                self.model, self._dist, self.mode, self.enable_sleep_mode, self.accelerator = model, dist, mode, sleeps, Accelerator()
+                self.model, self._dist, self.mode, self.enable_sleep_mode = model, dist, mode, sleeps
+                self.accelerator = Accelerator()
                 self._init_vllm()
             def _init_vllm(self):
                 if self.mode == "server":
@@ -41,7 +43,8 @@ STANDINS = {
 BEFORE = """
     import types, treadle, treadle.trl
     from trl.generation import vllm_client, vllm_generation
-    plain = lambda **changed: types.SimpleNamespace(**{"is_zero3": False, "is_fsdp": False, "fsdp_version": None, **changed})
+    PLAIN = {"is_zero3": False, "is_fsdp": False, "fsdp_version": None}
+    plain = lambda **changed: types.SimpleNamespace(**{**PLAIN, **changed})
     def refused(work):
         try:
             print("not refused", work())
@@ -58,28 +61,46 @@ def run(code, **changed):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w") as file:
                 file.write(textwrap.dedent(text))
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(BEFORE) + textwrap.dedent(code)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": folder})
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(BEFORE) + textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": folder},
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 class TestTrl(unittest.TestCase):
     def test_nothing_is_imported(self):
-        said = subprocess.run([sys.executable, "-c", "import sys, treadle.trl; print([m for m in ('trl', 'torch', 'vllm', 'treadle.trl._generation') if m in sys.modules])"],
-                              capture_output=True, text=True, check=True)
+        said = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys, treadle.trl; print([m for m in ('trl', 'torch', 'vllm', "
+                "'treadle.trl._generation') if m in sys.modules])",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         self.assertEqual(said.stdout, "[]\n")
 
     def test_installed(self):
-        """Twice is fine, and the later options are those of trainers that are made later; modules that have the class already use treadle's methods, too."""
+        """Twice is fine, and the later options are those of trainers that are made later; modules that have the class
+        already use treadle's methods, too."""
         said = run("""
             kind = vllm_generation.VLLMGeneration
             treadle.trl.install(timeout=5)
             treadle.trl.install(undo=True, timeout=7)
             made = kind(object(), plain(), "server")
-            print(type(made.vllm_client).__module__, vllm_client.VLLMClient is type(made.vllm_client), made._treadle_options)
+            client = type(made.vllm_client)
+            print(client.__module__, vllm_client.VLLMClient is client, made._treadle_options)
             print(made.generate("a", None, 1))
             """)
-        self.assertEqual(said, "treadle.trl._client True Options(undo=True, finite=True, timeout=7, cap=0, address=None)\na\n")
+        self.assertEqual(
+            said, "treadle.trl._client True Options(undo=True, finite=True, timeout=7, cap=0, address=None)\na\n"
+        )
 
     def test_trainers_before(self):
         """A trainer that was made before install() keeps TRL's way."""
@@ -93,7 +114,8 @@ class TestTrl(unittest.TestCase):
         self.assertEqual(said, "TRL's own\na\n")
 
     def test_updates(self):
-        """All processes wait for each other before; then the server, or the engines; what was asleep counts as awake only after the update."""
+        """All processes wait for each other before; then the server, or the engines; what was asleep counts as awake
+        only after the update."""
         said = run("""
             from treadle.trl import _client, _colocated, _generation
             class Server:
@@ -120,20 +142,38 @@ class TestTrl(unittest.TestCase):
             refused(lambda: vllm_generation.VLLMGeneration("net", plain(), "colocate", True))
             """).splitlines()
         woken = ["waited", "emptied", "woke ['weights']"]
-        self.assertEqual(said[:-1], ["waited", "sent net http://s:1", *woken, "Refused NaN", "True", *woken, "written", "False"])
+        self.assertEqual(
+            said[:-1], ["waited", "sent net http://s:1", *woken, "Refused NaN", "True", *woken, "written", "False"]
+        )
         self.assertRegex(said[-1], "^Refused vllm_enable_sleep_mode discards")
 
     def test_other_versions(self):
-        for path, old, new, words in (("vllm_generation.py", "def sync_weights(self)", "def sync_weights(self, step)", "VLLMGeneration.sync_weights takes self, step; .* 1.16, where it takes self"),
-                                      ("vllm_generation.py", "def generate(", "def make(", "has no VLLMGeneration.generate"),
-                                      ("vllm_client.py", "def weight_update", "def updating", "VLLMClient has no weight_update")):
+        for path, old, new, words in (
+            (
+                "vllm_generation.py",
+                "def sync_weights(self)",
+                "def sync_weights(self, step)",
+                "VLLMGeneration.sync_weights takes self, step; .* 1.16, where it takes self",
+            ),
+            ("vllm_generation.py", "def generate(", "def make(", "has no VLLMGeneration.generate"),
+            ("vllm_client.py", "def weight_update", "def updating", "VLLMClient has no weight_update"),
+        ):
             path = f"trl/generation/{path}"
             said = run("refused(treadle.trl.install)", **{path: STANDINS[path].replace(old, new)})
             self.assertRegex(said, f"^Refused TRL 1.16.0:? {words}")
 
     def test_without(self):
         """A TRL that has no such class."""
-        said = subprocess.run([sys.executable, "-c", "import sys, types; sys.modules['trl'] = types.ModuleType('trl'); import treadle.trl; treadle.trl.install()"], capture_output=True, text=True)
+        said = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sys, types; sys.modules['trl'] = types.ModuleType('trl'); import "
+                "treadle.trl; treadle.trl.install()",
+            ],
+            capture_output=True,
+            text=True,
+        )
         self.assertIn("Refused: TRL of an unknown version has no class for generation with vLLM", said.stderr)
 
     def test_trainings(self):
@@ -147,8 +187,15 @@ class TestTrl(unittest.TestCase):
             refused(lambda: kind(types.SimpleNamespace(is_quantized=True), plain(), "colocate"))
             kind(object(), plain(is_fsdp=True, fsdp_version=2), "colocate")
             """).splitlines()
-        self.assertEqual([line.split(":")[0].split(" ", 2)[2].split(",")[0] for line in said],
-                         ["ZeRO-3 keeps its shards in no form that torch declares", "flattens its shards", "model has adapters (peft)", "model is quantised"])
+        self.assertEqual(
+            [line.split(":")[0].split(" ", 2)[2].split(",")[0] for line in said],
+            [
+                "ZeRO-3 keeps its shards in no form that torch declares",
+                "flattens its shards",
+                "model has adapters (peft)",
+                "model is quantised",
+            ],
+        )
 
     def test_servers(self):
         """A server with another backend; tensors one by one."""
@@ -162,9 +209,20 @@ class TestTrl(unittest.TestCase):
             refused(lambda: client.update_named_param("a.weight", None))
             refused(client.weight_update)
             """).splitlines()
-        self.assertIn("""Refused the vLLM server at http://s:1 has the weight transfer backend 'nccl'; start it with --weight-transfer-config '{"backend": "treadle"}'""", said[0])
+        self.assertIn(
+            "Refused the vLLM server at http://s:1 has the weight transfer backend 'nccl'; "
+            """start it with --weight-transfer-config '{"backend": "treadle"}'""",
+            said[0],
+        )
         self.assertIn("backend None", said[1])
-        self.assertEqual([line[:42] for line in said[2:]], ["Refused VLLMClient.update_named_params tak", "Refused VLLMClient.update_named_param take", "Refused VLLMClient.weight_update takes ten"])
+        self.assertEqual(
+            [line[:42] for line in said[2:]],
+            [
+                "Refused VLLMClient.update_named_params tak",
+                "Refused VLLMClient.update_named_param take",
+                "Refused VLLMClient.weight_update takes ten",
+            ],
+        )
 
     def test_mixed(self):
         """An engine whose update failed in the middle does not generate."""

@@ -1,5 +1,5 @@
-"""The plug-in for verl without verl: what is registered where, with stand-ins of its modules; topologies, refusals and failures. tools/test-plugins has the
-package itself."""
+"""The plug-in for verl without verl: what is registered where, with stand-ins of its modules; topologies, refusals and
+failures. tools/test-plugins has the package itself."""
 
 import importlib.metadata
 import json
@@ -42,7 +42,10 @@ STANDINS = {
     "verl/workers/rollout/base.py": """
         class BaseRollout:
             async def update_weights(self, weights, wire_format="named_tensors", **kwargs): ...
-        _ROLLOUT_REGISTRY = {("vllm", "async"): "verl.workers.rollout.vllm_rollout.ServerAdapter", ("sglang", "async"): "another.maker.ServerAdapter"}
+        _ROLLOUT_REGISTRY = {
+            ("vllm", "async"): "verl.workers.rollout.vllm_rollout.ServerAdapter",
+            ("sglang", "async"): "another.maker.ServerAdapter",
+        }
         """,
     "verl/workers/rollout/replica.py": """
         class RolloutReplicaRegistry:
@@ -52,7 +55,8 @@ STANDINS = {
                 cls._registry[name] = loader
         class Replica:
             def __init__(self, config, is_reward_model=False):
-                self.config, self.model_config, self.is_reward_model, self.is_teacher_model = config, None, is_reward_model, False
+                self.config, self.model_config = config, None
+                self.is_reward_model, self.is_teacher_model = is_reward_model, False
         RolloutReplicaRegistry.register("vllm", lambda: Replica)
         """,
     "verl/workers/rollout/vllm_rollout/__init__.py": "",
@@ -71,7 +75,8 @@ STANDINS = {
             @classmethod
             def register(cls, model_type, backend, device="cuda", vendor=None):
                 def decorator(kind):
-                    known, key = cls._engines[model_type].setdefault(backend, {}), (device, vendor) if vendor else device
+                    known = cls._engines[model_type].setdefault(backend, {})
+                    key = (device, vendor) if vendor else device
                     assert key not in known, "already registered"
                     known[key] = kind
                     return kind
@@ -99,7 +104,12 @@ def run(code, **changed):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w") as file:
                 file.write(textwrap.dedent(text))
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": folder})
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": folder},
+        )
     return done.stdout, done.stderr, done.returncode
 
 
@@ -109,7 +119,10 @@ class TestRegister(unittest.TestCase):
         self.assertEqual([point.value for point in found], ["treadle._verl_entry"])
 
     def test_nothing_is_imported(self):
-        said = run("import sys, treadle._verl_entry; print([m for m in ('verl', 'torch', 'ray', 'vllm', 'treadle.verl._interface') if m in sys.modules])")
+        said = run(
+            "import sys, treadle._verl_entry; print([m for m in ('verl', 'torch', 'ray', 'vllm', "
+            "'treadle.verl._interface') if m in sys.modules])"
+        )
         self.assertEqual(said, ("[]\n", "", 0))
 
     def test_all_registries(self):
@@ -127,16 +140,22 @@ class TestRegister(unittest.TestCase):
             print(CheckpointEngineRegistry.found["treadle"].__module__)
             print(_ROLLOUT_REGISTRY)
             kind = RolloutReplicaRegistry._registry["vllm"]()
-            print(sum(issubclass(one, Replica) for one in kind.__mro__), kind is RolloutReplicaRegistry._registry["vllm"]())
+            again = RolloutReplicaRegistry._registry["vllm"]()
+            print(sum(issubclass(one, Replica) for one in kind.__mro__), kind is again)
             engines = EngineRegistry._engines["language_model"]["fsdp2"]
             print(list(engines), [one.__name__ for one in engines["cuda", "nvidia"].__mro__[:3]])
             engine = engines["cuda", "nvidia"]()
             shards, peft = engine.get_per_tensor_param(layered_summon=True)
             print(type(shards).__name__, peft, engine.asked, list(shards), engine.asked)
             """
-        wanted = ["treadle.verl._backend", "{('vllm', 'async'): 'treadle.verl._vllm.ServerAdapter', ('sglang', 'async'): 'another.maker.ServerAdapter'}",
+        wanted = [
+            "treadle.verl._backend",
+            "{('vllm', 'async'): 'treadle.verl._vllm.ServerAdapter', ('sglang', 'async'): "
+            "'another.maker.ServerAdapter'}",
             "2 True",
-                  "['cuda', ('cuda', 'nvidia')] ['Engine', 'Handing', 'Engine']", "Shards None 0 [('a', 1), ('b', 2)] 1"]
+            "['cuda', ('cuda', 'nvidia')] ['Engine', 'Handing', 'Engine']",
+            "Shards None 0 [('a', 1), ('b', 2)] 1",
+        ]
         for first in ("", "import verl.checkpoint_engine, verl.workers.rollout, verl.workers.engine"):
             out, err, code_ = run(code.format(first=first))
             self.assertEqual((out.splitlines(), err, code_), (wanted, "", 0))
@@ -144,12 +163,17 @@ class TestRegister(unittest.TestCase):
     def test_another_verl(self):
         """It is refused by name, on standard error, and verl's module is there."""
         base = STANDINS["verl/checkpoint_engine/base.py"].replace("weights, global_steps=None", "weights")
-        out, err, code = run("import treadle._verl_entry, verl.checkpoint_engine.base as b; print(b.CheckpointEngineRegistry.found)",
-            **{"verl/checkpoint_engine/base.py": base})
+        out, err, code = run(
+            "import treadle._verl_entry, verl.checkpoint_engine.base as b; print(b.CheckpointEngineRegistry.found)",
+            **{"verl/checkpoint_engine/base.py": base},
+        )
         self.assertEqual((out, code), ("{}\n", 0))
-        self.assertRegex(err, r"^treadle: verl's backend 'treadle' is not registered in verl.checkpoint_engine.base: Refused: verl .*: CheckpointEngine.send_weights "
-                              r"takes weights; "
-                              r"the plug-in fills the interface of 0.9.1, which takes weights, global_steps\n$")
+        self.assertRegex(
+            err,
+            r"^treadle: verl's backend 'treadle' is not registered in verl.checkpoint_engine.base: Refused: verl .*: "
+            r"CheckpointEngine.send_weights takes weights; "
+            r"the plug-in fills the interface of 0.9.1, which takes weights, global_steps\n$",
+        )
 
     def test_a_plug_in_that_cannot_be_imported_says_so(self):
         out, err, code = run("import sys; sys.modules['treadle.verl'] = None; import treadle._verl_entry")
@@ -164,8 +188,8 @@ class TestRegister(unittest.TestCase):
             from treadle.verl._vllm import ServerAdapter
             from treadle.verl._backend import Received
             def config(backend, **options):
-                return types.SimpleNamespace(checkpoint_engine=types.SimpleNamespace(backend=backend, engine_kwargs={"treadle": options}),
-                tensor_model_parallel_size=2)
+                engine = types.SimpleNamespace(backend=backend, engine_kwargs={"treadle": options})
+                return types.SimpleNamespace(checkpoint_engine=engine, tensor_model_parallel_size=2)
             other = ServerAdapter(config("naive"))
             asyncio.run(other.update_weights(iter([1, 2]), global_steps=3))
             print(other.old, _adapter.server_here())
@@ -174,9 +198,12 @@ class TestRegister(unittest.TestCase):
             def full():
                 raise AssertionError("a tensor was asked for")
                 yield
-            for work in (lambda: asyncio.run(ours.update_weights(full())), lambda: asyncio.run(ours.update_weights(full(), peft_config={"r": 8})), lambda:
-            list(Received()),
-                         lambda: ServerAdapter(config("treadle", caps=5))):
+            for work in (
+                lambda: asyncio.run(ours.update_weights(full())),
+                lambda: asyncio.run(ours.update_weights(full(), peft_config={"r": 8})),
+                lambda: list(Received()),
+                lambda: ServerAdapter(config("treadle", caps=5)),
+            ):
                 try:
                     print("no error", work())
                 except ValueError as error:
@@ -185,8 +212,15 @@ class TestRegister(unittest.TestCase):
         out, err, _ = run(code)
         lines = out.splitlines()
         self.assertEqual(lines[:2], ["[1, 2] {}", "{'kind': 'vllm', 'server': 'vllm_server_3_0'} None None"], err)
-        for line, words in zip(lines[2:], ("full tensors (generator), which would be gathered", "LoRA adapters", "gives no full tensors",
-            "treadle has 'caps', and knows layout, ")):
+        for line, words in zip(
+            lines[2:],
+            (
+                "full tensors (generator), which would be gathered",
+                "LoRA adapters",
+                "gives no full tensors",
+                "treadle has 'caps', and knows layout, ",
+            ),
+        ):
             self.assertIn(words, line)
         self.assertEqual(len(lines), 6)
 
@@ -202,8 +236,12 @@ class TestRegister(unittest.TestCase):
             trainer = Backend(bucket_size=1, is_master=True, timeout=3)
             trainer.init_process_group(servers=actors["servers"][0])
             print(trainer._servers)
-            for workers in ([{}], [*two, worker("vllm_server_2_0")], [worker("a"), worker("b", "sglang")], [worker("a"), worker("b"), worker("a"),
-            worker("b")]):
+            for workers in (
+                [{}],
+                [*two, worker("vllm_server_2_0")],
+                [worker("a"), worker("b", "sglang")],
+                [worker("a"), worker("b"), worker("a"), worker("b")],
+            ):
                 try:
                     print("no error", Backend.build_topology(1, len(workers), [{}, *workers]))
                 except treadle.Refused as error:
@@ -219,14 +257,27 @@ class TestRegister(unittest.TestCase):
             """
         out, err, _ = run(code)
         lines = out.splitlines()
-        self.assertEqual(lines[:2], ["3 ('vllm', ('vllm_server_0_0', 'vllm_server_1_0'), 2) {'servers': [None, None, None, None]}",
-                                     "Servers(kind='vllm', names=('vllm_server_0_0', 'vllm_server_1_0'), workers=2)"], err)
-        for line, words in zip(lines[2:], ("worker 0 of the rollouts has no server that treadle knows", "all must be alike", "servers of sglang and vllm",
-            "side by side",
-                                           "State send_weights: this process has no servers", "Refused verl's training engine gives full tensors")):
+        self.assertEqual(
+            lines[:2],
+            [
+                "3 ('vllm', ('vllm_server_0_0', 'vllm_server_1_0'), 2) {'servers': [None, None, None, None]}",
+                "Servers(kind='vllm', names=('vllm_server_0_0', 'vllm_server_1_0'), workers=2)",
+            ],
+            err,
+        )
+        for line, words in zip(
+            lines[2:],
+            (
+                "worker 0 of the rollouts has no server that treadle knows",
+                "all must be alike",
+                "servers of sglang and vllm",
+                "side by side",
+                "State send_weights: this process has no servers",
+                "Refused verl's training engine gives full tensors",
+            ),
+        ):
             self.assertIn(words, line)
         self.assertEqual(len(lines), 8)
-
 
     def test_event_loop(self):
         """goes on while weights move, in the checkpoint engine and in the adapter of a colocated trainer."""
@@ -238,8 +289,9 @@ class TestRegister(unittest.TestCase):
             config = types.SimpleNamespace(checkpoint_engine={"backend": "treadle"}, tensor_model_parallel_size=2)
             async def main(call, owner, name):
                 event = threading.Event()
-                setattr(owner, name, types.SimpleNamespace(send=lambda engine, servers, step: {"met": event.wait(20), "engine": engine, "servers": servers,
-                "step": step}))
+                def send(engine, servers, step):
+                    return {"met": event.wait(20), "engine": engine, "servers": servers, "step": step}
+                setattr(owner, name, types.SimpleNamespace(send=send))
                 task = asyncio.create_task(call())
                 await asyncio.sleep(0.01)
                 event.set()
@@ -249,29 +301,46 @@ class TestRegister(unittest.TestCase):
             asyncio.run(main(lambda: backend.send_weights(Shards("engine", list), global_steps=4), backend, "_sender"))
             adapter = ServerAdapter(config)
             adapter._colocated = lambda: "servers"
-            asyncio.run(main(lambda: adapter.update_weights(Shards("engine", list), global_steps=4), adapter, "_treadle"))
+            shards = Shards("engine", list)
+            asyncio.run(main(lambda: adapter.update_weights(shards, global_steps=4), adapter, "_treadle"))
             """
         out, err, _ = run(code)
-        self.assertEqual(out.splitlines(), ["{'met': True, 'engine': 'engine', 'servers': Servers(kind='vllm', names=('a',), workers=1), 'step': 4}", "None"],
-            err)
+        self.assertEqual(
+            out.splitlines(),
+            [
+                "{'met': True, 'engine': 'engine', 'servers': Servers(kind='vllm', "
+                "names=('a',), workers=1), 'step': 4}",
+                "None",
+            ],
+            err,
+        )
 
 
 class TestRefusals(unittest.TestCase):
     def rollout(self, **changed):
-        parts = {"quantization": None, "data_parallel_size": 1, "pipeline_model_parallel_size": 1, "disaggregation": types.SimpleNamespace(enabled=False),
+        parts = {
+            "quantization": None,
+            "data_parallel_size": 1,
+            "pipeline_model_parallel_size": 1,
+            "disaggregation": types.SimpleNamespace(enabled=False),
             "mtp": None,
-                 "checkpoint_engine": types.SimpleNamespace(backend="treadle", engine_kwargs={}), "engine_kwargs": {}, **changed}
+            "checkpoint_engine": types.SimpleNamespace(backend="treadle", engine_kwargs={}),
+            "engine_kwargs": {},
+            **changed,
+        }
         return types.SimpleNamespace(**parts)
 
     def test_rollouts(self):
         model = types.SimpleNamespace(lora_rank=0, lora={})
         _interface.check_rollout(self.rollout(), model)
         _interface.check_rollout(self.rollout(), None)
-        for changed, words in (({"quantization": "fp8"}, "rollout.quantization 'fp8': its weights are quantised"),
+        for changed, words in (
+            ({"quantization": "fp8"}, "rollout.quantization 'fp8': its weights are quantised"),
             ({"data_parallel_size": 2}, "data_parallel_size 2: .*more replicas work"),
-                               ({"pipeline_model_parallel_size": 2}, "pipeline_model_parallel_size 2"),
-                               ({"disaggregation": {"enabled": True}}, "disaggregation.enabled True"),
-                               ({"mtp": {"enable_rollout": True}}, "its draft model")):
+            ({"pipeline_model_parallel_size": 2}, "pipeline_model_parallel_size 2"),
+            ({"disaggregation": {"enabled": True}}, "disaggregation.enabled True"),
+            ({"mtp": {"enable_rollout": True}}, "its draft model"),
+        ):
             with self.assertRaisesRegex(treadle.Refused, words):
                 _interface.check_rollout(self.rollout(**changed), model)
         for adapted in (types.SimpleNamespace(lora_rank=8, lora={}), {"lora": {"rank": 8}}):
@@ -282,28 +351,41 @@ class TestRefusals(unittest.TestCase):
         self.assertTrue(_interface.chosen(self.rollout()))
         for other in (self.rollout(checkpoint_engine={"backend": "naive"}), self.rollout(checkpoint_engine=None), {}):
             self.assertFalse(_interface.chosen(other))
-        self.assertEqual(_interface.options_of({"checkpoint_engine": {"engine_kwargs": {"treadle": {"cap": 3}}}}), {"cap": 3})
+        self.assertEqual(
+            _interface.options_of({"checkpoint_engine": {"engine_kwargs": {"treadle": {"cap": 3}}}}), {"cap": 3}
+        )
 
     def test_servers_are_prepared(self):
         rollout = self.rollout(engine_kwargs={"vllm": {"enable_eplb": False}})
         _replicas.prepare("vllm", rollout)
         _replicas.prepare("vllm", rollout)
-        self.assertEqual(rollout.engine_kwargs, {"vllm": {"enable_eplb": False, "weight_transfer_config": {"backend": "treadle"}}})
+        self.assertEqual(
+            rollout.engine_kwargs, {"vllm": {"enable_eplb": False, "weight_transfer_config": {"backend": "treadle"}}}
+        )
         rollout = self.rollout(engine_kwargs={"sglang": {"custom_weight_loader": ["a.b"]}})
         _replicas.prepare("sglang", rollout)
         _replicas.prepare("sglang", rollout)
         self.assertEqual(rollout.engine_kwargs["sglang"]["custom_weight_loader"], ["a.b", "treadle.sglang.load"])
         with self.assertRaisesRegex(treadle.Refused, "weight_transfer_config is {'backend': 'nccl'}"):
-            _replicas.prepare("vllm", self.rollout(engine_kwargs={"vllm": {"weight_transfer_config": {"backend": "nccl"}}}))
+            _replicas.prepare(
+                "vllm", self.rollout(engine_kwargs={"vllm": {"weight_transfer_config": {"backend": "nccl"}}})
+            )
 
     def test_engines(self):
         def engine(strategy="fsdp2", **config):
-            return types.SimpleNamespace(engine_config=types.SimpleNamespace(strategy=strategy, **config), model_config=types.SimpleNamespace(local_path="/m"),
-                module="the module")
+            return types.SimpleNamespace(
+                engine_config=types.SimpleNamespace(strategy=strategy, **config),
+                model_config=types.SimpleNamespace(local_path="/m"),
+                module="the module",
+            )
 
         self.assertEqual(_shards.source_of(engine()), ("the module", "/m", ""))
-        for one, words in ((engine("fsdp"), "'fsdp', and must be fsdp2 or megatron: flat shards"), (engine("veomni"), "'veomni', and must be"),
-                           (engine(param_offload=True), "param_offload"), (engine(offload_policy=True), "offload_policy")):
+        for one, words in (
+            (engine("fsdp"), "'fsdp', and must be fsdp2 or megatron: flat shards"),
+            (engine("veomni"), "'veomni', and must be"),
+            (engine(param_offload=True), "param_offload"),
+            (engine(offload_policy=True), "offload_policy"),
+        ):
             with self.assertRaisesRegex(treadle.Refused, words):
                 _shards.source_of(one)
         trained = engine()
@@ -320,7 +402,9 @@ class TestRefusals(unittest.TestCase):
             def get_per_tensor_param(self, **options):
                 return options, {"r": 8}
 
-        self.assertEqual(_shards.handing(Engine)().get_per_tensor_param(base_sync_done=True), ({"base_sync_done": True}, {"r": 8}))
+        self.assertEqual(
+            _shards.handing(Engine)().get_per_tensor_param(base_sync_done=True), ({"base_sync_done": True}, {"r": 8})
+        )
 
 
 class Client:
@@ -354,9 +438,18 @@ class TestMany(unittest.TestCase):
         engines.reset_caches()
         engines.resume()
         for client, before in zip(clients, (0, 2, 3)):
-            self.assertEqual(client.calls, [("init_weight_transfer_engine", {"first_rank": 3 + before}), ("pause", "abort"),
-                ("start_weight_update",),
-                                            ("update_weights", {"version": 5}), ("finish_weight_update", "5"), ("reset_caches",), ("resume",)])
+            self.assertEqual(
+                client.calls,
+                [
+                    ("init_weight_transfer_engine", {"first_rank": 3 + before}),
+                    ("pause", "abort"),
+                    ("start_weight_update",),
+                    ("update_weights", {"version": 5}),
+                    ("finish_weight_update", "5"),
+                    ("reset_caches",),
+                    ("resume",),
+                ],
+            )
 
     def test_one_fails(self):
         """Nobody waits for the others."""
@@ -374,9 +467,23 @@ class TestMany(unittest.TestCase):
 
     def test_layouts(self):
         """Ranks that say no layout are trainers; what they say they were trained with is theirs."""
-        config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-                  "vocab_size": 64, "torch_dtype": "bfloat16", "tie_word_embeddings": False}
-        said = [{"layout": "", "trained": "megatron:tp=2"}, {"layout": ""}, {"layout": "vllm:tp=2"}, {"layout": "vllm:tp=2"}]
+        config = {
+            "model_type": "llama",
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 64,
+            "torch_dtype": "bfloat16",
+            "tie_word_embeddings": False,
+        }
+        said = [
+            {"layout": "", "trained": "megatron:tp=2"},
+            {"layout": ""},
+            {"layout": "vllm:tp=2"},
+            {"layout": "vllm:tp=2"},
+        ]
         group = types.SimpleNamespace(size=4)
         train, infer = meet.layouts(meet.model_of(json.dumps(config)), None, group, said, "vllm:tp=2")
         self.assertEqual((train.text, infer.text), ("megatron:tp=2,on=0-1", "vllm:tp=2,on=2-3"))
@@ -419,17 +526,25 @@ class TestSender(unittest.TestCase):
         self.servers = _trainer.Servers("vllm", ("a",), 1)
 
     def engine(self, numpy):
-        return types.SimpleNamespace(engine_config=types.SimpleNamespace(strategy="fsdp2"), model_config=types.SimpleNamespace(local_path="/m"),
-            module={"w": numpy.zeros(4, "float32")})
+        return types.SimpleNamespace(
+            engine_config=types.SimpleNamespace(strategy="fsdp2"),
+            model_config=types.SimpleNamespace(local_path="/m"),
+            module={"w": numpy.zeros(4, "float32")},
+        )
 
     def test_updates(self):
         import numpy
 
         sender, engine = self.module.Sender({"cap": 5}), self.engine(numpy)
-        self.assertEqual(sender.send(engine, self.servers, 10), {"treadle/version": 1, "treadle/seconds": 0.5, "treadle/peak_bytes": 7})
+        self.assertEqual(
+            sender.send(engine, self.servers, 10),
+            {"treadle/version": 1, "treadle/seconds": 0.5, "treadle/peak_bytes": 7},
+        )
         self.assertEqual(sender.send(engine, self.servers, 11)["treadle/version"], 2)
         self.assertEqual(sender.trainer.many.clients[0].global_steps, 11)
-        self.assertEqual(self.made, [(self.servers, {"model": "/m", "pause": "abort", "trained": "", "problem": "", "cap": 5})])
+        self.assertEqual(
+            self.made, [(self.servers, {"model": "/m", "pause": "abort", "trained": "", "problem": "", "cap": 5})]
+        )
 
     def test_meets_anew(self):
         import numpy

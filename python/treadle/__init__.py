@@ -1,4 +1,5 @@
-"""treadle moves a language model's weights between the layout it is trained in and the layout it generates in, on the same devices.
+"""treadle moves a language model's weights between the layout it is trained in and the layout it generates in, on the
+same devices.
 
     model = treadle.Model("path/to/hf-model")
     group = treadle.Group.torch()
@@ -58,6 +59,29 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Attached", "Cancelled", "Checker", "Different", "Error", "Group", "Layout", "Match", "Memory", "Model", "NoMemory", "Peer", "Piece", "Refused", "Run",
-    "State", "Storage", "Switch", "System", "Tensor", "Timeout", "Window", "attach", "match", "plan",
+    "Attached",
+    "Cancelled",
+    "Checker",
+    "Different",
+    "Error",
+    "Group",
+    "Layout",
+    "Match",
+    "Memory",
+    "Model",
+    "NoMemory",
+    "Peer",
+    "Piece",
+    "Refused",
+    "Run",
+    "State",
+    "Storage",
+    "Switch",
+    "System",
+    "Tensor",
+    "Timeout",
+    "Window",
+    "attach",
+    "match",
+    "plan",
 ]

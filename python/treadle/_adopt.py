@@ -1,7 +1,8 @@
 """adopt: the parameters of a plain module become views of the train window.
 
-A first pass finds what each parameter becomes and refuses what cannot be, so that a module is changed whole or not at all. A parameter that several
-parts of the module share has several names, of which one or more are storage tensors; more than one would be two copies of what is one."""
+A first pass finds what each parameter becomes and refuses what cannot be, so that a module is changed whole or not at
+all. A parameter that several parts of the module share has several names, of which one or more are storage tensors;
+more than one would be two copies of what is one."""
 
 from __future__ import annotations
 
@@ -51,19 +52,30 @@ def _check_plain(name: str, tensor: typing.Any) -> None:
     if hasattr(tensor, "main_grad"):
         raise errors.Refused(f"adopt: {name!r} lies in a flat buffer of Megatron's: {give}")
     if tensor.device.type != "meta":
-        raise errors.Refused(f"adopt: {name!r} has memory on device {tensor.device}; make the module on the meta device, or {give}")
+        raise errors.Refused(
+            f"adopt: {name!r} has memory on device {tensor.device}; make the module on the meta device, or {give}"
+        )
 
 
 def _memory_for(found: _Found, window: Window, layout: Layout) -> Memory | None:
     """What it becomes. None: the caller leaves it out, or it is a buffer that the layout does not have."""
-    keys: list[typing.Any] = list(dict.fromkeys(key for key in (_tensors.model_name(n, found.tensor, layout._rename) for n in found.names) if key is not None))
+    keys: list[typing.Any] = list(
+        dict.fromkeys(
+            key
+            for key in (_tensors.model_name(n, found.tensor, layout._rename) for n in found.names)
+            if key is not None
+        )
+    )
     known = [key for key in keys if key in window]
     name = found.names[0]
     if not keys or not (known or _is_parameter(found.tensor)):
         return None
     _check_plain(name, found.tensor)
     if len(known) > 1:
-        raise errors.Refused(f"adopt: {' and '.join(map(repr, found.names))} are one tensor of the module, and {len(known)} of {layout.text}")
+        raise errors.Refused(
+            f"adopt: {' and '.join(map(repr, found.names))} are one tensor of the module, "
+            f"and {len(known)} of {layout.text}"
+        )
     if not known:
         raise errors.Refused(f"adopt: {name!r} is not a storage tensor of {layout.text}{nearest(keys[0], window)}")
     memory = window[known[0]]
@@ -71,7 +83,9 @@ def _memory_for(found: _Found, window: Window, layout: Layout) -> Memory | None:
         raise errors.Refused(f"adopt: {name!r} was given to the switch as one of train_tensors")
     shape, dtype = tuple(found.tensor.shape), str(found.tensor.dtype).removeprefix("torch.")
     if shape != memory.shape:
-        raise errors.Refused(f"adopt: {name!r} has shape {list(shape)}, and {layout.text} has {list(memory.shape)} there")
+        raise errors.Refused(
+            f"adopt: {name!r} has shape {list(shape)}, and {layout.text} has {list(memory.shape)} there"
+        )
     if dtype != memory.dtype:
         raise errors.Refused(f"adopt: {name!r} is of {dtype}, and {layout.text} has {memory.dtype} there")
     return memory
@@ -100,7 +114,10 @@ def adopt(window: Window, layout: Layout, module: typing.Any) -> None:
         if memory is None:
             continue
         if (other := taken.setdefault(id(memory), found.names[0])) != found.names[0]:
-            raise errors.Refused(f"adopt: {found.names[0]!r} and {other!r} are two tensors of the module, and one of {layout.text}: tie them first")
+            raise errors.Refused(
+                f"adopt: {found.names[0]!r} and {other!r} are two tensors of the module, and one of "
+                f"{layout.text}: tie them first"
+            )
         memory._check()
         plan.append((found, memory))
     for found, memory in plan:

@@ -1,7 +1,8 @@
 """Shards that a source declares: what its tensors are cut as, said beside local tensors that do not say it themselves.
 
-Two forms are read, by their shape, so that nothing is imported: a source of vLLM's (`metadata`, and `iter_local()`), and triples of verl's
-(name, local tensor, ShardSpec). What they mean: vllm/distributed/weight_transfer/base.py, ParamMeta; verl/workers/engine/spec.py, ShardSpec."""
+Two forms are read, by their shape, so that nothing is imported: a source of vLLM's (`metadata`, and `iter_local()`),
+and triples of verl's (name, local tensor, ShardSpec). What they mean: vllm/distributed/weight_transfer/base.py,
+ParamMeta; verl/workers/engine/spec.py, ShardSpec."""
 
 from __future__ import annotations
 
@@ -24,14 +25,22 @@ class Shards(typing.NamedTuple):
 
 def is_source(given: typing.Any) -> bool:
     """A source of vLLM's. Older ones (before 0.33) have no shards: Refused where they are used."""
-    return hasattr(given, "metadata") and (hasattr(given, "iter_local") or hasattr(given, "__iter__")) and not _tensors.is_module(given)
+    return (
+        hasattr(given, "metadata")
+        and (hasattr(given, "iter_local") or hasattr(given, "__iter__"))
+        and not _tensors.is_module(given)
+    )
 
 
 def local_pairs(source: typing.Any) -> list[tuple[str, typing.Any]]:
-    """What this rank has, by name, in one pass over the source. Raises Refused for a source that only gives full tensors."""
+    """What this rank has, by name, in one pass over the source. Raises Refused for a source that only gives full
+    tensors."""
     implements = getattr(source, "implements_iter_local", None)
     if not hasattr(source, "iter_local") or (implements is not None and not implements()):
-        raise errors.Refused(f"{type(source).__name__} has no iter_local: it gives full tensors alone, which would be gathered; pass the module itself")
+        raise errors.Refused(
+            f"{type(source).__name__} has no iter_local: it gives full tensors alone, which would be "
+            "gathered; pass the module itself"
+        )
     return list(source.iter_local())
 
 
@@ -53,19 +62,35 @@ def _of_source(source: typing.Any) -> list[tuple[str, typing.Any]]:
     found: list[tuple[str, typing.Any]] = []
     for meta in metadata:
         owners = getattr(meta, "owners", None)
-        found.append((meta.name, Shards(meta.dtype, tuple(meta.shape), tuple(owners) if owners is not None else None, getattr(meta, "mesh_shape", None),
-                                        getattr(meta, "placements", None), None, local.get(meta.name))))
+        found.append(
+            (
+                meta.name,
+                Shards(
+                    meta.dtype,
+                    tuple(meta.shape),
+                    tuple(owners) if owners is not None else None,
+                    getattr(meta, "mesh_shape", None),
+                    getattr(meta, "placements", None),
+                    None,
+                    local.get(meta.name),
+                ),
+            )
+        )
     return found
 
 
 def _of_spec(name: str, local: typing.Any, spec: typing.Any) -> Shards:
     for field in ("place", "to_hf_chunk", "hf_slots"):
         if getattr(spec, field, None) is not None:
-            raise errors.Refused(f"'{name}': its ShardSpec has {field}; only those that a mesh and placements describe will do")
+            raise errors.Refused(
+                f"'{name}': its ShardSpec has {field}; only those that a mesh and placements describe will do"
+            )
     return Shards(local.dtype, tuple(spec.full_shape), None, None, spec.placements, spec.mesh, local)
 
 
-def refusal(named: typing.Iterable[tuple[str, typing.Any]], storages: typing.Iterable[typing.Any], rank: int) -> errors.Refused | None:
+def refusal(
+    named: typing.Iterable[tuple[str, typing.Any]], storages: typing.Iterable[typing.Any], rank: int
+) -> errors.Refused | None:
     """Of shards that have not as many bytes as the placements say; None: all have."""
     bytes_of = {storage.name: storage.bytes for storage in storages}
     for name, shards in named:
@@ -73,6 +98,8 @@ def refusal(named: typing.Iterable[tuple[str, typing.Any]], storages: typing.Ite
             continue
         local = _tensors.local(shards.local)
         if int(local.nbytes) != bytes_of.get(name, 0):
-            return errors.Refused(f"'{name}': the local tensor has shape {list(local.shape)} and {int(local.nbytes)} bytes; rank {rank}'s part of {list(shards.shape)}, as "
-                                  f"declared, has {bytes_of.get(name, 0)} bytes")
+            return errors.Refused(
+                f"'{name}': the local tensor has shape {list(local.shape)} and {int(local.nbytes)} bytes; "
+                f"rank {rank}'s part of {list(shards.shape)}, as declared, has {bytes_of.get(name, 0)} bytes"
+            )
     return None

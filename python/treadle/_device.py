@@ -1,8 +1,9 @@
 """Devices: in which memory windows lie, and which of the caller's work comes before treadle's.
 
-A switch on a CUDA device is given one stream of the caller's when it is made: what that stream was given before a call is done before the call's own
-work, and a call returns when its work is done. torch, which this package does not import, has a current stream, which may be another one at each call.
-So before each call the switch's stream waits for torch's current one, if that differs (order)."""
+A switch on a CUDA device is given one stream of the caller's when it is made: what that stream was given before a call
+is done before the call's own work, and a call returns when its work is done. torch, which this package does not import,
+has a current stream, which may be another one at each call. So before each call the switch's stream waits for torch's
+current one, if that differs (order)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def _torch_cuda() -> typing.Any:
 
 
 def _stream(cuda: typing.Any, handle: int, number: int) -> typing.Any:
-    """A stream of a device as torch's. torch refuses odd handles, so also that of the default stream; 2 is the thread's, which it takes."""
+    """A stream of a device as torch's. torch refuses odd handles, so also that of the default stream; 2 is the
+    thread's, which it takes."""
     return cuda.default_stream(number) if handle in (0, _LEGACY) else cuda.ExternalStream(handle, device=number)
 
 
@@ -70,7 +72,8 @@ class Device(typing.NamedTuple):
         return _abi.treadle_memory(kind=self.kind, device=self.number, stream=self.stream or None)
 
     def order(self) -> None:
-        """What torch's current stream was given comes before the next call's work. Raises Refused if it is capturing a graph."""
+        """What torch's current stream was given comes before the next call's work. Raises Refused if it is capturing a
+        graph."""
         cuda = _torch_cuda() if self.follows else None
         if cuda is None:
             return
@@ -88,14 +91,18 @@ class Device(typing.NamedTuple):
         cuda.current_stream(self.number).synchronize()
 
     def lead(self, stream: typing.Any) -> None:
-        """By the rules of DLPack for `stream`, a consumer's: it waits for what this device's stream was given. Nothing of treadle's own is under way then.
-        Without torch nobody here can tell one stream to wait for another. Raises Refused if torch's current stream is capturing a graph."""
+        """By the rules of DLPack for `stream`, a consumer's: it waits for what this device's stream was given. Nothing
+        of treadle's own is under way then. Without torch nobody here can tell one stream to wait for another. Raises
+        Refused if torch's current stream is capturing a graph."""
         if self.is_host:
             return
         if stream is not None and (not isinstance(stream, int) or isinstance(stream, bool)):
             raise TypeError(f"stream is a {type(stream).__name__}, and must be None or the number of a stream")
         if stream == 0 or (stream is not None and stream < _NO_STREAM):
-            raise BufferError(f"stream is {stream}: 1 is the legacy default stream, 2 that of the thread, -1 is for consumers that need not wait")
+            raise BufferError(
+                f"stream is {stream}: 1 is the legacy default stream, 2 that of the thread, "
+                "-1 is for consumers that need not wait"
+            )
         cuda = _torch_cuda() if stream != _NO_STREAM else None
         consumer = _LEGACY if stream is None else stream
         if cuda is None:
@@ -120,10 +127,15 @@ def _handle(what: str, stream: typing.Any, number: int) -> int:
     """torch's streams, which know their device, and others as numbers."""
     found = getattr(stream, "cuda_stream", stream)
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise errors.Refused(f"{what}: stream is {stream!r}, and must be a stream of torch or the handle of a CUDA stream")
+        raise errors.Refused(
+            f"{what}: stream is {stream!r}, and must be a stream of torch or the handle of a CUDA stream"
+        )
     index = getattr(getattr(stream, "device", None), "index", None)
     if index not in (None, number):
-        raise errors.Refused(f"{what}: stream is of device cuda:{index}, and the windows lie on cuda:{number}; give a stream of cuda:{number}")
+        raise errors.Refused(
+            f"{what}: stream is of device cuda:{index}, and the windows lie on cuda:{number}; "
+            f"give a stream of cuda:{number}"
+        )
     return found
 
 
@@ -144,13 +156,15 @@ def _read(what: str, device: typing.Any) -> tuple[int, int | None]:
     if kind != "cuda":
         raise errors.Refused(f"{what}: device is {text!r}: it is 'cpu', 'cuda', 'cuda:I', 'auto' or a torch.device")
     if colon and not (number.isascii() and number.isdigit() and len(number) < 6):
-        raise errors.Refused(f"{what}: device is {text!r}: a CUDA device is 'cuda' or 'cuda:I', with one number, from 0: 'cuda:1'")
+        raise errors.Refused(
+            f"{what}: device is {text!r}: a CUDA device is 'cuda' or 'cuda:I', with one number, from 0: 'cuda:1'"
+        )
     return _abi.TREADLE_MEMORY_CUDA, int(number) if colon else None
 
 
 def choose(what: str, device: typing.Any, stream: typing.Any, group: Group) -> Device:
-    """The device of this rank. "cuda" without a number, and "auto": ranks of a machine take its devices in turn. A device that is not there is refused by
-    whoever opens it, on all ranks. Collective."""
+    """The device of this rank. "cuda" without a number, and "auto": ranks of a machine take its devices in turn. A
+    device that is not there is refused by whoever opens it, on all ranks. Collective."""
     turn = _number_here(group)  # whatever others are told to take
     kind, number = _read(what, device)
     if kind == _abi.TREADLE_MEMORY_HOST:

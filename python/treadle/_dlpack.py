@@ -1,4 +1,5 @@
-"""DLPack, by which array libraries hand each other memory (https://dmlc.github.io/dlpack): capsules of both versions."""
+"""DLPack, by which array libraries hand each other memory (https://dmlc.github.io/dlpack): capsules of both
+versions."""
 
 from __future__ import annotations
 
@@ -7,16 +8,32 @@ import itertools
 import sys
 import typing
 
-_CODES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int32": (0, 32), "uint8": (1, 8),
-          "float8_e4m3fn": (10, 8)}  # kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLFloat8_e4m3fn 10
+# kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLFloat8_e4m3fn 10; and bits.
+_CODES = {
+    "float32": (2, 32),
+    "float16": (2, 16),
+    "bfloat16": (4, 16),
+    "int32": (0, 32),
+    "uint8": (1, 8),
+    "float8_e4m3fn": (10, 8),
+}
 _READ_ONLY = 1
 _VERSION = (1, 1)
 
 
 class _Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 class _Managed(ctypes.Structure):
@@ -24,8 +41,14 @@ class _Managed(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
 
 
 class _Given:
@@ -64,8 +87,9 @@ _OURS = _references(_probe)  # what it says of an object that nobody else has
 
 
 def reap() -> None:
-    """Forgets capsules that nobody took. They have no destructor: a consumer that refuses a tensor drops its capsule with its exception set, as numpy does
-    with a bf16 tensor, and then no step of Python may run. So the capsule is kept here until it is found that nobody else has it."""
+    """Forgets capsules that nobody took. They have no destructor: a consumer that refuses a tensor drops its capsule
+    with its exception set, as numpy does with a bf16 tensor, and then no step of Python may run. So the capsule is kept
+    here until it is found that nobody else has it."""
     for address, given in list(_living.items()):
         if given.capsule is not None and _references(given) == _OURS:
             if any(_is_valid(given.capsule, name) for name in _names.values()):
@@ -74,12 +98,22 @@ def reap() -> None:
                 given.capsule = None
 
 
-def capsule(owner: object, device: tuple[int, int], address: int, shape: tuple[int, ...], dtype: str, read_only: bool,
-            max_version: tuple[int, int] | None) -> object:
-    """A capsule of a row-major tensor at `address` of a device, type and number; `owner` lives as long as who takes it wants."""
+def capsule(
+    owner: object,
+    device: tuple[int, int],
+    address: int,
+    shape: tuple[int, ...],
+    dtype: str,
+    read_only: bool,
+    max_version: tuple[int, int] | None,
+) -> object:
+    """A capsule of a row-major tensor at `address` of a device, type and number; `owner` lives as long as who takes it
+    wants."""
     versioned = max_version is not None and max_version[0] >= 1
     if read_only and not versioned:
-        raise BufferError("the window is read-only, which DLPack can say from version 1.0 on: ask for that, or use torch() or numpy()")
+        raise BufferError(
+            "the window is read-only, which DLPack can say from version 1.0 on: ask for that, or use torch() or numpy()"
+        )
     strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))[::-1] if shape else []
     sizes = (ctypes.c_int64 * len(shape))(*shape)
     steps = (ctypes.c_int64 * len(shape))(*strides)

@@ -1,12 +1,13 @@
 """The C library: found, loaded and called by ctypes.
 
-Nothing here is compiled for one version of Python, and cffi, the other way to call a library so, would be a package to install
-(docs/decisions/0011-python-by-ctypes.md).
+Nothing here is compiled for one version of Python, and cffi, the other way to call a library so, would be a package to
+install (docs/decisions/0011-python-by-ctypes.md).
 
-A function of the library may wait, for other ranks say, and ctypes lets other threads of Python run meanwhile. Signals are handled by Python
-in the main thread, between its own steps, and there are none inside of C. So the library asks a watcher every 20 ms (treadle_thread_watch). It is
-a generator (_watcher): to resume it is one step of Python, in which a handler runs; what the handler raises, as KeyboardInterrupt, is caught
-inside of it, ends the wait, and is raised again when the function has returned.
+A function of the library may wait, for other ranks say, and ctypes lets other threads of Python run meanwhile. Signals
+are handled by Python in the main thread, between its own steps, and there are none inside of C. So the library asks a
+watcher every 20 ms (treadle_thread_watch). It is a generator (_watcher): to resume it is one step of Python, in which a
+handler runs; what the handler raises, as KeyboardInterrupt, is caught inside of it, ends the wait, and is raised again
+when the function has returned.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def path(name: str = "treadle") -> str:
 
 
 def _watcher() -> typing.Generator[bool, None, None]:
-    """It is resumed inside of both loops, so that a second signal, which may come as soon as the first one is caught, is caught, too."""
+    """It is resumed inside of both loops, so that a second signal, which may come as soon as the first one is caught,
+    is caught, too."""
     global _raised
     while True:
         try:
@@ -64,7 +66,8 @@ def _watcher() -> typing.Generator[bool, None, None]:
 
 
 class _Watch:
-    """The watcher as a function of C. Its arguments are not looked at: who calls with more than a function takes, passes them in registers."""
+    """The watcher as a function of C. Its arguments are not looked at: who calls with more than a function takes,
+    passes them in registers."""
 
     def __init__(self) -> None:
         self.generator: typing.Any = _watcher()
@@ -123,10 +126,13 @@ def function(name: str) -> typing.Any:
 
 
 def given(what: str, value: str | bytes | os.PathLike[str]) -> bytes:
-    """A text or path for the library, the only way in which one goes there. C ends texts with a zero character: one inside would cut it. Raises Refused."""
+    """A text or path for the library, the only way in which one goes there. C ends texts with a zero character: one
+    inside would cut it. Raises Refused."""
     found = os.fsencode(value)
     if b"\0" in found:
-        raise errors.Refused(f"{what}, {os.fsdecode(found)!r}, has a zero character inside, where C ends a text: leave it out")
+        raise errors.Refused(
+            f"{what}, {os.fsdecode(found)!r}, has a zero character inside, where C ends a text: leave it out"
+        )
     return found
 
 
@@ -141,8 +147,8 @@ def message() -> str:
 
 
 class Callbacks:
-    """Functions of Python's that the library calls, of one object. What one raised is kept until the function of the library, in whose thread it may not
-    have been, has returned."""
+    """Functions of Python's that the library calls, of one object. What one raised is kept until the function of the
+    library, in whose thread it may not have been, has returned."""
 
     __slots__ = ("raised",)
 
@@ -150,7 +156,8 @@ class Callbacks:
         self.raised: BaseException | None = None
 
     def guard(self, work: typing.Callable[[], object], expected: tuple[type[BaseException], ...] = ()) -> int:
-        """The status of `work` for the library, and its message. What is `expected` is an answer and no failure: it is not kept.
+        """The status of `work` for the library, and its message. What is `expected` is an answer and no failure: it is
+        not kept.
 
         Nothing may be raised from here: ctypes would print it and give the library a 0, which is TREADLE_OK."""
         try:
@@ -166,9 +173,11 @@ class Callbacks:
                     self.raised = again
                 return errors.System.status
 
-    def function(self, kind: typing.Any, work: typing.Callable[..., int], undo: typing.Callable[[], object] | None = None) -> typing.Any:
-        """`work`, which ends in guard, as a function of C. A signal may come before it gets there, or behind its last line: where that is a
-        failure, `undo` is called, since the library takes what failed for not done."""
+    def function(
+        self, kind: typing.Any, work: typing.Callable[..., int], undo: typing.Callable[[], object] | None = None
+    ) -> typing.Any:
+        """`work`, which ends in guard, as a function of C. A signal may come before it gets there, or behind its last
+        line: where that is a failure, `undo` is called, since the library takes what failed for not done."""
 
         def call(*arguments: typing.Any) -> int:
             try:
@@ -201,7 +210,9 @@ def _say(error: BaseException) -> int:
         except Exception:  # noqa: BLE001
             words = type(error).__name__
     words = words.replace("\0", "\\x00")
-    return int(value("treadle_error_set", status, words.encode("utf-8", "surrogateescape" if _is_text(words) else "replace")))
+    return int(
+        value("treadle_error_set", status, words.encode("utf-8", "surrogateescape" if _is_text(words) else "replace"))
+    )
 
 
 def _is_text(words: str) -> bool:
@@ -223,16 +234,16 @@ def _take_signal() -> BaseException | None:
 
 
 def keep_raised(error: BaseException) -> None:
-    """What was raised in a function of Python's that has no status to give: call() raises it, after the watcher has ended the wait. In the main thread;
-    in others there are no signals."""
+    """What was raised in a function of Python's that has no status to give: call() raises it, after the watcher has
+    ended the wait. In the main thread; in others there are no signals."""
     global _raised
     if threading.current_thread() is threading.main_thread():
         _raised = error
 
 
 def call(name: str, *arguments: typing.Any, callbacks: Callbacks | None = None) -> None:
-    """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised, where that is the cause; and in its
-    place what a signal's handler raised, if that is not a mere Exception."""
+    """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised,
+    where that is the cause; and in its place what a signal's handler raised, if that is not a mere Exception."""
     if _watches[-1].generator.gi_frame is None:
         _renew_watch()
     status = function(name)(*arguments)
@@ -269,10 +280,11 @@ def field(kind: typing.Any, name: str) -> typing.Any:
 
 
 class Object:
-    """An object of the library. It is ended when nobody refers to it any more, and after all those that have it in `keep`: Python may
-    finalise what refers to each other in any order.
+    """An object of the library. It is ended when nobody refers to it any more, and after all those that have it in
+    `keep`: Python may finalise what refers to each other in any order.
 
-    In a child of fork the library's threads and sockets are gone or shared with the parent: there the object is refused, and ended by nobody."""
+    In a child of fork the library's threads and sockets are gone or shared with the parent: there the object is
+    refused, and ended by nobody."""
 
     __slots__ = ("pointer", "keep", "_end", "_born", "_users", "_kept", "__weakref__")
 
@@ -294,7 +306,10 @@ class Object:
     def use(self, what: str) -> ctypes.c_void_p:
         """The pointer, for one call, which refers to this object: another thread may close it meanwhile."""
         if not self.is_here:
-            raise errors.State(f"{what}: it was made before this process was forked; make it anew (on CUDA in a process started by spawn)")
+            raise errors.State(
+                f"{what}: it was made before this process was forked; make it anew (on CUDA in a "
+                "process started by spawn)"
+            )
         pointer: typing.Any = ctypes.c_void_p(self.pointer.value)
         pointer.of = self
         return pointer  # type: ignore[no-any-return]

@@ -1,11 +1,12 @@
 """The net "torch": messages between nodes by isend and irecv of a process group of torch.distributed.
 
-What torch once began to receive it cannot take back: a work that is given up may write later. So messages lie in tensors of their own, and are copied
-from and to the memory of the library. Tensors of works that were given up are kept until the process ends, and their process group is not used again.
+What torch once began to receive it cannot take back: a work that is given up may write later. So messages lie in
+tensors of their own, and are copied from and to the memory of the library. Tensors of works that were given up are kept
+until the process ends, and their process group is not used again.
 
-gloo says that a work has ended to who waits for it, and to nobody who only asks (is_completed). So a thread waits for each message under way; there are
-a few of them at a time. Works that are still waited for when Python ends would wake up in the middle of that; so then their connections are closed, by a wait
-that is too short."""
+gloo says that a work has ended to who waits for it, and to nobody who only asks (is_completed). So a thread waits for
+each message under way; there are a few of them at a time. Works that are still waited for when Python ends would wake
+up in the middle of that; so then their connections are closed, by a wait that is too short."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ import weakref
 
 from . import _abi, _library, errors
 
-_EPOCH, _NUMBER = 11, 19  # bits of a tag: torch has 31, the library 40; and one says that it is the second part of a message
+# Bits of a tag: torch has 31, the library 40; and one says that it is the second part of a message.
+_EPOCH, _NUMBER = 11, 19
 _LAST_WAIT = 1.0  # seconds, when Python ends
 
 
@@ -79,7 +81,8 @@ class _Open:
 
 
 _waiters = _Waiters()
-_spent: weakref.WeakKeyDictionary[typing.Any, str] = weakref.WeakKeyDictionary()  # process groups, and why they are not used again
+# Process groups, and why they are not used again.
+_spent: weakref.WeakKeyDictionary[typing.Any, str] = weakref.WeakKeyDictionary()
 _given_up: list[tuple[Torch, _Request]] = []
 
 
@@ -104,16 +107,27 @@ class Torch:
         self.callbacks = _library.Callbacks()
         names = ("open", "address", "connect", "send", "receive", "test", "wait", "cancel", "close")
         self.table = _library.sized(
-            _abi.treadle_net_ops, name=b"torch", memory=_abi.TREADLE_NET_HOST, most_parts=8,  # each is a copy by Python
-            **{name: self.callbacks.function(_library.field(_abi.treadle_net_ops, name), getattr(self, "_" + name)) for name in names},
+            _abi.treadle_net_ops,
+            name=b"torch",
+            memory=_abi.TREADLE_NET_HOST,
+            most_parts=8,  # each is a copy by Python
+            **{
+                name: self.callbacks.function(_library.field(_abi.treadle_net_ops, name), getattr(self, "_" + name))
+                for name in names
+            },
         )
 
     def refusal(self) -> str:
         """Why the process group is not to be used again; "": it may be."""
         why = _spent.get(self._of_group)
-        return "" if why is None else (
-            f"net torch: rank {self._rank}: process group '{self._name}' was used in an attempt that failed ({why}), and may still deliver messages of it: make a "
-            "new one on all ranks (torch.distributed.new_group), and a new Group with it"
+        return (
+            ""
+            if why is None
+            else (
+                f"net torch: rank {self._rank}: process group '{self._name}' was used in an attempt that failed "
+                f"({why}), and may still deliver messages of it: make a "
+                "new one on all ranks (torch.distributed.new_group), and a new Group with it"
+            )
         )
 
     def _words_of(self, rank: int) -> bytes:
@@ -144,8 +158,10 @@ class Torch:
     def _connect(self, net: int, peer: int, address: int, count: int) -> int:
         def work() -> None:
             if ctypes.string_at(address, count) != self._words_of(peer):
-                raise errors.Refused(f"net torch: rank {peer} has another net, or another process group than '{self._name}' of {len(self._members)} ranks: "
-                                     "all ranks have to give the same one")
+                raise errors.Refused(
+                    f"net torch: rank {peer} has another net, or another process group than '{self._name}' of "
+                    f"{len(self._members)} ranks: all ranks have to give the same one"
+                )
             self._nets[net].connected.add(peer)
 
         return self.callbacks.guard(work)
@@ -170,7 +186,15 @@ class Torch:
 
         return self.callbacks.guard(work)
 
-    def _begin(self, net: int, peer: int, tag: int, buffer: typing.Any, into: list[tuple[int, int]] | None, request_p: typing.Any) -> None:
+    def _begin(
+        self,
+        net: int,
+        peer: int,
+        tag: int,
+        buffer: typing.Any,
+        into: list[tuple[int, int]] | None,
+        request_p: typing.Any,
+    ) -> None:
         opened = self._nets[net]
         if peer not in opened.connected:
             raise errors.State(f"net torch: rank {peer} is not connected")
@@ -245,7 +269,9 @@ class Torch:
         import datetime
 
         try:
-            work: typing.Any = self._dist.irecv(self._buffer(1), self._members[request.peer], group=self._group, tag=_tag_of(-1))
+            work: typing.Any = self._dist.irecv(
+                self._buffer(1), self._members[request.peer], group=self._group, tag=_tag_of(-1)
+            )
             work.wait(datetime.timedelta(milliseconds=1))
         except Exception:  # noqa: BLE001, S110
             pass
@@ -253,7 +279,8 @@ class Torch:
     # ---- Memory ----
 
     def _buffer(self, size: int) -> typing.Any:
-        """Of this many bytes, and at least one: the smallest free one in which they fit, or a new one in place of another."""
+        """Of this many bytes, and at least one: the smallest free one in which they fit, or a new one in place of
+        another."""
         size = max(1, size)
         self._free.sort(key=lambda buffer: int(buffer.numel()))
         at = next((i for i, buffer in enumerate(self._free) if buffer.numel() >= size), None)
@@ -272,7 +299,8 @@ class Torch:
 
 
 def _tag_of(tag: int) -> int:
-    """Of an attempt, the number of a message between two ranks, and its part (net.c). A pair has never more under way than have different tags."""
+    """Of an attempt, the number of a message between two ranks, and its part (net.c). A pair has never more under way
+    than have different tags."""
     return (tag >> 28 & (1 << _EPOCH) - 1) << _NUMBER + 1 | (tag >> 39 & 1) << _NUMBER | tag & (1 << _NUMBER) - 1
 
 

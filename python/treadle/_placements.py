@@ -1,7 +1,8 @@
-"""Live tensors as a layout: what DTensors say of themselves (mesh and placements), or what a source declares of its shards, in the words of the C library.
+"""Live tensors as a layout: what DTensors say of themselves (mesh and placements), or what a source declares of its
+shards, in the words of the C library.
 
-One description of all tensors, which is the same on all ranks, and so is made without asking any of them; a hash of it is compared. Its text is that of
-docs/layouts.md, placements.
+One description of all tensors, which is the same on all ranks, and so is made without asking any of them; a hash of it
+is compared. Its text is that of docs/layouts.md, placements.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Description(typing.NamedTuple):
     def text(self) -> str:
         """As JSON, one line: what placements:@file reads."""
         meshes = [{"shape": size, "ranks": ranks} for size, ranks in self.meshes]
-        return json.dumps({"meshes": meshes, "tensors": [_row(placed) for placed in self.tensors]}, separators=(",", ":"))
+        return json.dumps(
+            {"meshes": meshes, "tensors": [_row(placed) for placed in self.tensors]}, separators=(",", ":")
+        )
 
     @classmethod
     def read(cls, text: str) -> Description:
@@ -53,7 +56,9 @@ class Description(typing.NamedTuple):
             meshes = [(tuple(map(int, mesh["shape"])), tuple(map(int, mesh["ranks"]))) for mesh in given["meshes"]]
             return cls(meshes, [_placed(row) for row in given["tensors"]])
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise errors.Refused(f"the text of a layout: {type(error).__name__}: {error}; it must be one that Layout.description gave") from error
+            raise errors.Refused(
+                f"the text of a layout: {type(error).__name__}: {error}; it must be one that Layout.description gave"
+            ) from error
 
     def only_on(self, ranks: typing.Sequence[int]) -> Description:
         """Tensors that were replicated on all ranks are so on these alone."""
@@ -61,10 +66,18 @@ class Description(typing.NamedTuple):
             return self
         meshes = [*self.meshes, ((len(ranks),), tuple(ranks))]
         everywhere: tuple[Placement, ...] = ((_abi.TREADLE_REPLICATE, 0, 0),)
-        return Description(meshes, [p if p.mesh >= 0 else p._replace(mesh=len(self.meshes), placements=everywhere) for p in self.tensors])
+        return Description(
+            meshes,
+            [p if p.mesh >= 0 else p._replace(mesh=len(self.meshes), placements=everywhere) for p in self.tensors],
+        )
 
 
-_LETTERS = {_abi.TREADLE_REPLICATE: "R", _abi.TREADLE_SHARD: "S", _abi.TREADLE_STRIDED_SHARD: "T", _abi.TREADLE_FULLY_SHARD: "F"}
+_LETTERS = {
+    _abi.TREADLE_REPLICATE: "R",
+    _abi.TREADLE_SHARD: "S",
+    _abi.TREADLE_STRIDED_SHARD: "T",
+    _abi.TREADLE_FULLY_SHARD: "F",
+}
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
 
@@ -79,8 +92,14 @@ def _row(placed: Placed) -> dict[str, typing.Any]:
 
 def _placed(row: typing.Mapping[str, typing.Any]) -> Placed:
     words = row["placements"].split(",") if "mesh" in row else []
-    return Placed(row.get("storage", row["tensor"]), row["tensor"], row["dtype"], tuple(map(int, row["shape"])), int(row.get("mesh", -1)),
-                  tuple(map(_placement_of, words)))
+    return Placed(
+        row.get("storage", row["tensor"]),
+        row["tensor"],
+        row["dtype"],
+        tuple(map(int, row["shape"])),
+        int(row.get("mesh", -1)),
+        tuple(map(_placement_of, words)),
+    )
 
 
 def _word(placement: Placement) -> str:
@@ -94,7 +113,8 @@ def _placement_of(word: str) -> Placement:
 
 
 def _root(mesh: typing.Any) -> tuple[typing.Any, list[int]]:
-    """The mesh that a submesh was cut out of, so that all ranks speak of the same one, and which of its dimensions are the submesh's."""
+    """The mesh that a submesh was cut out of, so that all ranks speak of the same one, and which of its dimensions are
+    the submesh's."""
     root = None
     for find in ("get_root_mesh", "_get_root_mesh"):
         method = getattr(mesh, find, None)
@@ -117,9 +137,13 @@ def _root(mesh: typing.Any) -> tuple[typing.Any, list[int]]:
 
 
 def _placement(name: str, placement: typing.Any, fully: bool) -> Placement:
-    """fully: strided shards are fully_shard's. Of torch, or of vLLM's sources, whose Shard has a `dim` and whose Replicate has none."""
+    """fully: strided shards are fully_shard's. Of torch, or of vLLM's sources, whose Shard has a `dim` and whose
+    Replicate has none."""
     if not hasattr(placement, "is_partial"):
-        known = {"Replicate": (_abi.TREADLE_REPLICATE, 0, 0), "Shard": (_abi.TREADLE_SHARD, getattr(placement, "dim", 0), 0)}
+        known = {
+            "Replicate": (_abi.TREADLE_REPLICATE, 0, 0),
+            "Shard": (_abi.TREADLE_SHARD, getattr(placement, "dim", 0), 0),
+        }
         if type(placement).__name__ not in known:
             raise errors.Refused(f"'{name}' has placement {placement!r}, and may have Replicate() and Shard(dim)")
         return known[type(placement).__name__]
@@ -149,12 +173,16 @@ class _Maker:
                 members = self.ranks
                 strange = [rank for rank in ranks if rank not in members]
                 if strange:
-                    raise errors.Refused(f"'{name}': its mesh has rank {strange[0]} of torch, which is not a member of the group")
+                    raise errors.Refused(
+                        f"'{name}': its mesh has rank {strange[0]} of torch, which is not a member of the group"
+                    )
                 ranks = [members[rank] for rank in ranks]
             found = self.roots[id(mesh)] = mesh, (tuple(root.mesh.shape), tuple(ranks)), dims
         _, key, dims = found
         if self.rank not in key[1]:
-            raise errors.Refused(f"'{name}': its mesh of ranks {_short(key[1])} has not rank {self.rank}, which has the tensor")
+            raise errors.Refused(
+                f"'{name}': its mesh of ranks {_short(key[1])} has not rank {self.rank}, which has the tensor"
+            )
         return self.meshes.setdefault(key, len(self.meshes)), dims
 
     def placed(self, name: str, tensor: typing.Any) -> Placed:
@@ -167,9 +195,13 @@ class _Maker:
             return Placed(name, name, dtype, tuple(tensor.shape), -1, ())
         # fully_shard makes parameters; what distribute_tensor makes is cut as its strided shards say.
         fully = type(tensor).__name__ == "Parameter" or getattr(tensor, "_is_param", False) or _is_parameter(tensor)
-        return Placed(name, name, dtype, tuple(tensor.shape), *self._on_mesh(name, tensor.device_mesh, tensor.placements, fully))
+        return Placed(
+            name, name, dtype, tuple(tensor.shape), *self._on_mesh(name, tensor.device_mesh, tensor.placements, fully)
+        )
 
-    def _on_mesh(self, name: str, mesh: typing.Any, given: typing.Iterable[typing.Any], fully: bool) -> tuple[int, tuple[Placement, ...]]:
+    def _on_mesh(
+        self, name: str, mesh: typing.Any, given: typing.Iterable[typing.Any], fully: bool
+    ) -> tuple[int, tuple[Placement, ...]]:
         """The number of a torch mesh, and a placement for each of its dimensions."""
         number, dims = self.mesh(name, mesh)
         key = next(k for k, n in self.meshes.items() if n == number)
@@ -183,7 +215,9 @@ class _Maker:
     def _declared(self, name: str, shards: _declared.Shards) -> Placed:
         dtype = _dtype(name, shards.dtype)
         if shards.mesh is not None:
-            return Placed(name, name, dtype, shards.shape, *self._on_mesh(name, shards.mesh, shards.placements or (), True))
+            return Placed(
+                name, name, dtype, shards.shape, *self._on_mesh(name, shards.mesh, shards.placements or (), True)
+            )
         if shards.owners is None:
             if shards.local is None:
                 raise errors.Refused(f"'{name}' is declared on all ranks, and rank {self.rank} has no shard of it")
@@ -200,8 +234,13 @@ class _Maker:
         if (shards.local is not None) != (self.rank in ranks):
             has = "has a shard of it, and is not" if shards.local is not None else "has no shard of it, and is"
             raise errors.Refused(f"'{name}': rank {self.rank} {has} one of its owners {_short(ranks)}")
-        placements = tuple((_abi.TREADLE_REPLICATE, 0, 0) if placement is None else _placement(name, placement, False) for placement in given)
-        return Placed(name, name, dtype, shards.shape, self.meshes.setdefault((tuple(size), ranks), len(self.meshes)), placements)
+        placements = tuple(
+            (_abi.TREADLE_REPLICATE, 0, 0) if placement is None else _placement(name, placement, False)
+            for placement in given
+        )
+        return Placed(
+            name, name, dtype, shards.shape, self.meshes.setdefault((tuple(size), ranks), len(self.meshes)), placements
+        )
 
 
 def _dtype(name: str, dtype: typing.Any) -> str:
@@ -221,7 +260,12 @@ def _short(ranks: typing.Sequence[int]) -> str:
     return str(list(ranks)) if len(ranks) <= 16 else f"[{', '.join(map(str, ranks[:8]))}, ... {len(ranks)} in all]"
 
 
-def here(named_tensors: typing.Any, rank: int, members: typing.Mapping[int, int] | None = None, rename: _tensors.Rename | None = None) -> Description:
+def here(
+    named_tensors: typing.Any,
+    rank: int,
+    members: typing.Mapping[int, int] | None = None,
+    rename: _tensors.Rename | None = None,
+) -> Description:
     """The description of this rank's tensors."""
     return _described(_named(named_tensors, rename), rank, members)
 
@@ -238,9 +282,11 @@ def _described(named: list[tuple[str, typing.Any]], rank: int, members: typing.M
     return Description(list(maker.meshes), tensors)
 
 
-def describe(named_tensors: typing.Any, group: Group, rename: _tensors.Rename | None) -> tuple[Description, list[tuple[str, typing.Any]]]:
-    """The description of all ranks, which one without tensors takes from the others; and this rank's tensors, by the model's names. Collective: a rank
-    whose tensors are refused tells them."""
+def describe(
+    named_tensors: typing.Any, group: Group, rename: _tensors.Rename | None
+) -> tuple[Description, list[tuple[str, typing.Any]]]:
+    """The description of all ranks, which one without tensors takes from the others; and this rank's tensors, by the
+    model's names. Collective: a rank whose tensors are refused tells them."""
     mine, named, refusal = None, [], None
     try:
         if named_tensors is not None:
@@ -280,12 +326,19 @@ def _difference(first: int, one: Description, second: int, other: Description) -
     words = f"Layout.of: ranks {first} and {second} describe different layouts: "
     if len(one.tensors) != len(other.tensors):
         names = {t.tensor for t in one.tensors} ^ {t.tensor for t in other.tensors}
-        return words + f"{len(one.tensors)} and {len(other.tensors)} tensors" + (f", '{min(names)}' on one of them alone" if names else "")
+        return (
+            words
+            + f"{len(one.tensors)} and {len(other.tensors)} tensors"
+            + (f", '{min(names)}' on one of them alone" if names else "")
+        )
     for a, b in zip(one.tensors, other.tensors):
         if a != b:
             if a.tensor != b.tensor:
                 return words + f"'{a.tensor}' stands where '{b.tensor}' does"
-            return words + f"'{a.tensor}' is {a.dtype} with placements {_words(a)} there, and {b.dtype} with {_words(b)} here"
+            return (
+                words
+                + f"'{a.tensor}' is {a.dtype} with placements {_words(a)} there, and {b.dtype} with {_words(b)} here"
+            )
     return words + f"meshes {one.meshes} and {other.meshes}"
 
 
@@ -310,7 +363,9 @@ def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:
             at.storage = _library.given("the name of a storage", placed.storage)
         at.dtype, at.mesh = _BY_DTYPE[placed.dtype], placed.mesh
         if len(placed.shape) > len(at.shape):
-            raise errors.Refused(f"'{placed.tensor}' has {len(placed.shape)} dimensions; at most {len(at.shape)} will do")
+            raise errors.Refused(
+                f"'{placed.tensor}' has {len(placed.shape)} dimensions; at most {len(at.shape)} will do"
+            )
         at.ndim = len(placed.shape)
         at.shape[: at.ndim] = placed.shape
         placements = made.get(placed.placements)
@@ -318,6 +373,14 @@ def make(model: Model, ranks: int, description: Description) -> ctypes.c_void_p:
             placements = made[placed.placements] = type(at.placements)(*placed.placements)
         at.placements = placements
     pointer = ctypes.c_void_p()
-    _library.call("treadle_layout_from_placements", model._use(), ranks, meshes, len(description.meshes), tensors, len(description.tensors),
-                  ctypes.byref(pointer))
+    _library.call(
+        "treadle_layout_from_placements",
+        model._use(),
+        ranks,
+        meshes,
+        len(description.meshes),
+        tensors,
+        len(description.tensors),
+        ctypes.byref(pointer),
+    )
     return pointer

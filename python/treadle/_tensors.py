@@ -17,7 +17,9 @@ class Module(typing.Protocol):
 
 
 #: A module of torch, a dict, or pairs of names and tensors.
-Named = typing.Union[Module, typing.Mapping[typing.Any, typing.Any], typing.Iterable[typing.Tuple[typing.Any, typing.Any]]]
+Named = typing.Union[
+    Module, typing.Mapping[typing.Any, typing.Any], typing.Iterable[typing.Tuple[typing.Any, typing.Any]]
+]
 #: Names of one's own to those of the model: a dict, or a function. None: the tensor is left out.
 Rename = typing.Union[typing.Mapping[str, typing.Optional[str]], typing.Callable[[str], typing.Optional[str]]]
 
@@ -30,7 +32,8 @@ def is_module(named_tensors: typing.Any) -> bool:
 
 
 def _of_module(module: typing.Any) -> list[tuple[str, typing.Any]]:
-    """Its parameters, then its persistent buffers, which a state dict has, too: a routing bias is one. What is shared has its first name."""
+    """Its parameters, then its persistent buffers, which a state dict has, too: a routing bias is one. What is shared
+    has its first name."""
     found = list(module.named_parameters())
     for path, part in module.named_modules():
         for name, buffer in part._buffers.items():
@@ -99,12 +102,17 @@ def address_of(tensor: typing.Any) -> int:
 
 
 def places(named: Named) -> tuple[tuple[str, int, tuple[int, ...], str], ...]:
-    """Where tensors lie, and as what: name, address, shape and type of what this rank has of each. Equal as long as they stay."""
-    return tuple((str(name), address_of(tensor), tuple(local(tensor).shape), str(local(tensor).dtype)) for name, tensor in pairs(named))
+    """Where tensors lie, and as what: name, address, shape and type of what this rank has of each. Equal as long as
+    they stay."""
+    return tuple(
+        (str(name), address_of(tensor), tuple(local(tensor).shape), str(local(tensor).dtype))
+        for name, tensor in pairs(named)
+    )
 
 
 def given(name: typing.Any, tensor: typing.Any, words: str | None = None, device: Device = HOST) -> Given:
-    """Raises Refused, with `words` for the tensor, for memory that is not on the device, not contiguous or not there."""
+    """Raises Refused, with `words` for the tensor, for memory that is not on the device, not contiguous or not
+    there."""
     here, words = local(tensor), words or f"'{name}'"
     if hasattr(here, "data_ptr"):
         try:
@@ -112,17 +120,37 @@ def given(name: typing.Any, tensor: typing.Any, words: str | None = None, device
         except (RuntimeError, ValueError) as error:  # a FakeTensor, a parameter that is not initialised yet
             if isinstance(error, errors.Error):
                 raise
-            raise errors.Refused(f"{words} is a {type(here).__name__} that has no memory: {str(error).splitlines()[0]}") from error
+            raise errors.Refused(
+                f"{words} is a {type(here).__name__} that has no memory: {str(error).splitlines()[0]}"
+            ) from error
     if hasattr(here, "address"):
         _check_device(here.device, words, device)
-        return Given(name, tensor, int(here.address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype), bool(here.writable))
+        return Given(
+            name,
+            tensor,
+            int(here.address) if here.nbytes else 0,
+            here.nbytes,
+            tuple(here.shape),
+            str(here.dtype),
+            bool(here.writable),
+        )
     if hasattr(here, "__array_interface__"):
         about = here.__array_interface__
         _check_device("cpu", words, device)
         if about["strides"] is not None:
-            raise errors.Refused(f"{words} of shape {list(here.shape)} has strides {about['strides']} (bytes); it must be contiguous")
+            raise errors.Refused(
+                f"{words} of shape {list(here.shape)} has strides {about['strides']} (bytes); it must be contiguous"
+            )
         address, read_only = about["data"]
-        return Given(name, tensor, int(address) if here.nbytes else 0, here.nbytes, tuple(here.shape), str(here.dtype), not read_only)
+        return Given(
+            name,
+            tensor,
+            int(address) if here.nbytes else 0,
+            here.nbytes,
+            tuple(here.shape),
+            str(here.dtype),
+            not read_only,
+        )
     raise errors.Refused(f"{words} is a {type(here).__name__}, and no tensor of torch, numpy or treadle")
 
 
@@ -136,10 +164,14 @@ def _given_torch(name: typing.Any, tensor: typing.Any, here: typing.Any, words: 
     if str(here.layout) != "torch.strided":
         raise errors.Refused(f"{words} has torch's layout {here.layout}; it must be torch.strided")
     if not here.is_contiguous():
-        raise errors.Refused(f"{words} of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
+        raise errors.Refused(
+            f"{words} of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous"
+        )
     nbytes = here.numel() * here.element_size()
     if nbytes and here.untyped_storage().nbytes() < nbytes + here.storage_offset() * here.element_size():
-        raise errors.Refused(f"{words} has {nbytes} bytes, and its storage {here.untyped_storage().nbytes()}: it was freed or resized")
+        raise errors.Refused(
+            f"{words} has {nbytes} bytes, and its storage {here.untyped_storage().nbytes()}: it was freed or resized"
+        )
     address = int(here.data_ptr()) if nbytes else 0
     if nbytes and not address:
         raise errors.Refused(f"{words} is a {type(here).__name__} that has no memory")

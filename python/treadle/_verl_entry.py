@@ -1,5 +1,5 @@
-"""verl's entry point (group verl.plugins). verl imports this module in each of its processes, calls nothing, and is silent about what an import raises; so
-this says it."""
+"""verl's entry point (group verl.plugins). verl imports this module in each of its processes, calls nothing, and is
+silent about what an import raises; so this says it."""
 
 try:
     from .verl import register
@@ -8,4 +8,8 @@ try:
 except Exception as error:  # noqa: BLE001
     import sys
 
-    print(f"treadle: verl's backend 'treadle' is not registered: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    print(
+        f"treadle: verl's backend 'treadle' is not registered: {type(error).__name__}: {error}",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -18,7 +18,8 @@ if typing.TYPE_CHECKING:
 
 
 class _Source:
-    """A window of another process, as what its memory is of. It does not refer to the Python object, which refers to it."""
+    """A window of another process, as what its memory is of. It does not refer to the Python object, which refers to
+    it."""
 
     __slots__ = ("object", "device")
 
@@ -41,8 +42,8 @@ class _Source:
 
 
 class Attached(typing.Mapping[typing.Any, Memory]):
-    """A window of infer parameters of another process, mapped read-only at one address for its life, on the device that has it: names of storage tensors to
-    memory. Made by attach.
+    """A window of infer parameters of another process, mapped read-only at one address for its life, on the device that
+    has it: names of storage tensors to memory. Made by attach.
 
         with treadle.attach(handle) as weights:
             version = weights.wait(1)
@@ -61,8 +62,14 @@ class Attached(typing.Mapping[typing.Any, Memory]):
         for number in range(_library.value("treadle_attached_storage_count", pointer)):
             _library.call("treadle_attached_storage", pointer, number, ctypes.byref(info))
             storage = storage_of(info)
-            entries[key_of(storage)] = Memory(self._object, address + storage.offset_bytes, storage.shape, storage.dtype, False,
-                                             Place(self._source, _abi.TREADLE_INFER_PARAMS, storage.offset_bytes))
+            entries[key_of(storage)] = Memory(
+                self._object,
+                address + storage.offset_bytes,
+                storage.shape,
+                storage.dtype,
+                False,
+                Place(self._source, _abi.TREADLE_INFER_PARAMS, storage.offset_bytes),
+            )
         self._window = Window(entries, count.value, address, self._source.device)
 
     def _use(self) -> ctypes.c_void_p:
@@ -85,14 +92,14 @@ class Attached(typing.Mapping[typing.Any, Memory]):
         return bool(_library.value("treadle_attached_is_valid", self._use()))
 
     def wait(self, version: int, *, timeout: float = 60) -> int:
-        """Waits until a version of at least `version` is in the window; the last one that was committed then. Raises Timeout, and Peer when the
-        owner died or ended its switch."""
+        """Waits until a version of at least `version` is in the window; the last one that was committed then. Raises
+        Timeout, and Peer when the owner died or ended its switch."""
         _library.call("treadle_attached_wait", self._use(), version, timeout, _library.watcher(), None)
         return self.version
 
     def hold(self) -> int:
-        """The version that is in the window, whose bytes stay until release(): the owner's next arrow waits, until its time limit. Raises State
-        when none is there."""
+        """The version that is in the window, whose bytes stay until release(): the owner's next arrow waits, until its
+        time limit. Raises State when none is there."""
         version = ctypes.c_uint64()
         _library.call("treadle_attached_hold", self._use(), ctypes.byref(version))
         self._held.append(version.value)
@@ -150,7 +157,9 @@ class Attached(typing.Mapping[typing.Any, Memory]):
     def __enter__(self) -> Attached:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -160,9 +169,10 @@ class Attached(typing.Mapping[typing.Any, Memory]):
 
 
 def attach(handle: bytes, *, timeout: float = 60) -> Attached:
-    """Attaches to the window of a handle (Switch.infer.handle()), in any process of the same user on the machine. The pages are mapped, and not
-    touched. A window on a device is found by the device itself, whatever number it has here. Raises Refused for a handle that was cut or altered, or is of
-    another machine, user or version, or of a device that this process does not have; Peer when its process is gone."""
+    """Attaches to the window of a handle (Switch.infer.handle()), in any process of the same user on the machine. The
+    pages are mapped, and not touched. A window on a device is found by the device itself, whatever number it has here.
+    Raises Refused for a handle that was cut or altered, or is of another machine, user or version, or of a device that
+    this process does not have; Peer when its process is gone."""
     pointer = ctypes.c_void_p()
     given = memoryview(handle).tobytes()  # of a number, bytes() would make that many zeros
     _library.call("treadle_attach", given, len(given), timeout, ctypes.byref(pointer))

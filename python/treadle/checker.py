@@ -20,7 +20,9 @@ def _flat(name: typing.Any, tensor: typing.Any) -> typing.Any:
 
     here = _tensors.local(tensor).detach()
     if not here.is_contiguous():
-        raise errors.Refused(f"'{name}' of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous")
+        raise errors.Refused(
+            f"'{name}' of shape {list(here.shape)} has strides {list(here.stride())}; it must be contiguous"
+        )
     return here.view(-1).view(torch.uint8)
 
 
@@ -66,15 +68,20 @@ def _bytes_of(name: typing.Any, tensor: typing.Any) -> typing.Any:
         return memoryview(tensor).cast("B")
     given = _tensors.given(name, tensor)
     if not given.writable:
-        return memoryview((ctypes.c_uint8 * given.nbytes).from_address(given.address)).toreadonly() if given.nbytes else b""
+        return (
+            memoryview((ctypes.c_uint8 * given.nbytes).from_address(given.address)).toreadonly()
+            if given.nbytes
+            else b""
+        )
     return (ctypes.c_uint8 * given.nbytes).from_address(given.address) if given.nbytes else bytearray()
 
 
 class Checker:
     """Says which of some tensors have other bits than they had.
 
-    named_tensors: a dict or pairs of names and tensors: torch's, numpy's or treadle's, contiguous; those of devices are copied to the host. Typical use:
-    snapshot(), reset(0), an update that should bring the same weights again, and compare() == []."""
+    named_tensors: a dict or pairs of names and tensors: torch's, numpy's or treadle's, contiguous; those of devices are
+    copied to the host. Typical use: snapshot(), reset(0), an update that should bring the same weights again, and
+    compare() == []."""
 
     def __init__(self, named_tensors: _tensors.Named) -> None:
         self._tensors = dict(_tensors.pairs(named_tensors))
@@ -84,19 +91,27 @@ class Checker:
         """By name, a hash of the bytes (BLAKE2b, 16 hexadecimal digits)."""
         import hashlib
 
-        return {name: hashlib.blake2b(_bytes_of(name, tensor), digest_size=8).hexdigest() for name, tensor in self._tensors.items()}
+        return {
+            name: hashlib.blake2b(_bytes_of(name, tensor), digest_size=8).hexdigest()
+            for name, tensor in self._tensors.items()
+        }
 
     def snapshot(self) -> None:
         """Remembers what the tensors hold now."""
         self._snapshot = self.checksum()
 
     def reset(self, seed: int) -> None:
-        """Overwrites all tensors with random bytes, the same for the same seed and names. Raises Refused, before anything is written, for memory that is
-        read-only. (A torch tensor of such memory cannot say so: writing it ends the process.)"""
+        """Overwrites all tensors with random bytes, the same for the same seed and names. Raises Refused, before
+        anything is written, for memory that is read-only. (A torch tensor of such memory cannot say so: writing it ends
+        the process.)"""
         import hashlib
 
         far = {name: _room_for(name, tensor) for name, tensor in self._tensors.items() if _is_far(tensor)}
-        near = {name: memoryview(_bytes_of(name, tensor)).cast("B") for name, tensor in self._tensors.items() if name not in far}
+        near = {
+            name: memoryview(_bytes_of(name, tensor)).cast("B")
+            for name, tensor in self._tensors.items()
+            if name not in far
+        }
         for name, buffer in near.items():
             if buffer.readonly:
                 raise errors.Refused(f"'{name}' is read-only, and cannot be reset")

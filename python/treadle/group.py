@@ -27,9 +27,10 @@ class Store(typing.Protocol):
 
 
 class Group:
-    """The ranks that switch together: made by alone, join, store, torch or mpi. Those of a store, and so of torch, may be on several machines (nodes): then
-    what goes between them goes by a net: "tcp", sockets, which need nothing; "ucx", for InfiniBand (Debian's libucx0, or a wheel libucx-cu12); or "torch"
-    (Group.torch). Functions that make or use a group are collective: all ranks call them in the same order."""
+    """The ranks that switch together: made by alone, join, store, torch or mpi. Those of a store, and so of torch, may
+    be on several machines (nodes): then what goes between them goes by a net: "tcp", sockets, which need nothing;
+    "ucx", for InfiniBand (Debian's libucx0, or a wheel libucx-cu12); or "torch" (Group.torch). Functions that make or
+    use a group are collective: all ranks call them in the same order."""
 
     _object: _library.Object
     _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
@@ -56,48 +57,69 @@ class Group:
 
     @classmethod
     def join(cls, name: str, rank: int, size: int, *, timeout: float = 60) -> Group:
-        """Processes of this machine that agree on a name (letters and digits, nobody else's meanwhile). timeout: seconds, of each wait.
-        Raises Timeout with the ranks that did not come, Refused, Peer."""
+        """Processes of this machine that agree on a name (letters and digits, nobody else's meanwhile). timeout:
+        seconds, of each wait. Raises Timeout with the ranks that did not come, Refused, Peer."""
         return cls._make("treadle_group_open", _library.given("the name of the group", name), rank, size, timeout)
 
     @classmethod
     def store(
-        cls, store: Store, rank: int, size: int, *, job: str = "0", nodes: int | typing.Sequence[int] | None = None, net: str = "tcp", timeout: float = 60
+        cls,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        job: str = "0",
+        nodes: int | typing.Sequence[int] | None = None,
+        net: str = "tcp",
+        timeout: float = 60,
     ) -> Group:
-        """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has left in it does no harm. Groups
-        that meet at the same time need different names of their jobs.
-        nodes: which ranks share a node, a number of nodes of equally many neighbours, or the node of each rank: for trying out on one machine what happens
-        on several; ranks of one node have to be on one machine. None: ranks find out which of them are on one machine.
-        The first rank of each node listens at the machine's address on a port of its own until all have met. Raises Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and
-        System with what the store raised as its cause."""
+        """Ranks that meet by a store: any object with set(key, bytes), and get(key) that waits. What an older job has
+        left in it does no harm. Groups that meet at the same time need different names of their jobs.
+        nodes: which ranks share a node, a number of nodes of equally many neighbours, or the node of each rank: for
+        trying out on one machine what happens on several; ranks of one node have to be on one machine. None: ranks find
+        out which of them are on one machine.
+        The first rank of each node listens at the machine's address on a port of its own until all have met. Raises
+        Refused when ranks differ in size or version; Timeout with the ranks that did not come, Peer, and System with
+        what the store raised as its cause."""
         numbers = node_of(nodes, size, "group")
         node = numbers[rank] if numbers is not None and 0 <= rank < size else -1
         _check_net(net, "group", ("tcp", "ucx"))
         calls = _StoreCalls(store)
         given = _library.sized(_abi.treadle_store, set=calls.set, get=calls.get, job=_library.given("job", job))
         try:
-            return cls._make("treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks)._choose(net)
+            return cls._make(
+                "treadle_group_store", ctypes.byref(given), rank, size, node, timeout, callbacks=calls.callbacks
+            )._choose(net)
         finally:
             calls.release()
 
     @classmethod
     def torch(
-        cls, group: typing.Any = None, *, net: str = "tcp", nodes: int | typing.Sequence[int] | None = None, timeout: float = 60
+        cls,
+        group: typing.Any = None,
+        *,
+        net: str = "tcp",
+        nodes: int | typing.Sequence[int] | None = None,
+        timeout: float = 60,
     ) -> Group:
-        """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was called with any backend. Its
-        store is used to meet. nodes: as in Group.store.
+        """The ranks of a process group of torch.distributed; None: the default group, for which init_process_group was
+        called with any backend. Its store is used to meet. nodes: as in Group.store.
 
-        net: what goes between nodes goes by "tcp" or "ucx", and then no function of torch.distributed that moves tensors or objects is called, now or later; or
-        by "torch", isend and irecv of that process group, which nobody else may use for messages while an arrow runs. After an attempt that failed with
-        messages under way the process group is not used again: the next arrow, and a new Group with it, are Refused on all ranks, and its connections
-        are closed when the process ends. So give it one of its own (torch.distributed.new_group), and a new one after a failure.
+        net: what goes between nodes goes by "tcp" or "ucx", and then no function of torch.distributed that moves
+        tensors or objects is called, now or later; or by "torch", isend and irecv of that process group, which nobody
+        else may use for messages while an arrow runs. After an attempt that failed with messages under way the process
+        group is not used again: the next arrow, and a new Group with it, are Refused on all ranks, and its connections
+        are closed when the process ends. So give it one of its own (torch.distributed.new_group), and a new one after a
+        failure.
 
         Raises State without a process group, Refused for a process that is not a rank of it, Timeout, Peer."""
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
         from torch.distributed import distributed_c10d
 
         if not dist.is_available() or not dist.is_initialized():
-            raise errors.State("Group.torch: call torch.distributed.init_process_group first, or start with torchrun and do so")
+            raise errors.State(
+                "Group.torch: call torch.distributed.init_process_group first, or start with torchrun and do so"
+            )
         rank, size = dist.get_rank(group), dist.get_world_size(group)
         if rank < 0:
             raise errors.Refused("Group.torch: this process is not a rank of that process group")
@@ -112,7 +134,9 @@ class Group:
             row = Torch(group)
         refusal = row.refusal() if row is not None else ""
         try:
-            made = cls.store(store, rank, size, job=job, nodes=nodes, timeout=min(timeout, _REFUSING) if refusal else timeout)
+            made = cls.store(
+                store, rank, size, job=job, nodes=nodes, timeout=min(timeout, _REFUSING) if refusal else timeout
+            )
         except errors.Error as error:
             raise (errors.Refused(refusal) if refusal else error) from error.__cause__
         made._agree(net, refusal)
@@ -131,21 +155,32 @@ class Group:
         return self
 
     def _agree(self, net: str, refusal: str) -> None:
-        """All ranks have the same net, and none refuses it: one that may not use a process group again knows that by itself."""
+        """All ranks have the same net, and none refuses it: one that may not use a process group again knows that by
+        itself."""
         said = [words.decode() for words in self.gather(f"{net}\n{refusal}".encode())]
         for rank, (name, _, why) in enumerate(words.partition("\n") for words in said):
             if why:
                 raise errors.Refused(why)
             if name != net:
-                raise errors.Refused(f"Group.torch: rank {rank} has net '{name}', and rank {self.rank} '{net}': all ranks have to give the same one")
+                raise errors.Refused(
+                    f"Group.torch: rank {rank} has net '{name}', and rank {self.rank} '{net}': "
+                    "all ranks have to give the same one"
+                )
 
     @classmethod
     def mpi(
-        cls, comm: typing.Any, *, address: str | None = None, nodes: int | typing.Sequence[int] | None = None, net: str = "tcp", timeout: float = 60
+        cls,
+        comm: typing.Any,
+        *,
+        address: str | None = None,
+        nodes: int | typing.Sequence[int] | None = None,
+        net: str = "tcp",
+        timeout: float = 60,
     ) -> Group:
-        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. On several machines, and where `nodes`
-        says so (as in Group.store), ranks meet further by a store that rank 0 serves until all have met, at `address`, "10.0.0.1:7000"; None: the address by
-        which rank 0's machine reaches others, and a free port. Raises Refused, Timeout, Peer."""
+        """The ranks of a communicator of mpi4py, whatever MPI it is built with. It is used to meet, and never again. On
+        several machines, and where `nodes` says so (as in Group.store), ranks meet further by a store that rank 0
+        serves until all have met, at `address`, "10.0.0.1:7000"; None: the address by which rank 0's machine reaches
+        others, and a free port. Raises Refused, Timeout, Peer."""
         import secrets
 
         rank, size = comm.Get_rank(), comm.Get_size()
@@ -158,12 +193,29 @@ class Group:
         if numbers is None and not others:
             return cls.join(name, rank, size, timeout=timeout)
         if others and not outside:
-            raise errors.Refused("Group.mpi: ranks are on several machines, and rank 0's has no address by which others reach it: give one, address=")
-        options = _library.sized(_abi.treadle_store_options, address=_library.given("address", address), job=_library.given("job", name), rank=rank, ranks=size, timeout_seconds=timeout)
+            raise errors.Refused(
+                "Group.mpi: ranks are on several machines, and rank 0's has no address by which others "
+                "reach it: give one, address="
+            )
+        options = _library.sized(
+            _abi.treadle_store_options,
+            address=_library.given("address", address),
+            job=_library.given("job", name),
+            rank=rank,
+            ranks=size,
+            timeout_seconds=timeout,
+        )
         store = _library.sized(_abi.treadle_store)
         _library.call("treadle_store_open", ctypes.byref(options), ctypes.byref(store))
         try:
-            return cls._make("treadle_group_store", ctypes.byref(store), rank, size, numbers[rank] if numbers is not None else -1, timeout)._choose(net)
+            return cls._make(
+                "treadle_group_store",
+                ctypes.byref(store),
+                rank,
+                size,
+                numbers[rank] if numbers is not None else -1,
+                timeout,
+            )._choose(net)
         finally:
             _library.value("treadle_store_close", ctypes.byref(store))
 
@@ -171,14 +223,17 @@ class Group:
         return self._object.use("Group")
 
     def _take(self, user: str | None = None) -> ctypes.c_void_p:
-        """For a call that talks to the other ranks; of a switch (`user`) that may be the one whose arrow runs: the library says what it may do then."""
+        """For a call that talks to the other ranks; of a switch (`user`) that may be the one whose arrow runs: the
+        library says what it may do then."""
         if self._user not in (None, user):
-            raise errors.State(f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for it first")
+            raise errors.State(
+                f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for it first"
+            )
         return self._use()
 
     def _enter(self, user: str) -> bool:
-        """For an arrow of a switch: nobody else may use the group until _leave. False: an arrow of that switch has it already, and the library refuses this
-        one."""
+        """For an arrow of a switch: nobody else may use the group until _leave. False: an arrow of that switch has it
+        already, and the library refuses this one."""
         with self._lock:
             self._take(user)
             mine = self._user is None
@@ -215,7 +270,8 @@ class Group:
         return [bytes(whole) for whole in parts]
 
     def _tell(self, refusal: errors.Refused | None) -> None:
-        """All ranks raise where one has a refusal: it that, with its rank in the words, the others Peer with them. Collective."""
+        """All ranks raise where one has a refusal: it that, with its rank in the words, the others Peer with them.
+        Collective."""
         said = self.gather(str(refusal).encode() if refusal is not None else b"")
         if refusal is not None:
             raise refusal
@@ -240,7 +296,8 @@ def hash_of(words: str) -> str:
 
 
 def _where() -> tuple[bytes, str, bool]:
-    """What is the same for all processes that can meet by a name; where others may reach this machine, and whether they may."""
+    """What is the same for all processes that can meet by a name; where others may reach this machine, and whether they
+    may."""
     found = _abi.treadle_node_address()
     _library.call("treadle_machine_address", ctypes.byref(found))
     return bytes(found.node), found.address.decode(), bool(found.outside)
@@ -261,7 +318,8 @@ class _StoreCalls:
         self.get = self.callbacks.function(_library.field(_abi.treadle_store, "get"), self._get)
 
     def release(self) -> None:
-        """The library has done with them. They refer to each other: without this the store would stay, and its port, until Python looks for such rings."""
+        """The library has done with them. They refer to each other: without this the store would stay, and its port,
+        until Python looks for such rings."""
         del self.set, self.get
 
     def _set(self, _context: object, key: bytes, value: int, count: int) -> int:
@@ -282,8 +340,8 @@ class _Late(errors.Timeout):
 
 
 def _wait_for(store: typing.Any, key: str, seconds: float) -> typing.Any:
-    """store.get in slices where the store can say whether the key is there; else in a thread of its own, which nobody waits for after the time is
-    over, and which is not begun where there is no time."""
+    """store.get in slices where the store can say whether the key is there; else in a thread of its own, which nobody
+    waits for after the time is over, and which is not begun where there is no time."""
     end = time.monotonic() + seconds
     late = _Late(f"nobody has set it in {seconds:.3g} s")
     if hasattr(store, "check"):

@@ -1,10 +1,11 @@
-"""Which tensors of an engine an update may write: what the engine stores as it was loaded and computes with from there, and what it has made
-something else of.
+"""Which tensors of an engine an update may write: what the engine stores as it was loaded and computes with from there,
+and what it has made something else of.
 
-A name and a shape prove nothing: an engine that packs its weights keeps some tensors that look right and that nothing reads. So whether a tensor is
-the engine's own stands on a list (proved.json, proved_sglang.json), by the class of its layer, the layer's quantisation method, the kernel that multiplies with it, and the device. The
-tests make the list from real engines: noise in the tensor has to change what a forward pass gives, its bytes are those that were loaded, and with these
-bytes back the forward pass gives what it gave. What the list does not know is refused."""
+A name and a shape prove nothing: an engine that packs its weights keeps some tensors that look right and that nothing
+reads. So whether a tensor is the engine's own stands on a list (proved.json, proved_sglang.json), by the class of its
+layer, the layer's quantisation method, the kernel that multiplies with it, and the device. The tests make the list from
+real engines: noise in the tensor has to change what a forward pass gives, its bytes are those that were loaded, and
+with these bytes back the forward pass gives what it gave. What the list does not know is refused."""
 
 from __future__ import annotations
 
@@ -78,9 +79,9 @@ def proved() -> dict[Key, tuple[str, str]]:
 class Match:
     """What treadle.match found on this rank.
 
-    own: tensors that the switch writes where they are, by the layout's names: Switch(infer_tensors=match.own).
-    window: tensors that will lie in the infer window. layer: tensors whose layers are processed again after each update. refused: the others, each with
-    the reason."""
+    own: tensors that the switch writes where they are, by the layout's names: Switch(infer_tensors=match.own). window:
+    tensors that will lie in the infer window. layer: tensors whose layers are processed again after each update.
+    refused: the others, each with the reason."""
 
     def __init__(self) -> None:
         self.own: dict[str, typing.Any] = {}
@@ -97,9 +98,10 @@ class Match:
             raise errors.Refused(f"the engine's weights cannot be updated: {'; '.join(first)}{more}")
 
     def attach(self, switch: Switch) -> Report:
-        """Gives the engine what the switch does not write in place: tensors of `window` become views of the infer window, and layers of `layer` are processed
-        again, from weights of the infer window. In mode INFER, after each update; also in `bind`, so that a layer that cannot be processed fails the
-        arrow on all ranks. Raises Refused where a tensor is refused."""
+        """Gives the engine what the switch does not write in place: tensors of `window` become views of the infer
+        window, and layers of `layer` are processed again, from weights of the infer window. In mode INFER, after each
+        update; also in `bind`, so that a layer that cannot be processed fails the arrow on all ranks. Raises Refused
+        where a tensor is refused."""
         self.check()
         if self.window or self.layer:
             weights = switch.infer.torch()
@@ -119,7 +121,10 @@ class Match:
         return list(layers.values())
 
     def __repr__(self) -> str:
-        return f"<treadle.Match {len(self.own)} own, {len(self.window)} window, {len(self.layer)} layer, {len(self.refused)} refused>"
+        return (
+            f"<treadle.Match {len(self.own)} own, {len(self.window)} window, {len(self.layer)} layer, "
+            f"{len(self.refused)} refused>"
+        )
 
 
 def reload_of(layer: typing.Any) -> typing.Callable[[typing.Any, typing.Mapping[str, typing.Any]], None]:
@@ -128,25 +133,38 @@ def reload_of(layer: typing.Any) -> typing.Callable[[typing.Any, typing.Mapping[
         from .vllm._reload import reload_layer
 
         return reload_layer
-    raise errors.Refused(f"{type(layer).__name__} is not a layer of an engine whose weights can be processed again (vLLM)")
+    raise errors.Refused(
+        f"{type(layer).__name__} is not a layer of an engine whose weights can be processed again (vLLM)"
+    )
 
 
 def match(
-    model: typing.Any, layout: Layout, rank: int, engine_model: typing.Any, *, prove: bool = False, forward: typing.Callable[[], typing.Any] | None = None,
+    model: typing.Any,
+    layout: Layout,
+    rank: int,
+    engine_model: typing.Any,
+    *,
+    prove: bool = False,
+    forward: typing.Callable[[], typing.Any] | None = None,
     unproved: str = "refuse",
 ) -> Match:
     """What an update has to do for each tensor of an engine on `rank` of `layout`.
 
-    engine_model: the engine's module (torch), after it has loaded and processed its weights; or what engine_tensors() made of one.
-    prove: tensors that the list does not know are tried now: noise in them, then their bytes again. It needs `forward`, which runs the engine and returns
-        what can be compared (the same each time), and a model with the weights that the engine has loaded. Nothing may use the engine meanwhile; where a
-        tensor is refused, its layer may be left with noise, and the engine has to be started anew.
-    unproved: what happens to tensors that are neither listed nor proved: "refuse", or "layer": their layer is processed again.
+    engine_model: the engine's module (torch), after it has loaded and processed its weights; or what engine_tensors()
+        made of one.
+    prove: tensors that the list does not know are tried now: noise in them, then their bytes again. It needs `forward`,
+        which runs the engine and returns what can be compared (the same each time), and a model with the weights that
+        the engine has loaded. Nothing may use the engine meanwhile; where a tensor is refused, its layer may be left
+        with noise, and the engine has to be started anew.
+    unproved: what happens to tensors that are neither listed nor proved: "refuse", or "layer": their layer is processed
+        again.
     Raises Refused for other options. Local."""
     if unproved not in ("refuse", "layer"):
         raise errors.Refused(f"match: unproved is '{unproved}', and must be 'refuse' or 'layer'")
     if prove and forward is None:
-        raise errors.Refused("match: prove needs forward, a function that runs the engine and returns what can be compared")
+        raise errors.Refused(
+            "match: prove needs forward, a function that runs the engine and returns what can be compared"
+        )
     tensors = engine_model if isinstance(engine_model, list) else engine_tensors(engine_model)
     known = proved()
     if prove and forward is not None:
@@ -154,7 +172,9 @@ def match(
     return _decide(layout.storages(rank), tensors, known, unproved)
 
 
-def _decide(storages: typing.Sequence[Storage], tensors: list[Found], known: typing.Mapping[Key, tuple[str, str]], unproved: str) -> Match:
+def _decide(
+    storages: typing.Sequence[Storage], tensors: list[Found], known: typing.Mapping[Key, tuple[str, str]], unproved: str
+) -> Match:
     made = Match()
     names: dict[str, list[Found]] = {}
     for found in tensors:
@@ -162,7 +182,9 @@ def _decide(storages: typing.Sequence[Storage], tensors: list[Found], known: typ
     for storage in storages:
         name = str(key_of(storage))
         sharing = _sharing(names.get(name, []), tensors)
-        kinds = [_kind(storage, found, known, unproved) for found in sharing] or [("refused", "the engine has no such tensor")]
+        kinds = [_kind(storage, found, known, unproved) for found in sharing] or [
+            ("refused", "the engine has no such tensor")
+        ]
         kind, proof = max(kinds, key=lambda one: ("own", "window", "layer", "refused").index(one[0]))
         made.rows.append(Row(name, kind, storage.bytes, proof))
         if kind == "own":
@@ -174,10 +196,15 @@ def _decide(storages: typing.Sequence[Storage], tensors: list[Found], known: typ
         else:
             made.refused[name] = proof
     has = [found for storage in storages for found in names.get(str(key_of(storage)), [])]
-    addresses, places = {found.address for found in has if found.address}, {(found.owner, found.key.tensor) for found in has}
+    addresses, places = (
+        {found.address for found in has if found.address},
+        {(found.owner, found.key.tensor) for found in has},
+    )
     for found in tensors:
         if found.parameter and (found.owner, found.key.tensor) not in places and found.address not in addresses:
-            made.refused[found.name] = f"the engine has it, of shape {list(found.shape)}, and the layout has not: nothing would update it"
+            made.refused[found.name] = (
+                f"the engine has it, of shape {list(found.shape)}, and the layout has not: nothing would update it"
+            )
             made.rows.append(Row(found.name, "refused", 0, made.refused[found.name]))
     return made
 
@@ -192,15 +219,24 @@ def _sharing(named: list[Found], tensors: list[Found]) -> list[Found]:
     return list(once.values())
 
 
-def _kind(storage: Storage, found: Found, known: typing.Mapping[Key, tuple[str, str]], unproved: str) -> tuple[str, str]:
+def _kind(
+    storage: Storage, found: Found, known: typing.Mapping[Key, tuple[str, str]], unproved: str
+) -> tuple[str, str]:
     kind, proof = known.get(found.key, ("", ""))
     if not kind:
-        words = f"{found.key.layer} with {found.key.method or 'no quantisation method'} and kernel '{found.key.kernel}' on {found.key.device} is not on the list"
+        words = (
+            f"{found.key.layer} with {found.key.method or 'no quantisation method'} and kernel '{found.key.kernel}' "
+            f"on {found.key.device} is not on the list"
+        )
         return (unproved, words) if unproved == "layer" else ("refused", words)
     if kind != "own":
         return kind, proof
     if found.shape != storage.shape or found.dtype != storage.dtype:
-        return "refused", f"the engine has it as {list(found.shape)} of {found.dtype}, and the layout as {list(storage.shape)} of {storage.dtype}"
+        return (
+            "refused",
+            f"the engine has it as {list(found.shape)} of {found.dtype}, and the layout as "
+            f"{list(storage.shape)} of {storage.dtype}",
+        )
     return ("own" if _contiguous(found.shape, found.strides) else "window"), proof
 
 
@@ -217,7 +253,8 @@ def _contiguous(shape: typing.Sequence[int], strides: typing.Sequence[int]) -> b
 
 
 def engine_tensors(engine_model: typing.Any) -> list[Found]:
-    """All parameters and buffers of a module, and the tensors among the attributes of its layers, under all their names."""
+    """All parameters and buffers of a module, and the tensors among the attributes of its layers, under all their
+    names."""
     import torch  # type: ignore[import-not-found,unused-ignore]
 
     paths: dict[int, int] = {}
@@ -230,9 +267,27 @@ def engine_tensors(engine_model: typing.Any) -> list[Found]:
         for kind, tensors in (("parameter", module._parameters), ("buffer", module._buffers), ("attribute", plain)):
             for name, tensor in tensors.items():
                 if tensor is not None:
-                    key = Key(type(module).__name__ + (_TIED if paths[id(module)] > 1 else ""), _method(module), _kernel(module), tensor.device.type, name)
-                    found.append(Found(f"{path}.{name}" if path else name, key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."),
-                                       tuple(tensor.stride()), tensor.data_ptr() if tensor.numel() else 0, kind == "parameter", id(module), module, tensor))
+                    key = Key(
+                        type(module).__name__ + (_TIED if paths[id(module)] > 1 else ""),
+                        _method(module),
+                        _kernel(module),
+                        tensor.device.type,
+                        name,
+                    )
+                    found.append(
+                        Found(
+                            f"{path}.{name}" if path else name,
+                            key,
+                            tuple(tensor.shape),
+                            str(tensor.dtype).removeprefix("torch."),
+                            tuple(tensor.stride()),
+                            tensor.data_ptr() if tensor.numel() else 0,
+                            kind == "parameter",
+                            id(module),
+                            module,
+                            tensor,
+                        )
+                    )
     return found
 
 
@@ -246,8 +301,9 @@ def _method(module: typing.Any) -> str:
 
 
 def _kernel(module: typing.Any) -> str:
-    """What multiplies with a layer's weights. vLLM on processors: the last name that its cpu_linear calls; elsewhere its method's function. SGLang's layers have the
-    names of vLLM's, and say whether they were packed for Intel's AMX."""
+    """What multiplies with a layer's weights. vLLM on processors: the last name that its cpu_linear calls; elsewhere
+    its method's function. SGLang's layers have the names of vLLM's, and say whether they were packed for Intel's
+    AMX."""
     if _of("sglang", module):
         return "sglang intel_amx" if getattr(module, "use_intel_amx_backend", False) else "sglang"
     function = vars(module).get("cpu_linear") or getattr(getattr(module, "quant_method", None), "_gemm_impl", None)
@@ -262,8 +318,13 @@ def _kernel(module: typing.Any) -> str:
 # ---- Proof ----
 
 
-def prove_all(layout: Layout, rank: int, tensors: list[Found], forward: typing.Callable[[], typing.Any], known: typing.Mapping[Key, object] = {},
-              ) -> dict[Key, tuple[str, str]]:
+def prove_all(
+    layout: Layout,
+    rank: int,
+    tensors: list[Found],
+    forward: typing.Callable[[], typing.Any],
+    known: typing.Mapping[Key, object] = {},
+) -> dict[Key, tuple[str, str]]:
     """Proves what is not known, by the first tensor of each key: "own", "layer" or "refused", and how or why."""
     values = loaded(layout, rank)
     made: dict[Key, tuple[str, str]] = {}
@@ -280,11 +341,19 @@ def _prove(found: Found, expected: typing.Any, forward: typing.Callable[[], typi
     before = forward()
     as_loaded = found.shape == tuple(expected.shape) and torch.equal(_bytes(found.tensor), _bytes(expected))
     if as_loaded and _matters(found.tensor.copy_, expected, forward, before):
-        return "own", "it has the bytes that were loaded; noise in it changed a forward pass, and these bytes brought the same one back"
+        return (
+            "own",
+            "it has the bytes that were loaded; noise in it changed a forward pass, "
+            "and these bytes brought the same one back",
+        )
     try:
         reload = reload_of(found.layer)
         if _matters(lambda values: reload(found.layer, {found.key.tensor: values}), expected, forward, before):
-            return "layer", "its layer, processed again with noise, changed a forward pass; with the bytes that were loaded, it brought the same one back"
+            return (
+                "layer",
+                "its layer, processed again with noise, changed a forward pass; with the bytes that were loaded, "
+                "it brought the same one back",
+            )
     except Exception as error:  # noqa: BLE001
         return "refused", f"its layer cannot be processed again: {type(error).__name__}: {error}"
     return "refused", "nothing that is written to it changes a forward pass and is undone by the bytes that were loaded"
@@ -296,7 +365,12 @@ def _bytes(tensor: typing.Any) -> typing.Any:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _matters(write: typing.Callable[[typing.Any], object], expected: typing.Any, forward: typing.Callable[[], typing.Any], before: typing.Any) -> bool:
+def _matters(
+    write: typing.Callable[[typing.Any], object],
+    expected: typing.Any,
+    forward: typing.Callable[[], typing.Any],
+    before: typing.Any,
+) -> bool:
     """Does noise change the forward pass, and what was there bring it back?"""
     import torch
 
@@ -318,9 +392,16 @@ def loaded(layout: Layout, rank: int) -> dict[str, typing.Any]:
     from . import _abi, _library
 
     room = torch.zeros(max(1, layout.window_bytes(rank)), dtype=torch.uint8)
-    _library.call("treadle_layout_load_weights", layout._use(), rank, _abi.TREADLE_WEIGHTS_FILES, ctypes.c_void_p(room.data_ptr()))
-    return {str(key_of(s)): room[s.offset_bytes : s.offset_bytes + s.bytes].view(getattr(torch, s.dtype)).reshape(s.shape).clone()
-            for s in layout.storages(rank)}
+    _library.call(
+        "treadle_layout_load_weights", layout._use(), rank, _abi.TREADLE_WEIGHTS_FILES, ctypes.c_void_p(room.data_ptr())
+    )
+    return {
+        str(key_of(s)): room[s.offset_bytes : s.offset_bytes + s.bytes]
+        .view(getattr(torch, s.dtype))
+        .reshape(s.shape)
+        .clone()
+        for s in layout.storages(rank)
+    }
 
 
 # ---- Recorded lists ----
@@ -330,11 +411,24 @@ def record(tensors: list[Found]) -> list[list[typing.Any]]:
     """Tensors of an engine as JSON: addresses and owners become numbers, equal where memory or a module is shared."""
     addresses: dict[int, int] = {0: 0}
     owners: dict[int, int] = {}
-    return [[f.name, list(f.key), list(f.shape), f.dtype, list(f.strides), addresses.setdefault(f.address, len(addresses)), f.parameter,
-             owners.setdefault(f.owner, len(owners))] for f in tensors]
+    return [
+        [
+            f.name,
+            list(f.key),
+            list(f.shape),
+            f.dtype,
+            list(f.strides),
+            addresses.setdefault(f.address, len(addresses)),
+            f.parameter,
+            owners.setdefault(f.owner, len(owners)),
+        ]
+        for f in tensors
+    ]
 
 
 def recorded(rows: typing.Iterable[typing.Sequence[typing.Any]]) -> list[Found]:
     """What record() wrote, for match() in place of an engine's module."""
-    return [Found(name, Key(*key), tuple(shape), dtype, tuple(strides), address, parameter, owner, None, None)
-            for name, key, shape, dtype, strides, address, parameter, owner in rows]
+    return [
+        Found(name, Key(*key), tuple(shape), dtype, tuple(strides), address, parameter, owner, None, None)
+        for name, key, shape, dtype, strides, address, parameter, owner in rows
+    ]

@@ -43,15 +43,24 @@ def weights_of(what: str, weights: str | None) -> int:
 class Model:
     """The tensors of a model.
 
-    path: a Hugging Face folder (config.json and safetensors) or a config.json. Names, shapes and types of a checkpoint are compared with the
-        family's. A folder without weights will do for layouts and plans; a switch is not loaded with it.
+    path: a Hugging Face folder (config.json and safetensors) or a config.json. Names, shapes and types of a checkpoint
+        are compared with the family's. A folder without weights will do for layouts and plans; a switch is not loaded
+        with it.
     families: a folder of family files, instead of those built in.
-    scale_down: a smaller model of the same structure, whose weights are made up, with at most this many elements; 0: the model itself.
-    weights: "files": refused where there are none; "random": made up, whatever lies beside the config; None: files of a folder, made up for a config.json.
+    scale_down: a smaller model of the same structure, whose weights are made up, with at most this many elements; 0:
+        the model itself.
+    weights: "files": refused where there are none; "random": made up, whatever lies beside the config; None: files of a
+        folder, made up for a config.json.
     Raises Refused with the file, the tensor and the rule."""
 
-    def __init__(self, path: str | os.PathLike[str], families: str | os.PathLike[str] | None = None, *, scale_down: int = 0,
-                 weights: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        families: str | os.PathLike[str] | None = None,
+        *,
+        scale_down: int = 0,
+        weights: str | None = None,
+    ) -> None:
         options = _library.sized(
             _abi.treadle_model_options,
             families=_library.given("families", families) if families is not None else None,
@@ -59,7 +68,12 @@ class Model:
             weights=weights_of("Model", weights),
         )
         pointer = ctypes.c_void_p()
-        _library.call("treadle_model_open", _library.given("the path of the model", path), ctypes.byref(options), ctypes.byref(pointer))
+        _library.call(
+            "treadle_model_open",
+            _library.given("the path of the model", path),
+            ctypes.byref(options),
+            ctypes.byref(pointer),
+        )
         self._object = _library.Object(pointer, "treadle_model_close")
         self._tensors: list[Tensor] | None = None
 
@@ -94,7 +108,8 @@ class Model:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was taken in another way than its config or its files say, a line each: of what the command warns when it opens the model."""
+        """What was taken in another way than its config or its files say, a line each: of what the command warns when
+        it opens the model."""
         info = _library.sized(_abi.treadle_model_info)
         _library.value("treadle_model_get_info", self._use(), ctypes.byref(info))
         return tuple(line for line in _library.text(info.notes).split("\n") if line)
@@ -108,8 +123,15 @@ class Model:
             for number in range(_library.value("treadle_model_tensor_count", self._use())):
                 _library.call("treadle_model_tensor", self._use(), number, ctypes.byref(info))
                 same_as = info.same_as
-                made.append(Tensor(_library.text(info.name), tuple(info.shape[: info.ndim]), DTYPES[info.dtype], info.layer,
-                                   _library.text(same_as) if same_as is not None else None))
+                made.append(
+                    Tensor(
+                        _library.text(info.name),
+                        tuple(info.shape[: info.ndim]),
+                        DTYPES[info.dtype],
+                        info.layer,
+                        _library.text(same_as) if same_as is not None else None,
+                    )
+                )
             self._tensors = made
         return list(self._tensors)
 

@@ -57,17 +57,33 @@ def plan(
 ) -> dict[str, typing.Any]:
     """What `treadle plan --json` prints, with its keys (docs/cli.md): bytes moved, their lower bound, waves, peak.
 
-    cap, budget, page: in bytes; 0: chosen, for the device: "cpu", "cuda", which need not be here, or "auto". rank: the figures of one rank alone. by_rank: rows of all ranks also above 4,096.
-    nodes: which ranks share a node (machine): a number of nodes of equally many neighbours, or the node of each rank, a number of any kind; then bytes
-    between nodes are told, too. Raises Refused."""
+    cap, budget, page: in bytes; 0: chosen, for the device: "cpu", "cuda", which need not be here, or "auto". rank: the
+    figures of one rank alone. by_rank: rows of all ranks also above 4,096. nodes: which ranks share a node (machine): a
+    number of nodes of equally many neighbours, or the node of each rank, a number of any kind; then bytes between nodes
+    are told, too. Raises Refused."""
     begin, processor_begin, rss_begin = time.perf_counter(), time.process_time(), _peak_rss()
     if isinstance(infer, Layout) and rank_map != "contiguous":
-        raise errors.Refused(f"plan: rank_map is '{rank_map}', and {infer.text} is a layout that has its own: make it with that one")
+        raise errors.Refused(
+            f"plan: rank_map is '{rank_map}', and {infer.text} is a layout that has its own: make it with that one"
+        )
     source = layout_of(model, train, ranks)
-    target = layout_of(model, infer, ranks, **({"rank_map": rank_map, "train": source, "nodes": nodes} if rank_map != "contiguous" else {}))
-    options = _library.sized(_abi.treadle_report_options, page_bytes=page, cap_bytes=cap, budget_bytes=budget, alias=alias,
-                             memory=_abi.TREADLE_MEMORY_CUDA if _device.is_cuda("plan", device) else _abi.TREADLE_MEMORY_HOST,
-                             one_rank=rank is not None, rank=rank or 0, watch=_library.watcher())
+    target = layout_of(
+        model,
+        infer,
+        ranks,
+        **({"rank_map": rank_map, "train": source, "nodes": nodes} if rank_map != "contiguous" else {}),
+    )
+    options = _library.sized(
+        _abi.treadle_report_options,
+        page_bytes=page,
+        cap_bytes=cap,
+        budget_bytes=budget,
+        alias=alias,
+        memory=_abi.TREADLE_MEMORY_CUDA if _device.is_cuda("plan", device) else _abi.TREADLE_MEMORY_HOST,
+        one_rank=rank is not None,
+        rank=rank or 0,
+        watch=_library.watcher(),
+    )
     node_of = nodes_of(nodes, ranks, "plan")
     if node_of is not None:
         options.node_of = (ctypes.c_int32 * ranks)(*node_of)
@@ -115,8 +131,15 @@ def _nodes(report: _library.Object, info: typing.Any, node_of: list[int], rank: 
     for node in range(info.nodes) if rank is None else [node_of[rank]]:
         one = _library.sized(_abi.treadle_node_info)
         _library.call("treadle_report_node", report.pointer, node, ctypes.byref(one))
-        rows.append({"node": node, "ranks": one.ranks, "moved_bytes": one.moved_bytes, "lower_bound_bytes": one.lower_bound_bytes,
-                     "sent_bytes": one.sent_bytes})
+        rows.append(
+            {
+                "node": node,
+                "ranks": one.ranks,
+                "moved_bytes": one.moved_bytes,
+                "lower_bound_bytes": one.lower_bound_bytes,
+                "sent_bytes": one.sent_bytes,
+            }
+        )
     return {
         "nodes": info.nodes,
         "node_moved_bytes": info.node_moved_bytes,

@@ -18,8 +18,15 @@ if typing.TYPE_CHECKING:
 
     Array = numpy.ndarray[typing.Any, typing.Any]
 
-_NUMPY = {"float32": "float32", "float16": "float16", "int32": "int32", "uint8": "uint8",
-          "bfloat16": "uint16", "float8_e4m3fn": "uint8"}  # numpy has neither bf16 nor fp8: their bits
+# numpy has neither bf16 nor fp8: their bits.
+_NUMPY = {
+    "float32": "float32",
+    "float16": "float16",
+    "int32": "int32",
+    "uint8": "uint8",
+    "bfloat16": "uint16",
+    "float8_e4m3fn": "uint8",
+}
 _TYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "uint8": "|u1"}  # of __cuda_array_interface__
 
 
@@ -70,13 +77,15 @@ class Source:
             raise errors.State(f"{what}: rank {self.group.rank}: in mode {mode}; switch to train first")
 
     def check(self, which: int) -> None:
-        """Of the windows of mode INFER at any time: an engine makes its tensors once, before the first arrow. Of others where their bytes are on the
-        device; while an arrow runs nobody can say."""
+        """Of the windows of mode INFER at any time: an engine makes its tensors once, before the first arrow. Of others
+        where their bytes are on the device; while an arrow runs nobody can say."""
         pointer = self.use("windows")
         words = _WORDS.get(which)
         if words is None or self.group._user == self.words or _library.value("treadle_switch_resident", pointer, which):
             return
-        raise errors.State(f"rank {self.group.rank}: in mode {self.mode(pointer)} {words} are not on the device: switch to train first")
+        raise errors.State(
+            f"rank {self.group.rank}: in mode {self.mode(pointer)} {words} are not on the device: switch to train first"
+        )
 
     def given(self, which: int, number: int) -> None:
         """Who has a tensor of the train window fills it."""
@@ -103,19 +112,22 @@ class Place(typing.NamedTuple):
 
 
 class Memory:
-    """A row-major tensor in a window. Its address never changes. It may be used in the modes that hold its window; what is in it in others is
-    undefined, and who writes it then spoils what else lies there: nobody checks tensors that were made already. torch(), numpy() and DLPack raise State
-    for params, gradients and optimizer state in a mode in which they are not on the device.
+    """A row-major tensor in a window. Its address never changes. It may be used in the modes that hold its window; what
+    is in it in others is undefined, and who writes it then spoils what else lies there: nobody checks tensors that were
+    made already. torch(), numpy() and DLPack raise State for params, gradients and optimizer state in a mode in which
+    they are not on the device.
 
-    Tensors made of it refer to the switch's memory, which stays until the last of them is gone. A tensor of the train window of which one was made
-    counts as filled (Switch.filled).
+    Tensors made of it refer to the switch's memory, which stays until the last of them is gone. A tensor of the train
+    window of which one was made counts as filled (Switch.filled).
 
-    On a CUDA device it gives torch(), DLPack and __cuda_array_interface__, and its address is the device's: the processor must not touch it. read() and write()
-    copy to and from the host, wherever it lies."""
+    On a CUDA device it gives torch(), DLPack and __cuda_array_interface__, and its address is the device's: the
+    processor must not touch it. read() and write() copy to and from the host, wherever it lies."""
 
     __slots__ = ("address", "shape", "dtype", "writable", "_owner", "_place")
 
-    def __init__(self, owner: object, address: int, shape: tuple[int, ...], dtype: str, writable: bool, place: Place) -> None:
+    def __init__(
+        self, owner: object, address: int, shape: tuple[int, ...], dtype: str, writable: bool, place: Place
+    ) -> None:
         self._owner = owner
         self._place = place
         self.address = address  #: of the first byte
@@ -165,17 +177,21 @@ class Memory:
         return from_dlpack(capsule).view(kind)
 
     def torch(self) -> torch.Tensor:
-        """A torch tensor on this memory, on the device that has it. (torch has no tensors that are read-only: what the switch calls so must not be written.)"""
+        """A torch tensor on this memory, on the device that has it. (torch has no tensors that are read-only: what the
+        switch calls so must not be written.)"""
         self._hand_out()
         return self._view()
 
     def numpy(self) -> Array:
-        """A numpy array on this memory: bf16 as uint16 and fp8 as uint8, which are their bits. Read-only where the window is. Raises Refused for memory of a
-        device, which numpy cannot touch."""
+        """A numpy array on this memory: bf16 as uint16 and fp8 as uint8, which are their bits. Read-only where the
+        window is. Raises Refused for memory of a device, which numpy cannot touch."""
         import numpy
 
         if not self._place.origin.device.is_host:
-            raise errors.Refused(f"numpy: the memory is on device '{self.device}', where numpy has no arrays: read() copies it to the host")
+            raise errors.Refused(
+                f"numpy: the memory is on device '{self.device}', where numpy has no arrays: "
+                "read() copies it to the host"
+            )
         kind = numpy.dtype(_NUMPY[self.dtype])
         if self.nbytes == 0:
             return numpy.empty(self.shape, kind)
@@ -185,7 +201,8 @@ class Memory:
         return array
 
     def read(self) -> Array:
-        """A copy in host memory, as a numpy array with the types of numpy(). Raises State in a mode that does not hold it, and while an arrow runs."""
+        """A copy in host memory, as a numpy array with the types of numpy(). Raises State in a mode that does not hold
+        it, and while an arrow runs."""
         import numpy
 
         array = numpy.empty(self.shape, numpy.dtype(_NUMPY[self.dtype]))
@@ -202,8 +219,9 @@ class Memory:
         self._place.origin.read(self._place.which, self._place.offset, self.nbytes, to)
 
     def write(self, values: Array | bytes) -> None:
-        """Copies an array with the shape and type that read() gives, or as many bytes, from host memory. A tensor of the train window counts as filled then.
-        Raises Refused for others, and for what is read-only; State as read() does, and in mode FORWARD."""
+        """Copies an array with the shape and type that read() gives, or as many bytes, from host memory. A tensor of
+        the train window counts as filled then. Raises Refused for others, and for what is read-only; State as read()
+        does, and in mode FORWARD."""
         if not self.writable:
             raise errors.Refused("write: the memory is read-only")
         source: typing.Any = values
@@ -212,32 +230,47 @@ class Memory:
                 raise errors.Refused(f"write: {len(values)} bytes; they must be {self.nbytes}")
         else:
             if tuple(values.shape) != self.shape or str(values.dtype) != _NUMPY[self.dtype]:
-                raise errors.Refused(f"write: an array of shape {list(values.shape)} and {values.dtype}; it must have {list(self.shape)} and {_NUMPY[self.dtype]}")
+                raise errors.Refused(
+                    f"write: an array of shape {list(values.shape)} and {values.dtype}; "
+                    f"it must have {list(self.shape)} and {_NUMPY[self.dtype]}"
+                )
             source = values.ctypes.data if values.flags.c_contiguous else values.tobytes()
         self._place.origin.write(self._place.which, self._place.offset, self.nbytes, source)
 
-    def __dlpack__(self, *, stream: typing.Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
-                   copy: bool | None = None) -> object:
-        """A capsule for numpy.from_dlpack, torch.from_dlpack and others. On a CUDA device the consumer's stream (None and 1: the legacy default stream; 2: the
-        thread's; -1: none) waits for the switch's, where torch is used. Raises BufferError for what cannot be given: a copy, another device, stream 0, and memory
-        that is read-only to a consumer that knows DLPack before 1.0, in which nothing says so."""
+    def __dlpack__(
+        self,
+        *,
+        stream: typing.Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule for numpy.from_dlpack, torch.from_dlpack and others. On a CUDA device the consumer's stream (None
+        and 1: the legacy default stream; 2: the thread's; -1: none) waits for the switch's, where torch is used. Raises
+        BufferError for what cannot be given: a copy, another device, stream 0, and memory that is read-only to a
+        consumer that knows DLPack before 1.0, in which nothing says so."""
         if copy:
             raise BufferError("the memory of a window is given as it is, and not copied")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the memory of a window is on device {self.__dlpack_device__()}, and is not copied to {tuple(dl_device)}")
+            raise BufferError(
+                f"the memory of a window is on device {self.__dlpack_device__()}, "
+                f"and is not copied to {tuple(dl_device)}"
+            )
         device = self._place.origin.device
         device.lead(stream)
         self._hand_out()
-        return _dlpack.capsule(self._owner, device.dlpack, self.address, self.shape, self.dtype, not self.writable, max_version)
+        return _dlpack.capsule(
+            self._owner, device.dlpack, self.address, self.shape, self.dtype, not self.writable, max_version
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._place.origin.device.dlpack
 
     @property
     def __cuda_array_interface__(self) -> dict[str, typing.Any]:
-        """Version 3, for cupy, numba and others; its stream is the switch's. Raises AttributeError for memory of the host, for types that it has no
-        name for (bf16 and fp8), and where torch() raises State, so that hasattr() works. A tensor of the train window
-        counts as filled after it, also if hasattr() asked."""
+        """Version 3, for cupy, numba and others; its stream is the switch's. Raises AttributeError for memory of the
+        host, for types that it has no name for (bf16 and fp8), and where torch() raises State, so that hasattr() works.
+        A tensor of the train window counts as filled after it, also if hasattr() asked."""
         device = self._place.origin.device
         if device.is_host:
             raise AttributeError("__cuda_array_interface__: the memory is on the host")
@@ -248,19 +281,33 @@ class Memory:
             self._hand_out()
         except errors.Error as error:
             raise AttributeError(f"__cuda_array_interface__: {error}") from error
-        return {"version": 3, "shape": self.shape, "typestr": _TYPES[self.dtype], "data": (self.address if self.nbytes else 0, not self.writable),
-                "strides": None, "stream": device.consumers_stream}
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": _TYPES[self.dtype],
+            "data": (self.address if self.nbytes else 0, not self.writable),
+            "strides": None,
+            "stream": device.consumers_stream,
+        }
 
     def __repr__(self) -> str:
         return f"<treadle.Memory {list(self.shape)} {self.dtype} at {self.address:#x} of {self.device}>"
 
 
 class Window(typing.Mapping[typing.Any, Memory]):
-    """The window of one class of bytes: names of storage tensors, or (chunk, name) of later virtual stages, to memory. Windows without
-    tensors (gradients, optimizer, KV cache) have one entry, "bytes"."""
+    """The window of one class of bytes: names of storage tensors, or (chunk, name) of later virtual stages, to memory.
+    Windows without tensors (gradients, optimizer, KV cache) have one entry, "bytes"."""
 
-    def __init__(self, entries: dict[typing.Any, Memory], nbytes: int, address: int, device: _device.Device, source: Source | None = None, which: int = -1,
-                 layout: Layout | None = None) -> None:
+    def __init__(
+        self,
+        entries: dict[typing.Any, Memory],
+        nbytes: int,
+        address: int,
+        device: _device.Device,
+        source: Source | None = None,
+        which: int = -1,
+        layout: Layout | None = None,
+    ) -> None:
         self._entries = entries
         self._source, self._which = source, which  # None: of another process
         self._layout = layout  # whose storage tensors they are
@@ -290,17 +337,19 @@ class Window(typing.Mapping[typing.Any, Memory]):
         return {name: memory.read() for name, memory in self._entries.items()}
 
     def adopt(self, module: _tensors.Module) -> None:
-        """Makes the parameters of a plain module, which it has on the meta device, views of the train window, and so its persistent buffers that the layout has.
-        Parameters that are one stay one. Names are as those of own tensors. What the layout has no tensor for, as other buffers, stays as it is.
+        """Makes the parameters of a plain module, which it has on the meta device, views of the train window, and so
+        its persistent buffers that the layout has. Parameters that are one stay one. Names are as those of own tensors.
+        What the layout has no tensor for, as other buffers, stays as it is.
 
             with torch.device("meta"):
                 net = Net(config).to(torch.bfloat16)
             switch.train.adopt(net)
             switch.load()  # or the module makes up its own values, and switch.filled()
 
-        They are new Parameter objects, so optimizers are made afterwards; they may be used in the modes that hold params. They do not count as filled. Raises
-        Refused, with names, before anything is changed: parameters that have memory, DTensors and Megatron's flat buffers (which are given to the switch as
-        train_tensors), other shapes or types, and another window; State outside of mode TRAIN and while an arrow runs."""
+        They are new Parameter objects, so optimizers are made afterwards; they may be used in the modes that hold
+        params. They do not count as filled. Raises Refused, with names, before anything is changed: parameters that
+        have memory, DTensors and Megatron's flat buffers (which are given to the switch as train_tensors), other shapes
+        or types, and another window; State outside of mode TRAIN and while an arrow runs."""
         from . import _adopt
 
         if self._source is None or self._which != _abi.TREADLE_PARAMS or self._layout is None:
@@ -309,13 +358,18 @@ class Window(typing.Mapping[typing.Any, Memory]):
         _adopt.adopt(self, self._layout, module)
 
     def handle(self) -> bytes:
-        """Bytes by which another process on this machine, of the same user, attaches to this window of this rank (treadle.attach): infer parameters
-        only. They may be sent in any way. Raises Refused, and State while an arrow runs or when the switch is closed."""
+        """Bytes by which another process on this machine, of the same user, attaches to this window of this rank
+        (treadle.attach): infer parameters only. They may be sent in any way. Raises Refused, and State while an arrow
+        runs or when the switch is closed."""
         if self._source is None:
-            raise errors.Refused("handle: only windows of a switch have handles: pass on the one by which this was attached")
+            raise errors.Refused(
+                "handle: only windows of a switch have handles: pass on the one by which this was attached"
+            )
         room = ctypes.create_string_buffer(_abi.TREADLE_HANDLE_BYTES)
         count = ctypes.c_size_t()
-        _library.call("treadle_switch_handle", self._source.use("handle"), self._which, room, len(room), ctypes.byref(count))
+        _library.call(
+            "treadle_switch_handle", self._source.use("handle"), self._which, room, len(room), ctypes.byref(count)
+        )
         return room.raw[: count.value]
 
     def __repr__(self) -> str:

@@ -1,4 +1,5 @@
-"""As engine_counted, and nothing is packed, so that all dense weights stay as they were loaded. The engine's own kernels are tested without it."""
+"""As engine_counted, and nothing is packed, so that all dense weights stay as they were loaded. The engine's own
+kernels are tested without it."""
 
 import engine_counted
 import vllm._custom_ops

@@ -1,21 +1,45 @@
-"""Tiny models for the tests of Megatron-core: a folder with a config.json, weights by name, and Megatron's real GPTModel cut into chunks.
+"""Tiny models for the tests of Megatron-core: a folder with a config.json, weights by name, and Megatron's real
+GPTModel cut into chunks.
 
-What each parameter of a chunk holds is worked out here a second time (cut), from Megatron's rules and without treadle."""
+What each parameter of a chunk holds is worked out here a second time (cut), from Megatron's rules and without
+treadle."""
 
 import json
 import os
 import zlib
 
-BASE = {"vocab_size": 384, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-        "bos_token_id": 256, "eos_token_id": 257, "tie_word_embeddings": False, "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu", "head_dim": 32, "dtype": "bfloat16",
-        "torch_dtype": "bfloat16"}
+BASE = {
+    "vocab_size": 384,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "tie_word_embeddings": False,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "head_dim": 32,
+    "dtype": "bfloat16",
+    "torch_dtype": "bfloat16",
+}
 KINDS = {
     "llama": {"architectures": ["LlamaForCausalLM"]},
     "llama_tied": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "tie_word_embeddings": True},
     "qwen2": {"architectures": ["Qwen2ForCausalLM"]},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"]},
-    "qwen3_moe": {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "decoder_sparse_step": 1, "norm_topk_prob": True,
-                  "mlp_only_layers": []},
+    "qwen3_moe": {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [],
+    },
     "mixtral": {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2},
 }
 
@@ -53,15 +77,39 @@ def options(hf, **changes):
     import torch.nn.functional as functional
 
     made = {
-        "num_layers": hf["num_hidden_layers"], "hidden_size": hf["hidden_size"], "ffn_hidden_size": hf["intermediate_size"], "num_attention_heads": hf["num_attention_heads"],
-        "num_query_groups": hf["num_key_value_heads"], "kv_channels": hf["head_dim"], "normalization": "RMSNorm", "gated_linear_unit": True, "activation_func": functional.silu,
-        "add_bias_linear": False, "add_qkv_bias": hf["model_type"] == "qwen2", "qk_layernorm": hf["model_type"].startswith("qwen3"), "use_cpu_initialization": True,
-        "params_dtype": torch.bfloat16, "pipeline_dtype": torch.bfloat16, "bf16": True, "gradient_accumulation_fusion": False, "masked_softmax_fusion": False, "bias_activation_fusion": False,
-        "apply_rope_fusion": False, "persist_layer_norm": False, "bias_dropout_fusion": False, "hidden_dropout": 0.0, "attention_dropout": 0.0,
+        "num_layers": hf["num_hidden_layers"],
+        "hidden_size": hf["hidden_size"],
+        "ffn_hidden_size": hf["intermediate_size"],
+        "num_attention_heads": hf["num_attention_heads"],
+        "num_query_groups": hf["num_key_value_heads"],
+        "kv_channels": hf["head_dim"],
+        "normalization": "RMSNorm",
+        "gated_linear_unit": True,
+        "activation_func": functional.silu,
+        "add_bias_linear": False,
+        "add_qkv_bias": hf["model_type"] == "qwen2",
+        "qk_layernorm": hf["model_type"].startswith("qwen3"),
+        "use_cpu_initialization": True,
+        "params_dtype": torch.bfloat16,
+        "pipeline_dtype": torch.bfloat16,
+        "bf16": True,
+        "gradient_accumulation_fusion": False,
+        "masked_softmax_fusion": False,
+        "bias_activation_fusion": False,
+        "apply_rope_fusion": False,
+        "persist_layer_norm": False,
+        "bias_dropout_fusion": False,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
     }
     if experts := hf.get("num_experts") or hf.get("num_local_experts"):
-        made |= {"num_moe_experts": experts, "moe_router_topk": hf["num_experts_per_tok"], "moe_ffn_hidden_size": hf.get("moe_intermediate_size", hf["intermediate_size"]),
-                 "moe_token_dispatcher_type": "allgather", "moe_grouped_gemm": False}
+        made |= {
+            "num_moe_experts": experts,
+            "moe_router_topk": hf["num_experts_per_tok"],
+            "moe_ffn_hidden_size": hf.get("moe_intermediate_size", hf["intermediate_size"]),
+            "moe_token_dispatcher_type": "allgather",
+            "moe_grouped_gemm": False,
+        }
     return {**made, **changes}
 
 
@@ -80,8 +128,19 @@ def chunks(config, padded, tied, max_length=256):
             spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, **at)
         else:
             spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
-        made.append(GPTModel(config, spec, vocab_size=padded, max_sequence_length=max_length, pre_process=parallel_state.is_pipeline_first_stage(**edge),
-                             post_process=parallel_state.is_pipeline_last_stage(**edge), share_embeddings_and_output_weights=tied, position_embedding_type="rope", **at).bfloat16())
+        made.append(
+            GPTModel(
+                config,
+                spec,
+                vocab_size=padded,
+                max_sequence_length=max_length,
+                pre_process=parallel_state.is_pipeline_first_stage(**edge),
+                post_process=parallel_state.is_pipeline_last_stage(**edge),
+                share_embeddings_and_output_weights=tied,
+                position_embedding_type="rope",
+                **at,
+            ).bfloat16()
+        )
     return made
 
 
@@ -112,7 +171,11 @@ def cut(hf, whole, place, padded, layer, name):
         return torch.cat([rows(gate, part, parts), rows(up, part, parts)])
 
     def padded_rows(tensor):
-        return rows(torch.cat([tensor, torch.zeros(padded - tensor.shape[0], tensor.shape[1], dtype=tensor.dtype)]), place.t, place.tp)
+        return rows(
+            torch.cat([tensor, torch.zeros(padded - tensor.shape[0], tensor.shape[1], dtype=tensor.dtype)]),
+            place.t,
+            place.tp,
+        )
 
     if name == "embedding.word_embeddings.weight":
         return padded_rows(whole["model.embed_tokens.weight"])
@@ -121,8 +184,12 @@ def cut(hf, whole, place, padded, layer, name):
     if name == "decoder.final_layernorm.weight":
         return whole["model.norm.weight"]
     part, at = name.split(".", 3)[3], f"model.layers.{layer}."
-    plain = {"input_layernorm.weight": "input_layernorm.weight", "pre_mlp_layernorm.weight": "post_attention_layernorm.weight", "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
-             "self_attention.k_layernorm.weight": "self_attn.k_norm.weight"}
+    plain = {
+        "input_layernorm.weight": "input_layernorm.weight",
+        "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
+        "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
+        "self_attention.k_layernorm.weight": "self_attn.k_norm.weight",
+    }
     if part in plain:
         return whole[at + plain[part]]
     if part.startswith("self_attention.linear_qkv."):
@@ -135,7 +202,11 @@ def cut(hf, whole, place, padded, layer, name):
         return gated(whole[f"{at}mlp.gate_proj.weight"], whole[f"{at}mlp.up_proj.weight"], place.t, place.tp)
     if part == "mlp.linear_fc2.weight":
         return whole[f"{at}mlp.down_proj.weight"].chunk(place.tp, 1)[place.t]
-    block, gate, up, down = ("block_sparse_moe", "w1", "w3", "w2") if hf["model_type"] == "mixtral" else ("mlp", "gate_proj", "up_proj", "down_proj")
+    block, gate, up, down = (
+        ("block_sparse_moe", "w1", "w3", "w2")
+        if hf["model_type"] == "mixtral"
+        else ("mlp", "gate_proj", "up_proj", "down_proj")
+    )
     if part == "mlp.router.weight":
         return whole[f"{at}{block}.gate.weight"]
     words = part.split(".")  # mlp.experts.local_experts.0.linear_fc1.weight
@@ -153,7 +224,11 @@ def fill(hf, whole, place, padded, made):
     with torch.no_grad():
         for chunk in made:
             for name, parameter in chunk.named_parameters():
-                layer = chunk.decoder.layers[int(name.split(".")[2])].layer_number - 1 if name.startswith("decoder.layers.") else None
+                layer = (
+                    chunk.decoder.layers[int(name.split(".")[2])].layer_number - 1
+                    if name.startswith("decoder.layers.")
+                    else None
+                )
                 part = cut(hf, whole, place, padded, layer, name)
                 assert part.shape == parameter.shape, (name, part.shape, parameter.shape)
                 parameter.copy_(part)

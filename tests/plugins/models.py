@@ -1,21 +1,48 @@
-"""Tiny Hugging Face folders for the tests of plug-ins: python models.py FOLDER KIND...   makes FOLDER/KIND-1 and FOLDER/KIND-2, two sets of weights of one model.
+"""Tiny Hugging Face folders for the tests of plug-ins: python models.py FOLDER KIND...
+makes FOLDER/KIND-1 and FOLDER/KIND-2, two sets of weights of one model.
 
 Weights are large enough that the models' answers differ clearly. The tokenizer has a token for each byte."""
 
 import os
 import sys
 
-BASE = {"vocab_size": 384, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-        "bos_token_id": 256, "eos_token_id": 257, "tie_word_embeddings": False, "rope_theta": 10000.0}
+BASE = {
+    "vocab_size": 384,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "tie_word_embeddings": False,
+    "rope_theta": 10000.0,
+}
 KINDS = {
     "llama": {"head_dim": 32},
-    "llama_large": {"head_dim": 64, "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 4},
+    "llama_large": {
+        "head_dim": 64,
+        "hidden_size": 512,
+        "intermediate_size": 1024,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "num_hidden_layers": 4,
+    },
     "llama_tied": {"head_dim": 32, "tie_word_embeddings": True},
     "llama_wide": {"head_dim": 32, "intermediate_size": 320},
     "qwen2": {},
     "qwen2_tied": {"tie_word_embeddings": True},
     "qwen3": {"head_dim": 32},
-    "qwen3_moe": {"head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "decoder_sparse_step": 1, "norm_topk_prob": True, "mlp_only_layers": []},
+    "qwen3_moe": {
+        "head_dim": 32,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [],
+    },
     "mixtral": {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2},
 }
 
@@ -41,7 +68,9 @@ def make(folder, kind):
         if os.path.exists(os.path.join(path, "model.safetensors")):
             continue
         torch.manual_seed(seed)
-        config = AutoConfig.for_model(kind.partition("_tied")[0].partition("_wide")[0].partition("_large")[0], **{**BASE, **KINDS[kind]})
+        config = AutoConfig.for_model(
+            kind.partition("_tied")[0].partition("_wide")[0].partition("_large")[0], **{**BASE, **KINDS[kind]}
+        )
         config.dtype = "bfloat16"
         net = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         with torch.no_grad():

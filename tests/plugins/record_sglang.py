@@ -1,6 +1,7 @@
 """What SGLang's engine makes of a model's weights: python record_sglang.py FOLDER KIND TP   prints one JSON object.
 
-It has the engine's tensors of each rank, as treadle.match reads them, and with TP 1 what was proved of those that the engine stores as they were loaded."""
+It has the engine's tensors of each rank, as treadle.match reads them, and with TP 1 what was proved of those that the
+engine stores as they were loaded."""
 
 import json
 import os
@@ -12,7 +13,8 @@ import sglang_probe
 
 
 def prove(engine, folder, path, rows):
-    """As treadle.matches does where the engine is in its own process: the first tensor of each key that the layout has."""
+    """As treadle.matches does where the engine is in its own process: the first tensor of each key that the layout
+    has."""
     import treadle
 
     names = {storage.name for storage in treadle.Layout(treadle.Model(folder), "sglang", 1).storages(0)}
@@ -25,9 +27,17 @@ def prove(engine, folder, path, rows):
         noisy = _forward(engine)
         sglang_probe.ask(engine, 1, path, "back", name=name)
         if as_loaded and noisy != before and _forward(engine) == before:
-            made[tuple(key)] = ("own", "it has the bytes that were loaded; noise in it changed a forward pass, and these bytes brought the same one back")
+            made[tuple(key)] = (
+                "own",
+                "it has the bytes that were loaded; noise in it changed a forward pass, "
+                "and these bytes brought the same one back",
+            )
         else:
-            made[tuple(key)] = ("refused", f"nothing that is written to '{name}' changes a forward pass, and is undone by the bytes that were loaded")
+            made[tuple(key)] = (
+                "refused",
+                f"nothing that is written to '{name}' changes a forward pass, and is undone by "
+                "the bytes that were loaded",
+            )
     return [[list(key), *proof] for key, proof in made.items()]
 
 

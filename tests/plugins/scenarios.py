@@ -1,4 +1,5 @@
-"""What the tests of all plug-ins do alike: scenarios one after the other, each a process of its own; the report; answers that are kept."""
+"""What the tests of all plug-ins do alike: scenarios one after the other, each a process of its own; the report;
+answers that are kept."""
 
 import importlib.metadata
 import itertools
@@ -42,7 +43,8 @@ def select(scenarios, words):
 
 
 def wanted_of(rows, scenarios):
-    """The rows (package, class, method, note, *words) whose calls these scenarios make: words are the first words of those that make them; without words all do."""
+    """The rows (package, class, method, note, *words) whose calls these scenarios make: words are the first words of
+    those that make them; without words all do."""
     first = {scenario[0] for scenario in scenarios}
     return [row[:4] for row in rows if not row[4:] or first & set(row[4:])]
 
@@ -71,19 +73,26 @@ class Answers:
 
 
 def alone(script):
-    """How a scenario of `script` runs: as `script --one FOLDER SCENARIO...`. Returns where to look when it fails, "" when it does not."""
+    """How a scenario of `script` runs: as `script --one FOLDER SCENARIO...`. Returns where to look when it fails, ""
+    when it does not."""
 
     def start(folder, scenario, calls):
         log = log_of(folder, *scenario) + ".out"
         with open(log, "w") as out:
-            code = subprocess.call([sys.executable, script, "--one", folder, *scenario], stdout=out, stderr=out, env={**os.environ, report.LOG: calls})
+            code = subprocess.call(
+                [sys.executable, script, "--one", folder, *scenario],
+                stdout=out,
+                stderr=out,
+                env={**os.environ, report.LOG: calls},
+            )
         return log if code != 0 else ""
 
     return start
 
 
 def run_all(folder, name, scenarios, wanted, start):
-    """Runs the scenarios, tuples of words, and reports the calls that they make. name: of the report. Returns the exit status."""
+    """Runs the scenarios, tuples of words, and reports the calls that they make. name: of the report. Returns the exit
+    status."""
     folder = os.path.abspath(folder)
     for place in ("models", "logs"):
         os.makedirs(os.path.join(folder, place), exist_ok=True)
@@ -96,7 +105,11 @@ def run_all(folder, name, scenarios, wanted, start):
     for scenario in scenarios:
         started = time.monotonic()
         log = start(folder, scenario, calls)
-        print(f"{name:<14} {' '.join(scenario):<36} {'FAILED, see ' + log if log else 'ok'} {time.monotonic() - started:6.0f} s", flush=True)
+        print(
+            f"{name:<14} {' '.join(scenario):<36} {'FAILED, see ' + log if log else 'ok'} "
+            f"{time.monotonic() - started:6.0f} s",
+            flush=True,
+        )
         if log:
             failed.append(" ".join(scenario))
     wanted = wanted_of(wanted, scenarios)
@@ -108,8 +121,9 @@ def run_all(folder, name, scenarios, wanted, start):
 
 
 def main(script, functions, scenarios, wanted, named=()):
-    """The program of a plug-in's tests: FOLDER [SCENARIO...], or --one for one of them in this process. named: scenarios that run only where the environment's pins
-    name them, in a line "# scenarios ..."; there nothing else runs."""
+    """The program of a plug-in's tests: FOLDER [SCENARIO...], or --one for one of them in this process. named:
+    scenarios that run only where the environment's pins name them, in a line "# scenarios ..."; there nothing else
+    runs."""
     if sys.argv[1] == "--one":
         functions[sys.argv[3]](sys.argv[2], *sys.argv[4:])
         return

@@ -19,7 +19,8 @@ class Server:
     def __init__(self, words, env, health, log, seconds=400):
         self.url, self._health = f"http://127.0.0.1:{words[words.index('--port') + 1]}", health
         self._log = open(log, "w")
-        self.process = subprocess.Popen(words, env=env, stdout=self._log, stderr=self._log, start_new_session=True)  # SGLang signals its whole group
+        # SGLang signals its whole group.
+        self.process = subprocess.Popen(words, env=env, stdout=self._log, stderr=self._log, start_new_session=True)
         end = time.monotonic() + seconds
         while not self.lives():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -36,7 +37,9 @@ class Server:
             return False
 
     def post(self, path, body, timeout=120):
-        request = urllib.request.Request(f"{self.url}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.url}/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.loads(answer.read())
 

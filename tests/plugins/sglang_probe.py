@@ -1,4 +1,5 @@
-"""A custom loader for the tests: it lets them count, read and write what a worker of SGLang has. Its tensor is JSON: {"do": ..., "path": ..., ...}; answers go to files path.RANK."""
+"""A custom loader for the tests: it lets them count, read and write what a worker of SGLang has. Its tensor is JSON:
+{"do": ..., "path": ..., ...}; answers go to files path.RANK."""
 
 import json
 
@@ -23,7 +24,9 @@ def load(model, named_tensors):
 
 def ask(engine, size, path, do, **words):
     """What each of an engine's workers answers."""
-    right, message = engine.update_weights_from_tensor([("probe", tensor(do=do, path=path, **words))], load_format="sglang_probe.load", flush_cache=False)
+    right, message = engine.update_weights_from_tensor(
+        [("probe", tensor(do=do, path=path, **words))], load_format="sglang_probe.load", flush_cache=False
+    )
     assert right, message
     answers = []
     for rank in range(size):
@@ -51,7 +54,8 @@ def do_record(model, rank, words):
 
 
 def do_own(model, rank, words):
-    """The kinds of bytes that an update writes, as shares; where the parameters lie; and the names of those that are not the files' in `folder`."""
+    """The kinds of bytes that an update writes, as shares; where the parameters lie; and the names of those that are
+    not the files' in `folder`."""
     import torch
 
     import treadle
@@ -60,12 +64,23 @@ def do_own(model, rank, words):
 
     met = _worker.worker.met
     link = met.link if met else None
-    layout = treadle.Layout(treadle.Model(words["folder"]), treadle.sglang.layout_text(_interface.worker_args()), words["workers"])
+    layout = treadle.Layout(
+        treadle.Model(words["folder"]), treadle.sglang.layout_text(_interface.worker_args()), words["workers"]
+    )
     expected, have = matches.loaded(layout, rank), dict(model.named_parameters())
-    differing = [name for name, values in expected.items() if name in have and not torch.equal(matches._bytes(have[name]), matches._bytes(values))]
-    return {"problem": _worker.worker.problem, "shares": {kind: link.report.share(kind) for kind in ("own", "window", "layer", "refused")} if link else {},
-            "rows": [list(row) for row in link.report.rows] if link else [], "addresses": {name: parameter.data_ptr() for name, parameter in have.items()},
-            "differing": differing, "compared": len(expected)}
+    differing = [
+        name
+        for name, values in expected.items()
+        if name in have and not torch.equal(matches._bytes(have[name]), matches._bytes(values))
+    ]
+    return {
+        "problem": _worker.worker.problem,
+        "shares": {kind: link.report.share(kind) for kind in ("own", "window", "layer", "refused")} if link else {},
+        "rows": [list(row) for row in link.report.rows] if link else [],
+        "addresses": {name: parameter.data_ptr() for name, parameter in have.items()},
+        "differing": differing,
+        "compared": len(expected),
+    }
 
 
 _kept = {}
@@ -81,7 +96,9 @@ def do_noise(model, rank, words):
     found = next(one for one in matches.engine_tensors(model) if one.name == words["name"])
     expected = matches.loaded(treadle.Layout(treadle.Model(words["folder"]), "sglang", 1), 0)[words["name"]]
     _kept[words["name"]] = expected
-    as_loaded = found.shape == tuple(expected.shape) and torch.equal(matches._bytes(found.tensor), matches._bytes(expected))
+    as_loaded = found.shape == tuple(expected.shape) and torch.equal(
+        matches._bytes(found.tensor), matches._bytes(expected)
+    )
     with torch.no_grad():
         if as_loaded:
             found.tensor.normal_(0, 0.3)

@@ -1,6 +1,9 @@
-"""The plug-in for SGLang with the real package: python sglang_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json, to which it adds; see SCENARIOS.
+"""The plug-in for SGLang with the real package: python sglang_tests.py FOLDER [SCENARIO...]
 
-Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the new files: tokens, and log-probabilities bit for bit."""
+FOLDER gets models, logs and report.json, to which it adds; see SCENARIOS.
+
+Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the
+new files: tokens, and log-probabilities bit for bit."""
 
 import os
 import tempfile
@@ -27,7 +30,8 @@ def weights(path):
 
 
 def in_process(folder, kind, tp):
-    """A trainer and an engine: the same weights, the other ones, and the way back. An engine from the other files is started, and answers as this one did."""
+    """A trainer and an engine: the same weights, the other ones, and the way back. An engine from the other files is
+    started, and answers as this one did."""
     tp, path = int(tp), os.path.join(folder, "models", kind)
     os.environ.update(sglang_engine.environment(tp))
     import treadle.sglang
@@ -45,11 +49,18 @@ def in_process(folder, kind, tp):
         switch = treadle.sglang.connect(engine, trained, model=f"{path}-1")
         print(f"set-up {time.monotonic() - started:.3f} s", flush=True)
         before = _ask(engine, tp, "own", f"{path}-1")
-        check(treadle.sglang.update(engine, switch) == 1 and sglang_engine.answers(engine) == one, "the same weights answer otherwise")
+        check(
+            treadle.sglang.update(engine, switch) == 1 and sglang_engine.answers(engine) == one,
+            "the same weights answer otherwise",
+        )
         _set(trained, weights(f"{path}-2"))
         started = time.monotonic()
         check(treadle.sglang.update(engine, switch) == 2, "version", switch.version)
-        print(f"update {1000 * (time.monotonic() - started):.0f} ms, of these the switch {1000 * switch.stats['seconds']:.1f} ms", flush=True)
+        print(
+            f"update {1000 * (time.monotonic() - started):.0f} ms, "
+            f"of these the switch {1000 * switch.stats['seconds']:.1f} ms",
+            flush=True,
+        )
         two = sglang_engine.answers(engine)
         check(sglang_engine.version(engine) == "2", "SGLang's version is", sglang_engine.version(engine))
         for old, new in zip(before, _ask(engine, tp, "own", f"{path}-2")):
@@ -65,7 +76,12 @@ def in_process(folder, kind, tp):
         engine.shutdown()
     fresh = sglang_engine.in_process(f"{path}-2", tp)
     try:
-        check(sglang_engine.answers(fresh) == two != one, "an engine that starts from the new files answers otherwise:", sglang_engine.answers(fresh), two)
+        check(
+            sglang_engine.answers(fresh) == two != one,
+            "an engine that starts from the new files answers otherwise:",
+            sglang_engine.answers(fresh),
+            two,
+        )
     finally:
         fresh.shutdown()
     ANSWERS.keep(one, folder, kind, tp, 1)
@@ -103,7 +119,15 @@ def _set(tensors, values):
 def _count_engine():
     from sglang.srt.entrypoints.engine import Engine
 
-    report.count("sglang", Engine, "generate", "begin_weight_update", "update_weights_from_tensor", "end_weight_update", "flush_cache")
+    report.count(
+        "sglang",
+        Engine,
+        "generate",
+        "begin_weight_update",
+        "update_weights_from_tensor",
+        "end_weight_update",
+        "flush_cache",
+    )
 
 
 # ---- Over HTTP, from trainers of another number, and what fails ----
@@ -135,7 +159,8 @@ class Joined:
 
 
 def http(folder, kind, tp):
-    """Updates of a server by 2 and by 3 trainers; then what fails. The server lives through all of it: it serves the old version, whole, and the next update works."""
+    """Updates of a server by 2 and by 3 trainers; then what fails. The server lives through all of it: it serves the
+    old version, whole, and the next update works."""
     from treadle.sglang import _client
 
     tp, path = int(tp), os.path.join(folder, "models", kind)
@@ -144,10 +169,18 @@ def http(folder, kind, tp):
     server = sglang_engine.Server(f"{path}-1", tp, os.path.join(folder, "logs", f"sglang-http-{kind}-{tp}.log"))
     two_trainers, three_trainers = (trainers.of(size, server.url, path, make=Joined) for size in (2, 3))
     try:
-        check(server.answers() == one, "the server answers otherwise than the engine in a process", server.answers(), one)
+        check(
+            server.answers() == one, "the server answers otherwise than the engine in a process", server.answers(), one
+        )
         done = two_trainers([["send", "set 2", "send"]] * 2)
         failing.check_sent(done, 2)
-        check(server.answers() == two and server.version() == "2", "after the update", server.version(), server.answers(), two)
+        check(
+            server.answers() == two and server.version() == "2",
+            "after the update",
+            server.version(),
+            server.answers(),
+            two,
+        )
         done = three_trainers([["send"] * 10] * 3, pause="retract")
         failing.check_sent(done, 10)
         check(server.answers() == one and server.version() == "10", "three other trainers, the way back")

@@ -1,4 +1,5 @@
-"""Trainers for the tests: processes that shard a model with FSDP2 and take steps, forked from one that has imported everything."""
+"""Trainers for the tests: processes that shard a model with FSDP2 and take steps, forked from one that has imported
+everything."""
 
 import json
 import os
@@ -35,7 +36,8 @@ def factory_trainer(net, url, **options):
 
 
 def run(size, url, path, steps, seconds=120, make=vllm_trainer, **options):
-    """What each of `size` trainers did in its steps; None for one that died. steps: a list for each trainer; see take(). make: what has send_weights."""
+    """What each of `size` trainers did in its steps; None for one that died. steps: a list for each trainer; see
+    take(). make: what has send_weights."""
     port, pids, pipes = free_port(), [], []
     for rank in range(size):
         reading, writing = os.pipe()
@@ -102,12 +104,15 @@ def times(done):
     """What the first trainer's meeting and updates took, as words."""
     met, *sent = done[0]
     beside = sorted(1000 * (whole - switch) for _, _, whole, switch in sent)
-    return (f"set-up {met[1]:.3f} s; updates {', '.join(f'{1000 * step[2]:.0f}' for step in sent)} ms, beside the switch {beside[0]:.0f} to {beside[-1]:.0f}, "
-            f"in the middle {beside[len(beside) // 2]:.0f} ms")
+    return (
+        f"set-up {met[1]:.3f} s; updates {', '.join(f'{1000 * step[2]:.0f}' for step in sent)} ms, "
+        f"beside the switch {beside[0]:.0f} to {beside[-1]:.0f}, in the middle {beside[len(beside) // 2]:.0f} ms"
+    )
 
 
 def take(step, net, trainer, path, done):
-    """send: an update. set N: the weights of folder N. nan: one element. die: now. die at: in the next update, before the first byte moves. die in S: S seconds after that."""
+    """send: an update. set N: the weights of folder N. nan: one element. die: now. die at: in the next update, before
+    the first byte moves. die in S: S seconds after that."""
     import torch
 
     import treadle
@@ -141,7 +146,9 @@ def _set(net, folder):
     values = load_file(f"{folder}/model.safetensors")
     with torch.no_grad():
         for name, parameter in net.named_parameters():
-            parameter.copy_(distribute_tensor(values[name], parameter.device_mesh, parameter.placements, src_data_rank=None))
+            parameter.copy_(
+                distribute_tensor(values[name], parameter.device_mesh, parameter.placements, src_data_rank=None)
+            )
 
 
 def _die(trainer, seconds):

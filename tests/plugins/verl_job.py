@@ -1,4 +1,5 @@
-"""A job of verl in Ray on the processor, for the tests: its own workers for actors, its own replicas of vLLM, its own manager; only numbers are looked at."""
+"""A job of verl in Ray on the processor, for the tests: its own workers for actors, its own replicas of vLLM, its own
+manager; only numbers are looked at."""
 
 import asyncio
 import contextlib
@@ -8,11 +9,22 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join((HERE, os.path.join(HERE, "verl_platform"))), "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_PLATFORM": "cpu",
-        "VERL_ENGINE_DEVICE": "cuda",
-    "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "HF_HUB_OFFLINE": "1",
-    "GLOO_SOCKET_IFNAME": "lo", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1", "VLLM_TARGET_DEVICE": "cpu", "RAY_DEDUP_LOGS": "0",
+    "PYTHONPATH": os.pathsep.join((HERE, os.path.join(HERE, "verl_platform"))),
+    "VERL_USE_EXTERNAL_MODULES": "verl_cpu",
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",
+    "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "HF_HUB_OFFLINE": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_TARGET_DEVICE": "cpu",
+    "RAY_DEDUP_LOGS": "0",
 }
 if __name__ != "__main__" and "VERL_PLATFORM" not in os.environ:
     os.environ.update(ENVIRONMENT)
@@ -29,8 +41,25 @@ from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
 from verl.workers.engine_workers import ActorRolloutRefWorker  # noqa: E402
 from verl.workers.rollout.replica import get_rollout_replica_class  # noqa: E402
 
-GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_object", "gather", "gather_object", "broadcast", "broadcast_object_list", "all_reduce",
-    "all_to_all", "all_to_all_single", "scatter", "reduce_scatter_tensor", "send", "recv", "isend", "irecv", "batch_isend_irecv")
+GATHERS = (
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "gather",
+    "gather_object",
+    "broadcast",
+    "broadcast_object_list",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_single",
+    "scatter",
+    "reduce_scatter_tensor",
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "batch_isend_irecv",
+)
 
 report.count("verl", ActorRolloutRefWorker, "update_weights")  # before Ray looks at the methods of the class
 
@@ -39,7 +68,12 @@ class Trainer(ActorRolloutRefWorker):
     """verl's own worker. gathers: calls that move tensors among trainers, counted from watch() on."""
 
     def __init__(self, *arguments, **options):
-        dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]), init_method=os.environ.get("DIST_INIT_METHOD"))
+        dist.init_process_group(
+            "gloo",
+            rank=int(os.environ["RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+            init_method=os.environ.get("DIST_INIT_METHOD"),
+        )
         _count()
         super().__init__(*arguments, **options)
         self._gathers = None
@@ -74,9 +108,14 @@ class Trainer(ActorRolloutRefWorker):
     def watched(self):
         """Calls that gather, bytes by which the peak grew, and the switch's figures."""
         trainer = self._sender().trainer
-        return {"gathers": list(self._gathers), "growth": memory("VmHWM") - self._before, "rank": self.rank,
+        return {
+            "gathers": list(self._gathers),
+            "growth": memory("VmHWM") - self._before,
+            "rank": self.rank,
             "stats": trainer.switch.stats if trainer is not None else None,
-                "dtype": str(next(self.module.parameters()).dtype), "shards": type(next(self.module.parameters())).__name__}
+            "dtype": str(next(self.module.parameters()).dtype),
+            "shards": type(next(self.module.parameters())).__name__,
+        }
 
     def _sender(self):
         return self.checkpoint_engine._sender if self.checkpoint_engine._servers is not None else self.rollout._treadle
@@ -150,18 +189,30 @@ def config_of(path, backend="treadle", tp=1, **overrides):
     from hydra import compose, initialize_config_dir
 
     given = {
-        "actor_rollout_ref.model.path": path, "actor_rollout_ref.model.use_remove_padding": False,
-            "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
-        "actor_rollout_ref.model.enable_gradient_checkpointing": False, "actor_rollout_ref.actor.strategy": "fsdp2",
-        "actor_rollout_ref.actor.use_torch_compile": False, "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
-        "actor_rollout_ref.actor.use_dynamic_bsz": False, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 1,
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
-        "actor_rollout_ref.rollout.name": "vllm", "actor_rollout_ref.rollout.tensor_model_parallel_size": tp, "actor_rollout_ref.rollout.enforce_eager": True,
-        "actor_rollout_ref.rollout.free_cache_engine": False, "+actor_rollout_ref.rollout.enable_sleep_mode": False,
-        "actor_rollout_ref.rollout.load_format": "auto", "actor_rollout_ref.rollout.max_model_len": 128,
-        "actor_rollout_ref.rollout.max_num_seqs": 4, "actor_rollout_ref.rollout.max_num_batched_tokens": 256, "actor_rollout_ref.rollout.prompt_length": 64,
+        "actor_rollout_ref.model.path": path,
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        "actor_rollout_ref.actor.strategy": "fsdp2",
+        "actor_rollout_ref.actor.use_torch_compile": False,
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+        "actor_rollout_ref.actor.use_dynamic_bsz": False,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 1,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 1,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
+        "actor_rollout_ref.rollout.name": "vllm",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": tp,
+        "actor_rollout_ref.rollout.enforce_eager": True,
+        "actor_rollout_ref.rollout.free_cache_engine": False,
+        "+actor_rollout_ref.rollout.enable_sleep_mode": False,
+        "actor_rollout_ref.rollout.load_format": "auto",
+        "actor_rollout_ref.rollout.max_model_len": 128,
+        "actor_rollout_ref.rollout.max_num_seqs": 4,
+        "actor_rollout_ref.rollout.max_num_batched_tokens": 256,
+        "actor_rollout_ref.rollout.prompt_length": 64,
         "actor_rollout_ref.rollout.response_length": 64,
-        "actor_rollout_ref.rollout.checkpoint_engine.backend": backend, **overrides,
+        "actor_rollout_ref.rollout.checkpoint_engine.backend": backend,
+        **overrides,
     }
     with initialize_config_dir(os.path.join(os.path.dirname(verl.trainer.__file__), "config"), version_base=None):
         return compose("ppo_trainer", [f"{key}={value}" for key, value in given.items()]).actor_rollout_ref
@@ -170,9 +221,18 @@ def config_of(path, backend="treadle", tp=1, **overrides):
 @contextlib.contextmanager
 def cluster(folder, devices):
     """Ray, on this machine alone, with its own files."""
-    ray.init(address="local", _temp_dir=os.path.join(folder, "ray"), num_cpus=256, num_gpus=devices, include_dashboard=False, object_store_memory=200 << 20,
+    ray.init(
+        address="local",
+        _temp_dir=os.path.join(folder, "ray"),
+        num_cpus=256,
+        num_gpus=devices,
+        include_dashboard=False,
+        object_store_memory=200 << 20,
         log_to_driver=True,
-             runtime_env={"env_vars": {**ENVIRONMENT, **({report.LOG: os.environ[report.LOG]} if report.LOG in os.environ else {})}})
+        runtime_env={
+            "env_vars": {**ENVIRONMENT, **({report.LOG: os.environ[report.LOG]} if report.LOG in os.environ else {})}
+        },
+    )
     try:
         yield
     finally:
@@ -182,16 +242,24 @@ def cluster(folder, devices):
 def trainers(config, count, role="actor", name="trainers"):
     """verl's worker group, with its models made."""
     pool = RayResourcePool(process_on_nodes=[count], use_gpu=True, name_prefix=name, max_colocate_count=2)
-    group = RayWorkerGroup(resource_pool=pool, ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(Trainer), config=config, role=role), device_name="cpu")
+    group = RayWorkerGroup(
+        resource_pool=pool,
+        ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(Trainer), config=config, role=role),
+        device_name="cpu",
+    )
     group.init_model()
     return group
 
 
 async def replicas(config, count, group=None, first=0):
-    """verl's replicas, each with its servers: apart from the trainers, or colocated with those of a group. first: the number of the first."""
+    """verl's replicas, each with its servers: apart from the trainers, or colocated with those of a group. first: the
+    number of the first."""
     kind = get_rollout_replica_class(config.rollout.name)
     model = omega_conf_to_dataclass(config.model)
-    made = [kind(replica_rank=number, config=config.rollout, model_config=model, gpus_per_node=8) for number in range(first, first + count)]
+    made = [
+        kind(replica_rank=number, config=config.rollout, model_config=model, gpus_per_node=8)
+        for number in range(first, first + count)
+    ]
     await asyncio.gather(*[one.init_hybrid(group) if group is not None else one.init_standalone() for one in made])
     return made
 

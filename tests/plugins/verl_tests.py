@@ -1,7 +1,10 @@
-"""The plug-in for verl with the real packages: python verl_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json; see SCENARIOS.
+"""The plug-in for verl with the real packages: python verl_tests.py FOLDER [SCENARIO...]
 
-Each scenario is a job of Ray: verl's own workers with FSDP2, its manager, and its replicas of vLLM, on the processor. What a replica answers after an update
-is compared with a replica that was started from the new files: tokens, and log-probabilities bit for bit."""
+FOLDER gets models, logs and report.json; see SCENARIOS.
+
+Each scenario is a job of Ray: verl's own workers with FSDP2, its manager, and its replicas of vLLM, on the processor.
+What a replica answers after an update is compared with a replica that was started from the new files: tokens, and
+log-probabilities bit for bit."""
 
 import asyncio
 import glob
@@ -19,8 +22,12 @@ CAPS = {4: 8 << 20, 2: 16 << 20}  # bytes, of the switch, by the number of train
 
 
 def options(trainers):
-    return {"+actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.treadle": f"{{cap: {CAPS[trainers]}, timeout: 20, undo: true}}",
-            "+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_vllm.Extension"}
+    return {
+        "+actor_rollout_ref.rollout.checkpoint_engine.engine_kwargs.treadle": (
+            f"{{cap: {CAPS[trainers]}, timeout: 20, undo: true}}"
+        ),
+        "+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_vllm.Extension",
+    }
 
 
 async def update(manager, step):
@@ -30,7 +37,8 @@ async def update(manager, step):
 
 
 async def fails(manager, step, *words):
-    """An update that fails within the limit, with all words in what the caller gets. Afterwards the replicas go on, as verl's manager lets them."""
+    """An update that fails within the limit, with all words in what the caller gets. Afterwards the replicas go on, as
+    verl's manager lets them."""
     started = time.monotonic()
     try:
         await update(manager, step)
@@ -41,7 +49,9 @@ async def fails(manager, step, *words):
     seconds = time.monotonic() - started
     check(seconds < LIMIT, f"the message came after {seconds:.0f} s:", said)
     check(all(word in said for word in words), "the message lacks one of", words, ":", said[-3000:])
-    print(f"update {step} failed after {seconds:.1f} s, as it should: {said.strip().splitlines()[-1][:300]}", flush=True)
+    print(
+        f"update {step} failed after {seconds:.1f} s, as it should: {said.strip().splitlines()[-1][:300]}", flush=True
+    )
     for call in (manager.resume_kv_cache_replicas, manager.resume_generation_replicas):
         given = call()
         if asyncio.iscoroutine(given):
@@ -77,8 +87,9 @@ def _product(shape):
 
 
 def check_watched(said, first):
-    """On the trainers: nothing gathered, windows within the cap, and resident memory that grew by the cap at most. In the first
-    update of a meeting resident memory grows by 50 to 90 MB on each rank, and why was not found yet: there the windows alone are judged."""
+    """On the trainers: nothing gathered, windows within the cap, and resident memory that grew by the cap at most. In
+    the first update of a meeting resident memory grows by 50 to 90 MB on each rank, and why was not found yet: there
+    the windows alone are judged."""
     cap = CAPS[len(said)]
     for one in said:
         check(one["shards"] == "DTensor" and one["dtype"] == "torch.float32", "not the fp32 shards of FSDP2:", one)
@@ -92,7 +103,8 @@ def check_watched(said, first):
 
 
 def apart(folder, kind):
-    """verl's manager with trainers and replicas that have devices of their own. Then what fails: NaN, another revision, trainers that die."""
+    """verl's manager with trainers and replicas that have devices of their own. Then what fails: NaN, another revision,
+    trainers that die."""
     import verl_job
 
     path = os.path.join(folder, "models", kind)
@@ -104,7 +116,8 @@ async def _apart(folder, path):
     import verl_job
 
     config, room = verl_job.config_of(f"{path}-1", **options(4)), os.path.join(folder, "written")
-    second = await verl_job.replicas(verl_job.config_of(f"{path}-2", **options(4)), 1, first=9)  # started from the new files
+    # Started from the new files.
+    second = await verl_job.replicas(verl_job.config_of(f"{path}-2", **options(4)), 1, first=9)
     two = (await verl_job.answers(second))[0]
     verl_job.end(second)
     made = await verl_job.replicas(config, 2)
@@ -127,11 +140,20 @@ async def _apart(folder, path):
         check(said["treadle/version"] == step, "version", said)
         check_watched(group.watched(), step == 1)
         workers = await written(made, room)
-        check([worker["rank"] for worker in workers] == [4, 5] and all(worker["version"] == step and not worker["problem"] for worker in workers), "workers:",
-            workers)
+        check(
+            [worker["rank"] for worker in workers] == [4, 5]
+            and all(worker["version"] == step and not worker["problem"] for worker in workers),
+            "workers:",
+            workers,
+        )
         bound = 2 * elements(f"{path}-1")  # bf16, all of which each worker has to get
-        check([worker["stats"]["pulled_bytes"] / bound for worker in workers] == [1.0, 1.0], "received:",
-            [worker["stats"]["pulled_bytes"] for worker in workers], "bound", bound)
+        check(
+            [worker["stats"]["pulled_bytes"] / bound for worker in workers] == [1.0, 1.0],
+            "received:",
+            [worker["stats"]["pulled_bytes"] for worker in workers],
+            "bound",
+            bound,
+        )
         await serves(two if step % 2 else one, "after update", step)
     print("received / bound: 1.000", flush=True)
     for said in group.iterate():
@@ -154,7 +176,13 @@ async def _apart(folder, path):
         await fails(manager, 8 + 2 * number)
         verl_job.end_group(group)
         found = await verl_job.answers(made)
-        check(found in ([stands[0]] * 2, [other[0]] * 2) if when else found == [stands[0]] * 2, "a trainer died, and this serves:", found, one, two)
+        check(
+            found in ([stands[0]] * 2, [other[0]] * 2) if when else found == [stands[0]] * 2,
+            "a trainer died, and this serves:",
+            found,
+            one,
+            two,
+        )
         group = verl_job.trainers(config, 4, name=f"after{number}")
         manager = verl_job.manager(config, group, made)
         group.set_weights(f"{path}-{other[1]}")
@@ -211,8 +239,12 @@ async def _colocated(folder, path):
         print(f"colocated update {step}: {time.monotonic() - started:.3f} s", flush=True)
         check_watched(group.watched(), step == 1)
         workers = await written(made, room)
-        check([worker["rank"] for worker in workers] == [2, 3] and all(worker["version"] == step and not worker["problem"] for worker in workers), "workers:",
-            workers)
+        check(
+            [worker["rank"] for worker in workers] == [2, 3]
+            and all(worker["version"] == step and not worker["problem"] for worker in workers),
+            "workers:",
+            workers,
+        )
         found = await verl_job.answers(made)
         check(found == (two if step % 2 else one), "after update", step, found, one, two)
     group.spoil(1)
@@ -227,7 +259,8 @@ async def _colocated(folder, path):
 
 
 def refused(folder, kind):
-    """Configurations whose weights an update cannot write, before anything starts; and another backend, which is left alone."""
+    """Configurations whose weights an update cannot write, before anything starts; and another backend, which is left
+    alone."""
     import verl_job
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.rollout.replica import get_rollout_replica_class
@@ -239,7 +272,9 @@ def refused(folder, kind):
 
     def make(backend="treadle", **overrides):
         config = verl_job.config_of(path, backend, **overrides)
-        return replica(replica_rank=0, config=config.rollout, model_config=omega_conf_to_dataclass(config.model), gpus_per_node=8)
+        return replica(
+            replica_rank=0, config=config.rollout, model_config=omega_conf_to_dataclass(config.model), gpus_per_node=8
+        )
 
     for key, value in (("rollout.quantization", "fp8"), ("model.lora_rank", 8), ("rollout.data_parallel_size", 2)):
         try:
@@ -248,8 +283,14 @@ def refused(folder, kind):
             check(f"'treadle' with {key} {value!r}" in str(error), error)
         else:
             raise AssertionError(f"{key} {value} is not refused")
-    check(make().config.engine_kwargs["vllm"]["weight_transfer_config"] == {"backend": "treadle"}, "the server would not be started with treadle's engine")
-    check("weight_transfer_config" not in (make("nccl").config.engine_kwargs.get("vllm") or {}), "another backend is not left alone")
+    check(
+        make().config.engine_kwargs["vllm"]["weight_transfer_config"] == {"backend": "treadle"},
+        "the server would not be started with treadle's engine",
+    )
+    check(
+        "weight_transfer_config" not in (make("nccl").config.engine_kwargs.get("vllm") or {}),
+        "another backend is not left alone",
+    )
     verl_job.CheckpointEngineRegistry.get("treadle")
 
 

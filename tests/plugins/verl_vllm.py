@@ -1,4 +1,5 @@
-"""Given to verl's vLLM as worker_extension_cls: verl's own extension, with calls counted, and with what an update brought to a worker written to a file."""
+"""Given to verl's vLLM as worker_extension_cls: verl's own extension, with calls counted, and with what an update
+brought to a worker written to a file."""
 
 import json
 import os
@@ -17,7 +18,12 @@ class Extension(vLLMColocateWorkerExtension):
     def treadle_written(self, folder):
         """verl's server answers nothing, so a file does."""
         link = self.weight_transfer_engine._link
-        said = {"stats": link.switch.stats, "version": link.switch.version, "problem": self.weight_transfer_engine.problem, "rank": link.group.rank}
+        said = {
+            "stats": link.switch.stats,
+            "version": link.switch.version,
+            "problem": self.weight_transfer_engine.problem,
+            "rank": link.group.rank,
+        }
         path = os.path.join(folder, f"{os.getpid()}.json")
         with open(f"{path}.part", "w") as file:
             json.dump(said, file)

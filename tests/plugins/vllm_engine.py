@@ -14,8 +14,16 @@ TOKENS = 8
 
 def environment(tp, **more):
     """Of vLLM on processors, small."""
-    made = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
-            "PYTHONPATH": HERE + os.pathsep + os.environ.get("PYTHONPATH", ""), "HF_HUB_OFFLINE": "1", **more}
+    made = {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+        "PYTHONPATH": HERE + os.pathsep + os.environ.get("PYTHONPATH", ""),
+        "HF_HUB_OFFLINE": "1",
+        **more,
+    }
     if tp == 1:
         made["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     return made
@@ -32,8 +40,16 @@ def in_process(path, form, tp, backend="treadle"):
     from vllm.config import WeightTransferConfig
 
     options = {"distributed_executor_backend": "uni"} if tp == 1 else {}
-    return LLM(model=path, enforce_eager=True, max_model_len=128, max_num_seqs=2, tensor_parallel_size=tp, worker_extension_cls=EXTENSIONS[form],
-               weight_transfer_config=WeightTransferConfig(backend=backend), **options)
+    return LLM(
+        model=path,
+        enforce_eager=True,
+        max_model_len=128,
+        max_num_seqs=2,
+        tensor_parallel_size=tp,
+        worker_extension_cls=EXTENSIONS[form],
+        weight_transfer_config=WeightTransferConfig(backend=backend),
+        **options,
+    )
 
 
 def end(llm):
@@ -54,16 +70,41 @@ def answers(llm):
 
     sampling = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True, logprobs=1)
     given = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], sampling, use_tqdm=False)
-    return [[[token, step[token].logprob] for token, step in zip(one.outputs[0].token_ids, one.outputs[0].logprobs)] for one in given]
+    return [
+        [[token, step[token].logprob] for token, step in zip(one.outputs[0].token_ids, one.outputs[0].logprobs)]
+        for one in given
+    ]
 
 
 class Server(server.Server):
     """A server of vLLM, in its development mode."""
 
     def __init__(self, path, form, tp, log, seqs=2, words=(), python=sys.executable, **more):
-        words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", path, "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(server.free_port()),
-                 "--enforce-eager", "--max-model-len", "128", "--max-num-seqs", str(seqs), "--tensor-parallel-size", str(tp), "--worker-extension-cls", EXTENSIONS[form],
-                 "--weight-transfer-config", '{"backend": "treadle"}', *words]
+        words = [
+            python,
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            path,
+            "--served-model-name",
+            "m",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(server.free_port()),
+            "--enforce-eager",
+            "--max-model-len",
+            "128",
+            "--max-num-seqs",
+            str(seqs),
+            "--tensor-parallel-size",
+            str(tp),
+            "--worker-extension-cls",
+            EXTENSIONS[form],
+            "--weight-transfer-config",
+            '{"backend": "treadle"}',
+            *words,
+        ]
         env = {**os.environ, **environment(2), "VLLM_SERVER_DEV_MODE": "1", **more}
         env.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
         super().__init__(words, env, "health", log)
@@ -71,7 +112,15 @@ class Server(server.Server):
     def answers(self):
         made = []
         for prompt in PROMPTS:
-            body = {"model": "m", "prompt": prompt, "temperature": 0, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 1, "return_token_ids": True}
+            body = {
+                "model": "m",
+                "prompt": prompt,
+                "temperature": 0,
+                "max_tokens": TOKENS,
+                "ignore_eos": True,
+                "logprobs": 1,
+                "return_token_ids": True,
+            }
             choice = self.post("v1/completions", body)["choices"][0]
             made.append([list(pair) for pair in zip(choice["token_ids"], choice["logprobs"]["token_logprobs"])])
         return made

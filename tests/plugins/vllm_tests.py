@@ -1,6 +1,9 @@
-"""The plug-in for vLLM with the real package: python vllm_tests.py FOLDER [SCENARIO...]   FOLDER gets models, logs and report.json; see SCENARIOS.
+"""The plug-in for vLLM with the real package: python vllm_tests.py FOLDER [SCENARIO...]
 
-Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the new files: tokens, and log-probabilities bit for bit."""
+FOLDER gets models, logs and report.json; see SCENARIOS.
+
+Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the
+new files: tokens, and log-probabilities bit for bit."""
 
 import os
 import random
@@ -54,7 +57,12 @@ def in_process(folder, kind, form, tp):
     vllm_engine.end(llm)
     llm = None
     fresh = vllm_engine.in_process(f"{path}-2", form, tp)
-    check(vllm_engine.answers(fresh) == two != one, "an engine that starts from the new files answers otherwise:", vllm_engine.answers(fresh), two)
+    check(
+        vllm_engine.answers(fresh) == two != one,
+        "an engine that starts from the new files answers otherwise:",
+        vllm_engine.answers(fresh),
+        two,
+    )
     vllm_engine.end(fresh)
     ANSWERS.keep(one, folder, kind, form, tp, 1)
     ANSWERS.keep(two, folder, kind, form, tp, 2)
@@ -82,7 +90,9 @@ def by_factory(folder, kind, form, tp):
     llm = vllm_engine.in_process(f"{path}-1", form, tp)
     engine = WeightTransferTrainerFactory.trainer_init(treadle.vllm.TrainerInfo(rank=0), client=llm, source=net)
     engine.send_weights()
-    check(vllm_engine.answers(llm) == ANSWERS.read(folder, kind, form, tp, 2), "by vLLM's factory the weights are others")
+    check(
+        vllm_engine.answers(llm) == ANSWERS.read(folder, kind, form, tp, 2), "by vLLM's factory the weights are others"
+    )
     engine.shutdown()
 
 
@@ -119,7 +129,16 @@ def proofs(folder, kind, form, tp):
     listed = matches.proved()
     check(len(found) > 4, "proved:", found)
     for key, treated, how in found:
-        check(listed.get(matches.Key(*key), ("missing",))[0] == treated, key, "is", treated, "here:", how, "; the list has", listed.get(matches.Key(*key)))
+        check(
+            listed.get(matches.Key(*key), ("missing",))[0] == treated,
+            key,
+            "is",
+            treated,
+            "here:",
+            how,
+            "; the list has",
+            listed.get(matches.Key(*key)),
+        )
 
 
 # ---- Over HTTP, from trainers of another number ----
@@ -144,18 +163,33 @@ def http(folder, kind, form, tp):
 
 
 def module_source(folder, kind, form, tp):
-    """Trainers in this environment, with vLLM's own ModuleSource of FSDP2 shards, and a server in the environment `vllm`: two versions of vLLM. This one has no kernels
-    for processors, and is imported without an engine."""
+    """Trainers in this environment, with vLLM's own ModuleSource of FSDP2 shards, and a server in the environment
+    `vllm`: two versions of vLLM. This one has no kernels for processors, and is imported without an engine."""
     tp, path, python = int(tp), os.path.join(folder, "models", kind), os.path.join(folder, "vllm", "bin", "python")
     check(os.path.exists(python), f"{python} is not there: the environment vllm comes first")
     one, two = (scenarios.Answers("vllm").read(folder, kind, form, tp, which) for which in (1, 2))
     _fill_factories()
-    server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "module_source", kind, form, tp) + ".log", python=python)
+    server = vllm_engine.Server(
+        f"{path}-1", form, tp, scenarios.log_of(folder, "module_source", kind, form, tp) + ".log", python=python
+    )
     try:
         check(server.answers() == one, "the server answers otherwise than the engine in a process")
-        failing.check_sent(trainers.run(2, server.url, path, [["send", "set 2", "send"]] * 2, make=trainers.source_trainer, model=f"{path}-1"), 2)
-        check(server.answers() == two and server.version() == "2", "after the update", server.version(), server.answers(), two)
-        failing.check_sent(trainers.run(2, server.url, path, [["send"]] * 2, make=trainers.factory_trainer, model=f"{path}-1"), 1)
+        failing.check_sent(
+            trainers.run(
+                2, server.url, path, [["send", "set 2", "send"]] * 2, make=trainers.source_trainer, model=f"{path}-1"
+            ),
+            2,
+        )
+        check(
+            server.answers() == two and server.version() == "2",
+            "after the update",
+            server.version(),
+            server.answers(),
+            two,
+        )
+        failing.check_sent(
+            trainers.run(2, server.url, path, [["send"]] * 2, make=trainers.factory_trainer, model=f"{path}-1"), 1
+        )
         check(server.answers() == one, "by vLLM's factory, the way back")
     finally:
         server.close()
@@ -177,7 +211,12 @@ def _fill_factories():
     report.count("treadle", treadle.vllm.Trainer, "send_weights")
     treadle.vllm.register()
     config = types.SimpleNamespace(backend="treadle")
-    engine = WeightTransferEngineFactory.create_engine(config, types.SimpleNamespace(parallel_config=None, model_config=None), torch.device("cpu"), torch.nn.Linear(1, 1))
+    engine = WeightTransferEngineFactory.create_engine(
+        config,
+        types.SimpleNamespace(parallel_config=None, model_config=None),
+        torch.device("cpu"),
+        torch.nn.Linear(1, 1),
+    )
     check(isinstance(engine, treadle.vllm.Engine), "the factory makes", engine)
 
 
@@ -192,14 +231,22 @@ def failures(folder, kind, form, tp):
     try:
         two_trainers = trainers.of(2, server.url, path)
         failing.nan(server, two_trainers, one, two, 10)
-        failing.revision(server, two_trainers, path, two, "vllm:tp=7", {"rms_norm_eps": 0.01, "vocab_size": 320, "num_attention_heads": 8})
+        failing.revision(
+            server,
+            two_trainers,
+            path,
+            two,
+            "vllm:tp=7",
+            {"rms_norm_eps": 0.01, "vocab_size": 320, "num_attention_heads": 8},
+        )
         failing.killed(server, two_trainers, two, one, 20)
     finally:
         server.close()
 
 
 def dying(folder, kind, form, tp):
-    """A trainer dies while bytes move: the engine serves the old version or the new one, whole, or it has ended; in 20 rounds some have."""
+    """A trainer dies while bytes move: the engine serves the old version or the new one, whole, or it has ended; in 20
+    rounds some have."""
     check(_dying(folder, kind, form, tp, 5) > 0, "no engine ended: no trainer died while bytes were written")
 
 
@@ -220,7 +267,9 @@ def _dying(folder, kind, form, tp, most, **options):
             if most and ended == most:
                 break
             if server is None:
-                server = vllm_engine.Server(f"{path}-1", form, tp, scenarios.log_of(folder, "dying", kind, form, tp, most, number) + ".log")
+                server = vllm_engine.Server(
+                    f"{path}-1", form, tp, scenarios.log_of(folder, "dying", kind, form, tp, most, number) + ".log"
+                )
             steps = [["set 2", "send"], ["set 2", f"die in {chance.uniform(0.0, 0.01)}", "send"]]
             trainers.run(2, server.url, path, steps, **options)
             time.sleep(0.5)
@@ -305,7 +354,13 @@ WANTED = [
     ("treadle", "Engine", "finish_weight_update", "", *_UPDATES),
     ("treadle", "Trainer", "send_weights", "the plug-in's trainer side", "in_process", "module_source"),
     ("vllm", "WeightTransferEngineFactory", "register_engine", "", "module_source"),
-    ("vllm", "WeightTransferEngineFactory", "create_engine", "the plug-in's engine fills the interface", "module_source"),
+    (
+        "vllm",
+        "WeightTransferEngineFactory",
+        "create_engine",
+        "the plug-in's engine fills the interface",
+        "module_source",
+    ),
     ("vllm", "WeightTransferTrainerFactory", "register_engine", "", "module_source"),
     ("vllm", "WeightTransferTrainerFactory", "trainer_init", "a trainer by vLLM's factory", "module_source"),
     ("vllm", "ModuleSource", "iter_local", "shards of FSDP2 that vLLM declares", "module_source"),

@@ -1,5 +1,6 @@
-"""same_norm.py GRAD METRICS: is the norm that `treadle grad --json` has printed that of a step in metrics.jsonl, as a number? The two print the same number in
-other digits now and then."""
+"""same_norm.py GRAD METRICS: is the norm that `treadle grad --json` has printed that of a step in metrics.jsonl, as a
+number? The two print the same number in other digits now and then."""
+
 import json
 import sys
 

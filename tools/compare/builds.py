@@ -1,4 +1,6 @@
-"""The two builds of tools/compare-builds: running their programs alike, and what a part of the comparison hands over."""
+"""The two builds of tools/compare-builds: running their programs alike, and what a part of the comparison hands
+over."""
+
 import json
 import os
 import re
@@ -23,7 +25,8 @@ class Note(str):
 
 
 class Build:
-    """A build folder, and a folder in which its commands run: the files that they write have the same names on both sides."""
+    """A build folder, and a folder in which its commands run: the files that they write have the same names on both
+    sides."""
 
     def __init__(self, name, folder, scratch):
         self.name, self.folder = name, os.path.abspath(folder)
@@ -39,8 +42,16 @@ class Build:
     def run(self, program, *words, ranks=1):
         """The finished command, with its output as text."""
         launch = launcher(self, ranks) if ranks > 1 else []
-        return subprocess.run([*launch, self.program(program), *map(str, words)], cwd=self.here, stdin=subprocess.DEVNULL, capture_output=True,
-                              encoding="utf-8", errors="replace", timeout=LONGEST, env=environment())
+        return subprocess.run(
+            [*launch, self.program(program), *map(str, words)],
+            cwd=self.here,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LONGEST,
+            env=environment(),
+        )
 
     def made(self, program, *words, ranks=1):
         """The output of a command that has to work, or Failed."""
@@ -63,8 +74,13 @@ def failure(done):
 
 def environment():
     """As tests/tests.cmake has it: Open MPI refuses root, and more ranks than cores, unless told otherwise."""
-    more = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    more = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_btl": "self,vader",
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    }
     return {**more, **os.environ}
 
 
@@ -73,7 +89,9 @@ def launcher(build, ranks):
     found = os.environ.get("MPIEXEC")
     if not found and build.has("CMakeCache.txt"):
         with open(build.program("CMakeCache.txt"), encoding="utf-8") as file:
-            found = next((line.split("=", 1)[1].strip() for line in file if line.startswith("MPIEXEC_EXECUTABLE:")), None)
+            found = next(
+                (line.split("=", 1)[1].strip() for line in file if line.startswith("MPIEXEC_EXECUTABLE:")), None
+            )
     return [found or "mpirun", "-n", str(ranks)]
 
 
@@ -138,7 +156,11 @@ def equal(a, b, messages):
 def first_line(a, b):
     rows = list(zip(a.splitlines() + ["(end)"], b.splitlines() + ["(end)"]))
     at = next((i for i, (x, y) in enumerate(rows) if x != y), None)
-    return "other ends of line" if at is None else "line %d: '%s' and '%s'" % (at + 1, rows[at][0].strip()[:300], rows[at][1].strip()[:300])
+    return (
+        "other ends of line"
+        if at is None
+        else "line %d: '%s' and '%s'" % (at + 1, rows[at][0].strip()[:300], rows[at][1].strip()[:300])
+    )
 
 
 def describe(a, b):
@@ -146,14 +168,25 @@ def describe(a, b):
     if isinstance(a, Failed) and isinstance(b, Failed):
         return "fails in both builds: " + a
     if type(a) is not type(b) or isinstance(a, (Failed, Refused)):
-        shown = ["%s%s" % ("refused, " if isinstance(x, Refused) else "", "%d bytes" % len(x) if isinstance(x, bytes) else x[:300]) for x in (a, b)]
+        shown = [
+            "%s%s"
+            % ("refused, " if isinstance(x, Refused) else "", "%d bytes" % len(x) if isinstance(x, bytes) else x[:300])
+            for x in (a, b)
+        ]
         return "'%s' and '%s'" % tuple(shown)
     if isinstance(a, str):
         return first_line(a, b)
     at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
     if at == min(len(a), len(b)):
         return "%d and %d bytes, equal as far as both go" % (len(a), len(b))
-    return "byte %d: %#04x and %#04x (%d bytes differ of %d and %d)" % (at, a[at], b[at], sum(x != y for x, y in zip(a, b)), len(a), len(b))
+    return "byte %d: %#04x and %#04x (%d bytes differ of %d and %d)" % (
+        at,
+        a[at],
+        b[at],
+        sum(x != y for x, y in zip(a, b)),
+        len(a),
+        len(b),
+    )
 
 
 def say(text):

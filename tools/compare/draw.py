@@ -1,5 +1,7 @@
-"""Random models and layouts for tools/compare-builds, as text: what a seed draws is the same on every machine. Some are refused: refusals are
-compared, too. Families and keys are those of tests/core/plan/draw.h, drawn without code of either build."""
+"""Random models and layouts for tools/compare-builds, as text: what a seed draws is the same on every machine. Some are
+refused: refusals are compared, too. Families and keys are those of tests/core/plan/draw.h, drawn without code of either
+build."""
+
 import json
 import math
 import os
@@ -7,11 +9,23 @@ import random
 
 ATTENTION, MLA, LINEAR, LOCAL, SPARSE, FIRST, SHARED, MTP, NEXT, HEAD, PLAIN, NO_FP8 = (1 << bit for bit in range(12))
 FAMILIES = {
-    "llama": ATTENTION, "smollm3": ATTENTION, "qwen2": ATTENTION, "qwen3": ATTENTION, "gemma3_text": ATTENTION | NO_FP8,
-    "mixtral": ATTENTION | LOCAL, "qwen2_moe": ATTENTION | SPARSE | SHARED, "qwen3_moe": ATTENTION | SPARSE, "deepseek_v2": MLA | FIRST,
-    "deepseek_v3": MLA | FIRST | MTP, "kimi_k2": MLA | FIRST | MTP, "glm4_moe": ATTENTION | FIRST | MTP, "gpt_oss": ATTENTION | LOCAL | NO_FP8,
-    "qwen3_next": ATTENTION | LINEAR | SPARSE | SHARED | NEXT | PLAIN, "qwen3_5_text": ATTENTION | LINEAR | NEXT,
-    "qwen3_5_moe_text": ATTENTION | LINEAR | SPARSE | SHARED | NEXT | PLAIN, "qwen3_vl_moe_text": ATTENTION | SPARSE | PLAIN | NO_FP8,
+    "llama": ATTENTION,
+    "smollm3": ATTENTION,
+    "qwen2": ATTENTION,
+    "qwen3": ATTENTION,
+    "gemma3_text": ATTENTION | NO_FP8,
+    "mixtral": ATTENTION | LOCAL,
+    "qwen2_moe": ATTENTION | SPARSE | SHARED,
+    "qwen3_moe": ATTENTION | SPARSE,
+    "deepseek_v2": MLA | FIRST,
+    "deepseek_v3": MLA | FIRST | MTP,
+    "kimi_k2": MLA | FIRST | MTP,
+    "glm4_moe": ATTENTION | FIRST | MTP,
+    "gpt_oss": ATTENTION | LOCAL | NO_FP8,
+    "qwen3_next": ATTENTION | LINEAR | SPARSE | SHARED | NEXT | PLAIN,
+    "qwen3_5_text": ATTENTION | LINEAR | NEXT,
+    "qwen3_5_moe_text": ATTENTION | LINEAR | SPARSE | SHARED | NEXT | PLAIN,
+    "qwen3_vl_moe_text": ATTENTION | SPARSE | PLAIN | NO_FP8,
     "deepseek_ocr": ATTENTION | FIRST | HEAD | NO_FP8,
 }
 LAYOUTS = ("hf", "megatron", "vllm", "sglang", "fsdp", "fsdp2", "zero1", "zero2", "zero3", "distopt")
@@ -37,15 +51,27 @@ def add_attention(r, config):
 
 def add_mla(r, config):
     heads, rope = r.choice((1, 3, 4, 6, 8, 8, 12)), r.randint(1, 3)
-    config.update(num_attention_heads=heads, num_key_value_heads=heads, q_lora_rank=r.choice((3, 4, 6, 8, 12, None)),
-                  kv_lora_rank=r.choice((4, 5, 6, 8, 12, 12)) - (rope if chance(r, 60) else 0), qk_rope_head_dim=rope,
-                  qk_nope_head_dim=r.randint(1, 4), v_head_dim=r.randint(1, 4))
+    config.update(
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        q_lora_rank=r.choice((3, 4, 6, 8, 12, None)),
+        kv_lora_rank=r.choice((4, 5, 6, 8, 12, 12)) - (rope if chance(r, 60) else 0),
+        qk_rope_head_dim=rope,
+        qk_nope_head_dim=r.randint(1, 4),
+        v_head_dim=r.randint(1, 4),
+    )
 
 
 def add_linear(r, config, layers):
     keys = r.choice((1, 2, 3, 4, 6, 8))
-    config.update(linear_num_key_heads=keys, linear_num_value_heads=keys * r.randint(1, 3), linear_key_head_dim=r.randint(1, 3),
-                  linear_value_head_dim=r.randint(1, 3), linear_conv_kernel_dim=r.randint(1, 4), full_attention_interval=r.randint(2, layers))
+    config.update(
+        linear_num_key_heads=keys,
+        linear_num_value_heads=keys * r.randint(1, 3),
+        linear_key_head_dim=r.randint(1, 3),
+        linear_value_head_dim=r.randint(1, 3),
+        linear_conv_kernel_dim=r.randint(1, 4),
+        full_attention_interval=r.randint(2, layers),
+    )
     config.pop("attention_bias", None)
 
 
@@ -62,7 +88,11 @@ def add_experts(r, config, has, layers):
         if not has & PLAIN and chance(r, 30):
             config["mlp_only_layers"] = [layer for layer in range(layers) if chance(r, 30)]
     if has & FIRST:
-        config.update(n_routed_experts=experts, n_shared_experts=r.choice((1, 1, 2)), first_k_dense_replace=r.randint(0, layers - 1))
+        config.update(
+            n_routed_experts=experts,
+            n_shared_experts=r.choice((1, 1, 2)),
+            first_k_dense_replace=r.randint(0, layers - 1),
+        )
         if not has & HEAD:
             config["n_group"] = divisor(r, experts)
     if has & SHARED:
@@ -74,9 +104,15 @@ def model(r):
     family = r.choice(sorted(FAMILIES))
     has = FAMILIES[family]
     layers = r.randint(2 if has & LINEAR else 1, 5)
-    config = {"model_type": family, "vocab_size": r.randint(5, 100), "hidden_size": r.choice((4, 8, 12, 12, 24, 24, r.randint(3, 20))),
-              "num_hidden_layers": layers, "intermediate_size": r.choice((12, 24, 8, 6, 36)), "tie_word_embeddings": chance(r, 40),
-              "torch_dtype": r.choice(("float32", "bfloat16", "float16"))}
+    config = {
+        "model_type": family,
+        "vocab_size": r.randint(5, 100),
+        "hidden_size": r.choice((4, 8, 12, 12, 24, 24, r.randint(3, 20))),
+        "num_hidden_layers": layers,
+        "intermediate_size": r.choice((12, 24, 8, 6, 36)),
+        "tie_word_embeddings": chance(r, 40),
+        "torch_dtype": r.choice(("float32", "bfloat16", "float16")),
+    }
     if has & ATTENTION:
         add_attention(r, config)
     if has & MLA:
@@ -96,7 +132,10 @@ def model(r):
         config["tie_word_embeddings"] = True
     if not has & NO_FP8 and chance(r, 30):
         high = r.choice((1, 2, 2, 3, 4, 4, 6, 8, 12, 128))
-        config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [high, high if chance(r, 60) else r.choice((1, 2, 3, 4, 8))]}
+        config["quantization_config"] = {
+            "quant_method": "fp8",
+            "weight_block_size": [high, high if chance(r, 60) else r.choice((1, 2, 3, 4, 8))],
+        }
     return config
 
 
@@ -181,7 +220,11 @@ def redundant(r, config, ep, folder):
 
 
 def partition(r, config, pp):
-    return {"partition": ",".join(map(str, share(r, config["num_hidden_layers"], pp)))} if 1 < pp <= 4 and chance(r, 25) else {}
+    return (
+        {"partition": ",".join(map(str, share(r, config["num_hidden_layers"], pp)))}
+        if 1 < pp <= 4 and chance(r, 25)
+        else {}
+    )
 
 
 def vllm(r, config, ranks, folder):
@@ -217,7 +260,11 @@ def sglang(r, config, ranks, folder):
             keys["ep"] = ep = fitting(r, tp, experts_of(config))
         if ep * attn_cp == tp and chance(r, 60):
             keys["moe_dp"] = attn_cp
-        for key, value, percent in ("shared_fusion", "on", 50 if config.get("n_shared_experts") == 1 else 2), ("moe_dense_tp", 1, 20), ("moe", r.choice(("triton", "triton_kernels")), 20):
+        for key, value, percent in (
+            ("shared_fusion", "on", 50 if config.get("n_shared_experts") == 1 else 2),
+            ("moe_dense_tp", 1, 20),
+            ("moe", r.choice(("triton", "triton_kernels")), 20),
+        ):
             if chance(r, percent):
                 keys[key] = value
         if chance(r, 30):
@@ -255,10 +302,17 @@ def layout(r, config, ranks, folder):
         keys.update({"bucket_size": r.randint(1, 4000)} if chance(r, 50) else {})
         keys.update({"pad": "on"} if chance(r, 30) else {})
     if chance(r, 20):
-        keys["dtype"] = r.choice(("fp32", "bf16", "fp16") + (("fp8",) if kind in ("hf", "vllm", "sglang") and "quantization_config" in config else ()))
+        keys["dtype"] = r.choice(
+            ("fp32", "bf16", "fp16")
+            + (("fp8",) if kind in ("hf", "vllm", "sglang") and "quantization_config" in config else ())
+        )
     if some:
         keys["on"] = ",".join(map(str, some))
-    words = ['%s="%s"' % item if "," in str(item[1]) else "%s=%s" % item for item in keys.items() if item[1] != 1 or item[0] in ("etp", "moe_dense_tp")]
+    words = [
+        '%s="%s"' % item if "," in str(item[1]) else "%s=%s" % item
+        for item in keys.items()
+        if item[1] != 1 or item[0] in ("etp", "moe_dense_tp")
+    ]
     return kind + (":" + ",".join(words) if words else "")
 
 
@@ -273,7 +327,16 @@ def cases(seed, count, folder):
         path = os.path.join(folder, "model-%d.json" % number)
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
-        yield {"number": number, "model": path, "from": layout(r, config, ranks, folder), "to": layout(r, config, ranks, folder), "ranks": ranks,
-               "page": r.choice((4096, 4096, 8192, 65536, 2 << 20)), "least": chance(r, 60), "alias": chance(r, 50), "rank": r.randrange(ranks),
-               "rank_map": r.choice(("contiguous", "contiguous", "contiguous", "strided", "best")),
-               "nodes": divisor(r, ranks) if chance(r, 30) else 1}
+        yield {
+            "number": number,
+            "model": path,
+            "from": layout(r, config, ranks, folder),
+            "to": layout(r, config, ranks, folder),
+            "ranks": ranks,
+            "page": r.choice((4096, 4096, 8192, 65536, 2 << 20)),
+            "least": chance(r, 60),
+            "alias": chance(r, 50),
+            "rank": r.randrange(ranks),
+            "rank_map": r.choice(("contiguous", "contiguous", "contiguous", "strided", "best")),
+            "nodes": divisor(r, ranks) if chance(r, 30) else 1,
+        }

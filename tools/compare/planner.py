@@ -1,8 +1,11 @@
 """The plans of a build as text: loads its libtreadle.so and answers cases, a line of JSON each (tools/compare/draw.py).
 
-    planner.py BUILD      a case on standard input, a line of JSON on standard output: {"status", "message", "ranks": [digest of each rank's text]}
+    planner.py BUILD      a case on standard input, a line of JSON on standard output: {"status", "message", "ranks":
+                          [digest of each rank's text]}
 
-A case with "text": R gets that rank's text. Only functions of the public header are called, with structs as old programs know them."""
+A case with "text": R gets that rank's text. Only functions of the public header are called, with structs as old
+programs know them."""
+
 import ctypes
 import hashlib
 import json
@@ -13,12 +16,24 @@ RANK_MAPS = ("contiguous", "strided", "best")
 
 
 class LayoutOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("rank_map", ctypes.c_int), ("train", ctypes.c_void_p), ("node_of", ctypes.c_void_p)]
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("rank_map", ctypes.c_int),
+        ("train", ctypes.c_void_p),
+        ("node_of", ctypes.c_void_p),
+    ]
 
 
 class PlanOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t), ("page_bytes", ctypes.c_size_t), ("cap_bytes", ctypes.c_size_t), ("waves", ctypes.c_int32),
-                ("alias", ctypes.c_bool), ("keep_params", ctypes.c_bool), ("node_of", ctypes.c_void_p)]
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("page_bytes", ctypes.c_size_t),
+        ("cap_bytes", ctypes.c_size_t),
+        ("waves", ctypes.c_int32),
+        ("alias", ctypes.c_bool),
+        ("keep_params", ctypes.c_bool),
+        ("node_of", ctypes.c_void_p),
+    ]
 
 
 class Refused(Exception):
@@ -52,7 +67,11 @@ class Planner:
         """Of each rank's plan."""
         held, ranks = [], ctypes.c_int64(case["ranks"])
         size = case["ranks"] // case["nodes"]
-        nodes = (ctypes.c_int32 * case["ranks"])(*(rank // size for rank in range(case["ranks"]))) if case["nodes"] > 1 else None
+        nodes = (
+            (ctypes.c_int32 * case["ranks"])(*(rank // size for rank in range(case["ranks"])))
+            if case["nodes"] > 1
+            else None
+        )
         node_of = ctypes.cast(nodes, ctypes.c_void_p) if nodes else None
         try:
             model = self.make("treadle_model_open", case["model"].encode(), None)
@@ -62,7 +81,9 @@ class Planner:
             options = LayoutOptions(ctypes.sizeof(LayoutOptions), RANK_MAPS.index(case["rank_map"]), source, node_of)
             target = self.make("treadle_layout_create", model, case["to"].encode(), ranks, ctypes.byref(options))
             held.append(("treadle_layout_destroy", target))
-            options = PlanOptions(ctypes.sizeof(PlanOptions), case["page"], case["cap"], 0, case["alias"], False, node_of)
+            options = PlanOptions(
+                ctypes.sizeof(PlanOptions), case["page"], case["cap"], 0, case["alias"], False, node_of
+            )
             for rank in range(case["ranks"]):
                 plan = self.make("treadle_plan_create", source, target, ctypes.c_int64(rank), ctypes.byref(options))
                 yield self.text(plan)

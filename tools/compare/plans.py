@@ -1,5 +1,6 @@
-"""Layouts and plans, two parts of tools/compare-builds. A part is a generator of cases: what it is, what OLD says, what NEW says (text, bytes, Refused or
-Failed); and of Notes. Commands run in turn, OLD first."""
+"""Layouts and plans, two parts of tools/compare-builds. A part is a generator of cases: what it is, what OLD says, what
+NEW says (text, bytes, Refused or Failed); and of Notes. Commands run in turn, OLD first."""
+
 import itertools
 import json
 import os
@@ -34,7 +35,9 @@ def pick(given, quick):
 
 def digest_lines(build, words, most):
     """A line at a time, this many at most: its text, or a refusal. It ends with Failed where the program dies."""
-    running = subprocess.Popen([build.program("layout_digest"), "-v", *words], stdout=subprocess.PIPE, encoding="utf-8", errors="replace")
+    running = subprocess.Popen(
+        [build.program("layout_digest"), "-v", *words], stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
+    )
     try:
         for line in itertools.islice(running.stdout, most):
             line = re.sub(r"map=@[^,\s']*", "map=@", line.rstrip("\n"))  # a file of another name each time
@@ -62,8 +65,26 @@ def in_step(what, old, new):
 def storage_tables(old, new, options, scratch):
     """What one rank of each drawn layout holds, run by run, as the command prints it."""
     for case in draw.cases(options.seed, options.pairs, scratch):
-        words = ["layout", "--model", case["model"], "--layout", case["to"], "--ranks", case["ranks"], "--rank", case["rank"], "--runs", "--json"]
-        name = "layout %d: '%s' of %s, rank %d of %d" % (case["number"], case["to"], os.path.basename(case["model"]), case["rank"], case["ranks"])
+        words = [
+            "layout",
+            "--model",
+            case["model"],
+            "--layout",
+            case["to"],
+            "--ranks",
+            case["ranks"],
+            "--rank",
+            case["rank"],
+            "--runs",
+            "--json",
+        ]
+        name = "layout %d: '%s' of %s, rank %d of %d" % (
+            case["number"],
+            case["to"],
+            os.path.basename(case["model"]),
+            case["rank"],
+            case["ranks"],
+        )
         yield name, *both(old, new, lambda build: report(build.run("treadle", *words), "^$"))
 
 
@@ -72,10 +93,14 @@ def layouts(old, new, options, scratch):
     for tool in "layout_digest", "golden_check":
         lack = [build.name for build in (old, new) if not build.has(tool)]
         if lack or not golden:
-            yield Note("%s is left out: %s" % (tool, "no " + tool + " in " + " and ".join(lack) if lack else "no golden files"))
+            yield Note(
+                "%s is left out: %s" % (tool, "no " + tool + " in " + " and ".join(lack) if lack else "no golden files")
+            )
         elif tool == "layout_digest":
             most = 60 if options.quick else None
-            yield from in_step("layout_digest, layout", digest_lines(old, golden, most), digest_lines(new, golden, most))
+            yield from in_step(
+                "layout_digest, layout", digest_lines(old, golden, most), digest_lines(new, golden, most)
+            )
         else:
             for path in golden:
                 yield "golden_check " + os.path.basename(path), *both(old, new, lambda build: build.made(tool, path))
@@ -91,8 +116,12 @@ class Planner:
     """The plans of a build as text, made by a process of its own (planner.py)."""
 
     def __init__(self, build):
-        self.running = subprocess.Popen([sys.executable, os.path.join(HERE, "planner.py"), build.folder], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, encoding="utf-8")
+        self.running = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "planner.py"), build.folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
 
     def ask(self, case):
         try:
@@ -126,8 +155,24 @@ def plan_texts(planners, case):
 
 
 def plan_words(case):
-    words = ["plan", "--model", case["model"], "--from", case["from"], "--to", case["to"], "--ranks", case["ranks"], "--page-size", case["page"],
-             "--rank-map", case["rank_map"], "--alias", "on" if case["alias"] else "off", "--json"]
+    words = [
+        "plan",
+        "--model",
+        case["model"],
+        "--from",
+        case["from"],
+        "--to",
+        case["to"],
+        "--ranks",
+        case["ranks"],
+        "--page-size",
+        case["page"],
+        "--rank-map",
+        case["rank_map"],
+        "--alias",
+        "on" if case["alias"] else "off",
+        "--json",
+    ]
     return words + (["--nodes", case["nodes"]] if case["nodes"] > 1 else [])
 
 
@@ -137,7 +182,13 @@ def plans(old, new, options, scratch):
         yield Note("plans as text are left out: no libtreadle.so in " + " and ".join(lack))
     planners = [] if lack else [Planner(old), Planner(new)]
     for case in draw.cases(options.seed, options.pairs, scratch):
-        name = "pair %d: '%s' to '%s' of %s, %d ranks" % (case["number"], case["from"], case["to"], os.path.basename(case["model"]), case["ranks"])
+        name = "pair %d: '%s' to '%s' of %s, %d ranks" % (
+            case["number"],
+            case["from"],
+            case["to"],
+            os.path.basename(case["model"]),
+            case["ranks"],
+        )
         said = both(old, new, lambda build: build.run("treadle", *plan_words(case)))
         yield name + ", report", *(report(done, PLAN_LEFT_OUT) for done in said)
         least = case["least"] and said[0].returncode == 0  # with the least cap there are waves

@@ -33,12 +33,22 @@ class Client(typing.Protocol):
 
 
 def call(
-    url: str, path: str, body: Payload | None, *, method: str = "POST", headers: typing.Mapping[str, str] | None = None, timeout: float = 300, may: tuple[int, ...] = (), hints: typing.Mapping[int, str] | None = None,
+    url: str,
+    path: str,
+    body: Payload | None,
+    *,
+    method: str = "POST",
+    headers: typing.Mapping[str, str] | None = None,
+    timeout: float = 300,
+    may: tuple[int, ...] = (),
+    hints: typing.Mapping[int, str] | None = None,
 ) -> tuple[int, typing.Any]:
-    """Calls a server's route, and returns the status and the answer, of JSON or as text. may: statuses that are no errors. hints: what another one means.
-    Raises System with the route and what the server says."""
+    """Calls a server's route, and returns the status and the answer, of JSON or as text. may: statuses that are no
+    errors. hints: what another one means. Raises System with the route and what the server says."""
     data = json.dumps(body).encode() if body is not None else None
-    request = urllib.request.Request(f"{url}/{path}", data, {"Content-Type": "application/json", **(headers or {})}, method=method)  # noqa: S310
+    request = urllib.request.Request(  # noqa: S310
+        f"{url}/{path}", data, {"Content-Type": "application/json", **(headers or {})}, method=method
+    )
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:  # noqa: S310
             return answer.status, _read(answer.read())

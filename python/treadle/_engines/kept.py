@@ -17,8 +17,9 @@ class Kept(typing.Generic[Kind]):
         self._key: object = None
 
     def get(self, key: object, make: typing.Callable[[], Kind], problem: str = "") -> Kind:
-        """The Trainer of this key, which compares equal as long as the engines and the tensors' addresses stay. One that was made with another key, on any rank, is
-        left. problem: why this rank can take no part; all are told. Collective over the trainers."""
+        """The Trainer of this key, which compares equal as long as the engines and the tensors' addresses stay. One
+        that was made with another key, on any rank, is left. problem: why this rank can take no part; all are told.
+        Collective over the trainers."""
         if self.trainer is not None:
             if all(one["same"] for one in self.trainer.ask({"same": key == self._key}, problem)):
                 return self.trainer

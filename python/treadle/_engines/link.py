@@ -1,4 +1,5 @@
-"""The engine's side of a meeting, in one of its workers: which of its tensors are written, and the switch that writes them."""
+"""The engine's side of a meeting, in one of its workers: which of its tensors are written, and the switch that writes
+them."""
 
 from __future__ import annotations
 
@@ -42,10 +43,21 @@ class About(typing.NamedTuple):
 class Link:
     """A worker's switch. report: how each tensor of the engine gets its weights."""
 
-    def __init__(self, group: Group, train: Layout, infer: Layout, net: typing.Any, *, train_tensors: typing.Any = None, undo: bool = False, timeout: float = 60,
-                 cap: int = 0) -> None:
-        """net: the engine's module. train_tensors: this rank's own, where it is a trainer, too. undo: host memory keeps what the engine's tensors hold while an update
-        overwrites them. Collective: where one rank's tensors are refused, all raise."""
+    def __init__(
+        self,
+        group: Group,
+        train: Layout,
+        infer: Layout,
+        net: typing.Any,
+        *,
+        train_tensors: typing.Any = None,
+        undo: bool = False,
+        timeout: float = 60,
+        cap: int = 0,
+    ) -> None:
+        """net: the engine's module. train_tensors: this rank's own, where it is a trainer, too. undo: host memory keeps
+        what the engine's tensors hold while an update overwrites them. Collective: where one rank's tensors are
+        refused, all raise."""
         problem = ""
         try:
             self.match = match(infer.model, infer, group.rank, net)
@@ -55,8 +67,18 @@ class Link:
         meet.agree(group, {}, problem)
         self.report = Report(list(self.match.rows))
         self.mixed = False  #: does the engine hold something of a version that is not whole?
-        self.switch = Switch(group, train, infer, train_tensors=train_tensors, infer_tensors=self.match.own, device=str(next(iter(net.parameters())).device), timeout=timeout,
-                             cap=cap, undo_bytes=infer.window_bytes(group.rank) if undo else 0, bind=self._bind if self._rebuilds else None)
+        self.switch = Switch(
+            group,
+            train,
+            infer,
+            train_tensors=train_tensors,
+            infer_tensors=self.match.own,
+            device=str(next(iter(net.parameters())).device),
+            timeout=timeout,
+            cap=cap,
+            undo_bytes=infer.window_bytes(group.rank) if undo else 0,
+            bind=self._bind if self._rebuilds else None,
+        )
 
     @property
     def _rebuilds(self) -> bool:
@@ -70,7 +92,8 @@ class Link:
         self.mixed = False
 
     def update(self) -> int:
-        """The next version, which it returns. After a failure `mixed` says whether the engine can still generate; the next version mends it."""
+        """The next version, which it returns. After a failure `mixed` says whether the engine can still generate; the
+        next version mends it."""
         first, version = self.switch.mode == "train", self.switch.version
         before = self._sums() if first else []
         try:
@@ -84,19 +107,32 @@ class Link:
         return made
 
     def _sums(self) -> list[int]:
-        """Of the engine's own tensors: before the first arrow the switch has no version of them, and cannot say whether they were written."""
+        """Of the engine's own tensors: before the first arrow the switch has no version of them, and cannot say whether
+        they were written."""
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         words = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-        return [int(tensor.detach().view(words[tensor.element_size()]).sum(dtype=torch.int64)) for tensor in self.match.own.values()]
+        return [
+            int(tensor.detach().view(words[tensor.element_size()]).sum(dtype=torch.int64))
+            for tensor in self.match.own.values()
+        ]
 
     def close(self) -> None:
         self.switch.close()
 
 
-def meet_trainers(group: Group, net: typing.Any, offer: Offer, describe: typing.Callable[[], About], *, session: bool = False, undo: bool = False) -> Link:
-    """The link of a worker to trainers who have called it. describe: raises what is in the way. session: an update was started, and not finished. undo: the
-    engine asks for it; where somebody does, all do it. Collective over the trainers and the engine's workers."""
+def meet_trainers(
+    group: Group,
+    net: typing.Any,
+    offer: Offer,
+    describe: typing.Callable[[], About],
+    *,
+    session: bool = False,
+    undo: bool = False,
+) -> Link:
+    """The link of a worker to trainers who have called it. describe: raises what is in the way. session: an update was
+    started, and not finished. undo: the engine asks for it; where somebody does, all do it. Collective over the
+    trainers and the engine's workers."""
     words: dict[str, typing.Any] = {"layout": "", "session": session, "undo": undo}
     problem, model = "", None
     try:
@@ -106,10 +142,21 @@ def meet_trainers(group: Group, net: typing.Any, offer: Offer, describe: typing.
         if about.config is not None:
             configs.check_config(offer.model, about.config)
         if offer.hash and offer.hash != meet.hash_of(model):
-            raise errors.Refused("the trainers' model has other tensors than this version of treadle makes of its config.json: use one version everywhere")
+            raise errors.Refused(
+                "the trainers' model has other tensors than this version of treadle makes of its config.json: "
+                "use one version everywhere"
+            )
     except Exception as error:  # noqa: BLE001
         problem = meet.words_of(error)
     said = meet.agree(group, words, problem)
     assert model is not None
     train, infer = meet.layouts(model, None, group, said, meet.engine_layout(said, offer.layout))
-    return Link(group, train, infer, net, undo=any(one["undo"] for one in said), timeout=offer.timeout, cap=said[0].get("cap", 0))
+    return Link(
+        group,
+        train,
+        infer,
+        net,
+        undo=any(one["undo"] for one in said),
+        timeout=offer.timeout,
+        cap=said[0].get("cap", 0),
+    )

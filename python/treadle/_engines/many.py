@@ -9,8 +9,8 @@ from .client import Client, Payload
 
 
 class Many:
-    """The engines' workers are ranks of one group, in the order of the engines. Where one engine's call fails, its error is raised at once: nobody waits for
-    the others."""
+    """The engines' workers are ranks of one group, in the order of the engines. Where one engine's call fails, its
+    error is raised at once: nobody waits for the others."""
 
     def __init__(self, clients: typing.Sequence[Client]) -> None:
         self.clients = list(clients)
@@ -24,7 +24,11 @@ class Many:
         for client in self.clients:
             before[id(client)] = count
             count += client.workers()
-        self._all(lambda client: client.init_weight_transfer_engine({**init_info, "first_rank": init_info["first_rank"] + before[id(client)]}))
+        self._all(
+            lambda client: client.init_weight_transfer_engine(
+                {**init_info, "first_rank": init_info["first_rank"] + before[id(client)]}
+            )
+        )
 
     def pause(self, mode: str) -> None:
         self._all(lambda client: client.pause(mode))

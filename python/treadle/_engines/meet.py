@@ -1,7 +1,8 @@
 """How trainers and workers of an engine meet, and agree.
 
-The first trainer serves a store of torch (TCPStore). Trainers are the first ranks of the group, and the engine's workers, in their order, the last. Then, on all ranks:
-words (what each has, or why it refuses), the trainers' layout, the engine's, words again (whether the weights can be written), the switch."""
+The first trainer serves a store of torch (TCPStore). Trainers are the first ranks of the group, and the engine's
+workers, in their order, the last. Then, on all ranks: words (what each has, or why it refuses), the trainers' layout,
+the engine's, words again (whether the weights can be written), the switch."""
 
 from __future__ import annotations
 
@@ -24,14 +25,22 @@ LEFT = "treadle/left"  # a key of the store: why the engine does not follow thes
 
 
 def open_store(address: str, serve: bool, timeout: float) -> typing.Any:
-    """A TCPStore at "host:port"; port 0 with serve: a free one (store.port). Raises Refused for another form, System where it cannot be reached."""
+    """A TCPStore at "host:port"; port 0 with serve: a free one (store.port). Raises Refused for another form, System
+    where it cannot be reached."""
     import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise errors.Refused(f"the store's address is {address!r}, and must be 'host:port'")
     try:
-        return dist.TCPStore(host.strip("[]"), int(port), None, serve, timeout=datetime.timedelta(seconds=timeout), wait_for_workers=False)
+        return dist.TCPStore(
+            host.strip("[]"),
+            int(port),
+            None,
+            serve,
+            timeout=datetime.timedelta(seconds=timeout),
+            wait_for_workers=False,
+        )
     except (RuntimeError, ValueError) as error:
         raise errors.System(f"the store at {address}: {error}") from error
 
@@ -66,7 +75,8 @@ def words_of(error: BaseException) -> str:
 
 
 def agree(group: Group, words: typing.Mapping[str, typing.Any], problem: str = "") -> list[dict[str, typing.Any]]:
-    """What all ranks say, in their order. Where one has a problem, it raises Refused, and the others Peer with its rank. Collective."""
+    """What all ranks say, in their order. Where one has a problem, it raises Refused, and the others Peer with its
+    rank. Collective."""
     said = [json.loads(one) for one in group.gather(json.dumps({**words, "problem": problem}).encode())]
     if problem:
         raise errors.Refused(f"rank {group.rank}: {problem}")
@@ -77,12 +87,17 @@ def agree(group: Group, words: typing.Mapping[str, typing.Any], problem: str = "
 
 
 def engine_layout(said: typing.Sequence[typing.Mapping[str, typing.Any]], asked: str) -> str:
-    """The one layout that all workers have, with the type of their weights; Refused, where it is not the one that was asked for."""
-    texts = {rank: configs.with_key(one["layout"], f"dtype={one['dtype']}") for rank, one in enumerate(said) if one["layout"]}
+    """The one layout that all workers have, with the type of their weights; Refused, where it is not the one that was
+    asked for."""
+    texts = {
+        rank: configs.with_key(one["layout"], f"dtype={one['dtype']}") for rank, one in enumerate(said) if one["layout"]
+    }
     first = min(texts)
     for rank, text in texts.items():
         if text != texts[first]:
-            raise errors.Refused(f"the engine's ranks {first} and {rank} have different layouts: {texts[first]} and {text}")
+            raise errors.Refused(
+                f"the engine's ranks {first} and {rank} have different layouts: {texts[first]} and {text}"
+            )
     if asked and asked != said[first]["layout"]:
         raise errors.Refused(f"the engine has layout {said[first]['layout']}, and the trainers ask for {asked}")
     return texts[first]
@@ -103,9 +118,12 @@ def model_of(config: str) -> Model:
         return Model(path)
 
 
-def layouts(model: Model, source: typing.Any, group: Group, said: typing.Sequence[typing.Mapping[str, typing.Any]], text: str) -> tuple[Layout, Layout]:
-    """The trainers' and the engine's, whose text is `text`, on their ranks: those that say no layout are trainers. Where these say what they have been trained
-    with, that is their layout; else the tensors of source say it. Collective."""
+def layouts(
+    model: Model, source: typing.Any, group: Group, said: typing.Sequence[typing.Mapping[str, typing.Any]], text: str
+) -> tuple[Layout, Layout]:
+    """The trainers' and the engine's, whose text is `text`, on their ranks: those that say no layout are trainers.
+    Where these say what they have been trained with, that is their layout; else the tensors of source say it.
+    Collective."""
     trainers = sum(not one["layout"] for one in said)
     infer = Layout(model, configs.on(text, trainers, len(said) - trainers), group.size)
     if trained := said[0].get("trained", ""):

@@ -17,7 +17,8 @@ from . import meet
 from .client import Client
 
 Made = typing.TypeVar("Made", bound="EngineTrainer")
-_numbers = itertools.count()  # of the Trainers that this process has made with others: equal on all ranks, since they make them together
+# Of the Trainers that this process has made with others: equal on all ranks, since they make them together.
+_numbers = itertools.count()
 
 
 class _Call:
@@ -42,16 +43,31 @@ class _Call:
 
 
 class EngineTrainer:
-    """What a plug-in's trainer side does. A plug-in says how its engine is called (_client_of, _substitute), and names the arguments to its users; they are the same for
-    all: treadle.vllm.Trainer has them. trained: the text of the trainers' layout, where their tensors do not say it (Megatron's). problem: why this rank
-    cannot take part, which all are told."""
+    """What a plug-in's trainer side does. A plug-in says how its engine is called (_client_of, _substitute), and names
+    the arguments to its users; they are the same for all: treadle.vllm.Trainer has them. trained: the text of the
+    trainers' layout, where their tensors do not say it (Megatron's). problem: why this rank cannot take part, which all
+    are told."""
 
     NAME = ""  #: of the plug-in, "treadle.vllm"
 
     def __init__(
-        self, source: typing.Any, client: typing.Any, *, model: str | os.PathLike[str] | None = None, rank: int | None = None, ranks: int | None = None,
-        workers: int | None = None, layout: str = "", address: str | None = None, pause: str = "abort", finite: bool = True, undo: bool = False, timeout: float = 60,
-        cap: int = 0, trained: str = "", problem: str = "",
+        self,
+        source: typing.Any,
+        client: typing.Any,
+        *,
+        model: str | os.PathLike[str] | None = None,
+        rank: int | None = None,
+        ranks: int | None = None,
+        workers: int | None = None,
+        layout: str = "",
+        address: str | None = None,
+        pause: str = "abort",
+        finite: bool = True,
+        undo: bool = False,
+        timeout: float = 60,
+        cap: int = 0,
+        trained: str = "",
+        problem: str = "",
     ) -> None:
         if pause not in ("abort", "wait", "keep"):
             raise errors.Refused(f"Trainer: pause is '{pause}', and must be 'abort', 'wait' or 'keep'")
@@ -98,7 +114,8 @@ class EngineTrainer:
         if self.rank > 0:
             try:
                 place: dict[str, typing.Any] = json.loads(_said(self._key, self._timeout))
-            except RuntimeError as error:  # torch's, of a store that has gone with its process, or of a key that does not come
+            # torch's, of a store that has gone with its process, or of a key that does not come.
+            except RuntimeError as error:
                 raise errors.Peer(f"rank 0 has not said where trainers meet: {error}") from error
             if place["problem"]:
                 raise errors.Peer(f"rank 0: {place['problem']}")
@@ -107,7 +124,11 @@ class EngineTrainer:
         try:
             if problem and (self.ranks == 1 or self._client is None):
                 raise errors.Refused(f"Trainer: {problem}")
-            place = {"group": self.NAME.rpartition(".")[2] + secrets.token_hex(8), "problem": "", "workers": workers if workers is not None else self._client.workers()}  # type: ignore[union-attr]
+            place = {
+                "group": self.NAME.rpartition(".")[2] + secrets.token_hex(8),
+                "problem": "",
+                "workers": workers if workers is not None else self._client.workers(),  # type: ignore[union-attr]
+            }
             self._store = meet.open_store(address or f"{_host()}:0", True, self._timeout)
             host = address.rpartition(":")[0] if address else _host()
             place["store"] = f"{host}:{self._store.port}"
@@ -119,24 +140,50 @@ class EngineTrainer:
             _torch_store().set(self._key, json.dumps(place))
         return place
 
-    def _join(self, source: typing.Any, config: str, place: typing.Mapping[str, typing.Any], layout: str, problem: str, cap: int, trained: str) -> None:
+    def _join(
+        self,
+        source: typing.Any,
+        config: str,
+        place: typing.Mapping[str, typing.Any],
+        layout: str,
+        problem: str,
+        cap: int,
+        trained: str,
+    ) -> None:
         store = meet.Watched(self._store)
         if self.ranks > 1:
-            self._trainers = Group.store(store, self.rank, self.ranks, job=f"{place['group']}/trainers", timeout=self._timeout)
+            self._trainers = Group.store(
+                store, self.rank, self.ranks, job=f"{place['group']}/trainers", timeout=self._timeout
+            )
             meet.agree(self._trainers, {}, problem)
         model = meet.model_of(config)
         size = self.ranks + place["workers"]
         call = None
         if self._client is not None:
-            info = {"store": place["store"], "group": place["group"], "ranks": size, "first_rank": self.ranks, "model": config, "layout": layout, "hash": meet.hash_of(model),
-                    "timeout": float(self._timeout)}
-            call = _Call(lambda: self._client.init_weight_transfer_engine(info), lambda error: store.set(meet.PROBLEM, f"the engine: {error}".encode()))  # type: ignore[union-attr]
+            info = {
+                "store": place["store"],
+                "group": place["group"],
+                "ranks": size,
+                "first_rank": self.ranks,
+                "model": config,
+                "layout": layout,
+                "hash": meet.hash_of(model),
+                "timeout": float(self._timeout),
+            }
+            call = _Call(
+                lambda: self._client.init_weight_transfer_engine(info),  # type: ignore[union-attr]
+                lambda error: store.set(meet.PROBLEM, f"the engine: {error}".encode()),
+            )
         group = Group.store(store, self.rank, size, job=place["group"], timeout=self._timeout)
         said = meet.agree(group, {"layout": "", "session": False, "undo": self._undo, "trained": trained, "cap": cap})
         text = meet.engine_layout(said, layout)
-        train, infer = meet.layouts(model, source if self._source is None else list(self._entries(source)), group, said, text)
+        train, infer = meet.layouts(
+            model, source if self._source is None else list(self._entries(source)), group, said, text
+        )
         meet.agree(group, {})
-        self._switch = Switch(group, train, infer, train_tensors=self._named, device=_device(self._named), timeout=self._timeout, cap=cap)
+        self._switch = Switch(
+            group, train, infer, train_tensors=self._named, device=_device(self._named), timeout=self._timeout, cap=cap
+        )
         if call is not None and (error := call.join(self._timeout)) is not None:
             raise errors.System(f"the engine: {error}") from error
         if any(one["session"] for one in said):  # trainers before these died in an update
@@ -171,12 +218,14 @@ class EngineTrainer:
         return self.switch.version
 
     def send_weights(self) -> int:
-        """Brings the engine to the present weights, and returns the version that it has then: it is paused, all its workers commit together, its caches are
-        emptied, and it goes on. Weights may not be written meanwhile. Collective.
+        """Brings the engine to the present weights, and returns the version that it has then: it is paused, all its
+        workers commit together, its caches are emptied, and it goes on. Weights may not be written meanwhile.
+        Collective.
 
-        Raises Refused for weights that are not finite (nothing was touched then), Peer and Timeout with the rank and what it says. After a failure the engine serves
-        the version of before, whole, or where all ranks had committed the next one; workers that had begun to write have ended, and their engine with them. Where all ranks live, the next call may work;
-        where a trainer died, a new Trainer meets the same engine again."""
+        Raises Refused for weights that are not finite (nothing was touched then), Peer and Timeout with the rank and
+        what it says. After a failure the engine serves the version of before, whole, or where all ranks had committed
+        the next one; workers that had begun to write have ended, and their engine with them. Where all ranks live, the
+        next call may work; where a trainer died, a new Trainer meets the same engine again."""
         self._tell(self._refresh)
         self._before = self.switch.version
         try:
@@ -197,7 +246,11 @@ class EngineTrainer:
             switch.next_version()
         except errors.Error as error:
             failure = error
-        if call is not None and (called := call.join(self._timeout)) is not None and (failure is None or isinstance(failure, errors.Cancelled)):
+        if (
+            call is not None
+            and (called := call.join(self._timeout)) is not None
+            and (failure is None or isinstance(failure, errors.Cancelled))
+        ):
             failure = errors.System(f"the engine: {called}")
         if failure is not None:
             raise failure
@@ -230,8 +283,8 @@ class EngineTrainer:
         return self._switch is not None and self._switch.version != self._before
 
     def _after_failure(self) -> None:
-        """The engine's session ends, and it goes on with the version that it has, if it lives. The first trainer may be dead: then any other one lets it go on, and
-        the session ends when new trainers come."""
+        """The engine's session ends, and it goes on with the version that it has, if it lives. The first trainer may be
+        dead: then any other one lets it go on, and the session ends when new trainers come."""
         client = self._client
         try:
             if client is None:
@@ -300,7 +353,10 @@ class EngineTrainer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{self.NAME}.Trainer rank {self.rank} of {self.ranks}{', closed' if self._switch is None else f', version {self.version}'}>"
+        return (
+            f"<{self.NAME}.Trainer rank {self.rank} of {self.ranks}"
+            f"{', closed' if self._switch is None else f', version {self.version}'}>"
+        )
 
 
 def _ranks(rank: int | None, ranks: int | None) -> tuple[int, int]:
@@ -329,7 +385,9 @@ def _torch_store() -> typing.Any:
     from torch.distributed import distributed_c10d
 
     if not dist.is_initialized():
-        raise errors.State("Trainer: several trainers meet by torch.distributed: call init_process_group first, with any backend")
+        raise errors.State(
+            "Trainer: several trainers meet by torch.distributed: call init_process_group first, with any backend"
+        )
     store: typing.Any = distributed_c10d._get_default_store()
     return store
 
@@ -342,7 +400,10 @@ def config_of(source: typing.Any, model: str | os.PathLike[str] | None = None) -
             return file.read()
     config: typing.Any = getattr(source, "config", None) or getattr(getattr(source, "module", None), "config", None)
     if not hasattr(config, "to_json_string"):
-        raise errors.Refused(f"{type(source).__name__} has no config of transformers: give model=, the folder or config.json of the model")
+        raise errors.Refused(
+            f"{type(source).__name__} has no config of transformers: give model=, "
+            "the folder or config.json of the model"
+        )
     return str(config.to_json_string())
 
 
@@ -368,4 +429,7 @@ def check_weights(named: typing.Any) -> None:
             continue
         bad = int((~tensor.detach().isfinite()).sum())
         if bad:
-            raise errors.Refused(f"'{name}' of shape {list(tensor.shape)} has {bad} element{'s' if bad != 1 else ''} of NaN or infinity; the engine keeps what it has")
+            raise errors.Refused(
+                f"'{name}' of shape {list(tensor.shape)} has {bad} element{'s' if bad != 1 else ''} of NaN or "
+                "infinity; the engine keeps what it has"
+            )

@@ -1,6 +1,7 @@
-"""Megatron-core's model chunks as a layout: found in the live chunks and in parallel_state, not written down a second time (docs/plugins-megatron.md).
+"""Megatron-core's model chunks as a layout: found in the live chunks and in parallel_state, not written down a second
+time (docs/plugins-megatron.md).
 
-    text = treadle.megatron.layout(chunks, model)                    # "megatron:tp=2,pp=2,vpp=2,spec=local,..."; on every rank
+    text = treadle.megatron.layout(chunks, model)  # "megatron:tp=2,pp=2,vpp=2,spec=local,..."; on every rank
     train = treadle.Layout(model, text, group.size)
     with treadle.Switch(group, train, infer, train_tensors=treadle.megatron.tensors(chunks)) as switch: ...
 
@@ -21,9 +22,11 @@ def layout(chunks: typing.Any, model: Model | None = None) -> str:
     """The text of the layout that Megatron-core's model has over all ranks (docs/layouts.md, megatron).
 
     chunks: a GPTModel, or the list of them with virtual stages, in Megatron's wrappers or without.
-    model: what they are chunks of. Names, shapes, types and layer numbers of every chunk on this rank are compared with those of the layout. Without it
-        nothing is compared here; a Switch that takes these tensors compares names, shapes and types.
-    Raises Refused: a Megatron-core whose interface differs, an unknown module spec, and all that differs, by name. Local, and the same text on every rank."""
+    model: what they are chunks of. Names, shapes, types and layer numbers of every chunk on this rank are compared with
+        those of the layout. Without it nothing is compared here; a Switch that takes these tensors compares names,
+        shapes and types.
+    Raises Refused: a Megatron-core whose interface differs, an unknown module spec, and all that differs, by name.
+    Local, and the same text on every rank."""
     from . import _compare, _live, _text
 
     facts = _live.read(chunks)
@@ -32,8 +35,8 @@ def layout(chunks: typing.Any, model: Model | None = None) -> str:
 
 
 def tensors(chunks: typing.Any) -> dict[typing.Any, typing.Any]:
-    """Parameters and persistent buffers of the chunks, by what a Switch wants in train_tensors: the name, and (chunk, name) from the second chunk on.
-    Entries of a state dict that are no tensors (_extra_state) are left out."""
+    """Parameters and persistent buffers of the chunks, by what a Switch wants in train_tensors: the name, and (chunk,
+    name) from the second chunk on. Entries of a state dict that are no tensors (_extra_state) are left out."""
     found: dict[typing.Any, typing.Any] = {}
     for number, chunk in enumerate(listed(chunks)):
         for name, tensor in _tensors.pairs(chunk):

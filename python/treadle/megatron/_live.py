@@ -9,8 +9,17 @@ from . import listed, tensors
 from ._facts import KEYS, LATER, Facts, Kept
 
 WORKS = "0.16 to 0.19"
-_DENSE = {"tp": "get_tensor_model_parallel_group", "cp": "get_context_parallel_group", "dp": "get_data_parallel_group", "pp": "get_pipeline_model_parallel_group"}
-_EXPERTS = {"etp": "get_expert_tensor_parallel_group", "ep": "get_expert_model_parallel_group", "edp": "get_expert_data_parallel_group"}
+_DENSE = {
+    "tp": "get_tensor_model_parallel_group",
+    "cp": "get_context_parallel_group",
+    "dp": "get_data_parallel_group",
+    "pp": "get_pipeline_model_parallel_group",
+}
+_EXPERTS = {
+    "etp": "get_expert_tensor_parallel_group",
+    "ep": "get_expert_model_parallel_group",
+    "edp": "get_expert_data_parallel_group",
+}
 _VIRTUAL = "get_virtual_pipeline_model_parallel_world_size"
 _ASKED = (*_DENSE.values(), *_EXPERTS.values(), _VIRTUAL, "model_parallel_is_initialized")
 
@@ -25,32 +34,54 @@ def read(chunks: typing.Any) -> Facts:
     for key, tensor in tensors(bare).items():
         number, name = key if isinstance(key, tuple) else (0, key)
         if hasattr(tensor, "placements"):
-            raise errors.Refused(f"'{name}' of chunk {number} is a DTensor (Megatron-FSDP): treadle.Layout.of takes its placements")
+            raise errors.Refused(
+                f"'{name}' of chunk {number} is a DTensor (Megatron-FSDP): treadle.Layout.of takes its placements"
+            )
         kept[number][name] = Kept(tuple(tensor.shape), _dtype_name(tensor.dtype))
     rank, ranks, groups = _groups(state, config.num_moe_experts is not None)
     values = {key: getattr(config, key) for key in KEYS} | {key: getattr(config, key, None) for key in LATER}
-    made_as = ("te" if "transformer_engine" in repr(bare[0].transformer_layer_spec) else "local", _dtype_name(config.params_dtype))
-    return Facts(rank, ranks, groups, getattr(state, _VIRTUAL)() or 1, values, made_as, _stages(config), int(bare[0].vocab_size), kept,
-                 [[int(layer.layer_number) - 1 for layer in chunk.decoder.layers] for chunk in bare])
+    made_as = (
+        "te" if "transformer_engine" in repr(bare[0].transformer_layer_spec) else "local",
+        _dtype_name(config.params_dtype),
+    )
+    return Facts(
+        rank,
+        ranks,
+        groups,
+        getattr(state, _VIRTUAL)() or 1,
+        values,
+        made_as,
+        _stages(config),
+        int(bare[0].vocab_size),
+        kept,
+        [[int(layer.layer_number) - 1 for layer in chunk.decoder.layers] for chunk in bare],
+    )
 
 
 def _parallel_state() -> typing.Any:
     """Raises Refused for a Megatron-core that does not answer what is asked here, with its version."""
     from megatron import core  # type: ignore[import-not-found,unused-ignore]
     from megatron.core import parallel_state as state  # type: ignore[import-not-found,unused-ignore]
-    from megatron.core.transformer.transformer_config import TransformerConfig  # type: ignore[import-not-found,unused-ignore]
+    from megatron.core.transformer.transformer_config import (  # type: ignore[import-not-found,unused-ignore]
+        TransformerConfig,
+    )
 
     words = f"Megatron-core {getattr(core, '__version__', 'of an unknown version')}"
     missing = [f"parallel_state has no {name}" for name in _ASKED if not hasattr(state, name)]
     fields = TransformerConfig.__dataclass_fields__
-    missing += [f"TransformerConfig has no {name}" for name in (*KEYS, "pipeline_model_parallel_layout") if name not in fields]
+    missing += [
+        f"TransformerConfig has no {name}" for name in (*KEYS, "pipeline_model_parallel_layout") if name not in fields
+    ]
     if missing:
         raise errors.Refused(f"{words}: {missing[0]}; {WORKS} work")
     if not state.model_parallel_is_initialized():
         raise errors.Refused(f"{words} has no ranks yet: call initialize_model_parallel first")
     for name in ("get_gtp_weight_remat_world_size", "get_expert_gtp_weight_remat_world_size"):  # of 0.19
         if (count := getattr(state, name, lambda: 1)()) > 1:
-            raise errors.Refused(f"{words} shares each weight among {count} more ranks (generalized tensor parallelism), which no layout here describes")
+            raise errors.Refused(
+                f"{words} shares each weight among {count} more ranks (generalized tensor parallelism), "
+                "which no layout here describes"
+            )
     return state
 
 
@@ -75,7 +106,11 @@ def _groups(state: typing.Any, experts: bool) -> tuple[int, int, dict[str, list[
     import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore]
 
     asked = {**_DENSE, **(_EXPERTS if experts else {})}
-    return dist.get_rank(), dist.get_world_size(), {name: list(dist.get_process_group_ranks(getattr(state, function)())) for name, function in asked.items()}
+    return (
+        dist.get_rank(),
+        dist.get_world_size(),
+        {name: list(dist.get_process_group_ranks(getattr(state, function)())) for name, function in asked.items()},
+    )
 
 
 def _stages(config: typing.Any) -> list[list[list[str]]] | None:

@@ -1,4 +1,5 @@
-"""Which place of the generation mesh a training rank takes: RLinf's rule (rlinf/workers/rollout/utils.py, RankMapper), and treadle's word for it."""
+"""Which place of the generation mesh a training rank takes: RLinf's rule (rlinf/workers/rollout/utils.py, RankMapper),
+and treadle's word for it."""
 
 from __future__ import annotations
 
@@ -6,16 +7,19 @@ from .. import errors
 
 
 def rank_map(train_tp: int, infer_tp: int) -> str:
-    """For Layout(rank_map=): where RLinf puts a training rank whose tensor parallel size is train_tp. Raises Refused where RLinf has no rule."""
+    """For Layout(rank_map=): where RLinf puts a training rank whose tensor parallel size is train_tp. Raises Refused
+    where RLinf has no rule."""
     _check(train_tp, infer_tp)
     return "strided" if train_tp > infer_tp else "contiguous"
 
 
-def places(train_tp: int, train_ranks: int, infer_tp: int, infer_ranks: int | None = None) -> list[list[tuple[int, int]]]:
+def places(
+    train_tp: int, train_ranks: int, infer_tp: int, infer_ranks: int | None = None
+) -> list[list[tuple[int, int]]]:
     """Of each training rank: the places (dp, tp) that RLinf has it send to.
 
-    infer_ranks: of an engine on ranks of its own; None: the engine is on the trainers' ranks, and each has one place. treadle chooses senders by itself,
-    nearest ones first; this is to compare, and to place engines as RLinf does."""
+    infer_ranks: of an engine on ranks of its own; None: the engine is on the trainers' ranks, and each has one place.
+    treadle chooses senders by itself, nearest ones first; this is to compare, and to place engines as RLinf does."""
     _check(train_tp, infer_tp)
     if infer_ranks is not None and (infer_ranks < train_tp or infer_ranks % train_tp != 0):
         raise errors.Refused(f"{infer_ranks} ranks that generate are not a multiple of the trainers' tp={train_tp}")
@@ -41,4 +45,7 @@ def _place(rank: int, train_tp: int, infer_tp: int, factor: int) -> tuple[int, i
 
 def _check(train_tp: int, infer_tp: int) -> None:
     if train_tp > 1 and (train_tp < infer_tp or train_tp % infer_tp != 0):
-        raise errors.Refused(f"the trainers' tp={train_tp} is not a multiple of the engine's tp={infer_tp}: RLinf has no places for it, and treadle's are \"contiguous\"")
+        raise errors.Refused(
+            f"the trainers' tp={train_tp} is not a multiple of the engine's tp={infer_tp}: RLinf has no places for it, "
+            "and treadle's are \"contiguous\""
+        )

@@ -17,7 +17,10 @@ def text_of(facts: Facts) -> str:
     """Raises Refused for what no text describes."""
     sizes = {name: len(ranks) for name, ranks in facts.groups.items()}
     if len(facts.chunks) != facts.virtual:
-        raise errors.Refused(f"rank {facts.rank} gives {len(facts.chunks)} chunks, and Megatron has {facts.virtual} virtual stages: pass all chunks of the rank, in their order")
+        raise errors.Refused(
+            f"rank {facts.rank} gives {len(facts.chunks)} chunks, and Megatron has {facts.virtual} virtual stages: "
+            "pass all chunks of the rank, in their order"
+        )
     words = [f"{name}={sizes[name]}" for name in ("tp", "pp", "cp") if sizes[name] > 1]
     words += _experts(facts, sizes)
     if (order := _order(facts, sizes)) != _DIMENSIONS:
@@ -31,19 +34,35 @@ def text_of(facts: Facts) -> str:
 
 
 def _order(facts: Facts, sizes: typing.Mapping[str, int]) -> tuple[str, ...]:
-    """The order of dimensions in rank numbers by which this rank's groups are what Megatron says; the usual ones first."""
+    """The order of dimensions in rank numbers by which this rank's groups are what Megatron says; the usual ones
+    first."""
     usual = (_DIMENSIONS, ("tp", "cp", "ep", "pp", "dp"))
     dense = {name: sizes.get(name, 1) for name in ("tp", "cp", "dp", "pp")}
     experts = {"tp": sizes.get("etp", 1), "ep": sizes.get("ep", 1), "dp": sizes.get("edp", 1), "pp": sizes["pp"]}
     asked = [("", dense, {name: facts.groups[name] for name in dense})]
     if "ep" in facts.groups:
-        asked.append(("e", experts, {"tp": facts.groups["etp"], "ep": facts.groups["ep"], "dp": facts.groups["edp"], "pp": facts.groups["pp"]}))
+        asked.append(
+            (
+                "e",
+                experts,
+                {
+                    "tp": facts.groups["etp"],
+                    "ep": facts.groups["ep"],
+                    "dp": facts.groups["edp"],
+                    "pp": facts.groups["pp"],
+                },
+            )
+        )
     for prefix, grid, _ in asked:
         if (count := _product(grid.values())) != facts.ranks:
             words = ", ".join(f"{prefix if name in ('tp', 'dp') else ''}{name}={size}" for name, size in grid.items())
             raise errors.Refused(f"Megatron's groups ({words}) are {count} ranks, and torch has {facts.ranks}")
     for order in (*usual, *itertools.permutations(_DIMENSIONS)):
-        if all(_group(facts.rank, order, grid, name) == ranks for _, grid, groups in asked for name, ranks in groups.items()):
+        if all(
+            _group(facts.rank, order, grid, name) == ranks
+            for _, grid, groups in asked
+            for name, ranks in groups.items()
+        ):
             return order
     words = ", ".join(f"{name} {ranks}" for name, ranks in facts.groups.items() if len(ranks) > 1)
     raise errors.Refused(f"no order of tp, cp, ep, dp and pp gives the groups of rank {facts.rank}: {words}")
@@ -73,7 +92,10 @@ def _stages(facts: Facts) -> list[str]:
     for key, name in (("first", "num_layers_in_first_pipeline_stage"), ("last", "num_layers_in_last_pipeline_stage")):
         if config[name] is not None:
             words.append(f"{key}={config[name]}")
-    for key, name in (("embedding_split", "account_for_embedding_in_pipeline_split"), ("loss_split", "account_for_loss_in_pipeline_split")):
+    for key, name in (
+        ("embedding_split", "account_for_embedding_in_pipeline_split"),
+        ("loss_split", "account_for_loss_in_pipeline_split"),
+    ):
         if config[name]:
             words.append(f"{key}=on")
     return words
@@ -85,7 +107,9 @@ def _letters(stages: list[list[list[str]]]) -> str:
     for number in range(len(stages[0])):
         for stage in stages:
             if strange := set(stage[number]) - _LETTERS.keys():
-                raise errors.Refused(f"pipeline_model_parallel_layout has '{min(strange)}', which is none of {', '.join(_LETTERS)}")
+                raise errors.Refused(
+                    f"pipeline_model_parallel_layout has '{min(strange)}', which is none of {', '.join(_LETTERS)}"
+                )
             made.append("".join(_LETTERS[kind] for kind in stage[number]))
     return "|".join(made)
 
@@ -98,7 +122,8 @@ def _names(facts: Facts) -> list[str]:
 
 
 def _spec(facts: Facts) -> str:
-    """By the norms: Transformer Engine's linear layers have them inside. A rank without layers goes by the spec that its chunks were made with."""
+    """By the norms: Transformer Engine's linear layers have them inside. A rank without layers goes by the spec that
+    its chunks were made with."""
     names = _names(facts)
     if any(name.endswith(".layer_norm_weight") for name in names):
         return "te"
@@ -107,8 +132,10 @@ def _spec(facts: Facts) -> str:
         return facts.made_as[0]
     if any(name.endswith(".input_layernorm.weight") for name in layers):
         return "local"
-    raise errors.Refused(f"the module spec is not known: rank {facts.rank} has neither 'decoder.layers.*.layer_norm_weight' (te) nor 'decoder.layers.*.input_layernorm.weight' (local), "
-                         f"but '{layers[0]}' and {len(layers) - 1} more")
+    raise errors.Refused(
+        f"the module spec is not known: rank {facts.rank} has neither 'decoder.layers.*.layer_norm_weight' (te) nor "
+        f"'decoder.layers.*.input_layernorm.weight' (local), but '{layers[0]}' and {len(layers) - 1} more"
+    )
 
 
 def _experts(facts: Facts, sizes: typing.Mapping[str, int]) -> list[str]:
@@ -124,14 +151,21 @@ def _experts(facts: Facts, sizes: typing.Mapping[str, int]) -> list[str]:
 
 def _experts_form(facts: Facts) -> str:
     names = _names(facts)
-    for part, form in ((".mlp.experts.linear_fc1.weight0", "grouped"), (".mlp.experts.local_experts.", "sequential"), (".mlp.experts.weight1", "legacy")):
+    for part, form in (
+        (".mlp.experts.linear_fc1.weight0", "grouped"),
+        (".mlp.experts.local_experts.", "sequential"),
+        (".mlp.experts.weight1", "legacy"),
+    ):
         if any(part in name for name in names):
             return form
     if any(name.endswith(".mlp.experts.linear_fc1.weight") for name in names):
         return "stacked"
     if any(".mlp.experts." in name for name in names):
         strange = next(name for name in names if ".mlp.experts." in name)
-        raise errors.Refused(f"the module spec is not known: '{strange}' is of no form that experts have (grouped, sequential, stacked, legacy)")
+        raise errors.Refused(
+            f"the module spec is not known: '{strange}' is of no form that experts have (grouped, "
+            "sequential, stacked, legacy)"
+        )
     if not facts.config["moe_grouped_gemm"]:  # no layer here has experts
         return "sequential"
     if _spec(facts) == "local":

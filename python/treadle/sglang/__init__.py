@@ -1,9 +1,10 @@
 """SGLang takes its weights from a trainer's shards, in place.
 
-    python -m sglang.launch_server --model-path MODEL --custom-weight-loader treadle.sglang.load         # the engine: nothing else
+    # the engine: nothing else
+    python -m sglang.launch_server --model-path MODEL --custom-weight-loader treadle.sglang.load
 
-    switch = treadle.sglang.connect("http://localhost:30000", module)         # on every trainer rank
-    version = treadle.sglang.update("http://localhost:30000", switch)         # after each step that the engine should see
+    switch = treadle.sglang.connect("http://localhost:30000", module)  # on every trainer rank
+    version = treadle.sglang.update("http://localhost:30000", switch)  # after each step that the engine should see
 
 Neither sglang nor torch is imported before it is used."""
 
@@ -29,8 +30,8 @@ def __getattr__(name: str) -> object:
 
 
 def load(model: typing.Any, named_tensors: typing.Any) -> None:
-    """SGLang's custom weight loader, which each of its workers calls in update_weights_from_tensor. No exception leaves it, since SGLang would end all processes:
-    what goes wrong is raised where the trainers are."""
+    """SGLang's custom weight loader, which each of its workers calls in update_weights_from_tensor. No exception leaves
+    it, since SGLang would end all processes: what goes wrong is raised where the trainers are."""
     try:
         from . import _worker
 

@@ -1,4 +1,5 @@
-"""How the first trainer speaks to an engine of SGLang: over HTTP, or to an Engine in its own process. The methods are those that an update of vLLM's asks for."""
+"""How the first trainer speaks to an engine of SGLang: over HTTP, or to an Engine in its own process. The methods are
+those that an update of vLLM's asks for."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class _Client:
             raise errors.System(f"begin_weight_update: {words}")
 
     def update_weights(self, update_info: Payload) -> None:
-        """Returns when all workers have. Raises System with what a worker said that could take no part: the engine's answer is always ordinary."""
+        """Returns when all workers have. Raises System with what a worker said that could take no part: the engine's
+        answer is always ordinary."""
         known = {key: self._info[key] for key in ("store", "group", "hash", "timeout")}
         manifest = Manifest(**known, version=int(update_info["version"]), attempt=secrets.token_hex(8))
         self._stale = True
@@ -67,7 +69,9 @@ class _Client:
         until = time.monotonic() + _FLUSH
         while not self._flush():
             if time.monotonic() > until:
-                raise errors.System(f"flush_cache: the engine was not idle in {_FLUSH:.0f} s: it has keys and values of the old weights")
+                raise errors.System(
+                    f"flush_cache: the engine was not idle in {_FLUSH:.0f} s: it has keys and values of the old weights"
+                )
             time.sleep(0.01)
         self._stale = False
 
@@ -101,14 +105,17 @@ class Http(_Client):
         _, self.args = self._call("server_info", method="GET")
         _interface.check_args(self.args, self.args.get("version"))
 
-    def _call(self, path: str, body: Payload | None = None, method: str = "POST", may: tuple[int, ...] = ()) -> tuple[int, typing.Any]:
+    def _call(
+        self, path: str, body: Payload | None = None, method: str = "POST", may: tuple[int, ...] = ()
+    ) -> tuple[int, typing.Any]:
         return call(self.url, path, body, method=method, headers=self._headers, timeout=self.timeout, may=may)
 
     def pause(self, mode: str) -> None:
         self._call("pause_generation", {"mode": _PAUSES[mode]})
 
     def resume(self) -> None:
-        """A server whose caches cannot be emptied stays paused: it does not go on with keys and values of other weights."""
+        """A server whose caches cannot be emptied stays paused: it does not go on with keys and values of other
+        weights."""
         if self._stale:
             self.reset_caches()
         self._call("continue_generation", {})
@@ -124,7 +131,11 @@ class Http(_Client):
 
     def _send(self, manifest: Manifest) -> None:
         payload = manifest.payload()
-        body = {"serialized_named_tensors": [payload] * int(self.args["tp_size"]), "load_format": LOADER, "flush_cache": False}
+        body = {
+            "serialized_named_tensors": [payload] * int(self.args["tp_size"]),
+            "load_format": LOADER,
+            "flush_cache": False,
+        }
         self._call("update_weights_from_tensor", body)
 
     def _set_version(self, version: str) -> None:
@@ -135,7 +146,8 @@ class Http(_Client):
 
 
 class InProcess(_Client):
-    """sglang.Engine in this process. Its own lock keeps requests and updates apart, so that nothing has to be paused."""
+    """sglang.Engine in this process. Its own lock keeps requests and updates apart, so that nothing has to be
+    paused."""
 
     def __init__(self, engine: typing.Any) -> None:
         super().__init__()
@@ -155,16 +167,24 @@ class InProcess(_Client):
                 raise errors.System(f"end_weight_update: {words}")
 
     def _send(self, manifest: Manifest) -> None:
-        right, words = _said(self.engine.update_weights_from_tensor([(NAME, manifest.tensor())], load_format=LOADER, flush_cache=False))
+        right, words = _said(
+            self.engine.update_weights_from_tensor([(NAME, manifest.tensor())], load_format=LOADER, flush_cache=False)
+        )
         if not right:
             raise errors.System(f"update_weights_from_tensor: {words}")
 
     def _set_version(self, version: str) -> None:
         manager = self.engine.tokenizer_manager
         if hasattr(manager, "update_weight_version"):  # 0.5.20 and later tell the workers, too
-            from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput  # type: ignore[import-not-found,unused-ignore]
+            from sglang.srt.managers.io_struct import (  # type: ignore[import-not-found,unused-ignore]
+                UpdateWeightVersionReqInput,
+            )
 
-            self.engine.loop.run_until_complete(manager.update_weight_version(UpdateWeightVersionReqInput(new_version=version, abort_all_requests=False)))
+            self.engine.loop.run_until_complete(
+                manager.update_weight_version(
+                    UpdateWeightVersionReqInput(new_version=version, abort_all_requests=False)
+                )
+            )
         else:
             manager.server_args.weight_version = version
 
@@ -180,7 +200,8 @@ def _said(answer: typing.Any) -> tuple[bool, str]:
 
 
 def client_of(given: typing.Any, stale: bool = False) -> Http | InProcess:
-    """A URL, an Engine, or a client that is one. stale: its engine may have keys and values of other weights than it has."""
+    """A URL, an Engine, or a client that is one. stale: its engine may have keys and values of other weights than it
+    has."""
     if isinstance(given, (Http, InProcess)):
         given._stale |= stale
         return given

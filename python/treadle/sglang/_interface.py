@@ -16,23 +16,33 @@ def check_engine(engine: typing.Any) -> None:
     """Raises Refused for an Engine of an SGLang that takes tensors otherwise, with its version."""
     takes = [name for name in inspect.signature(engine.update_weights_from_tensor).parameters if name != "self"]
     if takes != _TAKES:
-        raise errors.Refused(f"SGLang {_version()} takes tensors by update_weights_from_tensor({', '.join(takes)}); the plug-in fills the interface of {WORKS}, "
-                             f"which takes {', '.join(_TAKES)}")
+        raise errors.Refused(
+            f"SGLang {_version()} takes tensors by update_weights_from_tensor({', '.join(takes)}); "
+            f"the plug-in fills the interface of {WORKS}, which takes {', '.join(_TAKES)}"
+        )
 
 
 def check_args(server_args: typing.Any, version: str | None = None) -> None:
-    """Raises Refused for an engine whose workers could not take an update: SGLang ends them if it is asked for a loader that it was not given."""
+    """Raises Refused for an engine whose workers could not take an update: SGLang ends them if it is asked for a loader
+    that it was not given."""
     given = _layout.view(server_args)
     if "custom_weight_loader" not in given:
         raise errors.Refused(f"SGLang {version or _version()} has no custom weight loaders; {WORKS} have")
     loaders = given["custom_weight_loader"] or []
     if LOADER not in loaders:
-        raise errors.Refused(f"the engine's custom weight loaders are {loaders}: start it with --custom-weight-loader {LOADER}")
+        raise errors.Refused(
+            f"the engine's custom weight loaders are {loaders}: start it with --custom-weight-loader {LOADER}"
+        )
     _layout.layout_text(given)
     if (pp := given.get("pp_size") or 1) > 1:
-        raise errors.Refused(f"the engine has pp_size {pp}: SGLang's update reaches the first of its pipeline stages alone; pp_size 1 works")
+        raise errors.Refused(
+            f"the engine has pp_size {pp}: SGLang's update reaches the first of its pipeline "
+            "stages alone; pp_size 1 works"
+        )
     if (copies := _layout.replicas(given)) > 1:
-        raise errors.Refused(f"the engine has dp_size {copies}: SGLang refuses updates of replicas; start engines of their own")
+        raise errors.Refused(
+            f"the engine has dp_size {copies}: SGLang refuses updates of replicas; start engines of their own"
+        )
 
 
 def worker_args() -> typing.Any:

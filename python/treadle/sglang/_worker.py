@@ -1,8 +1,9 @@
 """The worker's side: what SGLang's custom loader does in each worker.
 
-SGLang ends all processes where a loader raises, its caller's among them. So the loader's answer is always ordinary. What goes wrong is kept (problem), said on standard
-error and in the trainers' store, and raised where the trainers are. An update writes the worker's own parameters; host memory keeps what they held (undo_bytes), and a
-failed update brings it back. If workers of one engine have different versions all the same, each ends its process: no mixture serves."""
+SGLang ends all processes where a loader raises, its caller's among them. So the loader's answer is always ordinary.
+What goes wrong is kept (problem), said on standard error and in the trainers' store, and raised where the trainers are.
+An update writes the worker's own parameters; host memory keeps what they held (undo_bytes), and a failed update brings
+it back. If workers of one engine have different versions all the same, each ends its process: no mixture serves."""
 
 from __future__ import annotations
 
@@ -36,7 +37,13 @@ class _Met(typing.NamedTuple):
             _interface.check_args(arguments)  # that they have a layout, too
             return About(_layout.layout_text(arguments), model.config.to_dict() if hasattr(model, "config") else None)
 
-        group = Group.store(meet.Watched(store), manifest.first_rank + _interface.worker_rank(), manifest.ranks, job=manifest.group, timeout=manifest.timeout)
+        group = Group.store(
+            meet.Watched(store),
+            manifest.first_rank + _interface.worker_rank(),
+            manifest.ranks,
+            job=manifest.group,
+            timeout=manifest.timeout,
+        )
         return cls(store, manifest.group, manifest.hash, meet_trainers(group, model, manifest, about, undo=True))
 
     def update(self, manifest: _manifest.Manifest) -> None:
@@ -91,17 +98,30 @@ class _Worker:
             return
         try:
             if store is None:
-                store = self.met.store if self.met is not None and self.met.name == manifest.group else meet.open_store(manifest.store, False, min(manifest.timeout, _SAYING))
-            store.set(meet.PROBLEM if manifest.version == 0 else manifest.problem_key, f"worker {_interface.worker_rank()} of the engine: {self.problem}".encode())
+                store = (
+                    self.met.store
+                    if self.met is not None and self.met.name == manifest.group
+                    else meet.open_store(manifest.store, False, min(manifest.timeout, _SAYING))
+                )
+            store.set(
+                meet.PROBLEM if manifest.version == 0 else manifest.problem_key,
+                f"worker {_interface.worker_rank()} of the engine: {self.problem}".encode(),
+            )
         except Exception as error:  # noqa: BLE001
-            print(f"treadle: the trainers' store at {manifest.store} cannot be told: {error}", file=sys.stderr, flush=True)
+            print(
+                f"treadle: the trainers' store at {manifest.store} cannot be told: {error}", file=sys.stderr, flush=True
+            )
 
     def _one_version(self) -> None:
         """All workers of the engine have the same version, or none of them serves."""
         mine = (_number_of(self.met.name), self.met.link.switch.version) if self.met is not None else (0, 0)
         said = _interface.gather(mine)
         if any(one not in (mine, (0, 0)) for one in said) and self.met is not None:
-            print(f"treadle: this engine's workers have different versions, and end: {said}; {self.problem}", file=sys.stderr, flush=True)
+            print(
+                f"treadle: this engine's workers have different versions, and end: {said}; {self.problem}",
+                file=sys.stderr,
+                flush=True,
+            )
             os._exit(1)
 
 

@@ -29,8 +29,8 @@ class Server:
         self._kept: Kept[Trainer] = Kept()
 
     def send(self, module: typing.Any) -> int:
-        """Returns the version that the server has then. Where tensors lie elsewhere than at the last call, all meet again.
-        Collective over the training's processes."""
+        """Returns the version that the server has then. Where tensors lie elsewhere than at the last call, all meet
+        again. Collective over the training's processes."""
         try:
             make = lambda: Trainer(module, self._url, **self._options._asdict())  # noqa: E731
             return self._kept.get(_tensors.places(module), make).send_weights()
@@ -57,7 +57,9 @@ class Client(vllm_client.VLLMClient):  # type: ignore[misc,unused-ignore]
         backend = config.get("backend") if isinstance(config, dict) else config
         if backend != BACKEND:
             start = f"""--weight-transfer-config '{{"backend": "{BACKEND}"}}'"""
-            raise errors.Refused(f"the vLLM server at {self.base_url} has the weight transfer backend {backend!r}; start it with {start}")
+            raise errors.Refused(
+                f"the vLLM server at {self.base_url} has the weight transfer backend {backend!r}; start it with {start}"
+            )
 
     def update_model_params(self, model: typing.Any) -> None:
         """Brings the server the weights of a module, in a script of one process."""
@@ -65,8 +67,8 @@ class Client(vllm_client.VLLMClient):  # type: ignore[misc,unused-ignore]
 
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             raise errors.Refused(
-                f"VLLMClient.update_model_params: {dist.get_world_size()} processes share this training, and all of them have to send: "
-                "make a treadle.vllm.Trainer on each"
+                f"VLLMClient.update_model_params: {dist.get_world_size()} processes share this training, "
+                "and all of them have to send: make a treadle.vllm.Trainer on each"
             )
         if self._server is None:
             self._server = Server(self.base_url, self.options)

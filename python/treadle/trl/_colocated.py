@@ -1,5 +1,5 @@
-"""Colocate mode: each process of the training has an engine of its own, or a worker of one, and one switch over all processes writes
-them in place."""
+"""Colocate mode: each process of the training has an engine of its own, or a worker of one, and one switch over all
+processes writes them in place."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if typing.TYPE_CHECKING:
 
 
 class Colocated:
-    """What a process keeps from update to update. mixed: may some engine have weights of two versions? Its methods are collective over
-    the training's processes."""
+    """What a process keeps from update to update. mixed: may some engine have weights of two versions? Its methods are
+    collective over the training's processes."""
 
     def __init__(self, module: typing.Any, llm: typing.Any, options: Options) -> None:
         self._module, self._llm, self._options = module, llm, options
@@ -29,7 +29,8 @@ class Colocated:
         self._places: object = None
 
     def send(self) -> int:
-        """Returns the version that the engines have then. Where tensors lie elsewhere than at the last call, the switch is made anew."""
+        """Returns the version that the engines have then. Where tensors lie elsewhere than at the last call, the switch
+        is made anew."""
         places, problem = _tensors.places(self._module), ""
         try:
             if self._options.finite:
@@ -65,10 +66,20 @@ class Colocated:
         assert model is not None
         train, infer = Layout.of(model, self._module, self._group), Layout(model, text, self._group.size)
         options = self._options
-        return Link(self._group, train, infer, net, train_tensors=self._module, undo=options.undo, timeout=options.timeout, cap=options.cap)
+        return Link(
+            self._group,
+            train,
+            infer,
+            net,
+            train_tensors=self._module,
+            undo=options.undo,
+            timeout=options.timeout,
+            cap=options.cap,
+        )
 
     def _after_failure(self, link: Link) -> None:
-        """The next update begins with a new switch. What one process knows of its engine all have to know, since they generate together."""
+        """The next update begins with a new switch. What one process knows of its engine all have to know, since they
+        generate together."""
         self.mixed = True
         try:
             said = meet.agree(self._group, {"mixed": link.mixed})

@@ -1,5 +1,5 @@
-"""TRL's class for generation with vLLM, whose weights come by treadle. Its trainers have the class by its name, so methods of the class
-itself are replaced."""
+"""TRL's class for generation with vLLM, whose weights come by treadle. Its trainers have the class by its name, so
+methods of the class itself are replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def install(options: Options) -> None:
 def _init_vllm(self: typing.Any) -> None:
     _interface.check_training(self)
     if self.enable_sleep_mode and Client.options.undo:
-        raise errors.Refused("vllm_enable_sleep_mode discards vLLM's weights before each update, so that install(undo=True) has nothing to bring back")
+        raise errors.Refused(
+            "vllm_enable_sleep_mode discards vLLM's weights before each update, so that install(undo=True) "
+            "has nothing to bring back"
+        )
     self._treadle, self._treadle_options = None, Client.options
     _inner["_init_vllm"](self)
 
@@ -59,7 +62,8 @@ def sync_weights(self: typing.Any) -> None:
 def generate(self: typing.Any, *arguments: typing.Any, **options: typing.Any) -> typing.Any:
     if isinstance(getattr(self, "_treadle", None), Colocated) and self._treadle.mixed:
         raise errors.State(
-            "vLLM's weights may be of two versions, since an update failed in the middle, and it does not generate with them; the next update that "
+            "vLLM's weights may be of two versions, since an update failed in the middle, "
+            "and it does not generate with them; the next update that "
             "succeeds mends them, and install(undo=True) keeps the old ones"
         )
     return _inner["generate"](self, *arguments, **options)

@@ -1,4 +1,5 @@
-"""What treadle's adapters of vLLM and SGLang have in common: verl makes one in each worker of a rollout, colocated with the trainer or apart."""
+"""What treadle's adapters of vLLM and SGLang have in common: verl makes one in each worker of a rollout, colocated with
+the trainer or apart."""
 
 from __future__ import annotations
 
@@ -34,16 +35,27 @@ class Adapter:
         """The actor of a replica's first server, as verl's adapter finds it."""
         raise NotImplementedError
 
-    async def update_weights(self, weights: typing.Any, global_steps: int | None = None, wire_format: str = "named_tensors", **options: typing.Any) -> None:
+    async def update_weights(
+        self,
+        weights: typing.Any,
+        global_steps: int | None = None,
+        wire_format: str = "named_tensors",
+        **options: typing.Any,
+    ) -> None:
         from ._backend import Received
 
         if isinstance(weights, Received):  # apart: the trainers call the server
             return
         if self._treadle is None:
-            await super().update_weights(weights, global_steps=global_steps, wire_format=wire_format, **options)  # type: ignore[misc]
+            await super().update_weights(  # type: ignore[misc]
+                weights, global_steps=global_steps, wire_format=wire_format, **options
+            )
             return
         if options.get("peft_config"):
-            raise errors.Refused("checkpoint_engine.backend 'treadle' and LoRA adapters: they are not the model's weights; use another backend")
+            raise errors.Refused(
+                "checkpoint_engine.backend 'treadle' and LoRA adapters: they are not the model's "
+                "weights; use another backend"
+            )
         await asyncio.to_thread(self._treadle.send, _shards.engine_of(weights), self._colocated(), global_steps)
 
     def _colocated(self) -> Servers:

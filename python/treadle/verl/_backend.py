@@ -1,7 +1,8 @@
 """verl's checkpoint engine "treadle", in trainers and in the rollouts' workers that stand beside the engine's.
 
-The engine's own workers are the ranks of the switch, since they hold the params; verl's CheckpointEngineWorkers only say which server is theirs. The first
-trainer calls the servers, and verl's order stays: prepare, build_topology, init_process_group, send and receive, finalize."""
+The engine's own workers are the ranks of the switch, since they hold the params; verl's CheckpointEngineWorkers only
+say which server is theirs. The first trainer calls the servers, and verl's order stays: prepare, build_topology,
+init_process_group, send and receive, finalize."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ class Received:
     """What a rollout's worker hands to its adapter: nothing, since the engine's workers take the weights themselves."""
 
     def _refuse(self) -> typing.NoReturn:
-        raise errors.Refused("checkpoint_engine.backend 'treadle' gives no full tensors: rollout.name must be vllm or sglang, with treadle's adapter")
+        raise errors.Refused(
+            "checkpoint_engine.backend 'treadle' gives no full tensors: rollout.name must be vllm or "
+            "sglang, with treadle's adapter"
+        )
 
     __iter__ = __aiter__ = _refuse
 
@@ -44,13 +48,16 @@ class Backend(CheckpointEngine):  # type: ignore[misc,unused-ignore]
         return {"servers": [tuple(servers)] * actor_wg_world_size}, {"servers": [None] * rollout_world_size}
 
     def init_process_group(self, servers: typing.Any) -> None:
-        """The group is made when weights are sent, since the engine's workers take part; it is kept as long as the servers are the same."""
+        """The group is made when weights are sent, since the engine's workers take part; it is kept as long as the
+        servers are the same."""
         self._servers = Servers(*servers) if servers is not None else None
 
     async def send_weights(self, weights: typing.Any, global_steps: int | None = None) -> dict[str, typing.Any]:
         engine = _shards.engine_of(weights)
         if self._servers is None:
-            raise errors.State("send_weights: this process has no servers: init_process_group comes first, and is a trainer's")
+            raise errors.State(
+                "send_weights: this process has no servers: init_process_group comes first, and is a trainer's"
+            )
         return await asyncio.to_thread(self._sender.send, engine, self._servers, global_steps)
 
     def receive_weights(self, global_steps: int | None = None) -> Received:
@@ -64,13 +71,17 @@ def servers_of(workers: typing.Sequence[typing.Mapping[str, typing.Any]]) -> Ser
     """Of what the rollouts' workers say of themselves, in their order."""
     for number, one in enumerate(workers):
         if not one:
-            raise errors.Refused(f"worker {number} of the rollouts has no server that treadle knows: rollout.name must be vllm or sglang, with treadle's "
-                                 "adapter")
+            raise errors.Refused(
+                f"worker {number} of the rollouts has no server that treadle knows: "
+                "rollout.name must be vllm or sglang, with treadle's adapter"
+            )
     kinds = sorted({str(one["kind"]) for one in workers})
     names = list(dict.fromkeys(str(one["server"]) for one in workers))
     counts = {name: sum(one["server"] == name for one in workers) for name in names}
     if len(kinds) != 1 or len(set(counts.values())) != 1:
-        raise errors.Refused(f"the rollouts have servers of {' and '.join(kinds)} with {counts} workers: all must be alike")
+        raise errors.Refused(
+            f"the rollouts have servers of {' and '.join(kinds)} with {counts} workers: all must be alike"
+        )
     if [one["server"] for one in workers] != [name for name in names for _ in range(counts[name])]:
         raise errors.Refused("the workers of one server must stand side by side in verl's rollouts")
     return Servers(kinds[0], tuple(names), counts[names[0]])

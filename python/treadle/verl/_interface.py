@@ -1,4 +1,5 @@
-"""Which verl has the interface that the plug-in fills, and which of its configurations have weights that an update can write."""
+"""Which verl has the interface that the plug-in fills, and which of its configurations have weights that an update can
+write."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from .. import errors
 
 WORKS = "0.9.1"
 _CALLS = {
-    "prepare": [], "build_topology": ["actor_wg_world_size", "rollout_world_size", "metadata"], "finalize": [], "send_weights": ["weights", "global_steps"],
+    "prepare": [],
+    "build_topology": ["actor_wg_world_size", "rollout_world_size", "metadata"],
+    "finalize": [],
+    "send_weights": ["weights", "global_steps"],
     "receive_weights": ["global_steps"],
 }
 _ADAPTER = ["weights", "wire_format", "kwargs"]
@@ -41,12 +45,36 @@ def check_replicas(module: typing.Any) -> None:
 def check_rollout(rollout: typing.Any, model: typing.Any) -> None:
     """Of a rollout with the backend "treadle". Raises Refused with the key."""
     for key, value, plain, why in (
-        ("rollout.quantization", _get(rollout, "quantization"), (None,), "its weights are quantised; the plug-in writes those of 16 and 32 bits"),
-        ("rollout.data_parallel_size", _get(rollout, "data_parallel_size"), (None, 1),
-         "verl's calls reach the workers of one data-parallel rank alone; more replicas work"),
-        ("rollout.pipeline_model_parallel_size", _get(rollout, "pipeline_model_parallel_size"), (None, 1), "no engine was run with it"),
-        ("rollout.disaggregation.enabled", _get(_get(rollout, "disaggregation"), "enabled"), (None, False), "prefill and decode servers were not run"),
-        ("rollout.mtp.enable_rollout", _get(_get(rollout, "mtp"), "enable_rollout"), (None, False), "its draft model would keep old weights"),
+        (
+            "rollout.quantization",
+            _get(rollout, "quantization"),
+            (None,),
+            "its weights are quantised; the plug-in writes those of 16 and 32 bits",
+        ),
+        (
+            "rollout.data_parallel_size",
+            _get(rollout, "data_parallel_size"),
+            (None, 1),
+            "verl's calls reach the workers of one data-parallel rank alone; more replicas work",
+        ),
+        (
+            "rollout.pipeline_model_parallel_size",
+            _get(rollout, "pipeline_model_parallel_size"),
+            (None, 1),
+            "no engine was run with it",
+        ),
+        (
+            "rollout.disaggregation.enabled",
+            _get(_get(rollout, "disaggregation"), "enabled"),
+            (None, False),
+            "prefill and decode servers were not run",
+        ),
+        (
+            "rollout.mtp.enable_rollout",
+            _get(_get(rollout, "mtp"), "enable_rollout"),
+            (None, False),
+            "its draft model would keep old weights",
+        ),
         ("model.lora_rank", _get(model, "lora_rank"), (None, 0), "LoRA adapters wrap its layers"),
         ("model.lora.rank", _get(_get(model, "lora"), "rank"), (None, 0), "LoRA adapters wrap its layers"),
     ):
@@ -55,7 +83,8 @@ def check_rollout(rollout: typing.Any, model: typing.Any) -> None:
 
 
 def chosen(rollout: typing.Any) -> bool:
-    """Does this rollout's configuration have the backend "treadle"? In a colocated trainer, too, where verl's manager is told "naive"."""
+    """Does this rollout's configuration have the backend "treadle"? In a colocated trainer, too, where verl's manager
+    is told "naive"."""
     from . import BACKEND
 
     return bool(_get(_get(rollout, "checkpoint_engine"), "backend") == BACKEND)
@@ -73,12 +102,19 @@ def _get(config: typing.Any, key: str) -> typing.Any:
 
 
 def _takes(function: typing.Any) -> list[str] | None:
-    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls")] if function is not None else None
+    return (
+        [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+        if function is not None
+        else None
+    )
 
 
 def _refused(name: str, takes: list[str] | None, wanted: list[str]) -> errors.Refused:
     has = f"takes {', '.join(takes) or 'nothing'}" if takes is not None else "is not there"
-    return errors.Refused(f"verl {_version()}: {name} {has}; the plug-in fills the interface of {WORKS}, which takes {', '.join(wanted) or 'nothing'}")
+    return errors.Refused(
+        f"verl {_version()}: {name} {has}; the plug-in fills the interface of {WORKS}, "
+        f"which takes {', '.join(wanted) or 'nothing'}"
+    )
 
 
 def _version() -> str:

@@ -1,4 +1,5 @@
-"""Calls that wait until a module is imported: a plug-in that all processes load costs those nothing that never import the module."""
+"""Calls that wait until a module is imported: a plug-in that all processes load costs those nothing that never import
+the module."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ _Call = typing.Callable[[types.ModuleType], object]
 
 
 class _Finder:
-    """First of sys.meta_path. It finds nothing itself; what the others find is given a call to make once the module has been executed."""
+    """First of sys.meta_path. It finds nothing itself; what the others find is given a call to make once the module has
+    been executed."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, _Call] = {}
 
-    def find_spec(self, name: str, path: typing.Any = None, target: typing.Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: typing.Any = None, target: typing.Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         call = self.waiting.get(name)
         if call is None:
             return None
@@ -43,7 +47,8 @@ _finder = _Finder()
 
 
 def when_imported(name: str, call: _Call) -> None:
-    """Calls call(module) once the module `name` has been imported: now, if it has been. For one name the last call counts."""
+    """Calls call(module) once the module `name` has been imported: now, if it has been. For one name the last call
+    counts."""
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         call(module)

@@ -14,7 +14,10 @@ _ROLLOUTS = {
     ("vllm", "async"): "verl.workers.rollout.vllm_rollout.ServerAdapter",
     ("sglang", "async"): "verl.workers.rollout.sglang_rollout.sglang_rollout.ServerAdapter",
 }
-_ENGINES = {"verl.workers.engine.fsdp.transformer_impl": ("fsdp", "fsdp2"), "verl.workers.engine.megatron.transformer_impl": ("megatron",)}
+_ENGINES = {
+    "verl.workers.engine.fsdp.transformer_impl": ("fsdp", "fsdp2"),
+    "verl.workers.engine.megatron.transformer_impl": ("megatron",),
+}
 
 
 def all_of() -> None:
@@ -32,7 +35,12 @@ def _told(call: typing.Callable[[typing.Any], object]) -> typing.Callable[[types
         try:
             call(module)
         except Exception as error:  # noqa: BLE001
-            print(f"treadle: verl's backend 'treadle' is not registered in {module.__name__}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            print(
+                f"treadle: verl's backend 'treadle' is not registered in {module.__name__}: "
+                f"{type(error).__name__}: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     return told
 

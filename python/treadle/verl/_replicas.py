@@ -18,7 +18,9 @@ class Loader:
     def __call__(self) -> type:
         if self._made is None:
             inner = self._inner()
-            self._made = type(inner.__name__, (_Prepared, inner), {"__doc__": inner.__doc__, "_treadle_kind": self.name})
+            self._made = type(
+                inner.__name__, (_Prepared, inner), {"__doc__": inner.__doc__, "_treadle_kind": self.name}
+            )
         return self._made
 
 
@@ -34,7 +36,8 @@ class _Prepared:
 
 
 def prepare(kind: str, rollout: typing.Any) -> None:
-    """Writes into rollout.engine_kwargs what the server has to be started with. Raises Refused where another thing stands there."""
+    """Writes into rollout.engine_kwargs what the server has to be started with. Raises Refused where another thing
+    stands there."""
     if rollout.engine_kwargs is None:
         rollout.engine_kwargs = {}
     if rollout.engine_kwargs.get(kind) is None:
@@ -43,8 +46,10 @@ def prepare(kind: str, rollout: typing.Any) -> None:
     if kind == "vllm":
         config = given.get("weight_transfer_config")
         if config is not None and dict(config).get("backend") != "treadle":
-            raise errors.Refused(f"rollout.engine_kwargs.vllm.weight_transfer_config is {dict(config)}; with checkpoint_engine.backend 'treadle' it must be "
-                                 "absent")
+            raise errors.Refused(
+                f"rollout.engine_kwargs.vllm.weight_transfer_config is {dict(config)}; "
+                "with checkpoint_engine.backend 'treadle' it must be absent"
+            )
         given["weight_transfer_config"] = {"backend": "treadle"}
         return
     from ..sglang import LOADER

@@ -1,5 +1,6 @@
-"""How the first trainer calls verl's servers: actors of Ray, and SGLang's over HTTP at the address that its actor says. verl's manager pauses them before,
-and lets them go on afterwards. Nothing of verl's or of the engines' is imported: that would take a trainer's memory."""
+"""How the first trainer calls verl's servers: actors of Ray, and SGLang's over HTTP at the address that its actor says.
+verl's manager pauses them before, and lets them go on afterwards. Nothing of verl's or of the engines' is imported:
+that would take a trainer's memory."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class _Actor:
                 self._handle = ray.get_actor(self._name)
             return ray.get(getattr(self._handle, method).remote(*arguments, **options), timeout=self._seconds)
         except Exception as error:
-            raise errors.System(f"{self._name}.{arguments[0] if method == 'collective_rpc' else method}: {error}") from error
+            raise errors.System(
+                f"{self._name}.{arguments[0] if method == 'collective_rpc' else method}: {error}"
+            ) from error
 
     def tell(self, global_steps: int | None) -> None:
         """The trainers' step, which verl's server gives along with what it generates."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from verl.workers.rollout.sglang_rollout.sglang_rollout import ServerAdapter as Verl  # type: ignore[import-not-found,unused-ignore]
+from verl.workers.rollout.sglang_rollout.sglang_rollout import (  # type: ignore[import-not-found,unused-ignore]
+    ServerAdapter as Verl,
+)
 
 from ._adapter import Adapter
 

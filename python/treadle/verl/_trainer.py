@@ -55,13 +55,15 @@ class Sender:
 
     def __init__(self, options: typing.Mapping[str, typing.Any]) -> None:
         if strange := sorted(set(options) - set(_OPTIONS)):
-            raise errors.Refused(f"checkpoint_engine.engine_kwargs.treadle has '{strange[0]}', and knows {', '.join(_OPTIONS)}")
+            raise errors.Refused(
+                f"checkpoint_engine.engine_kwargs.treadle has '{strange[0]}', and knows {', '.join(_OPTIONS)}"
+            )
         self._options = dict(options)
         self._kept: Kept[Trainer] = Kept()
 
     def send(self, engine: typing.Any, servers: Servers, global_steps: int | None) -> dict[str, typing.Any]:
-        """Brings the servers' workers to the engine's present weights, and returns figures. Collective over the trainers; it blocks. After a failure the next
-        call meets anew."""
+        """Brings the servers' workers to the engine's present weights, and returns figures. Collective over the
+        trainers; it blocks. After a failure the next call meets anew."""
         try:
             trainer = self._meet(engine, servers)
             if trainer.rank == 0:
@@ -72,11 +74,15 @@ class Sender:
             self.close()
             raise
         stats = trainer.switch.stats
-        return {"treadle/version": version, "treadle/seconds": stats["seconds"], "treadle/peak_bytes": stats["peak_bytes"]}
+        return {
+            "treadle/version": version,
+            "treadle/seconds": stats["seconds"],
+            "treadle/peak_bytes": stats["peak_bytes"],
+        }
 
     def _meet(self, engine: typing.Any, servers: Servers) -> Trainer:
-        """The Trainer of these servers. One that was made with others, or with tensors that are elsewhere now, is left; on all ranks, since what one of them
-        finds all are told."""
+        """The Trainer of these servers. One that was made with others, or with tensors that are elsewhere now, is left;
+        on all ranks, since what one of them finds all are told."""
         source, problem = _shards.Source({}, "", ""), ""
         try:
             source = _shards.source_of(engine)
@@ -84,7 +90,18 @@ class Sender:
             problem = meet.words_of(error)
         key = (servers, _tensors.places(source.tensors))
         return self._kept.get(
-            key, lambda: Trainer(source.tensors, servers, model=source.model, pause="abort", trained=source.text, problem=problem, **self._options), problem)
+            key,
+            lambda: Trainer(
+                source.tensors,
+                servers,
+                model=source.model,
+                pause="abort",
+                trained=source.text,
+                problem=problem,
+                **self._options,
+            ),
+            problem,
+        )
 
     @property
     def trainer(self) -> Trainer | None:

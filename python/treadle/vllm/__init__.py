@@ -1,9 +1,10 @@
 """vLLM takes its weights from a trainer's shards, in place (docs/plugins.md).
 
-    vllm serve MODEL --weight-transfer-config '{"backend": "treadle"}'         # the engine: nothing else, since the wheel has the entry point
+    # the engine: nothing else, since the wheel has the entry point
+    vllm serve MODEL --weight-transfer-config '{"backend": "treadle"}'
 
-    trainer = treadle.vllm.Trainer(module, "http://localhost:8000")            # on every trainer rank
-    version = trainer.send_weights()                                          # after each step that the engine should see
+    trainer = treadle.vllm.Trainer(module, "http://localhost:8000")  # on every trainer rank
+    version = trainer.send_weights()  # after each step that the engine should see
 
 Neither vllm nor torch is imported before it is used."""
 
@@ -37,8 +38,9 @@ def __getattr__(name: str) -> object:
 
 
 def register() -> None:
-    """Makes the backend "treadle" known to vLLM: the entry point of vllm.general_plugins, called in each of its processes; twice is fine. A vLLM whose interface
-    differs is told on standard error, with its version; it then refuses the backend."""
+    """Makes the backend "treadle" known to vLLM: the entry point of vllm.general_plugins, called in each of its
+    processes; twice is fine. A vLLM whose interface differs is told on standard error, with its version; it then
+    refuses the backend."""
     try:
         from ._interface import check
 
@@ -50,7 +52,11 @@ def register() -> None:
         if trainers is not None:
             _once(trainers, "_factory", "TrainerEngine")
     except Exception as error:  # noqa: BLE001
-        print(f"treadle: vLLM's backend 'treadle' is not registered: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(
+            f"treadle: vLLM's backend 'treadle' is not registered: {type(error).__name__}: {error}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _once(factory: object, module: str, name: str) -> None:
@@ -61,4 +67,16 @@ def _once(factory: object, module: str, name: str) -> None:
             raise
 
 
-__all__ = ["BACKEND", "Engine", "Http", "InProcess", "InitInfo", "Trainer", "TrainerEngine", "TrainerInfo", "UpdateInfo", "layout_text", "register"]
+__all__ = [
+    "BACKEND",
+    "Engine",
+    "Http",
+    "InProcess",
+    "InitInfo",
+    "Trainer",
+    "TrainerEngine",
+    "TrainerInfo",
+    "UpdateInfo",
+    "layout_text",
+    "register",
+]

@@ -1,5 +1,5 @@
-"""How the first trainer speaks to an engine: over HTTP, or to an LLM in its own process. What vLLM's clients have is the four phases; pausing, the caches and the
-number of workers are other routes of the same server."""
+"""How the first trainer speaks to an engine: over HTTP, or to an LLM in its own process. What vLLM's clients have is
+the four phases; pausing, the caches and the number of workers are other routes of the same server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ import typing
 from .. import errors
 from .._engines.client import Client, Payload, call
 
+
 class Http:
-    """A server at a URL, in its development mode (VLLM_SERVER_DEV_MODE=1), which has the routes. timeout: seconds of a call."""
+    """A server at a URL, in its development mode (VLLM_SERVER_DEV_MODE=1), which has the routes. timeout: seconds of a
+    call."""
 
     def __init__(self, url: str, timeout: float = 300) -> None:
         self.url, self.timeout = url.rstrip("/"), timeout
 
     def _call(self, path: str, body: Payload | None = None, method: str = "POST") -> typing.Any:
-        return call(self.url, path, body, method=method, timeout=self.timeout, hints={404: "the server is not in its development mode (VLLM_SERVER_DEV_MODE=1)"})[1]
+        return call(
+            self.url,
+            path,
+            body,
+            method=method,
+            timeout=self.timeout,
+            hints={404: "the server is not in its development mode (VLLM_SERVER_DEV_MODE=1)"},
+        )[1]
 
     def workers(self) -> int:
         return int(self._call("get_world_size", method="GET")["world_size"])
@@ -39,7 +48,10 @@ class Http:
     def reset_caches(self) -> None:
         answer = self._call("reset_prefix_cache?reset_running_requests=true")
         if isinstance(answer, dict) and not answer.get("success", True):
-            raise errors.System(f"{self.url}/reset_prefix_cache: the cache was not reset, since blocks are held: it has keys and values of the old weights")
+            raise errors.System(
+                f"{self.url}/reset_prefix_cache: the cache was not reset, since blocks are held: "
+                "it has keys and values of the old weights"
+            )
 
     def resume(self) -> None:
         self._call("resume")
@@ -67,26 +79,33 @@ class InProcess:
         self.llm.update_weights({"update_info": dict(update_info)})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        versions = [weight_version] if inspect.signature(self.llm.finish_weight_update).parameters else []  # vLLM 0.25 keeps no version
+        # vLLM 0.25 keeps no version.
+        versions = [weight_version] if inspect.signature(self.llm.finish_weight_update).parameters else []
         self.llm.finish_weight_update(*versions)
 
     def reset_caches(self) -> None:
         if not self.llm.reset_prefix_cache():
-            raise errors.System("LLM.reset_prefix_cache: the cache was not reset, since blocks are held: it has keys and values of the old weights")
+            raise errors.System(
+                "LLM.reset_prefix_cache: the cache was not reset, since blocks are held: "
+                "it has keys and values of the old weights"
+            )
 
     def resume(self) -> None:
         pass
 
 
 class Given:
-    """A client of the caller's: vLLM's four methods, and those that pause the engine, empty its caches and let it go on."""
+    """A client of the caller's: vLLM's four methods, and those that pause the engine, empty its caches and let it go
+    on."""
 
     def __init__(self, client: typing.Any) -> None:
         self.client = client
 
     def workers(self) -> int:
         if not hasattr(self.client, "workers"):
-            raise errors.Refused(f"{type(self.client).__name__} does not say how many workers the engine has: give Trainer workers=")
+            raise errors.Refused(
+                f"{type(self.client).__name__} does not say how many workers the engine has: give Trainer workers="
+            )
         return int(self.client.workers())
 
     def init_weight_transfer_engine(self, init_info: Payload) -> None:
@@ -119,7 +138,19 @@ def client_of(given: typing.Any) -> Client:
         return Http(given.base_url, getattr(given, "timeout", 300))
     if hasattr(given, "llm_engine"):
         return InProcess(given)
-    phases = ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update", "pause", "reset_caches", "resume")
-    if missing := [name for name in phases if not hasattr(given, name)]:  # without the last three requests would go on with caches of the old weights
-        raise errors.Refused(f"client is a {type(given).__name__} without {missing[0]}; it must be a URL, a vllm.LLM, or have {', '.join(phases)}")
+    phases = (
+        "init_weight_transfer_engine",
+        "start_weight_update",
+        "update_weights",
+        "finish_weight_update",
+        "pause",
+        "reset_caches",
+        "resume",
+    )
+    # Without the last three requests would go on with caches of the old weights.
+    if missing := [name for name in phases if not hasattr(given, name)]:
+        raise errors.Refused(
+            f"client is a {type(given).__name__} without {missing[0]}; it must be a URL, a vllm.LLM, "
+            f"or have {', '.join(phases)}"
+        )
     return Given(given)

@@ -1,8 +1,9 @@
 """The worker's side: a weight transfer engine of vLLM, one in each worker.
 
-No exception leaves it. vLLM's executor answers every later call one call late once a worker of several has raised; so what goes wrong is kept, said on standard
-error, and raised where the trainers are, to whom the switch or the meeting tells it. An update writes the worker's own parameters; where one fails
-after the first byte was written and nothing brings the old ones back, the worker ends its process: it never serves a mixture."""
+No exception leaves it. vLLM's executor answers every later call one call late once a worker of several has raised; so
+what goes wrong is kept, said on standard error, and raised where the trainers are, to whom the switch or the meeting
+tells it. An update writes the worker's own parameters; where one fails after the first byte was written and nothing
+brings the old ones back, the worker ends its process: it never serves a mixture."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class UpdateInfo(base.WeightTransferUpdateInfo):  # type: ignore[misc,unused-ign
 
 
 class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[misc,unused-ignore]
-    """vLLM's weight transfer engine "treadle", in a worker. problem: why the last call did nothing, "" after one that did. report: how each tensor gets its weights."""
+    """vLLM's weight transfer engine "treadle", in a worker. problem: why the last call did nothing, "" after one that
+    did. report: how each tensor gets its weights."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -96,7 +98,10 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
     @staticmethod
     def trainer_send_weights(iterator: typing.Any, trainer_args: typing.Any) -> None:
         """How trainers sent before vLLM had trainer classes: full tensors, which no rank of treadle's gathers."""
-        raise errors.Refused("the backend 'treadle' takes shards, not full tensors: make a treadle.vllm.Trainer on every trainer rank, and call its send_weights()")
+        raise errors.Refused(
+            "the backend 'treadle' takes shards, not full tensors: make a treadle.vllm.Trainer on every trainer rank, "
+            "and call its send_weights()"
+        )
 
     def _meet(self, info: InitInfo) -> None:
         if self._link is not None:
@@ -138,5 +143,9 @@ class Engine(base.WeightTransferEngine[InitInfo, UpdateInfo]):  # type: ignore[m
             self.problem = ""
 
     def _end(self) -> typing.NoReturn:
-        print(f"treadle: this worker's weights are of two versions, and it ends: {self.problem}", file=sys.stderr, flush=True)
+        print(
+            f"treadle: this worker's weights are of two versions, and it ends: {self.problem}",
+            file=sys.stderr,
+            flush=True,
+        )
         os._exit(1)

@@ -1,4 +1,5 @@
-"""The trainer as vLLM's factory makes it (WeightTransferTrainerFactory), where vLLM has trainer classes; Trainer does the work."""
+"""The trainer as vLLM's factory makes it (WeightTransferTrainerFactory), where vLLM has trainer classes; Trainer does
+the work."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ _interface.check()
 # vLLM 0.25 has no such class, and 0.26 makes it with a config before the other arguments.
 _made = getattr(getattr(base, "TrainerWeightTransferEngine", None), "trainer_init", None)
 if _made is None or next(iter(inspect.signature(_made).parameters)) != "init_info":
-    raise errors.Refused(f"{_interface.name()} does not have the trainer classes of 0.27 and later: make a treadle.vllm.Trainer")
+    raise errors.Refused(
+        f"{_interface.name()} does not have the trainer classes of 0.27 and later: make a treadle.vllm.Trainer"
+    )
 
 
 @dataclass
@@ -42,8 +45,16 @@ class TrainerEngine(base.TrainerWeightTransferEngine[TrainerInfo]):  # type: ign
 
     @classmethod
     def trainer_init(cls, init_info: TrainerInfo, *, client: typing.Any, source: typing.Any = None) -> TrainerEngine:
-        trainer = Trainer(source, client, model=init_info.model, rank=init_info.rank, ranks=init_info.ranks, layout=init_info.layout, undo=init_info.undo,
-                          timeout=init_info.timeout)
+        trainer = Trainer(
+            source,
+            client,
+            model=init_info.model,
+            rank=init_info.rank,
+            ranks=init_info.ranks,
+            layout=init_info.layout,
+            undo=init_info.undo,
+            timeout=init_info.timeout,
+        )
         return cls(trainer, client=client, source=source, is_sender=init_info.is_sender)
 
     def send_weights(self) -> None:

@@ -1,4 +1,5 @@
-"""Dataclasses of what vLLM's phases carry, read without raising: a parser that raised in a worker would leave it out of step with the others."""
+"""Dataclasses of what vLLM's phases carry, read without raising: a parser that raised in a worker would leave it out of
+step with the others."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ def read(kind: type[Info], given: typing.Any) -> Info:
     if strange := sorted(set(given) - set(wanted), key=str):
         info.problem = f"it has '{strange[0]}'; its keys are {', '.join(wanted)}"
     for name, about in wanted.items():
-        value, types = given.get(name, about.default), (int, float) if isinstance(about.default, float) else (type(about.default),)
+        value, types = (
+            given.get(name, about.default),
+            (int, float) if isinstance(about.default, float) else (type(about.default),),
+        )
         if isinstance(value, bool) or not isinstance(value, types):
             info.problem = f"'{name}' is {value!r}, and must be a {types[-1].__name__}"
         else:

@@ -21,9 +21,14 @@ def check() -> None:
     """Raises Refused for a vLLM whose weight transfer engine is made otherwise, with its version."""
     words = name()
     try:
-        from vllm.distributed.weight_transfer.base import WeightTransferEngine  # type: ignore[import-not-found,unused-ignore]
+        from vllm.distributed.weight_transfer.base import (  # type: ignore[import-not-found,unused-ignore]
+            WeightTransferEngine,
+        )
     except ImportError as error:
         raise errors.Refused(f"{words} has no weight transfer engines ({error}); {WORKS} have") from error
     takes = [word for word in inspect.signature(WeightTransferEngine.__init__).parameters if word != "self"]
     if takes != _TAKES:
-        raise errors.Refused(f"{words} makes its weight transfer engines from {', '.join(takes)}; the plug-in fills the interface of {WORKS}, from {', '.join(_TAKES)}")
+        raise errors.Refused(
+            f"{words} makes its weight transfer engines from {', '.join(takes)}; "
+            f"the plug-in fills the interface of {WORKS}, from {', '.join(_TAKES)}"
+        )

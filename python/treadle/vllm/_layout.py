@@ -6,14 +6,22 @@ import typing
 
 from .. import errors
 
+
 def layout_text(vllm_config: typing.Any) -> str:
-    """The layout of an engine's weights over all its workers, from its VllmConfig: "vllm:tp=2,pp=2,ep=on". Raises Refused for an engine that keeps other
-    weights than its model's: quantised ones, LoRA adapters, experts that move (EPLB)."""
+    """The layout of an engine's weights over all its workers, from its VllmConfig: "vllm:tp=2,pp=2,ep=on". Raises
+    Refused for an engine that keeps other weights than its model's: quantised ones, LoRA adapters, experts that move
+    (EPLB)."""
     parallel = vllm_config.parallel_config
     if vllm_config.model_config.quantization is not None:
-        raise errors.Refused(f"the engine's weights are quantised ({vllm_config.model_config.quantization}); the plug-in writes those of 16 and 32 bits")
+        raise errors.Refused(
+            f"the engine's weights are quantised ({vllm_config.model_config.quantization}); "
+            "the plug-in writes those of 16 and 32 bits"
+        )
     if getattr(vllm_config, "speculative_config", None) is not None:
-        raise errors.Refused("the engine has a draft model (speculative_config), whose weights nothing would update: start it without one")
+        raise errors.Refused(
+            "the engine has a draft model (speculative_config), whose weights nothing would "
+            "update: start it without one"
+        )
     if getattr(vllm_config, "lora_config", None) is not None:
         raise errors.Refused("the engine has LoRA adapters, which wrap its layers: start it without enable_lora")
     if getattr(parallel, "enable_eplb", False):

@@ -4,6 +4,7 @@ HF_FOLDER is what made_checkpoint() (tests/cli/made.c) makes of gdn.json. Keys, 
 those of Megatron-core's sharded_state_dict, for linear attention (GatedDeltaNet) too: six keys for in_proj, three for
 conv1d, layers by their number. No torch is needed: the classes that its pickles name are made here. Nothing here is
 taken from treadle."""
+
 import collections
 import dataclasses
 import enum
@@ -108,7 +109,14 @@ class _StorageInfo:
     length: int
 
 
-for cls in (ChunkStorageMetadata, _MEM_FORMAT_ENCODING, TensorProperties, TensorStorageMetadata, MetadataIndex, Metadata):
+for cls in (
+    ChunkStorageMetadata,
+    _MEM_FORMAT_ENCODING,
+    TensorProperties,
+    TensorStorageMetadata,
+    MetadataIndex,
+    Metadata,
+):
     place(cls, 'torch.distributed.checkpoint.metadata')
 place(_StorageInfo, 'torch.distributed.checkpoint.filesystem')
 place(Size, 'torch')
@@ -137,10 +145,16 @@ def torch_save(tensor):
     image, stream = io.BytesIO(), io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=2)
     pickler.persistent_id = lambda x: (
-        ('storage', BFloat16Storage, '0', 'cpu', len(data) // 2) if isinstance(x, Storage) else None)
+        ('storage', BFloat16Storage, '0', 'cpu', len(data) // 2) if isinstance(x, Storage) else None
+    )
     pickler.dump(tensor)
     with zipfile.ZipFile(image, 'w') as archive:
-        for name, content in (('data.pkl', stream.getvalue()), ('byteorder', b'little'), ('data/0', data), ('version', b'3\n')):
+        for name, content in (
+            ('data.pkl', stream.getvalue()),
+            ('byteorder', b'little'),
+            ('data/0', data),
+            ('version', b'3\n'),
+        ):
             archive.writestr(zipfile.ZipInfo(f'archive/{name}'), content)
     return image.getvalue()
 
@@ -150,13 +164,13 @@ c = json.load(open(f'{hf_folder}/config.json'))
 image = open(f'{hf_folder}/model.safetensors', 'rb').read()
 header_bytes = struct.unpack('<Q', image[:8])[0]
 hf = {}
-for name, about in json.loads(image[8:8 + header_bytes]).items():
+for name, about in json.loads(image[8 : 8 + header_bytes]).items():
     if name == '__metadata__':
         continue
     assert about['dtype'] == 'BF16'
     begin, end = (8 + header_bytes + at for at in about['data_offsets'])
     step = (end - begin) // about['shape'][0]
-    hf[name] = Tensor(about['shape'], [image[at:at + step] for at in range(begin, end, step)])
+    hf[name] = Tensor(about['shape'], [image[at : at + step] for at in range(begin, end, step)])
 
 H, heads, groups, size = c['hidden_size'], c['num_attention_heads'], c['num_key_value_heads'], c['head_dim']
 nk, nv = c['linear_num_key_heads'], c['linear_num_value_heads']
@@ -172,7 +186,7 @@ def add(key, tensor, cuts=2):
     chunks, rest = [], tensor.shape[1:]
     for i in range(count):
         start, shape = Size((i * step,) + (0,) * len(rest)), Size((step,) + rest)
-        data = torch_save(Tensor(shape, tensor.rows[i * step:(i + 1) * step]))
+        data = torch_save(Tensor(shape, tensor.rows[i * step : (i + 1) * step]))
         chunks.append(ChunkStorageMetadata(start, shape))
         storage[MetadataIndex(key, start, i)] = _StorageInfo(f'__{i}_0.distcp', len(files[i]), len(data))
         files[i] += data
@@ -195,7 +209,8 @@ def minus_one(tensor):
     def number(row):
         value = struct.unpack('<f', b'\0\0' + row)[0] - 1
         bits = struct.unpack('<I', struct.pack('<f', value))[0]
-        return struct.pack('<H', (bits + 0x7fff + (bits >> 16 & 1)) >> 16)
+        return struct.pack('<H', (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+
     return Tensor(tensor.shape, [number(row) for row in tensor.rows])
 
 
@@ -205,10 +220,15 @@ def linear_attention(to, layer):
     qkvz, ba, conv = hf[f'{a}in_proj_qkvz.weight'], hf[f'{a}in_proj_ba.weight'], hf[f'{a}conv1d.weight']
     begin = {'query': (0, dk), 'key': (dk, dk), 'value': (2 * dk, R * dv), 'z': (2 * dk + R * dv, R * dv)}
     for name, (at, count) in begin.items():
-        add(f'{to}self_attention.in_proj.weight.{name}',
-            rows_of(qkvz, [h * each + at + i for h in range(nk) for i in range(count)]))
+        add(
+            f'{to}self_attention.in_proj.weight.{name}',
+            rows_of(qkvz, [h * each + at + i for h in range(nk) for i in range(count)]),
+        )
     for name, at in (('beta', 0), ('alpha', R)):
-        add(f'{to}self_attention.in_proj.weight.{name}', rows_of(ba, [h * 2 * R + at + i for h in range(nk) for i in range(R)]))
+        add(
+            f'{to}self_attention.in_proj.weight.{name}',
+            rows_of(ba, [h * 2 * R + at + i for h in range(nk) for i in range(R)]),
+        )
     for name, at, count in (('query', 0, nk * dk), ('key', nk * dk, nk * dk), ('value', 2 * nk * dk, nv * dv)):
         add(f'{to}self_attention.conv1d.weight.{name}', rows_of(conv, range(at, at + count)))
     for theirs, ours in (('dt_bias', 'dt_bias'), ('A_log', 'A_log'), ('out_proj.weight', 'out_proj.weight')):
@@ -224,7 +244,7 @@ def attention(to, layer):
         mine = range(g * heads // groups, (g + 1) * heads // groups)
         for gate in (0, size):
             rows += [q.rows[h * 2 * size + gate + i] for h in mine for i in range(size)]
-        rows += k.rows[g * size:(g + 1) * size] + v.rows[g * size:(g + 1) * size]
+        rows += k.rows[g * size : (g + 1) * size] + v.rows[g * size : (g + 1) * size]
     add(f'{to}self_attention.linear_qkv.weight', Tensor((len(rows), H), rows))
     add(f'{to}self_attention.linear_qkv.layer_norm_weight', hf[f'{layer}input_layernorm.weight'])
     add(f'{to}self_attention.linear_proj.weight', hf[f'{a}o_proj.weight'])
@@ -237,11 +257,19 @@ def layer(to, of, linear):
     mlp, shared = f'{of}mlp.', f'{of}mlp.shared_expert.'
     add(f'{to}pre_mlp_layernorm.weight', hf[f'{of}post_attention_layernorm.weight'])
     add(f'{to}mlp.router.weight', hf[f'{mlp}gate.weight'])
-    gate_up = [below(hf[f'{mlp}experts.{e}.gate_proj.weight'], hf[f'{mlp}experts.{e}.up_proj.weight']) for e in range(experts)]
+    gate_up = [
+        below(hf[f'{mlp}experts.{e}.gate_proj.weight'], hf[f'{mlp}experts.{e}.up_proj.weight']) for e in range(experts)
+    ]
     add(f'{to}mlp.experts.experts.linear_fc1.weight', stacked(gate_up))
-    add(f'{to}mlp.experts.experts.linear_fc2.weight', stacked([hf[f'{mlp}experts.{e}.down_proj.weight'] for e in range(experts)]))
+    add(
+        f'{to}mlp.experts.experts.linear_fc2.weight',
+        stacked([hf[f'{mlp}experts.{e}.down_proj.weight'] for e in range(experts)]),
+    )
     add(f'{to}mlp.shared_experts.gate_weight', hf[f'{of}mlp.shared_expert_gate.weight'])
-    add(f'{to}mlp.shared_experts.linear_fc1.weight', below(hf[f'{shared}gate_proj.weight'], hf[f'{shared}up_proj.weight']))
+    add(
+        f'{to}mlp.shared_experts.linear_fc1.weight',
+        below(hf[f'{shared}gate_proj.weight'], hf[f'{shared}up_proj.weight']),
+    )
     add(f'{to}mlp.shared_experts.linear_fc2.weight', hf[f'{shared}down_proj.weight'])
 
 
@@ -255,7 +283,12 @@ add('decoder.final_layernorm.weight', hf['model.norm.weight'])
 for number in range(layers):
     layer(f'decoder.layers.{number}.', f'model.layers.{number}.', (number + 1) % interval != 0)
 layer('mtp.layers.0.transformer_layer.', 'mtp.layers.0.', False)
-for theirs, ours in (('enorm', 'pre_fc_norm_embedding'), ('hnorm', 'pre_fc_norm_hidden'), ('eh_proj', 'fc'), ('final_layernorm', 'norm')):
+for theirs, ours in (
+    ('enorm', 'pre_fc_norm_embedding'),
+    ('hnorm', 'pre_fc_norm_hidden'),
+    ('eh_proj', 'fc'),
+    ('final_layernorm', 'norm'),
+):
     add(f'mtp.layers.0.{theirs}.weight', hf[f'mtp.{ours}.weight'])
 
 os.makedirs(out, exist_ok=True)

@@ -2,16 +2,20 @@
 
   python3 record.py VERL PARQUET_FOLDER
 
-VERL: a checkout of verl with tests/e2e/envs/digit_completion/task.py; PARQUET_FOLDER: tests/e2e/arithmetic_sequence/data.
+VERL: a checkout of verl with tests/e2e/envs/digit_completion/task.py; PARQUET_FOLDER:
+tests/e2e/arithmetic_sequence/data.
 Needs numpy and pyarrow. Writes verl.tsv beside this file: file, prompt, answer, in the order of the files.
 """
+
 import importlib.util
 import pathlib
 import sys
 
 import pyarrow.parquet
 
-spec = importlib.util.spec_from_file_location("task", pathlib.Path(sys.argv[1]) / "tests/e2e/envs/digit_completion/task.py")
+spec = importlib.util.spec_from_file_location(
+    "task", pathlib.Path(sys.argv[1]) / "tests/e2e/envs/digit_completion/task.py"
+)
 task = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(task)
 

@@ -1,7 +1,9 @@
-"""Opens this many connections to each port of 127.0.0.1 that begins to listen, and says nothing on them: strangers.py COUNT READY COME END.
+"""Opens this many connections to each port of 127.0.0.1 that begins to listen, and says nothing on them: strangers.py
+COUNT READY COME END.
 
-READY is made when it has begun, with what listens then left alone; COME, when the first connections are there; END ends it. As fast as it can: a new
-port gets its connections again and again."""
+READY is made when it has begun, with what listens then left alone; COME, when the first connections are there; END ends
+it. As fast as it can: a new port gets its connections again and again."""
+
 import os
 import socket
 import sys

@@ -1,6 +1,6 @@
-"""Processors as a platform of verl, by verl's own registry: VERL_USE_EXTERNAL_MODULES=verl_cpu, VERL_PLATFORM=cpu, VERL_ENGINE_DEVICE=cuda. Its devices are
-Ray's GPUs, of which a test
-gives Ray as many as it likes: verl counts workers by them, and nothing runs there."""
+"""Processors as a platform of verl, by verl's own registry: VERL_USE_EXTERNAL_MODULES=verl_cpu, VERL_PLATFORM=cpu,
+VERL_ENGINE_DEVICE=cuda. Its devices are Ray's GPUs, of which a test gives Ray as many as it likes: verl counts workers
+by them, and nothing runs there."""
 
 import types
 from contextlib import contextmanager

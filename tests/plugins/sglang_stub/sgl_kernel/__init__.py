@@ -1,4 +1,5 @@
-"""In place of SGLang's kernels for processors, which no wheel has: one function, that every request needs, in torch; the others raise when they are called."""
+"""In place of SGLang's kernels for processors, which no wheel has: one function, that every request needs, in torch;
+the others raise when they are called."""
 
 
 def assign_req_to_token_pool_cpu(req_pool_indices, req_to_token, start_offset, end_offset, out_cache_loc, *_):
