@@ -74,6 +74,10 @@ plant include/look.h "int look; /* $(printf '%0120d' 0) */" check-words '136 col
 plant include/look.h $'struct look {\n  const char\n      *at; /* where */\n};' check-words 'include/look.h:3: a declaration is broken'
 plant include/look.h $'int look(int a,\n         int b); /* else -1 */' check-words 'include/look.h:2: a declaration is broken'
 plant include/look.h $'int look; /* where it is,\n             and what */' check-words 'include/look.h:1: a comment of several lines'
+plant tests/look.py "# $(printf '%0119d' 0)" check-words 'tests/look.py:1: 121 columns: at most 120'
+fresh
+printf '# %0117d\303\251\n' 0 > "$work/tree/tests/look.py" # 120 columns, 121 bytes
+tools/check-words "$work/tree"
 fresh
 sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
 fails check-words 'the word "box" has two meanings'
