@@ -350,14 +350,14 @@ class TestReport(unittest.TestCase):
                     shutil.copy(os.path.join(PLUGINS, name), os.path.join(folder, "pins.txt"))
                     said = scenarios.said_by_pins("scenarios")
                     self.assertIsNone(scenarios.said_by_pins("other"))
-                found = scenarios.select([*vllm_tests.SCENARIOS, *vllm_tests.NAMED], said)
+                found = scenarios.select([*vllm_tests.SCENARIOS, *vllm_tests.LONGER, *vllm_tests.NAMED], said)
                 self.assertTrue(found and len(found) == len(said), name)
                 named += found
         self.assertFalse(set(vllm_tests.NAMED) - set(named))
-        first = {scenario[0] for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.NAMED)}
+        first = {scenario[0] for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.LONGER, *vllm_tests.NAMED)}
         for row in vllm_tests.WANTED:
             self.assertTrue(row[4:] and set(row[4:]) <= first, row)
-        for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.NAMED):
+        for scenario in (*vllm_tests.SCENARIOS, *vllm_tests.LONGER, *vllm_tests.NAMED):
             self.assertTrue(scenarios.wanted_of(vllm_tests.WANTED, [scenario]), scenario)
             self.assertTrue(callable(getattr(vllm_tests, scenario[0])), scenario)
         self.assertEqual(

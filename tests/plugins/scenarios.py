@@ -120,19 +120,20 @@ def run_all(folder, name, scenarios, wanted, start):
     return 1 if failed or report.judge(made) else 0
 
 
-def main(script, functions, scenarios, wanted, named=()):
-    """The program of a plug-in's tests: FOLDER [SCENARIO...], or --one for one of them in this process. named:
-    scenarios that run only where the environment's pins name them, in a line "# scenarios ..."; there nothing else
-    runs."""
+def main(script, functions, scenarios, wanted, named=(), longer=()):
+    """The program of a plug-in's tests: FOLDER [SCENARIO...], or --one for one of them in this process. longer: what is
+    left out unless it is named, or "all" is. named: scenarios that run only where the environment's pins name them, in
+    a line "# scenarios ..."; there nothing else runs."""
     if sys.argv[1] == "--one":
         functions[sys.argv[3]](sys.argv[2], *sys.argv[4:])
         return
-    every = [*scenarios, *named]
+    every = [*scenarios, *longer, *named]
     pinned = said_by_pins("scenarios")
     here = scenarios if pinned is None else select(every, pinned)
     if sys.argv[2:]:
-        chosen = select(every, sys.argv[2:])
-        here = [scenario for scenario in here if scenario in chosen]
+        chosen = every if sys.argv[2:] == ["all"] else select(every, sys.argv[2:])
+        may = [*scenarios, *longer] if pinned is None else here
+        here = [scenario for scenario in may if scenario in chosen]
         if not here:
             print(f"{environment():<14} runs none of these scenarios; another environment does")
             return
