@@ -58,6 +58,7 @@ class Link:
         """net: the engine's module. train_tensors: this rank's own, where it is a trainer, too. undo: host memory keeps
         what the engine's tensors hold while an update overwrites them. Collective: where one rank's tensors are
         refused, all raise."""
+        self.group = group
         problem = ""
         try:
             self.match = match(infer.model, infer, group.rank, net)
