@@ -326,9 +326,7 @@ SCENARIOS = [
     ("in_process", "qwen2", "packed", "2"),
     ("proofs", "qwen2", "packed", "1"),
     ("http", "llama", "plain", "1"),
-    ("http", "qwen2", "packed", "2"),
     ("failures", "llama", "plain", "2"),
-    ("dying", "llama", "plain", "1"),
     ("undone", "llama", "plain", "1"),
     ("worker_killed", "llama", "plain", "2"),
     ("trl_server", "llama", "plain", "2-1-fsdp2"),
@@ -345,6 +343,8 @@ LONGER = [
     *[("in_process", "qwen3", form, "2") for form in ("plain", "packed")],
     ("in_process", "llama", "plain", "4"),
     ("proofs", "qwen2", "plain", "1"),
+    ("http", "qwen2", "packed", "2"),
+    ("dying", "llama", "plain", "1"),
     ("trl_server", "llama", "plain", "1-1-whole"),
     ("trl_colocate", "llama", "plain", "2-2-whole"),
 ]
