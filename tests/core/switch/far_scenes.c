@@ -466,6 +466,8 @@ static void fail_calls(far_scene *f) {
   const int64_t calls = f->calls, parts = treadle_larger((int64_t)test_seeds(12), 3),
                 step = treadle_larger(calls / parts, 1);
   assert_true(calls > 0);
+  /* Runs that make the call which fails: how many calls there are of some kinds depends on the time. */
+  int reached = 0;
   f->measures = false;
   f->fallen = f->named = 0;
   for (int64_t left = calls; left > 0; left = left == 1 ? 0 : treadle_larger(left - step, 1)) {
@@ -474,8 +476,9 @@ static void fail_calls(far_scene *f) {
     ranks_as_threads(SCENE_RANKS, 60, 0, scene_rank, f);
     the->fail_at(NULL, NULL, 0);
     assert_true(f->fallen == fallen || f->named > named);
+    reached += f->calls >= left;
   }
-  assert_true(f->fallen > 0 || calls < 10); /* of few, none may come where others had come */
+  assert_true(f->fallen > 0 || reached < 2); /* one may be of those that `renew` forgets */
 }
 
 static void test_failures(void **state) {
