@@ -36,6 +36,7 @@ from multiprocessing.reduction import ForkingPickler
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from switch_torch import FUSED, rows_of
 
 import treadle
 
@@ -60,25 +61,12 @@ def config_of(options):
 
 # ---- What a worker keeps of a whole tensor ----
 
-FUSED = {
-    'q_proj': ('qkv_proj', 0),
-    'k_proj': ('qkv_proj', 1),
-    'v_proj': ('qkv_proj', 2),
-    'gate_proj': ('gate_up_proj', 0),
-    'up_proj': ('gate_up_proj', 1),
-}
-
-
 class Parameters:
     """A worker's, by vLLM's names; load() is what an engine's weight loader does with a whole tensor."""
 
     def __init__(self, config, storages, at, of):
         self.at, self.of = at, of
-        heads = [
-            config[key] * config['head_dim'] // of
-            for key in ('num_attention_heads', 'num_key_value_heads', 'num_key_value_heads')
-        ]
-        self.rows = {'qkv_proj': heads, 'gate_up_proj': [config['intermediate_size'] // of] * 2}
+        self.rows = {name: [rows // of for rows in whole] for name, whole in rows_of(config).items()}
         self.tensors = {storage.name: torch.zeros(storage.shape, dtype=torch.bfloat16) for storage in storages}
 
     def load(self, name, whole):

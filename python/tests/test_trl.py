@@ -1,12 +1,12 @@
 """The plug-in for TRL without TRL: what is replaced, with stand-ins of its modules; refusals and failures.
 tools/test-plugins has the package itself."""
 
-import os
 import subprocess
 import sys
-import tempfile
 import textwrap
 import unittest
+
+import standins
 
 # As TRL 1.16 has them, without what they do.
 STANDINS = {
@@ -55,18 +55,7 @@ BEFORE = """
 
 def run(code, **changed):
     """What a process says in which TRL's modules are stand-ins."""
-    with tempfile.TemporaryDirectory() as folder:
-        for path, text in {**STANDINS, **changed}.items():
-            path = os.path.join(folder, path)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w") as file:
-                file.write(textwrap.dedent(text))
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(BEFORE) + textwrap.dedent(code)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": folder},
-        )
+    done = standins.run({**STANDINS, **changed}, textwrap.dedent(BEFORE) + textwrap.dedent(code))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

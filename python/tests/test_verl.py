@@ -3,14 +3,12 @@ failures. tools/test-plugins has the package itself."""
 
 import importlib.metadata
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import textwrap
 import types
 import unittest
 import unittest.mock
+
+import standins
 
 import treadle
 from treadle._engines import many, meet
@@ -98,18 +96,7 @@ STANDINS = {
 
 def run(code, **changed):
     """What a process says in which verl's modules are stand-ins."""
-    with tempfile.TemporaryDirectory() as folder:
-        for path, text in {**STANDINS, **changed}.items():
-            path = os.path.join(folder, path)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w") as file:
-                file.write(textwrap.dedent(text))
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": folder},
-        )
+    done = standins.run({**STANDINS, **changed}, textwrap.dedent(code))
     return done.stdout, done.stderr, done.returncode
 
 
