@@ -191,7 +191,6 @@ out:
 static treadle_status pack_some(treadle_carry *c, treadle_net_parts *parts, size_t *count_p) {
   treadle_status status = TREADLE_OK;
   const treadle_net_flow *flow = treadle_net_flow_of(c, true);
-  const treadle_traffic_message *next = flow->traffic.messages + flow->begun;
   const double begin = treadle_clock_seconds();
   size_t count = flow->traffic.message_count - flow->begun,
          slots = TREADLE_NET_SLOTS - (flow->begun - flow->ended);
@@ -199,6 +198,7 @@ static treadle_status pack_some(treadle_carry *c, treadle_net_parts *parts, size
   if (count > most_at_once(c)) count = most_at_once(c);
   *count_p = count;
   if (count == 0) return TREADLE_OK;
+  const treadle_traffic_message *next = flow->traffic.messages + flow->begun;
   treadle_copies_begin(c->net.copies, true);
   for (size_t i = 0; i < count; i++) {
     treadle_net_parts_begin(c, &next[i], true, treadle_net_slot_of(&c->net, true, flow->begun + i),
