@@ -108,6 +108,9 @@ class TestVllm(unittest.TestCase):
             json.dumps({"rope_theta": 10000.0}), {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}
         )
         configs.check_config(json.dumps({"hidden_size": 1}), older | {"rope_scaling": None})
+        # Engines write over that of DeepSeek's configs.
+        yarn = {"rope_theta": 10000.0, "rope_scaling": {"type": "yarn", "factor": 8.0}}
+        configs.check_config(json.dumps(yarn), {"rope_parameters": {"rope_type": "deepseek_yarn", "factor": 8.0}})
         for changed, words in (
             ({"rope_theta": 10000.0}, "rope_theta 10000.0, and the engine's 500000.0"),
             ({"factor": 4.0}, "factor 4.0, and the engine's 8.0"),

@@ -51,6 +51,7 @@ def with_key(text: str, key: str) -> str:
     return f"{text}{',' if ':' in text else ':'}{key}"
 
 
+_ENGINES_ROPE = {"deepseek_yarn": "yarn"}  # what vLLM and SGLang write over the rope_type of DeepSeek's configs
 _DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 
 
@@ -94,7 +95,8 @@ def _rotary(config: typing.Mapping[str, typing.Any]) -> dict[str, typing.Any]:
         **(config.get("rope_parameters") or {}),
     }
     older = parts.pop("type", None)
-    return {**parts, "rope_type": parts.get("rope_type") or older or "default"}
+    kind = parts.get("rope_type") or older or "default"
+    return {**parts, "rope_type": _ENGINES_ROPE.get(kind, kind)}
 
 
 def _plain(value: typing.Any) -> typing.Any:
