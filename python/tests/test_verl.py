@@ -147,6 +147,54 @@ class TestRegister(unittest.TestCase):
             out, err, code_ = run(code.format(first=first))
             self.assertEqual((out.splitlines(), err, code_), (wanted, "", 0))
 
+    def test_servers_of_sglang(self):
+        """What an engine runs with is said by its server's actor: /server_info of verl's servers answers an error."""
+        replicas = "verl/workers/rollout/replica.py"
+        made = {
+            "ray/__init__.py": """
+                import types
+                actors = {}
+                def remote(kind): return kind
+                def get(value, timeout): return value
+                class _Actor:
+                    def __init__(self, inner): self.inner = inner
+                    def __getattr__(self, name): return types.SimpleNamespace(remote=getattr(self.inner, name))
+                def get_actor(name): return _Actor(actors[name])
+                """,
+            "verl/workers/rollout/sglang_rollout/__init__.py": "",
+            "verl/workers/rollout/sglang_rollout/async_sglang_server.py": """
+                class SGLangHttpServer:
+                    def get_server_address(self): return "10.0.0.1", 7000
+                """,
+            replicas: STANDINS[replicas].replace('"vllm"', '"sglang"'),
+        }
+        code = """
+            import types, ray, treadle, treadle.verl
+            treadle.verl.register()
+            from verl.workers.rollout.replica import RolloutReplicaRegistry
+            config = types.SimpleNamespace(checkpoint_engine={"backend": "treadle"}, engine_kwargs={})
+            server = RolloutReplicaRegistry._registry["sglang"]()(config).server_class()
+            given = types.SimpleNamespace(tp_size=2, another=object(), **config.engine_kwargs["sglang"])
+            server.tokenizer_manager = types.SimpleNamespace(server_args=given)
+            ray.actors.update(s=server, old=server.__class__.__base__())
+            from treadle.verl import _servers
+            client = _servers.SGLang("s", 2, 5)
+            print(client.url, client.workers(), client.args)
+            for name, workers in (("s", 3), ("old", 2)):
+                try:
+                    _servers.SGLang(name, workers, 5)
+                except treadle.Error as error:
+                    print(type(error).__name__, error)
+            """
+        out, err, code_ = run(code, **made)
+        wanted = [
+            "http://10.0.0.1:7000 2 {'tp_size': 2, 'custom_weight_loader': ['treadle.sglang.load']}",
+            "Refused s has 2 workers, and verl's rollout 3",
+            "System old.treadle_args: 'SGLangHttpServer' object has no attribute 'treadle_args': "
+            "the server was started without treadle; install the wheel where verl starts its servers",
+        ]
+        self.assertEqual((out.splitlines(), err, code_), (wanted, "", 0))
+
     def test_another_verl(self):
         """It is refused by name, on standard error, and verl's module is there."""
         base = STANDINS["verl/checkpoint_engine/base.py"].replace("weights, global_steps=None", "weights")

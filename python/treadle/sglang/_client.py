@@ -96,13 +96,16 @@ class _Client:
 
 
 class Http(_Client):
-    """A server at a URL. api_key: its admin key, or its key, if it has one. timeout: seconds of a call."""
+    """A server at a URL. api_key: its admin key, or its key, if it has one. timeout: seconds of a call. args: what the
+    engine runs with; None: the server is asked."""
 
-    def __init__(self, url: str, api_key: str | None = None, timeout: float = 300) -> None:
+    def __init__(
+        self, url: str, api_key: str | None = None, timeout: float = 300, args: dict[str, typing.Any] | None = None
+    ) -> None:
         super().__init__()
         self.url, self.timeout = url.rstrip("/"), timeout
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        _, self.args = self._call("server_info", method="GET")
+        self.args = args if args is not None else self._call("server_info", method="GET")[1]
         _interface.check_args(self.args, self.args.get("version"))
 
     def _call(

@@ -53,6 +53,12 @@ def view(server_args: typing.Any) -> dict[str, typing.Any]:
     return {key: getattr(server_args, key) for key in _KEYS if hasattr(server_args, key)}
 
 
+def facts(server_args: typing.Any) -> dict[str, typing.Any]:
+    """What the plug-in asks of what an engine runs with: values that can be sent."""
+    given = view(server_args)
+    return {key: given[key] for key in _KEYS if key in given}
+
+
 def layout_text(server_args: typing.Any) -> str:
     """The layout of an engine's weights over all its workers, from its ServerArgs, or a dict with these names:
     "sglang:tp=8,attn_dp=2,ep=4". Raises Refused, with the option, for an engine that keeps other weights than its

@@ -33,6 +33,12 @@ class _Prepared:
         if _interface.chosen(this.config) and not this.is_reward_model and not this.is_teacher_model:
             _interface.check_rollout(this.config, this.model_config)
             prepare(self._treadle_kind, this.config)
+            if self._treadle_kind == "sglang":
+                import ray  # type: ignore[import-not-found,unused-ignore]
+
+                from ._sglang_server import Server
+
+                this.server_class = ray.remote(Server)
 
 
 def prepare(kind: str, rollout: typing.Any) -> None:

@@ -77,7 +77,14 @@ class SGLang(Http):
         self._actor = _Actor(name, seconds)
         self.global_steps: int | None = None  # of the next update
         host, port = self._actor.call("get_server_address")
-        super().__init__(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", timeout=seconds)
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        try:
+            args = self._actor.call("treadle_args")
+        except errors.System as error:
+            raise errors.System(
+                f"{error}: the server was started without treadle; install the wheel where verl starts its servers"
+            ) from error
+        super().__init__(url, timeout=seconds, args=args)
         if self.workers() != workers:
             raise errors.Refused(f"{name} has {self.workers()} workers, and verl's rollout {workers}")
 
