@@ -43,10 +43,10 @@ def select(scenarios, words):
 
 
 def wanted_of(rows, scenarios):
-    """The rows (package, class, method, note, *words) whose calls these scenarios make: words are the first words of
-    those that make them; without words all do."""
-    first = {scenario[0] for scenario in scenarios}
-    return [row[:4] for row in rows if not row[4:] or first & set(row[4:])]
+    """The rows (package, class, method, note, *words) whose calls these scenarios make: those that have one of the
+    words; without words all do."""
+    said = set().union(*scenarios)
+    return [row[:4] for row in rows if not row[4:] or said & set(row[4:])]
 
 
 def log_of(folder, *words):

@@ -29,8 +29,8 @@ def environment(tp):
     return made
 
 
-def in_process(path, tp, loaders=LOADERS):
-    """sglang.Engine; environment(tp) is set before sglang is imported."""
+def in_process(path, tp, loaders=LOADERS, **more):
+    """sglang.Engine, with more of its arguments; environment(tp) is set before sglang is imported."""
     import sglang
 
     return sglang.Engine(
@@ -44,6 +44,7 @@ def in_process(path, tp, loaders=LOADERS):
         disable_overlap_schedule=True,
         custom_weight_loader=list(loaders),
         log_level="error",
+        **more,
     )
 
 

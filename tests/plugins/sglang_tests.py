@@ -88,6 +88,54 @@ def in_process(folder, kind, tp):
     ANSWERS.keep(two, folder, kind, tp, 2)
 
 
+def parameters(folder, kind, tp, ep):
+    """Parameters alone, of an engine that loads on processors, and whose forward pass does not run there."""
+    tp, path = int(tp), os.path.join(folder, "models", kind)
+    os.environ.update(sglang_engine.environment(tp))
+    import treadle.sglang
+    from treadle.sglang import _trainer
+
+    report.count("treadle", _trainer.Trainer, "send_weights")
+    _count_engine()
+    trained = weights(f"{path}-1")
+    engine = sglang_engine.in_process(f"{path}-1", tp, ep_size=int(ep), skip_server_warmup=True)
+    try:
+        _ask(engine, tp, "count", folder)
+        switch = treadle.sglang.connect(engine, trained, model=f"{path}-1")
+        before = _ask(engine, tp, "own", f"{path}-1")
+        for version, which in ((1, 2), (2, 1), (3, 2)):
+            _set(trained, weights(f"{path}-{which}"))
+            check(treadle.sglang.update(engine, switch) == version, "version", switch.version)
+            for old, new in zip(before, _ask(engine, tp, "own", f"{path}-{which}")):
+                check(old["addresses"] == new["addresses"], "parameters have moved")
+                check(new["shares"]["own"] == 1.0 and not new["problem"], "own share", new)
+                check(not new["differing"] and new["compared"], "parameters differ from the file:", new["differing"])
+        switch.close()
+    finally:
+        engine.shutdown()
+
+
+def refused(folder, kind, tp):
+    """Layers whose forward pass does not run on processors: what is stored as loaded cannot be proved there, so that no
+    update begins."""
+    tp, path = int(tp), os.path.join(folder, "models", kind)
+    os.environ.update(sglang_engine.environment(tp))
+    import treadle
+    import treadle.sglang
+
+    _count_engine()
+    engine = sglang_engine.in_process(f"{path}-1", tp, skip_server_warmup=True)
+    try:
+        _ask(engine, tp, "count", folder)
+        treadle.sglang.connect(engine, weights(f"{path}-1"), model=f"{path}-1")
+        check(False, "it was not refused")
+    except treadle.Error as error:
+        print(error, flush=True)
+        check("'model.layers.0.self_attn.kv_b_proj.weight': ColumnParallelLinear" in str(error), error)
+    finally:
+        engine.shutdown()
+
+
 def _nan_in_process(engine, switch, trained, stands):
     import treadle.sglang
 
@@ -219,6 +267,8 @@ SCENARIOS = [
     ("in_process", "mixtral", "1"),
     ("in_process", "llama_tied", "1"),
     ("http", "llama", "2"),
+    ("parameters", "qwen3_moe", "2", "2"),
+    ("refused", "deepseek_v3", "1"),
 ]
 WANTED = [
     ("sglang", "Engine", "generate", "tokens and log-probabilities before and after"),

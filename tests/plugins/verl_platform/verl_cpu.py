@@ -2,6 +2,7 @@
 VERL_ENGINE_DEVICE=cuda. Its devices are Ray's GPUs, of which a test gives Ray as many as it likes: verl counts workers
 by them, and nothing runs there."""
 
+import functools
 import types
 from contextlib import contextmanager
 
@@ -24,6 +25,8 @@ class _Module(types.ModuleType):
             return lambda *_, **__: 0
         if name == "mem_get_info":
             return lambda *_, **__: (8 << 30, 16 << 30)
+        if name == "get_device_name":
+            return lambda *_: "cpu"
         if name == "get_device_properties":
             return lambda *_: types.SimpleNamespace(total_memory=16 << 30, name="cpu")
         return lambda *_, **__: None
@@ -118,6 +121,32 @@ def _old_pause(module):
     module.AsyncLLM.pause_generation = pause_generation
 
 
+def _one_backend():
+    """verl names a backend for processors and one for the device, which are the same here."""
+    import torch.distributed as dist
+
+    inner = dist.init_process_group
+
+    def init_process_group(backend=None, **options):
+        return inner("gloo" if backend == "cpu:gloo,cpu:gloo" else backend, **options)
+
+    dist.init_process_group = init_process_group
+
+
+def _count(package, kind, method, module):
+    report.count(package, getattr(module, kind), method)
+
+
+_one_backend()
+import report  # noqa: E402
+
 from treadle.verl._later import when_imported  # noqa: E402
 
 when_imported("vllm.v1.engine.async_llm", _old_pause)
+for module, package, kind, method in (
+    ("sglang.srt.managers.tokenizer_manager", "sglang", "TokenizerManager", "update_weights_from_tensor"),
+    ("treadle.verl._adapter", "treadle", "Adapter", "update_weights"),
+    ("treadle.verl._backend", "treadle", "Backend", "send_weights"),
+    ("treadle.verl._trainer", "treadle", "Trainer", "send_weights"),
+):
+    when_imported(module, functools.partial(_count, package, kind, method))
