@@ -9,6 +9,7 @@ from .. import errors
 from ..group import Group
 from ..layout import Layout
 from ..matches import Report, match
+from ..model import Model
 from ..switch import Switch
 from . import configs, meet
 
@@ -122,6 +123,37 @@ class Link:
         self.switch.close()
 
 
+class Said(typing.NamedTuple):
+    """What a process that has an engine says in a meeting."""
+
+    words: dict[str, str]  #: its layout, and the type of its weights
+    problem: str  #: why it can take no part; "": it can
+    model: Model | None  #: of the trainers' config
+
+
+def said_of(
+    net: typing.Any, config: typing.Callable[[], str], describe: typing.Callable[[], About], tensors: str = ""
+) -> Said:
+    """config: config.json of the trainers' model, its text. describe: of the engine; both raise what is in the way.
+    tensors: the hash that the model must have."""
+    words: dict[str, str] = {}
+    try:
+        about = describe()
+        words = {"layout": about.layout, "dtype": configs.dtype_of(net)}
+        trained = config()
+        model = meet.model_of(trained)
+        if about.config is not None:
+            configs.check_config(trained, about.config)
+        if tensors and tensors != meet.hash_of(model):
+            raise errors.Refused(
+                "the trainers' model has other tensors than this version of treadle makes of its config.json: "
+                "use one version everywhere"
+            )
+    except Exception as error:  # noqa: BLE001
+        return Said(words, meet.words_of(error), None)
+    return Said(words, "", model)
+
+
 def meet_trainers(
     group: Group,
     net: typing.Any,
@@ -134,22 +166,8 @@ def meet_trainers(
     """The link of a worker to trainers who have called it. describe: raises what is in the way. session: an update was
     started, and not finished. undo: the engine asks for it; where somebody does, all do it. Collective over the
     trainers and the engine's workers."""
-    words: dict[str, typing.Any] = {"layout": "", "session": session, "undo": undo}
-    problem, model = "", None
-    try:
-        about = describe()
-        words.update(layout=about.layout, dtype=configs.dtype_of(net))
-        model = meet.model_of(offer.model)
-        if about.config is not None:
-            configs.check_config(offer.model, about.config)
-        if offer.hash and offer.hash != meet.hash_of(model):
-            raise errors.Refused(
-                "the trainers' model has other tensors than this version of treadle makes of its config.json: "
-                "use one version everywhere"
-            )
-    except Exception as error:  # noqa: BLE001
-        problem = meet.words_of(error)
-    said = meet.agree(group, words, problem)
+    words, problem, model = said_of(net, lambda: offer.model, describe, offer.hash)
+    said = meet.agree(group, {"layout": "", "session": session, "undo": undo, **words}, problem)
     assert model is not None
     train, infer = meet.layouts(model, None, group, said, meet.engine_layout(said, offer.layout))
     return Link(

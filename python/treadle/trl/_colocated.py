@@ -6,8 +6,8 @@ from __future__ import annotations
 import typing
 
 from .. import _tensors, errors
-from .._engines import configs, meet
-from .._engines.link import Link
+from .._engines import meet
+from .._engines.link import About, Link, said_of
 from .._engines.trainer import check_weights, config_of
 from ..group import Group
 from ..layout import Layout
@@ -53,15 +53,11 @@ class Colocated:
     def _meet(self) -> Link:
         engine = self._llm.llm_engine
         net = engine.model_executor.driver_worker.model_runner.model
-        words: dict[str, typing.Any] = {}
-        problem, model = "", None
-        try:
-            words = {"layout": layout_text(engine.vllm_config), "dtype": configs.dtype_of(net)}
-            config = config_of(self._module)
-            configs.check_config(config, engine.model_config.hf_config.to_dict())
-            model = meet.model_of(config)
-        except Exception as error:  # noqa: BLE001
-            problem = meet.words_of(error)
+        words, problem, model = said_of(
+            net,
+            lambda: config_of(self._module),
+            lambda: About(layout_text(engine.vllm_config), engine.model_config.hf_config.to_dict()),
+        )
         text = meet.engine_layout(meet.agree(self._group, words, problem), "")
         assert model is not None
         train, infer = Layout.of(model, self._module, self._group), Layout(model, text, self._group.size)
