@@ -121,6 +121,16 @@ class TestVllm(unittest.TestCase):
         with self.assertRaisesRegex(treadle.Refused, "rope_type default, and the engine's llama3"):
             configs.check_config(json.dumps({"rope_theta": 500000.0}), older)
 
+    def test_drafts_that_nobody_trains(self):
+        """transformers leaves layers of multi-token prediction out of its models."""
+        layers = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(3)]
+        for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers"):
+            config = json.dumps({"num_hidden_layers": 3, key: 1})
+            self.assertEqual(json.loads(configs.without_drafts(config, layers)), {"num_hidden_layers": 3, key: 0})
+            for trained in ("model.layers.3.eh_proj.weight", "layers.3.enorm.weight", "mtp.fc.weight"):
+                self.assertEqual(configs.without_drafts(config, [*layers, trained]), config)
+            self.assertEqual(configs.without_drafts(json.dumps({key: 0}), layers), json.dumps({key: 0}))
+
     def test_engine_layouts(self):
         said = [{"layout": ""}, *[{"layout": "vllm:tp=2", "dtype": "bf16"}] * 2]
         self.assertEqual(meet.engine_layout(said, "vllm:tp=2"), "vllm:tp=2,dtype=bf16")

@@ -54,7 +54,7 @@ KINDS = {
         "topk_group": 1,
         "first_k_dense_replace": 1,
         "moe_layer_freq": 1,
-        "num_nextn_predict_layers": 0,
+        "num_nextn_predict_layers": 1,
         "topk_method": "noaux_tc",
         "scoring_func": "sigmoid",
         "q_lora_rank": 64,

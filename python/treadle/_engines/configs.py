@@ -51,6 +51,7 @@ def with_key(text: str, key: str) -> str:
     return f"{text}{',' if ':' in text else ':'}{key}"
 
 
+_DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 _ENGINES_ROPE = {"deepseek_yarn": "yarn"}  # what vLLM and SGLang write over the rope_type of DeepSeek's configs
 _DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 
@@ -66,6 +67,17 @@ def dtype_of(net: typing.Any) -> str:
             else "the engine has no matrix among its parameters"
         )
     return _DTYPES[str(tensor.dtype)]
+
+
+def without_drafts(config: str, names: typing.Iterable[str]) -> str:
+    """config.json's text, of a model whose tensors have these names: without layers of multi-token prediction, where no
+    name is of one. transformers leaves them out of its models, and engines keep them in a draft model."""
+    given = json.loads(config)
+    counts = [key for key in _DRAFTS if given.get(key)]
+    first = f".layers.{given.get('num_hidden_layers')}."
+    if not counts or any("mtp." in name or first in f".{name}" for name in names):
+        return config
+    return json.dumps({**given, **dict.fromkeys(counts, 0)})
 
 
 def check_config(trained: str, served: typing.Mapping[str, typing.Any]) -> None:

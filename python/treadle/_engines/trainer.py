@@ -13,7 +13,7 @@ import typing
 from .. import _declared, _tensors, errors
 from ..group import Group
 from ..switch import Switch
-from . import meet
+from . import configs, meet
 from .client import Client
 
 Made = typing.TypeVar("Made", bound="EngineTrainer")
@@ -90,6 +90,8 @@ class EngineTrainer:
             config = config_of(source, model)
             self._source = source if _declared.is_source(source) else None
             self._named = dict(_declared.local_pairs(source)) if self._source is not None else source
+            if self._source is None and not trained:  # every rank has all names
+                config = configs.without_drafts(config, (name for name, _ in _tensors.pairs(source)))
         except Exception as error:  # noqa: BLE001
             problem = meet.words_of(error)
         place = self._open(address, workers, problem)

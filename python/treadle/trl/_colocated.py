@@ -6,7 +6,7 @@ from __future__ import annotations
 import typing
 
 from .. import _tensors, errors
-from .._engines import meet
+from .._engines import configs, meet
 from .._engines.link import About, Link, said_of
 from .._engines.trainer import check_weights, config_of
 from ..group import Group
@@ -55,7 +55,7 @@ class Colocated:
         net = engine.model_executor.driver_worker.model_runner.model
         words, problem, model = said_of(
             net,
-            lambda: config_of(self._module),
+            lambda: configs.without_drafts(config_of(self._module), (name for name, _ in _tensors.pairs(self._module))),
             lambda: About(layout_text(engine.vllm_config), engine.model_config.hf_config.to_dict()),
         )
         text = meet.engine_layout(meet.agree(self._group, words, problem), "")
