@@ -3,6 +3,7 @@ tools/test-plugins has the package itself."""
 
 import contextlib
 import http.server
+import importlib.util
 import io
 import json
 import subprocess
@@ -190,6 +191,22 @@ class TestHttp(unittest.TestCase):
         self.addCleanup(thread.join)
         self.addCleanup(self.server.shutdown)
         self.url = f"http://127.0.0.1:{self.server.server_port}/"
+
+    def test_same_engine(self):
+        """Two clients of one URL are one engine."""
+        from treadle.sglang import _trainer
+
+        client = treadle.sglang.Http(self.url)
+        self.server.answers["server_info"] = [(200, {**PLAIN, "version": "0.5.23"})]
+        for engine in (client, self.url, self.url.rstrip("/"), treadle.sglang.Http(self.url, api_key="secret")):
+            self.assertTrue(_trainer._same(engine, client))
+        for engine in ("http://127.0.0.1:1", None, object()):
+            self.assertFalse(_trainer._same(engine, client))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+    def test_nobody_is_there(self):
+        with self.assertRaisesRegex(treadle.System, "^http://127.0.0.1:1/server_info: "):
+            treadle.sglang.connect("http://127.0.0.1:1", {}, model="nowhere", rank=0, ranks=1)
 
     def test_update(self):
         client = treadle.sglang.Http(self.url, api_key="secret")

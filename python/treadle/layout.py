@@ -103,6 +103,8 @@ class Layout:
     ) -> None:
         if rank_map not in _RANK_MAPS:
             raise errors.Refused(f"rank_map is '{rank_map}', and must be one of {', '.join(_RANK_MAPS)}")
+        if rank_map != "contiguous" and train is None:
+            raise errors.Refused(f"rank_map is '{rank_map}', and needs train=, the layout in which the ranks train")
         options = _library.sized(
             _abi.treadle_layout_options, rank_map=_RANK_MAPS[rank_map], train=train._use() if train else None
         )

@@ -36,12 +36,15 @@ def ask(engine, size, path, do, **words):
 
 
 def do_count(model, rank, words):
-    from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
+    try:
+        from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater as Updater
+    except ImportError:  # 0.5.12
+        from sglang.srt.model_executor.model_runner import ModelRunner as Updater
 
     from treadle._engines.link import Link
     from treadle.sglang import _worker
 
-    report.count("sglang", WeightUpdater, "update_weights_from_tensor")
+    report.count("sglang", Updater, "update_weights_from_tensor")
     report.count("treadle", _worker._Worker, "receive")
     _worker.receive = _worker.worker.receive
     report.count("treadle", Link, "update")

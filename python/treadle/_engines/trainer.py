@@ -81,6 +81,7 @@ class EngineTrainer:
         self._switch: Switch | None = None
         self._session = False  # the engine's update was started by this trainer, and not finished
         self._before = 0  # the switch's version, when the update that runs began
+        self._cause: Exception | None = None  # why this rank cannot take part
         config = ""
         try:
             if problem:
@@ -93,7 +94,7 @@ class EngineTrainer:
             if self._source is None and not trained:  # every rank has all names
                 config = configs.without_drafts(config, (name for name, _ in _tensors.pairs(source)))
         except Exception as error:  # noqa: BLE001
-            problem = meet.words_of(error)
+            problem, self._cause = meet.words_of(error), error
         place = self._open(address, workers, problem)
         try:
             self._join(source, config, place, layout, problem, cap, trained)
@@ -125,7 +126,7 @@ class EngineTrainer:
             return place
         try:
             if problem and (self.ranks == 1 or self._client is None):
-                raise errors.Refused(f"Trainer: {problem}")
+                raise self._cause if isinstance(self._cause, errors.Error) else errors.Refused(f"Trainer: {problem}")
             place = {
                 "group": self.NAME.rpartition(".")[2] + secrets.token_hex(8),
                 "problem": "",

@@ -27,9 +27,8 @@ def compared(model: Model, text: str, facts: Facts) -> str:
         for name in chunk:
             if name not in expected:
                 near = difflib.get_close_matches(name, [other for other in expected if other not in chunk], 1)
-                raise errors.Refused(
-                    f"'{name}'{of}: {where} has no such tensor" + (f"; the nearest is '{near[0]}'" if near else "")
-                )
+                nearest = f"; the nearest is '{near[0]}'" if near else ""
+                raise errors.Refused(f"'{name}'{of}: the layout has no such tensor on {where}{nearest}")
         for name, storage in expected.items():
             if name not in chunk:
                 raise errors.Refused(f"'{name}'{of}: {where} has it, and the chunk does not")

@@ -125,4 +125,6 @@ def _same(engine: typing.Any, client: typing.Any) -> bool:
         return True
     if isinstance(engine, str):
         return isinstance(client, _client.Http) and engine.rstrip("/") == client.url
+    if isinstance(engine, _client.Http):
+        return isinstance(client, _client.Http) and engine.url == client.url
     return isinstance(client, _client.InProcess) and engine is client.engine

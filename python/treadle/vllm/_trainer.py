@@ -14,9 +14,9 @@ class Trainer(EngineTrainer):
     """Gives an engine of vLLM the weights that these trainers have, shard to shard. Collective over the trainers, and
     over the engine's workers, which the first trainer calls.
 
-    source: the module (torch: plain, FSDP2, tensor parallel), whose tensors are read where they are; or a WeightSource
-        of vLLM 0.33 with iter_local. With several trainers torch.distributed is initialised, and a plain tensor is the
-        same on all of them.
+    source: the module (torch: plain, FSDP2, tensor parallel), whose tensors are read where they are; a WeightSource of
+        vLLM 0.33 with iter_local; or treadle.megatron.tensors(chunks), with trained. With several trainers
+        torch.distributed is initialised, and a plain tensor is the same on all of them.
     client: of the first trainer: the server's URL, a vllm.LLM of this process, or a client with vLLM's four methods.
     model: the model's folder or config.json; None: the module's config.
     rank, ranks: of the trainers; None: those of torch.distributed, or one.
@@ -30,6 +30,8 @@ class Trainer(EngineTrainer):
         version serves after one that fails. Without it, workers that had begun to write end, and their engine with
         them.
     timeout: seconds, of every wait. cap: of the switch.
+    trained: the text of the trainers' layout, where their tensors do not say it: treadle.megatron.layout(chunks,
+        model).
     Raises Refused with the rank and the tensor, Peer with what another rank said, Timeout, System where the engine
     cannot be called."""
 
