@@ -5,6 +5,7 @@ FOLDER gets models, logs and report.json, to which it adds; see SCENARIOS.
 Each scenario is a process. What an engine answers after an update is compared with an engine that was started from the
 new files: tokens, and log-probabilities bit for bit."""
 
+import importlib.metadata
 import os
 import tempfile
 import time
@@ -265,18 +266,27 @@ SCENARIOS = [
     ("refused", "deepseek_v3", "1"),
 ]
 WANTED = [
-    ("sglang", "Engine", "generate", "tokens and log-probabilities before and after"),
-    ("sglang", "Engine", "begin_weight_update", "an update begins"),
+    ("sglang", "Engine", "generate", "tokens and log-probabilities before and after", "in_process"),
     ("sglang", "Engine", "update_weights_from_tensor", "a manifest in place of tensors"),
-    ("sglang", "Engine", "end_weight_update", "it ends"),
-    ("sglang", "Engine", "flush_cache", ""),
-    ("treadle", "Http", "_call", "routes of a server"),
-    ("sglang", "WeightUpdater", "update_weights_from_tensor", "in workers, tp 1 and 2"),
+    ("sglang", "Engine", "flush_cache", "", "in_process"),
+    ("treadle", "Http", "_call", "routes of a server", "http"),
     ("treadle", "_Worker", "receive", "the plug-in's worker side"),
-    ("treadle", "Link", "update", ""),
-    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side"),
+    ("treadle", "Link", "update", "", "in_process"),
+    ("treadle", "Trainer", "send_weights", "the plug-in's trainer side", "in_process"),
+]
+# Of 0.5.12, and of 0.5.21 and later.
+OLDER = [("sglang", "ModelRunner", "update_weights_from_tensor", "in workers")]
+NEWER = [
+    ("sglang", "Engine", "begin_weight_update", "an update begins", "in_process"),
+    ("sglang", "Engine", "end_weight_update", "it ends", "in_process"),
+    ("sglang", "WeightUpdater", "update_weights_from_tensor", "in workers, tp 1 and 2"),
 ]
 
 
+def wanted():
+    older = importlib.metadata.version("sglang") == "0.5.12"
+    return WANTED + (OLDER if older else NEWER)
+
+
 if __name__ == "__main__":
-    scenarios.main(__file__, globals(), SCENARIOS, WANTED)
+    scenarios.main(__file__, globals(), SCENARIOS, wanted())
