@@ -94,7 +94,9 @@ static void killed_and_taken_up(void **state) {
     char arguments[700];
     snprintf(arguments, sizeof arguments, "convert --from hf --to megatron:tp=4,pp=2 %s %s", in, out);
     json_t *root = command_json(0, 0, arguments);
-    assert_int_equal(json_integer_value(json_object_get(root, "resumed")), there_files);
+    json_int_t resumed = json_integer_value(json_object_get(root, "resumed"));
+    /* A kill may fall between a file's name and the note that it is whole: that file is made again. */
+    assert_true(resumed == there_files || resumed == there_files - 1);
     json_decref(root);
   }
   assert_int_equal(conversion_shell("diff -r '%s' '%s' >&2", conversion_at("whole"), out), 0);
