@@ -53,10 +53,10 @@ static uint64_t pinned_near(uint64_t address) {
   return address - last.span.at < last.span.bytes ? address : 0;
 }
 
-/* The last byte of the space is in no mapping. */
+/* The last bytes of the space are in no mapping; values of any type would be aligned there. */
 FAKE_API uint64_t fake_cuda_near(uint64_t address) {
   if (fake_is_device(address)) return address + fake_space_bytes;
-  return pinned_near(address) ? address : fake_space + 2 * fake_space_bytes - 1;
+  return pinned_near(address) ? address : fake_space + 2 * fake_space_bytes - 64;
 }
 
 /* ---- Pinned memory ---- */

@@ -137,7 +137,8 @@ void treadle_cuda_run_work(const treadle_device *device, const treadle_work *wor
   const int64_t begin = work->item_first[first], items = work->item_first[first + count] - begin;
   treadle_cuda_copy_args args = {.boxes = work->boxes,
                                  .items = work->items + (uint64_t)begin * sizeof(treadle_cuda_item),
-                                 .counts = (uintptr_t)(work->counts + begin),
+                                 .counts =
+                                     (uintptr_t)work->counts + (uintptr_t)begin * sizeof *work->counts,
                                  .count = (uint32_t)items};
   treadle_cuda_enter(cuda);
   if (!cuda->failed) {
