@@ -77,9 +77,6 @@ treadle_status treadle_engine_check_rows(const treadle_engine *engine, const tre
 
 /* ---- engine_ranks.c ---- */
 
-/* Refuses layouts that the engine does not compute in, by name. */
-treadle_status treadle_engine_check_layout(const treadle_layout *layout);
-
 /* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
 treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
 /* TREADLE_PEER where a rank has failed in a call before. */

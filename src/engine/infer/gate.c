@@ -1,6 +1,7 @@
 #include "infer/gate.h"
 
 #include "group/group.h"
+#include "infer/pass.h"
 
 #include <time.h>
 

@@ -22,13 +22,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Counters of an engine's board. */
-enum {
-  TREADLE_ENGINE_STEPS,    /* of collect.h */
-  TREADLE_ENGINE_MEETINGS, /* of collect.h */
-  TREADLE_ENGINE_GATES     /* two, which take turns */
-};
-
 /* What a call does meanwhile. */
 typedef struct treadle_gate_call {
   void (*restart)(void *context);

@@ -1,6 +1,6 @@
 #include "infer/kept.h"
 
-#include "infer/sampler_cut.h"
+#include "nn/row_stats.h"
 
 #include <math.h>
 

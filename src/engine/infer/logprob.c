@@ -1,11 +1,6 @@
 /* The largest log-probabilities of a row: one pass that keeps them in order. A row has few that are larger than all before. */
 #include "infer/logprob.h"
 
-float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling *sampling) {
-  if (type == TREADLE_LOGPROB_RAW || treadle_sampling_is_greedy(sampling)) return 1;
-  return (float)sampling->temperature;
-}
-
 int64_t treadle_logprob_top(const float *logits, int64_t vocabulary, float temperature, double lse,
                             int64_t most, treadle_token_logprob *top_p) {
   int64_t count = 0;

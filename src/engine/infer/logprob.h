@@ -10,12 +10,7 @@
 #ifndef TREADLE_INFER_LOGPROB_H
 #define TREADLE_INFER_LOGPROB_H
 
-#include "infer/sampling.h"
-
-typedef enum treadle_logprob_type { TREADLE_LOGPROB_RAW, TREADLE_LOGPROB_SCALED } treadle_logprob_type;
-
-/* The temperature that lse is asked for. */
-float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling *sampling);
+#include <stdint.h>
 
 static inline float treadle_logprob(float logit, float temperature, double lse) {
   return (float)((double)(logit / temperature) - lse);

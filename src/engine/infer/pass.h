@@ -45,6 +45,9 @@ typedef struct treadle_pass_step {
   int32_t stretch_count;
 } treadle_pass_step;
 
+/* Refuses layouts that the engine does not compute in, by name. */
+treadle_status treadle_engine_check_layout(const treadle_layout *layout);
+
 /* The layout, the transformer and the replica must outlive the pass. On failure *pass_p is NULL. */
 treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,
                                    const treadle_replica *replica, int64_t rank,
@@ -52,6 +55,13 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
 void treadle_pass_destroy(treadle_pass *pass);
 
 /* ---- Several ranks ---- */
+
+/* Counters of the board, which the generator has; those behind are the trainer's. */
+enum {
+  TREADLE_ENGINE_STEPS,    /* of its replicas (infer/collect.h) */
+  TREADLE_ENGINE_MEETINGS, /* the same */
+  TREADLE_ENGINE_GATES     /* two, which take turns (infer/gate.h) */
+};
 
 /* Elements that a rank brings at once. */
 typedef struct treadle_pass_board {

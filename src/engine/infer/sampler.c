@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "infer/exponential.h"
 #include "infer/sampler_cut.h"
+#include "nn/row_stats.h"
 
 #include <assert.h>
 #include <math.h>

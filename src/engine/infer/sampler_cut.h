@@ -1,4 +1,4 @@
-/* Parts of the sampler: looking through rows, and where top-k and top-p cut them without sorting. */
+/* Parts of the sampler: where top-k and top-p cut rows without sorting. */
 #ifndef TREADLE_INFER_SAMPLER_CUT_H
 #define TREADLE_INFER_SAMPLER_CUT_H
 
@@ -10,17 +10,6 @@ typedef struct treadle_candidate {
   int32_t id;
   double weight;
 } treadle_candidate;
-
-/* What one look at a row finds. Lanes of vectors are compared alike, so that NaN is found wherever it stands. */
-typedef struct treadle_cut_stats {
-  float largest;
-  bool has_bad;   /* NaN or +inf */
-  bool has_holes; /* -inf */
-} treadle_cut_stats;
-treadle_cut_stats treadle_cut_stats_of(const float *logits, int64_t count);
-double treadle_cut_largest_of(const double *logits, int64_t count);
-/* The first that is `value`, which is there. */
-int64_t treadle_cut_first(const float *logits, float value);
 
 /* The k-th largest of `count` values, 1 <= k <= count; -inf where fewer are above it. work: [count]. */
 double treadle_cut_border(const double *values, int64_t count, int64_t k, double *work);

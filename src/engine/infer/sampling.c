@@ -11,6 +11,11 @@ void treadle_sampling_default(treadle_sampling *sampling_p) {
                                    .n = 1};
 }
 
+float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling *sampling) {
+  if (type == TREADLE_LOGPROB_RAW || treadle_sampling_is_greedy(sampling)) return 1;
+  return (float)sampling->temperature;
+}
+
 static treadle_status check_reals(const char *what, const treadle_sampling *s) {
   const struct {
     const char *name;

@@ -75,6 +75,12 @@ static inline bool treadle_sampling_cuts(const treadle_sampling *s, int64_t voca
   return treadle_sampling_has_top_k(s, vocabulary) || s->top_p < 1 || s->min_p > 0;
 }
 
+/* Whose log-probabilities: the model's, or those of logits over temperature (infer/logprob.h). */
+typedef enum treadle_logprob_type { TREADLE_LOGPROB_RAW, TREADLE_LOGPROB_SCALED } treadle_logprob_type;
+
+/* The temperature that lse is asked for. */
+float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling *sampling);
+
 /* Refuses what the distribution that a token is drawn from cannot be kept of: penalties, greedy choice; and logprobs,
  * of ids that it does not have. */
 treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling *sampling);

@@ -6,7 +6,6 @@
 #include "train/trainer.h"
 
 #include "base/larger.h"
-#include "infer/gate.h"
 #include "group/group.h"
 
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "group/group.h"
-#include "infer/engine.h"
 #include "memory/device.h"
 #include "weights/finite.h"
 

@@ -2,6 +2,7 @@
 #include "infer/logprob.h"
 
 #include "base/random.h"
+#include "infer/sampling.h"
 #include "test.h"
 
 #include <math.h>
