@@ -3,8 +3,7 @@
 #include "base/alloc.h"
 #include "base/finite.h"
 #include "infer/kept.h"
-#include "nn/exp.h"
-#include "nn/rows.h"
+#include "infer/lse_rows.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -92,8 +91,6 @@ static void choose_rows(void *context, int32_t index, int32_t threads) {
   int64_t end = w->count * (index + 1) / threads;
   for (int64_t i = w->count * index / threads; i < end; i++) {
     treadle_token_row *row = &w->rows->items[i];
-    float largest;
-    double sum;
     row->lse = NAN;
     if (!treadle_row_is_finite(row->logits, w->rows->vocabulary)) continue;
     if (choose(w->rows, index, row) != TREADLE_OK) {
@@ -103,8 +100,7 @@ static void choose_rows(void *context, int32_t index, int32_t threads) {
       return;
     }
     const float *logits = scored_row(w->rows, index, row);
-    w->ops->sum_exp(logits, w->rows->vocabulary, row->temperature, &largest, &sum);
-    row->lse = (double)largest + treadle_log(sum);
+    row->lse = treadle_lse_of(w->ops, logits, w->rows->vocabulary, row->temperature);
   }
 }
 

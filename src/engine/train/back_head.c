@@ -24,9 +24,8 @@ static void back_loss(void *context, int32_t index, int32_t count) {
   int64_t end = w->count * (index + 1) / count, vocabulary = t->transformer->vocabulary;
   for (int64_t i = w->count * index / count; i < end; i++) {
     int64_t target = w->batch->targets[w->first + i] - head->first_row;
-    t->back->loss(w->logits + i * vocabulary + head->first_row, head->row_count,
-                  (float)t->token_rows.items[i].lse, target < head->row_count ? target : -1,
-                  w->batch->scale);
+    t->back->loss(w->logits + i * vocabulary + head->first_row, head->row_count, (float)t->lse_rows[i].lse,
+                  target < head->row_count ? target : -1, w->batch->scale);
   }
 }
 
@@ -41,9 +40,8 @@ static void find_entropies(void *context, int32_t index, int32_t count) {
   const treadle_trainer *t = w->t;
   const int64_t vocabulary = t->transformer->vocabulary, end = w->count * (index + 1) / count;
   for (int64_t i = w->count * index / count; i < end; i++)
-    w->t->slopes[i].entropy =
-        t->back->entropy(w->logits + i * vocabulary, vocabulary, (float)t->token_rows.items[i].lse,
-                         temperature_of(w->batch->policy));
+    w->t->slopes[i].entropy = t->back->entropy(w->logits + i * vocabulary, vocabulary,
+                                               (float)t->lse_rows[i].lse, temperature_of(w->batch->policy));
 }
 
 static void back_policy(void *context, int32_t index, int32_t count) {
@@ -53,7 +51,7 @@ static void back_policy(void *context, int32_t index, int32_t count) {
   int64_t end = w->count * (index + 1) / count, vocabulary = t->transformer->vocabulary;
   for (int64_t i = w->count * index / count; i < end; i++) {
     const int64_t target = w->batch->targets[w->first + i] - head->first_row;
-    const treadle_policy_row row = {.lse = (float)t->token_rows.items[i].lse,
+    const treadle_policy_row row = {.lse = (float)t->lse_rows[i].lse,
                                     .temperature = temperature_of(w->batch->policy),
                                     .entropy = (float)t->slopes[i].entropy,
                                     .by_logprob = (float)t->slopes[i].by_logprob,
@@ -87,18 +85,16 @@ static treadle_status take_policy(treadle_trainer *t, loss_rows *w, bool backwar
   const treadle_policy *policy = w->batch->policy;
   const int64_t vocabulary = t->transformer->vocabulary;
   const float temperature = temperature_of(policy);
-  treadle_status status;
+  treadle_status status = TREADLE_OK;
   for (int64_t i = 0; i < w->count; i++)
-    t->token_rows.items[i] =
-        (treadle_token_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
+    t->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
   if (has_cuts(policy)) treadle_team_run(t->pass->team, cut_rows, w);
-  TRY(treadle_token_rows_run(&t->token_rows, w->count));
+  treadle_lse_rows_run(t->pass->team, t->lse_rows, w->count, vocabulary);
   if (policy->entropy) treadle_team_run(t->pass->team, find_entropies, w);
   for (int64_t i = 0; i < w->count; i++) {
     const treadle_train_place *place = &w->batch->places[w->first + i];
     int32_t target = w->batch->targets[w->first + i];
-    float logprob =
-        treadle_logprob(w->logits[i * vocabulary + target], temperature, t->token_rows.items[i].lse);
+    float logprob = treadle_logprob(w->logits[i * vocabulary + target], temperature, t->lse_rows[i].lse);
     treadle_train_slopes *slopes = &t->slopes[i];
     if (!(logprob > -1e30f))
       return treadle_fail(TREADLE_REFUSED,
@@ -120,20 +116,18 @@ out:
 /* -log p of these tokens. */
 static treadle_status take_loss(treadle_trainer *t, loss_rows *w, double *nll_p) {
   int64_t vocabulary = t->transformer->vocabulary;
-  treadle_status status;
   for (int64_t i = 0; i < w->count; i++)
-    t->token_rows.items[i] = (treadle_token_row){.logits = w->logits + i * vocabulary, .temperature = 1};
-  TRY(treadle_token_rows_run(&t->token_rows, w->count));
+    t->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = 1};
+  treadle_lse_rows_run(t->pass->team, t->lse_rows, w->count, vocabulary);
   for (int64_t i = 0; i < w->count; i++) {
     int32_t target = w->batch->targets[w->first + i];
-    double nll = t->token_rows.items[i].lse - (double)w->logits[i * vocabulary + target];
+    double nll = t->lse_rows[i].lse - (double)w->logits[i * vocabulary + target];
     if (!(nll < 1e30))
       return treadle_fail(TREADLE_REFUSED,
                           "the loss of token %d is not finite: weights or activations are not", target);
     *nll_p += nll;
   }
-out:
-  return status;
+  return TREADLE_OK;
 }
 
 /* buffers.logits of the pass: whole rows, of rows which[i] of x. buffers.normed: what the head multiplies. */

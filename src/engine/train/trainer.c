@@ -206,15 +206,6 @@ out:
   return status;
 }
 
-static treadle_status take(treadle_trainer *t) {
-  treadle_status status;
-  TRY(treadle_train_allocate(t));
-  TRY(treadle_token_rows_init(&t->token_rows, t->pass, t->transformer->vocabulary, TREADLE_HEAD_ROWS,
-                              false));
-out:
-  return status;
-}
-
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
                                       const treadle_trainer_options *options, treadle_trainer **trainer_p) {
   treadle_trainer_options o;
@@ -236,7 +227,7 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   if (!status) status = treadle_train_fill(t, &o, group ? treadle_group_rank(group) : 0, false);
   TRY(treadle_train_agree(t, status));
   TRY(treadle_train_meet(t));
-  TRY(treadle_train_agree(t, take(t)));
+  TRY(treadle_train_agree(t, treadle_train_allocate(t)));
   *trainer_p = t;
   t = NULL;
 out:
@@ -246,7 +237,6 @@ out:
 
 void treadle_trainer_destroy(treadle_trainer *t) {
   if (!t) return;
-  if (t->pass) treadle_token_rows_release(&t->token_rows);
   treadle_train_leave(t);
   treadle_pass_destroy(t->pass);
   treadle_train_free(t);

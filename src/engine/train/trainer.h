@@ -25,8 +25,8 @@
 #ifndef TREADLE_TRAIN_TRAINER_H
 #define TREADLE_TRAIN_TRAINER_H
 
+#include "infer/lse_rows.h"
 #include "infer/pass_steps.h"
-#include "infer/token_rows.h"
 #include "nn/attention_back.h"
 #include "nn/outer.h"
 #include "nn/rows_back.h"
@@ -152,7 +152,6 @@ struct treadle_trainer {
   bool pairs;                     /* or those of back_paired.c */
   treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie */
   treadle_weight grad_embed, grad_final_norm, grad_head;
-  treadle_token_rows token_rows;
   treadle_train_columns width;
   treadle_train_buffers buffers;
   treadle_train_ranks ranks;
@@ -184,6 +183,7 @@ struct treadle_trainer {
   const char *companions;         /* of what is saved */
   size_t weight_bytes, grad_bytes, work_bytes,
       forward_bytes; /* forward_bytes: of work, for a pass that keeps nothing */
+  treadle_lse_row lse_rows[TREADLE_HEAD_ROWS];
   treadle_train_slopes slopes[TREADLE_HEAD_ROWS];
   treadle_arena arena;
 };
