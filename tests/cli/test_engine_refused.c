@@ -4,7 +4,7 @@
 #include "cli/engine_folder.h"
 #include "io/safetensors.h"
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 
 static const char *model;
 

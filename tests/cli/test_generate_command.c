@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 
 #include <sys/wait.h>
 

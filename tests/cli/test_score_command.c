@@ -5,7 +5,7 @@
 
 #include "io/safetensors.h"
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 
 #include <glob.h>
 #include <math.h>

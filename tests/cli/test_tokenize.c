@@ -3,7 +3,7 @@
 #include "cli/engine_folder.h"
 
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 
 static const char json[] = "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\xc4\xa0\": 3, "
                            "\"\xc4\x80\": 4, \"\\\"\": 5, \"\xc3\x83\": 6, \"\xc2\xa9\": 7}, "

@@ -1,7 +1,7 @@
 /* A template, a 0 byte, its variables as JSON: neither a crash nor a template without an end. What is refused has a reason, and what
  * is rendered is rendered again to the same text. */
 #include "base/alloc.h"
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "must.h"
 
 #include "io/json.h"
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

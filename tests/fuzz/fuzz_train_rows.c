@@ -1,7 +1,7 @@
 /* Rows to train on, for a small tokenizer and a chat template. What is taken keeps its promises, and lines are the same rows as a list. */
 #include "base/text.h"
 #include "io/json.h"
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 #include "treadle_engine.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "golden_support/golden_recording.h"
 
 #include "base/alloc.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "golden_support/golden_recording.h"
 
 #include "base/alloc.h"
-#include "text/jinja.h"
+#include "jinja/jinja.h"
 
 #include <stdlib.h>
 #include <string.h>

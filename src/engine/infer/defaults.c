@@ -7,7 +7,7 @@
 #include "infer/unheard.h"
 #include "io/file_look.h"
 #include "io/json.h"
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 #include "treadle_tools.h"
 
 #include <string.h>

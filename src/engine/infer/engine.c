@@ -6,7 +6,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "memory/limits.h"
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 
 #include <sched.h>
 #include <stdlib.h>

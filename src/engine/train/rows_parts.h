@@ -4,7 +4,7 @@
 
 #include "train/rows_text.h"
 
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 
 typedef enum treadle_row_counts {
   TREADLE_ROW_CONTEXT, /* nothing of it counts */

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/larger.h"
+#include "group/group.h"
 #include "infer/engine.h"
 #include "infer/replica.h"
 #include "infer/transformer.h"
@@ -12,10 +13,9 @@
 #include "io/folder.h"
 #include "layout/layout.h"
 #include "model/notes.h"
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "train/dropout.h"
-#include "group/group.h"
 
 #include <stdlib.h>
 #include <string.h>

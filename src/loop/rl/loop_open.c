@@ -12,7 +12,7 @@
 #include "io/folder.h"
 #include "layout/layout.h"
 #include "model/notes.h"
-#include "text/tokenizer.h"
+#include "token/tokenizer.h"
 #include "train/checkpoint_room.h"
 #include "train/dropout.h"
 

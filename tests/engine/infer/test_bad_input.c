@@ -7,7 +7,7 @@
 #include "infer/machine.h"
 #include "io/json.h"
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 #include "treadle_engine.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 #include "treadle_engine.h"
 
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* Rows to train on: the tokens of each kind of row and which of them count, lists beside lines, and what is refused. */
 #include "test.h"
-#include "text/text_files.h"
+#include "token/text_files.h"
 
 #include "treadle_engine.h"
 

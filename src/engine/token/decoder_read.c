@@ -1,0 +1,115 @@
+/* Decoders as JSON says them. */
+#include "token/decoder.h"
+
+#include "base/json.h"
+#include "token/fields.h"
+#include "token/normalizer.h"
+
+#include <string.h>
+
+enum { DEEPEST = 16, MOST_STEPS = 256, MOST_STRIPPED = 1 << 20 };
+
+static treadle_status read_metaspace(const json_t *json, treadle_decoder *step) {
+  static const char *const schemes[] = {"always", "first", "never", NULL};
+  enum { ALWAYS, FIRST, NEVER };
+  treadle_status status;
+  int scheme;
+  bool prefix;
+  TRY(treadle_field_character(json, "replacement", &step->code));
+  if (!step->code) REFUSE("replacement is missing");
+  TRY(treadle_field_word(json, "prepend_scheme", schemes, ALWAYS, &scheme));
+  TRY(treadle_field_bool(json, "add_prefix_space", true, &prefix));
+  step->drop_first = prefix && scheme != NEVER;
+out:
+  return status;
+}
+
+static treadle_status read_strip(const json_t *json, treadle_decoder *step) {
+  treadle_status status;
+  TRY(treadle_field_character(json, "content", &step->code));
+  if (!step->code) REFUSE("content is missing");
+  TRY(treadle_field_number(json, "start", 0, MOST_STRIPPED, &step->start));
+  TRY(treadle_field_number(json, "stop", 0, MOST_STRIPPED, &step->stop));
+out:
+  return status;
+}
+
+static treadle_status read_replace(const json_t *json, treadle_decoder *step) {
+  treadle_status status;
+  const char *text;
+  TRY(treadle_pattern_read(json_object_get(json, "pattern"), &step->pattern));
+  TRY(treadle_field_needed_text(json, "content", &text));
+  TRY(treadle_text_bytes_add(&step->content, text, strlen(text)));
+out:
+  return status;
+}
+
+static const struct {
+  const char *name;
+  treadle_decoder_type type;
+  treadle_status (*read)(const json_t *json, treadle_decoder *step); /* NULL: there is nothing more */
+} kinds[] = {
+    {"ByteLevel", TREADLE_DECODE_BYTE_LEVEL, NULL},
+    {"Metaspace", TREADLE_DECODE_METASPACE, read_metaspace},
+    {"ByteFallback", TREADLE_DECODE_BYTE_FALLBACK, NULL},
+    {"Fuse", TREADLE_DECODE_FUSE, NULL},
+    {"Strip", TREADLE_DECODE_STRIP, read_strip},
+    {"Replace", TREADLE_DECODE_REPLACE, read_replace},
+};
+
+static void release_step(treadle_decoder *step) {
+  treadle_regex_destroy(step->pattern);
+  treadle_array_release(&step->content);
+}
+
+static treadle_status read_step(const json_t *json, const char *type, treadle_decoders *steps) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (strcmp(kinds[i].name, type) != 0) continue;
+    treadle_decoder step = {.type = kinds[i].type};
+    treadle_status status = kinds[i].read ? kinds[i].read(json, &step) : TREADLE_OK;
+    if (!status) status = treadle_array_push(steps, step);
+    if (status) release_step(&step);
+    return status ? treadle_fail_in(status, "%s: ", type) : TREADLE_OK;
+  }
+  REFUSE("decoder '%s' is not known here", type);
+}
+
+static treadle_status read_steps(const json_t *json, int depth, treadle_decoders *steps) {
+  treadle_status status;
+  const char *type;
+  const json_t *list;
+  if (!json || json_is_null(json)) return TREADLE_OK;
+  if (depth > DEEPEST) REFUSE("sequences are nested more than %d deep", DEEPEST);
+  if (!treadle_json_is_object(json)) REFUSE("is not an object");
+  TRY(treadle_field_needed_text(json, "type", &type));
+  if (strcmp(type, "Sequence") != 0) {
+    if (steps->count == MOST_STEPS) REFUSE("there are more than %d steps", MOST_STEPS);
+    return read_step(json, type, steps);
+  }
+  TRY(treadle_field_list(json, "decoders", &list));
+  if (!list) REFUSE("decoders is missing");
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    status = read_steps(json_array_get(list, i), depth + 1, steps);
+    if (status) return treadle_fail_in(status, "decoders[%zu]: ", i);
+  }
+out:
+  return status;
+}
+
+/* An empty sequence joins texts without blanks, as Fuse does. */
+treadle_status treadle_decoders_read(const json_t *json, treadle_decoders *steps) {
+  treadle_status status = read_steps(json, 0, steps);
+  if (!status && json && !json_is_null(json) && steps->count == 0)
+    status = treadle_decoders_add(steps, TREADLE_DECODE_FUSE);
+  return status;
+}
+
+treadle_status treadle_decoders_add(treadle_decoders *steps, treadle_decoder_type type) {
+  treadle_decoder step = {.type = type};
+  return treadle_array_push(steps, step);
+}
+
+void treadle_decoders_release(treadle_decoders *steps) {
+  for (size_t i = 0; i < steps->count; i++) release_step(&steps->items[i]);
+  treadle_array_release(steps);
+}
