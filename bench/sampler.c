@@ -1,10 +1,10 @@
 /* bench_sampler [VOCABULARY...]: microseconds that one choice takes, by what is on. Rows are normal logits with a few peaks; the best
  * of many runs counts. */
-#include "infer/sampler.h"
+#include "generate/sampler.h"
 #include "base/clock.h"
 #include "base/random.h"
-#include "infer/logprob.h"
-#include "infer/uniform.h"
+#include "generate/uniform.h"
+#include "pass/logprob.h"
 
 #include <stdio.h>
 #include <stdlib.h>

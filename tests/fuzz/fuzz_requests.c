@@ -1,7 +1,7 @@
 /* Lines of requests, and lines to score. What is taken keeps its promises; a line to score that is written as score writes it is
  * read again with the same bits. */
-#include "infer/answers.h"
-#include "infer/score_lines.h"
+#include "generate/answers.h"
+#include "generate/score_lines.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef TREADLE_TESTS_GOLDEN_ENGINE_H
 #define TREADLE_TESTS_GOLDEN_ENGINE_H
 
+#include "generate/machine.h"
 #include "golden_support/golden_recording.h"
-#include "infer/machine.h"
 
 typedef struct golden_tokens {
   int32_t *ids;

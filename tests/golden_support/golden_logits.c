@@ -5,8 +5,8 @@
  * log-probabilities of all rows. Where a model has experts, a router that tips makes the percentile mean nothing, and the file says so. */
 #include "golden_support/golden_engine.h"
 
-#include "infer/transformer.h"
 #include "io/safetensors.h"
+#include "pass/transformer.h"
 #include "treadle_engine.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Comparing the sampler with what vLLM's rules give. */
 #include "golden_support/golden_recording.h"
 
-#include "infer/sampler.h"
+#include "generate/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>

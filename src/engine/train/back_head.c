@@ -5,8 +5,8 @@
  * Order of additions: the gradient of the head's input in leaves of TREADLE_HEAD_LEAF tokens of the vocabulary. */
 #include "train/trainer.h"
 
-#include "infer/kept.h"
-#include "infer/logprob.h"
+#include "pass/kept.h"
+#include "pass/logprob.h"
 
 #include <string.h>
 

@@ -7,10 +7,10 @@
 #include "base/json.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "infer/json_values.h"
-#include "infer/request_lines.h"
-#include "infer/transformer.h"
+#include "generate/json_values.h"
+#include "generate/request_lines.h"
 #include "layout/layout.h"
+#include "pass/transformer.h"
 #include "train/rows_text.h"
 
 #include <stdlib.h>

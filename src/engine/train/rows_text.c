@@ -1,7 +1,7 @@
 #include "train/rows_text.h"
 
 #include "base/json.h"
-#include "infer/json_values.h"
+#include "generate/json_values.h"
 #include "train/rows_parts.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What the files of the training engine share.
  *
- * The forward pass is that of src/engine/infer, function by function, so a token's log-probability has the same bits in training and in
+ * The forward pass is that of src/engine/pass, function by function, so a token's log-probability has the same bits in training and in
  * scoring. Backward takes the adjoint of each part, last part first, from what forward has kept; or, with recomputation, forward keeps the
  * residual stream before each layer alone, and backward runs the layer again.
  *
@@ -25,11 +25,11 @@
 #ifndef TREADLE_TRAIN_TRAINER_H
 #define TREADLE_TRAIN_TRAINER_H
 
-#include "infer/lse_rows.h"
-#include "infer/pass_steps.h"
 #include "nn/attention_back.h"
 #include "nn/outer.h"
 #include "nn/rows_back.h"
+#include "pass/lse_rows.h"
+#include "pass/pass_steps.h"
 #include "train/adam.h"
 #include "train/pipeline.h"
 #include "treadle_engine.h"

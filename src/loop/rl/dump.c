@@ -1,9 +1,9 @@
 #include "rl/dump.h"
 
 #include "base/alloc.h"
-#include "infer/answers.h"
-#include "infer/json_values.h"
-#include "infer/request_lines.h"
+#include "generate/answers.h"
+#include "generate/json_values.h"
+#include "generate/request_lines.h"
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"

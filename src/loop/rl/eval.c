@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "generate/engine.h"
 #include "group/group.h"
-#include "infer/engine.h"
-#include "infer/transformer.h"
 #include "model/notes.h"
+#include "pass/transformer.h"
 #include "rl/reward.h"
 #include "treadle_tools.h"
 

@@ -61,7 +61,7 @@ static void add_request(const treadle_rl *rl, const treadle_rl_prompt *prompt, i
   for (int64_t i = 0; i < prompt->count; i++) treadle_builder_add(lines, i ? ",%d" : "%d", prompt->ids[i]);
   treadle_builder_add(lines, "], \"n\": %lld, \"seed\": %llu, \"max_tokens\": %lld", (long long)sampling->n,
                       (unsigned long long)seed_of(rl, sampling->key, place), (long long)rl->response_most);
-  /* The engine has no tokenizer, and knows the end tokens of the model's files alone (infer/defaults.c). */
+  /* The engine has no tokenizer, and knows the end tokens of the model's files alone (generate/defaults.c). */
   int32_t end = rl->tokenizer ? treadle_tokenizer_special(rl->tokenizer, TREADLE_EOS) : -1;
   if (end >= 0) treadle_builder_add(lines, ", \"stop_token_ids\": [%d]", (int)end);
   if (s->ignore_eos) treadle_builder_add(lines, ", \"min_tokens\": %lld", (long long)rl->response_most);

@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
-#include "infer/transformer.h"
 #include "layout/layout.h"
+#include "pass/transformer.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
-#include "infer/engine.h"
-#include "infer/transformer.h"
+#include "generate/engine.h"
+#include "pass/transformer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "rl/validate.h"
 
 #include "base/alloc.h"
-#include "infer/uniform.h"
+#include "generate/uniform.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
  * one before; and variants: the given config with an edit, and the edits of `means` that it makes. ctest: stage=gcc */
 #include "test.h"
 
-#include "infer/transformer.h"
 #include "model/build.h"
 #include "nn/rope.h"
+#include "pass/transformer.h"
 
 #include <zlib.h>
 

@@ -1,8 +1,8 @@
 /* src/engine/nn/rows.h: every set of functions gives the bits of plain C, at every length and alignment; and plain C is close to double. */
 #include "nn/rows.h"
 
-#include "infer/logprob.h"
 #include "nn/values.h"
+#include "pass/logprob.h"
 #include "test.h"
 
 #include <math.h>

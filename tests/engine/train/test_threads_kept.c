@@ -2,9 +2,9 @@
  * one rank and on two. Tokens are drawn as often as their log-probabilities say (chi-square); these are the trainer's
  * bits; over the ids that were kept e^logprob adds up to 1. TREADLE_FULL=1: every mesh with every model and cut, and 20
  * contexts, of 50,000 draws where the first model is on one rank. ctest: stage=gcc label=threads timeout=300 */
-#include "infer/machine.h"
-#include "test.h"
+#include "generate/machine.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "base/arena.h"
 #include "base/array.h"

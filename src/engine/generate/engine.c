@@ -1,0 +1,302 @@
+#include "generate/engine.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/dtype.h"
+#include "base/sized.h"
+#include "base/text.h"
+#include "memory/limits.h"
+#include "token/tokenizer.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+  MAX_BATCH = 64,
+  PREFILL_CHUNK = 512,
+  BLOCK_TOKENS = 16,
+  MAX_LEN = 4096, /* where the config does not say */
+  ALIGNMENT = 64
+};
+static const size_t kv_default = (size_t)256 << 20, many_blocks = 1 << 20;
+
+/* Processors that this rank may use, shared with the other ranks of the machine. */
+static int32_t processors(int64_t ranks) {
+  cpu_set_t set;
+  int64_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int64_t mine = count / ranks;
+  return mine < 1 ? 1 : mine > TREADLE_TEAM_MAX ? TREADLE_TEAM_MAX : (int32_t)mine;
+}
+
+static treadle_status check_options(const treadle_engine_options *o) {
+  if (o->threads < 0 || o->threads > TREADLE_TEAM_MAX)
+    REFUSE("threads %d: 1 to %d, or 0", o->threads, TREADLE_TEAM_MAX);
+  if (o->max_batch < 0 || o->max_batch > 65536) REFUSE("max_batch %d: 1 to 65536, or 0", o->max_batch);
+  if (o->prefill_chunk < 0 || o->prefill_chunk > 65536)
+    REFUSE("prefill_chunk %d: 1 to 65536, or 0", o->prefill_chunk);
+  if (o->block_tokens < 0 || o->block_tokens > 4096)
+    REFUSE("block_tokens %d: 1 to 4096, or 0", o->block_tokens);
+  if (o->max_len < 0 || o->max_len > 1 << 24)
+    REFUSE("max_len %lld: 1 to %d, or 0", (long long)o->max_len, 1 << 24);
+  return TREADLE_OK;
+}
+
+/* The type in which it computes: that of the layout, or of the files; fp32 for fp16. */
+static treadle_dtype dtype_of(const treadle_transformer *transformer, const treadle_layout *layout) {
+  treadle_dtype dtype = treadle_layout_dtype(layout, &layout->model->tensors[transformer->embed]);
+  return dtype == TREADLE_BF16 ? TREADLE_BF16 : TREADLE_FP32;
+}
+
+/* As many blocks as the rank with fewest has: all ranks make the same plan of who goes on. */
+static treadle_status count_blocks(treadle_engine *e) {
+  pthread_mutex_lock(&e->gate.lock);
+  size_t bytes = e->kv_bytes, each = treadle_pass_block_bytes(e->pass);
+  size_t blocks = each ? bytes / each : SIZE_MAX;
+  e->counted = true;
+  pthread_mutex_unlock(&e->gate.lock);
+  const treadle_cache old = e->cache;
+  treadle_cache next = {0};
+  treadle_status status = TREADLE_OK;
+  if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
+  if (e->group) TRY(treadle_engine_least(e, &blocks));
+  if (!blocks)
+    return treadle_fail(TREADLE_REFUSED,
+                        "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
+                        old.block_tokens, each);
+  if (old.count == (int32_t)blocks) goto out;
+  if (blocks > many_blocks) TRY(treadle_limits_ask(blocks * sizeof *old.blocks, "blocks of the KV cache"));
+  TRY(treadle_cache_init(&next, (int32_t)blocks, old.block_tokens, old.shares));
+  treadle_cache_release(&e->cache);
+  e->cache = next;
+out:
+  return status;
+}
+
+static treadle_status make_cache(treadle_engine *e, const treadle_engine_options *o) {
+  e->cache.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
+  e->cache.shares = o->prefix_cache != TREADLE_OFF;
+  e->kv_bytes = o->kv_bytes ? o->kv_bytes : kv_default;
+  return count_blocks(e);
+}
+
+static treadle_status check_group(const treadle_engine *e) {
+  int ranks = e->group ? treadle_group_size(e->group) : 1;
+  if (e->layout->ranks == ranks) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", e->layout->text,
+                      treadle_text_of_count(e->layout->ranks, "rank"), ranks);
+}
+
+static treadle_status fill(treadle_engine *e, const treadle_engine_options *o, int rank) {
+  int ranks = (int)e->layout->ranks;
+  treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto"};
+  treadle_status status;
+  TRY(check_options(o));
+  TRY(treadle_engine_check_layout(e->layout));
+  TRY(treadle_transformer_create(e->layout->model, &e->transformer));
+  TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
+  e->dtype = dtype_of(e->transformer, e->layout);
+  e->most_tokens = o->max_len                       ? o->max_len
+                   : e->transformer->most_positions ? e->transformer->most_positions
+                                                    : MAX_LEN;
+  e->max_batch = o->max_batch ? o->max_batch : MAX_BATCH;
+  e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
+  e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
+  e->fast = pass.fast = o->fast;
+  pass.dtype = e->dtype;
+  pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
+  pass.most_rows = e->prefill_chunk + e->max_batch;
+  pass.most_logits = e->max_batch;
+  pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
+  pass.most_positions = e->most_tokens;
+  TRY(treadle_pass_create(e->transformer, e->layout, &e->replica, rank, &pass, &e->pass));
+out:
+  return status;
+}
+
+treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
+                                     const treadle_engine_options *options, treadle_engine **engine_p) {
+  treadle_engine_options o;
+  treadle_engine *e = NULL;
+  treadle_status status;
+  TREADLE_NEED(engine_p);
+  *engine_p = NULL;
+  TREADLE_NEED(layout);
+  TRY(TREADLE_TAKE(options, &o));
+  e = treadle_alloc(sizeof *e);
+  status = e ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
+  TRY(group ? treadle_group_agree(group, status) : status);
+  e->group = group;
+  e->layout = layout;
+  treadle_gate_init(&e->gate);
+  status = check_group(e);
+  if (!status) status = fill(e, &o, group ? treadle_group_rank(group) : 0);
+  if (group) status = treadle_group_agree(group, status);
+  if (status) goto out;
+  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
+  status = make_cache(e, &o);
+  TRY(group ? treadle_group_agree(group, status) : status);
+  *engine_p = e;
+  e = NULL;
+out:
+  treadle_engine_destroy(e);
+  return status;
+}
+
+void treadle_engine_destroy(treadle_engine *engine) {
+  if (!engine) return;
+  treadle_pass_destroy(engine->pass);
+  treadle_board_destroy(engine->board);
+  treadle_cache_release(&engine->cache);
+  treadle_transformer_destroy(engine->transformer);
+  treadle_arena_release(&engine->arena);
+  treadle_gate_release(&engine->gate);
+  free(engine->own_kv);
+  free(engine->own_work);
+  treadle_free(engine);
+}
+
+size_t treadle_engine_outside_bytes(const treadle_engine *engine) {
+  if (!engine->board) return 0;
+  return treadle_board_memory(treadle_board_bytes(engine->board, treadle_group_rank(engine->group)));
+}
+
+treadle_status treadle_engine_measure(const treadle_layout *layout, const treadle_engine_options *options,
+                                      int rank, treadle_engine_memory *memory_p,
+                                      treadle_pass_board *room_p) {
+  treadle_engine *e = treadle_alloc(sizeof *e);
+  treadle_status status;
+  if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of an engine");
+  e->layout = layout;
+  treadle_gate_init(&e->gate);
+  TRY(fill(e, options, rank));
+  treadle_pass_measure_board(e->pass, room_p);
+  *memory_p =
+      (treadle_engine_memory){.work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass),
+                              .kv_block = treadle_pass_block_bytes(e->pass)};
+out:
+  treadle_engine_destroy(e);
+  return status;
+}
+
+/* Of an engine without a switch. The memory of the cache is never less than what its blocks take. */
+static treadle_status take_memory(treadle_engine *e) {
+  size_t kv = (size_t)e->cache.count * treadle_pass_block_bytes(e->pass);
+  size_t work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass);
+  treadle_status status = TREADLE_OK;
+  if (!e->own_kv) TRY(treadle_limits_ask(kv, "KV cache"));
+  if (!e->own_kv && posix_memalign(&e->own_kv, ALIGNMENT, kv + ALIGNMENT) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a KV cache of %zu bytes", kv);
+  if (e->own_work) return TREADLE_OK;
+  if (posix_memalign(&e->own_work, ALIGNMENT, work + ALIGNMENT) != 0)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of activations", work);
+  memset(e->own_work, 0, work); /* its pages are there before the first step */
+out:
+  return status;
+}
+
+treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes) {
+  treadle_status status;
+  TREADLE_NEED(engine);
+  TREADLE_NEED(window);
+  size_t needed =
+      treadle_layout_window_bytes(engine->layout, engine->replica.ranks[engine->replica.position]);
+  if (engine->sw)
+    return treadle_fail(TREADLE_STATE,
+                        "treadle_engine_bind: the engine belongs to a switch, which binds it");
+  if (bytes < needed)
+    REFUSE("treadle_engine_bind: a window of %zu bytes; the layout has %zu", bytes, needed);
+  TRY(treadle_gate_close(&engine->gate, false));
+  TRY(take_memory(engine));
+  const treadle_pass_windows windows = {
+      .weights = window, .cache = engine->own_kv, .work = engine->own_work};
+  TRY(treadle_engine_settle(engine, &windows,
+                            (size_t)engine->cache.count * treadle_pass_block_bytes(engine->pass)));
+  engine->version++;
+  treadle_gate_open(&engine->gate);
+out:
+  return status;
+}
+
+treadle_status treadle_engine_unbind(treadle_engine *engine) {
+  TREADLE_NEED(engine);
+  if (engine->sw)
+    return treadle_fail(TREADLE_STATE,
+                        "treadle_engine_unbind: the engine belongs to a switch, which unbinds it");
+  return treadle_gate_close(&engine->gate, false);
+}
+
+/* All ranks have the same blocks, or count them again the next time. */
+static treadle_status count_together(treadle_engine *engine) {
+  treadle_status status = treadle_engine_agree(engine, count_blocks(engine));
+  if (!status) return TREADLE_OK;
+  pthread_mutex_lock(&engine->gate.lock);
+  engine->counted = false;
+  pthread_mutex_unlock(&engine->gate.lock);
+  return status;
+}
+
+/* How far a rank is: without weights, with blocks that were not counted, or all is there. The least of all ranks counts. */
+treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what) {
+  enum { WITHOUT, UNCOUNTED };
+  treadle_status status = TREADLE_OK;
+  pthread_mutex_lock(&engine->gate.lock);
+  size_t mine = !engine->gate.is_open ? WITHOUT
+                : !engine->counted    ? UNCOUNTED
+                                      : UNCOUNTED + 1,
+         least = mine;
+  pthread_mutex_unlock(&engine->gate.lock);
+  TRY(treadle_engine_check_ranks(engine, what));
+  if (engine->group) TRY(treadle_engine_least(engine, &least));
+  if (least == WITHOUT)
+    return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
+                        mine == WITHOUT ? "the engine" : "the engine of another rank");
+  if (least == UNCOUNTED) TRY(count_together(engine));
+out:
+  return status;
+}
+
+void treadle_engine_forget(treadle_engine *engine) {
+  pthread_mutex_lock(&engine->gate.lock);
+  engine->seed++;
+  pthread_mutex_unlock(&engine->gate.lock);
+}
+
+treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
+                                           size_t count, const char *what) {
+  for (size_t i = 0; i < count; i++)
+    if (tokens[i] < 0 || tokens[i] >= engine->transformer->vocabulary)
+      return treadle_fail(TREADLE_REFUSED, "%s: token %zu is %d; the vocabulary has 0 to %lld", what, i,
+                          tokens[i], (long long)engine->transformer->vocabulary - 1);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
+                                              const treadle_tokenizer *tokenizer) {
+  int64_t count = tokenizer ? treadle_tokenizer_own_count(tokenizer) : 0;
+  if (count <= engine->transformer->vocabulary) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED,
+                      "the tokenizer has %lld ids, the model a vocabulary of %lld: it is another model's",
+                      (long long)count, (long long)engine->transformer->vocabulary);
+}
+
+treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p) {
+  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  TREADLE_NEED(engine);
+  TREADLE_NEED_SIZED(info_p);
+  info.dtype = engine->dtype;
+  info.exact = !engine->fast;
+  info.threads = engine->threads;
+  info.vocabulary = engine->transformer->vocabulary;
+  info.max_len = engine->most_tokens;
+  info.kernels = treadle_pass_kernels_used(engine->pass);
+  info.work_bytes = treadle_pass_work_bytes(engine->pass);
+  info.packed_bytes = treadle_pass_packed_bytes(engine->pass);
+  info.kv_blocks = engine->cache.count;
+  info.kv_blocks_peak = engine->cache.most_used;
+  info.kv_blocks_used = engine->cache.used;
+  info.version = engine->version;
+  info.kv_block_bytes = treadle_pass_block_bytes(engine->pass);
+  TREADLE_GIVE(info_p, &info);
+  return TREADLE_OK;
+}

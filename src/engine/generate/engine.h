@@ -1,0 +1,99 @@
+/* The engine: a transformer on the ranks of a layout, its cache, and a forward pass. What the files of generation and scoring share. */
+#ifndef TREADLE_GENERATE_ENGINE_H
+#define TREADLE_GENERATE_ENGINE_H
+
+#include "generate/cache.h"
+#include "generate/gate.h"
+#include "generate/sampling.h"
+#include "generate/token_rows.h"
+#include "pass/pass.h"
+#include "treadle_control.h"
+
+struct treadle_engine {
+  treadle_group *group;
+  const treadle_layout *layout;
+  treadle_transformer *transformer;
+  treadle_replica replica;
+  treadle_board *board;     /* of the group; NULL: this rank is alone */
+  uint64_t meetings, steps; /* of collect.h: all together; this rank's */
+  treadle_pass *pass;
+  treadle_cache cache;
+  /* Another thread may bind: what it writes is under the gate's lock, or is read while the gate is held. */
+  bool counted;            /* the cache has the blocks of the present memory */
+  size_t kv_bytes;         /* of that memory */
+  void *own_kv, *own_work; /* without a switch: taken at the first bind */
+  /* With a switch (plug.c). */
+  const treadle_switch *sw; /* NULL: there is none */
+  int64_t *shift;           /* [storage tensors] */
+  treadle_gate gate;
+  uint64_t version; /* of the weights: how often they were bound; the switch's */
+  uint64_t seed;    /* of the hashes of blocks: another one when what the cache has is nobody's */
+  int64_t most_tokens;
+  int32_t max_batch, prefill_chunk, threads;
+  bool fast;
+  treadle_dtype dtype;
+  treadle_arena arena;
+};
+
+/* Device memory of this rank that lies in no window: what ranks exchange. */
+size_t treadle_engine_outside_bytes(const treadle_engine *engine);
+/* What the engine of a rank takes, without making it; *room_p: of its board. */
+
+treadle_status treadle_engine_measure(const treadle_layout *layout, const treadle_engine_options *options,
+                                      int rank, treadle_engine_memory *memory_p,
+                                      treadle_pass_board *room_p);
+
+/* What the cache has is nobody's any more. */
+void treadle_engine_forget(treadle_engine *engine);
+/* TREADLE_STATE on all ranks where one has no weights. After a bind, the ranks count the blocks of the cache. Collective. */
+treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what);
+
+/* treadle_engine_score behind the check of arguments and weights, which all ranks have made. */
+treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
+                                          size_t count, const treadle_score_options *options);
+
+/* ---- plug.c ---- */
+
+/* The weights are somewhere from now on, and the cache in `kv_bytes` bytes. No step is under way, and none will be before the gate is
+ * opened. */
+treadle_status treadle_engine_settle(treadle_engine *engine, const treadle_pass_windows *windows,
+                                     size_t kv_bytes);
+/* Refuses ids that the vocabulary does not have; `what` names them. */
+treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
+                                           size_t count, const char *what);
+/* The same of a text to score: its tokens, and room for them. */
+treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
+                                         const char *what);
+
+/* Refuses a tokenizer with more ids than the vocabulary: it is another model's. NULL is none. */
+treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
+                                              const treadle_tokenizer *tokenizer);
+
+/* ---- finite.c ---- */
+
+/* Refuses rows whose logits are not finite, by the name of the weight that makes them so. */
+treadle_status treadle_engine_check_rows(const treadle_engine *engine, const treadle_token_row *rows,
+                                         int64_t count);
+
+/* ---- engine_ranks.c ---- */
+
+/* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
+treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
+/* TREADLE_PEER where a rank has failed in a call before. */
+treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what);
+/* All ranks fared well, or all fail. Collective. */
+treadle_status treadle_engine_agree(const treadle_engine *engine, treadle_status status);
+/* The least of all ranks' values. Collective. */
+treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
+
+/* What the model's folder says of sampling: generation_config.json where there is one (NULL: nobody asks); and which tokens end a text, in the
+ * arena: the tokenizer's end token (NULL: no tokenizer), then those of generation_config.json, or of config.json where that has none. One
+ * beyond the vocabulary is refused. */
+treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
+                                            const treadle_tokenizer *tokenizer, treadle_arena *arena,
+                                            treadle_sampling *sampling_p, treadle_eos *eos_p);
+/* Refuses what that would, before the work; draws: of sampling, too. */
+treadle_status treadle_defaults_check(const treadle_transformer *transformer,
+                                      const treadle_tokenizer *tokenizer, bool draws);
+
+#endif

@@ -1,0 +1,113 @@
+/* A forward pass: rows of tokens in, rows of logits out. All ranks of a replica run it together, with the same rows.
+ *
+ * A row is a token at a position of a sequence. Rows of several sequences go through the layers together; what a row becomes depends on
+ * its own sequence alone, to the bit. Keys and values of the rows are written into the cache, so that later rows of the sequence, in
+ * this pass or another, find them there.
+ *
+ * The weights are read in the window where they lie. Activations and packed copies of weights lie in memory that the caller gives; bind
+ * makes the copies. Bind and run take no memory. */
+#ifndef TREADLE_PASS_PASS_H
+#define TREADLE_PASS_PASS_H
+
+#include "base/team.h"
+#include "group/board.h"
+#include "pass/replica.h"
+#include "pass/transformer.h"
+
+typedef struct treadle_pass treadle_pass;
+
+typedef struct treadle_pass_options {
+  const char *kernels; /* of treadle_gemm_choose */
+  treadle_dtype dtype; /* in which it computes: fp32 or bf16 */
+  int32_t threads;
+  bool spin;              /* of treadle_team_create */
+  bool fast;              /* a rank that has the whole model may add in an order of its own */
+  int64_t most_rows;      /* of a step */
+  int64_t most_logits;    /* of one call of treadle_pass_logits */
+  int32_t block_tokens;   /* of the cache */
+  int64_t most_positions; /* of a sequence */
+} treadle_pass_options;
+
+/* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
+ * table[t / block_tokens]. */
+typedef struct treadle_pass_span {
+  int64_t rows, position;
+  const int32_t *table;
+  /* This many positions before its first one lie in a block of its own, though rows of another stretch of this step, from tail_row on, have
+   * them: their keys and values are written there, too. */
+  int64_t tail_row, tail_count;
+} treadle_pass_span;
+
+typedef struct treadle_pass_step {
+  const int32_t *tokens; /* [rows] */
+  int64_t rows;
+  const treadle_pass_span *stretches; /* together all rows, in order */
+  int32_t stretch_count;
+} treadle_pass_step;
+
+/* Refuses layouts that the engine does not compute in, by name. */
+treadle_status treadle_engine_check_layout(const treadle_layout *layout);
+
+/* The layout, the transformer and the replica must outlive the pass. On failure *pass_p is NULL. */
+treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,
+                                   const treadle_replica *replica, int64_t rank,
+                                   const treadle_pass_options *options, treadle_pass **pass_p);
+void treadle_pass_destroy(treadle_pass *pass);
+
+/* ---- Several ranks ---- */
+
+/* Counters of the board, which the generator has; those behind are the trainer's. */
+enum {
+  TREADLE_ENGINE_STEPS,    /* of its replicas (generate/collect.h) */
+  TREADLE_ENGINE_MEETINGS, /* the same */
+  TREADLE_ENGINE_GATES     /* two, which take turns (generate/gate.h) */
+};
+
+/* Elements that a rank brings at once. */
+typedef struct treadle_pass_board {
+  uint64_t within, across; /* to the ranks of its stage, to all of the replica */
+} treadle_pass_board;
+
+/* What this rank needs; all ranks use the largest of all. */
+void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *board_p);
+uint64_t treadle_pass_board_bytes(const treadle_pass_board *board);
+
+/* Meets the other ranks, on a board of the layout's group that has treadle_pass_board_bytes(room) at the start of each part. Without it
+ * the rank is alone. Collective; part is local, and comes before the end of the board. */
+treadle_status treadle_pass_join(treadle_pass *pass, treadle_board *board, const treadle_pass_board *room);
+void treadle_pass_part(treadle_pass *pass);
+/* What this rank cannot do, the others learn at once. */
+void treadle_pass_tell(treadle_pass *pass, treadle_status status);
+
+/* Where all of it lies. */
+typedef struct treadle_pass_windows {
+  const void *weights; /* of the rank, in its layout */
+  const int64_t *
+      shift; /* [storage tensors of the layout] this many bytes further on each lies than the layout says; NULL: none does */
+  void *cache; /* blocks */
+  void *work;  /* treadle_pass_work_bytes + treadle_pass_packed_bytes, at a multiple of 64 */
+} treadle_pass_windows;
+
+/* From now on, until the next bind. Refused: memory of another device than the host. */
+treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
+
+/* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */
+size_t treadle_pass_block_bytes(const treadle_pass *pass);
+size_t treadle_pass_work_bytes(const treadle_pass *pass);
+size_t treadle_pass_packed_bytes(const treadle_pass *pass);
+const char *treadle_pass_window(const treadle_pass *pass); /* as bound */
+/* The kernel that most of its products use, the same on all ranks; and all that products of this rank use: "amx, avx512". */
+const char *treadle_pass_kernels(const treadle_pass *pass);
+const char *treadle_pass_kernels_used(const treadle_pass *pass);
+
+/* Its threads, which are free between two calls. */
+treadle_team *treadle_pass_team(const treadle_pass *pass);
+
+/* Takes the rows of a step through all layers. */
+treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step);
+/* The logits of `count` rows of the last step, at most most_logits: which[i] is a row. *logits_p: [count, vocabulary], until the next
+ * call. */
+treadle_status treadle_pass_logits(treadle_pass *pass, const int32_t *which, int64_t count,
+                                   const float **logits_p);
+
+#endif

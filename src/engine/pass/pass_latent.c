@@ -1,0 +1,238 @@
+/* Latent attention, in one form for one row and for many: the cache has the normed latent of a token and the part of its key that is
+ * turned by position. Each head's query is taken to the latent by kv_up's rows of keys, and what it finds there is taken to a value by
+ * kv_up's rows of values:
+ *
+ *   score = (q_nope W_uk) . latent + q_rope . k_rope          W_uk [nope, latent], W_uv [value, latent]: rows of kv_up
+ *   o     = W_uv (sum of p * latent)
+ *
+ * W_uk is multiplied from its other side, so a copy of it is laid out [latent, nope] when the weights are bound. */
+#include "pass/pass_steps.h"
+
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct latent {
+  treadle_pass *pass;
+  const treadle_pass_step *step;
+  int32_t layer;
+} latent;
+
+static int64_t key_dim(const treadle_transformer *d) { return d->latent_dim + d->rope_dim; }
+
+/* ---- Queries and the latent ---------------------------------------------------------------------------- */
+
+/* The norms of the narrow queries; the latent comes later, with its position. */
+static void norm_narrow(void *context, int32_t index, int32_t count) {
+  const latent *w = context;
+  const treadle_pass *p = w->pass;
+  const treadle_weight *norm = &p->layers[w->layer].weight[TREADLE_ROLE_Q_DOWN_NORM];
+  int64_t end = w->step->rows * (index + 1) / count;
+  for (int64_t r = w->step->rows * index / count; r < end; r++) {
+    float *row = p->buffers.middle + r * p->buffers.middle_columns;
+    p->row_ops->norm(row, row, treadle_pass_at(p, &norm->segments[0]), norm->dtype, norm->rows,
+                     TREADLE_LATENT_EPS);
+  }
+}
+
+static treadle_status find_queries(treadle_pass *p, latent *w) {
+  const treadle_weight *weight = p->layers[w->layer].weight;
+  const treadle_weight *down = &weight[TREADLE_ROLE_Q_DOWN], *kv_down = &weight[TREADLE_ROLE_KV_DOWN];
+  treadle_pass_buffers *b = &p->buffers;
+  int64_t kv = p->heads.count * p->transformer->head_dim;
+  bool narrow = down->segment_count > 0;
+  treadle_product in = {.x = b->normed,
+                        .rows = w->step->rows,
+                        .stride = p->transformer->hidden,
+                        .leaves = 1,
+                        .terms = {{kv_down, kv}, {&weight[TREADLE_ROLE_Q], 0}},
+                        .terms_count = narrow ? 1 : 2,
+                        .y = b->wide,
+                        .y_stride = b->wide_columns};
+  treadle_product first = in, second = in;
+  treadle_status status;
+  TRY(treadle_pass_product(p, &in));
+  if (!narrow) goto out;
+  first.terms[0] = (treadle_term){down, 0};
+  first.terms_count = 1;
+  first.y = b->middle;
+  first.y_stride = b->middle_columns;
+  TRY(treadle_pass_product(p, &first));
+  treadle_team_run(p->team, norm_narrow, w);
+  second.x = b->middle;
+  second.stride = b->middle_columns;
+  second.terms[0] = (treadle_term){&weight[TREADLE_ROLE_Q_UP], 0};
+  second.terms_count = 1;
+  TRY(treadle_pass_product(p, &second));
+out:
+  return status;
+}
+
+static void prepare_row(const latent *w, int64_t row, int64_t position) {
+  const treadle_pass *p = w->pass;
+  const treadle_transformer *d = p->transformer;
+  const treadle_weight *norm = &p->layers[w->layer].weight[TREADLE_ROLE_KV_DOWN_NORM];
+  float *q = p->buffers.wide + row * p->buffers.wide_columns, *kv = q + p->heads.count * d->head_dim;
+  float *query = p->buffers.latent_queries + row * p->heads.count * key_dim(d);
+  p->row_ops->norm(kv, kv, treadle_pass_at(p, &norm->segments[0]), norm->dtype, d->latent_dim,
+                   TREADLE_LATENT_EPS);
+  treadle_rope_apply(&p->rope, p->row_ops, kv + d->latent_dim, d->rope_dim, 1, position);
+  treadle_rope_apply(&p->rope, p->row_ops, q + d->nope_dim, d->head_dim, p->heads.count, position);
+  for (int64_t h = 0; h < p->heads.count; h++)
+    memcpy(query + h * key_dim(d) + d->latent_dim, q + h * d->head_dim + d->nope_dim,
+           (size_t)d->rope_dim * sizeof(float));
+}
+
+static void prepare_rows(void *context, int32_t index, int32_t count) {
+  const latent *w = context;
+  const treadle_pass *p = w->pass;
+  int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
+  for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows) {
+    const treadle_pass_span *stretch = &w->step->stretches[s];
+    int64_t from = begin > first ? begin : first;
+    int64_t to = end < first + stretch->rows ? end : first + stretch->rows;
+    if (from >= to) continue;
+    for (int64_t r = from; r < to; r++) prepare_row(w, r, stretch->position + r - first);
+    treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
+    treadle_kv_rows rows = {.keys = p->buffers.wide + from * p->buffers.wide_columns +
+                                    p->heads.count * p->transformer->head_dim,
+                            .key_stride = p->buffers.wide_columns,
+                            .position = stretch->position + from - first,
+                            .count = to - from};
+    treadle_kv_write(&p->kv, &blocks, &rows);
+  }
+}
+
+/* ---- Head by head: to the latent, and from it ----------------------------------------------------------- */
+
+typedef struct by_head {
+  const treadle_gemm_kernel *kernel;
+  treadle_gemm_inner inner;
+  treadle_pass *pass;
+  const float *x; /* [rows, heads, ...] */
+  int64_t x_stride, x_head;
+  float *y;
+  int64_t y_stride, y_head;
+  const char *weights;                                /* [heads, ...], in the compute dtype */
+  int64_t weights_rows, weights_head, weights_stride; /* elements */
+  int64_t rows;
+} by_head;
+
+static void multiply_heads(void *context, int32_t index, int32_t count) {
+  const by_head *w = context;
+  const treadle_pass *p = w->pass;
+  int64_t each = (int64_t)treadle_dtype_bytes(w->inner.dtype);
+  char *packed = (char *)p->buffers.packed + index * (int64_t)p->buffers.head_packed_bytes;
+  for (int64_t h = index; h < p->heads.count; h += count) {
+    treadle_gemm_source source = {
+        .inner = w->inner, .x = w->x + h * w->x_head, .rows = w->rows, .stride = w->x_stride};
+    treadle_gemm_segment segment = {.weights = w->weights + h * w->weights_head * each,
+                                    .rows = w->weights_rows,
+                                    .stride = w->weights_stride};
+    treadle_gemm_product product = {.inner = w->inner,
+                                    .packed = packed,
+                                    .rows = w->rows,
+                                    .segments = &segment,
+                                    .count = 1,
+                                    .y = w->y + h * w->y_head,
+                                    .stride = w->y_stride};
+    w->kernel->pack(&source, packed, 0, 1);
+    w->kernel->run(&product, 0, 1);
+  }
+}
+
+static treadle_status run_by_head(by_head *w, treadle_dtype dtype, int64_t inner) {
+  treadle_status status;
+  w->inner = (treadle_gemm_inner){.dtype = dtype, .leaf = (int32_t)inner, .range = {0, 1, 1}};
+  TRY(treadle_gemm_choose(w->pass->options.kernels, dtype, (int32_t)inner, &w->kernel));
+  treadle_team_run(w->pass->team, multiply_heads, w);
+out:
+  return status;
+}
+
+static treadle_status to_latent(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_transformer *d = p->transformer;
+  by_head w = {.pass = p,
+               .x = p->buffers.wide,
+               .x_stride = p->buffers.wide_columns,
+               .x_head = d->head_dim,
+               .y = p->buffers.latent_queries,
+               .y_stride = p->heads.count * key_dim(d),
+               .y_head = key_dim(d),
+               .weights = p->latent_copies[layer],
+               .weights_rows = d->latent_dim,
+               .weights_head = d->latent_dim * d->nope_dim,
+               .weights_stride = d->nope_dim,
+               .rows = rows};
+  return run_by_head(&w, p->layers[layer].weight[TREADLE_ROLE_KV_UP].dtype, d->nope_dim);
+}
+
+static treadle_status from_latent(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_transformer *d = p->transformer;
+  const treadle_weight *up = &p->layers[layer].weight[TREADLE_ROLE_KV_UP];
+  int64_t stride = up->segments[0].stride, each = (int64_t)treadle_dtype_bytes(up->dtype);
+  by_head w = {.pass = p,
+               .x = p->buffers.latent_found,
+               .x_stride = p->heads.count * d->latent_dim,
+               .x_head = d->latent_dim,
+               .y = p->buffers.middle,
+               .y_stride = p->buffers.middle_columns,
+               .y_head = d->value_dim,
+               .weights = (const char *)treadle_pass_at(p, &up->segments[0]) + d->nope_dim * stride * each,
+               .weights_rows = d->value_dim,
+               .weights_head = (d->nope_dim + d->value_dim) * stride,
+               .weights_stride = stride,
+               .rows = rows};
+  return run_by_head(&w, up->dtype, d->latent_dim);
+}
+
+treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
+  const treadle_weight *weight = pass->layers[layer].weight;
+  treadle_pass_buffers *b = &pass->buffers;
+  int64_t hidden = pass->transformer->hidden;
+  latent w = {.pass = pass, .step = step, .layer = layer};
+  treadle_product out = {.x = b->middle,
+                         .rows = step->rows,
+                         .stride = b->middle_columns,
+                         .leaves = pass->attention_leaves,
+                         .terms = {{&weight[TREADLE_ROLE_O], 0}},
+                         .terms_count = 1,
+                         .y = b->sum,
+                         .y_stride = hidden,
+                         .node_stride = step->rows * hidden};
+  treadle_attention_view view = {.queries = b->latent_queries,
+                                 .query_stride = pass->heads.count * key_dim(pass->transformer),
+                                 .out = b->latent_found,
+                                 .out_stride = pass->heads.count * pass->transformer->latent_dim};
+  treadle_status status;
+  TRY(find_queries(pass, &w));
+  treadle_team_run(pass->team, prepare_rows, &w);
+  TRY(to_latent(pass, layer, step->rows));
+  treadle_pass_attend(pass, layer, step, &view);
+  TRY(from_latent(pass, layer, step->rows));
+  TRY(treadle_pass_product(pass, &out));
+  TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
+                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, step->rows));
+out:
+  return status;
+}
+
+/* ---- The copies ----------------------------------------------------------------------------------------- */
+
+treadle_status treadle_pass_copy_latent(treadle_pass *p) {
+  const treadle_transformer *d = p->transformer;
+  if (d->attention != TREADLE_ATTENTION_MLA) return TREADLE_OK;
+  for (int32_t l = 0; l < d->layers; l++) {
+    const treadle_weight *up = &p->layers[l].weight[TREADLE_ROLE_KV_UP];
+    if (!up->segment_count) continue;
+    int64_t each = (int64_t)treadle_dtype_bytes(up->dtype), stride = up->segments[0].stride * each;
+    const char *from = treadle_pass_at(p, &up->segments[0]);
+    char *to = p->latent_copies[l];
+    for (int64_t h = 0; h < p->heads.count; h++, from += (d->nope_dim + d->value_dim) * stride)
+      for (int64_t c = 0; c < d->latent_dim; c++)
+        for (int64_t n = 0; n < d->nope_dim; n++, to += each)
+          memcpy(to, from + n * stride + c * each, (size_t)each);
+  }
+  return TREADLE_OK;
+}

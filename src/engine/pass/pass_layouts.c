@@ -1,0 +1,47 @@
+/* Which layouts a pass computes in. */
+#include "pass/pass.h"
+
+#include "layout/settings.h"
+
+#include <string.h>
+
+/* A layout that is computed in, and a size of it that must be 1; NULL: all of its sizes will do. */
+typedef struct layout_rule {
+  const char *type, *key, *what;
+} layout_rule;
+
+static const layout_rule rules[] = {
+    {"hf", NULL, NULL},
+    {"vllm", "dp", "data-parallel attention"},
+    {"vllm", "pcp", "context parallelism"},
+    {"sglang", "attn_dp", "data-parallel attention"},
+    {"sglang", "attn_cp", "context parallelism"},
+    {"megatron", "cp", "context parallelism"},
+};
+
+treadle_status treadle_engine_check_layout(const treadle_layout *layout) {
+  treadle_arena arena = {0};
+  treadle_settings settings;
+  bool known = false;
+  int64_t size = 1;
+  treadle_status status;
+  TRY(treadle_layout_check_whole_group(layout, "the engine runs on all ranks of its group"));
+  TRY(treadle_settings_parse(layout->text, &arena, &settings));
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    if (strcmp(settings.type, rules[i].type) != 0) continue;
+    known = true;
+    if (!rules[i].key) continue;
+    TRY(treadle_settings_size(&settings, rules[i].key, 1, &size));
+    if (size == 1) continue;
+    status = treadle_fail(TREADLE_REFUSED, "layout '%s': %s=%lld: the engine has no %s", layout->text,
+                          rules[i].key, (long long)size, rules[i].what);
+    goto out;
+  }
+  if (!known)
+    status = treadle_fail(TREADLE_REFUSED,
+                          "layout '%s': the engine computes in vllm, sglang, hf and megatron layouts",
+                          layout->text);
+out:
+  treadle_arena_release(&arena);
+  return status;
+}

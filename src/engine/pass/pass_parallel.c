@@ -1,0 +1,110 @@
+/* What the ranks of a replica bring together, in memory that all of them see: the ranks of a stage bring sums of leaves, rows of the
+ * embedding and results of experts; a stage hands its rows to the next one; the last one brings the columns of logits to all. */
+#include "pass/pass_steps.h"
+
+#include <string.h>
+
+treadle_status treadle_pass_sum(treadle_pass *p, const treadle_weight *weight, int64_t leaves, bool speaks,
+                                int64_t rows) {
+  int64_t hidden = p->transformer->hidden;
+  treadle_leaf_range mine = treadle_pass_leaves(weight, leaves);
+  if (!speaks) mine.leaves = 0;
+  if (!p->ranks.within) return TREADLE_OK;
+  if (speaks)
+    memcpy(treadle_exchange_room(p->ranks.within), p->buffers.sum,
+           (size_t)(treadle_leaf_nodes(mine, NULL) * rows * hidden) * sizeof(float));
+  return treadle_parallel_sum(p->ranks.within, mine, rows, hidden, p->buffers.sum, "sum of a layer");
+}
+
+/* ---- Rows --------------------------------------------------------------------------------------------- */
+
+/* The matrix in the room is slot `number`; a rank that brings nothing only meets the others. */
+static treadle_exchange_part slot(int64_t of, int64_t number, bool brings, int64_t rows, int64_t columns) {
+  return (treadle_exchange_part){
+      .of = of, .first = number, .end = brings ? number + 1 : number, .rows = rows, .columns = columns};
+}
+
+treadle_status treadle_pass_gather_rows(treadle_pass *p, const int32_t *tokens, int64_t rows) {
+  treadle_pass_ranks *r = &p->ranks;
+  int64_t hidden = p->transformer->hidden, others;
+  treadle_status status;
+  if (!r->within) return TREADLE_OK;
+  const treadle_exchange_part part = slot(r->stage->count, r->stage->index, true, rows, hidden);
+  memcpy(treadle_exchange_room(r->within), p->buffers.x, (size_t)(rows * hidden) * sizeof(float));
+  TRY(treadle_parallel_slots(r->within, &part, "embedding"));
+  for (int64_t row = 0; row < rows; row++) {
+    int m = 0;
+    while (m < r->stage->count &&
+           !(tokens[row] >= r->embed[m].first_row && tokens[row] < r->embed[m].end_row))
+      m++;
+    const float *from = m < r->stage->count ? treadle_parallel_slot(r->within, m, &others) : NULL;
+    if (!from)
+      return treadle_fail(TREADLE_REFUSED, "no rank of the first stage has token %d in its embedding",
+                          tokens[row]);
+    memcpy(p->buffers.x + row * hidden, from + row * hidden, (size_t)hidden * sizeof(float));
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_pass_hand_over(treadle_pass *p, int32_t chunk, int64_t rows) {
+  treadle_pass_ranks *r = &p->ranks;
+  int64_t hidden = p->transformer->hidden, others;
+  bool brings = treadle_pass_has_chunk(p, chunk) && r->stage->index == 0;
+  const treadle_exchange_part part = slot(p->replica->chunk_count, chunk, brings, rows, hidden);
+  treadle_status status;
+  if (brings)
+    memcpy(treadle_exchange_room(r->across), p->buffers.x, (size_t)(rows * hidden) * sizeof(float));
+  TRY(treadle_parallel_slots(r->across, &part, "rows of the stage before"));
+  if (treadle_pass_has_chunk(p, chunk + 1))
+    memcpy(p->buffers.x, treadle_parallel_slot(r->across, chunk, &others),
+           (size_t)(rows * hidden) * sizeof(float));
+out:
+  return status;
+}
+
+treadle_status treadle_pass_gather_logits(treadle_pass *p, int64_t rows) {
+  const treadle_weight *head = &p->head;
+  bool speaks = p->ranks.speaks_head;
+  const treadle_exchange_part part = {.of = p->transformer->vocabulary,
+                                      .first = speaks ? head->first_row : 0,
+                                      .end = speaks ? head->end_row : 0,
+                                      .rows = rows,
+                                      .columns = speaks ? head->row_count : 0};
+  return treadle_parallel_gather(p->ranks.across, &part, p->buffers.logits, "logits");
+}
+
+/* ---- Experts ------------------------------------------------------------------------------------------ */
+
+float *treadle_pass_expert_room(treadle_pass *pass) {
+  return pass->ranks.within ? treadle_exchange_room(pass->ranks.within) : pass->buffers.slots;
+}
+
+treadle_status treadle_pass_bring_experts(treadle_pass *p, int64_t rows) {
+  treadle_pass_ranks *r = &p->ranks;
+  if (!r->within) return TREADLE_OK;
+  const treadle_exchange_part part =
+      slot(r->stage->count, r->stage->index, true,
+           p->buffers.expert_nodes * rows * p->transformer->routing.top, p->transformer->hidden);
+  return treadle_parallel_slots(r->within, &part, "results of experts");
+}
+
+const float *treadle_pass_expert_slot(const treadle_pass *p, int32_t expert, int64_t place,
+                                      int64_t places) {
+  const treadle_pass_ranks *r = &p->ranks;
+  int64_t hidden = p->transformer->hidden, others;
+  float *own = p->buffers.slots + place * hidden;
+  if (!r->within) return own;
+  const treadle_expert_node *nodes = r->expert_nodes[expert];
+  int32_t count = r->expert_node_count[expert];
+  treadle_leaf_node tree[TREADLE_LEAVES_MOST];
+  const float *values[TREADLE_LEAVES_MOST];
+  for (int32_t n = 0; n < count; n++) {
+    tree[n] = nodes[n].node;
+    values[n] = treadle_parallel_slot(r->within, nodes[n].member, &others) +
+                (nodes[n].number * places + place) * hidden;
+  }
+  if (count == 1) return values[0];
+  treadle_leaf_combine((int32_t)p->expert_leaves, tree, values, count, own, hidden);
+  return own;
+}

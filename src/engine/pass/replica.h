@@ -1,0 +1,38 @@
+/* Which ranks compute together. A replica is a set of ranks that together hold the whole model, and whose parts another replica
+ * holds again; replicas share the requests. In a replica, layers that the same ranks hold one after another are a chunk (a pipeline
+ * stage, or a virtual one): its ranks compute it together, then hand the rows to those of the next.
+ *
+ * All of it follows from the layout's pieces. So ranks that hold the same parts, and yet are needed (Megatron's data parallel ranks
+ * with different experts), compute the same rows twice, to the same bits. */
+#ifndef TREADLE_PASS_REPLICA_H
+#define TREADLE_PASS_REPLICA_H
+
+#include "pass/transformer.h"
+#include "pass/weights.h"
+
+enum { TREADLE_REPLICA_RANKS = 64 };
+
+typedef uint64_t treadle_rank_bits; /* of the replica's ranks, by position */
+
+typedef struct treadle_chunk_span {
+  int32_t first_layer, end_layer;
+  treadle_rank_bits ranks;
+} treadle_chunk_span;
+
+typedef struct treadle_replica {
+  int64_t count, number; /* of replicas in the layout; which one this rank is in */
+  int rank_count;
+  int ranks[TREADLE_REPLICA_RANKS]; /* of the layout, ascending */
+  int position;                     /* of this rank in them */
+  int32_t chunk_count;
+  const treadle_chunk_span *chunks; /* in the order of layers */
+  treadle_rank_bits embed,
+      head; /* who has rows of the embedding that the first chunk uses, and of the head */
+} treadle_replica;
+
+/* Refused: layouts whose ranks are not replicas of each other, more than TREADLE_REPLICA_RANKS ranks in one, layers whose parts are
+ * on no rank. Memory is the arena's. */
+treadle_status treadle_replica_find(const treadle_transformer *transformer, const treadle_layout *layout,
+                                    int64_t rank, treadle_arena *arena, treadle_replica *replica_p);
+
+#endif

@@ -1,0 +1,212 @@
+/* What becomes of an engine's ranks when one of them fails: the others learn it at once, by name, and nobody waits in vain. */
+/* ctest: label=threads timeout=120 */
+#include "test.h"
+
+#include "generate/machine.h"
+#include "group/group.h"
+#include "group/ranks.h"
+#include "treadle_engine.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define LINE  "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 400, \"ignore_eos\": true}\n"
+#define SHORT "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 4, \"ignore_eos\": true}\n"
+
+static char folder[512];
+
+typedef struct plan {
+  const char *layout;
+  int fails; /* the rank */
+  atomic_int seen;
+} plan;
+
+static treadle_status open_machine(machine *m, treadle_group *group, const char *layout) {
+  const machine_spec spec = {.folder = folder,
+                             .layout = layout,
+                             .group = group,
+                             .options = {.threads = 1, .kv_bytes = 1 << 21, .max_len = 1024}};
+  return machine_open(m, &spec);
+}
+
+static bool stop(void *context, const char *what, int64_t done, int64_t all) {
+  int *steps = context;
+  (void)what;
+  (void)done;
+  (void)all;
+  return --*steps > 0;
+}
+
+/* One rank is cancelled after a few steps; the others' calls end with its words, and so do the next ones of all. */
+static int run_cancelled(treadle_group *group, void *context) {
+  const plan *p = context;
+  bool cancels = treadle_group_rank(group) == p->fails;
+  int steps = 5;
+  machine m;
+  treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
+  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+  RANK_OK(open_machine(&m, group, p->layout));
+  options.watch = cancels ? stop : NULL;
+  options.watch_context = &steps;
+  treadle_status status =
+      treadle_engine_generate(m.engine, LINE LINE LINE, 3 * (sizeof LINE - 1), &options, &figures);
+  if (cancels)
+    RANK_FAILS(TREADLE_CANCELLED, "cancelled", status);
+  else
+    RANK_FAILS(TREADLE_PEER, "generation was cancelled", status);
+  if (figures.kv_blocks_leaked) return 1;
+  RANK_FAILS(TREADLE_PEER, NULL,
+             treadle_engine_generate(m.engine, LINE, sizeof LINE - 1,
+                                     &(treadle_generate_options){.struct_size = sizeof options}, &figures));
+  RANK_OK(treadle_group_barrier(group)); /* the group goes on */
+  machine_close(&m);
+  return 0;
+}
+
+static void test_cancelled(void **state) {
+  (void)state;
+  static plan plans[] = {
+      {"vllm:tp=2", 0, 0}, {"vllm:tp=2", 1, 0}, {"vllm:pp=2", 1, 0}, {"vllm:tp=1", 1, 0}};
+  for (size_t i = 0; i < TEST_COUNT(plans); i++) ranks_as_threads(2, 30, 0, run_cancelled, &plans[i]);
+  static plan more = {"vllm:tp=2,pp=2", 3, 0};
+  ranks_as_threads(4, 30, 0, run_cancelled, &more);
+}
+
+/* A rank that leaves instead of making the call: the others name it. Threads read its memory where it lies, so it keeps that. */
+static int run_absent(treadle_group *group, void *context) {
+  plan *p = context;
+  machine m;
+  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+  RANK_OK(open_machine(&m, group, p->layout));
+  if (treadle_group_rank(group) != p->fails) {
+    treadle_status status = treadle_engine_generate(m.engine, LINE, sizeof LINE - 1, NULL, &figures);
+    p->seen = 1;
+    RANK_FAILS(TREADLE_PEER, "rank 1", status);
+  } else {
+    (void)treadle_fail(TREADLE_STATE, "it has had enough");
+    treadle_group_fail(group);
+    while (!p->seen) usleep(1000);
+  }
+  machine_close(&m);
+  return 0;
+}
+
+static void test_absent(void **state) {
+  (void)state;
+  static plan one = {"vllm:tp=2", 1, 0};
+  ranks_as_threads(2, 30, 0, run_absent, &one);
+}
+
+/* A process that dies in the midst of it. */
+static bool die(void *context, const char *what, int64_t done, int64_t all) {
+  if (!stop(context, what, done, all)) raise(SIGKILL);
+  return true;
+}
+
+static int run_killed(const char *name, int rank, int size, void *context) {
+  const plan *p = context;
+  treadle_group *group = NULL;
+  int steps = 5;
+  machine m;
+  treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
+  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+  RANK_OK(treadle_group_open(name, rank, size, 30, &group));
+  RANK_OK(open_machine(&m, group, p->layout));
+  options.watch = rank == p->fails ? die : NULL;
+  options.watch_context = &steps;
+  RANK_FAILS(TREADLE_PEER, "rank 1",
+             treadle_engine_generate(m.engine, LINE, sizeof LINE - 1, &options, &figures));
+  machine_close(&m);
+  treadle_group_close(group);
+  return 0;
+}
+
+static void test_killed(void **state) {
+  (void)state;
+  static plan plans[] = {{"vllm:tp=4", 1, 0}, {"sglang:tp=2,pp=2", 1, 0}, {"vllm:tp=1,pp=4", 1, 0}};
+  for (size_t i = 0; i < TEST_COUNT(plans); i++) {
+    int results[4];
+    ranks_as_processes(4, 60, run_killed, &plans[i], results);
+    for (int rank = 0; rank < 4; rank++) assert_int_equal(results[rank], rank == 1 ? 128 + SIGKILL : 0);
+  }
+}
+
+/* ---- Memory ---- */
+
+static int begin_attempt(treadle_group *group, long n, long *before_p) {
+  RANK_OK(treadle_group_barrier(group));
+  *before_p = treadle_alloc_count();
+  RANK_OK(treadle_group_barrier(group));
+  if (treadle_group_rank(group) == 0) treadle_alloc_fail_at(n);
+  RANK_OK(treadle_group_barrier(group));
+  return 0;
+}
+
+/* All ranks fared alike, and the group goes on. */
+static int end_attempt(treadle_group *group, long n, long before, treadle_status status, bool *last_p) {
+  int good[2], mine = status == TREADLE_OK;
+  RANK_OK(treadle_group_barrier(group));
+  *last_p = treadle_alloc_count() - before < n;
+  RANK_OK(treadle_group_barrier(group));
+  if (treadle_group_rank(group) == 0) treadle_alloc_fail_at(0);
+  RANK_OK(treadle_group_gather(group, &mine, sizeof mine, good));
+  RANK_TRUE(good[0] == good[1] && (mine || !*last_p));
+  return 0;
+}
+
+static long next_of(long n) { return n < 40 ? n + 1 : n + n / 8; }
+
+/* The n-th allocation of both ranks fails while they make their engines, for each n. */
+static int starve_create(treadle_group *group, void *context) {
+  const plan *p = context;
+  const treadle_engine_options options = {
+      .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 21, .max_len = 1024};
+  machine m;
+  bool last = false;
+  RANK_OK(open_machine(&m, group, p->layout));
+  for (long n = 1, before; !last; n = next_of(n)) {
+    treadle_engine *engine = NULL;
+    if (begin_attempt(group, n, &before)) return 1;
+    treadle_status status = treadle_engine_create(group, m.layout, &options, &engine);
+    if (end_attempt(group, n, before, status, &last)) return 1;
+    treadle_engine_destroy(engine);
+  }
+  machine_close(&m);
+  return 0;
+}
+
+/* The same while they generate: whoever has no memory, all calls end, and none too late. */
+static int starve_generate(treadle_group *group, void *context) {
+  const plan *p = context;
+  bool last = false;
+  for (long n = 1, before; !last; n = next_of(n)) {
+    const treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
+    treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+    machine m;
+    RANK_OK(open_machine(&m, group, p->layout));
+    if (begin_attempt(group, n, &before)) return 1;
+    treadle_status status =
+        treadle_engine_generate(m.engine, SHORT SHORT SHORT, 3 * (sizeof SHORT - 1), &options, &figures);
+    if (end_attempt(group, n, before, status, &last)) return 1;
+    RANK_TRUE(figures.seconds < 5);
+    machine_close(&m);
+  }
+  return 0;
+}
+
+static void test_no_memory(void **state) {
+  (void)state;
+  static plan plans[] = {{"vllm:tp=2", 0, 0}, {"vllm:tp=1", 0, 0}};
+  for (size_t i = 0; i < TEST_COUNT(plans); i++) {
+    ranks_as_threads(2, 20, 0, starve_create, &plans[i]);
+    ranks_as_threads(2, 20, 0, starve_generate, &plans[i]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cancelled), cmocka_unit_test(test_absent),
+                                     cmocka_unit_test(test_killed), cmocka_unit_test(test_no_memory)};
+  snprintf(folder, sizeof folder, "%s/tests/golden/models/qwen2-tied", TREADLE_SOURCE_DIR);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
