@@ -2,7 +2,7 @@
 # treadle plan --config of files of MindSpeed-RL, RLinf and verl: the figures are those of the same plan by options, `config` says what the file
 # says, options and words go before it, and broken files are refused by path and line. The blocks of the documents are read as they stand, where the
 # documents are, and so are verl's generated files, in the folder TREADLE_VERL_FILES or beside the documents. What keys become is
-# tests/engine/train/test_config_switch.c.
+# tests/loop/run/test_config_switch.c.
 # ctest: timeout=120
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # treadle train --plan of files as MindSpeed-RL, verl and RLinf have them, and of the blocks of S0 and S3 where the documents are: nothing but the paths of
-# models is said beside them. What keys become is tests/engine/train/test_config_files.c.
+# models is said beside them. What keys become is tests/loop/run/test_config_files.c.
 # ctest: timeout=120
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)

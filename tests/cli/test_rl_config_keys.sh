@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Keys of MindSpeed-RL and verl that say what a run does: no_shuffle and data.shuffle, val_kwargs, resume_mode, load, rollout_is. Which values are refused is
-# tests/engine/train/test_config_rules_rl.c.
+# tests/loop/run/test_config_rules_rl.c.
 # ctest: timeout=300
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)

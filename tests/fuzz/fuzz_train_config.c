@@ -2,7 +2,7 @@
  * text that can be parsed. One that begins with #! is read for a switch: its layouts can be parsed, too. The first line is an override where it
  * begins with '='. */
 #include "layout/settings.h"
-#include "train/config_switch.h"
+#include "run/config_switch.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "group/group.h"
 #include "model/notes.h"
 #include "pass/transformer.h"
-#include "rl/reward.h"
+#include "reward/reward.h"
 #include "treadle_tools.h"
 
 #include <math.h>

@@ -43,12 +43,12 @@
 #include "rl/prompts.h"
 #include "rl/sample_log.h"
 #include "rl/validate.h"
-#include "train/checkpoint.h"
-#include "train/config.h"
-#include "train/metrics.h"
-#include "train/order.h"
-#include "train/run_start.h"
-#include "train/schedule.h"
+#include "run/checkpoint.h"
+#include "run/config.h"
+#include "run/metrics.h"
+#include "run/order.h"
+#include "run/run_start.h"
+#include "run/schedule.h"
 #include "treadle_control.h"
 
 #include <limits.h>

@@ -2,7 +2,7 @@
 #include "rl/loop.h"
 
 #include "io/json.h"
-#include "rl/reward.h"
+#include "reward/reward.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "rl/reward.h"
+#include "reward/reward.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * end. */
 #include "rl/loop.h"
 
-#include "train/run_folder.h"
+#include "run/run_folder.h"
 
 #include <errno.h>
 #include <string.h>

@@ -12,9 +12,9 @@
 #include "model/notes.h"
 #include "pass/replica.h"
 #include "pass/transformer.h"
+#include "run/checkpoint_room.h"
+#include "run/dropout.h"
 #include "token/tokenizer.h"
-#include "train/checkpoint_room.h"
-#include "train/dropout.h"
 
 #include <math.h>
 #include <stdarg.h>

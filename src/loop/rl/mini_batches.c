@@ -1,7 +1,7 @@
 #include "rl/mini_batches.h"
 
 #include "base/hash.h"
-#include "train/order.h"
+#include "run/order.h"
 
 #include <string.h>
 

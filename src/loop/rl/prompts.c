@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
-#include "rl/reward.h"
+#include "reward/reward.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "train/growing.h"
+#include "run/growing.h"
 
 #include <limits.h>
 #include <stdio.h>

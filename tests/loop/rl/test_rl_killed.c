@@ -1,13 +1,13 @@
 /* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, and in the end losses
  * and weights are those of a run that nobody touched. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT).
  * ctest: stage=gcc timeout=600 */
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "train/checkpoint.h"
 #include "group/group.h"
+#include "run/checkpoint.h"
 #include "treadle_control.h"
 
 #include <signal.h>

@@ -1,0 +1,11 @@
+/* Is there room for a checkpoint? */
+#ifndef TREADLE_RUN_CHECKPOINT_ROOM_H
+#define TREADLE_RUN_CHECKPOINT_ROOM_H
+
+#include "model/model.h"
+#include "run/config.h"
+
+/* On the disk of `save`, for one checkpoint of this model, with the optimizer's state: else TREADLE_REFUSED, with the numbers. */
+treadle_status treadle_train_check_room(const treadle_train_config *config, const treadle_model *model);
+
+#endif

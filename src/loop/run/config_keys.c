@@ -1,0 +1,269 @@
+/* The table of keys. Defaults are those of MindSpeed-RL 2.3 (mindspeed_rl/config_cls/megatron_config.py) where it has one; where it has
+ * none, `help` says where they come from if they are not treadle's own. */
+#include "run/config.h"
+
+#include "base/text.h"
+#include "run/others.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TRAINING      "megatron_training"
+#define ACTOR         "actor_config"
+#define MINDSPEED     "MindSpeed-RL"
+#define VERL          "verl"
+#define OWN           "treadle"
+#define RLINF         "RLinf"
+#define VERLS_ACTOR   "actor_rollout_ref.actor."
+#define VERLS_ROLLOUT "actor_rollout_ref.rollout."
+#define RLINFS_MODEL  "model." /* of its section actor */
+#define GENERATE      "generate_config"
+#define SAMPLING      "generate_config.sampling_config"
+#define RLS           "rl_config"
+#define REF           "ref_config"
+#define MEGATRON      "megatron"
+#define CONVERTOR     "megatron.ckpt_convertor"
+#define RL            .rl = true, .alone = true
+#define AT(member)    .at = offsetof(treadle_train_settings, member)
+
+/* Limits that no run of today comes near: sums and products of values stay whole. */
+#define STEPS  ((double)(INT64_C(1) << 40))
+#define TOKENS ((double)(1 << 24))
+#define ROWS   ((double)(1 << 24))
+#define RANKS  ((double)(1 << 20))
+#define SEEDS  ((double)(INT64_C(1) << 53))
+#define BYTES  ((double)(INT64_C(1) << 50))
+
+/* clang-format off */
+const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
+  {TRAINING, "tokenizer_name_or_path", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder or file of the tokenizer; without it, the model's folder", AT(tokenizer_name_or_path), .also = {"actor_rollout_ref.model.tokenizer_path"}},
+  {TRAINING, "data_path", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "file with the training rows: one JSON object a line, or one JSON list", AT(data_path), .need = TREADLE_NEED_TO_RUN, .also = {"data.train_files"}},
+  {TRAINING, "val_path", TREADLE_KEY_TEXT, NULL, "path", OWN, "file with the test rows, in the form of data_path", AT(val_path), .also = {"data.val_files"}},
+  {TRAINING, "train_iters", TREADLE_KEY_INTEGER, NULL, "steps", MINDSPEED, "number of training steps", AT(train_iters), 1, STEPS, .need = TREADLE_NEED_TO_RUN, .also = {"trainer.total_training_steps"}},
+  {TRAINING, "global_batch_size", TREADLE_KEY_INTEGER, "64", "rows", MINDSPEED, "number of rows in a step, over all ranks", AT(global_batch_size), 1, ROWS, .also = {"data.train_batch_size", "data.rollout_batch_size"}},
+  {TRAINING, "seq_length", TREADLE_KEY_INTEGER, NULL, "tokens", MINDSPEED, "maximum number of tokens in a row; without it, 4096 or the model's limit, whichever is smaller", AT(seq_length), 2, TOKENS},
+  {TRAINING, "save_interval", TREADLE_KEY_INTEGER, "100", "steps", MINDSPEED, "steps from one checkpoint to the next; below 1: one checkpoint at the end", AT(save_interval), -1, STEPS, .also = {"trainer.save_freq"}},
+  {TRAINING, "test_interval", TREADLE_KEY_INTEGER, "0", "steps", OWN, "steps from one test with val_path to the next; below 1: no tests", AT(test_interval), -1, STEPS, .also = {"trainer.test_freq"}},
+  {TRAINING, "seed", TREADLE_KEY_INTEGER, "1234", "", MINDSPEED, "seed for random weights and for the order of the rows", AT(seed), 0, SEEDS, .also = {"data.seed"}},
+  {TRAINING, "no_shuffle", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "true: each epoch takes the rows in the order of the file", AT(no_shuffle), .also = {"data.shuffle"}},
+  {TRAINING, "bf16", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "true: weights and products are bf16; false: fp32", AT(bf16)},
+  {TRAINING, "sequence_parallel", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "tensor parallel ranks split the activations between products along the sequence", AT(sequence_parallel), .also = {VERLS_ACTOR "megatron.sequence_parallel", RLINFS_MODEL "sequence_parallel"}},
+  {TRAINING, "use_distributed_optimizer", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "data parallel ranks split the optimizer's state, as Megatron does", AT(use_distributed_optimizer), .also = {VERLS_ACTOR "megatron.use_distributed_optimizer"}},
+  {TRAINING, "recompute_granularity", TREADLE_KEY_CHOICE, "none", "", MINDSPEED, "none: keep activations for backward; full: compute each layer again in backward", AT(recompute_granularity), .words = {"none", "full"}, .also = {RLINFS_MODEL "recompute_granularity"}},
+  {TRAINING, "max_ckpt_to_keep", TREADLE_KEY_INTEGER, "2", "folders", VERL, "number of checkpoints to keep, the newest ones; 0 or null: all", AT(max_ckpt_to_keep), 0, ROWS, .also = {"trainer.max_actor_ckpt_to_keep"}, .nothing = "0"},
+
+  {ACTOR, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a model with its weights, or a config.json, which starts with random weights", AT(model), .need = TREADLE_NEED_TO_PLAN, .alone = true, .also = {"actor_rollout_ref.model.path", "rollout.model_dir"}},
+  {ACTOR, "weights", TREADLE_KEY_CHOICE, "auto", "", OWN, "where the model's weights come from. files: its files; random: made up; auto: files for a folder, random for a config.json", AT(weights), .words = {"auto", "files", "random"}, .alone = true},
+  {ACTOR, "save", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the run, for metrics, checkpoints and this configuration", AT(save), .need = TREADLE_NEED_TO_RUN, .also = {"trainer.default_local_dir"}},
+  {ACTOR, "strategy", TREADLE_KEY_CHOICE, "megatron", "", VERL, "how ranks split the model, its gradients and its optimizer", AT(strategy), .words = {"megatron", "fsdp2"}, .also = {VERLS_ACTOR "strategy"}},
+  {ACTOR, "micro_batch_size", TREADLE_KEY_INTEGER, "1", "rows", MINDSPEED, "number of rows that go through the layers together; not with max_tokens_per_micro", AT(micro_batch_size), 1, ROWS, .also = {VERLS_ACTOR "ppo_micro_batch_size_per_gpu"}},
+  {ACTOR, "max_tokens_per_micro", TREADLE_KEY_INTEGER, NULL, "tokens", OWN, "maximum number of tokens that go through the layers together, in place of micro_batch_size", AT(max_tokens_per_micro), 2, TOKENS},
+  {ACTOR, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of tensor parallel ranks (tp)", AT(tensor_model_parallel_size), 1, RANKS, .also = {VERLS_ACTOR "megatron.tensor_model_parallel_size", VERLS_ACTOR "megatron_config.tensor_parallel_size", RLINFS_MODEL "tensor_model_parallel_size"}},
+  {ACTOR, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of pipeline stages (pp)", AT(pipeline_model_parallel_size), 1, RANKS, .also = {VERLS_ACTOR "megatron.pipeline_model_parallel_size", VERLS_ACTOR "megatron_config.pipeline_parallel_size", RLINFS_MODEL "pipeline_model_parallel_size"}},
+  {ACTOR, "num_layers_per_virtual_pipeline_stage", TREADLE_KEY_INTEGER, NULL, "layers", MINDSPEED, "number of layers in a chunk of an interleaved pipeline (vpp); needs pp above 1", AT(num_layers_per_virtual_pipeline_stage), 1, RANKS},
+  {ACTOR, "fsdp_size", TREADLE_KEY_INTEGER, "-1", "ranks", VERL, "number of ranks that share one copy of the model (fsdp2); below 1: all ranks", AT(fsdp_size), -1, RANKS, .also = {VERLS_ACTOR "fsdp_config.fsdp_size"}},
+  {ACTOR, "offload_policy", TREADLE_KEY_BOOL, "false", "", VERL, "shards are in host memory while no layer uses them (fsdp2)", AT(offload_policy), .also = {VERLS_ACTOR "fsdp_config.offload_policy"}},
+  {ACTOR, "exact", TREADLE_KEY_BOOL, "true", "", OWN, "results have the same bits in every layout that has the same micro batches", AT(exact)},
+  {ACTOR, "lr", TREADLE_KEY_REAL, "1e-6", "", MINDSPEED, "learning rate after the warm-up (default: verl's)", AT(lr), 0, 1000, .also = {VERLS_ACTOR "optim.lr"}},
+  {ACTOR, "min_lr", TREADLE_KEY_REAL, "0", "", MINDSPEED, "learning rate at the end of the decay", AT(min_lr), 0, 1000, .also = {VERLS_ACTOR "optim.min_lr"}},
+  {ACTOR, "lr_decay_style", TREADLE_KEY_CHOICE, "linear", "", MINDSPEED, "how the learning rate falls from lr to min_lr until the last step", AT(lr_decay_style), .words = {"constant", "linear", "cosine"}, .also = {VERLS_ACTOR "optim.lr_scheduler_type", VERLS_ACTOR "optim.lr_decay_style", VERLS_ACTOR "optim.warmup_style"}},
+  {ACTOR, "lr_warmup_fraction", TREADLE_KEY_REAL, "0", "of the steps", MINDSPEED, "share of the steps in which the learning rate rises from 0 to lr", AT(lr_warmup_fraction), 0, 1, .also = {VERLS_ACTOR "optim.lr_warmup_steps_ratio"}},
+  {ACTOR, "weight_decay", TREADLE_KEY_REAL, "0.01", "", MINDSPEED, "AdamW's weight decay; tensors with one dimension have none", AT(weight_decay), 0, 1000, .also = {VERLS_ACTOR "optim.weight_decay"}},
+  {ACTOR, "adam_beta1", TREADLE_KEY_REAL, "0.9", "", MINDSPEED, "AdamW's beta1", AT(adam_beta1), 0, 1, .below = true},
+  {ACTOR, "adam_beta2", TREADLE_KEY_REAL, "0.999", "", MINDSPEED, "AdamW's beta2", AT(adam_beta2), 0, 1, .below = true},
+  {ACTOR, "adam_eps", TREADLE_KEY_REAL, "1e-8", "", MINDSPEED, "AdamW's epsilon", AT(adam_eps), 1e-30, 1},
+  {ACTOR, "clip_grad", TREADLE_KEY_REAL, "1", "", MINDSPEED, "scale the gradients down to this norm if theirs is larger; 0: never", AT(clip_grad), 0, 1e30, .also = {VERLS_ACTOR "grad_clip", VERLS_ACTOR "optim.clip_grad"}},
+  {ACTOR, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "training layout as text (docs/layouts.md), in place of the sizes above", AT(layout)},
+  {ACTOR, "adam_betas", TREADLE_KEY_LIST, NULL, "", VERL, "adam_beta1 and adam_beta2, as one list", AT(adam_betas), RL, .also = {VERLS_ACTOR "optim.betas"}},
+  {ACTOR, "load", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a Megatron checkpoint with the first weights; if it has none, the run says so and takes the model's weights", AT(load), RL},
+  {GENERATE, "infer_tensor_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of tensor parallel ranks in generation", AT(infer_tensor_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "tensor_model_parallel_size"}},
+  {GENERATE, "infer_pipeline_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of pipeline stages in generation", AT(infer_pipeline_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "pipeline_model_parallel_size"}},
+  {GENERATE, "infer_expert_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of expert parallel ranks in generation", AT(infer_expert_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "expert_parallel_size"}},
+  {GENERATE, "offload_train_param", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "the training weights leave the device during generation", AT(offload_train_param), RL, .also = {VERLS_ACTOR "fsdp_config.param_offload", VERLS_ACTOR "megatron.param_offload"}},
+  {GENERATE, "offload_train_grad", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "the gradients leave the device during generation", AT(offload_train_grad), RL, .also = {VERLS_ACTOR "megatron.grad_offload"}},
+  {GENERATE, "offload_train_optimizer", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "the optimizer's state leaves the device during generation", AT(offload_train_optimizer), RL, .also = {VERLS_ACTOR "fsdp_config.optimizer_offload", VERLS_ACTOR "megatron.optimizer_offload"}},
+  {GENERATE, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "generation layout as text (docs/layouts.md), in place of the sizes above", AT(infer_layout), RL},
+  {GENERATE, "device_memory", TREADLE_KEY_SIZE, "0", "bytes", OWN, "device memory of a rank; 0: as much as the run needs", AT(device_memory), 0, BYTES, RL},
+  {GENERATE, "gpu_memory_utilization", TREADLE_KEY_REAL, "0.9", "share", MINDSPEED, "share of device_memory that the run may use", AT(gpu_memory_utilization), 0.001, 1, RL, .also = {VERLS_ROLLOUT "gpu_memory_utilization"}},
+  {GENERATE, "kv_memory", TREADLE_KEY_SIZE, "16MiB", "bytes", OWN, "minimum size of the KV cache on a rank; with device_memory it gets all the rest", AT(kv_memory), 1, BYTES, RL},
+  {GENERATE, "block_size", TREADLE_KEY_INTEGER, "16", "tokens", "vLLM", "number of tokens in a block of the KV cache", AT(block_size), 1, 4096, RL},
+  {GENERATE, "max_num_seqs", TREADLE_KEY_INTEGER, "64", "sequences", MINDSPEED, "maximum number of sequences generated together", AT(max_num_seqs), 1, 65536, RL, .also = {VERLS_ROLLOUT "max_num_seqs"}},
+  {GENERATE, "max_model_len", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "maximum number of tokens in a sequence; 0: that of prompt and response together", AT(max_model_len), 0, TOKENS, RL, .also = {VERLS_ROLLOUT "max_model_len"}},
+  {GENERATE, "max_num_batched_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "maximum number of prompt tokens computed in one step; 0: 512", AT(max_num_batched_tokens), 0, TOKENS, RL, .also = {VERLS_ROLLOUT "max_num_batched_tokens"}},
+  {SAMPLING, "max_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "maximum number of tokens in a response; 0: what the longest prompt leaves of seq_length", AT(max_tokens), 0, TOKENS, RL, .also = {VERLS_ROLLOUT "response_length", "data.max_response_length"}},
+  {SAMPLING, "temperature", TREADLE_KEY_REAL, "1", "", MINDSPEED, "logits are divided by this number before drawing, and in training, too", AT(temperature), 0, 1000, RL, .also = {VERLS_ROLLOUT "temperature"}},
+  {SAMPLING, "top_p", TREADLE_KEY_REAL, "1", "", MINDSPEED, "draw from the fewest most probable tokens whose probabilities add up to this number or more", AT(top_p), 0.000001, 1, RL, .also = {VERLS_ROLLOUT "top_p"}},
+  {SAMPLING, "top_k", TREADLE_KEY_INTEGER, "-1", "tokens", MINDSPEED, "draw from this number of most probable tokens; below 1: from all", AT(top_k), -1, TOKENS, RL, .also = {VERLS_ROLLOUT "top_k"}},
+  {SAMPLING, "min_p", TREADLE_KEY_REAL, "0", "", MINDSPEED, "draw from tokens with at least this share of the largest probability", AT(min_p), 0, 1, RL},
+  {SAMPLING, "seed", TREADLE_KEY_INTEGER, NULL, "", MINDSPEED, "seed for the samples; without it, megatron_training.seed", AT(sampling_seed), 0, SEEDS, RL, .also = {VERLS_ROLLOUT "seed"}},
+  {SAMPLING, "ignore_eos", TREADLE_KEY_BOOL, "false", "", "vLLM", "true: every response has max_tokens tokens", AT(ignore_eos), RL, .also = {VERLS_ROLLOUT "ignore_eos"}},
+
+  {RLS, "n_samples_per_prompt", TREADLE_KEY_INTEGER, "1", "samples", MINDSPEED, "number of samples for each prompt", AT(n_samples_per_prompt), 1, ROWS, RL, .also = {VERLS_ROLLOUT "n", "algorithm.group_size"}},
+  {RLS, "mini_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", MINDSPEED, "number of prompts in one optimizer step; 0, or more than a step has: all prompts of the step", AT(mini_batch_size), 0, ROWS, RL, .also = {VERLS_ACTOR "ppo_mini_batch_size"}},
+  {RLS, "max_prompt_length", TREADLE_KEY_INTEGER, "0", "tokens", VERL, "maximum number of tokens in a prompt; 0: what the response leaves of seq_length", AT(max_prompt_length), 0, TOKENS, RL, .also = {"data.max_prompt_length", VERLS_ROLLOUT "prompt_length"}},
+  {RLS, "epochs", TREADLE_KEY_INTEGER, "1", "", MINDSPEED, "number of times that each sample is trained on", AT(epochs), 1, ROWS, RL, .also = {VERLS_ACTOR "ppo_epochs"}},
+  {RLS, "shuffle_mini_batch", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "each epoch puts the samples into mini batches in another order", AT(shuffle_mini_batch), RL, .also = {VERLS_ACTOR "shuffle"}},
+  {RLS, "adv_estimator", TREADLE_KEY_CHOICE, "group_norm", "", MINDSPEED, "how rewards become advantages", AT(adv_estimator), RL, .words = {"group_norm", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}, .also = {"algorithm.adv_estimator"}},
+  {RLS, "norm_adv_by_std", TREADLE_KEY_BOOL, "true", "", OWN, "with group_norm: divide advantages by the standard deviation of the group", AT(norm_adv_by_std), RL, .also = {"algorithm.norm_adv_by_std_in_grpo"}},
+  {RLS, "gamma", TREADLE_KEY_REAL, "1", "", MINDSPEED, "with reinforce_plus_plus: discount factor of rewards", AT(gamma), 0, 1, RL, .also = {"algorithm.gamma"}},
+  {RLS, "clip_ratio", TREADLE_KEY_REAL, "0.2", "", MINDSPEED, "the ratio of probabilities is clipped to the range from 1 - clip_ratio to 1 + clip_ratio", AT(clip_ratio), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio"}},
+  {RLS, "clip_higher_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "use clip_ratio_low and clip_ratio_high instead of clip_ratio; verl's and RLinf's names of these two switch it on", AT(clip_higher_enable), RL},
+  {RLS, "clip_ratio_low", TREADLE_KEY_REAL, NULL, "", VERL, "with clip_higher_enable: the ratio is at least 1 minus this number; without it, clip_ratio", AT(clip_ratio_low), 0, 1, RL, .also = {VERLS_ACTOR "clip_ratio_low", RLS ".clip_higher_low"}},
+  {RLS, "clip_ratio_high", TREADLE_KEY_REAL, NULL, "", VERL, "with clip_higher_enable: the ratio is at most 1 plus this number; without it, clip_ratio", AT(clip_ratio_high), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio_high", RLS ".clip_higher_high"}},
+  {RLS, "clip_ratio_c", TREADLE_KEY_REAL, "3", "", VERL, "if the advantage is negative, the loss is at most clip_ratio_c times its absolute value", AT(clip_ratio_c), 1, 1e30, RL, .also = {VERLS_ACTOR "clip_ratio_c"}},
+  {RLS, "loss_agg_mode", TREADLE_KEY_CHOICE, "token-mean", "", VERL, "how the losses of tokens are added up over a mini batch", AT(loss_agg_mode), RL, .words = {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}, .also = {VERLS_ACTOR "loss_agg_mode"}},
+  {RLS, "token_level_loss", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "false: sets loss_agg_mode to seq-mean-token-mean", AT(token_level_loss), RL},
+  {RLS, "entropy_coeff", TREADLE_KEY_REAL, "0", "", MINDSPEED, "the entropy times this number is subtracted from the loss", AT(entropy_coeff), -1000, 1000, RL, .also = {VERLS_ACTOR "entropy_coeff"}},
+  {RLS, "use_kl_loss", TREADLE_KEY_BOOL, "false", "", VERL, "add a KL to the reference to the loss", AT(use_kl_loss), RL, .also = {VERLS_ACTOR "use_kl_loss"}},
+  {RLS, "use_kl_in_reward", TREADLE_KEY_BOOL, "false", "", VERL, "subtract a KL to the reference from the rewards of tokens", AT(use_kl_in_reward), RL, .also = {"algorithm.use_kl_in_reward"}},
+  {RLS, "kl_penalty", TREADLE_KEY_CHOICE, "low_var_kl", "", MINDSPEED, "the formula of the KL; with a + after its name, the gradient is that of k2", AT(kl_penalty), RL, .words = {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"}, .also = {VERLS_ACTOR "kl_loss_type", "algorithm.kl_penalty"}},
+  {RLS, "init_kl_coef", TREADLE_KEY_REAL, "0.01", "", MINDSPEED, "coefficient of the KL at the first step", AT(init_kl_coef), 0, 1000, RL, .also = {VERLS_ACTOR "kl_loss_coef", "algorithm.kl_ctrl.kl_coef"}},
+  {RLS, "kl_ctrl_type", TREADLE_KEY_CHOICE, "fixed", "", MINDSPEED, "how the coefficient of the KL changes from step to step", AT(kl_ctrl_type), RL, .words = {"fixed", "adaptive"}, .also = {"algorithm.kl_ctrl.type"}},
+  {RLS, "kl_target", TREADLE_KEY_REAL, "100", "", MINDSPEED, "with kl_ctrl_type adaptive: the KL to aim at", AT(kl_target), 1e-30, 1e30, RL, .also = {"algorithm.kl_ctrl.target_kl", RLS ".kl_ctrl_target"}},
+  {RLS, "kl_horizon", TREADLE_KEY_REAL, "1000", "samples", MINDSPEED, "with kl_ctrl_type adaptive: number of samples after which the KL should reach kl_target", AT(kl_horizon), 1, 1e30, RL, .also = {"algorithm.kl_ctrl.horizon"}},
+  {RLS, "use_dynamic_bsz", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "fill micro batches up to max_tokens_per_micro tokens, which must be given", AT(use_dynamic_bsz), RL, .also = {VERLS_ACTOR "use_dynamic_bsz"}},
+  {RLS, "max_packing_token_size", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "with use_dynamic_bsz: maximum number of tokens in a micro batch, if max_tokens_per_micro is not given", AT(max_packing_token_size), 0, TOKENS, RL, .also = {VERLS_ACTOR "ppo_max_token_len_per_gpu", RLS ".update_max_packing_token_size"}},
+  {RLS, "rollout_max_tokens", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "with DAPO: maximum length of a response; 0: max_tokens", AT(rollout_max_tokens), 0, TOKENS, RL, .also = {"reward_model.reward_kwargs.max_resp_len"}},
+  {RLS, "overlong_buffer", TREADLE_KEY_INTEGER, "0", "tokens", MINDSPEED, "with DAPO: number of tokens over which the penalty for length rises to its maximum", AT(overlong_buffer), 0, TOKENS, RL, .also = {"reward_model.overlong_buffer.len", "reward_model.reward_kwargs.overlong_buffer_cfg.len"}},
+  {RLS, "overlong_buffer_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "with DAPO: penalise long responses", AT(overlong_buffer_enable), RL, .also = {"reward_model.overlong_buffer.enable", "reward_model.reward_kwargs.overlong_buffer_cfg.enable"}},
+  {RLS, "overlong_buffer_penalty_factor", TREADLE_KEY_REAL, "1", "", MINDSPEED, "with DAPO: the maximum penalty for length", AT(overlong_buffer_penalty_factor), 0, 1000, RL, .also = {"reward_model.overlong_buffer.penalty_factor", "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor"}},
+  {RLS, "filter_groups_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "with DAPO: leave out groups whose samples all have one score, and draw other groups", AT(filter_groups_enable), RL, .also = {"algorithm.filter_groups.enable"}},
+  {RLS, "filter_groups_metric", TREADLE_KEY_TEXT, NULL, "", MINDSPEED, "with DAPO: the metric by which groups are left out; only the score is possible", AT(filter_groups_metric), RL, .also = {"algorithm.filter_groups.metric"}},
+  {RLS, "filter_groups_max_batches", TREADLE_KEY_INTEGER, "1", "batches", MINDSPEED, "maximum number of batches drawn for a step; below 1: no maximum, but the run ends if every prompt was tried without success", AT(filter_groups_max_batches), -1, ROWS, RL, .also = {"algorithm.filter_groups.max_num_gen_batches"}},
+  {RLS, "filter_groups_train_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", MINDSPEED, "number of groups in a step, chosen from drawn batches of global_batch_size prompts; 0: global_batch_size", AT(filter_groups_train_batch_size), 0, ROWS, RL},
+  {RLS, "gen_batch_size", TREADLE_KEY_INTEGER, "0", "prompts", VERL, "with filter_groups_enable: number of prompts drawn together; 0: global_batch_size", AT(gen_batch_size), 0, ROWS, RL, .also = {"data.gen_batch_size"}},
+  {RLS, "verifier_function", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "the rewards; a score is their weighted sum (docs/rewards.md)", AT(verifier_function), .need = TREADLE_NEED_TO_RUN, RL},
+  {RLS, "verifier_weight", TREADLE_KEY_LIST, NULL, "", MINDSPEED, "weight of each reward; without it, 1 for each", AT(verifier_weight), RL},
+  {RLS, "verifier_command", TREADLE_KEY_TEXT, NULL, "", OWN, "the program that the reward command runs", AT(verifier_command), RL},
+  {RLS, "verifier_timeout", TREADLE_KEY_REAL, "30", "seconds", MINDSPEED, "if the reward command does not answer for this time, the run ends", AT(verifier_timeout), 0.001, 86400, RL},
+  {RLS, "verifier_parallel", TREADLE_KEY_INTEGER, "1", "processes", MINDSPEED, "number of processes of the reward command", AT(verifier_parallel), 1, 1024, RL},
+  {RLS, "val_n", TREADLE_KEY_INTEGER, "1", "samples", VERL, "number of samples for each prompt of a test", AT(val_n), 1, ROWS, RL, .also = {VERLS_ROLLOUT "val_kwargs.n"}},
+  {RLS, "val_temperature", TREADLE_KEY_REAL, NULL, "", VERL, "temperature of a test; 0: as with val_greedy; without it, sampling_config.temperature", AT(val_temperature), 0, 1000, RL, .also = {VERLS_ROLLOUT "val_kwargs.temperature"}},
+  {RLS, "val_greedy", TREADLE_KEY_BOOL, "false", "", OWN, "a test takes the most probable token, whatever val_temperature says", AT(val_greedy), RL, .also = {VERLS_ROLLOUT "val_kwargs.do_sample"}},
+  {RLS, "val_top_p", TREADLE_KEY_REAL, NULL, "", VERL, "top_p of a test that is not greedy; without it, sampling_config.top_p", AT(val_top_p), 0.000001, 1, RL, .also = {VERLS_ROLLOUT "val_kwargs.top_p"}},
+  {RLS, "val_top_k", TREADLE_KEY_INTEGER, NULL, "tokens", VERL, "top_k of a test that is not greedy; without it, sampling_config.top_k", AT(val_top_k), -1, TOKENS, RL, .also = {VERLS_ROLLOUT "val_kwargs.top_k"}},
+  {RLS, "val_before_train", TREADLE_KEY_BOOL, "true", "", VERL, "test before the first step, if val_path is given", AT(val_before_train), RL, .also = {"trainer.val_before_train"}},
+  {RLS, "sampling_support", TREADLE_KEY_CHOICE, "kept", "", OWN, "if top_p, top_k or min_p cut: log-probabilities among the tokens that are left (kept), or in the whole vocabulary (full)", AT(sampling_support), RL, .words = {"kept", "full"}},
+  {RLS, "sampling_support_most", TREADLE_KEY_INTEGER, "1024", "tokens", OWN, "maximum number of tokens that a cut without top_k may leave", AT(sampling_support_most), 1, TOKENS, RL},
+  {RLS, "exact_check", TREADLE_KEY_INTEGER, "1", "steps", OWN, "steps from one check to the next, which computes the log-probabilities of the samples again; 0: no checks", AT(exact_check), 0, STEPS, RL},
+  {RLS, "rollout_is", TREADLE_KEY_CHOICE, "token", "", VERL, "without actor_config.exact: token multiplies the loss of each token by its importance, e^(old - generated)", AT(rollout_is), RL, .words = {"none", "token"}, .also = {"algorithm.rollout_correction.rollout_is"}},
+  {RLS, "rollout_is_threshold", TREADLE_KEY_REAL, "2", "", VERL, "maximum importance of a token, with rollout_is", AT(rollout_is_threshold), 1e-30, 1e30, RL, .also = {"algorithm.rollout_correction.rollout_is_threshold"}},
+  {RLS, "log_val_generations", TREADLE_KEY_INTEGER, "0", "samples", VERL, "number of samples of a test that are written", AT(log_val_generations), 0, ROWS, RL, .also = {"trainer.log_val_generations"}},
+  {RLS, "dump_rollouts", TREADLE_KEY_TEXT, NULL, "path", OWN, "folder for all samples of all steps", AT(dump_rollouts), RL, .also = {"trainer.rollout_data_dir"}},
+  {RLS, "prompt_key", TREADLE_KEY_TEXT, "prompt", "", VERL, "key of the prompt in the data", AT(prompt_key), RL, .also = {"data.prompt_key"}},
+  {RLS, "answer_key", TREADLE_KEY_TEXT, "answer", "", OWN, "key of the correct answer in the data", AT(answer_key), RL},
+  {RLS, "data_source_key", TREADLE_KEY_TEXT, "data_source", "", VERL, "key in the data that says where a row comes from", AT(data_source_key), RL, .also = {"data.reward_fn_key"}},
+  {RLS, "too_long", TREADLE_KEY_CHOICE, "error", "", OWN, "what to do with a prompt that is too long", AT(too_long), RL, .words = {"error", "leave_out"}, .also = {"data.filter_overlong_prompts"}},
+  {RLS, "no_answer", TREADLE_KEY_CHOICE, "error", "", OWN, "what to do with a prompt without an answer, if a reward needs one", AT(no_answer), RL, .words = {"error", "leave_out"}},
+  {RLS, "resume_mode", TREADLE_KEY_CHOICE, "disable", "", VERL, "where a run without --resume starts: at step 0, at the newest checkpoint, or at resume_from_path", AT(resume_mode), RL, .words = {"disable", "auto", "resume_path"}, .also = {"trainer.resume_mode"}},
+  {RLS, "resume_from_path", TREADLE_KEY_TEXT, NULL, "path", VERL, "with resume_mode resume_path: the checkpoint, a folder global_step_K", AT(resume_from_path), RL, .also = {"trainer.resume_from_path"}},
+  {RLS, "normalize_advantages", TREADLE_KEY_BOOL, "false", "", RLINF, "after adv_estimator, shift and scale the advantages of all tokens of a step to mean 0 and deviation 1", AT(normalize_advantages), RL, .also = {"algorithm.normalize_advantages"}},
+  {RLS, "early_stop_imp_ratio", TREADLE_KEY_REAL, "0", "", RLINF, "if the mean ratio of a sample is above this number, the run ends, while RLinf drops such micro batches; 0: never", AT(early_stop_imp_ratio), 0, 1e30, RL, .also = {"algorithm.early_stop_imp_ratio"}},
+  {RLS, "apply_chat_template", TREADLE_KEY_BOOL, "true", "", RLINF, "true: a prompt that is a text becomes a user's message, if the model has a chat template; false: it stays as it is", AT(apply_chat_template), RL, .also = {"data.apply_chat_template"}},
+  {RLS, "chat_template_kwargs", TREADLE_KEY_MAP, NULL, "", VERL, "variables of the chat template, such as {enable_thinking: false}", AT(chat_template_kwargs), RL, .also = {"data.apply_chat_template_kwargs"}},
+  {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference model; without it, the first weights of the policy", AT(ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},
+  {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "Megatron checkpoint with the first weights of the policy, in place of the model's", AT(checkpoint_load_path), RL},
+  {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "convert the model for Megatron at the first start; later starts use the result", AT(use_hf_ckpt), RL},
+  {CONVERTOR, "hf_model_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "the model to convert; without it, actor_config.model", AT(hf_model_path), RL},
+  {CONVERTOR, "save_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "folder for the converted model", AT(converted_path), RL},
+  {CONVERTOR, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, "0", "ranks", RLINF, "number of tensor parallel ranks of the converted model, or of checkpoint_load_path; 0: that of actor_config", AT(converted_tp), 0, RANKS, RL},
+  {CONVERTOR, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, "0", "ranks", RLINF, "number of pipeline stages of the converted model, or of checkpoint_load_path; 0: that of actor_config", AT(converted_pp), 0, RANKS, RL},
+};
+/* clang-format on */
+
+int treadle_train_key_at(size_t at) {
+  int i = 0;
+  while (treadle_train_keys[i].at != at) i++;
+  return i;
+}
+
+/* ---- Names ---------------------------------------------------------------------------------------- */
+
+/* Of "section.key", the key, if it stands in that section. */
+static const char *key_in(const char *path, const char *section) {
+  size_t length = strlen(section);
+  return strncmp(path, section, length) == 0 && path[length] == '.' ? path + length + 1 : NULL;
+}
+
+/* MindSpeed-RL reads both sections as one, of which actor_config goes first. */
+static const char *key_of_mindspeed(const char *path) {
+  const char *key = key_in(path, TRAINING);
+  return key ? key : key_in(path, ACTOR);
+}
+
+bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run) {
+  return run == TREADLE_RUN_RL || (run == TREADLE_RUN_SFT && !key->rl);
+}
+
+const char *treadle_train_short_path(const char *path) {
+  static const char *const within[] = {"model", "megatron"};
+  const char *rest = key_in(path, "actor");
+  for (size_t i = 0; rest && i < sizeof within / sizeof *within; i++)
+    if (strcmp(rest, within[i]) == 0 || key_in(rest, within[i])) return rest;
+  return path;
+}
+
+int treadle_train_key_find(const char *path, treadle_train_run run) {
+  path = treadle_train_short_path(path);
+  const char *shared = key_of_mindspeed(path);
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    const treadle_train_key *row = &treadle_train_keys[i];
+    if (!treadle_train_key_is_of(row, run)) continue;
+    const char *key = row->alone ? key_in(path, row->section) : shared;
+    if (key && strcmp(key, row->key) == 0) return i;
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
+      if (strcmp(path, row->also[j]) == 0) return i;
+  }
+  const treadle_key_info *other = run == TREADLE_RUN_RL ? treadle_train_other_find(path) : NULL;
+  return other && other->as ? treadle_train_key_find(other->as, run) : -1;
+}
+
+int treadle_train_key_above(const char *path, treadle_train_run run, const char **rest_p) {
+  char above[512];
+  if (run != TREADLE_RUN_RL || strlen(path) >= sizeof above) return -1;
+  snprintf(above, sizeof above, "%s", path);
+  for (char *dot; (dot = strrchr(above, '.'));) {
+    *dot = 0;
+    const int key = treadle_train_key_find(above, run);
+    *rest_p = path + strlen(above) + 1;
+    if (key >= 0) return treadle_train_keys[key].type == TREADLE_KEY_MAP ? key : -1;
+  }
+  return -1;
+}
+
+bool treadle_train_key_is_section(const char *path, treadle_train_run run) {
+  path = treadle_train_short_path(path);
+  if (strcmp(path, "actor") == 0) return true;
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    const treadle_train_key *row = &treadle_train_keys[i];
+    if (!treadle_train_key_is_of(row, run)) continue;
+    if (key_in(row->section, path)) return true;
+    if (strcmp(path, row->section) == 0) return true;
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
+      if (key_in(row->also[j], path)) return true;
+  }
+  return false;
+}
+
+/* Is `path` one that a typing error has made of `other`: in the same section, with two other characters at most? */
+static bool is_slip(const char *path, const char *other) {
+  enum { SHORT = 6, MOST = 2 };
+  const char *name = strrchr(path, '.'), *right = strrchr(other, '.');
+  if (!name || name - path != right - other || strncmp(path, other, (size_t)(name - path)) != 0)
+    return false;
+  return strlen(right + 1) >= SHORT && treadle_text_distance(name, right) <= MOST;
+}
+
+const char *treadle_train_key_meant(const char *path, treadle_train_run run) {
+  path = treadle_train_short_path(path);
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) {
+    const treadle_train_key *row = &treadle_train_keys[i];
+    char own[128];
+    if (!treadle_train_key_is_of(row, run)) continue;
+    snprintf(own, sizeof own, "%s.%s", row->section, row->key);
+    if (is_slip(path, own)) return row->key;
+    for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
+      if (is_slip(path, row->also[j])) return strrchr(row->also[j], '.') + 1;
+  }
+  return NULL;
+}

@@ -1,0 +1,28 @@
+/* Texts and chats as rows to train on: which tokens there are, and which of them count. */
+#ifndef TREADLE_SFT_ROWS_TEXT_H
+#define TREADLE_SFT_ROWS_TEXT_H
+
+#include "treadle_engine.h"
+
+#include "base/arena.h"
+
+#include <jansson.h>
+
+typedef struct treadle_row_source {
+  const treadle_train_rows_spec *spec;
+  const char *name; /* "FILE: line 7", for messages */
+  json_t *object;
+  treadle_arena *arena; /* of the tokens */
+} treadle_row_source;
+
+/* Refused: there is none. */
+treadle_status treadle_row_need_tokenizer(const treadle_row_source *source);
+/* {text}: all tokens but the first count. */
+treadle_status treadle_row_read_text(const treadle_row_source *source, treadle_train_row *row);
+/* {prompt, response}: the response's tokens count, and the end token behind them. A prompt is a text, which is a message of the user where
+ * there is a chat template, or a list of messages. */
+treadle_status treadle_row_read_response(const treadle_row_source *source, treadle_train_row *row);
+/* {messages}: what assistants say counts, up to their end token. */
+treadle_status treadle_row_read_messages(const treadle_row_source *source, treadle_train_row *row);
+
+#endif

@@ -1,0 +1,378 @@
+/* What a configuration names, opened: the model, its layout on these ranks, rows to train on, the trainer. Nothing is written here. */
+#include "sft/sft.h"
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "base/larger.h"
+#include "generate/engine.h"
+#include "group/group.h"
+#include "io/file.h"
+#include "io/file_look.h"
+#include "io/folder.h"
+#include "layout/layout.h"
+#include "model/notes.h"
+#include "pass/replica.h"
+#include "pass/transformer.h"
+#include "run/checkpoint_room.h"
+#include "run/dropout.h"
+#include "token/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCE_MOST = 4096, FILE_MOST = 1 << 30 };
+
+treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status) {
+  return sft->group ? treadle_group_agree(sft->group, status) : status;
+}
+
+/* ---- The model ------------------------------------------------------------------------------------------ */
+
+static treadle_status open_model(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
+  const treadle_model_options options = {.struct_size = sizeof options,
+                                         .families = sft->options->families,
+                                         .weights = (treadle_weights)s->weights};
+  char text[1024];
+  treadle_status status;
+  TRY(treadle_model_open(s->model, &options, &sft->model));
+  if (sft->rank == 0) {
+    treadle_model_tell(sft->model, sft->options->warn, sft->options->context);
+    TRY(treadle_train_tell_dropout(sft->model, sft->options->warn, sft->options->context));
+  }
+  if (!sft->plans && !sft->from[0]) TRY(treadle_model_need_weights(sft->model));
+  TRY(treadle_train_config_layout(sft->config, TREADLE_PART_PARAMS, sft->model->layers, sft->ranks, text,
+                                  sizeof text));
+  TRY(treadle_layout_create(sft->model, text, sft->ranks, NULL, &sft->layout));
+out:
+  return status;
+}
+
+/* The tokenizer and the chat template, where there are any: rows of token ids need none. */
+static treadle_status open_text(treadle_sft *sft) {
+  const char *path = sft->settings->tokenizer_name_or_path;
+  bool must = path != NULL;
+  char folder[PATH_MAX];
+  treadle_status status;
+  if (!must) path = sft->settings->model;
+  snprintf(folder, sizeof folder, "%s", path);
+  char *slash = strrchr(folder, '/');
+  size_t length = strlen(folder);
+  if (!must && length > 5 && strcmp(folder + length - 5, ".json") == 0) {
+    if (slash)
+      *slash = 0;
+    else
+      strcpy(folder, ".");
+  }
+  snprintf(sft->companions, sizeof sft->companions, "%s", folder);
+  status = must ? treadle_tokenizer_open(folder, &sft->tokenizer)
+                : treadle_tokenizer_open_if_there(folder, &sft->tokenizer);
+  if (status || !sft->tokenizer) return status;
+  if (treadle_file_is_folder(folder)) status = treadle_folder_check_companions(folder);
+  return status ? status : treadle_chat_find(folder, &sft->chat);
+}
+
+static treadle_status check_model(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
+  treadle_transformer *d = NULL;
+  treadle_status status;
+  TRY(treadle_transformer_create(sft->model, &d));
+  if (s->seq_length && d->most_positions && s->seq_length > d->most_positions)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
+                     TREADLE_SFT_PLACE(sft, seq_length), (long long)s->seq_length,
+                     (long long)d->most_positions));
+  if (sft->tokenizer && treadle_tokenizer_own_count(sft->tokenizer) > d->vocabulary)
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
+        sft->companions, treadle_tokenizer_own_count(sft->tokenizer), s->model, (long long)d->vocabulary));
+  TRY(treadle_defaults_check(d, sft->tokenizer, false));
+  sft->seq_length = s->seq_length ? s->seq_length : SEQUENCE_MOST;
+  if (!s->seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
+    sft->seq_length = d->most_positions;
+out:
+  treadle_transformer_destroy(d);
+  return status;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------- */
+
+static treadle_status read_rows(treadle_sft *sft, const char *path, const char *place,
+                                treadle_train_rows **rows_p) {
+  const treadle_train_rows_spec spec = {.struct_size = sizeof spec,
+                                        .what = path,
+                                        .tokenizer = sft->tokenizer,
+                                        .layout = sft->layout,
+                                        .chat = sft->chat,
+                                        .most_tokens = sft->seq_length};
+  char *text = NULL;
+  size_t bytes;
+  treadle_status status;
+  status = treadle_file_check_lines(path);
+  if (!status) status = treadle_file_read(path, FILE_MOST, &text, &bytes);
+  TRY(treadle_refused_at(place, status));
+  TRY(treadle_train_rows_read(&spec, text, bytes, rows_p));
+out:
+  treadle_free(text);
+  return status;
+}
+
+static int longer(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x < y) - (x > y);
+}
+
+/* Places of the run's rows, in the order in which they are taken: `count` of them from `first` on may be, of each epoch that they lie in,
+ * its longest rows. sums[n]: tokens of the n longest. */
+static int64_t most_tokens_of(const int64_t *sums, int64_t rows, int64_t first, int64_t count) {
+  int64_t tokens = 0;
+  while (count > 0) {
+    int64_t here = treadle_smaller(count, rows - first % rows);
+    tokens += sums[here];
+    first += here;
+    count -= here;
+  }
+  return tokens;
+}
+
+/* Tokens of the fullest micro batch that any order of rows may make: an epoch may end inside of one, and then a long row is in it twice. Where
+ * epochs end in a step repeats after as many epochs as a step has rows, at most. */
+static int64_t fullest_micro_batch(const treadle_train_settings *s, const int64_t *sums, int64_t rows) {
+  const int64_t step = s->global_batch_size, micro = s->micro_batch_size;
+  const int64_t all = s->train_iters > INT64_MAX / step ? INT64_MAX : s->train_iters * step;
+  int64_t most = sums[treadle_smaller(treadle_smaller(micro, rows), step)];
+  for (int64_t epoch = 1; epoch <= step && epoch <= (all - 1) / rows; epoch++) {
+    int64_t in_step = epoch * rows % step, in_micro = in_step % micro, begin = in_step - in_micro;
+    int64_t tokens =
+        most_tokens_of(sums, rows, epoch * rows - in_micro, treadle_smaller(micro, step - begin));
+    most = treadle_larger(most, tokens);
+  }
+  return most;
+}
+
+/* Tokens of the fullest micro batch, and of the longest row. */
+static treadle_status measure(const treadle_sft *sft, const char *path, const treadle_train_row *rows,
+                              size_t count, bool again, treadle_trainer_options *options) {
+  const treadle_train_settings *s = sft->settings;
+  int64_t *lengths = treadle_alloc_array(count, sizeof *lengths);
+  int64_t *sums = treadle_alloc_array(count + 1, sizeof *sums), most = s->max_tokens_per_micro;
+  treadle_status status = TREADLE_OK;
+  if (!lengths || !sums) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count));
+  for (size_t i = 0; i < count; i++) lengths[i] = (int64_t)rows[i].count;
+  qsort(lengths, count, sizeof *lengths, longer);
+  for (size_t i = 0; i < count; i++) sums[i + 1] = sums[i] + lengths[i];
+  if (!most && again) most = fullest_micro_batch(s, sums, (int64_t)count);
+  if (!most) most = sums[treadle_smaller(s->micro_batch_size, (int64_t)count)];
+  options->most_rows = treadle_larger(options->most_rows, most);
+  options->most_tokens = treadle_larger(options->most_tokens, lengths[0]);
+  if (s->max_tokens_per_micro && lengths[0] > s->max_tokens_per_micro)
+    status = treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the longest row of %s has %lld",
+                          TREADLE_SFT_PLACE(sft, max_tokens_per_micro), (long long)s->max_tokens_per_micro,
+                          path, (long long)lengths[0]);
+out:
+  treadle_free(lengths);
+  treadle_free(sums);
+  return status;
+}
+
+static treadle_status open_rows(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
+  treadle_status status = TREADLE_OK;
+  if (s->data_path) TRY(read_rows(sft, s->data_path, TREADLE_SFT_PLACE(sft, data_path), &sft->train_rows));
+  if (s->data_path) sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
+  if (s->val_path) {
+    TRY(read_rows(sft, s->val_path, TREADLE_SFT_PLACE(sft, val_path), &sft->val_rows));
+    sft->val = treadle_train_rows_items(sft->val_rows, &sft->val_count);
+  }
+out:
+  return status;
+}
+
+/* Of all tokens, and which of them count. */
+static uint64_t digest_of(const treadle_train_row *rows, size_t count) {
+  uint64_t digest = 0;
+  for (size_t r = 0; r < count; r++) {
+    digest = treadle_hash_more(digest, rows[r].count);
+    for (size_t i = 0; i < rows[r].count; i++)
+      digest = treadle_hash_more(digest, (uint64_t)rows[r].ids[i] << 1 | (rows[r].mask[i] != 0));
+  }
+  return digest;
+}
+
+static treadle_status take_order(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
+  treadle_status status;
+  sft->rows_digest = digest_of(sft->train, sft->train_count);
+  TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
+  if (s->no_shuffle) treadle_train_order_keep(&sft->order);
+  sft->batch = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->batch);
+  if (!sft->batch)
+    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for a batch of %lld rows",
+                          (long long)s->global_batch_size);
+out:
+  return status;
+}
+
+treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_train_row *rows, size_t count) {
+  return (treadle_train_batch){.struct_size = sizeof(treadle_train_batch),
+                               .rows = rows,
+                               .count = count,
+                               .micro_batch_size = (size_t)sft->settings->micro_batch_size,
+                               .max_tokens_per_micro = sft->settings->max_tokens_per_micro};
+}
+
+/* ---- The trainer ---------------------------------------------------------------------------------------- */
+
+/* The same of rows that nobody has seen. */
+static void measure_longest(const treadle_sft *sft, treadle_trainer_options *options) {
+  const treadle_train_settings *s = sft->settings;
+  options->most_tokens = sft->seq_length;
+  options->most_rows =
+      s->max_tokens_per_micro ? s->max_tokens_per_micro : s->micro_batch_size * sft->seq_length;
+}
+
+/* How many replicas divide a step, and into how many stages each is divided. */
+static treadle_status find_replicas(const treadle_sft *sft, int64_t *dp_p, int64_t *pp_p) {
+  treadle_arena arena = {0};
+  treadle_transformer *d = NULL;
+  treadle_replica replica;
+  treadle_status status = TREADLE_OK;
+  *dp_p = sft->ranks;
+  *pp_p = 1;
+  if (sft->settings->strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
+  TRY(treadle_transformer_create(sft->model, &d));
+  TRY(treadle_replica_find(d, sft->layout, 0, &arena, &replica));
+  *dp_p = replica.count;
+  *pp_p = sft->settings->pipeline_model_parallel_size;
+out:
+  treadle_transformer_destroy(d);
+  treadle_arena_release(&arena);
+  return status;
+}
+
+/* Micro batches of a replica, at most. */
+static treadle_status count_batches(const treadle_sft *sft, int32_t *most_p) {
+  enum { BATCHES_MOST = 1 << 20 };
+  int64_t dp, pp, count;
+  treadle_status status;
+  TRY(find_replicas(sft, &dp, &pp));
+  TRY(treadle_train_config_micro_batches(sft->config, dp, pp, &count));
+  if (!count) count = (sft->settings->global_batch_size + dp - 1) / dp; /* one row in each */
+  if (count > BATCHES_MOST)
+    TRY(treadle_fail(
+        TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
+        TREADLE_SFT_PLACE(sft, global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
+  *most_p = (int32_t)count;
+out:
+  return status;
+}
+
+static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *options) {
+  const treadle_train_settings *s = sft->settings;
+  int32_t most_micro_batches;
+  treadle_status status;
+  TRY(count_batches(sft, &most_micro_batches));
+  *options = (treadle_trainer_options){
+      .struct_size = sizeof *options,
+      .kernels = sft->options->kernels,
+      .threads = sft->options->threads,
+      .fast = !s->exact,
+      .companions = sft->tokenizer && treadle_file_is_folder(sft->companions) ? sft->companions : NULL,
+      .recompute = s->recompute_granularity == TREADLE_RECOMPUTE_FULL,
+      .sequence_parallel = s->sequence_parallel,
+      .optimizer = true,
+      .distributed_optimizer = s->use_distributed_optimizer,
+      .offload_policy = s->offload_policy,
+      .adam_beta1 = s->adam_beta1,
+      .adam_beta2 = s->adam_beta2,
+      .adam_eps = s->adam_eps,
+      .most_micro_batches = most_micro_batches,
+      .fewer_micro_batches = s->max_tokens_per_micro != 0};
+  if (sft->train)
+    TRY(measure(sft, s->data_path, sft->train, sft->train_count, true, options));
+  else
+    measure_longest(sft, options);
+  if (sft->val) TRY(measure(sft, s->val_path, sft->val, sft->val_count, false, options));
+out:
+  return status;
+}
+
+treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *options) {
+  treadle_status status;
+  TRY(treadle_train_config_need(sft->config, sft->plans));
+  TRY(open_model(sft));
+  TRY(open_text(sft));
+  TRY(check_model(sft));
+  TRY(open_rows(sft));
+  TRY(make_options(sft, options));
+out:
+  return status;
+}
+
+static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *options) {
+  treadle_status status;
+  TRY(treadle_train_config_need(sft->config, false));
+  TRY(treadle_sft_measure(sft, options));
+  TRY(take_order(sft));
+  if (sft->from[0]) TRY(treadle_sft_read_start(sft));
+  if (sft->rank == 0 && sft->step < sft->settings->train_iters && !sft->options->open_engine)
+    TRY(treadle_train_check_room(sft->config, sft->model));
+out:
+  return status;
+}
+
+treadle_weights treadle_sft_weights(const treadle_sft *sft) {
+  return sft->from[0] ? TREADLE_WEIGHTS_FILES : treadle_model_weights(sft->model);
+}
+
+static void warn_made_up(const treadle_sft *sft) {
+  char line[PATH_MAX + 100];
+  snprintf(line, sizeof line, TREADLE_MADE_UP, sft->settings->model);
+  if (sft->rank == 0 && sft->options->warn) sft->options->warn(sft->options->context, line);
+}
+
+treadle_status treadle_sft_open(treadle_sft *sft) {
+  const treadle_train_settings *s = sft->settings;
+  treadle_trainer_options options;
+  char actor[PATH_MAX + 8];
+  treadle_train_engine_open open = sft->options->open_engine;
+  treadle_status status;
+  if (!open) open = treadle_trainer_open_engine;
+  sft->saved = -1;
+  sft->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->lr_decay_style,
+                                        .lr = s->lr,
+                                        .min_lr = s->min_lr,
+                                        .warmup_fraction = s->lr_warmup_fraction,
+                                        .steps = s->train_iters};
+  TRY(treadle_sft_agree(sft, treadle_sft_find_start(sft)));
+  if (sft->from[0]) TRY(treadle_sft_check_start(sft));
+  TRY(treadle_sft_agree(sft, treadle_as_refusal(open_inputs(sft, &options))));
+  if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_RANDOM) warn_made_up(sft);
+  TRY(treadle_sft_agree(sft, sft->rank == 0 ? treadle_sft_predict(sft, &options, NULL) : TREADLE_OK));
+  sft->engine.struct_size = sizeof sft->engine;
+  TRY(treadle_sft_agree(
+      sft, open(sft->options->engine_context, sft->group, sft->layout, &options, &sft->engine)));
+  if (sft->from[0]) {
+    snprintf(actor, sizeof actor, "%s/actor", sft->from);
+    TRY(sft->engine.resume(sft->engine.engine, actor));
+  } else if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_FILES) {
+    TRY(sft->engine.load(sft->engine.engine));
+  } else {
+    TRY(sft->engine.randomise(sft->engine.engine, (uint64_t)s->seed));
+  }
+out:
+  return status;
+}
+
+void treadle_sft_close(treadle_sft *sft) {
+  treadle_metrics_close(sft->metrics);
+  if (sft->engine.close) sft->engine.close(sft->engine.engine);
+  treadle_train_order_release(&sft->order);
+  treadle_free(sft->batch);
+  treadle_train_rows_destroy(sft->train_rows);
+  treadle_train_rows_destroy(sft->val_rows);
+  treadle_chat_close(sft->chat);
+  treadle_tokenizer_close(sft->tokenizer);
+  treadle_layout_destroy(sft->layout);
+  treadle_model_close(sft->model);
+}
