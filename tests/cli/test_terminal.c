@@ -49,8 +49,8 @@ static void test_shown(void **state) {
     treadle_builder_add(&json, ", \"\\u001b[%dJ\": %d", id, id);
   treadle_builder_add(&json, "}, \"merges\": []}, \"decoder\": {\"type\": \"Fuse\"}}");
   text_write(model, "tokenizer.json", json.text, json.length);
-  text_write(model, "tokenizer_config.json", "{}",
-             2); /* the folder's names tokens that this tokenizer has not */
+  /* the folder's names tokens that this tokenizer has not */
+  text_write(model, "tokenizer_config.json", "{}", 2);
   treadle_builder_release(&json);
   snprintf(arguments, sizeof arguments, "generate --model %s --prompt a --max-new-tokens 5 --ignore-eos",
            model);

@@ -5,7 +5,6 @@
 #include "generate/cache.h"
 #include "generate/gate.h"
 #include "generate/sampling.h"
-#include "generate/token_rows.h"
 #include "pass/pass.h"
 #include "treadle_control.h"
 
@@ -71,9 +70,9 @@ treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
 
 /* ---- finite.c ---- */
 
-/* Refuses rows whose logits are not finite, by the name of the weight that makes them so. */
-treadle_status treadle_engine_check_rows(const treadle_engine *engine, const treadle_token_row *rows,
-                                         int64_t count);
+/* Refuses a row of logits whose lse is not finite, by the name of the weight that makes it so. */
+treadle_status treadle_engine_check_row(const treadle_engine *engine, const float *logits,
+                                        float temperature, double lse);
 
 /* ---- engine_ranks.c ---- */
 

@@ -50,14 +50,13 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_check_rows(const treadle_engine *engine, const treadle_token_row *rows,
-                                         int64_t count) {
-  int64_t rank = engine->replica.ranks[engine->replica.position], bad = 0;
+treadle_status treadle_engine_check_row(const treadle_engine *engine, const float *logits,
+                                        float temperature, double lse) {
+  int64_t rank = engine->replica.ranks[engine->replica.position];
   treadle_status status;
-  while (bad < count && isfinite(rows[bad].lse)) bad++;
-  if (bad == count) return TREADLE_OK;
-  if (treadle_row_is_finite(rows[bad].logits, engine->transformer->vocabulary))
-    REFUSE("logits over a temperature of %g are infinite", (double)rows[bad].temperature);
+  if (isfinite(lse)) return TREADLE_OK;
+  if (treadle_row_is_finite(logits, engine->transformer->vocabulary))
+    REFUSE("logits over a temperature of %g are infinite", (double)temperature);
   TRY(search(engine, treadle_pass_window(engine->pass), rank));
   status =
       treadle_fail(TREADLE_REFUSED,

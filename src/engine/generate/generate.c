@@ -139,7 +139,7 @@ static treadle_status take_memory(generating *g) {
       g->jobs[at].sequence.number = (int64_t)at;
       g->jobs[at].sample.spec.index = k;
     }
-  TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch, true));
+  TRY(treadle_token_rows_init(&g->rows, e->pass, e->transformer->vocabulary, e->max_batch));
   if (g->options.drawn || g->options.never_count) TRY(treadle_token_rows_draw(&g->rows));
   TRY(treadle_schedule_init(&g->schedule, &e->cache, e->max_batch, e->prefill_chunk));
 out:
@@ -258,7 +258,10 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
     to->temperature = treadle_logprob_temperature(type, &g->wanting[i]->request->sampling);
   }
   TRY(treadle_token_rows_run(&g->rows, g->wanted));
-  TRY(treadle_engine_check_rows(g->engine, g->rows.items, g->wanted));
+  for (int64_t i = 0; i < g->wanted; i++) {
+    const treadle_token_row *of = &g->rows.items[i];
+    TRY(treadle_engine_check_row(g->engine, of->logits, of->temperature, of->lse));
+  }
   for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
   return status;

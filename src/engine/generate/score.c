@@ -6,7 +6,8 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
-#include "generate/token_rows.h"
+#include "pass/logprob.h"
+#include "pass/lse_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,7 +34,7 @@ typedef struct scoring {
   size_t *row_text, *row_token; /* [rows] */
   treadle_pass_span *stretches;
   treadle_pass_step step;
-  treadle_token_rows rows;
+  treadle_lse_row *rows; /* [max_batch] */
 } scoring;
 
 static int32_t blocks_of(const treadle_engine *e, size_t tokens) {
@@ -148,7 +149,7 @@ out:
   return status;
 }
 
-static treadle_status take_logits(scoring *s, int64_t number, const treadle_token_row *row) {
+static treadle_status take_logits(scoring *s, int64_t number, const treadle_lse_row *row) {
   size_t text = s->row_text[number], token = s->row_token[number];
   treadle_status status = TREADLE_OK;
   bool told = text < s->told_text || (text == s->told_text && token < s->told_token);
@@ -176,11 +177,12 @@ static treadle_status read_step(scoring *s) {
         s->which[count++] = (int32_t)row;
     TRY(treadle_pass_logits(e->pass, s->which, count, &logits));
     for (int64_t i = 0; i < count; i++)
-      s->rows.items[i] = (treadle_token_row){.logits = logits + i * e->transformer->vocabulary,
-                                             .temperature = s->options.temperature};
-    TRY(treadle_token_rows_run(&s->rows, count));
-    TRY(treadle_engine_check_rows(s->engine, s->rows.items, count));
-    for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows.items[i]));
+      s->rows[i] = (treadle_lse_row){.logits = logits + i * e->transformer->vocabulary,
+                                     .temperature = s->options.temperature};
+    treadle_lse_rows_run(treadle_pass_team(e->pass), s->rows, count, e->transformer->vocabulary);
+    for (int64_t i = 0; i < count; i++)
+      TRY(treadle_engine_check_row(e, s->rows[i].logits, s->rows[i].temperature, s->rows[i].lse));
+    for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows[i]));
   }
   for (; s->ended < s->at; s->ended++) {
     if (s->options.done) TRY(s->options.done(s->options.context, s->ended, s->states[s->ended].logprobs));
@@ -200,10 +202,9 @@ static treadle_status run(scoring *s) {
   s->row_text = treadle_alloc_array(rows, sizeof *s->row_text);
   s->row_token = treadle_alloc_array(rows, sizeof *s->row_token);
   s->stretches = treadle_alloc_array(rows, sizeof *s->stretches);
-  if (!s->states || !s->tokens || !s->which || !s->row_text || !s->row_token || !s->stretches)
+  s->rows = treadle_alloc_array((size_t)s->engine->max_batch, sizeof *s->rows);
+  if (!s->states || !s->tokens || !s->which || !s->row_text || !s->row_token || !s->stretches || !s->rows)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu texts", s->count);
-  TRY(treadle_token_rows_init(&s->rows, s->engine->pass, s->engine->transformer->vocabulary,
-                              s->engine->max_batch, false));
   s->step.tokens = s->tokens;
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
@@ -238,7 +239,7 @@ out:
   treadle_free(s.row_text);
   treadle_free(s.row_token);
   treadle_free(s.stretches);
-  treadle_token_rows_release(&s.rows);
+  treadle_free(s.rows);
   return status;
 }
 

@@ -10,16 +10,15 @@
 #include <string.h>
 
 treadle_status treadle_token_rows_init(treadle_token_rows *rows, treadle_pass *pass, int64_t vocabulary,
-                                       int64_t most, bool chooses) {
+                                       int64_t most) {
   size_t threads = (size_t)treadle_team_count(treadle_pass_team(pass));
   treadle_status status = TREADLE_OK;
   *rows = (treadle_token_rows){.pass = pass, .vocabulary = vocabulary, .most = most};
   rows->items = treadle_alloc_array((size_t)most, sizeof *rows->items);
-  if (chooses) rows->samplers = treadle_alloc_array(threads, sizeof *rows->samplers);
-  if (!rows->items || (chooses && !rows->samplers))
+  rows->samplers = treadle_alloc_array(threads, sizeof *rows->samplers);
+  if (!rows->items || !rows->samplers)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory to choose %lld tokens", (long long)most);
-  for (size_t i = 0; chooses && i < threads; i++)
-    TRY(treadle_sampler_create(vocabulary, &rows->samplers[i]));
+  for (size_t i = 0; i < threads; i++) TRY(treadle_sampler_create(vocabulary, &rows->samplers[i]));
 out:
   return status;
 }
@@ -65,12 +64,12 @@ out:
   return status;
 }
 
-static bool is_drawn(const treadle_token_row *row) { return row->sample && row->sample->spec.drawn; }
+static bool is_drawn(const treadle_token_row *row) { return row->sample->spec.drawn; }
 
 /* The row of what log-probabilities are of. */
 static const float *scored_row(const treadle_token_rows *rows, int32_t index,
                                const treadle_token_row *row) {
-  if (!row->sample || (!row->sample->spec.drawn && !row->sample->spec.never_count)) return row->logits;
+  if (!row->sample->spec.drawn && !row->sample->spec.never_count) return row->logits;
   float *logits = rows->drawn[index];
   memcpy(logits, row->logits, (size_t)rows->vocabulary * sizeof *logits);
   if (is_drawn(row) && row->kept.count)
@@ -81,7 +80,6 @@ static const float *scored_row(const treadle_token_rows *rows, int32_t index,
 }
 
 static treadle_status choose(const treadle_token_rows *rows, int32_t index, treadle_token_row *row) {
-  if (!row->sample) return TREADLE_OK;
   if (is_drawn(row)) return draw(rows, index, row);
   return treadle_sample_choose(row->sample, rows->samplers[index], row->logits, &row->token);
 }

@@ -1,4 +1,4 @@
-/* src/engine/text/jinja*.c and chat*.c, against what Jinja2 and transformers did (tests/golden/text). */
+/* src/engine/jinja/ and src/engine/chat/, against what Jinja2 and transformers did (tests/golden/text). */
 #include "test.h"
 
 #include "golden_support/golden.h"
