@@ -52,7 +52,8 @@ function(treadle_add_test name source)
     endif()
   endif()
   list(APPEND labels ${stage})
-  set(environment ${test_environment})
+  set(environment ${test_environment} # two mpirun of one user share a folder, which one removes while the other makes its own there
+      OMPI_MCA_orte_tmpdir_base=${CMAKE_BINARY_DIR}/mpi/${name})
   if("mpi" IN_LIST labels) # Open MPI leaks, out of modules that it has unloaded: nothing to suppress by
     list(APPEND environment ASAN_OPTIONS=abort_on_error=1:detect_leaks=0)
   else()
