@@ -4,6 +4,7 @@
  *   treadle_attach.h   readers of a rank's infer parameters in other processes
  *   treadle_tools.h    reports on all ranks, conversions, families, generated models, meeting by MPI
  *   treadle_device.h   for authors of devices and of nets
+ *   treadle_batch.h    named columns over rows: samples with their tokens, texts and scores
  *   treadle_engine.h   tokenizers, the built-in engine and the built-in trainer
  *   treadle_control.h  the worker that trains and generates, and the loop of reinforcement learning
  *   treadle_testing.h  what a window should hold, and planted faults

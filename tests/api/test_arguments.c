@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "memory/device_far.h"
 #include "test.h"
+#include "treadle_batch.h"
 #include "treadle_control.h"
 #include "treadle_device.h"
 
@@ -12,7 +13,7 @@
 
 /* ---- Checks; each notes which function it was ---- */
 
-static char called[300][64];
+static char called[400][64];
 static size_t called_count;
 
 static void note(const char *call) {
@@ -739,6 +740,96 @@ static void conversions(objects *o) {
 }
 
 /* ---- Chats, the engine ---- */
+
+static void batches(objects *o) {
+  (void)o;
+  treadle_batch *batch, *made;
+  treadle_column column = TREADLE_INIT(treadle_column);
+  int64_t row = 0;
+  const bool mask = true;
+  const char *text = "x", *none = NULL;
+  REFUSED(treadle_batch_create(1, NULL));
+  REFUSED(treadle_batch_create(-1, &batch));
+  assert_null(batch);
+  REFUSED(treadle_batch_create(INT64_MAX, &batch));
+  WORKS(assert_ok(treadle_batch_create(1, &batch)));
+  GIVES(-1, treadle_batch_rows(NULL));
+  GIVES(-1, treadle_batch_column_count(NULL));
+  REFUSED(treadle_batch_add(NULL, &column));
+  REFUSED(treadle_batch_add(batch, NULL));
+  REFUSED(treadle_batch_add(batch, &column));
+  column.name = "x";
+  REFUSED_SIZES(column, treadle_batch_add(batch, &column));
+  REFUSED_NEWER(treadle_column, treadle_batch_add(batch, newer_p));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    column.type = (treadle_column_type)no_enums[i];
+    REFUSED(treadle_batch_add(batch, &column));
+  }
+  REFUSED(treadle_batch_add_texts(NULL, "x", &text, NULL));
+  REFUSED(treadle_batch_add_texts(batch, NULL, &text, NULL));
+  REFUSED(treadle_batch_add_texts(batch, "x", NULL, NULL));
+  REFUSED(treadle_batch_add_texts(batch, "x", &none, NULL));
+  REFUSED(treadle_batch_column(NULL, "x", &column));
+  REFUSED(treadle_batch_column(batch, NULL, &column));
+  REFUSED(treadle_batch_column(batch, "x", &column));
+  REFUSED(treadle_batch_column(batch, "x", NULL));
+  REFUSED(treadle_batch_column_at(NULL, 0, &column));
+  REFUSED(treadle_batch_column_at(batch, 0, &column));
+  REFUSED(treadle_batch_column_at(batch, -1, &column));
+  REFUSED(treadle_batch_column_at(batch, 0, NULL));
+  GIVES(false, treadle_batch_has(NULL, "x"));
+  GIVES(false, treadle_batch_has(batch, NULL));
+  REFUSED(treadle_batch_remove(NULL, "x"));
+  REFUSED(treadle_batch_remove(batch, NULL));
+  REFUSED(treadle_batch_rename(NULL, "x", "y"));
+  REFUSED(treadle_batch_rename(batch, "x", NULL));
+  REFUSED(treadle_batch_rename(batch, NULL, "y"));
+  REFUSED(treadle_batch_set_meta(NULL, "k", "1"));
+  REFUSED(treadle_batch_set_meta(batch, NULL, "1"));
+  REFUSED(treadle_batch_set_meta(batch, "k", "["));
+  GIVES(NULL, treadle_batch_meta(NULL, "k"));
+  GIVES(NULL, treadle_batch_meta(batch, NULL));
+  GIVES(NULL, treadle_batch_meta_key(NULL, 0));
+  REFUSED(treadle_batch_select(NULL, &text, 1, &made));
+  assert_null(made);
+  REFUSED(treadle_batch_select(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_select(batch, &none, 1, &made));
+  REFUSED(treadle_batch_select(batch, &text, 0, NULL));
+  REFUSED(treadle_batch_index(NULL, &row, 1, &made));
+  REFUSED(treadle_batch_index(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_index(batch, &row, SIZE_MAX, &made));
+  REFUSED(treadle_batch_index(batch, &row, 1, NULL));
+  REFUSED(treadle_batch_index_mask(NULL, &mask, 1, &made));
+  REFUSED(treadle_batch_index_mask(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_index_mask(batch, &mask, 1, NULL));
+  REFUSED(treadle_batch_slice(NULL, 0, 1, &made));
+  REFUSED(treadle_batch_slice(batch, 0, 1, NULL));
+  REFUSED(treadle_batch_slice(batch, -1, 1, &made));
+  REFUSED(treadle_batch_slice(batch, 0, INT64_MAX, &made));
+  REFUSED(treadle_batch_split(NULL, NULL, 1, &made));
+  REFUSED(treadle_batch_split(batch, NULL, 1, NULL));
+  REFUSED(treadle_batch_split(batch, NULL, SIZE_MAX, &made));
+  REFUSED(treadle_batch_concat(NULL, 1, &made));
+  REFUSED(treadle_batch_concat((const treadle_batch *const[]){NULL}, 1, &made));
+  REFUSED(treadle_batch_concat((const treadle_batch *const[]){batch}, 1, NULL));
+  REFUSED(treadle_batch_repeat(NULL, 1, true, &made));
+  REFUSED(treadle_batch_repeat(batch, -1, true, &made));
+  REFUSED(treadle_batch_repeat(batch, 1, true, NULL));
+  REFUSED(treadle_batch_union(NULL, batch));
+  REFUSED(treadle_batch_union(batch, NULL));
+  REFUSED(treadle_batch_reorder(NULL, &row, 1));
+  REFUSED(treadle_batch_reorder(batch, NULL, 1));
+  REFUSED(treadle_batch_save(NULL, "/nothing/nothing"));
+  REFUSED(treadle_batch_save(batch, NULL));
+  REFUSED(treadle_batch_save(batch, ""));
+  WORKS(assert_true(treadle_batch_save(batch, "/nothing/nothing") < 0));
+  REFUSED(treadle_batch_load(NULL, &made));
+  REFUSED(treadle_batch_load("/nothing/nothing", &made));
+  assert_null(made);
+  REFUSED(treadle_batch_load("/nothing/nothing", NULL));
+  WORKS(treadle_batch_destroy(NULL));
+  treadle_batch_destroy(batch);
+}
 
 static void chats(objects *o) {
   treadle_chat *chat = o->chat;
@@ -1613,10 +1704,10 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,        models,         layouts,  pieces,      placements,  plans,    reports,        groups,
-      devices,      switch_options, switches, conversions, families,    drafts,   inspection,     made,
-      machine,      planted,        chats,    engines,     engine_work, training, configurations, tokens,
-      text_streams, policies,       rewards,  workers,     runs,        handles};
+      texts,   models,         layouts,  pieces,      placements, plans,       reports,    groups,
+      devices, switch_options, switches, conversions, families,   drafts,      inspection, made,
+      batches, machine,        planted,  chats,       engines,    engine_work, training,   configurations,
+      tokens,  text_streams,   policies, rewards,     workers,    runs,        handles};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "test.h"
+#include "treadle_batch.h"
 #include "treadle_control.h"
 #include "treadle_device.h"
 
@@ -105,7 +106,7 @@ static int64_t rank(caller *c) { return often(c) ? 0 : number(c); }
 
 /* ---- Calling: functions of one object are one group ---- */
 
-static char called[300][64];
+static char called[400][64];
 static size_t called_count;
 
 /* Notes which function it is, and that no message stands. */
@@ -1133,6 +1134,71 @@ static void call_handles(caller *c) {
   }
 }
 
+static void call_batches(caller *c) {
+  static const char *const names[] = {"ids", "ids", "score", "text", "none", ""};
+  static const char *const jsons[] = {"1", "{\"a\": [1]}", "[", ""};
+  int64_t offsets[] = {0, 2, 3, often(c) ? 5 : 1},
+          rows[] = {(int64_t)below(c, 3), (int64_t)below(c, 3), often(c) ? 2 : number(c)};
+  double values[6] = {0};
+  bool mask[] = {below(c, 2), below(c, 2), true};
+  const char *texts[] = {text(c), "a", often(c) ? "b" : NULL};
+  treadle_column column = {.struct_size = struct_size(c, sizeof column),
+                           .name = OR_NULL(c, ONE_OF(c, names)),
+                           .type = (treadle_column_type)any_enum(c),
+                           .width = often(c) ? (int64_t)below(c, 3) : 0,
+                           .offsets = below(c, 2) ? offsets : NULL,
+                           .data = often(c) ? NULL : values};
+  treadle_batch *batch = NULL, *made = NULL, *parts[2] = {NULL};
+  SAID(treadle_batch_create(often(c) ? 3 : number(c), OR_NULL(c, &batch)));
+  if (treadle_batch_rows(batch) != 3) {
+    CALL(treadle_batch_destroy(batch));
+    batch = NULL;
+  }
+  SAID(treadle_batch_add(batch, OR_NULL(c, &column)));
+  SAID(treadle_batch_add_texts(batch, ONE_OF(c, names), OR_NULL(c, texts), NULL));
+  SAID(treadle_batch_set_meta(batch, OR_NULL(c, "k"), ONE_OF(c, jsons)));
+  CALL(treadle_batch_meta(batch, OR_NULL(c, "k")));
+  CALL(treadle_batch_meta_key(batch, (int32_t)number(c)));
+  CALL(treadle_batch_rows(batch));
+  CALL(treadle_batch_column_count(batch));
+  CALL(treadle_batch_has(batch, OR_NULL(c, ONE_OF(c, names))));
+  column.struct_size = struct_size(c, sizeof column);
+  if (below(c, 2))
+    SAID(treadle_batch_column(batch, OR_NULL(c, ONE_OF(c, names)), OR_NULL(c, &column)));
+  else
+    SAID(treadle_batch_column_at(batch, (int32_t)number(c), OR_NULL(c, &column)));
+  switch (below(c, 12)) {
+  case 0: SAID(treadle_batch_select(batch, OR_NULL(c, names), below(c, 4), OR_NULL(c, &made))); break;
+  case 1: SAID(treadle_batch_index(batch, OR_NULL(c, rows), below(c, 4), OR_NULL(c, &made))); break;
+  case 2: SAID(treadle_batch_index_mask(batch, OR_NULL(c, mask), below(c, 4), OR_NULL(c, &made))); break;
+  case 3: SAID(treadle_batch_slice(batch, number(c), number(c), OR_NULL(c, &made))); break;
+  case 4:
+    SAID(treadle_batch_split(batch, below(c, 2) ? rows : NULL, below(c, 3), OR_NULL(c, parts)));
+    made = parts[0];
+    treadle_batch_destroy(parts[1]);
+    break;
+  case 5:
+    SAID(treadle_batch_concat((const treadle_batch *const[]){batch, OR_NULL(c, batch)}, below(c, 3),
+                              OR_NULL(c, &made)));
+    break;
+  case 6:
+    SAID(treadle_batch_repeat(batch, often(c) ? (int64_t)below(c, 4) : number(c), below(c, 2),
+                              OR_NULL(c, &made)));
+    break;
+  case 7: SAID(treadle_batch_union(batch, OR_NULL(c, batch))); break;
+  case 8: SAID(treadle_batch_reorder(batch, OR_NULL(c, rows), below(c, 4))); break;
+  case 9: SAID(treadle_batch_remove(batch, OR_NULL(c, ONE_OF(c, names)))); break;
+  case 10:
+    SAID(treadle_batch_rename(batch, OR_NULL(c, ONE_OF(c, names)), OR_NULL(c, ONE_OF(c, names))));
+    break;
+  default:
+    SAID(treadle_batch_save(batch, OR_NULL(c, "/nothing/nothing")));
+    SAID(treadle_batch_load(OR_NULL(c, "/nothing/nothing"), OR_NULL(c, &made)));
+  }
+  CALL(treadle_batch_destroy(made));
+  CALL(treadle_batch_destroy(batch));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -1147,7 +1213,7 @@ static void test_random_calls(void **state) {
       call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
       call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
       call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles};
+      call_rewards, call_workers, call_handles,     call_batches};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

@@ -34,6 +34,9 @@ enum {
   TREADLE_MAX_TEXT_BYTES = 1 << 28 /* of a text that is encoded at once */
 };
 
+/* Rows of a batch. */
+#define TREADLE_MAX_ROWS (INT64_C(1) << 32)
+
 /* Limits of a report: the plans of all ranks together look at at most TREADLE_PLANNED_CUTS parts, and at one more for
  * every TREADLE_BYTES_OF_A_CUT bytes of the model. */
 #define TREADLE_PLANNED_CUTS (INT64_C(1) << 25)

@@ -31,6 +31,7 @@ static const struct {
     {"runs of a storage tensor", TREADLE_MAX_RUNS},
     {"ids of a tokenizer", TREADLE_MAX_TOKENS},
     {"bytes of a text", TREADLE_MAX_TEXT_BYTES},
+    {"rows of a batch", TREADLE_MAX_ROWS},
 };
 
 static void as_documented(void **state) {
