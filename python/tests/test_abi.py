@@ -26,6 +26,7 @@ class TestAbi(unittest.TestCase):
         self.assertGreater(len(constants), 30)
         lines = [
             '#include "treadle_attach.h"',
+            '#include "treadle_batch.h"',
             '#include "treadle_control.h"',
             '#include "treadle_device.h"',
             '#include "treadle_tools.h"',
