@@ -1,5 +1,5 @@
 /* JSON. What is taken says the same when it is written and read again; what jansson's own reader takes is taken, with the same values;
- * what it does not take has an odd value, a mark of the byte order or a zero character in it. */
+ * what it does not take has an odd value, a mark of the byte order or a zero character, escaped, in it. */
 #include "io/json.h"
 
 #include <stdlib.h>
@@ -18,6 +18,10 @@ static bool has_odd(json_t *value) {
 }
 
 static void compare(const char *text, size_t count, json_t *root) {
+  if (memchr(text, 0, count)) { /* jansson overlooks one behind a number */
+    if (root) __builtin_trap();
+    return;
+  }
   json_t *plain = json_loadb(text, count, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
   if (plain && (!root || !json_equal(plain, root))) __builtin_trap();
   if (!plain && root && !has_odd(root) && !treadle_json_mark(text, count)) __builtin_trap();

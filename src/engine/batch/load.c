@@ -216,7 +216,7 @@ static treadle_status read_texts(batch_reader *r) {
     r->texts[i].offsets = treadle_alloc_array((size_t)r->batch->rows + 1, sizeof *r->texts[i].offsets);
     if (!r->texts[i].offsets) TRY(no_memory(r));
   }
-  for (const char *at = image, *end = at + bytes, *next; at < end; at = next, row++) {
+  for (const char *at = image, *end = bytes ? at + bytes : at, *next; at < end; at = next, row++) {
     const char *line_end = memchr(at, '\n', (size_t)(end - at));
     next = line_end ? line_end + 1 : end;
     if (row == r->batch->rows)
