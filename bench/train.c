@@ -5,7 +5,7 @@
  * timed, from barrier to barrier; printed are medians over the steps. Rows are of made-up tokens, all of which count. */
 #include "ranks.h"
 
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 enum { STEPS_MOST = 100, ROWS_MOST = 4096, TOKENS_MOST = 1 << 16 };
 enum { FORWARD, GRADIENTS, ADAMW, PARTS };

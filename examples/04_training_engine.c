@@ -4,7 +4,7 @@
  *
  *   mpirun -n 4 example_training_engine DIR|config.json megatron:tp=2,pp=2 vllm:tp=2 */
 #include <treadle.h>
-#include <treadle_engine.h>
+#include <treadle_loop.h>
 
 #include <mpi.h>
 #include <stdio.h>

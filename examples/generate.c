@@ -2,7 +2,7 @@
  * log-probabilities to the bit.
  *
  *   example_generate DIR "Once upon a time" */
-#include <treadle_engine.h>
+#include <treadle_builtin.h>
 
 #include <stdio.h>
 #include <stdlib.h>

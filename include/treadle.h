@@ -5,8 +5,9 @@
  *   treadle_tools.h    reports on all ranks, conversions, families, generated models, meeting by MPI
  *   treadle_device.h   for authors of devices and of nets
  *   treadle_batch.h    named columns over rows: samples with their tokens, texts and scores
- *   treadle_engine.h   tokenizers, the built-in engine and the built-in trainer
- *   treadle_control.h  the worker that trains and generates, and the loop of reinforcement learning
+ *   treadle_engine.h   for authors of engines: the tables of what generates and of what trains
+ *   treadle_builtin.h  the engines that are built in, tokenizers and chat templates
+ *   treadle_loop.h     the worker that trains and generates, supervised training and reinforcement learning
  *   treadle_testing.h  what a window should hold, and planted faults
  *
  * A program uses the parts in this order:
@@ -86,8 +87,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* the shared library exports what is declared here, and nothing else */
 
-#define TREADLE_VERSION        "0.2.0"
-#define TREADLE_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
+#define TREADLE_VERSION        "0.3.0"
+#define TREADLE_VERSION_NUMBER 300 /* major * 10000 + minor * 100 + patch */
 
 /* The version of the library that runs, which may be newer than this header: as TREADLE_VERSION_NUMBER, and as text.
  * The text is never NULL and lives as long as the program. Any thread. */

@@ -37,7 +37,7 @@ class TestImport(unittest.TestCase):
 
     def test_library_needs_no_mpi(self):
         package = os.path.dirname(treadle.__file__)
-        for file in ("lib/libtreadle.so.1", "lib/libtreadle_engine.so.1", "lib/libtreadle_loop.so.1", "bin/treadle"):
+        for file in ("lib/libtreadle.so.2", "lib/libtreadle_engine.so.2", "lib/libtreadle_loop.so.2", "bin/treadle"):
             needed = subprocess.run(
                 ["readelf", "-d", os.path.join(package, file)], check=True, capture_output=True, text=True
             ).stdout

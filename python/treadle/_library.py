@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_count_fork)
 
 def path(name: str = "treadle") -> str:
     """The file of a library: beside this package, or beside the libtreadle that TREADLE_LIBRARY names."""
-    own = os.environ.get("TREADLE_LIBRARY") or os.path.join(os.path.dirname(__file__), "lib", "libtreadle.so.1")
+    own = os.environ.get("TREADLE_LIBRARY") or os.path.join(os.path.dirname(__file__), "lib", "libtreadle.so.2")
     return os.path.join(os.path.dirname(own), os.path.basename(own).replace("libtreadle", f"lib{name}", 1))
 
 

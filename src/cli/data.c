@@ -3,7 +3,7 @@
 #include "cli/json_out.h"
 #include "cli/request_options.h"
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 #include "treadle_tools.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "cli/session.h"
 
 #include "base/text.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 typedef struct treadle_engine_job {
   treadle_session session; /* ranks of mpirun, or this one alone */

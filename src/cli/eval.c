@@ -5,7 +5,7 @@
 #include "cli/session.h"
 
 #include "base/real.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <math.h>
 #include <stdio.h>

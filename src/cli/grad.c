@@ -6,7 +6,7 @@
 #include "cli/session.h"
 
 #include "base/clock.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 #include "treadle_tools.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "cli/session.h"
 
 #include "base/clock.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 #include "treadle_tools.h"
 
 #include <string.h>

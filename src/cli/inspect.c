@@ -5,7 +5,7 @@
 #include "base/dtype.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 #include "treadle_tools.h"
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

@@ -38,17 +38,17 @@ static bool find(void *library, const char *name, void *function_p) {
 
 /* It stays loaded. Open MPI finds its own parts only among symbols that all may see. */
 static treadle_status load_mpi(const char *variable, mpi_functions *mpi) {
-  void *library = dlopen("libtreadle_mpi.so.1", RTLD_LAZY | RTLD_GLOBAL);
+  void *library = dlopen("libtreadle_mpi.so.2", RTLD_LAZY | RTLD_GLOBAL);
   if (!library)
     return treadle_fail(
         TREADLE_SYSTEM,
-        "an MPI launcher started this process (%s is set), but libtreadle_mpi.so.1 cannot be "
+        "an MPI launcher started this process (%s is set), but libtreadle_mpi.so.2 cannot be "
         "loaded: %s; build treadle from source with that MPI, or start it with torchrun",
         variable, dlerror());
   if (find(library, "treadle_mpi_start", &mpi->start) &&
       find(library, "treadle_mpi_meet_nodes", &mpi->meet) && find(library, "treadle_mpi_stop", &mpi->stop))
     return TREADLE_OK;
-  return treadle_fail(TREADLE_SYSTEM, "libtreadle_mpi.so.1 is not that of treadle %s",
+  return treadle_fail(TREADLE_SYSTEM, "libtreadle_mpi.so.2 is not that of treadle %s",
                       treadle_version_text());
 }
 

@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/utf8.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <fcntl.h>
 #include <string.h>

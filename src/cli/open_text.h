@@ -3,7 +3,7 @@
 #define TREADLE_CLI_OPEN_TEXT_H
 
 #include "cli/cli.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 /* --tokenizer, else that of --model. */
 treadle_status treadle_open_tokenizer(const treadle_arguments *arguments, treadle_tokenizer **tokenizer_p);

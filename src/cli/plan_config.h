@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/json_out.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 /* A zeroed struct is one without a file. */
 typedef struct treadle_plan_config {

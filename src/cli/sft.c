@@ -5,7 +5,7 @@
 #include "cli/session.h"
 #include "cli/stop.h"
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <stdlib.h>
 #include <string.h>

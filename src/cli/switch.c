@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <math.h>
 #include <string.h>

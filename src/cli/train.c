@@ -4,7 +4,7 @@
 #include "cli/session.h"
 #include "cli/stop.h"
 
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <math.h>
 #include <stdlib.h>

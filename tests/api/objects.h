@@ -4,7 +4,7 @@
 #define TREADLE_TESTS_OBJECTS_H
 
 #include "treadle_attach.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 #include "treadle_testing.h"
 #include "treadle_tools.h"
 

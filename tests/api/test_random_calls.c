@@ -5,8 +5,8 @@
 #include "base/status.h"
 #include "test.h"
 #include "treadle_batch.h"
-#include "treadle_control.h"
 #include "treadle_device.h"
+#include "treadle_loop.h"
 
 #include <math.h>
 #include <unistd.h>

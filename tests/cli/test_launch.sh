@@ -34,5 +34,5 @@ refused "tp=2" RANK=0 WORLD_SIZE=1 "${torchrun[@]}"
 # The command alone, away from its library.
 cp "$TREADLE" "$folder/treadle"
 switch[0]=$folder/treadle
-refused "an MPI launcher started this process (PMI_SIZE is set), but libtreadle_mpi.so.1 cannot be loaded" PMI_SIZE=2
+refused "an MPI launcher started this process (PMI_SIZE is set), but libtreadle_mpi.so.2 cannot be loaded" PMI_SIZE=2
 echo good

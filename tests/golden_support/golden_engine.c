@@ -1,7 +1,7 @@
 #include "golden_support/golden_engine.h"
 
 #include "model/model.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "io/safetensors.h"
 #include "pass/transformer.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define TREADLE_TESTS_GOLDEN_REAL_H
 
 #include "golden_support/golden_engine.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 /* The tokenizer and the template of a model. */
 typedef struct golden_speech {

@@ -1,7 +1,7 @@
 /* Tokenizers (tokenizers.json.gz): ids, texts and streams of real tokenizers. Their files lie beside the repository; those that are not there are skipped. */
 #include "golden_support/golden_data.h"
 #include "golden_support/golden_recording.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <stdlib.h>
 #include <string.h>

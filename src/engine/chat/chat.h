@@ -1,11 +1,11 @@
 /* Chats: the chat template of a model with its special tokens, and messages made ready for it as transformers does.
  *
- * treadle_chat_open and treadle_chat_close are public (include/treadle_engine.h). */
+ * treadle_chat_open and treadle_chat_close are public (include/treadle_builtin.h). */
 #ifndef TREADLE_CHAT_CHAT_H
 #define TREADLE_CHAT_CHAT_H
 
 #include "jinja/jinja.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 /* As treadle_chat_render, with what the model wrote: the ranges of {% generation %} (released by the caller). */
 treadle_status treadle_chat_render_spans(const treadle_chat *chat, const char *messages,

@@ -6,7 +6,7 @@
 #include "generate/gate.h"
 #include "generate/sampling.h"
 #include "pass/pass.h"
-#include "treadle_control.h"
+#include "treadle_builtin.h"
 
 struct treadle_engine {
   treadle_group *group;

@@ -1,5 +1,5 @@
 /* The built-in engine as an engine that generates, and what it takes beforehand. */
-#include "treadle_control.h"
+#include "treadle_builtin.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"

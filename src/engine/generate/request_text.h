@@ -3,7 +3,7 @@
 #define TREADLE_GENERATE_REQUEST_TEXT_H
 
 #include "generate/requests.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 typedef struct treadle_request_text_spec {
   const char *what;                   /* names the lines in messages: a path */

@@ -3,7 +3,7 @@
 #define TREADLE_GENERATE_SAMPLE_TEXT_H
 
 #include "generate/sample.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 /* A zeroed struct has no tokenizer: there is no text. */
 typedef struct treadle_sample_text {

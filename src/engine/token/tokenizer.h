@@ -8,7 +8,7 @@
 #ifndef TREADLE_TOKEN_TOKENIZER_H
 #define TREADLE_TOKEN_TOKENIZER_H
 
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include "token/added.h"
 #include "token/bpe.h"

@@ -1,5 +1,5 @@
 /* The built-in trainer as an engine that trains. */
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include "base/argument.h"
 #include "base/sized.h"

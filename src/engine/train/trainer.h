@@ -32,7 +32,7 @@
 #include "pass/pass_steps.h"
 #include "train/adam.h"
 #include "train/pipeline.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 enum {
   TREADLE_TOKEN_LEAF = 64,    /* tokens that norms and biases add up together */

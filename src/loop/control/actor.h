@@ -12,7 +12,7 @@
 #ifndef TREADLE_CONTROL_ACTOR_H
 #define TREADLE_CONTROL_ACTOR_H
 
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include "base/status.h"
 

@@ -2,7 +2,7 @@
 #ifndef TREADLE_CONTROL_ACTOR_SWITCH_H
 #define TREADLE_CONTROL_ACTOR_SWITCH_H
 
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include "base/status.h"
 #include "layout/layout.h"

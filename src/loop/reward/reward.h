@@ -5,7 +5,7 @@
 #define TREADLE_REWARD_REWARD_H
 
 #include "base/status.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <stdatomic.h>
 

@@ -3,7 +3,7 @@
 #define TREADLE_RL_MINI_BATCHES_H
 
 #include "base/status.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
 #ifndef TREADLE_RL_PROMPTS_H
 #define TREADLE_RL_PROMPTS_H
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 typedef struct treadle_rl_prompt {
   const int32_t *ids; /* [count] with the chat template's own */

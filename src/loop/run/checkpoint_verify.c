@@ -2,7 +2,7 @@
 #include "base/argument.h"
 #include "run/checkpoint.h"
 #include "run/checkpoint_digests.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #ifndef TREADLE_RUN_CONFIG_H
 #define TREADLE_RUN_CONFIG_H
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include "base/arena.h"
 #include "base/array.h"

@@ -4,7 +4,7 @@
 #include "base/argument.h"
 #include "base/real.h"
 #include "run/others.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <stdio.h>
 #include <stdlib.h>

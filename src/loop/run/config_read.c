@@ -6,7 +6,7 @@
 #include "base/real.h"
 #include "base/utf8.h"
 #include "io/file.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <stdio.h>
 #include <string.h>

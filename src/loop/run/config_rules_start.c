@@ -4,7 +4,7 @@
 
 #include "base/argument.h"
 #include "base/utf8.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 #include "run/config_given.h"
 #include "run/others.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 /* What a switch needs to know. */
 typedef enum treadle_switch_key {

@@ -2,7 +2,7 @@
 #ifndef TREADLE_RUN_RUN_START_H
 #define TREADLE_RUN_RUN_START_H
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 enum { TREADLE_RUN_FROM = 1024 };
 

@@ -1,5 +1,5 @@
 /* JSON as rows to train on, lines or one list of objects: ids with a mask here, texts and chats in rows_text.c. */
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"

@@ -2,7 +2,7 @@
 #ifndef TREADLE_SFT_ROWS_TEXT_H
 #define TREADLE_SFT_ROWS_TEXT_H
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include "base/arena.h"
 

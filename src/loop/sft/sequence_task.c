@@ -4,7 +4,7 @@
  * The 900 prompts are shuffled by the seed alone; the first 720 are to train with. Rows for supervised training are of these, drawn at
  * random, and each number of their answers is with probability `noise` a random digit: what is learned is right more often than wrong,
  * and there is something left for RL. */
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"

@@ -14,7 +14,7 @@
 #include "run/order.h"
 #include "run/run_start.h"
 #include "run/schedule.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <limits.h>
 

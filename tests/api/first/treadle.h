@@ -1,5 +1,14 @@
 /* treadle moves a language model's weights between the layout that trains it and the layout that generates with it, on
- * the same devices. This header is all that a user of the library needs. It reads as a manual.
+ * the same devices. This header is the manual. Other headers have what only some programs need:
+ *
+ *   treadle_attach.h   readers of a rank's infer parameters in other processes
+ *   treadle_tools.h    reports on all ranks, conversions, families, generated models, meeting by MPI
+ *   treadle_device.h   for authors of devices and of nets
+ *   treadle_batch.h    named columns over rows: samples with their tokens, texts and scores
+ *   treadle_engine.h   for authors of engines: the tables of what generates and of what trains
+ *   treadle_builtin.h  the engines that are built in, tokenizers and chat templates
+ *   treadle_loop.h     the worker that trains and generates, supervised training and reinforcement learning
+ *   treadle_testing.h  what a window should hold, and planted faults
  *
  * A program uses the parts in this order:
  *
@@ -56,15 +65,12 @@
  *   layout    Needs its model. Its texts live as long as it does; names of canonical tensors live as long as the model.
  *             It never changes.
  *   plan      Needs its two layouts. It never changes.
- *   report    Needs its two layouts. It never changes.
  *   group     Needs nothing. One thread at a time; any thread may ask for rank and size. From treadle_switch_start
  *             until treadle_switch_wait the switch uses it.
  *   switch    Needs its group, its two layouts, the caller's registered memory and what hooks point to. One thread at a
  *             time changes it: while an arrow runs, other changes return TREADLE_STATE. Any thread may at any time
  *             cancel an arrow, test a started one, and ask for mode, version, stats, windows, bounds and the plan. Any
  *             thread may use the windows that the mode has.
- *   attached  Needs nothing. Any number of threads may use it.
- *   convert   Needs nothing: it copies its options. One thread at a time.
  *
  * One thread frees an object, when no other thread uses it. Functions read options only during the call, except
  * callbacks and their contexts. */
@@ -81,8 +87,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* the shared library exports what is declared here, and nothing else */
 
-#define TREADLE_VERSION        "0.2.0"
-#define TREADLE_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
+#define TREADLE_VERSION        "0.3.0"
+#define TREADLE_VERSION_NUMBER 300 /* major * 10000 + minor * 100 + patch */
 
 /* The version of the library that runs, which may be newer than this header: as TREADLE_VERSION_NUMBER, and as text.
  * The text is never NULL and lives as long as the program. Any thread. */
@@ -420,10 +426,14 @@ treadle_status treadle_layout_runs(const treadle_layout *layout, int64_t rank, i
 
 typedef struct treadle_plan treadle_plan;
 
+/* Which memory windows lie in. */
+typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
+
 typedef struct treadle_plan_options {
   size_t struct_size;
-  size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB */
-  size_t cap_bytes;  /* memory of a switch beyond max(train, infer); 0: the larger of 256 MiB and cap_min */
+  size_t page_bytes; /* a power of two from 4 KiB; 0: 2 MiB (CUDA: 4 MiB) */
+  /* Memory of a switch beyond max(train, infer); 0: the larger of 256 MiB (CUDA: 1 GiB) and cap_min. */
+  size_t cap_bytes;
   /* 0: chosen from the cap, for this rank alone. Ranks that switch together need equal numbers, on which
    * treadle_switch_create makes them agree. */
   int32_t waves;
@@ -435,6 +445,7 @@ typedef struct treadle_plan_options {
    * byte then enters a node once: one of the ranks that need it pulls it, and the others read it from that rank. Ranks
    * that switch together give equal arrays. */
   const int32_t *node_of;
+  treadle_memory_kind memory; /* of the windows: gives the page and the cap that are 0 */
 } treadle_plan_options;
 
 /* Makes the plan of `rank` from one layout to another, and the way back. It is pure: equal inputs give equal plans
@@ -481,89 +492,6 @@ bool treadle_plan_shares(const treadle_plan *plan, int64_t page);
 void treadle_plan_inbound(const treadle_plan *plan, size_t *bytes);
 /* Writes the plan as text to `file`, which stays open: a line for each copy, wave by wave. */
 treadle_status treadle_plan_print(const treadle_plan *plan, FILE *file);
-
-/* ---- Reports: the plans of all ranks ------------------------------------------------------------ */
-
-typedef struct treadle_report treadle_report;
-
-typedef struct treadle_report_options {
-  size_t struct_size;
-  size_t page_bytes; /* as in treadle_plan_options */
-  size_t cap_bytes;  /* 0: what the budget leaves, or the larger of 256 MiB and the smallest cap of all ranks */
-  /* Device bytes that no rank may exceed; 0: no budget. A budget that is too small is not an error: the report uses the
-   * smallest cap, and `fits` is false. */
-  size_t budget_bytes;
-  bool alias;    /* as in treadle_plan_options */
-  bool one_rank; /* report only on `rank`, from its own plan */
-  int64_t rank;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
-  /* [ranks] as in treadle_plan_options. Over several nodes, a report of all ranks takes 2 to 10 ms for each rank. */
-  const int32_t *node_of;
-} treadle_report_options;
-
-/* Chooses cap and waves as a switch between these layouts would. Then it measures one rank of each set of equal ranks,
- * in several threads. Both layouts have one model and one number of ranks, and must outlive the report. Any number of
- * threads may use a report. */
-treadle_status treadle_report_create(const treadle_layout *from, const treadle_layout *to,
-                                     const treadle_report_options *options, treadle_report **report_p);
-void treadle_report_destroy(treadle_report *report);
-
-typedef struct treadle_report_info {
-  size_t struct_size;
-  int64_t ranks;
-  int32_t sets;     /* the number of sets of equal ranks; 0: a report of one rank */
-  bool has_inbound; /* treadle_report_inbound works: a report of all ranks, at most 16 of them */
-  size_t page_bytes;
-  size_t model_bytes;
-  size_t moved_bytes, lower_bound_bytes, resident_bytes; /* sums over ranks, as in treadle_plan_info */
-  size_t infer_bytes, copied_bytes, aliased_bytes;       /* sums over ranks, as in treadle_plan_info */
-  int32_t waves;
-  size_t cap_bytes, cap_min_bytes;
-  size_t from_bytes, to_bytes; /* the largest windows, rounded up to pages */
-  size_t peak_bytes;           /* the largest of any rank */
-  size_t bound_bytes;          /* the bound of tight_rank */
-  int64_t tight_rank;          /* the rank whose peak comes nearest to its bound */
-  /* Bytes that a rank receives, divided by model_bytes: the most, and the mean over ranks. For one rank the mean is
-   * NaN. */
-  double inbound_max, inbound_mean;
-  /* A rank's load is the larger of the bytes that it sends and receives; above 128 ranks, the bytes that it receives.
-   * This is the largest load divided by the mean load. For one rank it is NaN. */
-  double link_load;
-  bool fits;               /* within the budget; without a budget: true */
-  size_t budget_min_bytes; /* the smallest budget that fits */
-
-  /* Between nodes, direction `to`. With one node these are 0. A report of one rank has the bound of its node, and what
-   * that rank receives and sends. It leaves out fp8 blocks that are encoded or decoded on the way. */
-  int32_t nodes;
-  size_t node_moved_bytes; /* that enter nodes, all nodes together */
-  /* Elements that some rank of a node wants and no rank of that node has. Each counts once for each node, in the
-   * narrower type. Rows of fp8 blocks that are encoded or decoded on the way may move more. */
-  size_t node_lower_bound_bytes;
-  size_t node_inbound_max_bytes, node_outbound_max_bytes; /* the largest of any node */
-  /* A node's load is the larger of the bytes that it sends and receives. This is the largest load divided by the mean
-   * load. If nothing moves, it is 1; for one rank it is NaN. */
-  double node_link_load;
-  size_t relayed_bytes; /* read from ranks of the same node that have them from other nodes */
-  size_t staging_bytes; /* memory for messages between nodes, both directions; the largest over ranks */
-} treadle_report_info;
-
-void treadle_report_get_info(const treadle_report *report, treadle_report_info *info_p); /* else zeros */
-/* The figures of one rank, without the digest. In a report of all ranks, cap and waves are missing too. */
-treadle_status treadle_report_rank(const treadle_report *report, int64_t rank, treadle_plan_info *info_p);
-typedef struct treadle_node_info {
-  size_t struct_size;
-  int64_t ranks;
-  size_t moved_bytes;       /* from other nodes */
-  size_t lower_bound_bytes; /* of moved_bytes */
-  size_t sent_bytes;        /* to other nodes */
-} treadle_node_info;
-
-/* The figures of one node. Nodes are numbered from 0, in the order of their first ranks. A report of one rank has
- * figures for that rank's node alone: what the rank receives and sends, and the bound of the node. */
-treadle_status treadle_report_node(const treadle_report *report, int32_t node, treadle_node_info *info_p);
-/* The bytes that a rank pulls from each rank: bytes [ranks]. Refused, unless has_inbound is true. */
-treadle_status treadle_report_inbound(const treadle_report *report, int64_t rank, size_t *bytes);
 
 /* ---- Groups: the ranks that switch together -----------------------------------------------------
  *
@@ -797,12 +725,16 @@ typedef struct treadle_engine_hooks {
   size_t kv_block_bytes; /* size of a block of the engine's cache, if the options leave it open (0) */
 } treadle_engine_hooks;
 
-/* The memory that the pool and its windows are made of. */
-typedef enum treadle_memory_kind { TREADLE_MEMORY_HOST = 0, TREADLE_MEMORY_CUDA } treadle_memory_kind;
+/* The memory that the pool and its windows are made of.
+ *
+ * CUDA: windows are device pointers. Refused by name: a machine without NVIDIA's driver, a driver before 13.0, a device
+ * below compute capability 8.0, a library without kernels (make cuda). */
 typedef struct treadle_memory {
-  treadle_memory_kind kind; /* host; others are refused by name, since this library has no code for them */
-  int device;               /* number of the device among those of this kind; host: 0 */
-  void *stream;             /* the stream on which work is done; host: NULL */
+  treadle_memory_kind kind;
+  int device; /* number of the device among those of this kind; host: 0 */
+  /* CUDA: the stream of the caller; NULL: the default stream. What it was given before a call is seen by the call. A
+   * call returns when its own work is done, so that what is given after it sees the new weights. Host: NULL. */
+  void *stream;
 } treadle_memory;
 
 /* Memory of the caller that holds storage tensor number `storage` of this rank (treadle_layout_storage,
@@ -817,8 +749,8 @@ typedef struct treadle_own_tensor {
  * and offload flags. */
 typedef struct treadle_switch_options {
   size_t struct_size;
-  size_t page_bytes; /* as in treadle_plan_options */
-  size_t cap_bytes;  /* 0: the larger of 256 MiB and cap_min over all ranks */
+  size_t page_bytes; /* as in treadle_plan_options; on CUDA a multiple of 2 MiB, 0: 4 MiB */
+  size_t cap_bytes;  /* 0: the larger of 256 MiB (CUDA: 1 GiB) and cap_min over all ranks */
   /* Device bytes that no rank may exceed; 0: the largest bound. With a budget and no cap, the cap is the budget minus
    * what a switch needs without a cap. */
   size_t budget_bytes;
@@ -839,7 +771,8 @@ typedef struct treadle_switch_options {
   /* Pages with the same bytes in both layouts are shared, not copied. treadle_plan_storage then says where tensors
    * lie. */
   bool alias;
-  bool guard_pages; /* for debugging: overwrites bytes that a mode does not hold, and closes their windows to access */
+  /* For debugging: overwrites bytes that a mode does not hold, and closes their windows to access. Refused on CUDA. */
+  bool guard_pages;
   const treadle_engine_hooks *engine; /* copied; NULL: none */
   /* For pictures of the memory: called with the device bytes of each class, [classes], whenever they change. It runs in
    * the thread of the arrow. A library newer than the program may have more classes than TREADLE_CLASSES. */
@@ -874,12 +807,18 @@ typedef struct treadle_switch_options {
    * Params must stay (offload_train_param off). On one node nothing is kept. */
   bool delta;
   /* The infer window has pages for two versions. An update writes the next version while the engine has the present
-   * one, and the engine is unbound only for the commit. Params must stay (offload_train_param off). Refused: with
-   * alias, own infer tensors or treadle_switch_handle; a budget in which both versions do not fit, with the numbers.
-   * treadle_switch_bound counts both versions. */
+   * one, and the engine is unbound only for the commit. Params must stay (offload_train_param off). Refused: on
+   * CUDA; with alias, own infer tensors or handles (treadle_attach.h); a budget in which both versions do not fit, with
+   * the numbers. treadle_switch_bound counts both versions. */
   bool double_infer;
   /* Params of this rank that were never given values (treadle_switch_filled) switch like the others, as zeros. */
   bool allow_unfilled;
+  /* Host memory of this rank (stats.host_bytes) that keeps what its own infer tensors hold while an arrow to INFER or
+   * an update overwrites them. If the arrow fails, they get it back: an engine can go on with it. Give at least the
+   * bytes of these tensors; 0 keeps nothing. With as many bytes more as the rest of the infer window has, an update
+   * keeps that, too. If every rank keeps all that it has, a failed update leaves the old version there. Refused: too
+   * few bytes, with the number; double_infer; alias. Of this rank alone. */
+  size_t undo_bytes;
 } treadle_switch_options;
 
 /* Own tensors. A trainer or an engine that already has its tensors gives their addresses when the switch is made. The
@@ -892,9 +831,9 @@ typedef struct treadle_switch_options {
  *           rank itself needs is copied once, from tensor to tensor. What other ranks need is first copied to staging,
  *           in each wave: pages of the pool that they read in place (stats.staged_bytes). Staging is twice what others
  *           read in the fullest wave, and must fit in the cap; smaller caps take more waves.
- *   infer   A switch to INFER writes them. From its start until one has succeeded they are undefined. In other modes
- *           they keep their bytes, and the caller may use them. Params must stay, or be kept in host memory
- *           (keep=host).
+ *   infer   A switch to INFER writes them. From its start until one has succeeded they are undefined (with undo_bytes,
+ *           one that fails leaves what they held). In other modes they keep their bytes, and the caller may use them.
+ *           Params must stay, or be kept in host memory (keep=host).
  *
  * If any rank has own tensors, alias is ignored. Plans do not know of own tensors: their figures are for whole windows.
  * treadle_switch_bound counts the pages that windows really have. If params leave the device and the larger of the two
@@ -904,9 +843,9 @@ typedef struct treadle_switch_options {
  * new ranks give theirs.
  *
  * Refused, with rank and name: a number that is not a storage tensor, or is given twice; another size; memory that is
- * not mapped, readable and writable (by /proc/self/maps); memory that is not aligned to an element, or overlaps another
- * own tensor; a tensor that a switch makes into fp8 blocks, or out of fp8 blocks. The memory must stay until the switch
- * is destroyed. If it is gone, an arrow returns TREADLE_STATE. */
+ * not mapped, readable and writable (by /proc/self/maps, or as its device says); memory that is not aligned to an
+ * element, or overlaps another own tensor; a tensor that a switch makes into fp8 blocks, or out of fp8 blocks. The
+ * memory must stay until the switch is destroyed. If it is gone, an arrow returns TREADLE_STATE. */
 
 /* Makes a switch: makes the plan of this rank, agrees with the others on cap and waves, and compares digests. Then it
  * creates the pool, touches every page that the pool will ever use, takes host memory, and maps all windows. The mode
@@ -914,8 +853,8 @@ typedef struct treadle_switch_options {
  * Collective: if one rank is refused, all ranks fail, except when its group is NULL.
  *
  * Before the first page is touched, the ranks add up the memory that they will take. TREADLE_NO_MEMORY, with the
- * numbers: that is more than one of three limits leaves. These are those of the machine, of a control group (v1 or v2)
- * for the ranks in it, and of RLIMIT_AS for a rank. */
+ * numbers: that is more than one of the limits leaves. These are those of the machine, of a control group (v1 or v2)
+ * for the ranks in it, of RLIMIT_AS for a rank, and of a device's memory for the pools on it. */
 treadle_status treadle_switch_create(treadle_group *group, const treadle_layout *train, const treadle_layout *infer,
                                      const treadle_switch_options *options, treadle_switch **switch_p);
 /* Frees the switch and its memory. It cancels a started arrow and waits for it. While another call changes the switch,
@@ -936,7 +875,8 @@ treadle_status treadle_switch_rejoin(treadle_switch *sw, treadle_group *group);
  * NULL. An empty window is NULL and 0 bytes; so is a number that is not a class. Storage tensors lie at their
  * offset_bytes; infer params with alias at those of treadle_plan_storage. Own tensors lie where treadle_switch_tensor
  * says. A window may be used in modes that hold its class. Params are read-only in mode FORWARD. Pages that both
- * parameter windows share are read-only in mode INFER: a write there is a segmentation fault. */
+ * parameter windows share are read-only in mode INFER: a write there is a segmentation fault, or goes unnoticed on
+ * CUDA. */
 void *treadle_switch_window(const treadle_switch *sw, treadle_class which, size_t *bytes_p);
 /* The address of storage tensor number `storage` of TREADLE_PARAMS or TREADLE_INFER_PARAMS, in its window or the
  * caller's memory (own tensors). *bytes_p, which may be NULL, is its size. Else, also for another class or number:
@@ -972,7 +912,7 @@ size_t treadle_switch_resident(const treadle_switch *sw, treadle_class which);
  * `offset` of the window), or of gradients or optimizer state (offset 0). It is copied out on the way to INFER and back
  * on the way to TRAIN, as the flags say. Params that stay (offload_train_param off) are the caller's in mode INFER too:
  * they are copied out on the way there and by each update, and never back. The switch cannot reuse this memory, which
- * stats.foreign_bytes counts. Refused: memory that is not mapped, readable and writable (by /proc/self/maps), that
+ * stats.foreign_bytes counts. Refused: memory that is not mapped, readable and writable (own tensors say how), that
  * overlaps registered memory or a window, or that is not aligned to 16 bytes. It must stay writable until the switch is
  * destroyed. Only in mode TRAIN. Local. */
 treadle_status treadle_switch_register(treadle_switch *sw, treadle_class which, size_t offset, void *memory,
@@ -1012,6 +952,9 @@ void treadle_switch_accumulate(treadle_switch *sw, bool begun);
  *   only bind failed     With keep=infer the mode is INFER with nothing bound; treadle_switch_to_infer tries to bind
  *                        again. A failure on the way back that leaves the mode INFER does likewise.
  *
+ * If another process holds the infer window (treadle_attach.h), an arrow out of INFER waits for it. After the switch's
+ * time limit, all ranks refuse the arrow with TREADLE_TIMEOUT, and everything stays as it was.
+ *
  * Arrows to INFER, and out of it, are collective. The others are local copies, but all ranks must take them before the
  * next collective one. */
 treadle_status treadle_switch_to_infer(treadle_switch *sw);
@@ -1029,11 +972,11 @@ treadle_status treadle_switch_to_host(treadle_switch *sw);
  * TREADLE_STATE: another mode; params leave the device (offload_train_param is not off); alias, since the trainer must
  * not write shared pages. A rank that holds no params sets offload_train_param off, too. Collective.
  *
- * A failed update leaves params as they are and the mode INFER, with nothing bound. If no rank had started to write,
- * the old version is there, and treadle_switch_to_infer binds it again. Otherwise the infer window holds no version on
- * any rank and must not be read. The next update repairs it, or treadle_switch_to_infer, which then acts as an update.
- * treadle_switch_is_valid says which case it is. If only a bind failed, the new version is there, unbound. Arrows to
- * TRAIN and FORWARD work in any case.
+ * A failed update leaves params as they are and the mode INFER, with nothing bound. If no rank had started to write, or
+ * all ranks keep what they write over (undo_bytes), the old version is there, and treadle_switch_to_infer binds it
+ * again. Otherwise the infer window holds no version on any rank and must not be read. The next update repairs it, or
+ * treadle_switch_to_infer, which then acts as an update. treadle_switch_is_valid says which case it is. If only a bind
+ * failed, the new version is there, unbound. Arrows to TRAIN and FORWARD work in any case.
  *
  * With double_infer, the engine keeps the old version until all ranks have proved the next one. Then it is unbound, the
  * ranks commit, the window maps the pages of the next version at its old address, and the engine is bound. The window
@@ -1074,7 +1017,8 @@ treadle_status treadle_switch_test(treadle_switch *sw, bool *done_p);
 treadle_status treadle_switch_wait(treadle_switch *sw);
 treadle_status treadle_switch_cancel(treadle_switch *sw);
 
-/* Gives pages that no class holds back to the system. The next switch that writes them is slower. Local. */
+/* Gives pages that no class holds back to the system. The next switch that writes them is slower. Refused on CUDA.
+ * Local. */
 treadle_status treadle_switch_trim(treadle_switch *sw);
 
 /* treadle_switch_bound: the most bytes that this rank may hold during a switch. It is the sum of what stays on the
@@ -1099,7 +1043,7 @@ typedef struct treadle_switch_stats {
   size_t offloaded_bytes, loaded_bytes;
   /* Accounted device bytes at the fullest moment of all switches so far, without a KV cache that stays in an update. */
   size_t peak_bytes;
-  size_t pool_bytes;    /* what the pool's file holds now (st_blocks) */
+  size_t pool_bytes;    /* what the system has given the pool now; host: st_blocks of its file */
   size_t host_bytes;    /* host memory of the twins */
   size_t foreign_bytes; /* registered by the caller: stay where they are */
   size_t staged_bytes;  /* of own tensors, copied to staging so that other ranks could read them */
@@ -1109,7 +1053,7 @@ typedef struct treadle_switch_stats {
   size_t node_moved_bytes, relayed_bytes;
   size_t node_sent_bytes;   /* sent to other nodes */
   double net_seconds;       /* waiting for messages, or unpacking them */
-  size_t net_staging_bytes; /* memory for messages */
+  size_t net_staging_bytes; /* host memory for messages, beside host_bytes; none of it is in the cap */
   /* With delta: bytes sent to other nodes, message heads included, as they would be without delta (dense) and as they
    * were (delta). node_moved_bytes and node_sent_bytes count as if there were no delta. */
   size_t dense_bytes, delta_bytes;
@@ -1117,6 +1061,13 @@ typedef struct treadle_switch_stats {
   /* The last switch: packing messages and computing their sums; in the net; checking sums and unpacking. */
   double net_pack_seconds, net_wire_seconds, net_unpack_seconds;
   size_t net_window_bytes; /* that came from other nodes right into the window, without a copy after the net */
+  /* Devices; on the host all are 0. The last switch: seconds in which the device had work; launches of kernels; the
+   * most waves that it had been asked for and had not done. And device memory for the kernels' tables. */
+  double copy_seconds;
+  uint64_t kernel_launches;
+  int32_t waves_in_flight;
+  size_t table_bytes;
+  size_t slab_bytes; /* the part of pool_bytes that the device has in pieces of several pages */
 } treadle_switch_stats;
 
 /* The stats after the last wave, or after the last call that changed the switch, all of one moment. pool_bytes is of
@@ -1127,95 +1078,12 @@ void treadle_switch_get_stats(const treadle_switch *sw, treadle_switch_stats *st
  * depends on the values, not on the layout. It reads the window of the present mode. Collective. */
 treadle_status treadle_switch_digest(treadle_switch *sw, uint64_t *digest_p);
 
-/* ---- Windows in other processes ------------------------------------------------------------------ */
-
-/* Another process on the machine, such as an engine of its own, can read the infer parameters of a rank where they lie:
- *
- *   the rank    treadle_switch_handle makes a handle; send its bytes as you like, by a file, a socket or an argument
- *   the reader  treadle_attach maps the window read-only; it keeps its address until treadle_detach.
- *               treadle_attached_wait waits until a version is in the window. treadle_attached_hold keeps it there
- *               while the reader generates. treadle_attached_release ends that
- *
- * Each arrow out of mode INFER makes the version invalid, and then waits on every rank until no process holds a window.
- * If the switch's time limit passes first, all ranks refuse the arrow: TREADLE_TIMEOUT names the process that held a
- * window, and mode, bytes and version stay as they were. A holder that died is dropped at once. Without a hold, bytes
- * may change under the reader as soon as treadle_attached_is_valid is false.
- *
- * After the switch was destroyed or its process died, the window stays mapped with the bytes that it had. Then no
- * version is valid, and waits return TREADLE_PEER. The window's arrangement and its storage tensors never change:
- * treadle_switch_rejoin keeps the plan or is refused, so readers stay attached. */
-
-enum { TREADLE_HANDLE_BYTES = 4096 }; /* more than any handle has */
-
-/* Gives the handle of this rank's window of class TREADLE_INFER_PARAMS, the only class that has handles: *bytes_p
- * bytes, equal each time. With the first handle, the switch gets a thread and a local socket. Readers of the same user
- * get two files there: the pool, to read, and a small file with versions and holds. Works in any mode. Refused: another
- * class; an engine that changes its weights (transforms); own infer tensors; double_infer; a `capacity` that is too
- * small (TREADLE_HANDLE_BYTES is enough). TREADLE_STATE: an arrow runs. Local. */
-treadle_status treadle_switch_handle(treadle_switch *sw, treadle_class which, void *handle, size_t capacity,
-                                     size_t *bytes_p);
-
-/* Ends all handles of the switch, for an owner that is done with it but whose memory stays. Readers keep the window as
- * it is, but no version is valid for them, their holds are over, and their waits return TREADLE_PEER. New readers
- * cannot attach. TREADLE_STATE: an arrow runs. Local. */
-treadle_status treadle_switch_withdraw(treadle_switch *sw);
-
-/* A window of another process, or of this one. It needs nothing. Any number of threads may use it at once. A child made
- * by fork has the window too, but not the holds of its parent. */
-typedef struct treadle_attached treadle_attached;
-
-/* Attaches to a window by its handle. It maps the pages but does not touch them. Refused, before the handle is used:
- * one that was cut or altered, or comes from another format, machine, process namespace or user. TREADLE_PEER: the
- * owner's process died, or its switch was destroyed. TREADLE_TIMEOUT: the owner does not answer. */
-treadle_status treadle_attach(const void *handle, size_t bytes, double timeout_seconds, treadle_attached **attached_p);
-/* Releases this process's holds by this object, and unmaps the window. Accepts NULL. */
-void treadle_detach(treadle_attached *attached);
-
-typedef struct treadle_attached_info {
-  size_t struct_size;
-  int32_t process; /* process id of the owner */
-  int32_t rank, ranks;
-  uint64_t version; /* the last committed one; 0: none */
-  bool valid;       /* that version is in the window now */
-  bool alive;       /* the owner lives, and has not destroyed its switch */
-  size_t page_bytes;
-  char layout[256]; /* the start of its text */
-} treadle_attached_info;
-
-void treadle_attached_get_info(const treadle_attached *attached, treadle_attached_info *info_p); /* else zeros */
-
-/* The window's address, which stays; read-only. *bytes_p, which may be NULL, is its size. NULL without bytes. */
-const void *treadle_attached_window(const treadle_attached *attached, size_t *bytes_p);
-/* The storage tensors of the window, as treadle_plan_storage of the owner's plan gives them: how many there are, facts
- * by number from 0, and the number of the first one with a name. Else -1. */
-int32_t treadle_attached_storage_count(const treadle_attached *attached);
-treadle_status treadle_attached_storage(const treadle_attached *attached, int32_t storage,
-                                        treadle_storage_info *info_p);
-int32_t treadle_attached_find(const treadle_attached *attached, const char *name);
-
-/* The last version that the owner committed, whether it is in the window or not; else 0. And whether it is there now,
- * which means that the owner is in mode INFER; else false. */
-uint64_t treadle_attached_version(const treadle_attached *attached);
-bool treadle_attached_is_valid(const treadle_attached *attached);
-
-/* Waits until a version of at least `version` is in the window. Calls `watch` at least every 50 ms (NULL: nobody); if
- * it returns false, the wait ends with TREADLE_CANCELLED. TREADLE_TIMEOUT: the version did not come. TREADLE_PEER: the
- * owner died or destroyed its switch. */
-treadle_status treadle_attached_wait(treadle_attached *attached, uint64_t version, double timeout_seconds,
-                                     treadle_watcher watch, void *context);
-
-/* Holds the version that is in the window, and says in *version_p which. Its bytes stay until each hold has been
- * released, or this process dies. Does not block. At most 64 objects hold a window at a time. TREADLE_STATE: no version
- * is valid, or 64 objects hold the window already. TREADLE_PEER: the owner died or destroyed its switch. */
-treadle_status treadle_attached_hold(treadle_attached *attached, uint64_t *version_p);
-/* Ends a hold of that version. TREADLE_STATE: this process does not hold that version by this object. */
-treadle_status treadle_attached_release(treadle_attached *attached, uint64_t version);
-
 /* ---- Loading and saving -------------------------------------------------------------------------- */
 
 /* Fills `window` [treadle_layout_window_bytes] with what `rank` holds in `layout`: values of the checkpoint, or made-up
  * ones if the model was opened so (treadle_model_weights). The window may be NULL if it has no bytes. Refused: a model
- * without values. TREADLE_DIFFERENT: a file became shorter, or was written to, since the model was opened. Local. */
+ * without values. TREADLE_DIFFERENT: a file became shorter, or was written to, since the model was opened. The window
+ * may be one of a switch, whatever memory that has. Local. */
 treadle_status treadle_layout_load(const treadle_layout *layout, int64_t rank, void *window);
 /* Does what treadle_layout_load does, but `weights` says where values come from. FILES: refused if the model has none.
  * RANDOM: values are made up, however the model was opened. NONE: exactly treadle_layout_load. */
@@ -1243,70 +1111,11 @@ typedef struct treadle_save_options {
  * temporary folder is removed. It stays only if rank 0 is killed at the very end, or all ranks are. If everything else
  * succeeded but rank 0 does not answer in time, the others fail, though the folder may appear.
  *
- * Refused: quantised models; models that are part of a larger one. A window may be NULL if it has no bytes. Windows
- * must not change during the call. It waits as treadle_group_barrier does, before and after the writing. Collective: if
- * one rank is refused, all fail. */
+ * Refused: quantised models; models that are part of a larger one. A window may be NULL if it has no bytes, and may be
+ * one of a switch, whatever memory that has. Windows must not change during the call. It waits as treadle_group_barrier
+ * does, before and after the writing. Collective: if one rank is refused, all fail. */
 treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *layout, const void *window,
                                    const char *folder, const treadle_save_options *options);
-
-/* ---- Converting checkpoints ---------------------------------------------------------------------
- *
- * A conversion goes from files to files, a few MiB at a time, so its memory does not depend on the model. A file has
- * its name only when it is whole. So if a conversion was killed or cancelled, the next one with the same inputs
- * continues it.
- *
- * Several processes may share one conversion. Each opens it, and writes files rank, rank + ranks, ... The caller must
- * make sure that every process has succeeded at a step before any process starts the next one:
- *
- *   treadle_convert_open     checks names, shapes and types
- *   treadle_convert_compare  checks that copies of one weight in several files are equal; each process checks a part.
- *                            Not needed if treadle_convert_resumes is true on rank 0
- *   treadle_convert_begin    rank 0: makes the folder, checks the room on the disk
- *   treadle_convert_write    writes the weights; each process writes a part
- *   treadle_convert_finish   rank 0: writes the other files; those by which others find the checkpoint come last
- *
- * TREADLE_STATE: another order; and after a step has failed, every call except closing. One thread at a time. */
-typedef struct treadle_convert treadle_convert;
-
-typedef struct treadle_convert_options {
-  size_t struct_size;
-  const char *in, *out;  /* folders */
-  const char *from, *to; /* layouts: "hf", "megatron:tp=2", "torch_dist" */
-  const char *model;     /* of a source that is not hf: a directory or config.json; NULL: in/hf */
-  const char *families;  /* as in treadle_model_options */
-  bool trust;            /* do not compare copies of 1 MiB and more */
-  int rank, ranks;       /* of the processes that share it; ranks 0: this one alone */
-  treadle_watcher watch; /* counts bytes of this process's files; NULL: nobody */
-  void *watch_context;
-  /* Called with a line about something that is wrong but does not stop the conversion. NULL: nobody. */
-  void (*warn)(void *context, const char *line);
-  void *warn_context;
-} treadle_convert_options;
-
-/* Copies the options, which must not be NULL, and the texts that they point to, but not the callbacks' contexts. Local,
- * as are all these steps. */
-treadle_status treadle_convert_open(const treadle_convert_options *options, treadle_convert **convert_p);
-treadle_status treadle_convert_compare(treadle_convert *convert);
-treadle_status treadle_convert_begin(treadle_convert *convert);
-treadle_status treadle_convert_write(treadle_convert *convert);
-treadle_status treadle_convert_finish(treadle_convert *convert);
-void treadle_convert_close(treadle_convert *convert);
-
-/* The model that is converted. It lives as long as the conversion. Else NULL. */
-const treadle_model *treadle_convert_model(const treadle_convert *convert);
-/* On rank 0, after opening: did an earlier run start this conversion, and compare copies? Else false. */
-bool treadle_convert_resumes(const treadle_convert *convert);
-
-typedef struct treadle_convert_figures {
-  size_t struct_size;
-  int64_t bytes_read, bytes_written; /* weights */
-  int64_t tensors;                   /* of all files */
-  int64_t files, resumed;            /* files of this process; those that an earlier run had finished */
-  int64_t skipped, opaque;           /* values of the source that are not weights */
-} treadle_convert_figures;
-
-/* What this process has done so far. Else zeros. */
-void treadle_convert_get_figures(const treadle_convert *convert, treadle_convert_figures *figures_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -19,7 +19,7 @@ END
 # Each library words a failure, and one store has the messages of all: the last one is the reward's, whose names are the loop's.
 cat >"$prefix/loop.c" <<'END'
 #include <stdio.h>
-#include <treadle_control.h>
+#include <treadle_loop.h>
 int main(void) {
   treadle_group *group;
   treadle_tokenizer *tokenizer;

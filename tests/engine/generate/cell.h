@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "generate/machine.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 typedef struct cell {
   const char *folder, *layout; /* of the model; text */

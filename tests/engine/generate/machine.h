@@ -2,7 +2,7 @@
 #ifndef TREADLE_TESTS_MACHINE_H
 #define TREADLE_TESTS_MACHINE_H
 
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 typedef struct machine {
   treadle_model *model;

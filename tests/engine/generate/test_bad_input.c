@@ -8,7 +8,7 @@
 #include "io/json.h"
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "generate/machine.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #define LINE                                                                                               \
   "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 3, \"n\": 2, \"logprobs\": 2, \"ignore_eos\": "       \

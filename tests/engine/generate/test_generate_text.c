@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
 #include "generate/machine.h"
 #include "group/group.h"
 #include "group/ranks.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <signal.h>
 #include <stdatomic.h>

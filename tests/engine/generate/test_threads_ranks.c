@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "group/group.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,7 @@
 #include "base/utf8.h"
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 static void expect(treadle_text_stream *stream, int32_t id, const char *wanted) {
   const char *text;

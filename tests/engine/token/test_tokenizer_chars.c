@@ -1,7 +1,7 @@
 /* Tokenizers of single characters: char_ords of tokenizer_config.json, alone and with a chat template (examples/sequence). */
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #define SEQUENCE TREADLE_SOURCE_DIR "/examples/sequence"
 

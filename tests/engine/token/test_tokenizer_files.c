@@ -1,7 +1,7 @@
 /* Which files of a folder are a tokenizer: src/engine/token/tokenizer_open.c, and the forms that are no tokenizer.json. */
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 static const char vocabulary[] = "{\"a\": 0, \"b\": 1, \"ab\": 2, \"\xc4\xa0\": 3, \"1\": 4, \"11\": 5}";
 static const char merges[] = "#version: 0.2\na b\r\n1 1\n";

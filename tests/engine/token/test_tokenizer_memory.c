@@ -1,7 +1,7 @@
 /* Each allocation fails in turn, while tokenizers of all forms are read, and texts and ids go through them. */
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 static const char json[] =
     "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"\xe2\x96\x81\": 3, \"<unk>\": 4, "

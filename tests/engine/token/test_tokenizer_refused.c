@@ -1,7 +1,7 @@
 /* Tokenizers that cannot be: each is refused, and the message has the field and the number. */
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 static const char *quoted(const char *json) {
   static char text[4000];

@@ -1,7 +1,7 @@
 /* Rules of tokenizers, one by one, on tokenizers that are small enough to follow by hand. */
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #define ABC        "'a': 0, 'b': 1, 'c': 2, 'ab': 3, 'abc': 4, ' ': 5, '\xe2\x96\x81': 6, 'A': 7"
 #define ABC_MERGES "'merges': ['a b', 'ab c']"

@@ -2,7 +2,7 @@
 #include "golden_support/golden.h"
 #include "test.h"
 #include "token/text_files.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 static json_t *root;
 

@@ -2,7 +2,7 @@
 #ifndef TREADLE_TESTS_TEXT_FILES_H
 #define TREADLE_TESTS_TEXT_FILES_H
 
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 /* Writes a file of the folder. */
 void text_write(const char *folder, const char *name, const void *bytes, size_t count);

@@ -6,7 +6,7 @@
 #include "test.h"
 
 #include "io/json.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <glob.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "group/group.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <math.h>
 #include <pthread.h>

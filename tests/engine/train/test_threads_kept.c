@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "base/array.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "layout/layout.h"
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #include <math.h>
 

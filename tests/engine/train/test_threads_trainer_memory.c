@@ -3,7 +3,7 @@
 #include "test.h"
 #include "group/ranks.h"
 
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 enum { RANKS = 4 };
 

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "io/json.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 enum { RANKS_MOST = 4, PAGE = 4096, PROMPT_MOST = 9, RESPONSE = 20, LENGTH = PROMPT_MOST + RESPONSE };
 enum { SAMPLES = 2, MICRO = 4, ROUNDS = 2, TOKENS = 2000 };

@@ -5,7 +5,7 @@
 #ifndef TREADLE_TESTS_TOY_H
 #define TREADLE_TESTS_TOY_H
 
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 enum { TOY_WORK = 10000, TOY_BLOCK = 1000 };
 

@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/clock.h"
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <signal.h>
 #include <sys/resource.h>

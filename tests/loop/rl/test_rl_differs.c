@@ -3,7 +3,7 @@
 /* ctest: label=kernels */
 #include "test.h"
 
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 static int flip_pass, flip_update; /* which call; 0: none */
 static int passes, updates;

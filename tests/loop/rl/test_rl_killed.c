@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "group/group.h"
 #include "run/checkpoint.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <signal.h>
 #include <sys/time.h>

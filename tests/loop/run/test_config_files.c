@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "run/config.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "run/config_switch.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 static treadle_status parse(const char *text, const char *const *overrides, size_t count,
                             treadle_train_config **config_p) {

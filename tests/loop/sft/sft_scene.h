@@ -2,7 +2,7 @@
 #ifndef TREADLE_TESTS_SFT_SCENE_H
 #define TREADLE_TESTS_SFT_SCENE_H
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 enum { SFT_SCENE_ROWS = 60 };
 

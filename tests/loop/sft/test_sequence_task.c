@@ -2,7 +2,7 @@
  * somebody else stay as they are. */
 #include "test.h"
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #include <jansson.h>
 #include <math.h>

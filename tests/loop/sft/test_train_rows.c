@@ -2,7 +2,7 @@
 #include "test.h"
 #include "token/text_files.h"
 
-#include "treadle_engine.h"
+#include "treadle_loop.h"
 
 #define SEQUENCE TREADLE_SOURCE_DIR "/examples/sequence"
 

@@ -2,7 +2,7 @@
  * In fast mode the two may have the same bits, or not, as processor and layout have it; build/planted_other_bits, the command with this file, has
  * others, always. Of three log-probabilities one is a little higher, and one lower. */
 #include "train/gradients.h"
-#include "treadle_control.h"
+#include "treadle_loop.h"
 
 treadle_status __real_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
                                                      const treadle_policy *policy, float *logprobs,

@@ -1,20 +1,222 @@
-/* treadle for those who run a loop around the switch: the hybrid actor worker.
+/* treadle for those who run training: its configuration, supervised training, rewards, the worker that trains and
+ * generates, and the loop of reinforcement learning.
  *
+ *   treadle_train_config_*   the configuration of training: docs/training.md
+ *   treadle_train_rows_*     rows to train on, read from JSON
+ *   treadle_data_*           rows of a task
+ *   treadle_sft_*            supervised training
+ *   treadle_reward_*         functions from completions to numbers
  *   treadle_actor_*          a policy that trains in one layout and generates in another, on the same devices
  *   treadle_rl_*             the loop around it: GRPO and similar algorithms
  *   treadle_rl_mini_batch_*  the loss of samples that a run has dumped
  *   treadle_eval             how good a model's answers are
  *
  * The conventions are those of treadle.h. */
-#ifndef TREADLE_CONTROL_H
-#define TREADLE_CONTROL_H
+#ifndef TREADLE_LOOP_H
+#define TREADLE_LOOP_H
 
-#include "treadle_engine.h"
+#include "treadle_builtin.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+
+/* ---- The configuration of training --------------------------------------------------------------- */
+
+typedef struct treadle_train_config treadle_train_config;
+
+/* Reads a YAML file with the keys of docs/training.md. Each of `count` overrides is section.key=value, and takes
+ * precedence over the file; NULL if there are none. Refused, with file, line and key: an unknown key (with the nearest
+ * one), a value of another type or out of range, a key that is given twice, keys that exclude each other. Whether keys
+ * are missing for a run is not checked. On failure *config_p is NULL. */
+treadle_status treadle_train_config_read(const char *path, const char *const *overrides, size_t count,
+                                         treadle_train_config **config_p);
+void treadle_train_config_destroy(treadle_train_config *config);
+/* Warnings for a person, [*count_p] lines: keys of other programs that have no effect here, and the like. They live
+ * until the configuration is destroyed. Else NULL and 0. */
+const char *const *treadle_train_config_warnings(const treadle_train_config *config, size_t *count_p);
+/* Gives YAML with the value of every key, and as a comment where it comes from. Reading it gives an equal
+ * configuration. The caller frees *text_p with free(); on failure it is NULL. */
+treadle_status treadle_train_config_text(const treadle_train_config *config, char **text_p);
+/* Gives the table of keys: lines in columns, or one JSON object. The caller frees *text_p with free(); on failure it is
+ * NULL. */
+treadle_status treadle_train_config_help(bool json, char **text_p);
+
+/* ---- Rows to train on ---------------------------------------------------------------------------------- */
+
+/* Rows read from JSON: lines, or one list, of objects of these forms.
+ *
+ *   {ids, mask}
+ *   {text}               All tokens except the first count.
+ *   {prompt, response}   The response counts, and so does the end token that is added to it. A prompt is a list of
+ *                        messages or a text. If there is a chat template, a text is a message of the user.
+ *   {messages}           What assistants say counts, up to their end token.
+ *
+ * The last two forms may have other keys as well. */
+typedef struct treadle_train_rows treadle_train_rows;
+
+typedef struct treadle_train_rows_spec {
+  size_t struct_size;
+  const char *what;                   /* names the lines in messages: a path; NULL: "rows" */
+  const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: texts are refused */
+  const treadle_layout *layout;       /* of the model that rows must fit; NULL: rows are not compared with a model */
+  const treadle_chat *chat;           /* the model's template; NULL: none */
+  int64_t most_tokens;                /* the most tokens of a row; 0: as many as the model takes */
+} treadle_train_rows_spec;
+
+/* Reads rows. Refused, with the line: invalid JSON; unknown keys; ids beyond the vocabulary; a row of less than two
+ * tokens, or more than the model takes; a mask of another length; a row in which no token counts. On failure *rows_p is
+ * NULL. */
+treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, const char *text, size_t bytes,
+                                       treadle_train_rows **rows_p);
+void treadle_train_rows_destroy(treadle_train_rows *rows);
+/* The rows [*count_p]. They live until `rows` is destroyed. Else NULL and 0. */
+const treadle_train_row *treadle_train_rows_items(const treadle_train_rows *rows, size_t *count_p);
+
+/* ---- Rows of a task ----------------------------------------------------------------------------------- */
+
+typedef struct treadle_sequence_options {
+  size_t struct_size;
+  double noise; /* probability that a number of a row of sft.jsonl is a random digit */
+  uint64_t seed;
+} treadle_sequence_options;
+
+typedef struct treadle_sequence_figures {
+  size_t struct_size;
+  int64_t train, test, sft; /* lines of each file */
+} treadle_sequence_figures;
+
+/* Writes the task of verl's end-to-end test into a folder, which it makes if needed: train.jsonl and test.jsonl
+ * ({prompt, answer, data_source}) and sft.jsonl ({prompt, response}); docs/cli.md, "treadle data". Each file appears
+ * when it is whole. An existing file with one of these names is left as it is. If its content is different, the call is
+ * refused. */
+treadle_status treadle_data_sequence(const char *folder, const treadle_sequence_options *options,
+                                     treadle_sequence_figures *figures_p);
+
+/* ---- Supervised training ------------------------------------------------------------------------------ */
+
+/* The figures of a step. */
+typedef struct treadle_sft_step {
+  size_t struct_size;
+  int64_t step, steps; /* the number of this step, from 1, and the number of all steps */
+  double loss, grad_norm, lr;
+  bool skipped; /* the norm was not finite */
+  bool tested;  /* val_loss is set */
+  double val_loss;
+  int64_t tokens; /* of the step's rows */
+  double seconds;
+  const char *checkpoint; /* the folder that was saved after the step; NULL: none was */
+} treadle_sft_step;
+
+typedef enum treadle_sft_start {
+  TREADLE_RESUME_NEVER, /* from scratch; refused if the folder of the run has checkpoints */
+  TREADLE_RESUME_AUTO,  /* from the newest checkpoint; if there is none, from scratch */
+  TREADLE_RESUME_FROM   /* from the checkpoint `from` */
+} treadle_sft_start;
+
+/* All callbacks run in the thread that called the library. */
+typedef struct treadle_sft_options {
+  size_t struct_size;
+  const char *families; /* folder of family files; NULL: those built into the library */
+  const char *kernels;  /* as in treadle_trainer_options */
+  int32_t threads;      /* as in treadle_trainer_options */
+  treadle_sft_start resume;
+  const char *from;                                              /* a folder global_step_K */
+  void (*progress)(void *context, const treadle_sft_step *step); /* called on rank 0 alone */
+  bool (*stops)(void *context); /* asked after each step: if one rank says true, the run saves a checkpoint and ends */
+  void *context;
+  treadle_train_engine_open open_engine; /* NULL: the built-in one */
+  void *engine_context;                  /* of open_engine */
+  /* Bytes that no rank may exceed. A run or a plan that does is refused, with what would fit. 0: no limit. */
+  size_t budget_bytes;
+  /* Called on rank 0 with what a person should know though the run goes on: weights are made up, a file is not as it
+   * should be. NULL: nobody. */
+  void (*warn)(void *context, const char *line);
+} treadle_sft_options;
+
+typedef struct treadle_sft_figures {
+  size_t struct_size;
+  int64_t steps;                /* taken by this call */
+  int64_t last_step;            /* of the run */
+  double loss_first, loss_last; /* of the steps of this call */
+  int64_t tokens;
+  double seconds;
+  size_t peak_bytes, peak_predicted_bytes; /* of the fullest rank */
+  uint64_t weights_digest, losses_digest;  /* the latter of the losses of all steps of the run */
+  bool stopped;                            /* before the last step */
+  char checkpoint[1024];                   /* the newest, as a path */
+  treadle_weights weights;                 /* where the weights come from with which the run started or resumed */
+} treadle_sft_figures;
+
+/* Trains as the configuration says, on all ranks of the group (NULL: this process alone), and writes into the folder of
+ * the run. Wherever possible, wrong input is refused before anything is written: docs/training.md has the list.
+ * Collective. */
+treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config *config,
+                               const treadle_sft_options *options, treadle_sft_figures *result_p);
+
+/* Computes what each rank would hold: by_rank [ranks]. If the configuration names no data, rows are as long as
+ * seq_length allows. Refused: a budget that is too small, but by_rank is filled even so. Local. */
+treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks, const treadle_sft_options *options,
+                                treadle_trainer_memory *by_rank);
+
+/* Called for a checkpoint. `known` is false if it has no digests, as in older versions. `damage` says which part or
+ * file differs from what was saved; NULL: none does. */
+typedef void (*treadle_checkpoint_watcher)(void *context, const char *checkpoint, bool known, const char *damage);
+
+/* Compares checkpoints with the digests that they were saved with (digests.json, docs/checkpoints.md). `folder` is one
+ * checkpoint, global_step_K, or a run's folder with checkpoints, which are compared in ascending order. families: as in
+ * treadle_sft_options. `each` may be NULL. *damaged_p: the number of damaged checkpoints. Refused: no checkpoint is
+ * there. Local. */
+treadle_status treadle_checkpoint_verify(const char *folder, const char *families, treadle_checkpoint_watcher each,
+                                         void *context, int64_t *damaged_p);
+
+/* ---- Rewards ------------------------------------------------------------------------------------------ */
+
+/* A function from a completion to a number. One thread at a time. */
+typedef struct treadle_reward treadle_reward;
+
+/* A completion to be judged. Fields that the reward does not use may be NULL or 0. Frozen. */
+typedef struct treadle_reward_sample {
+  const char *id; /* for "command": unique among the samples of a call */
+  const char *data_source, *prompt;
+  const char *completion; /* [completion_bytes] any bytes; NULL if there are none */
+  size_t completion_bytes;
+  const char *answer; /* the right answer, from the data */
+  int64_t tokens;     /* of the completion */
+} treadle_reward_sample;
+
+typedef struct treadle_reward_options {
+  size_t struct_size;
+  /* A row of treadle_reward_help: "sequence", "gsm8k", "math", "regex:P", "length:target=T", "command". */
+  const char *name;
+  const char *command;    /* for "command": what /bin/sh -c runs */
+  double timeout_seconds; /* for "command": how long a process may take for its next answer; 0: 60 */
+  int32_t parallel;       /* for "command": the number of processes that divide the samples, at most 1024; 0: 1 */
+} treadle_reward_options;
+
+/* Makes a reward, and starts the processes of "command". Each takes an open file, so the limit on open files may refuse
+ * them. Refused: an unknown reward (with the nearest name); missing settings; a pattern that does not compile, with the
+ * place of the error. On failure *reward_p is NULL. */
+treadle_status treadle_reward_create(const treadle_reward_options *options, treadle_reward **reward_p);
+/* Start scores `count` samples in a thread of its own, while the caller does other things. Samples and their texts must
+ * not change until treadle_reward_wait has returned. Wait writes scores [count of the start] and, unless preds is NULL,
+ * preds [count]: what was taken for the answer, or NULL if there was none. The caller frees each with free(). Such a
+ * text ends at a 0 byte of the completion.
+ *
+ * Refused, by number: a sample without what the reward needs; a pattern that takes too many steps. docs/rewards.md says
+ * what is refused of a command. TREADLE_TIMEOUT: a process of the command was silent for too long. TREADLE_STATE: a
+ * second start, or a wait without a start. On failure all preds are NULL and scores are undefined; the reward may be
+ * used again. */
+treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward_sample *samples, size_t count);
+treadle_status treadle_reward_wait(treadle_reward *reward, double *scores, char **preds);
+/* Frees the reward. Ends a start that was not waited for, and the processes of "command". It closes their standard
+ * input, and a second later kills those that still run, each with its process group. If this process ends without
+ * calling it, they are killed at once. */
+void treadle_reward_destroy(treadle_reward *reward);
+/* Gives the table of rewards for a person: a line each, with its name and what it gives. The caller frees *text_p with
+ * free(); on failure it is NULL. */
+treadle_status treadle_reward_help(char **text_p);
 
 /* ---- The hybrid actor worker ---------------------------------------------------------------------------- */
 
