@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import config
     from .attached import Attached, attach
+    from ._columns import Column
+    from .batch import Batch
     from .checker import Checker
     from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
     from .group import Group
@@ -30,6 +32,8 @@ __version__ = "@VERSION@"
 
 _PLACES = {
     "attached": ("Attached", "attach"),
+    "_columns": ("Column",),
+    "batch": ("Batch",),
     "checker": ("Checker",),
     "errors": ("Cancelled", "Different", "Error", "NoMemory", "Peer", "Refused", "State", "System", "Timeout"),
     "group": ("Group",),
@@ -60,8 +64,10 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Attached",
+    "Batch",
     "Cancelled",
     "Checker",
+    "Column",
     "Different",
     "Error",
     "Group",

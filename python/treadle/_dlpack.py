@@ -8,13 +8,16 @@ import itertools
 import sys
 import typing
 
-# kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLFloat8_e4m3fn 10; and bits.
+# kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLBool 6, kDLFloat8_e4m3fn 10; and bits.
 _CODES = {
+    "float64": (2, 64),
     "float32": (2, 32),
     "float16": (2, 16),
     "bfloat16": (4, 16),
+    "int64": (0, 64),
     "int32": (0, 32),
     "uint8": (1, 8),
+    "bool": (6, 8),
     "float8_e4m3fn": (10, 8),
 }
 _READ_ONLY = 1
