@@ -78,7 +78,8 @@ void treadle_courier_post(treadle_courier *courier) {
   const treadle_nodes *nodes = courier->group->nodes;
   for (int32_t i = nodes->first[courier->node]; i < nodes->first[courier->node + 1]; i++) {
     look_at(courier, nodes->list[i]);
-    post_line(courier, nodes->list[i]);
+    if (nodes->count > 1) /* else nobody waits for what it reads, and its line is written meanwhile */
+      post_line(courier, nodes->list[i]);
   }
 }
 
