@@ -3,14 +3,13 @@
  * For 2, 4 and 8 processes: a meeting of all; the processor time of a meeting after each rank has worked for 100 us, of all ranks
  * together and without the work; and sums of several sizes, each rank with one of the nodes, which it writes anew each time. A sum
  * is added once by every rank for itself, and once divided among the ranks. Medians of the runs, on rank 0. */
-#include "bench.h"
+#include "processes.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "nn/exchange.h"
 
 #include <stdio.h>
-#include <sys/wait.h>
 
 enum { MAX_RUNS = 101, WORKED = 1000, SIZES = 3, SHAPES = 5, LEAVES = 8 };
 static const double WORK = 100e-6, RUN = 0.05; /* seconds */
@@ -29,7 +28,7 @@ typedef struct bench {
 } bench;
 
 typedef struct result {
-  int ranks;
+  int ranks, runs;
   double meeting, beside;              /* microseconds; of processor time */
   double all[SHAPES], divided[SHAPES]; /* microseconds */
 } result;
@@ -104,11 +103,12 @@ out:
   return status;
 }
 
-static treadle_status run_process(const char *name, int rank, result *r, int runs) {
+static treadle_status run_rank(const char *name, int rank, void *context) {
+  result *r = context;
   treadle_status status = TREADLE_OK;
   treadle_board *board = NULL;
   uint64_t elems = (uint64_t)(shapes[SHAPES - 1].rows * shapes[SHAPES - 1].columns);
-  bench b = {.runs = runs, .sum = treadle_alloc_array(elems, sizeof(float))};
+  bench b = {.runs = r->runs, .sum = treadle_alloc_array(elems, sizeof(float))};
   if (!b.sum) return treadle_fail(TREADLE_NO_MEMORY, "memory is out");
   TRY(treadle_group_open(name, rank, r->ranks, 60, &b.group));
   TRY(treadle_board_create(b.group, treadle_exchange_memory(elems), &board));
@@ -122,21 +122,6 @@ out:
   treadle_free(b.sum);
   if (status != TREADLE_OK) fprintf(stderr, "bench_board: %s\n", treadle_error_message());
   return status;
-}
-
-static int run_all(result *r, int runs) {
-  char name[40];
-  int bad = 0;
-  snprintf(name, sizeof name, "benchboard%dx%d", (int)getpid(), r->ranks);
-  fflush(NULL);
-  for (int rank = 1; rank < r->ranks; rank++) {
-    pid_t child = fork();
-    if (child == 0) _exit(run_process(name, rank, r, runs) != TREADLE_OK);
-    bad |= child < 0;
-  }
-  bad |= run_process(name, 0, r, runs) != TREADLE_OK;
-  for (int rank = 1, how; rank < r->ranks; rank++) bad |= wait(&how) < 0 || how != 0;
-  return bad;
 }
 
 /* ---- What is printed ---- */
@@ -183,7 +168,8 @@ int main(int count, char **texts) {
     return fprintf(stderr, "bench_board: --runs from 1 to %d\n", MAX_RUNS), 2;
   if (json) printf("[\n");
   for (int i = 0; i < SIZES && !bad; i++) {
-    bad = run_all(&results[i], runs);
+    results[i].runs = runs;
+    bad = bench_processes("benchboard", results[i].ranks, run_rank, &results[i]);
     if (!bad && json) print_json(&results[i], i + 1 == SIZES);
     if (!bad && !json) print_table(&results[i]);
   }

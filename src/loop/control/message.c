@@ -15,6 +15,7 @@ void treadle_message_release(treadle_message *message) {
 
 void treadle_message_clear(treadle_message *message) {
   message->length = message->at = 0;
+  message->given = NULL;
   message->failed = false;
 }
 
@@ -69,7 +70,7 @@ static treadle_status take(treadle_message *message, const char *what, size_t le
   if (length > left)
     return treadle_fail(TREADLE_PEER, "a message of %zu bytes ends at its %s, which would have %zu more",
                         message->length, what, length - left);
-  *from_p = message->bytes + message->at;
+  *from_p = (message->given ? message->given : message->bytes) + message->at;
   size_t padded = (length + UNIT - 1) / UNIT * UNIT;
   message->at += padded < left ? padded : left;
   return TREADLE_OK;

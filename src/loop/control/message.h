@@ -15,6 +15,7 @@
 /* A zeroed struct is an empty message. */
 typedef struct treadle_message {
   char *bytes;
+  const char *given;       /* read in place of bytes: memory of others, which is not released */
   size_t length, room, at; /* at: of what was read so far */
   bool failed;             /* memory was out */
 } treadle_message;

@@ -1,5 +1,6 @@
-/* Calls go from rank 0 to all in pieces, as the group's payload allows: first a head, then the message. Ranks agree twice: all have received the
- * call, or no rank runs it; and all have run it well. */
+/* A call goes from rank 0 to all: first a head, then the message. On one node a large one lies on a board, where all read it; smaller ones, and
+ * those to other nodes, come in pieces, as the group's payload allows. Ranks agree twice: all have received the call, or
+ * no rank runs it; and all have run it well. */
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
@@ -45,11 +46,34 @@ out:
   return status;
 }
 
+static treadle_status no_memory(uint64_t bytes) {
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %llu bytes", (unsigned long long)bytes);
+}
+
+/* Does a message lie on a board, for all to read? */
+static bool is_shared(const treadle_worker_group *g, uint64_t bytes) {
+  return bytes > PIECE && treadle_group_node_count(g->group) == 1;
+}
+
+/* A board with room for this many bytes of rank 0, and for half as many more. Collective. */
+static treadle_status make_room(treadle_worker_group *g, uint64_t bytes) {
+  if (g->board && treadle_board_bytes(g->board, 0) >= bytes) return TREADLE_OK;
+  treadle_board_destroy(g->board);
+  treadle_status status =
+      treadle_board_create(g->group, treadle_group_rank(g->group) == 0 ? bytes + bytes / 2 : 0, &g->board);
+  return status == TREADLE_NO_MEMORY ? no_memory(bytes) : status;
+}
+
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
 
 static treadle_status send(treadle_worker_group *g, const treadle_message *in) {
   char piece[PIECE] = {0};
   treadle_status status = TREADLE_OK;
+  if (is_shared(g, in->length)) {
+    TRY(make_room(g, in->length));
+    memcpy(treadle_board_own(g->board), in->bytes, in->length);
+    return TREADLE_OK;
+  }
   for (size_t at = 0; at < in->length; at += PIECE) {
     size_t some = in->length - at < PIECE ? in->length - at : PIECE;
     memcpy(piece, in->bytes + at, some);
@@ -63,15 +87,15 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
                                          treadle_message *out) {
   const treadle_worker_method *method = find(group, name);
   head h = {.type = CALL, .bytes = in->length};
-  treadle_status status = TREADLE_OK;
+  treadle_status status = TREADLE_OK, sent = TREADLE_OK;
   assert(method && strlen(name) < NAME);
   if (in->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name);
   if (group->group) {
     strcpy(h.name, name);
     TRY(treadle_group_say(group->group, &h, sizeof h));
-    TRY(send(group, in));
+    sent = send(group, in);
   }
-  TRY(run(group, method, TREADLE_OK, in, out));
+  TRY(run(group, method, sent, in, out));
 out:
   return status;
 }
@@ -87,9 +111,15 @@ treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_sta
 
 /* ---- The others -------------------------------------------------------------------------------------------- */
 
-static treadle_status receive(treadle_worker_group *g, uint64_t bytes) {
+/* The message is read where it lies; it is there when all agree that they have received it. */
+static treadle_status receive(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
   treadle_message *m = &g->received;
   treadle_status status = TREADLE_OK;
+  if (is_shared(g, bytes)) {
+    TRY(make_room(g, bytes));
+    *in = (treadle_message){.given = treadle_board_part(g->board, 0), .length = (size_t)bytes};
+    return TREADLE_OK;
+  }
   treadle_message_clear(m);
   char *to = treadle_message_grow(m, (size_t)bytes);
   for (uint64_t at = 0; at < bytes; at += PIECE) { /* also without memory: rank 0 goes on */
@@ -98,19 +128,19 @@ static treadle_status receive(treadle_worker_group *g, uint64_t bytes) {
     if (to)
       memcpy(to + at, treadle_group_said(g->group, 0), (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
   }
-  if (!to)
-    status =
-        treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %llu bytes", (unsigned long long)bytes);
+  if (!to) status = no_memory(bytes);
+  *in = (treadle_message){.given = m->bytes, .length = m->length};
 out:
   return status;
 }
 
 static treadle_status serve_call(treadle_worker_group *g, const head *h, treadle_message *out) {
+  treadle_message in = {0}; /* not released: its bytes are others' */
   const treadle_worker_method *method = find(g, h->name);
-  treadle_status status = receive(g, h->bytes);
+  treadle_status status = receive(g, h->bytes, &in);
   if (!status && !method)
     status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is not a method", h->name);
-  return run(g, method, status, &g->received, out);
+  return run(g, method, status, &in, out);
 }
 
 treadle_status treadle_worker_group_serve(treadle_worker_group *group) {
@@ -137,5 +167,7 @@ out:
 }
 
 void treadle_worker_group_release(treadle_worker_group *group) {
+  treadle_board_destroy(group->board);
+  group->board = NULL;
   treadle_message_release(&group->received);
 }

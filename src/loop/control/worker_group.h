@@ -5,7 +5,7 @@
  *   ...
  *   treadle_worker_group_end(status)              serve returns
  *
- * A method runs on all ranks with the same message (one to all), and rank 0 gets what it answered itself: engines divide rows by their
+ * A method runs on all ranks with the same message (one to all; it only reads it), and rank 0 gets what it answered itself: engines divide rows by their
  * data parallel coordinate, and give what they found to all ranks. A method that fails on one rank fails on all, with that rank's message, and
  * the group goes on. Between two calls rank 0 may take any time, as long as it lives. What rank 0 knows alone (data, rewards, metrics) no
  * other rank needs.
@@ -16,7 +16,7 @@
 #define TREADLE_CONTROL_WORKER_GROUP_H
 
 #include "control/message.h"
-#include "treadle.h"
+#include "group/board.h"
 
 typedef struct treadle_worker_method {
   const char *name;
@@ -28,7 +28,8 @@ typedef struct treadle_worker_group {
   treadle_group *group;                 /* NULL: one rank */
   const treadle_worker_method *methods; /* ended by a row without a name */
   void *worker;
-  treadle_message received;
+  treadle_message received; /* in pieces */
+  treadle_board *board;     /* rank 0's part has large messages; NULL: there was none yet */
 } treadle_worker_group;
 
 /* Rank 0 alone. An unknown name is a mistake of the program (assert). Rewinds `in`, clears `out` first. */
@@ -38,6 +39,7 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
 treadle_status treadle_worker_group_serve(treadle_worker_group *group);
 /* Rank 0: no more calls. */
 treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_status status);
+/* All ranks. */
 void treadle_worker_group_release(treadle_worker_group *group);
 
 #endif
