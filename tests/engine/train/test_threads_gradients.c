@@ -7,9 +7,9 @@
 #include "seeds.h"
 
 #include "base/alloc.h"
+#include "group/group.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "group/group.h"
 #include "treadle_builtin.h"
 
 #include <math.h>

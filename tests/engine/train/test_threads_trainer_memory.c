@@ -1,7 +1,7 @@
 /* The n-th allocation of all ranks fails while they make their trainers, for each n: no rank has one then, and the group goes on.
  * ctest: label=threads */
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "treadle_builtin.h"
 

@@ -3,8 +3,8 @@
  * TREADLE_EXACT=N: this many tokens in all (2000). */
 /* ctest: label=threads timeout=600 */
 #include "control/tiny.h"
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "base/text.h"
 #include "io/json.h"
