@@ -361,6 +361,7 @@ class Column(typing.Sequence[typing.Any]):
 
     def tolist(self) -> list[typing.Any]:
         """Its rows as str, bytes, numbers or lists of numbers; bf16 as their values."""
+        values: list[typing.Any]
         if self.type == "bf16":
             values = self.torch().tolist()
         elif self._type.torch:
@@ -368,7 +369,7 @@ class Column(typing.Sequence[typing.Any]):
         else:
             return list(self)
         if self.width is not None:
-            return typing.cast("list[typing.Any]", values)
+            return values
         return [values[a:b] for a, b in itertools.pairwise(self.offsets.tolist())]
 
     def __reduce__(self) -> typing.NoReturn:

@@ -33,7 +33,7 @@ def open_store(address: str, serve: bool, timeout: float) -> typing.Any:
     if not host or not port.isdigit():
         raise errors.Refused(f"the store's address is {address!r}, and must be 'host:port'")
     try:
-        return dist.TCPStore(
+        return dist.TCPStore(  # type: ignore[attr-defined,unused-ignore]
             host.strip("[]"),
             int(port),
             None,

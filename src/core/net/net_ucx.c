@@ -15,6 +15,8 @@
  * - What came and nobody received stays in the worker, and a later receive of that tag would get it. So after a failure the
  *   net is opened again.
  * - A message whose packets come one by one has no end when its sender dies. There are none: settings.
+ * - UCX 1.13 itself ended the process in 3 of 1,800 cancelled messages on a busy machine (a fault, or its assertion "*cur_iov_idx <= iov_cnt", in the
+ *   progress of a connection): not understood yet.
  *
  * InfiniBand was not tried. UCX's TCP has no keys: whoever reaches the port of a rank can write its memory. The ports belong in a network of trusted machines. */
 #include "net/net_ucx.h"
