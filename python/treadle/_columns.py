@@ -65,6 +65,11 @@ def _drop(context: int, kept: dict[int, object] = _kept) -> None:  # also at the
 _release = _RELEASE(_drop)
 
 
+def listed(values: typing.Any) -> list[typing.Any]:
+    """With Python's own numbers, also of an array or a tensor."""
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
 def add(
     batch: ctypes.c_void_p, rows: int, name: str, values: typing.Any, offsets: typing.Any, word: str | None
 ) -> None:
@@ -118,7 +123,7 @@ def _offsets(words: str, rows: int, shape: tuple[int, ...], offsets: typing.Any)
     if len(shape) != 1:
         raise errors.Refused(f"{words} has shape {list(shape)}; with offsets it must be [values]")
     try:
-        numbers = array.array("q", offsets.tolist() if hasattr(offsets, "tolist") else list(offsets))
+        numbers = array.array("q", listed(offsets))
     except (TypeError, ValueError, OverflowError) as error:
         raise errors.Refused(f"{words}: offsets must be whole numbers: {error}") from error
     if len(numbers) != rows + 1:
@@ -219,7 +224,7 @@ def _add_ragged(batch: ctypes.c_void_p, name: str, type_: _Type, items: list[typ
     for row, item in enumerate(items):
         if type_.word == "bytes" and not isinstance(item, (bytes, bytearray, memoryview)):
             raise errors.Refused(f"column '{name}': row {row} is {type(item).__name__}, and no bytes")
-        values.extend(_packed(name, type_, row, item.tolist() if hasattr(item, "tolist") else item))
+        values.extend(_packed(name, type_, row, listed(item)))
         offsets.append(len(values))
     _add(batch, name, type_, 0, offsets, _address(values))
 

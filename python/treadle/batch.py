@@ -195,7 +195,7 @@ class Batch:
 
     def index(self, rows: Rows) -> Batch:
         """A batch of rows by their numbers, in that order, or of those for which a mask is True."""
-        given = rows.tolist() if hasattr(rows, "tolist") else list(rows)
+        given = _columns.listed(rows)
         if given and all(isinstance(row, bool) for row in given):
             mask = (ctypes.c_bool * len(given))(*given)
             return self._made("treadle_batch_index_mask", mask, len(given))
@@ -203,7 +203,7 @@ class Batch:
 
     def split(self, parts: int | Rows) -> list[Batch]:
         """Parts of equal size, or of these numbers of rows, one after the other, which share its memory."""
-        given = None if isinstance(parts, int) else list(parts)
+        given = None if isinstance(parts, int) else _columns.listed(parts)
         count = parts if isinstance(parts, int) else len(given or ())
         if count < 1:
             raise errors.Refused(f"split: {count} parts; at least 1")
@@ -232,7 +232,7 @@ class Batch:
 
     def reorder(self, order: Rows) -> None:
         """Puts row order[r] at place r. Columns get new memory."""
-        given = order.tolist() if hasattr(order, "tolist") else list(order)
+        given = _columns.listed(order)
         _library.call("treadle_batch_reorder", self._use("reorder"), _numbers("order", given), len(given))
 
     # ---- Files ----

@@ -73,6 +73,8 @@ treadle_status treadle_entry_make(const char *name, treadle_column_type type, in
 treadle_status treadle_entry_share(const treadle_batch_entry *from, int64_t begin,
                                    treadle_batch_entry *entry_p);
 void treadle_entry_release(treadle_batch_entry *entry);
+/* Ended by treadle_free(). NULL: memory is out. */
+char *treadle_batch_copy_text(const char *text);
 /* Refuses, by row, text that is not UTF-8 and truth values other than 0 and 1. */
 treadle_status treadle_entry_check(const treadle_batch_entry *entry, int64_t rows);
 /* The column with this name; NULL: there is none. */

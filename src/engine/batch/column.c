@@ -26,12 +26,15 @@ static void leave(treadle_column_memory *memory) {
   treadle_free(memory);
 }
 
+char *treadle_batch_copy_text(const char *text) {
+  size_t bytes = strlen(text) + 1;
+  char *copied = treadle_alloc(bytes);
+  return copied ? memcpy(copied, text, bytes) : NULL;
+}
+
 static treadle_status copy_name(const char *name, char **copy_p) {
-  size_t bytes = strlen(name) + 1;
-  *copy_p = treadle_alloc(bytes);
-  if (!*copy_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the name of a column");
-  memcpy(*copy_p, name, bytes);
-  return TREADLE_OK;
+  *copy_p = treadle_batch_copy_text(name);
+  return *copy_p ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for the name of a column");
 }
 
 void treadle_entry_release(treadle_batch_entry *entry) {

@@ -8,6 +8,7 @@
 #include "batch/files.h"
 #include "io/file_map.h"
 #include "io/json.h"
+#include "io/path.h"
 #include "io/safetensors.h"
 
 #include <limits.h>
@@ -34,11 +35,6 @@ typedef struct batch_reader {
 
 static treadle_status no_memory(const batch_reader *r) {
   return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a batch", r->folder);
-}
-
-static treadle_status path_of(const batch_reader *r, const char *file, char path[PATH_MAX]) {
-  if ((size_t)snprintf(path, PATH_MAX, "%s/%s", r->folder, file) < PATH_MAX) return TREADLE_OK;
-  REFUSE("%s: the path is too long", treadle_text_shown(r->folder));
 }
 
 /* ---- batch.json -------------------------------------------------------------------------------- */
@@ -76,15 +72,15 @@ static treadle_status read_column(const batch_reader *r, size_t number, const ch
 
 static treadle_status read_about(batch_reader *r) {
   treadle_status status;
-  char path[PATH_MAX];
-  TRY(path_of(r, TREADLE_BATCH_ABOUT, path));
-  TRY(treadle_json_load(path, &r->about));
+  treadle_path path;
+  TRY(treadle_path_join(r->folder, TREADLE_BATCH_ABOUT, &path));
+  TRY(treadle_json_load(path.text, &r->about));
   json_t *format = json_object_get(r->about, TREADLE_BATCH_FORMAT),
          *rows = json_object_get(r->about, "rows");
   if (!json_is_integer(format))
     TRY(wrong(r, "is not a batch: it has no number of a format under \"" TREADLE_BATCH_FORMAT "\""));
   if (json_integer_value(format) != TREADLE_BATCH_VERSION)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: format %lld; this treadle (%s) reads %d", path,
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: format %lld; this treadle (%s) reads %d", path.text,
                      (long long)json_integer_value(format), TREADLE_VERSION, TREADLE_BATCH_VERSION));
   r->columns = json_object_get(r->about, "columns");
   if (!json_is_integer(rows) || !json_is_array(r->columns))
@@ -201,16 +197,16 @@ out:
 
 static treadle_status read_texts(batch_reader *r) {
   treadle_status status = TREADLE_OK;
-  char path[PATH_MAX];
+  treadle_path path;
   const void *image = NULL;
   size_t bytes = 0;
   int64_t row = 0;
   if (r->text_count == 0) return TREADLE_OK;
-  TRY(path_of(r, TREADLE_BATCH_TEXTS, path));
-  TRY(treadle_file_map(path, &image, &bytes));
+  TRY(treadle_path_join(r->folder, TREADLE_BATCH_TEXTS, &path));
+  TRY(treadle_file_map(path.text, &image, &bytes));
   if (bytes / 2 <
       (size_t)r->batch->rows) /* a line is {} at least; so no table is made for rows that are not there */
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %zu bytes; the batch has %lld rows", path, bytes,
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %zu bytes; the batch has %lld rows", path.text, bytes,
                      (long long)r->batch->rows));
   for (size_t i = 0; i < r->text_count; i++) {
     r->texts[i].offsets = treadle_alloc_array((size_t)r->batch->rows + 1, sizeof *r->texts[i].offsets);
@@ -220,14 +216,14 @@ static treadle_status read_texts(batch_reader *r) {
     const char *line_end = memchr(at, '\n', (size_t)(end - at));
     next = line_end ? line_end + 1 : end;
     if (row == r->batch->rows)
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: has more than %lld lines, the rows of the batch", path,
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: has more than %lld lines, the rows of the batch", path.text,
                        (long long)row));
-    TRY(take_line(r, path, row, at, (size_t)((line_end ? line_end : end) - at)));
+    TRY(take_line(r, path.text, row, at, (size_t)((line_end ? line_end : end) - at)));
   }
   TRY(treadle_file_unchanged(image));
   if (row != r->batch->rows)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %lld lines; the batch has %lld rows", path, (long long)row,
-                     (long long)r->batch->rows));
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: has %lld lines; the batch has %lld rows", path.text,
+                     (long long)row, (long long)r->batch->rows));
 out:
   treadle_file_unmap(image, bytes);
   return status;
@@ -238,7 +234,7 @@ out:
 /* Opens what the columns need. */
 static treadle_status open_files(batch_reader *r) {
   treadle_status status = TREADLE_OK;
-  char path[PATH_MAX];
+  treadle_path path;
   size_t count = json_array_size(r->columns);
   bool numbers = false;
   r->texts = treadle_alloc_array(count + 1, sizeof *r->texts);
@@ -253,9 +249,9 @@ static treadle_status open_files(batch_reader *r) {
     r->texts[r->text_count++].name = name;
   }
   if (!numbers) goto out;
-  TRY(path_of(r, TREADLE_BATCH_NUMBERS, path));
-  TRY(treadle_checkpoint_open(path, &r->numbers));
-  if (!r->numbers) TRY(treadle_fail(TREADLE_REFUSED, "%s: is not there", path));
+  TRY(treadle_path_join(r->folder, TREADLE_BATCH_NUMBERS, &path));
+  TRY(treadle_checkpoint_open(path.text, &r->numbers));
+  if (!r->numbers) TRY(treadle_fail(TREADLE_REFUSED, "%s: is not there", path.text));
 out:
   return status;
 }

@@ -41,12 +41,6 @@ static treadle_batch_meta_entry *find(const treadle_batch *batch, const char *ke
   return NULL;
 }
 
-static char *copy_text(const char *text) {
-  size_t bytes = strlen(text) + 1;
-  char *copied = treadle_alloc(bytes);
-  return copied ? memcpy(copied, text, bytes) : NULL;
-}
-
 static void release(treadle_batch_meta_entry *entry) {
   treadle_free(entry->key);
   treadle_free(entry->json);
@@ -57,14 +51,14 @@ static void release(treadle_batch_meta_entry *entry) {
 static treadle_status put(treadle_batch *batch, const char *key, const char *json) {
   treadle_status status = TREADLE_OK;
   treadle_batch_meta_entry *there = find(batch, key), entry = {0};
-  entry.json = copy_text(json);
+  entry.json = treadle_batch_copy_text(json);
   if (!entry.json) TRY(no_memory(key));
   if (there) {
     treadle_free(there->json);
     there->json = entry.json;
     return TREADLE_OK;
   }
-  entry.key = copy_text(key);
+  entry.key = treadle_batch_copy_text(key);
   if (!entry.key || treadle_array_push(&batch->meta, entry) != TREADLE_OK) TRY(no_memory(key));
   return TREADLE_OK;
 out:

@@ -6,25 +6,67 @@
 
 #include <string.h>
 
-/* ---- Without a copy ---------------------------------------------------------------------------- */
+/* ---- A batch of another one's rows --------------------------------------------------------------- */
 
-treadle_status treadle_batch_select(const treadle_batch *batch, const char *const *names, size_t count,
-                                    treadle_batch **batch_p) {
+/* Row `r` of the outcome is row numbers(r). */
+typedef struct row_numbers {
+  const int64_t *rows; /* NULL: by the others */
+  int64_t of, times;   /* rows of the batch; how often each comes in a row, or all of them come */
+  bool interleaved;
+  bool shared; /* all from row `begin` on, which share their memory */
+  int64_t begin;
+} row_numbers;
+
+static int64_t number(const row_numbers *n, int64_t r) {
+  return n->rows ? n->rows[r] : n->interleaved ? r / n->times : r % n->of;
+}
+
+static treadle_status gather(const treadle_batch_entry *from, const row_numbers *numbers, int64_t rows,
+                             treadle_batch_entry *entry_p) {
+  treadle_status status;
+  size_t each = treadle_column_about_of(from->type)->bytes;
+  int64_t values = 0, *offsets;
+  for (int64_t r = 0; r < rows; r++) {
+    values += treadle_entry_count(from, number(numbers, r));
+    if (values > TREADLE_MAX_ELEMS)
+      REFUSE("column '%s': more than %lld values", from->name, (long long)TREADLE_MAX_ELEMS);
+  }
+  TRY(treadle_entry_make(from->name, from->type, from->width, rows, values, entry_p, &offsets));
+  char *to = entry_p->data;
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t row = number(numbers, r), count = treadle_entry_count(from, row);
+    memcpy(to, treadle_entry_data(from, row), (size_t)count * each);
+    to += (size_t)count * each;
+    if (offsets) offsets[r + 1] = offsets[r] + count;
+  }
+out:
+  return status;
+}
+
+/* Column `number` of a batch, or the one that is called names[number] and that `made` does not have yet. */
+static treadle_status pick(const treadle_batch *batch, const char *const *names, size_t number,
+                           const treadle_batch *made, treadle_batch_entry **from_p) {
+  if (!names) {
+    *from_p = &batch->columns.items[number];
+    return TREADLE_OK;
+  }
+  const char *name = names[number];
+  if (!name) return treadle_refuse_null("treadle_batch_select", "name");
+  if (treadle_batch_find(made, name)) REFUSE("column '%s' is selected twice", name);
+  return treadle_batch_need(batch, name, from_p);
+}
+
+/* names [count]: its columns; NULL: all, and `count` says how many. */
+static treadle_status make(const treadle_batch *batch, const char *const *names, size_t count,
+                           const row_numbers *numbers, int64_t rows, treadle_batch **batch_p) {
   treadle_status status;
   treadle_batch *made = NULL;
-  treadle_batch_entry *from, entry;
-  TREADLE_NEED(batch_p);
-  *batch_p = NULL;
-  TREADLE_NEED(batch);
-  if (count) TREADLE_NEED(names);
-  TRY(treadle_batch_create(batch->rows, &made));
+  TRY(treadle_batch_create(rows, &made));
   for (size_t i = 0; i < count; i++) {
-    const char *name = names[i];
-    if (!name) TRY(treadle_refuse_null(__func__, "name"));
-    TRY(treadle_batch_need(batch, name, &from));
-    if (treadle_batch_find(made, name))
-      TRY(treadle_fail(TREADLE_REFUSED, "column '%s' is selected twice", name));
-    TRY(treadle_entry_share(from, 0, &entry));
+    treadle_batch_entry *from, entry;
+    TRY(pick(batch, names, i, made, &from));
+    TRY(numbers->shared ? treadle_entry_share(from, numbers->begin, &entry)
+                        : gather(from, numbers, rows, &entry));
     TRY(treadle_batch_take(made, &entry));
   }
   TRY(treadle_batch_meta_copy(made, batch));
@@ -35,28 +77,31 @@ out:
   return status;
 }
 
+static treadle_status make_all(const treadle_batch *batch, const row_numbers *numbers, int64_t rows,
+                               treadle_batch **batch_p) {
+  return make(batch, NULL, batch->columns.count, numbers, rows, batch_p);
+}
+
+/* ---- Without a copy ---------------------------------------------------------------------------- */
+
+treadle_status treadle_batch_select(const treadle_batch *batch, const char *const *names, size_t count,
+                                    treadle_batch **batch_p) {
+  TREADLE_NEED(batch_p);
+  *batch_p = NULL;
+  TREADLE_NEED(batch);
+  if (count) TREADLE_NEED(names);
+  return make(batch, names, count, &(row_numbers){.shared = true}, batch->rows, batch_p);
+}
+
 treadle_status treadle_batch_slice(const treadle_batch *batch, int64_t begin, int64_t end,
                                    treadle_batch **batch_p) {
-  treadle_status status;
-  treadle_batch *made = NULL;
-  treadle_batch_entry entry;
   TREADLE_NEED(batch_p);
   *batch_p = NULL;
   TREADLE_NEED(batch);
   if (begin < 0 || end < begin || end > batch->rows)
     REFUSE("rows %lld up to %lld: the batch has %lld", (long long)begin, (long long)end,
            (long long)batch->rows);
-  TRY(treadle_batch_create(end - begin, &made));
-  for (size_t i = 0; i < batch->columns.count; i++) {
-    TRY(treadle_entry_share(&batch->columns.items[i], begin, &entry));
-    TRY(treadle_batch_take(made, &entry));
-  }
-  TRY(treadle_batch_meta_copy(made, batch));
-  *batch_p = made;
-  made = NULL;
-out:
-  treadle_batch_destroy(made);
-  return status;
+  return make_all(batch, &(row_numbers){.shared = true, .begin = begin}, end - begin, batch_p);
 }
 
 static treadle_status check_counts(const treadle_batch *batch, const int64_t *counts, size_t count) {
@@ -99,57 +144,6 @@ out:
 
 /* ---- Rows by number ---------------------------------------------------------------------------- */
 
-/* Row `r` of the outcome is row numbers(r). */
-typedef struct row_numbers {
-  const int64_t *rows; /* NULL: by the other two */
-  int64_t of, times;   /* rows of the batch; how often each comes in a row, or all of them come */
-  bool interleaved;
-} row_numbers;
-
-static int64_t number(const row_numbers *n, int64_t r) {
-  return n->rows ? n->rows[r] : n->interleaved ? r / n->times : r % n->of;
-}
-
-static treadle_status gather(const treadle_batch_entry *from, const row_numbers *numbers, int64_t rows,
-                             treadle_batch_entry *entry_p) {
-  treadle_status status;
-  size_t each = treadle_column_about_of(from->type)->bytes;
-  int64_t values = 0, *offsets;
-  for (int64_t r = 0; r < rows; r++) {
-    values += treadle_entry_count(from, number(numbers, r));
-    if (values > TREADLE_MAX_ELEMS)
-      REFUSE("column '%s': more than %lld values", from->name, (long long)TREADLE_MAX_ELEMS);
-  }
-  TRY(treadle_entry_make(from->name, from->type, from->width, rows, values, entry_p, &offsets));
-  char *to = entry_p->data;
-  for (int64_t r = 0; r < rows; r++) {
-    int64_t row = number(numbers, r), count = treadle_entry_count(from, row);
-    memcpy(to, treadle_entry_data(from, row), (size_t)count * each);
-    to += (size_t)count * each;
-    if (offsets) offsets[r + 1] = offsets[r] + count;
-  }
-out:
-  return status;
-}
-
-static treadle_status gather_all(const treadle_batch *batch, const row_numbers *numbers, int64_t rows,
-                                 treadle_batch **batch_p) {
-  treadle_status status;
-  treadle_batch *made = NULL;
-  treadle_batch_entry entry;
-  TRY(treadle_batch_create(rows, &made));
-  for (size_t i = 0; i < batch->columns.count; i++) {
-    TRY(gather(&batch->columns.items[i], numbers, rows, &entry));
-    TRY(treadle_batch_take(made, &entry));
-  }
-  TRY(treadle_batch_meta_copy(made, batch));
-  *batch_p = made;
-  made = NULL;
-out:
-  treadle_batch_destroy(made);
-  return status;
-}
-
 treadle_status treadle_batch_index(const treadle_batch *batch, const int64_t *rows, size_t count,
                                    treadle_batch **batch_p) {
   TREADLE_NEED(batch_p);
@@ -160,7 +154,7 @@ treadle_status treadle_batch_index(const treadle_batch *batch, const int64_t *ro
   for (size_t i = 0; i < count; i++)
     if (rows[i] < 0 || rows[i] >= batch->rows)
       REFUSE("number %zu: row %lld; the batch has %lld", i, (long long)rows[i], (long long)batch->rows);
-  return gather_all(batch, &(row_numbers){.rows = rows}, (int64_t)count, batch_p);
+  return make_all(batch, &(row_numbers){.rows = rows}, (int64_t)count, batch_p);
 }
 
 treadle_status treadle_batch_index_mask(const treadle_batch *batch, const bool *mask, size_t count,
@@ -192,8 +186,8 @@ treadle_status treadle_batch_repeat(const treadle_batch *batch, int64_t times, b
   if (times < 1 || times > TREADLE_MAX_ROWS || batch->rows > TREADLE_MAX_ROWS / times)
     REFUSE("%lld rows, %lld times: at least once, and at most %lld rows in all", (long long)batch->rows,
            (long long)times, (long long)TREADLE_MAX_ROWS);
-  return gather_all(batch, &(row_numbers){.of = batch->rows, .times = times, .interleaved = interleaved},
-                    batch->rows * times, batch_p);
+  return make_all(batch, &(row_numbers){.of = batch->rows, .times = times, .interleaved = interleaved},
+                  batch->rows * times, batch_p);
 }
 
 static treadle_status check_order(const treadle_batch *batch, const int64_t *order, size_t count) {
@@ -220,7 +214,7 @@ treadle_status treadle_batch_reorder(treadle_batch *batch, const int64_t *order,
   TREADLE_NEED(batch);
   if (batch->rows) TREADLE_NEED(order);
   TRY(check_order(batch, order, count));
-  TRY(gather_all(batch, &(row_numbers){.rows = order}, batch->rows, &made));
+  TRY(make_all(batch, &(row_numbers){.rows = order}, batch->rows, &made));
   treadle_batch old = *batch;
   *batch = *made;
   *made = old;

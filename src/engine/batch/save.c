@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "io/folder.h"
 #include "io/json.h"
+#include "io/path.h"
 #include "io/safetensors.h"
 
 #include <limits.h>
@@ -23,11 +24,6 @@ typedef struct batch_writer {
 
 static treadle_status no_memory(const batch_writer *w) {
   return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory to save a batch", w->folder);
-}
-
-static treadle_status path_of(const batch_writer *w, const char *file, char path[PATH_MAX]) {
-  if ((size_t)snprintf(path, PATH_MAX, "%s/%s", w->made, file) < PATH_MAX) return TREADLE_OK;
-  REFUSE("%s: the path is too long", w->folder);
 }
 
 /* ---- columns.safetensors ----------------------------------------------------------------------- */
@@ -51,7 +47,7 @@ out:
 
 static treadle_status write_numbers(batch_writer *w) {
   treadle_status status = TREADLE_OK;
-  char path[PATH_MAX];
+  treadle_path path;
   stored_list list = {0};
   for (size_t i = 0; i < w->batch->columns.count; i++) {
     const treadle_batch_entry *entry = &w->batch->columns.items[i];
@@ -68,8 +64,8 @@ static treadle_status write_numbers(batch_writer *w) {
     TRY(treadle_array_push(&list, stored));
   }
   if (list.count == 0) goto out;
-  TRY(path_of(w, TREADLE_BATCH_NUMBERS, path));
-  TRY(treadle_safetensors_write(path, list.items, (int32_t)list.count));
+  TRY(treadle_path_join(w->made, TREADLE_BATCH_NUMBERS, &path));
+  TRY(treadle_safetensors_write(path.text, list.items, (int32_t)list.count));
 out:
   treadle_array_release(&list);
   return status;
@@ -80,15 +76,15 @@ out:
 static treadle_status write_texts(batch_writer *w) {
   enum { AT_ONCE = 1 << 20 };
   treadle_status status;
-  char path[PATH_MAX];
+  treadle_path path;
   treadle_builder text = {0};
   treadle_file_writer *writer = NULL;
   bool any = false;
   for (size_t i = 0; i < w->batch->columns.count; i++)
     any |= w->batch->columns.items[i].type == TREADLE_COLUMN_TEXT;
   if (!any) return TREADLE_OK;
-  TRY(path_of(w, TREADLE_BATCH_TEXTS, path));
-  TRY(treadle_file_writer_create(path, &writer));
+  TRY(treadle_path_join(w->made, TREADLE_BATCH_TEXTS, &path));
+  TRY(treadle_file_writer_create(path.text, &writer));
   for (int64_t r = 0; r < w->batch->rows; r++) {
     const char *between = "{";
     for (size_t i = 0; i < w->batch->columns.count; i++) {
@@ -118,7 +114,7 @@ out:
 static treadle_status write_about(const batch_writer *w) {
   treadle_status status;
   const treadle_batch *batch = w->batch;
-  char path[PATH_MAX];
+  treadle_path path;
   treadle_builder text = {0};
   treadle_builder_add(&text, "{\"%s\": %d, \"rows\": %lld,\n \"columns\": [", TREADLE_BATCH_FORMAT,
                       TREADLE_BATCH_VERSION, (long long)batch->rows);
@@ -140,8 +136,8 @@ static treadle_status write_about(const batch_writer *w) {
   }
   treadle_builder_add(&text, "}}\n");
   if (text.failed) TRY(no_memory(w));
-  TRY(path_of(w, TREADLE_BATCH_ABOUT, path));
-  TRY(treadle_file_write(path, text.text, text.length));
+  TRY(treadle_path_join(w->made, TREADLE_BATCH_ABOUT, &path));
+  TRY(treadle_file_write(path.text, text.text, text.length));
 out:
   treadle_builder_release(&text);
   return status;
@@ -152,7 +148,7 @@ out:
 /* Is there a batch that is to be replaced? Nothing and an empty folder are none; anything else is refused. */
 static treadle_status look(const char *folder, bool *replaced_p) {
   treadle_status status = TREADLE_OK;
-  char path[PATH_MAX];
+  treadle_path path;
   treadle_arena arena = {0};
   treadle_folder_names names = {0};
   *replaced_p = false;
@@ -161,8 +157,8 @@ static treadle_status look(const char *folder, bool *replaced_p) {
     TRY(treadle_fail(TREADLE_REFUSED, "%s: is there, and not a folder", folder));
   TRY(treadle_folder_list(folder, &arena, &names));
   if (names.count == 0) goto out;
-  if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, TREADLE_BATCH_ABOUT) >= sizeof path ||
-      !treadle_file_exists(path))
+  TRY(treadle_path_join(folder, TREADLE_BATCH_ABOUT, &path));
+  if (!treadle_file_exists(path.text))
     TRY(treadle_fail(TREADLE_REFUSED, "%s: has files, and no %s: it is not a batch that could be replaced",
                      folder, TREADLE_BATCH_ABOUT));
   *replaced_p = true;
