@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-enum { MAX_RUNS = 101, WORKED = 1000, SIZES = 3, SHAPES = 5, LEAVES = 8 };
+enum { WORKED = 1000, SHAPES = 5, LEAVES = 8 };
 static const double WORK = 100e-6, RUN = 0.05; /* seconds */
 
 static const struct {
@@ -28,7 +28,7 @@ typedef struct bench {
 } bench;
 
 typedef struct result {
-  int ranks, runs;
+  bench_size size;
   double meeting, beside;              /* microseconds; of processor time */
   double all[SHAPES], divided[SHAPES]; /* microseconds */
 } result;
@@ -54,7 +54,7 @@ static treadle_status sum(bench *b) {
 /* Microseconds of a step. All ranks take as many. */
 static treadle_status measure(bench *b, step s, double *result_p) {
   treadle_status status = TREADLE_OK;
-  double seconds[MAX_RUNS];
+  double seconds[BENCH_MAX_RUNS];
   int64_t count = 1, times[8];
   for (int run = -1; run < b->runs; run++) {
     TRY(treadle_group_barrier(b->group));
@@ -108,9 +108,9 @@ static treadle_status run_rank(const char *name, int rank, void *context) {
   treadle_status status = TREADLE_OK;
   treadle_board *board = NULL;
   uint64_t elems = (uint64_t)(shapes[SHAPES - 1].rows * shapes[SHAPES - 1].columns);
-  bench b = {.runs = r->runs, .sum = treadle_alloc_array(elems, sizeof(float))};
+  bench b = {.runs = r->size.runs, .sum = treadle_alloc_array(elems, sizeof(float))};
   if (!b.sum) return treadle_fail(TREADLE_NO_MEMORY, "memory is out");
-  TRY(treadle_group_open(name, rank, r->ranks, 60, &b.group));
+  TRY(treadle_group_open(name, rank, r->size.ranks, 60, &b.group));
   TRY(treadle_board_create(b.group, treadle_exchange_memory(elems), &board));
   TRY(treadle_board_split(board, 0, &b.set));
   TRY(treadle_exchange_create(b.set, 0, elems, &b.exchange));
@@ -131,48 +131,28 @@ static double rate(int shape, double microseconds) {
 }
 
 static void print_table(const result *r) {
-  printf("%d ranks: a meeting %.1f us; after work, of processor time %.1f us\n", r->ranks, r->meeting,
+  printf("%d ranks: a meeting %.1f us; after work, of processor time %.1f us\n", r->size.ranks, r->meeting,
          r->beside);
   for (int i = 0; i < SHAPES; i++)
     printf("  sum %4d x %4d: each all %9.1f us %7.3f GB/s, divided %9.1f us %7.3f GB/s\n",
            (int)shapes[i].rows, (int)shapes[i].columns, r->all[i], rate(i, r->all[i]), r->divided[i],
            rate(i, r->divided[i]));
-  fflush(stdout);
 }
 
-static void print_json(const result *r, bool last) {
+static void print_json(const result *r) {
   printf("  {\"ranks\": %d, \"meeting_us\": %.2f, \"meeting_after_work_processor_us\": %.2f, \"sums\": [",
-         r->ranks, r->meeting, r->beside);
+         r->size.ranks, r->meeting, r->beside);
   for (int i = 0; i < SHAPES; i++)
     printf("%s\n    {\"rows\": %d, \"columns\": %d, \"each_all_us\": %.2f, \"divided_us\": %.2f, "
            "\"each_all_gbs\": %.4f, \"divided_gbs\": %.4f}",
            i ? "," : "", (int)shapes[i].rows, (int)shapes[i].columns, r->all[i], r->divided[i],
            rate(i, r->all[i]), rate(i, r->divided[i]));
-  printf("]}%s\n", last ? "" : ",");
+  printf("]}");
 }
 
+static void print(const void *measured, bool json) { json ? print_json(measured) : print_table(measured); }
+
 int main(int count, char **texts) {
-  result results[SIZES] = {{.ranks = 2}, {.ranks = 4}, {.ranks = 8}};
-  int runs = 7, bad = 0;
-  bool json = false;
-  for (int i = 1; i < count; i++) {
-    const char *value;
-    if (strcmp(texts[i], "--json") == 0)
-      json = true;
-    else if ((value = bench_option(texts, &i, "--runs")))
-      runs = atoi(value);
-    else
-      return fprintf(stderr, "usage: bench_board [--runs N] [--json]\n"), 2;
-  }
-  if (runs < 1 || runs > MAX_RUNS)
-    return fprintf(stderr, "bench_board: --runs from 1 to %d\n", MAX_RUNS), 2;
-  if (json) printf("[\n");
-  for (int i = 0; i < SIZES && !bad; i++) {
-    results[i].runs = runs;
-    bad = bench_processes("benchboard", results[i].ranks, run_rank, &results[i]);
-    if (!bad && json) print_json(&results[i], i + 1 == SIZES);
-    if (!bad && !json) print_table(&results[i]);
-  }
-  if (json) printf("]\n");
-  return bad;
+  result r = {.size = {.runs = 7}};
+  return bench_by_ranks(count, texts, "board", run_rank, &r, print);
 }

@@ -10,12 +10,12 @@
 
 #include <stdio.h>
 
-enum { MAX_RUNS = 101, SAMPLES = 2048, TOKENS = SAMPLES * 500, ARRAYS = 6, COUNTS = 3 };
+enum { SAMPLES = 2048, TOKENS = SAMPLES * 500, ARRAYS = 6 };
 static const size_t sizes[ARRAYS] = {sizeof(int32_t), sizeof(float),  sizeof(float),
                                      sizeof(float),   sizeof(double), sizeof(double)};
 
 typedef struct result {
-  int ranks, runs;
+  bench_size size;
   double call, nothing, copy; /* seconds: of an update, of a call without values, of memcpy */
 } result;
 
@@ -54,7 +54,7 @@ static treadle_status measure(treadle_worker_group *workers, const char *method,
                               int runs, double *seconds_p) {
   treadle_status status = TREADLE_OK;
   treadle_message out = {0};
-  double seconds[MAX_RUNS];
+  double seconds[BENCH_MAX_RUNS];
   for (int run = -1; run < runs; run++) {
     double begin = treadle_clock_seconds();
     TRY(treadle_worker_group_call(workers, method, in, &out));
@@ -67,7 +67,7 @@ out:
 }
 
 static treadle_status measure_copy(const treadle_message *in, int runs, double *seconds_p) {
-  double seconds[MAX_RUNS];
+  double seconds[BENCH_MAX_RUNS];
   char *to = treadle_alloc_array(in->length, 1);
   if (!to) return treadle_fail(TREADLE_NO_MEMORY, "memory is out");
   for (int run = -1; run < runs; run++) {
@@ -88,9 +88,9 @@ static treadle_status measure_all(treadle_worker_group *workers, result *r) {
     char *to = treadle_message_grow(&in, TOKENS * sizes[a]);
     if (to) memset(to, 0x3c, TOKENS * sizes[a]);
   }
-  TRY(measure_copy(&in, r->runs, &r->copy));
-  TRY(measure(workers, "update", &in, r->runs, &r->call));
-  TRY(measure(workers, "nothing", &nothing, r->runs, &r->nothing));
+  TRY(measure_copy(&in, r->size.runs, &r->copy));
+  TRY(measure(workers, "update", &in, r->size.runs, &r->call));
+  TRY(measure(workers, "nothing", &nothing, r->size.runs, &r->nothing));
 out:
   status = treadle_worker_group_end(workers, status);
   treadle_message_release(&in);
@@ -103,7 +103,7 @@ static treadle_status run_rank(const char *name, int rank, void *context) {
   treadle_status status = TREADLE_OK;
   worker w = {0};
   treadle_worker_group workers = {.methods = methods, .worker = &w};
-  TRY(treadle_group_open(name, rank, r->ranks, 60, &w.group));
+  TRY(treadle_group_open(name, rank, r->size.ranks, 60, &w.group));
   workers.group = w.group;
   TRY(rank == 0 ? measure_all(&workers, r) : treadle_worker_group_serve(&workers));
 out:
@@ -113,34 +113,15 @@ out:
   return status;
 }
 
+static void print(const void *measured, bool json) {
+  const result *r = measured;
+  printf(json
+             ? "  {\"ranks\": %d, \"update_ms\": %.3f, \"nothing_ms\": %.3f, \"memcpy_ms\": %.3f}"
+             : "%d ranks: an update %.2f ms, a call without values %.3f ms, memcpy of the update %.2f ms\n",
+         r->size.ranks, r->call * 1e3, r->nothing * 1e3, r->copy * 1e3);
+}
+
 int main(int count, char **texts) {
-  result results[COUNTS] = {{.ranks = 2}, {.ranks = 4}, {.ranks = 8}};
-  int runs = 7, bad = 0;
-  bool json = false;
-  for (int i = 1; i < count; i++) {
-    const char *value;
-    if (strcmp(texts[i], "--json") == 0)
-      json = true;
-    else if ((value = bench_option(texts, &i, "--runs")))
-      runs = atoi(value);
-    else
-      return fprintf(stderr, "usage: bench_calls [--runs N] [--json]\n"), 2;
-  }
-  if (runs < 1 || runs > MAX_RUNS)
-    return fprintf(stderr, "bench_calls: --runs from 1 to %d\n", MAX_RUNS), 2;
-  if (json) printf("[\n");
-  for (int i = 0; i < COUNTS && !bad; i++) {
-    const result *r = &results[i];
-    results[i].runs = runs;
-    bad = bench_processes("benchcalls", results[i].ranks, run_rank, &results[i]);
-    if (!bad && json)
-      printf("  {\"ranks\": %d, \"update_ms\": %.3f, \"nothing_ms\": %.3f, \"memcpy_ms\": %.3f}%s\n",
-             r->ranks, r->call * 1e3, r->nothing * 1e3, r->copy * 1e3, i + 1 == COUNTS ? "" : ",");
-    else if (!bad)
-      printf("%d ranks: an update %.2f ms, a call without values %.3f ms, memcpy of the update %.2f ms\n",
-             r->ranks, r->call * 1e3, r->nothing * 1e3, r->copy * 1e3);
-    fflush(stdout);
-  }
-  if (json) printf("]\n");
-  return bad;
+  result r = {.size = {.runs = 7}};
+  return bench_by_ranks(count, texts, "calls", run_rank, &r, print);
 }

@@ -25,4 +25,39 @@ static inline int bench_processes(const char *name, int ranks, bench_rank run, v
   return bad;
 }
 
+/* What a result begins with. */
+typedef struct bench_size {
+  int ranks, runs;
+} bench_size;
+
+enum { BENCH_MAX_RUNS = 101 };
+
+/* main() of a bench_NAME [--runs N] [--json] for 2, 4 and 8 processes: `result`, which begins with a bench_size, is measured by `run` and
+ * printed, as an item of a list where `json` says so. */
+static inline int bench_by_ranks(int count, char **texts, const char *name, bench_rank run, void *result,
+                                 void (*print)(const void *result, bool json)) {
+  bench_size *size = result;
+  bool json = false;
+  int bad = 0;
+  for (int i = 1; i < count; i++) {
+    const char *value;
+    if (strcmp(texts[i], "--json") == 0)
+      json = true;
+    else if ((value = bench_option(texts, &i, "--runs")))
+      size->runs = atoi(value);
+    else
+      return fprintf(stderr, "usage: bench_%s [--runs N] [--json]\n", name), 2;
+  }
+  if (size->runs < 1 || size->runs > BENCH_MAX_RUNS)
+    return fprintf(stderr, "bench_%s: --runs from 1 to %d\n", name, BENCH_MAX_RUNS), 2;
+  for (size->ranks = 2; size->ranks <= 8 && !bad; size->ranks *= 2) {
+    bad = bench_processes(name, size->ranks, run, result);
+    if (json && !bad) printf("%s", size->ranks == 2 ? "[\n" : ",\n");
+    if (!bad) print(result, json);
+    fflush(stdout);
+  }
+  if (json && !bad) printf("\n]\n");
+  return bad;
+}
+
 #endif
