@@ -61,7 +61,7 @@ static void fill(batch *b) {
 static treadle_trainer_memory measure(const treadle_layout *train, const treadle_trainer_options *options,
                                       int rank) {
   treadle_trainer_memory *all = calloc((size_t)treadle_layout_ranks(train), sizeof *all), mine = {0};
-  if (all && treadle_trainer_plan(train, options, all) == TREADLE_OK) mine = all[rank];
+  if (all && treadle_trainer_foresee(train, options, all) == TREADLE_OK) mine = all[rank];
   free(all);
   return mine;
 }

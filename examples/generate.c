@@ -12,7 +12,7 @@
 typedef struct machine {
   treadle_model *model;
   treadle_layout *layout;
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_tokenizer *tokenizer;
   void *window; /* the weights */
 } machine;
@@ -21,17 +21,17 @@ static treadle_status open_machine(machine *m, const char *folder) {
   treadle_status status = treadle_model_open(folder, NULL, &m->model);
   if (!status) status = treadle_tokenizer_open(folder, &m->tokenizer);
   if (!status) status = treadle_layout_create(m->model, "vllm:tp=1", 1, NULL, &m->layout);
-  if (!status) status = treadle_engine_create(NULL, m->layout, NULL, &m->engine);
+  if (!status) status = treadle_generator_create(NULL, m->layout, NULL, &m->engine);
   if (status) return status;
   size_t bytes = treadle_layout_window_bytes(m->layout, 0);
   m->window = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   if (!m->window) return TREADLE_NO_MEMORY;
   status = treadle_layout_load(m->layout, 0, m->window);
-  return status ? status : treadle_engine_bind(m->engine, m->window, bytes);
+  return status ? status : treadle_generator_bind(m->engine, m->window, bytes);
 }
 
 static void close_machine(machine *m) {
-  treadle_engine_destroy(m->engine);
+  treadle_generator_destroy(m->engine);
   treadle_layout_destroy(m->layout);
   treadle_tokenizer_close(m->tokenizer);
   treadle_model_close(m->model);
@@ -65,7 +65,8 @@ static treadle_status generate(const machine *m, const char *prompt, char **answ
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   snprintf(request, sizeof request, "{\"prompt\": \"%s\", \"max_tokens\": 40, \"temperature\": 0.7}\n",
            prompt);
-  treadle_status status = treadle_engine_generate(m->engine, request, strlen(request), &options, &figures);
+  treadle_status status =
+      treadle_generator_generate_lines(m->engine, request, strlen(request), &options, &figures);
   if (!status)
     printf("\n%lld new tokens, %.0f a second\n", (long long)figures.new_tokens,
            (double)figures.new_tokens / figures.seconds);
@@ -76,7 +77,8 @@ static treadle_status generate(const machine *m, const char *prompt, char **answ
 static treadle_status score(const machine *m, const char *answer) {
   treadle_score_lines_options options = {.struct_size = sizeof options, .check = true};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
-  treadle_status status = treadle_engine_score_lines(m->engine, answer, strlen(answer), &options, &figures);
+  treadle_status status =
+      treadle_generator_score_lines(m->engine, answer, strlen(answer), &options, &figures);
   if (!status)
     printf("%lld log-probabilities scored, %lld differ\n", (long long)figures.checked,
            (long long)figures.different);

@@ -2,7 +2,7 @@
  *
  *   treadle_tokenizer_*      texts to tokens and back
  *   treadle_chat_*           messages to texts, by a model's chat template
- *   treadle_engine_*         the built-in engine that generates and scores
+ *   treadle_generator_*       the built-in engine that generates and scores
  *   treadle_trainer_*        the built-in training engine: loss and gradients of rows of tokens
  *
  * The conventions are those of treadle.h. Lifetimes and threads:
@@ -130,19 +130,19 @@ treadle_status treadle_chat_render(const treadle_chat *chat, const char *message
  * Runs decoders on processors, for families whose file says what is computed (docs/families.md). It is small, and
  * exact: a token's log-probability has the same bits whatever the layout, batch, chunks and threads. A program
  *
- *   1. makes the engine of a layout (treadle_engine_create);
- *   2. gives it the weights of its rank in that layout (treadle_engine_bind), and again after they have changed. Or it
- *      makes it the engine of a switch (treadle_engine_hooks_of), which then does this;
+ *   1. makes the engine of a layout (treadle_generator_create);
+ *   2. gives it its rank's weights in that layout (treadle_generator_bind), and again after they have changed. Or it
+ *      makes it the engine of a switch (treadle_generator_hooks_of), which then does this;
  *   3. scores texts or generates.
  *
  * If there are several ranks, each makes the same calls with the same arguments. */
-typedef struct treadle_engine treadle_engine;
+typedef struct treadle_generator treadle_generator;
 
 /* Makes an engine. The group and the layout must outlive it; group: NULL is one rank. Options may be NULL. Refused, by
  * name: families, layouts and kinds of attention that it does not compute. On failure *engine_p is NULL. Collective. */
-treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
-                                     const treadle_engine_options *options, treadle_engine **engine_p);
-void treadle_engine_destroy(treadle_engine *engine);
+treadle_status treadle_generator_create(treadle_group *group, const treadle_layout *layout,
+                                        const treadle_generator_options *options, treadle_generator **engine_p);
+void treadle_generator_destroy(treadle_generator *engine);
 
 /* Bind gives the weights from now on: the window of this rank in the engine's layout. The window must not change until
  * unbind or the next bind. The first bind takes memory for the cache and for activations. Bind does not look at the
@@ -156,8 +156,8 @@ void treadle_engine_destroy(treadle_engine *engine);
  * If another thread runs such a call, bind and unbind wait for the end of its present step. In the thread of such a
  * call they may be called only in its `watch`, by all ranks after the same step. In its other callbacks they return
  * TREADLE_STATE. They also return TREADLE_STATE while the engine belongs to a switch. */
-treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes);
-treadle_status treadle_engine_unbind(treadle_engine *engine);
+treadle_status treadle_generator_bind(treadle_generator *engine, const void *window, size_t bytes);
+treadle_status treadle_generator_unbind(treadle_generator *engine);
 
 /* Fills hooks that make this the engine of a switch; set treadle_switch_options.engine to them. The engine's layout
  * must be the switch's infer layout, and its group must have the same ranks. From treadle_switch_create until
@@ -170,13 +170,13 @@ treadle_status treadle_engine_unbind(treadle_engine *engine);
  *
  * If the switch has own infer tensors or memory of another kind than host (treadle_switch_options), bind is refused.
  *
- * An arrow out of INFER may be taken while a call of the engine runs. The call waits, as after treadle_engine_unbind,
+ * An arrow out of INFER may be taken while a call of the engine runs. It waits, as after treadle_generator_unbind,
  * and goes on after the next arrow to INFER. If other threads take arrows meanwhile, engine and switch need two groups
  * of the same ranks, since one thread at a time uses a group. If the switch is destroyed while a call waits for
  * weights, the call returns TREADLE_STATE. Local. */
-treadle_status treadle_engine_hooks_of(treadle_engine *engine, treadle_engine_hooks *hooks_p);
+treadle_status treadle_generator_hooks_of(treadle_generator *engine, treadle_engine_hooks *hooks_p);
 
-typedef struct treadle_engine_info {
+typedef struct treadle_generator_info {
   size_t struct_size;
   treadle_dtype dtype; /* in which it computes */
   bool exact;
@@ -188,9 +188,9 @@ typedef struct treadle_engine_info {
   int32_t kv_blocks, kv_blocks_peak, kv_blocks_used; /* of the cache */
   uint64_t version;      /* how often weights were bound; with a switch: treadle_switch_version */
   size_t kv_block_bytes; /* of a block of the cache, on this rank */
-} treadle_engine_info;
+} treadle_generator_info;
 
-treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p);
+treadle_status treadle_generator_get_info(const treadle_generator *engine, treadle_generator_info *info_p);
 
 /* A text as tokens. Frozen. */
 typedef struct treadle_score_text {
@@ -213,13 +213,14 @@ typedef struct treadle_score_options {
 
 /* Scores `count` texts of at least one token each. It checks all of them before it scores the first. If a callback
  * fails, the call ends with its status. Collective. */
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
-                                    const treadle_score_options *options);
+treadle_status treadle_generator_score(treadle_generator *engine, const treadle_score_text *texts, size_t count,
+                                       const treadle_score_options *options);
 
 /* Generates for requests, one a line of JSON (docs/cli.md, "treadle generate"). It checks all lines before the first
  * one runs. Collective. */
-treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines, size_t bytes,
-                                       const treadle_generate_options *options, treadle_generate_figures *figures_p);
+treadle_status treadle_generator_generate_lines(treadle_generator *engine, const char *lines, size_t bytes,
+                                                const treadle_generate_options *options,
+                                                treadle_generate_figures *figures_p);
 
 typedef struct treadle_score_lines_options {
   size_t struct_size;
@@ -253,23 +254,24 @@ typedef struct treadle_score_figures {
 } treadle_score_figures;
 
 /* Scores lines of JSON (docs/cli.md, "treadle score"). It checks all of them before it scores the first. Collective. */
-treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,
-                                          const treadle_score_lines_options *options, treadle_score_figures *figures_p);
+treadle_status treadle_generator_score_lines(treadle_generator *engine, const char *lines, size_t bytes,
+                                             const treadle_score_lines_options *options,
+                                             treadle_score_figures *figures_p);
 
-/* Opens the built-in engine: treadle_engine_create and its functions. `context` is ignored. */
-treadle_status treadle_engine_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
-                                         const treadle_engine_options *options, treadle_infer_engine *engine_p);
+/* Opens the built-in engine: treadle_generator_create and its functions. `context` is ignored. */
+treadle_status treadle_generator_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
+                                            const treadle_generator_options *options, treadle_infer_engine *engine_p);
 
 /* Bytes that the built-in engine takes on a rank: work memory, a block of its cache, and what ranks exchange (board),
  * which lies in no window. Frozen. */
-typedef struct treadle_engine_memory {
+typedef struct treadle_generator_memory {
   size_t work, kv_block, board;
-} treadle_engine_memory;
+} treadle_generator_memory;
 
-/* Computes what treadle_engine_create would take on each rank: by_rank [ranks of the layout]. It meets no other rank.
+/* Computes what treadle_generator_create would take on each rank: by_rank [ranks of the layout]. It meets no rank.
  * Local. */
-treadle_status treadle_engine_plan(const treadle_layout *layout, const treadle_engine_options *options,
-                                   treadle_engine_memory *by_rank);
+treadle_status treadle_generator_foresee(const treadle_layout *layout, const treadle_generator_options *options,
+                                         treadle_generator_memory *by_rank);
 
 /* ---- The built-in training engine --------------------------------------------------------------- */
 
@@ -303,7 +305,7 @@ treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_trai
 
 /* Computes gradients of a loss that is a function of log-probabilities and entropies. It writes these to logprobs and
  * entropies, [counted tokens] in the order of rows, on all ranks. In exact mode they have the bits of
- * treadle_engine_score at that temperature. Both arrays may be NULL. */
+ * treadle_generator_score at that temperature. Both arrays may be NULL. */
 treadle_status treadle_trainer_policy_gradients(treadle_trainer *trainer, const treadle_train_batch *batch,
                                                 const treadle_policy *policy, float *logprobs, float *entropies);
 /* Computes log-probabilities without gradients; entropies may be NULL. weights: NULL, or a window of another model's
@@ -351,8 +353,8 @@ typedef struct treadle_trainer_memory {
 
 /* Computes what treadle_trainer_create would take on each rank: by_rank [ranks of the layout]. It does not take that
  * memory, and meets no other rank. Local. */
-treadle_status treadle_trainer_plan(const treadle_layout *layout, const treadle_trainer_options *options,
-                                    treadle_trainer_memory *by_rank);
+treadle_status treadle_trainer_foresee(const treadle_layout *layout, const treadle_trainer_options *options,
+                                       treadle_trainer_memory *by_rank);
 
 /* Opens the built-in engine: treadle_trainer_create and its functions. `context` is ignored. */
 treadle_status treadle_trainer_open_engine(void *context, treadle_group *group, const treadle_layout *layout,

@@ -21,7 +21,7 @@ extern "C" {
 typedef struct treadle_tokenizer treadle_tokenizer;
 typedef struct treadle_chat treadle_chat;
 
-typedef struct treadle_engine_options {
+typedef struct treadle_generator_options {
   size_t struct_size;
   bool fast;                   /* false: exact mode */
   const char *kernels;         /* of matrix products, by name; NULL: the best of the machine */
@@ -32,7 +32,7 @@ typedef struct treadle_engine_options {
   treadle_choice prefix_cache; /* sequences with equal first tokens share blocks (default: on) */
   size_t kv_bytes;             /* memory of the cache; 0: 256 MiB */
   int64_t max_len;             /* tokens of a sequence; 0: max_position_embeddings */
-} treadle_engine_options;
+} treadle_generator_options;
 
 typedef struct treadle_generate_options {
   size_t struct_size;
@@ -82,7 +82,7 @@ typedef struct treadle_generate_figures {
 } treadle_generate_figures;
 
 /* An inference engine as the actor sees it: hooks for a switch, and answers to requests. hooks is called once, before
- * the switch is made. generate takes and gives what treadle_engine_generate does, and is collective. */
+ * the switch is made. generate takes and gives what treadle_generator_generate_lines does, and is collective. */
 typedef struct treadle_infer_engine {
   size_t struct_size;
   void *engine;
@@ -96,7 +96,7 @@ typedef struct treadle_infer_engine {
 /* Opens an engine on the ranks of a group, for a layout. It fills *engine_p, whose struct_size is set. `context` is the
  * caller's. Collective. */
 typedef treadle_status (*treadle_infer_engine_open)(void *context, treadle_group *group, const treadle_layout *layout,
-                                                    const treadle_engine_options *options,
+                                                    const treadle_generator_options *options,
                                                     treadle_infer_engine *engine_p);
 
 /* ---- Engines that train -------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ typedef struct treadle_trainer_options {
   int64_t most_rows;   /* the most tokens of a micro batch, for which there is memory; 0: 4096 */
   /* The most tokens of a row; 0: the smaller of most_rows and the model's max_position_embeddings. */
   int64_t most_tokens;
-  /* Windows in host memory, such as those of a switch, with the sizes that treadle_trainer_plan gives, at multiples of
+  /* Windows in host memory, such as those of a switch, of the sizes that treadle_trainer_foresee gives, at multiples of
    * 64 bytes. They must outlive the trainer. Give all that the trainer needs, or none. NULL: it takes memory of its
    * own. */
   void *params_window, *grads_window, *optimizer_window;

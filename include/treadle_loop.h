@@ -109,11 +109,11 @@ typedef struct treadle_sft_step {
   const char *checkpoint; /* the folder that was saved after the step; NULL: none was */
 } treadle_sft_step;
 
-typedef enum treadle_sft_start {
+typedef enum treadle_start {
   TREADLE_RESUME_NEVER, /* from scratch; refused if the folder of the run has checkpoints */
   TREADLE_RESUME_AUTO,  /* from the newest checkpoint; if there is none, from scratch */
   TREADLE_RESUME_FROM   /* from the checkpoint `from` */
-} treadle_sft_start;
+} treadle_start;
 
 /* All callbacks run in the thread that called the library. */
 typedef struct treadle_sft_options {
@@ -121,7 +121,7 @@ typedef struct treadle_sft_options {
   const char *families; /* folder of family files; NULL: those built into the library */
   const char *kernels;  /* as in treadle_trainer_options */
   int32_t threads;      /* as in treadle_trainer_options */
-  treadle_sft_start resume;
+  treadle_start resume;
   const char *from;                                              /* a folder global_step_K */
   void (*progress)(void *context, const treadle_sft_step *step); /* called on rank 0 alone */
   bool (*stops)(void *context); /* asked after each step: if one rank says true, the run saves a checkpoint and ends */
@@ -157,8 +157,8 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
 
 /* Computes what each rank would hold: by_rank [ranks]. If the configuration names no data, rows are as long as
  * seq_length allows. Refused: a budget that is too small, but by_rank is filled even so. Local. */
-treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks, const treadle_sft_options *options,
-                                treadle_trainer_memory *by_rank);
+treadle_status treadle_sft_foresee(const treadle_train_config *config, int64_t ranks,
+                                   const treadle_sft_options *options, treadle_trainer_memory *by_rank);
 
 /* Called for a checkpoint. `known` is false if it has no digests, as in older versions. `damage` says which part or
  * file differs from what was saved; NULL: none does. */
@@ -236,9 +236,9 @@ typedef struct treadle_actor treadle_actor;
 
 typedef struct treadle_actor_options {
   size_t struct_size;
-  const treadle_trainer_options *trainer; /* without windows, which are the actor's; NULL: defaults */
-  const treadle_engine_options *engine;   /* NULL: defaults */
-  const treadle_layout *reference;        /* equals the training layout, but of the reference's model; NULL: none */
+  const treadle_trainer_options *trainer;  /* without windows, which are the actor's; NULL: defaults */
+  const treadle_generator_options *engine; /* NULL: defaults */
+  const treadle_layout *reference;         /* equals the training layout, but of the reference's model; NULL: none */
   /* These classes leave the device in mode INFER (default: on). */
   treadle_choice offload_train_param, offload_train_grad, offload_train_optimizer;
   treadle_keep keep;                      /* as in treadle_switch_options */
@@ -247,7 +247,7 @@ typedef struct treadle_actor_options {
   double timeout_seconds;                 /* of a switch */
   treadle_train_engine_open open_train;   /* NULL: treadle_trainer_open_engine */
   void *train_context;
-  treadle_infer_engine_open open_infer; /* NULL: treadle_engine_open_infer */
+  treadle_infer_engine_open open_infer; /* NULL: treadle_generator_open_infer */
   void *infer_context;
   /* As in treadle_switch_options. Device memory that lies in no window counts as work memory. */
   void (*watch)(void *context, const size_t *bytes, int classes);
@@ -277,7 +277,7 @@ treadle_status treadle_actor_load_reference(treadle_actor *actor);
 treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode);
 treadle_status treadle_actor_exit(treadle_actor *actor, treadle_mode mode);
 
-/* Generates, as treadle_engine_generate does. */
+/* Generates, as treadle_generator_generate_lines does. */
 treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const char *lines, size_t bytes,
                                                 const treadle_generate_options *options,
                                                 treadle_generate_figures *figures_p);
@@ -322,8 +322,8 @@ typedef struct treadle_actor_memory {
 
 /* Computes what treadle_actor_create would take on each rank with the built-in engines: by_rank [ranks]. It does not
  * take that memory, and meets no other rank. Callbacks in the options are ignored. Local. */
-treadle_status treadle_actor_plan(const treadle_layout *train, const treadle_layout *infer,
-                                  const treadle_actor_options *options, treadle_actor_memory *by_rank);
+treadle_status treadle_actor_foresee(const treadle_layout *train, const treadle_layout *infer,
+                                     const treadle_actor_options *options, treadle_actor_memory *by_rank);
 
 /* ---- The loop ------------------------------------------------------------------------------------------- */
 
@@ -352,7 +352,7 @@ typedef struct treadle_rl_options {
   const char *families; /* folder of family files; NULL: those built into the library */
   const char *kernels;  /* as in treadle_trainer_options */
   int32_t threads;      /* as in treadle_trainer_options */
-  treadle_sft_start resume;
+  treadle_start resume;
   const char *from;                                             /* a folder global_step_K */
   void (*progress)(void *context, const treadle_rl_step *step); /* called on rank 0 alone */
   /* Called on rank 0 with what takes long now, and how far it is. total 0: unknown. NULL: nobody. */
@@ -393,7 +393,7 @@ treadle_status treadle_rl_config_read(const char *path, const char *const *overr
                                       treadle_train_config **config_p);
 /* Where the run starts if the caller does not say: verl's resume_mode. With TREADLE_RESUME_FROM, *from_p is the folder;
  * else NULL. */
-treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p);
+treadle_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p);
 /* Gives the table of these keys, as treadle_train_config_help does. */
 treadle_status treadle_rl_config_help(bool json, char **text_p);
 
@@ -440,12 +440,12 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
 
 /* Computes what each rank would hold: by_rank [ranks]. Refused: a device_memory that is too small, with what would fit,
  * but by_rank is filled even so. Local. */
-treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks, const treadle_rl_options *options,
-                               treadle_actor_memory *by_rank);
+treadle_status treadle_rl_foresee(const treadle_train_config *config, int64_t ranks, const treadle_rl_options *options,
+                                  treadle_actor_memory *by_rank);
 /* Computes the most bytes of host memory on each rank for the ids that a step's tokens were drawn from. 0: sampling
  * cuts nothing, or these ids are not kept. Local. */
-treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
-                                    size_t *bytes_p);
+treadle_status treadle_rl_foresee_kept(const treadle_train_config *config, const treadle_rl_options *options,
+                                       size_t *bytes_p);
 
 /* ---- A mini batch of dumped samples ----------------------------------------------------------------------- */
 

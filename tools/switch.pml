@@ -385,7 +385,7 @@ inline settle() {
       :: else -> break
       od;
       who = 0;
-      engine[me] = engine[me] && !binding; /* bind: treadle_engine_unbind */
+      engine[me] = engine[me] && !binding; /* bind: treadle_generator_unbind */
       if
       :: old == TREADLE_INFER && any && !binding -> mode = TREADLE_LOST
       :: old == TREADLE_INFER && (!any || binding) -> /* stay_in_infer */
@@ -533,7 +533,7 @@ proctype rank(byte me) {
 #ifndef HELD_ALONE
           wait_all(freed[peer], epoch, EPOCH_FAILED);
 #endif
-          if /* move_from_infer: treadle_engine_unbind */
+          if /* move_from_infer: treadle_generator_unbind */
           :: ok ->
             assert_none_held();
             bound[me] = false;

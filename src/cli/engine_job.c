@@ -74,25 +74,25 @@ static treadle_status load(treadle_engine_job *job) {
 
 treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_arguments *a,
                                        const char *layout) {
-  treadle_engine_options options = {.struct_size = sizeof options,
-                                    .fast = a->exact == 1,
-                                    .kernels = a->kernels,
-                                    .threads = (int32_t)a->threads,
-                                    .max_batch = (int32_t)a->max_batch,
-                                    .prefill_chunk = (int32_t)a->prefill_chunk,
-                                    .block_tokens = (int32_t)a->block_tokens,
-                                    .prefix_cache = a->prefix_cache == 1 ? TREADLE_OFF : TREADLE_DEFAULT,
-                                    .kv_bytes = a->kv_bytes,
-                                    .max_len = a->max_len};
+  treadle_generator_options options = {.struct_size = sizeof options,
+                                       .fast = a->exact == 1,
+                                       .kernels = a->kernels,
+                                       .threads = (int32_t)a->threads,
+                                       .max_batch = (int32_t)a->max_batch,
+                                       .prefill_chunk = (int32_t)a->prefill_chunk,
+                                       .block_tokens = (int32_t)a->block_tokens,
+                                       .prefix_cache = a->prefix_cache == 1 ? TREADLE_OFF : TREADLE_DEFAULT,
+                                       .kv_bytes = a->kv_bytes,
+                                       .max_len = a->max_len};
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_agree(session, open_layout(job, a, a->layout ? a->layout : layout)));
   TRY(treadle_session_agree(session,
-                            treadle_engine_create(session->group, job->layout, &options, &job->engine)));
+                            treadle_generator_create(session->group, job->layout, &options, &job->engine)));
   job->window_bytes = treadle_layout_window_bytes(job->layout, session->rank);
   if (a->train) return treadle_engine_train_open(job, a);
   TRY(treadle_session_agree(session, load(job)));
-  TRY(treadle_session_agree(session, treadle_engine_bind(job->engine, job->window, job->window_bytes)));
+  TRY(treadle_session_agree(session, treadle_generator_bind(job->engine, job->window, job->window_bytes)));
 out:
   return status;
 }
@@ -135,7 +135,7 @@ int treadle_engine_job_end(treadle_engine_job *job, treadle_status status) {
   treadle_builder_release(&job->answers);
   treadle_engine_train_close(job);
   treadle_sample_stream_release(&job->texts);
-  treadle_engine_destroy(job->engine);
+  treadle_generator_destroy(job->engine);
   treadle_layout_destroy(job->layout);
   treadle_model_close(job->model);
   treadle_chat_close(job->chat);

@@ -13,7 +13,7 @@ typedef struct treadle_engine_job {
   treadle_session session; /* ranks of mpirun, or this one alone */
   treadle_model *model;
   treadle_layout *layout;
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_layout *train; /* with --train, as the switch whose windows have the weights */
   treadle_switch *sw;
   void *window; /* without */

@@ -11,7 +11,7 @@ static treadle_status create(treadle_engine_job *job, const treadle_arguments *a
                                     .engine = &hooks,
                                     .kv_bytes = a->kv_bytes ? a->kv_bytes : kv_default};
   treadle_status status;
-  TRY(treadle_engine_hooks_of(job->engine, &hooks));
+  TRY(treadle_generator_hooks_of(job->engine, &hooks));
   status = treadle_switch_create(job->session.group, job->train, job->layout, &options, &job->sw);
   if (status == TREADLE_NO_MEMORY)
     status =

@@ -15,10 +15,10 @@
 
 static void print(const treadle_engine_job *job, const treadle_arguments *a,
                   const treadle_generate_figures *f) {
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   double rate = f->seconds > 0 ? (double)f->new_tokens / f->seconds : 0;
   char digest[32];
-  if (treadle_engine_get_info(job->engine, &info)) return;
+  if (treadle_generator_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
     fprintf(stderr, "%s, %s, %.1f tokens/s, digest %s\n", treadle_text_of_count(f->samples, "sample"),
@@ -126,7 +126,7 @@ int treadle_command_generate(const treadle_arguments *a) {
   if (session->rank == 0) options.text = treadle_engine_job_token;
   if (session->rank == 0 && !job.streams) options.watch = watch;
   job.begin = treadle_clock_seconds();
-  status = treadle_engine_generate(job.engine, job.lines, job.line_bytes, &options, &figures);
+  status = treadle_generator_generate_lines(job.engine, job.lines, job.line_bytes, &options, &figures);
   treadle_progress_end();
   TRY(treadle_session_agree(session, status));
   TRY(treadle_session_agree(session, treadle_engine_job_finish(&job, a)));

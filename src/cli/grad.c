@@ -98,7 +98,7 @@ static treadle_status find_peaks(grad_job *job, const treadle_trainer_options *o
   treadle_trainer_memory *plan = calloc(ranks, sizeof *plan);
   treadle_status status = TREADLE_OK;
   if (!all || !plan) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %zu ranks", ranks));
-  TRY(treadle_trainer_plan(job->layout, options, plan));
+  TRY(treadle_trainer_foresee(job->layout, options, plan));
   TRY(treadle_group_gather(job->session.group, &mine, sizeof mine, all));
   for (size_t rank = 0; rank < ranks; rank++) {
     if (all[rank] > job->peak) job->peak = all[rank];

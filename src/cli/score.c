@@ -23,10 +23,10 @@ out:
 
 static void print(const treadle_engine_job *job, const treadle_arguments *a,
                   const treadle_score_figures *f) {
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   double perplexity = f->predicted ? exp(f->nll / (double)f->predicted) : NAN;
   char digest[32];
-  if (treadle_engine_get_info(job->engine, &info)) return;
+  if (treadle_generator_get_info(job->engine, &info)) return;
   snprintf(digest, sizeof digest, "%016llx", (unsigned long long)f->digest);
   if (!a->json) {
     fprintf(stderr, "%lld text%s, %lld token%s, perplexity %.4f, %.0f tokens/s, digest %s\n",
@@ -90,7 +90,7 @@ int treadle_command_score(const treadle_arguments *a) {
   if (session->rank > 0) options.watch = NULL;
   TRY(treadle_session_agree(session, prepare(&job, a, &options)));
   TRY(treadle_engine_job_open(&job, a, "hf"));
-  status = treadle_engine_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures);
+  status = treadle_generator_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures);
   treadle_progress_end();
   TRY(treadle_session_agree(session, status));
   TRY(treadle_session_agree(session, treadle_engine_job_finish(&job, a)));

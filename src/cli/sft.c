@@ -146,7 +146,7 @@ static int plan(const treadle_arguments *a, const treadle_sft_options *options) 
   if (!memory)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
   TRY(read_config(&alone, a, &config));
-  status = treadle_sft_plan(config, ranks, options, memory);
+  status = treadle_sft_foresee(config, ranks, options, memory);
   misfit = status && memory[0].peak; /* more than the budget: the plan is there */
   if (!status || misfit) print_plan(memory, ranks, a->json);
 out:

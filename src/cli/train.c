@@ -233,8 +233,8 @@ static int plan(const treadle_arguments *a, const treadle_rl_options *options) {
   if (!memory)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
   TRY(read_config(&alone, a, &config));
-  TRY(treadle_rl_plan_kept(config, options, &kept));
-  status = treadle_rl_plan(config, ranks, options, memory);
+  TRY(treadle_rl_foresee_kept(config, options, &kept));
+  status = treadle_rl_foresee(config, ranks, options, memory);
   misfit = status && memory[0].peak_bytes; /* more than there is: the plan is there */
   if (!status || misfit) print_plan(memory, ranks, kept, !misfit, a->json);
 out:

@@ -37,12 +37,12 @@ static void make_pieces(objects *o) {
 }
 
 static void make_engine(objects *o) {
-  const treadle_engine_options options = {.struct_size = sizeof(treadle_engine_options),
-                                          .threads = 1,
-                                          .max_batch = 2,
-                                          .prefill_chunk = 8,
-                                          .kv_bytes = 1 << 16,
-                                          .max_len = 64};
+  const treadle_generator_options options = {.struct_size = sizeof(treadle_generator_options),
+                                             .threads = 1,
+                                             .max_batch = 2,
+                                             .prefill_chunk = 8,
+                                             .kv_bytes = 1 << 16,
+                                             .max_len = 64};
   snprintf(o->chat_file, sizeof o->chat_file, "%s/chat.jinja", o->folder);
   FILE *file = fopen(o->chat_file, "w");
   assert_non_null(file);
@@ -52,8 +52,8 @@ static void make_engine(objects *o) {
   o->weights_bytes = treadle_layout_window_bytes(o->infer, 0);
   assert_int_equal(posix_memalign((void **)&o->weights, 64, o->weights_bytes), 0);
   assert_ok(treadle_layout_load(o->infer, 0, o->weights));
-  assert_ok(treadle_engine_create(NULL, o->infer, &options, &o->engine));
-  assert_ok(treadle_engine_bind(o->engine, o->weights, o->weights_bytes));
+  assert_ok(treadle_generator_create(NULL, o->infer, &options, &o->engine));
+  assert_ok(treadle_generator_bind(o->engine, o->weights, o->weights_bytes));
 }
 
 void objects_init(objects *o) {
@@ -108,7 +108,7 @@ void objects_init(objects *o) {
 }
 
 void objects_release(objects *o) {
-  treadle_engine_destroy(o->engine);
+  treadle_generator_destroy(o->engine);
   free(o->weights);
   treadle_chat_close(o->chat);
   treadle_switch_destroy(o->sw);

@@ -26,8 +26,8 @@ typedef struct objects {
   treadle_attached *attached; /* by it */
   char chat_file[64];         /* a template */
   treadle_chat *chat;
-  treadle_engine *engine; /* of the layout infer */
-  char *weights;          /* [weights_bytes] */
+  treadle_generator *engine; /* of the layout infer */
+  char *weights;             /* [weights_bytes] */
   size_t weights_bytes;
   char tokens[64]; /* tokenizer.json */
   treadle_tokenizer *tokenizer;

@@ -863,38 +863,38 @@ static void chats(objects *o) {
 
 static void engines(objects *o) {
   static const int32_t no_threads[] = {-1, 257, INT32_MIN, INT32_MAX};
-  treadle_engine *engine = o->engine;
-  treadle_engine_options options = TREADLE_INIT(treadle_engine_options);
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator *engine = o->engine;
+  treadle_generator_options options = TREADLE_INIT(treadle_generator_options);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   treadle_engine_hooks hooks = TREADLE_INIT(treadle_engine_hooks);
-  REFUSED(treadle_engine_create(NULL, NULL, NULL, &engine));
+  REFUSED(treadle_generator_create(NULL, NULL, NULL, &engine));
   assert_null(engine);
-  REFUSED(treadle_engine_create(NULL, o->infer, NULL, NULL));
-  REFUSED(treadle_engine_create(NULL, o->wide, NULL, &engine));
-  REFUSED_SIZES(options, treadle_engine_create(NULL, o->infer, &options, &engine));
-  REFUSED_NEWER(treadle_engine_options, treadle_engine_create(NULL, o->infer, newer_p, &engine));
+  REFUSED(treadle_generator_create(NULL, o->infer, NULL, NULL));
+  REFUSED(treadle_generator_create(NULL, o->wide, NULL, &engine));
+  REFUSED_SIZES(options, treadle_generator_create(NULL, o->infer, &options, &engine));
+  REFUSED_NEWER(treadle_generator_options, treadle_generator_create(NULL, o->infer, newer_p, &engine));
   for (size_t i = 0; i < TEST_COUNT(no_threads); i++) {
     options.threads = no_threads[i];
-    REFUSED(treadle_engine_create(NULL, o->infer, &options, &engine));
+    REFUSED(treadle_generator_create(NULL, o->infer, &options, &engine));
   }
-  options = TREADLE_INIT(treadle_engine_options);
+  options = TREADLE_INIT(treadle_generator_options);
   options.kernels = "none";
-  REFUSED(treadle_engine_create(NULL, o->infer, &options, &engine));
-  options = TREADLE_INIT(treadle_engine_options);
+  REFUSED(treadle_generator_create(NULL, o->infer, &options, &engine));
+  options = TREADLE_INIT(treadle_generator_options);
   options.kv_bytes = 1;
-  REFUSED(treadle_engine_create(NULL, o->infer, &options, &engine));
+  REFUSED(treadle_generator_create(NULL, o->infer, &options, &engine));
   assert_null(engine);
-  REFUSED(treadle_engine_bind(NULL, o->weights, o->weights_bytes));
-  REFUSED(treadle_engine_bind(o->engine, NULL, o->weights_bytes));
-  REFUSED(treadle_engine_bind(o->engine, o->weights, o->weights_bytes - 1));
-  REFUSED(treadle_engine_unbind(NULL));
-  REFUSED(treadle_engine_hooks_of(NULL, &hooks));
-  REFUSED(treadle_engine_hooks_of(o->engine, NULL));
-  REFUSED_SIZES(hooks, treadle_engine_hooks_of(o->engine, &hooks));
-  REFUSED(treadle_engine_get_info(NULL, &info));
-  REFUSED(treadle_engine_get_info(o->engine, NULL));
-  REFUSED_SIZES(info, treadle_engine_get_info(o->engine, &info));
-  WORKS(treadle_engine_destroy(NULL));
+  REFUSED(treadle_generator_bind(NULL, o->weights, o->weights_bytes));
+  REFUSED(treadle_generator_bind(o->engine, NULL, o->weights_bytes));
+  REFUSED(treadle_generator_bind(o->engine, o->weights, o->weights_bytes - 1));
+  REFUSED(treadle_generator_unbind(NULL));
+  REFUSED(treadle_generator_hooks_of(NULL, &hooks));
+  REFUSED(treadle_generator_hooks_of(o->engine, NULL));
+  REFUSED_SIZES(hooks, treadle_generator_hooks_of(o->engine, &hooks));
+  REFUSED(treadle_generator_get_info(NULL, &info));
+  REFUSED(treadle_generator_get_info(o->engine, NULL));
+  REFUSED_SIZES(info, treadle_generator_get_info(o->engine, &info));
+  WORKS(treadle_generator_destroy(NULL));
 }
 
 static void engine_work(objects *o) {
@@ -907,43 +907,46 @@ static void engine_work(objects *o) {
   treadle_generate_options generate = TREADLE_INIT(treadle_generate_options);
   treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
   treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
-  REFUSED(treadle_engine_score(NULL, &good, 1, NULL));
-  REFUSED(treadle_engine_score(o->engine, NULL, 1, NULL));
-  REFUSED(treadle_engine_score(o->engine, &wrong, 1, NULL));
-  REFUSED(treadle_engine_score(o->engine, &none, 1, NULL));
-  REFUSED_SIZES(score, treadle_engine_score(o->engine, &good, 1, &score));
-  REFUSED_NEWER(treadle_score_options, treadle_engine_score(o->engine, &good, 1, newer_p));
+  REFUSED(treadle_generator_score(NULL, &good, 1, NULL));
+  REFUSED(treadle_generator_score(o->engine, NULL, 1, NULL));
+  REFUSED(treadle_generator_score(o->engine, &wrong, 1, NULL));
+  REFUSED(treadle_generator_score(o->engine, &none, 1, NULL));
+  REFUSED_SIZES(score, treadle_generator_score(o->engine, &good, 1, &score));
+  REFUSED_NEWER(treadle_score_options, treadle_generator_score(o->engine, &good, 1, newer_p));
   score.temperature = -1;
-  REFUSED(treadle_engine_score(o->engine, &good, 1, &score));
-  REFUSED(treadle_engine_score_lines(NULL, text, sizeof text - 1, NULL, &scored));
-  REFUSED(treadle_engine_score_lines(o->engine, NULL, 1, NULL, &scored));
-  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, NULL, NULL));
-  REFUSED(treadle_engine_score_lines(o->engine, "{", 1, NULL, &scored));
-  REFUSED_SIZES(lines, treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  REFUSED(treadle_generator_score(o->engine, &good, 1, &score));
+  REFUSED(treadle_generator_score_lines(NULL, text, sizeof text - 1, NULL, &scored));
+  REFUSED(treadle_generator_score_lines(o->engine, NULL, 1, NULL, &scored));
+  REFUSED(treadle_generator_score_lines(o->engine, text, sizeof text - 1, NULL, NULL));
+  REFUSED(treadle_generator_score_lines(o->engine, "{", 1, NULL, &scored));
+  REFUSED_SIZES(lines, treadle_generator_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
   lines.top = 21;
-  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  REFUSED(treadle_generator_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
   lines.top = -1;
-  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  REFUSED(treadle_generator_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
   lines.top = 0;
   lines.logits_file = "/nothing/nothing";
-  GIVES(TREADLE_SYSTEM, treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  GIVES(TREADLE_SYSTEM, treadle_generator_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
   lines.logits_file = NULL;
-  REFUSED_SIZES(scored, treadle_engine_score_lines(o->engine, text, sizeof text - 1, NULL, &scored));
+  REFUSED_SIZES(scored, treadle_generator_score_lines(o->engine, text, sizeof text - 1, NULL, &scored));
   lines.check = true;
-  REFUSED(treadle_engine_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
-  REFUSED(treadle_engine_generate(NULL, line, sizeof line - 1, NULL, &generated));
-  REFUSED(treadle_engine_generate(o->engine, NULL, 1, NULL, &generated));
-  REFUSED(treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, NULL));
-  REFUSED(treadle_engine_generate(o->engine, "{}", 2, NULL, &generated));
-  REFUSED_SIZES(generate, treadle_engine_generate(o->engine, line, sizeof line - 1, &generate, &generated));
-  REFUSED_SIZES(generated, treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, &generated));
+  REFUSED(treadle_generator_score_lines(o->engine, text, sizeof text - 1, &lines, &scored));
+  REFUSED(treadle_generator_generate_lines(NULL, line, sizeof line - 1, NULL, &generated));
+  REFUSED(treadle_generator_generate_lines(o->engine, NULL, 1, NULL, &generated));
+  REFUSED(treadle_generator_generate_lines(o->engine, line, sizeof line - 1, NULL, NULL));
+  REFUSED(treadle_generator_generate_lines(o->engine, "{}", 2, NULL, &generated));
+  REFUSED_SIZES(generate,
+                treadle_generator_generate_lines(o->engine, line, sizeof line - 1, &generate, &generated));
+  REFUSED_SIZES(generated,
+                treadle_generator_generate_lines(o->engine, line, sizeof line - 1, NULL, &generated));
   generate.sampling = "{\"temperature\": -1}";
-  REFUSED(treadle_engine_generate(o->engine, line, sizeof line - 1, &generate, &generated));
-  assert_ok(treadle_engine_unbind(o->engine));
-  GIVES(TREADLE_STATE, treadle_engine_score(o->engine, &good, 1, NULL));
-  GIVES(TREADLE_STATE, treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, &generated));
-  assert_ok(treadle_engine_bind(o->engine, o->weights, o->weights_bytes));
-  assert_ok(treadle_engine_generate(o->engine, line, sizeof line - 1, NULL, &generated));
+  REFUSED(treadle_generator_generate_lines(o->engine, line, sizeof line - 1, &generate, &generated));
+  assert_ok(treadle_generator_unbind(o->engine));
+  GIVES(TREADLE_STATE, treadle_generator_score(o->engine, &good, 1, NULL));
+  GIVES(TREADLE_STATE,
+        treadle_generator_generate_lines(o->engine, line, sizeof line - 1, NULL, &generated));
+  assert_ok(treadle_generator_bind(o->engine, o->weights, o->weights_bytes));
+  assert_ok(treadle_generator_generate_lines(o->engine, line, sizeof line - 1, NULL, &generated));
   assert_int_equal(generated.new_tokens, 2);
 }
 
@@ -1087,15 +1090,15 @@ static void training(objects *o) {
   assert_true(engine.bytes(engine.engine) > 0);
   engine.close(engine.engine);
   REFUSED(treadle_sft_run(NULL, NULL, NULL, &figures));
-  REFUSED(treadle_sft_plan(NULL, 1, NULL, &memory));
+  REFUSED(treadle_sft_foresee(NULL, 1, NULL, &memory));
   int64_t damaged;
   REFUSED(treadle_checkpoint_verify(NULL, NULL, NULL, NULL, &damaged));
   REFUSED(treadle_checkpoint_verify("/none", NULL, NULL, NULL, &damaged));
   REFUSED(treadle_checkpoint_verify("/none", NULL, NULL, NULL, NULL));
-  REFUSED(treadle_trainer_plan(NULL, &options, &memory));
-  REFUSED(treadle_trainer_plan(o->infer, &options, NULL));
-  REFUSED_SIZES(options, treadle_trainer_plan(o->infer, &options, &memory));
-  assert_ok(treadle_trainer_plan(o->infer, &options, &memory));
+  REFUSED(treadle_trainer_foresee(NULL, &options, &memory));
+  REFUSED(treadle_trainer_foresee(o->infer, &options, NULL));
+  REFUSED_SIZES(options, treadle_trainer_foresee(o->infer, &options, &memory));
+  assert_ok(treadle_trainer_foresee(o->infer, &options, &memory));
   assert_true(memory.peak > 0);
   REFUSED(treadle_data_sequence(NULL, NULL, &sequence));
   REFUSED(treadle_data_sequence("/nothing", NULL, NULL));
@@ -1225,8 +1228,8 @@ static void rewards(objects *o) {
 static void workers(objects *o) {
   treadle_actor_options options = {.struct_size = sizeof options};
   treadle_infer_engine engine = TREADLE_INIT(treadle_infer_engine);
-  treadle_engine_options of_engine = TREADLE_INIT(treadle_engine_options);
-  treadle_engine_memory memory;
+  treadle_generator_options of_engine = TREADLE_INIT(treadle_generator_options);
+  treadle_generator_memory memory;
   treadle_actor_memory many;
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
@@ -1257,15 +1260,15 @@ static void workers(objects *o) {
   REFUSED(treadle_actor_weights_digest(NULL, &digest));
   REFUSED(treadle_actor_get_info(NULL, &info));
   GIVES(NULL, treadle_actor_switch(NULL));
-  REFUSED(treadle_actor_plan(NULL, o->infer, &options, &many));
-  REFUSED(treadle_actor_plan(o->train, NULL, &options, &many));
-  REFUSED(treadle_actor_plan(o->train, o->infer, &options, NULL));
-  REFUSED_SIZES(options, treadle_actor_plan(o->train, o->infer, &options, &many));
-  REFUSED(treadle_engine_plan(NULL, &of_engine, &memory));
-  REFUSED(treadle_engine_plan(o->infer, &of_engine, NULL));
-  REFUSED_SIZES(of_engine, treadle_engine_plan(o->infer, &of_engine, &memory));
-  REFUSED(treadle_engine_open_infer(NULL, NULL, NULL, NULL, &engine));
-  REFUSED(treadle_engine_open_infer(NULL, NULL, o->infer, NULL, NULL));
+  REFUSED(treadle_actor_foresee(NULL, o->infer, &options, &many));
+  REFUSED(treadle_actor_foresee(o->train, NULL, &options, &many));
+  REFUSED(treadle_actor_foresee(o->train, o->infer, &options, NULL));
+  REFUSED_SIZES(options, treadle_actor_foresee(o->train, o->infer, &options, &many));
+  REFUSED(treadle_generator_foresee(NULL, &of_engine, &memory));
+  REFUSED(treadle_generator_foresee(o->infer, &of_engine, NULL));
+  REFUSED_SIZES(of_engine, treadle_generator_foresee(o->infer, &of_engine, &memory));
+  REFUSED(treadle_generator_open_infer(NULL, NULL, NULL, NULL, &engine));
+  REFUSED(treadle_generator_open_infer(NULL, NULL, o->infer, NULL, NULL));
 }
 
 static void runs(objects *o) {
@@ -1299,9 +1302,9 @@ static void runs(objects *o) {
   GIVES(TREADLE_RESUME_NEVER, treadle_rl_config_start(config, NULL));
   REFUSED(treadle_rl_config_help(true, NULL));
   REFUSED(treadle_rl_run(NULL, NULL, NULL, &figures));
-  REFUSED(treadle_rl_plan(NULL, 1, NULL, &memory));
+  REFUSED(treadle_rl_foresee(NULL, 1, NULL, &memory));
   size_t kept;
-  REFUSED(treadle_rl_plan_kept(NULL, NULL, &kept));
+  REFUSED(treadle_rl_foresee_kept(NULL, NULL, &kept));
   treadle_rl_mini_batch *mini = (void *)o;
   treadle_rl_mini_figures of_mini = TREADLE_INIT(treadle_rl_mini_figures);
   REFUSED(treadle_rl_mini_batch_read(NULL, o->train, "/nothing", 0, &mini));

@@ -795,19 +795,19 @@ static void make_engine(caller *c) {
   static const int64_t lengths[] = {0, 1, 64, 4096, -1, INT64_MAX};
   static const char *const kernels[] = {NULL, "auto", "plain", "avx2", "none", ""};
   static const size_t memories[] = {1 << 16, 1 << 12, 1, 1 << 20, SIZE_MAX};
-  const treadle_engine_options options = {.struct_size = struct_size(c, sizeof options),
-                                          .fast = below(c, 2),
-                                          .kernels = ONE_OF(c, kernels),
-                                          .threads = ONE_OF(c, counts),
-                                          .max_batch = ONE_OF(c, counts),
-                                          .prefill_chunk = ONE_OF(c, counts),
-                                          .block_tokens = ONE_OF(c, counts),
-                                          .prefix_cache = (treadle_choice)below(c, 3),
-                                          .kv_bytes = ONE_OF(c, memories),
-                                          .max_len = ONE_OF(c, lengths)};
-  treadle_engine *made = NULL;
-  SAID(treadle_engine_create(often(c) ? NULL : c->o.second, layout(c), &options, OR_NULL(c, &made)));
-  CALL(treadle_engine_destroy(made));
+  const treadle_generator_options options = {.struct_size = struct_size(c, sizeof options),
+                                             .fast = below(c, 2),
+                                             .kernels = ONE_OF(c, kernels),
+                                             .threads = ONE_OF(c, counts),
+                                             .max_batch = ONE_OF(c, counts),
+                                             .prefill_chunk = ONE_OF(c, counts),
+                                             .block_tokens = ONE_OF(c, counts),
+                                             .prefix_cache = (treadle_choice)below(c, 3),
+                                             .kv_bytes = ONE_OF(c, memories),
+                                             .max_len = ONE_OF(c, lengths)};
+  treadle_generator *made = NULL;
+  SAID(treadle_generator_create(often(c) ? NULL : c->o.second, layout(c), &options, OR_NULL(c, &made)));
+  CALL(treadle_generator_destroy(made));
 }
 
 static void call_engines(caller *c) {
@@ -820,8 +820,8 @@ static void call_engines(caller *c) {
   int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
   const treadle_score_text text = {OR_NULL(c, ids), often(c) ? 3 : 0};
   const char *line = ONE_OF(c, lines);
-  treadle_engine *engine = OR_NULL(c, c->o.engine);
-  treadle_engine_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_generator *engine = OR_NULL(c, c->o.engine);
+  treadle_generator_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_engine_hooks hooks = {.struct_size = struct_size(c, sizeof hooks)};
   treadle_score_options score = {.struct_size = struct_size(c, sizeof score),
                                  .temperature = often(c) ? 1 : -1};
@@ -839,23 +839,23 @@ static void call_engines(caller *c) {
   switch (below(c, 8)) {
   case 0: make_engine(c); break;
   case 1:
-    SAID(treadle_engine_bind(engine, OR_NULL(c, c->o.weights), often(c) ? c->o.weights_bytes : 0));
+    SAID(treadle_generator_bind(engine, OR_NULL(c, c->o.weights), often(c) ? c->o.weights_bytes : 0));
     break;
-  case 2: SAID(treadle_engine_unbind(engine)); break;
+  case 2: SAID(treadle_generator_unbind(engine)); break;
   case 3:
-    SAID(treadle_engine_get_info(engine, OR_NULL(c, &info)));
-    SAID(treadle_engine_hooks_of(engine, OR_NULL(c, &hooks)));
+    SAID(treadle_generator_get_info(engine, OR_NULL(c, &info)));
+    SAID(treadle_generator_hooks_of(engine, OR_NULL(c, &hooks)));
     break;
   case 4:
-    SAID(treadle_engine_score(engine, text.ids ? &text : NULL, below(c, 2), OR_NULL(c, &score)));
+    SAID(treadle_generator_score(engine, text.ids ? &text : NULL, below(c, 2), OR_NULL(c, &score)));
     break;
   case 5:
-    SAID(treadle_engine_score_lines(engine, line, strlen(line), OR_NULL(c, &score_lines),
-                                    OR_NULL(c, &scored)));
+    SAID(treadle_generator_score_lines(engine, line, strlen(line), OR_NULL(c, &score_lines),
+                                       OR_NULL(c, &scored)));
     break;
   default:
-    SAID(
-        treadle_engine_generate(engine, line, strlen(line), OR_NULL(c, &generate), OR_NULL(c, &generated)));
+    SAID(treadle_generator_generate_lines(engine, line, strlen(line), OR_NULL(c, &generate),
+                                          OR_NULL(c, &generated)));
   }
 }
 
@@ -936,8 +936,8 @@ static void call_training(caller *c) {
   SAID(treadle_sft_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
   SAID(treadle_trainer_open_engine(NULL, NULL, often(c) ? c->o.train : NULL, &options, &engine));
   if (engine.close) engine.close(engine.engine);
-  SAID(treadle_sft_plan(NULL, 1, NULL, OR_NULL(c, &memory)));
-  SAID(treadle_trainer_plan(c->o.train, &options, often(c) ? many : NULL));
+  SAID(treadle_sft_foresee(NULL, 1, NULL, OR_NULL(c, &memory)));
+  SAID(treadle_trainer_foresee(c->o.train, &options, often(c) ? many : NULL));
   SAID(treadle_checkpoint_verify(often(c) ? "/nowhere/at/all" : NULL, NULL, NULL, NULL,
                                  OR_NULL(c, &damaged)));
   SAID(treadle_data_sequence(often(c) ? "/nowhere/at/all" : NULL, NULL, OR_NULL(c, &sequence)));
@@ -1036,9 +1036,9 @@ static void call_rewards(caller *c) {
 
 static void call_workers(caller *c) {
   const treadle_actor_options options = {.struct_size = struct_size(c, sizeof options)};
-  const treadle_engine_options engine = {.struct_size = struct_size(c, sizeof engine)};
+  const treadle_generator_options engine = {.struct_size = struct_size(c, sizeof engine)};
   treadle_infer_engine table = {.struct_size = struct_size(c, sizeof table)};
-  treadle_engine_memory memory[64];
+  treadle_generator_memory memory[64];
   treadle_actor_memory many[64];
   size_t bytes_of_kept;
   treadle_actor_info info = {.struct_size = struct_size(c, sizeof info)};
@@ -1066,9 +1066,9 @@ static void call_workers(caller *c) {
   SAID(treadle_actor_get_info(actor, &info));
   CALL(treadle_actor_switch(actor));
   CALL(treadle_actor_destroy(actor));
-  SAID(treadle_actor_plan(NULL, c->o.infer, &options, many));
-  SAID(treadle_engine_plan(OR_NULL(c, c->o.infer), &engine, OR_NULL(c, memory)));
-  SAID(treadle_engine_open_infer(NULL, NULL, NULL, &engine, &table));
+  SAID(treadle_actor_foresee(NULL, c->o.infer, &options, many));
+  SAID(treadle_generator_foresee(OR_NULL(c, c->o.infer), &engine, OR_NULL(c, memory)));
+  SAID(treadle_generator_open_infer(NULL, NULL, NULL, &engine, &table));
   SAID(treadle_rl_config_read(often(c) ? TREADLE_SOURCE_DIR "/examples/grpo-demo.yaml" : "/nothing", NULL,
                               0, OR_NULL(c, &config)));
   const char *from;
@@ -1085,8 +1085,8 @@ static void call_workers(caller *c) {
   SAID(treadle_rl_config_help(below(c, 2), OR_NULL(c, &text)));
   free(text);
   SAID(treadle_rl_run(NULL, NULL, NULL, OR_NULL(c, &figures)));
-  SAID(treadle_rl_plan(NULL, 1, NULL, many));
-  SAID(treadle_rl_plan_kept(NULL, NULL, OR_NULL(c, &bytes_of_kept)));
+  SAID(treadle_rl_foresee(NULL, 1, NULL, many));
+  SAID(treadle_rl_foresee_kept(NULL, NULL, OR_NULL(c, &bytes_of_kept)));
   SAID(treadle_eval(NULL, OR_NULL(c, &eval), OR_NULL(c, &found)));
   treadle_rl_mini_batch *mini = NULL;
   SAID(treadle_rl_mini_batch_read(NULL, c->o.train, "/nothing", number(c), &mini));

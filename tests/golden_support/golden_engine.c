@@ -32,7 +32,7 @@ treadle_status golden_engine_score(machine *m, const golden_tokens *tokens,
                                    void *context) {
   treadle_score_options options = {.struct_size = sizeof options, .logits = row, .context = context};
   const treadle_score_text text = {tokens->ids, tokens->count};
-  return treadle_engine_score(m->engine, &text, 1, &options);
+  return treadle_generator_score(m->engine, &text, 1, &options);
 }
 
 static treadle_status take_answer(void *context, const char *line, size_t bytes) {
@@ -57,7 +57,8 @@ treadle_status golden_engine_generate(machine *m, const golden_greedy *greedy, g
   treadle_generate_options options = {
       .struct_size = sizeof options, .answer = take_answer, .context = out_p};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_status status = treadle_engine_generate(m->engine, text, strlen(text), &options, &figures);
+  treadle_status status =
+      treadle_generator_generate_lines(m->engine, text, strlen(text), &options, &figures);
   free(text);
   json_decref(line);
   return status;

@@ -169,11 +169,11 @@ static treadle_status run_prompt(prompt_work *w, machine *m) {
 static void check_dtype(golden_recording *r, machine *m, bool bf16) {
   json_t *prompts = json_object_get(r->root, "prompts"), *tolerance = json_object_get(r->root, "tolerance");
   const char *slash = strrchr(r->folder, '/');
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   treadle_transformer *transformer = NULL;
   treadle_checkpoint *file = open_logits(r);
   prompt_work w = {.r = r, .name = slash ? slash + 1 : r->folder, .bf16 = bf16};
-  treadle_status status = treadle_engine_get_info(m->engine, &info);
+  treadle_status status = treadle_generator_get_info(m->engine, &info);
   w.vocabulary = info.vocabulary;
   w.allowed = json_number_value(json_object_get(tolerance, bf16 ? "bf16_p999" : "fp32_max"));
   if (!status) status = treadle_transformer_create(m->model, &transformer);

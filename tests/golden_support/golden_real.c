@@ -228,7 +228,7 @@ static void judge_bf16(real_work *w, const json_t *tolerance) {
 static void check_dtype(real_work *w, const json_t *one, const char *folder) {
   json_t *prompts = json_object_get(one, "prompts"), *answers = json_object_get(one, "paris"), *item;
   const json_t *tolerance = json_object_get(one, "tolerance");
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   golden_opened opened = golden_engine_open(&w->m, folder, w->bf16 ? "bf16" : "fp32");
   int cases = (int)(json_array_size(prompts) + (w->bf16 ? 1 : json_array_size(answers)));
   size_t i;
@@ -238,7 +238,7 @@ static void check_dtype(real_work *w, const json_t *one, const char *folder) {
     golden_say(w->r, "%s: %s", w->name, treadle_error_message());
     for (int c = 0; c < cases; c++) golden_count(w->r, (golden_counts){.different = 1});
   } else {
-    treadle_engine_get_info(w->m.engine, &info);
+    treadle_generator_get_info(w->m.engine, &info);
     w->vocabulary = info.vocabulary;
     w->allowed = 20 * json_number_value(json_object_get(tolerance, "float32_cached_vs_full_max"));
     if (!(w->allowed >= 1e-4)) w->allowed = 1e-4;

@@ -16,16 +16,16 @@ typedef struct head {
   uint64_t cut, kept;  /* cut: 1: there are counts of ids, `count` of them, and `kept` ids */
 } head;
 
-bool treadle_collect_is_needed(const treadle_engine *engine) { return engine->replica.count > 1; }
+bool treadle_collect_is_needed(const treadle_generator *engine) { return engine->replica.count > 1; }
 
-bool treadle_collect_has(const treadle_engine *engine, size_t job) {
+bool treadle_collect_has(const treadle_generator *engine, size_t job) {
   return (int64_t)(job % (size_t)engine->replica.count) == engine->replica.number;
 }
 
 /* One rank of each replica brings what all of them have. */
-static bool is_first(const treadle_engine *e) { return e->replica.position == 0; }
+static bool is_first(const treadle_generator *e) { return e->replica.position == 0; }
 
-void treadle_collect_init(treadle_collect *collect, treadle_engine *engine, size_t jobs) {
+void treadle_collect_init(treadle_collect *collect, treadle_generator *engine, size_t jobs) {
   *collect = (treadle_collect){.engine = engine, .jobs = jobs};
 }
 
@@ -70,14 +70,14 @@ out:
   return status;
 }
 
-void treadle_collect_go_on(treadle_engine *engine) {
+void treadle_collect_go_on(treadle_generator *engine) {
   if (engine->board) treadle_board_signal(engine->board, STEPS, ++engine->steps);
 }
 
 /* ---- The meeting ------------------------------------------------------------------------------------ */
 
 /* Until all ranks have come. A rank that makes steps may take its time. */
-static treadle_status wait_for_all(treadle_engine *e) {
+static treadle_status wait_for_all(treadle_generator *e) {
   static const char what[] = "requests of another replica";
   treadle_status status = TREADLE_OK;
   treadle_board_signal(e->board, MEETINGS, ++e->meetings);
@@ -182,7 +182,7 @@ treadle_status treadle_collect_get(const treadle_collect *collect, size_t job, t
   return TREADLE_OK;
 }
 
-treadle_status treadle_collect_sum(const treadle_engine *engine, int64_t *values, int count) {
+treadle_status treadle_collect_sum(const treadle_generator *engine, int64_t *values, int count) {
   int64_t mine[SUMS + 1] = {is_first(engine)}, sums[SUMS] = {0};
   treadle_status status;
   for (int i = 0; i < count; i++) mine[i + 1] = values[i];

@@ -6,7 +6,7 @@
 #define TREADLE_GENERATE_COLLECT_H
 
 #include "base/array.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 /* What a job made. */
 typedef struct treadle_answer {
@@ -21,7 +21,7 @@ typedef struct treadle_answer {
 } treadle_answer;
 
 typedef struct treadle_collect {
-  treadle_engine *engine;
+  treadle_generator *engine;
   TREADLE_ARRAY(char) mine; /* this replica's answers, one behind the other */
   char *all;                /* after the meeting: those of all */
   const char **answer;      /* [jobs] in `all`; NULL: there is none */
@@ -29,21 +29,21 @@ typedef struct treadle_collect {
 } treadle_collect;
 
 /* Has the layout more than one replica? */
-bool treadle_collect_is_needed(const treadle_engine *engine);
+bool treadle_collect_is_needed(const treadle_generator *engine);
 /* Is this job this replica's? */
-bool treadle_collect_has(const treadle_engine *engine, size_t job);
+bool treadle_collect_has(const treadle_generator *engine, size_t job);
 
-void treadle_collect_init(treadle_collect *collect, treadle_engine *engine, size_t jobs);
+void treadle_collect_init(treadle_collect *collect, treadle_generator *engine, size_t jobs);
 treadle_status treadle_collect_put(treadle_collect *collect, size_t job, const treadle_answer *answer);
 /* After each step: this replica goes on. */
-void treadle_collect_go_on(treadle_engine *engine);
+void treadle_collect_go_on(treadle_generator *engine);
 
 /* Waits for all replicas. Collective: the k-th meeting of all ranks is one. */
 treadle_status treadle_collect_meet(treadle_collect *collect);
 /* Then: any job's answer, which lives as long as the collection. */
 treadle_status treadle_collect_get(const treadle_collect *collect, size_t job, treadle_answer *answer_p);
 /* Sums of all replicas. Collective. */
-treadle_status treadle_collect_sum(const treadle_engine *engine, int64_t *values, int count);
+treadle_status treadle_collect_sum(const treadle_generator *engine, int64_t *values, int count);
 void treadle_collect_release(treadle_collect *collect);
 
 #endif

@@ -1,6 +1,6 @@
 /* What a model's folder says of sampling, and which tokens end a text: the tokenizer's own end token and those of generation_config.json,
  * or of config.json where that has none. */
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/argument.h"
 #include "base/text.h"

@@ -1,6 +1,6 @@
 /* Log-probabilities that are none: a weight that is NaN or infinite shows in the rows of logits that it has part in. Each row is looked at,
  * which costs nothing beside the product that made it; only when one is not finite are the weights searched, for the name. */
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/finite.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 /* The tensor of Hugging Face that an element of a storage is of; padding has none. */
-static treadle_status name_of(const treadle_engine *e, int64_t rank, int32_t storage, int64_t element,
+static treadle_status name_of(const treadle_generator *e, int64_t rank, int32_t storage, int64_t element,
                               const char **name_p) {
   treadle_run *runs = NULL;
   size_t count = 0;
@@ -27,7 +27,7 @@ out:
   return status;
 }
 
-static treadle_status search(const treadle_engine *e, const char *window, int64_t rank) {
+static treadle_status search(const treadle_generator *e, const char *window, int64_t rank) {
   treadle_status status = TREADLE_OK;
   for (int32_t s = 0; s < treadle_layout_storage_count(e->layout, rank); s++) {
     treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
@@ -50,8 +50,8 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_check_row(const treadle_engine *engine, const float *logits,
-                                        float temperature, double lse) {
+treadle_status treadle_generator_check_row(const treadle_generator *engine, const float *logits,
+                                           float temperature, double lse) {
   int64_t rank = engine->replica.ranks[engine->replica.position];
   treadle_status status;
   if (isfinite(lse)) return TREADLE_OK;

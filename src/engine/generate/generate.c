@@ -1,7 +1,7 @@
 /* Generating: requests become sequences, one for each sample; the schedule says which rows go through the layers; each sequence whose
  * last token was among them gets its next one. Answers are given in the order of requests and samples, each as soon as those before
  * it are there. */
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -29,7 +29,7 @@ typedef struct job { /* a sample of a request */
 } job;
 
 typedef struct generating {
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_generate_options options;
   treadle_generate_figures figures;
   treadle_requests requests;
@@ -54,7 +54,7 @@ static treadle_status no_memory(size_t count) {
 
 /* A request alone must fit into the cache, or it could never end. */
 static treadle_status check_room(const generating *g, const treadle_request *r) {
-  const treadle_engine *e = g->engine;
+  const treadle_generator *e = g->engine;
   int64_t most = e->most_tokens, left = most - r->input.token_count;
   if (r->sampling.max_tokens < left) most = r->input.token_count + r->sampling.max_tokens;
   int32_t blocks = treadle_schedule_blocks(&e->cache, most);
@@ -83,7 +83,7 @@ static treadle_status check_options(const treadle_generate_options *o) {
 }
 
 static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
-  treadle_engine *e = g->engine;
+  treadle_generator *e = g->engine;
   treadle_sampling sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
@@ -95,7 +95,7 @@ static treadle_status read_requests(generating *g, const char *lines, size_t byt
   json_t *values = NULL;
   treadle_status status;
   TRY(check_options(&g->options));
-  TRY(treadle_engine_check_tokenizer(e, g->options.tokenizer));
+  TRY(treadle_generator_check_tokenizer(e, g->options.tokenizer));
   TRY(treadle_transformer_sampling(e->transformer, g->options.tokenizer, &g->arena, &sampling, &g->eos));
   if (g->options.sampling) {
     const treadle_json_source source = {.what = "sampling",
@@ -125,7 +125,7 @@ out:
 }
 
 static treadle_status take_memory(generating *g) {
-  treadle_engine *e = g->engine;
+  treadle_generator *e = g->engine;
   size_t batch = (size_t)e->max_batch;
   treadle_status status;
   g->jobs = treadle_alloc_array(g->job_count + 1, sizeof *g->jobs);
@@ -260,7 +260,7 @@ static treadle_status take_tokens(generating *g, const treadle_pass_step *step) 
   TRY(treadle_token_rows_run(&g->rows, g->wanted));
   for (int64_t i = 0; i < g->wanted; i++) {
     const treadle_token_row *of = &g->rows.items[i];
-    TRY(treadle_engine_check_row(g->engine, of->logits, of->temperature, of->lse));
+    TRY(treadle_generator_check_row(g->engine, of->logits, of->temperature, of->lse));
   }
   for (int64_t i = 0; i < g->wanted; i++) TRY(take_token(g, g->wanting[i], &g->rows.items[i]));
 out:
@@ -400,9 +400,9 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines, size_t bytes,
-                                       const treadle_generate_options *options,
-                                       treadle_generate_figures *figures_p) {
+treadle_status treadle_generator_generate_lines(treadle_generator *engine, const char *lines, size_t bytes,
+                                                const treadle_generate_options *options,
+                                                treadle_generate_figures *figures_p) {
   generating g = {.engine = engine, .figures = TREADLE_INIT(treadle_generate_figures)};
   treadle_status status;
   double begin = treadle_clock_seconds();
@@ -411,8 +411,8 @@ treadle_status treadle_engine_generate(treadle_engine *engine, const char *lines
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &g.options));
   if (!g.options.what) g.options.what = "requests";
-  TRY(treadle_engine_need_weights(engine, "treadle_engine_generate"));
-  TRY(treadle_engine_agree(engine, prepare(&g, lines, bytes)));
+  TRY(treadle_generator_need_weights(engine, "treadle_generator_generate_lines"));
+  TRY(treadle_generator_agree(engine, prepare(&g, lines, bytes)));
   TRY(run(&g));
 out:
   g.figures.seconds = treadle_clock_seconds() - begin;
@@ -420,7 +420,7 @@ out:
   g.figures.prefix_hit_tokens = g.schedule.hit_tokens;
   while (g.schedule.running_count)
     treadle_schedule_end(&g.schedule, g.schedule.running[g.schedule.running_count - 1]);
-  if (status) treadle_engine_forget(engine); /* what the cache has of a step that failed is nobody's */
+  if (status) treadle_generator_forget(engine); /* what the cache has of a step that failed is nobody's */
   for (size_t i = 0; g.jobs && i < g.job_count; i++) {
     treadle_sequence_release(&g.jobs[i].sequence);
     treadle_sample_text_release(&g.jobs[i].text);

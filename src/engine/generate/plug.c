@@ -3,7 +3,7 @@
  * The switch calls them in the thread of an arrow. They close and open the gate (gate.h), and look up where the windows and the storage
  * tensors of the plan are. The blocks of the cache are counted by the next call that generates or scores, together with the other ranks:
  * until the arrow has ended there is no KV window. */
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static treadle_status refuse_plan(const treadle_engine *e) {
+static treadle_status refuse_plan(const treadle_generator *e) {
   return treadle_fail(
       TREADLE_REFUSED,
       "the engine's layout '%s' is not the infer layout of its switch: other storage tensors",
@@ -20,7 +20,7 @@ static treadle_status refuse_plan(const treadle_engine *e) {
 }
 
 /* How far each storage tensor is from where the engine's layout has it. */
-static treadle_status find_shifts(treadle_engine *e) {
+static treadle_status find_shifts(treadle_generator *e) {
   const treadle_plan *plan = treadle_switch_plan(e->sw);
   int64_t rank = e->replica.ranks[e->replica.position];
   int32_t count = treadle_layout_storage_count(e->layout, rank);
@@ -48,8 +48,8 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_settle(treadle_engine *engine, const treadle_pass_windows *windows,
-                                     size_t kv_bytes) {
+treadle_status treadle_generator_settle(treadle_generator *engine, const treadle_pass_windows *windows,
+                                        size_t kv_bytes) {
   treadle_status status;
   TRY(treadle_pass_bind(engine->pass, windows));
   pthread_mutex_lock(&engine->gate.lock);
@@ -64,7 +64,7 @@ out:
 /* ---- The hooks -------------------------------------------------------------------------------------- */
 
 static void attach(void *context, const treadle_switch *sw) {
-  treadle_engine *e = context;
+  treadle_generator *e = context;
   (void)treadle_gate_close(&e->gate, e->sw && !sw);
   free(e->own_kv);
   free(e->own_work);
@@ -75,7 +75,7 @@ static void attach(void *context, const treadle_switch *sw) {
   e->gate.count = e->replica.rank_count;
 }
 
-static treadle_status check_windows(const treadle_engine *e, size_t weights, size_t kv, size_t work) {
+static treadle_status check_windows(const treadle_generator *e, size_t weights, size_t kv, size_t work) {
   size_t needed = treadle_layout_window_bytes(e->layout, e->replica.ranks[e->replica.position]);
   size_t takes = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass);
   size_t block = treadle_pass_block_bytes(e->pass);
@@ -97,7 +97,7 @@ static treadle_status check_windows(const treadle_engine *e, size_t weights, siz
 }
 
 static treadle_status bind(void *context, void *window, size_t bytes) {
-  treadle_engine *e = context;
+  treadle_generator *e = context;
   size_t kv_bytes = 0, work_bytes = 0;
   treadle_pass_windows windows = {.weights = window};
   treadle_status status;
@@ -108,7 +108,7 @@ static treadle_status bind(void *context, void *window, size_t bytes) {
   TRY(check_windows(e, bytes, kv_bytes, work_bytes));
   TRY(find_shifts(e));
   windows.shift = e->shift;
-  TRY(treadle_engine_settle(e, &windows, kv_bytes));
+  TRY(treadle_generator_settle(e, &windows, kv_bytes));
   e->version = treadle_switch_version(e->sw);
   treadle_gate_open(&e->gate);
 out:
@@ -116,11 +116,11 @@ out:
 }
 
 static treadle_status unbind(void *context) {
-  treadle_engine *e = context;
+  treadle_generator *e = context;
   return treadle_gate_close(&e->gate, false);
 }
 
-treadle_status treadle_engine_hooks_of(treadle_engine *engine, treadle_engine_hooks *hooks_p) {
+treadle_status treadle_generator_hooks_of(treadle_generator *engine, treadle_engine_hooks *hooks_p) {
   TREADLE_NEED(engine);
   TREADLE_NEED_SIZED(hooks_p);
   const treadle_engine_hooks hooks = {.struct_size = sizeof hooks,

@@ -61,8 +61,8 @@ static bool has_penalties(const treadle_sampler_row *row) {
 }
 
 /* Refused where its logits cannot be compared. */
-static treadle_status look_at(const float *logits, int64_t count, treadle_cut_stats *stats_p) {
-  *stats_p = treadle_cut_stats_of(logits, count);
+static treadle_status look_at(const float *logits, int64_t count, treadle_row_stats *stats_p) {
+  *stats_p = treadle_row_stats_of(logits, count);
   for (int64_t i = 0; stats_p->has_bad && i < count; i++)
     if (!(logits[i] < INFINITY))
       REFUSE("the logit of token %lld is %s: weights or activations are not finite", (long long)i,
@@ -103,7 +103,7 @@ static treadle_status find_largest(const treadle_sampler *sampler, const treadle
                                    float before, double *largest_p) {
   double largest = (double)before;
   if (has_bans(row) || has_penalties(row))
-    largest = treadle_cut_largest_of(sampler->logits, sampler->vocabulary);
+    largest = treadle_row_largest_of(sampler->logits, sampler->vocabulary);
   if (largest == -INFINITY)
     REFUSE("no token can be chosen: all logits are -inf, or their tokens are banned");
   if (largest == INFINITY) REFUSE("the penalties make a logit infinite");
@@ -145,7 +145,7 @@ static void keep_one(treadle_sampler *sampler, double largest, treadle_candidate
 treadle_status treadle_sampler_keep(treadle_sampler *sampler, const treadle_sampler_row *row,
                                     treadle_candidates *candidates_p) {
   const treadle_sampling *s = row->sampling;
-  treadle_cut_stats stats;
+  treadle_row_stats stats;
   treadle_status status;
   double largest = 0, scale = 1 / s->temperature, border = -INFINITY;
   TRY(look_at(row->logits, sampler->vocabulary, &stats));
@@ -198,10 +198,10 @@ treadle_status treadle_sampler_choose(treadle_sampler *sampler, const treadle_sa
   treadle_candidates candidates;
   treadle_status status;
   if (treadle_sampling_is_greedy(row->sampling) && !has_penalties(row) && !has_bans(row)) {
-    treadle_cut_stats stats;
+    treadle_row_stats stats;
     TRY(look_at(row->logits, sampler->vocabulary, &stats));
     if (stats.largest > -INFINITY) {
-      *token_p = (int32_t)treadle_cut_first(row->logits, stats.largest);
+      *token_p = (int32_t)treadle_row_first(row->logits, stats.largest);
       return TREADLE_OK;
     }
   }

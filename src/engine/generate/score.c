@@ -1,7 +1,7 @@
 /* Scoring: texts go through the layers side by side, as many rows at once as the engine takes. A text that is longer than that goes in
  * parts, one behind the other. */
 #include "generate/collect.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -19,7 +19,7 @@ typedef struct text_state {
 } text_state;
 
 typedef struct scoring {
-  treadle_engine *engine;
+  treadle_generator *engine;
   const treadle_score_text *texts;
   size_t count;
   treadle_score_options options;
@@ -37,12 +37,12 @@ typedef struct scoring {
   treadle_lse_row *rows; /* [max_batch] */
 } scoring;
 
-static int32_t blocks_of(const treadle_engine *e, size_t tokens) {
+static int32_t blocks_of(const treadle_generator *e, size_t tokens) {
   return (int32_t)((tokens + (size_t)e->cache.block_tokens - 1) / (size_t)e->cache.block_tokens);
 }
 
-treadle_status treadle_engine_check_text(const treadle_engine *e, const treadle_score_text *text,
-                                         const char *what) {
+treadle_status treadle_generator_check_text(const treadle_generator *e, const treadle_score_text *text,
+                                            const char *what) {
   if (!text->count) REFUSE("%s: has no tokens", what);
   if (text->count > (size_t)e->most_tokens)
     REFUSE("%s: has %zu tokens; the engine takes %lld", what, text->count, (long long)e->most_tokens);
@@ -50,7 +50,7 @@ treadle_status treadle_engine_check_text(const treadle_engine *e, const treadle_
     REFUSE("%s: %zu tokens are %d blocks of the KV cache, which has %d: it takes %zu bytes", what,
            text->count, blocks_of(e, text->count), e->cache.count,
            (size_t)blocks_of(e, text->count) * treadle_pass_block_bytes(e->pass));
-  return treadle_engine_check_tokens(e, text->ids, text->count, what);
+  return treadle_generator_check_tokens(e, text->ids, text->count, what);
 }
 
 static treadle_status check(const scoring *s) {
@@ -60,7 +60,7 @@ static treadle_status check(const scoring *s) {
   for (size_t i = 0; i < s->count; i++) {
     char what[40];
     snprintf(what, sizeof what, "text %zu", i);
-    TRY(treadle_engine_check_text(s->engine, &s->texts[i], what));
+    TRY(treadle_generator_check_text(s->engine, &s->texts[i], what));
   }
 out:
   return status;
@@ -68,7 +68,7 @@ out:
 
 /* Room for the next text; false: the cache is full of those that are under way. */
 static treadle_status begin_text(scoring *s, bool *begun_p) {
-  treadle_engine *e = s->engine;
+  treadle_generator *e = s->engine;
   const treadle_score_text *text = &s->texts[s->at];
   text_state *state = &s->states[s->at];
   *begun_p = false;
@@ -122,7 +122,7 @@ static treadle_status idle(void *context) {
 
 /* Fills a step with rows of as many texts as there is room for. */
 static treadle_status make_step(scoring *s) {
-  treadle_engine *e = s->engine;
+  treadle_generator *e = s->engine;
   treadle_pass_step *step = &s->step;
   treadle_status status = TREADLE_OK;
   step->rows = step->stretch_count = 0;
@@ -167,7 +167,7 @@ out:
 
 /* Logits of all rows, a few at a time; those of the last row of a text are only for who asks for logits. */
 static treadle_status read_step(scoring *s) {
-  treadle_engine *e = s->engine;
+  treadle_generator *e = s->engine;
   treadle_status status = TREADLE_OK;
   for (int64_t row = 0; row < s->step.rows;) {
     int64_t count = 0;
@@ -181,7 +181,7 @@ static treadle_status read_step(scoring *s) {
                                      .temperature = s->options.temperature};
     treadle_lse_rows_run(treadle_pass_team(e->pass), s->rows, count, e->transformer->vocabulary);
     for (int64_t i = 0; i < count; i++)
-      TRY(treadle_engine_check_row(e, s->rows[i].logits, s->rows[i].temperature, s->rows[i].lse));
+      TRY(treadle_generator_check_row(e, s->rows[i].logits, s->rows[i].temperature, s->rows[i].lse));
     for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows[i]));
   }
   for (; s->ended < s->at; s->ended++) {
@@ -224,8 +224,8 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
-                                          size_t count, const treadle_score_options *options) {
+treadle_status treadle_generator_score_texts(treadle_generator *engine, const treadle_score_text *texts,
+                                             size_t count, const treadle_score_options *options) {
   scoring s = {.engine = engine, .texts = texts, .count = count, .options = *options};
   treadle_status status;
   TRY(check(&s));
@@ -243,16 +243,16 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_score(treadle_engine *engine, const treadle_score_text *texts, size_t count,
-                                    const treadle_score_options *options) {
+treadle_status treadle_generator_score(treadle_generator *engine, const treadle_score_text *texts,
+                                       size_t count, const treadle_score_options *options) {
   treadle_score_options o;
   treadle_status status;
   TREADLE_NEED(engine);
   if (count) TREADLE_NEED(texts);
   TRY(TREADLE_TAKE(options, &o));
   if (o.temperature == 0) o.temperature = 1;
-  TRY(treadle_engine_need_weights(engine, "treadle_engine_score"));
-  TRY(treadle_engine_score_texts(engine, texts, count, &o));
+  TRY(treadle_generator_need_weights(engine, "treadle_generator_score"));
+  TRY(treadle_generator_score_texts(engine, texts, count, &o));
 out:
   return status;
 }

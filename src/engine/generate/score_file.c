@@ -1,5 +1,5 @@
 /* Lines of JSON to score: read and checked, scored, compared with the log-probabilities that they have, written. */
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 
 typedef struct scoring {
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_score_lines_options options;
   treadle_score_figures figures;
   treadle_score_lines lines;
@@ -33,7 +33,7 @@ static treadle_status check_line(scoring *s, const treadle_score_line *line, tre
   snprintf(what, sizeof what, "%.400s: line %lld", s->options.what, (long long)line->line);
   if (s->options.check && !line->logprobs) REFUSE("%s: there are no logprobs to compare with", what);
   *text_p = (treadle_score_text){line->input.tokens, (size_t)line->input.token_count};
-  return treadle_engine_check_text(s->engine, text_p, what);
+  return treadle_generator_check_text(s->engine, text_p, what);
 }
 
 static treadle_status read_lines(scoring *s, const char *lines, size_t bytes) {
@@ -42,7 +42,7 @@ static treadle_status read_lines(scoring *s, const char *lines, size_t bytes) {
   const treadle_request_text_spec text = {
       .what = s->options.what, .tokenizer = s->options.tokenizer, .chat = s->options.chat};
   treadle_status status;
-  TRY(treadle_engine_check_tokenizer(s->engine, s->options.tokenizer));
+  TRY(treadle_generator_check_tokenizer(s->engine, s->options.tokenizer));
   TRY(treadle_score_lines_parse(&spec, lines, bytes, &s->lines));
   s->figures.texts = (int64_t)s->lines.items.count;
   s->texts = treadle_alloc_array(s->lines.items.count, sizeof *s->texts);
@@ -99,7 +99,7 @@ out:
   return status;
 }
 
-/* The same numbers as treadle_engine_score's, which are those of the token that is there. */
+/* The same numbers as treadle_generator_score's, which are those of the token that is there. */
 static treadle_status take_top(scoring *s, const float *logits) {
   int64_t vocabulary = s->engine->transformer->vocabulary;
   float temperature = s->options.temperature, largest;
@@ -146,7 +146,7 @@ static treadle_status score_shared(scoring *s, const treadle_score_options *all)
   treadle_collect_init(&s->collect, s->engine, count);
   for (size_t i = 0; i < count; i++)
     if (treadle_collect_has(s->engine, i)) s->texts[own++] = s->texts[i];
-  TRY(treadle_engine_score_texts(s->engine, s->texts, own, &options));
+  TRY(treadle_generator_score_texts(s->engine, s->texts, own, &options));
   TRY(treadle_collect_meet(&s->collect));
   for (size_t i = 0; i < count; i++) {
     treadle_answer answer;
@@ -160,7 +160,7 @@ out:
 /* ---- The whole ---------------------------------------------------------------------------------------- */
 
 static treadle_status begin(scoring *s) {
-  const treadle_engine *e = s->engine;
+  const treadle_generator *e = s->engine;
   int64_t vocabulary = e->transformer->vocabulary;
   bool first = !e->group || treadle_group_rank(e->group) == 0;
   if (s->options.top < 0 || s->options.top > TREADLE_MOST_TOP_LOGPROBS)
@@ -174,9 +174,9 @@ static treadle_status begin(scoring *s) {
   return status;
 }
 
-treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *lines, size_t bytes,
-                                          const treadle_score_lines_options *options,
-                                          treadle_score_figures *figures_p) {
+treadle_status treadle_generator_score_lines(treadle_generator *engine, const char *lines, size_t bytes,
+                                             const treadle_score_lines_options *options,
+                                             treadle_score_figures *figures_p) {
   scoring s = {.engine = engine, .figures = TREADLE_INIT(treadle_score_figures)};
   double started = treadle_clock_seconds();
   treadle_status status;
@@ -185,7 +185,7 @@ treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *li
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &s.options));
   if (!s.options.what) s.options.what = "texts";
-  TRY(treadle_engine_need_weights(engine, "treadle_engine_score_lines"));
+  TRY(treadle_generator_need_weights(engine, "treadle_generator_score_lines"));
   TRY(read_lines(&s, lines, bytes));
   TRY(begin(&s));
   const treadle_score_options score = {
@@ -199,7 +199,7 @@ treadle_status treadle_engine_score_lines(treadle_engine *engine, const char *li
   if (treadle_collect_is_needed(engine) && !score.logits)
     TRY(score_shared(&s, &score));
   else
-    TRY(treadle_engine_score_texts(engine, s.texts, s.lines.items.count, &score));
+    TRY(treadle_generator_score_texts(engine, s.texts, s.lines.items.count, &score));
   if (s.file) TRY(treadle_safetensors_finish(s.file));
 out:
   s.figures.seconds = treadle_clock_seconds() - started;

@@ -13,11 +13,11 @@ static void look_at_some(const float *x, int count, float *lane, int *bad, int *
   }
 }
 
-treadle_cut_stats treadle_cut_stats_of(const float *logits, int64_t count) {
+treadle_row_stats treadle_row_stats_of(const float *logits, int64_t count) {
   float lane[LANES];
   int bad[LANES] = {0}, hole[LANES] = {0};
   int64_t i = 0;
-  treadle_cut_stats stats = {.largest = -INFINITY};
+  treadle_row_stats stats = {.largest = -INFINITY};
   for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
   for (; i + LANES <= count; i += LANES) look_at_some(logits + i, LANES, lane, bad, hole);
   look_at_some(logits + i, (int)(count - i), lane, bad, hole);
@@ -29,7 +29,7 @@ treadle_cut_stats treadle_cut_stats_of(const float *logits, int64_t count) {
   return stats;
 }
 
-double treadle_cut_largest_of(const double *logits, int64_t count) {
+double treadle_row_largest_of(const double *logits, int64_t count) {
   double lane[LANES], largest = -INFINITY;
   int64_t i = 0;
   for (int k = 0; k < LANES; k++) lane[k] = -INFINITY;
@@ -40,7 +40,7 @@ double treadle_cut_largest_of(const double *logits, int64_t count) {
   return largest;
 }
 
-int64_t treadle_cut_first(const float *logits, float value) {
+int64_t treadle_row_first(const float *logits, float value) {
   int64_t i = 0;
   while (logits[i] != value) i++;
   return i;

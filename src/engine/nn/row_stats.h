@@ -6,14 +6,14 @@
 #include <stdint.h>
 
 /* What one look at a row finds. Lanes of vectors are compared alike, so that NaN is found wherever it stands. */
-typedef struct treadle_cut_stats {
+typedef struct treadle_row_stats {
   float largest;
   bool has_bad;   /* NaN or +inf */
   bool has_holes; /* -inf */
-} treadle_cut_stats;
-treadle_cut_stats treadle_cut_stats_of(const float *logits, int64_t count);
-double treadle_cut_largest_of(const double *logits, int64_t count);
+} treadle_row_stats;
+treadle_row_stats treadle_row_stats_of(const float *logits, int64_t count);
+double treadle_row_largest_of(const double *logits, int64_t count);
 /* The first that is `value`, which is there. */
-int64_t treadle_cut_first(const float *logits, float value);
+int64_t treadle_row_first(const float *logits, float value);
 
 #endif

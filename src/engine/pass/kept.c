@@ -33,6 +33,6 @@ void treadle_kept_without(float *logits, int64_t vocabulary, const int32_t *ids,
                           float temperature) {
   if (!count) return;
   put(logits, vocabulary, ids, count, -INFINITY); /* the largest is one of the others */
-  const float largest = treadle_cut_stats_of(logits, vocabulary).largest;
+  const float largest = treadle_row_stats_of(logits, vocabulary).largest;
   put(logits, vocabulary, ids, count, far_below(largest, temperature));
 }

@@ -46,7 +46,7 @@ typedef struct treadle_pass_step {
 } treadle_pass_step;
 
 /* Refuses layouts that the engine does not compute in, by name. */
-treadle_status treadle_engine_check_layout(const treadle_layout *layout);
+treadle_status treadle_pass_check_layout(const treadle_layout *layout);
 
 /* The layout, the transformer and the replica must outlive the pass. On failure *pass_p is NULL. */
 treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,

@@ -19,7 +19,7 @@ static const layout_rule rules[] = {
     {"megatron", "cp", "context parallelism"},
 };
 
-treadle_status treadle_engine_check_layout(const treadle_layout *layout) {
+treadle_status treadle_pass_check_layout(const treadle_layout *layout) {
   treadle_arena arena = {0};
   treadle_settings settings;
   bool known = false;

@@ -77,8 +77,8 @@ static void find_memory(planning *p, treadle_trainer_memory *by_rank) {
   }
 }
 
-treadle_status treadle_trainer_plan(const treadle_layout *layout, const treadle_trainer_options *options,
-                                    treadle_trainer_memory *by_rank) {
+treadle_status treadle_trainer_foresee(const treadle_layout *layout, const treadle_trainer_options *options,
+                                       treadle_trainer_memory *by_rank) {
   treadle_trainer_options o;
   planning p = {.layout = layout, .options = &o};
   treadle_status status;
@@ -88,7 +88,8 @@ treadle_status treadle_trainer_plan(const treadle_layout *layout, const treadle_
   p.kinds = treadle_alloc_array((size_t)layout->ranks, sizeof *p.kinds);
   p.kind_of = treadle_alloc_array((size_t)layout->ranks, sizeof *p.kind_of);
   if (!p.kinds || !p.kind_of)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)layout->ranks));
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
+                     (long long)layout->ranks));
   TRY(find_kinds(&p));
   find_memory(&p, by_rank);
 out:

@@ -159,7 +159,7 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   bool sharded = treadle_train_is_sharded(t->layout);
   TRY(check_options(o));
   TRY(treadle_layout_check_whole_group(t->layout, "the trainer runs on all ranks of its group"));
-  if (!sharded) TRY(treadle_engine_check_layout(t->layout));
+  if (!sharded) TRY(treadle_pass_check_layout(t->layout));
   TRY(fp32_text(t->layout->text, text, sizeof text));
   TRY(treadle_layout_create(t->layout->model, text, t->layout->ranks, NULL, &t->grad_layout));
   TRY(treadle_transformer_create(t->layout->model, &t->transformer));

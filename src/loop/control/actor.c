@@ -6,8 +6,8 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "control/actor_switch.h"
-#include "layout/layout.h"
 #include "group/group.h"
+#include "layout/layout.h"
 #include "weights/finite.h"
 
 #include <string.h>
@@ -39,7 +39,7 @@ static treadle_status check_train(const treadle_train_engine *e) {
 }
 
 static treadle_status open_infer(treadle_actor *a, const treadle_actor_options *o) {
-  treadle_infer_engine_open open = o->open_infer ? o->open_infer : treadle_engine_open_infer;
+  treadle_infer_engine_open open = o->open_infer ? o->open_infer : treadle_generator_open_infer;
   treadle_status status;
   a->infer.struct_size = sizeof a->infer;
   TRY(treadle_actor_agree(a, open(o->infer_context, a->group, a->infer_layout, o->engine, &a->infer)));

@@ -24,8 +24,8 @@ static treadle_status nothing_more(void *context) {
 typedef struct planning {
   const treadle_layout *train, *infer;
   const treadle_actor_options *options;
-  treadle_trainer_memory *of_train; /* [ranks] */
-  treadle_engine_memory *of_infer;  /* [ranks] */
+  treadle_trainer_memory *of_train;   /* [ranks] */
+  treadle_generator_memory *of_infer; /* [ranks] */
 } planning;
 
 static void add_outside(treadle_actor_memory *m, size_t outside) {
@@ -90,8 +90,8 @@ out:
   return status;
 }
 
-treadle_status treadle_actor_plan(const treadle_layout *train, const treadle_layout *infer,
-                                  const treadle_actor_options *options, treadle_actor_memory *by_rank) {
+treadle_status treadle_actor_foresee(const treadle_layout *train, const treadle_layout *infer,
+                                     const treadle_actor_options *options, treadle_actor_memory *by_rank) {
   treadle_actor_options o;
   treadle_trainer_options trainer;
   treadle_foreseen *foreseen = NULL;
@@ -107,9 +107,10 @@ treadle_status treadle_actor_plan(const treadle_layout *train, const treadle_lay
   p.of_infer = treadle_alloc_array((size_t)train->ranks, sizeof *p.of_infer);
   foreseen = treadle_alloc_array((size_t)train->ranks, sizeof *foreseen);
   if (!p.of_train || !p.of_infer || !foreseen)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)train->ranks));
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
+                     (long long)train->ranks));
   TRY(treadle_actor_train_memory(train, &trainer, p.of_train));
-  TRY(treadle_engine_plan(infer, o.engine, p.of_infer));
+  TRY(treadle_generator_foresee(infer, o.engine, p.of_infer));
   TRY(plan_all(&p, foreseen, by_rank));
 out:
   treadle_free(p.of_train);

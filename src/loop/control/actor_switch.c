@@ -14,12 +14,13 @@ treadle_status treadle_actor_train_memory(const treadle_layout *layout,
   treadle_trainer_memory *own = treadle_alloc_array((size_t)layout->ranks, sizeof *own);
   treadle_status status;
   if (!own)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)layout->ranks);
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
+                        (long long)layout->ranks);
   o.params_window = o.grads_window = o.optimizer_window = o.work_window = NULL;
-  TRY(treadle_trainer_plan(layout, &o, own));
+  TRY(treadle_trainer_foresee(layout, &o, own));
   o.params_window = o.grads_window = o.work_window = somewhere;
   o.optimizer_window = o.optimizer ? somewhere : NULL;
-  TRY(treadle_trainer_plan(layout, &o, by_rank));
+  TRY(treadle_trainer_foresee(layout, &o, by_rank));
   for (int64_t rank = 0; rank < layout->ranks; rank++) {
     by_rank[rank].params = treadle_layout_window_bytes(layout, rank);
     by_rank[rank].grads = own[rank].grads;

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/sized.h"
 #include "base/text.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 #include "group/group.h"
 #include "model/notes.h"
 #include "pass/transformer.h"
@@ -23,7 +23,7 @@ typedef struct evaluation {
   treadle_rl rl; /* of a run without steps */
   const treadle_eval_options *options;
   treadle_train_settings settings;
-  treadle_engine *engine;
+  treadle_generator *engine;
   void *window;
 } evaluation;
 
@@ -37,7 +37,7 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   size_t bytes;
   treadle_status status;
   TRY(treadle_rl_take_requests(&e->rl, in, out, &lines, &bytes, &options));
-  TRY(treadle_engine_generate(e->engine, lines, bytes, &options, &figures));
+  TRY(treadle_generator_generate_lines(e->engine, lines, bytes, &options, &figures));
 out:
   return status;
 }
@@ -96,15 +96,15 @@ static treadle_status load_weights(evaluation *e) {
 
 static treadle_status open_engine(evaluation *e) {
   treadle_rl *rl = &e->rl;
-  const treadle_engine_options options = {.struct_size = sizeof options,
-                                          .kernels = e->options->kernels,
-                                          .threads = e->options->threads,
-                                          .max_len = rl->prompt_most + rl->response_most};
+  const treadle_generator_options options = {.struct_size = sizeof options,
+                                             .kernels = e->options->kernels,
+                                             .threads = e->options->threads,
+                                             .max_len = rl->prompt_most + rl->response_most};
   treadle_group *group = rl->ranks > 1 ? rl->group : NULL;
   treadle_status status;
-  TRY(treadle_engine_create(group, rl->infer, &options, &e->engine));
+  TRY(treadle_generator_create(group, rl->infer, &options, &e->engine));
   TRY(treadle_rl_agree(rl, load_weights(e)));
-  TRY(treadle_engine_bind(e->engine, e->window, treadle_layout_window_bytes(rl->infer, rl->rank)));
+  TRY(treadle_generator_bind(e->engine, e->window, treadle_layout_window_bytes(rl->infer, rl->rank)));
   rl->workers = (treadle_worker_group){.group = group, .methods = methods, .worker = e};
 out:
   return status;
@@ -218,7 +218,7 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
   e->rl.rank = group ? treadle_group_rank(group) : 0;
   e->rl.ranks = group ? treadle_group_size(group) : 1;
   status = run(e, &f);
-  treadle_engine_destroy(e->engine);
+  treadle_generator_destroy(e->engine);
   treadle_rl_close(&e->rl);
   free(e->window);
   treadle_free(e);

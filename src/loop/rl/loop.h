@@ -215,9 +215,9 @@ void treadle_rl_close(treadle_rl *rl);
 treadle_status treadle_rl_open_text(treadle_rl *rl);
 /* The options of its worker, which are good while `trainer` and `engine` are. */
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
-                                        treadle_engine_options *engine, treadle_actor_options *to);
+                                        treadle_generator_options *engine, treadle_actor_options *to);
 /* What ranks will hold, whatever a device has: by_rank [ranks]. */
-treadle_status treadle_rl_plan_ranks(const treadle_rl *rl, treadle_actor_memory *by_rank);
+treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memory *by_rank);
 /* plan_room.c: refused, with what would help, where a device has less than a rank needs. */
 treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank);
 /* The same of both: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */

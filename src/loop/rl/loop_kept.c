@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 #include "pass/transformer.h"
 
 #include <stdlib.h>

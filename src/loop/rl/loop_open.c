@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "convert/values.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 #include "group/group.h"
 #include "io/file.h"
 #include "io/folder.h"
@@ -269,7 +269,7 @@ out:
 static treadle_choice choice(bool on) { return on ? TREADLE_ON : TREADLE_OFF; }
 
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
-                                        treadle_engine_options *engine, treadle_actor_options *to) {
+                                        treadle_generator_options *engine, treadle_actor_options *to) {
   const treadle_train_settings *s = rl->settings;
   const int64_t length = rl->prompt_most + rl->response_most;
   int32_t most_micro_batches;
@@ -295,7 +295,7 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
       .most_sequences = s->micro_batch_size,
       .most_micro_batches = most_micro_batches,
       .fewer_micro_batches = fewer};
-  *engine = (treadle_engine_options){
+  *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,
       .kernels = rl->options->kernels,
       .threads = rl->options->threads,
@@ -351,7 +351,7 @@ out:
 treadle_status treadle_rl_open(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_trainer_options trainer;
-  treadle_engine_options engine;
+  treadle_generator_options engine;
   treadle_actor_options options;
   treadle_status status;
   rl->saved = -1;

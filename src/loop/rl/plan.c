@@ -10,13 +10,13 @@
 
 enum { RANKS_MOST = 1 << 16 };
 
-treadle_status treadle_rl_plan_ranks(const treadle_rl *rl, treadle_actor_memory *by_rank) {
+treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memory *by_rank) {
   treadle_trainer_options trainer;
-  treadle_engine_options engine;
+  treadle_generator_options engine;
   treadle_actor_options options;
   treadle_status status;
   TRY(treadle_rl_actor_options(rl, &trainer, &engine, &options));
-  TRY(treadle_actor_plan(rl->train, rl->infer, &options, by_rank));
+  TRY(treadle_actor_foresee(rl->train, rl->infer, &options, by_rank));
 out:
   return status;
 }
@@ -55,7 +55,7 @@ treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank)
   treadle_actor_memory *all = treadle_alloc_array((size_t)rl->ranks, sizeof *all);
   treadle_status status;
   if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->ranks);
-  TRY(treadle_rl_plan_ranks(rl, all));
+  TRY(treadle_rl_foresee_ranks(rl, all));
   if (by_rank) memcpy(by_rank, all, (size_t)rl->ranks * sizeof *all);
   rl->predicted = 0;
   for (int rank = 0; rank < rl->ranks; rank++)
@@ -86,8 +86,8 @@ static void close_plan(treadle_rl *rl) {
   treadle_free(rl);
 }
 
-treadle_status treadle_rl_plan(const treadle_train_config *config, int64_t ranks,
-                               const treadle_rl_options *options, treadle_actor_memory *by_rank) {
+treadle_status treadle_rl_foresee(const treadle_train_config *config, int64_t ranks,
+                                  const treadle_rl_options *options, treadle_actor_memory *by_rank) {
   treadle_rl_options o;
   treadle_rl *rl = NULL;
   treadle_status status;
@@ -102,8 +102,8 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_plan_kept(const treadle_train_config *config, const treadle_rl_options *options,
-                                    size_t *bytes_p) {
+treadle_status treadle_rl_foresee_kept(const treadle_train_config *config,
+                                       const treadle_rl_options *options, size_t *bytes_p) {
   treadle_rl_options o;
   treadle_rl *rl = NULL;
   treadle_status status;

@@ -181,7 +181,7 @@ static treadle_status try_change(const change *c, treadle_actor_memory *by_rank,
   if (!other) return treadle_fail(TREADLE_NO_MEMORY, "no memory for what would make a run fit");
   *other = *c->rl;
   other->settings = &c->s;
-  status = treadle_rl_plan_ranks(other, by_rank);
+  status = treadle_rl_foresee_ranks(other, by_rank);
   treadle_free(other);
   if (status) return status == TREADLE_NO_MEMORY ? status : TREADLE_OK;
   size_t least = fullest_rank(c->rl, by_rank)->least_bytes;

@@ -66,10 +66,10 @@ out:
   return status;
 }
 
-treadle_sft_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p) {
-  static const treadle_sft_start starts[] = {[TREADLE_RESUME_MODE_DISABLE] = TREADLE_RESUME_NEVER,
-                                             [TREADLE_RESUME_MODE_AUTO] = TREADLE_RESUME_AUTO,
-                                             [TREADLE_RESUME_MODE_PATH] = TREADLE_RESUME_FROM};
+treadle_start treadle_rl_config_start(const treadle_train_config *config, const char **from_p) {
+  static const treadle_start starts[] = {[TREADLE_RESUME_MODE_DISABLE] = TREADLE_RESUME_NEVER,
+                                         [TREADLE_RESUME_MODE_AUTO] = TREADLE_RESUME_AUTO,
+                                         [TREADLE_RESUME_MODE_PATH] = TREADLE_RESUME_FROM};
   TREADLE_NEED_OR(config, TREADLE_RESUME_NEVER);
   TREADLE_NEED_OR(from_p, TREADLE_RESUME_NEVER);
   const treadle_train_settings *s = &config->settings;

@@ -9,7 +9,7 @@ enum { TREADLE_RUN_FROM = 1024 };
 typedef struct treadle_run_start {
   const char *run,
       *place; /* the folder of its checkpoints; the key that names it, and where that is given */
-  treadle_sft_start resume;
+  treadle_start resume;
   const char *from, *families;                   /* as treadle_sft_options has them */
   void (*warn)(void *context, const char *line); /* NULL: nobody is told */
   void *context;

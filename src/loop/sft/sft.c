@@ -253,8 +253,8 @@ out:
   return status;
 }
 
-treadle_status treadle_sft_plan(const treadle_train_config *config, int64_t ranks,
-                                const treadle_sft_options *options, treadle_trainer_memory *by_rank) {
+treadle_status treadle_sft_foresee(const treadle_train_config *config, int64_t ranks,
+                                   const treadle_sft_options *options, treadle_trainer_memory *by_rank) {
   treadle_sft_options o;
   treadle_trainer_options of_trainer;
   treadle_sft sft = {.config = config, .options = &o, .ranks = (int)ranks, .plans = true};

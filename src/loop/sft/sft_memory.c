@@ -13,7 +13,7 @@ typedef struct fullest {
 
 static treadle_status find_fullest(const treadle_sft *sft, const treadle_trainer_options *options,
                                    treadle_trainer_memory *by_rank, fullest *found_p) {
-  treadle_status status = treadle_trainer_plan(sft->layout, options, by_rank);
+  treadle_status status = treadle_trainer_foresee(sft->layout, options, by_rank);
   if (status) return status;
   *found_p = (fullest){0, by_rank[0]};
   for (int rank = 1; rank < sft->ranks; rank++)

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/larger.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 #include "group/group.h"
 #include "io/file.h"
 #include "io/file_look.h"

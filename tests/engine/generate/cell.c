@@ -30,12 +30,12 @@ static treadle_status generate(work *w, machine *m, bool first, uint64_t *digest
   treadle_status status = TREADLE_OK;
   for (int i = 0; i <= w->twice && !status; i++) {
     options.context = first && i == w->twice ? &r->answers : NULL;
-    status = treadle_engine_generate(m->engine, w->lines, strlen(w->lines), &options, &figures);
+    status = treadle_generator_generate_lines(m->engine, w->lines, strlen(w->lines), &options, &figures);
     if (!status && figures.kv_blocks_leaked) status = treadle_fail(TREADLE_DIFFERENT, "blocks were leaked");
   }
   if (first) {
     r->figures = figures;
-    if (!status) status = treadle_engine_get_info(m->engine, &r->info);
+    if (!status) status = treadle_generator_get_info(m->engine, &r->info);
   }
   *digest_p = figures.digest;
   return status;
@@ -45,7 +45,7 @@ static treadle_status score(work *w, machine *m, bool first, uint64_t *digest_p)
   treadle_score_lines_options options = {.struct_size = sizeof options, .check = true};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
   treadle_status status =
-      treadle_engine_score_lines(m->engine, w->lines, strlen(w->lines), &options, &figures);
+      treadle_generator_score_lines(m->engine, w->lines, strlen(w->lines), &options, &figures);
   if (first) *w->scored = figures;
   *digest_p = figures.digest;
   return status;
@@ -85,7 +85,7 @@ static bool run(work *w) {
 
 bool cell_generate(const cell *c, const char *lines, bool twice, cell_result *result_p) {
   *result_p = (cell_result){.figures = TREADLE_INIT(treadle_generate_figures),
-                            .info = TREADLE_INIT(treadle_engine_info)};
+                            .info = TREADLE_INIT(treadle_generator_info)};
   work w = {.cell = c, .lines = lines, .twice = twice, .result = result_p, .message = result_p->message};
   return run(&w);
 }

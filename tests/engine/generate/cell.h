@@ -9,12 +9,12 @@
 typedef struct cell {
   const char *folder, *layout; /* of the model; text */
   int ranks;
-  treadle_engine_options options; /* of each rank */
+  treadle_generator_options options; /* of each rank */
 } cell;
 
 typedef struct cell_result {
   treadle_generate_figures figures; /* the same on all ranks */
-  treadle_engine_info info;         /* of rank 0 */
+  treadle_generator_info info;      /* of rank 0 */
   treadle_builder answers;          /* of rank 0 */
   int failed;                       /* ranks */
   char message[512];

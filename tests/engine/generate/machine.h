@@ -7,15 +7,15 @@
 typedef struct machine {
   treadle_model *model;
   treadle_layout *layout;
-  treadle_engine *engine;
+  treadle_generator *engine;
   char *window;
   size_t window_bytes;
 } machine;
 
 typedef struct machine_spec {
-  const char *folder, *layout;    /* of the model; text */
-  treadle_group *group;           /* NULL: one rank */
-  treadle_engine_options options; /* struct_size is filled in */
+  const char *folder, *layout;       /* of the model; text */
+  treadle_group *group;              /* NULL: one rank */
+  treadle_generator_options options; /* struct_size is filled in */
 } machine_spec;
 
 /* The engine has its weights. Ended by machine_close, whatever is returned. Collective. */

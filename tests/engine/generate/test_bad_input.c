@@ -17,7 +17,7 @@
 static const char request[] =
     "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 4, \"ignore_eos\": true}\n";
 
-static machine open_machine(const char *folder, treadle_engine_options options) {
+static machine open_machine(const char *folder, treadle_generator_options options) {
   machine m;
   if (!options.threads) options.threads = 1;
   if (!options.kv_bytes) options.kv_bytes = 1 << 20;
@@ -47,7 +47,8 @@ static treadle_status generate(const machine *m, const char *lines, const treadl
                                             .context = answers_p};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   *answers_p = (answers){0};
-  treadle_status status = treadle_engine_generate(m->engine, lines, strlen(lines), &options, &figures);
+  treadle_status status =
+      treadle_generator_generate_lines(m->engine, lines, strlen(lines), &options, &figures);
   assert_int_equal(figures.kv_blocks_leaked, 0);
   return status;
 }
@@ -139,8 +140,8 @@ static treadle_status score(const machine *m, uint64_t *digest_p) {
   static const char text[] = "{\"token_ids\": [1, 5, 9, 30, 77, 150, 2, 2, 91, 64, 33, 12]}\n";
   treadle_score_lines_options options = TREADLE_INIT(treadle_score_lines_options);
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
-  treadle_status status = treadle_engine_bind(m->engine, m->window, m->window_bytes);
-  if (!status) status = treadle_engine_score_lines(m->engine, text, sizeof text - 1, &options, &figures);
+  treadle_status status = treadle_generator_bind(m->engine, m->window, m->window_bytes);
+  if (!status) status = treadle_generator_score_lines(m->engine, text, sizeof text - 1, &options, &figures);
   *digest_p = figures.digest;
   return status;
 }
@@ -155,7 +156,7 @@ static void names_weights(void **state) {
     uint64_t clean, digest;
     int named = 0, unused = 0;
     snprintf(folder, sizeof folder, MODELS "%s", models[i]);
-    machine m = open_machine(folder, (treadle_engine_options){0});
+    machine m = open_machine(folder, (treadle_generator_options){0});
     assert_ok(score(&m, &clean));
     char *window = malloc(m.window_bytes);
     assert_non_null(window);
@@ -184,12 +185,12 @@ static void names_weights(void **state) {
 
 static void stops_generating(void **state) {
   (void)state;
-  machine m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_engine_options){0});
+  machine m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_generator_options){0});
   answers got;
   assert_ok(generate(&m, request, NULL, NULL, &got));
   assert_int_equal(got.count, 1);
   poke(&m, 0, "model.layers.1.mlp.down_proj.weight", 3, 0x7fc0);
-  assert_ok(treadle_engine_bind(m.engine, m.window, m.window_bytes));
+  assert_ok(treadle_generator_bind(m.engine, m.window, m.window_bytes));
   assert_refused("model.layers.1.mlp.down_proj.weight", generate(&m, request, NULL, NULL, &got));
   assert_int_equal(got.count, 0);
   machine_close(&m);
@@ -207,7 +208,7 @@ static int run_rank(treadle_group *group, void *context) {
   (void)context;
   RANK_OK(machine_open(&m, &spec));
   if (rank == 1) poke(&m, 1, "model.layers.1.mlp.down_proj.weight", 3, 0x7fc0);
-  RANK_OK(treadle_engine_bind(m.engine, m.window, m.window_bytes));
+  RANK_OK(treadle_generator_bind(m.engine, m.window, m.window_bytes));
   RANK_FAILS(TREADLE_REFUSED,
              rank == 1 ? "model.layers.1.mlp.down_proj.weight" : "a weight of another rank",
              generate(&m, request, NULL, NULL, &got));
@@ -229,7 +230,7 @@ static void refuses_tokenizers(void **state) {
                     lacks[] = "{'model': {'type': 'BPE', 'vocab': {'a': 0, 'b': 1}, 'merges': []}}",
                     prompt[] = "{\"prompt\": \"z\"}\n", text[] = "{\"text\": \"a\"}\n",
                     good[] = "{\"prompt\": \"ab\", \"max_tokens\": 30, \"temperature\": 9}\n";
-  machine m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_engine_options){0});
+  machine m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_generator_options){0});
   treadle_tokenizer *large = text_must_open(other), *small = text_must_open(lacks);
   const treadle_score_lines_options score = {.struct_size = sizeof score, .tokenizer = large};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
@@ -237,7 +238,7 @@ static void refuses_tokenizers(void **state) {
   assert_refused("the tokenizer has 204 ids, the model a vocabulary of 203",
                  generate(&m, request, large, NULL, &got));
   assert_refused("the tokenizer has 204 ids",
-                 treadle_engine_score_lines(m.engine, text, sizeof text - 1, &score, &figures));
+                 treadle_generator_score_lines(m.engine, text, sizeof text - 1, &score, &figures));
   assert_refused("line 1: prompt is empty", generate(&m, prompt, small, NULL, &got)); /* no piece of it */
   assert_ok(generate(&m, good, small, NULL, &got)); /* most ids of the model have no text */
   assert_int_equal(got.count, 1);
@@ -258,7 +259,7 @@ static void refuses_endless_templates(void **state) {
                {"{{ 'abcdefgh' * 100000000 }}", "line 1"}};
   static const char talk[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n";
   const char *folder = engine_folder("llama-gqa-llama3rope");
-  machine m = open_machine(folder, (treadle_engine_options){0});
+  machine m = open_machine(folder, (treadle_generator_options){0});
   treadle_tokenizer *tokenizer;
   answers got;
   assert_ok(treadle_tokenizer_open(folder, &tokenizer));
@@ -297,7 +298,7 @@ static void refuses_requests(void **state) {
       {"{\"prompt\": \"\xff\"}", "line 1"},
       {"", "has no requests"},
   };
-  machine m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_engine_options){.max_len = 8});
+  machine m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_generator_options){.max_len = 8});
   answers got;
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
     assert_refused(cases[i].message, generate(&m, cases[i].line, NULL, NULL, &got));
@@ -321,12 +322,12 @@ static void says_how_much_memory(void **state) {
   assert_refused("which has", machine_open(&m, &none));
   assert_int_equal(sscanf(strstr(treadle_error_message(), "which has"), "which has %zu bytes", &bytes), 1);
   machine_close(&m);
-  m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_engine_options){.kv_bytes = bytes});
-  assert_refused("it takes", treadle_engine_score(m.engine, &text, 1, NULL));
+  m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_generator_options){.kv_bytes = bytes});
+  assert_refused("it takes", treadle_generator_score(m.engine, &text, 1, NULL));
   assert_refused("line 1: 101 tokens are 7 blocks", generate(&m, large, NULL, NULL, &got));
   assert_int_equal(sscanf(strstr(treadle_error_message(), "it takes"), "it takes %zu bytes", &bytes), 1);
   machine_close(&m);
-  m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_engine_options){.kv_bytes = bytes});
+  m = open_machine(MODELS "llama-gqa-llama3rope", (treadle_generator_options){.kv_bytes = bytes});
   assert_ok(generate(&m, large, NULL, NULL, &got));
   assert_int_equal(got.count, 1);
   machine_close(&m);

@@ -19,7 +19,7 @@ static treadle_status take(void *context, const char *line, size_t bytes) {
 
 /* The model and the layout are there: what they do without memory is tested elsewhere. */
 static treadle_status work(const machine *m) {
-  const treadle_engine_options options = {
+  const treadle_generator_options options = {
       .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 16, .prefill_chunk = 4, .max_batch = 2};
   size_t seen = 0;
   const treadle_generate_options generate = {
@@ -27,15 +27,15 @@ static treadle_status work(const machine *m) {
   const treadle_score_lines_options score = {.struct_size = sizeof score, .answer = take, .context = &seen};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
-  treadle_engine *engine = NULL;
+  treadle_generator *engine = NULL;
   treadle_status status;
-  TRY(treadle_engine_create(NULL, m->layout, &options, &engine));
-  TRY(treadle_engine_bind(engine, m->window, m->window_bytes));
-  status = treadle_engine_generate(engine, LINE, sizeof LINE - 1, &generate, &figures);
+  TRY(treadle_generator_create(NULL, m->layout, &options, &engine));
+  TRY(treadle_generator_bind(engine, m->window, m->window_bytes));
+  status = treadle_generator_generate_lines(engine, LINE, sizeof LINE - 1, &generate, &figures);
   assert_int_equal(figures.kv_blocks_leaked, 0);
-  if (!status) status = treadle_engine_score_lines(engine, TEXT, sizeof TEXT - 1, &score, &scored);
+  if (!status) status = treadle_generator_score_lines(engine, TEXT, sizeof TEXT - 1, &score, &scored);
 out:
-  treadle_engine_destroy(engine);
+  treadle_generator_destroy(engine);
   return status;
 }
 

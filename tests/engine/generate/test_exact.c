@@ -71,7 +71,7 @@ static const cut scoring[] = {
     {"megatron:tp=2,etp=1,ep=2,pp=2", 4, true, false},
 };
 
-static const treadle_engine_options ways[] = {
+static const treadle_generator_options ways[] = {
     {.max_batch = 1, .threads = 1},
     {.max_batch = 7, .threads = 1, .prefill_chunk = 16},
     {.max_batch = 64, .threads = 2},
@@ -109,7 +109,7 @@ typedef struct matrix {
   cell_result wanted;
 } matrix;
 
-static cell make_cell(matrix *m, const char *layout, int ranks, treadle_engine_options options) {
+static cell make_cell(matrix *m, const char *layout, int ranks, treadle_generator_options options) {
   snprintf(m->layout, sizeof m->layout, "%s", layout);
   if (m->subject->dtype)
     snprintf(m->layout, sizeof m->layout, "%s%cdtype=%s", layout, strchr(layout, ':') ? ',' : ':',
@@ -122,7 +122,7 @@ static cell make_cell(matrix *m, const char *layout, int ranks, treadle_engine_o
 
 static void expect(matrix *m, const cell *c, treadle_generate_figures *figures_p) {
   cell_result r;
-  const treadle_engine_options *o = &c->options;
+  const treadle_generator_options *o = &c->options;
   bool good = cell_generate(c, m->lines, false, &r);
   if (!good || r.figures.digest != m->wanted.figures.digest)
     fail_msg(
@@ -141,7 +141,7 @@ static void expect(matrix *m, const cell *c, treadle_generate_figures *figures_p
 }
 
 static void make_wanted(matrix *m) {
-  cell c = make_cell(m, "vllm:tp=1", 1, (treadle_engine_options){0});
+  cell c = make_cell(m, "vllm:tp=1", 1, (treadle_generator_options){0});
   if (!cell_generate(&c, m->lines, false, &m->wanted)) fail_msg("%s: %s", m->folder, m->wanted.message);
   assert_true(m->wanted.figures.prefix_hit_tokens > 0);
   m->block_bytes = c.options.kv_bytes / (size_t)m->wanted.info.kv_blocks;
@@ -154,8 +154,8 @@ static void make_wanted(matrix *m) {
 }
 
 /* Seven blocks of 16 hold the longest request, and not two of them. */
-static treadle_engine_options little(const matrix *m) {
-  return (treadle_engine_options){.kv_bytes = 7 * m->block_bytes};
+static treadle_generator_options little(const matrix *m) {
+  return (treadle_generator_options){.kv_bytes = 7 * m->block_bytes};
 }
 
 static void vary_options(matrix *m) {
@@ -177,7 +177,7 @@ static bool applies(const matrix *m, const cut *c) {
 static void vary_layouts(matrix *m) {
   for (size_t i = 0; i < TEST_COUNT(generating); i++) {
     if (!applies(m, &generating[i])) continue;
-    cell c = make_cell(m, generating[i].layout, generating[i].ranks, (treadle_engine_options){0});
+    cell c = make_cell(m, generating[i].layout, generating[i].ranks, (treadle_generator_options){0});
     expect(m, &c, NULL);
   }
 }
@@ -187,7 +187,7 @@ static void mix(matrix *m) {
   treadle_random random = {.state = m->wanted.figures.digest};
   for (int i = 0; m->whole && i < MIXED; i++) {
     const cut *of = &generating[treadle_random_below(&random, TEST_COUNT(generating))];
-    treadle_engine_options options = ways[treadle_random_below(&random, TEST_COUNT(ways))];
+    treadle_generator_options options = ways[treadle_random_below(&random, TEST_COUNT(ways))];
     if (!applies(m, of)) continue;
     if (treadle_random_below(&random, 3) == 0 && options.block_tokens == 0)
       options.kv_bytes = 7 * m->block_bytes;
@@ -313,8 +313,10 @@ static void test_refused(void **state) {
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   machine m;
   assert_ok(machine_open(&m, &spec));
-  assert_refused("it takes", treadle_engine_generate(m.engine, large, sizeof large - 1, NULL, &figures));
-  assert_refused("line 2", treadle_engine_generate(m.engine, wrong, sizeof wrong - 1, NULL, &figures));
+  assert_refused("it takes",
+                 treadle_generator_generate_lines(m.engine, large, sizeof large - 1, NULL, &figures));
+  assert_refused("line 2",
+                 treadle_generator_generate_lines(m.engine, wrong, sizeof wrong - 1, NULL, &figures));
   machine_close(&m);
 }
 

@@ -49,26 +49,26 @@ static treadle_status take_answer(void *context, const char *line, size_t bytes)
 typedef struct machine {
   treadle_model *model;
   treadle_layout *layout;
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_tokenizer *tokenizer;
   char *window;
 } machine;
 
 static void open_machine(machine *m) {
   const char *folder = engine_folder("qwen2-tied");
-  const treadle_engine_options options = {.struct_size = sizeof options, .threads = 1, .max_batch = 4};
+  const treadle_generator_options options = {.struct_size = sizeof options, .threads = 1, .max_batch = 4};
   assert_ok(treadle_model_open(folder, NULL, &m->model));
   assert_ok(treadle_tokenizer_open(folder, &m->tokenizer));
   assert_ok(treadle_layout_create(m->model, "vllm", 1, NULL, &m->layout));
-  assert_ok(treadle_engine_create(NULL, m->layout, &options, &m->engine));
+  assert_ok(treadle_generator_create(NULL, m->layout, &options, &m->engine));
   size_t bytes = treadle_layout_window_bytes(m->layout, 0);
   assert_int_equal(posix_memalign((void **)&m->window, 64, bytes), 0);
   assert_ok(treadle_layout_load(m->layout, 0, m->window));
-  assert_ok(treadle_engine_bind(m->engine, m->window, bytes));
+  assert_ok(treadle_generator_bind(m->engine, m->window, bytes));
 }
 
 static void close_machine(machine *m) {
-  treadle_engine_destroy(m->engine);
+  treadle_generator_destroy(m->engine);
   treadle_layout_destroy(m->layout);
   treadle_tokenizer_close(m->tokenizer);
   treadle_model_close(m->model);
@@ -84,7 +84,7 @@ static treadle_generate_figures generate(const machine *m, const char *sampling,
                                             .text = take_text,
                                             .context = t};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  assert_ok(treadle_engine_generate(m->engine, lines, sizeof lines - 1, &options, &figures));
+  assert_ok(treadle_generator_generate_lines(m->engine, lines, sizeof lines - 1, &options, &figures));
   assert_int_equal(t->tokens, figures.new_tokens);
   for (int r = 0; r < REQUESTS; r++)
     for (int s = 0; s < SAMPLES; s++) treadle_builder_release(&t->text[r][s]);

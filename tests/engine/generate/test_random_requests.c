@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/engine_folder.h"
-#include "generate/engine.h"
+#include "generate/generator.h"
 #include "generate/machine.h"
 #include "test.h"
 
@@ -178,9 +178,9 @@ static bool watch(void *context, const char *what, int64_t done, int64_t total) 
   return *left == 0 || --*left > 0;
 }
 
-static void check_engine(const machine *m, const treadle_engine_info *before) {
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
-  assert_ok(treadle_engine_get_info(m->engine, &info));
+static void check_engine(const machine *m, const treadle_generator_info *before) {
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
+  assert_ok(treadle_generator_get_info(m->engine, &info));
   assert_int_equal(info.kv_blocks_used, 0);
   assert_true(info.kv_blocks_peak <= info.kv_blocks);
   assert_true(info.kv_blocks == before->kv_blocks && info.work_bytes == before->work_bytes &&
@@ -203,13 +203,13 @@ static treadle_status generate(const machine *m, const draw *d, const treadle_to
                                             .watch_context = &ending.cancel_after};
   *figures_p = TREADLE_INIT(treadle_generate_figures);
   treadle_status status =
-      treadle_engine_generate(m->engine, d->lines.text, d->lines.length, &options, figures_p);
+      treadle_generator_generate_lines(m->engine, d->lines.text, d->lines.length, &options, figures_p);
   assert_int_equal(figures_p->kv_blocks_leaked, 0);
   if (!status) assert_int_equal(r.request, d->count);
   return status;
 }
 
-static void open_engine(machine *m, const char *folder, treadle_engine_options options) {
+static void open_engine(machine *m, const char *folder, treadle_generator_options options) {
   options.threads = 1;
   options.max_len = MOST_LEN;
   const machine_spec spec = {.folder = folder, .layout = "vllm:tp=1", .options = options};
@@ -217,11 +217,11 @@ static void open_engine(machine *m, const char *folder, treadle_engine_options o
 }
 
 /* An engine with little of everything. */
-static treadle_engine_options little(draw *d, size_t token_bytes) {
-  treadle_engine_options o = {.max_batch = 1 + below(d, 12),
-                              .prefill_chunk = 1 + below(d, 40),
-                              .block_tokens = 1 + below(d, 24),
-                              .prefix_cache = below(d, 3) ? TREADLE_ON : TREADLE_OFF};
+static treadle_generator_options little(draw *d, size_t token_bytes) {
+  treadle_generator_options o = {.max_batch = 1 + below(d, 12),
+                                 .prefill_chunk = 1 + below(d, 40),
+                                 .block_tokens = 1 + below(d, 24),
+                                 .prefix_cache = below(d, 3) ? TREADLE_ON : TREADLE_OFF};
   /* the longest request fits, and a few blocks more */
   size_t blocks = (size_t)((MOST_LEN + o.block_tokens - 1) / o.block_tokens + below(d, 6));
   o.kv_bytes = blocks * (size_t)o.block_tokens * token_bytes;
@@ -229,10 +229,10 @@ static treadle_engine_options little(draw *d, size_t token_bytes) {
 }
 
 static size_t bytes_of_token(const char *folder) {
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   machine m;
-  open_engine(&m, folder, (treadle_engine_options){.kv_bytes = 1 << 20, .block_tokens = 1});
-  assert_ok(treadle_engine_get_info(m.engine, &info));
+  open_engine(&m, folder, (treadle_generator_options){.kv_bytes = 1 << 20, .block_tokens = 1});
+  assert_ok(treadle_generator_get_info(m.engine, &info));
   machine_close(&m);
   return (1 << 20) / (size_t)info.kv_blocks + 1;
 }
@@ -271,7 +271,8 @@ static void call(draw *d, const machine *poor, const machine *rich, const treadl
 static void refused_call(const machine *m) {
   static const char lines[] = "{\"prompt_token_ids\": [1, 2, 3]}\n{\"prompt_token_ids\": []}\n";
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  assert_refused("line 2", treadle_engine_generate(m->engine, lines, sizeof lines - 1, NULL, &figures));
+  assert_refused("line 2",
+                 treadle_generator_generate_lines(m->engine, lines, sizeof lines - 1, NULL, &figures));
   assert_int_equal(figures.kv_blocks_leaked, 0);
 }
 
@@ -282,13 +283,13 @@ static void run_model(const char *golden, uint64_t seed, int64_t requests, tally
   treadle_tokenizer *tokenizer;
   machine rich;
   assert_ok(treadle_tokenizer_open(folder, &tokenizer));
-  open_engine(&rich, folder, (treadle_engine_options){.kv_bytes = 16 << 20});
+  open_engine(&rich, folder, (treadle_generator_options){.kv_bytes = 16 << 20});
   for (int64_t until = t->requests + requests; t->requests < until;) {
-    treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
-    treadle_engine_options options = little(&d, token_bytes);
+    treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
+    treadle_generator_options options = little(&d, token_bytes);
     machine poor;
     open_engine(&poor, folder, options);
-    assert_ok(treadle_engine_get_info(poor.engine, &info));
+    assert_ok(treadle_generator_get_info(poor.engine, &info));
     for (int calls = 3; calls > 0; calls--) {
       call(&d, &poor, &rich, tokenizer, t);
       refused_call(&poor);
@@ -329,7 +330,7 @@ static void steps_take_no_memory(void **state) {
     const treadle_pass_step step = {.tokens = tokens, .rows = 8, .stretches = spans, .stretch_count = 2};
     const float *logits;
     machine m;
-    open_engine(&m, engine_folder(models[i]), (treadle_engine_options){.kv_bytes = 1 << 20});
+    open_engine(&m, engine_folder(models[i]), (treadle_generator_options){.kv_bytes = 1 << 20});
     long before = treadle_alloc_count();
     for (int round = 0; round < 3; round++) {
       assert_ok(treadle_pass_run(m.engine->pass, &step));

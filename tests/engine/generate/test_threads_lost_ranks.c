@@ -50,15 +50,16 @@ static int run_cancelled(treadle_group *group, void *context) {
   options.watch = cancels ? stop : NULL;
   options.watch_context = &steps;
   treadle_status status =
-      treadle_engine_generate(m.engine, LINE LINE LINE, 3 * (sizeof LINE - 1), &options, &figures);
+      treadle_generator_generate_lines(m.engine, LINE LINE LINE, 3 * (sizeof LINE - 1), &options, &figures);
   if (cancels)
     RANK_FAILS(TREADLE_CANCELLED, "cancelled", status);
   else
     RANK_FAILS(TREADLE_PEER, "generation was cancelled", status);
   if (figures.kv_blocks_leaked) return 1;
   RANK_FAILS(TREADLE_PEER, NULL,
-             treadle_engine_generate(m.engine, LINE, sizeof LINE - 1,
-                                     &(treadle_generate_options){.struct_size = sizeof options}, &figures));
+             treadle_generator_generate_lines(m.engine, LINE, sizeof LINE - 1,
+                                              &(treadle_generate_options){.struct_size = sizeof options},
+                                              &figures));
   RANK_OK(treadle_group_barrier(group)); /* the group goes on */
   machine_close(&m);
   return 0;
@@ -80,7 +81,8 @@ static int run_absent(treadle_group *group, void *context) {
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   RANK_OK(open_machine(&m, group, p->layout));
   if (treadle_group_rank(group) != p->fails) {
-    treadle_status status = treadle_engine_generate(m.engine, LINE, sizeof LINE - 1, NULL, &figures);
+    treadle_status status =
+        treadle_generator_generate_lines(m.engine, LINE, sizeof LINE - 1, NULL, &figures);
     p->seen = 1;
     RANK_FAILS(TREADLE_PEER, "rank 1", status);
   } else {
@@ -116,7 +118,7 @@ static int run_killed(const char *name, int rank, int size, void *context) {
   options.watch = rank == p->fails ? die : NULL;
   options.watch_context = &steps;
   RANK_FAILS(TREADLE_PEER, "rank 1",
-             treadle_engine_generate(m.engine, LINE, sizeof LINE - 1, &options, &figures));
+             treadle_generator_generate_lines(m.engine, LINE, sizeof LINE - 1, &options, &figures));
   machine_close(&m);
   treadle_group_close(group);
   return 0;
@@ -160,17 +162,17 @@ static long next_of(long n) { return n < 40 ? n + 1 : n + n / 8; }
 /* The n-th allocation of both ranks fails while they make their engines, for each n. */
 static int starve_create(treadle_group *group, void *context) {
   const plan *p = context;
-  const treadle_engine_options options = {
+  const treadle_generator_options options = {
       .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 21, .max_len = 1024};
   machine m;
   bool last = false;
   RANK_OK(open_machine(&m, group, p->layout));
   for (long n = 1, before; !last; n = next_of(n)) {
-    treadle_engine *engine = NULL;
+    treadle_generator *engine = NULL;
     if (begin_attempt(group, n, &before)) return 1;
-    treadle_status status = treadle_engine_create(group, m.layout, &options, &engine);
+    treadle_status status = treadle_generator_create(group, m.layout, &options, &engine);
     if (end_attempt(group, n, before, status, &last)) return 1;
-    treadle_engine_destroy(engine);
+    treadle_generator_destroy(engine);
   }
   machine_close(&m);
   return 0;
@@ -186,8 +188,8 @@ static int starve_generate(treadle_group *group, void *context) {
     machine m;
     RANK_OK(open_machine(&m, group, p->layout));
     if (begin_attempt(group, n, &before)) return 1;
-    treadle_status status =
-        treadle_engine_generate(m.engine, SHORT SHORT SHORT, 3 * (sizeof SHORT - 1), &options, &figures);
+    treadle_status status = treadle_generator_generate_lines(m.engine, SHORT SHORT SHORT,
+                                                             3 * (sizeof SHORT - 1), &options, &figures);
     if (end_attempt(group, n, before, status, &last)) return 1;
     RANK_TRUE(figures.seconds < 5);
     machine_close(&m);

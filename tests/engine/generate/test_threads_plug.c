@@ -2,7 +2,7 @@
  * without, however params are kept; calls go on after arrows that were taken meanwhile, in their watcher or in another thread; work
  * memory is a class of the switch; failures reach all ranks. */
 /* ctest: stage=gcc label=threads timeout=600 */
-#include "generate/engine.h"
+#include "generate/generator.h"
 #include "group/ranks.h"
 #include "memory/device_far.h"
 #include "switch/switch.h"
@@ -23,7 +23,7 @@ static const char texts[] =
     "{\"token_ids\": [11, 12]}\n"
     "{\"token_ids\": [5, 4, 3, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]}\n";
 
-static const treadle_engine_options engine_options = {
+static const treadle_generator_options engine_options = {
     .struct_size = sizeof engine_options, .threads = 1, .kv_bytes = KV_BYTES, .prefill_chunk = 8};
 
 typedef struct digests {
@@ -45,20 +45,20 @@ typedef struct act {
 
 static digests alone(const treadle_model *model) {
   treadle_layout *layout;
-  treadle_engine *engine;
+  treadle_generator *engine;
   void *window;
   treadle_generate_options generate = {.struct_size = sizeof generate, .seed = 3};
   treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
   treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
   assert_ok(treadle_layout_create(model, "vllm:tp=1", 1, NULL, &layout));
-  assert_ok(treadle_engine_create(NULL, layout, &engine_options, &engine));
+  assert_ok(treadle_generator_create(NULL, layout, &engine_options, &engine));
   size_t bytes = treadle_layout_window_bytes(layout, 0);
   assert_int_equal(posix_memalign(&window, 64, bytes), 0);
   assert_ok(treadle_layout_load(layout, 0, window));
-  assert_ok(treadle_engine_bind(engine, window, bytes));
-  assert_ok(treadle_engine_generate(engine, lines, sizeof lines - 1, &generate, &generated));
-  assert_ok(treadle_engine_score_lines(engine, texts, sizeof texts - 1, NULL, &scored));
-  treadle_engine_destroy(engine);
+  assert_ok(treadle_generator_bind(engine, window, bytes));
+  assert_ok(treadle_generator_generate_lines(engine, lines, sizeof lines - 1, &generate, &generated));
+  assert_ok(treadle_generator_score_lines(engine, texts, sizeof texts - 1, NULL, &scored));
+  treadle_generator_destroy(engine);
   treadle_layout_destroy(layout);
   free(window);
   return (digests){generated.digest, scored.digest};
@@ -66,7 +66,7 @@ static digests alone(const treadle_model *model) {
 
 /* What a rank has. */
 typedef struct machine {
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_engine_hooks hooks;
   treadle_switch *sw;
   size_t most[TREADLE_CLASSES], most_sum; /* as the switch's watcher saw them */
@@ -105,8 +105,8 @@ static void attach(void *context, const treadle_switch *sw) {
 static treadle_status make_engine(treadle_group *group, const act *a, machine *m) {
   treadle_status status;
   *m = (machine){.hooks = TREADLE_INIT(treadle_engine_hooks)};
-  TRY(treadle_engine_create(group, a->layouts[a->other_engine ? 0 : 1], &engine_options, &m->engine));
-  TRY(treadle_engine_hooks_of(m->engine, &m->hooks));
+  TRY(treadle_generator_create(group, a->layouts[a->other_engine ? 0 : 1], &engine_options, &m->engine));
+  TRY(treadle_generator_hooks_of(m->engine, &m->hooks));
   m->wrapped = m->hooks;
   m->hooks.context = m;
   m->hooks.bind = bind;
@@ -132,7 +132,7 @@ out:
 
 static void end(machine *m) {
   treadle_switch_destroy(m->sw);
-  treadle_engine_destroy(m->engine);
+  treadle_generator_destroy(m->engine);
 }
 
 static void act_init(act *a, const char *folder, const char *train, const char *infer, int ranks) {
@@ -162,19 +162,19 @@ static int check_bits(const act *a, machine *m) {
   treadle_generate_options generate = {.struct_size = sizeof generate, .seed = 3};
   treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
   treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
-  RANK_OK(treadle_engine_generate(m->engine, lines, sizeof lines - 1, &generate, &generated));
+  RANK_OK(treadle_generator_generate_lines(m->engine, lines, sizeof lines - 1, &generate, &generated));
   RANK_TRUE(generated.digest == a->wanted.generated && generated.kv_blocks_leaked == 0);
-  RANK_OK(treadle_engine_score_lines(m->engine, texts, sizeof texts - 1, NULL, &scored));
+  RANK_OK(treadle_generator_score_lines(m->engine, texts, sizeof texts - 1, NULL, &scored));
   RANK_TRUE(scored.digest == a->wanted.scored);
   return 0;
 }
 
 static int check_memory(machine *m) {
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   size_t work, kv;
   char *at = treadle_switch_window(m->sw, TREADLE_WORK, &work);
   (void)treadle_switch_window(m->sw, TREADLE_KV, &kv);
-  RANK_OK(treadle_engine_get_info(m->engine, &info));
+  RANK_OK(treadle_generator_get_info(m->engine, &info));
   bool infer = treadle_switch_mode(m->sw) == TREADLE_INFER;
   RANK_TRUE(at && work == info.work_bytes + info.packed_bytes && m->hooks.work_bytes == work);
   RANK_TRUE(treadle_switch_resident(m->sw, TREADLE_WORK) == (infer ? (work + PAGE - 1) / PAGE * PAGE : 0));
@@ -189,9 +189,9 @@ static int go_round(treadle_group *group, void *context) {
   const act *a = context;
   machine m;
   RANK_OK(make(group, group, a, &m));
-  RANK_FAILS(TREADLE_STATE, "no weights", treadle_engine_score(m.engine, NULL, 0, NULL));
-  RANK_FAILS(TREADLE_STATE, "belongs to a switch", treadle_engine_bind(m.engine, &m, 1));
-  RANK_FAILS(TREADLE_STATE, "belongs to a switch", treadle_engine_unbind(m.engine));
+  RANK_FAILS(TREADLE_STATE, "no weights", treadle_generator_score(m.engine, NULL, 0, NULL));
+  RANK_FAILS(TREADLE_STATE, "belongs to a switch", treadle_generator_bind(m.engine, &m, 1));
+  RANK_FAILS(TREADLE_STATE, "belongs to a switch", treadle_generator_unbind(m.engine));
   for (int cycle = 0; cycle < 2; cycle++) {
     RANK_OK(treadle_switch_to_infer(m.sw));
     if (check_bits(a, &m) || check_memory(&m)) return 1;
@@ -278,10 +278,10 @@ static bool train_between(void *context, const char *doing, int64_t done, int64_
   (void)total;
   if (++v->calls % v->every != 0) return true;
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   v->arrows++;
   v->status = treadle_switch_to_train(v->m->sw);
-  if (!v->status) v->status = treadle_engine_get_info(v->m->engine, &info);
+  if (!v->status) v->status = treadle_generator_get_info(v->m->engine, &info);
   if (!v->status && info.kv_blocks_used) v->status = treadle_fail(TREADLE_DIFFERENT, "blocks are in use");
   if (!v->status) v->status = treadle_switch_to_infer(v->m->sw);
   treadle_switch_get_stats(v->m->sw, &stats);
@@ -300,13 +300,13 @@ static int interrupt(treadle_group *group, void *context) {
   treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
   RANK_OK(make(group, group, a, &m));
   RANK_OK(treadle_switch_to_infer(m.sw));
-  RANK_OK(treadle_engine_generate(m.engine, lines, sizeof lines - 1, &generate, &generated));
+  RANK_OK(treadle_generator_generate_lines(m.engine, lines, sizeof lines - 1, &generate, &generated));
   RANK_OK(v.status);
   RANK_TRUE(v.arrows > 3 && treadle_switch_version(m.sw) == (uint64_t)v.arrows + 1);
   RANK_TRUE(generated.digest == a->wanted.generated && generated.kv_blocks_leaked == 0);
   v.calls = v.arrows = 0;
   v.every = 3; /* the longest text takes three steps: it must come to its end */
-  RANK_OK(treadle_engine_score_lines(m.engine, texts, sizeof texts - 1, &score, &scored));
+  RANK_OK(treadle_generator_score_lines(m.engine, texts, sizeof texts - 1, &score, &scored));
   RANK_OK(v.status);
   RANK_TRUE(v.arrows > 0 && scored.digest == a->wanted.scored);
   end(&m);
@@ -358,7 +358,7 @@ static int interrupt_beside(treadle_group *group, void *context) {
   if (pthread_create(&thread, NULL, take_arrows, &beside)) return 1;
   for (int done = 0;
        done < 3 && !status;) { /* a call that begins without weights is refused on all ranks */
-    status = treadle_engine_generate(m.engine, lines, sizeof lines - 1, &generate, &generated);
+    status = treadle_generator_generate_lines(m.engine, lines, sizeof lines - 1, &generate, &generated);
     bool begun = status == TREADLE_OK || !strstr(treadle_error_message(), "no weights");
     done += begun;
     if (!begun) status = TREADLE_OK;
@@ -367,7 +367,7 @@ static int interrupt_beside(treadle_group *group, void *context) {
   if (beside.status) fprintf(stderr, "arrows: %s\n", beside.message);
   RANK_OK(status);
   RANK_TRUE(beside.status == TREADLE_OK && generated.digest == a->wanted.generated);
-  RANK_OK(treadle_engine_score_lines(m.engine, texts, sizeof texts - 1, NULL, &scored));
+  RANK_OK(treadle_generator_score_lines(m.engine, texts, sizeof texts - 1, NULL, &scored));
   RANK_TRUE(scored.digest == a->wanted.scored && generated.kv_blocks_leaked == 0);
   end(&m);
   return 0;
@@ -429,9 +429,9 @@ static void test_far(void **state) {
 static int budgets(treadle_group *group, void *context) {
   act a = *(const act *)context;
   machine m;
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   RANK_OK(make(group, group, &a, &m));
-  RANK_OK(treadle_engine_get_info(m.engine, &info));
+  RANK_OK(treadle_generator_get_info(m.engine, &info));
   size_t infer;
   (void)treadle_switch_window(m.sw, TREADLE_INFER_PARAMS, &infer);
   RANK_TRUE(treadle_switch_pool_bound(m.sw) >= infer + m.hooks.work_bytes + KV_BYTES / 2);
@@ -475,7 +475,7 @@ static int fail_once(treadle_group *group, void *context) {
   m.fails = me;
   RANK_FAILS(me ? TREADLE_REFUSED : TREADLE_PEER, "not today", treadle_switch_to_infer(m.sw));
   RANK_TRUE(treadle_switch_mode(m.sw) == TREADLE_TRAIN && treadle_switch_resident(m.sw, TREADLE_WORK) == 0);
-  RANK_FAILS(TREADLE_STATE, "no weights", treadle_engine_score(m.engine, NULL, 0, NULL));
+  RANK_FAILS(TREADLE_STATE, "no weights", treadle_generator_score(m.engine, NULL, 0, NULL));
   RANK_OK(treadle_switch_to_infer(m.sw));
   if (check_bits(a, &m)) return 1;
   end(&m);
@@ -538,11 +538,11 @@ static int end_early(treadle_group *group, void *context) {
   RANK_OK(make(group, group, a, &m));
   RANK_OK(treadle_switch_to_infer(m.sw));
   RANK_FAILS(TREADLE_STATE, "within a step",
-             treadle_engine_score_lines(m.engine, texts, sizeof texts - 1, &score, &scored));
+             treadle_generator_score_lines(m.engine, texts, sizeof texts - 1, &score, &scored));
   RANK_OK(treadle_switch_to_infer(m.sw));
   if (check_bits(a, &m)) return 1;
   RANK_FAILS(TREADLE_STATE, "was destroyed",
-             treadle_engine_generate(m.engine, lines, sizeof lines - 1, &generate, &generated));
+             treadle_generator_generate_lines(m.engine, lines, sizeof lines - 1, &generate, &generated));
   RANK_TRUE(generated.kv_blocks_leaked == 0);
   end(&m);
   return 0;

@@ -30,12 +30,12 @@ static treadle_status run(one_rank *r) {
   char path[512];
   treadle_model *model = NULL;
   treadle_layout *layout = NULL;
-  treadle_engine *engine = NULL;
+  treadle_generator *engine = NULL;
   char *window = NULL;
-  treadle_engine_options options = {.struct_size = sizeof options,
-                                    .threads = 1,
-                                    .kv_bytes = 1 << 20,
-                                    .prefill_chunk = r->chunk ? r->chunk : 8};
+  treadle_generator_options options = {.struct_size = sizeof options,
+                                       .threads = 1,
+                                       .kv_bytes = 1 << 20,
+                                       .prefill_chunk = r->chunk ? r->chunk : 8};
   treadle_generate_options generate = {.struct_size = sizeof generate, .seed = 3};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   treadle_score_lines_options score = TREADLE_INIT(treadle_score_lines_options);
@@ -44,18 +44,18 @@ static treadle_status run(one_rank *r) {
   snprintf(path, sizeof path, "%s/tests/golden/models/%s", TREADLE_SOURCE_DIR, r->folder);
   TRY(treadle_model_open(path, NULL, &model));
   TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
-  TRY(treadle_engine_create(r->group, layout, &options, &engine));
+  TRY(treadle_generator_create(r->group, layout, &options, &engine));
   size_t bytes = treadle_layout_window_bytes(layout, r->rank);
   if (posix_memalign((void **)&window, 64, bytes)) return TREADLE_NO_MEMORY;
   TRY(treadle_layout_load(layout, r->rank, window));
-  TRY(treadle_engine_bind(engine, window, bytes));
-  TRY(treadle_engine_generate(engine, lines, sizeof lines - 1, &generate, &figures));
+  TRY(treadle_generator_bind(engine, window, bytes));
+  TRY(treadle_generator_generate_lines(engine, lines, sizeof lines - 1, &generate, &figures));
   r->digest = figures.digest;
-  TRY(treadle_engine_score_lines(engine, texts, sizeof texts - 1, &score, &scored));
+  TRY(treadle_generator_score_lines(engine, texts, sizeof texts - 1, &score, &scored));
   r->scored = scored.digest;
 out:
   snprintf(r->message, sizeof r->message, "%s", status ? treadle_error_message() : "");
-  treadle_engine_destroy(engine);
+  treadle_generator_destroy(engine);
   treadle_layout_destroy(layout);
   treadle_model_close(model);
   free(window);

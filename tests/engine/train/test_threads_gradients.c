@@ -82,7 +82,7 @@ static treadle_status run(one_rank *r) {
   TRY(treadle_trainer_digest(trainer, &r->digest));
   if (r->out) TRY(treadle_trainer_save_gradients(trainer, r->out));
   r->bytes = treadle_trainer_bytes(trainer);
-  TRY(treadle_trainer_plan(layout, &r->options, memory));
+  TRY(treadle_trainer_foresee(layout, &r->options, memory));
   r->planned = memory[r->rank].peak;
 out:
   snprintf(r->message, sizeof r->message, "%s", status ? treadle_error_message() : "");

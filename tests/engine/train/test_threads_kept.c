@@ -118,7 +118,7 @@ static treadle_status generate(scene *s, int n, int length) {
     fprintf(file, "], \"n\": %d, \"seed\": %d, \"max_tokens\": %d}\n", n, 77 + c, length);
   }
   fclose(file);
-  TRY(treadle_engine_generate(s->m.engine, lines, bytes, &options, &figures));
+  TRY(treadle_generator_generate_lines(s->m.engine, lines, bytes, &options, &figures));
   TRY(treadle_array_push(&s->first, s->tokens.count));
   if (is_cut(s)) TRY(treadle_array_push(&s->kept_first, s->kept.count));
 out:
@@ -287,11 +287,11 @@ static int run_rank(treadle_group *group, void *context) {
                                            .most_rows = SAMPLES * (PROMPT + LENGTH),
                                            .most_sequences = SAMPLES,
                                            .most_micro_batches = 1};
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   treadle_layout *layout;
   int64_t compared = 0;
   RANK_OK(machine_open(&s.m, &spec));
-  RANK_OK(treadle_engine_get_info(s.m.engine, &info));
+  RANK_OK(treadle_generator_get_info(s.m.engine, &info));
   s.vocabulary = info.vocabulary;
   for (int32_t id = 3; s.cut->never && id < s.vocabulary; id += 7)
     RANK_OK(treadle_array_push(&s.never, id));
@@ -358,7 +358,7 @@ static void refused_requests(void **state) {
         .struct_size = sizeof options, .sampling = wrongs[i].sampling, .drawn = true};
     treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
     assert_refused(wrongs[i].text,
-                   treadle_engine_generate(m.engine, line, strlen(line), &options, &figures));
+                   treadle_generator_generate_lines(m.engine, line, strlen(line), &options, &figures));
   }
   machine_close(&m);
 }

@@ -94,16 +94,16 @@ static treadle_status take_scores(void *context, size_t text, const float *logpr
 
 /* The same weights in an engine that generates. */
 static void score(const scene *s, double temperature, float *to) {
-  treadle_engine *engine;
+  treadle_generator *engine;
   treadle_score_text texts[ROWS];
   scored d = {s, to, 0};
   const treadle_score_options options = {
       .struct_size = sizeof options, .temperature = (float)temperature, .done = take_scores, .context = &d};
-  assert_ok(treadle_engine_create(NULL, s->layout, NULL, &engine));
-  assert_ok(treadle_engine_bind(engine, s->window, treadle_layout_window_bytes(s->layout, 0)));
+  assert_ok(treadle_generator_create(NULL, s->layout, NULL, &engine));
+  assert_ok(treadle_generator_bind(engine, s->window, treadle_layout_window_bytes(s->layout, 0)));
   for (int r = 0; r < ROWS; r++) texts[r] = (treadle_score_text){s->ids[r], s->rows[r].count};
-  assert_ok(treadle_engine_score(engine, texts, ROWS, &options));
-  treadle_engine_destroy(engine);
+  assert_ok(treadle_generator_score(engine, texts, ROWS, &options));
+  treadle_generator_destroy(engine);
 }
 
 static void bits_of_scoring(void **state) {

@@ -185,7 +185,7 @@ static int run(treadle_group *group, void *context) {
   scene *s = context;
   const treadle_trainer_options trainer = {
       .struct_size = sizeof trainer, .threads = 1, .most_rows = MICRO * LENGTH, .optimizer = true};
-  const treadle_engine_options engine = {
+  const treadle_generator_options engine = {
       .struct_size = sizeof engine, .threads = 1, .max_batch = 16, .prefill_chunk = 16, .max_len = 64};
   const treadle_actor_options options = {.struct_size = sizeof options,
                                          .trainer = &trainer,

@@ -3,8 +3,8 @@
  * share has room for, and more with each class that leaves. The reference is there while its log-probabilities are computed, and never else.
  * ctest: label=threads */
 #include "control/tiny.h"
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "control/actor_switch.h"
 #include "switch/switch.h"
@@ -33,7 +33,7 @@ typedef struct worker {
   const scene *s;
   treadle_actor *actor;
   treadle_trainer_options trainer;
-  treadle_engine_options engine;
+  treadle_generator_options engine;
   size_t train
       [TREADLE_CLASSES]; /* of classes of training, in whole pages; of the reference, when it is there */
   size_t forward, infer; /* work memory of mode FORWARD, infer params: in whole pages */
@@ -90,12 +90,12 @@ static treadle_actor_options options_of(worker *w) {
   const treadle_choice choices[] = {TREADLE_OFF, TREADLE_ON};
   w->trainer = (treadle_trainer_options){
       .struct_size = sizeof w->trainer, .threads = 1, .most_rows = 64, .optimizer = s->optimizer};
-  w->engine = (treadle_engine_options){.struct_size = sizeof w->engine,
-                                       .threads = 1,
-                                       .max_batch = 4,
-                                       .block_tokens = 5,
-                                       .prefill_chunk = 16,
-                                       .max_len = 64};
+  w->engine = (treadle_generator_options){.struct_size = sizeof w->engine,
+                                          .threads = 1,
+                                          .max_batch = 4,
+                                          .block_tokens = 5,
+                                          .prefill_chunk = 16,
+                                          .max_len = 64};
   return (treadle_actor_options){.struct_size = sizeof(treadle_actor_options),
                                  .trainer = &w->trainer,
                                  .engine = &w->engine,
@@ -116,11 +116,11 @@ static treadle_actor_options options_of(worker *w) {
 static int measure(worker *w, int rank, const treadle_actor_options *options) {
   const scene *s = w->s;
   treadle_trainer_memory of_train[RANKS];
-  treadle_engine_memory of_infer[RANKS];
+  treadle_generator_memory of_infer[RANKS];
   treadle_actor_memory plans[RANKS];
   RANK_OK(treadle_actor_train_memory(s->train, &w->trainer, of_train));
-  RANK_OK(treadle_engine_plan(s->infer, &w->engine, of_infer));
-  RANK_OK(treadle_actor_plan(s->train, s->infer, options, plans));
+  RANK_OK(treadle_generator_foresee(s->infer, &w->engine, of_infer));
+  RANK_OK(treadle_actor_foresee(s->train, s->infer, options, plans));
   w->train[TREADLE_PARAMS] = w->train[TREADLE_REFERENCE] =
       whole(treadle_layout_window_bytes(s->train, rank));
   w->train[TREADLE_GRADS] = whole(of_train[rank].grads);

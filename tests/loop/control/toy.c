@@ -230,7 +230,7 @@ static treadle_status generate(void *engine, const char *lines, size_t bytes,
 }
 
 treadle_status toy_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
-                              const treadle_engine_options *options, treadle_infer_engine *engine_p) {
+                              const treadle_generator_options *options, treadle_infer_engine *engine_p) {
   toy *t = context;
   treadle_status status = called(t, "open_infer");
   (void)options;

@@ -34,7 +34,7 @@ typedef struct toy {
 treadle_status toy_open_train(void *context, treadle_group *group, const treadle_layout *layout,
                               const treadle_trainer_options *options, treadle_train_engine *engine_p);
 treadle_status toy_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
-                              const treadle_engine_options *options, treadle_infer_engine *engine_p);
+                              const treadle_generator_options *options, treadle_infer_engine *engine_p);
 
 /* What it gives for the log-probability of a first token where the weights have that sum. */
 float toy_logprob(uint64_t sum);

@@ -87,7 +87,7 @@ static treadle_status open_wrong(void *context, treadle_group *group, const trea
 
 /* ---- The run ------------------------------------------------------------------------------------------------ */
 
-static treadle_status train(const char *folder, const char *override, wrong *w, treadle_sft_start how,
+static treadle_status train(const char *folder, const char *override, wrong *w, treadle_start how,
                             treadle_sft_figures *figures_p) {
   const char *const overrides[] = {override, NULL};
   const sft_scene_run run = {

@@ -1,5 +1,5 @@
 /* An engine's ranks: a board for all ranks of the group. */
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/larger.h"
 #include "group/group.h"
@@ -16,7 +16,7 @@ typedef struct settings {
 static const char *const names[] = {"dtype",        "fast",    "max_batch",   "prefill_chunk",
                                     "block_tokens", "max_len", "prefix_cache"};
 
-static treadle_status compare_settings(treadle_engine *e, const treadle_engine_options *o) {
+static treadle_status compare_settings(treadle_generator *e, const treadle_generator_options *o) {
   settings mine = {.dtype = e->dtype,
                    .fast = e->fast,
                    .max_batch = e->max_batch,
@@ -45,7 +45,7 @@ out:
 }
 
 /* The largest room that any rank needs. */
-static treadle_status largest_room(treadle_engine *e, treadle_pass_board *room_p) {
+static treadle_status largest_room(treadle_generator *e, treadle_pass_board *room_p) {
   treadle_pass_board room;
   treadle_status status;
   treadle_pass_measure_board(e->pass, &room);
@@ -60,7 +60,7 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options) {
+treadle_status treadle_generator_meet(treadle_generator *engine, const treadle_generator_options *options) {
   treadle_pass_board room;
   treadle_status status;
   TRY(compare_settings(engine, options));
@@ -71,16 +71,16 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what) {
+treadle_status treadle_generator_check_ranks(const treadle_generator *engine, const char *what) {
   if (!engine->board) return TREADLE_OK;
   return treadle_board_wait(engine->board, treadle_group_rank(engine->group), 0, 0, what);
 }
 
-treadle_status treadle_engine_agree(const treadle_engine *engine, treadle_status status) {
+treadle_status treadle_generator_agree(const treadle_generator *engine, treadle_status status) {
   return engine->board ? treadle_group_agree(engine->group, status) : status;
 }
 
-treadle_status treadle_engine_least(treadle_engine *engine, size_t *value) {
+treadle_status treadle_generator_least(treadle_generator *engine, size_t *value) {
   size_t least = *value;
   treadle_status status;
   TRY(treadle_group_say(engine->group, value, sizeof *value));

@@ -1,6 +1,6 @@
 /* The engine: a transformer on the ranks of a layout, its cache, and a forward pass. What the files of generation and scoring share. */
-#ifndef TREADLE_GENERATE_ENGINE_H
-#define TREADLE_GENERATE_ENGINE_H
+#ifndef TREADLE_GENERATE_GENERATOR_H
+#define TREADLE_GENERATE_GENERATOR_H
 
 #include "generate/cache.h"
 #include "generate/gate.h"
@@ -8,7 +8,7 @@
 #include "pass/pass.h"
 #include "treadle_builtin.h"
 
-struct treadle_engine {
+struct treadle_generator {
   treadle_group *group;
   const treadle_layout *layout;
   treadle_transformer *transformer;
@@ -35,55 +35,55 @@ struct treadle_engine {
 };
 
 /* Device memory of this rank that lies in no window: what ranks exchange. */
-size_t treadle_engine_outside_bytes(const treadle_engine *engine);
+size_t treadle_generator_outside_bytes(const treadle_generator *engine);
 /* What the engine of a rank takes, without making it; *room_p: of its board. */
 
-treadle_status treadle_engine_measure(const treadle_layout *layout, const treadle_engine_options *options,
-                                      int rank, treadle_engine_memory *memory_p,
-                                      treadle_pass_board *room_p);
+treadle_status treadle_generator_measure(const treadle_layout *layout,
+                                         const treadle_generator_options *options, int rank,
+                                         treadle_generator_memory *memory_p, treadle_pass_board *room_p);
 
 /* What the cache has is nobody's any more. */
-void treadle_engine_forget(treadle_engine *engine);
+void treadle_generator_forget(treadle_generator *engine);
 /* TREADLE_STATE on all ranks where one has no weights. After a bind, the ranks count the blocks of the cache. Collective. */
-treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what);
+treadle_status treadle_generator_need_weights(treadle_generator *engine, const char *what);
 
-/* treadle_engine_score behind the check of arguments and weights, which all ranks have made. */
-treadle_status treadle_engine_score_texts(treadle_engine *engine, const treadle_score_text *texts,
-                                          size_t count, const treadle_score_options *options);
+/* treadle_generator_score behind the check of arguments and weights, which all ranks have made. */
+treadle_status treadle_generator_score_texts(treadle_generator *engine, const treadle_score_text *texts,
+                                             size_t count, const treadle_score_options *options);
 
 /* ---- plug.c ---- */
 
 /* The weights are somewhere from now on, and the cache in `kv_bytes` bytes. No step is under way, and none will be before the gate is
  * opened. */
-treadle_status treadle_engine_settle(treadle_engine *engine, const treadle_pass_windows *windows,
-                                     size_t kv_bytes);
+treadle_status treadle_generator_settle(treadle_generator *engine, const treadle_pass_windows *windows,
+                                        size_t kv_bytes);
 /* Refuses ids that the vocabulary does not have; `what` names them. */
-treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
-                                           size_t count, const char *what);
+treadle_status treadle_generator_check_tokens(const treadle_generator *engine, const int32_t *tokens,
+                                              size_t count, const char *what);
 /* The same of a text to score: its tokens, and room for them. */
-treadle_status treadle_engine_check_text(const treadle_engine *engine, const treadle_score_text *text,
-                                         const char *what);
+treadle_status treadle_generator_check_text(const treadle_generator *engine, const treadle_score_text *text,
+                                            const char *what);
 
 /* Refuses a tokenizer with more ids than the vocabulary: it is another model's. NULL is none. */
-treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
-                                              const treadle_tokenizer *tokenizer);
+treadle_status treadle_generator_check_tokenizer(const treadle_generator *engine,
+                                                 const treadle_tokenizer *tokenizer);
 
 /* ---- finite.c ---- */
 
 /* Refuses a row of logits whose lse is not finite, by the name of the weight that makes it so. */
-treadle_status treadle_engine_check_row(const treadle_engine *engine, const float *logits,
-                                        float temperature, double lse);
+treadle_status treadle_generator_check_row(const treadle_generator *engine, const float *logits,
+                                           float temperature, double lse);
 
-/* ---- engine_ranks.c ---- */
+/* ---- generator_ranks.c ---- */
 
 /* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
-treadle_status treadle_engine_meet(treadle_engine *engine, const treadle_engine_options *options);
+treadle_status treadle_generator_meet(treadle_generator *engine, const treadle_generator_options *options);
 /* TREADLE_PEER where a rank has failed in a call before. */
-treadle_status treadle_engine_check_ranks(const treadle_engine *engine, const char *what);
+treadle_status treadle_generator_check_ranks(const treadle_generator *engine, const char *what);
 /* All ranks fared well, or all fail. Collective. */
-treadle_status treadle_engine_agree(const treadle_engine *engine, treadle_status status);
+treadle_status treadle_generator_agree(const treadle_generator *engine, treadle_status status);
 /* The least of all ranks' values. Collective. */
-treadle_status treadle_engine_least(treadle_engine *engine, size_t *value);
+treadle_status treadle_generator_least(treadle_generator *engine, size_t *value);
 
 /* What the model's folder says of sampling: generation_config.json where there is one (NULL: nobody asks); and which tokens end a text, in the
  * arena: the tokenizer's end token (NULL: no tokenizer), then those of generation_config.json, or of config.json where that has none. One

@@ -1,4 +1,4 @@
-#include "generate/engine.h"
+#include "generate/generator.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -29,7 +29,7 @@ static int32_t processors(int64_t ranks) {
   return mine < 1 ? 1 : mine > TREADLE_TEAM_MAX ? TREADLE_TEAM_MAX : (int32_t)mine;
 }
 
-static treadle_status check_options(const treadle_engine_options *o) {
+static treadle_status check_options(const treadle_generator_options *o) {
   if (o->threads < 0 || o->threads > TREADLE_TEAM_MAX)
     REFUSE("threads %d: 1 to %d, or 0", o->threads, TREADLE_TEAM_MAX);
   if (o->max_batch < 0 || o->max_batch > 65536) REFUSE("max_batch %d: 1 to 65536, or 0", o->max_batch);
@@ -49,7 +49,7 @@ static treadle_dtype dtype_of(const treadle_transformer *transformer, const trea
 }
 
 /* As many blocks as the rank with fewest has: all ranks make the same plan of who goes on. */
-static treadle_status count_blocks(treadle_engine *e) {
+static treadle_status count_blocks(treadle_generator *e) {
   pthread_mutex_lock(&e->gate.lock);
   size_t bytes = e->kv_bytes, each = treadle_pass_block_bytes(e->pass);
   size_t blocks = each ? bytes / each : SIZE_MAX;
@@ -59,7 +59,7 @@ static treadle_status count_blocks(treadle_engine *e) {
   treadle_cache next = {0};
   treadle_status status = TREADLE_OK;
   if (blocks > INT32_MAX / 2) blocks = INT32_MAX / 2;
-  if (e->group) TRY(treadle_engine_least(e, &blocks));
+  if (e->group) TRY(treadle_generator_least(e, &blocks));
   if (!blocks)
     return treadle_fail(TREADLE_REFUSED,
                         "kv_memory %zu is less than one block of %d tokens, which has %zu bytes", bytes,
@@ -73,26 +73,26 @@ out:
   return status;
 }
 
-static treadle_status make_cache(treadle_engine *e, const treadle_engine_options *o) {
+static treadle_status make_cache(treadle_generator *e, const treadle_generator_options *o) {
   e->cache.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
   e->cache.shares = o->prefix_cache != TREADLE_OFF;
   e->kv_bytes = o->kv_bytes ? o->kv_bytes : kv_default;
   return count_blocks(e);
 }
 
-static treadle_status check_group(const treadle_engine *e) {
+static treadle_status check_group(const treadle_generator *e) {
   int ranks = e->group ? treadle_group_size(e->group) : 1;
   if (e->layout->ranks == ranks) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", e->layout->text,
                       treadle_text_of_count(e->layout->ranks, "rank"), ranks);
 }
 
-static treadle_status fill(treadle_engine *e, const treadle_engine_options *o, int rank) {
+static treadle_status fill(treadle_generator *e, const treadle_generator_options *o, int rank) {
   int ranks = (int)e->layout->ranks;
   treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto"};
   treadle_status status;
   TRY(check_options(o));
-  TRY(treadle_engine_check_layout(e->layout));
+  TRY(treadle_pass_check_layout(e->layout));
   TRY(treadle_transformer_create(e->layout->model, &e->transformer));
   TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
   e->dtype = dtype_of(e->transformer, e->layout);
@@ -114,10 +114,11 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_create(treadle_group *group, const treadle_layout *layout,
-                                     const treadle_engine_options *options, treadle_engine **engine_p) {
-  treadle_engine_options o;
-  treadle_engine *e = NULL;
+treadle_status treadle_generator_create(treadle_group *group, const treadle_layout *layout,
+                                        const treadle_generator_options *options,
+                                        treadle_generator **engine_p) {
+  treadle_generator_options o;
+  treadle_generator *e = NULL;
   treadle_status status;
   TREADLE_NEED(engine_p);
   *engine_p = NULL;
@@ -133,17 +134,17 @@ treadle_status treadle_engine_create(treadle_group *group, const treadle_layout 
   if (!status) status = fill(e, &o, group ? treadle_group_rank(group) : 0);
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;
-  if (group && treadle_group_size(group) > 1) TRY(treadle_engine_meet(e, &o));
+  if (group && treadle_group_size(group) > 1) TRY(treadle_generator_meet(e, &o));
   status = make_cache(e, &o);
   TRY(group ? treadle_group_agree(group, status) : status);
   *engine_p = e;
   e = NULL;
 out:
-  treadle_engine_destroy(e);
+  treadle_generator_destroy(e);
   return status;
 }
 
-void treadle_engine_destroy(treadle_engine *engine) {
+void treadle_generator_destroy(treadle_generator *engine) {
   if (!engine) return;
   treadle_pass_destroy(engine->pass);
   treadle_board_destroy(engine->board);
@@ -156,31 +157,31 @@ void treadle_engine_destroy(treadle_engine *engine) {
   treadle_free(engine);
 }
 
-size_t treadle_engine_outside_bytes(const treadle_engine *engine) {
+size_t treadle_generator_outside_bytes(const treadle_generator *engine) {
   if (!engine->board) return 0;
   return treadle_board_memory(treadle_board_bytes(engine->board, treadle_group_rank(engine->group)));
 }
 
-treadle_status treadle_engine_measure(const treadle_layout *layout, const treadle_engine_options *options,
-                                      int rank, treadle_engine_memory *memory_p,
-                                      treadle_pass_board *room_p) {
-  treadle_engine *e = treadle_alloc(sizeof *e);
+treadle_status treadle_generator_measure(const treadle_layout *layout,
+                                         const treadle_generator_options *options, int rank,
+                                         treadle_generator_memory *memory_p, treadle_pass_board *room_p) {
+  treadle_generator *e = treadle_alloc(sizeof *e);
   treadle_status status;
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of an engine");
   e->layout = layout;
   treadle_gate_init(&e->gate);
   TRY(fill(e, options, rank));
   treadle_pass_measure_board(e->pass, room_p);
-  *memory_p =
-      (treadle_engine_memory){.work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass),
-                              .kv_block = treadle_pass_block_bytes(e->pass)};
+  *memory_p = (treadle_generator_memory){.work = treadle_pass_work_bytes(e->pass) +
+                                                 treadle_pass_packed_bytes(e->pass),
+                                         .kv_block = treadle_pass_block_bytes(e->pass)};
 out:
-  treadle_engine_destroy(e);
+  treadle_generator_destroy(e);
   return status;
 }
 
 /* Of an engine without a switch. The memory of the cache is never less than what its blocks take. */
-static treadle_status take_memory(treadle_engine *e) {
+static treadle_status take_memory(treadle_generator *e) {
   size_t kv = (size_t)e->cache.count * treadle_pass_block_bytes(e->pass);
   size_t work = treadle_pass_work_bytes(e->pass) + treadle_pass_packed_bytes(e->pass);
   treadle_status status = TREADLE_OK;
@@ -195,7 +196,7 @@ out:
   return status;
 }
 
-treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, size_t bytes) {
+treadle_status treadle_generator_bind(treadle_generator *engine, const void *window, size_t bytes) {
   treadle_status status;
   TREADLE_NEED(engine);
   TREADLE_NEED(window);
@@ -203,32 +204,32 @@ treadle_status treadle_engine_bind(treadle_engine *engine, const void *window, s
       treadle_layout_window_bytes(engine->layout, engine->replica.ranks[engine->replica.position]);
   if (engine->sw)
     return treadle_fail(TREADLE_STATE,
-                        "treadle_engine_bind: the engine belongs to a switch, which binds it");
+                        "treadle_generator_bind: the engine belongs to a switch, which binds it");
   if (bytes < needed)
-    REFUSE("treadle_engine_bind: a window of %zu bytes; the layout has %zu", bytes, needed);
+    REFUSE("treadle_generator_bind: a window of %zu bytes; the layout has %zu", bytes, needed);
   TRY(treadle_gate_close(&engine->gate, false));
   TRY(take_memory(engine));
   const treadle_pass_windows windows = {
       .weights = window, .cache = engine->own_kv, .work = engine->own_work};
-  TRY(treadle_engine_settle(engine, &windows,
-                            (size_t)engine->cache.count * treadle_pass_block_bytes(engine->pass)));
+  TRY(treadle_generator_settle(engine, &windows,
+                               (size_t)engine->cache.count * treadle_pass_block_bytes(engine->pass)));
   engine->version++;
   treadle_gate_open(&engine->gate);
 out:
   return status;
 }
 
-treadle_status treadle_engine_unbind(treadle_engine *engine) {
+treadle_status treadle_generator_unbind(treadle_generator *engine) {
   TREADLE_NEED(engine);
   if (engine->sw)
     return treadle_fail(TREADLE_STATE,
-                        "treadle_engine_unbind: the engine belongs to a switch, which unbinds it");
+                        "treadle_generator_unbind: the engine belongs to a switch, which unbinds it");
   return treadle_gate_close(&engine->gate, false);
 }
 
 /* All ranks have the same blocks, or count them again the next time. */
-static treadle_status count_together(treadle_engine *engine) {
-  treadle_status status = treadle_engine_agree(engine, count_blocks(engine));
+static treadle_status count_together(treadle_generator *engine) {
+  treadle_status status = treadle_generator_agree(engine, count_blocks(engine));
   if (!status) return TREADLE_OK;
   pthread_mutex_lock(&engine->gate.lock);
   engine->counted = false;
@@ -237,7 +238,7 @@ static treadle_status count_together(treadle_engine *engine) {
 }
 
 /* How far a rank is: without weights, with blocks that were not counted, or all is there. The least of all ranks counts. */
-treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *what) {
+treadle_status treadle_generator_need_weights(treadle_generator *engine, const char *what) {
   enum { WITHOUT, UNCOUNTED };
   treadle_status status = TREADLE_OK;
   pthread_mutex_lock(&engine->gate.lock);
@@ -246,8 +247,8 @@ treadle_status treadle_engine_need_weights(treadle_engine *engine, const char *w
                                       : UNCOUNTED + 1,
          least = mine;
   pthread_mutex_unlock(&engine->gate.lock);
-  TRY(treadle_engine_check_ranks(engine, what));
-  if (engine->group) TRY(treadle_engine_least(engine, &least));
+  TRY(treadle_generator_check_ranks(engine, what));
+  if (engine->group) TRY(treadle_generator_least(engine, &least));
   if (least == WITHOUT)
     return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
                         mine == WITHOUT ? "the engine" : "the engine of another rank");
@@ -256,14 +257,14 @@ out:
   return status;
 }
 
-void treadle_engine_forget(treadle_engine *engine) {
+void treadle_generator_forget(treadle_generator *engine) {
   pthread_mutex_lock(&engine->gate.lock);
   engine->seed++;
   pthread_mutex_unlock(&engine->gate.lock);
 }
 
-treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const int32_t *tokens,
-                                           size_t count, const char *what) {
+treadle_status treadle_generator_check_tokens(const treadle_generator *engine, const int32_t *tokens,
+                                              size_t count, const char *what) {
   for (size_t i = 0; i < count; i++)
     if (tokens[i] < 0 || tokens[i] >= engine->transformer->vocabulary)
       return treadle_fail(TREADLE_REFUSED, "%s: token %zu is %d; the vocabulary has 0 to %lld", what, i,
@@ -271,8 +272,8 @@ treadle_status treadle_engine_check_tokens(const treadle_engine *engine, const i
   return TREADLE_OK;
 }
 
-treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
-                                              const treadle_tokenizer *tokenizer) {
+treadle_status treadle_generator_check_tokenizer(const treadle_generator *engine,
+                                                 const treadle_tokenizer *tokenizer) {
   int64_t count = tokenizer ? treadle_tokenizer_own_count(tokenizer) : 0;
   if (count <= engine->transformer->vocabulary) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
@@ -280,8 +281,8 @@ treadle_status treadle_engine_check_tokenizer(const treadle_engine *engine,
                       (long long)count, (long long)engine->transformer->vocabulary);
 }
 
-treadle_status treadle_engine_get_info(const treadle_engine *engine, treadle_engine_info *info_p) {
-  treadle_engine_info info = TREADLE_INIT(treadle_engine_info);
+treadle_status treadle_generator_get_info(const treadle_generator *engine, treadle_generator_info *info_p) {
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   TREADLE_NEED(engine);
   TREADLE_NEED_SIZED(info_p);
   info.dtype = engine->dtype;
