@@ -1,13 +1,13 @@
 /* Decoders as JSON says them. */
 #include "token/decoder.h"
 
-#include "base/json.h"
 #include "token/fields.h"
 #include "token/normalizer.h"
+#include "token/steps.h"
 
 #include <string.h>
 
-enum { DEEPEST = 16, MOST_STEPS = 256, MOST_STRIPPED = 1 << 20 };
+enum { MOST_STRIPPED = 1 << 20 };
 
 static treadle_status read_metaspace(const json_t *json, treadle_decoder *step) {
   static const char *const schemes[] = {"always", "first", "never", NULL};
@@ -62,7 +62,8 @@ static void release_step(treadle_decoder *step) {
   treadle_array_release(&step->content);
 }
 
-static treadle_status read_step(const json_t *json, const char *type, treadle_decoders *steps) {
+static treadle_status read_step(const json_t *json, const char *type, void *of) {
+  treadle_decoders *steps = of;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     if (strcmp(kinds[i].name, type) != 0) continue;
     treadle_decoder step = {.type = kinds[i].type};
@@ -74,31 +75,10 @@ static treadle_status read_step(const json_t *json, const char *type, treadle_de
   REFUSE("decoder '%s' is not known here", type);
 }
 
-static treadle_status read_steps(const json_t *json, int depth, treadle_decoders *steps) {
-  treadle_status status;
-  const char *type;
-  const json_t *list;
-  if (!json || json_is_null(json)) return TREADLE_OK;
-  if (depth > DEEPEST) REFUSE("sequences are nested more than %d deep", DEEPEST);
-  if (!treadle_json_is_object(json)) REFUSE("is not an object");
-  TRY(treadle_field_needed_text(json, "type", &type));
-  if (strcmp(type, "Sequence") != 0) {
-    if (steps->count == MOST_STEPS) REFUSE("there are more than %d steps", MOST_STEPS);
-    return read_step(json, type, steps);
-  }
-  TRY(treadle_field_list(json, "decoders", &list));
-  if (!list) REFUSE("decoders is missing");
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    status = read_steps(json_array_get(list, i), depth + 1, steps);
-    if (status) return treadle_fail_in(status, "decoders[%zu]: ", i);
-  }
-out:
-  return status;
-}
-
 /* An empty sequence joins texts without blanks, as Fuse does. */
 treadle_status treadle_decoders_read(const json_t *json, treadle_decoders *steps) {
-  treadle_status status = read_steps(json, 0, steps);
+  const treadle_step_reader reader = {.list = "decoders", .read_step = read_step, .steps = steps};
+  treadle_status status = treadle_steps_read(json, &reader);
   if (!status && json && !json_is_null(json) && steps->count == 0)
     status = treadle_decoders_add(steps, TREADLE_DECODE_FUSE);
   return status;

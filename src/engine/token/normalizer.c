@@ -1,15 +1,13 @@
 /* Normalizers: a list of steps, read from JSON and run one after the other. */
 #include "token/normalizer.h"
 
-#include "base/json.h"
 #include "base/limits.h"
 #include "token/fields.h"
 #include "token/normal_form.h"
+#include "token/steps.h"
 
 #include <string.h>
 #include <utf8proc.h>
-
-enum { DEEPEST = 16, MOST_STEPS = 256 };
 
 /* ---- Reading ---- */
 
@@ -68,7 +66,8 @@ static void release_step(treadle_normalizer *step) {
   treadle_array_release(&step->content);
 }
 
-static treadle_status read_step(const json_t *json, const char *type, treadle_normalizers *steps) {
+static treadle_status read_step(const json_t *json, const char *type, void *of) {
+  treadle_normalizers *steps = of;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     if (strcmp(kinds[i].name, type) != 0) continue;
     treadle_normalizer step = kinds[i].step;
@@ -80,30 +79,9 @@ static treadle_status read_step(const json_t *json, const char *type, treadle_no
   REFUSE("normalizer '%s' is not known here", type);
 }
 
-static treadle_status read_steps(const json_t *json, int depth, treadle_normalizers *steps) {
-  treadle_status status;
-  const char *type;
-  const json_t *list;
-  if (!json || json_is_null(json)) return TREADLE_OK;
-  if (depth > DEEPEST) REFUSE("sequences are nested more than %d deep", DEEPEST);
-  if (!treadle_json_is_object(json)) REFUSE("is not an object");
-  TRY(treadle_field_needed_text(json, "type", &type));
-  if (strcmp(type, "Sequence") != 0) {
-    if (steps->count == MOST_STEPS) REFUSE("there are more than %d steps", MOST_STEPS);
-    return read_step(json, type, steps);
-  }
-  TRY(treadle_field_list(json, "normalizers", &list));
-  if (!list) REFUSE("normalizers is missing");
-  for (size_t i = 0; i < json_array_size(list); i++) {
-    status = read_steps(json_array_get(list, i), depth + 1, steps);
-    if (status) return treadle_fail_in(status, "normalizers[%zu]: ", i);
-  }
-out:
-  return status;
-}
-
 treadle_status treadle_normalizers_read(const json_t *json, treadle_normalizers *steps) {
-  return read_steps(json, 0, steps);
+  const treadle_step_reader reader = {.list = "normalizers", .read_step = read_step, .steps = steps};
+  return treadle_steps_read(json, &reader);
 }
 
 void treadle_normalizers_release(treadle_normalizers *steps) {
