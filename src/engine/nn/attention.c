@@ -2,12 +2,12 @@
 #include "nn/attention.h"
 
 #include "nn/attention_kinds.h"
+#include "nn/rows.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stddef.h>
-#include <string.h>
 
+/* The places are those of rows.c. */
 static const treadle_attention_ops *const list[] = {
     &treadle_attention_ops_plain, &treadle_attention_ops_avx2, &treadle_attention_ops_avx512};
 enum { KINDS = sizeof list / sizeof *list };
@@ -18,19 +18,11 @@ const treadle_attention_ops *const *treadle_attention_ops_list(int *count_p) {
 }
 
 const treadle_attention_ops *treadle_attention_ops_choose(void) {
-  static atomic_int known; /* 1 more than the place in the list */
-  int chosen = atomic_load_explicit(&known, memory_order_relaxed);
-  if (!chosen) {
-    for (chosen = KINDS; !list[chosen - 1]->supported();) chosen--;
-    atomic_store_explicit(&known, chosen, memory_order_relaxed);
-  }
-  return list[chosen - 1];
+  return list[treadle_row_ops_place(NULL)];
 }
 
 const treadle_attention_ops *treadle_attention_ops_for(const char *kernels) {
-  for (int i = 1; i < KINDS; i++)
-    if (strcmp(list[i]->name, kernels) == 0 && list[i]->supported()) return list[i];
-  return treadle_attention_ops_choose();
+  return list[treadle_row_ops_place(kernels)];
 }
 
 treadle_status treadle_attention_check(const treadle_attention_spec *spec) {

@@ -16,18 +16,24 @@ const treadle_row_ops *const *treadle_row_ops_list(int *count_p) {
 }
 
 /* Asked once: a virtual machine leaves its processor to answer. */
-const treadle_row_ops *treadle_row_ops_choose(void) {
+static int best(void) {
   static atomic_int known; /* 1 more than the place in the list */
   int chosen = atomic_load_explicit(&known, memory_order_relaxed);
   if (!chosen) {
     for (chosen = KINDS; !list[chosen - 1]->supported();) chosen--;
     atomic_store_explicit(&known, chosen, memory_order_relaxed);
   }
-  return list[chosen - 1];
+  return chosen - 1;
 }
 
+int treadle_row_ops_place(const char *kernels) {
+  for (int i = 1; kernels && i < KINDS; i++)
+    if (strcmp(list[i]->name, kernels) == 0 && list[i]->supported()) return i;
+  return best();
+}
+
+const treadle_row_ops *treadle_row_ops_choose(void) { return list[best()]; }
+
 const treadle_row_ops *treadle_row_ops_for(const char *kernels) {
-  for (int i = 1; i < KINDS; i++)
-    if (strcmp(list[i]->name, kernels) == 0 && list[i]->supported()) return list[i];
-  return treadle_row_ops_choose();
+  return list[treadle_row_ops_place(kernels)];
 }

@@ -55,6 +55,8 @@ typedef struct treadle_row_ops {
 const treadle_row_ops *treadle_row_ops_choose(void);
 /* Those of the same instructions as these kernels of products, where there are some: so a name limits all of them. No bit depends on it. */
 const treadle_row_ops *treadle_row_ops_for(const char *kernels);
+/* Their place in the list; NULL: of the fastest. Another list of files for the same lanes (nn/lanes.h) has the same places. */
+int treadle_row_ops_place(const char *kernels);
 /* All, plain C first, and whether or not they are supported; for tests and benches. */
 const treadle_row_ops *const *treadle_row_ops_list(int *count_p);
 
