@@ -1,22 +1,7 @@
 /* A product of rows with weights that share them: the rows are packed once, then every thread takes a part of the weights' rows. */
 #include "pass/pass_steps.h"
 
-typedef struct work {
-  const treadle_gemm_kernel *kernel;
-  treadle_gemm_source source;
-  treadle_gemm_product product;
-  void *packed;
-} work;
-
-static void pack(void *context, int32_t index, int32_t count) {
-  work *w = context;
-  w->kernel->pack(&w->source, w->packed, index, count);
-}
-
-static void multiply(void *context, int32_t index, int32_t count) {
-  work *w = context;
-  w->kernel->run(&w->product, index, count);
-}
+#include "nn/team_product.h"
 
 /* The segments of all terms, and the inner dimension, which they share. */
 static int32_t list_segments(treadle_pass *pass, const treadle_product *product) {
@@ -60,7 +45,7 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
   treadle_gemm_inner inner = {.dtype = first->dtype,
                               .leaf = (int32_t)(first->columns / product->leaves),
                               .range = treadle_pass_leaves(first, product->leaves)};
-  work w = {.packed = pass->buffers.packed};
+  treadle_team_product w = {.packed = pass->buffers.packed};
   treadle_status status;
   if (!product->rows || !first->segment_count) return TREADLE_OK; /* padding is all that the rank has */
   TRY(treadle_gemm_choose(pass->options.kernels, inner.dtype, inner.leaf, &w.kernel));
@@ -76,8 +61,8 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
                                      .node_stride = product->node_stride,
                                      .gated = product->gated};
   if (product->gated) list_gates(pass, product->terms[1].weight);
-  treadle_pass_share(pass, pack, &w, product->rows * inner.leaf * inner.range.leaves);
-  treadle_team_run(pass->team, multiply, &w);
+  treadle_pass_share(pass, treadle_team_product_pack, &w, product->rows * inner.leaf * inner.range.leaves);
+  treadle_team_run(pass->team, treadle_team_product_multiply, &w);
 out:
   return status;
 }

@@ -5,30 +5,13 @@
 #include "train/trainer.h"
 
 #include "base/dtype.h"
+#include "nn/team_product.h"
 
 #include <string.h>
 
 enum { TURN_ROWS = 16, TURN_COLUMNS = 32 };
 
-typedef struct work {
-  const treadle_gemm_kernel *kernel;
-  treadle_gemm_source source;
-  treadle_gemm_product product;
-  treadle_gemm_segment segment; /* of the product */
-  void *packed;
-} work;
-
-static void pack(void *context, int32_t index, int32_t count) {
-  work *w = context;
-  w->kernel->pack(&w->source, w->packed, index, count);
-}
-
-static void multiply(void *context, int32_t index, int32_t count) {
-  work *w = context;
-  w->kernel->run(&w->product, index, count);
-}
-
-static treadle_status choose(const treadle_trainer *t, treadle_gemm_inner inner, work *w) {
+static treadle_status choose(const treadle_trainer *t, treadle_gemm_inner inner, treadle_team_product *w) {
   return treadle_gemm_choose(t->pass->options.kernels, inner.dtype, inner.leaf, &w->kernel);
 }
 
@@ -81,7 +64,7 @@ static void list_rows(const joining *w, const void **rows) {
 
 treadle_status treadle_paired_input(treadle_trainer *t, const treadle_back_inputs *in) {
   joining j = {.t = t, .in = in};
-  work w = {.packed = t->buffers.packed};
+  treadle_team_product w = {.packed = t->buffers.packed};
   int64_t columns = in->terms[0].weight->column_count;
   treadle_status status;
   for (int i = 0; i < in->count; i++) j.leaf += in->terms[i].share;
@@ -103,8 +86,8 @@ treadle_status treadle_paired_input(treadle_trainer *t, const treadle_back_input
                                      .node_stride = in->rows * in->stride,
                                      .turned = true};
   treadle_team_run(t->pass->team, join_rows, &j);
-  treadle_team_run(t->pass->team, pack, &w);
-  treadle_team_run(t->pass->team, multiply, &w);
+  treadle_team_run(t->pass->team, treadle_team_product_pack, &w);
+  treadle_team_run(t->pass->team, treadle_team_product_multiply, &w);
 out:
   return status;
 }
@@ -151,20 +134,20 @@ static void turn_rows(void *context, int32_t index, int32_t count) {
 }
 
 /* Packs rows [rows, columns] in pairs. */
-static void pack_pairs(treadle_trainer *t, work *w, const float *from, int64_t stride, int64_t rows,
-                       int64_t columns) {
+static void pack_pairs(treadle_trainer *t, treadle_team_product *w, const float *from, int64_t stride,
+                       int64_t rows, int64_t columns) {
   const treadle_gemm_inner inner = w->product.inner;
   for (int64_t row = 0; row < (int64_t)inner.leaf * inner.range.leaves; row++)
     t->buffers.pointers[row] = row < rows ? from + row * stride : NULL;
   w->source = (treadle_gemm_source){
       .inner = inner, .rows = columns, .turned = t->buffers.pointers, .turned_dtype = TREADLE_FP32};
-  treadle_team_run(t->pass->team, pack, w);
+  treadle_team_run(t->pass->team, treadle_team_product_pack, w);
 }
 
 treadle_status treadle_paired_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
                                         int64_t rows) {
   const treadle_gemm_inner inner = tokens_of(rows);
-  work w = {.packed = t->buffers.turned_x, .product = {.inner = inner}};
+  treadle_team_product w = {.packed = t->buffers.turned_x, .product = {.inner = inner}};
   turning turn = {.t = t,
                   .from = x,
                   .to = (uint16_t *)(void *)t->buffers.turned_x,
@@ -189,7 +172,7 @@ typedef struct grad_rows {
 } grad_rows;
 
 /* dy is turned, in turned_dy from `first` on; x is packed. */
-static void add_turned(treadle_trainer *t, work *w, const grad_rows *g, int64_t width) {
+static void add_turned(treadle_trainer *t, treadle_team_product *w, const grad_rows *g, int64_t width) {
   for (int64_t row = g->first, some, stride; row < g->first + g->rows; row += some) {
     w->product.y = treadle_trainer_grad_run(t, g->grad, row, &some, &stride);
     if (some > g->first + g->rows - row) some = g->first + g->rows - row;
@@ -199,11 +182,11 @@ static void add_turned(treadle_trainer *t, work *w, const grad_rows *g, int64_t 
                                           .stride = width};
     w->product.segments = &segment;
     w->product.stride = stride;
-    treadle_team_run(t->pass->team, multiply, w);
+    treadle_team_run(t->pass->team, treadle_team_product_multiply, w);
   }
 }
 
-static void add_turned_rows(treadle_trainer *t, work *w, const treadle_back_term *term,
+static void add_turned_rows(treadle_trainer *t, treadle_team_product *w, const treadle_back_term *term,
                             const treadle_weight *grad, int64_t rows) {
   const int64_t width = (int64_t)w->product.inner.leaf * w->product.inner.range.leaves;
   w->product.packed = t->buffers.turned_x;
@@ -226,7 +209,7 @@ static void add_turned_rows(treadle_trainer *t, work *w, const treadle_back_term
 }
 
 /* x is turned; dy is packed, some rows of the gradient at a time. */
-static void add_packed_rows(treadle_trainer *t, work *w, const treadle_back_term *term,
+static void add_packed_rows(treadle_trainer *t, treadle_team_product *w, const treadle_back_term *term,
                             const treadle_weight *grad, int64_t rows) {
   w->segment =
       (treadle_gemm_segment){.weights = t->buffers.turned_x,
@@ -241,14 +224,14 @@ static void add_packed_rows(treadle_trainer *t, work *w, const treadle_back_term
     w->product.stride = stride;
     w->product.rows = some;
     pack_pairs(t, w, term->dy + row, term->stride, rows, some);
-    treadle_team_run(t->pass->team, multiply, w);
+    treadle_team_run(t->pass->team, treadle_team_product_multiply, w);
   }
 }
 
 treadle_status treadle_paired_weight(treadle_trainer *t, const treadle_back_term *term,
                                      const treadle_weight *grad, int64_t rows) {
   const treadle_gemm_inner inner = tokens_of(rows);
-  work w = {.product = {.inner = inner, .count = 1, .adds = true}};
+  treadle_team_product w = {.product = {.inner = inner, .count = 1, .adds = true}};
   treadle_status status;
   w.product.segments = &w.segment;
   TRY(choose(t, inner, &w));
@@ -264,7 +247,7 @@ out:
 
 treadle_status treadle_paired_measure(const treadle_trainer *t, treadle_gemm_inner inner, int64_t columns,
                                       size_t *packed_p) {
-  work w;
+  treadle_team_product w;
   treadle_status status;
   TRY(choose(t, inner, &w));
   size_t bytes = w.kernel->packed_bytes(inner, columns);
@@ -275,6 +258,6 @@ out:
 
 bool treadle_paired_can(const treadle_trainer *t) {
   const treadle_gemm_inner least = {TREADLE_BF16, (int32_t)treadle_back_leaf(1), {0, 1, 1}};
-  work w;
+  treadle_team_product w;
   return t->pass->options.dtype == TREADLE_BF16 && choose(t, least, &w) == TREADLE_OK && w.kernel->turns;
 }

@@ -10,6 +10,7 @@
 #include "train/trainer.h"
 
 #include "base/dtype.h"
+#include "nn/team_product.h"
 
 #include <string.h>
 
@@ -60,23 +61,6 @@ int64_t treadle_back_tokens(int64_t rows, int32_t *leaf_p) {
 
 /* ---- Products ---------------------------------------------------------------------------------------- */
 
-typedef struct work {
-  const treadle_gemm_kernel *kernel;
-  treadle_gemm_source source;
-  treadle_gemm_product product;
-  void *packed;
-} work;
-
-static void pack(void *context, int32_t index, int32_t count) {
-  work *w = context;
-  w->kernel->pack(&w->source, w->packed, index, count);
-}
-
-static void multiply(void *context, int32_t index, int32_t count) {
-  work *w = context;
-  w->kernel->run(&w->product, index, count);
-}
-
 /* y = x times turned weights [columns, width]. */
 typedef struct turned_product {
   treadle_gemm_inner inner;
@@ -89,7 +73,7 @@ typedef struct turned_product {
 
 static treadle_status multiply_turned(treadle_trainer *t, const turned_product *p) {
   const treadle_gemm_segment segment = {.weights = p->weights, .rows = p->columns, .stride = p->width};
-  work w = {.packed = t->buffers.packed};
+  treadle_team_product w = {.packed = t->buffers.packed};
   treadle_status status;
   TRY(treadle_gemm_choose(t->pass->options.kernels, p->inner.dtype, p->inner.leaf, &w.kernel));
   w.source = (treadle_gemm_source){.inner = p->inner, .x = p->x, .rows = p->rows, .stride = p->stride};
@@ -101,8 +85,8 @@ static treadle_status multiply_turned(treadle_trainer *t, const turned_product *
                                      .y = p->y,
                                      .stride = p->y_stride,
                                      .node_stride = p->node_stride};
-  treadle_team_run(t->pass->team, pack, &w);
-  treadle_team_run(t->pass->team, multiply, &w);
+  treadle_team_run(t->pass->team, treadle_team_product_pack, &w);
+  treadle_team_run(t->pass->team, treadle_team_product_multiply, &w);
 out:
   return status;
 }
