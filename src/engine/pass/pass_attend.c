@@ -1,4 +1,4 @@
-/* Attention of a step's rows, divided among the threads. */
+/* Attention of a step's rows, divided among the threads; and the product with o that follows. */
 #include "pass/pass_steps.h"
 
 typedef struct attending {
@@ -59,4 +59,25 @@ void treadle_pass_attend(treadle_pass *pass, int32_t layer, const treadle_pass_s
     w.cost += treadle_attention_cost(&pass->attention, &rows);
   }
   treadle_team_run(pass->team, attend, &w);
+}
+
+treadle_status treadle_pass_add_heads(treadle_pass *pass, int32_t layer, int64_t rows) {
+  const treadle_weight *weight = pass->layers[layer].weight;
+  const treadle_pass_buffers *b = &pass->buffers;
+  int64_t hidden = pass->transformer->hidden;
+  treadle_product out = {.x = b->middle,
+                         .rows = rows,
+                         .stride = b->middle_columns,
+                         .leaves = pass->attention_leaves,
+                         .terms = {{&weight[TREADLE_ROLE_O], 0}},
+                         .terms_count = 1,
+                         .y = b->sum,
+                         .y_stride = hidden,
+                         .node_stride = rows * hidden};
+  treadle_status status;
+  TRY(treadle_pass_product(pass, &out));
+  TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
+                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, rows));
+out:
+  return status;
 }

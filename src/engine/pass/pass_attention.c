@@ -106,19 +106,8 @@ treadle_status treadle_pass_project(treadle_pass *pass, int32_t layer, int64_t r
 }
 
 treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
-  const treadle_weight *weight = pass->layers[layer].weight;
   treadle_pass_buffers *b = &pass->buffers;
-  int64_t hidden = pass->transformer->hidden;
   prepare w = {.pass = pass, .step = step, .layer = layer};
-  treadle_product out = {.x = b->middle,
-                         .rows = step->rows,
-                         .stride = b->middle_columns,
-                         .leaves = pass->attention_leaves,
-                         .terms = {{&weight[TREADLE_ROLE_O], 0}},
-                         .terms_count = 1,
-                         .y = b->sum,
-                         .y_stride = hidden,
-                         .node_stride = step->rows * hidden};
   treadle_attention_view view = {.queries = b->wide,
                                  .query_stride = b->wide_columns,
                                  .out = b->middle,
@@ -127,9 +116,7 @@ treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const
   treadle_pass_share(pass, prepare_rows, &w, step->rows * b->wide_columns);
   copy_tails(pass, step, layer);
   treadle_pass_attend(pass, layer, step, &view);
-  TRY(treadle_pass_product(pass, &out));
-  TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
-                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, step->rows));
+  TRY(treadle_pass_add_heads(pass, layer, step->rows));
 out:
   return status;
 }

@@ -188,19 +188,8 @@ static treadle_status from_latent(treadle_pass *p, int32_t layer, int64_t rows) 
 }
 
 treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
-  const treadle_weight *weight = pass->layers[layer].weight;
   treadle_pass_buffers *b = &pass->buffers;
-  int64_t hidden = pass->transformer->hidden;
   latent w = {.pass = pass, .step = step, .layer = layer};
-  treadle_product out = {.x = b->middle,
-                         .rows = step->rows,
-                         .stride = b->middle_columns,
-                         .leaves = pass->attention_leaves,
-                         .terms = {{&weight[TREADLE_ROLE_O], 0}},
-                         .terms_count = 1,
-                         .y = b->sum,
-                         .y_stride = hidden,
-                         .node_stride = step->rows * hidden};
   treadle_attention_view view = {.queries = b->latent_queries,
                                  .query_stride = pass->heads.count * key_dim(pass->transformer),
                                  .out = b->latent_found,
@@ -211,9 +200,7 @@ treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const trea
   TRY(to_latent(pass, layer, step->rows));
   treadle_pass_attend(pass, layer, step, &view);
   TRY(from_latent(pass, layer, step->rows));
-  TRY(treadle_pass_product(pass, &out));
-  TRY(treadle_pass_add_sum(pass, &weight[TREADLE_ROLE_O], pass->attention_leaves,
-                           &weight[TREADLE_ROLE_O_BIAS], pass->ranks.speaks[layer].attention, step->rows));
+  TRY(treadle_pass_add_heads(pass, layer, step->rows));
 out:
   return status;
 }

@@ -318,6 +318,8 @@ treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
                                       const treadle_pass_span *stretch);
 void treadle_pass_attend(treadle_pass *pass, int32_t layer, const treadle_pass_step *step,
                          const treadle_attention_view *view);
+/* The end of attention: x += o times what the heads have found, which is in buffers.middle. */
+treadle_status treadle_pass_add_heads(treadle_pass *pass, int32_t layer, int64_t rows);
 
 /* ---- pass_experts.c ---- */
 
