@@ -141,6 +141,17 @@ out:
   return status;
 }
 
+treadle_status treadle_group_say_rest(treadle_group *group, const char *start, char *text, size_t size) {
+  treadle_status status = TREADLE_OK;
+  char rest[100] = "";
+  if (!group) return TREADLE_OK;
+  if (group->rank == 0) strcpy(rest, text + strlen(start));
+  TRY(treadle_group_say(group, rest, sizeof rest));
+  snprintf(text, size, "%s%s", start, (const char *)treadle_group_said(group, 0));
+out:
+  return status;
+}
+
 treadle_status treadle_group_listen(treadle_group *group, int speaker, const char *what) {
   treadle_status status;
   TRY(arrive(group, what));

@@ -146,6 +146,9 @@ treadle_status treadle_group_meet(treadle_group *group, const treadle_watch *wat
  * rank has said can then be read in place until the next call that meets. Collective. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes);
 const void *treadle_group_said(const treadle_group *group, int rank);
+/* Rank 0's text, which starts with `start`, to `text` of the others, who have `start` already: the rest is said, of less than 100 bytes.
+ * Collective; NULL: there are no others. */
+treadle_status treadle_group_say_rest(treadle_group *group, const char *start, char *text, size_t size);
 /* Where to put what is said at the next meeting: TREADLE_GROUP_PAYLOAD bytes. */
 void *treadle_group_words(treadle_group *group);
 /* The other side of a treadle_group_say of `speaker`, which may come whenever it likes: says nothing, and waits for that rank as long as it

@@ -12,9 +12,9 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "group/group.h"
 #include "io/file_look.h"
 #include "io/folder.h"
-#include "group/group.h"
 #include "weights/filled.h"
 #include "weights/save_plan.h"
 
@@ -155,19 +155,6 @@ out:
   return status;
 }
 
-/* All learn what it is called: what stands behind the folder's own name. */
-static treadle_status tell_name(saving *s) {
-  treadle_status status = TREADLE_OK;
-  char end[100] = "";
-  if (!s->group) return TREADLE_OK;
-  if (s->rank == 0) strcpy(end, s->temporary + strlen(s->folder));
-  TRY(treadle_group_say(s->group, end, sizeof end));
-  snprintf(s->temporary, sizeof s->temporary, "%s%s", s->folder,
-           (const char *)treadle_group_said(s->group, 0));
-out:
-  return status;
-}
-
 /* ---- 3 and 4 ---- */
 
 static treadle_status count(const saving *s, int64_t elems) {
@@ -191,7 +178,7 @@ static treadle_status save(saving *s, bool *mine_to_remove_p) {
   int64_t elems = 0;
   TRY(compare(s));
   TRY(agree(s, s->rank == 0 ? make_files(s) : TREADLE_OK));
-  TRY(tell_name(s));
+  TRY(treadle_group_say_rest(s->group, s->folder, s->temporary, sizeof s->temporary));
   TRY(agree(s, treadle_save_cells(&s->plan, s->rank, s->window, s->temporary, &elems)));
   *mine_to_remove_p = s->rank == 0;
   TRY(count(s, elems));

@@ -92,19 +92,6 @@ out:
   return status;
 }
 
-/* All learn what the folder is called for now. */
-static treadle_status tell_name(saving *s) {
-  treadle_status status = TREADLE_OK;
-  char end[100] = "";
-  if (!s->group) return TREADLE_OK;
-  if (s->rank == 0) strcpy(end, s->temporary + strlen(s->folder));
-  TRY(treadle_group_say(s->group, end, sizeof end));
-  snprintf(s->temporary, sizeof s->temporary, "%s%s", s->folder,
-           (const char *)treadle_group_said(s->group, 0));
-out:
-  return status;
-}
-
 /* ---- Rank 0, after ---- */
 
 static treadle_status write_text(const char *folder, const char *name, const char *text) {
@@ -171,7 +158,7 @@ treadle_status treadle_train_checkpoint_save(treadle_group *group,
   TRY(agree(&s, check(checkpoint)));
   snprintf(s.folder, sizeof s.folder, "%s/global_step_%" PRId64, checkpoint->run, checkpoint->step);
   TRY(agree(&s, s.rank == 0 ? begin(&s) : TREADLE_OK));
-  TRY(tell_name(&s));
+  TRY(treadle_group_say_rest(s.group, s.folder, s.temporary, sizeof s.temporary));
   TRY(save_actor(&s));
   mine_to_remove = s.rank == 0;
   TRY(agree(&s, s.rank == 0 ? write_texts(&s) : TREADLE_OK)); /* and nobody has given up the last part */

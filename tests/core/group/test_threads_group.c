@@ -5,6 +5,8 @@
 #include "base/clock.h"
 
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static int gather_much(treadle_group *group, void *context) {
@@ -25,6 +27,29 @@ static void test_gather(void **state) {
     ranks_as_threads(size, 30, 0, gather_much, NULL);
     ranks_as_threads(size, 30, 77, gather_much, NULL);
   }
+}
+
+/* What rank 0 has; the others have its start. */
+static int say_rest(treadle_group *group, void *context) {
+  char text[32];
+  (void)context;
+  for (int i = 0; i < 50; i++) {
+    if (group->rank == 0)
+      snprintf(text, sizeof text, "folder/%d.tmp", i);
+    else
+      text[0] = 0;
+    RANK_OK(treadle_group_say_rest(group, "folder", text, sizeof text));
+    RANK_TRUE(strncmp(text, "folder/", 7) == 0 && atoi(text + 7) == i && strstr(text, ".tmp"));
+  }
+  return 0;
+}
+
+static void test_say_rest(void **state) {
+  char text[] = "alone";
+  (void)state;
+  assert_ok(treadle_group_say_rest(NULL, "al", text, sizeof text));
+  assert_string_equal(text, "alone");
+  ranks_as_threads(3, 30, 5, say_rest, NULL);
 }
 
 /* Memory that one rank writes before a barrier is seen by all after it. */
@@ -190,6 +215,7 @@ static void test_self(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gather),
+      cmocka_unit_test(test_say_rest),
       cmocka_unit_test(test_barrier_orders_memory),
       cmocka_unit_test(test_failure_is_told),
       cmocka_unit_test(test_timeout),
