@@ -7,34 +7,13 @@
  *   sum      = join { ("+" | "-") join }       join = product { "~" product }
  *   product  = power { ("*" | "/" | "//" | "%") power }                        power = unary { "**" unary }
  *   unary    = ("-" | "+") unary | primary { postfix } { filter | test | call } */
-#include "jinja/jinja_parser.h"
+#include "jinja/jinja_parser_parts.h"
 
 #include "jinja/jinja_text.h"
 
 #include <string.h>
 
-typedef treadle_jinja_parser parser;
-typedef treadle_jinja_tree tree;
-typedef treadle_jinja_lexeme lexeme;
 typedef treadle_status (*part)(parser *p, tree **tree_p);
-
-static bool is_word(const parser *p, const char *word) {
-  return treadle_jinja_lexeme_is(&p->current, JINJA_WORD, word);
-}
-static bool is_operator(const parser *p, const char *word) {
-  return treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, word);
-}
-static treadle_status next(parser *p) { return treadle_jinja_parser_next(p); }
-static treadle_status expect(parser *p, const char *operator) {
-  return treadle_jinja_parser_expect(p, JINJA_OPERATOR, operator);
-}
-static treadle_status make(parser *p, treadle_jinja_form form, int line, tree **tree_p) {
-  return treadle_jinja_tree_make(p, form, line, tree_p);
-}
-static treadle_status done(parser *p, tree *t, tree **tree_p) {
-  *tree_p = t;
-  return treadle_jinja_tree_done(p, t);
-}
 
 /* ---- Operators ------------------------------------------------------------------------------------- */
 

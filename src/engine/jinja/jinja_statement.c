@@ -1,21 +1,9 @@
 /* Statements: one function for each tag. */
-#include "jinja/jinja_parser.h"
+#include "jinja/jinja_parser_parts.h"
 
 #include "jinja/jinja_text.h"
 
 #include <string.h>
-
-typedef treadle_jinja_parser parser;
-typedef treadle_jinja_tree tree;
-typedef treadle_jinja_lexeme lexeme;
-
-static bool is_word(const parser *p, const char *word) {
-  return treadle_jinja_lexeme_is(&p->current, JINJA_WORD, word);
-}
-static bool is_operator(const parser *p, const char *word) {
-  return treadle_jinja_lexeme_is(&p->current, JINJA_OPERATOR, word);
-}
-static treadle_status next(parser *p) { return treadle_jinja_parser_next(p); }
 
 static treadle_status parse_set(parser *p, tree *t) {
   bool assigned;
