@@ -1,13 +1,9 @@
 /* treadle train: reinforcement learning. */
-#include "cli/cli.h"
 #include "cli/json_out.h"
-#include "cli/session.h"
+#include "cli/run_command.h"
 #include "cli/stop.h"
 
-#include "treadle_loop.h"
-
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void progress(void *context, const treadle_rl_step *s) {
@@ -89,29 +85,6 @@ static void print(const treadle_rl_figures *r, bool json) {
   treadle_json_out_text(&out, "losses_digest", losses);
   treadle_json_out_text(&out, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
   treadle_json_out_close(&out, '}');
-}
-
-static int help_config(bool json) {
-  char *text = NULL;
-  treadle_status status = treadle_rl_config_help(json, &text);
-  if (status) return treadle_report_refusal("train", status);
-  fputs(text, stdout);
-  free(text);
-  return treadle_finish_output("train", TREADLE_EXIT_OK);
-}
-
-/* The configuration; rank 0 says what there is to say about it. */
-static treadle_status read_config(const treadle_session *session, const treadle_arguments *a,
-                                  treadle_train_config **config_p) {
-  const char *overrides[TREADLE_MAX_SETTINGS];
-  size_t count = treadle_overrides_of(a, overrides);
-  treadle_status status;
-  TRY(treadle_rl_config_read(a->words[0], overrides, count, config_p));
-  const char *const *warnings = treadle_train_config_warnings(*config_p, &count);
-  for (size_t i = 0; i < count && session->rank == 0; i++)
-    fprintf(stderr, "treadle train: warning: %s\n", warnings[i]);
-out:
-  return status;
 }
 
 static void warn(void *context, const char *line) {
@@ -222,29 +195,6 @@ static void print_plan(const treadle_actor_memory *m, int64_t ranks, size_t kept
   treadle_json_out_close(&out, '}');
 }
 
-static int plan(const treadle_arguments *a, const treadle_rl_options *options) {
-  const treadle_session alone = {.command = "train", .size = 1};
-  treadle_train_config *config = NULL;
-  int64_t ranks = a->ranks ? a->ranks : 1;
-  treadle_actor_memory *memory = calloc((size_t)ranks, sizeof *memory);
-  size_t kept;
-  bool misfit = false;
-  treadle_status status;
-  if (!memory)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
-  TRY(read_config(&alone, a, &config));
-  TRY(treadle_rl_foresee_kept(config, options, &kept));
-  status = treadle_rl_foresee(config, ranks, options, memory);
-  misfit = status && memory[0].peak_bytes; /* more than there is: the plan is there */
-  if (!status || misfit) print_plan(memory, ranks, kept, !misfit, a->json);
-out:
-  treadle_train_config_destroy(config);
-  free(memory);
-  if (!status) return treadle_finish_output("train", TREADLE_EXIT_OK);
-  int exit_status = treadle_report_refusal("train", status);
-  return misfit ? TREADLE_EXIT_FAILED : exit_status;
-}
-
 static treadle_rl_options options_of(const treadle_arguments *a) {
   treadle_rl_options options = {.struct_size = sizeof options,
                                 .families = a->families,
@@ -256,37 +206,46 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
                                 .stops = treadle_stop_asked,
                                 .warn = warn,
                                 .context = a->json ? stderr : stdout};
-  if (!a->resume || strcmp(a->resume, "never") == 0) return options;
-  options.resume = strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;
-  options.from = a->resume;
+  options.resume = treadle_run_command_resume(a, &options.from);
   return options;
 }
 
-int treadle_command_train(const treadle_arguments *a) {
-  treadle_session session = {0};
-  treadle_train_config *config = NULL;
+static treadle_status plan(const treadle_arguments *a, treadle_train_config *config, int64_t ranks,
+                           void *memory, bool *misfit_p) {
+  treadle_actor_memory *by_rank = memory;
+  const treadle_rl_options options = options_of(a);
+  size_t kept;
+  treadle_status status;
+  TRY(treadle_rl_foresee_kept(config, &options, &kept));
+  status = treadle_rl_foresee(config, ranks, &options, by_rank);
+  *misfit_p = status && by_rank[0].peak_bytes; /* more than there is: the plan is there */
+  if (!status || *misfit_p) print_plan(by_rank, ranks, kept, !*misfit_p, a->json);
+out:
+  return status;
+}
+
+static treadle_status run(const treadle_arguments *a, treadle_session *session,
+                          treadle_train_config *config, bool *stopped_p) {
   treadle_rl_options options = options_of(a);
   treadle_rl_figures result = TREADLE_INIT(treadle_rl_figures);
   treadle_status status;
-  if (a->help_config) return help_config(a->json);
-  if (!a->word_count) {
-    status = treadle_fail(TREADLE_REFUSED, "needs CONFIG.yaml; see treadle train --help");
-    return treadle_report_refusal("train", status);
-  }
-  if (a->plan) return plan(a, &options);
-  if (a->ranks) return treadle_refuse_ranks("train", a);
-  TRY(treadle_session_start(&session, "train", 600));
-  TRY(treadle_session_agree(&session, treadle_as_refusal(read_config(&session, a, &config))));
   if (!a->resume) options.resume = treadle_rl_config_start(config, &options.from);
   treadle_stop_listen();
-  treadle_stop_say(&session);
-  TRY(treadle_session_agree(&session, treadle_rl_run(session.group, config, &options, &result)));
+  treadle_stop_say(session);
+  TRY(treadle_session_agree(session, treadle_rl_run(session->group, config, &options, &result)));
   treadle_progress_end();
-  if (session.rank == 0) print(&result, a->json);
+  if (session->rank == 0) print(&result, a->json);
+  *stopped_p = result.stopped;
 out:
-  if (status && !session.said) treadle_session_abandon(&session, status);
-  treadle_train_config_destroy(config);
-  int exit_status = treadle_finish_output("train", treadle_exit_status(status));
-  treadle_session_end(&session);
-  return exit_status == TREADLE_EXIT_OK && result.stopped ? TREADLE_EXIT_STOPPED : exit_status;
+  return status;
+}
+
+int treadle_command_train(const treadle_arguments *a) {
+  static const treadle_run_command train = {.name = "train",
+                                            .help_config = treadle_rl_config_help,
+                                            .read_config = treadle_rl_config_read,
+                                            .memory_bytes = sizeof(treadle_actor_memory),
+                                            .plan = plan,
+                                            .run = run};
+  return treadle_run_command_run(&train, a);
 }
