@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -151,4 +152,11 @@ void treadle_team_destroy(treadle_team *team) {
   for (int32_t i = 1; i < team->made; i++) pthread_join(team->members[i].thread, NULL);
   treadle_free(team->members);
   treadle_free(team);
+}
+
+int32_t treadle_team_share(int64_t ranks) {
+  cpu_set_t set;
+  int64_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  int64_t mine = count / ranks;
+  return mine < 1 ? 1 : mine > TREADLE_TEAM_MAX ? TREADLE_TEAM_MAX : (int32_t)mine;
 }

@@ -25,6 +25,9 @@ void treadle_team_destroy(treadle_team *team); /* NULL does nothing; not within 
  * part may. */
 void treadle_team_run(treadle_team *team, treadle_team_part part, void *context);
 
+/* Members for a team of one of `ranks` ranks, which share the processors that this process may use. */
+int32_t treadle_team_share(int64_t ranks);
+
 int32_t treadle_team_count(const treadle_team *team);
 
 #endif

@@ -4,11 +4,9 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
-#include "base/text.h"
 #include "memory/limits.h"
 #include "token/tokenizer.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,14 +18,6 @@ enum {
   ALIGNMENT = 64
 };
 static const size_t kv_default = (size_t)256 << 20, many_blocks = 1 << 20;
-
-/* Processors that this rank may use, shared with the other ranks of the machine. */
-static int32_t processors(int64_t ranks) {
-  cpu_set_t set;
-  int64_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  int64_t mine = count / ranks;
-  return mine < 1 ? 1 : mine > TREADLE_TEAM_MAX ? TREADLE_TEAM_MAX : (int32_t)mine;
-}
 
 static treadle_status check_options(const treadle_generator_options *o) {
   if (o->threads < 0 || o->threads > TREADLE_TEAM_MAX)
@@ -80,13 +70,6 @@ static treadle_status make_cache(treadle_generator *e, const treadle_generator_o
   return count_blocks(e);
 }
 
-static treadle_status check_group(const treadle_generator *e) {
-  int ranks = e->group ? treadle_group_size(e->group) : 1;
-  if (e->layout->ranks == ranks) return TREADLE_OK;
-  return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", e->layout->text,
-                      treadle_text_of_count(e->layout->ranks, "rank"), ranks);
-}
-
 static treadle_status fill(treadle_generator *e, const treadle_generator_options *o, int rank) {
   int ranks = (int)e->layout->ranks;
   treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto"};
@@ -101,10 +84,10 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
                                                     : MAX_LEN;
   e->max_batch = o->max_batch ? o->max_batch : MAX_BATCH;
   e->prefill_chunk = o->prefill_chunk ? o->prefill_chunk : PREFILL_CHUNK;
-  e->threads = pass.threads = o->threads ? o->threads : processors(ranks);
+  e->threads = pass.threads = o->threads ? o->threads : treadle_team_share(ranks);
   e->fast = pass.fast = o->fast;
   pass.dtype = e->dtype;
-  pass.spin = pass.threads > 1 && pass.threads * ranks <= processors(1);
+  pass.spin = pass.threads > 1 && pass.threads * ranks <= treadle_team_share(1);
   pass.most_rows = e->prefill_chunk + e->max_batch;
   pass.most_logits = e->max_batch;
   pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
@@ -130,7 +113,7 @@ treadle_status treadle_generator_create(treadle_group *group, const treadle_layo
   e->group = group;
   e->layout = layout;
   treadle_gate_init(&e->gate);
-  status = check_group(e);
+  status = treadle_pass_check_ranks(layout, group);
   if (!status) status = fill(e, &o, group ? treadle_group_rank(group) : 0);
   if (group) status = treadle_group_agree(group, status);
   if (status) goto out;

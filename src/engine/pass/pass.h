@@ -47,6 +47,8 @@ typedef struct treadle_pass_step {
 
 /* Refuses layouts that the engine does not compute in, by name. */
 treadle_status treadle_pass_check_layout(const treadle_layout *layout);
+/* Refuses a group that has not as many ranks as the layout; NULL: one rank. */
+treadle_status treadle_pass_check_ranks(const treadle_layout *layout, const treadle_group *group);
 
 /* The layout, the transformer and the replica must outlive the pass. On failure *pass_p is NULL. */
 treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,

@@ -1,6 +1,7 @@
 /* Which layouts a pass computes in. */
 #include "pass/pass.h"
 
+#include "base/text.h"
 #include "layout/settings.h"
 
 #include <string.h>
@@ -44,4 +45,11 @@ treadle_status treadle_pass_check_layout(const treadle_layout *layout) {
 out:
   treadle_arena_release(&arena);
   return status;
+}
+
+treadle_status treadle_pass_check_ranks(const treadle_layout *layout, const treadle_group *group) {
+  int ranks = group ? treadle_group_size(group) : 1;
+  if (layout->ranks == ranks) return TREADLE_OK;
+  return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layout->text,
+                      treadle_text_of_count(layout->ranks, "rank"), ranks);
 }

@@ -5,12 +5,10 @@
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
-#include "base/text.h"
 #include "group/group.h"
 #include "memory/device.h"
 #include "weights/finite.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,14 +57,6 @@ out:
 
 /* ---- The whole --------------------------------------------------------------------------------------- */
 
-/* Processors that this rank may use, shared with the other ranks of the machine. */
-static int32_t processors(int64_t ranks) {
-  cpu_set_t set;
-  int64_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  int64_t mine = count / ranks;
-  return mine < 1 ? 1 : mine > TREADLE_TEAM_MAX ? TREADLE_TEAM_MAX : (int32_t)mine;
-}
-
 static treadle_status check_options(const treadle_trainer_options *o) {
   if (o->threads < 0 || o->threads > TREADLE_TEAM_MAX)
     REFUSE("threads %d: 1 to %d, or 0", o->threads, TREADLE_TEAM_MAX);
@@ -105,11 +95,11 @@ static treadle_status check(const treadle_trainer *t) {
 static treadle_pass_options pass_options(const treadle_trainer *t, const treadle_trainer_options *o) {
   const treadle_transformer *d = t->transformer;
   treadle_dtype dtype = treadle_layout_dtype(t->layout, &t->layout->model->tensors[d->embed]);
-  int32_t ranks = (int32_t)t->layout->ranks, threads = o->threads ? o->threads : processors(ranks);
+  int32_t ranks = (int32_t)t->layout->ranks, threads = o->threads ? o->threads : treadle_team_share(ranks);
   treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto",
                                .dtype = dtype == TREADLE_BF16 ? TREADLE_BF16 : TREADLE_FP32,
                                .threads = threads,
-                               .spin = threads > 1 && threads * ranks <= processors(1),
+                               .spin = threads > 1 && threads * ranks <= treadle_team_share(1),
                                .fast = o->fast,
                                .most_rows = t->rows,
                                .most_logits = TREADLE_HEAD_ROWS,
@@ -220,10 +210,7 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   TRY(group ? treadle_group_agree(group, status) : status);
   t->layout = layout;
   t->ranks.group = group;
-  if (layout->ranks != (group ? treadle_group_size(group) : 1))
-    status =
-        treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layout->text,
-                     treadle_text_of_count(layout->ranks, "rank"), group ? treadle_group_size(group) : 1);
+  status = treadle_pass_check_ranks(layout, group);
   if (!status) status = treadle_train_fill(t, &o, group ? treadle_group_rank(group) : 0, false);
   TRY(treadle_train_agree(t, status));
   TRY(treadle_train_meet(t));

@@ -114,11 +114,20 @@ static void reports_threads(void **state) {
   assert_null(team);
 }
 
+static void shares_processors(void **state) {
+  (void)state;
+  int32_t all = treadle_team_share(1);
+  assert_in_range(all, 1, TREADLE_TEAM_MAX);
+  assert_in_range(treadle_team_share(2), 1, all);
+  assert_int_equal(treadle_team_share(1 << 20), 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(does_each_part_once), cmocka_unit_test(members_do_theirs),
       cmocka_unit_test(ends_unused),         cmocka_unit_test(refuses_sizes),
       cmocka_unit_test(reports_memory),      cmocka_unit_test(reports_threads),
+      cmocka_unit_test(shares_processors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
