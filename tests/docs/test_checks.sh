@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/check-references, tools/check-words and tools/check-functions find what they are for: mistakes planted in a copy of the tree.
+# tools/check-references, tools/check-words, tools/check-functions and tools/check-once find what they are for: mistakes planted in a copy of the tree.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -42,6 +42,7 @@ fresh
 tools/check-references "$work/tree"
 tools/check-words "$work/tree"
 tools/check-functions "$work/tree"
+tools/check-once "$work/tree"
 
 plant src/core/io/look.c '/* see gone.c */' check-references 'gone.c: no such file'
 plant src/core/io/look.c '/* see plan/look.h */' check-references 'plan/look.h: no such file'
@@ -81,6 +82,31 @@ tools/check-words "$work/tree"
 fresh
 sed -i 's/^| [*][*]file/| **box** | another |\n&/' "$work/tree/docs/glossary.md"
 fails check-words 'the word "box" has two meanings'
+passage=$(for i in {1..12}; do echo "  sum += part(rank, $i) * look(\"text $i\");"; done)
+again() { # TEXT: the passage stands in look.c, and the text in another file
+  fresh
+  echo "$passage" >> "$work/tree/src/core/io/look.c"
+  echo "$1" > "$work/tree/src/core/io/see.c"
+}
+again "$(sed '1,4s/rank/peer/' <<<"$passage")"
+fails check-once 'src/core/io/look.c:6-17 stands again at src/core/io/see.c:1-12'
+again "$(sed -e 's|$| /* here */|; G' -e '6i }' -e '8i #include "io/look.h"' -e '9s/^ */\t/' <<<"$passage")"
+fails check-once 'src/core/io/look.c:6-17 stands again at src/core/io/see.c:1-25'
+again "$(sed '1,5s/rank/peer/' <<<"$passage")" # too few lines are equal
+tools/check-once "$work/tree"
+again "$(sed '6s/rank/rank + 1/' <<<"$passage")" # one has another shape
+tools/check-once "$work/tree"
+again "$(sed 1d <<<"$passage")"
+tools/check-once "$work/tree"
+again "/* A table of sums. */
+$passage"
+tools/check-once "$work/tree"
+again "$passage"
+sed -e "/^exceptions='/,/^'/d" -e "s|^\[\[ .*|exceptions='src/core/io/look.c src/core/io/see.c both look'|" tools/check-once > "$work/tree/tools/check-once"
+bash "$work/tree/tools/check-once"
+echo 'int see;' > "$work/tree/src/core/io/see.c"
+if bash "$work/tree/tools/check-once" > "$work/said"; then echo "check-once takes an exception that is not needed"; exit 1; fi
+grep -qF 'src/core/io/look.c src/core/io/see.c share no passage: delete the line' "$work/said"
 echo "what was planted was found"
 
 tools/draw-waves | cmp - docs/waves.svg # the picture is what its script draws

@@ -1,4 +1,4 @@
-/* The keys of MindSpeed-RL 2.3 (mindspeed_rl/config_cls): its sections for Megatron, of which actor_config goes before megatron_training, and those of reinforcement learning. Default and unit of each, as it is there, and whether
+/* A table: the keys of MindSpeed-RL 2.3 (mindspeed_rl/config_cls): its sections for Megatron, of which actor_config goes before megatron_training, and those of reinforcement learning. Default and unit of each, as it is there, and whether
  * it changes results: HEARD as the key of treadle that `as` names, or the table of keys has it, or a rule (config_others.c); LIMITED to
  * what treadle does anyway (config_limits.c); NONE. A row without a default that names a section is of all paths below it. */
 #include "run/others.h"

@@ -1,4 +1,4 @@
-/* The keys of RLinf 0.3 (rlinf/config.py and the workers that read it), for reasoning with Megatron or FSDP. What it has under actor.model and actor.megatron stands here without the first part. Default and unit of each, as it is there, and whether
+/* A table: the keys of RLinf 0.3 (rlinf/config.py and the workers that read it), for reasoning with Megatron or FSDP. What it has under actor.model and actor.megatron stands here without the first part. Default and unit of each, as it is there, and whether
  * it changes results: HEARD as the key of treadle that `as` names, or the table of keys has it, or a rule (config_others.c); LIMITED to
  * what treadle does anyway (config_limits.c); NONE. A row without a default that names a section is of all paths below it. */
 #include "run/others.h"

@@ -1,4 +1,4 @@
-/* The keys of verl 0.9 (verl/trainer/config, the generated trainer files, and what its example scripts add to them). Default and unit of each, as it is there, and whether
+/* A table: the keys of verl 0.9 (verl/trainer/config, the generated trainer files, and what its example scripts add to them). Default and unit of each, as it is there, and whether
  * it changes results: HEARD as the key of treadle that `as` names, or the table of keys has it, or a rule (config_others.c); LIMITED to
  * what treadle does anyway (config_limits.c); NONE. A row without a default that names a section is of all paths below it. */
 #include "run/others.h"
