@@ -14,6 +14,32 @@
  * forms, surrogates and numbers above U+10FFFF are none. A 0 byte is a character of one byte. */
 int treadle_utf8_read(const char *text, uint32_t *code_p);
 
+/* The same where a character is known to begin: the text is valid. */
+static inline size_t treadle_utf8_decode(const char *text, uint32_t *code_p) {
+  const unsigned char *at = (const unsigned char *)text;
+  if (at[0] < 0x80) {
+    *code_p = at[0];
+    return 1;
+  }
+  size_t length = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+  uint32_t code = at[0] & (0x7fu >> length);
+  for (size_t i = 1; i < length; i++) code = code << 6 | (at[i] & 0x3f);
+  *code_p = code;
+  return length;
+}
+
+/* Writes a character; its bytes. */
+static inline size_t treadle_utf8_encode(uint32_t code, char to[4]) {
+  if (code < 0x80) {
+    to[0] = (char)code;
+    return 1;
+  }
+  size_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  for (size_t i = length - 1; i > 0; i--, code >>= 6) to[i] = (char)(0x80 | (code & 0x3f));
+  to[0] = (char)((0xf00u >> length & 0xff) | code);
+  return length;
+}
+
 bool treadle_utf8_is_plain(uint32_t code);
 
 /* Is all of it characters? */

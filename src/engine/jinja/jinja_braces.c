@@ -106,7 +106,7 @@ static treadle_status read_spec(const text *spec, field *f) {
   *f = (field){.width = -1, .precision = -1};
 #define LOOK    (at < spec->length ? spec->bytes[at] : 0)
 #define IS(set) (LOOK && strchr(set, LOOK))
-  if (spec->length) first = treadle_jinja_decode(spec->bytes, &code);
+  if (spec->length) first = treadle_utf8_decode(spec->bytes, &code);
   if (first && first < spec->length && strchr("<>^=", spec->bytes[first]) && spec->bytes[first]) {
     f->fill = code;
     at = first;

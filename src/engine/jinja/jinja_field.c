@@ -186,7 +186,7 @@ treadle_status treadle_jinja_ascii(machine *m, value v, value *text_p) {
   PASS(treadle_jinja_represent(m, &w, v));
   PASS(treadle_jinja_step(m, 2 * w.length)); /* each character is printed */
   for (size_t at = 0; at < w.length;) {
-    at += treadle_jinja_decode(w.bytes + at, &code);
+    at += treadle_utf8_decode(w.bytes + at, &code);
     snprintf(escape, sizeof escape,
              code < 0x80      ? "%c"
              : code < 0x100   ? "\\x%02x"

@@ -46,11 +46,11 @@ static treadle_status title(machine *m, call *c, value *result_p) {
   PASS(treadle_jinja_to_text(m, c->self, &text));
   PASS(treadle_jinja_look(m, text));
   for (size_t at = 0; at < text->length;) {
-    size_t end = at, one = treadle_jinja_decode(text->bytes + at, &code);
+    size_t end = at, one = treadle_utf8_decode(text->bytes + at, &code);
     bool mark = parts_words(code);
     while (end < text->length && parts_words(code) == mark) {
-      end += treadle_jinja_decode(text->bytes + end, &code);
-      if (end < text->length) treadle_jinja_decode(text->bytes + end, &code);
+      end += treadle_utf8_decode(text->bytes + end, &code);
+      if (end < text->length) treadle_utf8_decode(text->bytes + end, &code);
     }
     PASS(write_cased(m, &w, text, at, at + one, JINJA_UPPER));
     PASS(write_cased(m, &w, text, at + one, end, JINJA_LOWER));
@@ -90,7 +90,7 @@ static treadle_status count_words(machine *m, call *c, value *result_p) {
   PASS(treadle_jinja_to_text(m, c->self, &text));
   PASS(treadle_jinja_look(m, text));
   for (size_t at = 0; at < text->length;) {
-    at += treadle_jinja_decode(text->bytes + at, &code);
+    at += treadle_utf8_decode(text->bytes + at, &code);
     bool word = code == '_' || treadle_jinja_is(JINJA_IS_ALNUM, code);
     words += word && !inside;
     inside = word;

@@ -45,7 +45,7 @@ static treadle_status plain_digits(machine *m, const treadle_jinja_text *text, c
   if (end - from >= MAX_NUMBER) return TREADLE_OK;
   PASS(treadle_jinja_step(m, end - from));
   while (from < end) {
-    from += treadle_jinja_decode(text->bytes + from, &code);
+    from += treadle_utf8_decode(text->bytes + from, &code);
     if (code >= 0x80) { /* digits come in runs of ten: the place in the run is the value */
       if (!treadle_jinja_is(JINJA_IS_DECIMAL, code)) return TREADLE_OK;
       uint32_t zero = code;

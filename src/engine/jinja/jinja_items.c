@@ -61,7 +61,7 @@ static treadle_status next_character(machine *m, iterator *it, value *item_p, bo
   *got_p = it->at < text->length;
   if (!*got_p) return TREADLE_OK;
   size_t from = it->at;
-  it->at += treadle_jinja_decode(text->bytes + from, &code);
+  it->at += treadle_utf8_decode(text->bytes + from, &code);
   return treadle_jinja_part(m, text, from, it->at, item_p);
 }
 

@@ -42,7 +42,7 @@ static treadle_status write_text(machine *m, writer *w, const treadle_jinja_text
   PASS(treadle_jinja_scan(m, 4 * text->length));
   PASS(treadle_jinja_write_plain(m, w, "\""));
   for (size_t at = 0; at < text->length;) {
-    at += treadle_jinja_decode(text->bytes + at, &code);
+    at += treadle_utf8_decode(text->bytes + at, &code);
     PASS(write_code(m, w, code, ascii));
   }
   return treadle_jinja_write_plain(m, w, "\"");

@@ -44,7 +44,7 @@ static treadle_status write_coded(lexer *l, writer *w, uint32_t code) {
 static treadle_status write_odd(lexer *l, writer *w, size_t *at_p) {
   uint32_t code;
   char text[16];
-  *at_p += treadle_jinja_decode(l->text + *at_p, &code);
+  *at_p += treadle_utf8_decode(l->text + *at_p, &code);
   snprintf(text, sizeof text,
            code < 0x100     ? "\\x%02x"
            : code < 0x10000 ? "\\u%04x"
@@ -196,7 +196,7 @@ static treadle_status read_name(lexer *l, lexeme *t) {
   size_t end = l->at;
   uint32_t code;
   while (end < l->length) {
-    size_t one = treadle_jinja_decode(l->text + end, &code);
+    size_t one = treadle_utf8_decode(l->text + end, &code);
     if (!is_of_name(code, end == l->at)) break;
     end += one;
   }
@@ -229,7 +229,7 @@ treadle_status treadle_jinja_lexer_lexeme(lexer *l, lexeme *t) {
   uint32_t code;
   char c = look(l, l->at);
   *t = (lexeme){.line = l->line};
-  treadle_jinja_decode(l->text + l->at, &code);
+  treadle_utf8_decode(l->text + l->at, &code);
   if (is_digit(c)) return read_number(l, t);
   if (is_of_name(code, true)) return read_name(l, t);
   if (c == '\'' || c == '"') return read_string(l, t);

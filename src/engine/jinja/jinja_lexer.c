@@ -66,7 +66,7 @@ static bool stands(const lexer *l, size_t at, const char *what) {
 static size_t skip_space(const lexer *l, size_t at) {
   uint32_t code;
   while (at < l->length) {
-    size_t one = treadle_jinja_decode(l->text + at, &code);
+    size_t one = treadle_utf8_decode(l->text + at, &code);
     if (!treadle_jinja_is_space(code)) break;
     at += one;
   }

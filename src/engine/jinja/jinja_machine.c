@@ -78,7 +78,7 @@ treadle_status treadle_jinja_write_plain(treadle_jinja_machine *m, treadle_jinja
 
 treadle_status treadle_jinja_write_code(treadle_jinja_machine *m, treadle_jinja_writer *w, uint32_t code) {
   char bytes[4];
-  return treadle_jinja_write(m, w, bytes, treadle_jinja_encode(code, bytes));
+  return treadle_jinja_write(m, w, bytes, treadle_utf8_encode(code, bytes));
 }
 
 treadle_status treadle_jinja_written(treadle_jinja_machine *m, const treadle_jinja_writer *w,

@@ -35,7 +35,7 @@ static treadle_status represent_text(machine *m, writer *w, const treadle_jinja_
   if (text->safe) PASS(plain(m, w, "Markup("));
   PASS(treadle_jinja_write(m, w, &quote, 1));
   for (size_t at = 0, next; at < text->length; at = next) {
-    next = at + treadle_jinja_decode(text->bytes + at, &code);
+    next = at + treadle_utf8_decode(text->bytes + at, &code);
     if (code == (uint32_t)quote || code == '\\') PASS(plain(m, w, "\\"));
     if (treadle_jinja_is(JINJA_IS_PRINTABLE, code))
       PASS(treadle_jinja_write(m, w, text->bytes + at, next - at));

@@ -36,7 +36,7 @@ static treadle_status replace_empty(machine *m, const text *t, const text *to, i
     if (count == 0) return treadle_jinja_write(m, w, t->bytes + at, t->length - at);
     PASS(treadle_jinja_write(m, w, to->bytes, to->length));
     if (at == t->length) return TREADLE_OK;
-    size_t next = at + treadle_jinja_decode(t->bytes + at, &code);
+    size_t next = at + treadle_utf8_decode(t->bytes + at, &code);
     PASS(treadle_jinja_step(m, 1));
     PASS(treadle_jinja_write(m, w, t->bytes + at, next - at));
     at = next;
@@ -78,7 +78,7 @@ treadle_status treadle_jinja_split_lines(machine *m, const text *t, bool keep, v
   uint32_t code;
   PASS(treadle_jinja_look(m, t));
   for (size_t at = 0; at < t->length;) {
-    size_t next = at + treadle_jinja_decode(t->bytes + at, &code);
+    size_t next = at + treadle_utf8_decode(t->bytes + at, &code);
     if (code == '\r' && next < t->length && t->bytes[next] == '\n') next++;
     if (ends_line(code)) {
       PASS(add(m, &lines, t, from, keep ? next : at));
@@ -107,7 +107,7 @@ static treadle_status split_words(machine *m, const text *t, int64_t most, bool 
       while (at > rest_from) {
         size_t before = at - 1;
         while (((unsigned char)t->bytes[before] & 0xc0) == 0x80) before--;
-        treadle_jinja_decode(t->bytes + before, &code);
+        treadle_utf8_decode(t->bytes + before, &code);
         if (treadle_jinja_is_space(code)) break;
         at = before;
       }
@@ -117,7 +117,7 @@ static treadle_status split_words(machine *m, const text *t, int64_t most, bool 
     } else {
       size_t at = from, one = 0;
       for (; at < rest_to; at += one) {
-        one = treadle_jinja_decode(t->bytes + at, &code);
+        one = treadle_utf8_decode(t->bytes + at, &code);
         if (treadle_jinja_is_space(code)) break;
       }
       PASS(treadle_jinja_scan(m, 4 * (at - from)));

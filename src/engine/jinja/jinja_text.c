@@ -3,30 +3,6 @@
 
 #include <string.h>
 
-size_t treadle_jinja_decode(const char *text, uint32_t *code_p) {
-  const unsigned char *at = (const unsigned char *)text;
-  if (at[0] < 0x80) {
-    *code_p = at[0];
-    return 1;
-  }
-  size_t length = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-  uint32_t code = at[0] & (0x7fu >> length);
-  for (size_t i = 1; i < length; i++) code = code << 6 | (at[i] & 0x3f);
-  *code_p = code;
-  return length;
-}
-
-size_t treadle_jinja_encode(uint32_t code, char bytes[4]) {
-  if (code < 0x80) {
-    bytes[0] = (char)code;
-    return 1;
-  }
-  size_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  for (size_t i = length - 1; i > 0; i--, code >>= 6) bytes[i] = (char)(0x80 | (code & 0x3f));
-  bytes[0] = (char)((0xf00u >> length & 0xf0) | code);
-  return length;
-}
-
 size_t treadle_jinja_points(const char *bytes, size_t length) {
   size_t points = 0;
   for (size_t i = 0; i < length; i++) points += ((unsigned char)bytes[i] & 0xc0) != 0x80;
@@ -136,7 +112,7 @@ static bool is_stripped(const char *at, size_t length, const treadle_jinja_text 
   if (set) {
     return memmem(set->bytes, set->length, at, length) != NULL;
   }
-  treadle_jinja_decode(at, &code);
+  treadle_utf8_decode(at, &code);
   return treadle_jinja_is_space(code);
 }
 
@@ -150,7 +126,7 @@ treadle_status treadle_jinja_strip(treadle_jinja_machine *m, const char *bytes, 
   size_t from = 0, to = length;
   uint32_t code;
   while ((sides & JINJA_LEFT) && from < to) {
-    size_t one = treadle_jinja_decode(bytes + from, &code);
+    size_t one = treadle_utf8_decode(bytes + from, &code);
     PASS(count_one(m, set));
     if (!is_stripped(bytes + from, one, set)) break;
     from += one;

@@ -2,11 +2,10 @@
 #ifndef TREADLE_JINJA_JINJA_TEXT_H
 #define TREADLE_JINJA_JINJA_TEXT_H
 
+#include "base/utf8.h"
 #include "jinja/jinja_machine.h"
 
-/* One character at `at`, which is valid UTF-8; returns its bytes. */
-size_t treadle_jinja_decode(const char *at, uint32_t *code_p);
-size_t treadle_jinja_encode(uint32_t code, char bytes[4]);
+/* Characters of a text, which is valid UTF-8. */
 size_t treadle_jinja_points(const char *bytes, size_t length);
 
 /* A text of a copy of the bytes; of the bytes themselves; of a name of this program. */

@@ -32,7 +32,7 @@ static treadle_status all_are(machine *m, const call *c, treadle_jinja_class whi
   bool all = empty || t->length > 0;
   PASS(treadle_jinja_look(m, t));
   for (size_t at = 0; all && at < t->length;) {
-    at += treadle_jinja_decode(t->bytes + at, &code);
+    at += treadle_utf8_decode(t->bytes + at, &code);
     all = treadle_jinja_is(which, code);
   }
   *result_p = treadle_jinja_bool(all);
@@ -270,7 +270,7 @@ METHOD(expandtabs) {
   PASS(treadle_jinja_whole_argument(c->bound[0], "tabsize", 8, &size));
   PASS(treadle_jinja_look(m, t));
   for (size_t at = 0, next; at < t->length; at = next) {
-    next = at + treadle_jinja_decode(t->bytes + at, &code);
+    next = at + treadle_utf8_decode(t->bytes + at, &code);
     int64_t spaces = code == '\t' && size > 0 ? size - column % size : 0;
     for (int64_t i = 0; i < spaces; i++) PASS(treadle_jinja_write_plain(m, &w, " "));
     if (code != '\t') PASS(treadle_jinja_write(m, &w, t->bytes + at, next - at));

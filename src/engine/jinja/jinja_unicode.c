@@ -204,7 +204,7 @@ bool treadle_jinja_all_cased(const treadle_jinja_text *text, bool upper) {
   bool cased = false;
   uint32_t code;
   for (size_t at = 0; at < text->length;) {
-    at += treadle_jinja_decode(text->bytes + at, &code);
+    at += treadle_utf8_decode(text->bytes + at, &code);
     if (treadle_jinja_is_cased(code, !upper) || category_of(code) == UTF8PROC_CATEGORY_LT) return false;
     cased = cased || treadle_jinja_is_cased(code, upper);
   }
@@ -215,7 +215,7 @@ bool treadle_jinja_is_title(const treadle_jinja_text *text) {
   bool cased = false, inside = false;
   uint32_t code;
   for (size_t at = 0; at < text->length;) {
-    at += treadle_jinja_decode(text->bytes + at, &code);
+    at += treadle_utf8_decode(text->bytes + at, &code);
     bool begins = treadle_jinja_is_cased(code, true) || category_of(code) == UTF8PROC_CATEGORY_LT;
     bool goes_on = treadle_jinja_is_cased(code, false);
     if ((begins && inside) || (goes_on && !inside)) return false;
@@ -245,7 +245,7 @@ static bool has_letter_before(const treadle_jinja_text *text, size_t at) {
   while (at > 0) {
     do at--;
     while (((unsigned char)text->bytes[at] & 0xc0) == 0x80);
-    treadle_jinja_decode(text->bytes + at, &code);
+    treadle_utf8_decode(text->bytes + at, &code);
     if (!is_passed(code)) return has_case(code);
   }
   return false;
@@ -254,7 +254,7 @@ static bool has_letter_before(const treadle_jinja_text *text, size_t at) {
 static bool has_letter_after(const treadle_jinja_text *text, size_t at) {
   uint32_t code;
   while (at < text->length) {
-    at += treadle_jinja_decode(text->bytes + at, &code);
+    at += treadle_utf8_decode(text->bytes + at, &code);
     if (!is_passed(code)) return has_case(code);
   }
   return false;
@@ -276,7 +276,7 @@ static treadle_status write_upper(treadle_jinja_machine *m, treadle_jinja_writer
 static treadle_status write_lower(treadle_jinja_machine *m, treadle_jinja_writer *w,
                                   const treadle_jinja_text *text, size_t at, size_t next) {
   uint32_t code;
-  treadle_jinja_decode(text->bytes + at, &code);
+  treadle_utf8_decode(text->bytes + at, &code);
   if (code == 0x3a3) /* a sigma that ends a word */
     return treadle_jinja_write_code(
         m, w, has_letter_before(text, at) && !has_letter_after(text, next) ? 0x3c2 : 0x3c3);
@@ -305,7 +305,7 @@ treadle_status treadle_jinja_change_case(treadle_jinja_machine *m, const treadle
   PASS(treadle_jinja_look(m, text));
   PASS(treadle_jinja_look(m, text)); /* its case and the other one */
   for (size_t at = 0, next; at < text->length; at = next) {
-    next = at + treadle_jinja_decode(text->bytes + at, &code);
+    next = at + treadle_utf8_decode(text->bytes + at, &code);
     bool title = (how == JINJA_TITLE && !inside) || (how == JINJA_CAPITAL && at == 0);
     if (how == JINJA_FOLD)
       PASS(write_folded(m, &w, code));

@@ -132,11 +132,11 @@ static size_t character_before(const char *text, size_t at) {
 static bool stands_alone(const char *text, size_t bytes, size_t start, size_t end) {
   uint32_t code;
   if (start > 0) {
-    treadle_unicode_decode(text + character_before(text, start), &code);
+    treadle_utf8_decode(text + character_before(text, start), &code);
     if (treadle_unicode_is_word(code)) return false;
   }
   if (end == bytes) return true;
-  treadle_unicode_decode(text + end, &code);
+  treadle_utf8_decode(text + end, &code);
   return !treadle_unicode_is_word(code);
 }
 
@@ -144,7 +144,7 @@ static size_t spaces_before(const char *text, size_t at, size_t least) {
   while (at > least) {
     uint32_t code;
     size_t before = character_before(text, at);
-    treadle_unicode_decode(text + before, &code);
+    treadle_utf8_decode(text + before, &code);
     if (!treadle_unicode_is_space(code)) break;
     at = before;
   }
@@ -154,7 +154,7 @@ static size_t spaces_before(const char *text, size_t at, size_t least) {
 static size_t spaces_behind(const char *text, size_t at, size_t bytes) {
   for (size_t length; at < bytes; at += length) {
     uint32_t code;
-    length = treadle_unicode_decode(text + at, &code);
+    length = treadle_utf8_decode(text + at, &code);
     if (!treadle_unicode_is_space(code)) break;
   }
   return at;

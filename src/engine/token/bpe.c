@@ -35,7 +35,7 @@ static const treadle_merge *find_merge(const treadle_bpe *bpe, int32_t left, int
 void treadle_bpe_settle(treadle_bpe *bpe) {
   for (uint32_t code = 0; code < TREADLE_BPE_NEAR; code++) {
     char text[4];
-    bpe->near[code] = treadle_tokens_find(&bpe->tokens, text, treadle_unicode_encode(code, text));
+    bpe->near[code] = treadle_tokens_find(&bpe->tokens, text, treadle_utf8_encode(code, text));
   }
 }
 
@@ -80,7 +80,7 @@ static treadle_status find_character(const treadle_bpe *bpe, treadle_bpe_room *r
   size_t suffix = at + length == bytes ? strlen(bpe->suffix) : 0;
   uint32_t code;
   if (prefix == 0 && suffix == 0) {
-    treadle_unicode_decode(word + at, &code);
+    treadle_utf8_decode(word + at, &code);
     *token_p =
         code < TREADLE_BPE_NEAR ? bpe->near[code] : treadle_tokens_find(&bpe->tokens, word + at, length);
     return TREADLE_OK;
@@ -115,7 +115,7 @@ static treadle_status cut_word(const treadle_bpe *bpe, treadle_bpe_room *room, c
   for (size_t at = 0, length; at < bytes; at += length) {
     uint32_t code;
     bool done = false;
-    length = treadle_unicode_decode(word + at, &code);
+    length = treadle_utf8_decode(word + at, &code);
     TRY(find_character(bpe, room, word, bytes, at, length, &token));
     if (token >= 0) {
       if (held >= 0) TRY(add_symbol(room, held));

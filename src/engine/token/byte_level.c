@@ -27,7 +27,7 @@ treadle_status treadle_byte_level_add(treadle_text_bytes *to, const char *text, 
   char made[512];
   size_t count = 0;
   for (size_t i = 0; i < bytes; i++) {
-    count += treadle_unicode_encode(treadle_byte_level_code((unsigned char)text[i]), made + count);
+    count += treadle_utf8_encode(treadle_byte_level_code((unsigned char)text[i]), made + count);
     if (count + 2 <= sizeof made) continue;
     TRY(treadle_text_bytes_add(to, made, count));
     count = 0;

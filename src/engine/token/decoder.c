@@ -46,7 +46,7 @@ treadle_status treadle_decode_byte_level(const char *text, size_t bytes, treadle
   size_t begin = to->count;
   for (size_t at = 0; at < bytes;) {
     uint32_t code;
-    at += treadle_unicode_decode(text + at, &code);
+    at += treadle_utf8_decode(text + at, &code);
     int byte = treadle_byte_level_byte(code);
     if (byte < 0) {
       to->count = begin;
@@ -64,7 +64,7 @@ treadle_status treadle_decode_metaspace(const treadle_decoder *step, bool first,
   treadle_status status = TREADLE_OK;
   for (size_t at = 0, length; at < bytes; at += length) {
     uint32_t code;
-    length = treadle_unicode_decode(text + at, &code);
+    length = treadle_utf8_decode(text + at, &code);
     if (code != step->code)
       TRY(treadle_text_bytes_add(to, text + at, length));
     else if (!first || !step->drop_first)
@@ -77,7 +77,7 @@ out:
 treadle_status treadle_decode_strip(const treadle_decoder *step, const char *text, size_t bytes,
                                     treadle_text_bytes *to) {
   char sign[4];
-  size_t length = treadle_unicode_encode(step->code, sign), from = 0, end = bytes;
+  size_t length = treadle_utf8_encode(step->code, sign), from = 0, end = bytes;
   for (int64_t i = 0; i < step->start && end - from >= length && memcmp(text + from, sign, length) == 0;
        i++)
     from += length;

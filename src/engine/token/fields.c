@@ -51,7 +51,7 @@ treadle_status treadle_field_character(const json_t *object, const char *name, u
   treadle_status status = treadle_field_text(object, name, &text);
   *code_p = 0;
   if (status || !text) return status;
-  if (!*text || text[treadle_unicode_decode(text, code_p)])
+  if (!*text || text[treadle_utf8_decode(text, code_p)])
     REFUSE("%s is not one character: '%s'", name, text);
   return TREADLE_OK;
 }

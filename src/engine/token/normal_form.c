@@ -58,7 +58,7 @@ static void decompose(const char *text, size_t bytes, bool compatible, utf8proc_
   for (size_t at = 0; at < bytes;) {
     uint32_t code;
     int boundary = 0;
-    at += treadle_unicode_decode(text + at, &code);
+    at += treadle_utf8_decode(text + at, &code);
     bool fits = count < room;
     if (stays(code)) {
       if (fits) codes[count] = (utf8proc_int32_t)code;

@@ -97,7 +97,7 @@ static treadle_status lowercase(const treadle_text_bytes *text, treadle_text_byt
   treadle_status status = TREADLE_OK;
   for (size_t at = 0; at < text->count;) {
     uint32_t code;
-    at += treadle_unicode_decode(text->items + at, &code);
+    at += treadle_utf8_decode(text->items + at, &code);
     if (code == CAPITAL_I_WITH_DOT) {
       TRY(treadle_text_bytes_add(to, "i", 1));
       TRY(treadle_text_bytes_add_code(to, DOT_ABOVE));
@@ -114,13 +114,13 @@ static treadle_status strip(const treadle_normalizer *step, const treadle_text_b
   size_t from = 0, end = text->count;
   uint32_t code;
   for (size_t length; step->left && from < end; from += length) {
-    length = treadle_unicode_decode(text->items + from, &code);
+    length = treadle_utf8_decode(text->items + from, &code);
     if (!treadle_unicode_is_space(code)) break;
   }
   while (step->right && end > from) {
     size_t at = end - 1;
     while (((unsigned char)text->items[at] & 0xc0) == 0x80) at--;
-    treadle_unicode_decode(text->items + at, &code);
+    treadle_utf8_decode(text->items + at, &code);
     if (!treadle_unicode_is_space(code)) break;
     end = at;
   }

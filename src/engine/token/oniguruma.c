@@ -79,7 +79,7 @@ treadle_status treadle_oniguruma_character(treadle_oniguruma *t, char letter, tr
     TRY(treadle_text_bytes_add_text(to, "\\x{b}"));
   } else if ((unsigned char)letter >= 0x80) { /* a character is itself */
     uint32_t code;
-    size_t length = treadle_unicode_decode(--t->at, &code);
+    size_t length = treadle_utf8_decode(--t->at, &code);
     TRY(treadle_text_bytes_add(to, t->at, length));
     t->at += length;
   } else if (strchr("nrtfaex", letter) || !isalnum((unsigned char)letter)) {

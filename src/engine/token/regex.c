@@ -201,7 +201,7 @@ treadle_status treadle_regex_next(treadle_regex_search *search, bool *found_p) {
     if (search->start < search->end || !search->any || search->end != last) break;
     uint32_t code;
     search->from +=
-        search->from < search->bytes ? treadle_unicode_decode(search->text + search->from, &code) : 1;
+        search->from < search->bytes ? treadle_utf8_decode(search->text + search->from, &code) : 1;
   }
   search->from = search->end;
   search->any = true;

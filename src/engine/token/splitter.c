@@ -40,7 +40,7 @@ static treadle_status find_class(bool (*is_match)(uint32_t code), treadle_splitt
   size_t end = word.start + word.bytes, done = word.start, length;
   for (size_t at = word.start; at < end; at += length) {
     uint32_t code;
-    length = treadle_unicode_decode(text + at, &code);
+    length = treadle_utf8_decode(text + at, &code);
     if (!is_match(code)) continue;
     if (at > done) TRY(add_cut(room, done, at, false));
     TRY(add_cut(room, at, at + length, true));

@@ -70,7 +70,7 @@ static treadle_status read_metaspace(const json_t *json, treadle_splitters *step
   bool prefix;
   TRY(treadle_field_character(json, "replacement", &sign));
   if (!sign) REFUSE("replacement is missing");
-  step.sign_bytes = treadle_unicode_encode(sign, step.sign);
+  step.sign_bytes = treadle_utf8_encode(sign, step.sign);
   TRY(treadle_field_word(json, "prepend_scheme", schemes, TREADLE_PREPEND_ALWAYS, &scheme));
   TRY(treadle_field_bool(json, "add_prefix_space", true, &prefix));
   if (!prefix && json_object_get(json, "prepend_scheme") && scheme != TREADLE_PREPEND_NEVER)

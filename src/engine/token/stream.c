@@ -113,7 +113,7 @@ static void strip_begin(treadle_text_stream *stream) {
   size_t at = 0;
   while (stream->strip > 0 && at < stream->text.count) {
     uint32_t code;
-    size_t length = treadle_unicode_decode(stream->text.items + at, &code);
+    size_t length = treadle_utf8_decode(stream->text.items + at, &code);
     bool same = code == stream->strip_code;
     stream->strip = same ? stream->strip - 1 : 0;
     if (same) at += length;

@@ -43,7 +43,7 @@ static treadle_status put_character(treadle_tokenizer *tokenizer, const json_t *
   if (!json_is_integer(code)) REFUSE("char_ords[%zu] is not a whole number", i);
   if (value < 0 || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
     REFUSE("char_ords[%zu] is %lld, which is not a character", i, (long long)value);
-  size_t bytes = treadle_unicode_encode((uint32_t)value, text);
+  size_t bytes = treadle_utf8_encode((uint32_t)value, text);
   int32_t there = treadle_tokens_find(&tokenizer->bpe.tokens, text, bytes);
   if (there >= 0)
     REFUSE("char_ords[%zu] is %lld, '%.*s', which is the token with the id %d already", i, (long long)value,

@@ -25,34 +25,10 @@ treadle_status treadle_text_bytes_add_text(treadle_text_bytes *to, const char *t
 
 treadle_status treadle_text_bytes_add_code(treadle_text_bytes *to, uint32_t code) {
   char bytes[4];
-  return treadle_text_bytes_add(to, bytes, treadle_unicode_encode(code, bytes));
+  return treadle_text_bytes_add(to, bytes, treadle_utf8_encode(code, bytes));
 }
 
 /* ---- UTF-8 ---- */
-
-size_t treadle_unicode_decode(const char *at, uint32_t *code_p) {
-  const unsigned char *b = (const unsigned char *)at;
-  if (b[0] < 0x80) {
-    *code_p = b[0];
-    return 1;
-  }
-  size_t length = b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 : 4;
-  uint32_t code = b[0] & (0x7fu >> length);
-  for (size_t i = 1; i < length; i++) code = code << 6 | (b[i] & 0x3f);
-  *code_p = code;
-  return length;
-}
-
-size_t treadle_unicode_encode(uint32_t code, char to[4]) {
-  if (code < 0x80) {
-    to[0] = (char)code;
-    return 1;
-  }
-  size_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  for (size_t i = length - 1; i > 0; i--, code >>= 6) to[i] = (char)(0x80 | (code & 0x3f));
-  to[0] = (char)((0xf00u >> length & 0xff) | code);
-  return length;
-}
 
 /* The character that begins at `at`: its bytes in *length_p, or those of the longest begin of one, at least 1. Whether it is
  * whole; *open_p: it is not, but more bytes could make it so. */

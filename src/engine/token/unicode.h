@@ -4,6 +4,7 @@
 #define TREADLE_TOKEN_UNICODE_H
 
 #include "base/array.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,10 +15,6 @@ typedef TREADLE_ARRAY(char) treadle_text_bytes;
 treadle_status treadle_text_bytes_add(treadle_text_bytes *to, const char *bytes, size_t count);
 treadle_status treadle_text_bytes_add_text(treadle_text_bytes *to, const char *text);
 treadle_status treadle_text_bytes_add_code(treadle_text_bytes *to, uint32_t code);
-
-/* The character at `at`, which is valid UTF-8; its bytes. */
-size_t treadle_unicode_decode(const char *at, uint32_t *code_p);
-size_t treadle_unicode_encode(uint32_t code, char to[4]);
 
 /* How many bytes from the start are valid UTF-8: all of them, or those before the first that are not. */
 size_t treadle_unicode_valid(const char *text, size_t bytes);

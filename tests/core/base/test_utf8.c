@@ -68,6 +68,20 @@ static void what_is_shown(void **state) {
   assert_ptr_equal(treadle_text_shown(plain), plain);
 }
 
+/* Each character there and back, with the bytes that the reader of unknown texts takes. */
+static void written_and_read(void **state) {
+  (void)state;
+  for (uint32_t code = 0; code <= 0x10ffff; code++) {
+    char bytes[5] = "";
+    uint32_t decoded, read;
+    if (code >= 0xd800 && code < 0xe000) continue;
+    size_t length = treadle_utf8_encode(code, bytes);
+    assert_int_equal(treadle_utf8_read(bytes, &read), length);
+    assert_int_equal(treadle_utf8_decode(bytes, &decoded), length);
+    assert_true(read == code && decoded == code);
+  }
+}
+
 /* Room is kept, and what is cut is cut between characters. */
 static void room_is_kept(void **state) {
   (void)state;
@@ -131,8 +145,11 @@ static void long_paths_leave_the_end(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(characters), cmocka_unit_test(what_is_shown), cmocka_unit_test(room_is_kept),
-      cmocka_unit_test(messages_are_printable), cmocka_unit_test(long_paths_leave_the_end)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(characters),
+                                     cmocka_unit_test(written_and_read),
+                                     cmocka_unit_test(what_is_shown),
+                                     cmocka_unit_test(room_is_kept),
+                                     cmocka_unit_test(messages_are_printable),
+                                     cmocka_unit_test(long_paths_leave_the_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
