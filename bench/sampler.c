@@ -40,7 +40,7 @@ static void fill(float *logits, int64_t count, uint64_t seed) {
 static double best_of(treadle_sampler *sampler, const float *logits, int64_t vocabulary,
                       const bench_case *c, const treadle_token_counts *counts) {
   double best = 1e30;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sampling_default(&sampling);
   sampling.temperature = c->temperature;
   sampling.top_k = c->top_k;

@@ -24,7 +24,7 @@ static void check_input(const treadle_request_input *input) {
     need(input->tokens[i] >= 0 && input->tokens[i] < VOCABULARY);
 }
 
-static void check_sampling(const treadle_sampling *s) {
+static void check_sampling(const treadle_sampling_values *s) {
   need(isfinite(s->temperature) && s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1);
   need(s->n >= 1 && s->max_tokens >= 1 && s->min_tokens <= s->max_tokens && s->logprobs <= 20);
   for (int32_t i = 0; i < s->stop_count; i++) need(s->stop[i].count > 0);
@@ -80,7 +80,7 @@ static void read_scores(const treadle_requests_spec *spec, const char *text, siz
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sampling_default(&sampling);
   const treadle_requests_spec spec = {.what = "input", .sampling = &sampling, .vocabulary = VOCABULARY};
   read_requests(&spec, (const char *)bytes, count);

@@ -15,7 +15,7 @@ typedef struct sampling_case {
   golden_recording *r;
   float *logits;
   int64_t vocabulary;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_token_counts counts;
 } sampling_case;
 
@@ -55,7 +55,7 @@ static bool differ(const sampling_case *c, const char *what, double got, double 
   return false;
 }
 
-static bool keep(const sampling_case *c, treadle_sampler *sampler, const treadle_sampling *sampling,
+static bool keep(const sampling_case *c, treadle_sampler *sampler, const treadle_sampling_values *sampling,
                  treadle_candidates *candidates_p) {
   const treadle_sampler_row row = {.logits = c->logits, .sampling = sampling, .counts = &c->counts};
   if (treadle_sampler_keep(sampler, &row, candidates_p) == TREADLE_OK) return true;
@@ -67,7 +67,7 @@ static bool keep(const sampling_case *c, treadle_sampler *sampler, const treadle
 static bool compare_counts(const sampling_case *c, treadle_sampler *sampler, const json_t *kept) {
   static const char *const names[] = {"count behind min-p", "count behind top-k", "count behind top-p"};
   for (int i = 0; i < 3 && !treadle_sampling_is_greedy(&c->sampling); i++) {
-    treadle_sampling sampling = c->sampling;
+    treadle_sampling_values sampling = c->sampling;
     treadle_candidates candidates;
     if (i < 1) sampling.top_k = 0;
     if (i < 2) sampling.top_p = 1;

@@ -69,7 +69,7 @@ static void add_tops(treadle_builder *builder, const char *first, const treadle_
 }
 
 static void add_finish(treadle_builder *builder, const treadle_sample *sample) {
-  const treadle_sampling *s = sample->spec.sampling;
+  const treadle_sampling_values *s = sample->spec.sampling;
   treadle_builder_add(builder, ", \"finish_reason\": %s, \"stop_reason\": ",
                       sample->finish == TREADLE_FINISH_STOP     ? "\"stop\""
                       : sample->finish == TREADLE_FINISH_LENGTH ? "\"length\""

@@ -79,7 +79,7 @@ out:
 
 treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
                                             const treadle_tokenizer *tokenizer, treadle_arena *arena,
-                                            treadle_sampling *sampling_p, treadle_eos *eos_p) {
+                                            treadle_sampling_values *sampling_p, treadle_eos *eos_p) {
   json_t *config = NULL;
   const char *path;
   treadle_status status;
@@ -95,7 +95,7 @@ out:
 treadle_status treadle_defaults_check(const treadle_transformer *transformer,
                                       const treadle_tokenizer *tokenizer, bool draws) {
   treadle_arena arena = {0};
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_eos eos;
   treadle_status status =
       treadle_transformer_sampling(transformer, tokenizer, &arena, draws ? &sampling : NULL, &eos);

@@ -84,7 +84,7 @@ static treadle_status check_options(const treadle_generate_options *o) {
 
 static treadle_status read_requests(generating *g, const char *lines, size_t bytes) {
   treadle_generator *e = g->engine;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_requests_spec spec = {
       .what = g->options.what, .sampling = &sampling, .vocabulary = e->transformer->vocabulary};
   const treadle_request_text_spec text = {.what = g->options.what,

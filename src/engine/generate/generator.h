@@ -90,7 +90,7 @@ treadle_status treadle_generator_least(treadle_generator *engine, size_t *value)
  * beyond the vocabulary is refused. */
 treadle_status treadle_transformer_sampling(const treadle_transformer *transformer,
                                             const treadle_tokenizer *tokenizer, treadle_arena *arena,
-                                            treadle_sampling *sampling_p, treadle_eos *eos_p);
+                                            treadle_sampling_values *sampling_p, treadle_eos *eos_p);
 /* Refuses what that would, before the work; draws: of sampling, too. */
 treadle_status treadle_defaults_check(const treadle_transformer *transformer,
                                       const treadle_tokenizer *tokenizer, bool draws);

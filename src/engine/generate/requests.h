@@ -41,7 +41,7 @@ typedef struct treadle_request {
   int64_t number; /* of the requests, from 0 */
   treadle_request_id id;
   treadle_request_input input;
-  treadle_sampling sampling; /* checked */
+  treadle_sampling_values sampling; /* checked */
 } treadle_request;
 
 typedef struct treadle_requests {
@@ -59,9 +59,9 @@ enum {
 
 /* What lines are read against. */
 typedef struct treadle_requests_spec {
-  const char *what;                 /* names the source in messages: a path */
-  const treadle_sampling *sampling; /* what lines begin with */
-  int64_t vocabulary;               /* ids from 0 to vocabulary - 1; 0: not known yet, any from 0 */
+  const char *what;                        /* names the source in messages: a path */
+  const treadle_sampling_values *sampling; /* what lines begin with */
+  int64_t vocabulary;                      /* ids from 0 to vocabulary - 1; 0: not known yet, any from 0 */
 } treadle_requests_spec;
 
 /* Reads `count` bytes of lines. The text is not kept. *requests_p is ended by release, whatever is returned. */

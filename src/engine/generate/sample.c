@@ -15,7 +15,7 @@ static bool contains(const int32_t *ids, int32_t count, int32_t id) {
 }
 
 treadle_status treadle_sample_init(treadle_sample *sample, const treadle_sample_spec *spec) {
-  const treadle_sampling *s = spec->sampling;
+  const treadle_sampling_values *s = spec->sampling;
   treadle_status status = TREADLE_OK;
   *sample = (treadle_sample){.spec = *spec, .stop_id = -1, .stop_text = -1};
   assert(spec->most_tokens > 0);
@@ -76,7 +76,7 @@ treadle_status treadle_sample_draw(const treadle_sample *sample, treadle_sampler
                                    treadle_candidates *candidates_p) {
   treadle_sampler_row row = row_of(sample, logits);
   treadle_status status;
-  const treadle_sampling *s = row.sampling;
+  const treadle_sampling_values *s = row.sampling;
   if (treadle_sampling_cuts(s, INT64_MAX)) row.most = s->top_k > 0 ? s->top_k : sample->spec.most_kept;
   TRY(treadle_sampler_keep(sampler, &row, candidates_p));
   *token_p = treadle_sampler_pick(candidates_p, uniform_of(sample));
@@ -103,7 +103,7 @@ out:
 
 /* Does the last token end the sample, whatever its text? */
 static void look_for_end(treadle_sample *sample, int32_t token) {
-  const treadle_sampling *s = sample->spec.sampling;
+  const treadle_sampling_values *s = sample->spec.sampling;
   const treadle_eos *eos = sample->spec.eos;
   bool is_eos = !s->ignore_eos && contains(eos->ids, eos->count, token);
   if (made(sample) >= s->min_tokens && (is_eos || contains(s->stop_ids, s->stop_id_count, token))) {
@@ -132,7 +132,7 @@ out:
 }
 
 treadle_status treadle_sample_add_text(treadle_sample *sample, const char *text, size_t count) {
-  const treadle_sampling *s = sample->spec.sampling;
+  const treadle_sampling_values *s = sample->spec.sampling;
   size_t at = 0;
   if (sample->stop_text >= 0) return TREADLE_OK; /* the text has ended */
   treadle_builder_add_bytes(&sample->text, text, count);

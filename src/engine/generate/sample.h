@@ -29,7 +29,7 @@ typedef enum treadle_finish {
 
 /* What a sample begins with; all of it outlives the sample. */
 typedef struct treadle_sample_spec {
-  const treadle_sampling *sampling;
+  const treadle_sampling_values *sampling;
   const treadle_eos *eos;
   const int32_t *prompt; /* [prompt_count] */
   int64_t prompt_count;

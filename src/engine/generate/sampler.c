@@ -55,7 +55,7 @@ int64_t treadle_sampler_bytes(int64_t vocabulary) {
 /* ---- The row ---- */
 
 static bool has_penalties(const treadle_sampler_row *row) {
-  const treadle_sampling *s = row->sampling;
+  const treadle_sampling_values *s = row->sampling;
   return row->counts && row->counts->count > 0 &&
          (s->repetition_penalty != 1 || s->frequency_penalty != 0 || s->presence_penalty != 0);
 }
@@ -81,7 +81,7 @@ static void ban(treadle_sampler *sampler, const int32_t *ids, int64_t count) {
 
 /* Copies the row, with what bans and penalties make of it. */
 static void load_row(treadle_sampler *sampler, const treadle_sampler_row *row) {
-  const treadle_sampling *s = row->sampling;
+  const treadle_sampling_values *s = row->sampling;
   double *to = sampler->logits;
   for (int64_t i = 0; i < sampler->vocabulary; i++) to[i] = (double)row->logits[i];
   ban(sampler, row->banned, row->banned_count);
@@ -144,7 +144,7 @@ static void keep_one(treadle_sampler *sampler, double largest, treadle_candidate
 
 treadle_status treadle_sampler_keep(treadle_sampler *sampler, const treadle_sampler_row *row,
                                     treadle_candidates *candidates_p) {
-  const treadle_sampling *s = row->sampling;
+  const treadle_sampling_values *s = row->sampling;
   treadle_row_stats stats;
   treadle_status status;
   double largest = 0, scale = 1 / s->temperature, border = -INFINITY;

@@ -22,8 +22,8 @@ int64_t treadle_sampler_bytes(int64_t vocabulary);
 typedef struct treadle_sampler_row {
   const float
       *logits; /* [vocabulary] without padding; not written. -inf: never; NaN and +inf are refused */
-  const treadle_sampling *sampling;   /* checked */
-  const treadle_token_counts *counts; /* used by penalties alone; NULL: no tokens yet */
+  const treadle_sampling_values *sampling; /* checked */
+  const treadle_token_counts *counts;      /* used by penalties alone; NULL: no tokens yet */
   const int32_t *banned; /* [banned_count] not chosen; ids out of the vocabulary are passed over */
   int64_t banned_count;
   const int32_t *never; /* [never_count] nor are these */

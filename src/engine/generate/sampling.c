@@ -3,20 +3,20 @@
 
 #include <math.h>
 
-void treadle_sampling_default(treadle_sampling *sampling_p) {
-  *sampling_p = (treadle_sampling){.temperature = 1,
-                                   .top_p = 1,
-                                   .repetition_penalty = 1,
-                                   .max_tokens = TREADLE_DEFAULT_NEW_TOKENS,
-                                   .n = 1};
+void treadle_sampling_default(treadle_sampling_values *sampling_p) {
+  *sampling_p = (treadle_sampling_values){.temperature = 1,
+                                          .top_p = 1,
+                                          .repetition_penalty = 1,
+                                          .max_tokens = TREADLE_DEFAULT_NEW_TOKENS,
+                                          .n = 1};
 }
 
-float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling *sampling) {
+float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling_values *sampling) {
   if (type == TREADLE_LOGPROB_RAW || treadle_sampling_is_greedy(sampling)) return 1;
   return (float)sampling->temperature;
 }
 
-static treadle_status check_reals(const char *what, const treadle_sampling *s) {
+static treadle_status check_reals(const char *what, const treadle_sampling_values *s) {
   const struct {
     const char *name;
     double value;
@@ -40,7 +40,7 @@ static treadle_status check_reals(const char *what, const treadle_sampling *s) {
   return TREADLE_OK;
 }
 
-static treadle_status check_counts(const char *what, const treadle_sampling *s) {
+static treadle_status check_counts(const char *what, const treadle_sampling_values *s) {
   const long long k = s->top_k, most = s->max_tokens, least = s->min_tokens, n = s->n, top = s->logprobs;
   if (k < -1) REFUSE("%s: top_k must be 0 (disable), or at least 1, got %lld", what, k);
   if (most < 1) REFUSE("%s: max_tokens must be at least 1, got %lld", what, most);
@@ -54,7 +54,7 @@ static treadle_status check_counts(const char *what, const treadle_sampling *s) 
   return TREADLE_OK;
 }
 
-static treadle_status check_stops(const char *what, const treadle_sampling *s) {
+static treadle_status check_stops(const char *what, const treadle_sampling_values *s) {
   if (s->stop_count > TREADLE_MOST_STOPS || s->stop_id_count > TREADLE_MOST_STOPS)
     REFUSE("%s: %s has more than %d items", what,
            s->stop_count > TREADLE_MOST_STOPS ? "stop" : "stop_token_ids", TREADLE_MOST_STOPS);
@@ -69,7 +69,7 @@ static treadle_status check_stops(const char *what, const treadle_sampling *s) {
   return TREADLE_OK;
 }
 
-treadle_status treadle_sampling_check(const char *what, const treadle_sampling *sampling) {
+treadle_status treadle_sampling_check(const char *what, const treadle_sampling_values *sampling) {
   treadle_status status;
   TRY(check_reals(what, sampling));
   TRY(check_counts(what, sampling));
@@ -78,7 +78,7 @@ out:
   return status;
 }
 
-treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampling *sampling,
+treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampling_values *sampling,
                                           int64_t vocabulary) {
   for (int32_t i = 0; i < sampling->stop_id_count; i++)
     if (sampling->stop_ids[i] >= vocabulary)
@@ -87,7 +87,7 @@ treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampli
   return TREADLE_OK;
 }
 
-treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling *s) {
+treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling_values *s) {
   if (treadle_sampling_is_greedy(s))
     REFUSE("%s: temperature is %g, and log-probabilities are to be of what is drawn: %g at least", what,
            s->temperature, TREADLE_GREEDY_BELOW);

@@ -20,7 +20,7 @@ typedef struct treadle_text {
   size_t count;
 } treadle_text;
 
-typedef struct treadle_sampling {
+typedef struct treadle_sampling_values {
   double temperature;        /* below TREADLE_GREEDY_BELOW the largest logit, the lower id on a tie */
   int64_t top_k;             /* 0, -1: off */
   double top_p;              /* 1: off */
@@ -37,7 +37,7 @@ typedef struct treadle_sampling {
   int32_t stop_count;
   const int32_t *stop_ids; /* [stop_id_count] */
   int32_t stop_id_count;
-} treadle_sampling;
+} treadle_sampling_values;
 
 #define TREADLE_GREEDY_BELOW 1e-5
 
@@ -56,22 +56,22 @@ typedef struct treadle_eos {
   int32_t count;
 } treadle_eos;
 
-void treadle_sampling_default(treadle_sampling *sampling_p);
+void treadle_sampling_default(treadle_sampling_values *sampling_p);
 
-static inline bool treadle_sampling_is_greedy(const treadle_sampling *sampling) {
+static inline bool treadle_sampling_is_greedy(const treadle_sampling_values *sampling) {
   return sampling->temperature < TREADLE_GREEDY_BELOW;
 }
 
 /* Does the choice have penalties, so that what is drawn from depends on the tokens before? */
-static inline bool treadle_sampling_penalises(const treadle_sampling *s) {
+static inline bool treadle_sampling_penalises(const treadle_sampling_values *s) {
   return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
 }
 
 /* Does top_k cut a vocabulary of that size; does it, top_p or min_p? */
-static inline bool treadle_sampling_has_top_k(const treadle_sampling *s, int64_t vocabulary) {
+static inline bool treadle_sampling_has_top_k(const treadle_sampling_values *s, int64_t vocabulary) {
   return s->top_k > 0 && s->top_k < vocabulary;
 }
-static inline bool treadle_sampling_cuts(const treadle_sampling *s, int64_t vocabulary) {
+static inline bool treadle_sampling_cuts(const treadle_sampling_values *s, int64_t vocabulary) {
   return treadle_sampling_has_top_k(s, vocabulary) || s->top_p < 1 || s->min_p > 0;
 }
 
@@ -79,24 +79,24 @@ static inline bool treadle_sampling_cuts(const treadle_sampling *s, int64_t voca
 typedef enum treadle_logprob_type { TREADLE_LOGPROB_RAW, TREADLE_LOGPROB_SCALED } treadle_logprob_type;
 
 /* The temperature that lse is asked for. */
-float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling *sampling);
+float treadle_logprob_temperature(treadle_logprob_type type, const treadle_sampling_values *sampling);
 
 /* Refuses what the distribution that a token is drawn from cannot be kept of: penalties, greedy choice; and logprobs,
  * of ids that it does not have. */
-treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling *sampling);
+treadle_status treadle_sampling_check_drawn(const char *what, const treadle_sampling_values *sampling);
 
 /* Refuses values out of range, in vLLM's words behind "`what`: ". */
-treadle_status treadle_sampling_check(const char *what, const treadle_sampling *sampling);
+treadle_status treadle_sampling_check(const char *what, const treadle_sampling_values *sampling);
 
 /* Refuses stop_ids that are not in the vocabulary. */
-treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampling *sampling,
+treadle_status treadle_sampling_check_ids(const char *what, const treadle_sampling_values *sampling,
                                           int64_t vocabulary);
 
 /* Takes temperature, top_k, top_p, min_p, repetition_penalty and max_new_tokens out of a generation_config.json, as vLLM does,
  * and checks them. What it does not have, or has as null, stays. do_sample is not looked at: vLLM takes the temperature
  * that stands there. */
 treadle_status treadle_sampling_read_config(const char *what, const json_t *config,
-                                            treadle_sampling *sampling_p);
+                                            treadle_sampling_values *sampling_p);
 
 /* eos_token_id of a generation_config.json or config.json: one id, a list of them, or none. In the order of the file, each once. */
 treadle_status treadle_eos_read(const char *what, const json_t *config, treadle_arena *arena,
@@ -104,7 +104,7 @@ treadle_status treadle_eos_read(const char *what, const json_t *config, treadle_
 
 /* Takes the keys of a line (requests.h) that are sampling values. null is as if it were not there. Not yet checked. */
 treadle_status treadle_sampling_read_line(const char *what, const json_t *line, treadle_arena *arena,
-                                          treadle_sampling *sampling_p);
+                                          treadle_sampling_values *sampling_p);
 /* Names of these keys, NULL at the end. */
 extern const char *const treadle_sampling_keys[];
 

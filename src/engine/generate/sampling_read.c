@@ -12,18 +12,19 @@ static const struct {
   value_type type;
   size_t at;
 } values[] = {
-    {"temperature", "temperature", REAL, offsetof(treadle_sampling, temperature)},
-    {"top_k", "top_k", WHOLE, offsetof(treadle_sampling, top_k)},
-    {"top_p", "top_p", REAL, offsetof(treadle_sampling, top_p)},
-    {"min_p", "min_p", REAL, offsetof(treadle_sampling, min_p)},
-    {"repetition_penalty", "repetition_penalty", REAL, offsetof(treadle_sampling, repetition_penalty)},
-    {"presence_penalty", NULL, REAL, offsetof(treadle_sampling, presence_penalty)},
-    {"frequency_penalty", NULL, REAL, offsetof(treadle_sampling, frequency_penalty)},
-    {"max_tokens", "max_new_tokens", WHOLE, offsetof(treadle_sampling, max_tokens)},
-    {"min_tokens", NULL, WHOLE, offsetof(treadle_sampling, min_tokens)},
-    {"n", NULL, WHOLE, offsetof(treadle_sampling, n)},
-    {"logprobs", NULL, WHOLE, offsetof(treadle_sampling, logprobs)},
-    {"ignore_eos", NULL, TRUTH, offsetof(treadle_sampling, ignore_eos)},
+    {"temperature", "temperature", REAL, offsetof(treadle_sampling_values, temperature)},
+    {"top_k", "top_k", WHOLE, offsetof(treadle_sampling_values, top_k)},
+    {"top_p", "top_p", REAL, offsetof(treadle_sampling_values, top_p)},
+    {"min_p", "min_p", REAL, offsetof(treadle_sampling_values, min_p)},
+    {"repetition_penalty", "repetition_penalty", REAL,
+     offsetof(treadle_sampling_values, repetition_penalty)},
+    {"presence_penalty", NULL, REAL, offsetof(treadle_sampling_values, presence_penalty)},
+    {"frequency_penalty", NULL, REAL, offsetof(treadle_sampling_values, frequency_penalty)},
+    {"max_tokens", "max_new_tokens", WHOLE, offsetof(treadle_sampling_values, max_tokens)},
+    {"min_tokens", NULL, WHOLE, offsetof(treadle_sampling_values, min_tokens)},
+    {"n", NULL, WHOLE, offsetof(treadle_sampling_values, n)},
+    {"logprobs", NULL, WHOLE, offsetof(treadle_sampling_values, logprobs)},
+    {"ignore_eos", NULL, TRUTH, offsetof(treadle_sampling_values, ignore_eos)},
 };
 enum { VALUES = sizeof values / sizeof *values };
 
@@ -45,7 +46,7 @@ const char *const treadle_sampling_keys[] = {"temperature",
                                              NULL};
 
 static treadle_status read_value(const char *what, const json_t *object, const char *key, int i,
-                                 treadle_sampling *sampling_p) {
+                                 treadle_sampling_values *sampling_p) {
   void *to = (char *)sampling_p + values[i].at;
   const json_t *value = json_object_get(object, key);
   if (!value || json_is_null(value)) return TREADLE_OK;
@@ -55,7 +56,7 @@ static treadle_status read_value(const char *what, const json_t *object, const c
 }
 
 treadle_status treadle_sampling_read_config(const char *what, const json_t *config,
-                                            treadle_sampling *sampling_p) {
+                                            treadle_sampling_values *sampling_p) {
   treadle_status status = TREADLE_OK;
   if (!treadle_json_is_object(config)) REFUSE("%s: not an object", what);
   for (int i = 0; i < VALUES; i++)
@@ -88,7 +89,7 @@ out:
 
 /* A text or a list of texts. */
 static treadle_status read_stop(const char *what, const json_t *value, treadle_arena *arena,
-                                treadle_sampling *sampling_p) {
+                                treadle_sampling_values *sampling_p) {
   size_t count = json_is_array(value) ? json_array_size(value) : 1;
   treadle_status status = TREADLE_OK;
   if (count > TREADLE_MOST_STOPS) REFUSE("%s: stop has more than %d items", what, TREADLE_MOST_STOPS);
@@ -104,7 +105,7 @@ out:
 }
 
 static treadle_status read_stop_ids(const char *what, const json_t *value, treadle_arena *arena,
-                                    treadle_sampling *sampling_p) {
+                                    treadle_sampling_values *sampling_p) {
   int64_t count = 0;
   int32_t *ids = NULL;
   treadle_status status;
@@ -119,7 +120,8 @@ out:
 }
 
 /* -1 is none, as vLLM has it. */
-static treadle_status read_seed(const char *what, const json_t *value, treadle_sampling *sampling_p) {
+static treadle_status read_seed(const char *what, const json_t *value,
+                                treadle_sampling_values *sampling_p) {
   treadle_status status;
   TRY(treadle_json_whole(what, "seed", value, &sampling_p->seed));
   sampling_p->has_seed = sampling_p->seed != -1;
@@ -128,7 +130,7 @@ out:
 }
 
 treadle_status treadle_sampling_read_line(const char *what, const json_t *line, treadle_arena *arena,
-                                          treadle_sampling *sampling_p) {
+                                          treadle_sampling_values *sampling_p) {
   const json_t *stop = json_object_get(line, "stop"), *ids = json_object_get(line, "stop_token_ids"),
                *seed = json_object_get(line, "seed");
   treadle_status status = TREADLE_OK;

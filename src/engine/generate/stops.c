@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-int32_t treadle_stops_find(const treadle_sampling *sampling, const char *text, size_t count, size_t added,
-                           size_t *at_p) {
+int32_t treadle_stops_find(const treadle_sampling_values *sampling, const char *text, size_t count,
+                           size_t added, size_t *at_p) {
   int32_t found = -1;
   size_t best = 0; /* where it ends */
   for (int32_t i = 0; i < sampling->stop_count; i++) {
@@ -21,7 +21,7 @@ int32_t treadle_stops_find(const treadle_sampling *sampling, const char *text, s
   return found;
 }
 
-size_t treadle_stops_held(const treadle_sampling *sampling, const char *text, size_t count) {
+size_t treadle_stops_held(const treadle_sampling_values *sampling, const char *text, size_t count) {
   size_t held = 0;
   for (int32_t i = 0; i < sampling->stop_count; i++) {
     const treadle_text *stop = &sampling->stop[i];

@@ -8,10 +8,10 @@
 #include "generate/sampling.h"
 
 /* Looks for stop texts that end in the last `added` bytes of text. Returns the number of the stop text and where it begins, or -1. */
-int32_t treadle_stops_find(const treadle_sampling *sampling, const char *text, size_t count, size_t added,
-                           size_t *at_p);
+int32_t treadle_stops_find(const treadle_sampling_values *sampling, const char *text, size_t count,
+                           size_t added, size_t *at_p);
 
 /* How many bytes at the end of text may be the beginning of a stop text: a stream shows them later. */
-size_t treadle_stops_held(const treadle_sampling *sampling, const char *text, size_t count);
+size_t treadle_stops_held(const treadle_sampling_values *sampling, const char *text, size_t count);
 
 #endif

@@ -24,7 +24,7 @@ static treadle_status mark_ends(const treadle_model *model, const treadle_tokeni
                                 int64_t vocabulary, uint8_t *out) {
   treadle_arena arena = {0};
   treadle_transformer *d = NULL;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_eos ends;
   treadle_status status;
   TRY(treadle_transformer_create(model, &d));

@@ -66,7 +66,7 @@ static const int32_t prompt[] = {1, 4}, eos_ids[] = {2};
 static const treadle_eos eos = {eos_ids, 1};
 static const treadle_text stops[] = {{"\"\0", 2}};
 
-static void make_sample(treadle_sampling *sampling, treadle_sample *sample) {
+static void make_sample(treadle_sampling_values *sampling, treadle_sample *sample) {
   treadle_sampling_default(sampling);
   sampling->stop = stops;
   sampling->stop_count = 1;
@@ -84,7 +84,7 @@ static void make_sample(treadle_sampling *sampling, treadle_sample *sample) {
 static void test_line(void **state) {
   (void)state;
   treadle_builder out = {0};
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sample sample;
   treadle_score_lines lines;
   const treadle_requests_spec spec = {.what = "out.jsonl", .vocabulary = 10};
@@ -111,7 +111,7 @@ static void test_line(void **state) {
 static void test_ends(void **state) {
   (void)state;
   treadle_builder out = {0};
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sampling_default(&sampling);
   const int32_t all[] = {2, 3};
   const treadle_eos two = {all, 2};
@@ -180,7 +180,7 @@ static treadle_status write_line(const treadle_sample *sample) {
 
 static void test_no_memory(void **state) {
   (void)state;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sample sample;
   make_sample(&sampling, &sample);
   TEST_EACH_ALLOCATION(write_line(&sample));

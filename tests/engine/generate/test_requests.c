@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "test.h"
 
-static treadle_sampling base;
+static treadle_sampling_values base;
 
 static treadle_status parse(const char *text, treadle_requests *requests_p) {
   const treadle_requests_spec spec = {.what = "in.jsonl", .sampling = &base, .vocabulary = 100};
@@ -45,7 +45,7 @@ static void test_read(void **state) {
   assert_int_equal(b->id.number, -5);
   assert_int_equal(b->input.type, TREADLE_REQUEST_MESSAGES);
   assert_int_equal(json_array_size(b->input.messages), 1);
-  const treadle_sampling *s = &b->sampling;
+  const treadle_sampling_values *s = &b->sampling;
   assert_true(s->temperature == 0 && s->top_k == -1 && s->top_p == 0.5 && s->min_p == 1);
   assert_true(s->repetition_penalty == 2 && s->presence_penalty == -1 && s->frequency_penalty == 0.5);
   assert_true(s->max_tokens == 7 && s->min_tokens == 2 && s->n == 4 && s->logprobs == 5 && s->ignore_eos);

@@ -12,7 +12,7 @@ static const int32_t eos_ids[] = {2, 3}, stop_ids[] = {5}, prompt[] = {1, 4};
 static const treadle_eos eos = {eos_ids, 2};
 
 typedef struct scene {
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sample sample;
 } scene;
 
@@ -159,7 +159,7 @@ static void test_stop_texts(void **state) {
     treadle_random random = {.state = seed};
     char stop_bytes[3][6], text[60] = "";
     treadle_text stops[3];
-    treadle_sampling sampling = {.stop = stops, .stop_count = 3};
+    treadle_sampling_values sampling = {.stop = stops, .stop_count = 3};
     size_t length = 0, at = 0, wanted_at = 0;
     int32_t got = -1, wanted = -1;
     for (int i = 0; i < 3; i++) {

@@ -16,7 +16,7 @@ typedef struct drawn {
   uint64_t seed;
   int32_t vocabulary;
   float *logits;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_token_counts counts;
   bool *in_prompt;
   int32_t *made;
@@ -38,7 +38,7 @@ static float logit(treadle_random *random, row_kind kind) {
   }
 }
 
-static void draw_values(treadle_random *random, int32_t vocabulary, treadle_sampling *s) {
+static void draw_values(treadle_random *random, int32_t vocabulary, treadle_sampling_values *s) {
   static const double temperatures[] = {0, 1, 1, 0.7, 0.3, 1.5, 50}, tops[] = {1, 1, 0.9, 0.5, 0.1, 0.999},
                       mins[] = {0, 0, 0.05, 0.3, 1}, penalties[] = {1, 1, 1.3, 0.8},
                       additive[] = {0, 0, 0.5, -0.7};
@@ -111,7 +111,7 @@ static void softmax(plain *row, int32_t count) {
 }
 
 /* *near_p: a border that another order of additions could move. */
-static void plain_cuts(plain *row, int32_t count, const treadle_sampling *s, bool *near_p) {
+static void plain_cuts(plain *row, int32_t count, const treadle_sampling_values *s, bool *near_p) {
   double largest = 0, sum = 0;
   softmax(row, count);
   for (int32_t i = 0; i < count; i++) largest = fmax(largest, row[i].p);
@@ -135,7 +135,7 @@ static void plain_cuts(plain *row, int32_t count, const treadle_sampling *s, boo
 }
 
 static plain *plain_row(const drawn *d, bool *near_p) {
-  const treadle_sampling *s = &d->sampling;
+  const treadle_sampling_values *s = &d->sampling;
   plain *row = test_calloc((size_t)d->vocabulary, sizeof *row);
   int32_t best = 0;
   for (int32_t i = 0; i < d->vocabulary; i++) {
@@ -161,7 +161,7 @@ static bool same_row(const drawn *d, const plain *row, const treadle_candidates 
     double p = 0;
     if (at < got->count && got->ids[at] == i) p = got->weights[at++] / got->total;
     if (fabs(p - row[i].p) > 1e-9 || (p > 0) != (row[i].p > 0)) {
-      const treadle_sampling *s = &d->sampling;
+      const treadle_sampling_values *s = &d->sampling;
       fprintf(stderr,
               "seed %llu: token %d of %d has %.17g, plain %.17g; temperature %g k %lld p %g min %g\n",
               (unsigned long long)d->seed, i, d->vocabulary, p, row[i].p, s->temperature,
@@ -205,7 +205,7 @@ static void test_borders(void **state) {
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
     treadle_sampler *sampler;
     treadle_candidates got;
-    treadle_sampling sampling;
+    treadle_sampling_values sampling;
     treadle_sampling_default(&sampling);
     sampling.top_p = cases[i].top_p;
     const treadle_sampler_row row = {.logits = logits, .sampling = &sampling};
@@ -226,7 +226,7 @@ static void test_order(void **state) {
   treadle_sampler *mine, *others;
   static float logits[ROWS][TOKENS];
   int32_t first[ROWS];
-  treadle_sampling sampling[ROWS];
+  treadle_sampling_values sampling[ROWS];
   treadle_random random = {.state = 5};
   assert_ok(treadle_sampler_create(TOKENS, &mine));
   assert_ok(treadle_sampler_create(TOKENS, &others));
@@ -256,7 +256,7 @@ static void test_bits(void **state) {
   treadle_random random = {.state = 1};
   treadle_sampler *sampler;
   treadle_candidates c;
-  treadle_sampling s;
+  treadle_sampling_values s;
   uint64_t hash = 0;
   assert_ok(treadle_sampler_create(MANY, &sampler));
   treadle_sampling_default(&s);
@@ -285,7 +285,7 @@ static void test_frequencies(void **state) {
   enum { FEW = 10, DRAWS = 100000 };
   const float logits[FEW] = {0, 1, -1, 2, 0.5f, 0, -0.5f, 1.5f, 9, -9};
   const int32_t banned[] = {8, 9, -5, 100};
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sampler *sampler;
   treadle_candidates candidates;
   int64_t seen[FEW] = {0};
@@ -327,7 +327,7 @@ static void test_pick(void **state) {
 
 static void test_refused(void **state) {
   (void)state;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sampler *sampler;
   int32_t token;
   const int32_t both[] = {0, 1};

@@ -5,15 +5,15 @@
 
 #include <math.h>
 
-static treadle_sampling values(void) {
-  treadle_sampling sampling;
+static treadle_sampling_values values(void) {
+  treadle_sampling_values sampling;
   treadle_sampling_default(&sampling);
   return sampling;
 }
 
 #define ASSERT_VALUE(key, good, bad, part)                                                                 \
   do {                                                                                                     \
-    treadle_sampling s = values();                                                                         \
+    treadle_sampling_values s = values();                                                                  \
     s.key = good;                                                                                          \
     assert_ok(treadle_sampling_check("x", &s));                                                            \
     s.key = bad;                                                                                           \
@@ -45,7 +45,7 @@ static void test_ranges(void **state) {
 
 static void test_stops(void **state) {
   (void)state;
-  treadle_sampling s = values();
+  treadle_sampling_values s = values();
   treadle_text texts[] = {{"a", 1}, {"", 0}};
   int32_t ids[] = {5, 9, -1};
   s.stop = texts;
@@ -72,7 +72,7 @@ static json_t *json(const char *text) {
   return root;
 }
 
-static treadle_status read_config(const char *text, treadle_sampling *s) {
+static treadle_status read_config(const char *text, treadle_sampling_values *s) {
   json_t *root = json(text);
   *s = values();
   treadle_status status = treadle_sampling_read_config("g.json", root, s);
@@ -82,7 +82,7 @@ static treadle_status read_config(const char *text, treadle_sampling *s) {
 
 static void test_config(void **state) {
   (void)state;
-  treadle_sampling s;
+  treadle_sampling_values s;
   assert_ok(read_config("{\"eos_token_id\": 2}", &s));
   assert_true(s.temperature == 1 && s.top_p == 1 && s.top_k == 0 && s.max_tokens == 256);
   assert_ok(read_config(

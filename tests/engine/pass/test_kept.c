@@ -122,7 +122,7 @@ static void most(void **state) {
   for (uint64_t seed = 0; seed < 300; seed++) {
     float logits[VOCABULARY];
     int32_t never[MOST];
-    treadle_sampling sampling;
+    treadle_sampling_values sampling;
     treadle_candidates left;
     treadle_sampling_default(&sampling);
     if (seed % 3 == 1) sampling.top_p = 0.9;

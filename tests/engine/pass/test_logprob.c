@@ -59,7 +59,7 @@ static void test_value(void **state) {
 
 static void test_temperature(void **state) {
   (void)state;
-  treadle_sampling sampling;
+  treadle_sampling_values sampling;
   treadle_sampling_default(&sampling);
   sampling.temperature = 0.7;
   assert_true(treadle_logprob_temperature(TREADLE_LOGPROB_RAW, &sampling) == 1);
