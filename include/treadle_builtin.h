@@ -216,6 +216,29 @@ typedef struct treadle_score_options {
 treadle_status treadle_generator_score(treadle_generator *engine, const treadle_score_text *texts, size_t count,
                                        const treadle_score_options *options);
 
+/* Generates answers to prompts. `prompts` has a row for each prompt; other columns than these are passed over:
+ *
+ *   prompt_ids   ragged int32, at least one id each
+ *   seed         int64: of the answers to this prompt; may be absent. An answer draws by this seed and its number, so
+ *                that it depends on nothing else
+ *
+ * *out_p gets a new batch with n rows for each of these rows, one prompt's answers after the other's:
+ *
+ *   ids                 ragged int32: the answer, with the token that ended it
+ *   rollout_log_probs   ragged fp32, one of each of ids
+ *   finish              text: "stop", or "length" at the largest number of tokens
+ *   version             int64: of the weights that drew the last token
+ *   kept_counts, kept   ragged int32, with TREADLE_LOGPROBS_DRAWN where top_k, top_p or min_p cut: how many ids each of
+ *                       ids was drawn from, and these ids, token after token and ascending for each
+ *
+ * Replicas answer prompts of their own. The ranks of one replica give equal batches, and all get its answers; two
+ * replicas may give different batches, or one without rows. All ranks wait for the last one. sampling NULL: the model's
+ * own values (generation_config.json). observer NULL: nobody. All rows are checked before the first one runs. On
+ * failure *out_p is NULL. Collective. */
+treadle_status treadle_generator_generate(treadle_generator *generator, const treadle_batch *prompts,
+                                          const treadle_sampling *sampling, const treadle_observer *observer,
+                                          treadle_batch **out_p);
+
 /* Generates for requests, one a line of JSON (docs/cli.md, "treadle generate"). It checks all lines before the first
  * one runs. Collective. */
 treadle_status treadle_generator_generate_lines(treadle_generator *engine, const char *lines, size_t bytes,

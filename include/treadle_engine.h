@@ -8,12 +8,24 @@
 #ifndef TREADLE_ENGINE_H
 #define TREADLE_ENGINE_H
 
-#include "treadle.h"
+#include "treadle_batch.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+
+/* ---- Who watches ---------------------------------------------------------------------------------------- */
+
+/* Who is told what a call does, and may end it. Each function may be NULL: nobody. All are called in the thread that
+ * called the library. */
+typedef struct treadle_observer {
+  size_t struct_size;
+  void *context;
+  /* What takes long now, and how far it is. total 0: unknown. */
+  void (*progress)(void *context, const char *what, int64_t done, int64_t total);
+  bool (*stop)(void *context); /* asked again and again: true ends the call with TREADLE_CANCELLED */
+} treadle_observer;
 
 /* ---- Engines that generate ----------------------------------------------------------------------------- */
 
@@ -80,6 +92,57 @@ typedef struct treadle_generate_figures {
   int64_t kv_blocks_leaked; /* blocks of the cache that are still used at the end: 0 */
   uint64_t digest;          /* of token ids and bits of log-probabilities, in the order of the answers */
 } treadle_generate_figures;
+
+typedef enum treadle_logprobs_of {
+  TREADLE_LOGPROBS_MODEL = 0, /* the model's own distribution */
+  TREADLE_LOGPROBS_SCALED,    /* of logits over temperature */
+  TREADLE_LOGPROBS_DRAWN      /* of what a token was drawn from */
+} treadle_logprobs_of;
+
+/* How tokens are drawn. Names and ranges are vLLM's (SamplingParams). TREADLE_SAMPLING_INIT has the values that nobody
+ * gave. */
+typedef struct treadle_sampling {
+  size_t struct_size;
+  double temperature;                         /* below 1e-5: the largest logit, and of equal ones the lower id */
+  int64_t top_k;                              /* 0, -1: all */
+  double top_p, min_p;                        /* 1 and 0: all */
+  double repetition_penalty;                  /* 1: none */
+  double presence_penalty, frequency_penalty; /* 0: none */
+  int64_t n;                                  /* answers to each prompt */
+  int64_t max_tokens, min_tokens;             /* of an answer */
+  const int32_t *stop_token_ids; /* [stop_token_id_count] end an answer, beside the model's own; NULL: none */
+  size_t stop_token_id_count;
+  bool ignore_eos;      /* the model's own end tokens do not end an answer */
+  int64_t seed;         /* of prompts without a seed of their own: they draw by it and the number of their row */
+  const int32_t *never; /* [never_count] ids that are never drawn, and have no part in log-probabilities; NULL: none */
+  size_t never_count;
+  /* Whose log-probabilities: of the model's distribution, of logits over temperature, or of what a token was drawn
+   * from, after `never`, min_tokens, top_k, top_p and min_p. The last refuses penalties and temperatures below 1e-5. */
+  treadle_logprobs_of logprobs_of;
+  /* With TREADLE_LOGPROBS_DRAWN: the largest number of ids that a cut leaves. It leaves those with the largest logits,
+   * and of equal logits the lower ids. A top_k counts instead. 0: no limit. */
+  int64_t most_kept;
+} treadle_sampling;
+
+#ifdef __cplusplus
+#define TREADLE_SAMPLING_INIT                                                                                          \
+  ([] {                                                                                                                \
+    treadle_sampling init = treadle_sampling();                                                                        \
+    init.struct_size = sizeof(treadle_sampling);                                                                       \
+    init.temperature = init.top_p = init.repetition_penalty = 1;                                                       \
+    init.n = 1;                                                                                                        \
+    init.max_tokens = 256;                                                                                             \
+    return init;                                                                                                       \
+  }())
+#else
+#define TREADLE_SAMPLING_INIT                                                                                          \
+  ((treadle_sampling){.struct_size = sizeof(treadle_sampling),                                                         \
+                      .temperature = 1,                                                                                \
+                      .top_p = 1,                                                                                      \
+                      .repetition_penalty = 1,                                                                         \
+                      .n = 1,                                                                                          \
+                      .max_tokens = 256})
+#endif
 
 /* An inference engine as the actor sees it: hooks for a switch, and answers to requests. hooks is called once, before
  * the switch is made. generate takes and gives what treadle_generator_generate_lines does, and is collective. */

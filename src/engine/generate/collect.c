@@ -76,10 +76,10 @@ void treadle_collect_go_on(treadle_generator *engine) {
 
 /* ---- The meeting ------------------------------------------------------------------------------------ */
 
-/* Until all ranks have come. A rank that makes steps may take its time. */
-static treadle_status wait_for_all(treadle_generator *e) {
+treadle_status treadle_collect_wait(treadle_generator *e) {
   static const char what[] = "requests of another replica";
   treadle_status status = TREADLE_OK;
+  if (!e->board) return TREADLE_OK;
   treadle_board_signal(e->board, MEETINGS, ++e->meetings);
   treadle_collect_go_on(e);
   for (int rank = 0; rank < treadle_group_size(e->group); rank++) {
@@ -152,7 +152,7 @@ treadle_status treadle_collect_meet(treadle_collect *collect) {
   const size_t size = (size_t)treadle_group_size(collect->engine->group);
   uint64_t most, *begin = NULL;
   treadle_status status;
-  TRY(wait_for_all(collect->engine));
+  TRY(treadle_collect_wait(collect->engine));
   begin = treadle_alloc_array(size + 1, sizeof *begin);
   collect->answer = treadle_alloc_array(collect->jobs + 1, sizeof(*collect->answer));
   TRY(has(collect, begin ? collect->answer : NULL, (collect->jobs + 1) * sizeof(*collect->answer)));

@@ -108,7 +108,7 @@ treadle_status treadle_request_check_ids(const char *what, const char *key, cons
     REFUSE("%s: %s has %lld tokens; the limit is %d", what, key, (long long)count,
            TREADLE_MOST_PROMPT_TOKENS);
   for (int64_t i = 0; i < count && vocabulary > 0; i++)
-    if (tokens[i] >= vocabulary)
+    if (tokens[i] < 0 || tokens[i] >= vocabulary)
       REFUSE("%s: %s: %d is not in the vocabulary of %lld tokens", what, key, tokens[i],
              (long long)vocabulary);
   return TREADLE_OK;

@@ -62,16 +62,23 @@ int64_t treadle_request_seed(const treadle_request *request, int64_t run_seed) {
                                     : treadle_seed_of_request(run_seed, request->number);
 }
 
+treadle_status treadle_request_check_prompt(const char *what, const char *key,
+                                            const treadle_request_input *input, int64_t vocabulary,
+                                            int64_t max_len) {
+  treadle_status status;
+  TRY(treadle_request_check_ids(what, key, input->tokens, input->token_count, vocabulary));
+  if (input->token_count >= max_len)
+    REFUSE("%s: %s has %lld tokens; with a new one it must not be longer than %lld", what, key,
+           (long long)input->token_count, (long long)max_len);
+out:
+  return status;
+}
+
 treadle_status treadle_request_check_tokens(const treadle_requests_spec *spec,
                                             const treadle_request *request, const int32_t *tokens,
                                             int64_t count, int64_t max_len) {
+  const treadle_request_input input = {.tokens = tokens, .token_count = count};
   char name[TREADLE_LINE_NAME];
-  treadle_status status;
   snprintf(name, sizeof name, "%.400s: line %lld", spec->what, (long long)request->line);
-  TRY(treadle_request_check_ids(name, inputs[request->input.type], tokens, count, spec->vocabulary));
-  if (count >= max_len)
-    REFUSE("%s: %s has %lld tokens; with a new one it must not be longer than %lld", name,
-           inputs[request->input.type], (long long)count, (long long)max_len);
-out:
-  return status;
+  return treadle_request_check_prompt(name, inputs[request->input.type], &input, spec->vocabulary, max_len);
 }

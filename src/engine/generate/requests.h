@@ -72,8 +72,11 @@ void treadle_requests_release(treadle_requests *requests);
 /* Its own seed, or one of the run's and its number: what its samples draw with. */
 int64_t treadle_request_seed(const treadle_request *request, int64_t run_seed);
 
-/* The same checks for a request that has been turned into tokens: ids in the vocabulary, at least one, and room for one new token
- * below max_len. */
+/* Ids in the vocabulary, at least one, and room for one new token below max_len. `what` and `key` name them. */
+treadle_status treadle_request_check_prompt(const char *what, const char *key,
+                                            const treadle_request_input *input, int64_t vocabulary,
+                                            int64_t max_len);
+/* The same checks for a request that has been turned into tokens. */
 treadle_status treadle_request_check_tokens(const treadle_requests_spec *spec,
                                             const treadle_request *request, const int32_t *tokens,
                                             int64_t count, int64_t max_len);
