@@ -106,6 +106,9 @@ treadle_status treadle_token_rows_run(treadle_token_rows *rows, int64_t count) {
   choosing w = {.rows = rows, .ops = treadle_row_ops_choose(), .count = count, .failed = count};
   treadle_team_run(treadle_pass_team(rows->pass), choose_rows, &w);
   int64_t failed = atomic_load(&w.failed);
-  /* messages are a thread's own: the caller's has to fail itself */
-  return failed < count ? choose(rows, 0, &rows->items[failed]) : TREADLE_OK;
+  if (failed == count) return TREADLE_OK;
+  /* messages are a thread's own: the caller's has to fail itself; memory that was out may be there again */
+  const treadle_status status = choose(rows, 0, &rows->items[failed]);
+  if (status && status != TREADLE_NO_MEMORY) return status;
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory to choose %lld tokens", (long long)count);
 }
