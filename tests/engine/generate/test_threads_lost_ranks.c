@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "generate/machine.h"
+#include "generate/prompts.h"
 #include "group/group.h"
 #include "group/ranks.h"
 #include "treadle_builtin.h"
@@ -197,12 +198,38 @@ static int starve_generate(treadle_group *group, void *context) {
   return 0;
 }
 
+/* The same for batches, of which each replica has its own. */
+static int starve_batch(treadle_group *group, void *context) {
+  const plan *p = context;
+  treadle_random random = {1};
+  treadle_batch *prompts = prompts_draw(&random, 2, true);
+  treadle_sampling sampling = TREADLE_SAMPLING_INIT;
+  bool last = false;
+  sampling.max_tokens = 3;
+  sampling.top_k = 4;
+  sampling.logprobs_of = TREADLE_LOGPROBS_DRAWN;
+  for (long n = 1, before; !last; n = next_of(n)) {
+    treadle_batch *out = NULL;
+    machine m;
+    RANK_OK(open_machine(&m, group, p->layout));
+    if (begin_attempt(group, n, &before)) return 1;
+    treadle_status status = treadle_generator_generate(m.engine, prompts, &sampling, NULL, &out);
+    if (end_attempt(group, n, before, status, &last)) return 1;
+    RANK_TRUE((out != NULL) == (status == TREADLE_OK));
+    treadle_batch_destroy(out);
+    machine_close(&m);
+  }
+  treadle_batch_destroy(prompts);
+  return 0;
+}
+
 static void test_no_memory(void **state) {
   (void)state;
   static plan plans[] = {{"vllm:tp=2", 0, 0}, {"vllm:tp=1", 0, 0}};
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
     ranks_as_threads(2, 20, 0, starve_create, &plans[i]);
     ranks_as_threads(2, 20, 0, starve_generate, &plans[i]);
+    ranks_as_threads(2, 20, 0, starve_batch, &plans[i]);
   }
 }
 

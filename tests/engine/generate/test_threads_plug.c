@@ -3,6 +3,7 @@
  * memory is a class of the switch; failures reach all ranks. */
 /* ctest: stage=gcc label=threads timeout=600 */
 #include "generate/generator.h"
+#include "generate/prompts.h"
 #include "group/ranks.h"
 #include "memory/device_far.h"
 #include "switch/switch.h"
@@ -373,6 +374,40 @@ static int interrupt_beside(treadle_group *group, void *context) {
   return 0;
 }
 
+/* The same for a batch, of which only the first replica has rows: the others wait as long as it goes on. */
+static int interrupt_batch(treadle_group *group, void *context) {
+  const act *a = context;
+  treadle_sampling sampling = TREADLE_SAMPLING_INIT;
+  treadle_random random = {1};
+  pthread_t thread;
+  machine m;
+  sampling.max_tokens = 20;
+  RANK_OK(make(group, a->seconds[treadle_group_rank(group)], a, &m));
+  treadle_batch *own = prompts_draw(&random, m.engine->replica.number == 0 ? 4 : 0, true), *out = NULL,
+                *before;
+  RANK_OK(treadle_switch_to_infer(m.sw));
+  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &before));
+  arrows beside = {.sw = m.sw, .count = 12};
+  RANK_OK(treadle_group_barrier(group));
+  treadle_status status = TREADLE_OK;
+  if (pthread_create(&thread, NULL, take_arrows, &beside)) return 1;
+  for (int done = 0; done < 3 && !status;) {
+    treadle_batch_destroy(out);
+    status = treadle_generator_generate(m.engine, own, &sampling, NULL, &out);
+    bool begun = status == TREADLE_OK || !strstr(treadle_error_message(), "no weights");
+    done += begun;
+    if (!begun) status = TREADLE_OK;
+  }
+  (void)pthread_join(thread, NULL);
+  RANK_OK(status);
+  RANK_TRUE(beside.status == TREADLE_OK && !prompts_differ(out, before, 0));
+  treadle_batch_destroy(own);
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(before);
+  end(&m);
+  return 0;
+}
+
 static void test_arrows_beside(void **state) {
   (void)state;
   for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
@@ -382,6 +417,7 @@ static void test_arrows_beside(void **state) {
     assert_ok(treadle_group_threads(pairs[i].ranks, 60, seconds));
     a.seconds = seconds;
     ranks_as_threads(pairs[i].ranks, 60, 0, interrupt_beside, &a);
+    ranks_as_threads(pairs[i].ranks, 60, 0, interrupt_batch, &a);
     for (int r = 0; r < pairs[i].ranks; r++) treadle_group_close(seconds[r]);
     act_release(&a);
   }

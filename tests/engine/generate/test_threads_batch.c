@@ -1,0 +1,200 @@
+/* Generating for batches over threads: ranks of a replica give equal batches and get its answers; replicas have rows of their own, or none,
+ * and all wait for the last one. Answers have the bits of one rank. */
+/* ctest: label=threads timeout=300 */
+#include "test.h"
+
+#include "generate/generator.h"
+#include "generate/machine.h"
+#include "generate/prompts.h"
+#include "group/ranks.h"
+
+#define FOLDER TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied"
+
+enum { ROWS = 7, ANSWERS = 2 };
+
+static const treadle_sampling sampling = {.struct_size = sizeof sampling,
+                                          .temperature = 1,
+                                          .top_p = 1,
+                                          .top_k = 6,
+                                          .repetition_penalty = 1,
+                                          .n = ANSWERS,
+                                          .max_tokens = 10,
+                                          .ignore_eos = true,
+                                          .logprobs_of = TREADLE_LOGPROBS_DRAWN};
+
+typedef struct plan {
+  const char *layout;
+  int ranks;
+  int64_t first_rows;          /* of the first replica; the second has the others */
+  const treadle_batch *wanted; /* answers to all rows */
+  int fails;                   /* the rank that stops, or has other rows */
+} plan;
+
+static treadle_status open_machine(machine *m, treadle_group *group, const char *layout) {
+  const machine_spec spec = {
+      .folder = FOLDER,
+      .layout = layout,
+      .group = group,
+      .options = {.threads = 1, .kv_bytes = 1 << 20, .max_batch = 3, .prefill_chunk = 8, .max_len = 512}};
+  return machine_open(m, &spec);
+}
+
+static treadle_batch *draw(void) {
+  treadle_random random = {1};
+  return prompts_draw(&random, ROWS, true);
+}
+
+/* The rows of this rank's replica. */
+static treadle_status take_rows(const plan *p, const machine *m, int64_t *first_p, treadle_batch **own_p) {
+  bool is_first = m->engine->replica.number == 0;
+  treadle_batch *all = draw();
+  *first_p = is_first ? 0 : p->first_rows;
+  treadle_status status = treadle_batch_slice(all, *first_p, is_first ? p->first_rows : ROWS, own_p);
+  treadle_batch_destroy(all);
+  return status;
+}
+
+/* ---- The bits of one rank ---- */
+
+static int run_halves(treadle_group *group, void *context) {
+  const plan *p = context;
+  machine m;
+  RANK_OK(open_machine(&m, group, p->layout));
+  for (int again = 0; again < 2; again++) {
+    treadle_batch *own, *out;
+    int64_t first;
+    RANK_OK(take_rows(p, &m, &first, &own));
+    RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
+    RANK_TRUE(treadle_batch_rows(out) == treadle_batch_rows(own) * ANSWERS);
+    const char *differs = prompts_differ(out, p->wanted, first * ANSWERS);
+    if (differs) fprintf(stderr, "%s, rank %d: %s\n", p->layout, treadle_group_rank(group), differs);
+    RANK_TRUE(!differs && m.engine->cache.used == 0);
+    treadle_batch_destroy(own);
+    treadle_batch_destroy(out);
+  }
+  machine_close(&m);
+  return 0;
+}
+
+static treadle_batch *answer_alone(void) {
+  treadle_batch *prompts = draw(), *answers;
+  machine m;
+  assert_ok(open_machine(&m, NULL, "vllm:tp=1"));
+  assert_ok(treadle_generator_generate(m.engine, prompts, &sampling, NULL, &answers));
+  machine_close(&m);
+  treadle_batch_destroy(prompts);
+  return answers;
+}
+
+static void test_bits(void **state) {
+  (void)state;
+  static const plan plans[] = {
+      {.layout = "vllm:tp=2", .ranks = 2, .first_rows = ROWS},
+      {.layout = "vllm:tp=1,pp=2", .ranks = 2, .first_rows = ROWS},
+      {.layout = "vllm:tp=1", .ranks = 2, .first_rows = 3},
+      {.layout = "vllm:tp=1", .ranks = 2, .first_rows = 0},
+      {.layout = "vllm:tp=1", .ranks = 2, .first_rows = ROWS},
+      {.layout = "vllm:tp=2", .ranks = 4, .first_rows = 5},
+      {.layout = "vllm:tp=2", .ranks = 4, .first_rows = 0},
+      {.layout = "megatron:tp=2", .ranks = 4, .first_rows = 1},
+  };
+  treadle_batch *wanted = answer_alone();
+  for (size_t i = 0; i < TEST_COUNT(plans); i++)
+    for (uint64_t delays = 0; delays < 2; delays++) {
+      plan p = plans[i];
+      p.wanted = wanted;
+      ranks_as_threads(p.ranks, 60, delays, run_halves, &p);
+    }
+  treadle_batch_destroy(wanted);
+}
+
+/* Nobody has rows. */
+static int run_none(treadle_group *group, void *context) {
+  const plan *p = context;
+  treadle_batch *none, *out;
+  machine m;
+  RANK_OK(open_machine(&m, group, p->layout));
+  none = prompts_draw(&(treadle_random){1}, 0, true);
+  RANK_OK(treadle_generator_generate(m.engine, none, &sampling, NULL, &out));
+  RANK_TRUE(treadle_batch_rows(out) == 0 && treadle_batch_has(out, "kept"));
+  treadle_batch_destroy(none);
+  treadle_batch_destroy(out);
+  machine_close(&m);
+  return 0;
+}
+
+static void test_no_rows(void **state) {
+  (void)state;
+  plan p = {.layout = "vllm:tp=1"};
+  ranks_as_threads(2, 60, 0, run_none, &p);
+}
+
+/* ---- A rank fails ---- */
+
+/* What one rank gives is refused: by all ranks, before the first step. Then all go on. */
+static int run_refused(treadle_group *group, void *context) {
+  const plan *p = context;
+  treadle_batch *own, *out = NULL;
+  int64_t first;
+  machine m;
+  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(take_rows(p, &m, &first, &own));
+  treadle_sampling other = sampling;
+  if (treadle_group_rank(group) == p->fails) other.top_p = 2;
+  RANK_FAILS(TREADLE_REFUSED, "top_p must be in (0, 1], got 2",
+             treadle_generator_generate(m.engine, own, &other, NULL, &out));
+  RANK_TRUE(!out);
+  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
+  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(own);
+  machine_close(&m);
+  return 0;
+}
+
+static bool stop_at_10(void *context) { return ++*(int *)context == 10; }
+
+/* A rank stops after a few steps, while another replica has rows, or none. */
+static int run_stopped(treadle_group *group, void *context) {
+  const plan *p = context;
+  bool stops = treadle_group_rank(group) == p->fails;
+  int asked = 0;
+  const treadle_observer observer = {.struct_size = sizeof observer, .context = &asked, .stop = stop_at_10};
+  treadle_sampling longer = sampling;
+  treadle_batch *own, *out = NULL;
+  int64_t first;
+  machine m;
+  longer.max_tokens = 300;
+  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(take_rows(p, &m, &first, &own));
+  RANK_FAILS(stops ? TREADLE_CANCELLED : TREADLE_PEER, "generation was cancelled",
+             treadle_generator_generate(m.engine, own, &longer, stops ? &observer : NULL, &out));
+  RANK_TRUE(!out && m.engine->cache.used == 0);
+  treadle_batch_destroy(own);
+  machine_close(&m);
+  return 0;
+}
+
+static void test_failures(void **state) {
+  (void)state;
+  static const plan plans[] = {
+      {.layout = "vllm:tp=2", .ranks = 2, .first_rows = ROWS, .fails = 1},
+      {.layout = "vllm:tp=1", .ranks = 2, .first_rows = ROWS, .fails = 0},
+      {.layout = "vllm:tp=1", .ranks = 2, .first_rows = 2, .fails = 1},
+      {.layout = "vllm:tp=2", .ranks = 4, .first_rows = 0, .fails = 3},
+  };
+  treadle_batch *wanted = answer_alone();
+  for (size_t i = 0; i < TEST_COUNT(plans); i++) {
+    plan p = plans[i];
+    p.wanted = wanted;
+    ranks_as_threads(p.ranks, 60, 0, run_refused, &p);
+    ranks_as_threads(p.ranks, 60, 0, run_stopped, &p);
+  }
+  treadle_batch_destroy(wanted);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_no_rows),
+                                     cmocka_unit_test(test_failures)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
