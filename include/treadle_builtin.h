@@ -154,8 +154,8 @@ void treadle_generator_destroy(treadle_generator *engine);
  * exact mode gives the same bits.
  *
  * If another thread runs such a call, bind and unbind wait for the end of its present step. In the thread of such a
- * call they may be called only in its `watch`, by all ranks after the same step. In its other callbacks they return
- * TREADLE_STATE. They also return TREADLE_STATE while the engine belongs to a switch. */
+ * call they may be called only in its `watch` or observer, by all ranks after the same step. In its other callbacks
+ * they return TREADLE_STATE. They also return TREADLE_STATE while the engine belongs to a switch. */
 treadle_status treadle_generator_bind(treadle_generator *engine, const void *window, size_t bytes);
 treadle_status treadle_generator_unbind(treadle_generator *engine);
 

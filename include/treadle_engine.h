@@ -127,12 +127,11 @@ typedef struct treadle_sampling {
 #ifdef __cplusplus
 #define TREADLE_SAMPLING_INIT                                                                                          \
   ([] {                                                                                                                \
-    treadle_sampling init = treadle_sampling();                                                                        \
-    init.struct_size = sizeof(treadle_sampling);                                                                       \
-    init.temperature = init.top_p = init.repetition_penalty = 1;                                                       \
-    init.n = 1;                                                                                                        \
-    init.max_tokens = 256;                                                                                             \
-    return init;                                                                                                       \
+    treadle_sampling sampling = TREADLE_INIT(treadle_sampling);                                                        \
+    sampling.temperature = sampling.top_p = sampling.repetition_penalty = 1;                                           \
+    sampling.n = 1;                                                                                                    \
+    sampling.max_tokens = 256;                                                                                         \
+    return sampling;                                                                                                   \
   }())
 #else
 #define TREADLE_SAMPLING_INIT                                                                                          \

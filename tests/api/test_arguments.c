@@ -950,6 +950,44 @@ static void engine_work(objects *o) {
   assert_int_equal(generated.new_tokens, 2);
 }
 
+static void generating(objects *o) {
+  static int32_t ids[] = {1, 2, 24};
+  static const int64_t offsets[] = {0, 2}, beyond[] = {1, 3};
+  treadle_column column = {
+      .struct_size = sizeof column, .name = "prompt_ids", .offsets = offsets, .data = ids};
+  treadle_sampling sampling = TREADLE_SAMPLING_INIT;
+  treadle_observer observer = TREADLE_INIT(treadle_observer);
+  treadle_batch *good, *wrong, *none, *out = NULL;
+  assert_ok(treadle_batch_create(1, &good));
+  assert_ok(treadle_batch_create(1, &wrong));
+  assert_ok(treadle_batch_create(1, &none));
+  assert_ok(treadle_batch_add(good, &column));
+  column.offsets = beyond;
+  assert_ok(treadle_batch_add(wrong, &column));
+  REFUSED(treadle_generator_generate(NULL, good, NULL, NULL, &out));
+  REFUSED(treadle_generator_generate(o->engine, NULL, NULL, NULL, &out));
+  REFUSED(treadle_generator_generate(o->engine, good, NULL, NULL, NULL));
+  REFUSED(treadle_generator_generate(o->engine, wrong, NULL, NULL, &out));
+  REFUSED(treadle_generator_generate(o->engine, none, NULL, NULL, &out));
+  REFUSED_SIZES(sampling, treadle_generator_generate(o->engine, good, &sampling, NULL, &out));
+  REFUSED_SIZES(observer, treadle_generator_generate(o->engine, good, NULL, &observer, &out));
+  REFUSED_NEWER(treadle_sampling, treadle_generator_generate(o->engine, good, newer_p, NULL, &out));
+  REFUSED_NEWER(treadle_observer, treadle_generator_generate(o->engine, good, NULL, newer_p, &out));
+  sampling.temperature = -1;
+  REFUSED(treadle_generator_generate(o->engine, good, &sampling, NULL, &out));
+  assert_ok(treadle_generator_unbind(o->engine));
+  GIVES(TREADLE_STATE, treadle_generator_generate(o->engine, good, NULL, NULL, &out));
+  assert_null(out);
+  assert_ok(treadle_generator_bind(o->engine, o->weights, o->weights_bytes));
+  sampling = TREADLE_SAMPLING_INIT;
+  assert_ok(treadle_generator_generate(o->engine, good, &sampling, &observer, &out));
+  assert_int_equal(treadle_batch_rows(out), 1);
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(good);
+  treadle_batch_destroy(wrong);
+  treadle_batch_destroy(none);
+}
+
 /* ---- treadle_engine.h ---- */
 
 static void training(objects *o) {
@@ -1707,10 +1745,11 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,   models,         layouts,  pieces,      placements, plans,       reports,    groups,
-      devices, switch_options, switches, conversions, families,   drafts,      inspection, made,
-      batches, machine,        planted,  chats,       engines,    engine_work, training,   configurations,
-      tokens,  text_streams,   policies, rewards,     workers,    runs,        handles};
+      texts,       models,     layouts,        pieces,         placements,  plans,        reports,
+      groups,      devices,    switch_options, switches,       conversions, families,     drafts,
+      inspection,  made,       batches,        machine,        planted,     chats,        engines,
+      engine_work, generating, training,       configurations, tokens,      text_streams, policies,
+      rewards,     workers,    runs,           handles};
   objects o;
   int count = 0;
   objects_init(&o);

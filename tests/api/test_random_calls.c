@@ -810,6 +810,57 @@ static void make_engine(caller *c) {
   CALL(treadle_generator_destroy(made));
 }
 
+static treadle_batch *make_prompts(caller *c) {
+  static const char *const names[] = {"prompt_ids", "prompt_ids", "prompt_ids", "prompt_id"};
+  static const int64_t offsets[] = {0, 2, 2, 3}, full[] = {0, 1, 2, 3};
+  int32_t ids[] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
+  int64_t seeds[] = {number(c), 1, 2};
+  const treadle_column column = {.struct_size = sizeof column,
+                                 .name = ONE_OF(c, names),
+                                 .type = often(c) ? TREADLE_COLUMN_INT32 : TREADLE_COLUMN_FP32,
+                                 .offsets = OR_NULL(c, often(c) ? full : offsets),
+                                 .data = ids},
+                       seed = {.struct_size = sizeof seed,
+                               .name = "seed",
+                               .type = TREADLE_COLUMN_INT64,
+                               .data = seeds};
+  treadle_batch *batch;
+  assert_ok(treadle_batch_create(3, &batch));
+  assert_ok(treadle_batch_add(batch, &column));
+  if (below(c, 2)) assert_ok(treadle_batch_add(batch, &seed));
+  return batch;
+}
+
+static bool stop_at_times(void *context) { return !often(context); }
+
+static void call_generate(caller *c) {
+  static const double reals[] = {0, 0.5, 0.9, 1, 1, 1, 2, -1, NAN, INFINITY};
+  static const int64_t counts[] = {1, 1, 2, 3, 0, -1, 65537, INT64_MAX, INT64_MIN};
+  const int32_t ids[2] = {(int32_t)below(c, 24), often(c) ? 3 : (int32_t)number(c)};
+  treadle_sampling sampling = TREADLE_SAMPLING_INIT;
+  const treadle_observer observer = {
+      .struct_size = struct_size(c, sizeof observer), .context = c, .stop = OR_NULL(c, stop_at_times)};
+  treadle_batch *prompts = make_prompts(c), *out = NULL;
+  sampling.struct_size = struct_size(c, sizeof sampling);
+  sampling.seed = number(c);
+  sampling.max_tokens = ONE_OF(c, counts);
+  if (!often(c)) sampling.temperature = ONE_OF(c, reals);
+  if (below(c, 2)) sampling.top_p = ONE_OF(c, reals);
+  if (!often(c)) sampling.top_k = number(c);
+  if (!often(c)) sampling.n = ONE_OF(c, counts);
+  if (!often(c)) sampling.min_tokens = ONE_OF(c, counts);
+  sampling.stop_token_ids = OR_NULL(c, ids);
+  sampling.stop_token_id_count = below(c, 3);
+  sampling.never = OR_NULL(c, ids);
+  sampling.never_count = below(c, 3);
+  sampling.logprobs_of = often(c) ? (treadle_logprobs_of)below(c, 3) : (treadle_logprobs_of)any_enum(c);
+  sampling.most_kept = often(c) ? 0 : number(c);
+  SAID(treadle_generator_generate(OR_NULL(c, c->o.engine), OR_NULL(c, prompts), OR_NULL(c, &sampling),
+                                  OR_NULL(c, &observer), OR_NULL(c, &out)));
+  treadle_batch_destroy(prompts);
+  treadle_batch_destroy(out);
+}
+
 static void call_engines(caller *c) {
   static const char *const lines[] = {"{\"prompt_token_ids\": [1, 2], \"max_tokens\": 3, \"n\": 2}\n",
                                       "{\"token_ids\": [1, 2, 3]}\n",
@@ -836,8 +887,9 @@ static void call_engines(caller *c) {
                                        .most_kept = number(c)};
   treadle_score_figures scored = {.struct_size = struct_size(c, sizeof scored)};
   treadle_generate_figures generated = {.struct_size = struct_size(c, sizeof generated)};
-  switch (below(c, 8)) {
+  switch (below(c, 9)) {
   case 0: make_engine(c); break;
+  case 8: call_generate(c); break;
   case 1:
     SAID(treadle_generator_bind(engine, OR_NULL(c, c->o.weights), often(c) ? c->o.weights_bytes : 0));
     break;

@@ -38,6 +38,14 @@ treadle_batch *prompts_draw(treadle_random *random, int64_t rows, bool seeds) {
   return batch;
 }
 
+treadle_batch *prompts_of(int64_t rows, treadle_column column) {
+  treadle_batch *batch;
+  column.struct_size = sizeof column;
+  assert_ok(treadle_batch_create(rows, &batch));
+  assert_ok(treadle_batch_add(batch, &column));
+  return batch;
+}
+
 const int32_t *prompts_ids(const treadle_batch *batch, const char *name, int64_t row, int64_t *count_p) {
   const treadle_column column = column_of(batch, name);
   *count_p = column.offsets[row + 1] - column.offsets[row];
