@@ -12,7 +12,7 @@
 
 /* ---- Answers ---------------------------------------------------------------------------------------- */
 
-/* A ragged column of answers: of each sample, values of 4 bytes. */
+/* A ragged column of answers: of each sample, its values. */
 typedef struct list {
   const char *name;
   treadle_column_type type;

@@ -394,5 +394,6 @@ int main(void) {
                                      cmocka_unit_test(test_no_rows),        cmocka_unit_test(test_slices),
                                      cmocka_unit_test(test_observer),       cmocka_unit_test(test_versions),
                                      cmocka_unit_test(test_each_allocation)};
+  printf("TREADLE_SEED=%llu\n", (unsigned long long)seed());
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
