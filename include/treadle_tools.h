@@ -172,6 +172,9 @@ typedef struct treadle_family_info {
   const char *const *engines;     /* a list that ends with NULL */
   int32_t tensors;                /* patterns of tensors */
   int32_t open; /* points of its to_say: questions that a draft could not answer, and nobody has answered since */
+  /* Why treadle's own engines do not generate with models of the family, and why they do not train them: "experts".
+   * NULL: they do, except for models that they refuse for what the config has. */
+  const char *not_generated, *not_trained;
 } treadle_family_info;
 
 /* Opens the families of a folder; NULL: those built into the library. On failure *families_p is NULL. */

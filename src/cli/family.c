@@ -10,6 +10,12 @@
 
 /* ---- list, show ------------------------------------------------------------------------------ */
 
+static void print_ability_json(treadle_json_out *out, const char *name, const char *reason_name,
+                               const char *reason) {
+  treadle_json_out_bool(out, name, !reason);
+  if (reason) treadle_json_out_text(out, reason_name, reason);
+}
+
 static void print_family_json(treadle_json_out *out, const treadle_family_info *family) {
   treadle_json_out_open(out, NULL, '{');
   treadle_json_out_text(out, "family", family->name);
@@ -23,11 +29,17 @@ static void print_family_json(treadle_json_out *out, const treadle_family_info *
   treadle_json_out_close(out, ']');
   treadle_json_out_int(out, "tensors", family->tensors);
   treadle_json_out_int(out, "to_say", family->open);
+  print_ability_json(out, "generates", "not_generated", family->not_generated);
+  print_ability_json(out, "trains", "not_trained", family->not_trained);
   treadle_json_out_close(out, '}');
 }
 
 static void print_family(const treadle_family_info *family) {
-  printf("%-12s %2d tensors; model_type", treadle_text_shown(family->name), (int)family->tensors);
+  const char *does = family->not_generated ? "layouts only;"
+                     : family->not_trained ? "generates;"
+                                           : "generates, trains;";
+  printf("%-14s %2d tensors; %-18s model_type", treadle_text_shown(family->name), (int)family->tensors,
+         does);
   for (const char *const *type = family->model_types; *type; type++)
     printf(" %s", treadle_text_shown(*type));
   printf("; engines");

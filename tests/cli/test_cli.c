@@ -522,11 +522,18 @@ static void family_lists_and_shows(void **state) {
     assert_non_null(strstr(show.out, line));
     command_release(&show);
   }
+  assert_non_null(strstr(list.out, "tensors; generates, trains; model_type llama;"));
+  assert_non_null(strstr(list.out, "tensors; generates;         model_type mixtral;"));
+  assert_non_null(strstr(list.out, "tensors; layouts only;      model_type phi3;"));
   command_release(&list);
   json_t *root = command_json(0, 0, "family list"), *family, *rows = json_object_get(root, "families");
   size_t i, seen = 0;
   json_array_foreach(rows, i, family) {
-    assert_int_equal(json_object_size(family), 5);
+    const json_t *generates = json_object_get(family, "generates"),
+                 *trains = json_object_get(family, "trains");
+    assert_int_equal(json_object_size(family), 7 + json_is_false(generates) + json_is_false(trains));
+    assert_int_equal(json_is_false(generates), json_is_string(json_object_get(family, "not_generated")));
+    assert_int_equal(json_is_false(trains), json_is_string(json_object_get(family, "not_trained")));
     assert_int_equal(json_integer_value(json_object_get(family, "to_say")), 0);
     assert_true(json_integer_value(json_object_get(family, "tensors")) > 0);
     assert_true(json_array_size(json_object_get(family, "engines")) > 0);

@@ -151,3 +151,18 @@ treadle_status treadle_family_read_forward(treadle_family_reader *reader, const 
 out:
   return status;
 }
+
+/* ---- What it comes to -------------------------------------------------------------------------------- */
+
+const char *treadle_family_not_generated(const treadle_family *family) {
+  return family->forward ? NULL : "its file does not say what is computed (forward)";
+}
+
+/* By what the trainer refuses (src/engine/train/trainer.c), in its words. */
+const char *treadle_family_not_trained(const treadle_family *family) {
+  const treadle_forward_section *section = family->forward;
+  if (!section) return treadle_family_not_generated(family);
+  const char *attention = section->facts[TREADLE_FACT_ATTENTION];
+  if (attention && strcmp(attention, "mla") == 0) return "latent attention";
+  return section->roles[TREADLE_ROLE_ROUTER].text ? "experts" : NULL;
+}

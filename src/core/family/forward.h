@@ -79,6 +79,11 @@ typedef struct treadle_forward_section {
   int line;
 } treadle_forward_section;
 
+/* Why treadle's own engines do not generate with models of the family, or do not train them, as far as its file says
+ * so. NULL: they do. A config can have more that they refuse: a sliding window, another activation. */
+const char *treadle_family_not_generated(const treadle_family *family);
+const char *treadle_family_not_trained(const treadle_family *family);
+
 const char *treadle_role_text(treadle_role role); /* as the file has it: "q_norm" */
 const char *treadle_fact_text(treadle_fact fact);
 

@@ -3,6 +3,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "family/assemble.h"
+#include "family/forward.h"
 #include "io/file.h"
 #include "treadle_tools.h"
 
@@ -77,7 +78,9 @@ treadle_status treadle_families_get(const treadle_families *families, int32_t fa
                                     .model_types = of->model_types,
                                     .engines = families->engines[family],
                                     .tensors = of->pattern_count,
-                                    .open = of->to_say_count};
+                                    .open = of->to_say_count,
+                                    .not_generated = treadle_family_not_generated(of),
+                                    .not_trained = treadle_family_not_trained(of)};
   TREADLE_GIVE(info_p, &info);
 out:
   return status;
