@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .model import Model, Tensor
     from .plans import plan
     from .switch import Switch
+    from .texts import Chat, Token, Tokenizer
     from .windows import Memory, Window
 
 __version__ = "@VERSION@"
@@ -42,6 +43,7 @@ _PLACES = {
     "model": ("Model", "Tensor"),
     "plans": ("plan",),
     "switch": ("Switch",),
+    "texts": ("Chat", "Token", "Tokenizer"),
     "windows": ("Memory", "Window"),
 }
 _MODULES = ("config",)  # whose functions are called by the module's name: treadle.config.read
@@ -66,6 +68,7 @@ __all__ = [
     "Attached",
     "Batch",
     "Cancelled",
+    "Chat",
     "Checker",
     "Column",
     "Different",
@@ -86,6 +89,8 @@ __all__ = [
     "System",
     "Tensor",
     "Timeout",
+    "Token",
+    "Tokenizer",
     "Window",
     "attach",
     "match",

@@ -264,6 +264,13 @@ def value(name: str, *arguments: typing.Any) -> typing.Any:
     return function(name)(*arguments)
 
 
+def free(pointer: typing.Any) -> None:
+    """Frees what a function of the library has made, and given away."""
+    release = ctypes.CDLL(None).free
+    release.argtypes, release.restype = [ctypes.c_void_p], None
+    release(ctypes.cast(pointer, ctypes.c_void_p))
+
+
 def sized(kind: typing.Any, **fields: typing.Any) -> typing.Any:
     """A struct that begins with struct_size. ctypes cuts numbers to the size of their fields: such are refused."""
     made = kind(struct_size=ctypes.sizeof(kind))

@@ -267,7 +267,7 @@ class Layout:
                 for r in runs[: count.value]
             ]
         finally:
-            _free(runs)
+            _library.free(runs)
 
     def _find(self, rank: int, name: typing.Any) -> int:
         if isinstance(name, str):
@@ -288,9 +288,3 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"<treadle.Layout {self.text} on {self.ranks} ranks>"
-
-
-def _free(pointer: typing.Any) -> None:
-    free = ctypes.CDLL(None).free
-    free.argtypes, free.restype = [ctypes.c_void_p], None
-    free(ctypes.cast(pointer, ctypes.c_void_p))
