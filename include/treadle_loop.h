@@ -330,7 +330,7 @@ treadle_status treadle_actor_foresee(const treadle_layout *train, const treadle_
 /* The figures of a step. */
 typedef struct treadle_rl_step {
   size_t struct_size;
-  int64_t step, steps;        /* the number of this step, from 1, and the number of all steps */
+  int64_t step, steps;        /* the number of this step, from 1, and of all steps; 0: the test before the first step */
   double reward;              /* mean over the samples */
   double kl;                  /* to the reference; NaN: there is none */
   double entropy;             /* mean over the tokens; NaN: not computed */
@@ -369,6 +369,7 @@ typedef struct treadle_rl_options {
   void (*warn)(void *context, const char *line); /* as in treadle_sft_options */
 } treadle_rl_options;
 
+/* Equal on all ranks. */
 typedef struct treadle_rl_figures {
   size_t struct_size;
   int64_t steps;                    /* taken by this call */
@@ -496,8 +497,12 @@ typedef struct treadle_eval_options {
   bool leave_unanswered_out;
   treadle_weights weights;                       /* as in treadle_model_options */
   void (*note)(void *context, const char *line); /* called on rank 0 with what a person should know; NULL: nobody */
+  /* Asked on rank 0, often while it generates and while it waits for rewards. If it says true, the call ends with
+   * TREADLE_CANCELLED. NULL: nobody. */
+  bool (*stops)(void *context);
 } treadle_eval_options;
 
+/* Equal on all ranks, except seconds. */
 typedef struct treadle_eval_figures {
   size_t struct_size;
   int64_t rows, samples, tokens;

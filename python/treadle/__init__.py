@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .matches import Match, match
     from .model import Model, Tensor
     from .plans import plan
+    from .runs import EvalFigures, SftFigures, SftStep, TrainFigures, TrainStep, evaluate, sft, train
     from .switch import Switch
     from .texts import Chat, Token, Tokenizer
     from .windows import Memory, Window
@@ -42,6 +43,7 @@ _PLACES = {
     "matches": ("Match", "match"),
     "model": ("Model", "Tensor"),
     "plans": ("plan",),
+    "runs": ("EvalFigures", "SftFigures", "SftStep", "TrainFigures", "TrainStep", "evaluate", "sft", "train"),
     "switch": ("Switch",),
     "texts": ("Chat", "Token", "Tokenizer"),
     "windows": ("Memory", "Window"),
@@ -73,6 +75,7 @@ __all__ = [
     "Column",
     "Different",
     "Error",
+    "EvalFigures",
     "Group",
     "Layout",
     "Match",
@@ -83,6 +86,8 @@ __all__ = [
     "Piece",
     "Refused",
     "Run",
+    "SftFigures",
+    "SftStep",
     "State",
     "Storage",
     "Switch",
@@ -91,8 +96,13 @@ __all__ = [
     "Timeout",
     "Token",
     "Tokenizer",
+    "TrainFigures",
+    "TrainStep",
     "Window",
     "attach",
+    "evaluate",
     "match",
     "plan",
+    "sft",
+    "train",
 ]

@@ -33,7 +33,7 @@ class Group:
     use a group are collective: all ranks call them in the same order."""
 
     _object: _library.Object
-    _user: str | None = None  # the switch whose arrow runs: nobody else may use the group meanwhile
+    _user: str | None = None  # the switch whose arrow runs, or the run: nobody else may use the group meanwhile
     _lock: threading.Lock  # of _user
     _net: Torch | None = None  # the net "torch"
     _members: dict[int, int] | None = None  # torch's ranks to those of this group; None: they are the same
@@ -226,14 +226,12 @@ class Group:
         """For a call that talks to the other ranks; of a switch (`user`) that may be the one whose arrow runs: the
         library says what it may do then."""
         if self._user not in (None, user):
-            raise errors.State(
-                f"rank {self.rank}: the group is used by {self._user}, whose arrow runs: wait for it first"
-            )
+            raise errors.State(f"rank {self.rank}: the group is used by {self._user}, which runs: wait for it first")
         return self._use()
 
     def _enter(self, user: str) -> bool:
-        """For an arrow of a switch: nobody else may use the group until _leave. False: an arrow of that switch has it
-        already, and the library refuses this one."""
+        """For an arrow of a switch, or a run: nobody else may use the group until _leave. False: an arrow of that
+        switch has it already, and the library refuses this one."""
         with self._lock:
             self._take(user)
             mine = self._user is None
@@ -269,7 +267,7 @@ class Group:
                 whole += other[2 : 2 + int.from_bytes(other[:2], "little")]
         return [bytes(whole) for whole in parts]
 
-    def _tell(self, refusal: errors.Refused | None) -> None:
+    def _tell(self, refusal: errors.Error | None) -> None:
         """All ranks raise where one has a refusal: it that, with its rank in the words, the others Peer with them.
         Collective."""
         said = self.gather(str(refusal).encode() if refusal is not None else b"")

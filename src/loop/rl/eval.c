@@ -29,6 +29,13 @@ typedef struct evaluation {
 
 /* ---- The engine -------------------------------------------------------------------------------------------- */
 
+static bool goes_on(void *context, const char *doing, int64_t done, int64_t total) {
+  const treadle_eval_options *o = ((const evaluation *)context)->options;
+  (void)doing;
+  if (o->doing) o->doing(o->context, "generating", done, total);
+  return !o->stops || !o->stops(o->context);
+}
+
 static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
   evaluation *e = worker;
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
@@ -37,6 +44,8 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   size_t bytes;
   treadle_status status;
   TRY(treadle_rl_take_requests(&e->rl, in, out, &lines, &bytes, &options));
+  options.watch = e->rl.rank == 0 ? goes_on : NULL;
+  options.watch_context = e;
   TRY(treadle_generator_generate_lines(e->engine, lines, bytes, &options, &figures));
 out:
   return status;
@@ -150,6 +159,8 @@ static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
   treadle_rl_verdicts verdicts = {0};
   treadle_status status;
   TRY(treadle_rl_judge_tests(&e->rl, &b, &verdicts));
+  if (e->rl.stopped)
+    TRY(treadle_fail(TREADLE_CANCELLED, "the evaluation was stopped while it waited for rewards"));
   for (size_t i = 0; i < b.samples.count; i++) f->tokens += (int64_t)b.samples.items[i].count;
   f->rows = b.groups;
   f->weights = treadle_model_weights(e->rl.model);
@@ -212,12 +223,13 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                                          .sampling_seed = o.seed};
   e->rl.settings = &e->settings;
   const treadle_rl_options rl = {
-      .struct_size = sizeof rl, .doing = o.doing, .note = o.note, .context = o.context};
+      .struct_size = sizeof rl, .doing = o.doing, .note = o.note, .stops = o.stops, .context = o.context};
   e->rl.options = &rl;
   e->rl.group = group;
   e->rl.rank = group ? treadle_group_rank(group) : 0;
   e->rl.ranks = group ? treadle_group_size(group) : 1;
   status = run(e, &f);
+  if (!status) status = treadle_rl_share(&e->rl, &f, sizeof f);
   treadle_generator_destroy(e->engine);
   treadle_rl_close(&e->rl);
   free(e->window);

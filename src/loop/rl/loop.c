@@ -5,8 +5,8 @@
 #include "base/argument.h"
 #include "base/clock.h"
 #include "base/sized.h"
-#include "io/file.h"
 #include "group/group.h"
+#include "io/file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -365,6 +365,7 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
   rl->ranks = group ? treadle_group_size(group) : 1;
   rl->settings = treadle_train_config_settings(config);
   status = run(rl, &result);
+  if (!status) status = treadle_rl_share(rl, &result, sizeof result);
   treadle_rl_close(rl);
   treadle_rl_release_folders(rl);
   treadle_free(rl);

@@ -178,6 +178,8 @@ static inline bool treadle_rl_uses_kl(const treadle_train_settings *s) {
 }
 /* Gives all ranks the number of rank 0. Collective. */
 treadle_status treadle_rl_tell(const treadle_rl *rl, int64_t *number);
+/* Gives all ranks the figures of rank 0, at most as long as what a rank says at a meeting. Collective. */
+treadle_status treadle_rl_share(const treadle_rl *rl, void *figures, size_t bytes);
 
 /* ---- loop_folders.c ---- */
 

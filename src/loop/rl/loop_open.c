@@ -39,6 +39,13 @@ out:
   return status;
 }
 
+treadle_status treadle_rl_share(const treadle_rl *rl, void *figures, size_t bytes) {
+  if (!rl->group || rl->ranks == 1) return TREADLE_OK;
+  treadle_status status = treadle_group_say(rl->group, figures, bytes);
+  if (!status) memcpy(figures, treadle_group_said(rl->group, 0), bytes);
+  return status;
+}
+
 void treadle_rl_doing(const treadle_rl *rl, const char *what) {
   if (rl->rank == 0 && rl->options->doing) rl->options->doing(rl->options->context, what, 0, 0);
 }
