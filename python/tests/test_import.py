@@ -57,6 +57,28 @@ class TestImport(unittest.TestCase):
         )
         self.assertEqual(said.returncode, 0, said.stdout)
 
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
+    def test_types_of_arrows(self):
+        """A version, or a Future of it: by wait, where that is written there."""
+        code = (
+            "import treadle\n"
+            "def f(sw: treadle.Switch, wait: bool) -> None:\n"
+            + "".join(
+                f"    reveal_type(sw.{arrow}({given}))\n"
+                for arrow in ("to_infer", "to_train", "to_forward", "to_host", "update", "next_version")
+                for given in ("", "wait=True", "wait=False", "wait=wait")
+            )
+        )
+        said = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "-c", code],
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(said.returncode, 0, said.stdout)
+        future = "concurrent.futures._base.Future[int]"
+        found = [line.partition("Revealed type is ")[2].strip('"') for line in said.stdout.splitlines()[:-1]]
+        self.assertEqual(found, ["int", "int", future, f"int | {future}"] * 6)
+
 
 if __name__ == "__main__":
     unittest.main()

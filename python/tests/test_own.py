@@ -1,5 +1,7 @@
 """Tensors that exist already, on both sides."""
 
+import os
+import tempfile
 import unittest
 
 import ranks
@@ -8,7 +10,7 @@ import test_switch
 import treadle
 
 
-def move(rank, size, name, folder, train, sides):
+def move(rank, size, name, folder, train, sides, saved):
     import numpy
 
     model = treadle.Model(folder)
@@ -41,6 +43,9 @@ def move(rank, size, name, folder, train, sides):
             for array in sw.train.numpy().values():
                 array ^= 1
             whole = {n: a ^ numpy.uint16(1) for n, a in whole.items()}
+        sw.save(os.path.join(saved, "weights"))
+        if rank == 0:
+            test_switch.compare(test_switch.read_safetensors(os.path.join(saved, "weights")), whole)
         if "train" in sides:
             assert all(sw.train[n].address == a for n, a in addresses[0].items())
         if "infer" in sides:
@@ -105,8 +110,8 @@ class TestOwn(ranks.Folder, unittest.TestCase):
     def test_bytes(self):
         for train in ("megatron:tp=2,pp=2", "fsdp2:dp=4"):
             for sides in ("train", "infer", "train infer", "train infer some"):
-                with self.subTest(train=train, sides=sides):
-                    staged = ranks.run(4, "test_own", "move", self.model, train, sides)
+                with self.subTest(train=train, sides=sides), tempfile.TemporaryDirectory() as saved:
+                    staged = ranks.run(4, "test_own", "move", self.model, train, sides, saved)
                     self.assertEqual(max(staged) > 0, "train" in sides, staged)
 
     def test_refused_on_all(self):

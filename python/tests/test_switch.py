@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -391,6 +392,38 @@ class TestSwitch(ranks.Folder, unittest.TestCase):
             with self.assertRaisesRegex(treadle.State, "closed"):
                 call()
         sw.close()
+
+    def test_save(self):
+        model = treadle.Model(self.model)
+        layouts = treadle.Layout(model, "megatron", 1), treadle.Layout(model, "vllm", 1)
+        with tempfile.TemporaryDirectory() as folder, treadle.Switch(treadle.Group.alone(), *layouts) as sw:
+            one, two = (os.path.join(folder, name) for name in ("one", "two"))
+            with self.assertRaisesRegex(treadle.Refused, "filled"):
+                sw.save(one)
+            sw.load()
+            sw.save(one)
+            compare(read_safetensors(one), read_safetensors(self.model))
+            self.assertEqual(treadle.Model(one).elems, model.elems)
+            sw.save(two, dtype="float32", weights_only=True)
+            self.assertFalse(os.path.exists(os.path.join(two, "config.json")))
+            self.assertGreater(
+                os.path.getsize(os.path.join(two, "model.safetensors")),
+                1.9 * os.path.getsize(os.path.join(one, "model.safetensors")),
+            )
+            for words, path, options in (
+                ("one", one, {}),
+                ("dtype is 'bf16'", "x", {"dtype": "bf16"}),
+                ("zero character", "x\0", {}),
+                ("nothing", "x", {"companions": os.path.join(folder, "nothing")}),
+            ):
+                with self.assertRaisesRegex(treadle.Error, words):
+                    sw.save(os.path.join(folder, path), **options)
+            sw.to_infer()
+            with self.assertRaisesRegex(treadle.State, "save: rank 0: in mode infer; switch to train first"):
+                sw.save(os.path.join(folder, "three"))
+            self.assertEqual(sorted(os.listdir(folder)), ["one", "two"])
+        with self.assertRaisesRegex(treadle.State, "closed"):
+            sw.save("four")
 
     def test_second_switch(self):
         model = treadle.Model(self.model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import types
 import typing
@@ -13,7 +14,7 @@ from ._own import Own
 from ._own import pointer as pointer_to
 from .group import Group
 from .layout import Layout, key_of, storage_of
-from .model import weights_of
+from .model import DTYPES, weights_of
 from .windows import Memory, Place, Source, Window
 
 if typing.TYPE_CHECKING:
@@ -238,6 +239,8 @@ class Switch:
     @typing.overload
     def _go(self, mode: int, wait: typing.Literal[True]) -> int: ...
     @typing.overload
+    def _go(self, mode: int, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
+    @typing.overload
     def _go(self, mode: int, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
     def _go(self, mode: int, wait: bool) -> int | concurrent.futures.Future[int]:
@@ -297,6 +300,8 @@ class Switch:
     @typing.overload
     def to_infer(self, *, wait: typing.Literal[True] = True) -> int: ...
     @typing.overload
+    def to_infer(self, *, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
+    @typing.overload
     def to_infer(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
     def to_infer(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
@@ -309,6 +314,8 @@ class Switch:
     @typing.overload
     def to_train(self, *, wait: typing.Literal[True] = True) -> int: ...
     @typing.overload
+    def to_train(self, *, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
+    @typing.overload
     def to_train(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
     def to_train(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
@@ -317,6 +324,8 @@ class Switch:
 
     @typing.overload
     def to_forward(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def to_forward(self, *, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
     @typing.overload
     def to_forward(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
@@ -327,6 +336,8 @@ class Switch:
     @typing.overload
     def to_host(self, *, wait: typing.Literal[True] = True) -> int: ...
     @typing.overload
+    def to_host(self, *, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
+    @typing.overload
     def to_host(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
     def to_host(self, *, wait: bool = True) -> int | concurrent.futures.Future[int]:
@@ -335,6 +346,8 @@ class Switch:
 
     @typing.overload
     def update(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def update(self, *, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
     @typing.overload
     def update(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
@@ -347,6 +360,8 @@ class Switch:
 
     @typing.overload
     def next_version(self, *, wait: typing.Literal[True] = True) -> int: ...
+    @typing.overload
+    def next_version(self, *, wait: typing.Literal[False]) -> concurrent.futures.Future[int]: ...
     @typing.overload
     def next_version(self, *, wait: bool) -> int | concurrent.futures.Future[int]: ...
 
@@ -386,6 +401,68 @@ class Switch:
                 _abi.TREADLE_PARAMS, storage.offset_bytes, storage.bytes, ctypes.addressof(room) + storage.offset_bytes
             )
         self.filled()
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        dtype: str | None = None,
+        weights_only: bool = False,
+        companions: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Writes the weights of the train window, and own train tensors, as a Hugging Face folder, which is missing or
+        empty before, and there when it is whole. In mode TRAIN. Collective.
+
+        dtype: of the files, "float32", "bfloat16" or "float16"; None: the layout's. weights_only: without config.json,
+        the tokenizer and the like, which are otherwise copied from beside the model's weights, or from the folder
+        `companions`. Where a rank has own train tensors, each rank copies its weights to host memory first.
+
+        Raises Refused as treadle_layout_save does, and where something was never filled; State in another mode, and
+        while an arrow runs; Peer where another rank fails."""
+        types = {word: number for number, word in DTYPES.items()}
+        if dtype is not None and dtype not in types:
+            raise errors.Refused(f"save: dtype is {dtype!r}, and must be 'float32', 'bfloat16' or 'float16'")
+        options = _library.sized(
+            _abi.treadle_save_options,
+            dtype=_abi.TREADLE_DTYPE_NONE if dtype is None else types[dtype],
+            weights_only=weights_only,
+            companions=None if companions is None else _library.given("companions", companions),
+        )
+        self._source.check_train("save")
+        path = _library.given("folder", folder)
+        window = _library.value("treadle_switch_window", self._use(), _abi.TREADLE_PARAMS, None)
+        if any(self._group.gather(b"own" if self._own[0].given else b"")):
+            self.digest()  # refused where something was never filled, which a copy does not show
+            window = self._copy_of_train()
+        self._device.order()
+        entered = self._group._enter(self._words)
+        try:
+            _library.call(
+                "treadle_layout_save",
+                self._group._use(),
+                self._layouts[0]._use(),
+                window,
+                path,
+                ctypes.byref(options),
+                callbacks=self._callbacks,
+            )
+        finally:
+            self._group._leave(entered)
+
+    def _copy_of_train(self) -> typing.Any:
+        """The train window in host memory, with own train tensors in their places. Where one rank fails, all ranks
+        raise. Collective."""
+        refusal = None
+        window = ctypes.create_string_buffer(max(1, self._layouts[0].window_bytes(self._rank)))
+        try:
+            self._own[0].check()
+            for storage in self._layouts[0].storages(self._rank):
+                to = ctypes.addressof(window) + storage.offset_bytes
+                self._source.read(_abi.TREADLE_PARAMS, storage.offset_bytes, storage.bytes, to)
+        except errors.Error as error:
+            refusal = error
+        self._group._tell(refusal)
+        return window
 
     def filled(self) -> None:
         """Says that all of the train window is filled, for who writes it by addresses. What load() fills, own train
