@@ -92,10 +92,9 @@ def stopped_by_rank_0(rank, size, name, config, folder):
 def interrupted_on_rank_1(rank, size, name, config, folder):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     group = treadle.Group.join(name, rank, size)
-    if rank == 1:
-        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    stop = (lambda: os.kill(os.getpid(), signal.SIGINT)) if rank == 1 else None
     try:
-        figures = run("train", folder, config, "megatron_training.train_iters=1000", group=group)
+        figures = run("train", folder, config, "megatron_training.train_iters=1000", group=group, stop=stop)
     except KeyboardInterrupt:
         return "KeyboardInterrupt"
     return figures.stopped
@@ -282,13 +281,17 @@ class TestRuns(unittest.TestCase):
             self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
             self.assertIn("global_step_3", os.listdir(place))  # it is asked before progress tells of a step
             self.assertEqual(steps[-2:], [2, 3])
-        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         begin = time.monotonic()
         with self.assertRaises(KeyboardInterrupt):
             treadle.evaluate(
-                SEQUENCE / "policy", self.folder / "data/test.jsonl", "sequence", threads=1, samples=10000
+                SEQUENCE / "policy",
+                self.folder / "data/test.jsonl",
+                "sequence",
+                threads=1,
+                samples=10000,
+                doing=lambda *_: os.kill(os.getpid(), signal.SIGINT),
             )
-        self.assertLess(time.monotonic() - begin, 10)
+        self.assertLess(time.monotonic() - begin, 20)  # of minutes
 
     def test_other_threads_run(self):
         """Also of a run that is not in the main thread, where there are no signals."""

@@ -71,7 +71,7 @@ class TestTexts(unittest.TestCase):
         self.assertEqual(tokenizer.token(3), treadle.Token(3, "\u0120", False, False))
         self.assertEqual(tokenizer.token(numpy.int64(7)), treadle.Token(7, "<s>", True, True))
         self.assertEqual(tokenizer.token(8), (8, "<x>", True, False))
-        self.assertEqual((tokenizer.find("ab"), tokenizer.find("\u0120"), tokenizer.find("abc")), (2, 3, None))
+        self.assertEqual((tokenizer.find("ab"), tokenizer.find("\u0120"), tokenizer.find("abc\ud800")), (2, 3, None))
         self.assertEqual(repr(tokenizer), "<treadle.Tokenizer of 9 ids>")
 
     def test_tokens_with_zeros(self):

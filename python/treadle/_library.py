@@ -211,11 +211,11 @@ def _say(error: BaseException) -> int:
             words = type(error).__name__
     words = words.replace("\0", "\\x00")
     return int(
-        value("treadle_error_set", status, words.encode("utf-8", "surrogateescape" if _is_text(words) else "replace"))
+        value("treadle_error_set", status, words.encode("utf-8", "surrogateescape" if is_text(words) else "replace"))
     )
 
 
-def _is_text(words: str) -> bool:
+def is_text(words: str) -> bool:
     """Is it what text() made of bytes?"""
     try:
         words.encode("utf-8", "surrogateescape")

@@ -109,7 +109,7 @@ class Tokenizer:
 
     def find(self, text: str) -> int | None:
         """The id of the token with this text, as the tokenizer writes it. None: no token has it."""
-        given = os.fsencode(text)
+        given = text.encode("utf-8", "surrogateescape" if _library.is_text(text) else "replace")
         return _id(_library.value("treadle_tokenizer_find", self._use("find"), given, len(given)))
 
     def _special(self, which: int) -> int | None:
