@@ -1,7 +1,8 @@
 /* bench_calls [--runs N] [--json]: a call of rank 0's that hands an update to all ranks (control/worker_group.h).
  *
- * 2,048 samples of 500 tokens: ids, log-probabilities by three policies, advantages and weights, 32 bytes a token. 2, 4 and 8 processes; each
- * adds up its share of every array, as data parallel ranks read their rows. Medians of the runs on rank 0, beside memcpy of as many bytes. */
+ * A batch of 2,048 samples of 500 tokens: ids, log-probabilities by three policies, 16 bytes a token, and an advantage
+ * a sample. 2, 4 and 8 processes; rank 0 puts the batch into a message, and each rank adds up the words of its share of
+ * the rows, as data parallel ranks read theirs. Medians of the runs on rank 0, beside memcpy of as many bytes. */
 #include "processes.h"
 
 #include "base/alloc.h"
@@ -10,9 +11,17 @@
 
 #include <stdio.h>
 
-enum { SAMPLES = 2048, TOKENS = SAMPLES * 500, ARRAYS = 6 };
-static const size_t sizes[ARRAYS] = {sizeof(int32_t), sizeof(float),  sizeof(float),
-                                     sizeof(float),   sizeof(double), sizeof(double)};
+enum { SAMPLES = 2048, TOKENS = 500, PROMPT = 8 };
+static const struct {
+  const char *name;
+  treadle_column_type type;
+  int64_t values; /* of a sample */
+} columns[] = {
+    {"prompt_ids", TREADLE_COLUMN_INT32, PROMPT},       {"ids", TREADLE_COLUMN_INT32, TOKENS},
+    {"old_log_probs", TREADLE_COLUMN_FP32, TOKENS},     {"ref_log_probs", TREADLE_COLUMN_FP32, TOKENS},
+    {"rollout_log_probs", TREADLE_COLUMN_FP32, TOKENS}, {"advantage", TREADLE_COLUMN_FP64, 1},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
 
 typedef struct result {
   bench_size size;
@@ -24,20 +33,41 @@ typedef struct worker {
   uint64_t sum;
 } worker;
 
-/* This rank's share of each array. */
+static size_t bytes_of(treadle_column_type type) {
+  return type == TREADLE_COLUMN_FP64 ? sizeof(double) : sizeof(float);
+}
+
+/* The words of a column's rows. */
+static uint64_t sum_of(const treadle_column *column, int64_t rows) {
+  const size_t each = bytes_of(column->type);
+  const int64_t first = column->offsets ? column->offsets[0] : 0;
+  const int64_t values = column->offsets ? column->offsets[rows] - first : rows * column->width;
+  const char *from = (const char *)column->data + (size_t)first * each;
+  uint64_t sum = 0, word;
+  for (size_t at = 0; at + sizeof word <= (size_t)values * each; at += sizeof word) {
+    memcpy(&word, from + at, sizeof word);
+    sum += word;
+  }
+  return sum;
+}
+
+/* This rank's share of the rows. */
 static treadle_status add_up(void *context, treadle_message *in, treadle_message *out) {
   worker *w = context;
-  treadle_status status = TREADLE_OK;
-  const int rank = treadle_group_rank(w->group), ranks = treadle_group_size(w->group);
+  treadle_batch *batch = NULL, *mine = NULL;
+  treadle_status status;
+  const int64_t rank = treadle_group_rank(w->group), ranks = treadle_group_size(w->group);
   (void)out;
-  for (int a = 0; a < ARRAYS; a++) {
-    const void *items;
-    TRY(treadle_message_array(in, "values", sizes[a], TOKENS, &items));
-    const size_t words = TOKENS * sizes[a] / sizeof(uint64_t) / (size_t)ranks;
-    const uint64_t *from = (const uint64_t *)items + words * (size_t)rank;
-    for (size_t i = 0; i < words; i++) w->sum += from[i];
+  TRY(treadle_message_batch(in, &batch));
+  TRY(treadle_batch_slice(batch, SAMPLES / ranks * rank, SAMPLES / ranks * (rank + 1), &mine));
+  for (int i = 0; i < COLUMNS; i++) {
+    treadle_column column = TREADLE_INIT(treadle_column);
+    TRY(treadle_batch_column(mine, columns[i].name, &column));
+    w->sum += sum_of(&column, SAMPLES / ranks);
   }
 out:
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(batch);
   return status;
 }
 
@@ -48,15 +78,21 @@ static treadle_status do_nothing(void *context, treadle_message *in, treadle_mes
   return TREADLE_OK;
 }
 
-static const treadle_worker_method methods[] = {{"update", add_up}, {"nothing", do_nothing}, {NULL, NULL}};
+static const treadle_worker_method methods[] = {
+    {"update", add_up, false}, {"nothing", do_nothing, false}, {NULL, NULL, false}};
 
-static treadle_status measure(treadle_worker_group *workers, const char *method, treadle_message *in,
-                              int runs, double *seconds_p) {
+/* Of a call with these rows, from putting them into a message to its end; batch NULL: with nothing. The message keeps
+ * its room from one run to the next. */
+static treadle_status measure(treadle_worker_group *workers, const char *method, const treadle_batch *batch,
+                              treadle_message *in, int runs, double *seconds_p) {
+  const treadle_message_rows rows = {.batch = batch};
   treadle_status status = TREADLE_OK;
   treadle_message out = {0};
   double seconds[BENCH_MAX_RUNS];
   for (int run = -1; run < runs; run++) {
     double begin = treadle_clock_seconds();
+    treadle_message_clear(in);
+    if (batch) treadle_message_put_rows(in, &rows);
     TRY(treadle_worker_group_call(workers, method, in, &out));
     if (run >= 0) seconds[run] = treadle_clock_seconds() - begin;
   }
@@ -66,6 +102,7 @@ out:
   return status;
 }
 
+/* Of the message's bytes, which may lie where all ranks read them. */
 static treadle_status measure_copy(const treadle_message *in, int runs, double *seconds_p) {
   double seconds[BENCH_MAX_RUNS];
   char *to = treadle_alloc_array(in->length, 1);
@@ -80,19 +117,33 @@ static treadle_status measure_copy(const treadle_message *in, int runs, double *
   return TREADLE_OK;
 }
 
+static treadle_status add_column(treadle_batch *batch, const char *name, treadle_column_type type,
+                                 int64_t values) {
+  int64_t offsets[SAMPLES + 1];
+  treadle_column column = {.struct_size = sizeof column, .name = name, .type = type};
+  treadle_status status;
+  for (int64_t r = 0; r <= SAMPLES; r++) offsets[r] = r * values;
+  if (values > 1) column.offsets = offsets;
+  TRY(treadle_batch_add(batch, &column));
+  TRY(treadle_batch_column(batch, name, &column));
+  memset(column.data, 0x3c, (size_t)(SAMPLES * values) * bytes_of(type));
+out:
+  return status;
+}
+
 static treadle_status measure_all(treadle_worker_group *workers, result *r) {
-  treadle_status status = TREADLE_OK;
+  treadle_status status;
+  treadle_batch *batch = NULL;
   treadle_message in = {0}, nothing = {0};
-  for (int a = 0; a < ARRAYS; a++) {
-    treadle_message_put_int(&in, (int64_t)(TOKENS * sizes[a]));
-    char *to = treadle_message_grow(&in, TOKENS * sizes[a]);
-    if (to) memset(to, 0x3c, TOKENS * sizes[a]);
-  }
+  TRY(treadle_batch_create(SAMPLES, &batch));
+  for (int i = 0; i < COLUMNS; i++)
+    TRY(add_column(batch, columns[i].name, columns[i].type, columns[i].values));
+  TRY(measure(workers, "update", batch, &in, r->size.runs, &r->call));
   TRY(measure_copy(&in, r->size.runs, &r->copy));
-  TRY(measure(workers, "update", &in, r->size.runs, &r->call));
-  TRY(measure(workers, "nothing", &nothing, r->size.runs, &r->nothing));
+  TRY(measure(workers, "nothing", NULL, &nothing, r->size.runs, &r->nothing));
 out:
   status = treadle_worker_group_end(workers, status);
+  treadle_batch_destroy(batch);
   treadle_message_release(&in);
   treadle_message_release(&nothing);
   return status;

@@ -2,7 +2,8 @@
  * [--exact on|off] [--device cpu] [--steps 3]: seconds of the parts of a training step, as one JSON object.
  *
  * Forward is the loss alone, gradients are forward and backward, adamw is the optimizer's step. Each is done once before it is
- * timed, from barrier to barrier; printed are medians over the steps. Rows are of made-up tokens, all of which count. */
+ * timed, from barrier to barrier; printed are medians over the steps. Tokens are made up, and all of a row after its
+ * first count. */
 #include "ranks.h"
 
 #include "treadle_builtin.h"
@@ -14,21 +15,24 @@ static const char *const part_names[PARTS] = {"forward", "gradients", "adamw"};
 typedef struct bench {
   const char *layout, *kernels, *exact;
   int64_t rows, tokens, micro, threads, steps;
-  treadle_train_engine engine;
-  treadle_train_batch batch;
+  treadle_trainer *trainer;
+  treadle_batch *batch, *mine; /* the rows; those of this rank */
+  treadle_forward_options forward;
   double seconds[PARTS][STEPS_MOST];
 } bench;
+
+static const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
 
 static void forward(void *context) {
   bench *b = context;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
-  MUST(b->engine.loss(b->engine.engine, &b->batch, &loss));
+  MUST(treadle_trainer_loss(b->trainer, b->mine, &b->forward, &nll, &loss));
 }
 
 static void gradients(void *context) {
   bench *b = context;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
-  MUST(b->engine.gradients(b->engine.engine, &b->batch, &loss));
+  MUST(treadle_trainer_gradients(b->trainer, b->mine, &b->forward, &nll, NULL, &loss));
 }
 
 static void adamw(void *context) {
@@ -36,25 +40,23 @@ static void adamw(void *context) {
   const treadle_optimizer_step step = {
       .struct_size = sizeof step, .lr = 1e-5, .weight_decay = 0.1, .clip_grad = 1};
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  MUST(b->engine.step(b->engine.engine, &step, &figures));
+  MUST(treadle_trainer_step(b->trainer, &step, &figures));
 }
 
 static void (*const parts[PARTS])(void *context) = {forward, gradients, adamw};
 
 static void make_rows(bench *b) {
-  treadle_train_row *rows = bench_allocate((size_t)b->rows, sizeof *rows);
-  int32_t *ids = bench_allocate((size_t)(b->rows * b->tokens), sizeof *ids);
-  uint8_t *mask = bench_allocate((size_t)b->tokens, 1);
-  for (int64_t i = 0; i < b->tokens; i++) mask[i] = i > 0;
-  for (int64_t r = 0; r < b->rows; r++) {
+  int64_t *offsets = bench_allocate((size_t)b->rows + 1, sizeof *offsets);
+  treadle_column column = {
+      .struct_size = sizeof column, .name = "ids", .type = TREADLE_COLUMN_INT32, .offsets = offsets};
+  for (int64_t r = 0; r <= b->rows; r++) offsets[r] = r * b->tokens;
+  MUST(treadle_batch_create(b->rows, &b->batch));
+  MUST(treadle_batch_add(b->batch, &column));
+  MUST(treadle_batch_column(b->batch, "ids", &column));
+  for (int64_t r = 0; r < b->rows; r++)
     for (int64_t i = 0; i < b->tokens; i++)
-      ids[r * b->tokens + i] = (int32_t)(3 + (r * 37 + i * 101) % 6000);
-    rows[r] = (treadle_train_row){ids + r * b->tokens, mask, (size_t)b->tokens};
-  }
-  b->batch = (treadle_train_batch){.struct_size = sizeof b->batch,
-                                   .rows = rows,
-                                   .count = (size_t)b->rows,
-                                   .micro_batch_size = (size_t)b->micro};
+      ((int32_t *)column.data)[r * b->tokens + i] = (int32_t)(3 + (r * 37 + i * 101) % 6000);
+  treadle_free(offsets);
 }
 
 static void read_options(bench *b, int count, char **texts) {
@@ -86,7 +88,7 @@ static void read_options(bench *b, int count, char **texts) {
     bench_give_up("a number is out of its range; see bench/train.c");
 }
 
-static void open_engine(bench *b, treadle_group *group, const char *folder) {
+static void open_trainer(bench *b, treadle_group *group, const char *folder) {
   const treadle_trainer_options options = {.struct_size = sizeof options,
                                            .kernels = b->kernels,
                                            .threads = (int32_t)b->threads,
@@ -100,9 +102,10 @@ static void open_engine(bench *b, treadle_group *group, const char *folder) {
   treadle_layout *layout;
   MUST(treadle_model_open(folder, NULL, &model));
   MUST(treadle_layout_create(model, b->layout, group->size, NULL, &layout));
-  b->engine.struct_size = sizeof b->engine;
-  MUST(treadle_trainer_open_engine(NULL, group, layout, &options, &b->engine));
-  MUST(b->engine.load(b->engine.engine));
+  MUST(treadle_trainer_create(group, layout, &options, &b->trainer));
+  MUST(treadle_trainer_load(b->trainer));
+  b->forward = (treadle_forward_options){.struct_size = sizeof b->forward, .micro_batch_size = b->micro};
+  MUST(treadle_trainer_slice(b->trainer, b->batch, &b->forward, NULL, &b->mine));
 }
 
 static void measure(bench *b, treadle_group *group) {
@@ -127,7 +130,7 @@ int main(int count, char **texts) {
   read_options(&b, count, texts);
   make_rows(&b);
   MUST(treadle_group_mpi(NULL, 60, &group));
-  open_engine(&b, group, texts[1]);
+  open_trainer(&b, group, texts[1]);
   measure(&b, group);
   if (group->rank == 0) {
     double step = 0;
@@ -139,7 +142,9 @@ int main(int count, char **texts) {
     }
     printf("\"tokens_per_second\": %.1f}\n", (double)(b.rows * b.tokens) / step);
   }
-  b.engine.close(b.engine.engine);
+  treadle_batch_destroy(b.mine);
+  treadle_batch_destroy(b.batch);
+  treadle_trainer_destroy(b.trainer);
   treadle_group_close(group);
   MPI_Finalize();
   return 0;

@@ -76,6 +76,11 @@ treadle_status treadle_tokenizer_encode(const treadle_tokenizer *tokenizer, cons
 treadle_status treadle_tokenizer_decode(const treadle_tokenizer *tokenizer, const int32_t *ids, size_t count,
                                         bool special, char **text_p, size_t *bytes_p);
 
+/* Adds a column of texts to a batch: of each row, the text of its ids in column `from` (ragged int32), as
+ * treadle_tokenizer_decode gives it without `special`. Refused, by row: ids without a token. */
+treadle_status treadle_tokenizer_decode_rows(const treadle_tokenizer *tokenizer, treadle_batch *batch, const char *from,
+                                             const char *to);
+
 /* The text of tokens that come one by one. The stream gives a character when all its bytes are there, never in parts.
  * The texts of a stream, joined, are what treadle_tokenizer_decode gives. Only the number of U+FFFD may differ, for
  * tokenizers with byte fallback. */
@@ -316,26 +321,34 @@ treadle_status treadle_trainer_load(treadle_trainer *trainer);
  * index. */
 treadle_status treadle_trainer_randomise(treadle_trainer *trainer, uint64_t seed);
 
-/* Computes gradients of the mean of -log p over all tokens that count, in all rows. It overwrites earlier gradients.
- * Rows do not see each other. All ranks give equal batches; data parallel replicas divide the micro batches. All rows
- * are checked first; what is wrong is refused by the row's number. Refused: a loss that is not finite. */
-treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_train_batch *batch,
-                                         treadle_loss *loss_p);
+/* Rows of a batch through the layers: treadle_forward_options says what a row is. Data parallel ranks divide rows by
+ * whole micro batches: coordinate_of gives the rows of each rank, by_rank [ranks of the layout], by their lengths in
+ * tokens, [rows] (local). Then each rank gives the functions below the rows of its own coordinate, which may be none;
+ * ranks with the same rows give equal batches. Rows do not see each other. All rows are checked first; what is wrong is
+ * refused by the row's number in this rank's batch. */
+treadle_status treadle_trainer_coordinate_of(treadle_trainer *trainer, const int64_t *lengths, int64_t rows,
+                                             const treadle_forward_options *forward, treadle_row_range *by_rank);
+/* Gives this rank's rows of a batch that all ranks have whole: *mine_p is a slice of it, rows *range_p, which may be
+ * NULL. On failure *mine_p is NULL. Local. */
+treadle_status treadle_trainer_slice(treadle_trainer *trainer, const treadle_batch *batch,
+                                     const treadle_forward_options *forward, treadle_row_range *range_p,
+                                     treadle_batch **mine_p);
+/* Computes gradients of a loss over the rows of all ranks. It overwrites earlier gradients. out, a batch with as many
+ * rows as this rank's, or NULL, gets the columns log_probs and, if they are asked for, entropies (ragged fp32, like
+ * ids; 0 where a token does not count), on one rank of each coordinate. In exact mode log-probabilities have the bits
+ * of treadle_generator_score at that temperature. Refused: a loss that is not finite. */
+treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_batch *batch,
+                                         const treadle_forward_options *forward, const treadle_loss_options *loss,
+                                         treadle_batch *out, treadle_loss *loss_p);
 /* Computes that loss without gradients. */
-treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_train_batch *batch, treadle_loss *loss_p);
-
-/* ---- Policies: training by rewards ---- */
-
-/* Computes gradients of a loss that is a function of log-probabilities and entropies. It writes these to logprobs and
- * entropies, [counted tokens] in the order of rows, on all ranks. In exact mode they have the bits of
- * treadle_generator_score at that temperature. Both arrays may be NULL. */
-treadle_status treadle_trainer_policy_gradients(treadle_trainer *trainer, const treadle_train_batch *batch,
-                                                const treadle_policy *policy, float *logprobs, float *entropies);
-/* Computes log-probabilities without gradients; entropies may be NULL. weights: NULL, or a window of another model's
- * weights in the trainer's layout, to compute with instead. */
-treadle_status treadle_trainer_logprobs(treadle_trainer *trainer, const treadle_train_batch *batch,
-                                        const treadle_policy *policy, const void *weights, float *logprobs,
-                                        float *entropies);
+treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batch *batch,
+                                    const treadle_forward_options *forward, const treadle_loss_options *loss,
+                                    treadle_loss *loss_p);
+/* Computes log-probabilities alone. weights: NULL, or a window of another model's weights in the trainer's layout, to
+ * compute with instead. */
+treadle_status treadle_trainer_logprobs(treadle_trainer *trainer, const treadle_batch *batch,
+                                        const treadle_forward_options *forward, const void *weights,
+                                        treadle_batch *out);
 /* Tells the trainer that its windows held something else meanwhile, or that the weights in them have changed. It then
  * rebuilds what it derived from the weights, such as packed copies. Local. */
 treadle_status treadle_trainer_rebind(treadle_trainer *trainer);

@@ -22,9 +22,14 @@ extern "C" {
 typedef struct treadle_observer {
   size_t struct_size;
   void *context;
+  void (*stage)(void *context, const char *stage); /* "generate", "update": it begins; NULL: the step has ended */
   /* What takes long now, and how far it is. total 0: unknown. */
   void (*progress)(void *context, const char *what, int64_t done, int64_t total);
-  bool (*stop)(void *context); /* asked again and again: true ends the call with TREADLE_CANCELLED */
+  /* What a person should know. warns: something is not as it should be, and the call goes on. */
+  void (*note)(void *context, bool warns, const char *line);
+  /* Bytes of this rank's device by class [classes], as in treadle_switch_options. */
+  void (*memory)(void *context, const size_t *bytes, int classes);
+  bool (*stop)(void *context); /* asked again and again: true ends the call */
 } treadle_observer;
 
 /* ---- Engines that generate ----------------------------------------------------------------------------- */
@@ -143,14 +148,15 @@ typedef struct treadle_sampling {
                       .max_tokens = 256})
 #endif
 
-/* An inference engine as the actor sees it: hooks for a switch, and answers to requests. hooks is called once, before
- * the switch is made. generate takes and gives what treadle_generator_generate_lines does, and is collective. */
+/* A generator as the actor knows it: a table of functions. hooks is called once, before the switch is made. generate
+ * does what treadle_generator_generate does, with the same columns: the ranks of a replica give equal batches, two
+ * replicas different ones or none, and all ranks of a replica get its answers. Collective. */
 typedef struct treadle_infer_engine {
   size_t struct_size;
   void *engine;
   treadle_status (*hooks)(void *engine, treadle_engine_hooks *hooks_p);
-  treadle_status (*generate)(void *engine, const char *lines, size_t bytes, const treadle_generate_options *options,
-                             treadle_generate_figures *figures_p);
+  treadle_status (*generate)(void *engine, const treadle_batch *prompts, const treadle_sampling *sampling,
+                             const treadle_observer *observer, treadle_batch **out_p);
   size_t (*bytes)(const void *engine); /* of device memory that lies in no window, on this rank */
   void (*close)(void *engine);
 } treadle_infer_engine;
@@ -191,54 +197,81 @@ typedef struct treadle_trainer_options {
   bool fewer_micro_batches;
 } treadle_trainer_options;
 
-/* A row of tokens: ids [count], and mask [count], which says whether -log p of ids[i] counts, given the ids before it.
- * mask[0] is 0. Frozen. */
-typedef struct treadle_train_row {
-  const int32_t *ids;
-  const uint8_t *mask;
-  size_t count;
-} treadle_train_row;
+/* How rows go through the layers, and what is wanted of them.
+ *
+ * A row of a batch is prompt_ids (ragged int32; may be absent) and then ids (ragged int32). Of ids those count that mask
+ * says (ragged uint8, like ids; absent: all); the first token of a row, which has none before it, never does. A row
+ * may have no token that counts, if a loss other than "nll" is asked for. Rows one after the other with equal
+ * prompt_ids share that prompt in a micro batch. kept_counts and kept, which may be absent, say what the tokens were
+ * drawn from, as a generator gives them: a count of 0 is all ids but `never`. */
+typedef struct treadle_forward_options {
+  size_t struct_size;
+  /* Rows go through the layers in micro batches: of micro_batch_size rows, or of as many as fit in max_tokens_per_micro
+   * tokens (a longer row is refused). One of the two must be 0. */
+  int64_t micro_batch_size, max_tokens_per_micro;
+  double temperature; /* logits are divided by it; 0: 1 */
+  bool entropies;     /* also of softmax(logits / temperature) */
+  /* [never_count] ids that are never drawn, ascending: log-probabilities, entropies and gradients are those of the
+   * distribution without them; NULL: none */
+  const int32_t *never;
+  size_t never_count;
+} treadle_forward_options;
 
+/* Rows first up to end of a batch. Frozen. */
+typedef struct treadle_row_range {
+  int64_t first, end;
+} treadle_row_range;
+
+/* The tokens of a row that count, for a loss of the caller's. Frozen. */
+typedef struct treadle_loss_row {
+  int64_t row;            /* of the batch that this rank was given */
+  int64_t count;          /* tokens that count */
+  const float *log_probs; /* [count] as this pass finds them */
+  const float *entropies; /* [count]; NULL: not asked for */
+  double *losses;         /* [count] to be written: what each adds to the loss; 0 before */
+  double *by_log_prob;    /* [count] to be written: the loss's derivatives; 0 before */
+  double *by_entropy;     /* [count] the same; NULL: not asked for */
+} treadle_loss_row;
+
+/* A loss.
+ *
+ *   "nll"   the mean of -log p over all tokens that count, of all ranks
+ *   "ppo"   the sum over all tokens of weight * token, by the columns old_log_probs (fp32; absent: rollout_log_probs),
+ *           advantage (fp64, one a row) or advantages (ragged fp64), ref_log_probs (fp32) with a KL, and
+ *           rollout_log_probs with an importance_cap:
+ *             ratio = e^(log_prob - old), the exponent held within 20
+ *             pg    = max(-A ratio, -A clip(ratio, 1 - clip_low, 1 + clip_high)); A < 0: min(that, -A clip_c)
+ *             token = pg - entropy_coeff * entropy + kl_coef * KL(log_prob, ref)
+ *   NULL    the caller's: of_row is called for each row that has tokens that count, with equal arguments on every rank
+ *           that has its logits. Values that are not finite are refused, by row and token */
+typedef struct treadle_loss_options {
+  size_t struct_size;
+  const char *name;
+  double clip_low, clip_high, clip_c;
+  /* Weights of "ppo", over all ranks: "token-mean" 1 / tokens; "seq-mean-token-sum" 1 / rows with tokens;
+   * "seq-mean-token-mean" 1 / rows / tokens of the row; "seq-mean-token-sum-norm" 1 / rows / norm_length. NULL: the
+   * first. */
+  const char *aggregation;
+  double norm_length;
+  double entropy_coeff; /* not 0: forward options must ask for entropies */
+  const char *kl;       /* "kl", "abs", "mse", "low_var_kl" or another of docs/grpo.md; NULL: none */
+  double kl_coef;
+  double importance_cap; /* not 0: pg is multiplied by e^(old - rollout), at most this */
+  treadle_status (*of_row)(void *context, const treadle_loss_row *row);
+  void *context;
+} treadle_loss_options;
+
+/* What a loss came to, over all ranks. */
 typedef struct treadle_loss {
   size_t struct_size;
-  double nll;     /* the sum of -log p over the tokens that count; the loss is nll / tokens */
+  /* The sum of -log p over the tokens that count, coordinate by coordinate; of "nll" the loss is nll / tokens. All other
+   * sums go on from coordinate to coordinate, and have the same bits in all layouts. */
+  double nll;
   int64_t tokens; /* the number of tokens that count */
+  /* Of a loss other than "nll": the loss itself, and its parts. pg_loss, kl_loss and entropy are weighted as the loss;
+   * clipfrac, clipfrac_lower and ppo_kl are means over tokens. */
+  double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl;
 } treadle_loss;
-
-/* Rows, and how they divide into micro batches, which go through the layers together. A micro batch has
- * micro_batch_size rows, or as many as fit in max_tokens_per_micro tokens (a longer row is refused). One of the two
- * must be 0. */
-typedef struct treadle_train_batch {
-  size_t struct_size;
-  const treadle_train_row *rows; /* [count] */
-  size_t count, micro_batch_size;
-  int64_t max_tokens_per_micro;
-  /* [count] the number of first tokens that a row has in common with the row before it, such as a prompt. None of them
-   * may count. They go through the layers once for all consecutive rows of a micro batch that have them. NULL: none. */
-  const int32_t *shared;
-} treadle_train_batch;
-
-/* What to compute for the tokens that count (mask), in the rows of a batch. A row may have no such token. */
-typedef struct treadle_policy {
-  size_t struct_size;
-  double temperature; /* logits are divided by it; 0: 1 */
-  bool entropy;       /* also compute entropies of softmax(logits / temperature) */
-  /* For gradients: gives the derivatives of the loss by the log-probability and by the entropy of token `token` of row
-   * `row` of the batch. Called in the caller's thread, with equal arguments on every rank that has the token's logits.
-   * If entropies are not computed, `entropy` is 0. */
-  treadle_status (*differentiate)(void *context, size_t row, size_t token, float logprob, float entropy,
-                                  double *by_logprob_p, double *by_entropy_p);
-  void *context;
-  /* The ids that tokens were drawn from: log-probabilities, entropies and gradients are those of the distribution over
-   * these ids alone. */
-  const int32_t *never; /* [never_count] ids that are never drawn, ascending; NULL: none */
-  size_t never_count;
-  /* Token i of the batch that counts, in the order of rows, was drawn from kept[kept_first[i]] to before
-   * kept[kept_first[i + 1]]. These ids are ascending and include the token. If they are none, it was drawn from all ids
-   * except `never`. NULL: this holds for all tokens. */
-  const size_t *kept_first; /* [counted tokens + 1], starts at 0 */
-  const int32_t *kept;
-} treadle_policy;
 
 typedef struct treadle_optimizer_step {
   size_t struct_size;
@@ -253,27 +286,34 @@ typedef struct treadle_optimizer_figures {
   int64_t steps;    /* taken so far */
 } treadle_optimizer_figures;
 
-/* A training engine as the loop of training sees it. Each function does what the function treadle_trainer_* of its name
- * does. All functions except bytes and close are collective. */
+/* A trainer as the worker and the loops know it: a table of functions. Each does what the function treadle_trainer_* of
+ * its name does. All except bytes and close are collective.
+ *
+ * coordinate_of says which rows each rank takes. Each rank then gives logprobs, loss and update the batch of its rows,
+ * which may be none; ranks with the same rows give equal batches. `out`, a batch with as many rows, gets the column
+ * log_probs (ragged fp32, like ids; 0 where a token does not count), and entropies if they are asked for, on one rank
+ * at least of those with the same rows. out may be NULL. */
 typedef struct treadle_train_engine {
   size_t struct_size;
   void *engine;
   treadle_status (*load)(void *engine); /* the weights of the layout's checkpoint */
   treadle_status (*randomise)(void *engine, uint64_t seed);
-  treadle_status (*gradients)(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p);
-  treadle_status (*loss)(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p);
-  treadle_status (*step)(void *engine, const treadle_optimizer_step *step, treadle_optimizer_figures *figures_p);
+  treadle_status (*coordinate_of)(void *engine, const int64_t *lengths, int64_t rows,
+                                  const treadle_forward_options *forward, treadle_row_range *by_rank);
+  treadle_status (*logprobs)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                             const void *weights, treadle_batch *out);
+  treadle_status (*loss)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                         const treadle_loss_options *loss, treadle_loss *loss_p);
+  /* Gradients of the loss, and a step with them. */
+  treadle_status (*update)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                           const treadle_loss_options *loss, const treadle_optimizer_step *step, treadle_batch *out,
+                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p);
   treadle_status (*weights_digest)(void *engine, uint64_t *digest_p);
   treadle_status (*save)(void *engine, const char *folder);
   treadle_status (*resume)(void *engine, const char *folder);
+  treadle_status (*rebind)(void *engine);
   size_t (*bytes)(const void *engine); /* of device memory, on this rank */
   void (*close)(void *engine);
-  /* For a worker that trains by rewards (treadle_loop.h). */
-  treadle_status (*policy_gradients)(void *engine, const treadle_train_batch *batch, const treadle_policy *policy,
-                                     float *logprobs, float *entropies);
-  treadle_status (*logprobs)(void *engine, const treadle_train_batch *batch, const treadle_policy *policy,
-                             const void *weights, float *logprobs, float *entropies);
-  treadle_status (*rebind)(void *engine);
 } treadle_train_engine;
 
 /* Opens an engine on the ranks of a group, for a layout. It fills *engine_p, whose struct_size is set. `context` is the

@@ -6,6 +6,7 @@
  *   treadle_data_*           rows of a task
  *   treadle_sft_*            supervised training
  *   treadle_reward_*         functions from completions to numbers
+ *   treadle_prompts_*        prompts of a loop of one's own, and other pieces of it
  *   treadle_actor_*          a policy that trains in one layout and generates in another, on the same devices
  *   treadle_rl_*             the loop around it: GRPO and similar algorithms
  *   treadle_rl_mini_batch_*  the loss of samples that a run has dumped
@@ -54,8 +55,6 @@ treadle_status treadle_train_config_help(bool json, char **text_p);
  *   {messages}           What assistants say counts, up to their end token.
  *
  * The last two forms may have other keys as well. */
-typedef struct treadle_train_rows treadle_train_rows;
-
 typedef struct treadle_train_rows_spec {
   size_t struct_size;
   const char *what;                   /* names the lines in messages: a path; NULL: "rows" */
@@ -65,14 +64,12 @@ typedef struct treadle_train_rows_spec {
   int64_t most_tokens;                /* the most tokens of a row; 0: as many as the model takes */
 } treadle_train_rows_spec;
 
-/* Reads rows. Refused, with the line: invalid JSON; unknown keys; ids beyond the vocabulary; a row of less than two
- * tokens, or more than the model takes; a mask of another length; a row in which no token counts. On failure *rows_p is
- * NULL. */
+/* Reads rows as a batch with the columns ids (ragged int32) and mask (ragged uint8), as treadle_forward_options has
+ * them; the caller destroys it. Refused, with the line: invalid JSON; unknown keys; ids beyond the vocabulary; a row of
+ * less than two tokens, or more than the model takes; a mask of another length; a row in which no token counts. On
+ * failure *rows_p is NULL. */
 treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, const char *text, size_t bytes,
-                                       treadle_train_rows **rows_p);
-void treadle_train_rows_destroy(treadle_train_rows *rows);
-/* The rows [*count_p]. They live until `rows` is destroyed. Else NULL and 0. */
-const treadle_train_row *treadle_train_rows_items(const treadle_train_rows *rows, size_t *count_p);
+                                       treadle_batch **rows_p);
 
 /* ---- Rows of a task ----------------------------------------------------------------------------------- */
 
@@ -124,15 +121,14 @@ typedef struct treadle_sft_options {
   treadle_start resume;
   const char *from;                                              /* a folder global_step_K */
   void (*progress)(void *context, const treadle_sft_step *step); /* called on rank 0 alone */
-  bool (*stops)(void *context); /* asked after each step: if one rank says true, the run saves a checkpoint and ends */
   void *context;
+  /* Told on rank 0. `stop` is asked on all ranks after each step: if one rank says true, the run saves a checkpoint and
+   * ends. NULL: nobody. */
+  const treadle_observer *observer;
   treadle_train_engine_open open_engine; /* NULL: the built-in one */
   void *engine_context;                  /* of open_engine */
   /* Bytes that no rank may exceed. A run or a plan that does is refused, with what would fit. 0: no limit. */
   size_t budget_bytes;
-  /* Called on rank 0 with what a person should know though the run goes on: weights are made up, a file is not as it
-   * should be. NULL: nobody. */
-  void (*warn)(void *context, const char *line);
 } treadle_sft_options;
 
 typedef struct treadle_sft_figures {
@@ -218,6 +214,66 @@ void treadle_reward_destroy(treadle_reward *reward);
  * free(); on failure it is NULL. */
 treadle_status treadle_reward_help(char **text_p);
 
+/* ---- Pieces of a loop of one's own: examples/08_own_loop.c ----------------------------------------------- */
+
+typedef struct treadle_prompts_options {
+  size_t struct_size;
+  const char *path;                   /* lines of JSON, or one list; several files with commas between them */
+  const treadle_tokenizer *tokenizer; /* NULL: prompts are token ids */
+  const treadle_chat *chat;           /* NULL: texts stay as they are */
+  const char *prompt_key, *answer_key, *data_source_key; /* NULL: prompt, answer, data_source */
+  int64_t vocabulary, most_tokens;                       /* of ids; of a prompt; 0: no limit */
+  bool need_answers;                                     /* a line without an answer is refused */
+} treadle_prompts_options;
+
+/* Reads prompts (docs/grpo.md) as a batch with the columns prompt_ids, prompt, answer and data_source; the caller
+ * destroys it. Refused, by file and line: what a run refuses, too. On failure *prompts_p is NULL. */
+treadle_status treadle_prompts_read(const treadle_prompts_options *options, treadle_batch **prompts_p);
+
+typedef struct treadle_draw_options {
+  size_t struct_size;
+  int64_t step, count;         /* the step, from 0, and the prompts of each step */
+  int64_t seed, sampling_seed; /* of the order of prompts, which is another one in each epoch; of their answers */
+  bool in_place;               /* each epoch has them in their own order */
+} treadle_draw_options;
+
+/* Gives the prompts of a step, as a run with these seeds has them: rows of `prompts`, with the columns seed (int64) and
+ * group (int64: 0, 1, ...) besides. The caller destroys them. On failure *drawn_p is NULL. */
+treadle_status treadle_prompts_draw(const treadle_batch *prompts, const treadle_draw_options *options,
+                                    treadle_batch **drawn_p);
+
+/* Gives all ranks the rows of all ranks: a new batch of those that each rank has in `mine`, in the order of ranks. NULL:
+ * this rank has none; one rank must have some. Meta is left behind. On failure *all_p is NULL. Collective. */
+treadle_status treadle_batch_gather(treadle_group *group, const treadle_batch *mine, treadle_batch **all_p);
+
+/* Adds the column score (fp64): what the reward says of each row, by the columns completion, answer, prompt and
+ * data_source (texts) and ids. Those that the reward does not use may be absent. Local. */
+treadle_status treadle_reward_score(treadle_reward *reward, treadle_batch *batch);
+
+typedef struct treadle_advantage_options {
+  size_t struct_size;
+  const char *estimator; /* a word of rl_config.adv_estimator; NULL: "group_norm" */
+  bool keep_scale;       /* "group_norm": without division by the group's deviation */
+  double gamma;          /* of "reinforce_plus_plus", in [0, 1]; 0: 1 */
+} treadle_advantage_options;
+
+/* Adds the column advantage (fp64), or, if the estimator gives tokens of a row different ones, advantages (ragged fp64,
+ * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). Refused: rewards
+ * that are not finite, by row. Local. */
+treadle_status treadle_advantages(treadle_batch *batch, const treadle_advantage_options *options);
+
+typedef struct treadle_lr_options {
+  size_t struct_size;
+  const char *style; /* "constant", "linear", "cosine"; NULL: "constant" */
+  double lr, min_lr;
+  double warmup_fraction; /* of all steps, in [0, 1) */
+  int64_t steps;          /* of the optimizer, in the whole run */
+} treadle_lr_options;
+
+/* Gives the learning rate of a step before which `done` were taken, as a run has it (docs/training.md). Refused: an
+ * unknown style; numbers out of range. Local. */
+treadle_status treadle_learning_rate(const treadle_lr_options *options, int64_t done, double *lr_p);
+
 /* ---- The hybrid actor worker ---------------------------------------------------------------------------- */
 
 /* The worker of one rank: a train engine and an infer engine, known as tables of functions, on the windows of one
@@ -249,9 +305,8 @@ typedef struct treadle_actor_options {
   void *train_context;
   treadle_infer_engine_open open_infer; /* NULL: treadle_generator_open_infer */
   void *infer_context;
-  /* As in treadle_switch_options. Device memory that lies in no window counts as work memory. */
-  void (*watch)(void *context, const size_t *bytes, int classes);
-  void *watch_context;
+  /* Its `memory` alone. Device memory that lies in no window counts as work memory. NULL: nobody. */
+  const treadle_observer *observer;
 } treadle_actor_options;
 
 /* Makes an actor. Its weights are zeros until load, randomise or resume. group: NULL is this process alone. Group and
@@ -277,20 +332,30 @@ treadle_status treadle_actor_load_reference(treadle_actor *actor);
 treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode);
 treadle_status treadle_actor_exit(treadle_actor *actor, treadle_mode mode);
 
-/* Generates, as treadle_generator_generate_lines does. */
-treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const char *lines, size_t bytes,
-                                                const treadle_generate_options *options,
-                                                treadle_generate_figures *figures_p);
+/* Gives the prompts that this rank's replica answers, of a batch that all ranks have whole: *mine_p is a slice of it,
+ * rows *range_p, which may be NULL. leads_p, which may be NULL: is this rank the first of its replica? Local. */
+treadle_status treadle_actor_slice_prompts(treadle_actor *actor, const treadle_batch *prompts,
+                                           treadle_row_range *range_p, bool *leads_p, treadle_batch **mine_p);
+/* Answers the prompts of this rank's replica, as treadle_generator_generate does. Refused, by row and column: answers
+ * of an engine of the caller's that are not as treadle_generator_generate gives them. */
+treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const treadle_batch *prompts,
+                                                const treadle_sampling *sampling, const treadle_observer *observer,
+                                                treadle_batch **out_p);
+/* Gives this rank's rows of a batch, as treadle_trainer_slice does: those that the functions below take. Local. */
+treadle_status treadle_actor_slice(treadle_actor *actor, const treadle_batch *batch,
+                                   const treadle_forward_options *forward, treadle_row_range *range_p,
+                                   treadle_batch **mine_p);
 /* Compute log-probabilities of the policy or of the reference, as treadle_trainer_logprobs does. TREADLE_STATE: there
  * is no reference, or its weights were not loaded. */
-treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                              const treadle_policy *policy, float *logprobs, float *entropies);
-treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                                  const treadle_policy *policy, float *logprobs, float *entropies);
-/* Computes gradients as treadle_trainer_policy_gradients does, and then takes a step as treadle_trainer_step does. */
-treadle_status treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
-                                    const treadle_policy *policy, const treadle_optimizer_step *step, float *logprobs,
-                                    float *entropies, treadle_optimizer_figures *figures_p);
+treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                              const treadle_forward_options *forward, treadle_batch *out);
+treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                                  const treadle_forward_options *forward, treadle_batch *out);
+/* Computes gradients as treadle_trainer_gradients does, and then takes a step as treadle_trainer_step does. */
+treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
+                                    const treadle_forward_options *forward, const treadle_loss_options *loss,
+                                    const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                                    treadle_optimizer_figures *figures_p);
 /* The digest of the policy's weights, as in treadle_switch_digest. */
 treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *digest_p);
 
@@ -355,18 +420,14 @@ typedef struct treadle_rl_options {
   treadle_start resume;
   const char *from;                                             /* a folder global_step_K */
   void (*progress)(void *context, const treadle_rl_step *step); /* called on rank 0 alone */
-  /* Called on rank 0 with what takes long now, and how far it is. total 0: unknown. NULL: nobody. */
-  void (*doing)(void *context, const char *what, int64_t done, int64_t total);
-  /* Asked after each step, and on rank 0 while it waits for rewards. If one rank says true, the run saves a checkpoint
-   * and ends. */
-  bool (*stops)(void *context);
   void *context;
+  /* Told on rank 0. `stop` is asked on all ranks after each step, and on rank 0 while it waits for rewards: if one rank
+   * says true, the run saves a checkpoint and ends. NULL: nobody. */
+  const treadle_observer *observer;
   treadle_train_engine_open open_train; /* NULL: the built-in one */
   void *train_context;
   treadle_infer_engine_open open_infer; /* NULL: the built-in one */
   void *infer_context;
-  void (*note)(void *context, const char *line); /* called on rank 0 with what a person should know; NULL: nobody */
-  void (*warn)(void *context, const char *line); /* as in treadle_sft_options */
 } treadle_rl_options;
 
 /* Equal on all ranks. */
@@ -490,16 +551,12 @@ typedef struct treadle_eval_options {
   double temperature; /* 0: the most probable token */
   int64_t max_tokens; /* of a response; 0: half of the model's positions, at most 1024 */
   int64_t seed;
-  /* Called on rank 0 with what takes long now, and how far it is. NULL: nobody. */
-  void (*doing)(void *context, const char *what, int64_t done, int64_t total);
-  void *context;
   /* Leaves out prompts without an answer if the reward needs one. Otherwise such a line is refused. */
   bool leave_unanswered_out;
-  treadle_weights weights;                       /* as in treadle_model_options */
-  void (*note)(void *context, const char *line); /* called on rank 0 with what a person should know; NULL: nobody */
-  /* Asked on rank 0, often while it generates and while it waits for rewards. If it says true, the call ends with
+  treadle_weights weights; /* as in treadle_model_options */
+  /* Told, and asked for `stop` while it generates and waits for rewards, on rank 0: the call then ends with
    * TREADLE_CANCELLED. NULL: nobody. */
-  bool (*stops)(void *context);
+  const treadle_observer *observer;
 } treadle_eval_options;
 
 /* Equal on all ranks, except seconds. */

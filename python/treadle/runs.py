@@ -181,7 +181,7 @@ class _Calls:
 
         return type_(call)
 
-    def stops(self, kind: typing.Any) -> typing.Any:
+    def _stops(self) -> typing.Any:
         def call(_context: object) -> bool:
             try:
                 return self.is_over or bool(self._stop is not None and self._stop())
@@ -189,7 +189,19 @@ class _Calls:
                 self.raised = error
                 return True
 
-        return _library.field(kind, "stops")(call)
+        return _library.field(_abi.treadle_observer, "stop")(call)
+
+    def observer(self, tell: typing.Callable[[bytes], object], doing: Doing | None = None) -> typing.Any:
+        """Who is told what a run does; a pointer, which keeps the struct."""
+        kind = _abi.treadle_observer
+        return ctypes.pointer(
+            _library.sized(
+                kind,
+                progress=self.tell(kind, "progress", _watcher(doing)),
+                note=self.tell(kind, "note", lambda _warns, line: tell(line)),
+                stop=self._stops(),
+            )
+        )
 
     @property
     def is_over(self) -> bool:
@@ -367,10 +379,7 @@ def train(
         progress=calls.tell(
             kind, "progress", None if progress is None else lambda step: progress(_made(TrainStep, step.contents))
         ),
-        doing=calls.tell(kind, "doing", _watcher(doing)),
-        stops=calls.stops(kind),
-        note=calls.tell(kind, "note", tell),
-        warn=calls.tell(kind, "warn", tell),
+        observer=calls.observer(tell, doing),
     )
     figures = _library.sized(_abi.treadle_rl_figures)
     calls.run(group, "treadle_rl_run", read.pointer, ctypes.byref(options), ctypes.byref(figures))
@@ -406,8 +415,7 @@ def sft(
         progress=calls.tell(
             kind, "progress", None if progress is None else lambda step: progress(_made(SftStep, step.contents))
         ),
-        stops=calls.stops(kind),
-        warn=calls.tell(kind, "warn", tell),
+        observer=calls.observer(tell),
         budget_bytes=budget,
     )
     figures = _library.sized(_abi.treadle_sft_figures)
@@ -470,11 +478,9 @@ def evaluate(
         temperature=temperature,
         max_tokens=max_tokens,
         seed=seed,
-        doing=calls.tell(kind, "doing", _watcher(doing)),
+        observer=calls.observer(tell, doing),
         leave_unanswered_out=leave_unanswered_out,
         weights=weights_of("evaluate", weights),
-        note=calls.tell(kind, "note", tell),
-        stops=calls.stops(kind),
     )
     figures = _library.sized(_abi.treadle_eval_figures)
     calls.run(group, "treadle_eval", ctypes.byref(options), ctypes.byref(figures))

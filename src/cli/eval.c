@@ -11,11 +11,15 @@
 #include <stdio.h>
 
 /* What a person should know, beside the result. */
-static void note(void *context, const char *line) {
+static void note(void *context, bool warns, const char *line) {
   (void)context;
+  (void)warns;
   treadle_progress_end();
   fprintf(stderr, "treadle eval: %s\n", line);
 }
+
+static const treadle_observer observer = {
+    .struct_size = sizeof observer, .progress = treadle_progress_doing, .note = note};
 
 static treadle_status options_of(const treadle_arguments *a, treadle_eval_options *o) {
   *o = (treadle_eval_options){.struct_size = sizeof *o,
@@ -34,10 +38,9 @@ static treadle_status options_of(const treadle_arguments *a, treadle_eval_option
                               .temperature = 1,
                               .max_tokens = a->new_tokens > 0 ? a->new_tokens : 0,
                               .seed = a->seed >= 0 ? a->seed : 0,
-                              .doing = treadle_progress_doing,
                               .leave_unanswered_out = a->no_answer == 1,
                               .weights = (treadle_weights)a->weights,
-                              .note = note};
+                              .observer = &observer};
   if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
     REFUSE("--temperature %s: not a number", a->temperature);
   return TREADLE_OK;

@@ -20,7 +20,7 @@ typedef struct grad_job {
   treadle_tokenizer *tokenizer;
   treadle_chat *chat;
   treadle_trainer *trainer;
-  treadle_train_rows *rows;
+  treadle_batch *rows;
   treadle_json_lines lines;
   treadle_loss loss;
   double norm, seconds;
@@ -44,17 +44,23 @@ static treadle_status open_layout(grad_job *job, const treadle_arguments *a) {
 }
 
 /* The largest sum of tokens of micro batches, and the longest row. */
-static void measure(const grad_job *job, size_t micro_batch, treadle_trainer_options *options) {
-  size_t count;
-  const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
-  for (size_t first = 0; first < count; first += micro_batch) {
+static treadle_status measure(const grad_job *job, int64_t micro_batch, treadle_trainer_options *options) {
+  const int64_t count = treadle_batch_rows(job->rows);
+  treadle_column ids = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(treadle_batch_column(job->rows, "ids", &ids));
+  for (int64_t first = 0; first < count; first += micro_batch) {
     int64_t tokens = 0;
-    for (size_t r = first; r < count && r < first + micro_batch; r++) {
-      tokens += (int64_t)rows[r].count;
-      if ((int64_t)rows[r].count > options->most_tokens) options->most_tokens = (int64_t)rows[r].count;
+    for (int64_t r = first; r < count && r < first + micro_batch; r++) {
+      const int64_t length = ids.offsets[r + 1] - ids.offsets[r];
+      tokens += length;
+      if (length > options->most_tokens) options->most_tokens = length;
     }
     if (tokens > options->most_rows) options->most_rows = tokens;
   }
+  options->most_micro_batches = (int32_t)((count + micro_batch - 1) / micro_batch);
+out:
+  return status;
 }
 
 static bool mentions(const grad_job *job, const char *key) {
@@ -117,27 +123,30 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
                                      .fast = a->exact == 1,
                                      .recompute = a->recompute == 1,
                                      .sequence_parallel = a->sequence_parallel};
-  size_t micro_batch = a->micro_batch ? (size_t)a->micro_batch : 1, count;
+  const treadle_forward_options forward = {.struct_size = sizeof forward,
+                                           .micro_batch_size = a->micro_batch ? a->micro_batch : 1};
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
+  treadle_batch *mine = NULL;
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
   TRY(treadle_session_agree(session, treadle_as_refusal(prepare(job, a))));
-  const treadle_train_row *rows = treadle_train_rows_items(job->rows, &count);
-  measure(job, micro_batch, &options);
-  options.most_micro_batches = (int32_t)((count + micro_batch - 1) / micro_batch);
+  TRY(treadle_session_agree(session, measure(job, forward.micro_batch_size, &options)));
   TRY(treadle_session_agree(session,
                             treadle_trainer_create(session->group, job->layout, &options, &job->trainer)));
   TRY(treadle_session_agree(session, find_peaks(job, &options)));
   TRY(treadle_session_agree(session, treadle_trainer_load(job->trainer)));
-  const treadle_train_batch batch = {
-      .struct_size = sizeof batch, .rows = rows, .count = count, .micro_batch_size = micro_batch};
+  TRY(treadle_session_agree(session,
+                            treadle_trainer_slice(job->trainer, job->rows, &forward, NULL, &mine)));
   double begin = treadle_clock_seconds();
-  TRY(treadle_session_agree(session, treadle_trainer_gradients(job->trainer, &batch, &job->loss)));
+  TRY(treadle_session_agree(
+      session, treadle_trainer_gradients(job->trainer, mine, &forward, &nll, NULL, &job->loss)));
   job->seconds = treadle_clock_seconds() - begin;
   TRY(treadle_session_agree(session, treadle_trainer_norm(job->trainer, &job->norm)));
   TRY(treadle_session_agree(session, treadle_trainer_digest(job->trainer, &job->digest)));
   if (a->out) TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->out)));
 out:
+  treadle_batch_destroy(mine);
   return status;
 }
 
@@ -169,7 +178,7 @@ int treadle_command_grad(const treadle_arguments *a) {
   treadle_status status = run(&job, a);
   if (status && !job.session.said) treadle_session_abandon(&job.session, status);
   if (!status && job.session.rank == 0) print(&job, a);
-  treadle_train_rows_destroy(job.rows);
+  treadle_batch_destroy(job.rows);
   treadle_trainer_destroy(job.trainer);
   treadle_chat_close(job.chat);
   treadle_tokenizer_close(job.tokenizer);

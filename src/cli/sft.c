@@ -51,8 +51,9 @@ static void print(const treadle_sft_figures *r, bool json) {
   treadle_json_out_close(&out, '}');
 }
 
-static void warn(void *context, const char *line) {
+static void note(void *context, bool warns, const char *line) {
   (void)context;
+  (void)warns;
   fprintf(stderr, "treadle sft: warning: %s\n", line);
 }
 
@@ -109,15 +110,15 @@ static void print_plan(const treadle_trainer_memory *m, int64_t ranks, bool json
   treadle_json_out_close(&out, '}');
 }
 
-static treadle_sft_options options_of(const treadle_arguments *a) {
+static treadle_sft_options options_of(const treadle_arguments *a, treadle_observer *observer) {
+  *observer = (treadle_observer){.struct_size = sizeof *observer, .note = note, .stop = treadle_stop_asked};
   treadle_sft_options options = {.struct_size = sizeof options,
                                  .families = a->families,
                                  .kernels = a->kernels,
                                  .threads = (int32_t)a->threads,
                                  .progress = progress,
-                                 .stops = treadle_stop_asked,
-                                 .warn = warn,
                                  .context = a->json ? stderr : stdout,
+                                 .observer = observer,
                                  .budget_bytes = a->budget_bytes};
   options.resume = treadle_run_command_resume(a, &options.from);
   return options;
@@ -126,7 +127,8 @@ static treadle_sft_options options_of(const treadle_arguments *a) {
 static treadle_status plan(const treadle_arguments *a, treadle_train_config *config, int64_t ranks,
                            void *memory, bool *misfit_p) {
   treadle_trainer_memory *by_rank = memory;
-  const treadle_sft_options options = options_of(a);
+  treadle_observer observer;
+  const treadle_sft_options options = options_of(a, &observer);
   treadle_status status = treadle_sft_foresee(config, ranks, &options, by_rank);
   *misfit_p = status && by_rank[0].peak; /* more than the budget: the plan is there */
   if (!status || *misfit_p) print_plan(by_rank, ranks, a->json);
@@ -135,7 +137,8 @@ static treadle_status plan(const treadle_arguments *a, treadle_train_config *con
 
 static treadle_status run(const treadle_arguments *a, treadle_session *session,
                           treadle_train_config *config, bool *stopped_p) {
-  const treadle_sft_options options = options_of(a);
+  treadle_observer observer;
+  const treadle_sft_options options = options_of(a, &observer);
   treadle_sft_figures result = TREADLE_INIT(treadle_sft_figures);
   treadle_status status;
   treadle_stop_listen();

@@ -29,9 +29,13 @@ static void progress(void *context, const treadle_rl_step *s) {
   fflush(file);
 }
 
-static void note(void *context, const char *line) {
+static void note(void *context, bool warns, const char *line) {
   FILE *file = context;
   treadle_progress_end();
+  if (warns) {
+    fprintf(stderr, "treadle train: warning: %s\n", line);
+    return;
+  }
   fprintf(file, "%s\n", line);
   fflush(file);
 }
@@ -85,12 +89,6 @@ static void print(const treadle_rl_figures *r, bool json) {
   treadle_json_out_text(&out, "losses_digest", losses);
   treadle_json_out_text(&out, "checkpoint", r->checkpoint[0] ? r->checkpoint : NULL);
   treadle_json_out_close(&out, '}');
-}
-
-static void warn(void *context, const char *line) {
-  (void)context;
-  treadle_progress_end();
-  fprintf(stderr, "treadle train: warning: %s\n", line);
 }
 
 /* ---- --plan ---- */
@@ -195,17 +193,19 @@ static void print_plan(const treadle_actor_memory *m, int64_t ranks, size_t kept
   treadle_json_out_close(&out, '}');
 }
 
-static treadle_rl_options options_of(const treadle_arguments *a) {
+static treadle_rl_options options_of(const treadle_arguments *a, treadle_observer *observer) {
+  *observer = (treadle_observer){.struct_size = sizeof *observer,
+                                 .context = a->json ? stderr : stdout,
+                                 .progress = treadle_progress_doing,
+                                 .note = note,
+                                 .stop = treadle_stop_asked};
   treadle_rl_options options = {.struct_size = sizeof options,
                                 .families = a->families,
                                 .kernels = a->kernels,
                                 .threads = (int32_t)a->threads,
                                 .progress = progress,
-                                .doing = treadle_progress_doing,
-                                .note = note,
-                                .stops = treadle_stop_asked,
-                                .warn = warn,
-                                .context = a->json ? stderr : stdout};
+                                .context = observer->context,
+                                .observer = observer};
   options.resume = treadle_run_command_resume(a, &options.from);
   return options;
 }
@@ -213,7 +213,8 @@ static treadle_rl_options options_of(const treadle_arguments *a) {
 static treadle_status plan(const treadle_arguments *a, treadle_train_config *config, int64_t ranks,
                            void *memory, bool *misfit_p) {
   treadle_actor_memory *by_rank = memory;
-  const treadle_rl_options options = options_of(a);
+  treadle_observer observer;
+  const treadle_rl_options options = options_of(a, &observer);
   size_t kept;
   treadle_status status;
   TRY(treadle_rl_foresee_kept(config, &options, &kept));
@@ -226,7 +227,8 @@ out:
 
 static treadle_status run(const treadle_arguments *a, treadle_session *session,
                           treadle_train_config *config, bool *stopped_p) {
-  treadle_rl_options options = options_of(a);
+  treadle_observer observer;
+  treadle_rl_options options = options_of(a, &observer);
   treadle_rl_figures result = TREADLE_INIT(treadle_rl_figures);
   treadle_status status;
   if (!a->resume) options.resume = treadle_rl_config_start(config, &options.from);

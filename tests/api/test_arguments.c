@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "memory/device_far.h"
 #include "test.h"
+#include "train/rows.h"
 #include "treadle_batch.h"
 #include "treadle_device.h"
 #include "treadle_loop.h"
@@ -990,17 +991,34 @@ static void generating(objects *o) {
 
 /* ---- treadle_engine.h ---- */
 
+/* A batch of one row, which the caller destroys. */
+static treadle_batch *one_row(const int32_t *ids, const uint8_t *mask, size_t count) {
+  treadle_batch *batch;
+  assert_ok(rows_batch(&(rows_row){ids, mask, count, 0}, 1, &batch));
+  return batch;
+}
+
+static treadle_status give_nothing(void *context, const treadle_loss_row *row) {
+  (void)context;
+  (void)row;
+  return TREADLE_OK;
+}
+
 static void training(objects *o) {
   static const int32_t ids[] = {1, 2, 3}, bad[] = {1, 24, 3};
   static const uint8_t mask[] = {0, 1, 1}, first[] = {1, 1, 1}, none[] = {0, 0, 0};
   static const char line[] = "{\"ids\": [1, 2], \"mask\": [0, 1]}\n";
-  const treadle_train_row good = {ids, mask, 3}, beyond = {bad, mask, 3}, whole = {ids, first, 3},
-                          empty = {ids, none, 3}, small = {ids, mask, 1};
+  treadle_batch *good = one_row(ids, mask, 3), *bare;
+  treadle_batch *const wrong[] = {one_row(bad, mask, 3), one_row(ids, first, 3), one_row(ids, none, 3),
+                                  one_row(ids, mask, 1)};
   treadle_trainer_options options = TREADLE_INIT(treadle_trainer_options);
   treadle_train_rows_spec spec = TREADLE_INIT(treadle_train_rows_spec);
+  treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
+  treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
   treadle_loss loss = TREADLE_INIT(treadle_loss);
-  treadle_train_batch batch = {
-      .struct_size = sizeof batch, .rows = &good, .count = 1, .micro_batch_size = 1};
+  const int64_t lengths[] = {3}, negative = -1;
+  treadle_row_range range;
+  treadle_batch *mine = (void *)o;
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_sft_figures figures = TREADLE_INIT(treadle_sft_figures);
@@ -1008,7 +1026,7 @@ static void training(objects *o) {
   treadle_sequence_figures sequence = TREADLE_INIT(treadle_sequence_figures);
   treadle_train_engine engine = TREADLE_INIT(treadle_train_engine);
   treadle_trainer_memory memory;
-  treadle_train_rows *rows;
+  treadle_batch *rows = (void *)o;
   treadle_trainer *trainer;
   size_t count = 7;
   double norm;
@@ -1020,9 +1038,7 @@ static void training(objects *o) {
   REFUSED_SIZES(spec, treadle_train_rows_read(&spec, line, sizeof line - 1, &rows));
   spec.most_tokens = -1;
   REFUSED(treadle_train_rows_read(&spec, line, sizeof line - 1, &rows));
-  GIVES(NULL, treadle_train_rows_items(NULL, &count));
-  assert_int_equal(count, 0);
-  WORKS(treadle_train_rows_destroy(NULL));
+  assert_null(rows);
   REFUSED(treadle_trainer_create(NULL, o->infer, NULL, NULL));
   REFUSED(treadle_trainer_create(NULL, NULL, NULL, &trainer));
   assert_null(trainer);
@@ -1039,41 +1055,70 @@ static void training(objects *o) {
   options.kernels = NULL;
   assert_ok(treadle_trainer_create(NULL, o->infer, &options, &trainer));
   REFUSED(treadle_trainer_load(NULL));
-  GIVES(TREADLE_STATE, treadle_trainer_gradients(trainer, &batch, &loss));
+  GIVES(TREADLE_STATE, treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
   assert_ok(treadle_trainer_load(trainer));
   REFUSED(treadle_trainer_randomise(NULL, 1));
-  REFUSED(treadle_trainer_gradients(NULL, &batch, &loss));
-  REFUSED(treadle_trainer_gradients(trainer, NULL, &loss));
-  REFUSED(treadle_trainer_gradients(trainer, &batch, NULL));
-  REFUSED_SIZES(batch, treadle_trainer_gradients(trainer, &batch, &loss));
-  REFUSED_SIZES(loss, treadle_trainer_gradients(trainer, &batch, &loss));
-  REFUSED(treadle_trainer_loss(NULL, &batch, &loss));
-  REFUSED(treadle_trainer_loss(trainer, NULL, &loss));
-  REFUSED(treadle_trainer_loss(trainer, &batch, NULL));
-  batch.rows = NULL;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.rows = &beyond;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.rows = &whole;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.rows = &empty;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.rows = &small;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.rows = &good;
-  batch.count = 0;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.count = 1;
-  batch.micro_batch_size = 0;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.max_tokens_per_micro = 2;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.max_tokens_per_micro = 3;
-  assert_ok(treadle_trainer_gradients(trainer, &batch, &loss));
-  assert_ok(treadle_trainer_loss(trainer, &batch, &loss));
-  batch.micro_batch_size = 1;
-  REFUSED(treadle_trainer_gradients(trainer, &batch, &loss));
-  batch.max_tokens_per_micro = 0;
+  REFUSED(treadle_trainer_coordinate_of(NULL, lengths, 1, &forward, &range));
+  REFUSED(treadle_trainer_coordinate_of(trainer, NULL, 1, &forward, &range));
+  REFUSED(treadle_trainer_coordinate_of(trainer, lengths, -1, &forward, &range));
+  REFUSED(treadle_trainer_coordinate_of(trainer, &negative, 1, &forward, &range));
+  REFUSED(treadle_trainer_coordinate_of(trainer, lengths, 1, NULL, &range));
+  REFUSED(treadle_trainer_coordinate_of(trainer, lengths, 1, &forward, NULL));
+  REFUSED_SIZES(forward, treadle_trainer_coordinate_of(trainer, lengths, 1, &forward, &range));
+  assert_ok(treadle_trainer_coordinate_of(trainer, lengths, 1, &forward, &range));
+  assert_true(range.first == 0 && range.end == 1);
+  REFUSED(treadle_trainer_slice(NULL, good, &forward, NULL, &mine));
+  assert_null(mine);
+  REFUSED(treadle_trainer_slice(trainer, NULL, &forward, NULL, &mine));
+  REFUSED(treadle_trainer_slice(trainer, good, NULL, NULL, &mine));
+  REFUSED(treadle_trainer_slice(trainer, good, &forward, NULL, NULL));
+  assert_ok(treadle_batch_create(1, &bare));
+  REFUSED(treadle_trainer_slice(trainer, bare, &forward, NULL, &mine));
+  assert_null(mine);
+  REFUSED_SIZES(forward, treadle_trainer_slice(trainer, good, &forward, NULL, &mine));
+  assert_ok(treadle_trainer_slice(trainer, good, &forward, NULL, &mine));
+  treadle_batch_destroy(mine);
+  REFUSED(treadle_trainer_gradients(NULL, good, &forward, &nll, NULL, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, NULL, &forward, &nll, NULL, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, good, NULL, &nll, NULL, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, NULL, NULL, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, NULL));
+  REFUSED(treadle_trainer_gradients(trainer, bare, &forward, &nll, NULL, &loss));
+  REFUSED_SIZES(forward, treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  REFUSED_SIZES(nll, treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  REFUSED_SIZES(loss, treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  REFUSED_NEWER(treadle_forward_options,
+                treadle_trainer_gradients(trainer, good, newer_p, &nll, NULL, &loss));
+  REFUSED_NEWER(treadle_loss_options,
+                treadle_trainer_gradients(trainer, good, &forward, newer_p, NULL, &loss));
+  REFUSED(treadle_trainer_loss(NULL, good, &forward, &nll, &loss));
+  REFUSED(treadle_trainer_loss(trainer, NULL, &forward, &nll, &loss));
+  REFUSED(treadle_trainer_loss(trainer, good, NULL, &nll, &loss));
+  REFUSED(treadle_trainer_loss(trainer, good, &forward, NULL, &loss));
+  REFUSED(treadle_trainer_loss(trainer, good, &forward, &nll, NULL));
+  nll.name = NULL;
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  nll.name = "nil";
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  nll.name = "nll";
+  for (size_t i = 0; i < TEST_COUNT(wrong); i++) {
+    REFUSED(treadle_trainer_gradients(trainer, wrong[i], &forward, &nll, NULL, &loss));
+    treadle_batch_destroy(wrong[i]);
+  }
+  assert_ok(treadle_batch_slice(good, 0, 0, &mine));
+  REFUSED(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(bare);
+  forward.micro_batch_size = 0;
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  forward.max_tokens_per_micro = 2;
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  forward.max_tokens_per_micro = 3;
+  assert_ok(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  assert_ok(treadle_trainer_loss(trainer, good, &forward, &nll, &loss));
+  forward.micro_batch_size = 1;
+  REFUSED(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
+  forward.max_tokens_per_micro = 0;
   GIVES(TREADLE_STATE, treadle_trainer_step(trainer, &step, &result));
   REFUSED(treadle_trainer_step(NULL, &step, &result));
   REFUSED(treadle_trainer_step(trainer, NULL, &result));
@@ -1089,7 +1134,7 @@ static void training(objects *o) {
   GIVES(NULL, treadle_trainer_grad_window(NULL, &count));
   assert_int_equal(count, 0);
   GIVES(0, treadle_trainer_bytes(NULL));
-  assert_ok(treadle_trainer_gradients(trainer, &batch, &loss));
+  assert_ok(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
   assert_int_equal(loss.tokens, 2);
   WORKS(treadle_trainer_destroy(NULL));
   treadle_trainer_destroy(trainer);
@@ -1099,7 +1144,7 @@ static void training(objects *o) {
   options.adam_beta1 = 0;
   assert_ok(treadle_trainer_create(NULL, o->infer, &options, &trainer));
   assert_ok(treadle_trainer_randomise(trainer, 1));
-  assert_ok(treadle_trainer_gradients(trainer, &batch, &loss));
+  assert_ok(treadle_trainer_gradients(trainer, good, &forward, &nll, NULL, &loss));
   step.lr = -1;
   REFUSED(treadle_trainer_step(trainer, &step, &result));
   step.lr = 1e-3;
@@ -1117,6 +1162,7 @@ static void training(objects *o) {
   REFUSED(treadle_trainer_resume(trainer, NULL));
   REFUSED(treadle_trainer_resume(trainer, "/nothing/nothing"));
   treadle_trainer_destroy(trainer);
+  treadle_batch_destroy(good);
   REFUSED(treadle_trainer_open_engine(NULL, NULL, NULL, &options, &engine));
   REFUSED(treadle_trainer_open_engine(NULL, NULL, o->infer, &options, NULL));
   REFUSED_SIZES(engine, treadle_trainer_open_engine(NULL, NULL, o->infer, &options, &engine));
@@ -1184,46 +1230,45 @@ static void configurations(objects *o) {
 
 /* ---- Policies, rewards, workers, runs ---- */
 
-static treadle_status no_slope(void *context, size_t row, size_t token, float logprob, float entropy,
-                               double *by_logprob_p, double *by_entropy_p) {
-  (void)context;
-  (void)row;
-  (void)token;
-  (void)logprob;
-  (void)entropy;
-  *by_logprob_p = *by_entropy_p = 0;
-  return TREADLE_OK;
-}
-
 static void policies(objects *o) {
-  static const int32_t ids[] = {1, 2, 3};
+  static const int32_t ids[] = {1, 2, 3}, never[] = {7};
   static const uint8_t mask[] = {0, 1, 1};
-  const treadle_train_row row = {ids, mask, 3};
-  treadle_train_batch batch = {
-      .struct_size = sizeof batch, .rows = &row, .count = 1, .micro_batch_size = 1};
-  treadle_policy policy = {.struct_size = sizeof policy, .differentiate = no_slope};
+  treadle_batch *batch = one_row(ids, mask, 3), *out, *large;
+  treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
+  treadle_loss_options own = {.struct_size = sizeof own, .of_row = give_nothing};
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
   const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 1, .most_rows = 4};
   treadle_trainer *trainer;
-  float values[2], entropies[2];
+  assert_ok(treadle_batch_create(1, &out));
+  assert_ok(treadle_batch_create(2, &large));
   assert_ok(treadle_trainer_create(NULL, o->train, &options, &trainer));
-  GIVES(TREADLE_STATE, treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
+  GIVES(TREADLE_STATE, treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
   assert_ok(treadle_trainer_randomise(trainer, 1));
-  REFUSED(treadle_trainer_logprobs(NULL, &batch, &policy, NULL, values, NULL));
-  REFUSED(treadle_trainer_logprobs(trainer, NULL, &policy, NULL, values, NULL));
-  REFUSED(treadle_trainer_logprobs(trainer, &batch, NULL, NULL, values, NULL));
-  REFUSED(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, NULL, NULL));
-  REFUSED(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, entropies));
-  REFUSED_SIZES(batch, treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
-  REFUSED_SIZES(policy, treadle_trainer_policy_gradients(trainer, &batch, &policy, values, NULL));
-  REFUSED(treadle_trainer_policy_gradients(NULL, &batch, &policy, values, NULL));
-  REFUSED(treadle_trainer_policy_gradients(trainer, NULL, &policy, values, NULL));
-  REFUSED(treadle_trainer_policy_gradients(trainer, &batch, NULL, values, NULL));
-  policy.differentiate = NULL;
-  REFUSED(treadle_trainer_policy_gradients(trainer, &batch, &policy, values, NULL));
-  policy.temperature = -1;
-  REFUSED(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
-  policy.temperature = 0;
-  assert_ok(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, values, NULL));
+  REFUSED(treadle_trainer_logprobs(NULL, batch, &forward, NULL, out));
+  REFUSED(treadle_trainer_logprobs(trainer, NULL, &forward, NULL, out));
+  REFUSED(treadle_trainer_logprobs(trainer, batch, NULL, NULL, out));
+  REFUSED(treadle_trainer_logprobs(trainer, batch, &forward, NULL, NULL));
+  REFUSED(treadle_trainer_logprobs(trainer, batch, &forward, NULL, large));
+  REFUSED_SIZES(forward, treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
+  REFUSED_SIZES(forward, treadle_trainer_gradients(trainer, batch, &forward, &own, NULL, &loss));
+  REFUSED_SIZES(own, treadle_trainer_gradients(trainer, batch, &forward, &own, NULL, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, batch, &forward, &own, large, &loss));
+  REFUSED(treadle_trainer_gradients(trainer, batch, NULL, &own, NULL, &loss));
+  own.of_row = NULL;
+  REFUSED(treadle_trainer_gradients(trainer, batch, &forward, &own, NULL, &loss));
+  own.of_row = give_nothing;
+  forward.temperature = -1;
+  REFUSED(treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
+  forward.temperature = 0;
+  forward.never_count = 1;
+  REFUSED(treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
+  forward.never = never;
+  assert_ok(treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
+  REFUSED(treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
+  assert_ok(treadle_trainer_gradients(trainer, batch, &forward, &own, NULL, &loss));
+  treadle_batch_destroy(batch);
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(large);
   REFUSED(treadle_trainer_rebind(NULL));
   treadle_trainer_destroy(trainer);
   GIVES(NULL, treadle_switch_reference_twin(NULL, NULL));
@@ -1270,14 +1315,15 @@ static void workers(objects *o) {
   treadle_generator_memory memory;
   treadle_actor_memory many;
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
-  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
-  const treadle_train_batch batch = TREADLE_INIT(treadle_train_batch);
-  const treadle_policy policy = TREADLE_INIT(treadle_policy);
+  const treadle_forward_options forward = TREADLE_INIT(treadle_forward_options);
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_batch *batch, *mine = (void *)o;
   const treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_actor *actor = (void *)o;
   uint64_t digest;
-  float value;
+  assert_ok(treadle_batch_create(0, &batch));
   REFUSED(treadle_actor_create(NULL, NULL, o->infer, &options, &actor));
   assert_null(actor);
   REFUSED(treadle_actor_create(NULL, o->train, NULL, &options, &actor));
@@ -1291,10 +1337,21 @@ static void workers(objects *o) {
   REFUSED(treadle_actor_load_reference(NULL));
   REFUSED(treadle_actor_enter(NULL, TREADLE_TRAIN));
   REFUSED(treadle_actor_exit(NULL, TREADLE_TRAIN));
-  REFUSED(treadle_actor_generate_sequences(NULL, "", 0, NULL, &figures));
-  REFUSED(treadle_actor_compute_log_prob(NULL, &batch, &policy, &value, NULL));
-  REFUSED(treadle_actor_compute_ref_log_prob(NULL, &batch, &policy, &value, NULL));
-  REFUSED(treadle_actor_update(NULL, &batch, &policy, &step, &value, NULL, &result));
+  REFUSED(treadle_actor_slice_prompts(NULL, batch, NULL, NULL, &mine));
+  assert_null(mine);
+  REFUSED(treadle_actor_slice_prompts(NULL, batch, NULL, NULL, NULL));
+  mine = (void *)o;
+  REFUSED(treadle_actor_generate_sequences(NULL, batch, NULL, NULL, &mine));
+  assert_null(mine);
+  REFUSED(treadle_actor_generate_sequences(NULL, batch, NULL, NULL, NULL));
+  mine = (void *)o;
+  REFUSED(treadle_actor_slice(NULL, batch, &forward, NULL, &mine));
+  assert_null(mine);
+  REFUSED(treadle_actor_slice(NULL, batch, &forward, NULL, NULL));
+  REFUSED(treadle_actor_compute_log_prob(NULL, batch, &forward, batch));
+  REFUSED(treadle_actor_compute_ref_log_prob(NULL, batch, &forward, batch));
+  REFUSED(treadle_actor_update(NULL, batch, &forward, &nll, &step, NULL, &loss, &result));
+  treadle_batch_destroy(batch);
   REFUSED(treadle_actor_weights_digest(NULL, &digest));
   REFUSED(treadle_actor_get_info(NULL, &info));
   GIVES(NULL, treadle_actor_switch(NULL));
@@ -1307,6 +1364,93 @@ static void workers(objects *o) {
   REFUSED_SIZES(of_engine, treadle_generator_foresee(o->infer, &of_engine, &memory));
   REFUSED(treadle_generator_open_infer(NULL, NULL, NULL, NULL, &engine));
   REFUSED(treadle_generator_open_infer(NULL, NULL, o->infer, NULL, NULL));
+}
+
+/* ---- Pieces of a loop ---- */
+
+static void prompts_of_loops(objects *o) {
+  const char *path = test_write(o->folder, "prompts.jsonl", "{\"prompt_token_ids\": [1, 2]}\n");
+  treadle_prompts_options options = {.struct_size = sizeof options, .path = path};
+  treadle_draw_options draw = {.struct_size = sizeof draw, .count = 1};
+  treadle_batch *prompts = (void *)o, *none, *drawn = (void *)o;
+  REFUSED(treadle_prompts_read(NULL, &prompts));
+  assert_null(prompts);
+  REFUSED(treadle_prompts_read(&options, NULL));
+  REFUSED_SIZES(options, treadle_prompts_read(&options, &prompts));
+  REFUSED_NEWER(treadle_prompts_options, treadle_prompts_read(newer_p, &prompts));
+  options.path = NULL;
+  REFUSED(treadle_prompts_read(&options, &prompts));
+  options.path = path;
+  options.vocabulary = options.most_tokens = -1;
+  REFUSED(treadle_prompts_read(&options, &prompts));
+  options.vocabulary = options.most_tokens = 0;
+  assert_ok(treadle_prompts_read(&options, &prompts));
+  REFUSED(treadle_prompts_draw(NULL, &draw, &drawn));
+  assert_null(drawn);
+  REFUSED(treadle_prompts_draw(prompts, NULL, &drawn));
+  REFUSED(treadle_prompts_draw(prompts, &draw, NULL));
+  REFUSED_SIZES(draw, treadle_prompts_draw(prompts, &draw, &drawn));
+  REFUSED_NEWER(treadle_draw_options, treadle_prompts_draw(prompts, newer_p, &drawn));
+  assert_ok(treadle_batch_create(0, &none));
+  REFUSED(treadle_prompts_draw(none, &draw, &drawn));
+  for (size_t i = 0; i < TEST_COUNT(no_ranks); i++) {
+    draw.step = no_ranks[i] == 1 ? INT64_MIN : no_ranks[i];
+    draw.count = no_ranks[i] > 1 ? INT64_MAX : 1;
+    REFUSED(treadle_prompts_draw(prompts, &draw, &drawn));
+  }
+  draw = (treadle_draw_options){.struct_size = sizeof draw};
+  REFUSED(treadle_prompts_draw(prompts, &draw, &drawn));
+  REFUSED(treadle_batch_gather(NULL, NULL, &drawn));
+  assert_null(drawn);
+  REFUSED(treadle_batch_gather(o->group, prompts, NULL));
+  assert_ok(treadle_batch_gather(NULL, prompts, &drawn));
+  treadle_batch_destroy(drawn);
+  treadle_batch_destroy(none);
+  treadle_batch_destroy(prompts);
+  unlink(path);
+}
+
+static void scores_of_loops(objects *o) {
+  static const int32_t ids[] = {0, 1};
+  static const double numbers[] = {NAN, INFINITY, -1};
+  const treadle_reward_options options = {.struct_size = sizeof options, .name = "length:target=4"};
+  treadle_advantage_options advantage = TREADLE_INIT(treadle_advantage_options);
+  treadle_lr_options lr = {.struct_size = sizeof lr, .steps = 2};
+  treadle_batch *batch = one_row(ids, NULL, 2);
+  treadle_reward *reward;
+  double rate;
+  assert_ok(treadle_reward_create(&options, &reward));
+  REFUSED(treadle_reward_score(NULL, batch));
+  REFUSED(treadle_reward_score(reward, NULL));
+  REFUSED(treadle_tokenizer_decode_rows(NULL, batch, "ids", "completion"));
+  REFUSED(treadle_tokenizer_decode_rows(o->tokenizer, NULL, "ids", "completion"));
+  REFUSED(treadle_tokenizer_decode_rows(o->tokenizer, batch, NULL, "completion"));
+  REFUSED(treadle_tokenizer_decode_rows(o->tokenizer, batch, "ids", NULL));
+  REFUSED(treadle_tokenizer_decode_rows(o->tokenizer, batch, "none", "completion"));
+  REFUSED(treadle_tokenizer_decode_rows(o->tokenizer, batch, "ids", ""));
+  REFUSED(treadle_advantages(NULL, NULL));
+  REFUSED(treadle_advantages(batch, NULL)); /* no rewards */
+  REFUSED_SIZES(advantage, treadle_advantages(batch, &advantage));
+  REFUSED_NEWER(treadle_advantage_options, treadle_advantages(batch, newer_p));
+  advantage.estimator = "";
+  REFUSED(treadle_advantages(batch, &advantage));
+  REFUSED(treadle_learning_rate(NULL, 0, &rate));
+  REFUSED(treadle_learning_rate(&lr, 0, NULL));
+  REFUSED(treadle_learning_rate(&lr, -1, &rate));
+  REFUSED_SIZES(lr, treadle_learning_rate(&lr, 0, &rate));
+  REFUSED_NEWER(treadle_lr_options, treadle_learning_rate(newer_p, 0, &rate));
+  for (size_t i = 0; i < TEST_COUNT(numbers); i++) {
+    double *const members[] = {&lr.lr, &lr.min_lr, &lr.warmup_fraction};
+    for (size_t m = 0; m < TEST_COUNT(members); m++) {
+      *members[m] = numbers[i];
+      REFUSED(treadle_learning_rate(&lr, 0, &rate));
+      *members[m] = 0;
+    }
+  }
+  lr.style = "";
+  REFUSED(treadle_learning_rate(&lr, 0, &rate));
+  treadle_reward_destroy(reward);
+  treadle_batch_destroy(batch);
 }
 
 static void runs(objects *o) {
@@ -1745,11 +1889,12 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,       models,     layouts,        pieces,         placements,  plans,        reports,
-      groups,      devices,    switch_options, switches,       conversions, families,     drafts,
-      inspection,  made,       batches,        machine,        planted,     chats,        engines,
-      engine_work, generating, training,       configurations, tokens,      text_streams, policies,
-      rewards,     workers,    runs,           handles};
+      texts,           models,  layouts,      pieces,         placements, plans,
+      reports,         groups,  devices,      switch_options, switches,   conversions,
+      families,        drafts,  inspection,   made,           batches,    machine,
+      planted,         chats,   engines,      engine_work,    generating, training,
+      configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
+      scores_of_loops, workers, runs,         handles};
   objects o;
   int count = 0;
   objects_init(&o);

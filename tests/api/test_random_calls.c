@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "test.h"
+#include "train/rows.h"
 #include "treadle_batch.h"
 #include "treadle_device.h"
 #include "treadle_loop.h"
@@ -926,19 +927,72 @@ static void call_rows(caller *c) {
                                         .chat = OR_NULL(c, c->o.chat),
                                         .most_tokens = often(c) ? (int64_t)below(c, 8) : number(c)};
   const char *line = ONE_OF(c, lines);
-  treadle_train_rows *rows = NULL;
-  size_t count;
+  treadle_batch *rows = NULL;
   SAID(treadle_train_rows_read(OR_NULL(c, &spec), line, strlen(line), OR_NULL(c, &rows)));
-  CALL(treadle_train_rows_items(rows, OR_NULL(c, &count)));
-  CALL(treadle_train_rows_destroy(rows));
+  CALL(treadle_batch_destroy(rows));
+}
+
+/* Rows that may be trained on, or not. */
+static treadle_batch *batch_of_rows(caller *c) {
+  static const uint8_t masks[][3] = {{0, 1, 1}, {0, 1, 1}, {0, 0, 0}, {1, 1, 1}};
+  static const char *const names[] = {"advantage",     "advantages",        "ref_log_probs", "kept_counts",
+                                      "old_log_probs", "rollout_log_probs", "prompt_ids"};
+  const int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
+  const size_t count = often(c) ? 3 : below(c, 4);
+  const rows_row rows[] = {{ids, ONE_OF(c, masks), count, below(c, count + 1)},
+                           {ids, ONE_OF(c, masks), 3, below(c, 3)}};
+  const double advantages[] = {1, -1};
+  treadle_batch *batch;
+  assert_ok(rows_batch(rows, below(c, 3), &batch));
+  if (often(c)) (void)rows_add_reals(batch, "advantage", advantages);
+  if (often(c)) (void)rows_add(batch, "rollout_log_probs", TREADLE_COLUMN_FP32, NULL);
+  if (below(c, 2)) (void)rows_add(batch, ONE_OF(c, names), (treadle_column_type)any_enum(c), NULL);
+  return batch;
+}
+
+static treadle_forward_options forward_options(caller *c) {
+  static const int32_t never[] = {3, 7, 24};
+  const bool by_rows = below(c, 2);
+  return (treadle_forward_options){.struct_size = struct_size(c, sizeof(treadle_forward_options)),
+                                   .micro_batch_size = by_rows ? (int64_t)below(c, 3) : 0,
+                                   .max_tokens_per_micro = by_rows && often(c) ? 0 : (int64_t)below(c, 9),
+                                   .temperature = often(c) ? 1 : -2.5,
+                                   .entropies = below(c, 2),
+                                   .never = OR_NULL(c, never),
+                                   .never_count = often(c) ? 0 : below(c, 4)};
+}
+
+static treadle_status slope(void *context, const treadle_loss_row *row) {
+  (void)context;
+  for (int64_t i = 0; i < row->count; i++) {
+    row->losses[i] = row->by_log_prob[i] = (double)row->log_probs[i];
+    if (row->entropies) row->by_entropy[i] = (double)row->entropies[i];
+  }
+  return TREADLE_OK;
+}
+
+static treadle_loss_options loss_options(caller *c) {
+  static const char *const names[] = {"nll", "ppo", "ppo", NULL, "", "\xff"},
+                           *const aggregations[] = {NULL, "token-mean", "seq-mean-token-sum-norm", "x"},
+                           *const kls[] = {NULL, "kl", "low_var_kl", "x"};
+  static const double numbers[] = {0, 0.2, 1, -1, NAN, INFINITY};
+  return (treadle_loss_options){.struct_size = struct_size(c, sizeof(treadle_loss_options)),
+                                .name = ONE_OF(c, names),
+                                .clip_low = 0.2,
+                                .clip_high = often(c) ? 0.2 : ONE_OF(c, numbers),
+                                .clip_c = 3,
+                                .aggregation = ONE_OF(c, aggregations),
+                                .norm_length = ONE_OF(c, numbers),
+                                .entropy_coeff = often(c) ? 0 : ONE_OF(c, numbers),
+                                .kl = often(c) ? NULL : ONE_OF(c, kls),
+                                .kl_coef = often(c) ? 0.1 : ONE_OF(c, numbers),
+                                .importance_cap = often(c) ? 0 : ONE_OF(c, numbers),
+                                .of_row = often(c) ? slope : NULL};
 }
 
 static void call_training(caller *c) {
   static const int32_t counts[] = {0, 1, 2, -1, INT32_MIN, INT32_MAX};
   static const int64_t sizes[] = {0, 1, 8, 64, -1, INT64_MAX};
-  static const uint8_t masks[][3] = {{0, 1, 1}, {0, 1, 1}, {0, 0, 0}, {1, 1, 1}};
-  int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), often(c) ? 5 : (int32_t)number(c)};
-  const treadle_train_row row = {ids, ONE_OF(c, masks), often(c) ? 3 : below(c, 3)};
   const treadle_trainer_options options = {.struct_size = struct_size(c, sizeof options),
                                            .fast = below(c, 2),
                                            .threads = often(c) ? 1 : ONE_OF(c, counts),
@@ -948,11 +1002,11 @@ static void call_training(caller *c) {
                                            .sequence_parallel = below(c, 2),
                                            .optimizer = below(c, 2),
                                            .distributed_optimizer = below(c, 2)};
-  const treadle_train_batch batch = {.struct_size = struct_size(c, sizeof batch),
-                                     .rows = OR_NULL(c, &row),
-                                     .count = below(c, 2),
-                                     .micro_batch_size = below(c, 3),
-                                     .max_tokens_per_micro = often(c) ? 0 : (int64_t)below(c, 3)};
+  const treadle_forward_options forward = forward_options(c);
+  const treadle_loss_options options_of_loss = loss_options(c);
+  const int64_t lengths[] = {3, number(c)};
+  treadle_batch *batch, *mine = NULL;
+  treadle_row_range ranges[64];
   const treadle_optimizer_step step = {
       .struct_size = struct_size(c, sizeof step), .lr = often(c) ? 1e-3 : -1, .clip_grad = 1};
   treadle_optimizer_figures result = {.struct_size = struct_size(c, sizeof result)};
@@ -970,11 +1024,20 @@ static void call_training(caller *c) {
     call_rows(c);
     return;
   }
+  batch = batch_of_rows(c);
   SAID(treadle_trainer_create(NULL, often(c) ? c->o.train : layout(c), &options, OR_NULL(c, &trainer)));
   if (often(c)) SAID(treadle_trainer_load(trainer));
   if (!often(c)) SAID(treadle_trainer_randomise(trainer, 3));
-  SAID(treadle_trainer_gradients(trainer, OR_NULL(c, &batch), OR_NULL(c, &loss)));
-  SAID(treadle_trainer_loss(trainer, OR_NULL(c, &batch), OR_NULL(c, &loss)));
+  SAID(treadle_trainer_coordinate_of(trainer, OR_NULL(c, lengths), often(c) ? (int64_t)below(c, 3) : -1,
+                                     OR_NULL(c, &forward), OR_NULL(c, ranges)));
+  SAID(treadle_trainer_slice(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), OR_NULL(c, ranges),
+                             OR_NULL(c, &mine)));
+  SAID(treadle_trainer_gradients(trainer, OR_NULL(c, batch), OR_NULL(c, &forward),
+                                 OR_NULL(c, &options_of_loss), NULL, OR_NULL(c, &loss)));
+  SAID(treadle_trainer_loss(trainer, OR_NULL(c, mine), OR_NULL(c, &forward), OR_NULL(c, &options_of_loss),
+                            OR_NULL(c, &loss)));
+  CALL(treadle_batch_destroy(mine));
+  CALL(treadle_batch_destroy(batch));
   SAID(treadle_trainer_step(trainer, OR_NULL(c, &step), OR_NULL(c, &result)));
   SAID(treadle_trainer_weights_digest(trainer, OR_NULL(c, &digest)));
   SAID(treadle_trainer_save(trainer, often(c) ? "/nowhere/at/all" : NULL));
@@ -1019,44 +1082,22 @@ static void call_configurations(caller *c) {
 
 /* ---- Policies, rewards, workers, runs ---- */
 
-static treadle_status slope(void *context, size_t row, size_t token, float logprob, float entropy,
-                            double *by_logprob_p, double *by_entropy_p) {
-  (void)context;
-  (void)row;
-  (void)token;
-  *by_logprob_p = (double)logprob;
-  *by_entropy_p = (double)entropy;
-  return TREADLE_OK;
-}
-
 static void call_policies(caller *c) {
-  static const uint8_t mask[3] = {0, 1, 1};
-  const int32_t ids[3] = {(int32_t)below(c, 24), (int32_t)below(c, 24), (int32_t)below(c, 24)};
-  const treadle_train_row row = {ids, mask, often(c) ? 3 : below(c, 3)};
   const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 1, .most_rows = 8};
-  const treadle_train_batch batch = {.struct_size = struct_size(c, sizeof batch),
-                                     .rows = OR_NULL(c, &row),
-                                     .count = below(c, 2),
-                                     .micro_batch_size = below(c, 3)};
-  const int32_t never[2] = {(int32_t)below(c, 24), (int32_t)below(c, 24)};
-  const int32_t kept[4] = {(int32_t)below(c, 3), ids[1], ids[2], (int32_t)below(c, 24)};
-  const size_t kept_first[4] = {0, below(c, 5), below(c, 5), below(c, 5)};
-  const treadle_policy policy = {.struct_size = struct_size(c, sizeof policy),
-                                 .temperature = often(c) ? 1 : -2.5,
-                                 .entropy = below(c, 2),
-                                 .differentiate = often(c) ? slope : NULL,
-                                 .never = OR_NULL(c, never),
-                                 .never_count = often(c) ? 0 : below(c, 3),
-                                 .kept_first = often(c) ? NULL : kept_first,
-                                 .kept = OR_NULL(c, kept)};
+  const treadle_forward_options forward = forward_options(c);
+  const treadle_loss_options of_loss = loss_options(c);
+  treadle_loss loss = {.struct_size = struct_size(c, sizeof loss)};
+  treadle_batch *batch = batch_of_rows(c), *out = NULL;
   treadle_trainer *trainer = NULL;
-  float values[3], entropies[3];
+  if (often(c)) assert_ok(rows_out(batch, &out));
   SAID(treadle_trainer_create(NULL, c->o.train, &options, &trainer));
   if (often(c)) SAID(treadle_trainer_randomise(trainer, 3));
-  SAID(treadle_trainer_logprobs(trainer, OR_NULL(c, &batch), OR_NULL(c, &policy), NULL, OR_NULL(c, values),
-                                policy.entropy ? OR_NULL(c, entropies) : NULL));
-  SAID(treadle_trainer_policy_gradients(trainer, OR_NULL(c, &batch), OR_NULL(c, &policy),
-                                        OR_NULL(c, values), OR_NULL(c, entropies)));
+  SAID(treadle_trainer_logprobs(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), NULL, out));
+  if (out && often(c)) (void)treadle_batch_remove(out, "log_probs");
+  SAID(treadle_trainer_gradients(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), OR_NULL(c, &of_loss),
+                                 OR_NULL(c, out), OR_NULL(c, &loss)));
+  CALL(treadle_batch_destroy(batch));
+  CALL(treadle_batch_destroy(out));
   if (often(c)) SAID(treadle_trainer_rebind(NULL));
   CALL(treadle_trainer_destroy(trainer));
   CALL(treadle_switch_reference_twin(c->o.sw, NULL));
@@ -1086,6 +1127,59 @@ static void call_rewards(caller *c) {
   CALL(treadle_reward_destroy(reward));
 }
 
+static void call_pieces(caller *c) {
+  static const char *const estimators[] = {"group_norm", "rloo", "reinforce_plus_plus", "gae"};
+  static const char *const styles[] = {"constant", "linear", "cosine", ""};
+  const treadle_prompts_options prompts = {.struct_size = struct_size(c, sizeof prompts),
+                                           .path = TREADLE_SOURCE_DIR "/examples/sequence/tokenizer.json",
+                                           .tokenizer = OR_NULL(c, c->o.tokenizer),
+                                           .vocabulary = number(c),
+                                           .most_tokens = number(c)};
+  const treadle_draw_options draw = {.struct_size = struct_size(c, sizeof draw),
+                                     .step = often(c) ? (int64_t)below(c, 9) : number(c),
+                                     .count = often(c) || number(c) > 1000 ? (int64_t)below(c, 9) : -1,
+                                     .seed = number(c),
+                                     .sampling_seed = number(c),
+                                     .in_place = below(c, 2)};
+  const treadle_reward_options of_reward = {.struct_size = sizeof of_reward,
+                                            .name = below(c, 2) ? "length:target=4" : "math"};
+  const treadle_advantage_options advantage = {.struct_size = struct_size(c, sizeof advantage),
+                                               .estimator = OR_NULL(c, ONE_OF(c, estimators)),
+                                               .keep_scale = below(c, 2),
+                                               .gamma = seconds(c)};
+  const treadle_lr_options lr = {.struct_size = struct_size(c, sizeof lr),
+                                 .style = OR_NULL(c, ONE_OF(c, styles)),
+                                 .lr = seconds(c),
+                                 .warmup_fraction = often(c) ? 0.5 : seconds(c),
+                                 .steps = number(c)};
+  treadle_batch *batch = batch_of_rows(c), *made = NULL;
+  treadle_reward *reward = NULL;
+  const int64_t groups[] = {0, often(c) ? 1 : number(c)};
+  const treadle_column group = {.struct_size = sizeof group,
+                                .name = "group",
+                                .type = TREADLE_COLUMN_INT64,
+                                .width = 1,
+                                .data = (void *)groups};
+  double rate;
+  SAID(treadle_prompts_read(OR_NULL(c, &prompts), OR_NULL(c, &made)));
+  CALL(treadle_batch_destroy(made));
+  made = NULL;
+  SAID(treadle_prompts_draw(OR_NULL(c, batch), OR_NULL(c, &draw), OR_NULL(c, &made)));
+  CALL(treadle_batch_destroy(made));
+  made = NULL;
+  SAID(treadle_batch_gather(OR_NULL(c, c->o.group), OR_NULL(c, batch), OR_NULL(c, &made)));
+  CALL(treadle_batch_destroy(made));
+  SAID(treadle_tokenizer_decode_rows(OR_NULL(c, c->o.tokenizer), OR_NULL(c, batch),
+                                     often(c) ? "ids" : text(c), often(c) ? "completion" : text(c)));
+  assert_ok(treadle_reward_create(&of_reward, &reward));
+  SAID(treadle_reward_score(OR_NULL(c, reward), OR_NULL(c, batch)));
+  CALL(treadle_reward_destroy(reward));
+  if (often(c)) (void)treadle_batch_add(batch, &group);
+  SAID(treadle_advantages(OR_NULL(c, batch), OR_NULL(c, &advantage)));
+  SAID(treadle_learning_rate(OR_NULL(c, &lr), number(c), OR_NULL(c, &rate)));
+  CALL(treadle_batch_destroy(batch));
+}
+
 static void call_workers(caller *c) {
   const treadle_actor_options options = {.struct_size = struct_size(c, sizeof options)};
   const treadle_generator_options engine = {.struct_size = struct_size(c, sizeof engine)};
@@ -1110,10 +1204,12 @@ static void call_workers(caller *c) {
   SAID(treadle_actor_load_reference(actor));
   SAID(treadle_actor_enter(actor, (treadle_mode)below(c, 9)));
   SAID(treadle_actor_exit(actor, (treadle_mode)below(c, 9)));
-  SAID(treadle_actor_generate_sequences(actor, "", 0, NULL, NULL));
-  SAID(treadle_actor_compute_log_prob(actor, NULL, NULL, NULL, NULL));
-  SAID(treadle_actor_compute_ref_log_prob(actor, NULL, NULL, NULL, NULL));
-  SAID(treadle_actor_update(actor, NULL, NULL, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_slice_prompts(actor, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_generate_sequences(actor, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_slice(actor, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_compute_log_prob(actor, NULL, NULL, NULL));
+  SAID(treadle_actor_compute_ref_log_prob(actor, NULL, NULL, NULL));
+  SAID(treadle_actor_update(actor, NULL, NULL, NULL, NULL, NULL, NULL, NULL));
   SAID(treadle_actor_weights_digest(actor, &digest));
   SAID(treadle_actor_get_info(actor, &info));
   CALL(treadle_actor_switch(actor));
@@ -1265,7 +1361,7 @@ static void test_random_calls(void **state) {
       call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
       call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
       call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles,     call_batches};
+      call_rewards, call_workers, call_handles,     call_batches,  call_pieces};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

@@ -48,42 +48,58 @@ static treadle_chat *open_chat(void) {
   return chat;
 }
 
-static treadle_train_rows *read_rows(const treadle_train_rows_spec *spec, const char *text, size_t count) {
-  treadle_train_rows *rows = NULL;
+static treadle_batch *read_rows(const treadle_train_rows_spec *spec, const char *text, size_t count) {
+  treadle_batch *rows = NULL;
   treadle_status status = treadle_train_rows_read(spec, text, count, &rows);
   need(status == TREADLE_OK ? rows != NULL
                             : status == TREADLE_REFUSED && !rows && *treadle_error_message());
   return rows;
 }
 
-static void check(const treadle_train_rows *rows) {
-  size_t count;
-  const treadle_train_row *row = treadle_train_rows_items(rows, &count);
-  need(count > 0);
-  for (size_t r = 0; r < count; r++) {
+/* The tokens of rows and which of them count. */
+typedef struct tokens {
+  int64_t rows;
+  const int64_t *offsets; /* [rows + 1], from 0 */
+  const int32_t *ids;
+  const uint8_t *mask;
+} tokens;
+
+static tokens tokens_of(const treadle_batch *batch) {
+  treadle_column ids = TREADLE_INIT(treadle_column), mask = TREADLE_INIT(treadle_column);
+  const int64_t rows = treadle_batch_rows(batch);
+  need(treadle_batch_column(batch, "ids", &ids) == TREADLE_OK && ids.type == TREADLE_COLUMN_INT32);
+  need(treadle_batch_column(batch, "mask", &mask) == TREADLE_OK && mask.type == TREADLE_COLUMN_UINT8);
+  need(ids.offsets[0] == 0 &&
+       memcmp(ids.offsets, mask.offsets, ((size_t)rows + 1) * sizeof *ids.offsets) == 0);
+  return (tokens){.rows = rows, .offsets = ids.offsets, .ids = ids.data, .mask = mask.data};
+}
+
+static void check(const treadle_batch *batch) {
+  const tokens t = tokens_of(batch);
+  need(t.rows > 0);
+  for (int64_t r = 0; r < t.rows; r++) {
+    const int64_t first = t.offsets[r], count = t.offsets[r + 1] - first;
     size_t counted = 0;
-    need(row[r].count >= 2 && row[r].count <= MOST_TOKENS && row[r].mask[0] == 0);
-    for (size_t i = 0; i < row[r].count; i++) {
-      need(row[r].ids[i] >= 0 && row[r].mask[i] <= 1);
-      counted += row[r].mask[i];
+    need(count >= 2 && count <= MOST_TOKENS && t.mask[first] == 0);
+    for (int64_t i = first; i < first + count; i++) {
+      need(t.ids[i] >= 0 && t.mask[i] <= 1);
+      counted += t.mask[i];
     }
     need(counted > 0);
   }
 }
 
-static void expect_same(const treadle_train_rows *a, const treadle_train_rows *b) {
-  size_t count, other;
-  const treadle_train_row *x = treadle_train_rows_items(a, &count),
-                          *y = treadle_train_rows_items(b, &other);
-  need(count == other);
-  for (size_t r = 0; r < count; r++)
-    need(x[r].count == y[r].count && memcmp(x[r].ids, y[r].ids, x[r].count * sizeof *x[r].ids) == 0 &&
-         memcmp(x[r].mask, y[r].mask, x[r].count) == 0);
+static void expect_same(const treadle_batch *a, const treadle_batch *b) {
+  const tokens x = tokens_of(a), y = tokens_of(b);
+  need(x.rows == y.rows);
+  const size_t offsets = ((size_t)x.rows + 1) * sizeof *x.offsets, count = (size_t)x.offsets[x.rows];
+  need(memcmp(x.offsets, y.offsets, offsets) == 0);
+  need(memcmp(x.ids, y.ids, count * sizeof *x.ids) == 0 && memcmp(x.mask, y.mask, count) == 0);
 }
 
 /* Lines that are not white space, as a list. */
 static void read_as_list(const treadle_train_rows_spec *spec, const char *text, size_t count,
-                         const treadle_train_rows *wanted) {
+                         const treadle_batch *wanted) {
   treadle_builder list = {0};
   char *copy = malloc(count + 1), *line, *rest = copy;
   need(copy != NULL);
@@ -94,10 +110,10 @@ static void read_as_list(const treadle_train_rows_spec *spec, const char *text, 
   while ((line = strsep(&rest, "\n")))
     if (line[strspn(line, " \t\r")]) treadle_builder_add(&list, "%s%s", list.length > 1 ? "," : "", line);
   treadle_builder_add(&list, "]");
-  treadle_train_rows *rows = read_rows(spec, list.text, list.length);
+  treadle_batch *rows = read_rows(spec, list.text, list.length);
   need(rows != NULL);
   expect_same(rows, wanted);
-  treadle_train_rows_destroy(rows);
+  treadle_batch_destroy(rows);
 out:
   treadle_builder_release(&list);
   free(copy);
@@ -114,10 +130,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   if (!spec.tokenizer) spec.tokenizer = open_tokenizer();
   if (!spec.chat) spec.chat = open_chat();
   const char *text = (const char *)bytes;
-  treadle_train_rows *rows = read_rows(&spec, text, count);
+  treadle_batch *rows = read_rows(&spec, text, count);
   if (rows) check(rows);
   size_t mark = treadle_json_mark(text, count); /* which a list in between may not have */
   if (rows && !is_list(text + mark, count - mark)) read_as_list(&spec, text + mark, count - mark, rows);
-  treadle_train_rows_destroy(rows);
+  treadle_batch_destroy(rows);
   return 0;
 }

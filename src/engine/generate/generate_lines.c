@@ -100,7 +100,7 @@ static treadle_status answer(void *context, treadle_generate_job *j) {
   treadle_generate_call *call = &g->call;
   treadle_builder line = {0};
   treadle_status status = TREADLE_OK;
-  if (call->options.answer) treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)call->version);
+  if (call->options.answer) treadle_answer_add(&line, &j->request->id, &j->sample, (int64_t)j->version);
   static const int32_t none;
   const treadle_answer a = {.tokens = j->sample.tokens.items,
                             .logprobs = j->sample.logprobs.items,

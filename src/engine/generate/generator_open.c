@@ -13,10 +13,9 @@ static treadle_status hooks(void *engine, treadle_engine_hooks *hooks_p) {
   return treadle_generator_hooks_of(engine, hooks_p);
 }
 
-static treadle_status generate(void *engine, const char *lines, size_t bytes,
-                               const treadle_generate_options *options,
-                               treadle_generate_figures *figures_p) {
-  return treadle_generator_generate_lines(engine, lines, bytes, options, figures_p);
+static treadle_status generate(void *engine, const treadle_batch *prompts, const treadle_sampling *sampling,
+                               const treadle_observer *observer, treadle_batch **out_p) {
+  return treadle_generator_generate(engine, prompts, sampling, observer, out_p);
 }
 
 static size_t bytes_of(const void *engine) { return treadle_generator_outside_bytes(engine); }

@@ -40,6 +40,16 @@ out:
   return status;
 }
 
+treadle_status treadle_replica_place_of(const treadle_layout *layout, int64_t rank,
+                                        treadle_replica_place *place_p) {
+  treadle_replica r = {0};
+  treadle_status status;
+  TRY(find_ranks(layout, rank, &r));
+  *place_p = (treadle_replica_place){.number = r.number, .count = r.count, .leads = r.position == 0};
+out:
+  return status;
+}
+
 /* Which ranks of the replica have rows of a tensor. */
 static treadle_status find_holders(const treadle_layout *layout, const treadle_replica *r, int32_t tensor,
                                    treadle_rank_bits *bits_p) {

@@ -9,6 +9,7 @@
 
 #include "pass/transformer.h"
 #include "pass/weights.h"
+#include "treadle_engine.h"
 
 enum { TREADLE_REPLICA_RANKS = 64 };
 
@@ -29,6 +30,19 @@ typedef struct treadle_replica {
   treadle_rank_bits embed,
       head; /* who has rows of the embedding that the first chunk uses, and of the head */
 } treadle_replica;
+
+/* Which replica a rank is in, of how many; and whether it is the first of its ranks. By the layout alone. */
+typedef struct treadle_replica_place {
+  int64_t number, count;
+  bool leads;
+} treadle_replica_place;
+treadle_status treadle_replica_place_of(const treadle_layout *layout, int64_t rank,
+                                        treadle_replica_place *place_p);
+/* Rows of `rows` that are a replica's: replicas have rows that follow each other, as many as the others or one more. */
+static inline treadle_row_range treadle_replica_rows(const treadle_replica_place *place, int64_t rows) {
+  return (treadle_row_range){rows * place->number / place->count,
+                             rows * (place->number + 1) / place->count};
+}
 
 /* Refused: layouts whose ranks are not replicas of each other, more than TREADLE_REPLICA_RANKS ranks in one, layers whose parts are
  * on no rank. Memory is the arena's. */

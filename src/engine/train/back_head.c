@@ -3,7 +3,7 @@
  * columns of them.
  *
  * Order of additions: the gradient of the head's input in leaves of TREADLE_HEAD_LEAF tokens of the vocabulary. */
-#include "train/trainer.h"
+#include "train/gradients.h"
 
 #include "pass/kept.h"
 #include "pass/logprob.h"
@@ -17,6 +17,15 @@ typedef struct loss_rows {
   int64_t first, count;
 } loss_rows;
 
+static loss_rows rows_from(treadle_trainer *t, const treadle_train_step *batch, int64_t first) {
+  const int64_t left = batch->counted - first;
+  return (loss_rows){.t = t,
+                     .batch = batch,
+                     .logits = t->pass->buffers.logits,
+                     .first = first,
+                     .count = left < TREADLE_HEAD_ROWS ? left : TREADLE_HEAD_ROWS};
+}
+
 static void back_loss(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
   const treadle_trainer *t = w->t;
@@ -25,14 +34,15 @@ static void back_loss(void *context, int32_t index, int32_t count) {
   for (int64_t i = w->count * index / count; i < end; i++) {
     int64_t target = w->batch->targets[w->first + i] - head->first_row;
     t->back->loss(w->logits + i * vocabulary + head->first_row, head->row_count, (float)t->lse_rows[i].lse,
-                  target < head->row_count ? target : -1, w->batch->scale);
+                  target < head->row_count ? target : -1, w->batch->work->scale);
   }
 }
 
-/* ---- Of a policy ---- */
+/* ---- Of log-probabilities ---- */
 
-static float temperature_of(const treadle_policy *policy) {
-  return policy && policy->temperature > 0 ? (float)policy->temperature : 1;
+static float temperature_of(const treadle_train_step *batch) {
+  const double temperature = batch->work->forward.temperature;
+  return temperature > 0 ? (float)temperature : 1;
 }
 
 static void find_entropies(void *context, int32_t index, int32_t count) {
@@ -41,10 +51,10 @@ static void find_entropies(void *context, int32_t index, int32_t count) {
   const int64_t vocabulary = t->transformer->vocabulary, end = w->count * (index + 1) / count;
   for (int64_t i = w->count * index / count; i < end; i++)
     w->t->slopes[i].entropy = t->back->entropy(w->logits + i * vocabulary, vocabulary,
-                                               (float)t->lse_rows[i].lse, temperature_of(w->batch->policy));
+                                               (float)t->lse_rows[i].lse, temperature_of(w->batch));
 }
 
-static void back_policy(void *context, int32_t index, int32_t count) {
+static void back_logprobs(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
   const treadle_trainer *t = w->t;
   const treadle_weight *head = &t->pass->head;
@@ -52,7 +62,7 @@ static void back_policy(void *context, int32_t index, int32_t count) {
   for (int64_t i = w->count * index / count; i < end; i++) {
     const int64_t target = w->batch->targets[w->first + i] - head->first_row;
     const treadle_policy_row row = {.lse = (float)t->lse_rows[i].lse,
-                                    .temperature = temperature_of(w->batch->policy),
+                                    .temperature = temperature_of(w->batch),
                                     .entropy = (float)t->slopes[i].entropy,
                                     .by_logprob = (float)t->slopes[i].by_logprob,
                                     .by_entropy = (float)t->slopes[i].by_entropy,
@@ -61,60 +71,67 @@ static void back_policy(void *context, int32_t index, int32_t count) {
   }
 }
 
-static bool has_cuts(const treadle_policy *p) { return p->kept_first || p->never_count; }
+static bool has_cuts(const treadle_train_work *w) { return w->kept_first || w->forward.never_count; }
+
+/* The ids that a token was drawn from; NULL: all but those that are never drawn. */
+static const int32_t *kept_of(const treadle_train_work *w, const treadle_train_place *place,
+                              size_t *count_p) {
+  const treadle_train_row *row = &w->rows[place->row];
+  *count_p = w->kept_first
+                 ? (size_t)w->values.kept_counts[row->first + (int64_t)place->token - row->prompt_count]
+                 : 0;
+  return *count_p ? w->values.kept + w->kept_first[place->number] : NULL;
+}
 
 /* Takes out of the rows what tokens were not drawn from. */
 static void cut_rows(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
-  const treadle_policy *p = w->batch->policy;
+  const treadle_train_work *work = w->batch->work;
+  const float temperature = temperature_of(w->batch);
   const int64_t vocabulary = w->t->transformer->vocabulary, end = w->count * (index + 1) / count;
   for (int64_t i = w->count * index / count; i < end; i++) {
-    const size_t number = w->batch->places[w->first + i].number;
-    const size_t from = p->kept_first ? p->kept_first[number] : 0;
-    const size_t kept = p->kept_first ? p->kept_first[number + 1] - from : 0;
+    size_t kept;
+    const int32_t *ids = kept_of(work, &w->batch->places[w->first + i], &kept);
     float *row = w->logits + i * vocabulary;
-    if (kept)
-      treadle_kept_leave(row, vocabulary, p->kept + from, kept, temperature_of(p));
+    if (ids)
+      treadle_kept_leave(row, vocabulary, ids, kept, temperature);
     else
-      treadle_kept_without(row, vocabulary, p->never, p->never_count, temperature_of(p));
+      treadle_kept_without(row, vocabulary, work->forward.never, work->forward.never_count, temperature);
   }
 }
 
-/* Log-probabilities and entropies of these tokens; and, for gradients, what the loss says of them. */
-static treadle_status take_policy(treadle_trainer *t, loss_rows *w, bool backward) {
-  const treadle_policy *policy = w->batch->policy;
+/* Log-probabilities and entropies of these tokens; and what the loss says of them. */
+static void take_logprobs(treadle_trainer *t, loss_rows *w, bool slopes_too) {
+  treadle_train_work *work = w->batch->work;
   const int64_t vocabulary = t->transformer->vocabulary;
-  const float temperature = temperature_of(policy);
-  treadle_status status = TREADLE_OK;
+  const float temperature = temperature_of(w->batch);
   for (int64_t i = 0; i < w->count; i++)
     t->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
-  if (has_cuts(policy)) treadle_team_run(t->pass->team, cut_rows, w);
+  if (has_cuts(work)) treadle_team_run(t->pass->team, cut_rows, w);
   treadle_lse_rows_run(t->pass->team, t->lse_rows, w->count, vocabulary);
-  if (policy->entropy) treadle_team_run(t->pass->team, find_entropies, w);
+  if (work->entropies) treadle_team_run(t->pass->team, find_entropies, w);
   for (int64_t i = 0; i < w->count; i++) {
     const treadle_train_place *place = &w->batch->places[w->first + i];
     int32_t target = w->batch->targets[w->first + i];
     float logprob = treadle_logprob(w->logits[i * vocabulary + target], temperature, t->lse_rows[i].lse);
     treadle_train_slopes *slopes = &t->slopes[i];
     if (!(logprob > -1e30f))
-      return treadle_fail(TREADLE_REFUSED,
-                          "the log-probability of token %zu of row %zu is not finite: weights or "
-                          "activations are not",
-                          place->token, place->row);
-    if (!policy->entropy) slopes->entropy = 0;
-    w->batch->logprobs[place->number] = logprob;
-    if (w->batch->entropies) w->batch->entropies[place->number] = (float)slopes->entropy;
+      treadle_train_note(
+          work, treadle_fail(TREADLE_REFUSED,
+                             "the log-probability of token %zu of row %zu is not finite: weights or "
+                             "activations are not",
+                             place->token, place->row));
+    if (!work->entropies) slopes->entropy = 0;
+    work->logprobs[place->number] = logprob;
+    if (work->entropies) work->entropies[place->number] = (float)slopes->entropy;
     slopes->by_logprob = slopes->by_entropy = 0;
-    if (backward)
-      TRY(policy->differentiate(policy->context, place->row, place->token, logprob, (float)slopes->entropy,
-                                &slopes->by_logprob, &slopes->by_entropy));
+    if (slopes_too) treadle_train_slope(work, place, slopes);
   }
-out:
-  return status;
 }
 
 /* -log p of these tokens. */
-static treadle_status take_loss(treadle_trainer *t, loss_rows *w, double *nll_p) {
+static void take_loss(treadle_trainer *t, loss_rows *w) {
+  treadle_train_work *work = w->batch->work;
   int64_t vocabulary = t->transformer->vocabulary;
   for (int64_t i = 0; i < w->count; i++)
     t->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = 1};
@@ -123,11 +140,13 @@ static treadle_status take_loss(treadle_trainer *t, loss_rows *w, double *nll_p)
     int32_t target = w->batch->targets[w->first + i];
     double nll = t->lse_rows[i].lse - (double)w->logits[i * vocabulary + target];
     if (!(nll < 1e30))
-      return treadle_fail(TREADLE_REFUSED,
-                          "the loss of token %d is not finite: weights or activations are not", target);
-    *nll_p += nll;
+      treadle_train_note(
+          work, treadle_fail(TREADLE_REFUSED,
+                             "the loss of token %d is not finite: weights or activations are not", target));
+    const size_t number = w->batch->places[w->first + i].number;
+    work->logprobs[number] = treadle_logprob(w->logits[i * vocabulary + target], 1, t->lse_rows[i].lse);
+    work->own[number] = nll;
   }
-  return TREADLE_OK;
 }
 
 /* buffers.logits of the pass: whole rows, of rows which[i] of x. buffers.normed: what the head multiplies. */
@@ -188,17 +207,38 @@ out:
   return status;
 }
 
-treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x,
-                                 double *nll_p) {
+/* The caller's loss sees whole rows, and logits are there for some tokens at a time: their log-probabilities come before
+ * the gradients. */
+static treadle_status find_own_loss(treadle_trainer *t, const treadle_train_step *batch, float *x) {
+  treadle_status status = TREADLE_OK;
+  for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
+    loss_rows w = rows_from(t, batch, first);
+    TRY(find_logits(t, x, batch->which + first, w.count));
+    take_logprobs(t, &w, false);
+  }
+  treadle_train_own_loss(batch->work, batch);
+out:
+  return status;
+}
+
+static void take_rows(treadle_trainer *t, loss_rows *w) {
+  const treadle_train_loss loss = w->batch->work->loss;
+  if (loss == TREADLE_LOSS_NLL)
+    take_loss(t, w);
+  else
+    take_logprobs(t, w, loss != TREADLE_LOSS_NONE);
+}
+
+treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x) {
   const treadle_pass *p = t->pass;
   const treadle_train_buffers *own = &t->buffers;
   const int64_t hidden = t->transformer->hidden, vocabulary = t->transformer->vocabulary;
+  const bool nll = batch->work->loss == TREADLE_LOSS_NLL;
   treadle_status status = TREADLE_OK;
   memset(own->dx, 0, (size_t)(batch->step.rows * hidden) * sizeof(float));
+  if (batch->work->loss == TREADLE_LOSS_OWN) TRY(find_own_loss(t, batch, x));
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
-    int64_t rows = batch->counted - first;
-    if (rows > TREADLE_HEAD_ROWS) rows = TREADLE_HEAD_ROWS;
-    loss_rows w = {.t = t, .batch = batch, .logits = p->buffers.logits, .first = first, .count = rows};
+    loss_rows w = rows_from(t, batch, first);
     const treadle_back_term head = {&p->head, w.logits + p->head.first_row, vocabulary,
                                     t->head_leaves > 1 ? TREADLE_HEAD_LEAF : p->head.rows};
     const treadle_back_norm_rows norm = {.norm = &p->final_norm,
@@ -208,35 +248,26 @@ treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *b
                                          .dx = own->dx,
                                          .which = batch->which + first,
                                          .apart = own->normed, /* which only layers use */
-                                         .rows = rows};
-    TRY(find_logits(t, x, batch->which + first, rows));
-    if (batch->policy)
-      TRY(take_policy(t, &w, true));
-    else
-      TRY(take_loss(t, &w, nll_p));
-    treadle_team_run(t->pass->team, batch->policy ? back_policy : back_loss, &w);
-    TRY(treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, rows));
-    TRY(treadle_back_weight(t, &head, &t->grad_head, rows));
-    TRY(back_logits(t, &head, rows));
+                                         .rows = w.count};
+    TRY(find_logits(t, x, batch->which + first, w.count));
+    take_rows(t, &w);
+    treadle_team_run(t->pass->team, nll ? back_loss : back_logprobs, &w);
+    TRY(treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, w.count));
+    TRY(treadle_back_weight(t, &head, &t->grad_head, w.count));
+    TRY(back_logits(t, &head, w.count));
     TRY(treadle_back_norm(t, &norm));
   }
 out:
   return status;
 }
 
-treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x,
-                                 double *nll_p) {
+treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x) {
   treadle_status status = TREADLE_OK;
+  if (batch->work->loss == TREADLE_LOSS_OWN) return find_own_loss(t, batch, x);
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
-    int64_t rows = batch->counted - first;
-    if (rows > TREADLE_HEAD_ROWS) rows = TREADLE_HEAD_ROWS;
-    loss_rows w = {
-        .t = t, .batch = batch, .logits = t->pass->buffers.logits, .first = first, .count = rows};
-    TRY(find_logits(t, x, batch->which + first, rows));
-    if (batch->policy)
-      TRY(take_policy(t, &w, false));
-    else
-      TRY(take_loss(t, &w, nll_p));
+    loss_rows w = rows_from(t, batch, first);
+    TRY(find_logits(t, x, batch->which + first, w.count));
+    take_rows(t, &w);
   }
 out:
   return status;

@@ -1,8 +1,10 @@
 /* The built-in trainer as an engine that trains. */
-#include "treadle_builtin.h"
+#include "train/coordinate.h"
+#include "train/trainer.h"
 
 #include "base/argument.h"
 #include "base/sized.h"
+#include "layout/layout.h"
 
 #include <stddef.h>
 
@@ -12,17 +14,31 @@ static treadle_status randomise(void *engine, uint64_t seed) {
   return treadle_trainer_randomise(engine, seed);
 }
 
-static treadle_status gradients(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p) {
-  return treadle_trainer_gradients(engine, batch, loss_p);
+static treadle_status coordinate_of(void *engine, const int64_t *lengths, int64_t rows,
+                                    const treadle_forward_options *forward, treadle_row_range *by_rank) {
+  return treadle_trainer_coordinate_of(engine, lengths, rows, forward, by_rank);
 }
 
-static treadle_status loss(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p) {
-  return treadle_trainer_loss(engine, batch, loss_p);
+static treadle_status logprobs(void *engine, const treadle_batch *batch,
+                               const treadle_forward_options *forward, const void *weights,
+                               treadle_batch *out) {
+  return treadle_trainer_logprobs(engine, batch, forward, weights, out);
 }
 
-static treadle_status step(void *engine, const treadle_optimizer_step *one,
-                           treadle_optimizer_figures *figures_p) {
-  return treadle_trainer_step(engine, one, figures_p);
+static treadle_status loss(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                           const treadle_loss_options *options, treadle_loss *loss_p) {
+  return treadle_trainer_loss(engine, batch, forward, options, loss_p);
+}
+
+static treadle_status update(void *engine, const treadle_batch *batch,
+                             const treadle_forward_options *forward, const treadle_loss_options *options,
+                             const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                             treadle_optimizer_figures *figures_p) {
+  treadle_status status;
+  TRY(treadle_trainer_gradients(engine, batch, forward, options, out, loss_p));
+  TRY(treadle_trainer_step(engine, step, figures_p));
+out:
+  return status;
 }
 
 static treadle_status weights_digest(void *engine, uint64_t *digest_p) {
@@ -37,21 +53,28 @@ static treadle_status resume(void *engine, const char *folder) {
   return treadle_trainer_resume(engine, folder);
 }
 
-static treadle_status policy_gradients(void *engine, const treadle_train_batch *batch,
-                                       const treadle_policy *policy, float *logprobs, float *entropies) {
-  return treadle_trainer_policy_gradients(engine, batch, policy, logprobs, entropies);
-}
-
-static treadle_status logprobs(void *engine, const treadle_train_batch *batch, const treadle_policy *policy,
-                               const void *weights, float *values, float *entropies) {
-  return treadle_trainer_logprobs(engine, batch, policy, weights, values, entropies);
-}
-
 static treadle_status rebind(void *engine) { return treadle_trainer_rebind(engine); }
 
 static size_t bytes(const void *engine) { return treadle_trainer_bytes(engine); }
 
 static void close_engine(void *engine) { treadle_trainer_destroy(engine); }
+
+treadle_status treadle_trainer_slice(treadle_trainer *trainer, const treadle_batch *batch,
+                                     const treadle_forward_options *forward, treadle_row_range *range_p,
+                                     treadle_batch **mine_p) {
+  treadle_status status;
+  TREADLE_NEED(mine_p);
+  *mine_p = NULL;
+  TREADLE_NEED(trainer);
+  TREADLE_NEED(batch);
+  const treadle_train_engine table = {
+      .struct_size = sizeof table, .engine = trainer, .coordinate_of = coordinate_of};
+  const treadle_coordinate mine = {
+      .engine = &table, .rank = trainer->rank, .ranks = trainer->layout->ranks};
+  TRY(treadle_coordinate_slice(&mine, batch, forward, range_p, mine_p));
+out:
+  return status;
+}
 
 treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
                                            const treadle_layout *layout,
@@ -62,23 +85,22 @@ treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
   treadle_status status;
   (void)context;
   TREADLE_NEED_SIZED(engine_p);
-  if (engine_p->struct_size < offsetof(treadle_train_engine, rebind) + sizeof engine.rebind)
-    REFUSE("treadle_trainer_open_engine: a table of %zu bytes has no room for rebind",
+  if (engine_p->struct_size < offsetof(treadle_train_engine, close) + sizeof engine.close)
+    REFUSE("treadle_trainer_open_engine: a table of %zu bytes has no room for close",
            engine_p->struct_size);
   TRY(treadle_trainer_create(group, layout, options, &trainer));
   engine.engine = trainer;
   engine.load = load;
   engine.randomise = randomise;
-  engine.gradients = gradients;
+  engine.coordinate_of = coordinate_of;
+  engine.logprobs = logprobs;
   engine.loss = loss;
-  engine.step = step;
+  engine.update = update;
   engine.weights_digest = weights_digest;
   engine.save = save;
   engine.resume = resume;
   engine.bytes = bytes;
   engine.close = close_engine;
-  engine.policy_gradients = policy_gradients;
-  engine.logprobs = logprobs;
   engine.rebind = rebind;
   TREADLE_GIVE(engine_p, &engine);
 out:

@@ -1,108 +1,172 @@
-/* Rows through the layers, and the mean loss of their tokens. */
+/* The calls: rows of this rank's coordinate through the layers, and what their loss came to. */
 #include "train/gradients.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "base/utf8.h"
 #include "group/group.h"
 
-treadle_status treadle_train_check_work(const treadle_train_work *w) {
-  if (!treadle_pass_window(w->t->pass))
-    return treadle_fail(TREADLE_STATE, "the trainer has no weights: load them first");
-  if (!w->count || !w->micro_batch_size == !w->max_tokens || w->max_tokens < 0)
-    REFUSE("%zu rows in micro batches of %zu rows, or of %lld tokens: 1 row at least, and one of the two",
-           w->count, w->micro_batch_size, (long long)w->max_tokens);
-  return TREADLE_OK;
-}
-
-treadle_status treadle_train_run(treadle_train_work *w, int64_t *tokens_p) {
-  treadle_trainer *t = w->t;
-  treadle_status status = treadle_train_check_rows(w, tokens_p);
-  w->scale = *tokens_p ? (float)(1.0 / (double)*tokens_p) : 0;
-  if (!status && w->policy) treadle_train_number_tokens(w);
-  if (!status) status = treadle_train_take_share(w);
-  TRY(treadle_train_agree(t, status));
-  TRY(treadle_train_agree(t, treadle_train_run_step(w)));
-out:
-  return status;
-}
-
-treadle_train_work treadle_train_work_of(treadle_trainer *t, const treadle_train_batch *batch,
-                                         bool backward) {
-  return (treadle_train_work){.t = t,
-                              .rows = batch->rows,
-                              .count = batch->count,
-                              .shared = batch->shared,
-                              .micro_batch_size = batch->micro_batch_size,
-                              .max_tokens = batch->max_tokens_per_micro,
-                              .backward = backward};
-}
+#include <string.h>
 
 bool treadle_train_speaks(const treadle_trainer *t) {
   return t->stage == t->pipeline.stages - 1 && (!t->pass->ranks.stage || t->pass->ranks.stage->index == 0);
 }
 
-/* ---- The mean loss ---------------------------------------------------------------------------------------- */
+/* ---- Before ------------------------------------------------------------------------------------------------- */
 
-/* The sum of the losses that the last stages have, one of each replica. */
-static treadle_status share_loss(treadle_train_work *w) {
-  typedef struct found {
-    double nll;
-    int64_t replica; /* -1: another rank says it */
-  } found;
-  treadle_trainer *t = w->t;
-  treadle_group *group = t->ranks.group;
-  found mine = {.nll = w->nll, .replica = -1};
+treadle_status treadle_train_check_forward(const treadle_forward_options *f) {
+  if (!f->micro_batch_size == !f->max_tokens_per_micro || f->micro_batch_size < 0 ||
+      f->max_tokens_per_micro < 0)
+    REFUSE("micro batches of %lld rows, or of %lld tokens: one of the two, above 0",
+           (long long)f->micro_batch_size, (long long)f->max_tokens_per_micro);
+  if (!(f->temperature >= 0) || f->temperature > 1e6)
+    REFUSE("temperature %g: above 0, at most 1e6; 0: 1", f->temperature);
+  return TREADLE_OK;
+}
+
+/* "nll" is of logits as they are. */
+static treadle_status check_nll(const treadle_train_work *w) {
+  const treadle_forward_options *f = &w->forward;
+  if (f->entropies || f->never_count || (f->temperature != 0 && f->temperature != 1))
+    REFUSE(
+        "loss 'nll' is of logits as they are: without temperature, entropies and ids that are never drawn");
+  return TREADLE_OK;
+}
+
+static treadle_status take_loss(treadle_train_work *w, const treadle_loss_options *options) {
   treadle_status status;
-  if (!t->ranks.board) return TREADLE_OK;
-  if (treadle_train_speaks(t)) mine.replica = t->data_rank;
-  TRY(treadle_group_say(group, &mine, sizeof mine));
-  w->nll = 0;
-  for (int64_t replica = 0; replica < t->data_ranks; replica++)
-    for (int rank = 0; rank < treadle_group_size(group); rank++) {
-      const found *other = treadle_group_said(group, rank);
-      if (other->replica == replica) w->nll += other->nll;
-    }
+  TRY(TREADLE_TAKE(options, &w->options));
+  const treadle_loss_options *o = &w->options;
+  if (!o->name && !o->of_row) REFUSE("a loss needs a name, or of_row, which is NULL");
+  w->loss = !o->name                      ? TREADLE_LOSS_OWN
+            : strcmp(o->name, "nll") == 0 ? TREADLE_LOSS_NLL
+            : strcmp(o->name, "ppo") == 0 ? TREADLE_LOSS_PPO
+                                          : TREADLE_LOSS_NONE;
+  if (w->loss == TREADLE_LOSS_NONE)
+    REFUSE("loss '%s': nll or ppo; a loss of one's own has of_row and no name",
+           treadle_text_shown(o->name));
+  if (w->loss == TREADLE_LOSS_NLL) TRY(check_nll(w));
+  if (w->loss == TREADLE_LOSS_PPO) TRY(treadle_ppo_read(o, &w->ppo));
+  if (w->loss == TREADLE_LOSS_PPO && o->entropy_coeff != 0 && !w->forward.entropies)
+    REFUSE("loss 'ppo': entropy_coeff is %g, and entropies are not asked for", o->entropy_coeff);
 out:
   return status;
 }
 
-static treadle_status find(treadle_trainer *t, const treadle_train_batch *batch, bool backward,
-                           treadle_loss *loss_p) {
-  treadle_loss loss = TREADLE_INIT(treadle_loss);
-  treadle_train_work w = treadle_train_work_of(t, batch, backward);
+static treadle_status take_memory(treadle_train_work *w) {
+  const size_t counted = (size_t)w->counted;
+  const size_t own = 1 + counted * (w->loss == TREADLE_LOSS_OWN ? 3 : w->loss == TREADLE_LOSS_NLL ? 1 : 0);
+  w->logprobs = treadle_alloc_array(2 * counted + 1, sizeof *w->logprobs);
+  w->entropies = w->forward.entropies && w->logprobs ? w->logprobs + counted : NULL;
+  w->terms = treadle_alloc_array(w->loss == TREADLE_LOSS_PPO ? counted + 1 : 1, sizeof *w->terms);
+  w->own = treadle_alloc_array(own, sizeof *w->own);
+  if (!w->logprobs || !w->terms || !w->own)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", counted);
+  memset(w->logprobs, 0, (2 * counted + 1) * sizeof *w->logprobs);
+  memset(w->own, 0, own * sizeof *w->own);
+  return TREADLE_OK;
+}
+
+/* What can fail on one rank alone. */
+static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
+                              const treadle_forward_options *forward, const treadle_loss_options *loss,
+                              const treadle_batch *out) {
   treadle_status status;
-  TRY(treadle_train_check_work(&w));
-  TREADLE_NEED(batch->rows);
-  TRY(treadle_train_run(&w, &loss.tokens));
-  TRY(share_loss(&w));
-  loss.nll = w.nll;
-  TREADLE_GIVE(loss_p, &loss);
+  if (!treadle_pass_window(w->t->pass))
+    TRY(treadle_fail(TREADLE_STATE, "the trainer has no weights: load them first"));
+  TRY(TREADLE_TAKE(forward, &w->forward));
+  TRY(treadle_train_check_forward(&w->forward));
+  if (loss) TRY(take_loss(w, loss));
+  if (out && treadle_batch_rows(out) != treadle_batch_rows(batch))
+    REFUSE("out has %lld rows, the batch %lld", (long long)treadle_batch_rows(out),
+           (long long)treadle_batch_rows(batch));
+  TRY(treadle_train_take_batch(w, batch));
+  TRY(treadle_train_check_rows(w));
+  TRY(take_memory(w));
 out:
   return status;
 }
 
-treadle_status treadle_trainer_gradients(treadle_trainer *t, const treadle_train_batch *batch,
+/* ---- The calls ------------------------------------------------------------------------------------------------ */
+
+static treadle_status give(const treadle_train_work *w, const treadle_batch *batch, treadle_batch *out) {
+  treadle_status status = TREADLE_OK;
+  if (!out || !treadle_train_speaks(w->t)) return TREADLE_OK;
+  TRY(treadle_train_give(w, "log_probs", w->logprobs, batch, out));
+  if (w->entropies) TRY(treadle_train_give(w, "entropies", w->entropies, batch, out));
+out:
+  return status;
+}
+
+/* Rows through the layers, once all ranks are ready to. */
+static treadle_status run(treadle_train_work *w) {
+  treadle_status status;
+  TRY(treadle_train_count(w));
+  if (w->loss == TREADLE_LOSS_NLL && !w->tokens) REFUSE("no token of all rows counts");
+  TRY(treadle_train_agree(w->t, treadle_train_run_step(w)));
+out:
+  return status;
+}
+
+static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
+                                const treadle_forward_options *forward, const treadle_loss_options *loss,
+                                bool backward, treadle_batch *out, treadle_loss *loss_p) {
+  treadle_train_work w = {.t = t, .backward = backward};
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(loss);
+  TREADLE_NEED_SIZED(loss_p);
+  TRY(treadle_train_agree(t, prepare(&w, batch, forward, loss, out)));
+  TRY(run(&w));
+  TRY(treadle_train_sum_loss(&w, &found));
+  TRY(treadle_train_agree(t, give(&w, batch, out)));
+  TREADLE_GIVE(loss_p, &found);
+out:
+  treadle_train_release_work(&w);
+  return status;
+}
+
+treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_batch *batch,
+                                         const treadle_forward_options *forward,
+                                         const treadle_loss_options *loss, treadle_batch *out,
                                          treadle_loss *loss_p) {
-  treadle_train_batch b;
-  treadle_status status;
-  TREADLE_NEED(t);
-  TREADLE_NEED(batch);
-  TREADLE_NEED_SIZED(loss_p);
-  TRY(TREADLE_TAKE(batch, &b));
-  TRY(find(t, &b, true, loss_p));
+  return find_loss(trainer, batch, forward, loss, true, out, loss_p);
+}
+
+treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batch *batch,
+                                    const treadle_forward_options *forward,
+                                    const treadle_loss_options *loss, treadle_loss *loss_p) {
+  return find_loss(trainer, batch, forward, loss, false, NULL, loss_p);
+}
+
+/* With weights of the trainer's own, or others in their place. */
+static treadle_status run_with(treadle_train_work *w, const void *weights) {
+  treadle_trainer *t = w->t;
+  treadle_status status, bound;
+  if (!weights) return run(w);
+  TRY(treadle_train_agree(t, treadle_train_bind_weights(t, weights)));
+  status = run(w);
+  bound = treadle_train_bind(t); /* back, whatever has come of it */
+  if (!status) status = treadle_train_agree(t, bound);
 out:
   return status;
 }
 
-treadle_status treadle_trainer_loss(treadle_trainer *t, const treadle_train_batch *batch,
-                                    treadle_loss *loss_p) {
-  treadle_train_batch b;
+treadle_status treadle_trainer_logprobs(treadle_trainer *t, const treadle_batch *batch,
+                                        const treadle_forward_options *forward, const void *weights,
+                                        treadle_batch *out) {
+  treadle_train_work w = {.t = t};
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(batch);
-  TREADLE_NEED_SIZED(loss_p);
-  TRY(TREADLE_TAKE(batch, &b));
-  TRY(find(t, &b, false, loss_p));
+  TREADLE_NEED(out);
+  TRY(treadle_train_agree(t, prepare(&w, batch, forward, NULL, out)));
+  TRY(run_with(&w, weights));
+  TRY(treadle_train_agree(t, give(&w, batch, out)));
 out:
+  treadle_train_release_work(&w);
   return status;
 }

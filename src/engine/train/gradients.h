@@ -1,66 +1,125 @@
 /* What becomes of a batch of rows: what the files of gradients share.
  *
- *   gradients.c         rows through the layers, and their mean loss
- *   gradients_policy.c  log-probabilities of a policy's tokens, and gradients of a loss of theirs
+ *   gradients.c         the calls: a batch through the layers, and what its loss came to
+ *   gradients_batch.c   the columns of a batch, as rows of tokens
  *   gradients_rows.c    what rows may be, and how they are divided: micro batches, and each replica's share of these
  *   gradients_fill.c    a micro batch, put together
+ *   gradients_loss.c    what a loss says of the tokens of a micro batch, and its sums over all ranks
  *   gradients_items.c   micro batches forward and backward through the layers of this rank, in the order of the pipeline */
 #ifndef TREADLE_TRAIN_GRADIENTS_H
 #define TREADLE_TRAIN_GRADIENTS_H
 
+#include "group/group.h"
+#include "train/ppo.h"
 #include "train/trainer.h"
 
-/* A step: the rows of this replica, in micro batches. */
+/* A row of a batch: a prompt, then ids. */
+typedef struct treadle_train_row {
+  const int32_t *prompt, *ids; /* prompt: [prompt_count] */
+  const uint8_t *mask;         /* of ids; NULL: all count */
+  int64_t prompt_count, count; /* count: of both together */
+  int64_t first;               /* of its ids among those of all rows, as in all columns like ids */
+  int64_t number;              /* of its first token that counts, among those of all rows */
+  int64_t shared;              /* the tokens of its prompt, if the row before it has the same one; else 0 */
+} treadle_train_row;
+
+static inline int32_t treadle_train_id(const treadle_train_row *row, int64_t token) {
+  return token < row->prompt_count ? row->prompt[token] : row->ids[token - row->prompt_count];
+}
+/* Does a token count? The first one of a row never does. */
+static inline bool treadle_train_counts(const treadle_train_row *row, int64_t token) {
+  const int64_t id = token - row->prompt_count;
+  return token > 0 && id >= 0 && (!row->mask || row->mask[id]);
+}
+
+/* Columns like ids; NULL: the batch does not have them. */
+typedef struct treadle_train_values {
+  const float *old, *ref, *rollout;
+  const double *advantages;
+  const double *advantage; /* [rows] */
+  const int32_t *kept_counts, *kept;
+} treadle_train_values;
+
+typedef enum treadle_train_loss {
+  TREADLE_LOSS_NONE, /* log-probabilities alone */
+  TREADLE_LOSS_NLL,
+  TREADLE_LOSS_PPO,
+  TREADLE_LOSS_OWN /* the caller's */
+} treadle_train_loss;
+
+/* A batch on its way: the rows of this rank's coordinate, in micro batches. */
 typedef struct treadle_train_work {
   treadle_trainer *t;
-  const treadle_train_row *rows;
-  size_t count, micro_batch_size;
-  int64_t max_tokens;
+  treadle_forward_options forward;
+  treadle_loss_options options;
+  treadle_train_loss loss;
+  treadle_ppo ppo;
+  treadle_train_row *rows; /* [count] */
+  size_t count;
+  int64_t ids, counted; /* of all rows */
+  treadle_train_values values;
   int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
+  int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
   bool backward;
-  float scale;
-  double nll;
-  const int32_t *shared;        /* [count] as in the batch; NULL: nothing is */
-  size_t from;                  /* the first of these rows in the batch */
-  const treadle_policy *policy; /* NULL: the loss is the mean of -log p */
-  size_t *numbers;              /* [rows of the batch + 1] of the first counted token of each */
-  float *logprobs, *entropies;  /* [counted tokens of the batch] */
+  float scale;                 /* of "nll" */
+  float *logprobs, *entropies; /* [counted]; entropies: NULL: not asked for */
+  int64_t *kept_first;         /* [counted] where the ids of each are; NULL: nothing was cut */
+  treadle_ppo_term *terms;     /* [counted] */
+  /* of the caller's loss [3, counted]: losses, by_log_prob, by_entropy; of "nll" [counted]: -log p */
+  double *own;
+  treadle_status noted; /* and its message */
+  char message[TREADLE_GROUP_MESSAGE];
 } treadle_train_work;
+
+/* ---- gradients.c ---- */
+
+/* Refused: micro batches of no size, or of two; numbers out of range. */
+treadle_status treadle_train_check_forward(const treadle_forward_options *forward);
+/* Does this rank say what its replica has found? One of the last stage does. */
+bool treadle_train_speaks(const treadle_trainer *t);
+
+/* ---- gradients_batch.c ---- */
+
+/* Reads the columns. *work_p is ended by release, whatever is returned. */
+treadle_status treadle_train_take_batch(treadle_train_work *work, const treadle_batch *batch);
+/* Adds a column like ids to `out`: values [counted], and 0 for the others. */
+treadle_status treadle_train_give(const treadle_train_work *work, const char *name, const float *values,
+                                  const treadle_batch *batch, treadle_batch *out);
+void treadle_train_release_work(treadle_train_work *work);
 
 /* ---- gradients_rows.c ---- */
 
-/* Tokens of a row that count. */
-int64_t treadle_train_counted(const treadle_train_row *row);
+/* Refused: what rows or micro batches may not be. */
+treadle_status treadle_train_check_rows(const treadle_train_work *w);
 /* The rows of a micro batch that begins at `first`. */
 size_t treadle_train_rows_from(const treadle_train_work *w, size_t first);
 /* Where micro batch `number` begins. */
 size_t treadle_train_first_of(const treadle_train_work *w, int64_t number);
-/* Checks all rows; *tokens_p: how many tokens count. */
-treadle_status treadle_train_check_rows(const treadle_train_work *w, int64_t *tokens_p);
-/* Then, of a policy: the number of the first counted token of each row. */
-void treadle_train_number_tokens(treadle_train_work *w);
-/* And then: this replica's rows, whole micro batches that follow each other. */
-treadle_status treadle_train_take_share(treadle_train_work *w);
+/* How many micro batches there are: on this rank, and at most; and tokens that count on all ranks. Collective. */
+treadle_status treadle_train_count(treadle_train_work *w);
 
 /* ---- gradients_fill.c ---- */
 
 /* Rows side by side, in the trainer's buffers. */
-treadle_train_step treadle_train_micro_batch(const treadle_train_work *w, int32_t micro_batch);
+treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch);
+
+/* ---- gradients_loss.c ---- */
+
+/* Keeps a failure that this rank alone has found while others wait for its part, such as a loss that is not finite. The
+ * rank goes on to the end of the step, which then fails on all ranks with the first such failure; they can take another
+ * step. */
+void treadle_train_note(treadle_train_work *w, treadle_status status);
+/* The derivatives of the loss by what was found of a token, for its slopes. */
+void treadle_train_slope(treadle_train_work *w, const treadle_train_place *place,
+                         treadle_train_slopes *slopes);
+/* The caller's loss, of the rows of a micro batch, once all their log-probabilities are there. */
+void treadle_train_own_loss(treadle_train_work *w, const treadle_train_step *batch);
+/* What the loss came to, over all ranks. Collective. */
+treadle_status treadle_train_sum_loss(treadle_train_work *w, treadle_loss *loss_p);
 
 /* ---- gradients_items.c ---- */
 
 /* All micro batches of this rank. Collective; a failure is told the others, who fail, too. */
 treadle_status treadle_train_run_step(treadle_train_work *w);
-
-/* ---- gradients.c ---- */
-
-treadle_train_work treadle_train_work_of(treadle_trainer *t, const treadle_train_batch *batch,
-                                         bool backward);
-/* But for the rows themselves. The same on all ranks. */
-treadle_status treadle_train_check_work(const treadle_train_work *w);
-/* Rows through the layers; *tokens_p counts. Collective. */
-treadle_status treadle_train_run(treadle_train_work *w, int64_t *tokens_p);
-/* Does this rank say what its replica has found? One of the last stage does. */
-bool treadle_train_speaks(const treadle_trainer *t);
 
 #endif

@@ -1,8 +1,6 @@
 /* A micro batch, put together: the tokens of its rows, where each of them stands, and which of them count. */
 #include "train/gradients.h"
 
-#include <string.h>
-
 /* A micro batch while it is put together. */
 typedef struct filling {
   const treadle_train_work *w;
@@ -16,7 +14,7 @@ typedef struct filling {
 static int64_t block_tokens(const treadle_train_work *w) { return w->t->pass->options.block_tokens; }
 
 /* A stretch of `count` tokens from position `from` on; what comes before is the prompt's. */
-static void add_stretch(filling *f, const int32_t *ids, int64_t from, int64_t count) {
+static void add_stretch(filling *f, const treadle_train_row *row, int64_t from, int64_t count) {
   treadle_train_buffers *own = &f->w->t->buffers;
   const int64_t block = block_tokens(f->w), whole = from / block, tail = from % block;
   treadle_pass_span span = {.rows = count,
@@ -29,8 +27,7 @@ static void add_stretch(filling *f, const int32_t *ids, int64_t from, int64_t co
   for (int64_t i = 0; i < (tail + count + block - 1) / block; i++)
     own->table[f->entries++] = (int32_t)f->blocks++;
   own->spans[f->spans++] = span;
-  memcpy(own->tokens + f->at, ids + from, (size_t)count * sizeof *ids);
-  f->at += count;
+  for (int64_t i = 0; i < count; i++) own->tokens[f->at++] = treadle_train_id(row, from + i);
 }
 
 /* Tokens of a row that count: each takes its logits from the row of the one before it. */
@@ -38,39 +35,38 @@ static void add_targets(filling *f, size_t number, int64_t from, int64_t first) 
   const treadle_train_work *w = f->w;
   const treadle_train_row *row = &w->rows[number];
   treadle_train_buffers *own = &w->t->buffers;
-  size_t n = w->policy ? w->numbers[w->from + number] : 0;
-  for (int64_t i = 1; i < (int64_t)row->count; i++) {
-    if (!row->mask[i]) continue;
+  int64_t n = row->number;
+  for (int64_t i = row->prompt_count; i < row->count; i++) {
+    if (!treadle_train_counts(row, i)) continue;
     own->which[f->counted] = (int32_t)(i - 1 < from ? f->prompt_at + i - 1 : first + i - 1 - from);
-    own->targets[f->counted] = row->ids[i];
-    if (w->policy) own->places[f->counted] = (treadle_train_place){w->from + number, (size_t)i, n++};
+    own->targets[f->counted] = treadle_train_id(row, i);
+    own->places[f->counted] = (treadle_train_place){number, (size_t)i, (size_t)n++};
     f->counted++;
   }
 }
 
 /* How many tokens row `number`, of a micro batch that begins at `begin` and ends at `end`, has in common with those around it. */
 static int64_t shared_of(const treadle_train_work *w, size_t number, size_t begin, size_t end) {
-  if (!w->shared) return 0;
-  if (number > begin && w->shared[number]) return w->shared[number];
-  return number + 1 < end ? w->shared[number + 1] : 0;
+  if (number > begin && w->rows[number].shared) return w->rows[number].shared;
+  return number + 1 < end ? w->rows[number + 1].shared : 0;
 }
 
 /* The last token of a row goes through the layers for nothing, so it stays away. */
-treadle_train_step treadle_train_micro_batch(const treadle_train_work *w, int32_t micro_batch) {
+treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
   treadle_trainer *t = w->t;
   treadle_train_buffers *own = &t->buffers;
   size_t begin = treadle_train_first_of(w, micro_batch), end = begin + treadle_train_rows_from(w, begin);
   filling f = {.w = w};
   for (size_t r = begin; r < end; r++) {
     const treadle_train_row *row = &w->rows[r];
-    const int64_t shared = shared_of(w, r, begin, end), tokens = (int64_t)row->count - 1;
-    if (shared && (r == begin || !w->shared[r])) { /* the first that has it */
+    const int64_t shared = shared_of(w, r, begin, end), tokens = row->count - 1;
+    if (shared && (r == begin || !row->shared)) { /* the first that has it */
       f.prompt_table = own->table + f.entries;
       f.prompt_at = f.at;
-      add_stretch(&f, row->ids, 0, shared);
+      add_stretch(&f, row, 0, shared);
     }
     const int64_t first = f.at;
-    add_stretch(&f, row->ids, shared, tokens - shared > 0 ? tokens - shared : 0);
+    add_stretch(&f, row, shared, tokens - shared > 0 ? tokens - shared : 0);
     add_targets(&f, r, shared, first);
   }
   return (treadle_train_step){
@@ -78,9 +74,6 @@ treadle_train_step treadle_train_micro_batch(const treadle_train_work *w, int32_
       .counted = f.counted,
       .which = own->which,
       .targets = own->targets,
-      .scale = w->scale,
-      .policy = w->policy,
       .places = own->places,
-      .logprobs = w->logprobs,
-      .entropies = w->entropies};
+      .work = w};
 }

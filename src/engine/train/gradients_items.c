@@ -43,7 +43,7 @@ static treadle_status back_embed(treadle_trainer *t, const treadle_pass_step *st
 
 static treadle_status find_loss(treadle_train_work *w, const treadle_train_step *batch, float *x) {
   treadle_train_need(w->t, treadle_train_unit_head(w->t));
-  return treadle_back_loss(w->t, batch, x, &w->nll);
+  return treadle_back_loss(w->t, batch, x);
 }
 
 static treadle_status back_head(treadle_train_work *w, const treadle_train_step *batch, float *x) {
@@ -51,7 +51,7 @@ static treadle_status back_head(treadle_train_work *w, const treadle_train_step 
   treadle_status status;
   treadle_train_need(w->t, unit);
   treadle_train_begin_unit(w->t, unit);
-  TRY(treadle_back_head(w->t, batch, x, &w->nll));
+  TRY(treadle_back_head(w->t, batch, x));
   TRY(treadle_train_end_unit(w->t, unit));
 out:
   return status;
@@ -142,5 +142,6 @@ treadle_status treadle_train_run_step(treadle_train_work *w) {
   if (w->backward) TRY(treadle_train_join_gradients(t));
 out:
   treadle_train_tell(t, status);
+  if (!status && w->noted) status = treadle_fail(w->noted, "%s", w->message);
   return status;
 }

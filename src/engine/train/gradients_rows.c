@@ -1,89 +1,129 @@
 /* Rows of a batch: what they may be, and how they are divided. */
 #include "train/gradients.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
+#include "base/sized.h"
 #include "base/text.h"
-
-#include <string.h>
+#include "group/group.h"
 
 /* ---- What rows may be ---------------------------------------------------------------------------------- */
 
 static treadle_status check_row(const treadle_trainer *t, const treadle_train_row *row, size_t number) {
   const treadle_transformer *d = t->transformer;
   if (row->count < 2)
-    return treadle_fail(TREADLE_REFUSED, "row %zu: %s; 2 are the least", number,
-                        treadle_text_of_count((int64_t)row->count, "token"));
-  if ((int64_t)row->count > t->pass->options.most_positions)
-    return treadle_fail(TREADLE_REFUSED, "row %zu: %zu tokens; at most %lld", number, row->count,
-                        (long long)t->pass->options.most_positions);
-  for (size_t i = 0; i < row->count; i++)
-    if (row->ids[i] < 0 || row->ids[i] >= d->vocabulary)
-      return treadle_fail(TREADLE_REFUSED, "row %zu: token %zu is %d; the vocabulary has 0 to %lld", number,
-                          i, row->ids[i], (long long)d->vocabulary - 1);
-  if (row->mask[0]) return treadle_fail(TREADLE_REFUSED, "row %zu: its first token cannot count", number);
+    REFUSE("row %zu: %s; 2 are the least", number, treadle_text_of_count(row->count, "token"));
+  if (row->count > t->pass->options.most_positions)
+    REFUSE("row %zu: %lld tokens; at most %lld", number, (long long)row->count,
+           (long long)t->pass->options.most_positions);
+  for (int64_t i = 0; i < row->count; i++)
+    if (treadle_train_id(row, i) < 0 || treadle_train_id(row, i) >= d->vocabulary)
+      REFUSE("row %zu: token %lld is %d; the vocabulary has 0 to %lld", number, (long long)i,
+             treadle_train_id(row, i), (long long)d->vocabulary - 1);
+  if (!row->prompt_count && row->mask && row->mask[0])
+    REFUSE("row %zu: its first token cannot count", number);
   return TREADLE_OK;
 }
 
-int64_t treadle_train_counted(const treadle_train_row *row) {
-  int64_t counted = 0;
-  for (size_t i = 1; i < row->count; i++) counted += row->mask[i] != 0;
-  return counted;
+/* ---- What tokens were drawn from --------------------------------------------------------------------------- */
+
+static bool contains(const int32_t *ids, size_t count, int32_t id) {
+  size_t low = 0;
+  while (low < count) {
+    const size_t middle = low + (count - low) / 2;
+    if (ids[middle] == id) return true;
+    if (ids[middle] < id)
+      low = middle + 1;
+    else
+      count = middle;
+  }
+  return false;
 }
 
-/* What a row shares is the whole that the row before it shares, and neither of them has tokens in it that count. */
-static treadle_status check_shared(const treadle_train_work *w, size_t number) {
-  const treadle_train_row *row = &w->rows[number], *before = number ? row - 1 : NULL;
-  const int64_t shared = w->shared[number];
-  if (!shared) return TREADLE_OK;
-  if (!before || shared < 1 || shared > (int64_t)row->count || shared > (int64_t)before->count ||
-      (w->shared[number - 1] && w->shared[number - 1] != shared))
-    REFUSE("row %zu shares %lld tokens with the row before it: 1 to what both have, and as many as that "
-           "one shares",
-           number, (long long)shared);
-  if (memcmp(row->ids, before->ids, (size_t)shared * sizeof *row->ids) != 0)
-    REFUSE("row %zu shares %lld tokens with the row before it, and they are others", number,
-           (long long)shared);
-  for (int64_t i = 0; i < shared; i++)
-    if (row->mask[i] || before->mask[i])
-      REFUSE("row %zu shares %lld tokens, and token %lld counts", number, (long long)shared, (long long)i);
+/* Ascending ids of the vocabulary. */
+static bool are_ids(const int32_t *ids, size_t count, int64_t vocabulary) {
+  for (size_t i = 0; i < count; i++)
+    if (ids[i] < (i ? ids[i - 1] + 1 : 0) || ids[i] >= vocabulary) return false;
+  return true;
+}
+
+static treadle_status check_token(const treadle_train_work *w, size_t number, int64_t token,
+                                  int64_t counted) {
+  const treadle_train_row *row = &w->rows[number];
+  const int64_t vocabulary = w->t->transformer->vocabulary;
+  const int32_t id = treadle_train_id(row, token);
+  const int32_t *kept = w->kept_first ? w->values.kept + w->kept_first[counted] : NULL;
+  const size_t count = kept ? (size_t)w->values.kept_counts[row->first + token - row->prompt_count] : 0;
+  if (count && !are_ids(kept, count, vocabulary))
+    REFUSE("row %zu: the ids that token %lld was drawn from do not ascend, or are not of the vocabulary, 0 "
+           "to %lld",
+           number, (long long)token, (long long)vocabulary - 1);
+  if (count ? !contains(kept, count, id) : contains(w->forward.never, w->forward.never_count, id))
+    REFUSE("row %zu: token %lld is %d, which is none of the ids that it was drawn from", number,
+           (long long)token, id);
   return TREADLE_OK;
+}
+
+static treadle_status check_drawn(const treadle_train_work *w) {
+  const treadle_forward_options *f = &w->forward;
+  treadle_status status = TREADLE_OK;
+  if (!w->kept_first && !f->never_count) return TREADLE_OK;
+  if (f->never_count && !f->never) REFUSE("never_count is %zu, and never is NULL", f->never_count);
+  if (!are_ids(f->never, f->never_count, w->t->transformer->vocabulary))
+    REFUSE("the ids that are never drawn do not ascend, or are not of the vocabulary, 0 to %lld",
+           (long long)w->t->transformer->vocabulary - 1);
+  for (size_t r = 0; r < w->count; r++) {
+    int64_t number = w->rows[r].number;
+    for (int64_t i = w->rows[r].prompt_count; i < w->rows[r].count; i++)
+      if (treadle_train_counts(&w->rows[r], i)) TRY(check_token(w, r, i, number++));
+  }
+out:
+  return status;
 }
 
 /* ---- Micro batches ---------------------------------------------------------------------------------------- */
 
-size_t treadle_train_rows_from(const treadle_train_work *w, size_t first) {
-  size_t end = first, most = w->micro_batch_size ? w->micro_batch_size : w->count;
-  int64_t tokens = 0;
-  while (end < w->count && end - first < most) {
-    tokens += (int64_t)w->rows[end].count;
-    if (w->max_tokens && tokens > w->max_tokens && end > first) break;
+/* Rows of a micro batch, by the tokens of each. */
+typedef int64_t (*tokens_of)(const void *rows, size_t row);
+
+static int64_t tokens_of_row(const void *rows, size_t row) {
+  return ((const treadle_train_row *)rows)[row].count;
+}
+static int64_t tokens_of_length(const void *lengths, size_t row) { return ((const int64_t *)lengths)[row]; }
+
+static size_t rows_from(const treadle_forward_options *f, const void *rows, tokens_of tokens, size_t first,
+                        size_t count) {
+  size_t end = first, most = f->micro_batch_size ? (size_t)f->micro_batch_size : count;
+  int64_t all = 0; /* at most max_tokens_per_micro, or the first row's */
+  while (end < count && end - first < most) {
+    const int64_t more = f->max_tokens_per_micro ? tokens(rows, end) : 0;
+    if (more > f->max_tokens_per_micro - all && end > first) break;
+    all += more;
     end++;
   }
   return end - first;
 }
 
-size_t treadle_train_first_of(const treadle_train_work *w, int64_t number) {
-  size_t first = 0;
-  if (w->micro_batch_size) return (size_t)number * w->micro_batch_size;
-  while (number-- > 0 && first < w->count) first += treadle_train_rows_from(w, first);
-  return first;
+size_t treadle_train_rows_from(const treadle_train_work *w, size_t first) {
+  return rows_from(&w->forward, w->rows, tokens_of_row, first, w->count);
 }
 
-static int64_t count_batches(const treadle_train_work *w) {
-  int64_t batches = 0;
-  for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first)) batches++;
-  return batches;
+size_t treadle_train_first_of(const treadle_train_work *w, int64_t number) {
+  size_t first = 0;
+  if (w->forward.micro_batch_size) return (size_t)(number * w->forward.micro_batch_size);
+  while (number-- > 0 && first < w->count) first += treadle_train_rows_from(w, first);
+  return first;
 }
 
 static treadle_status check_batch(const treadle_train_work *w, size_t first, size_t count) {
   int64_t tokens = 0, all = 0;
   for (size_t r = first; r < first + count; r++) {
-    tokens += (int64_t)w->rows[r].count - 1;
-    all += (int64_t)w->rows[r].count;
+    tokens += w->rows[r].count - 1;
+    all += w->rows[r].count;
   }
-  if (w->max_tokens && all > w->max_tokens)
+  if (w->forward.max_tokens_per_micro && all > w->forward.max_tokens_per_micro)
     REFUSE("row %zu has %lld tokens, and a micro batch at most %lld", first, (long long)all,
-           (long long)w->max_tokens);
+           (long long)w->forward.max_tokens_per_micro);
   if ((int64_t)count > w->t->most_sequences)
     REFUSE("rows %zu to %zu, a micro batch, are %zu; at most %lld", first, first + count - 1, count,
            (long long)w->t->most_sequences);
@@ -93,15 +133,10 @@ static treadle_status check_batch(const treadle_train_work *w, size_t first, siz
   return TREADLE_OK;
 }
 
-treadle_status treadle_train_check_rows(const treadle_train_work *w, int64_t *tokens_p) {
+treadle_status treadle_train_check_rows(const treadle_train_work *w) {
   treadle_status status = TREADLE_OK;
-  *tokens_p = 0;
-  for (size_t r = 0; r < w->count; r++) {
-    TRY(check_row(w->t, &w->rows[r], r));
-    if (w->shared) TRY(check_shared(w, r));
-    *tokens_p += treadle_train_counted(&w->rows[r]);
-  }
-  if (!*tokens_p && !w->policy) REFUSE("no token of %zu rows counts", w->count);
+  for (size_t r = 0; r < w->count; r++) TRY(check_row(w->t, &w->rows[r], r));
+  TRY(check_drawn(w));
   for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first))
     TRY(check_batch(w, first, treadle_train_rows_from(w, first)));
 out:
@@ -123,24 +158,118 @@ out:
   return status;
 }
 
-treadle_status treadle_train_take_share(treadle_train_work *w) {
-  int64_t rank = w->t->data_rank, ranks = w->t->data_ranks, batches = count_batches(w);
-  int64_t first = batches * rank / ranks, end = batches * (rank + 1) / ranks;
-  size_t from = treadle_train_first_of(w, first), to = treadle_train_first_of(w, end);
-  w->most_batches = (int32_t)((batches + ranks - 1) / ranks);
-  w->rows += from;
-  w->from = from;
-  if (w->shared) w->shared += from;
-  w->count = (to < w->count ? to : w->count) - from;
-  w->micro_batches = (int32_t)(end - first);
-  return w->backward ? check_pipeline(w) : TREADLE_OK;
+/* ---- All ranks --------------------------------------------------------------------------------------------- */
+
+typedef struct counts {
+  int64_t data_rank, tokens, sequences, batches;
+} counts;
+
+static counts count(const treadle_train_work *w) {
+  counts c = {.data_rank = w->t->data_rank, .tokens = w->counted};
+  for (size_t r = 0; r < w->count; r++)
+    c.sequences += (r + 1 < w->count ? w->rows[r + 1].number : w->counted) > w->rows[r].number;
+  for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first)) c.batches++;
+  return c;
 }
 
-void treadle_train_number_tokens(treadle_train_work *w) {
-  size_t number = 0;
-  for (size_t r = 0; r < w->count; r++) {
-    w->numbers[r] = number;
-    number += (size_t)treadle_train_counted(&w->rows[r]);
+/* Each coordinate once: by the first rank that has it. */
+static treadle_status add_up(treadle_train_work *w, const counts *mine) {
+  treadle_group *group = w->t->ranks.group;
+  treadle_status status;
+  TRY(treadle_group_say(group, mine, sizeof *mine));
+  for (int64_t d = 0; d < w->t->data_ranks; d++)
+    for (int rank = 0; rank < treadle_group_size(group); rank++) {
+      const counts *other = treadle_group_said(group, rank);
+      if (other->data_rank != d) continue;
+      w->tokens += other->tokens;
+      w->sequences += other->sequences;
+      if (other->batches > w->most_batches) w->most_batches = (int32_t)other->batches;
+      break;
+    }
+out:
+  return status;
+}
+
+treadle_status treadle_train_count(treadle_train_work *w) {
+  const counts mine = count(w);
+  treadle_status status;
+  w->micro_batches = (int32_t)mine.batches;
+  w->most_batches = w->micro_batches;
+  w->tokens = w->sequences = 0;
+  TRY(treadle_train_agree(w->t, w->backward ? check_pipeline(w) : TREADLE_OK));
+  if (w->t->ranks.board) {
+    w->most_batches = 0;
+    TRY(add_up(w, &mine));
+  } else {
+    w->tokens = mine.tokens;
+    w->sequences = mine.sequences;
   }
-  w->numbers[w->count] = number;
+  w->scale = w->tokens ? (float)(1.0 / (double)w->tokens) : 0;
+out:
+  return status;
+}
+
+/* ---- Coordinates ------------------------------------------------------------------------------------------- */
+
+/* Micro batches that follow each other, as many as the others have or one more. */
+static void divide(const treadle_trainer *t, const int64_t *lengths, size_t rows,
+                   const treadle_forward_options *f, int64_t batches, treadle_row_range *by_coordinate) {
+  int64_t number = 0, d = 0;
+  for (size_t first = 0; d < t->data_ranks; number++) {
+    for (; d < t->data_ranks && batches * d / t->data_ranks == number; d++)
+      by_coordinate[d].first = (int64_t)first;
+    if (first < rows) first += rows_from(f, lengths, tokens_of_length, first, rows);
+  }
+  for (d = 0; d < t->data_ranks; d++)
+    by_coordinate[d].end = d + 1 < t->data_ranks ? by_coordinate[d + 1].first : (int64_t)rows;
+}
+
+/* Looked up once: which coordinate each rank has. */
+static treadle_status find_coordinates(treadle_trainer *t) {
+  const bool sharded = t->shards != NULL;
+  treadle_arena arena = {0};
+  treadle_status status = TREADLE_OK;
+  if (t->data_rank_of) return TREADLE_OK;
+  int64_t *of = treadle_arena_alloc_array(&t->arena, (size_t)t->layout->ranks, sizeof *of);
+  if (!of) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld ranks", (long long)t->layout->ranks);
+  for (int64_t rank = 0; rank < t->layout->ranks; rank++) {
+    treadle_replica replica = {0};
+    if (!sharded) TRY(treadle_replica_find(t->transformer, t->layout, rank, &arena, &replica));
+    of[rank] = sharded ? rank : replica.number;
+    treadle_arena_release(&arena);
+  }
+  t->data_rank_of = of;
+out:
+  treadle_arena_release(&arena);
+  return status;
+}
+
+treadle_status treadle_trainer_coordinate_of(treadle_trainer *t, const int64_t *lengths, int64_t rows,
+                                             const treadle_forward_options *forward,
+                                             treadle_row_range *by_rank) {
+  treadle_row_range *by_coordinate = NULL;
+  treadle_forward_options f;
+  int64_t batches = 0;
+  treadle_status status;
+  TREADLE_NEED(t);
+  TREADLE_NEED(lengths);
+  TREADLE_NEED(by_rank);
+  TRY(TREADLE_TAKE(forward, &f));
+  TRY(treadle_train_check_forward(&f));
+  TRY(find_coordinates(t));
+  if (rows < 0) REFUSE("%lld rows", (long long)rows);
+  for (int64_t r = 0; r < rows; r++)
+    if (lengths[r] < 0) REFUSE("row %lld: a length of %lld tokens", (long long)r, (long long)lengths[r]);
+  by_coordinate = treadle_alloc_array((size_t)t->data_ranks, sizeof *by_coordinate);
+  if (!by_coordinate)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %lld coordinates",
+                     (long long)t->data_ranks));
+  for (size_t first = 0; first < (size_t)rows; batches++)
+    first += rows_from(&f, lengths, tokens_of_length, first, (size_t)rows);
+  divide(t, lengths, (size_t)rows, &f, batches, by_coordinate);
+  for (int64_t rank = 0; rank < t->layout->ranks; rank++)
+    by_rank[rank] = by_coordinate[t->data_rank_of[rank]];
+out:
+  treadle_free(by_coordinate);
+  return status;
 }

@@ -170,7 +170,8 @@ struct treadle_trainer {
   bool keeps_all;                /* layers are not computed again */
   bool sequence_parallel;
   int64_t rank;                  /* of the layout */
-  int64_t data_rank, data_ranks; /* which part of the micro batches it takes, of this many */
+  int64_t data_rank, data_ranks; /* its data parallel coordinate, of this many */
+  int64_t *data_rank_of;         /* [ranks of the layout]; NULL: not looked up yet */
   treadle_train_shards *shards;  /* NULL: the layout is not sharded */
   char *weights;                 /* windows */
   char *window;      /* where gradients are added up: grad_window, or that of a unit of shards */
@@ -191,14 +192,11 @@ struct treadle_trainer {
 /* A micro batch as the passes see it. */
 typedef struct treadle_train_step {
   treadle_pass_step step;
-  int64_t counted;        /* tokens that the loss counts */
-  const int32_t *which;   /* [counted] their rows: of the token before */
-  const int32_t *targets; /* [counted] */
-  float scale;            /* of the loss: 1 over the counted tokens of all rows */
-  /* Of a policy; NULL: the loss is the mean of -log p. */
-  const treadle_policy *policy;
+  int64_t counted;                   /* tokens that the loss counts */
+  const int32_t *which;              /* [counted] their rows: of the token before */
+  const int32_t *targets;            /* [counted] */
   const treadle_train_place *places; /* [counted] */
-  float *logprobs, *entropies;       /* by their numbers; entropies: NULL: not wanted */
+  struct treadle_train_work *work;   /* whose it is (gradients.h) */
 } treadle_train_step;
 
 static inline bool treadle_is_there(const treadle_weight *weight) { return weight->segment_count > 0; }
@@ -440,13 +438,11 @@ treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const tread
 
 /* ---- back_head.c ---- */
 
-/* Loss of a micro batch whose rows went through all layers, x [rows, hidden]: adds -log p in the order of rows; buffers.dx becomes its
- * gradient. */
-treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x,
-                                 double *nll_p);
+/* Loss of a micro batch whose rows went through all layers, x [rows, hidden]: log-probabilities, and what the work adds
+ * up of them, in the order of rows; buffers.dx becomes its gradient. */
+treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x);
 /* The loss alone; which is of no use to backward. */
-treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x,
-                                 double *nll_p);
+treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x);
 void treadle_back_embed(treadle_trainer *t, const treadle_pass_step *step);
 /* The two halves of a tied gradient become one, where this rank has both. */
 void treadle_back_tie(treadle_trainer *t);

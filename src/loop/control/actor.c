@@ -6,13 +6,17 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "control/actor_switch.h"
+#include "control/answers.h"
 #include "group/group.h"
 #include "layout/layout.h"
+#include "train/coordinate.h"
 #include "weights/finite.h"
 
 #include <string.h>
 
 /* ---- Making it ------------------------------------------------------------------------------------------- */
+
+static int64_t rank_of(const treadle_actor *a) { return a->group ? treadle_group_rank(a->group) : 0; }
 
 static treadle_status check_infer(const treadle_infer_engine *e) {
   if (!e->hooks || !e->generate || !e->close)
@@ -24,16 +28,16 @@ static treadle_status check_infer(const treadle_infer_engine *e) {
 }
 
 static treadle_status check_train(const treadle_train_engine *e) {
-  const char *lacks = !e->load               ? "load"
-                      : !e->randomise        ? "randomise"
-                      : !e->policy_gradients ? "policy_gradients"
-                      : !e->logprobs         ? "logprobs"
-                      : !e->step             ? "step"
-                      : !e->save             ? "save"
-                      : !e->resume           ? "resume"
-                      : !e->weights_digest   ? "weights_digest"
-                      : !e->close            ? "close"
-                                             : NULL;
+  const char *lacks = !e->load             ? "load"
+                      : !e->randomise      ? "randomise"
+                      : !e->coordinate_of  ? "coordinate_of"
+                      : !e->logprobs       ? "logprobs"
+                      : !e->update         ? "update"
+                      : !e->save           ? "save"
+                      : !e->resume         ? "resume"
+                      : !e->weights_digest ? "weights_digest"
+                      : !e->close          ? "close"
+                                           : NULL;
   if (lacks) return treadle_fail(TREADLE_REFUSED, "the train engine's table lacks %s", lacks);
   return TREADLE_OK;
 }
@@ -127,6 +131,7 @@ static treadle_status build(treadle_actor *a, const treadle_actor_options *o) {
   if (!status) status = TREADLE_TAKE(o->trainer, &trainer);
   if (!status) status = treadle_actor_check_reference(a->train_layout, a->reference_layout);
   if (!status) status = plan_train(a, &trainer, &memory);
+  if (!status) status = treadle_replica_place_of(a->infer_layout, rank_of(a), &a->replica);
   TRY(treadle_actor_agree(a, status));
   TRY(open_infer(a, o));
   TRY(open_switch(a, o, &memory));
@@ -154,8 +159,7 @@ treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *
   a->train_layout = train;
   a->infer_layout = infer;
   a->reference_layout = o.reference;
-  a->books.watch = o.watch;
-  a->books.watch_context = o.watch_context;
+  TRY(TREADLE_TAKE(o.observer, &a->books.observer));
   TRY(build(a, &o));
   *actor_p = a;
   a = NULL;
@@ -282,43 +286,79 @@ out:
 
 /* ---- The three roles --------------------------------------------------------------------------------------- */
 
-treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const char *lines, size_t bytes,
-                                                const treadle_generate_options *options,
-                                                treadle_generate_figures *figures_p) {
+/* Replicas have prompts that follow each other, as many as the others or one more. */
+treadle_status treadle_actor_slice_prompts(treadle_actor *actor, const treadle_batch *prompts,
+                                           treadle_row_range *range_p, bool *leads_p,
+                                           treadle_batch **mine_p) {
   treadle_status status;
+  TREADLE_NEED(mine_p);
+  *mine_p = NULL;
   TREADLE_NEED(actor);
-  TREADLE_NEED(lines);
-  TREADLE_NEED(figures_p);
+  TREADLE_NEED(prompts);
+  const treadle_row_range mine = treadle_replica_rows(&actor->replica, treadle_batch_rows(prompts));
+  TRY(treadle_batch_slice(prompts, mine.first, mine.end, mine_p));
+  if (range_p) *range_p = mine;
+  if (leads_p) *leads_p = actor->replica.leads;
+out:
+  return status;
+}
+
+treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const treadle_batch *prompts,
+                                                const treadle_sampling *sampling,
+                                                const treadle_observer *observer, treadle_batch **out_p) {
+  treadle_batch *out = NULL;
+  treadle_status status;
+  TREADLE_NEED(out_p);
+  *out_p = NULL;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(prompts);
   TRY(need_weights(actor, "generate_sequences"));
   TRY(treadle_actor_need(actor, TREADLE_INFER, "generate_sequences"));
-  TRY(treadle_actor_agree(actor,
-                          actor->infer.generate(actor->infer.engine, lines, bytes, options, figures_p)));
+  status = actor->infer.generate(actor->infer.engine, prompts, sampling, observer, &out);
+  if (!status) status = treadle_answers_check(out, treadle_batch_rows(prompts), sampling ? sampling->n : 1);
+  TRY(treadle_actor_agree(actor, status));
+  *out_p = out;
+  out = NULL;
+out:
+  treadle_batch_destroy(out);
+  return status;
+}
+
+treadle_status treadle_actor_slice(treadle_actor *actor, const treadle_batch *batch,
+                                   const treadle_forward_options *forward, treadle_row_range *range_p,
+                                   treadle_batch **mine_p) {
+  treadle_status status;
+  TREADLE_NEED(mine_p);
+  *mine_p = NULL;
+  TREADLE_NEED(actor);
+  TREADLE_NEED(batch);
+  const treadle_coordinate mine = {
+      .engine = &actor->train, .rank = rank_of(actor), .ranks = actor->train_layout->ranks};
+  TRY(treadle_coordinate_slice(&mine, batch, forward, range_p, mine_p));
 out:
   return status;
 }
 
-treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                              const treadle_policy *policy, float *logprobs,
-                                              float *entropies) {
+treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                              const treadle_forward_options *forward, treadle_batch *out) {
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
-  TREADLE_NEED(policy);
+  TREADLE_NEED(out);
   TRY(need_weights(actor, "compute_log_prob"));
   TRY(treadle_actor_need_params(actor, "compute_log_prob"));
-  TRY(treadle_actor_agree(
-      actor, actor->train.logprobs(actor->train.engine, batch, policy, NULL, logprobs, entropies)));
+  TRY(treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward, NULL, out)));
 out:
   return status;
 }
 
-treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                                  const treadle_policy *policy, float *logprobs,
-                                                  float *entropies) {
+treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                                  const treadle_forward_options *forward,
+                                                  treadle_batch *out) {
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
-  TREADLE_NEED(policy);
+  TREADLE_NEED(out);
   TRY(need_weights(actor, "compute_ref_log_prob"));
   if (!actor->has_reference)
     return treadle_fail(TREADLE_STATE,
@@ -327,29 +367,29 @@ treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const tr
   TRY(treadle_actor_need(actor, TREADLE_FORWARD, "compute_ref_log_prob"));
   status = treadle_actor_agree(actor, treadle_switch_show_reference(actor->sw));
   if (!status)
-    status = treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, policy,
-                                                              window(actor, TREADLE_REFERENCE), logprobs,
-                                                              entropies));
+    status = treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward,
+                                                              window(actor, TREADLE_REFERENCE), out));
   (void)treadle_switch_hide_reference(actor->sw);
 out:
   return status;
 }
 
-treadle_status treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
-                                    const treadle_policy *policy, const treadle_optimizer_step *step,
-                                    float *logprobs, float *entropies,
+treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
+                                    const treadle_forward_options *forward,
+                                    const treadle_loss_options *loss, const treadle_optimizer_step *step,
+                                    treadle_batch *out, treadle_loss *loss_p,
                                     treadle_optimizer_figures *figures_p) {
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
-  TREADLE_NEED(policy);
+  TREADLE_NEED(loss);
   TREADLE_NEED(step);
+  TREADLE_NEED(loss_p);
   TREADLE_NEED(figures_p);
   TRY(need_weights(actor, "update"));
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update"));
   TRY(treadle_actor_agree(
-      actor, actor->train.policy_gradients(actor->train.engine, batch, policy, logprobs, entropies)));
-  TRY(treadle_actor_agree(actor, actor->train.step(actor->train.engine, step, figures_p)));
+      actor, actor->train.update(actor->train.engine, batch, forward, loss, step, out, loss_p, figures_p)));
 out:
   return status;
 }

@@ -15,13 +15,13 @@
 #include "treadle_loop.h"
 
 #include "base/status.h"
+#include "pass/replica.h"
 
 /* Device bytes by class. What lies in no window is of TREADLE_WORK. */
 typedef struct treadle_actor_books {
   size_t now[TREADLE_CLASSES], peaks[TREADLE_CLASSES];
   size_t peak, outside;
-  void (*watch)(void *context, const size_t *bytes, int classes);
-  void *watch_context;
+  treadle_observer observer;
 } treadle_actor_books;
 
 struct treadle_actor {
@@ -30,6 +30,7 @@ struct treadle_actor {
   const treadle_layout *train_layout, *infer_layout, *reference_layout;
   treadle_train_engine train;
   treadle_infer_engine infer;
+  treadle_replica_place replica; /* of the infer layout */
   treadle_switch *sw;
   treadle_actor_books books;
   bool stays, has_weights, has_reference; /* stays: between enter and exit */

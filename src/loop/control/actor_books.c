@@ -10,7 +10,7 @@ void treadle_actor_book(void *context, const size_t *bytes, int classes) {
     all += b->now[c];
   }
   if (all > b->peak) b->peak = all;
-  if (b->watch) b->watch(b->watch_context, b->now, TREADLE_CLASSES);
+  if (b->observer.memory) b->observer.memory(b->observer.context, b->now, TREADLE_CLASSES);
 }
 
 void treadle_actor_count(treadle_actor *actor) {

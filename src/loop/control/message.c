@@ -9,7 +9,7 @@ static const size_t MOST =
     SIZE_MAX / 8; /* bytes of a message: twice that, and what pads it, are a size_t */
 
 void treadle_message_release(treadle_message *message) {
-  treadle_free(message->bytes);
+  treadle_free(message->own);
   *message = (treadle_message){0};
 }
 
@@ -17,18 +17,25 @@ void treadle_message_clear(treadle_message *message) {
   message->length = message->at = 0;
   message->given = NULL;
   message->failed = false;
+  message->bytes = message->lent ? message->lent : message->own;
+  message->room = message->lent ? message->lent_room : message->own_room;
 }
 
-/* Room for `more` bytes after the present ones: twice as much as before, until it does. */
+void treadle_message_lend(treadle_message *message, void *memory, size_t bytes) {
+  message->lent = memory;
+  message->lent_room = bytes;
+}
+
+/* Room for `more` bytes after the present ones, in its own memory: twice as much as before, until it does. */
 static bool make_room(treadle_message *message, size_t more) {
-  size_t room = message->room ? message->room : LEAST;
-  while (room - message->length < more) room *= 2;
+  size_t room = message->own_room ? message->own_room : LEAST;
+  while (room < message->length || room - message->length < more) room *= 2;
   char *bytes = treadle_alloc_array(room, 1);
   if (!bytes) return false;
   if (message->length) memcpy(bytes, message->bytes, message->length);
-  treadle_free(message->bytes);
-  message->bytes = bytes;
-  message->room = room;
+  treadle_free(message->own);
+  message->bytes = message->own = bytes;
+  message->room = message->own_room = room;
   return true;
 }
 

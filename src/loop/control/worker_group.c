@@ -42,6 +42,10 @@ static treadle_status run(treadle_worker_group *g, const treadle_worker_method *
   if (!status && out->failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its result", m->name);
   TRY(agree(g, status));
+  if (m->collects && g->group) {
+    g->answers.group = g->group;
+    TRY(treadle_gather_meet(&g->answers, out));
+  }
 out:
   return status;
 }
@@ -59,6 +63,7 @@ static bool is_shared(const treadle_worker_group *g, uint64_t bytes) {
 static treadle_status make_room(treadle_worker_group *g, uint64_t bytes) {
   if (g->board && treadle_board_bytes(g->board, 0) >= bytes) return TREADLE_OK;
   treadle_board_destroy(g->board);
+  g->board = NULL;
   treadle_status status =
       treadle_board_create(g->group, treadle_group_rank(g->group) == 0 ? bytes + bytes / 2 : 0, &g->board);
   return status == TREADLE_NO_MEMORY ? no_memory(bytes) : status;
@@ -66,12 +71,17 @@ static treadle_status make_room(treadle_worker_group *g, uint64_t bytes) {
 
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
 
-static treadle_status send(treadle_worker_group *g, const treadle_message *in) {
+/* A message that was written on the board is there already; the next one will be. */
+static treadle_status send(treadle_worker_group *g, treadle_message *in) {
   char piece[PIECE] = {0};
   treadle_status status = TREADLE_OK;
   if (is_shared(g, in->length)) {
-    TRY(make_room(g, in->length));
-    memcpy(treadle_board_own(g->board), in->bytes, in->length);
+    status = make_room(g, in->length);
+    if (status) treadle_message_lend(in, NULL, 0); /* the board that it was lent is gone */
+    TRY(status);
+    char *to = treadle_board_own(g->board);
+    if (in->bytes != to) memcpy(to, in->bytes, in->length);
+    treadle_message_lend(in, to, treadle_board_bytes(g->board, 0));
     return TREADLE_OK;
   }
   for (size_t at = 0; at < in->length; at += PIECE) {
@@ -166,8 +176,15 @@ out:
   return status;
 }
 
+treadle_message treadle_worker_group_answer(const treadle_worker_group *group, int rank,
+                                            const treadle_message *out) {
+  if (group->group) return treadle_gather_of(&group->answers, rank);
+  return (treadle_message){.given = out->bytes, .length = out->length};
+}
+
 void treadle_worker_group_release(treadle_worker_group *group) {
   treadle_board_destroy(group->board);
+  treadle_gather_release(&group->answers);
   group->board = NULL;
   treadle_message_release(&group->received);
 }

@@ -5,8 +5,8 @@
  *   ...
  *   treadle_worker_group_end(status)              serve returns
  *
- * A method runs on all ranks with the same message (one to all; it only reads it), and rank 0 gets what it answered itself: engines divide rows by their
- * data parallel coordinate, and give what they found to all ranks. A method that fails on one rank fails on all, with that rank's message, and
+ * A method runs on all ranks with the same message (one to all; it only reads it). Each takes the rows of its coordinate from it, and rank 0 gets
+ * what it answered itself, or what all answered. A method that fails on one rank fails on all, with that rank's message, and
  * the group goes on. Between two calls rank 0 may take any time, as long as it lives. What rank 0 knows alone (data, rewards, metrics) no
  * other rank needs.
  *
@@ -15,13 +15,13 @@
 #ifndef TREADLE_CONTROL_WORKER_GROUP_H
 #define TREADLE_CONTROL_WORKER_GROUP_H
 
-#include "control/message.h"
-#include "group/board.h"
+#include "control/gather.h"
 
 typedef struct treadle_worker_method {
   const char *name;
-  /* `out` is rank 0's result; elsewhere nobody reads it. */
+  /* `out` is what this rank answers. */
   treadle_status (*run)(void *worker, treadle_message *in, treadle_message *out);
+  bool collects; /* rank 0 gets what all ranks answer (treadle_worker_group_answer); else its own alone */
 } treadle_worker_method;
 
 typedef struct treadle_worker_group {
@@ -30,6 +30,7 @@ typedef struct treadle_worker_group {
   void *worker;
   treadle_message received; /* in pieces */
   treadle_board *board;     /* rank 0's part has large messages; NULL: there was none yet */
+  treadle_gather answers;
 } treadle_worker_group;
 
 /* Rank 0 alone. An unknown name is a mistake of the program (assert). Rewinds `in`, clears `out` first. */
@@ -37,6 +38,9 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
                                          treadle_message *out);
 /* The other ranks: until rank 0 ends it, with its status and message, or the group has failed. */
 treadle_status treadle_worker_group_serve(treadle_worker_group *group);
+/* Rank 0, after a call that collects: what a rank answered, to be read; it lives until the next call. */
+treadle_message treadle_worker_group_answer(const treadle_worker_group *group, int rank,
+                                            const treadle_message *out);
 /* Rank 0: no more calls. */
 treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_status status);
 /* All ranks. */

@@ -9,6 +9,7 @@
 #include "generate/generator.h"
 #include "group/group.h"
 #include "model/notes.h"
+#include "pass/replica.h"
 #include "pass/transformer.h"
 #include "reward/reward.h"
 #include "treadle_tools.h"
@@ -29,35 +30,41 @@ typedef struct evaluation {
 
 /* ---- The engine -------------------------------------------------------------------------------------------- */
 
-static bool goes_on(void *context, const char *doing, int64_t done, int64_t total) {
-  const treadle_eval_options *o = ((const evaluation *)context)->options;
-  (void)doing;
-  if (o->doing) o->doing(o->context, "generating", done, total);
-  return !o->stops || !o->stops(o->context);
-}
+static bool stops(void *context) { return treadle_observe_stop(&((const treadle_rl *)context)->observer); }
 
 static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
   evaluation *e = worker;
-  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_generate_options options;
-  const char *lines;
-  size_t bytes;
-  treadle_status status;
-  TRY(treadle_rl_take_requests(&e->rl, in, out, &lines, &bytes, &options));
-  options.watch = e->rl.rank == 0 ? goes_on : NULL;
-  options.watch_context = e;
-  TRY(treadle_generator_generate_lines(e->engine, lines, bytes, &options, &figures));
+  treadle_rl_asked asked;
+  treadle_batch *mine = NULL, *answers = NULL;
+  treadle_replica_place place;
+  treadle_row_range range;
+  treadle_status status = treadle_rl_take_asked(&e->rl, in, &asked);
+  if (!status) status = treadle_replica_place_of(e->rl.infer, e->rl.rank, &place);
+  if (!status) {
+    range = treadle_replica_rows(&place, treadle_batch_rows(asked.prompts));
+    status = treadle_batch_slice(asked.prompts, range.first, range.end, &mine);
+  }
+  TRY(treadle_rl_agree(&e->rl, status));
+  if (e->rl.rank == 0) asked.observer.stop = stops;
+  TRY(treadle_generator_generate(e->engine, mine, &asked.sampling, &asked.observer, &answers));
+  treadle_rl_put_answers(out, range.first, place.leads ? answers : NULL);
 out:
+  treadle_batch_destroy(answers);
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(asked.prompts);
   return status;
 }
 
-static const treadle_worker_method methods[] = {{"generate_sequences", generate}, {NULL, NULL}};
+static const treadle_worker_method methods[] = {{"generate_sequences", generate, true},
+                                                {NULL, NULL, false}};
 
 static treadle_status open_tokenizer(const treadle_eval_options *o, treadle_tokenizer **tokenizer_p) {
   treadle_status status = treadle_tokenizer_open(o->tokenizer ? o->tokenizer : o->model, tokenizer_p);
   if (status != TREADLE_REFUSED || o->tokenizer) return status;
   return treadle_fail(status, "%s; tokenizer, --tokenizer, names another", treadle_error_message());
 }
+
+static void note(void *context, const char *line) { treadle_rl_note(context, "%s", line); }
 
 static treadle_status open_model(evaluation *e) {
   const treadle_eval_options *o = e->options;
@@ -69,7 +76,7 @@ static treadle_status open_model(evaluation *e) {
   treadle_status status;
   TRY(treadle_model_open(o->model, &model, &rl->opened));
   rl->model = rl->opened;
-  if (rl->rank == 0) treadle_model_tell(rl->model, o->note, o->context);
+  if (rl->rank == 0) treadle_model_tell(rl->model, note, rl);
   TRY(treadle_model_need_weights(rl->model));
   if (treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM)
     treadle_rl_note(rl, TREADLE_MADE_UP, o->model);
@@ -206,12 +213,14 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                             treadle_eval_figures *figures_p) {
   treadle_eval_figures f = {.struct_size = sizeof f, .majority = NAN};
   treadle_eval_options o;
+  treadle_observer observer;
   evaluation *e;
   double begin = treadle_clock_seconds();
   treadle_status status;
   TREADLE_NEED(options);
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &o));
+  TRY(TREADLE_TAKE(o.observer, &observer));
   TRY(check(&o));
   e = treadle_alloc(sizeof *e);
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an evaluation");
@@ -222,9 +231,9 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                                          .val_top_k = -1,
                                          .sampling_seed = o.seed};
   e->rl.settings = &e->settings;
-  const treadle_rl_options rl = {
-      .struct_size = sizeof rl, .doing = o.doing, .note = o.note, .stops = o.stops, .context = o.context};
+  const treadle_rl_options rl = {.struct_size = sizeof rl};
   e->rl.options = &rl;
+  e->rl.observer = observer;
   e->rl.group = group;
   e->rl.rank = group ? treadle_group_rank(group) : 0;
   e->rl.ranks = group ? treadle_group_size(group) : 1;

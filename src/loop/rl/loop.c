@@ -350,17 +350,20 @@ out:
 treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *config,
                               const treadle_rl_options *options, treadle_rl_figures *result_p) {
   treadle_rl_options o;
+  treadle_observer observer;
   treadle_rl_figures result = TREADLE_INIT(treadle_rl_figures);
   treadle_rl *rl;
   treadle_status status;
   TREADLE_NEED(config);
   TREADLE_NEED_SIZED(result_p);
   TRY(TREADLE_TAKE(options, &o));
+  TRY(TREADLE_TAKE(o.observer, &observer));
   rl = treadle_alloc(sizeof *rl);
   if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a run");
   rl->group = group;
   rl->config = config;
   rl->options = &o;
+  rl->observer = observer;
   rl->rank = group ? treadle_group_rank(group) : 0;
   rl->ranks = group ? treadle_group_size(group) : 1;
   rl->settings = treadle_train_config_settings(config);

@@ -9,6 +9,7 @@
  *   loop_exact.c       what exact mode needs, and its check
  *   loop_worker.c      the methods that rank 0 calls on all ranks
  *   loop_calls.c       the calls, as rank 0 makes them
+ *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
  *   loop_kept.c        ids that are never drawn, and those that tokens were drawn from
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
  *   loop_advantages.c  scores, KL in the reward, advantages
@@ -38,17 +39,18 @@
 #include "io/folder_lock.h"
 #include "rl/advantages.h"
 #include "rl/dump.h"
-#include "rl/kl.h"
-#include "rl/loss.h"
+#include "rl/kl_control.h"
 #include "rl/prompts.h"
 #include "rl/sample_log.h"
 #include "rl/validate.h"
 #include "run/checkpoint.h"
 #include "run/config.h"
 #include "run/metrics.h"
+#include "run/observe.h"
 #include "run/order.h"
 #include "run/run_start.h"
 #include "run/schedule.h"
+#include "train/ppo.h"
 #include "treadle_loop.h"
 
 #include <limits.h>
@@ -88,6 +90,9 @@ typedef struct treadle_rl_batch {
   float *updated;   /* log-probabilities as the last update of each sample has found them */
   float *entropies; /* after the update: those that actor/entropy is made of */
   double *rewards, *advantages, *returns;
+  treadle_batch
+      *columns; /* what ranks get of it, a row for each sample, on the same memory; NULL: not yet */
+  int64_t *offsets, *kept_offsets; /* [samples + 1] of these columns, in one array */
 } treadle_rl_batch;
 
 typedef struct treadle_rl_mini_result {
@@ -119,6 +124,7 @@ typedef struct treadle_rl {
   const treadle_train_config *config;
   const treadle_train_settings *settings;
   const treadle_rl_options *options;
+  treadle_observer observer;
   int rank, ranks;
   bool plans; /* only memory is wanted */
   /* Of all ranks. */
@@ -272,16 +278,21 @@ treadle_status treadle_rl_write_step(treadle_rl *rl);
 /* ---- loop_worker.c ---- */
 
 extern const treadle_worker_method treadle_rl_methods[];
-/* What treadle_rl_call_generate asks for, and with which options: answers go to `out`, and rank 0 tells how far it is. All of it
- * lives as long as both messages. */
-treadle_status treadle_rl_take_requests(treadle_rl *rl, treadle_message *in, treadle_message *out,
-                                        const char **lines_p, size_t *bytes_p,
-                                        treadle_generate_options *options_p);
+/* What treadle_rl_call_generate asks for: all prompts, which lie in the message, and how answers are drawn. */
+typedef struct treadle_rl_asked {
+  treadle_batch *prompts;
+  treadle_sampling sampling;
+  int32_t end;               /* of sampling.stop_token_ids */
+  treadle_observer observer; /* rank 0 tells how far it is */
+} treadle_rl_asked;
+treadle_status treadle_rl_take_asked(treadle_rl *rl, treadle_message *in, treadle_rl_asked *asked_p);
+/* What this rank answers: to prompts from `first` on. NULL: another rank of its replica does. */
+void treadle_rl_put_answers(treadle_message *out, int64_t first, const treadle_batch *answers);
 
 /* ---- loop_calls.c; rank 0 ---- */
 
 typedef struct treadle_rl_rows {
-  const treadle_rl_batch *batch;
+  treadle_rl_batch *batch;
   const int64_t *samples; /* [count] which ones; those without tokens go nowhere */
   size_t count;
 } treadle_rl_rows;
@@ -299,12 +310,9 @@ typedef struct treadle_rl_sampling {
   bool keeps;    /* the ids that tokens are drawn from are to be known */
 } treadle_rl_sampling;
 
-/* What answers have in a message: of each sample its line, and before that, where they are kept, counts of ids and
- * ids. */
-typedef enum treadle_rl_answer { TREADLE_RL_LINE, TREADLE_RL_KEPT } treadle_rl_answer;
-/* Lines of requests to answers in rl->out, which live until the next call. */
-treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
-                                        const treadle_rl_sampling *sampling);
+/* Answers to prompts, a batch with the columns prompt_ids and seed; the caller destroys them, also on failure. */
+treadle_status treadle_rl_call_generate(treadle_rl *rl, const treadle_batch *prompts,
+                                        const treadle_rl_sampling *sampling, treadle_batch **answers_p);
 /* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
 treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
                                         float *logprobs, float *entropies);
@@ -312,17 +320,20 @@ treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *r
 treadle_status treadle_rl_call_enter(treadle_rl *rl, treadle_mode mode);
 typedef struct treadle_rl_update {
   treadle_rl_rows rows;
-  treadle_rl_loss loss;
-  const double *weights; /* of tokens, at their places in the batch */
   treadle_optimizer_step step;
   float *logprobs, *entropies; /* what they were before the step; entropies: NULL: not wanted */
 } treadle_rl_update;
-treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
+treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update, treadle_loss *loss_p,
                                       treadle_optimizer_figures *figures_p);
 treadle_status treadle_rl_call_save(treadle_rl *rl, const treadle_train_checkpoint *checkpoint);
 treadle_status treadle_rl_call_digest(treadle_rl *rl, uint64_t *digest_p);
 /* Of all ranks, the largest. */
 treadle_status treadle_rl_call_gauges(treadle_rl *rl, treadle_rl_gauges *gauges_p);
+
+/* ---- loop_columns.c; rank 0 ---- */
+
+/* The columns that the batch has by now: prompt_ids, ids, rollout_log_probs, and what else was computed. */
+treadle_status treadle_rl_set_columns(treadle_rl_batch *batch);
 
 /* ---- loop_kept.c ---- */
 
@@ -361,7 +372,8 @@ treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p);
 
 /* ---- loop_advantages.c, loop_update.c, loop_figures.c, loop_test.c; rank 0 ---- */
 
-treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl);
+/* The loss of a step, with the KL's coefficient. */
+treadle_loss_options treadle_rl_loss_of(const treadle_rl *rl, double kl_coef);
 /* The coefficient of the next step, by the mean KL of this one. */
 void treadle_rl_steer_kl(treadle_rl *rl, double kl);
 /* Old log-probabilities: the pass of the trainer, compared with those of the generator. */

@@ -8,13 +8,13 @@
 #include <string.h>
 
 /* All samples of the batch. */
-static treadle_status all_rows(const treadle_rl_batch *b, int64_t **numbers_p, treadle_rl_rows *rows) {
+static treadle_status all_rows(treadle_rl_batch *b, int64_t **numbers_p, treadle_rl_rows *rows) {
   int64_t *numbers = treadle_alloc_array(b->samples.count + 1, sizeof *numbers);
   *numbers_p = numbers;
   if (!numbers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
   for (size_t i = 0; i < b->samples.count; i++) numbers[i] = (int64_t)i;
   *rows = (treadle_rl_rows){.batch = b, .samples = numbers, .count = b->samples.count};
-  return TREADLE_OK;
+  return b->columns ? TREADLE_OK : treadle_rl_set_columns(b);
 }
 
 /* ---- Old log-probabilities ----------------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ static double place_rewards(treadle_rl *rl) {
     if (s->count) b->rewards[s->first + s->count - 1] += s->reward;
     for (size_t k = s->first; t->use_kl_in_reward && k < s->first + s->count; k++) {
       const float old = b->old ? b->old[k] : b->rollout.items[k];
-      double one = treadle_rl_kl_value((treadle_rl_kl_kind)t->kl_penalty, (double)old, (double)b->ref[k]);
+      double one = treadle_kl_value((treadle_kl_kind)t->kl_penalty, (double)old, (double)b->ref[k]);
       b->rewards[k] -= rl->kl_coef * one;
       s->reward -= rl->kl_coef * one;
       sum += one;

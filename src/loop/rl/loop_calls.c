@@ -9,150 +9,159 @@ static treadle_status call(treadle_rl *rl, const char *method) {
   return treadle_worker_group_call(&rl->workers, method, &rl->in, &rl->out);
 }
 
-/* "{"temperature": .., ...}": what all requests have in common. */
-static void put_sampling(treadle_rl *rl, const treadle_rl_sampling *sampling) {
-  const treadle_train_settings *s = rl->settings;
-  char text[400];
-  int64_t top_k = sampling->top_k > 0 ? sampling->top_k : -1;
-  snprintf(text, sizeof text,
-           "{\"temperature\": %.9g, \"top_p\": %.9g, \"top_k\": %lld, \"min_p\": %.9g, "
-           "\"repetition_penalty\": 1.0, "
-           "\"presence_penalty\": 0.0, \"frequency_penalty\": 0.0, \"ignore_eos\": %s}",
-           sampling->temperature, sampling->top_p, (long long)top_k, s->min_p,
-           s->ignore_eos ? "true" : "false");
-  treadle_message_put_bytes(&rl->in, text, strlen(text) + 1);
-  treadle_message_put_int(&rl->in, sampling->keeps);
+/* ---- Answers ------------------------------------------------------------------------------------------------- */
+
+/* Answers of one rank after the other, which are those to all prompts: each replica has prompts that follow those of the
+ * one before. */
+static treadle_status join_answers(treadle_rl *rl, treadle_batch **parts, treadle_batch **answers_p) {
+  size_t count = 0;
+  int64_t next = 0;
+  treadle_status status = TREADLE_OK;
+  for (int rank = 0; rank < rl->ranks; rank++) {
+    treadle_message answer = treadle_worker_group_answer(&rl->workers, rank, &rl->out);
+    int64_t first, has;
+    TRY(treadle_message_int(&answer, "first prompt", &first));
+    TRY(treadle_message_int(&answer, "answers", &has));
+    if (!has) continue;
+    if (first < next)
+      TRY(treadle_fail(TREADLE_PEER, "rank %d answers prompts from %lld on, which others do", rank,
+                       (long long)first));
+    treadle_batch_destroy(parts[count]); /* one without rows */
+    parts[count] = NULL;
+    TRY(treadle_message_batch(&answer, &parts[count]));
+    next = first;
+    if (treadle_batch_rows(parts[count]) > 0) count++;
+  }
+  if (!count && parts[0]) count = 1;
+  TRY(treadle_batch_concat((const treadle_batch *const *)parts, count, answers_p));
+out:
+  return status;
 }
 
-treadle_status treadle_rl_call_generate(treadle_rl *rl, const char *lines, size_t bytes,
-                                        const treadle_rl_sampling *sampling) {
+treadle_status treadle_rl_call_generate(treadle_rl *rl, const treadle_batch *prompts,
+                                        const treadle_rl_sampling *sampling, treadle_batch **answers_p) {
+  const treadle_message_rows rows = {.batch = prompts};
+  treadle_batch **parts = treadle_alloc_array((size_t)rl->ranks + 1, sizeof(*parts));
+  treadle_status status;
+  *answers_p = NULL;
+  if (!parts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %d ranks", rl->ranks);
   treadle_message_clear(&rl->in);
-  treadle_message_put_bytes(&rl->in, lines, bytes);
-  put_sampling(rl, sampling);
-  return call(rl, "generate_sequences");
+  treadle_message_put_int(&rl->in, sampling->n);
+  treadle_message_put_real(&rl->in, sampling->temperature);
+  treadle_message_put_real(&rl->in, sampling->top_p);
+  treadle_message_put_int(&rl->in, sampling->top_k > 0 ? sampling->top_k : -1);
+  treadle_message_put_int(&rl->in, sampling->keeps);
+  /* Other ranks have no tokenizer, and know the end tokens of the model's files alone (generate/defaults.c). */
+  treadle_message_put_int(&rl->in,
+                          rl->tokenizer ? treadle_tokenizer_special(rl->tokenizer, TREADLE_EOS) : -1);
+  treadle_message_put_rows(&rl->in, &rows);
+  TRY(call(rl, "generate_sequences"));
+  TRY(join_answers(rl, parts, answers_p));
+out:
+  for (int i = 0; i <= rl->ranks; i++) treadle_batch_destroy(parts[i]);
+  treadle_free(parts);
+  return status;
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
 
-static const treadle_rl_made *sample_of(const treadle_rl_rows *rows, size_t i) {
-  return &rows->batch->samples.items[rows->samples[i]];
-}
+/* Rows of the batch that have tokens; the others have nothing to give. */
+typedef struct chosen {
+  treadle_rl_batch *batch;
+  int64_t *rows; /* [count] */
+  size_t count;
+} chosen;
 
-/* Samples without tokens have nothing to give. */
-static size_t count_rows(const treadle_rl_rows *rows) {
-  size_t count = 0;
-  for (size_t i = 0; i < rows->count; i++) count += sample_of(rows, i)->count > 0;
-  return count;
-}
-
-static size_t count_tokens(const treadle_rl_rows *rows) {
-  size_t count = 0;
-  for (size_t i = 0; i < rows->count; i++) count += sample_of(rows, i)->count;
-  return count;
-}
-
-static void put_lengths(treadle_message *in, const treadle_rl_rows *rows, bool prompts) {
-  const size_t count = count_rows(rows);
-  treadle_message_put_int(in, (int64_t)(count * sizeof(int64_t)));
-  char *to = treadle_message_grow(in, count * sizeof(int64_t));
-  for (size_t i = 0; to && i < rows->count; i++) {
-    const treadle_rl_made *s = sample_of(rows, i);
-    int64_t length = s->prompt->count + (prompts ? 0 : (int64_t)s->count);
-    if (!s->count) continue;
-    memcpy(to, &length, sizeof length);
-    to += sizeof length;
-  }
-}
-
-static void put_ids(treadle_message *in, const treadle_rl_rows *rows) {
-  size_t tokens = 0;
+static treadle_status choose(const treadle_rl_rows *rows, chosen *c) {
+  *c = (chosen){.batch = rows->batch, .rows = treadle_alloc_array(rows->count + 1, sizeof *c->rows)};
+  if (!c->rows) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", rows->count);
   for (size_t i = 0; i < rows->count; i++)
-    if (sample_of(rows, i)->count)
-      tokens += (size_t)sample_of(rows, i)->prompt->count + sample_of(rows, i)->count;
-  treadle_message_put_int(in, (int64_t)(tokens * sizeof(int32_t)));
-  char *to = treadle_message_grow(in, tokens * sizeof(int32_t));
-  for (size_t i = 0; to && i < rows->count; i++) {
-    const treadle_rl_made *s = sample_of(rows, i);
-    if (!s->count) continue;
-    memcpy(to, s->prompt->ids, (size_t)s->prompt->count * sizeof(int32_t));
-    to += (size_t)s->prompt->count * sizeof(int32_t);
-    memcpy(to, rows->batch->ids.items + s->first, s->count * sizeof(int32_t));
-    to += s->count * sizeof(int32_t);
-  }
+    if (rows->batch->samples.items[rows->samples[i]].count) c->rows[c->count++] = rows->samples[i];
+  return TREADLE_OK;
 }
 
-/* Of each token how many ids it was drawn from, and which; none where that is not kept. */
-static void put_kept(treadle_message *in, const treadle_rl_rows *rows) {
-  const treadle_rl_batch *b = rows->batch;
-  const size_t tokens = b->kept_counts.count ? count_tokens(rows) : 0;
-  size_t all = 0;
-  for (size_t i = 0; tokens && i < rows->count; i++) all += sample_of(rows, i)->kept_count;
-  for (int ids = 0; ids < 2; ids++) {
-    const size_t bytes = (ids ? all : tokens) * sizeof(int32_t);
-    treadle_message_put_int(in, (int64_t)bytes);
-    char *to = treadle_message_grow(in, bytes);
-    for (size_t i = 0; bytes && to && i < rows->count; i++) {
-      const treadle_rl_made *s = sample_of(rows, i);
-      const size_t some = (ids ? s->kept_count : s->count) * sizeof(int32_t);
-      if (some) memcpy(to, ids ? b->kept.items + s->kept_first : b->kept_counts.items + s->first, some);
-      to += some;
-    }
-  }
+static void put_rows(treadle_rl *rl, const chosen *c, const char *const *names, size_t count) {
+  const treadle_message_rows rows = {
+      .batch = c->batch->columns, .names = names, .count = count, .rows = c->rows, .row_count = c->count};
+  treadle_message_put_rows(&rl->in, &rows);
 }
 
-static void put_rows(treadle_rl *rl, const treadle_rl_rows *rows) {
-  const treadle_train_settings *s = rl->settings;
-  treadle_message_clear(&rl->in);
-  treadle_message_put_int(&rl->in, (int64_t)count_rows(rows));
-  put_ids(&rl->in, rows);
-  put_lengths(&rl->in, rows, false);
-  put_lengths(&rl->in, rows, true);
-  treadle_message_put_int(&rl->in, s->micro_batch_size);
-  treadle_message_put_int(&rl->in, s->max_tokens_per_micro);
-  put_kept(&rl->in, rows);
-}
-
-/* Values of the rows' tokens, from their places in the batch. */
-static void put_values(treadle_message *in, const treadle_rl_rows *rows, const void *values, size_t size) {
-  const size_t bytes = count_tokens(rows) * size;
-  treadle_message_put_int(in, (int64_t)bytes);
-  char *to = treadle_message_grow(in, bytes);
-  for (size_t i = 0; to && i < rows->count; i++) {
-    const treadle_rl_made *s = sample_of(rows, i);
-    if (values)
-      memcpy(to, (const char *)values + s->first * size, s->count * size);
-    else
-      memset(to, 0, s->count * size);
-    to += s->count * size;
-  }
-}
-
-static treadle_status get_values(treadle_message *out, const treadle_rl_rows *rows, const char *what,
-                                 float *values) {
-  const void *from;
+/* Values of rows from `first` on of those that were chosen, each to its place in the batch. */
+static treadle_status place(const chosen *c, size_t first, const treadle_batch *out, const char *name,
+                            float *values) {
+  const size_t rows = (size_t)treadle_batch_rows(out);
+  treadle_column column = TREADLE_INIT(treadle_column);
   treadle_status status;
-  TRY(treadle_message_array(out, what, sizeof(float), count_tokens(rows), &from));
-  const float *at = from;
-  for (size_t i = 0; i < rows->count; i++) {
-    const treadle_rl_made *s = sample_of(rows, i);
-    if (s->count) memcpy(values + s->first, at, s->count * sizeof *at);
-    at += s->count;
+  TRY(treadle_batch_column(out, name, &column));
+  for (size_t r = 0; r < rows; r++) {
+    const treadle_rl_made *s = &c->batch->samples.items[c->rows[first + r]];
+    const int64_t count = column.offsets ? column.offsets[r + 1] - column.offsets[r] : 0;
+    if (column.type != TREADLE_COLUMN_FP32 || count != (int64_t)s->count)
+      REFUSE("the train engine gives %lld %s for row %zu, which has %zu tokens", (long long)count, name,
+             first + r, s->count);
+    memcpy(values + s->first, (const float *)column.data + column.offsets[r], s->count * sizeof *values);
   }
 out:
   return status;
 }
 
+/* What a rank has found of its rows; *rows_p becomes how many that are. */
+static treadle_status take_answer(const chosen *c, treadle_message *answer, float *logprobs,
+                                  float *entropies, size_t *rows_p) {
+  treadle_batch *out = NULL;
+  int64_t first;
+  treadle_status status;
+  *rows_p = 0;
+  TRY(treadle_message_int(answer, "first row", &first));
+  TRY(treadle_message_batch(answer, &out));
+  const int64_t rows = treadle_batch_rows(out);
+  if (!treadle_batch_has(out, "log_probs")) goto out;
+  if (first < 0 || (size_t)first > c->count || (size_t)rows > c->count - (size_t)first)
+    TRY(treadle_fail(TREADLE_PEER, "a rank answers rows %lld to %lld of %zu", (long long)first,
+                     (long long)(first + rows), c->count));
+  TRY(place(c, (size_t)first, out, "log_probs", logprobs));
+  if (entropies) TRY(place(c, (size_t)first, out, "entropies", entropies));
+  *rows_p = (size_t)rows;
+out:
+  treadle_batch_destroy(out);
+  return status;
+}
+
+/* What all ranks have found. Ranks with equal rows may all answer, with the same values. *rest_p: what rank 0 answers
+ * behind its rows. */
+static treadle_status take_answers(treadle_rl *rl, const chosen *c, float *logprobs, float *entropies,
+                                   treadle_message *rest_p) {
+  treadle_status status = TREADLE_OK;
+  size_t all = 0;
+  for (int rank = 0; rank < rl->ranks; rank++) {
+    treadle_message answer = treadle_worker_group_answer(&rl->workers, rank, &rl->out);
+    size_t rows;
+    TRY(take_answer(c, &answer, logprobs, entropies, &rows));
+    if (rank == 0) *rest_p = answer;
+    all += rows;
+  }
+  if (all < c->count) REFUSE("the train engine's ranks answer %zu rows of %zu", all, c->count);
+out:
+  return status;
+}
+
+/* ---- Calls with rows ---------------------------------------------------------------------------------------- */
+
 treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
                                         float *logprobs, float *entropies) {
+  static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept"};
+  treadle_message rest;
+  chosen c;
   treadle_status status;
-  if (!count_rows(rows)) return TREADLE_OK;
-  put_rows(rl, rows);
-  treadle_message_put_real(&rl->in, rl->settings->temperature);
+  TRY(choose(rows, &c));
+  if (!c.count) goto out;
+  treadle_message_clear(&rl->in);
   treadle_message_put_int(&rl->in, entropies != NULL);
+  put_rows(rl, &c, names, sizeof names / sizeof *names);
   TRY(call(rl, reference ? "compute_ref_log_prob" : "compute_log_prob"));
-  TRY(get_values(&rl->out, rows, "log-probabilities", logprobs));
-  if (entropies) TRY(get_values(&rl->out, rows, "entropies", entropies));
+  TRY(take_answers(rl, &c, logprobs, entropies, &rest));
 out:
+  treadle_free(c.rows);
   return status;
 }
 
@@ -162,31 +171,38 @@ treadle_status treadle_rl_call_enter(treadle_rl *rl, treadle_mode mode) {
   return call(rl, "enter");
 }
 
-treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
+/* The columns that the loss reads. */
+static void put_update(treadle_rl *rl, const chosen *c, const treadle_loss_options *loss) {
+  const bool old = treadle_batch_has(c->batch->columns, "old_log_probs");
+  const char *names[9] = {"prompt_ids", "ids", "kept_counts", "kept", "advantage", "advantages"};
+  size_t count = 6;
+  if (old) names[count++] = "old_log_probs";
+  if (loss->kl) names[count++] = "ref_log_probs";
+  if (!old || loss->importance_cap > 0) names[count++] = "rollout_log_probs";
+  put_rows(rl, c, names, count);
+}
+
+treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update, treadle_loss *loss_p,
                                       treadle_optimizer_figures *figures_p) {
-  const treadle_rl_batch *b = update->rows.batch;
-  int64_t skipped;
+  const treadle_loss_options loss = treadle_rl_loss_of(rl, rl->kl_coef);
+  treadle_message rest;
+  chosen c;
+  const void *found;
   treadle_status status;
-  put_rows(rl, &update->rows);
-  treadle_message_put_bytes(&rl->in, &update->loss, sizeof update->loss);
-  put_values(&rl->in, &update->rows, b->old ? b->old : b->rollout.items, sizeof(float));
-  put_values(&rl->in, &update->rows, b->ref, sizeof(float));
-  put_values(&rl->in, &update->rows, b->rollout.items, sizeof(float));
-  put_values(&rl->in, &update->rows, b->advantages, sizeof(double));
-  put_values(&rl->in, &update->rows, update->weights, sizeof(double));
-  treadle_message_put_real(&rl->in, rl->settings->temperature);
+  TRY(choose(&update->rows, &c));
+  treadle_message_clear(&rl->in);
+  treadle_message_put_real(&rl->in, rl->kl_coef);
   treadle_message_put_int(&rl->in, update->entropies != NULL);
   treadle_message_put_real(&rl->in, update->step.lr);
-  treadle_message_put_real(&rl->in, update->step.weight_decay);
-  treadle_message_put_real(&rl->in, update->step.clip_grad);
+  put_update(rl, &c, &loss);
   TRY(call(rl, "update"));
-  TRY(get_values(&rl->out, &update->rows, "log-probabilities", update->logprobs));
-  if (update->entropies) TRY(get_values(&rl->out, &update->rows, "entropies", update->entropies));
-  TRY(treadle_message_real(&rl->out, "grad_norm", &figures_p->grad_norm));
-  TRY(treadle_message_int(&rl->out, "skipped", &skipped));
-  TRY(treadle_message_int(&rl->out, "steps", &figures_p->steps));
-  figures_p->skipped = skipped != 0;
+  TRY(take_answers(rl, &c, update->logprobs, update->entropies, &rest));
+  TRY(treadle_message_array(&rest, "loss", sizeof *loss_p, 1, &found));
+  memcpy(loss_p, found, sizeof *loss_p);
+  TRY(treadle_message_array(&rest, "figures of the optimizer", sizeof *figures_p, 1, &found));
+  memcpy(figures_p, found, sizeof *figures_p);
 out:
+  treadle_free(c.rows);
   return status;
 }
 

@@ -1,20 +1,16 @@
-/* Samples of prompts: requests for the engine, and what becomes of its answers. A prompt is one request with n samples, so that it is computed
- * once. The seed of a request follows from the run's seed, the step and the prompt's place in it; the engine adds the number of the
+/* Samples of prompts: what the engine is asked, and what becomes of its answers. A prompt is one row with n answers, so that it is computed
+ * once. The seed of a row follows from the run's seed, the step and the prompt's place in it; the engine adds the number of the
  * sample: samples depend on no layout. */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/hash.h"
-#include "base/json.h"
 #include "base/text.h"
 #include "reward/reward.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEED_BITS = 53 };
 static const double LOOK = 0.05, GRACE = 0.5; /* seconds */
 
 void treadle_rl_name_sample(const treadle_rl_batch *b, const treadle_rl_made *s, char to[TREADLE_RL_NAME]) {
@@ -23,9 +19,12 @@ void treadle_rl_name_sample(const treadle_rl_batch *b, const treadle_rl_made *s,
 }
 
 void treadle_rl_batch_clear(treadle_rl_batch *b) {
+  treadle_batch_destroy(b->columns);
+  b->columns = NULL;
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
   b->samples.count = b->ids.count = b->rollout.count = b->kept_counts.count = b->kept.count = 0;
   b->groups = 0;
+  treadle_free(b->offsets);
   treadle_free(b->old);
   treadle_free(b->ref);
   treadle_free(b->updated);
@@ -33,6 +32,7 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   treadle_free(b->rewards);
   treadle_free(b->advantages);
   treadle_free(b->returns);
+  b->offsets = b->kept_offsets = NULL;
   b->old = b->ref = b->updated = b->entropies = NULL;
   b->rewards = b->advantages = b->returns = NULL;
 }
@@ -46,49 +46,89 @@ void treadle_rl_batch_release(treadle_rl_batch *b) {
   treadle_array_release(&b->kept);
 }
 
-/* ---- Requests ---------------------------------------------------------------------------------------------- */
+/* ---- Prompts ----------------------------------------------------------------------------------------------- */
 
-static uint64_t seed_of(const treadle_rl *rl, int64_t key, int64_t place) {
-  uint64_t h = treadle_hash_more(0, (uint64_t)rl->settings->sampling_seed);
-  h = treadle_hash_more(treadle_hash_more(h, (uint64_t)key), (uint64_t)place);
-  return h >> (64 - SEED_BITS);
-}
-
-static void add_request(const treadle_rl *rl, const treadle_rl_prompt *prompt, int64_t place,
-                        const treadle_rl_sampling *sampling, treadle_builder *lines) {
-  const treadle_train_settings *s = rl->settings;
-  treadle_builder_add(lines, "{\"prompt_token_ids\": [");
-  for (int64_t i = 0; i < prompt->count; i++) treadle_builder_add(lines, i ? ",%d" : "%d", prompt->ids[i]);
-  treadle_builder_add(lines, "], \"n\": %lld, \"seed\": %llu, \"max_tokens\": %lld", (long long)sampling->n,
-                      (unsigned long long)seed_of(rl, sampling->key, place), (long long)rl->response_most);
-  /* The engine has no tokenizer, and knows the end tokens of the model's files alone (generate/defaults.c). */
-  int32_t end = rl->tokenizer ? treadle_tokenizer_special(rl->tokenizer, TREADLE_EOS) : -1;
-  if (end >= 0) treadle_builder_add(lines, ", \"stop_token_ids\": [%d]", (int)end);
-  if (s->ignore_eos) treadle_builder_add(lines, ", \"min_tokens\": %lld", (long long)rl->response_most);
-  treadle_builder_add(lines, "}\n");
+/* A row for each prompt: its ids, and the seed of its samples. */
+static treadle_status make_prompts(const treadle_rl *rl, const treadle_rl_prompt *const *prompts,
+                                   int64_t count, const treadle_rl_sampling *sampling, int64_t place,
+                                   treadle_batch **batch_p) {
+  int64_t *offsets = treadle_alloc_array((size_t)count + 1, sizeof *offsets);
+  treadle_column ids = {.struct_size = sizeof ids, .name = "prompt_ids", .type = TREADLE_COLUMN_INT32};
+  treadle_column seed = {
+      .struct_size = sizeof seed, .name = "seed", .type = TREADLE_COLUMN_INT64, .width = 1};
+  treadle_status status;
+  if (!offsets) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld prompts", (long long)count);
+  offsets[0] = 0;
+  for (int64_t i = 0; i < count; i++) offsets[i + 1] = offsets[i] + prompts[i]->count;
+  ids.offsets = offsets;
+  TRY(treadle_batch_create(count, batch_p));
+  TRY(treadle_batch_add(*batch_p, &ids));
+  TRY(treadle_batch_add(*batch_p, &seed));
+  TRY(treadle_batch_column(*batch_p, "prompt_ids", &ids));
+  TRY(treadle_batch_column(*batch_p, "seed", &seed));
+  for (int64_t i = 0; i < count; i++) {
+    memcpy((int32_t *)ids.data + ids.offsets[i], prompts[i]->ids,
+           (size_t)prompts[i]->count * sizeof(int32_t));
+    ((int64_t *)seed.data)[i] = treadle_rl_seed(rl->settings->sampling_seed, sampling->key, place + i);
+  }
+out:
+  treadle_free(offsets);
+  return status;
 }
 
 /* ---- Answers ----------------------------------------------------------------------------------------------- */
 
-static treadle_status no_answer(const char *what) {
-  return treadle_fail(TREADLE_REFUSED, "the infer engine's answer has no %s", what);
+/* Their columns. */
+typedef struct answers {
+  treadle_column ids, logprobs, finish, kept_counts, kept; /* the last two where they are kept */
+} answers;
+
+static treadle_status find_columns(const treadle_batch *batch, bool keeps, answers *a) {
+  treadle_status status;
+  *a = (answers){.ids = TREADLE_INIT(treadle_column),
+                 .logprobs = TREADLE_INIT(treadle_column),
+                 .finish = TREADLE_INIT(treadle_column),
+                 .kept_counts = TREADLE_INIT(treadle_column),
+                 .kept = TREADLE_INIT(treadle_column)};
+  TRY(treadle_batch_column(batch, "ids", &a->ids));
+  TRY(treadle_batch_column(batch, "rollout_log_probs", &a->logprobs));
+  TRY(treadle_batch_column(batch, "finish", &a->finish));
+  if (keeps) TRY(treadle_batch_column(batch, "kept_counts", &a->kept_counts));
+  if (keeps) TRY(treadle_batch_column(batch, "kept", &a->kept));
+  if (keeps && (a->kept_counts.type != TREADLE_COLUMN_INT32 || a->kept.type != TREADLE_COLUMN_INT32 ||
+                !a->kept_counts.offsets || !a->kept.offsets))
+    REFUSE("the infer engine's answers have kept_counts and kept of another type than ragged int32");
+out:
+  return status;
 }
 
-static treadle_status take_tokens(treadle_rl_batch *b, const json_t *answer, treadle_rl_made *made) {
-  const json_t *ids = json_object_get(answer, "token_ids"), *logprobs = json_object_get(answer, "logprobs");
+static treadle_status take_tokens(const treadle_rl *rl, treadle_rl_batch *b, const answers *a, int64_t row,
+                                  treadle_rl_made *made) {
+  const int32_t *ids = (const int32_t *)a->ids.data + a->ids.offsets[row];
+  const float *logprobs = (const float *)a->logprobs.data + a->logprobs.offsets[row];
   treadle_status status = TREADLE_OK;
-  if (!json_is_array(ids)) return no_answer("token_ids");
-  if (!json_is_array(logprobs) || json_array_size(logprobs) != json_array_size(ids))
-    return no_answer("logprobs of all token_ids");
   made->first = b->ids.count;
-  made->count = json_array_size(ids);
+  made->count = (size_t)(a->ids.offsets[row + 1] - a->ids.offsets[row]);
   for (size_t i = 0; i < made->count; i++) {
-    double logprob = json_number_value(json_array_get(logprobs, i));
-    TRY(treadle_array_push(&b->ids, (int32_t)json_integer_value(json_array_get(ids, i))));
-    TRY(treadle_array_push(&b->rollout, (float)logprob));
+    if (ids[i] < 0 || ids[i] >= rl->vocabulary)
+      REFUSE("row %lld of the infer engine's answers: ids[%zu] is %d; the vocabulary has 0 to %lld",
+             (long long)row, i, ids[i], (long long)rl->vocabulary - 1);
+    TRY(treadle_array_push(&b->ids, ids[i]));
+    TRY(treadle_array_push(&b->rollout, logprobs[i]));
   }
 out:
   return status;
+}
+
+static treadle_status take_kept(const treadle_rl *rl, treadle_rl_batch *b, const answers *a, int64_t row,
+                                treadle_rl_made *made) {
+  const treadle_column *counts = &a->kept_counts, *kept = &a->kept;
+  if (counts->offsets[row + 1] - counts->offsets[row] != (int64_t)made->count)
+    REFUSE("row %lld of the infer engine's answers has %zu ids, and kept_counts of %lld", (long long)row,
+           made->count, (long long)(counts->offsets[row + 1] - counts->offsets[row]));
+  return treadle_rl_take_kept(rl, b, made, (const int32_t *)counts->data + counts->offsets[row],
+                              (const int32_t *)kept->data + kept->offsets[row],
+                              (size_t)(kept->offsets[row + 1] - kept->offsets[row]));
 }
 
 static treadle_status decode(const treadle_rl *rl, const treadle_rl_batch *b, treadle_rl_made *made) {
@@ -99,61 +139,33 @@ static treadle_status decode(const treadle_rl *rl, const treadle_rl_batch *b, tr
   return made->text ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a completion");
 }
 
-/* The next sample's ids, which come before its line. */
-typedef struct kept_ids {
-  const void *counts, *ids;
-  size_t counts_bytes, bytes;
-} kept_ids;
-
-/* The next line of rl->out; *kept_p: what stood before it. */
-static treadle_status next_line(treadle_rl *rl, kept_ids *kept_p, const void **line_p, size_t *bytes_p) {
-  int64_t type;
+static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, const answers *a, int64_t row,
+                                  treadle_rl_made made) {
+  const int64_t finish = a->finish.offsets[row + 1] - a->finish.offsets[row];
   treadle_status status;
-  *kept_p = (kept_ids){0};
-  TRY(treadle_message_int(&rl->out, "answer", &type));
-  if (type == TREADLE_RL_KEPT) {
-    TRY(treadle_message_bytes(&rl->out, "counts of ids", &kept_p->counts, &kept_p->counts_bytes));
-    TRY(treadle_message_bytes(&rl->out, "ids", &kept_p->ids, &kept_p->bytes));
-    TRY(treadle_message_int(&rl->out, "answer", &type));
-  }
-  TRY(treadle_message_bytes(&rl->out, "line", line_p, bytes_p));
-out:
-  return status;
-}
-
-static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, treadle_rl_made made, bool keeps) {
-  const void *line;
-  size_t bytes;
-  kept_ids kept;
-  json_t *answer = NULL;
-  treadle_json_source source = {.what = "an answer", .zeros = true};
-  treadle_status status;
-  TRY(next_line(rl, &kept, &line, &bytes));
-  source.text = line;
-  source.count = bytes;
-  TRY(treadle_json_read(&source, &answer));
-  if (!treadle_json_is_object(answer)) TRY(no_answer("JSON object"));
-  TRY(take_tokens(b, answer, &made));
-  if (keeps && kept.counts_bytes != made.count * sizeof(int32_t))
-    TRY(no_answer("ids that each token was drawn from"));
-  if (keeps) TRY(treadle_rl_take_kept(rl, b, &made, kept.counts, kept.ids, kept.bytes / sizeof(int32_t)));
-  const char *finish = json_string_value(json_object_get(answer, "finish_reason"));
-  made.cut = finish && strcmp(finish, "length") == 0;
+  TRY(take_tokens(rl, b, a, row, &made));
+  if (a->kept.offsets) TRY(take_kept(rl, b, a, row, &made));
+  made.cut = finish == (int64_t)strlen("length");
   TRY(decode(rl, b, &made));
   status = treadle_array_push(&b->samples, made);
   if (status) free(made.text);
 out:
-  json_decref(answer);
   return status;
 }
 
 static treadle_status take_answers(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
-                                   const treadle_rl_sampling *sampling, treadle_rl_batch *b) {
+                                   const treadle_rl_sampling *sampling, const treadle_batch *batch,
+                                   treadle_rl_batch *b) {
   const int64_t n = sampling->n;
-  treadle_status status = TREADLE_OK;
+  answers a;
+  treadle_status status;
+  if (treadle_batch_rows(batch) != count * n)
+    REFUSE("the infer engine's ranks give %lld answers to %lld prompts, %lld to each",
+           (long long)treadle_batch_rows(batch), (long long)count, (long long)n);
+  TRY(find_columns(batch, sampling->keeps, &a));
   for (int64_t i = 0; i < count * n; i++) {
     const treadle_rl_made made = {.prompt = prompts[i / n], .group = b->groups + i / n, .index = i % n};
-    TRY(take_answer(rl, b, made, sampling->keeps));
+    TRY(take_answer(rl, b, &a, i, made));
   }
   b->groups += count;
 out:
@@ -162,14 +174,14 @@ out:
 
 treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
                                const treadle_rl_sampling *sampling, treadle_rl_batch *batch) {
-  treadle_builder lines = {0};
+  treadle_batch *asked = NULL, *answered = NULL;
   treadle_status status;
-  for (int64_t i = 0; i < count; i++) add_request(rl, prompts[i], batch->groups + i, sampling, &lines);
-  if (lines.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld requests", (long long)count));
-  TRY(treadle_rl_call_generate(rl, lines.text, lines.length, sampling));
-  TRY(take_answers(rl, prompts, count, sampling, batch));
+  TRY(make_prompts(rl, prompts, count, sampling, batch->groups, &asked));
+  TRY(treadle_rl_call_generate(rl, asked, sampling, &answered));
+  TRY(take_answers(rl, prompts, count, sampling, answered, batch));
 out:
-  treadle_builder_release(&lines);
+  treadle_batch_destroy(answered);
+  treadle_batch_destroy(asked);
   return status;
 }
 
@@ -221,7 +233,7 @@ static bool wait_unless_stopped(const treadle_rl *rl) {
       continue;
     }
     treadle_rl_doing(rl, "the rewards");
-    if (!rl->options->stops || !rl->options->stops(rl->options->context)) continue;
+    if (!treadle_observe_stop(&rl->observer)) continue;
     if (asked == 0) asked = treadle_clock_seconds();
     if (treadle_clock_seconds() - asked >= GRACE) return false;
   }

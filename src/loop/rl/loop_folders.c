@@ -23,7 +23,7 @@ treadle_status treadle_rl_make_folders(const char *path) {
 }
 
 void treadle_rl_warn(const treadle_rl *rl, const char *line) {
-  if (rl->rank == 0 && rl->options->warn && line[0]) rl->options->warn(rl->options->context, line);
+  if (rl->rank == 0) treadle_observe_note(&rl->observer, true, line);
 }
 
 static void warn_of_lock(const treadle_rl *rl, const treadle_folder_lock *lock) {

@@ -47,17 +47,17 @@ treadle_status treadle_rl_share(const treadle_rl *rl, void *figures, size_t byte
 }
 
 void treadle_rl_doing(const treadle_rl *rl, const char *what) {
-  if (rl->rank == 0 && rl->options->doing) rl->options->doing(rl->options->context, what, 0, 0);
+  if (rl->rank == 0) treadle_observe_progress(&rl->observer, what, 0, 0);
 }
 
 void treadle_rl_note(const treadle_rl *rl, const char *format, ...) {
   char line[PATH_MAX + 200];
   va_list values;
-  if (rl->rank > 0 || !rl->options->note) return;
+  if (rl->rank > 0) return;
   va_start(values, format);
   vsnprintf(line, sizeof line, format, values);
   va_end(values);
-  rl->options->note(rl->options->context, line);
+  treadle_observe_note(&rl->observer, false, line);
 }
 
 /* ---- Models and layouts ---------------------------------------------------------------------------------------- */
@@ -377,8 +377,9 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_open_values(rl));
   options.reference = rl->reference; /* layouts are made anew with other values */
   TRY(treadle_rl_agree(rl, treadle_rl_check_weights(rl)));
-  options.watch = rl->rank == 0 ? treadle_rl_note_moment : NULL;
-  options.watch_context = rl;
+  const treadle_observer books = {
+      .struct_size = sizeof books, .context = rl, .memory = rl->rank == 0 ? treadle_rl_note_moment : NULL};
+  options.observer = &books;
   TRY(treadle_actor_create(rl->group, rl->train, rl->infer, &options, &rl->actor));
   TRY(treadle_rl_fill_weights(rl));
   rl->workers = (treadle_worker_group){

@@ -33,7 +33,9 @@ static void add_moment(treadle_rl *rl, const size_t *bytes) {
 }
 
 void treadle_rl_note_moment(void *context, const size_t *bytes, int classes) {
+  const treadle_rl *rl = context;
   if (classes == TREADLE_CLASSES) add_moment(context, bytes);
+  if (rl->observer.memory) rl->observer.memory(rl->observer.context, bytes, classes);
 }
 
 void treadle_rl_begin_moments(treadle_rl *rl) {
@@ -44,6 +46,7 @@ void treadle_rl_begin_moments(treadle_rl *rl) {
 void treadle_rl_stage(treadle_rl *rl, const char *stage) {
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
   if (stage) treadle_rl_doing(rl, stage);
+  treadle_observe_stage(&rl->observer, stage);
   if (treadle_actor_get_info(rl->actor, &info)) return;
   if (stage) rl->stage = stage;
   add_moment(rl, info.bytes);

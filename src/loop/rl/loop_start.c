@@ -13,8 +13,7 @@ static treadle_run_start start_of(const treadle_rl *rl) {
                              .resume = o->resume,
                              .from = o->from,
                              .families = o->families,
-                             .warn = rl->rank == 0 ? o->warn : NULL,
-                             .context = o->context};
+                             .observer = rl->rank == 0 ? rl->observer : (treadle_observer){0}};
 }
 
 treadle_status treadle_rl_find_start(treadle_rl *rl) {

@@ -1,4 +1,4 @@
-/* Mini batches: which samples they have, what each token weighs in their loss, and what that comes to. */
+/* Mini batches: which samples they have, what their losses come to. */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
@@ -8,81 +8,50 @@
 #include <math.h>
 #include <string.h>
 
-treadle_rl_loss treadle_rl_loss_of(const treadle_rl *rl) {
+treadle_loss_options treadle_rl_loss_of(const treadle_rl *rl, double kl_coef) {
   const treadle_train_settings *s = rl->settings;
-  return (treadle_rl_loss){.clip_low = s->clip_ratio_low,
-                           .clip_high = s->clip_ratio_high,
-                           .clip_c = s->clip_ratio_c,
-                           .aggregation = (treadle_rl_aggregation)s->loss_agg_mode,
-                           .norm_length = (double)rl->response_most,
-                           .entropy_coeff = s->entropy_coeff,
-                           .use_kl = s->use_kl_loss,
-                           .kl_kind = (treadle_rl_kl_kind)s->kl_penalty,
-                           .kl_coef = rl->kl_coef,
-                           .importance_cap = s->exact || !s->rollout_is ? 0 : s->rollout_is_threshold};
+  return (treadle_loss_options){
+      .struct_size = sizeof(treadle_loss_options),
+      .name = "ppo",
+      .clip_low = s->clip_ratio_low,
+      .clip_high = s->clip_ratio_high,
+      .clip_c = s->clip_ratio_c,
+      .aggregation = treadle_ppo_aggregation_name((treadle_ppo_aggregation)s->loss_agg_mode),
+      .norm_length = (double)rl->response_most,
+      .entropy_coeff = s->entropy_coeff,
+      .kl = s->use_kl_loss ? treadle_kl_name((treadle_kl_kind)s->kl_penalty) : NULL,
+      .kl_coef = kl_coef,
+      .importance_cap = s->exact || !s->rollout_is ? 0 : s->rollout_is_threshold};
 }
 
 /* A mini batch on its way. */
 typedef struct mini {
   treadle_rl *rl;
   treadle_rl_update update;
-  double *weights; /* of tokens, at their places in the batch */
   float *logprobs, *entropies;
-  treadle_rl_token *tokens; /* [of the mini batch] */
-  size_t token_count, samples_with;
   treadle_rl_mini_result sums; /* of those that had tokens */
   int64_t taken;               /* how many these are */
   double kl;                   /* the sum of their mean KLs */
 } mini;
 
-static void measure(mini *m) {
-  const treadle_rl_batch *b = &m->rl->batch;
-  m->token_count = m->samples_with = 0;
-  for (size_t i = 0; i < m->update.rows.count; i++) {
-    size_t count = b->samples.items[m->update.rows.samples[i]].count;
-    m->token_count += count;
-    m->samples_with += count > 0;
-  }
-}
-
-static void weigh(mini *m) {
-  const treadle_rl_batch *b = &m->rl->batch;
-  for (size_t i = 0; i < m->update.rows.count; i++) {
-    const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
-    double weight = s->count ? treadle_rl_token_weight(&m->update.loss, (int64_t)s->count,
-                                                       (int64_t)m->token_count, (int64_t)m->samples_with)
-                             : 0;
-    for (size_t t = s->first; t < s->first + s->count; t++) m->weights[t] = weight;
-  }
-}
-
-/* What the loss was, by the log-probabilities that the update has found. */
-static void sum_up(mini *m, treadle_rl_batch_figures *figures) {
-  const treadle_rl_batch *b = &m->rl->batch;
-  size_t at = 0;
-  for (size_t i = 0; i < m->update.rows.count; i++) {
-    const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
-    for (size_t t = s->first; t < s->first + s->count; t++)
-      m->tokens[at++] = (treadle_rl_token){.logprob = (double)m->logprobs[t],
-                                           .entropy = m->update.entropies ? (double)m->entropies[t] : 0,
-                                           .old = (double)(b->old ? b->old[t] : b->rollout.items[t]),
-                                           .ref = b->ref ? (double)b->ref[t] : 0,
-                                           .rollout = (double)b->rollout.items[t],
-                                           .advantage = b->advantages[t],
-                                           .weight = m->weights[t]};
-  }
-  treadle_rl_batch_loss(&m->update.loss, m->tokens, at, figures);
+/* Are there samples with tokens? */
+static bool has_tokens(const mini *m) {
+  bool found = false;
+  for (size_t i = 0; i < m->update.rows.count; i++)
+    found = found || m->rl->batch.samples.items[m->update.rows.samples[i]].count > 0;
+  return found;
 }
 
 /* Of the means of samples, as the KL in rewards has it: it does not depend on how losses are added up. */
 static double mean_kl(const mini *m) {
   const treadle_rl_batch *b = &m->rl->batch;
+  const treadle_kl_kind kind = (treadle_kl_kind)m->rl->settings->kl_penalty;
   double means = 0;
   for (size_t i = 0; i < m->update.rows.count; i++) {
     const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
     double sum = 0;
     for (size_t t = s->first; t < s->first + s->count; t++)
-      sum += treadle_rl_kl_value(m->update.loss.kl_kind, (double)m->logprobs[t], (double)b->ref[t]);
+      sum += treadle_kl_value(kind, (double)m->logprobs[t], (double)b->ref[t]);
     if (s->count) means += sum / (double)s->count;
   }
   return means / (double)m->update.rows.count;
@@ -111,15 +80,12 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   treadle_rl_mini_result *sums = &m->sums;
   treadle_rl *rl = m->rl;
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_rl_batch_figures f;
+  treadle_loss f = TREADLE_INIT(treadle_loss);
   uint64_t bits;
   treadle_status status;
-  measure(m);
-  if (!m->token_count) return TREADLE_OK; /* empty responses alone */
-  weigh(m);
+  if (!has_tokens(m)) return TREADLE_OK; /* empty responses alone */
   m->update.step.lr = treadle_schedule_lr(&rl->schedule, rl->optimizer_steps);
-  TRY(treadle_rl_call_update(rl, &m->update, &result));
-  sum_up(m, &f);
+  TRY(treadle_rl_call_update(rl, &m->update, &f, &result));
   TRY(check_ratios(m));
   if (!isfinite(f.loss))
     TRY(treadle_fail(TREADLE_REFUSED, "step %lld: the loss of a mini batch is not finite: %g",
@@ -167,11 +133,9 @@ static void note(const mini *m) {
 }
 
 static treadle_status take_memory(mini *m, size_t tokens) {
-  m->weights = treadle_alloc_array(tokens + 1, sizeof *m->weights);
   m->logprobs = treadle_alloc_array(tokens + 1, sizeof *m->logprobs);
   m->entropies = treadle_alloc_array(tokens + 1, sizeof *m->entropies);
-  m->tokens = treadle_alloc_array(tokens + 1, sizeof *m->tokens);
-  if (m->weights && m->logprobs && m->entropies && m->tokens) return TREADLE_OK;
+  if (m->logprobs && m->entropies) return TREADLE_OK;
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches of %zu tokens", tokens);
 }
 
@@ -214,8 +178,10 @@ out:
 }
 
 /* Of all samples of the step, added up as their losses are. */
-static double mean_entropy(const treadle_rl *rl, const treadle_rl_loss *loss) {
+static double mean_entropy(const treadle_rl *rl) {
   const treadle_rl_batch *b = &rl->batch;
+  const treadle_ppo loss = {.aggregation = (treadle_ppo_aggregation)rl->settings->loss_agg_mode,
+                            .norm_length = (double)rl->response_most};
   int64_t tokens = 0, samples = 0;
   double sum = 0;
   for (size_t i = 0; i < b->samples.count; i++) {
@@ -224,7 +190,7 @@ static double mean_entropy(const treadle_rl *rl, const treadle_rl_loss *loss) {
   }
   for (size_t i = 0; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
-    double weight = s->count ? treadle_rl_token_weight(loss, (int64_t)s->count, tokens, samples) : 0;
+    double weight = s->count ? treadle_ppo_weight(&loss, (int64_t)s->count, tokens, samples) : 0;
     for (size_t t = s->first; t < s->first + s->count; t++) sum += weight * (double)b->entropies[t];
   }
   return sum;
@@ -248,23 +214,19 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *l
   *skipped_p = false;
   *last_p = (treadle_rl_mini_result){.grad_norm = NAN};
   TRY(take_memory(&m, rl->batch.ids.count));
-  m.update.loss = treadle_rl_loss_of(rl);
   rl->loss_kl_coef = rl->kl_coef;
-  m.update.weights = m.weights;
   m.update.logprobs = m.logprobs;
   m.update.entropies = s->entropy_coeff != 0 || !rl->batch.entropies ? m.entropies : NULL;
-  m.update.step = (treadle_optimizer_step){
-      .struct_size = sizeof m.update.step, .weight_decay = s->weight_decay, .clip_grad = s->clip_grad};
+  m.update.step.struct_size = sizeof m.update.step;
+  TRY(treadle_rl_set_columns(&rl->batch));
   TRY(run_all(&m, last_p, skipped_p));
   if (!m.update.entropies) { /* those of the pass before, which are the same policy's */
-    last_p->entropy = mean_entropy(rl, &m.update.loss);
+    last_p->entropy = mean_entropy(rl);
     treadle_rl_value(rl, "actor/entropy", last_p->entropy);
   }
   keep(&m);
 out:
-  treadle_free(m.weights);
   treadle_free(m.logprobs);
   treadle_free(m.entropies);
-  treadle_free(m.tokens);
   return status;
 }

@@ -11,11 +11,10 @@ treadle_status treadle_rl_check_weights(const treadle_rl *rl) {
   const bool needs = !rl->from[0] || (rl->reference && !rl->reference_model);
   treadle_status status = TREADLE_OK;
   if (needs) TRY(treadle_model_need_weights(rl->model));
-  if (!rl->from[0] && treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM && rl->rank == 0 &&
-      rl->options->warn) {
+  if (!rl->from[0] && treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM) {
     char line[PATH_MAX + 100];
     snprintf(line, sizeof line, TREADLE_MADE_UP, rl->model_path);
-    rl->options->warn(rl->options->context, line);
+    treadle_rl_warn(rl, line);
   }
 out:
   return status;

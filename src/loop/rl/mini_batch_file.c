@@ -1,6 +1,5 @@
 /* A mini batch of dumped samples, and the gradients of its loss. */
 #include "rl/loop.h"
-#include "rl/mini_batches.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -14,21 +13,13 @@
 
 struct treadle_rl_mini_batch {
   treadle_rl_dumped dumped;
-  treadle_rl_loss loss;
-  double temperature;
-  int64_t micro, vocabulary, most_tokens; /* most_tokens: of a sequence */
+  treadle_loss_options loss;
+  treadle_forward_options forward;
+  int64_t vocabulary, most_tokens; /* most_tokens: of a sequence */
   TREADLE_ARRAY(const treadle_rl_sample *) samples;
-  treadle_train_row *rows; /* [samples] */
-  int32_t *shared;
-  double *weights; /* [samples] of a token of each */
-  treadle_rl_token *tokens;
-  size_t *first;  /* [samples + 1] of the tokens of each */
-  int32_t *never; /* [never_count] ids that no token is */
-  size_t never_count;
-  bool cut, keeps;    /* a token was drawn from a cut; by the configuration all were */
-  size_t *kept_first; /* [tokens + 1] as in a policy */
-  int32_t *kept;
-  treadle_arena arena;
+  treadle_batch *batch; /* a row for each of them */
+  int32_t *never;       /* ids that no token is */
+  bool cut, keeps;      /* a token was drawn from a cut; by the configuration all were */
 };
 
 static treadle_status no_memory(void) {
@@ -45,7 +36,7 @@ static treadle_status choose(treadle_rl_mini_batch *m, const char *path, int64_t
              "configuration",
              path, (long long)s->prompt->line, (long long)(s->prompt->count + s->count),
              (long long)m->most_tokens);
-    if (m->loss.use_kl && !s->ref)
+    if (m->loss.kl && !s->ref)
       REFUSE("%s: line %lld: ref_log_probs is null, and the loss has a KL (rl_config.use_kl_loss)", path,
              (long long)s->prompt->line);
     if (m->keeps && !s->kept_counts)
@@ -60,65 +51,91 @@ out:
   return status;
 }
 
-static treadle_status make_row(treadle_rl_mini_batch *m, size_t i) {
-  const treadle_rl_sample *s = m->samples.items[i];
-  const size_t prompt = (size_t)s->prompt->count, count = prompt + (size_t)s->count;
-  int32_t *ids = treadle_arena_alloc_array(&m->arena, count, sizeof *ids);
-  uint8_t *mask = treadle_arena_alloc_array(&m->arena, count, 1);
-  if (!ids || !mask) return no_memory();
-  memcpy(ids, s->prompt->ids, prompt * sizeof *ids);
-  memcpy(ids + prompt, s->ids, (size_t)s->count * sizeof *ids);
-  memset(mask, 0, prompt);
-  memset(mask + prompt, 1, (size_t)s->count);
-  m->rows[i] = (treadle_train_row){ids, mask, count};
-  m->shared[i] = treadle_rl_shared_tokens(i ? &m->rows[i - 1] : NULL, &m->rows[i]);
-  return TREADLE_OK;
+/* ---- Columns -------------------------------------------------------------------------------------------------- */
+
+/* How many values a column has of a sample, and which. */
+typedef struct source {
+  const char *name;
+  treadle_column_type type;
+  size_t bytes; /* of a value */
+  int64_t (*count)(const treadle_rl_sample *s);
+  const void *(*values)(const treadle_rl_sample *s); /* NULL: zeros */
+} source;
+
+static int64_t prompt_count(const treadle_rl_sample *s) { return s->prompt->count; }
+static const void *prompt_ids(const treadle_rl_sample *s) { return s->prompt->ids; }
+static int64_t id_count(const treadle_rl_sample *s) { return s->count; }
+static const void *ids(const treadle_rl_sample *s) { return s->ids; }
+static const void *old(const treadle_rl_sample *s) { return s->old; }
+static const void *ref(const treadle_rl_sample *s) { return s->ref; }
+static const void *rollout(const treadle_rl_sample *s) { return s->rollout; }
+static const void *advantages(const treadle_rl_sample *s) { return s->advantages; }
+static const void *kept_counts(const treadle_rl_sample *s) { return s->kept_counts; }
+static const void *kept(const treadle_rl_sample *s) { return s->kept; }
+static int64_t kept_count(const treadle_rl_sample *s) {
+  int64_t all = 0;
+  for (int64_t t = 0; s->kept_counts && t < s->count; t++) all += s->kept_counts[t];
+  return all;
 }
 
-/* What each token was drawn from; of a sample that was not cut there are no ids. */
-static treadle_status make_kept(treadle_rl_mini_batch *m) {
-  const size_t count = m->samples.count, tokens = m->first[count];
-  size_t all = 0, at = 0;
-  if (!m->cut) return TREADLE_OK;
-  m->kept_first = treadle_arena_alloc_array(&m->arena, tokens + 1, sizeof *m->kept_first);
-  if (!m->kept_first) return no_memory();
-  m->kept_first[0] = 0;
-  for (size_t i = 0; i < count; i++)
-    for (int64_t t = 0; t < m->samples.items[i]->count; t++, at++) {
-      all += m->samples.items[i]->kept_counts ? (size_t)m->samples.items[i]->kept_counts[t] : 0;
-      m->kept_first[at + 1] = all;
-    }
-  m->kept = treadle_arena_alloc_array(&m->arena, all + 1, sizeof *m->kept);
-  if (!m->kept) return no_memory();
-  for (size_t i = 0; i < count; i++) {
-    const size_t from = m->kept_first[m->first[i]], end = m->kept_first[m->first[i + 1]];
-    if (end > from) memcpy(m->kept + from, m->samples.items[i]->kept, (end - from) * sizeof *m->kept);
-  }
-  return TREADLE_OK;
-}
+static const source always[] = {{"prompt_ids", TREADLE_COLUMN_INT32, 4, prompt_count, prompt_ids},
+                                {"ids", TREADLE_COLUMN_INT32, 4, id_count, ids},
+                                {"old_log_probs", TREADLE_COLUMN_FP32, 4, id_count, old},
+                                {"rollout_log_probs", TREADLE_COLUMN_FP32, 4, id_count, rollout}};
+static const source reference = {"ref_log_probs", TREADLE_COLUMN_FP32, 4, id_count, ref};
+static const source by_token = {"advantages", TREADLE_COLUMN_FP64, 8, id_count, advantages};
+static const source cuts[] = {{"kept_counts", TREADLE_COLUMN_INT32, 4, id_count, kept_counts},
+                              {"kept", TREADLE_COLUMN_INT32, 4, kept_count, kept}};
 
-static treadle_status make_rows(treadle_rl_mini_batch *m) {
-  const size_t count = m->samples.count;
+static treadle_status add(treadle_rl_mini_batch *m, const source *from) {
+  const size_t rows = m->samples.count;
+  int64_t *offsets = treadle_alloc_array(rows + 1, sizeof *offsets);
+  treadle_column column = {.struct_size = sizeof column, .name = from->name, .type = from->type};
   treadle_status status = TREADLE_OK;
-  m->rows = treadle_arena_alloc_array(&m->arena, count, sizeof *m->rows);
-  m->shared = treadle_arena_alloc_array(&m->arena, count, sizeof *m->shared);
-  m->weights = treadle_arena_alloc_array(&m->arena, count, sizeof *m->weights);
-  m->first = treadle_arena_alloc_array(&m->arena, count + 1, sizeof *m->first);
-  if (!m->rows || !m->shared || !m->weights || !m->first) return no_memory();
-  m->first[0] = 0;
-  for (size_t i = 0; i < count; i++) {
-    TRY(make_row(m, i));
-    m->first[i + 1] = m->first[i] + (size_t)m->samples.items[i]->count;
+  if (!offsets) return no_memory();
+  offsets[0] = 0;
+  for (size_t r = 0; r < rows; r++) offsets[r + 1] = offsets[r] + from->count(m->samples.items[r]);
+  column.offsets = offsets;
+  TRY(treadle_batch_add(m->batch, &column));
+  TRY(treadle_batch_column(m->batch, from->name, &column));
+  for (size_t r = 0; r < rows; r++) {
+    const void *values = from->values(m->samples.items[r]);
+    const size_t bytes = (size_t)(offsets[r + 1] - offsets[r]) * from->bytes;
+    if (values && bytes) memcpy((char *)column.data + (size_t)offsets[r] * from->bytes, values, bytes);
   }
-  m->tokens = treadle_arena_alloc_array(&m->arena, m->first[count], sizeof *m->tokens);
-  if (!m->tokens) return no_memory();
-  for (size_t i = 0; i < count; i++)
-    m->weights[i] = treadle_rl_token_weight(&m->loss, m->samples.items[i]->count, (int64_t)m->first[count],
-                                            (int64_t)count);
-  TRY(make_kept(m));
+out:
+  treadle_free(offsets);
+  return status;
+}
+
+/* One for each sample, or, where a sample has one for each token, for all tokens. */
+static treadle_status add_advantages(treadle_rl_mini_batch *m) {
+  treadle_column column = {
+      .struct_size = sizeof column, .name = "advantage", .type = TREADLE_COLUMN_FP64, .width = 1};
+  size_t with = 0;
+  treadle_status status;
+  for (size_t r = 0; r < m->samples.count; r++) with += m->samples.items[r]->advantages != NULL;
+  if (with == m->samples.count) return add(m, &by_token);
+  if (with) REFUSE("advantages are in %zu of %zu samples: in all, or in none", with, m->samples.count);
+  TRY(treadle_batch_add(m->batch, &column));
+  TRY(treadle_batch_column(m->batch, column.name, &column));
+  for (size_t r = 0; r < m->samples.count; r++) ((double *)column.data)[r] = m->samples.items[r]->advantage;
 out:
   return status;
 }
+
+static treadle_status make_batch(treadle_rl_mini_batch *m) {
+  treadle_status status;
+  TRY(treadle_batch_create((int64_t)m->samples.count, &m->batch));
+  for (size_t i = 0; i < sizeof always / sizeof *always; i++) TRY(add(m, &always[i]));
+  if (m->loss.kl) TRY(add(m, &reference));
+  for (size_t i = 0; m->cut && i < sizeof cuts / sizeof *cuts; i++) TRY(add(m, &cuts[i]));
+  TRY(add_advantages(m));
+out:
+  return status;
+}
+
+/* ---- What a run would do ---------------------------------------------------------------------------------------- */
 
 /* Ids that no token of the run is: by its tokenizer and the ends of its model, where these are still there, else of the
  * model at hand. */
@@ -135,7 +152,8 @@ static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const
   if (there && rl->settings->ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
   TRY(treadle_rl_find_never(rl, !rl->settings->ignore_eos ? NULL : run ? run : model));
   m->never = rl->never;
-  m->never_count = rl->never_count;
+  m->forward.never = rl->never;
+  m->forward.never_count = rl->never_count;
   rl->never = NULL;
 out:
   treadle_model_close(run);
@@ -149,11 +167,10 @@ static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_co
   treadle_status status;
   TRY(treadle_rl_find_lengths(&rl, model));
   TRY(find_never(m, &rl, model));
-  rl.kl_coef = rl.settings->init_kl_coef;
   m->keeps = treadle_rl_keeps(&rl);
   m->vocabulary = rl.vocabulary;
   m->most_tokens = rl.prompt_most + rl.response_most;
-  m->loss = treadle_rl_loss_of(&rl);
+  m->loss = treadle_rl_loss_of(&rl, rl.settings->init_kl_coef);
 out:
   treadle_chat_close(rl.chat);
   treadle_tokenizer_close(rl.tokenizer);
@@ -180,13 +197,15 @@ treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, co
   const treadle_train_settings *s = treadle_train_config_settings(config);
   m = treadle_alloc(sizeof *m);
   if (!m) return no_memory();
-  m->temperature = s->temperature;
-  m->micro = s->micro_batch_size;
+  m->forward = (treadle_forward_options){.struct_size = sizeof m->forward,
+                                         .micro_batch_size = s->micro_batch_size,
+                                         .temperature = s->temperature,
+                                         .entropies = true};
   TRY(find_loss(m, config, layout->model));
   TRY(treadle_rl_dump_read(path, m->vocabulary, &m->dumped));
   TRY(choose(m, path, number));
   take_coefficient(m);
-  TRY(make_rows(m));
+  TRY(make_batch(m));
   *mini_p = m;
   m = NULL;
 out:
@@ -198,9 +217,13 @@ void treadle_rl_mini_batch_destroy(treadle_rl_mini_batch *mini) {
   if (!mini) return;
   treadle_rl_dumped_release(&mini->dumped);
   treadle_array_release(&mini->samples);
+  treadle_batch_destroy(mini->batch);
   treadle_free(mini->never);
-  treadle_arena_release(&mini->arena);
   treadle_free(mini);
+}
+
+static int64_t tokens_of(const treadle_rl_mini_batch *m, size_t sample) {
+  return m->samples.items[sample]->prompt->count + m->samples.items[sample]->count;
 }
 
 treadle_status treadle_rl_mini_batch_measure(treadle_rl_mini_batch *mini, int64_t micro,
@@ -208,89 +231,46 @@ treadle_status treadle_rl_mini_batch_measure(treadle_rl_mini_batch *mini, int64_
   TREADLE_NEED(mini);
   TREADLE_NEED(options);
   if (micro < 0) REFUSE("micro batches of %lld rows: 1 at least, or 0", (long long)micro);
-  if (micro) mini->micro = micro;
-  if (!mini->micro) mini->micro = 1;
-  const size_t count = mini->samples.count, each = (size_t)mini->micro;
+  if (micro) mini->forward.micro_batch_size = micro;
+  if (!mini->forward.micro_batch_size) mini->forward.micro_batch_size = 1;
+  const size_t count = mini->samples.count, each = (size_t)mini->forward.micro_batch_size;
   options->most_rows = options->most_tokens = 0;
   for (size_t first = 0; first < count; first += each) {
     int64_t tokens = 0;
     for (size_t i = first; i < count && i < first + each; i++) {
-      tokens += (int64_t)mini->rows[i].count;
-      if ((int64_t)mini->rows[i].count > options->most_tokens)
-        options->most_tokens = (int64_t)mini->rows[i].count;
+      tokens += tokens_of(mini, i);
+      if (tokens_of(mini, i) > options->most_tokens) options->most_tokens = tokens_of(mini, i);
     }
     if (tokens > options->most_rows) options->most_rows = tokens;
   }
-  options->most_sequences = mini->micro;
+  options->most_sequences = mini->forward.micro_batch_size;
   options->most_micro_batches = (int32_t)((count + each - 1) / each);
-  return TREADLE_OK;
-}
-
-static treadle_status differentiate(void *context, size_t row, size_t token, float logprob, float entropy,
-                                    double *by_logprob_p, double *by_entropy_p) {
-  treadle_rl_mini_batch *m = context;
-  const treadle_rl_sample *s = m->samples.items[row];
-  const size_t i = token - (size_t)s->prompt->count;
-  treadle_rl_token *one = &m->tokens[m->first[row] + i];
-  treadle_rl_token_loss result;
-  *one = (treadle_rl_token){.logprob = (double)logprob,
-                            .entropy = (double)entropy,
-                            .old = (double)s->old[i],
-                            .ref = s->ref ? (double)s->ref[i] : 0,
-                            .rollout = (double)s->rollout[i],
-                            .advantage = s->advantages ? s->advantages[i] : s->advantage,
-                            .weight = m->weights[row]};
-  treadle_rl_token_loss_of(&m->loss, one, &result);
-  *by_logprob_p = result.by_logprob;
-  *by_entropy_p = result.by_entropy;
   return TREADLE_OK;
 }
 
 treadle_status treadle_rl_mini_batch_gradients(treadle_rl_mini_batch *mini, treadle_trainer *trainer,
                                                treadle_rl_mini_figures *figures_p) {
   treadle_rl_mini_figures f = TREADLE_INIT(treadle_rl_mini_figures);
-  treadle_rl_batch_figures sums;
-  float *values;
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_batch *mine = NULL;
   treadle_status status;
   TREADLE_NEED(mini);
   TREADLE_NEED(trainer);
   TREADLE_NEED_SIZED(figures_p);
-  const size_t count = mini->samples.count, tokens = mini->first[count];
-  const treadle_train_batch batch = {.struct_size = sizeof batch,
-                                     .rows = mini->rows,
-                                     .count = count,
-                                     .micro_batch_size = (size_t)(mini->micro ? mini->micro : 1),
-                                     .shared = mini->shared};
-  const treadle_policy policy = {.struct_size = sizeof policy,
-                                 .temperature = mini->temperature,
-                                 .entropy = true,
-                                 .differentiate = differentiate,
-                                 .context = mini,
-                                 .never = mini->never,
-                                 .never_count = mini->never_count,
-                                 .kept_first = mini->kept_first,
-                                 .kept = mini->kept};
-  values = treadle_alloc_array(2 * tokens + 1, sizeof *values);
-  if (!values) return no_memory();
-  TRY(treadle_trainer_policy_gradients(trainer, &batch, &policy, values, values + tokens));
-  for (size_t i = 0; i < count; i++) /* also those that other ranks had */
-    for (size_t t = mini->first[i]; t < mini->first[i + 1]; t++) {
-      double by[2];
-      TRY(differentiate(mini, i, (size_t)mini->samples.items[i]->prompt->count + t - mini->first[i],
-                        values[t], values[tokens + t], &by[0], &by[1]));
-    }
-  treadle_rl_batch_loss(&mini->loss, mini->tokens, tokens, &sums);
-  f.samples = (int64_t)count;
-  f.tokens = (int64_t)tokens;
-  f.loss = sums.loss;
-  f.pg_loss = sums.pg_loss;
-  f.kl_loss = sums.kl_loss;
-  f.entropy = sums.entropy;
-  f.clipfrac = sums.clipfrac;
-  f.clipfrac_lower = sums.clipfrac_lower;
-  f.ppo_kl = sums.ppo_kl;
+  if (!mini->forward.micro_batch_size) mini->forward.micro_batch_size = 1;
+  TRY(treadle_trainer_slice(trainer, mini->batch, &mini->forward, NULL, &mine));
+  TRY(treadle_trainer_gradients(trainer, mine, &mini->forward, &mini->loss, NULL, &loss));
+  f.samples = (int64_t)mini->samples.count;
+  f.tokens = loss.tokens;
+  f.loss = loss.loss;
+  f.pg_loss = loss.pg_loss;
+  f.kl_loss = loss.kl_loss;
+  f.entropy = loss.entropy;
+  f.clipfrac = loss.clipfrac;
+  f.clipfrac_lower = loss.clipfrac_lower;
+  f.ppo_kl = loss.ppo_kl;
   TREADLE_GIVE(figures_p, &f);
 out:
-  treadle_free(values);
+  treadle_batch_destroy(mine);
   return status;
 }

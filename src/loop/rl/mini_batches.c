@@ -18,16 +18,3 @@ treadle_status treadle_rl_mini_order(size_t count, bool shuffles, uint64_t seed,
 out:
   return status;
 }
-
-size_t treadle_rl_prompt_tokens(const treadle_train_row *row) {
-  size_t count = 0;
-  while (count < row->count && !row->mask[count]) count++;
-  return count;
-}
-
-int32_t treadle_rl_shared_tokens(const treadle_train_row *before, const treadle_train_row *row) {
-  const size_t prompt = treadle_rl_prompt_tokens(row);
-  bool same = before && treadle_rl_prompt_tokens(before) == prompt &&
-              memcmp(before->ids, row->ids, prompt * sizeof *row->ids) == 0;
-  return same ? (int32_t)prompt : 0;
-}

@@ -71,13 +71,17 @@ out:
 static treadle_status open_plan(const treadle_train_config *config, int64_t ranks,
                                 const treadle_rl_options *options, treadle_rl **rl_p) {
   treadle_rl *rl = *rl_p = treadle_alloc(sizeof *rl);
+  treadle_status status;
   if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a forecast");
+  TRY(TREADLE_TAKE(options->observer, &rl->observer));
   rl->config = config;
   rl->options = options;
   rl->ranks = (int)ranks;
   rl->plans = true;
   rl->settings = treadle_train_config_settings(config);
-  return treadle_rl_open_inputs(rl);
+  TRY(treadle_rl_open_inputs(rl));
+out:
+  return status;
 }
 
 static void close_plan(treadle_rl *rl) {
@@ -111,7 +115,7 @@ treadle_status treadle_rl_foresee_kept(const treadle_train_config *config,
   TREADLE_NEED(bytes_p);
   TRY(TREADLE_TAKE(options, &o));
   *bytes_p = 0;
-  o.note = NULL; /* the plan says it */
+  o.observer = NULL; /* the plan says it */
   if (!treadle_train_cuts(treadle_train_config_settings(config))) return TREADLE_OK;
   TRY(open_plan(config, 1, &o, &rl));
   *bytes_p = treadle_rl_kept_bytes(rl);

@@ -52,6 +52,8 @@ int64_t treadle_rl_prompts_unanswered(const treadle_rl_prompts *prompts);
 /* How many answers are such that no completion can be right by this reward; *first_p: the first prompt with one. */
 size_t treadle_rl_prompts_unmatched(const treadle_rl_prompts *prompts, const struct treadle_reward *reward,
                                     const treadle_rl_prompt **first_p);
+/* The seed of the samples of the prompt at a place of a step, whose number is the key. */
+int64_t treadle_rl_seed(int64_t sampling_seed, int64_t key, int64_t place);
 /* Of all tokens, answers and sources. */
 uint64_t treadle_rl_prompts_digest(const treadle_rl_prompts *prompts);
 

@@ -77,11 +77,11 @@ typedef struct treadle_train_settings {
   bool norm_adv_by_std;
   bool clip_higher_enable;
   double gamma, clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c;
-  int32_t loss_agg_mode; /* treadle_rl_aggregation */
+  int32_t loss_agg_mode; /* treadle_ppo_aggregation */
   bool token_level_loss;
   double entropy_coeff;
   bool use_kl_loss, use_kl_in_reward;
-  int32_t kl_penalty; /* treadle_rl_kl_kind */
+  int32_t kl_penalty; /* treadle_kl_kind */
   double init_kl_coef;
   int32_t kl_ctrl_type; /* 0: fixed, 1: adaptive */
   double kl_target, kl_horizon;

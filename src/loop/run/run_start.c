@@ -24,6 +24,7 @@ static treadle_status take_named(const char *named, char from[TREADLE_RUN_FROM])
 treadle_status treadle_run_start_find(const treadle_run_start *start, char from[TREADLE_RUN_FROM]) {
   const char *run = start->run;
   int64_t step = -1;
+  treadle_observer told = start->observer;
   treadle_steps steps = {0};
   treadle_status status = TREADLE_OK;
   if (strlen(run) > RUN_MOST)
@@ -36,7 +37,7 @@ treadle_status treadle_run_start_find(const treadle_run_start *start, char from[
                      "another folder",
                      start->place, run, (long long)steps.items[steps.count - 1]));
   if (start->resume != TREADLE_RESUME_NEVER) TRY(treadle_train_checkpoint_find(run, &step));
-  TRY(treadle_train_checkpoint_tell(run, step, start->warn, start->context));
+  TRY(treadle_train_checkpoint_tell(run, step, treadle_observe_warning, &told));
   if (step >= 0) snprintf(from, TREADLE_RUN_FROM, "%s/global_step_%lld", run, (long long)step);
 out:
   treadle_array_release(&steps);
@@ -50,6 +51,6 @@ treadle_status treadle_run_start_check(const treadle_run_start *start, treadle_g
   treadle_status status = treadle_checkpoint_digests_verify(group, from, start->families, &known);
   if (status == TREADLE_DIFFERENT) return treadle_fail_in(TREADLE_REFUSED, "--resume: ");
   snprintf(line, sizeof line, "%s " TREADLE_DIGESTS_NONE, from);
-  if (!status && !known && start->warn) start->warn(start->context, line);
+  if (!status && !known) treadle_observe_note(&start->observer, true, line);
   return status;
 }

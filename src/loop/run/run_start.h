@@ -2,6 +2,7 @@
 #ifndef TREADLE_RUN_RUN_START_H
 #define TREADLE_RUN_RUN_START_H
 
+#include "run/observe.h"
 #include "treadle_loop.h"
 
 enum { TREADLE_RUN_FROM = 1024 };
@@ -10,9 +11,8 @@ typedef struct treadle_run_start {
   const char *run,
       *place; /* the folder of its checkpoints; the key that names it, and where that is given */
   treadle_start resume;
-  const char *from, *families;                   /* as treadle_sft_options has them */
-  void (*warn)(void *context, const char *line); /* NULL: nobody is told */
-  void *context;
+  const char *from, *families; /* as treadle_sft_options has them */
+  treadle_observer observer;   /* rank 0 tells it */
 } treadle_run_start;
 
 /* The checkpoint that the run goes on from; "": it begins anew. Refused: a run that has checkpoints, and nobody said that it goes on; a folder

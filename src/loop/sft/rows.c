@@ -16,14 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct treadle_train_rows {
-  TREADLE_ARRAY(treadle_train_row) items;
+typedef struct rows_read {
+  TREADLE_ARRAY(treadle_sft_row) items;
   treadle_arena arena;
-};
+} rows_read;
 
 /* Ids and their mask. */
 static treadle_status read_mask(const treadle_row_source *reader, treadle_arena *arena,
-                                treadle_train_row *row) {
+                                treadle_sft_row *row) {
   const json_t *mask = json_object_get(reader->object, "mask");
   if (!json_is_array(mask) || json_array_size(mask) != row->count)
     REFUSE("%s: mask must be a list of %s, as ids", reader->name,
@@ -43,7 +43,7 @@ static treadle_status read_mask(const treadle_row_source *reader, treadle_arena 
 }
 
 static treadle_status check(const treadle_row_source *reader, const treadle_transformer *transformer,
-                            const treadle_train_row *row) {
+                            const treadle_sft_row *row) {
   int64_t vocabulary = transformer ? transformer->vocabulary : INT32_MAX,
           most = transformer && transformer->most_positions ? transformer->most_positions : INT32_MAX;
   bool given = reader->spec->most_tokens && reader->spec->most_tokens < most;
@@ -70,10 +70,10 @@ typedef struct row_kind {
   const char *key;
   const char *names[4]; /* beside the key, ended by NULL */
   bool open;
-  treadle_status (*read)(const treadle_row_source *source, treadle_train_row *row);
+  treadle_status (*read)(const treadle_row_source *source, treadle_sft_row *row);
 } row_kind;
 
-static treadle_status read_ids(const treadle_row_source *source, treadle_train_row *row) {
+static treadle_status read_ids(const treadle_row_source *source, treadle_sft_row *row) {
   int32_t *ids;
   int64_t count;
   treadle_status status;
@@ -111,8 +111,8 @@ static treadle_status check_keys(const treadle_row_source *source, const row_kin
 }
 
 static treadle_status read_row(const treadle_row_source *source, const treadle_transformer *transformer,
-                               treadle_train_rows *rows) {
-  treadle_train_row row = {0};
+                               rows_read *rows) {
+  treadle_sft_row row = {0};
   int kind = 0;
   treadle_status status;
   while (kind < KINDS && !json_object_get(source->object, kinds[kind].key)) kind++;
@@ -132,7 +132,7 @@ typedef struct file {
   const treadle_train_rows_spec *spec;
   const char *what;
   const treadle_transformer *transformer;
-  treadle_train_rows *rows;
+  rows_read *rows;
 } file;
 
 static treadle_status read_lines(const file *f, const char *text, size_t bytes) {
@@ -229,12 +229,42 @@ static bool is_list(const char *text, size_t bytes) {
   return at < bytes && text[at] == '[';
 }
 
+/* Columns ids and mask. */
+static treadle_status make_batch(const rows_read *rows, treadle_batch **batch_p) {
+  const size_t count = rows->items.count;
+  int64_t *offsets = treadle_alloc_array(count + 1, sizeof *offsets);
+  treadle_column ids = {.struct_size = sizeof ids, .name = "ids", .type = TREADLE_COLUMN_INT32};
+  treadle_column mask = {.struct_size = sizeof mask, .name = "mask", .type = TREADLE_COLUMN_UINT8};
+  treadle_batch *batch = NULL;
+  treadle_status status = TREADLE_OK;
+  if (!offsets) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count));
+  offsets[0] = 0;
+  for (size_t r = 0; r < count; r++) offsets[r + 1] = offsets[r] + (int64_t)rows->items.items[r].count;
+  ids.offsets = mask.offsets = offsets;
+  TRY(treadle_batch_create((int64_t)count, &batch));
+  TRY(treadle_batch_add(batch, &ids));
+  TRY(treadle_batch_add(batch, &mask));
+  TRY(treadle_batch_column(batch, "ids", &ids));
+  TRY(treadle_batch_column(batch, "mask", &mask));
+  for (size_t r = 0; r < count; r++) {
+    const treadle_sft_row *row = &rows->items.items[r];
+    memcpy((int32_t *)ids.data + ids.offsets[r], row->ids, row->count * sizeof *row->ids);
+    memcpy((uint8_t *)mask.data + mask.offsets[r], row->mask, row->count);
+  }
+  *batch_p = batch;
+  batch = NULL;
+out:
+  treadle_batch_destroy(batch);
+  treadle_free(offsets);
+  return status;
+}
+
 treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, const char *text, size_t bytes,
-                                       treadle_train_rows **rows_p) {
+                                       treadle_batch **rows_p) {
   treadle_train_rows_spec s;
   treadle_transformer *transformer = NULL;
-  treadle_train_rows *rows = NULL;
-  file f = {.spec = &s};
+  rows_read rows = {0};
+  file f = {.spec = &s, .rows = &rows};
   treadle_status status;
   TREADLE_NEED(rows_p);
   *rows_p = NULL;
@@ -244,29 +274,13 @@ treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, cons
   if (s.most_tokens < 0)
     REFUSE("%s: most_tokens is %lld: 2 at least, or 0", f.what, (long long)s.most_tokens);
   if (s.layout) TRY(treadle_transformer_create(s.layout->model, &transformer));
-  rows = treadle_alloc(sizeof *rows);
-  if (!rows) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for rows", f.what));
   f.transformer = transformer;
-  f.rows = rows;
   TRY(is_list(text, bytes) ? read_list(&f, text, bytes) : read_lines(&f, text, bytes));
-  if (!rows->items.count) TRY(treadle_fail(TREADLE_REFUSED, "%s: has no rows", f.what));
-  *rows_p = rows;
-  rows = NULL;
+  if (!rows.items.count) TRY(treadle_fail(TREADLE_REFUSED, "%s: has no rows", f.what));
+  TRY(make_batch(&rows, rows_p));
 out:
   treadle_transformer_destroy(transformer);
-  treadle_train_rows_destroy(rows);
+  treadle_array_release(&rows.items);
+  treadle_arena_release(&rows.arena);
   return status;
-}
-
-void treadle_train_rows_destroy(treadle_train_rows *rows) {
-  if (!rows) return;
-  treadle_array_release(&rows->items);
-  treadle_arena_release(&rows->arena);
-  treadle_free(rows);
-}
-
-const treadle_train_row *treadle_train_rows_items(const treadle_train_rows *rows, size_t *count_p) {
-  if (count_p) *count_p = rows ? rows->items.count : 0;
-  TREADLE_NEED_OR(rows, NULL);
-  return rows->items.items;
 }

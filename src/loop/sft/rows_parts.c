@@ -130,7 +130,7 @@ static void set_mask(const treadle_row_parts *parts, const treadle_tokenizer *to
 
 /* The row of tokens `ids`, with those before and behind them. */
 static treadle_status make_row(const treadle_row_parts *parts, const treadle_row_source *s,
-                               const treadle_token_ids *ids, treadle_train_row *row) {
+                               const treadle_token_ids *ids, treadle_sft_row *row) {
   const treadle_tokenizer *tokenizer = s->spec->tokenizer;
   size_t before = parts->begins ? tokenizer->before.count : 0, count = before + ids->count + parts->ends;
   int32_t *to = treadle_arena_alloc_array(s->arena, count + 1, sizeof *to);
@@ -143,12 +143,12 @@ static treadle_status make_row(const treadle_row_parts *parts, const treadle_row
   if (parts->ends) mask[count - 1] = 1;
   mask[0] = 0; /* it has none before it */
   while (count > 0 && !mask[count - 1]) count--;
-  *row = (treadle_train_row){.ids = to, .mask = mask, .count = count};
+  *row = (treadle_sft_row){.ids = to, .mask = mask, .count = count};
   return TREADLE_OK;
 }
 
 treadle_status treadle_row_parts_keep(treadle_row_parts *parts, const treadle_row_source *s,
-                                      treadle_train_row *row) {
+                                      treadle_sft_row *row) {
   treadle_token_ids ids = {0};
   treadle_status status;
   TRY(treadle_row_need_tokenizer(s));

@@ -29,7 +29,7 @@ treadle_status treadle_row_parts_add(treadle_row_parts *parts, const char *text,
                                      treadle_row_counts counts);
 /* The row, in the source's arena: without tokens at its end that do not count. */
 treadle_status treadle_row_parts_keep(treadle_row_parts *parts, const treadle_row_source *source,
-                                      treadle_train_row *row);
+                                      treadle_sft_row *row);
 void treadle_row_parts_release(treadle_row_parts *parts);
 
 #endif

@@ -65,7 +65,7 @@ out:
   return status;
 }
 
-treadle_status treadle_row_read_response(const treadle_row_source *s, treadle_train_row *row) {
+treadle_status treadle_row_read_response(const treadle_row_source *s, treadle_sft_row *row) {
   treadle_row_parts parts = {.ends = true};
   treadle_text response;
   treadle_status status;
@@ -107,7 +107,7 @@ out:
   return status;
 }
 
-treadle_status treadle_row_read_messages(const treadle_row_source *s, treadle_train_row *row) {
+treadle_status treadle_row_read_messages(const treadle_row_source *s, treadle_sft_row *row) {
   const json_t *messages = json_object_get(s->object, "messages");
   treadle_row_parts parts = {0};
   treadle_status status = TREADLE_OK;
@@ -142,7 +142,7 @@ treadle_status treadle_row_need_tokenizer(const treadle_row_source *s) {
 
 /* ---- Texts ----------------------------------------------------------------------------------------------- */
 
-treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_train_row *row) {
+treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_sft_row *row) {
   treadle_text text;
   int32_t *ids = NULL;
   size_t count;
@@ -157,7 +157,7 @@ treadle_status treadle_row_read_text(const treadle_row_source *s, treadle_train_
   if (!kept || !mask) TRY(no_memory(s));
   memcpy(kept, ids, count * sizeof *kept);
   if (count > 1) memset(mask + 1, 1, count - 1);
-  *row = (treadle_train_row){.ids = kept, .mask = mask, .count = count};
+  *row = (treadle_sft_row){.ids = kept, .mask = mask, .count = count};
 out:
   free(ids);
   return status;

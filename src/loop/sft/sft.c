@@ -8,6 +8,7 @@
 #include "group/group.h"
 #include "io/file.h"
 #include "run/run_folder.h"
+#include "train/coordinate.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static treadle_status take_folder(treadle_sft *sft) {
   char line[1024];
   if (status) return treadle_refused_at(TREADLE_SFT_PLACE(sft, save), status);
   treadle_folder_lock_note(&sft->lock, line, sizeof line);
-  if (line[0] && sft->options->warn) sft->options->warn(sft->options->context, line);
+  treadle_observe_note(&sft->observer, true, line);
   return TREADLE_OK;
 }
 
@@ -48,7 +49,7 @@ static treadle_status open_run(treadle_sft *sft) {
   TRY(write_config(sft));
   TRY(treadle_metrics_open(run, sft->from[0] ? sft->step : -1, &sft->metrics));
   treadle_metrics_note(sft->metrics, line, sizeof line);
-  if (line[0] && sft->options->warn) sft->options->warn(sft->options->context, line);
+  treadle_observe_note(&sft->observer, true, line);
 out:
   return status;
 }
@@ -93,31 +94,43 @@ out:
 
 /* ---- A step --------------------------------------------------------------------------------------------- */
 
-/* The rows of the next step. */
-static int64_t take_rows(treadle_sft *sft) {
-  int64_t size = sft->settings->global_batch_size, tokens = 0;
-  for (int64_t i = 0; i < size; i++) {
-    sft->batch[i] = sft->train[treadle_train_order_at(&sft->order, sft->step * size + i)];
-    tokens += (int64_t)sft->batch[i].count;
-  }
-  return tokens;
+/* The rows of a step, or of a test, that this rank takes. */
+static treadle_status take_own(treadle_sft *sft, const treadle_batch *rows, treadle_batch **mine_p) {
+  const treadle_forward_options forward = treadle_sft_forward(sft);
+  const treadle_coordinate mine = {.engine = &sft->engine, .rank = sft->rank, .ranks = sft->ranks};
+  return treadle_coordinate_slice(&mine, rows, &forward, NULL, mine_p);
 }
+
+/* The rows of the next step; and how many tokens they have. */
+static treadle_status take_rows(treadle_sft *sft, treadle_batch **rows_p, int64_t *tokens_p) {
+  const int64_t size = sft->settings->global_batch_size;
+  treadle_column ids = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  for (int64_t i = 0; i < size; i++)
+    sft->places[i] = (int64_t)treadle_train_order_at(&sft->order, sft->step * size + i);
+  TRY(treadle_batch_index(sft->train, sft->places, (size_t)size, rows_p));
+  TRY(treadle_batch_column(*rows_p, "ids", &ids));
+  *tokens_p = ids.offsets[size] - ids.offsets[0];
+out:
+  return status;
+}
+
+static const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
 
 static treadle_status take_step(treadle_sft *sft, treadle_sft_step *step) {
   const treadle_train_settings *s = sft->settings;
+  const treadle_forward_options forward = treadle_sft_forward(sft);
+  treadle_batch *rows = NULL, *mine = NULL;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_status status;
-  step->tokens = take_rows(sft);
-  step->lr = treadle_schedule_lr(&sft->schedule, sft->optimizer_steps);
-  const treadle_train_batch batch = treadle_sft_batch(sft, sft->batch, (size_t)s->global_batch_size);
-  const treadle_optimizer_step optimizer = {.struct_size = sizeof optimizer,
-                                            .lr = step->lr,
-                                            .weight_decay = s->weight_decay,
-                                            .clip_grad = s->clip_grad};
+  treadle_optimizer_step optimizer = {
+      .struct_size = sizeof optimizer, .weight_decay = s->weight_decay, .clip_grad = s->clip_grad};
   uint64_t bits;
-  TRY(sft->engine.gradients(sft->engine.engine, &batch, &loss));
-  TRY(sft->engine.step(sft->engine.engine, &optimizer, &result));
+  treadle_status status = take_rows(sft, &rows, &step->tokens);
+  if (!status) status = take_own(sft, rows, &mine);
+  TRY(treadle_sft_agree(sft, status));
+  optimizer.lr = step->lr = treadle_schedule_lr(&sft->schedule, sft->optimizer_steps);
+  TRY(sft->engine.update(sft->engine.engine, mine, &forward, &nll, &optimizer, NULL, &loss, &result));
   step->step = ++sft->step;
   step->loss = loss.nll / (double)loss.tokens;
   step->grad_norm = result.grad_norm;
@@ -126,20 +139,25 @@ static treadle_status take_step(treadle_sft *sft, treadle_sft_step *step) {
   memcpy(&bits, &step->loss, sizeof bits);
   sft->losses_digest = treadle_hash_more(sft->losses_digest, bits);
 out:
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(rows);
   return status;
 }
 
 static bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
 static treadle_status test(treadle_sft *sft, treadle_sft_step *step) {
-  const treadle_train_batch batch = treadle_sft_batch(sft, sft->val, sft->val_count);
+  const treadle_forward_options forward = treadle_sft_forward(sft);
+  treadle_batch *mine = NULL;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_status status;
   if (!sft->val || !is_due(sft->step, sft->settings->test_interval)) return TREADLE_OK;
-  TRY(sft->engine.loss(sft->engine.engine, &batch, &loss));
+  TRY(treadle_sft_agree(sft, take_own(sft, sft->val, &mine)));
+  TRY(sft->engine.loss(sft->engine.engine, mine, &forward, &nll, &loss));
   step->tested = true;
   step->val_loss = loss.nll / (double)loss.tokens;
 out:
+  treadle_batch_destroy(mine);
   return status;
 }
 
@@ -167,8 +185,7 @@ static treadle_status share(treadle_sft *sft, size_t *largest, bool *stops) {
     uint64_t bytes;
     uint32_t stops;
   } said;
-  const treadle_sft_options *o = sft->options;
-  said mine = {*largest, o->stops && o->stops(o->context)};
+  said mine = {*largest, treadle_observe_stop(&sft->observer)};
   treadle_status status = TREADLE_OK;
   *stops = mine.stops;
   if (!sft->group) return TREADLE_OK;
@@ -243,6 +260,7 @@ treadle_status treadle_sft_run(treadle_group *group, const treadle_train_config 
   TREADLE_NEED(config);
   TREADLE_NEED_SIZED(result_p);
   TRY(TREADLE_TAKE(options, &o));
+  TRY(TREADLE_TAKE(o.observer, &sft.observer));
   sft.settings = treadle_train_config_settings(config);
   status = run(&sft, &result);
   treadle_sft_close(&sft);
@@ -262,6 +280,7 @@ treadle_status treadle_sft_foresee(const treadle_train_config *config, int64_t r
   TREADLE_NEED(config);
   TREADLE_NEED(by_rank);
   TRY(TREADLE_TAKE(options, &o));
+  TRY(TREADLE_TAKE(o.observer, &sft.observer));
   if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
   sft.settings = treadle_train_config_settings(config);
   status = treadle_sft_measure(&sft, &of_trainer);

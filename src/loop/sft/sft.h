@@ -11,6 +11,7 @@
 #include "run/checkpoint.h"
 #include "run/config.h"
 #include "run/metrics.h"
+#include "run/observe.h"
 #include "run/order.h"
 #include "run/run_start.h"
 #include "run/schedule.h"
@@ -26,17 +27,17 @@ typedef struct treadle_sft {
   const treadle_train_config *config;
   const treadle_train_settings *settings;
   const treadle_sft_options *options;
+  treadle_observer observer;
   int rank, ranks;
   treadle_model *model;
   treadle_layout *layout;
   treadle_tokenizer *tokenizer;
   treadle_chat *chat;
-  treadle_train_rows *train_rows, *val_rows; /* val_rows: NULL: there are none */
-  const treadle_train_row *train, *val;
+  treadle_batch *train, *val; /* rows; val: NULL: there are none */
   size_t train_count, val_count;
   treadle_train_engine engine;
   treadle_train_order order;
-  treadle_train_row *batch; /* [global_batch_size] */
+  int64_t *places; /* [global_batch_size] of the rows of a step */
   treadle_lr_schedule schedule;
   treadle_metrics *metrics; /* of rank 0 */
   treadle_folder_lock lock; /* of the run's folder; of rank 0 */
@@ -70,8 +71,8 @@ treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *op
  * they are there, too. */
 treadle_status treadle_sft_predict(treadle_sft *sft, const treadle_trainer_options *options,
                                    treadle_trainer_memory *by_rank);
-/* How a batch is divided. */
-treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_train_row *rows, size_t count);
+/* How rows go through the layers. */
+treadle_forward_options treadle_sft_forward(const treadle_sft *sft);
 treadle_status treadle_sft_agree(const treadle_sft *sft, treadle_status status);
 
 #endif

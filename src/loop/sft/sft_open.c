@@ -37,8 +37,8 @@ static treadle_status open_model(treadle_sft *sft) {
   treadle_status status;
   TRY(treadle_model_open(s->model, &options, &sft->model));
   if (sft->rank == 0) {
-    treadle_model_tell(sft->model, sft->options->warn, sft->options->context);
-    TRY(treadle_train_tell_dropout(sft->model, sft->options->warn, sft->options->context));
+    treadle_model_tell(sft->model, treadle_observe_warning, &sft->observer);
+    TRY(treadle_train_tell_dropout(sft->model, treadle_observe_warning, &sft->observer));
   }
   if (!sft->plans && !sft->from[0]) TRY(treadle_model_need_weights(sft->model));
   TRY(treadle_train_config_layout(sft->config, TREADLE_PART_PARAMS, sft->model->layers, sft->ranks, text,
@@ -98,7 +98,7 @@ out:
 /* ---- Rows ----------------------------------------------------------------------------------------------- */
 
 static treadle_status read_rows(treadle_sft *sft, const char *path, const char *place,
-                                treadle_train_rows **rows_p) {
+                                treadle_batch **rows_p) {
   const treadle_train_rows_spec spec = {.struct_size = sizeof spec,
                                         .what = path,
                                         .tokenizer = sft->tokenizer,
@@ -151,14 +151,16 @@ static int64_t fullest_micro_batch(const treadle_train_settings *s, const int64_
 }
 
 /* Tokens of the fullest micro batch, and of the longest row. */
-static treadle_status measure(const treadle_sft *sft, const char *path, const treadle_train_row *rows,
+static treadle_status measure(const treadle_sft *sft, const char *path, const treadle_batch *rows,
                               size_t count, bool again, treadle_trainer_options *options) {
   const treadle_train_settings *s = sft->settings;
+  treadle_column ids = TREADLE_INIT(treadle_column);
   int64_t *lengths = treadle_alloc_array(count, sizeof *lengths);
   int64_t *sums = treadle_alloc_array(count + 1, sizeof *sums), most = s->max_tokens_per_micro;
   treadle_status status = TREADLE_OK;
   if (!lengths || !sums) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count));
-  for (size_t i = 0; i < count; i++) lengths[i] = (int64_t)rows[i].count;
+  TRY(treadle_batch_column(rows, "ids", &ids));
+  for (size_t i = 0; i < count; i++) lengths[i] = ids.offsets[i + 1] - ids.offsets[i];
   qsort(lengths, count, sizeof *lengths, longer);
   for (size_t i = 0; i < count; i++) sums[i + 1] = sums[i] + lengths[i];
   if (!most && again) most = fullest_micro_batch(s, sums, (int64_t)count);
@@ -178,47 +180,50 @@ out:
 static treadle_status open_rows(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status = TREADLE_OK;
-  if (s->data_path) TRY(read_rows(sft, s->data_path, TREADLE_SFT_PLACE(sft, data_path), &sft->train_rows));
-  if (s->data_path) sft->train = treadle_train_rows_items(sft->train_rows, &sft->train_count);
-  if (s->val_path) {
-    TRY(read_rows(sft, s->val_path, TREADLE_SFT_PLACE(sft, val_path), &sft->val_rows));
-    sft->val = treadle_train_rows_items(sft->val_rows, &sft->val_count);
-  }
+  if (s->data_path) TRY(read_rows(sft, s->data_path, TREADLE_SFT_PLACE(sft, data_path), &sft->train));
+  if (s->val_path) TRY(read_rows(sft, s->val_path, TREADLE_SFT_PLACE(sft, val_path), &sft->val));
+  if (sft->train) sft->train_count = (size_t)treadle_batch_rows(sft->train);
+  if (sft->val) sft->val_count = (size_t)treadle_batch_rows(sft->val);
 out:
   return status;
 }
 
 /* Of all tokens, and which of them count. */
-static uint64_t digest_of(const treadle_train_row *rows, size_t count) {
-  uint64_t digest = 0;
-  for (size_t r = 0; r < count; r++) {
-    digest = treadle_hash_more(digest, rows[r].count);
-    for (size_t i = 0; i < rows[r].count; i++)
-      digest = treadle_hash_more(digest, (uint64_t)rows[r].ids[i] << 1 | (rows[r].mask[i] != 0));
+static treadle_status digest_of(const treadle_batch *rows, uint64_t *digest_p) {
+  treadle_column ids = TREADLE_INIT(treadle_column), mask = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  *digest_p = 0;
+  TRY(treadle_batch_column(rows, "ids", &ids));
+  TRY(treadle_batch_column(rows, "mask", &mask));
+  const int32_t *id = ids.data;
+  const uint8_t *counts = mask.data;
+  for (int64_t r = 0; r < treadle_batch_rows(rows); r++) {
+    *digest_p = treadle_hash_more(*digest_p, (uint64_t)(ids.offsets[r + 1] - ids.offsets[r]));
+    for (int64_t i = ids.offsets[r]; i < ids.offsets[r + 1]; i++)
+      *digest_p = treadle_hash_more(*digest_p, (uint64_t)id[i] << 1 | (counts[i] != 0));
   }
-  return digest;
+out:
+  return status;
 }
 
 static treadle_status take_order(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status;
-  sft->rows_digest = digest_of(sft->train, sft->train_count);
+  TRY(digest_of(sft->train, &sft->rows_digest));
   TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
   if (s->no_shuffle) treadle_train_order_keep(&sft->order);
-  sft->batch = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->batch);
-  if (!sft->batch)
+  sft->places = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->places);
+  if (!sft->places)
     status = treadle_fail(TREADLE_NO_MEMORY, "no memory for a batch of %lld rows",
                           (long long)s->global_batch_size);
 out:
   return status;
 }
 
-treadle_train_batch treadle_sft_batch(const treadle_sft *sft, const treadle_train_row *rows, size_t count) {
-  return (treadle_train_batch){.struct_size = sizeof(treadle_train_batch),
-                               .rows = rows,
-                               .count = count,
-                               .micro_batch_size = (size_t)sft->settings->micro_batch_size,
-                               .max_tokens_per_micro = sft->settings->max_tokens_per_micro};
+treadle_forward_options treadle_sft_forward(const treadle_sft *sft) {
+  return (treadle_forward_options){.struct_size = sizeof(treadle_forward_options),
+                                   .micro_batch_size = sft->settings->micro_batch_size,
+                                   .max_tokens_per_micro = sft->settings->max_tokens_per_micro};
 }
 
 /* ---- The trainer ---------------------------------------------------------------------------------------- */
@@ -328,7 +333,7 @@ treadle_weights treadle_sft_weights(const treadle_sft *sft) {
 static void warn_made_up(const treadle_sft *sft) {
   char line[PATH_MAX + 100];
   snprintf(line, sizeof line, TREADLE_MADE_UP, sft->settings->model);
-  if (sft->rank == 0 && sft->options->warn) sft->options->warn(sft->options->context, line);
+  if (sft->rank == 0) treadle_observe_note(&sft->observer, true, line);
 }
 
 treadle_status treadle_sft_open(treadle_sft *sft) {
@@ -368,9 +373,9 @@ void treadle_sft_close(treadle_sft *sft) {
   treadle_metrics_close(sft->metrics);
   if (sft->engine.close) sft->engine.close(sft->engine.engine);
   treadle_train_order_release(&sft->order);
-  treadle_free(sft->batch);
-  treadle_train_rows_destroy(sft->train_rows);
-  treadle_train_rows_destroy(sft->val_rows);
+  treadle_free(sft->places);
+  treadle_batch_destroy(sft->train);
+  treadle_batch_destroy(sft->val);
   treadle_chat_close(sft->chat);
   treadle_tokenizer_close(sft->tokenizer);
   treadle_layout_destroy(sft->layout);

@@ -14,8 +14,7 @@ static treadle_run_start start_of(const treadle_sft *sft) {
                              .resume = o->resume,
                              .from = o->from,
                              .families = o->families,
-                             .warn = sft->rank == 0 ? o->warn : NULL,
-                             .context = o->context};
+                             .observer = sft->rank == 0 ? sft->observer : (treadle_observer){0}};
 }
 
 treadle_status treadle_sft_find_start(treadle_sft *sft) {

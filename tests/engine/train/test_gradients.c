@@ -4,6 +4,7 @@
  * The recorded gradients are read as if they were the weights of a model, in the layout of the gradients. */
 /* ctest: stage=gcc timeout=300 */
 #include "test.h"
+#include "train/rows.h"
 
 #include "io/json.h"
 #include "treadle_builtin.h"
@@ -14,7 +15,7 @@
 enum { ROWS_MOST = 16, TOKENS_MOST = 512 };
 
 typedef struct rows {
-  treadle_train_row row[ROWS_MOST];
+  rows_row row[ROWS_MOST];
   int32_t ids[ROWS_MOST][TOKENS_MOST];
   uint8_t mask[ROWS_MOST][TOKENS_MOST];
   size_t count;
@@ -28,8 +29,8 @@ static void read_rows(const char *folder, rows *r) {
   for (r->count = 0; fgets(line, sizeof line, file); r->count++) {
     json_t *root = json_loads(line, 0, NULL);
     json_t *ids = json_object_get(root, "ids"), *mask = json_object_get(root, "mask");
-    treadle_train_row *row = &r->row[r->count];
-    *row = (treadle_train_row){r->ids[r->count], r->mask[r->count], json_array_size(ids)};
+    rows_row *row = &r->row[r->count];
+    *row = (rows_row){r->ids[r->count], r->mask[r->count], json_array_size(ids), 0};
     assert_true(r->count < ROWS_MOST && row->count > 1 && row->count <= TOKENS_MOST);
     for (size_t i = 0; i < row->count; i++) {
       r->ids[r->count][i] = (int32_t)json_integer_value(json_array_get(ids, i));
@@ -40,10 +41,15 @@ static void read_rows(const char *folder, rows *r) {
   fclose(file);
 }
 
-static treadle_status gradients(treadle_trainer *t, const rows *r, size_t micro_batch, treadle_loss *loss) {
-  const treadle_train_batch batch = {
-      .struct_size = sizeof batch, .rows = r->row, .count = r->count, .micro_batch_size = micro_batch};
-  return treadle_trainer_gradients(t, &batch, loss);
+static treadle_status gradients(treadle_trainer *t, const rows *r, int64_t micro_batch,
+                                treadle_loss *loss) {
+  const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = micro_batch};
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
+  treadle_batch *batch;
+  assert_ok(rows_batch(r->row, r->count, &batch));
+  treadle_status status = treadle_trainer_gradients(t, batch, &forward, &nll, NULL, loss);
+  treadle_batch_destroy(batch);
+  return status;
 }
 
 static void place(const char *from, const char *to, const char *name) {

@@ -1,8 +1,9 @@
 /* Gradients of ranks that compute together have the bits of one rank, over threads: tensor parallel, pipeline stages, virtual ones, sequence
  * parallel, layers kept or run again; a flipped bit shows that they could differ. Replicas add up in another order, and come as near as that
- * lets them. Norm and loss are the same on all ranks. */
+ * lets them; their loss has its bits. Norm and loss are the same on all ranks. */
 /* ctest: stage=gcc label=threads timeout=300 */
 #include "test.h"
+#include "train/rows.h"
 
 #include "seeds.h"
 
@@ -17,24 +18,22 @@
 
 enum { ROWS = 5, LONGEST = 150, RANKS_MOST = 16 };
 
-typedef struct batch {
-  treadle_train_row row[ROWS];
+/* Some micro batches have more than one leaf of tokens, and one row is alone. */
+static treadle_status fill(int64_t vocabulary, treadle_batch **batch_p) {
   int32_t ids[ROWS][LONGEST];
   uint8_t mask[ROWS][LONGEST];
-} batch;
-
-/* Some micro batches have more than one leaf of tokens, and one row is alone. */
-static void fill(batch *b, int64_t vocabulary) {
+  rows_row rows[ROWS];
   uint64_t seed = 5;
   for (int r = 0; r < ROWS; r++) {
     size_t count = r == 3 ? LONGEST : 20 + (size_t)(r * 19);
-    b->row[r] = (treadle_train_row){b->ids[r], b->mask[r], count};
+    rows[r] = (rows_row){ids[r], mask[r], count, 0};
     for (size_t i = 0; i < count; i++) {
       seed = seed * 6364136223846793005u + 1442695040888963407u;
-      b->ids[r][i] = (int32_t)((seed >> 33) % (uint64_t)vocabulary);
-      b->mask[r][i] = i > 0 && (seed >> 20) % 4 != 0;
+      ids[r][i] = (int32_t)((seed >> 33) % (uint64_t)vocabulary);
+      mask[r][i] = i > 0 && (seed >> 20) % 4 != 0;
     }
   }
+  return rows_batch(rows, ROWS, batch_p);
 }
 
 typedef struct one_rank {
@@ -58,20 +57,20 @@ static treadle_status run(one_rank *r) {
   treadle_trainer *trainer = NULL;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_trainer_memory memory[RANKS_MOST];
-  batch *b = malloc(sizeof *b);
+  const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 2};
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
+  treadle_batch *all = NULL, *mine = NULL;
   treadle_status status;
-  if (!b) return TREADLE_NO_MEMORY;
-  fill(b, r->vocabulary);
-  const treadle_train_batch rows = {
-      .struct_size = sizeof rows, .rows = b->row, .count = ROWS, .micro_batch_size = 2};
+  TRY(fill(r->vocabulary, &all));
   TRY(treadle_model_open(r->model, NULL, &model));
   TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
   TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
   TRY(treadle_trainer_load(trainer));
+  TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
   for (int turn = 0; turn < 2; turn++) /* the second time as the first */
-    TRY(treadle_trainer_gradients(trainer, &rows, &loss));
+    TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
   r->nll = loss.nll;
-  TRY(treadle_trainer_loss(trainer, &rows, &loss));
+  TRY(treadle_trainer_loss(trainer, mine, &forward, &nll, &loss));
   if (loss.nll != r->nll) TRY(treadle_fail(TREADLE_DIFFERENT, "the loss without backward is another one"));
   if (r->flips && r->rank == 0) {
     size_t bytes;
@@ -89,7 +88,8 @@ out:
   treadle_trainer_destroy(trainer);
   treadle_layout_destroy(layout);
   treadle_model_close(model);
-  free(b);
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(all);
   return status;
 }
 

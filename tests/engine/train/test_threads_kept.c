@@ -5,6 +5,7 @@
 #include "generate/machine.h"
 #include "group/ranks.h"
 #include "test.h"
+#include "train/rows.h"
 
 #include "base/arena.h"
 #include "base/array.h"
@@ -129,58 +130,67 @@ out:
 /* ---- The trainer's side ---- */
 
 typedef struct rows {
-  TREADLE_ARRAY(treadle_train_row) items;
-  TREADLE_ARRAY(size_t) kept_first;
+  TREADLE_ARRAY(rows_row) items;
+  TREADLE_ARRAY(int32_t) counts; /* of ids that each token of the batch was drawn from */
   TREADLE_ARRAY(int32_t) kept;
+  TREADLE_ARRAY(int64_t) kept_first; /* of each row; and the end */
   treadle_arena arena;
 } rows;
 
-/* A context, and tokens behind it that count. */
-static treadle_status add_row(const scene *s, rows *r, int context, const int32_t *tokens, size_t count) {
+/* A context, and tokens behind it that count. The ids that they were drawn from begin with those of token `number` of
+ * what was generated. */
+static treadle_status add_row(const scene *s, rows *r, int context, const int32_t *tokens, size_t count,
+                              size_t number) {
   int32_t *ids = treadle_arena_alloc_array(&r->arena, PROMPT + count, sizeof *ids);
   uint8_t *mask = treadle_arena_alloc_array(&r->arena, PROMPT + count, 1);
+  treadle_status status;
   if (!ids || !mask) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a row");
   for (int i = 0; i < PROMPT; i++) ids[i] = prompt_id(s, context, i);
   memset(mask, 0, PROMPT);
   memset(mask + PROMPT, 1, count);
   memcpy(ids + PROMPT, tokens, count * sizeof *ids);
-  return treadle_array_push(&r->items, ((treadle_train_row){ids, mask, PROMPT + count}));
-}
-
-/* The ids that token `number` of what was generated was drawn from. */
-static treadle_status add_kept(const scene *s, rows *r, size_t number) {
-  treadle_status status;
-  TRY(treadle_array_push(&r->kept_first, r->kept.count));
-  for (size_t i = s->kept_first.items[number]; i < s->kept_first.items[number + 1]; i++)
-    TRY(treadle_array_push(&r->kept, s->kept.items[i]));
+  TRY(treadle_array_push(&r->items, ((rows_row){ids, mask, PROMPT + count, PROMPT})));
+  TRY(treadle_array_push(&r->kept_first, (int64_t)r->kept.count));
+  for (size_t t = number; t < number + count && is_cut(s); t++) {
+    const size_t first = s->kept_first.items[t], end = s->kept_first.items[t + 1];
+    TRY(treadle_array_push(&r->counts, (int32_t)(end - first)));
+    for (size_t i = first; i < end; i++) TRY(treadle_array_push(&r->kept, s->kept.items[i]));
+  }
 out:
   return status;
 }
 
-static treadle_status score(const scene *s, rows *r, float *logprobs) {
-  treadle_policy policy = {.struct_size = sizeof policy,
-                           .temperature = s->cut->temperature,
-                           .never = s->never.items,
-                           .never_count = s->never.count};
-  const treadle_train_batch batch = {.struct_size = sizeof batch,
-                                     .rows = r->items.items,
-                                     .count = r->items.count,
-                                     .micro_batch_size = SAMPLES};
+/* *count_p: of log-probabilities, 0 on a rank that is given none. */
+static treadle_status score(const scene *s, rows *r, float *logprobs, size_t *count_p) {
+  const treadle_forward_options forward = {.struct_size = sizeof forward,
+                                           .micro_batch_size = SAMPLES,
+                                           .temperature = s->cut->temperature,
+                                           .never = s->never.items,
+                                           .never_count = s->never.count};
+  treadle_batch *batch = NULL;
   treadle_status status;
+  TRY(treadle_array_push(&r->kept_first, (int64_t)r->kept.count));
+  TRY(rows_batch(r->items.items, r->items.count, &batch));
   if (is_cut(s)) {
-    TRY(treadle_array_push(&r->kept_first, r->kept.count));
-    policy.kept_first = r->kept_first.items;
-    policy.kept = r->kept.items;
+    const treadle_column kept = {.struct_size = sizeof kept,
+                                 .name = "kept",
+                                 .type = TREADLE_COLUMN_INT32,
+                                 .offsets = r->kept_first.items,
+                                 .data = r->kept.items};
+    TRY(rows_add(batch, "kept_counts", TREADLE_COLUMN_INT32, r->counts.items));
+    TRY(treadle_batch_add(batch, &kept));
   }
-  TRY(treadle_trainer_logprobs(s->trainer, &batch, &policy, NULL, logprobs, NULL));
+  TRY(rows_logprobs(s->trainer, batch, &forward, NULL, logprobs, NULL, count_p));
 out:
+  treadle_batch_destroy(batch);
   return status;
 }
 
 static void release(rows *r) {
   treadle_array_release(&r->items);
-  treadle_array_release(&r->kept_first);
+  treadle_array_release(&r->counts);
   treadle_array_release(&r->kept);
+  treadle_array_release(&r->kept_first);
   treadle_arena_release(&r->arena);
 }
 
@@ -189,22 +199,23 @@ static void release(rows *r) {
 /* Long samples: the trainer's log-probabilities are the generator's bits. */
 static int same_bits(scene *s, int64_t *compared_p) {
   rows r = {0};
+  size_t given;
   RANK_OK(generate(s, SAMPLES, LENGTH));
   for (size_t i = 0; i + 1 < s->first.count; i++) {
     const size_t first = s->first.items[i], end = s->first.items[i + 1];
-    RANK_OK(add_row(s, &r, (int)(i / SAMPLES), s->tokens.items + first, end - first));
-    for (size_t t = first; t < end && is_cut(s); t++) RANK_OK(add_kept(s, &r, t));
+    RANK_OK(add_row(s, &r, (int)(i / SAMPLES), s->tokens.items + first, end - first, first));
   }
   float *logprobs = calloc(s->tokens.count + 1, sizeof *logprobs);
   RANK_TRUE(logprobs && s->tokens.count > 0);
-  RANK_OK(score(s, &r, logprobs));
+  RANK_OK(score(s, &r, logprobs, &given));
+  RANK_TRUE(given == 0 || given == s->tokens.count);
   for (size_t t = 0; t < s->tokens.count; t++) {
-    RANK_TRUE(memcmp(&logprobs[t], &s->logprobs.items[t], sizeof(float)) == 0);
+    RANK_TRUE(!given || memcmp(&logprobs[t], &s->logprobs.items[t], sizeof(float)) == 0);
     for (size_t i = 0; i < s->never.count; i++) RANK_TRUE(s->tokens.items[t] != s->never.items[i]);
     RANK_TRUE(!is_cut(s) || s->kept_first.items[t + 1] - s->kept_first.items[t] <=
                                 (size_t)(s->cut->top_k > 0 ? s->cut->top_k : MOST));
   }
-  *compared_p = (int64_t)s->tokens.count;
+  *compared_p = (int64_t)given;
   free(logprobs);
   release(&r);
   return 0;
@@ -255,6 +266,7 @@ static int as_often(scene *s) {
     rows r = {0};
     TREADLE_ARRAY(int32_t) ids = {0};
     const size_t token = (size_t)(c * s->draws);
+    size_t given;
     const size_t first = is_cut(s) ? s->kept_first.items[token] : 0,
                  end = is_cut(s) ? s->kept_first.items[token + 1] : 0;
     for (size_t i = first; i < end; i++) RANK_OK(treadle_array_push(&ids, s->kept.items[i]));
@@ -262,12 +274,10 @@ static int as_often(scene *s) {
       if (id % 7 != 3) RANK_OK(treadle_array_push(&ids, id));
     float *logprobs = calloc(ids.count + 1, sizeof *logprobs);
     RANK_TRUE(logprobs && ids.count);
-    for (size_t i = 0; i < ids.count; i++) {
-      RANK_OK(add_row(s, &r, c, &ids.items[i], 1));
-      if (is_cut(s)) RANK_OK(add_kept(s, &r, token));
-    }
-    RANK_OK(score(s, &r, logprobs));
-    RANK_TRUE(is_drawn_so(s, c, ids.items, logprobs, ids.count) == 0);
+    for (size_t i = 0; i < ids.count; i++) RANK_OK(add_row(s, &r, c, &ids.items[i], 1, token));
+    RANK_OK(score(s, &r, logprobs, &given));
+    RANK_TRUE(given == 0 || given == ids.count);
+    RANK_TRUE(!given || is_drawn_so(s, c, ids.items, logprobs, ids.count) == 0);
     free(logprobs);
     treadle_array_release(&ids);
     release(&r);
@@ -277,7 +287,7 @@ static int as_often(scene *s) {
 
 static int run_rank(treadle_group *group, void *context) {
   scene s = *(const scene *)context;
-  const bool alone = s.mesh->ranks == 1, first = alone || treadle_group_rank(group) == 0;
+  const bool alone = s.mesh->ranks == 1;
   const machine_spec spec = {.folder = s.folder,
                              .layout = s.mesh->infer,
                              .group = alone ? NULL : group,
@@ -300,7 +310,7 @@ static int run_rank(treadle_group *group, void *context) {
   RANK_OK(treadle_trainer_load(s.trainer));
   RANK_TRUE(same_bits(&s, &compared) == 0);
   RANK_TRUE(as_often(&s) == 0);
-  if (first) *s.compared += compared;
+  if (compared) *s.compared += compared; /* one rank's */
   treadle_trainer_destroy(s.trainer);
   treadle_layout_destroy(layout);
   machine_close(&s.m);
@@ -325,11 +335,13 @@ static void drawn(void **state) {
                    .cut = &cuts[c],
                    .draws = full() && !i && !m ? 50000 : 1000,
                    .compared = &compared};
+        const int64_t before = compared;
         if (!full() && (i + c) % TEST_COUNT(meshes) != m) continue;
         if (s.mesh->ranks == 1)
           assert_int_equal(run_rank(NULL, &s), 0);
         else
           ranks_as_threads(s.mesh->ranks, 60, 0, run_rank, &s);
+        assert_true(compared > before);
       }
   printf("%lld log-probabilities are the same bits\n", (long long)compared);
 }
@@ -363,48 +375,80 @@ static void refused_requests(void **state) {
   machine_close(&m);
 }
 
-static void refused_policies(void **state) {
+/* What tokens were drawn from, as it may not be. */
+static const struct wrong_kept {
+  int32_t counts[2], kept[4];
+  int64_t kept_count;
+  const char *text; /* NULL: it may */
+} wrong_kepts[] = {
+    {{3, 1}, {0, 3, 9, 4}, 4, NULL},
+    {{3, 1}, {3, 0, 9, 4}, 4, "row 0: the ids that token 2 was drawn from do not ascend"},
+    {{2, 1}, {3, 99, 4}, 3, "are not of the vocabulary"},
+    {{3, 1}, {0, 5, 9, 4}, 4, "row 0: token 2 is 3, which is none of the ids"},
+    {{3, -1}, {0, 3, 9}, 3, "row 0: kept_counts[1] is -1, and 0 ids are left in kept"},
+    {{3, 2}, {0, 3, 9, 4}, 4, "row 0: kept_counts[1] is 2, and 1 ids are left in kept"},
+    {{2, 1}, {0, 3, 4, 5}, 4, "row 0: kept has 1 ids more than kept_counts says"},
+};
+
+/* Both columns, or one of them. */
+static treadle_status score_kept(treadle_trainer *trainer, const struct wrong_kept *k, bool counts,
+                                 bool kept, float *logprobs) {
+  static const int32_t ids[] = {1, 2, 3, 4};
+  static const uint8_t mask[] = {0, 0, 1, 1};
+  const rows_row row = {ids, mask, 4, 2};
+  const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
+  const int64_t offsets[] = {0, k->kept_count};
+  const treadle_column column = {.struct_size = sizeof column,
+                                 .name = "kept",
+                                 .type = TREADLE_COLUMN_INT32,
+                                 .offsets = offsets,
+                                 .data = (void *)k->kept};
+  treadle_batch *batch;
+  assert_ok(rows_batch(&row, 1, &batch));
+  if (counts) assert_ok(rows_add(batch, "kept_counts", TREADLE_COLUMN_INT32, k->counts));
+  if (kept) assert_ok(treadle_batch_add(batch, &column));
+  treadle_status status = rows_logprobs(trainer, batch, &forward, NULL, logprobs, NULL, NULL);
+  treadle_batch_destroy(batch);
+  return status;
+}
+
+static void refused_kept(void **state) {
   (void)state;
-  static int32_t ids[] = {1, 2, 3, 4};
-  static uint8_t mask[] = {0, 0, 1, 1};
-  static const int32_t good[] = {0, 3, 9, 4}, falls[] = {3, 0, 9, 4}, beyond[] = {3, 4, 99, 4},
-                       other[] = {0, 5, 9, 4};
-  static const size_t first[] = {0, 3, 4}, back[] = {0, 3, 2};
+  static const int32_t ids[] = {1, 2, 3, 4}, never[] = {0, 3, 9};
+  static const uint8_t mask[] = {0, 0, 1, 1};
+  const rows_row row = {ids, mask, 4, 2};
   const machine_spec spec = {.folder = models[2], .layout = "hf", .options = {.threads = 1}};
   const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 1, .most_rows = 8};
-  const treadle_train_row row = {ids, mask, 4};
-  const treadle_train_batch batch = {
-      .struct_size = sizeof batch, .rows = &row, .count = 1, .micro_batch_size = 1};
-  treadle_policy policy = {.struct_size = sizeof policy, .kept_first = first, .kept = good};
+  const treadle_forward_options forward = {
+      .struct_size = sizeof forward, .micro_batch_size = 1, .never = never, .never_count = 3};
   treadle_trainer *trainer;
+  treadle_batch *batch;
   float logprobs[2];
   machine m;
   assert_ok(machine_open(&m, &spec));
   assert_ok(treadle_trainer_create(NULL, m.layout, &options, &trainer));
   assert_ok(treadle_trainer_load(trainer));
-  assert_ok(treadle_trainer_logprobs(trainer, &batch, &policy, NULL, logprobs, NULL));
-  assert_true(logprobs[1] == 0); /* the only one */
-  policy.kept = falls;
-  assert_refused("do not ascend", treadle_trainer_logprobs(trainer, &batch, &policy, NULL, logprobs, NULL));
-  policy.kept = beyond;
-  assert_refused("not of the vocabulary",
-                 treadle_trainer_logprobs(trainer, &batch, &policy, NULL, logprobs, NULL));
-  policy.kept = other;
-  assert_refused("row 0: token 2 is 3, which is none of the ids",
-                 treadle_trainer_logprobs(trainer, &batch, &policy, NULL, logprobs, NULL));
-  policy.kept = good;
-  policy.kept_first = back;
-  assert_refused("from ids 3 to before 2",
-                 treadle_trainer_logprobs(trainer, &batch, &policy, NULL, logprobs, NULL));
-  policy = (treadle_policy){.struct_size = sizeof policy, .never = good, .never_count = 3};
+  for (size_t i = 0; i < TEST_COUNT(wrong_kepts); i++) {
+    const struct wrong_kept *k = &wrong_kepts[i];
+    if (k->text) assert_refused(k->text, score_kept(trainer, k, true, true, logprobs));
+    if (k->text) continue;
+    assert_ok(score_kept(trainer, k, true, true, logprobs));
+    assert_true(logprobs[1] == 0); /* the only one */
+  }
+  assert_refused("the batch has 'kept' alone, of kept_counts and kept",
+                 score_kept(trainer, &wrong_kepts[0], false, true, logprobs));
+  assert_refused("the batch has 'kept_counts' alone, of kept_counts and kept",
+                 score_kept(trainer, &wrong_kepts[0], true, false, logprobs));
+  assert_ok(rows_batch(&row, 1, &batch));
   assert_refused("row 0: token 2 is 3, which is none",
-                 treadle_trainer_logprobs(trainer, &batch, &policy, NULL, logprobs, NULL));
+                 rows_logprobs(trainer, batch, &forward, NULL, logprobs, NULL, NULL));
+  treadle_batch_destroy(batch);
   treadle_trainer_destroy(trainer);
   machine_close(&m);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(drawn), cmocka_unit_test(refused_requests),
-                                     cmocka_unit_test(refused_policies)};
+                                     cmocka_unit_test(refused_kept)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

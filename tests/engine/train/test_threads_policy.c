@@ -1,7 +1,8 @@
 /* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share, threads, other weights, rows without
- * a token that counts, refusals.
+ * a token that counts.
  * ctest: label=threads label=kernels */
 #include "test.h"
+#include "train/rows.h"
 
 #include "base/hash.h"
 #include "base/random.h"
@@ -18,26 +19,30 @@ typedef struct scene {
   treadle_trainer *trainer;
   int32_t ids[ROWS][LENGTH];
   uint8_t mask[ROWS][LENGTH];
-  treadle_train_row rows[ROWS];
-  int32_t shared[ROWS];
+  rows_row rows[ROWS];
+  treadle_batch *plain, *shares; /* plain: prompts are among ids; shares: rows with one prompt share it */
   size_t counted;
   float *window, *grads; /* the trainer's */
 } scene;
 
+static const treadle_forward_options whole = {.struct_size = sizeof whole, .micro_batch_size = ROWS};
+
 /* Rows 0 to 2 share a prompt of 4 tokens; 3 has another one; 4 has nothing that counts. */
 static void make_rows(scene *s) {
-  static const int lengths[ROWS] = {9, 5, 7, 8, 4}, prompts[ROWS] = {4, 4, 4, 3, 4};
+  static const size_t lengths[ROWS] = {9, 5, 7, 8, 4}, prompts[ROWS] = {4, 4, 4, 3, 4};
   treadle_random random = {20261124};
-  for (int r = 0; r < ROWS; r++) {
-    for (int i = 0; i < lengths[r]; i++) {
+  for (size_t r = 0; r < ROWS; r++) {
+    for (size_t i = 0; i < lengths[r]; i++) {
       s->ids[r][i] = (int32_t)treadle_random_below(&random, 16);
       if (r && r < 3 && i < 4) s->ids[r][i] = s->ids[0][i];
       s->mask[r][i] = i >= prompts[r];
       s->counted += i >= prompts[r];
     }
-    s->rows[r] = (treadle_train_row){s->ids[r], s->mask[r], (size_t)lengths[r]};
-    s->shared[r] = r == 1 || r == 2 ? 4 : 0;
+    s->rows[r] = (rows_row){s->ids[r], s->mask[r], lengths[r], 0};
   }
+  assert_ok(rows_batch(s->rows, ROWS, &s->plain));
+  for (int r = 0; r < 4; r++) s->rows[r].prompt = prompts[r];
+  assert_ok(rows_batch(s->rows, ROWS, &s->shares));
 }
 
 static void open_scene_of(scene *s, const char *layout, const treadle_trainer_options *chosen) {
@@ -64,16 +69,10 @@ static void close_scene(scene *s) {
   treadle_trainer_destroy(s->trainer);
   treadle_layout_destroy(s->layout);
   treadle_model_close(s->model);
+  treadle_batch_destroy(s->plain);
+  treadle_batch_destroy(s->shares);
   free(s->window);
   free(s->grads);
-}
-
-static treadle_train_batch batch_of(const scene *s, bool shares) {
-  return (treadle_train_batch){.struct_size = sizeof(treadle_train_batch),
-                               .rows = s->rows,
-                               .count = ROWS,
-                               .micro_batch_size = ROWS,
-                               .shared = shares ? s->shared : NULL};
 }
 
 /* ---- Scoring ---- */
@@ -86,7 +85,7 @@ typedef struct scored {
 
 static treadle_status take_scores(void *context, size_t text, const float *logprobs) {
   scored *d = context;
-  const treadle_train_row *row = &d->s->rows[text];
+  const rows_row *row = &d->s->rows[text];
   for (size_t i = 0; i < row->count; i++)
     if (row->mask[i]) d->to[d->at++] = logprobs[i];
   return TREADLE_OK;
@@ -114,12 +113,12 @@ static void bits_of_scoring(void **state) {
     float wanted[COUNTED_MOST], got[COUNTED_MOST], shared[COUNTED_MOST], entropies[COUNTED_MOST];
     open_scene(&s, layouts[l], false);
     for (double temperature = 0.7; temperature < 1.2; temperature += 0.3) {
-      treadle_train_batch plain = batch_of(&s, false), shares = batch_of(&s, true);
-      const treadle_policy policy = {
-          .struct_size = sizeof policy, .temperature = temperature, .entropy = true};
+      treadle_forward_options forward = whole;
+      forward.temperature = temperature;
       score(&s, temperature, wanted);
-      assert_ok(treadle_trainer_logprobs(s.trainer, &plain, &policy, NULL, got, entropies));
-      assert_ok(treadle_trainer_logprobs(s.trainer, &shares, &policy, NULL, shared, NULL));
+      assert_ok(rows_logprobs(s.trainer, s.shares, &forward, NULL, shared, NULL, NULL));
+      forward.entropies = true;
+      assert_ok(rows_logprobs(s.trainer, s.plain, &forward, NULL, got, entropies, NULL));
       assert_memory_equal(got, wanted, s.counted * sizeof *got);
       assert_memory_equal(shared, wanted, s.counted * sizeof *got);
       for (size_t i = 0; i < s.counted; i++)
@@ -136,21 +135,22 @@ static double weight_of(size_t row, size_t token, bool entropy) {
   return sin((double)(row * 31 + token * 7 + (entropy ? 3 : 0)));
 }
 
-static treadle_status differentiate(void *context, size_t row, size_t token, float logprob, float entropy,
-                                    double *by_logprob_p, double *by_entropy_p) {
-  (void)context;
-  (void)logprob;
-  (void)entropy;
-  *by_logprob_p = weight_of(row, token, false);
-  *by_entropy_p = weight_of(row, token, true);
+/* Its derivatives. context: a scene, NULL: all of a row's last tokens count. */
+static treadle_status differentiate(void *context, const treadle_loss_row *row) {
+  const scene *s = context;
+  const size_t first = s ? s->rows[row->row].count - (size_t)row->count : 0;
+  for (int64_t i = 0; i < row->count; i++) {
+    row->by_log_prob[i] = weight_of((size_t)row->row, first + (size_t)i, false);
+    row->by_entropy[i] = weight_of((size_t)row->row, first + (size_t)i, true);
+  }
   return TREADLE_OK;
 }
 
-static double loss(const scene *s, const treadle_train_batch *batch, const treadle_policy *policy) {
+static double loss(const scene *s, const treadle_batch *batch, const treadle_forward_options *forward) {
   float logprobs[COUNTED_MOST], entropies[COUNTED_MOST];
   double sum = 0;
   size_t at = 0;
-  assert_ok(treadle_trainer_logprobs(s->trainer, batch, policy, NULL, logprobs, entropies));
+  assert_ok(rows_logprobs(s->trainer, batch, forward, NULL, logprobs, entropies, NULL));
   for (size_t r = 0; r < ROWS; r++)
     for (size_t i = 0; i < s->rows[r].count; i++)
       if (s->mask[r][i]) {
@@ -165,14 +165,16 @@ static void differences(void **state) {
   (void)state;
   for (int way = 0; way < 4; way++) {
     scene s;
-    const bool shares = way & 1;
     open_scene(&s, "hf:dtype=fp32", way & 2);
-    const treadle_train_batch batch = batch_of(&s, shares);
-    const treadle_policy policy = {
-        .struct_size = sizeof policy, .temperature = 1.3, .entropy = true, .differentiate = differentiate};
+    const treadle_batch *batch = way & 1 ? s.shares : s.plain;
+    treadle_forward_options forward = whole;
+    forward.temperature = 1.3;
+    forward.entropies = true;
+    const treadle_loss_options own = {.struct_size = sizeof own, .of_row = differentiate, .context = &s};
+    treadle_loss found = TREADLE_INIT(treadle_loss);
     size_t bytes, params = treadle_layout_window_bytes(s.layout, 0);
     const float *grads = treadle_trainer_grad_window(s.trainer, &bytes);
-    assert_ok(treadle_trainer_policy_gradients(s.trainer, &batch, &policy, NULL, NULL));
+    assert_ok(treadle_trainer_gradients(s.trainer, batch, &forward, &own, NULL, &found));
     assert_int_equal(bytes, params);
     float *kept = malloc(bytes);
     assert_non_null(kept);
@@ -196,7 +198,7 @@ static void differences(void **state) {
           s.window[first + k] +=
               (treadle_random_next(&signs) & 1 ? 1 : -1) * (side ? -2 : 1) * step / sqrtf((float)count);
         assert_ok(treadle_trainer_rebind(s.trainer));
-        value[side] = loss(&s, &batch, &policy);
+        value[side] = loss(&s, batch, &forward);
       }
       signs = (treadle_random){seed};
       for (size_t k = 0; k < count; k++)
@@ -212,14 +214,8 @@ static void differences(void **state) {
 }
 
 /* The mean of -log p is a policy's loss, too. */
-static treadle_status mean_slope(void *context, size_t row, size_t token, float logprob, float entropy,
-                                 double *by_logprob_p, double *by_entropy_p) {
-  (void)row;
-  (void)token;
-  (void)logprob;
-  (void)entropy;
-  *by_logprob_p = -1 / *(const double *)context;
-  *by_entropy_p = 0;
+static treadle_status mean_slope(void *context, const treadle_loss_row *row) {
+  for (int64_t i = 0; i < row->count; i++) row->by_log_prob[i] = -1 / *(const double *)context;
   return TREADLE_OK;
 }
 
@@ -228,22 +224,24 @@ static void supervised(void **state) {
   scene s;
   open_scene(&s, "hf:dtype=fp32", false);
   double counted = (double)s.counted, most = 0, norm = 0;
-  const treadle_train_batch plain = batch_of(&s, false), shares = batch_of(&s, true);
-  const treadle_policy policy = {
-      .struct_size = sizeof policy, .differentiate = mean_slope, .context = &counted};
-  treadle_loss loss_found = TREADLE_INIT(treadle_loss);
+  const treadle_loss_options own = {.struct_size = sizeof own, .of_row = mean_slope, .context = &counted},
+                             mean = {.struct_size = sizeof mean, .name = "nll"};
+  treadle_loss found = TREADLE_INIT(treadle_loss), found_own = TREADLE_INIT(treadle_loss);
+  treadle_batch *out;
   float logprobs[COUNTED_MOST];
   size_t bytes;
   float *grads = treadle_trainer_grad_window(s.trainer, &bytes), *wanted = malloc(bytes);
   assert_non_null(wanted);
-  assert_ok(treadle_trainer_gradients(s.trainer, &plain, &loss_found));
+  assert_ok(treadle_trainer_gradients(s.trainer, s.plain, &whole, &mean, NULL, &found));
   memcpy(wanted, grads, bytes);
-  assert_ok(treadle_trainer_policy_gradients(s.trainer, &plain, &policy, logprobs, NULL));
+  assert_ok(rows_out(s.plain, &out));
+  assert_ok(treadle_trainer_gradients(s.trainer, s.plain, &whole, &own, out, &found_own));
+  assert_int_equal(rows_counted(s.plain, out, "log_probs", logprobs), s.counted);
   double nll = 0;
   for (size_t i = 0; i < s.counted; i++) nll -= (double)logprobs[i];
-  assert_true(fabs(nll - loss_found.nll) < 1e-4);
+  assert_true(fabs(nll - found.nll) < 1e-4 && found_own.nll == nll);
   for (int way = 0; way < 2; way++) {
-    if (way) assert_ok(treadle_trainer_policy_gradients(s.trainer, &shares, &policy, NULL, NULL));
+    if (way) assert_ok(treadle_trainer_gradients(s.trainer, s.shares, &whole, &own, NULL, &found_own));
     most = norm = 0;
     for (size_t i = 0; i < bytes / sizeof *wanted; i++) {
       most += ((double)grads[i] - (double)wanted[i]) * ((double)grads[i] - (double)wanted[i]);
@@ -251,6 +249,7 @@ static void supervised(void **state) {
     }
     assert_true(norm > 0 && sqrt(most / norm) < 1e-5);
   }
+  treadle_batch_destroy(out);
   free(wanted);
   close_scene(&s);
 }
@@ -263,9 +262,9 @@ enum { GROUP = 34, GROUPS = 2, PROMPT = 70, ANSWER = 2, SAMPLES = GROUP * GROUPS
  * threads, too. */
 static uint64_t shared_gradients(int32_t threads) {
   enum { LONG = PROMPT + ANSWER };
-  static int32_t ids[SAMPLES][LONG], shared[SAMPLES];
+  static int32_t ids[SAMPLES][LONG];
   static uint8_t mask[SAMPLES][LONG];
-  treadle_train_row rows[SAMPLES];
+  rows_row rows[SAMPLES];
   treadle_random random = {17};
   scene s;
   for (int r = 0; r < SAMPLES; r++) {
@@ -274,23 +273,22 @@ static uint64_t shared_gradients(int32_t threads) {
       if (r % GROUP && i < PROMPT) ids[r][i] = ids[r - 1][i];
       mask[r][i] = i >= PROMPT;
     }
-    rows[r] = (treadle_train_row){ids[r], mask[r], LONG};
-    shared[r] = r % GROUP ? PROMPT : 0;
+    rows[r] = (rows_row){ids[r], mask[r], LONG, PROMPT};
   }
   open_scene_of(&s, "hf:dtype=fp32",
                 &(treadle_trainer_options){.struct_size = sizeof(treadle_trainer_options),
                                            .threads = threads,
                                            .most_rows = SAMPLES * LONG});
-  const treadle_train_batch batch = {.struct_size = sizeof batch,
-                                     .rows = rows,
-                                     .count = SAMPLES,
-                                     .micro_batch_size = SAMPLES,
-                                     .shared = shared};
-  const treadle_policy policy = {
-      .struct_size = sizeof policy, .temperature = 1, .entropy = true, .differentiate = differentiate};
+  const treadle_forward_options forward = {
+      .struct_size = sizeof forward, .micro_batch_size = SAMPLES, .temperature = 1, .entropies = true};
+  const treadle_loss_options own = {.struct_size = sizeof own, .of_row = differentiate};
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_batch *batch;
   size_t bytes;
   const void *grads = treadle_trainer_grad_window(s.trainer, &bytes);
-  assert_ok(treadle_trainer_policy_gradients(s.trainer, &batch, &policy, NULL, NULL));
+  assert_ok(rows_batch(rows, SAMPLES, &batch));
+  assert_ok(treadle_trainer_gradients(s.trainer, batch, &forward, &own, NULL, &found));
+  treadle_batch_destroy(batch);
   const uint64_t digest = treadle_hash_bytes(grads, bytes, 0);
   close_scene(&s);
   return digest;
@@ -301,7 +299,7 @@ static void threads_alike(void **state) {
   assert_true(shared_gradients(3) == shared_gradients(1));
 }
 
-/* ---- Other weights, refusals ---- */
+/* ---- Other weights ---- */
 
 static void other_weights(void **state) {
   (void)state;
@@ -310,12 +308,10 @@ static void other_weights(void **state) {
   open_scene(&s, "hf:dtype=fp32", false);
   open_scene(&other, "hf:dtype=fp32", false);
   assert_ok(treadle_trainer_randomise(other.trainer, 6));
-  const treadle_train_batch batch = batch_of(&s, true);
-  const treadle_policy policy = {.struct_size = sizeof policy};
-  assert_ok(treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, own, NULL));
-  assert_ok(treadle_trainer_logprobs(other.trainer, &batch, &policy, NULL, wanted, NULL));
-  assert_ok(treadle_trainer_logprobs(s.trainer, &batch, &policy, other.window, reference, NULL));
-  assert_ok(treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, again, NULL));
+  assert_ok(rows_logprobs(s.trainer, s.shares, &whole, NULL, own, NULL, NULL));
+  assert_ok(rows_logprobs(other.trainer, s.shares, &whole, NULL, wanted, NULL, NULL));
+  assert_ok(rows_logprobs(s.trainer, s.shares, &whole, other.window, reference, NULL, NULL));
+  assert_ok(rows_logprobs(s.trainer, s.shares, &whole, NULL, again, NULL, NULL));
   assert_memory_equal(reference, wanted, s.counted * sizeof *own);
   assert_memory_equal(again, own, s.counted * sizeof *own);
   assert_memory_not_equal(own, wanted, s.counted * sizeof *own);
@@ -323,32 +319,10 @@ static void other_weights(void **state) {
   close_scene(&other);
 }
 
-static void refusals(void **state) {
-  (void)state;
-  scene s;
-  float logprobs[COUNTED_MOST];
-  open_scene(&s, "hf:dtype=fp32", false);
-  treadle_train_batch batch = batch_of(&s, true);
-  const treadle_policy policy = {.struct_size = sizeof policy};
-  s.shared[3] = 3;
-  assert_refused("row 3 shares 3 tokens with the row before it: 1 to what both have, and as many",
-                 treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, logprobs, NULL));
-  s.shared[3] = 0;
-  s.ids[1][2] ^= 1;
-  assert_refused("row 1 shares 4 tokens with the row before it, and they are others",
-                 treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, logprobs, NULL));
-  s.ids[1][2] ^= 1;
-  s.shared[1] = s.shared[2] = 5;
-  s.ids[1][4] = s.ids[2][4] = s.ids[0][4];
-  assert_refused("row 1 shares 5 tokens, and token 4 counts",
-                 treadle_trainer_logprobs(s.trainer, &batch, &policy, NULL, logprobs, NULL));
-  close_scene(&s);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bits_of_scoring), cmocka_unit_test(differences),   cmocka_unit_test(supervised),
-      cmocka_unit_test(threads_alike),   cmocka_unit_test(other_weights), cmocka_unit_test(refusals),
+      cmocka_unit_test(threads_alike),   cmocka_unit_test(other_weights),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,10 @@
 #include "group/ranks.h"
 #include "test.h"
 
-#include "base/text.h"
-#include "io/json.h"
 #include "treadle_loop.h"
 
 enum { RANKS_MOST = 4, PAGE = 4096, PROMPT_MOST = 9, RESPONSE = 20, LENGTH = PROMPT_MOST + RESPONSE };
 enum { SAMPLES = 2, MICRO = 4, ROUNDS = 2, TOKENS = 2000 };
-static const char *const samplings[ROUNDS] = {"{\"temperature\": 1}", "{\"temperature\": 0.7}"};
 static const double temperatures[ROUNDS] = {1, 0.7};
 
 static const struct pair {
@@ -35,95 +32,36 @@ static const struct pair {
 typedef struct scene {
   const struct pair *pair;
   treadle_layout *train, *infer;
-  const char *requests; /* lines */
-  int count;            /* of them */
-  bool flips;           /* a bit, before the second round */
+  treadle_batch *prompts;
+  int count;  /* of them */
+  bool flips; /* a bit, before the second round */
   int64_t compared[ROUNDS][RANKS_MOST], differing[ROUNDS][RANKS_MOST];
 } scene;
 
-/* Each asks for SAMPLES times RESPONSE tokens; many begin like the one before. */
-static void add_requests(treadle_builder *lines, int count) {
-  for (int i = 0; i < count; i++) {
-    treadle_builder_add(lines,
-                        "{\"max_tokens\": %d, \"n\": %d, \"ignore_eos\": true, \"prompt_token_ids\": [3",
-                        RESPONSE, SAMPLES);
-    for (int k = 1; k < 1 + (i * 5 + 3) % PROMPT_MOST; k++)
-      treadle_builder_add(lines, ", %d", (k * 7 + i / 3) % TINY_VOCABULARY);
-    treadle_builder_add(lines, "]}\n");
-  }
-  assert_false(lines->failed);
-}
-
-/* ---- Answers, as rows to compute with --------------------------------------------------------------------- */
-
-typedef struct answers {
-  int count, most;
-  size_t counted;         /* tokens of responses */
-  int32_t (*ids)[LENGTH]; /* [most], as the next two */
-  uint8_t (*mask)[LENGTH];
-  treadle_train_row *rows;
-  int32_t *shared;
-  float *generated, *trained; /* [counted] log-probabilities */
-} answers;
-
-static void release(answers *a) {
-  free(a->ids);
-  free(a->mask);
-  free(a->rows);
-  free(a->shared);
-  free(a->generated);
-  free(a->trained);
-}
-
-static treadle_status init(answers *a, int most) {
-  const size_t count = (size_t)most;
-  *a = (answers){.most = most};
-  a->ids = calloc(count, sizeof *a->ids);
-  a->mask = calloc(count, sizeof *a->mask);
-  a->rows = calloc(count, sizeof *a->rows);
-  a->shared = calloc(count, sizeof *a->shared);
-  a->generated = calloc(count, RESPONSE * sizeof(float));
-  a->trained = calloc(count, RESPONSE * sizeof(float));
-  bool good = a->ids && a->mask && a->rows && a->shared && a->generated && a->trained;
-  return good ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for %d answers", most);
-}
-
-/* Samples of a request follow each other, and share its prompt. */
-static treadle_status take(void *context, const char *line, size_t bytes) {
-  answers *a = context;
-  json_t *root;
-  treadle_status status = treadle_json_parse("answer", line, bytes, &root);
-  if (status) return status;
-  const json_t *prompt = json_object_get(root, "prompt_token_ids"),
-               *tokens = json_object_get(root, "token_ids"), *logprobs = json_object_get(root, "logprobs");
-  const size_t begin = json_array_size(prompt), length = json_array_size(tokens);
-  const int i = a->count++;
-  if (i >= a->most || begin > PROMPT_MOST || length != RESPONSE || json_array_size(logprobs) != length) {
-    json_decref(root);
-    return treadle_fail(TREADLE_DIFFERENT, "answer %d is none that was asked for", i);
-  }
-  for (size_t k = 0; k < begin + length; k++) {
-    const json_t *id = k < begin ? json_array_get(prompt, k) : json_array_get(tokens, k - begin);
-    a->ids[i][k] = (int32_t)json_integer_value(id);
-    a->mask[i][k] = k >= begin;
-    if (k >= begin)
-      a->generated[a->counted++] = (float)json_real_value(json_array_get(logprobs, k - begin));
-  }
-  a->rows[i] = (treadle_train_row){a->ids[i], a->mask[i], begin + length};
-  a->shared[i] = i % SAMPLES ? (int32_t)begin : 0;
-  json_decref(root);
-  return TREADLE_OK;
+/* Many begin like the one before. */
+static treadle_batch *make_prompts(int count) {
+  treadle_column ids = {.struct_size = sizeof ids, .name = "prompt_ids", .type = TREADLE_COLUMN_INT32};
+  int64_t *offsets = calloc((size_t)count + 1, sizeof *offsets);
+  treadle_batch *prompts;
+  assert_non_null(offsets);
+  for (int i = 0; i < count; i++) offsets[i + 1] = offsets[i] + 1 + (i * 5 + 3) % PROMPT_MOST;
+  ids.offsets = offsets;
+  assert_ok(treadle_batch_create(count, &prompts));
+  assert_ok(treadle_batch_add(prompts, &ids));
+  free(offsets);
+  assert_ok(treadle_batch_column(prompts, "prompt_ids", &ids));
+  for (int i = 0; i < count; i++)
+    for (int64_t k = ids.offsets[i]; k < ids.offsets[i + 1]; k++)
+      ((int32_t *)ids.data)[k] =
+          k == ids.offsets[i] ? 3 : (int32_t)((k - ids.offsets[i]) * 7 + i / 3) % TINY_VOCABULARY;
+  return prompts;
 }
 
 /* ---- A round of a rank ------------------------------------------------------------------------------------- */
 
-static treadle_status slope(void *context, size_t row, size_t token, float logprob, float entropy,
-                            double *by_logprob_p, double *by_entropy_p) {
+static treadle_status slope(void *context, const treadle_loss_row *row) {
   (void)context;
-  (void)logprob;
-  (void)entropy;
-  *by_logprob_p = (row + token) % 3 ? -0.1 : 0.1;
-  *by_entropy_p = 0;
+  for (int64_t i = 0; i < row->count; i++) row->by_log_prob[i] = (row->row + i) % 3 ? -0.1 : 0.1;
   return TREADLE_OK;
 }
 
@@ -139,45 +77,93 @@ static treadle_status flip(const scene *s, const treadle_actor *actor) {
   return treadle_fail(TREADLE_DIFFERENT, "there is no embedding");
 }
 
-static treadle_status compare(scene *s, treadle_actor *actor, answers *a, int round, int rank) {
-  treadle_train_batch batch = {.struct_size = sizeof batch,
-                               .rows = a->rows,
-                               .count = (size_t)a->count,
-                               .micro_batch_size = MICRO,
-                               .shared = a->shared};
-  const treadle_policy policy = {
-      .struct_size = sizeof policy, .temperature = temperatures[round], .differentiate = slope};
-  const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 0.01};
-  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+/* Its rows of all answers: what its log-probabilities are, if it is given them. The ranks together see all. */
+static treadle_status compare(scene *s, treadle_actor *actor, const treadle_batch *batch, int round,
+                              int rank) {
+  const treadle_forward_options forward = {
+      .struct_size = sizeof forward, .micro_batch_size = MICRO, .temperature = temperatures[round]};
+  treadle_column trained = TREADLE_INIT(treadle_column), generated = TREADLE_INIT(treadle_column);
+  treadle_batch *mine = NULL, *out = NULL;
+  treadle_row_range range;
   treadle_status status;
-  TRY(treadle_actor_compute_log_prob(actor, &batch, &policy, a->trained, NULL));
-  for (size_t i = 0; i < a->counted; i++)
-    s->differing[round][rank] += memcmp(&a->trained[i], &a->generated[i], sizeof(float)) != 0;
-  s->compared[round][rank] = (int64_t)a->counted;
-  if (batch.count > 2 * MICRO) batch.count = 2 * MICRO;
-  TRY(treadle_actor_update(actor, &batch, &policy, &step, NULL, NULL, &figures));
+  TRY(treadle_actor_slice(actor, batch, &forward, &range, &mine));
+  TRY(treadle_batch_create(range.end - range.first, &out));
+  TRY(treadle_actor_compute_log_prob(actor, mine, &forward, out));
+  if (!treadle_batch_has(out, "log_probs")) goto out;
+  TRY(treadle_batch_column(out, "log_probs", &trained));
+  TRY(treadle_batch_column(mine, "rollout_log_probs", &generated));
+  for (int64_t r = 0; r < range.end - range.first; r++) {
+    const float *a = (const float *)trained.data + trained.offsets[r],
+                *b = (const float *)generated.data + generated.offsets[r];
+    if (trained.offsets[r + 1] - trained.offsets[r] != RESPONSE ||
+        generated.offsets[r + 1] - generated.offsets[r] != RESPONSE)
+      TRY(treadle_fail(TREADLE_DIFFERENT, "row %lld has other tokens than it should",
+                       (long long)(range.first + r)));
+    for (int i = 0; i < RESPONSE; i++) s->differing[round][rank] += memcmp(&a[i], &b[i], sizeof *a) != 0;
+    s->compared[round][rank] += RESPONSE;
+  }
 out:
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(out);
   return status;
 }
 
-static treadle_status go_round(scene *s, treadle_actor *actor, int round, int rank) {
-  answers a;
-  const treadle_generate_options options = {.struct_size = sizeof options,
-                                            .sampling = samplings[round],
-                                            .seed = round,
-                                            .scaled = true,
-                                            .answer = take,
-                                            .context = &a};
-  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
+/* A step with the first of them. */
+static treadle_status train(treadle_actor *actor, const treadle_batch *batch, int round) {
+  const treadle_forward_options forward = {
+      .struct_size = sizeof forward, .micro_batch_size = MICRO, .temperature = temperatures[round]};
+  const treadle_loss_options own = {.struct_size = sizeof own, .of_row = slope};
+  const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 0.01};
+  const int64_t rows = treadle_batch_rows(batch);
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_batch *some = NULL, *mine = NULL;
   treadle_status status;
-  TRY(init(&a, s->count * SAMPLES));
+  TRY(treadle_batch_slice(batch, 0, rows < 2 * MICRO ? rows : 2 * MICRO, &some));
+  TRY(treadle_actor_slice(actor, some, &forward, NULL, &mine));
+  TRY(treadle_actor_update(actor, mine, &forward, &own, &step, NULL, &found, &figures));
+out:
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(some);
+  return status;
+}
+
+/* Of all ranks, behind their prompts. Each replica answers its own. */
+static treadle_status generate(const scene *s, treadle_group *group, treadle_actor *actor, int round,
+                               treadle_batch **all_p) {
+  treadle_sampling sampling = TREADLE_SAMPLING_INIT;
+  treadle_batch *mine = NULL, *answers = NULL, *prompts = NULL;
+  bool leads;
+  treadle_status status;
+  sampling.n = SAMPLES;
+  sampling.max_tokens = RESPONSE;
+  sampling.ignore_eos = true;
+  sampling.temperature = temperatures[round];
+  sampling.seed = round;
+  sampling.logprobs_of = TREADLE_LOGPROBS_SCALED;
+  TRY(treadle_actor_slice_prompts(actor, s->prompts, NULL, &leads, &mine));
+  TRY(treadle_actor_generate_sequences(actor, mine, &sampling, NULL, &answers));
+  TRY(treadle_batch_gather(group, leads ? answers : NULL, all_p));
+  TRY(treadle_batch_repeat(s->prompts, SAMPLES, true, &prompts));
+  TRY(treadle_batch_union(*all_p, prompts));
+out:
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(answers);
+  treadle_batch_destroy(prompts);
+  return status;
+}
+
+static treadle_status go_round(scene *s, treadle_group *group, treadle_actor *actor, int round, int rank) {
+  treadle_batch *all = NULL;
+  treadle_status status;
   TRY(treadle_actor_enter(actor, TREADLE_INFER));
   if (s->flips && round == 1 && rank == 0) TRY(flip(s, actor));
-  TRY(treadle_actor_generate_sequences(actor, s->requests, strlen(s->requests), &options, &figures));
+  TRY(generate(s, group, actor, round, &all));
   TRY(treadle_actor_exit(actor, TREADLE_INFER));
-  TRY(compare(s, actor, &a, round, rank));
+  TRY(compare(s, actor, all, round, rank));
+  TRY(train(actor, all, round));
 out:
-  release(&a);
+  treadle_batch_destroy(all);
   return status;
 }
 
@@ -197,38 +183,38 @@ static int run(treadle_group *group, void *context) {
   treadle_actor *actor;
   RANK_OK(treadle_actor_create(group, s->train, s->infer, &options, &actor));
   RANK_OK(treadle_actor_randomise(actor, 7));
-  for (int round = 0; round < ROUNDS; round++) RANK_OK(go_round(s, actor, round, rank));
+  for (int round = 0; round < ROUNDS; round++) RANK_OK(go_round(s, group, actor, round, rank));
   treadle_actor_destroy(actor);
   return 0;
 }
 
 /* ---- Pairs ------------------------------------------------------------------------------------------------- */
 
-/* The same on all ranks. */
-static void check_ranks(const scene *s) {
-  for (int round = 0; round < ROUNDS; round++)
+/* What all ranks have compared, into what rank 0 has: each answer once. */
+static void add_ranks(scene *s) {
+  for (int round = 0; round < ROUNDS; round++) {
     for (int rank = 1; rank < s->pair->ranks; rank++) {
-      assert_int_equal(s->compared[round][rank], s->compared[round][0]);
-      assert_int_equal(s->differing[round][rank], s->differing[round][0]);
+      s->compared[round][0] += s->compared[round][rank];
+      s->differing[round][0] += s->differing[round][rank];
     }
+    assert_int_equal(s->compared[round][0], s->count * SAMPLES * RESPONSE);
+  }
 }
 
 static void run_pair(scene *s, const struct pair *pair, int64_t tokens) {
   const int64_t each = SAMPLES * RESPONSE;
-  treadle_builder lines = {0};
   treadle_model *model = tiny_open();
   s->pair = pair;
   s->count = (int)((tokens + each - 1) / each);
-  add_requests(&lines, s->count);
-  s->requests = lines.text;
+  s->prompts = make_prompts(s->count);
   assert_ok(treadle_layout_create(model, pair->train, pair->ranks, NULL, &s->train));
   assert_ok(treadle_layout_create(model, pair->infer, pair->ranks, NULL, &s->infer));
   ranks_as_threads(pair->ranks, 120, 0, run, s);
-  check_ranks(s);
+  add_ranks(s);
   treadle_layout_destroy(s->train);
   treadle_layout_destroy(s->infer);
   treadle_model_close(model);
-  treadle_builder_release(&lines);
+  treadle_batch_destroy(s->prompts);
 }
 
 static void test_pairs(void **state) {

@@ -5,6 +5,7 @@
 #include "control/tiny.h"
 #include "group/ranks.h"
 #include "test.h"
+#include "train/rows.h"
 
 #include "control/actor_switch.h"
 #include "switch/switch.h"
@@ -40,11 +41,12 @@ typedef struct worker {
   size_t work, block, outside; /* of the engine that generates; outside: in no window */
   treadle_actor_memory plan;
 
-  treadle_status (*logprobs)(void *engine, const treadle_train_batch *batch, const treadle_policy *policy,
-                             const void *weights, float *logprobs, float *entropies);
+  treadle_status (*logprobs)(void *engine, const treadle_batch *batch, const treadle_forward_options *with,
+                             const void *weights, treadle_batch *out);
   size_t peak;               /* as the worker told */
   bool in_reference, strays; /* strays: the reference was there at another time */
   int shown;                 /* how often the trainer had its weights */
+  treadle_observer books;
 } worker;
 
 static _Thread_local worker *here; /* of this rank */
@@ -62,9 +64,9 @@ static void see(void *context, const size_t *bytes, int classes) {
 }
 
 /* The built-in trainer's, with a look at what is on the device. */
-static treadle_status see_logprobs(void *engine, const treadle_train_batch *batch,
-                                   const treadle_policy *policy, const void *weights, float *logprobs,
-                                   float *entropies) {
+static treadle_status see_logprobs(void *engine, const treadle_batch *batch,
+                                   const treadle_forward_options *with, const void *weights,
+                                   treadle_batch *out) {
   const treadle_switch *sw = treadle_actor_switch(here->actor);
   const size_t there = treadle_switch_resident(sw, TREADLE_REFERENCE);
   if (there != (weights ? here->train[TREADLE_REFERENCE] : 0))
@@ -73,7 +75,7 @@ static treadle_status see_logprobs(void *engine, const treadle_train_batch *batc
       (treadle_switch_resident(sw, TREADLE_GRADS) || treadle_switch_resident(sw, TREADLE_OPTIMIZER)))
     return treadle_fail(TREADLE_DIFFERENT, "state of training is beside the reference");
   here->shown += weights != NULL;
-  return here->logprobs(engine, batch, policy, weights, logprobs, entropies);
+  return here->logprobs(engine, batch, with, weights, out);
 }
 
 static treadle_status open_train(void *context, treadle_group *group, const treadle_layout *layout,
@@ -96,6 +98,7 @@ static treadle_actor_options options_of(worker *w) {
                                           .block_tokens = 5,
                                           .prefill_chunk = 16,
                                           .max_len = 64};
+  w->books = (treadle_observer){.struct_size = sizeof w->books, .context = w, .memory = see};
   return (treadle_actor_options){.struct_size = sizeof(treadle_actor_options),
                                  .trainer = &w->trainer,
                                  .engine = &w->engine,
@@ -108,8 +111,7 @@ static treadle_actor_options options_of(worker *w) {
                                  .kv_bytes = KV_LEAST,
                                  .budget_bytes = s->share,
                                  .open_train = open_train,
-                                 .watch = see,
-                                 .watch_context = w};
+                                 .observer = &w->books};
 }
 
 /* Sizes by the engines' own plans, and the worker's plan. */
@@ -206,39 +208,64 @@ static int check(const worker *w, treadle_mode mode, bool away) {
 
 static const int32_t ids[] = {3, 1, 4, 1, 5, 9, 2, 6};
 static const uint8_t mask[] = {0, 0, 1, 1, 1, 1, 1, 1};
-static const treadle_train_row row = {ids, mask, TEST_COUNT(ids)};
-static const treadle_train_batch batch = {
-    .struct_size = sizeof batch, .rows = &row, .count = 1, .micro_batch_size = 1};
-static const char lines[] = "{\"prompt_token_ids\": [3, 1, 4], \"max_tokens\": 5, \"ignore_eos\": true}\n";
+static const rows_row row = {ids, mask, TEST_COUNT(ids), 2};
+static const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
+static const rows_row asked[RANKS] = {{ids, NULL, 3, 3}, {ids, NULL, 3, 3}};
 
-static treadle_status slope(void *context, size_t at_row, size_t token, float logprob, float entropy,
-                            double *by_logprob_p, double *by_entropy_p) {
+static treadle_status slope(void *context, const treadle_loss_row *r) {
   (void)context;
-  (void)at_row;
-  (void)token;
-  (void)logprob;
-  (void)entropy;
-  *by_logprob_p = -1;
-  *by_entropy_p = 0;
+  for (int64_t i = 0; i < r->count; i++) r->by_log_prob[i] = -1;
   return TREADLE_OK;
 }
 
+/* Its log-probabilities, of the policy or of the reference. */
+static treadle_status compute(treadle_actor *actor, const treadle_batch *batch, bool reference) {
+  treadle_batch *out;
+  treadle_status status = rows_out(batch, &out);
+  if (!status)
+    status = reference ? treadle_actor_compute_ref_log_prob(actor, batch, &forward, out)
+                       : treadle_actor_compute_log_prob(actor, batch, &forward, out);
+  treadle_batch_destroy(out);
+  return status;
+}
+
+/* Each replica has one of the prompts. */
+static treadle_status generate(treadle_actor *actor) {
+  treadle_sampling sampling = TREADLE_SAMPLING_INIT;
+  treadle_batch *prompts = NULL, *mine = NULL, *answers = NULL;
+  treadle_status status;
+  sampling.max_tokens = 5;
+  sampling.ignore_eos = true;
+  TRY(rows_batch(asked, RANKS, &prompts));
+  TRY(treadle_actor_slice_prompts(actor, prompts, NULL, NULL, &mine));
+  TRY(treadle_actor_generate_sequences(actor, mine, &sampling, NULL, &answers));
+  if (treadle_batch_rows(answers) != 1)
+    status = treadle_fail(TREADLE_DIFFERENT, "%lld answers", (long long)treadle_batch_rows(answers));
+out:
+  treadle_batch_destroy(prompts);
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(answers);
+  return status;
+}
+
 static int go_round(treadle_actor *actor, worker *w) {
-  const treadle_policy policy = {.struct_size = sizeof policy, .differentiate = slope};
+  const treadle_loss_options own = {.struct_size = sizeof own, .of_row = slope};
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 0.01};
-  treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  float logprobs[TEST_COUNT(ids)];
-  RANK_OK(treadle_actor_generate_sequences(actor, lines, sizeof lines - 1, NULL, &generated));
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_batch *batch;
+  RANK_OK(rows_batch(&row, 1, &batch));
+  RANK_OK(generate(actor));
   if (check(w, TREADLE_INFER, false)) return 1;
-  RANK_OK(treadle_actor_compute_log_prob(actor, &batch, &policy, logprobs, NULL));
+  RANK_OK(compute(actor, batch, false));
   if (check(w, TREADLE_FORWARD, false)) return 1;
   w->in_reference = true;
-  RANK_OK(treadle_actor_compute_ref_log_prob(actor, &batch, &policy, logprobs, NULL));
+  RANK_OK(compute(actor, batch, true));
   w->in_reference = false;
   if (check(w, TREADLE_FORWARD, true)) return 1;
-  RANK_OK(treadle_actor_compute_log_prob(actor, &batch, &policy, logprobs, NULL));
-  RANK_OK(treadle_actor_update(actor, &batch, &policy, &step, NULL, NULL, &figures));
+  RANK_OK(compute(actor, batch, false));
+  RANK_OK(treadle_actor_update(actor, batch, &forward, &own, &step, NULL, &found, &figures));
+  treadle_batch_destroy(batch);
   return check(w, TREADLE_TRAIN, false);
 }
 

@@ -3,8 +3,9 @@
  * ctest: label=threads */
 #include "control/tiny.h"
 #include "control/toy.h"
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
+#include "train/rows.h"
 
 enum { PAGE = 4096, KV_BLOCKS = 50, RANKS = 2 };
 
@@ -50,6 +51,7 @@ static void see(void *context, const size_t *bytes, int classes) {
 static treadle_status make(const scene *s, treadle_group *group, worker *w) {
   const treadle_trainer_options trainer = {
       .struct_size = sizeof trainer, .threads = 1, .most_rows = 32, .optimizer = true};
+  const treadle_observer books = {.struct_size = sizeof books, .context = w, .memory = see};
   const treadle_actor_options options = {.struct_size = sizeof options,
                                          .trainer = &trainer,
                                          .reference = s->train,
@@ -60,8 +62,7 @@ static treadle_status make(const scene *s, treadle_group *group, worker *w) {
                                          .train_context = &w->toy,
                                          .open_infer = toy_open_infer,
                                          .infer_context = &w->toy,
-                                         .watch = see,
-                                         .watch_context = w};
+                                         .observer = &books};
   return treadle_actor_create(group, s->train, s->infer, &options, &w->actor);
 }
 
@@ -69,36 +70,64 @@ static treadle_status make(const scene *s, treadle_group *group, worker *w) {
 
 static const int32_t ids[] = {3, 1, 4, 1, 5};
 static const uint8_t mask[] = {0, 0, 1, 1, 1};
-static const treadle_train_row row = {ids, mask, TEST_COUNT(ids)};
-static const treadle_train_batch batch = {
-    .struct_size = sizeof batch, .rows = &row, .count = 1, .micro_batch_size = 1};
-static const treadle_policy policy = {.struct_size = sizeof policy};
+static const rows_row row = {ids, mask, TEST_COUNT(ids), 2};
+static const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
 
-static treadle_status generate(treadle_actor *actor, uint64_t *sum_p) {
-  treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  treadle_status status = treadle_actor_generate_sequences(actor, "{}\n", 3, NULL, &figures);
-  *sum_p = figures.digest;
+/* The log-probability of its answer to the prompt. */
+static treadle_status generate(treadle_actor *actor, float *logprob_p) {
+  treadle_batch *prompts = NULL, *answers = NULL;
+  treadle_column logprobs = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(rows_batch(&row, 1, &prompts));
+  TRY(treadle_actor_generate_sequences(actor, prompts, NULL, NULL, &answers));
+  TRY(treadle_batch_column(answers, "rollout_log_probs", &logprobs));
+  *logprob_p = *(const float *)logprobs.data;
+out:
+  treadle_batch_destroy(prompts);
+  treadle_batch_destroy(answers);
   return status;
 }
 
-static treadle_status log_prob(treadle_actor *actor, float *sum_p) {
+static treadle_status compute(treadle_actor *actor, bool reference, float *sum_p) {
+  treadle_batch *batch = NULL, *out = NULL;
   float logprobs[TEST_COUNT(ids)] = {0};
-  treadle_status status = treadle_actor_compute_log_prob(actor, &batch, &policy, logprobs, NULL);
+  treadle_status status;
+  TRY(rows_batch(&row, 1, &batch));
+  TRY(rows_out(batch, &out));
+  TRY(reference ? treadle_actor_compute_ref_log_prob(actor, batch, &forward, out)
+                : treadle_actor_compute_log_prob(actor, batch, &forward, out));
+  (void)rows_counted(batch, out, "log_probs", logprobs);
   *sum_p = logprobs[0];
+out:
+  treadle_batch_destroy(batch);
+  treadle_batch_destroy(out);
   return status;
 }
+
+static treadle_status log_prob(treadle_actor *actor, float *sum_p) { return compute(actor, false, sum_p); }
 
 static treadle_status ref_log_prob(treadle_actor *actor, float *sum_p) {
-  float logprobs[TEST_COUNT(ids)] = {0};
-  treadle_status status = treadle_actor_compute_ref_log_prob(actor, &batch, &policy, logprobs, NULL);
-  *sum_p = logprobs[0];
-  return status;
+  return compute(actor, true, sum_p);
 }
 
+/* Of this rank's rows: all of them. */
 static treadle_status update(treadle_actor *actor) {
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1};
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  return treadle_actor_update(actor, &batch, &policy, &step, NULL, NULL, &figures);
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_row_range range;
+  treadle_batch *batch = NULL, *mine = NULL;
+  treadle_status status;
+  TRY(rows_batch(&row, 1, &batch));
+  TRY(treadle_actor_slice(actor, batch, &forward, &range, &mine));
+  if (range.first != 0 || range.end != 1)
+    TRY(treadle_fail(TREADLE_DIFFERENT, "rows %lld to %lld", (long long)range.first, (long long)range.end));
+  TRY(treadle_actor_update(actor, mine, &forward, &nll, &step, NULL, &found, &figures));
+out:
+  treadle_batch_destroy(batch);
+  treadle_batch_destroy(mine);
+  return status;
 }
 
 /* The call is good, and these functions were called since the last look. */
@@ -127,10 +156,10 @@ static int go_round(treadle_group *group, void *context) {
   const scene *s = context;
   worker w = {0};
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
-  uint64_t sum, digest;
-  float logprob, reference;
+  uint64_t digest;
+  float generated, logprob, reference;
   LEADS_TO(" open_infer hooks attach open_train", make(s, group, &w));
-  LEADS_TO_STATE("generate_sequences: the worker has no weights", generate(w.actor, &sum));
+  LEADS_TO_STATE("generate_sequences: the worker has no weights", generate(w.actor, &generated));
   LEADS_TO_STATE("the worker has no weights", treadle_actor_enter(w.actor, TREADLE_INFER));
   LEADS_TO_STATE("its weights were not loaded", (treadle_actor_randomise(w.actor, 1), w.toy.calls[0] = 0,
                                                  ref_log_prob(w.actor, &reference)));
@@ -141,9 +170,9 @@ static int go_round(treadle_group *group, void *context) {
   LEADS_TO(" logprobs", log_prob(w.actor, &logprob)); /* where it is */
   RANK_TRUE(logprob == toy_logprob(digest));
 
-  LEADS_TO(" bind generate", generate(w.actor, &sum));
-  RANK_TRUE(treadle_group_size(group) > 1 || sum == digest);
-  LEADS_TO(" generate", generate(w.actor, &sum));
+  LEADS_TO(" bind generate", generate(w.actor, &generated));
+  RANK_TRUE(treadle_group_size(group) > 1 || generated == toy_logprob(digest));
+  LEADS_TO(" generate", generate(w.actor, &generated));
   RANK_TRUE(!w.toy.train_was_there && !w.kv_beside_train && w.kv_most >= KV_BLOCKS * TOY_BLOCK);
   RANK_OK(treadle_actor_get_info(w.actor, &info));
   RANK_TRUE(info.mode == TREADLE_INFER && info.version == 1 && info.kv_blocks >= KV_BLOCKS);
@@ -153,8 +182,8 @@ static int go_round(treadle_group *group, void *context) {
   RANK_TRUE(logprob == toy_logprob(digest));
   LEADS_TO(" logprobs(reference)", ref_log_prob(w.actor, &reference));
   RANK_TRUE(reference == logprob);
-  LEADS_TO(" rebind policy_gradients step", update(w.actor));
-  LEADS_TO(" policy_gradients step", update(w.actor));
+  LEADS_TO(" rebind update", update(w.actor));
+  LEADS_TO(" update", update(w.actor));
   LEADS_TO(" logprobs", log_prob(w.actor, &logprob));
   RANK_TRUE(logprob == toy_logprob(w.toy.sum) && w.toy.sum != digest);
   LEADS_TO(" save", treadle_actor_save(w.actor, "here"));
@@ -162,9 +191,9 @@ static int go_round(treadle_group *group, void *context) {
   LEADS_TO(" bind unbind rebind logprobs(reference)",
            ref_log_prob(w.actor, &reference)); /* by way of INFER */
   RANK_TRUE(reference == toy_logprob(digest));
-  LEADS_TO(" bind generate", generate(w.actor, &sum)); /* by way of TRAIN */
+  LEADS_TO(" bind generate", generate(w.actor, &generated)); /* by way of TRAIN */
   LEADS_TO(" unbind rebind resume", treadle_actor_resume(w.actor, "there"));
-  LEADS_TO(" bind generate", generate(w.actor, &sum));
+  LEADS_TO(" bind generate", generate(w.actor, &generated));
   RANK_TRUE(!w.toy.train_was_there && !w.kv_beside_train);
   treadle_actor_destroy(w.actor);
   RANK_TRUE(w.toy.open == 0 && w.toy.sw == NULL);
@@ -175,8 +204,7 @@ static int go_round(treadle_group *group, void *context) {
 static int stay(treadle_group *group, void *context) {
   const scene *s = context;
   worker w = {0};
-  uint64_t sum;
-  float logprob;
+  float generated, logprob;
   RANK_OK(make(s, group, &w));
   RANK_OK(treadle_actor_randomise(w.actor, 2));
   RANK_OK(treadle_actor_load_reference(w.actor));
@@ -186,7 +214,7 @@ static int stay(treadle_group *group, void *context) {
       treadle_actor_exit(w.actor, TREADLE_TRAIN));
   LEADS_TO(" bind", treadle_actor_enter(w.actor, TREADLE_INFER));
   LEADS_TO("", treadle_actor_enter(w.actor, TREADLE_INFER));
-  LEADS_TO(" generate", generate(w.actor, &sum));
+  LEADS_TO(" generate", generate(w.actor, &generated));
   LEADS_TO_STATE("to enter train mode, the worker must first exit infer mode",
                  treadle_actor_enter(w.actor, TREADLE_TRAIN));
   LEADS_TO_STATE("to exit forward mode, the worker must have entered it: it stays in infer mode",
@@ -203,14 +231,14 @@ static int stay(treadle_group *group, void *context) {
   LEADS_TO("", treadle_actor_enter(w.actor, TREADLE_FORWARD));
   LEADS_TO(" logprobs", log_prob(w.actor, &logprob));
   LEADS_TO_STATE("generate_sequences needs infer mode, and the worker stays in forward mode",
-                 generate(w.actor, &sum));
+                 generate(w.actor, &generated));
   LEADS_TO("", treadle_actor_exit(w.actor, TREADLE_FORWARD));
   LEADS_TO(" rebind", treadle_actor_enter(w.actor, TREADLE_TRAIN));
   LEADS_TO("", treadle_actor_enter(w.actor, TREADLE_TRAIN));
   LEADS_TO(" logprobs", log_prob(w.actor, &logprob));
   LEADS_TO_STATE("compute_ref_log_prob needs forward mode, and the worker stays in train mode",
                  ref_log_prob(w.actor, &logprob));
-  LEADS_TO(" policy_gradients step", update(w.actor));
+  LEADS_TO(" update", update(w.actor));
   LEADS_TO("", treadle_actor_exit(w.actor, TREADLE_TRAIN));
   RANK_FAILS(TREADLE_REFUSED, "host mode is not one to enter: train, forward and infer are",
              treadle_actor_enter(w.actor, TREADLE_HOST));
@@ -249,8 +277,8 @@ static int starve(treadle_group *group, void *context) {
 /* ---- Functions that fail ---- */
 
 static treadle_status call_generate(treadle_actor *actor) {
-  uint64_t sum;
-  return generate(actor, &sum);
+  float generated;
+  return generate(actor, &generated);
 }
 
 static treadle_status call_log_prob(treadle_actor *actor) {
@@ -287,8 +315,7 @@ static const struct failure {
     {"logprobs", call_generate, call_log_prob},
     {"logprobs", update, call_log_prob},
     {"logprobs(reference)", call_generate, call_ref_log_prob},
-    {"policy_gradients", call_generate, update},
-    {"step", call_generate, update},
+    {"update", call_generate, update},
     {"save", call_generate, call_save},
     {"weights_digest", call_generate, call_digest},
 };
@@ -312,7 +339,7 @@ static int fail_at(treadle_group *group, worker *w, const struct failure *f) {
 static int fail_once(treadle_group *group, void *context) {
   const scene *s = context;
   worker w = {0};
-  uint64_t sum;
+  float generated;
   RANK_OK(make(s, group, &w));
   RANK_OK(treadle_actor_randomise(w.actor, 3));
   RANK_OK(treadle_actor_load_reference(w.actor));
@@ -322,12 +349,12 @@ static int fail_once(treadle_group *group, void *context) {
         fprintf(stderr, "of %s, way %d\n", failures[i].function, way);
         return 1;
       }
-      if (way == 1) RANK_OK(generate(w.actor, &sum));
+      if (way == 1) RANK_OK(generate(w.actor, &generated));
       if (way == 2) RANK_OK(log_prob(w.actor, &(float){0}));
       RANK_OK(failures[i].call(w.actor));
       RANK_OK(call_digest(w.actor));
-      RANK_OK(generate(w.actor, &sum));
-      RANK_TRUE(treadle_group_size(group) > 1 || sum == w.toy.sum);
+      RANK_OK(generate(w.actor, &generated));
+      RANK_TRUE(treadle_group_size(group) > 1 || generated == toy_logprob(w.toy.sum));
       RANK_OK(update(w.actor));
     }
   treadle_actor_destroy(w.actor);
@@ -341,7 +368,7 @@ static int fail_to_load(treadle_group *group, void *context) {
   const bool here = treadle_group_rank(group) == treadle_group_size(group) - 1;
   static const char *const names[] = {"load", "randomise", "resume"};
   worker w = {0};
-  uint64_t sum;
+  float generated;
   RANK_OK(make(s, group, &w));
   for (int i = 0; i < 3; i++) {
     if (here) w.toy.fails = names[i];
@@ -349,10 +376,10 @@ static int fail_to_load(treadle_group *group, void *context) {
                             : i == 1 ? treadle_actor_randomise(w.actor, 4)
                                      : treadle_actor_resume(w.actor, "there");
     RANK_FAILS(TREADLE_SYSTEM, "does not want to", status);
-    RANK_FAILS(TREADLE_STATE, "the worker has no weights", generate(w.actor, &sum));
+    RANK_FAILS(TREADLE_STATE, "the worker has no weights", generate(w.actor, &generated));
     RANK_FAILS(TREADLE_STATE, "the worker has no weights", update(w.actor));
     RANK_OK(treadle_actor_load(w.actor));
-    RANK_OK(generate(w.actor, &sum));
+    RANK_OK(generate(w.actor, &generated));
   }
   treadle_actor_destroy(w.actor);
   return 0;
@@ -369,7 +396,7 @@ static int fail_to_open(treadle_group *group, void *context) {
                {"hooks", NULL, "the toy's hooks does not want to", TREADLE_SYSTEM},
                {"open_train", NULL, "the toy's open_train does not want to", TREADLE_SYSTEM},
                {NULL, "generate", "the infer engine's table lacks generate", TREADLE_REFUSED},
-               {NULL, "step", "the train engine's table lacks step", TREADLE_REFUSED}};
+               {NULL, "update", "the train engine's table lacks update", TREADLE_REFUSED}};
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
     worker w = {.toy.fails = here ? cases[i].fails : NULL, .toy.lacks = here ? cases[i].lacks : NULL};
     RANK_FAILS(cases[i].status, cases[i].words, make(s, group, &w));

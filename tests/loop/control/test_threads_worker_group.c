@@ -1,8 +1,8 @@
 /* A worker group: calls reach all ranks; what fails on one rank fails on all, wherever in a method it does, and the group goes on; rank 0 may be
  * busy for longer than the group's time limit, but not leave without a word.
  * ctest: label=threads */
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "base/alloc.h"
 #include "control/worker_group.h"
@@ -109,11 +109,11 @@ out:
   return status;
 }
 
-static const treadle_worker_method methods[] = {{"add", add},
-                                                {"fail_before", fail_before},
-                                                {"fail_after", fail_after},
-                                                {"answer_too_much", answer_too_much},
-                                                {NULL, NULL}};
+static const treadle_worker_method methods[] = {{"add", add, false},
+                                                {"fail_before", fail_before, false},
+                                                {"fail_after", fail_after, false},
+                                                {"answer_too_much", answer_too_much, false},
+                                                {NULL, NULL, false}};
 
 /* ---- Calls of rank 0 ---- */
 

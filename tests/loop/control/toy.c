@@ -1,7 +1,9 @@
 #include "control/toy.h"
 
+#include "base/alloc.h"
 #include "base/status.h"
 #include "group/group.h"
+#include "train/rows.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -73,36 +75,54 @@ static treadle_status called_with_weights(toy *t, const char *name) {
   return treadle_fail(TREADLE_DIFFERENT, "the toy's %s finds other weights than it has written", name);
 }
 
-static treadle_status policy_gradients(void *engine, const treadle_train_batch *batch,
-                                       const treadle_policy *policy, float *logprobs, float *entropies) {
-  (void)batch;
-  (void)policy;
-  (void)logprobs;
-  (void)entropies;
-  return called_with_weights(engine, "policy_gradients");
+/* No rank divides rows. */
+static treadle_status coordinate_of(void *engine, const int64_t *lengths, int64_t rows,
+                                    const treadle_forward_options *forward, treadle_row_range *by_rank) {
+  const toy *t = engine;
+  const int ranks = t->group ? treadle_group_size(t->group) : 1;
+  (void)lengths;
+  (void)forward;
+  for (int rank = 0; rank < ranks; rank++) by_rank[rank] = (treadle_row_range){0, rows};
+  return TREADLE_OK;
+}
+
+static treadle_status add_columns(treadle_batch *out, const treadle_batch *batch,
+                                  const treadle_forward_options *forward) {
+  treadle_status status;
+  TRY(rows_add_like(out, batch, "log_probs"));
+  if (forward->entropies) TRY(rows_add_like(out, batch, "entropies"));
+out:
+  return status;
 }
 
 /* The sum of the weights is what the first token gets. */
-static treadle_status logprobs_of(void *engine, const treadle_train_batch *batch,
-                                  const treadle_policy *policy, const void *weights, float *logprobs,
-                                  float *entropies) {
+static treadle_status logprobs_of(void *engine, const treadle_batch *batch,
+                                  const treadle_forward_options *forward, const void *weights,
+                                  treadle_batch *out) {
   toy *t = engine;
-  treadle_status status = called_with_weights(t, weights ? "logprobs(reference)" : "logprobs");
-  (void)batch;
-  (void)policy;
-  (void)entropies;
-  if (!status) *logprobs = toy_logprob(sum_of(t, t->train, weights ? weights : t->params));
+  treadle_column column = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(called_with_weights(t, weights ? "logprobs(reference)" : "logprobs"));
+  TRY(add_columns(out, batch, forward));
+  TRY(treadle_batch_column(out, "log_probs", &column));
+  *(float *)column.data = toy_logprob(sum_of(t, t->train, weights ? weights : t->params));
+out:
   return status;
 }
 
 /* Collective, as a step is: all ranks take it, or none. */
-static treadle_status step(void *engine, const treadle_optimizer_step *one,
-                           treadle_optimizer_figures *figures_p) {
+static treadle_status update(void *engine, const treadle_batch *batch,
+                             const treadle_forward_options *forward, const treadle_loss_options *loss,
+                             const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                             treadle_optimizer_figures *figures_p) {
   toy *t = engine;
-  treadle_status status = called_with_weights(t, "step");
-  (void)one;
+  treadle_status status = called_with_weights(t, "update");
+  (void)loss;
+  (void)step;
+  (void)loss_p;
   if (!status && !optimizer_is_whole(t))
     status = treadle_fail(TREADLE_DIFFERENT, "the optimizer's state is not what it was");
+  if (!status && out) status = add_columns(out, batch, forward);
   if (t->group) status = treadle_group_agree(t->group, status);
   if (status) return status;
   figures_p->steps = ++t->steps;
@@ -152,12 +172,12 @@ treadle_status toy_open_train(void *context, treadle_group *group, const treadle
                                      .engine = t,
                                      .load = load,
                                      .randomise = randomise,
-                                     .step = t->lacks && !strcmp(t->lacks, "step") ? NULL : step,
+                                     .coordinate_of = coordinate_of,
+                                     .update = t->lacks && !strcmp(t->lacks, "update") ? NULL : update,
                                      .weights_digest = weights_digest,
                                      .save = save,
                                      .resume = resume,
                                      .close = close_engine,
-                                     .policy_gradients = policy_gradients,
                                      .logprobs = logprobs_of,
                                      .rebind = rebind};
   return TREADLE_OK;
@@ -209,23 +229,62 @@ static treadle_status hooks(void *engine, treadle_engine_hooks *hooks_p) {
   return called(engine, "hooks");
 }
 
-/* The digest is the sum of the weights. */
-static treadle_status generate(void *engine, const char *lines, size_t bytes,
-                               const treadle_generate_options *options,
-                               treadle_generate_figures *figures_p) {
+static treadle_status add_ragged(treadle_batch *batch, const char *name, treadle_column_type type,
+                                 const int64_t *offsets, treadle_column *column_p) {
+  const treadle_column column = {
+      .struct_size = sizeof column, .name = name, .type = type, .offsets = offsets};
+  treadle_status status;
+  TRY(treadle_batch_add(batch, &column));
+  TRY(treadle_batch_column(batch, name, column_p));
+out:
+  return status;
+}
+
+/* To each prompt n answers of one id: the prompt's last. */
+static treadle_status answer(const treadle_batch *prompts, int64_t n, float logprob, treadle_batch *out) {
+  const int64_t rows = treadle_batch_rows(out);
+  treadle_column asked = TREADLE_INIT(treadle_column), ids = TREADLE_INIT(treadle_column),
+                 logprobs = TREADLE_INIT(treadle_column);
+  int64_t *offsets = treadle_alloc_array((size_t)rows + 1, sizeof *offsets);
+  const char **finish = treadle_alloc_array((size_t)rows + 1, sizeof(*finish));
+  treadle_status status = TREADLE_OK;
+  if (!offsets || !finish) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the toy's answers"));
+  for (int64_t r = 0; r < rows; r++) {
+    offsets[r + 1] = r + 1;
+    finish[r] = "stop";
+  }
+  TRY(treadle_batch_column(prompts, "prompt_ids", &asked));
+  TRY(add_ragged(out, "ids", TREADLE_COLUMN_INT32, offsets, &ids));
+  TRY(add_ragged(out, "rollout_log_probs", TREADLE_COLUMN_FP32, offsets, &logprobs));
+  TRY(treadle_batch_add_texts(out, "finish", finish, NULL));
+  for (int64_t r = 0; r < rows; r++) {
+    ((int32_t *)ids.data)[r] = ((const int32_t *)asked.data)[asked.offsets[r / n + 1] - 1];
+    ((float *)logprobs.data)[r] = logprob;
+  }
+out:
+  treadle_free(offsets);
+  treadle_free(finish);
+  return status;
+}
+
+/* Log-probabilities are of the sum of the weights. */
+static treadle_status generate(void *engine, const treadle_batch *prompts, const treadle_sampling *sampling,
+                               const treadle_observer *observer, treadle_batch **out_p) {
   toy *t = engine;
-  treadle_status status = called(t, "generate");
-  if (status) return status;
-  if (t->given_up) return treadle_fail(TREADLE_DIFFERENT, "the toy has given up");
-  if (!t->bound) return treadle_fail(TREADLE_DIFFERENT, "the toy generates without weights");
+  const int64_t n = sampling ? sampling->n : 1;
+  treadle_status status;
+  (void)observer;
+  TRY(called(t, "generate"));
+  if (!t->bound) TRY(treadle_fail(TREADLE_DIFFERENT, "the toy generates without weights"));
   look_for_train(t);
   size_t kv_bytes = 0;
   char *kv = treadle_switch_window(t->sw, TREADLE_KV, &kv_bytes);
   memset(kv, 0xee, kv_bytes); /* all of it may be used */
-  figures_p->prompt_tokens = (int64_t)bytes;
-  figures_p->digest = sum_of(t, t->infer, t->bound);
-  if (options && options->answer) status = options->answer(options->context, lines, bytes);
-  t->given_up = status != TREADLE_OK;
+  TRY(treadle_batch_create(treadle_batch_rows(prompts) * n, out_p));
+  TRY(answer(prompts, n, toy_logprob(sum_of(t, t->infer, t->bound)), *out_p));
+  if (t->spoil) TRY(t->spoil(out_p));
+out:
+  t->spoil = NULL;
   return status;
 }
 

@@ -1,7 +1,7 @@
-/* Engines of a test, as the tables that a worker knows: they compute next to nothing, write down which of their functions were called, and fail
- * where they are told to. They refuse what a worker must not do: to generate without weights, to compute with windows that have changed since
- * rebind, to lose weights or the optimizer's state. What generates answers with the lines that it was given, as one; like the built-in engine
- * it is of no use any more when that was not taken. */
+/* Engines of a test, as the tables that a worker knows. They compute next to nothing, write down which of their functions
+ * were called, and fail where they are told to. They refuse what a worker must not do: to generate without weights, to
+ * compute with windows that have changed since rebind, to lose weights or the optimizer's state. The one that generates
+ * answers each prompt with the prompt's last id; its log-probability is toy_logprob of the infer window's sum. */
 #ifndef TREADLE_TESTS_TOY_H
 #define TREADLE_TESTS_TOY_H
 
@@ -12,11 +12,11 @@ enum { TOY_WORK = 10000, TOY_BLOCK = 1000 };
 /* Of one rank: an engine that trains, and one that generates. */
 typedef struct toy {
   treadle_group *group;
-  const char *fails; /* the function that fails once; NULL: none */
-  const char *lacks; /* the function that its table has not; NULL: none */
-  char calls[256];   /* names of functions, a blank before each */
-  int open;          /* engines */
-  bool given_up;     /* an answer was not taken */
+  const char *fails;                                  /* the function that fails once; NULL: none */
+  const char *lacks;                                  /* the function that its table has not; NULL: none */
+  char calls[256];                                    /* names of functions, a blank before each */
+  int open;                                           /* engines */
+  treadle_status (*spoil)(treadle_batch **answers_p); /* changes the next answers; NULL: nobody */
 
   const treadle_layout *train, *infer;
   uint64_t *params, *optimizer;
@@ -36,7 +36,7 @@ treadle_status toy_open_train(void *context, treadle_group *group, const treadle
 treadle_status toy_open_infer(void *context, treadle_group *group, const treadle_layout *layout,
                               const treadle_generator_options *options, treadle_infer_engine *engine_p);
 
-/* What it gives for the log-probability of a first token where the weights have that sum. */
+/* The log-probability of a first token, if the weights have that sum. */
 float toy_logprob(uint64_t sum);
 
 #endif

@@ -35,10 +35,10 @@ static bool stops(void *context) {
   return asked;
 }
 
-static const treadle_rl_options options = {.struct_size = sizeof options, .stops = stops};
+static const treadle_rl_options options = {.struct_size = sizeof options};
 
 static treadle_rl open_rewards(const char *first, const char *second) {
-  treadle_rl rl = {.reward_count = 2, .options = &options};
+  treadle_rl rl = {.reward_count = 2, .options = &options, .observer = {.stop = stops}};
   rl.rewards[0] = open_reward(first);
   rl.rewards[1] = open_reward(second);
   rl.weights[0] = rl.weights[1] = 1;

@@ -4,9 +4,10 @@
 #include "base/random.h"
 #include "rl/advantages.h"
 #include "rl/dapo.h"
-#include "rl/loss.h"
+#include "rl/kl_control.h"
 #include "rl/mini_batches.h"
 #include "rl/statistics.h"
+#include "train/ppo.h"
 
 #include <math.h>
 
@@ -88,28 +89,28 @@ static void statistics(void **state) {
 
 static void kl(void **state) {
   (void)state;
-  NEAR(treadle_rl_kl_value(TREADLE_RL_KL, -3, -1), -2);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_K2, -3, -1), 2);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_K3, -3, -1), 4.389056);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_ABS, .5, 1), .5);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_MSE, .5, 1), .125);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_LOW_VAR_KL, .5, 1), 0.14872121810913086);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_LOW_VAR_KL, 1, .5), 0.10653066635131836);
-  NEAR(treadle_rl_kl_value(TREADLE_RL_LOW_VAR_KL, -100, 0), 10); /* held */
-  assert_true(treadle_rl_kl_slope(TREADLE_RL_LOW_VAR_KL, -100, 0) == 0);
-  for (int kind = TREADLE_RL_KL; kind <= TREADLE_RL_K3; kind++)
+  NEAR(treadle_kl_value(TREADLE_KL_PLAIN, -3, -1), -2);
+  NEAR(treadle_kl_value(TREADLE_KL_K2, -3, -1), 2);
+  NEAR(treadle_kl_value(TREADLE_KL_K3, -3, -1), 4.389056);
+  NEAR(treadle_kl_value(TREADLE_KL_ABS, .5, 1), .5);
+  NEAR(treadle_kl_value(TREADLE_KL_MSE, .5, 1), .125);
+  NEAR(treadle_kl_value(TREADLE_KL_LOW_VAR, .5, 1), 0.14872121810913086);
+  NEAR(treadle_kl_value(TREADLE_KL_LOW_VAR, 1, .5), 0.10653066635131836);
+  NEAR(treadle_kl_value(TREADLE_KL_LOW_VAR, -100, 0), 10); /* held */
+  assert_true(treadle_kl_slope(TREADLE_KL_LOW_VAR, -100, 0) == 0);
+  for (int kind = TREADLE_KL_PLAIN; kind <= TREADLE_KL_K3; kind++)
     for (double x = -1.3; x < 1; x += 0.37) {
       const double step = 1e-6;
-      double by = (treadle_rl_kl_value((treadle_rl_kl_kind)kind, x + step, -.2) -
-                   treadle_rl_kl_value((treadle_rl_kl_kind)kind, x - step, -.2)) /
+      double by = (treadle_kl_value((treadle_kl_kind)kind, x + step, -.2) -
+                   treadle_kl_value((treadle_kl_kind)kind, x - step, -.2)) /
                   (2 * step);
-      NEAR(by, treadle_rl_kl_slope((treadle_rl_kl_kind)kind, x, -.2));
+      NEAR(by, treadle_kl_slope((treadle_kl_kind)kind, x, -.2));
     }
   /* With a + the value is the same, and the slope that of k2. */
-  for (int kind = TREADLE_RL_KL_PLUS; kind < TREADLE_RL_KL_END; kind++) {
-    const treadle_rl_kl_kind plain = (treadle_rl_kl_kind)(kind - TREADLE_RL_KL_PLUS);
-    NEAR(treadle_rl_kl_value((treadle_rl_kl_kind)kind, -3, -1), treadle_rl_kl_value(plain, -3, -1));
-    NEAR(treadle_rl_kl_slope((treadle_rl_kl_kind)kind, -3, -1), -2);
+  for (int kind = TREADLE_KL_PLUS; kind < TREADLE_KL_END; kind++) {
+    const treadle_kl_kind plain = (treadle_kl_kind)(kind - TREADLE_KL_PLUS);
+    NEAR(treadle_kl_value((treadle_kl_kind)kind, -3, -1), treadle_kl_value(plain, -3, -1));
+    NEAR(treadle_kl_slope((treadle_kl_kind)kind, -3, -1), -2);
   }
   const treadle_rl_kl_controller adaptive = {true, 0.1, 100}, fixed = {false, 0.1, 100};
   NEAR(treadle_rl_kl_control(&adaptive, 1, 0.2, 50), 1.1);
@@ -119,21 +120,21 @@ static void kl(void **state) {
 
 /* ---- The loss ---- */
 
-static treadle_rl_loss ppo(void) {
-  return (treadle_rl_loss){.clip_low = 0.2, .clip_high = 0.2, .clip_c = 3, .norm_length = 10};
+static treadle_ppo ppo(void) {
+  return (treadle_ppo){.clip_low = 0.2, .clip_high = 0.2, .clip_c = 3, .norm_length = 10};
 }
 
-static double loss_at(const treadle_rl_loss *loss, double ratio, double advantage) {
-  const treadle_rl_token token = {.logprob = log(ratio), .advantage = advantage, .weight = 1};
-  treadle_rl_token_loss result;
-  treadle_rl_token_loss_of(loss, &token, &result);
+static double loss_at(const treadle_ppo *loss, double ratio, double advantage) {
+  const treadle_ppo_token token = {.logprob = log(ratio), .advantage = advantage, .weight = 1};
+  treadle_ppo_term result;
+  treadle_ppo_of_token(loss, &token, &result);
   return result.pg;
 }
 
 static void clips(void **state) {
   (void)state;
   static const double ratios[] = {.5, 1, 1.5, 4}, up[] = {-.5, -1, -1.2, -1.2}, down[] = {.8, 1, 1.5, 3};
-  const treadle_rl_loss loss = ppo();
+  const treadle_ppo loss = ppo();
   for (int i = 0; i < 4; i++) {
     NEAR(loss_at(&loss, ratios[i], 1), up[i]);
     NEAR(loss_at(&loss, ratios[i], -1), down[i]);
@@ -148,26 +149,26 @@ static void slopes(void **state) {
   (void)state;
   treadle_random random = {7};
   for (int i = 0; i < 2000; i++) {
-    treadle_rl_loss loss = ppo();
+    treadle_ppo loss = ppo();
     loss.entropy_coeff = 0.01;
     loss.use_kl = i % 2;
-    loss.kl_kind = (treadle_rl_kl_kind)(i % 7);
+    loss.kl_kind = (treadle_kl_kind)(i % 7);
     loss.kl_coef = 0.3;
     loss.importance_cap = i % 3 ? 0 : 2;
-    treadle_rl_token token = {.logprob = -real(&random) * 2,
-                              .entropy = real(&random),
-                              .old = -real(&random) * 2,
-                              .ref = -real(&random) * 2,
-                              .rollout = -real(&random) * 2,
-                              .advantage = real(&random) * 2 - 1,
-                              .weight = 0.25};
-    treadle_rl_token_loss at, less, more;
+    treadle_ppo_token token = {.logprob = -real(&random) * 2,
+                               .entropy = real(&random),
+                               .old = -real(&random) * 2,
+                               .ref = -real(&random) * 2,
+                               .rollout = -real(&random) * 2,
+                               .advantage = real(&random) * 2 - 1,
+                               .weight = 0.25};
+    treadle_ppo_term at, less, more;
     const double step = 1e-7;
-    treadle_rl_token_loss_of(&loss, &token, &at);
+    treadle_ppo_of_token(&loss, &token, &at);
     token.logprob -= step;
-    treadle_rl_token_loss_of(&loss, &token, &less);
+    treadle_ppo_of_token(&loss, &token, &less);
     token.logprob += 2 * step;
-    treadle_rl_token_loss_of(&loss, &token, &more);
+    treadle_ppo_of_token(&loss, &token, &more);
     if (less.clipped != more.clipped || less.clipped_lower != more.clipped_lower) continue; /* a kink */
     if (fabs(token.logprob - token.ref) < 1e-5) continue;
     assert_true(fabs((more.loss - less.loss) / (2 * step) - at.by_logprob) < 1e-5);
@@ -182,12 +183,12 @@ static void aggregations(void **state) {
   static const double values[3][4] = {{1, 2, 3, 0}, {5, 0, 0, 0}, {1, -1, 2, 2}};
   const double wanted[] = {(6 + 5 + 4) / 8., (6 + 5 + 4) / 3., (2 + 5 + 1) / 3., (.6 + .5 + .4) / 3};
   for (int mode = 0; mode < 4; mode++) {
-    treadle_rl_loss loss = ppo();
+    treadle_ppo loss = ppo();
     double sum = 0;
-    loss.aggregation = (treadle_rl_aggregation)mode;
+    loss.aggregation = (treadle_ppo_aggregation)mode;
     for (int s = 0; s < 3; s++)
       for (int t = 0; t < lengths[s]; t++)
-        sum += treadle_rl_token_weight(&loss, lengths[s], 8, 3) * values[s][t];
+        sum += treadle_ppo_weight(&loss, lengths[s], 8, 3) * values[s][t];
     NEAR(sum, wanted[mode]);
   }
 }
@@ -220,26 +221,11 @@ static void orders(void **state) {
   assert_true(differ);
 }
 
-/* Rows that follow each other and have one prompt share it, whatever comes behind it. */
-static void shared_prompts(void **state) {
-  static const int32_t a[] = {1, 2, 3, 4}, b[] = {1, 2, 5}, c[] = {1, 2, 3, 5}, d[] = {1, 9, 3};
-  static const uint8_t two[] = {0, 0, 1, 1}, three[] = {0, 0, 0, 1};
-  const treadle_train_row rows[] = {{a, two, 4},   {b, two, 3},   {b, two, 3},
-                                    {c, three, 4}, {a, three, 4}, {d, two, 3}};
-  const int32_t wanted[] = {0, 2, 2, 0, 3, 0};
-  (void)state;
-  for (size_t i = 0; i < TEST_COUNT(rows); i++)
-    assert_int_equal(treadle_rl_shared_tokens(i ? &rows[i - 1] : NULL, &rows[i]), wanted[i]);
-  assert_int_equal(treadle_rl_prompt_tokens(&rows[3]), 3);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(groups),       cmocka_unit_test(plus_plus),
-      cmocka_unit_test(statistics),   cmocka_unit_test(kl),
-      cmocka_unit_test(clips),        cmocka_unit_test(slopes),
-      cmocka_unit_test(aggregations), cmocka_unit_test(overlong),
-      cmocka_unit_test(orders),       cmocka_unit_test(shared_prompts),
+      cmocka_unit_test(groups),       cmocka_unit_test(plus_plus), cmocka_unit_test(statistics),
+      cmocka_unit_test(kl),           cmocka_unit_test(clips),     cmocka_unit_test(slopes),
+      cmocka_unit_test(aggregations), cmocka_unit_test(overlong),  cmocka_unit_test(orders),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

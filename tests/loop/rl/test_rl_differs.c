@@ -8,43 +8,50 @@
 static int flip_pass, flip_update; /* which call; 0: none */
 static int passes, updates;
 
-treadle_status __real_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                                     const treadle_policy *policy, float *logprobs,
-                                                     float *entropies);
-treadle_status __wrap_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                                     const treadle_policy *policy, float *logprobs,
-                                                     float *entropies);
-treadle_status __real_treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
-                                           const treadle_policy *policy, const treadle_optimizer_step *step,
-                                           float *logprobs, float *entropies,
-                                           treadle_optimizer_figures *figures_p);
-treadle_status __wrap_treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
-                                           const treadle_policy *policy, const treadle_optimizer_step *step,
-                                           float *logprobs, float *entropies,
-                                           treadle_optimizer_figures *figures_p);
+treadle_status __real_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                                     const treadle_forward_options *forward,
+                                                     treadle_batch *out);
+treadle_status __wrap_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                                     const treadle_forward_options *forward,
+                                                     treadle_batch *out);
+treadle_status __real_treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
+                                           const treadle_forward_options *forward,
+                                           const treadle_loss_options *loss,
+                                           const treadle_optimizer_step *step, treadle_batch *out,
+                                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p);
+treadle_status __wrap_treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
+                                           const treadle_forward_options *forward,
+                                           const treadle_loss_options *loss,
+                                           const treadle_optimizer_step *step, treadle_batch *out,
+                                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p);
 
-static void flip(float *value) {
+/* The second log-probability of those that were found. */
+static void flip(const treadle_batch *out) {
+  treadle_column found = TREADLE_INIT(treadle_column);
   uint32_t bits;
+  assert_ok(treadle_batch_column(out, "log_probs", &found));
+  float *value = (float *)found.data + found.offsets[0] + 1;
   memcpy(&bits, value, sizeof bits);
   bits ^= 1;
   memcpy(value, &bits, sizeof bits);
 }
 
-treadle_status __wrap_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_train_batch *batch,
-                                                     const treadle_policy *policy, float *logprobs,
-                                                     float *entropies) {
-  treadle_status status = __real_treadle_actor_compute_log_prob(actor, batch, policy, logprobs, entropies);
-  if (++passes == flip_pass) flip(&logprobs[1]);
+treadle_status __wrap_treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,
+                                                     const treadle_forward_options *forward,
+                                                     treadle_batch *out) {
+  treadle_status status = __real_treadle_actor_compute_log_prob(actor, batch, forward, out);
+  if (++passes == flip_pass) flip(out);
   return status;
 }
 
-treadle_status __wrap_treadle_actor_update(treadle_actor *actor, const treadle_train_batch *batch,
-                                           const treadle_policy *policy, const treadle_optimizer_step *step,
-                                           float *logprobs, float *entropies,
-                                           treadle_optimizer_figures *figures_p) {
+treadle_status __wrap_treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
+                                           const treadle_forward_options *forward,
+                                           const treadle_loss_options *loss,
+                                           const treadle_optimizer_step *step, treadle_batch *out,
+                                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p) {
   treadle_status status =
-      __real_treadle_actor_update(actor, batch, policy, step, logprobs, entropies, figures_p);
-  if (++updates == flip_update) flip(&logprobs[1]);
+      __real_treadle_actor_update(actor, batch, forward, loss, step, out, loss_p, figures_p);
+  if (++updates == flip_update) flip(out);
   return status;
 }
 

@@ -3,12 +3,12 @@
  * ctest: label=threads */
 #include "control/tiny.h"
 #include "control/toy.h"
-#include "test.h"
 #include "group/ranks.h"
+#include "test.h"
 
 #include "rl/loop.h"
 
-enum { RANKS = 2, SAMPLES = 3, TOKENS = 4000, ATTEMPTS = 60 };
+enum { RANKS = 2, SAMPLES = 3, TOKENS = 4000, ATTEMPTS = 300 };
 
 typedef struct scene {
   treadle_model *model;
@@ -80,24 +80,50 @@ typedef struct samples {
   treadle_rl_made made[SAMPLES];
   int32_t ids[SAMPLES * TOKENS];
   float rollout[SAMPLES * TOKENS], logprobs[SAMPLES * TOKENS], entropies[SAMPLES * TOKENS];
-  double advantages[SAMPLES * TOKENS], weights[SAMPLES * TOKENS];
-  char lines[1 << 17];
+  double advantages[SAMPLES * TOKENS];
+  treadle_batch *prompts;
   treadle_rl_batch batch;
 } samples;
 
-static void fill(samples *s) {
+/* Each is its own number, after zeros. */
+static treadle_status make_prompts(treadle_batch **prompts_p) {
+  static const int64_t offsets[] = {0, TOKENS, 2 * TOKENS, 3 * TOKENS};
+  const treadle_column ids = {
+      .struct_size = sizeof ids, .name = "prompt_ids", .type = TREADLE_COLUMN_INT32, .offsets = offsets};
+  treadle_column made = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(treadle_batch_create(SAMPLES, prompts_p));
+  TRY(treadle_batch_add(*prompts_p, &ids));
+  TRY(treadle_batch_column(*prompts_p, "prompt_ids", &made));
+  for (int32_t i = 0; i < SAMPLES; i++) ((int32_t *)made.data)[offsets[i + 1] - 1] = i;
+out:
+  return status;
+}
+
+static treadle_status fill(samples *s) {
+  treadle_status status;
   memset(s, 0, sizeof *s);
-  memset(s->lines, 'x', sizeof s->lines);
+  TRY(make_prompts(&s->prompts));
   for (size_t i = 0; i < SAMPLES; i++)
     s->made[i] = (treadle_rl_made){.prompt = &prompt, .first = i * TOKENS, .count = TOKENS};
   s->batch.samples.items = s->made;
   s->batch.samples.count = SAMPLES;
   s->batch.ids.items = s->ids;
+  s->batch.ids.count = TEST_COUNT(s->ids);
   s->batch.rollout.items = s->rollout;
   s->batch.advantages = s->advantages;
+  TRY(treadle_rl_set_columns(&s->batch));
+out:
+  return status;
 }
 
-static treadle_rl_rows rows_of(const samples *s) {
+static void empty(samples *s) {
+  treadle_batch_destroy(s->prompts);
+  treadle_batch_destroy(s->batch.columns);
+  treadle_free(s->batch.offsets);
+}
+
+static treadle_rl_rows rows_of(samples *s) {
   return (treadle_rl_rows){.batch = &s->batch, .samples = all_samples, .count = SAMPLES};
 }
 
@@ -112,30 +138,33 @@ static treadle_status ref_log_probs(treadle_rl *rl, samples *s) {
 }
 
 static treadle_status update(treadle_rl *rl, samples *s) {
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   const treadle_rl_update u = {.rows = rows_of(s),
-                               .weights = s->weights,
                                .step = {.struct_size = sizeof u.step, .lr = 1},
                                .logprobs = s->logprobs,
                                .entropies = s->entropies};
-  return treadle_rl_call_update(rl, &u, &figures);
+  return treadle_rl_call_update(rl, &u, &loss, &figures);
 }
 
-/* An answer as long as all the lines; longer ones each time, so that memory is taken for it. */
+/* More answers each time, so that memory is taken for them. */
 static treadle_status generate(treadle_rl *rl, samples *s) {
-  static size_t length;
-  const treadle_rl_sampling sampling = {.temperature = 1, .top_p = 1};
-  const void *answer;
-  size_t bytes;
-  int64_t type;
+  static int64_t n;
+  n = n < 10000 ? n + 100 : n;
+  const treadle_rl_sampling sampling = {.n = n, .temperature = 1, .top_p = 1};
+  treadle_batch *answers = NULL;
+  treadle_column ids = TREADLE_INIT(treadle_column);
   treadle_status status;
-  length = length < sizeof s->lines / 2 ? length + sizeof s->lines / 64 : length;
-  TRY(treadle_rl_call_generate(rl, s->lines, length, &sampling));
-  TRY(treadle_message_int(&rl->out, "answer", &type));
-  TRY(treadle_message_bytes(&rl->out, "line", &answer, &bytes));
-  if (type != TREADLE_RL_LINE || bytes != length || memcmp(answer, s->lines, length) != 0)
-    status = treadle_fail(TREADLE_DIFFERENT, "an answer of %zu bytes", bytes);
+  TRY(treadle_rl_call_generate(rl, s->prompts, &sampling, &answers));
+  TRY(treadle_batch_column(answers, "ids", &ids));
+  if (treadle_batch_rows(answers) != SAMPLES * n ||
+      ids.offsets[SAMPLES * n] - ids.offsets[0] != SAMPLES * n)
+    TRY(treadle_fail(TREADLE_DIFFERENT, "%lld answers", (long long)treadle_batch_rows(answers)));
+  for (int64_t i = 0; i < SAMPLES * n; i++)
+    if (((const int32_t *)ids.data)[ids.offsets[0] + i] != i / n)
+      TRY(treadle_fail(TREADLE_DIFFERENT, "answer %lld is to another prompt", (long long)i));
 out:
+  treadle_batch_destroy(answers);
   return status;
 }
 
@@ -198,8 +227,9 @@ static int work(treadle_group *group, void *context) {
   if (r.rl.rank == 0) {
     s = malloc(sizeof *s);
     RANK_TRUE(s != NULL);
-    fill(s);
+    RANK_OK(fill(s));
     result = lead(&r, s);
+    empty(s);
     if (result) treadle_group_fail(group); /* the others do not wait */
   } else {
     RANK_OK(treadle_worker_group_serve(&r.rl.workers));

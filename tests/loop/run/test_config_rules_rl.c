@@ -2,8 +2,8 @@
  * and the resolved text, which is read again to the same. */
 #include "test.h"
 
-#include "rl/kl.h"
 #include "run/config.h"
+#include "train/kl.h"
 
 #include <math.h>
 
@@ -262,7 +262,7 @@ static void follows(void **state) {
   assert_true(s->val_temperature == 0.5 && !s->val_greedy && s->val_top_p == 0.7 && s->val_top_k == -1);
   treadle_train_config_destroy(config);
   config = read_ok("use_kl_loss: true\n  kl_penalty: k3+\n");
-  assert_int_equal(treadle_train_config_settings(config)->kl_penalty, TREADLE_RL_KL_PLUS + TREADLE_RL_K3);
+  assert_int_equal(treadle_train_config_settings(config)->kl_penalty, TREADLE_KL_PLUS + TREADLE_KL_K3);
   treadle_train_config_destroy(config);
   config = read_ok("use_kl_in_reward: true\n  init_kl_coef: 0.5\n");
   assert_false(treadle_train_config_settings(config)->use_kl_loss);

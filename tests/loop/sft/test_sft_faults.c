@@ -16,7 +16,7 @@
 
 typedef struct wrong {
   treadle_train_engine inner;
-  int64_t at; /* the call of gradients after which one of them is infinite */
+  int64_t at; /* the update after whose gradients one of them is infinite */
   int64_t calls;
   int64_t full_at; /* the call of save at which the disk is full */
   int64_t saves;
@@ -29,18 +29,25 @@ static treadle_status load(void *engine) {
 static treadle_status randomise(void *engine, uint64_t seed) {
   return ((wrong *)engine)->inner.randomise(((wrong *)engine)->inner.engine, seed);
 }
-static treadle_status gradients(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p) {
+static treadle_status coordinate_of(void *engine, const int64_t *lengths, int64_t rows,
+                                    const treadle_forward_options *forward, treadle_row_range *by_rank) {
+  const treadle_train_engine *inner = &((wrong *)engine)->inner;
+  return inner->coordinate_of(inner->engine, lengths, rows, forward, by_rank);
+}
+/* Gradients and a step, as an update is; between the two a gradient may become infinite. */
+static treadle_status update(void *engine, const treadle_batch *batch,
+                             const treadle_forward_options *forward, const treadle_loss_options *loss,
+                             const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                             treadle_optimizer_figures *figures_p) {
   wrong *w = engine;
-  treadle_status status = w->inner.gradients(w->inner.engine, batch, loss_p);
+  treadle_status status = treadle_trainer_gradients(w->inner.engine, batch, forward, loss, out, loss_p);
   if (++w->calls == w->at) treadle_trainer_grad_window(w->inner.engine, NULL)[7] = INFINITY;
-  return status;
+  return status ? status : treadle_trainer_step(w->inner.engine, step, figures_p);
 }
-static treadle_status loss(void *engine, const treadle_train_batch *batch, treadle_loss *loss_p) {
-  return ((wrong *)engine)->inner.loss(((wrong *)engine)->inner.engine, batch, loss_p);
-}
-static treadle_status step(void *engine, const treadle_optimizer_step *one,
-                           treadle_optimizer_figures *figures_p) {
-  return ((wrong *)engine)->inner.step(((wrong *)engine)->inner.engine, one, figures_p);
+static treadle_status loss(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                           const treadle_loss_options *options, treadle_loss *loss_p) {
+  const treadle_train_engine *inner = &((wrong *)engine)->inner;
+  return inner->loss(inner->engine, batch, forward, options, loss_p);
 }
 static treadle_status weights_digest(void *engine, uint64_t *digest_p) {
   return ((wrong *)engine)->inner.weights_digest(((wrong *)engine)->inner.engine, digest_p);
@@ -74,9 +81,9 @@ static treadle_status open_wrong(void *context, treadle_group *group, const trea
                                      .engine = w,
                                      .load = load,
                                      .randomise = randomise,
-                                     .gradients = gradients,
+                                     .coordinate_of = coordinate_of,
                                      .loss = loss,
-                                     .step = step,
+                                     .update = update,
                                      .weights_digest = weights_digest,
                                      .save = save,
                                      .resume = resume,

@@ -41,11 +41,13 @@ static bool stops(void *context) {
   return ++step == last_step;
 }
 
+static const treadle_observer observer = {.struct_size = sizeof observer, .stop = stops};
+
 static int train_rank(const char *name, int rank, int size, void *context) {
   const killing *k = context;
   sft_scene_run with = {.folder = k->folder,
                         .overrides = k->overrides,
-                        .options = {.resume = TREADLE_RESUME_AUTO, .stops = stops}};
+                        .options = {.resume = TREADLE_RESUME_AUTO, .observer = &observer}};
   treadle_sft_figures figures = {.struct_size = sizeof figures};
   char path[300];
   RANK_OK(treadle_group_open(name, rank, size, 30, &with.group));

@@ -80,7 +80,7 @@ static void close_text(treadle_train_rows_spec *spec) {
 
 /* ' stands for ". */
 static treadle_status read_text(const treadle_train_rows_spec *spec, const char *text,
-                                treadle_train_rows **rows_p) {
+                                treadle_batch **rows_p) {
   char *copy = strdup(text);
   assert_non_null(copy);
   for (char *at = copy; *at; at++)
@@ -90,21 +90,43 @@ static treadle_status read_text(const treadle_train_rows_spec *spec, const char 
   return status;
 }
 
+/* The tokens of rows and which of them count. */
+typedef struct tokens {
+  const int64_t *offsets; /* [rows + 1] */
+  const int32_t *ids;
+  const uint8_t *mask;
+} tokens;
+
+static tokens tokens_of(const treadle_batch *rows) {
+  treadle_column ids = TREADLE_INIT(treadle_column), mask = TREADLE_INIT(treadle_column);
+  assert_int_equal(treadle_batch_column_count(rows), 2);
+  assert_ok(treadle_batch_column(rows, "ids", &ids));
+  assert_ok(treadle_batch_column(rows, "mask", &mask));
+  assert_int_equal(ids.type, TREADLE_COLUMN_INT32);
+  assert_int_equal(mask.type, TREADLE_COLUMN_UINT8);
+  for (int64_t r = 0; r <= treadle_batch_rows(rows); r++)
+    assert_int_equal(ids.offsets[r] - ids.offsets[0], mask.offsets[r] - mask.offsets[0]);
+  return (tokens){.offsets = ids.offsets,
+                  .ids = ids.data,
+                  .mask = (const uint8_t *)mask.data + mask.offsets[0] - ids.offsets[0]};
+}
+
 /* Rows as text: "1 2 [3] [4]; 5 [6]", tokens that count in brackets. */
 static void expect(const treadle_train_rows_spec *spec, const char *text, const char *wanted) {
-  treadle_train_rows *rows = NULL;
+  treadle_batch *rows = NULL;
   char said[1000] = "";
-  size_t count, at = 0;
+  size_t at = 0;
   assert_ok(read_text(spec, text, &rows));
-  const treadle_train_row *row = treadle_train_rows_items(rows, &count);
-  for (size_t r = 0; r < count; r++)
-    for (size_t i = 0; i < row[r].count; i++) {
-      const char *form = row[r].mask[i] ? "[%d]%s" : "%d%s";
-      const char *behind = i + 1 < row[r].count ? " " : r + 1 < count ? "; " : "";
-      at += (size_t)snprintf(said + at, sizeof said - at, form, (int)row[r].ids[i], behind);
+  const tokens t = tokens_of(rows);
+  const int64_t count = treadle_batch_rows(rows);
+  for (int64_t r = 0; r < count; r++)
+    for (int64_t i = t.offsets[r]; i < t.offsets[r + 1]; i++) {
+      const char *form = t.mask[i] ? "[%d]%s" : "%d%s";
+      const char *behind = i + 1 < t.offsets[r + 1] ? " " : r + 1 < count ? "; " : "";
+      at += (size_t)snprintf(said + at, sizeof said - at, form, (int)t.ids[i], behind);
     }
   if (strcmp(said, wanted) != 0) fail_msg("%s\nwanted %s\ngot    %s", text, wanted, said);
-  treadle_train_rows_destroy(rows);
+  treadle_batch_destroy(rows);
 }
 
 /* ---- Kinds ------------------------------------------------------------------------------------------- */
@@ -209,25 +231,26 @@ static void many(void **state) {
   treadle_train_rows_spec spec = open_sequence();
   for (int list = 0; list < 2; list++) {
     char *text = malloc(ROOM);
-    size_t at = 0, count;
+    size_t at = 0;
     for (int i = 0; i < ROWS; i++)
       at += (size_t)snprintf(text + at, ROOM - at, "%s{\"prompt\": \"%05d\", \"response\": \"%d\"}%s",
                              list && !i ? "[" : "", i, i % 7,
                              !list          ? "\n"
                              : i + 1 < ROWS ? ",\n"
                                             : "]");
-    treadle_train_rows *rows = NULL;
+    treadle_batch *rows = NULL;
     assert_ok(treadle_train_rows_read(&spec, text, at, &rows));
-    const treadle_train_row *row = treadle_train_rows_items(rows, &count);
-    assert_int_equal(count, ROWS);
+    const tokens t = tokens_of(rows);
+    assert_int_equal(treadle_batch_rows(rows), ROWS);
     for (int i = 0; i < ROWS; i++) {
+      const int32_t *of_row = t.ids + t.offsets[i];
       int number = 0;
-      assert_int_equal(row[i].count, 8);
-      for (int digit = 0; digit < 5; digit++) number = number * 10 + row[i].ids[digit] - 4;
+      assert_int_equal(t.offsets[i + 1] - t.offsets[i], 8);
+      for (int digit = 0; digit < 5; digit++) number = number * 10 + of_row[digit] - 4;
       assert_int_equal(number, i);
-      assert_int_equal(row[i].ids[6], 4 + i % 7);
+      assert_int_equal(of_row[6], 4 + i % 7);
     }
-    treadle_train_rows_destroy(rows);
+    treadle_batch_destroy(rows);
     free(text);
   }
   close_text(&spec);
@@ -285,7 +308,7 @@ static const struct {
 static void refusals(void **state) {
   (void)state;
   treadle_train_rows_spec spec = open_turns();
-  treadle_train_rows *rows = NULL;
+  treadle_batch *rows = NULL;
   spec.most_tokens = 11;
   for (size_t i = 0; i < TEST_COUNT(bad); i++) {
     treadle_status status = read_text(&spec, bad[i].text, &rows);
@@ -304,7 +327,7 @@ static void refusals(void **state) {
 /* What rows need and a model does not have. */
 static void lacking(void **state) {
   (void)state;
-  treadle_train_rows *rows = NULL;
+  treadle_batch *rows = NULL;
   treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = "it"};
   assert_refused("it: line 1: a text needs a tokenizer", read_text(&spec, "{'text': 'a'}", &rows));
   assert_refused("it: line 1: a text needs a tokenizer",
@@ -329,7 +352,7 @@ static void not_prefixes(void **state) {
   static const char chat[] =
       "{'messages': [{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': 'b'}, {'role': "
       "'user', 'content': 'c'}, {'role': 'assistant', 'content': 'd'}]}";
-  treadle_train_rows *rows = NULL;
+  treadle_batch *rows = NULL;
   treadle_train_rows_spec spec = open_sequence(); /* S is for prompts alone */
   assert_refused(
       "it: line 1: what the chat template writes of the first 2 messages does not begin with what "
@@ -348,14 +371,14 @@ static void not_prefixes(void **state) {
 }
 
 static treadle_status read_all(const treadle_train_rows_spec *spec) {
-  treadle_train_rows *rows = NULL;
+  treadle_batch *rows = NULL;
   treadle_status status = read_text(
       spec,
       "[{'text': 'a'}, {'prompt': 'a', 'response': 'b'}, {'messages': [{'role': 'user', 'content': "
       "'a'}, {'role': 'assistant', 'content': 'b'}]}, " GOOD "]",
       &rows);
   assert_true(status == TREADLE_OK ? rows != NULL : rows == NULL);
-  treadle_train_rows_destroy(rows);
+  treadle_batch_destroy(rows);
   return status;
 }
 

@@ -1,0 +1,145 @@
+/* What a loss says of the tokens of a micro batch, and its sums over all ranks. */
+#include "train/gradients.h"
+
+#include "group/group.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- Failures ------------------------------------------------------------------------------------------------ */
+
+void treadle_train_note(treadle_train_work *w, treadle_status status) {
+  if (!status || w->noted) return;
+  w->noted = status;
+  snprintf(w->message, sizeof w->message, "%s", treadle_error_message());
+}
+
+/* ---- "ppo" --------------------------------------------------------------------------------------------------- */
+
+/* Tokens of a row that count. */
+static int64_t counted_of(const treadle_train_work *w, size_t row) {
+  return (row + 1 < w->count ? w->rows[row + 1].number : w->counted) - w->rows[row].number;
+}
+
+static void of_token(treadle_train_work *w, const treadle_train_place *place,
+                     treadle_train_slopes *slopes) {
+  const treadle_train_values *v = &w->values;
+  const treadle_train_row *row = &w->rows[place->row];
+  const int64_t at = row->first + (int64_t)place->token - row->prompt_count;
+  const treadle_ppo_token token = {
+      .logprob = (double)w->logprobs[place->number],
+      .entropy = (double)(float)slopes->entropy,
+      .old = (double)v->old[at],
+      .ref = v->ref ? (double)v->ref[at] : 0,
+      .rollout = v->rollout ? (double)v->rollout[at] : 0,
+      .advantage = v->advantages ? v->advantages[at] : v->advantage[place->row],
+      .weight = treadle_ppo_weight(&w->ppo, counted_of(w, place->row), w->tokens, w->sequences)};
+  treadle_ppo_term *term = &w->terms[place->number];
+  treadle_ppo_of_token(&w->ppo, &token, term);
+  if (!isfinite(term->loss) || !isfinite(term->by_logprob))
+    treadle_train_note(w,
+                       treadle_fail(TREADLE_REFUSED,
+                                    "row %zu: loss 'ppo' of token %zu is %g with slope %g: log_prob %g, "
+                                    "old %g, ref %g, rollout %g, "
+                                    "advantage %g",
+                                    place->row, place->token, term->loss, term->by_logprob, token.logprob,
+                                    token.old, token.ref, token.rollout, token.advantage));
+  slopes->by_logprob = term->by_logprob;
+  slopes->by_entropy = term->by_entropy;
+}
+
+void treadle_train_slope(treadle_train_work *w, const treadle_train_place *place,
+                         treadle_train_slopes *slopes) {
+  if (w->loss == TREADLE_LOSS_PPO) of_token(w, place, slopes);
+  if (w->loss == TREADLE_LOSS_OWN) {
+    slopes->by_logprob = w->own[w->counted + (int64_t)place->number];
+    slopes->by_entropy = w->own[2 * w->counted + (int64_t)place->number];
+  }
+}
+
+/* ---- The caller's -------------------------------------------------------------------------------------------- */
+
+static treadle_status check_own(const treadle_loss_row *row, const treadle_train_place *first) {
+  for (int64_t i = 0; i < row->count; i++) {
+    const double entropy = row->by_entropy ? row->by_entropy[i] : 0;
+    if (!isfinite(row->losses[i]) || !isfinite(row->by_log_prob[i]) || !isfinite(entropy))
+      REFUSE("row %lld: of_row gives for token %zu a loss of %g with slopes %g and %g: finite numbers",
+             (long long)row->row, first[i].token, row->losses[i], row->by_log_prob[i], entropy);
+  }
+  return TREADLE_OK;
+}
+
+/* The tokens of one row are side by side. */
+void treadle_train_own_loss(treadle_train_work *w, const treadle_train_step *batch) {
+  for (int64_t at = 0, count; at < batch->counted && !w->noted; at += count) {
+    const treadle_train_place *place = &batch->places[at];
+    const int64_t number = (int64_t)place->number;
+    count = counted_of(w, place->row);
+    const treadle_loss_row row = {.row = (int64_t)place->row,
+                                  .count = count,
+                                  .log_probs = w->logprobs + number,
+                                  .entropies = w->entropies ? w->entropies + number : NULL,
+                                  .losses = w->own + number,
+                                  .by_log_prob = w->own + w->counted + number,
+                                  .by_entropy = w->entropies ? w->own + 2 * w->counted + number : NULL};
+    treadle_status status = w->options.of_row(w->options.context, &row);
+    treadle_train_note(w, status ? status : check_own(&row, place));
+  }
+}
+
+/* ---- Sums over all ranks --------------------------------------------------------------------------------------- */
+
+typedef struct found {
+  treadle_ppo_sums sums;
+  double nll;
+  int64_t coordinate; /* -1: another rank says it */
+} found;
+
+/* Token after token, in the order of rows. */
+static void add_own(const treadle_train_work *w, treadle_ppo_sums *sums, double *nll) {
+  for (int64_t i = 0; i < w->counted; i++)
+    *nll += w->loss == TREADLE_LOSS_NLL ? w->own[i] : -(double)w->logprobs[i];
+  for (int64_t i = 0; w->loss == TREADLE_LOSS_PPO && i < w->counted; i++)
+    treadle_ppo_add(sums, &w->terms[i]);
+  for (int64_t i = 0; w->loss == TREADLE_LOSS_OWN && i < w->counted; i++) sums->loss += w->own[i];
+}
+
+/* One coordinate goes on where the one before it has ended, so that sums have the bits of one rank's. The sum of -log p
+ * is that of the coordinates' own sums. */
+static treadle_status add_coordinate(treadle_train_work *w, int64_t coordinate, treadle_ppo_sums *sums,
+                                     double *nll) {
+  treadle_trainer *t = w->t;
+  treadle_group *group = t->ranks.group;
+  found mine = {.sums = *sums, .coordinate = -1};
+  treadle_status status;
+  if (treadle_train_speaks(t) && t->data_rank == coordinate) {
+    mine.coordinate = coordinate;
+    add_own(w, &mine.sums, &mine.nll);
+  }
+  TRY(treadle_group_say(group, &mine, sizeof mine));
+  for (int rank = 0; rank < treadle_group_size(group); rank++) {
+    const found *other = treadle_group_said(group, rank);
+    if (other->coordinate != coordinate) continue;
+    *sums = other->sums;
+    *nll += other->nll;
+    break;
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_train_sum_loss(treadle_train_work *w, treadle_loss *loss_p) {
+  treadle_ppo_sums sums = {0};
+  double nll = 0;
+  treadle_status status = TREADLE_OK;
+  if (w->t->ranks.board) {
+    for (int64_t d = 0; d < w->t->data_ranks; d++) TRY(add_coordinate(w, d, &sums, &nll));
+  } else {
+    add_own(w, &sums, &nll);
+  }
+  treadle_ppo_figures(&sums, w->tokens, loss_p);
+  loss_p->nll = nll;
+  loss_p->tokens = w->tokens;
+out:
+  return status;
+}

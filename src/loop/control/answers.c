@@ -1,0 +1,58 @@
+#include "control/answers.h"
+
+#include "base/status.h"
+
+#include <math.h>
+#include <string.h>
+
+static treadle_status find(const treadle_batch *answers, const char *name, treadle_column_type type,
+                           treadle_column *column_p) {
+  *column_p = TREADLE_INIT(treadle_column);
+  if (!treadle_batch_has(answers, name)) REFUSE("the infer engine's answers have no column '%s'", name);
+  if (treadle_batch_column(answers, name, column_p) != TREADLE_OK || column_p->type != type ||
+      !column_p->offsets)
+    REFUSE("the infer engine's answers have a column '%s' of another type", name);
+  return TREADLE_OK;
+}
+
+static treadle_status check_tokens(int64_t row, const treadle_column *ids, const treadle_column *logprobs) {
+  const int64_t count = ids->offsets[row + 1] - ids->offsets[row];
+  const float *values = (const float *)logprobs->data + logprobs->offsets[row];
+  if (logprobs->offsets[row + 1] - logprobs->offsets[row] != count)
+    REFUSE("row %lld of the infer engine's answers has %lld ids, and rollout_log_probs of %lld",
+           (long long)row, (long long)count,
+           (long long)(logprobs->offsets[row + 1] - logprobs->offsets[row]));
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite(values[i]))
+      REFUSE("row %lld of the infer engine's answers: rollout_log_probs[%lld] is %g", (long long)row,
+             (long long)i, (double)values[i]);
+  return TREADLE_OK;
+}
+
+static treadle_status check_finish(int64_t row, const treadle_column *finish) {
+  const char *text = (const char *)finish->data + finish->offsets[row];
+  const size_t bytes = (size_t)(finish->offsets[row + 1] - finish->offsets[row]);
+  if ((bytes == 4 && memcmp(text, "stop", 4) == 0) || (bytes == 6 && memcmp(text, "length", 6) == 0))
+    return TREADLE_OK;
+  REFUSE("row %lld of the infer engine's answers: finish is '%.*s': stop or length", (long long)row,
+         (int)(bytes < 40 ? bytes : 40), text);
+}
+
+treadle_status treadle_answers_check(const treadle_batch *answers, int64_t prompts, int64_t n) {
+  treadle_column ids, logprobs, finish;
+  treadle_status status;
+  if (!answers) REFUSE("the infer engine gives no answers (NULL)");
+  const int64_t rows = treadle_batch_rows(answers);
+  if (rows != prompts * n)
+    REFUSE("the infer engine gives %lld answers: %lld to each of %lld prompts are wanted", (long long)rows,
+           (long long)n, (long long)prompts);
+  TRY(find(answers, "ids", TREADLE_COLUMN_INT32, &ids));
+  TRY(find(answers, "rollout_log_probs", TREADLE_COLUMN_FP32, &logprobs));
+  TRY(find(answers, "finish", TREADLE_COLUMN_TEXT, &finish));
+  for (int64_t r = 0; r < rows; r++) {
+    TRY(check_tokens(r, &ids, &logprobs));
+    TRY(check_finish(r, &finish));
+  }
+out:
+  return status;
+}
