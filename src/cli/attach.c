@@ -127,14 +127,14 @@ int treadle_command_attach(const treadle_arguments *arguments) {
   char handle[TREADLE_HANDLE_BYTES];
   size_t bytes;
   bool refused = false;
-  double timeout = arguments->timeout_seconds > 0 ? arguments->timeout_seconds : TIMEOUT;
+  double timeout = arguments->attach.timeout_seconds > 0 ? arguments->attach.timeout_seconds : TIMEOUT;
   double begin = treadle_clock_seconds();
   status = treadle_handle_file_read(arguments->words[0], handle, &bytes);
   if (!status) status = treadle_attach(handle, bytes, timeout, &v.attached);
   refused = status == TREADLE_REFUSED;
   if (status) goto out;
   v.seconds = treadle_clock_seconds() - begin;
-  TRY(look(&v, (uint64_t)arguments->wait, timeout));
+  TRY(look(&v, (uint64_t)arguments->attach.wait, timeout));
   TRY(arguments->json ? print_json(&v) : print_text(&v));
 out:
   treadle_detach(v.attached);

@@ -1,7 +1,8 @@
 /* The command: what its subcommands share.
  *
  * One file a subcommand, one row in the table of main.c. Options of all subcommands stand in one table in
- * options.c, which parses them and writes the help; a subcommand gets them as one struct.
+ * options.c, which parses them and writes the help; a subcommand gets them as the structs of
+ * arguments.h.
  *
  * Exit status: 0; 1 for a difference, a failure while running, or a plan that does not fit; 2 for input
  * that is refused. Results go to standard output, messages to standard error. */
@@ -10,6 +11,7 @@
 
 #include "base/status.h"
 #include "base/text.h"
+#include "cli/arguments.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,73 +19,6 @@
 struct json_t; /* jansson.h */
 
 enum { TREADLE_EXIT_OK = 0, TREADLE_EXIT_FAILED = 1, TREADLE_EXIT_REFUSED = 2 };
-
-enum { TREADLE_MAX_SETTINGS = 513, TREADLE_MAX_STOPS = 64 };
-
-/* What --check asks for. */
-typedef enum treadle_check { TREADLE_CHECK_NONE, TREADLE_CHECK_PLAIN, TREADLE_CHECK_PROVE } treadle_check;
-
-/* The options of all subcommands. Zero (NULL, -1 for rank) is "not given", defaults are in options.c. */
-typedef struct treadle_arguments {
-  const char *words[TREADLE_MAX_SETTINGS]; /* arguments that are no options */
-  int word_count;
-  const char *model, *families;
-  int64_t weights; /* treadle_weights: where values come from; none: as the path says */
-  const char *layout, *from, *to, *train, *infer;
-  int64_t ranks, rank, cycles, update;
-  int64_t delta;       /* of switch: 0: off, 1: on */
-  int64_t doubles;     /* of switch: the same */
-  const char *changed; /* of switch: a share of the elements; NULL: all */
-  int64_t nodes;       /* 0: not given */
-  size_t cap_bytes, page_bytes, budget_bytes;
-  double timeout_seconds;
-  int64_t rank_map; /* treadle_rank_map; of plan --config -1: not given */
-  int64_t alias;    /* 0: on, 1: off */
-  const char *offload, *fault, *timeline, *handle_file; /* switch */
-  const char *device;                                   /* switch, plan; NULL: cpu */
-  const char *meet, *job, *nodes_text, *net_devices;    /* switch: how ranks meet */
-  int64_t net;                                          /* 0: tcp, 1: ucx */
-  int64_t wait;                                         /* of attach: a version; 0: any */
-  int64_t keep;                                         /* 0: infer, 1: host */
-  int64_t own; /* 0: none; a bit for train (1) and one for infer (2) */
-  bool forward;
-  int64_t check; /* treadle_check */
-  bool runs, by_rank, trust, json, help;
-  bool expanded;              /* of family show */
-  const char *like, *output;  /* of family new */
-  const char *family, *dtype; /* make-model */
-  int64_t layers, hidden, vocab;
-  int64_t experts;    /* of make-model: 0 single, 1 packed */
-  int64_t scale_down; /* million parameters; 0: not given */
-  /* generate and score */
-  const char *file, *prompt, *prompt_ids, *out, *kernels, *logits;
-  int64_t top;         /* of score */
-  int64_t micro_batch; /* of grad; 0: not given */
-  int64_t loss;        /* of grad: 1: grpo */
-  int64_t mini_batch;  /* of grad --loss grpo */
-  const char *config;  /* of plan, grad */
-  int64_t recompute;   /* of grad: 1: full */
-  bool sequence_parallel;
-  const char *resume;     /* of sft: auto, never, a folder; NULL: not given */
-  bool help_config, plan; /* of sft */
-  const char *noise;      /* of data */
-  const char *reward, *reward_command, *data, *prompt_key, *answer_key; /* of eval */
-  int64_t no_answer;                                                    /* of eval: 1: leave_out */
-  bool chat;
-  const char *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty,
-      *frequency_penalty;                                             /* numbers */
-  int64_t top_k, new_tokens, min_new_tokens, samples, seed, logprobs; /* -1: not given */
-  int64_t logprobs_of;                                                /* 0: raw, 1: scaled */
-  const char *stops[TREADLE_MAX_STOPS], *stop_ids;
-  int64_t stop_count;
-  bool ignore_eos;
-  int64_t exact;                                                    /* 0: on, 1: off */
-  int64_t prefix_cache;                                             /* 0: on, 1: off */
-  int64_t threads, max_batch, prefill_chunk, block_tokens, max_len; /* 0: not given */
-  size_t kv_bytes;
-  const char *tokenizer, *text, *ids; /* tokenize */
-  int64_t special;                    /* 0: on, 1: off */
-} treadle_arguments;
 
 typedef struct treadle_command {
   const char *name;
@@ -155,7 +90,7 @@ treadle_status treadle_refuse_replaced(const treadle_arguments *arguments);
 
 /* Opens the model of a path; with --scale-down, the small model of its config, without weights. `say`: one line on
  * standard error tells what was changed, and one that the family's file is not finished. */
-treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
+treadle_status treadle_open_model(const treadle_model_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p);
 /* For a command that needs values of weights: refused where the model has none. `say`: one line on standard error tells that they are made
  * up, if they are. */
@@ -167,13 +102,13 @@ size_t treadle_overrides_of(const treadle_arguments *arguments, const char **tex
 /* "files" or "made_up", as JSON has it: where weights come from. */
 const char *treadle_weights_name(treadle_weights weights);
 /* That line, of a model that was scaled down. */
-void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model *model);
+void treadle_say_scaled(const treadle_model_arguments *arguments, const treadle_model *model);
 /* The other one: the file of the model's family has points that are open. */
 void treadle_say_open(const treadle_model *model);
 /* Warns of what was taken in another way than the config or the files say: treadle_model_info.notes. */
 void treadle_say_notes(const treadle_model *model);
 /* The parameters that --scale-down allows; 0: it is not given. */
-treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int64_t *elems_p);
+treadle_status treadle_scale_down_elems(const treadle_model_arguments *arguments, int64_t *elems_p);
 
 /* Makes two layouts. The rank map is of the one that is not for training, else of `to`. What is there, also after a failure,
  * the caller destroys. */

@@ -45,14 +45,14 @@ static bool mentions(const treadle_engine_job *job, const char *key) {
 }
 
 treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_arguments *a) {
-  bool messages = a->chat || mentions(job, "\"messages\"");
+  bool messages = a->text.chat || mentions(job, "\"messages\"");
   bool texts = messages || mentions(job, "\"prompt\"") || mentions(job, "\"text\"");
-  treadle_status status = treadle_open_tokenizer(a, &job->tokenizer);
-  if (status && (a->tokenizer || a->prompt || status == TREADLE_NO_MEMORY)) return status;
-  if (status && (texts || has_tokenizer(a->model))) say(job, "no tokenizer");
+  treadle_status status = treadle_open_tokenizer(a->model.path, a->text.tokenizer, &job->tokenizer);
+  if (status && (a->text.tokenizer || a->generate.prompt || status == TREADLE_NO_MEMORY)) return status;
+  if (status && (texts || has_tokenizer(a->model.path))) say(job, "no tokenizer");
   if (status || !messages) return TREADLE_OK;
-  status = treadle_open_chat(a, &job->chat);
-  if (status && (a->chat || status == TREADLE_NO_MEMORY)) return status;
+  status = treadle_open_chat(a->model.path, a->text.tokenizer, &job->chat);
+  if (status && (a->text.chat || status == TREADLE_NO_MEMORY)) return status;
   if (status) say(job, "no chat template");
   return TREADLE_OK;
 }
@@ -60,8 +60,8 @@ treadle_status treadle_engine_job_text(treadle_engine_job *job, const treadle_ar
 /* ---- The engine ------------------------------------------------------------------------------------- */
 
 static treadle_status open_layout(treadle_engine_job *job, const treadle_arguments *a, const char *layout) {
-  treadle_status status = treadle_open_model(a, a->model, job->session.rank == 0, &job->model);
-  if (!status) status = treadle_need_weights(job->model, a->model, job->session.rank == 0);
+  treadle_status status = treadle_open_model(&a->model, a->model.path, job->session.rank == 0, &job->model);
+  if (!status) status = treadle_need_weights(job->model, a->model.path, job->session.rank == 0);
   if (status) return treadle_as_refusal(status);
   return treadle_layout_create(job->model, layout, job->session.size, NULL, &job->layout);
 }
@@ -75,22 +75,23 @@ static treadle_status load(treadle_engine_job *job) {
 treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_arguments *a,
                                        const char *layout) {
   treadle_generator_options options = {.struct_size = sizeof options,
-                                       .fast = a->exact == 1,
-                                       .kernels = a->kernels,
-                                       .threads = (int32_t)a->threads,
-                                       .max_batch = (int32_t)a->max_batch,
-                                       .prefill_chunk = (int32_t)a->prefill_chunk,
-                                       .block_tokens = (int32_t)a->block_tokens,
-                                       .prefix_cache = a->prefix_cache == 1 ? TREADLE_OFF : TREADLE_DEFAULT,
-                                       .kv_bytes = a->kv_bytes,
-                                       .max_len = a->max_len};
+                                       .fast = a->kernels.exact == 1,
+                                       .kernels = a->kernels.name,
+                                       .threads = (int32_t)a->kernels.threads,
+                                       .max_batch = (int32_t)a->engine.max_batch,
+                                       .prefill_chunk = (int32_t)a->engine.prefill_chunk,
+                                       .block_tokens = (int32_t)a->engine.block_tokens,
+                                       .prefix_cache =
+                                           a->engine.prefix_cache == 1 ? TREADLE_OFF : TREADLE_DEFAULT,
+                                       .kv_bytes = a->engine.kv_bytes,
+                                       .max_len = a->engine.max_len};
   treadle_session *session = &job->session;
   treadle_status status;
-  TRY(treadle_session_agree(session, open_layout(job, a, a->layout ? a->layout : layout)));
+  TRY(treadle_session_agree(session, open_layout(job, a, a->layouts.engine ? a->layouts.engine : layout)));
   TRY(treadle_session_agree(session,
                             treadle_generator_create(session->group, job->layout, &options, &job->engine)));
   job->window_bytes = treadle_layout_window_bytes(job->layout, session->rank);
-  if (a->train) return treadle_engine_train_open(job, a);
+  if (a->layouts.train) return treadle_engine_train_open(job, a);
   TRY(treadle_session_agree(session, load(job)));
   TRY(treadle_session_agree(session, treadle_generator_bind(job->engine, job->window, job->window_bytes)));
 out:
@@ -101,11 +102,11 @@ out:
 
 treadle_status treadle_engine_job_write(treadle_engine_job *job, const treadle_arguments *a) {
   bool first = job->session.rank == 0;
-  job->streams = first && a->prompt && !a->out && !a->json;
-  job->prints = first && !a->out && !a->json && !job->streams;
+  job->streams = first && a->generate.prompt && !a->files.out && !a->json;
+  job->prints = first && !a->files.out && !a->json && !job->streams;
   job->texts.shows = isatty(STDOUT_FILENO);
-  job->collects = first && a->out != NULL;
-  return job->collects ? treadle_output_ask(a->out) : TREADLE_OK;
+  job->collects = first && a->files.out != NULL;
+  return job->collects ? treadle_output_ask(a->files.out) : TREADLE_OK;
 }
 
 treadle_status treadle_engine_job_answer(void *context, const char *line, size_t bytes) {
@@ -127,7 +128,7 @@ treadle_status treadle_engine_job_token(void *context, int64_t request, int64_t 
 
 treadle_status treadle_engine_job_finish(treadle_engine_job *job, const treadle_arguments *a) {
   const char *text = job->answers.text ? job->answers.text : "";
-  return job->collects ? treadle_output_write(a->out, text, strlen(text)) : TREADLE_OK;
+  return job->collects ? treadle_output_write(a->files.out, text, strlen(text)) : TREADLE_OK;
 }
 
 int treadle_engine_job_end(treadle_engine_job *job, treadle_status status) {

@@ -9,7 +9,7 @@ static treadle_status create(treadle_engine_job *job, const treadle_arguments *a
                                     .one_way = true, /* nobody trains: the types may differ */
                                     .alias = true,
                                     .engine = &hooks,
-                                    .kv_bytes = a->kv_bytes ? a->kv_bytes : kv_default};
+                                    .kv_bytes = a->engine.kv_bytes ? a->engine.kv_bytes : kv_default};
   treadle_status status;
   TRY(treadle_generator_hooks_of(job->engine, &hooks));
   status = treadle_switch_create(job->session.group, job->train, job->layout, &options, &job->sw);
@@ -23,8 +23,8 @@ out:
 treadle_status treadle_engine_train_open(treadle_engine_job *job, const treadle_arguments *a) {
   treadle_session *session = &job->session;
   treadle_status status;
-  TRY(treadle_session_agree(session,
-                            treadle_layout_create(job->model, a->train, session->size, NULL, &job->train)));
+  TRY(treadle_session_agree(
+      session, treadle_layout_create(job->model, a->layouts.train, session->size, NULL, &job->train)));
   TRY(treadle_session_agree(session, create(job, a)));
   if (session->rank == 0) treadle_progress("loading the weights");
   TRY(treadle_session_agree(

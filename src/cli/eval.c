@@ -24,25 +24,25 @@ static const treadle_observer observer = {
 static treadle_status options_of(const treadle_arguments *a, treadle_eval_options *o) {
   *o = (treadle_eval_options){.struct_size = sizeof *o,
                               .model = a->words[0],
-                              .data = a->data,
-                              .reward = a->reward,
-                              .reward_command = a->reward_command,
-                              .tokenizer = a->tokenizer,
-                              .prompt_key = a->prompt_key,
-                              .answer_key = a->answer_key,
-                              .families = a->families,
-                              .layout = a->layout,
-                              .kernels = a->kernels,
-                              .threads = (int32_t)a->threads,
-                              .samples = a->samples > 0 ? a->samples : 1,
+                              .data = a->eval.data,
+                              .reward = a->eval.reward,
+                              .reward_command = a->eval.reward_command,
+                              .tokenizer = a->text.tokenizer,
+                              .prompt_key = a->eval.prompt_key,
+                              .answer_key = a->eval.answer_key,
+                              .families = a->model.families,
+                              .layout = a->layouts.engine,
+                              .kernels = a->kernels.name,
+                              .threads = (int32_t)a->kernels.threads,
+                              .samples = a->sampling.samples > 0 ? a->sampling.samples : 1,
                               .temperature = 1,
-                              .max_tokens = a->new_tokens > 0 ? a->new_tokens : 0,
-                              .seed = a->seed >= 0 ? a->seed : 0,
-                              .leave_unanswered_out = a->no_answer == 1,
-                              .weights = (treadle_weights)a->weights,
+                              .max_tokens = a->sampling.new_tokens > 0 ? a->sampling.new_tokens : 0,
+                              .seed = a->sampling.seed >= 0 ? a->sampling.seed : 0,
+                              .leave_unanswered_out = a->eval.no_answer == 1,
+                              .weights = (treadle_weights)a->model.weights,
                               .observer = &observer};
-  if (a->temperature && !treadle_text_to_real(a->temperature, &o->temperature))
-    REFUSE("--temperature %s: not a number", a->temperature);
+  if (a->sampling.temperature && !treadle_text_to_real(a->sampling.temperature, &o->temperature))
+    REFUSE("--temperature %s: not a number", a->sampling.temperature);
   return TREADLE_OK;
 }
 

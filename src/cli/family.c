@@ -53,7 +53,7 @@ static treadle_status list(const treadle_arguments *arguments) {
   treadle_status status;
   treadle_families *families = NULL;
   treadle_json_out out = {.file = stdout};
-  TRY(treadle_families_open(arguments->families, &families));
+  TRY(treadle_families_open(arguments->model.families, &families));
   if (arguments->json) {
     treadle_json_out_open(&out, NULL, '{');
     treadle_json_out_open(&out, "families", '[');
@@ -80,11 +80,11 @@ static treadle_status show(const treadle_arguments *arguments, const char *name)
   treadle_status status;
   treadle_families *families = NULL;
   char *text = NULL;
-  TRY(treadle_families_open(arguments->families, &families));
+  TRY(treadle_families_open(arguments->model.families, &families));
   int32_t family = treadle_families_find(families, name);
-  TRY(family < 0            ? TREADLE_REFUSED
-      : arguments->expanded ? treadle_families_expanded(families, family, &text)
-                            : treadle_families_text(families, family, &text));
+  TRY(family < 0                   ? TREADLE_REFUSED
+      : arguments->family.expanded ? treadle_families_expanded(families, family, &text)
+                                   : treadle_families_text(families, family, &text));
   fputs(text, stdout);
 out:
   free(text);
@@ -151,12 +151,12 @@ static treadle_status check(const treadle_arguments *arguments, const char *path
   treadle_family_check_info info = TREADLE_INIT(treadle_family_check_info);
   treadle_model_info model = TREADLE_INIT(treadle_model_info);
   treadle_family_check_options options = {
-      .struct_size = sizeof options, .families = arguments->families, .model = arguments->model};
-  TRY(treadle_scale_down_elems(arguments, &options.scale_down));
+      .struct_size = sizeof options, .families = arguments->model.families, .model = arguments->model.path};
+  TRY(treadle_scale_down_elems(&arguments->model, &options.scale_down));
   TRY(treadle_family_check_open(path, &options, &made));
   treadle_family_check_get_info(made, &info);
   treadle_model_get_info(treadle_family_check_model(made), &model);
-  treadle_say_scaled(arguments, treadle_family_check_model(made));
+  treadle_say_scaled(&arguments->model, treadle_family_check_model(made));
   treadle_say_notes(treadle_family_check_model(made));
   *differs_p = info.missing + info.left_over > 0;
   if (arguments->json) {
@@ -181,9 +181,9 @@ typedef struct family_option {
 
 /* Options that are of one verb alone. */
 static treadle_status check_options(const treadle_arguments *arguments, const char *verb) {
-  const family_option options[] = {{"show", "expanded", arguments->expanded},
-                                   {"new", "like", arguments->like != NULL},
-                                   {"new", "output", arguments->output != NULL}};
+  const family_option options[] = {{"show", "expanded", arguments->family.expanded},
+                                   {"new", "like", arguments->family.like != NULL},
+                                   {"new", "output", arguments->family.output != NULL}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     if (options[i].given && strcmp(verb, options[i].verb) != 0)
       return treadle_fail(TREADLE_REFUSED, "--%s is for family %s; family %s does not take it",
@@ -191,7 +191,7 @@ static treadle_status check_options(const treadle_arguments *arguments, const ch
   if (arguments->json && strcmp(verb, "show") == 0)
     return treadle_fail(TREADLE_REFUSED,
                         "--json is for family list, check and new; family show does not take it");
-  if (arguments->scale_down && strcmp(verb, "check") != 0)
+  if (arguments->model.scale_down && strcmp(verb, "check") != 0)
     return treadle_fail(TREADLE_REFUSED, "--scale-down is for family check; family %s does not take it",
                         verb);
   return TREADLE_OK;

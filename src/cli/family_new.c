@@ -38,8 +38,8 @@ static void print_json(const treadle_arguments *arguments, const treadle_family_
   treadle_json_out_lines(&out, "to_say", info->open_lines);
   treadle_json_out_lines(&out, "missing", info->missing_names);
   treadle_json_out_lines(&out, "left_over", info->left_over_names);
-  if (arguments->output)
-    treadle_json_out_text(&out, "output", arguments->output);
+  if (arguments->family.output)
+    treadle_json_out_text(&out, "output", arguments->family.output);
   else
     treadle_json_out_text(&out, "text", info->text);
   treadle_json_out_close(&out, '}');
@@ -68,14 +68,14 @@ treadle_status treadle_family_new(const treadle_arguments *arguments, const char
   treadle_family_draft *draft = NULL;
   treadle_family_draft_info info = TREADLE_INIT(treadle_family_draft_info);
   const treadle_family_draft_options options = {.struct_size = sizeof options,
-                                                .families = arguments->families,
-                                                .model = arguments->model,
-                                                .like = arguments->like};
-  if (arguments->output) TRY(treadle_output_ask(arguments->output));
+                                                .families = arguments->model.families,
+                                                .model = arguments->model.path,
+                                                .like = arguments->family.like};
+  if (arguments->family.output) TRY(treadle_output_ask(arguments->family.output));
   TRY(treadle_family_draft_create(path, &options, &draft));
   treadle_family_draft_get_info(draft, &info);
-  if (arguments->output && !info.covered)
-    TRY(treadle_output_write(arguments->output, info.text, strlen(info.text)));
+  if (arguments->family.output && !info.covered)
+    TRY(treadle_output_write(arguments->family.output, info.text, strlen(info.text)));
   *open_p = info.refusal || info.missing + info.left_over > 0;
   if (arguments->json) {
     print_json(arguments, &info);
@@ -83,7 +83,7 @@ treadle_status treadle_family_new(const treadle_arguments *arguments, const char
     printf("%s: family %s covers it: %d names, all as the family says; nothing is to be written\n",
            treadle_text_shown(path), treadle_text_shown(info.like), (int)info.names);
   } else {
-    if (!arguments->output) fputs(info.text, stdout);
+    if (!arguments->family.output) fputs(info.text, stdout);
     print_summary(&info);
   }
 out:

@@ -62,17 +62,17 @@ static bool watch(void *context, const char *doing, int64_t done, int64_t total)
 }
 
 /* Texts are generated where an engine for that would: layouts for training are scored in. */
-static treadle_status check_layout(const treadle_arguments *a) {
+static treadle_status check_layout(const char *layout) {
   static const char *const others[] = {"hf", "megatron"};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     size_t length = strlen(others[i]);
-    if (!a->layout || strncmp(a->layout, others[i], length) != 0) continue;
-    if (a->layout[length] == ':' || !a->layout[length])
+    if (!layout || strncmp(layout, others[i], length) != 0) continue;
+    if (layout[length] == ':' || !layout[length])
       return treadle_fail(
           TREADLE_REFUSED,
           "layout '%s': generate takes layouts of vllm and sglang; --train takes this one, and "
           "score does",
-          a->layout);
+          layout);
   }
   return TREADLE_OK;
 }
@@ -81,12 +81,12 @@ static treadle_status check_layout(const treadle_arguments *a) {
 static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
                               treadle_generate_options *options, char **sampling_p) {
   treadle_status status;
-  TRY(check_layout(a));
+  TRY(check_layout(a->layouts.engine));
   TRY(treadle_write_prompt(a, &job->lines));
   if (job->lines) job->line_bytes = strlen(job->lines);
   TRY(treadle_write_sampling(a, sampling_p));
   options->sampling = *sampling_p;
-  if (a->file) TRY(treadle_engine_job_read(job, a->file));
+  if (a->files.in) TRY(treadle_engine_job_read(job, a->files.in));
   TRY(treadle_as_refusal(treadle_engine_job_text(job, a)));
   options->tokenizer = job->tokenizer;
   options->chat = job->chat;
@@ -108,13 +108,13 @@ out:
 int treadle_command_generate(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_generate_options options = {.struct_size = sizeof options,
-                                      .what = a->file ? a->file : "the prompt",
-                                      .seed = a->seed,
-                                      .scaled = a->logprobs_of == 1,
+                                      .what = a->files.in ? a->files.in : "the prompt",
+                                      .seed = a->sampling.seed,
+                                      .scaled = a->generate.logprobs_of == 1,
                                       .answer = treadle_engine_job_answer,
                                       .context = &job,
                                       .watch_context = &job,
-                                      .talks = a->chat};
+                                      .talks = a->text.chat};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   char *sampling = NULL;
   treadle_session *session = &job.session;

@@ -30,16 +30,16 @@ typedef struct grad_job {
 
 /* The layout with --dtype. */
 static treadle_status open_layout(grad_job *job, const treadle_arguments *a) {
-  const char *text = a->layout ? a->layout : "hf", *said = strstr(text, "dtype=");
+  const char *text = a->layouts.engine ? a->layouts.engine : "hf", *said = strstr(text, "dtype=");
   char whole[1024];
-  if (said && a->dtype && strncmp(said + strlen("dtype="), a->dtype, strlen(a->dtype)) != 0)
-    return treadle_fail(TREADLE_REFUSED, "--dtype is %s, and the layout says otherwise: %s", a->dtype,
+  if (said && a->grad.dtype && strncmp(said + strlen("dtype="), a->grad.dtype, strlen(a->grad.dtype)) != 0)
+    return treadle_fail(TREADLE_REFUSED, "--dtype is %s, and the layout says otherwise: %s", a->grad.dtype,
                         text);
   snprintf(whole, sizeof whole, "%s%s%s%s", text,
-           !a->dtype || said   ? ""
-           : strchr(text, ':') ? ","
-                               : ":",
-           a->dtype && !said ? "dtype=" : "", a->dtype && !said ? a->dtype : "");
+           !a->grad.dtype || said ? ""
+           : strchr(text, ':')    ? ","
+                                  : ":",
+           a->grad.dtype && !said ? "dtype=" : "", a->grad.dtype && !said ? a->grad.dtype : "");
   return treadle_layout_create(job->model, whole, job->session.size, NULL, &job->layout);
 }
 
@@ -70,29 +70,28 @@ static bool mentions(const grad_job *job, const char *key) {
 /* The tokenizer and the chat template, where the rows seem to need them. */
 static treadle_status open_texts(grad_job *job, const treadle_arguments *a) {
   bool chats = mentions(job, "\"prompt\"") || mentions(job, "\"messages\"");
-  treadle_arguments of_model = *a;
   treadle_status status = TREADLE_OK;
-  of_model.model = a->words[0];
-  if (chats || mentions(job, "\"text\"")) TRY(treadle_open_tokenizer(&of_model, &job->tokenizer));
-  if (chats) TRY(treadle_find_chat(&of_model, &job->chat));
+  if (chats || mentions(job, "\"text\""))
+    TRY(treadle_open_tokenizer(a->words[0], a->text.tokenizer, &job->tokenizer));
+  if (chats) TRY(treadle_find_chat(a->words[0], a->text.tokenizer, &job->chat));
 out:
   return status;
 }
 
 /* What there is before the trainer. */
 static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
-  treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->file};
+  treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->files.in};
   treadle_status status;
-  TRY(treadle_open_model(a, a->words[0], job->session.rank == 0, &job->model));
+  TRY(treadle_open_model(&a->model, a->words[0], job->session.rank == 0, &job->model));
   TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));
   TRY(open_layout(job, a));
-  TRY(treadle_json_lines_open(&job->lines, a->file));
+  TRY(treadle_json_lines_open(&job->lines, a->files.in));
   TRY(open_texts(job, a));
   spec.tokenizer = job->tokenizer;
   spec.chat = job->chat;
   spec.layout = job->layout;
   TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
-  if (a->out && job->session.rank == 0) TRY(treadle_output_ask(a->out));
+  if (a->files.out && job->session.rank == 0) TRY(treadle_output_ask(a->files.out));
 out:
   return status;
 }
@@ -118,13 +117,13 @@ out:
 
 static treadle_status run(grad_job *job, const treadle_arguments *a) {
   treadle_trainer_options options = {.struct_size = sizeof options,
-                                     .kernels = a->kernels,
-                                     .threads = (int32_t)a->threads,
-                                     .fast = a->exact == 1,
-                                     .recompute = a->recompute == 1,
-                                     .sequence_parallel = a->sequence_parallel};
-  const treadle_forward_options forward = {.struct_size = sizeof forward,
-                                           .micro_batch_size = a->micro_batch ? a->micro_batch : 1};
+                                     .kernels = a->kernels.name,
+                                     .threads = (int32_t)a->kernels.threads,
+                                     .fast = a->kernels.exact == 1,
+                                     .recompute = a->grad.recompute == 1,
+                                     .sequence_parallel = a->grad.sequence_parallel};
+  const treadle_forward_options forward = {
+      .struct_size = sizeof forward, .micro_batch_size = a->grad.micro_batch ? a->grad.micro_batch : 1};
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
   treadle_batch *mine = NULL;
   treadle_session *session = &job->session;
@@ -144,7 +143,8 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   job->seconds = treadle_clock_seconds() - begin;
   TRY(treadle_session_agree(session, treadle_trainer_norm(job->trainer, &job->norm)));
   TRY(treadle_session_agree(session, treadle_trainer_digest(job->trainer, &job->digest)));
-  if (a->out) TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->out)));
+  if (a->files.out)
+    TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->files.out)));
 out:
   treadle_batch_destroy(mine);
   return status;
@@ -174,7 +174,7 @@ static void print(const grad_job *job, const treadle_arguments *a) {
 
 int treadle_command_grad(const treadle_arguments *a) {
   grad_job job = {.loss = TREADLE_INIT(treadle_loss)};
-  if (a->loss == 1) return treadle_grad_policy(a);
+  if (a->grad.loss == 1) return treadle_grad_policy(a);
   treadle_status status = run(&job, a);
   if (status && !job.session.said) treadle_session_abandon(&job.session, status);
   if (!status && job.session.rank == 0) print(&job, a);

@@ -22,35 +22,35 @@ typedef struct policy_job {
 } policy_job;
 
 static treadle_status prepare(policy_job *job, const treadle_arguments *a) {
-  const char *layout = a->layout ? a->layout : "hf";
+  const char *layout = a->layouts.engine ? a->layouts.engine : "hf";
   char text[1024];
   treadle_status status;
-  if (!a->config) REFUSE("--loss grpo needs --config CONFIG.yaml");
-  TRY(treadle_rl_config_read(a->config, NULL, 0, &job->config));
-  TRY(treadle_open_model(a, a->words[0], job->session.rank == 0, &job->model));
+  if (!a->grad.config) REFUSE("--loss grpo needs --config CONFIG.yaml");
+  TRY(treadle_rl_config_read(a->grad.config, NULL, 0, &job->config));
+  TRY(treadle_open_model(&a->model, a->words[0], job->session.rank == 0, &job->model));
   TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));
-  snprintf(text, sizeof text, "%s%s%s%s", layout, a->dtype ? strchr(layout, ':') ? "," : ":" : "",
-           a->dtype ? "dtype=" : "", a->dtype ? a->dtype : "");
+  snprintf(text, sizeof text, "%s%s%s%s", layout, a->grad.dtype ? strchr(layout, ':') ? "," : ":" : "",
+           a->grad.dtype ? "dtype=" : "", a->grad.dtype ? a->grad.dtype : "");
   TRY(treadle_layout_create(job->model, text, job->session.size, NULL, &job->layout));
-  TRY(treadle_rl_mini_batch_read(job->config, job->layout, a->file, a->mini_batch > 0 ? a->mini_batch : 0,
-                                 &job->mini));
-  if (a->out && job->session.rank == 0) TRY(treadle_output_ask(a->out));
+  TRY(treadle_rl_mini_batch_read(job->config, job->layout, a->files.in,
+                                 a->grad.mini_batch > 0 ? a->grad.mini_batch : 0, &job->mini));
+  if (a->files.out && job->session.rank == 0) TRY(treadle_output_ask(a->files.out));
 out:
   return status;
 }
 
 static treadle_status run(policy_job *job, const treadle_arguments *a) {
   treadle_trainer_options options = {.struct_size = sizeof options,
-                                     .kernels = a->kernels,
-                                     .threads = (int32_t)a->threads,
-                                     .fast = a->exact == 1,
-                                     .recompute = a->recompute == 1,
-                                     .sequence_parallel = a->sequence_parallel};
+                                     .kernels = a->kernels.name,
+                                     .threads = (int32_t)a->kernels.threads,
+                                     .fast = a->kernels.exact == 1,
+                                     .recompute = a->grad.recompute == 1,
+                                     .sequence_parallel = a->grad.sequence_parallel};
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
   status = treadle_as_refusal(prepare(job, a));
-  if (!status) status = treadle_rl_mini_batch_measure(job->mini, a->micro_batch, &options);
+  if (!status) status = treadle_rl_mini_batch_measure(job->mini, a->grad.micro_batch, &options);
   TRY(treadle_session_agree(session, status));
   TRY(treadle_session_agree(session,
                             treadle_trainer_create(session->group, job->layout, &options, &job->trainer)));
@@ -61,7 +61,8 @@ static treadle_status run(policy_job *job, const treadle_arguments *a) {
   job->seconds = treadle_clock_seconds() - begin;
   TRY(treadle_session_agree(session, treadle_trainer_norm(job->trainer, &job->norm)));
   TRY(treadle_session_agree(session, treadle_trainer_digest(job->trainer, &job->digest)));
-  if (a->out) TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->out)));
+  if (a->files.out)
+    TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->files.out)));
 out:
   return status;
 }

@@ -168,10 +168,10 @@ static treadle_status check_checkpoints(const treadle_arguments *arguments, int6
   treadle_json_out out = {.file = stdout};
   treadle_status status;
   if (!arguments->json)
-    return treadle_checkpoint_verify(folder, arguments->families, say_checkpoint, NULL, damaged_p);
+    return treadle_checkpoint_verify(folder, arguments->model.families, say_checkpoint, NULL, damaged_p);
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_open(&out, "checkpoints", '[');
-  TRY(treadle_checkpoint_verify(folder, arguments->families, print_checkpoint, &out, damaged_p));
+  TRY(treadle_checkpoint_verify(folder, arguments->model.families, print_checkpoint, &out, damaged_p));
   treadle_json_out_close(&out, ']');
   treadle_json_out_int(&out, "damaged", *damaged_p);
   treadle_json_out_close(&out, '}');
@@ -189,8 +189,8 @@ static int check(const treadle_arguments *arguments) {
 int treadle_command_inspect(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
   treadle_model *model = NULL;
-  if (arguments->check) return check(arguments);
-  TRY(treadle_open_model(arguments, arguments->words[0], true, &model));
+  if (arguments->inspect.check) return check(arguments);
+  TRY(treadle_open_model(&arguments->model, arguments->words[0], true, &model));
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
   treadle_model_get_info(model, &info);
   TRY(arguments->json ? print_json(model, &info) : print_text(model, &info));

@@ -162,20 +162,23 @@ int treadle_command_layout(const treadle_arguments *arguments) {
   treadle_model *model = NULL;
   treadle_layout *layout = NULL, *train = NULL;
   treadle_nodes nodes = {0};
-  if (arguments->rank >= arguments->ranks)
+  if (arguments->ranks.rank >= arguments->ranks.count)
     TRY(treadle_fail(TREADLE_REFUSED, "rank %lld of %lld: ranks are numbered from 0",
-                     (long long)arguments->rank, (long long)arguments->ranks));
-  if (arguments->rank_map != TREADLE_CONTIGUOUS && !arguments->train)
+                     (long long)arguments->ranks.rank, (long long)arguments->ranks.count));
+  if (arguments->ranks.map != TREADLE_CONTIGUOUS && !arguments->layouts.train)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--rank-map needs --train LAYOUT, the training layout that it looks at"));
-  TRY(treadle_open_model(arguments, arguments->model, true, &model));
-  if (arguments->nodes > 0) TRY(treadle_nodes_split(arguments->ranks, arguments->nodes, &nodes));
-  const treadle_pair_texts texts = {arguments->train, arguments->layout,
-                                    (treadle_rank_map)arguments->rank_map, nodes.of};
-  TRY(arguments->train ? treadle_open_layouts(model, &texts, arguments->ranks, &train, &layout)
-                       : treadle_layout_create(model, texts.to, arguments->ranks, NULL, &layout));
-  layout_output output = {model, layout, arguments->rank};
-  TRY(arguments->json ? print_json(&output, arguments->runs) : print_text(&output, arguments->runs));
+  TRY(treadle_open_model(&arguments->model, arguments->model.path, true, &model));
+  if (arguments->ranks.nodes > 0)
+    TRY(treadle_nodes_split(arguments->ranks.count, arguments->ranks.nodes, &nodes));
+  const treadle_pair_texts texts = {arguments->layouts.train, arguments->layout.shown,
+                                    (treadle_rank_map)arguments->ranks.map, nodes.of};
+  TRY(arguments->layouts.train
+          ? treadle_open_layouts(model, &texts, arguments->ranks.count, &train, &layout)
+          : treadle_layout_create(model, texts.to, arguments->ranks.count, NULL, &layout));
+  layout_output output = {model, layout, arguments->ranks.rank};
+  TRY(arguments->json ? print_json(&output, arguments->layout.runs)
+                      : print_text(&output, arguments->layout.runs));
 out:;
   int exit_status = status ? treadle_report_refusal("layout", status) : TREADLE_EXIT_OK;
   treadle_layout_destroy(train);

@@ -9,21 +9,22 @@
 static treadle_status make(const treadle_arguments *arguments, treadle_model **model_p) {
   treadle_status status;
   treadle_make_options options = {.struct_size = sizeof options,
-                                  .families = arguments->families,
-                                  .config = arguments->model,
-                                  .model_type = arguments->family,
-                                  .layers = arguments->layers,
-                                  .hidden = arguments->hidden,
-                                  .vocab = arguments->vocab,
-                                  .stacked = arguments->experts};
-  TRY(treadle_scale_down_elems(arguments, &options.scale_down));
-  if (!arguments->model && arguments->scale_down)
+                                  .families = arguments->model.families,
+                                  .config = arguments->model.path,
+                                  .model_type = arguments->make_model.family,
+                                  .layers = arguments->make_model.layers,
+                                  .hidden = arguments->make_model.hidden,
+                                  .vocab = arguments->make_model.vocab,
+                                  .stacked = arguments->make_model.experts};
+  TRY(treadle_scale_down_elems(&arguments->model, &options.scale_down));
+  if (!arguments->model.path && arguments->model.scale_down)
     TRY(treadle_fail(TREADLE_REFUSED, "--scale-down needs --model config.json"));
-  if (arguments->dtype &&
-      (!treadle_dtype_parse(arguments->dtype, &options.dtype) || options.dtype >= TREADLE_FP8_E4M3))
-    TRY(treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32", arguments->dtype));
+  if (arguments->make_model.dtype && (!treadle_dtype_parse(arguments->make_model.dtype, &options.dtype) ||
+                                      options.dtype >= TREADLE_FP8_E4M3))
+    TRY(treadle_fail(TREADLE_REFUSED, "--dtype is '%s', and must be bf16, fp16 or fp32",
+                     arguments->make_model.dtype));
   TRY(treadle_make_model(arguments->words[0], &options, model_p));
-  treadle_say_scaled(arguments, *model_p);
+  treadle_say_scaled(&arguments->model, *model_p);
   treadle_say_open(*model_p);
   treadle_say_made_up(arguments->words[0]);
 out:

@@ -8,7 +8,7 @@
 
 enum { MILLION = 1000000 };
 
-treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int64_t *elems_p) {
+treadle_status treadle_scale_down_elems(const treadle_model_arguments *arguments, int64_t *elems_p) {
   if (arguments->scale_down > INT64_MAX / MILLION)
     return treadle_fail(TREADLE_REFUSED, "--scale-down is %lld million parameters, more than 2^63",
                         (long long)arguments->scale_down);
@@ -16,7 +16,7 @@ treadle_status treadle_scale_down_elems(const treadle_arguments *arguments, int6
   return TREADLE_OK;
 }
 
-void treadle_say_scaled(const treadle_arguments *arguments, const treadle_model *model) {
+void treadle_say_scaled(const treadle_model_arguments *arguments, const treadle_model *model) {
   treadle_model_info info = TREADLE_INIT(treadle_model_info);
   treadle_model_get_info(model, &info);
   if (info.changes)
@@ -45,7 +45,7 @@ void treadle_say_open(const treadle_model *model) {
   treadle_say_notes(model);
 }
 
-treadle_status treadle_open_model(const treadle_arguments *arguments, const char *path, bool say,
+treadle_status treadle_open_model(const treadle_model_arguments *arguments, const char *path, bool say,
                                   treadle_model **model_p) {
   treadle_status status;
   treadle_model_options options = {.struct_size = sizeof options,
@@ -78,6 +78,6 @@ size_t treadle_overrides_of(const treadle_arguments *arguments, const char **tex
   static const char *const weights[] = {NULL, "actor_config.weights=files", "actor_config.weights=random"};
   size_t count = 0;
   for (int i = 1; i < arguments->word_count; i++) texts[count++] = arguments->words[i];
-  if (arguments->weights) texts[count++] = weights[arguments->weights];
+  if (arguments->model.weights) texts[count++] = weights[arguments->model.weights];
   return count;
 }

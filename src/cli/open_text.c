@@ -5,9 +5,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-treadle_status treadle_open_tokenizer(const treadle_arguments *a, treadle_tokenizer **tokenizer_p) {
-  treadle_status status = treadle_tokenizer_open(a->tokenizer ? a->tokenizer : a->model, tokenizer_p);
-  if (status != TREADLE_REFUSED || a->tokenizer) return status;
+treadle_status treadle_open_tokenizer(const char *model, const char *tokenizer,
+                                      treadle_tokenizer **tokenizer_p) {
+  treadle_status status = treadle_tokenizer_open(tokenizer ? tokenizer : model, tokenizer_p);
+  if (status != TREADLE_REFUSED || tokenizer) return status;
   return treadle_fail(status, "%s; --tokenizer FILE names another", treadle_error_message());
 }
 
@@ -30,20 +31,20 @@ static treadle_status open_beside(const char *path, treadle_chat **chat_p) {
   return treadle_chat_open(folder, chat_p);
 }
 
-treadle_status treadle_open_chat(const treadle_arguments *a, treadle_chat **chat_p) {
+treadle_status treadle_open_chat(const char *model, const char *tokenizer, treadle_chat **chat_p) {
   char message[1024];
   treadle_status status;
-  if (!a->model) return open_beside(a->tokenizer, chat_p);
-  status = open_beside(a->model, chat_p);
-  if (!status || !a->tokenizer) return status;
+  if (!model) return open_beside(tokenizer, chat_p);
+  status = open_beside(model, chat_p);
+  if (!status || !tokenizer) return status;
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  if (open_beside(a->tokenizer, chat_p) == TREADLE_OK) return TREADLE_OK;
+  if (open_beside(tokenizer, chat_p) == TREADLE_OK) return TREADLE_OK;
   return treadle_fail(status, "%s", message);
 }
 
-treadle_status treadle_find_chat(const treadle_arguments *a, treadle_chat **chat_p) {
+treadle_status treadle_find_chat(const char *model, const char *tokenizer, treadle_chat **chat_p) {
   treadle_status status = TREADLE_OK;
   *chat_p = NULL;
-  if (a->model) status = treadle_chat_find(a->model, chat_p);
-  return status || *chat_p || !a->tokenizer ? status : treadle_chat_find(a->tokenizer, chat_p);
+  if (model) status = treadle_chat_find(model, chat_p);
+  return status || *chat_p || !tokenizer ? status : treadle_chat_find(tokenizer, chat_p);
 }

@@ -107,12 +107,12 @@ static treadle_status print_json(const plan_output *output) {
   treadle_json_out_text(&out, "rank_map", treadle_pair_rank_map(output->from, output->to));
   treadle_plan_config_print_json(&output->config, &out);
   TRY(print_json_nodes(output, &out));
-  if (arguments->budget_bytes) {
-    treadle_json_out_int(&out, "budget", (int64_t)arguments->budget_bytes);
+  if (arguments->memory.budget_bytes) {
+    treadle_json_out_int(&out, "budget", (int64_t)arguments->memory.budget_bytes);
     treadle_json_out_bool(&out, "fits", report->fits);
     treadle_json_out_int(&out, "budget_min", (int64_t)report->budget_min_bytes);
   }
-  if (output->options.one_rank || report->ranks <= JSON_ROW_RANKS || arguments->by_rank) {
+  if (output->options.one_rank || report->ranks <= JSON_ROW_RANKS || arguments->plan.by_rank) {
     treadle_json_out_open(&out, "by_rank", '[');
     for (int64_t rank = first_rank(output); rank < end_rank(output); rank++) {
       treadle_plan_info one = TREADLE_INIT(treadle_plan_info), *info = &one;
@@ -295,7 +295,7 @@ static treadle_status print_text(const plan_output *output) {
   treadle_status status = TREADLE_OK;
   const treadle_report_info *report = &output->info;
   const treadle_model *model = output->model;
-  treadle_plan_config_print(&output->config, output->arguments->config);
+  treadle_plan_config_print(&output->config, output->arguments->plan.config);
   printf("model             %s, %s parameters, %s\n", treadle_text_shown(treadle_model_family(model)),
          treadle_count_of(treadle_model_elems(model)).text, treadle_text_of_size(report->model_bytes));
   printf("from              %s\n", treadle_text_shown(treadle_layout_text(output->from)));
@@ -341,17 +341,18 @@ out:
 static treadle_status make(plan_output *output) {
   treadle_status status;
   const treadle_arguments *arguments = output->arguments;
-  treadle_pair_texts texts = {arguments->from, arguments->to, (treadle_rank_map)arguments->rank_map, NULL};
-  TRY(treadle_open_model(arguments, arguments->model, true, &output->model));
+  treadle_pair_texts texts = {arguments->layouts.from, arguments->layouts.to,
+                              (treadle_rank_map)arguments->ranks.map, NULL};
+  TRY(treadle_open_model(&arguments->model, arguments->model.path, true, &output->model));
   double begin = treadle_clock_seconds(), processor_begin = treadle_clock_process_seconds();
   size_t rss_begin = treadle_clock_peak_rss_bytes();
-  if (arguments->nodes > 0) {
-    TRY(treadle_nodes_split(arguments->ranks, arguments->nodes, &output->nodes));
+  if (arguments->ranks.nodes > 0) {
+    TRY(treadle_nodes_split(arguments->ranks.count, arguments->ranks.nodes, &output->nodes));
     texts.node_of = output->options.node_of = output->nodes.of;
   }
-  status = treadle_open_layouts(output->model, &texts, arguments->ranks, &output->from, &output->to);
+  status = treadle_open_layouts(output->model, &texts, arguments->ranks.count, &output->from, &output->to);
   if (!status) status = treadle_report_create(output->from, output->to, &output->options, &output->report);
-  if (status && arguments->config) treadle_fail_in(status, "%s: ", arguments->config);
+  if (status && arguments->plan.config) treadle_fail_in(status, "%s: ", arguments->plan.config);
   if (status) goto out;
   output->seconds = treadle_clock_seconds() - begin;
   output->processor_seconds = treadle_clock_process_seconds() - processor_begin;
@@ -366,14 +367,14 @@ static treadle_status set_options(plan_output *output) {
   const treadle_arguments *arguments = output->arguments;
   bool cuda;
   treadle_status status;
-  TRY(treadle_device_is_cuda(arguments->device, &cuda));
+  TRY(treadle_device_is_cuda(arguments->memory.device, &cuda));
   output->options = (treadle_report_options){.struct_size = sizeof output->options,
-                                             .page_bytes = arguments->page_bytes,
-                                             .cap_bytes = arguments->cap_bytes,
-                                             .budget_bytes = arguments->budget_bytes,
-                                             .alias = arguments->alias == 0,
-                                             .one_rank = arguments->rank >= 0,
-                                             .rank = arguments->rank < 0 ? 0 : arguments->rank,
+                                             .page_bytes = arguments->memory.page_bytes,
+                                             .cap_bytes = arguments->memory.cap_bytes,
+                                             .budget_bytes = arguments->memory.budget_bytes,
+                                             .alias = arguments->memory.alias == 0,
+                                             .one_rank = arguments->ranks.rank >= 0,
+                                             .rank = arguments->ranks.rank < 0 ? 0 : arguments->ranks.rank,
                                              .memory = cuda ? TREADLE_MEMORY_CUDA : TREADLE_MEMORY_HOST,
                                              .watch = treadle_progress_watch};
 out:

@@ -7,28 +7,30 @@
 #include <unistd.h>
 
 /* The layouts of the file have its rank map; others have none of it. */
-static void take_layouts(const treadle_switch_config_info *info, treadle_arguments *a) {
-  if (a->rank_map < 0) a->rank_map = a->from || a->to ? TREADLE_CONTIGUOUS : info->rank_map;
-  if (!a->from) a->from = info->train;
-  if (!a->to) a->to = info->infer;
+static void take_layouts(const treadle_switch_config_info *info, treadle_layouts_arguments *layouts,
+                         int64_t *rank_map_p) {
+  if (*rank_map_p < 0) *rank_map_p = layouts->from || layouts->to ? TREADLE_CONTIGUOUS : info->rank_map;
+  if (!layouts->from) layouts->from = info->train;
+  if (!layouts->to) layouts->to = info->infer;
 }
 
 static treadle_status take_model(const treadle_switch_config_info *info, treadle_arguments *a) {
-  if (a->model) return TREADLE_OK;
-  if (!info->model) REFUSE("%s does not say which model it is: give --model DIR|config.json", a->config);
+  if (a->model.path) return TREADLE_OK;
+  if (!info->model)
+    REFUSE("%s does not say which model it is: give --model DIR|config.json", a->plan.config);
   if (access(info->model, F_OK) != 0)
     REFUSE("%s: the model '%s' is neither a folder nor a file here, such as a hub's name: give --model "
            "DIR|config.json",
-           a->config, treadle_text_shown(info->model));
-  a->model = info->model;
+           a->plan.config, treadle_text_shown(info->model));
+  a->model.path = info->model;
   return TREADLE_OK;
 }
 
 static treadle_status take_ranks(const treadle_switch_config_info *info, treadle_arguments *a) {
-  if (!a->ranks) a->ranks = info->ranks;
-  if (!a->ranks) REFUSE("%s does not say how many ranks there are: give --ranks N", a->config);
-  if (!a->nodes && info->nodes > 1) a->nodes = info->nodes;
-  if (!a->cap_bytes) a->cap_bytes = info->cap_bytes;
+  if (!a->ranks.count) a->ranks.count = info->ranks;
+  if (!a->ranks.count) REFUSE("%s does not say how many ranks there are: give --ranks N", a->plan.config);
+  if (!a->ranks.nodes && info->nodes > 1) a->ranks.nodes = info->nodes;
+  if (!a->memory.cap_bytes) a->memory.cap_bytes = info->cap_bytes;
   return TREADLE_OK;
 }
 
@@ -37,12 +39,12 @@ treadle_status treadle_plan_config_read(treadle_plan_config *file, treadle_argum
   size_t count;
   treadle_status status;
   *file = (treadle_plan_config){.info = TREADLE_INIT(treadle_switch_config_info)};
-  if (!a->config) return TREADLE_OK;
-  TRY(treadle_switch_config_read(a->config, a->words, (size_t)a->word_count, &file->config));
+  if (!a->plan.config) return TREADLE_OK;
+  TRY(treadle_switch_config_read(a->plan.config, a->words, (size_t)a->word_count, &file->config));
   treadle_switch_config_get_info(file->config, &file->info);
   warnings = treadle_switch_config_warnings(file->config, &count);
   for (size_t i = 0; i < count; i++) fprintf(stderr, "treadle plan: warning: %s\n", warnings[i]);
-  take_layouts(&file->info, a);
+  take_layouts(&file->info, &a->layouts, &a->ranks.map);
   TRY(take_model(&file->info, a));
   TRY(take_ranks(&file->info, a));
 out:

@@ -36,11 +36,13 @@ static treadle_status refuse_same(const named_path *output, const struct stat *r
 }
 
 treadle_status treadle_refuse_replaced(const treadle_arguments *a) {
-  const named_path outputs[] = {
-      {"--out", a->out}, {"--logits", a->logits}, {"--timeline", a->timeline}, {"--output", a->output}};
-  const named_path inputs[] = {{"--file", a->file},     {"--data", a->data},
-                               {"--config", a->config}, {"--tokenizer", a->tokenizer},
-                               {"--model", a->model},   {"--like", a->like}};
+  const named_path outputs[] = {{"--out", a->files.out},
+                                {"--logits", a->score.logits},
+                                {"--timeline", a->switching.timeline},
+                                {"--output", a->family.output}};
+  const named_path inputs[] = {{"--file", a->files.in},      {"--data", a->eval.data},
+                               {"--config", a->grad.config}, {"--tokenizer", a->text.tokenizer},
+                               {"--model", a->model.path},   {"--like", a->family.like}};
   treadle_status status = TREADLE_OK;
   struct stat replaced;
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {

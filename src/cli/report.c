@@ -235,7 +235,7 @@ int treadle_command_report(const treadle_arguments *a) {
   char path[PATH_MAX];
   treadle_status status;
   snprintf(path, sizeof path, "%s/report.html", run.run);
-  if (a->out) snprintf(path, sizeof path, "%s", a->out);
+  if (a->files.out) snprintf(path, sizeof path, "%s", a->files.out);
   TRY(treadle_as_refusal(read_run(&run)));
   TRY(treadle_as_refusal(treadle_output_ask(path)));
   treadle_run_sum_up(&run, &summary);

@@ -69,20 +69,20 @@ out:
 static treadle_status put_numbers(const treadle_arguments *a, json_t *to) {
   const struct {
     const char *option, *name, *text;
-  } numbers[] = {{"--temperature", "temperature", a->temperature},
-                 {"--top-p", "top_p", a->top_p},
-                 {"--min-p", "min_p", a->min_p},
-                 {"--repetition-penalty", "repetition_penalty", a->repetition_penalty},
-                 {"--presence-penalty", "presence_penalty", a->presence_penalty},
-                 {"--frequency-penalty", "frequency_penalty", a->frequency_penalty}};
+  } numbers[] = {{"--temperature", "temperature", a->sampling.temperature},
+                 {"--top-p", "top_p", a->generate.top_p},
+                 {"--min-p", "min_p", a->generate.min_p},
+                 {"--repetition-penalty", "repetition_penalty", a->generate.repetition_penalty},
+                 {"--presence-penalty", "presence_penalty", a->generate.presence_penalty},
+                 {"--frequency-penalty", "frequency_penalty", a->generate.frequency_penalty}};
   const struct {
     const char *name;
     int64_t count;
-  } counts[] = {{"top_k", a->top_k},
-                {"max_tokens", a->new_tokens},
-                {"min_tokens", a->min_new_tokens},
-                {"n", a->samples},
-                {"logprobs", a->logprobs}};
+  } counts[] = {{"top_k", a->generate.top_k},
+                {"max_tokens", a->sampling.new_tokens},
+                {"min_tokens", a->generate.min_new_tokens},
+                {"n", a->sampling.samples},
+                {"logprobs", a->generate.logprobs}};
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     double number = 0;
@@ -103,7 +103,7 @@ static treadle_status put_text(json_t *to, const char *name, const char *option,
   return treadle_fail(TREADLE_REFUSED, "%s is not UTF-8, or there is no memory for it", option);
 }
 
-static treadle_status put_stops(const treadle_arguments *a, json_t *to) {
+static treadle_status put_stops(const treadle_generate_arguments *a, json_t *to) {
   json_t *stops = json_array();
   treadle_status status = TREADLE_OK;
   if (!stops) return no_memory();
@@ -125,9 +125,9 @@ treadle_status treadle_write_sampling(const treadle_arguments *a, char **json_p)
   json_t *to = json_object();
   treadle_status status;
   TRY(put_numbers(a, to));
-  if (a->ignore_eos) TRY(put(to, "ignore_eos", json_true()));
-  if (a->stop_ids) TRY(put_ids(to, "stop_token_ids", "--stop-ids", a->stop_ids));
-  TRY(put_stops(a, to));
+  if (a->generate.ignore_eos) TRY(put(to, "ignore_eos", json_true()));
+  if (a->generate.stop_ids) TRY(put_ids(to, "stop_token_ids", "--stop-ids", a->generate.stop_ids));
+  TRY(put_stops(&a->generate, to));
   TRY(dump(to, json_p));
 out:
   json_decref(to);
@@ -137,14 +137,14 @@ out:
 treadle_status treadle_write_prompt(const treadle_arguments *a, char **line_p) {
   json_t *to = NULL;
   treadle_status status = TREADLE_OK;
-  if (!!a->prompt + !!a->prompt_ids + !!a->file != 1)
+  if (!!a->generate.prompt + !!a->generate.prompt_ids + !!a->files.in != 1)
     return treadle_fail(TREADLE_REFUSED, "give one of --prompt, --prompt-ids and --file");
-  if (a->chat && a->prompt_ids)
+  if (a->text.chat && a->generate.prompt_ids)
     return treadle_fail(TREADLE_REFUSED, "--chat goes with --prompt and --file, not with --prompt-ids");
-  if (a->file) return TREADLE_OK;
+  if (a->files.in) return TREADLE_OK;
   to = json_object();
-  if (a->prompt) TRY(put_text(to, "prompt", "--prompt", a->prompt));
-  if (a->prompt_ids) TRY(put_ids(to, "prompt_token_ids", "--prompt-ids", a->prompt_ids));
+  if (a->generate.prompt) TRY(put_text(to, "prompt", "--prompt", a->generate.prompt));
+  if (a->generate.prompt_ids) TRY(put_ids(to, "prompt_token_ids", "--prompt-ids", a->generate.prompt_ids));
   TRY(dump(to, line_p));
 out:
   json_decref(to);

@@ -31,7 +31,7 @@ out:
 static int plan(const treadle_run_command *command, const treadle_arguments *a) {
   const treadle_session alone = {.command = command->name, .size = 1};
   treadle_train_config *config = NULL;
-  int64_t ranks = a->ranks ? a->ranks : 1;
+  int64_t ranks = a->ranks.count ? a->ranks.count : 1;
   void *memory = calloc((size_t)ranks, command->memory_bytes);
   bool misfit = false;
   treadle_status status;
@@ -47,7 +47,7 @@ out:
   return misfit ? TREADLE_EXIT_FAILED : exit_status;
 }
 
-treadle_start treadle_run_command_resume(const treadle_arguments *a, const char **from_p) {
+treadle_start treadle_run_command_resume(const treadle_run_arguments *a, const char **from_p) {
   if (!a->resume || strcmp(a->resume, "never") == 0) return TREADLE_RESUME_NEVER;
   *from_p = a->resume;
   return strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;
@@ -58,13 +58,13 @@ int treadle_run_command_run(const treadle_run_command *command, const treadle_ar
   treadle_train_config *config = NULL;
   bool stopped = false;
   treadle_status status;
-  if (a->help_config) return help_config(command, a->json);
+  if (a->run.help_config) return help_config(command, a->json);
   if (!a->word_count) {
     status = treadle_fail(TREADLE_REFUSED, "needs CONFIG.yaml; see treadle %s --help", command->name);
     return treadle_report_refusal(command->name, status);
   }
-  if (a->plan) return plan(command, a);
-  if (a->ranks) return treadle_refuse_ranks(command->name, a);
+  if (a->run.plan) return plan(command, a);
+  if (a->ranks.count) return treadle_refuse_ranks(command->name, a);
   TRY(treadle_session_start(&session, command->name, 600));
   TRY(treadle_session_agree(&session, treadle_as_refusal(read_config(command, &session, a, &config))));
   TRY(command->run(a, &session, config, &stopped));

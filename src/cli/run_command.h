@@ -26,6 +26,6 @@ typedef struct treadle_run_command {
 int treadle_run_command_run(const treadle_run_command *command, const treadle_arguments *a);
 
 /* What --resume says, and from which checkpoint, where it names one; without it the run starts anew. */
-treadle_start treadle_run_command_resume(const treadle_arguments *a, const char **from_p);
+treadle_start treadle_run_command_resume(const treadle_run_arguments *a, const char **from_p);
 
 #endif

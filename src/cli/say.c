@@ -31,11 +31,11 @@ int treadle_report_refusal(const char *command, treadle_status status) {
 }
 
 int treadle_refuse_ranks(const char *command, const treadle_arguments *a) {
-  treadle_status status =
-      treadle_fail(TREADLE_REFUSED,
-                   "--ranks %lld is of --plan: say mpirun -n %lld treadle %s %s to train on that many, or "
-                   "add --plan to see what they would hold",
-                   (long long)a->ranks, (long long)a->ranks, command, treadle_text_shown(a->words[0]));
+  treadle_status status = treadle_fail(
+      TREADLE_REFUSED,
+      "--ranks %lld is of --plan: say mpirun -n %lld treadle %s %s to train on that many, or "
+      "add --plan to see what they would hold",
+      (long long)a->ranks.count, (long long)a->ranks.count, command, treadle_text_shown(a->words[0]));
   return treadle_report_refusal(command, status);
 }
 

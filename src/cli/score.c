@@ -9,14 +9,14 @@
 #include <math.h>
 #include <string.h>
 
-static treadle_status read_temperature(const treadle_arguments *a, float *temperature_p) {
+static treadle_status read_temperature(const char *text, float *temperature_p) {
   double number = 1;
   treadle_status status = TREADLE_OK;
-  if (a->temperature) TRY(treadle_read_number("--temperature", a->temperature, &number));
+  if (text) TRY(treadle_read_number("--temperature", text, &number));
   *temperature_p = (float)number;
   if (!(*temperature_p > 0) || !isfinite(*temperature_p))
     return treadle_fail(TREADLE_REFUSED, "--temperature is '%s', and must be a number of fp32 above 0",
-                        a->temperature);
+                        text);
 out:
   return status;
 }
@@ -32,7 +32,7 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
     fprintf(stderr, "%lld text%s, %lld token%s, perplexity %.4f, %.0f tokens/s, digest %s\n",
             (long long)f->texts, f->texts == 1 ? "" : "s", (long long)f->tokens, f->tokens == 1 ? "" : "s",
             perplexity, (double)f->tokens / f->seconds, digest);
-    if (a->check)
+    if (a->score.check)
       fprintf(stderr, "checked %lld log-probabilities: %lld differ\n", (long long)f->checked,
               (long long)f->different);
     return;
@@ -60,15 +60,16 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
 static treadle_status prepare(treadle_engine_job *job, const treadle_arguments *a,
                               treadle_score_lines_options *options) {
   treadle_status status;
-  TRY(read_temperature(a, &options->temperature));
-  if (a->logits && a->out && strcmp(a->logits, a->out) == 0)
-    return treadle_fail(TREADLE_REFUSED, "--logits and --out are the same file: %s", a->out);
-  TRY(treadle_engine_job_read(job, a->file));
+  TRY(read_temperature(a->sampling.temperature, &options->temperature));
+  if (a->score.logits && a->files.out && strcmp(a->score.logits, a->files.out) == 0)
+    return treadle_fail(TREADLE_REFUSED, "--logits and --out are the same file: %s", a->files.out);
+  TRY(treadle_engine_job_read(job, a->files.in));
   TRY(treadle_as_refusal(treadle_engine_job_text(job, a)));
   options->tokenizer = job->tokenizer;
   options->chat = job->chat;
   TRY(treadle_as_refusal(treadle_engine_job_write(job, a)));
-  if (a->logits && job->session.rank == 0) TRY(treadle_as_refusal(treadle_output_ask(a->logits)));
+  if (a->score.logits && job->session.rank == 0)
+    TRY(treadle_as_refusal(treadle_output_ask(a->score.logits)));
 out:
   return status;
 }
@@ -76,13 +77,13 @@ out:
 int treadle_command_score(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_score_lines_options options = {.struct_size = sizeof options,
-                                         .what = a->file,
-                                         .check = a->check != TREADLE_CHECK_NONE,
+                                         .what = a->files.in,
+                                         .check = a->score.check != TREADLE_CHECK_NONE,
                                          .answer = treadle_engine_job_answer,
                                          .context = &job,
                                          .watch = treadle_progress_watch,
-                                         .top = a->top,
-                                         .logits_file = a->logits};
+                                         .top = a->score.top,
+                                         .logits_file = a->score.logits};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
   treadle_session *session = &job.session;
   treadle_status status;

@@ -113,14 +113,14 @@ static void print_plan(const treadle_trainer_memory *m, int64_t ranks, bool json
 static treadle_sft_options options_of(const treadle_arguments *a, treadle_observer *observer) {
   *observer = (treadle_observer){.struct_size = sizeof *observer, .note = note, .stop = treadle_stop_asked};
   treadle_sft_options options = {.struct_size = sizeof options,
-                                 .families = a->families,
-                                 .kernels = a->kernels,
-                                 .threads = (int32_t)a->threads,
+                                 .families = a->model.families,
+                                 .kernels = a->kernels.name,
+                                 .threads = (int32_t)a->kernels.threads,
                                  .progress = progress,
                                  .context = a->json ? stderr : stdout,
                                  .observer = observer,
-                                 .budget_bytes = a->budget_bytes};
-  options.resume = treadle_run_command_resume(a, &options.from);
+                                 .budget_bytes = a->memory.budget_bytes};
+  options.resume = treadle_run_command_resume(&a->run, &options.from);
   return options;
 }
 

@@ -40,10 +40,10 @@ out:
 
 static treadle_status go_back(treadle_job *job, int64_t cycle, bool last) {
   treadle_status status = TREADLE_OK;
-  bool checks = job->arguments->check;
+  bool checks = job->asked->check;
   double forward = 0;
   if (checks) treadle_switch_noise(job->sw, (uint64_t)cycle * 2 + 1);
-  if (job->arguments->forward) {
+  if (job->asked->forward) {
     TRY(treadle_job_arrow(job, TREADLE_FORWARD, cycle, &forward));
     TRY(treadle_job_check(job, cycle, false));
   }
@@ -56,17 +56,17 @@ out:
 
 static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   treadle_status status = TREADLE_OK;
-  bool checks = job->arguments->check, one_way = job->arguments->cycles == 0;
-  bool last = one_way || cycle + 1 == job->arguments->cycles;
+  bool checks = job->asked->check, one_way = job->asked->cycles == 0;
+  bool last = one_way || cycle + 1 == job->asked->cycles;
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   double seconds;
   if (job->session.rank == 0) treadle_progress("cycle %lld", (long long)cycle + 1);
   if (cycle == 0 && job->options.host) TRY(treadle_job_arrow(job, TREADLE_HOST, cycle, &seconds));
   if (checks) treadle_switch_noise(job->sw, (uint64_t)cycle * 2);
   TRY(treadle_job_arrow(job, TREADLE_INFER, cycle, &job->to_infer[cycle]));
-  if (cycle == 0 && job->arguments->handle_file)
+  if (cycle == 0 && job->asked->handle_file)
     TRY(treadle_session_agree(
-        &job->session, treadle_handle_file_write(job->arguments->handle_file, job->session.rank, job->sw)));
+        &job->session, treadle_handle_file_write(job->asked->handle_file, job->session.rank, job->sw)));
   treadle_switch_get_stats(job->sw, &stats);
   job->to_infer_stats = stats;
   job->own_seconds[cycle] = stats.seconds;
@@ -75,7 +75,7 @@ static treadle_status run_cycle(treadle_job *job, int64_t cycle) {
   TRY(treadle_job_memcpy(job, &job->memcpy[cycle], &job->own_memcpy[cycle]));
   job->rate[cycle] = job->memcpy[cycle] / job->to_infer[cycle];
   job->timed = cycle + 1;
-  if (cycle == 0 && job->arguments->update) TRY(treadle_job_updates(job));
+  if (cycle == 0 && job->asked->update) TRY(treadle_job_updates(job));
   if (!one_way) TRY(go_back(job, cycle, last));
 out:
   return status;
@@ -114,15 +114,15 @@ treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_r
       .infer = treadle_layout_text(job->infer),
       .rank_map = job->rank_map,
       .device = job->options.memory.kind == TREADLE_MEMORY_CUDA ? "cuda" : "cpu",
-      .cycles = job->arguments->cycles,
+      .cycles = job->asked->cycles,
       .updates = job->updated,
       .unbound = job->updated ? treadle_median(job->unbound, job->updated) : (double)NAN,
-      .serves = job->arguments->doubles && job->arguments->check,
+      .serves = job->asked->doubles && job->asked->check,
       .to_next = job->updated ? treadle_median(job->to_next, job->updated) : (double)NAN,
       .ranks = job->session.size,
       .figures = figures,
       .to_infer = timed ? treadle_median(job->to_infer, job->timed) : (double)NAN,
-      .to_train = timed && job->arguments->cycles ? treadle_median(job->to_train, job->timed) : (double)NAN,
+      .to_train = timed && job->asked->cycles ? treadle_median(job->to_train, job->timed) : (double)NAN,
       .memcpy = timed ? treadle_median(job->memcpy, job->timed) : (double)NAN,
       .rate = timed ? treadle_median(job->rate, job->timed) : (double)NAN,
       .parts = job->parts,
@@ -132,7 +132,7 @@ treadle_switch_report treadle_job_report(const treadle_job *job, const treadle_r
       .page_bytes = job->plan.page_bytes,
       .host_bytes = job->sw ? stats.host_bytes : 0,
       .waves = job->plan.waves,
-      .compared = job->arguments->check != TREADLE_CHECK_NONE,
+      .compared = job->asked->check != TREADLE_CHECK_NONE,
       .lossless = job->plan.lossless,
       .digest = job->digest,
   };
@@ -159,7 +159,7 @@ static treadle_status draw_timeline(treadle_job *job) {
            infer);
   if (session->rank == fullest)
     mine = treadle_timeline_write(
-        job->timeline, job->arguments->timeline, title,
+        job->timeline, job->asked->timeline, title,
         (treadle_timeline_bounds){treadle_switch_bound(job->sw), treadle_switch_pool_bound(job->sw)});
   TRY(treadle_session_agree(session, mine));
 out:
@@ -196,14 +196,14 @@ out:
   return status;
 }
 
-static const char *net_of(const treadle_arguments *arguments) { return arguments->net ? "ucx" : "tcp"; }
+static const char *net_of(const treadle_switch_arguments *asked) { return asked->net ? "ucx" : "tcp"; }
 
 /* Rank 0 says what went between nodes, where there are several. */
 static treadle_status add_nodes(treadle_job *job, const treadle_rank_figures *figures,
                                 treadle_switch_report *report) {
   treadle_status mine = TREADLE_OK;
   if (treadle_job_nodes(job) < 2) return TREADLE_OK;
-  report->net = net_of(job->arguments);
+  report->net = net_of(job->asked);
   if (job->session.rank == 0)
     mine = treadle_switch_nodes_make(job->train, job->infer, figures, job->session.size,
                                      job->plan.page_bytes, &job->nodes, &report->nodes);
@@ -214,13 +214,13 @@ static treadle_status add_nodes(treadle_job *job, const treadle_rank_figures *fi
 /* All of it. A difference ends the cycles, and is part of the report. */
 static treadle_status run_all(treadle_job *job) {
   treadle_status status = TREADLE_OK, found = TREADLE_OK;
-  int64_t cycles = job->arguments->cycles ? job->arguments->cycles : 1;
+  int64_t cycles = job->asked->cycles ? job->asked->cycles : 1;
   treadle_rank_figures *figures = treadle_alloc_array((size_t)job->session.size, sizeof *figures);
   TRY(treadle_session_agree(
       &job->session, figures ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for figures")));
   treadle_rank_figures *own = &figures[job->session.rank];
   TRY(treadle_job_prepare(job));
-  if (job->arguments->fault) treadle_job_fault(job);
+  if (job->asked->fault) treadle_job_fault(job);
   treadle_interrupt_watch(&job->interrupt, job->sw);
   for (int64_t cycle = 0; cycle < cycles && !found; cycle++) found = run_cycle(job, cycle);
   treadle_interrupt_watch(&job->interrupt, NULL);
@@ -236,7 +236,7 @@ static treadle_status run_all(treadle_job *job) {
   status = found;
   treadle_switch_report report = treadle_job_report(job, figures);
   TRY(add_nodes(job, figures, &report));
-  if (!found && job->arguments->check == TREADLE_CHECK_PROVE) {
+  if (!found && job->asked->check == TREADLE_CHECK_PROVE) {
     status = found = prove(job);
     if (found && (found != TREADLE_DIFFERENT || !job->session.said)) goto out;
   }
@@ -254,29 +254,31 @@ out:
 
 int treadle_command_switch(const treadle_arguments *arguments) {
   treadle_status status = TREADLE_OK;
+  const treadle_switch_arguments *asked = &arguments->switching;
   treadle_job job = {.arguments = arguments,
+                     .asked = asked,
                      .options = {.struct_size = sizeof job.options,
-                                 .page_bytes = arguments->page_bytes,
-                                 .cap_bytes = arguments->cap_bytes,
-                                 .budget_bytes = arguments->budget_bytes,
-                                 .timeout_seconds = arguments->timeout_seconds,
-                                 .one_way = arguments->cycles == 0,
-                                 .keep = arguments->keep ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
-                                 .alias = arguments->alias == 0 && arguments->update == 0,
-                                 .host = arguments->offload != NULL,
+                                 .page_bytes = arguments->memory.page_bytes,
+                                 .cap_bytes = arguments->memory.cap_bytes,
+                                 .budget_bytes = arguments->memory.budget_bytes,
+                                 .timeout_seconds = asked->timeout_seconds,
+                                 .one_way = asked->cycles == 0,
+                                 .keep = asked->keep ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
+                                 .alias = arguments->memory.alias == 0 && asked->update == 0,
+                                 .host = asked->offload != NULL,
                                  .kv_block_bytes = KV_BLOCK}};
-  job.options.net_devices = arguments->net_devices;
-  job.options.delta = arguments->delta;
-  job.options.double_infer = arguments->doubles;
+  job.options.net_devices = asked->net_devices;
+  job.options.delta = asked->delta;
+  job.options.double_infer = asked->doubles;
   treadle_interrupt_start(&job.interrupt);
-  const treadle_launch_options launch = {.meet = arguments->meet,
-                                         .job = arguments->job,
-                                         .nodes = arguments->nodes_text,
-                                         .rank = arguments->rank,
-                                         .ranks = arguments->ranks,
-                                         .seconds = arguments->timeout_seconds};
-  TRY(treadle_session_start_by(&job.session, "switch", &launch, arguments->timeout_seconds));
-  TRY(treadle_session_agree(&job.session, treadle_group_choose_net(job.session.group, net_of(arguments))));
+  const treadle_launch_options launch = {.meet = asked->meet,
+                                         .job = asked->job,
+                                         .nodes = asked->nodes,
+                                         .rank = arguments->ranks.rank,
+                                         .ranks = arguments->ranks.count,
+                                         .seconds = asked->timeout_seconds};
+  TRY(treadle_session_start_by(&job.session, "switch", &launch, asked->timeout_seconds));
+  TRY(treadle_session_agree(&job.session, treadle_group_choose_net(job.session.group, net_of(asked))));
   TRY(run_all(&job));
 out:
   if (status && !job.session.said) treadle_session_abandon(&job.session, status);

@@ -289,7 +289,7 @@ static void report_all(treadle_job *job, const last_words *own, double patience)
   treadle_group *group = job->session.group;
   int size = treadle_group_size(group), self = treadle_group_rank(group);
   treadle_rank_figures *figures = treadle_alloc_array((size_t)size, sizeof *figures);
-  treadle_fault_report seen = {.injected = job->arguments->fault, .digest_unchanged = true};
+  treadle_fault_report seen = {.injected = job->asked->fault, .digest_unchanged = true};
   for (int rank = 0; rank < size; rank++) {
     if (is_gone(job, rank) || !is_heard(job, self, rank)) continue;
     const last_words *words = rank == self ? own : treadle_group_hear(group, rank, patience);

@@ -30,6 +30,7 @@ typedef struct treadle_fault_spec { /* of --fault */
 
 typedef struct treadle_job {
   const treadle_arguments *arguments;
+  const treadle_switch_arguments *asked; /* those that switch alone takes */
   treadle_session session;
   treadle_interrupt interrupt; /* cancels switches of the cycles */
   treadle_model *model;

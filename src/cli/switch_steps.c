@@ -19,8 +19,8 @@
 static size_t copies_of(const treadle_job *job) {
   size_t train = treadle_layout_window_bytes(job->train, job->session.rank),
          infer = treadle_layout_window_bytes(job->infer, job->session.rank);
-  bool checks = job->arguments->check != TREADLE_CHECK_NONE;
-  return infer + (checks ? train : 0) + (checks && job->arguments->doubles ? infer : 0);
+  bool checks = job->asked->check != TREADLE_CHECK_NONE;
+  return infer + (checks ? train : 0) + (checks && job->asked->doubles ? infer : 0);
 }
 
 int treadle_job_nodes(const treadle_job *job) {
@@ -41,8 +41,8 @@ static treadle_status open_layouts(treadle_job *job) {
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the nodes of %d ranks", job->session.size);
   for (int rank = 0; rank < job->session.size; rank++)
     node_of[rank] = treadle_group_node(job->session.group, rank);
-  const treadle_pair_texts texts = {arguments->train, arguments->infer,
-                                    (treadle_rank_map)arguments->rank_map, node_of};
+  const treadle_pair_texts texts = {arguments->layouts.train, arguments->layouts.infer,
+                                    (treadle_rank_map)arguments->ranks.map, node_of};
   TRY(treadle_open_layouts(job->model, &texts, job->session.size, &job->train, &job->infer));
   job->rank_map = treadle_pair_rank_map(job->train, job->infer);
 out:
@@ -52,74 +52,76 @@ out:
 
 /* What goes with --update. */
 static treadle_status read_updates(treadle_job *job) {
-  const treadle_arguments *a = job->arguments;
-  if ((a->delta || a->changed || a->doubles) && !a->update)
+  const treadle_switch_arguments *asked = job->asked;
+  if ((asked->delta || asked->changed || asked->doubles) && !asked->update)
     return treadle_fail(TREADLE_REFUSED, "%s is for updates: give --update N, too",
-                        a->doubles ? "--double on"
-                        : a->delta ? "--delta on"
-                                   : "--changed");
-  if (a->doubles && a->handle_file)
+                        asked->doubles ? "--double on"
+                        : asked->delta ? "--delta on"
+                                       : "--changed");
+  if (asked->doubles && asked->handle_file)
     return treadle_fail(
         TREADLE_REFUSED,
         "--double on gives each version pages of its own, and --handle-file shows one version alone: "
         "leave out one of them");
-  if (a->changed &&
-      (!treadle_text_to_real(a->changed, &job->changed) || job->changed < 0 || job->changed > 1))
-    return treadle_fail(TREADLE_REFUSED, "--changed is '%s', and must be a number from 0 to 1", a->changed);
+  if (asked->changed &&
+      (!treadle_text_to_real(asked->changed, &job->changed) || job->changed < 0 || job->changed > 1))
+    return treadle_fail(TREADLE_REFUSED, "--changed is '%s', and must be a number from 0 to 1",
+                        asked->changed);
   return TREADLE_OK;
 }
 
 static treadle_status read_input(treadle_job *job) {
   treadle_status status = TREADLE_OK;
   const treadle_arguments *arguments = job->arguments;
+  const treadle_switch_arguments *asked = job->asked;
   TRY(read_updates(job));
-  TRY(treadle_device_choose(arguments->device, job->session.group, &job->options.memory));
-  if (arguments->own && job->options.memory.kind != TREADLE_MEMORY_HOST)
+  TRY(treadle_device_choose(arguments->memory.device, job->session.group, &job->options.memory));
+  if (asked->own && job->options.memory.kind != TREADLE_MEMORY_HOST)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--own: the command's own memory is host memory, and with --device %s the weights "
                      "are on the device: leave out --own, or give --device cpu",
-                     arguments->device));
-  if (arguments->offload) TRY(treadle_hold_parse(arguments->offload, &job->options));
-  if (arguments->update && arguments->offload && job->options.offload_train_param != TREADLE_OFF)
+                     arguments->memory.device));
+  if (asked->offload) TRY(treadle_hold_parse(asked->offload, &job->options));
+  if (asked->update && asked->offload && job->options.offload_train_param != TREADLE_OFF)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--update needs params that stay on the device: leave params out of --offload"));
-  if (arguments->update) job->options.offload_train_param = TREADLE_OFF;
-  if (arguments->fault)
-    TRY(treadle_fault_read(arguments->fault, job->session.size, treadle_job_nodes(job), &job->fault));
-  if (arguments->fault && arguments->timeline)
+  if (asked->update) job->options.offload_train_param = TREADLE_OFF;
+  if (asked->fault)
+    TRY(treadle_fault_read(asked->fault, job->session.size, treadle_job_nodes(job), &job->fault));
+  if (asked->fault && asked->timeline)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--fault ends the run in the first switch, so --timeline has no cycle to draw: "
                      "leave out one of them"));
-  if (arguments->forward && arguments->cycles == 0)
+  if (asked->forward && asked->cycles == 0)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--forward is for the way back, and --cycles 0 has none: leave out one of them"));
-  if (arguments->fault && arguments->handle_file)
+  if (asked->fault && asked->handle_file)
     TRY(treadle_fail(TREADLE_REFUSED,
                      "--fault ends the run in the first switch, so --handle-file has no weights to "
                      "show: leave out one of them"));
-  if (arguments->timeline) TRY(treadle_timeline_check(arguments->timeline));
-  if (arguments->handle_file) TRY(treadle_handle_file_check(arguments->handle_file, job->session.rank));
-  TRY(treadle_open_model(arguments, arguments->model, job->session.rank == 0, &job->model));
-  TRY(treadle_need_weights(job->model, arguments->model, job->session.rank == 0));
+  if (asked->timeline) TRY(treadle_timeline_check(asked->timeline));
+  if (asked->handle_file) TRY(treadle_handle_file_check(asked->handle_file, job->session.rank));
+  TRY(treadle_open_model(&arguments->model, arguments->model.path, job->session.rank == 0, &job->model));
+  TRY(treadle_need_weights(job->model, arguments->model.path, job->session.rank == 0));
   TRY(open_layouts(job));
-  if (arguments->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
+  if (asked->offload) treadle_hold_size(job->train, job->session.rank, &job->options);
   job->options.other_bytes = copies_of(job);
   for (int mode = 0; mode < 2; mode++)
-    if (arguments->own >> mode & 1)
+    if (asked->own >> mode & 1)
       TRY(treadle_own_memory_add(&job->own, (treadle_mode)mode, mode ? job->infer : job->train,
                                  job->session.rank));
   treadle_own_memory_give(&job->own, &job->options);
 
-  size_t cycles = arguments->cycles ? (size_t)arguments->cycles : 1;
+  size_t cycles = asked->cycles ? (size_t)asked->cycles : 1;
   double **times[] = {&job->to_infer, &job->to_train,    &job->memcpy,
                       &job->rate,     &job->own_seconds, &job->own_memcpy};
   for (size_t i = 0; i < sizeof times / sizeof times[0]; i++)
     if (!(*times[i] = treadle_alloc_array(cycles, sizeof **times[i])))
       TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu cycles", cycles));
-  job->to_next = treadle_alloc_array((size_t)arguments->update + 1, sizeof *job->to_next);
-  job->unbound = treadle_alloc_array((size_t)arguments->update + 1, sizeof *job->unbound);
+  job->to_next = treadle_alloc_array((size_t)asked->update + 1, sizeof *job->to_next);
+  job->unbound = treadle_alloc_array((size_t)asked->update + 1, sizeof *job->unbound);
   if (!job->to_next || !job->unbound)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld updates", (long long)arguments->update));
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld updates", (long long)asked->update));
 out:
   return treadle_as_refusal(status);
 }
@@ -134,13 +136,13 @@ static treadle_status load(treadle_job *job) {
   TRY(treadle_hold_fill(job->sw, rank));
 
   job->infer_copy = treadle_alloc(infer_bytes + 1); /* a rank may hold nothing */
-  if (job->arguments->check) job->train_copy = treadle_alloc(train_bytes + 1);
-  if (job->arguments->check && job->arguments->doubles) job->served_copy = treadle_alloc(infer_bytes + 1);
-  if (!job->infer_copy || (job->arguments->check && !job->train_copy) ||
-      (job->arguments->check && job->arguments->doubles && !job->served_copy))
+  if (job->asked->check) job->train_copy = treadle_alloc(train_bytes + 1);
+  if (job->asked->check && job->asked->doubles) job->served_copy = treadle_alloc(infer_bytes + 1);
+  if (!job->infer_copy || (job->asked->check && !job->train_copy) ||
+      (job->asked->check && job->asked->doubles && !job->served_copy))
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for copies of the windows, %s and %s",
                      treadle_text_of_size(train_bytes), treadle_text_of_size(infer_bytes)));
-  if (job->arguments->check) {
+  if (job->asked->check) {
     TRY(treadle_switch_read(job->sw, TREADLE_PARAMS, 0, train_bytes, job->train_copy));
     /* A direct cut of the file, as the infer window is arranged. */
     TRY(treadle_plan_expect(treadle_switch_plan(job->sw), job->infer_copy));
@@ -174,7 +176,7 @@ static treadle_status create(treadle_job *job) {
   if (status != TREADLE_NO_MEMORY) return status;
   return treadle_fail(TREADLE_REFUSED, "%s; a smaller model (--scale-down N) needs less%s%s",
                       treadle_error_message(), job->options.host ? ", or a run without --offload" : "",
-                      job->arguments->check ? ", or one without --check" : "");
+                      job->asked->check ? ", or one without --check" : "");
 }
 
 treadle_status treadle_job_prepare(treadle_job *job) {
@@ -183,7 +185,7 @@ treadle_status treadle_job_prepare(treadle_job *job) {
   const treadle_engine_hooks engine = {
       .struct_size = sizeof engine, .context = job, .bind = bind_engine, .unbind = unbind_engine};
   job->options.engine = &engine;
-  if (job->arguments->timeline) {
+  if (job->asked->timeline) {
     TRY(treadle_session_agree(session, treadle_timeline_create(&job->timeline)));
     treadle_timeline_name(job->timeline, "train");
     job->options.watch = treadle_timeline_watch;
@@ -357,14 +359,14 @@ treadle_status treadle_job_check(treadle_job *job, int64_t cycle, bool with_dige
                                         .which = infer ? TREADLE_INFER_PARAMS : TREADLE_PARAMS};
   snprintf(when, sizeof when, "cycle %lld, after switching to %s", (long long)cycle + 1,
            treadle_mode_text(mode));
-  if (job->arguments->check)
+  if (job->asked->check)
     mine = treadle_compare_window(infer ? job->infer : job->train, job->model, job->session.rank,
                                   infer ? treadle_switch_plan(job->sw) : NULL, &window,
                                   infer ? job->infer_copy : job->train_copy, when);
-  if (job->arguments->check && !mine && holds_all)
+  if (job->asked->check && !mine && holds_all)
     mine = treadle_hold_check(job->sw, &job->options, job->session.rank, when);
   TRY(treadle_session_agree(&job->session, mine));
-  if (job->plan.lossless && (job->arguments->check || with_digest)) /* rounding changes values */
+  if (job->plan.lossless && (job->asked->check || with_digest)) /* rounding changes values */
     TRY(treadle_switch_digest(job->sw, &digest));
   if (digest != job->digest)
     mine = treadle_fail(TREADLE_DIFFERENT, "%s, the digest of the weights is %016llx instead of %016llx",

@@ -130,7 +130,7 @@ out:
 /* Step `number`, from 1, of training, and what the windows are compared with after it. Every second one takes back the one before it. */
 static treadle_status step(treadle_job *job, int64_t number, bool any_bits, int64_t *changed_p) {
   treadle_status status = TREADLE_OK;
-  const bool checks = job->arguments->check != TREADLE_CHECK_NONE, some = job->arguments->changed != NULL;
+  const bool checks = job->asked->check != TREADLE_CHECK_NONE, some = job->asked->changed != NULL;
   change how = {.seed = (uint64_t)(number + 1) / 2,
                 .some = some,
                 .any_bits = some && any_bits,
@@ -184,7 +184,7 @@ out:
 
 static treadle_status take(treadle_job *job, treadle_status *found_p) {
   treadle_status status = TREADLE_OK;
-  const bool serves = job->arguments->doubles && job->arguments->check;
+  const bool serves = job->asked->doubles && job->asked->check;
   *found_p = TREADLE_OK;
   if (!treadle_interrupt_asked(&job->interrupt))
     return serves ? treadle_job_update_served(job, found_p) : treadle_switch_update(job->sw);
@@ -221,7 +221,7 @@ static treadle_status check(treadle_job *job, int64_t number, double changed) {
   uint64_t digest;
   int rank = job->session.rank;
   snprintf(when, sizeof when, "after update %lld", (long long)number);
-  if (job->arguments->check) {
+  if (job->asked->check) {
     mine = treadle_compare_window(job->infer, job->model, rank, treadle_switch_plan(job->sw), &infer,
                                   job->infer_copy, when);
     if (!mine)
@@ -240,10 +240,10 @@ out:
 
 treadle_status treadle_job_updates(treadle_job *job) {
   treadle_status status = TREADLE_OK;
-  int64_t count = job->arguments->update, mine;
+  int64_t count = job->asked->update, mine;
   double changed;
   bool any_bits = false;
-  if (job->arguments->changed) TRY(ask_bits(job, &any_bits));
+  if (job->asked->changed) TRY(ask_bits(job, &any_bits));
   for (int64_t i = 0; i < count; i++) {
     if (job->session.rank == 0) treadle_progress("update %lld", (long long)i + 1);
     TRY(treadle_session_agree(&job->session, step(job, i + 1, any_bits, &mine)));

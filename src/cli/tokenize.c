@@ -100,7 +100,7 @@ static treadle_status tokenize_chat(tokenizing *t, json_t *messages, bool answer
   size_t bytes;
   treadle_status status;
   if (!json) return treadle_fail(TREADLE_NO_MEMORY, "no memory for messages");
-  if (!t->chat) TRY(treadle_open_chat(t->arguments, &t->chat));
+  if (!t->chat) TRY(treadle_open_chat(t->arguments->model.path, t->arguments->text.tokenizer, &t->chat));
   TRY(treadle_chat_render(t->chat, json, &options, &text, &bytes));
   TRY(encode(t, text, bytes, false));
 out:
@@ -111,7 +111,7 @@ out:
 
 /* With --chat it is a message of the user. */
 static treadle_status tokenize_text(tokenizing *t, const char *text, size_t bytes) {
-  if (!t->arguments->chat) return encode(t, text, bytes, t->special);
+  if (!t->arguments->text.chat) return encode(t, text, bytes, t->special);
   json_t *content = json_stringn(text, bytes);
   if (!content) return treadle_fail(TREADLE_REFUSED, "the text is not UTF-8, or there is no memory for it");
   json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content", content);
@@ -181,7 +181,7 @@ static treadle_status tokenize_line(tokenizing *t, const json_t *object) {
     return treadle_fail(TREADLE_REFUSED, "needs either text, messages or token_ids");
   if (answers && !messages)
     return treadle_fail(TREADLE_REFUSED, "add_generation_prompt goes with messages");
-  if (ids && t->arguments->chat)
+  if (ids && t->arguments->text.chat)
     return treadle_fail(TREADLE_REFUSED, "--chat takes text and messages, not token_ids");
   if (ids) return show_json_ids(t, ids);
   if (messages) return tokenize_messages(t, messages, answers);
@@ -214,20 +214,21 @@ out:
 /* ---- The command ---- */
 
 static treadle_status check_arguments(const treadle_arguments *arguments) {
-  int inputs = !!arguments->text + !!arguments->ids + !!arguments->file;
-  if (!arguments->model && !arguments->tokenizer)
+  int inputs = !!arguments->tokenize.text + !!arguments->tokenize.ids + !!arguments->files.in;
+  if (!arguments->model.path && !arguments->text.tokenizer)
     return treadle_fail(TREADLE_REFUSED, "--model DIR or --tokenizer FILE is missing");
   if (inputs == 0) return treadle_fail(TREADLE_REFUSED, "--text, --ids or --file is missing");
   if (inputs > 1) return treadle_fail(TREADLE_REFUSED, "only one of --text, --ids and --file can be given");
-  if (arguments->chat && arguments->ids)
+  if (arguments->text.chat && arguments->tokenize.ids)
     return treadle_fail(TREADLE_REFUSED, "--chat goes with --text and --file, not with --ids");
   return TREADLE_OK;
 }
 
 static treadle_status run(const treadle_arguments *arguments, tokenizing *t) {
-  if (arguments->text) return tokenize_text(t, arguments->text, strlen(arguments->text));
-  if (arguments->ids) return show_listed(t, arguments->ids);
-  return tokenize_file(t, arguments->file);
+  if (arguments->tokenize.text)
+    return tokenize_text(t, arguments->tokenize.text, strlen(arguments->tokenize.text));
+  if (arguments->tokenize.ids) return show_listed(t, arguments->tokenize.ids);
+  return tokenize_file(t, arguments->files.in);
 }
 
 int treadle_command_tokenize(const treadle_arguments *arguments) {
@@ -235,9 +236,10 @@ int treadle_command_tokenize(const treadle_arguments *arguments) {
   treadle_tokenizer *tokenizer = NULL;
   char *kept = NULL;
   size_t bytes = 0;
-  tokenizing t = {.arguments = arguments, .json = arguments->json, .special = arguments->special == 0};
+  tokenizing t = {
+      .arguments = arguments, .json = arguments->json, .special = arguments->tokenize.special == 0};
   TRY(check_arguments(arguments));
-  TRY(treadle_open_tokenizer(arguments, &tokenizer));
+  TRY(treadle_open_tokenizer(arguments->model.path, arguments->text.tokenizer, &tokenizer));
   t.tokenizer = tokenizer;
   t.out = open_memstream(&kept, &bytes);
   if (!t.out) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the output"));

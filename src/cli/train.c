@@ -200,13 +200,13 @@ static treadle_rl_options options_of(const treadle_arguments *a, treadle_observe
                                  .note = note,
                                  .stop = treadle_stop_asked};
   treadle_rl_options options = {.struct_size = sizeof options,
-                                .families = a->families,
-                                .kernels = a->kernels,
-                                .threads = (int32_t)a->threads,
+                                .families = a->model.families,
+                                .kernels = a->kernels.name,
+                                .threads = (int32_t)a->kernels.threads,
                                 .progress = progress,
                                 .context = observer->context,
                                 .observer = observer};
-  options.resume = treadle_run_command_resume(a, &options.from);
+  options.resume = treadle_run_command_resume(&a->run, &options.from);
   return options;
 }
 
@@ -231,7 +231,7 @@ static treadle_status run(const treadle_arguments *a, treadle_session *session,
   treadle_rl_options options = options_of(a, &observer);
   treadle_rl_figures result = TREADLE_INIT(treadle_rl_figures);
   treadle_status status;
-  if (!a->resume) options.resume = treadle_rl_config_start(config, &options.from);
+  if (!a->run.resume) options.resume = treadle_rl_config_start(config, &options.from);
   treadle_stop_listen();
   treadle_stop_say(session);
   TRY(treadle_session_agree(session, treadle_rl_run(session->group, config, &options, &result)));
