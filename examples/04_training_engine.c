@@ -111,11 +111,11 @@ int main(int count, char **texts) {
   treadle_batch *rows = make_rows(rank), *mine; /* data parallel ranks divide them, as coordinate_of says */
   MUST(treadle_trainer_slice(trainer.engine, rows, &forward, NULL, &mine));
   for (int step = 0; step < STEPS; step++) {
-    treadle_loss loss = TREADLE_INIT(treadle_loss), after = TREADLE_INIT(treadle_loss);
+    treadle_loss after = TREADLE_INIT(treadle_loss);
     treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
     uint64_t trained, served, back;
     treadle_switch_accumulate(sw, true); /* until the step is taken no switch to INFER */
-    MUST(trainer.update(trainer.engine, mine, &forward, &nll, &adamw, NULL, &loss, &figures));
+    MUST(trainer.update(trainer.engine, mine, &forward, &nll, &adamw, NULL, &figures));
     treadle_switch_accumulate(sw, false);
     MUST(trainer.weights_digest(trainer.engine, &trained));
 
@@ -123,7 +123,7 @@ int main(int count, char **texts) {
     MUST(treadle_switch_digest(sw, &served));
     if (rank == 0)
       printf("version %llu: loss %.5f, norm %.4f; %zu bytes are served beside a KV cache of %zu bytes\n",
-             (unsigned long long)treadle_switch_version(sw), loss.nll / (double)loss.tokens,
+             (unsigned long long)treadle_switch_version(sw), figures.loss.nll / (double)figures.loss.tokens,
              figures.grad_norm, serving.bytes, treadle_switch_resident(sw, TREADLE_KV));
 
     MUST(treadle_switch_to_forward(sw)); /* begins with unbind_server; params may be read */

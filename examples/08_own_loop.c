@@ -66,7 +66,6 @@ static void take_step(loop *l, int64_t number) {
   const treadle_lr_options rate = {
       .struct_size = sizeof rate, .style = "linear", .lr = 4e-4, .steps = l->steps};
   treadle_optimizer_step step = {.struct_size = sizeof step, .weight_decay = 0.01, .clip_grad = 1};
-  treadle_loss found = TREADLE_INIT(treadle_loss);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_batch *mine;
   double score;
@@ -74,9 +73,9 @@ static void take_step(loop *l, int64_t number) {
   must(treadle_learning_rate(&rate, number, &step.lr));
   must(
       treadle_actor_slice(l->actor, samples, &forward, NULL, &mine)); /* a data parallel coordinate's own */
-  must(treadle_actor_update(l->actor, mine, &forward, &loss, &step, NULL, &found, &figures));
+  must(treadle_actor_update(l->actor, mine, &forward, &loss, &step, NULL, &figures));
   if (l->rank == 0)
-    printf("step %lld: score %.4f, loss %.4g, norm %.4g\n", (long long)number + 1, score, found.loss,
+    printf("step %lld: score %.4f, loss %.4g, norm %.4g\n", (long long)number + 1, score, figures.loss.loss,
            figures.grad_norm);
   treadle_batch_destroy(mine);
   treadle_batch_destroy(samples);

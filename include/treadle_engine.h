@@ -199,9 +199,9 @@ typedef struct treadle_trainer_options {
 
 /* How rows go through the layers, and what is wanted of them.
  *
- * A row of a batch is prompt_ids (ragged int32; may be absent) and then ids (ragged int32). Of ids those count that mask
- * says (ragged uint8, like ids; absent: all); the first token of a row, which has none before it, never does. A row
- * may have no token that counts, if a loss other than "nll" is asked for. Rows one after the other with equal
+ * A row of a batch is prompt_ids (ragged int32; may be absent) and then ids (ragged int32). Of ids those count that
+ * mask says (ragged uint8, like ids; absent: all); the first token of a row, which has none before it, never does. A
+ * row may have no token that counts, if a loss other than "nll" is asked for. Rows one after the other with equal
  * prompt_ids share that prompt in a micro batch. kept_counts and kept, which may be absent, say what the tokens were
  * drawn from, as a generator gives them: a count of 0 is all ids but `never`. */
 typedef struct treadle_forward_options {
@@ -264,8 +264,8 @@ typedef struct treadle_loss_options {
 /* What a loss came to, over all ranks. */
 typedef struct treadle_loss {
   size_t struct_size;
-  /* The sum of -log p over the tokens that count, coordinate by coordinate; of "nll" the loss is nll / tokens. All other
-   * sums go on from coordinate to coordinate, and have the same bits in all layouts. */
+  /* The sum of -log p over the tokens that count, coordinate by coordinate; of "nll" the loss is nll / tokens. All
+   * other sums go on from coordinate to coordinate, and have the same bits in all layouts. */
   double nll;
   int64_t tokens; /* the number of tokens that count */
   /* Of a loss other than "nll": the loss itself, and its parts. pg_loss, kl_loss and entropy are weighted as the loss;
@@ -281,9 +281,10 @@ typedef struct treadle_optimizer_step {
 
 typedef struct treadle_optimizer_figures {
   size_t struct_size;
-  double grad_norm; /* before clipping */
-  bool skipped;     /* a gradient was not finite, and the step did nothing */
-  int64_t steps;    /* taken so far */
+  double grad_norm;  /* before clipping */
+  bool skipped;      /* a gradient was not finite, and the step did nothing */
+  int64_t steps;     /* taken so far */
+  treadle_loss loss; /* of an update; of a step alone all 0 */
 } treadle_optimizer_figures;
 
 /* A trainer as the worker and the loops know it: a table of functions. Each does what the function treadle_trainer_* of
@@ -307,7 +308,7 @@ typedef struct treadle_train_engine {
   /* Gradients of the loss, and a step with them. */
   treadle_status (*update)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
                            const treadle_loss_options *loss, const treadle_optimizer_step *step, treadle_batch *out,
-                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p);
+                           treadle_optimizer_figures *figures_p);
   treadle_status (*weights_digest)(void *engine, uint64_t *digest_p);
   treadle_status (*save)(void *engine, const char *folder);
   treadle_status (*resume)(void *engine, const char *folder);

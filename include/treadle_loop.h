@@ -242,8 +242,8 @@ typedef struct treadle_draw_options {
 treadle_status treadle_prompts_draw(const treadle_batch *prompts, const treadle_draw_options *options,
                                     treadle_batch **drawn_p);
 
-/* Gives all ranks the rows of all ranks: a new batch of those that each rank has in `mine`, in the order of ranks. NULL:
- * this rank has none; one rank must have some. Meta is left behind. On failure *all_p is NULL. Collective. */
+/* Gives all ranks the rows of all ranks: a new batch of those that each rank has in `mine`, in the order of ranks.
+ * NULL: this rank has none; one rank must have some. Meta is left behind. On failure *all_p is NULL. Collective. */
 treadle_status treadle_batch_gather(treadle_group *group, const treadle_batch *mine, treadle_batch **all_p);
 
 /* Adds the column score (fp64): what the reward says of each row, by the columns completion, answer, prompt and
@@ -258,8 +258,8 @@ typedef struct treadle_advantage_options {
 } treadle_advantage_options;
 
 /* Adds the column advantage (fp64), or, if the estimator gives tokens of a row different ones, advantages (ragged fp64,
- * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). Refused: rewards
- * that are not finite, by row. Local. */
+ * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). Refused:
+ * rewards that are not finite, by row. Local. */
 treadle_status treadle_advantages(treadle_batch *batch, const treadle_advantage_options *options);
 
 typedef struct treadle_lr_options {
@@ -354,7 +354,7 @@ treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const tr
 /* Computes gradients as treadle_trainer_gradients does, and then takes a step as treadle_trainer_step does. */
 treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
                                     const treadle_forward_options *forward, const treadle_loss_options *loss,
-                                    const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                                    const treadle_optimizer_step *step, treadle_batch *out,
                                     treadle_optimizer_figures *figures_p);
 /* The digest of the policy's weights, as in treadle_switch_digest. */
 treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *digest_p);

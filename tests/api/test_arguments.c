@@ -1318,7 +1318,6 @@ static void workers(objects *o) {
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   const treadle_forward_options forward = TREADLE_INIT(treadle_forward_options);
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
-  treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_batch *batch, *mine = (void *)o;
   const treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_actor *actor = (void *)o;
@@ -1350,7 +1349,7 @@ static void workers(objects *o) {
   REFUSED(treadle_actor_slice(NULL, batch, &forward, NULL, NULL));
   REFUSED(treadle_actor_compute_log_prob(NULL, batch, &forward, batch));
   REFUSED(treadle_actor_compute_ref_log_prob(NULL, batch, &forward, batch));
-  REFUSED(treadle_actor_update(NULL, batch, &forward, &nll, &step, NULL, &loss, &result));
+  REFUSED(treadle_actor_update(NULL, batch, &forward, &nll, &step, NULL, &result));
   treadle_batch_destroy(batch);
   REFUSED(treadle_actor_weights_digest(NULL, &digest));
   REFUSED(treadle_actor_get_info(NULL, &info));

@@ -1209,7 +1209,7 @@ static void call_workers(caller *c) {
   SAID(treadle_actor_slice(actor, NULL, NULL, NULL, NULL));
   SAID(treadle_actor_compute_log_prob(actor, NULL, NULL, NULL));
   SAID(treadle_actor_compute_ref_log_prob(actor, NULL, NULL, NULL));
-  SAID(treadle_actor_update(actor, NULL, NULL, NULL, NULL, NULL, NULL, NULL));
+  SAID(treadle_actor_update(actor, NULL, NULL, NULL, NULL, NULL, NULL));
   SAID(treadle_actor_weights_digest(actor, &digest));
   SAID(treadle_actor_get_info(actor, &info));
   CALL(treadle_actor_switch(actor));

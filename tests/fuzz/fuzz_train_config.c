@@ -15,12 +15,15 @@ static void need(bool holds) {
 }
 
 static void check_values(const treadle_train_settings *s, treadle_train_run run) {
-  need(s->global_batch_size >= 1 && s->micro_batch_size >= 0 && s->max_tokens_per_micro >= 0);
-  need(!s->micro_batch_size != !s->max_tokens_per_micro);
-  need(run == TREADLE_RUN_RL || !s->micro_batch_size || s->global_batch_size % s->micro_batch_size == 0);
-  need(isfinite(s->lr) && s->min_lr >= 0 && s->min_lr <= s->lr && s->adam_beta1 < 1 && s->adam_beta2 < 1);
-  need(s->tensor_model_parallel_size >= 1 && s->pipeline_model_parallel_size >= 1);
-  need(!(s->strategy == TREADLE_STRATEGY_FSDP2 && s->use_distributed_optimizer));
+  need(s->training.global_batch_size >= 1 && s->actor.micro_batch_size >= 0 &&
+       s->actor.max_tokens_per_micro >= 0);
+  need(!s->actor.micro_batch_size != !s->actor.max_tokens_per_micro);
+  need(run == TREADLE_RUN_RL || !s->actor.micro_batch_size ||
+       s->training.global_batch_size % s->actor.micro_batch_size == 0);
+  need(isfinite(s->actor.lr) && s->actor.min_lr >= 0 && s->actor.min_lr <= s->actor.lr &&
+       s->actor.adam_beta1 < 1 && s->actor.adam_beta2 < 1);
+  need(s->actor.tensor_model_parallel_size >= 1 && s->actor.pipeline_model_parallel_size >= 1);
+  need(!(s->actor.strategy == TREADLE_STRATEGY_FSDP2 && s->training.use_distributed_optimizer));
 }
 
 static bool same_text(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }

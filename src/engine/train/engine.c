@@ -32,11 +32,16 @@ static treadle_status loss(void *engine, const treadle_batch *batch, const tread
 
 static treadle_status update(void *engine, const treadle_batch *batch,
                              const treadle_forward_options *forward, const treadle_loss_options *options,
-                             const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                             const treadle_optimizer_step *step, treadle_batch *out,
                              treadle_optimizer_figures *figures_p) {
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
-  TRY(treadle_trainer_gradients(engine, batch, forward, options, out, loss_p));
-  TRY(treadle_trainer_step(engine, step, figures_p));
+  TREADLE_NEED_SIZED(figures_p);
+  TRY(treadle_trainer_gradients(engine, batch, forward, options, out, &loss));
+  TRY(treadle_trainer_step(engine, step, &figures));
+  figures.loss = loss;
+  TREADLE_GIVE(figures_p, &figures);
 out:
   return status;
 }

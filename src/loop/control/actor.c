@@ -377,19 +377,17 @@ out:
 treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
                                     const treadle_forward_options *forward,
                                     const treadle_loss_options *loss, const treadle_optimizer_step *step,
-                                    treadle_batch *out, treadle_loss *loss_p,
-                                    treadle_optimizer_figures *figures_p) {
+                                    treadle_batch *out, treadle_optimizer_figures *figures_p) {
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
   TREADLE_NEED(loss);
   TREADLE_NEED(step);
-  TREADLE_NEED(loss_p);
   TREADLE_NEED(figures_p);
   TRY(need_weights(actor, "update"));
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update"));
   TRY(treadle_actor_agree(
-      actor, actor->train.update(actor->train.engine, batch, forward, loss, step, out, loss_p, figures_p)));
+      actor, actor->train.update(actor->train.engine, batch, forward, loss, step, out, figures_p)));
 out:
   return status;
 }

@@ -43,7 +43,7 @@ treadle_status treadle_answers_check(const treadle_batch *answers, int64_t promp
   treadle_status status;
   if (!answers) REFUSE("the infer engine gives no answers (NULL)");
   const int64_t rows = treadle_batch_rows(answers);
-  if (rows != prompts * n)
+  if (n < 1 || rows % n != 0 || rows / n != prompts)
     REFUSE("the infer engine gives %lld answers: %lld to each of %lld prompts are wanted", (long long)rows,
            (long long)n, (long long)prompts);
   TRY(find(answers, "ids", TREADLE_COLUMN_INT32, &ids));

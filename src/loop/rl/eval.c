@@ -172,7 +172,7 @@ static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
   f->rows = b.groups;
   f->weights = treadle_model_weights(e->rl.model);
   f->left_out = treadle_rl_prompts_unanswered(e->rl.tests);
-  f->samples = e->settings.val_n;
+  f->samples = e->settings.rl.validation.n;
   f->mean = verdicts.mean;
   f->best = verdicts.best;
   f->majority = verdicts.majority;
@@ -225,11 +225,11 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
   e = treadle_alloc(sizeof *e);
   if (!e) return treadle_fail(TREADLE_NO_MEMORY, "no memory for an evaluation");
   e->options = &o;
-  e->settings = (treadle_train_settings){.val_n = o.samples ? o.samples : 1,
-                                         .val_temperature = o.temperature,
-                                         .val_top_p = 1,
-                                         .val_top_k = -1,
-                                         .sampling_seed = o.seed};
+  e->settings = (treadle_train_settings){.rl.validation = {.n = o.samples ? o.samples : 1,
+                                                           .temperature = o.temperature,
+                                                           .top_p = 1,
+                                                           .top_k = -1},
+                                         .sampling.seed = o.seed};
   e->rl.settings = &e->settings;
   const treadle_rl_options rl = {.struct_size = sizeof rl};
   e->rl.options = &rl;

@@ -18,7 +18,7 @@ static treadle_status write_config(const treadle_rl *rl) {
   char path[PATH_MAX];
   char *text = NULL;
   treadle_status status;
-  snprintf(path, sizeof path, "%s/config.yaml", rl->settings->save);
+  snprintf(path, sizeof path, "%s/config.yaml", rl->settings->actor.save);
   TRY(treadle_train_config_text(rl->config, &text));
   TRY(treadle_file_write(path, text, strlen(text)));
 out:
@@ -32,11 +32,11 @@ static treadle_status open_run(treadle_rl *rl) {
   char path[PATH_MAX], line[PATH_MAX + 200];
   treadle_status status;
   if (rl->rank > 0) return TREADLE_OK;
-  snprintf(path, sizeof path, "%s/validation", s->save);
-  if (s->log_val_generations > 0) TRY(treadle_rl_make_folders(path));
+  snprintf(path, sizeof path, "%s/validation", s->actor.save);
+  if (s->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
   TRY(write_config(rl));
-  TRY(treadle_metrics_open(s->save, after, &rl->metrics));
-  TRY(treadle_rl_sample_log_open(s->save, after, &rl->sample_log));
+  TRY(treadle_metrics_open(s->actor.save, after, &rl->metrics));
+  TRY(treadle_rl_sample_log_open(s->actor.save, after, &rl->sample_log));
   treadle_metrics_note(rl->metrics, line, sizeof line);
   treadle_rl_warn(rl, line);
   treadle_rl_sample_log_note(rl->sample_log, line, sizeof line);
@@ -149,7 +149,7 @@ static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_r
   *before = after;
   step->step = rl->step;
   step->reward = mean_reward(rl);
-  step->kl = rl->settings->use_kl_loss ? last.kl_loss : NAN;
+  step->kl = rl->settings->rl.kl.in_loss ? last.kl_loss : NAN;
   step->entropy = last.entropy;
   step->loss = last.loss;
   step->grad_norm = last.grad_norm;
@@ -229,21 +229,21 @@ static treadle_status stop_before(treadle_rl *rl, treadle_rl_figures *result) {
 
 static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, treadle_rl_gauges *gauges) {
   const treadle_train_settings *s = rl->settings;
-  treadle_rl_step step = {.struct_size = sizeof step, .steps = s->train_iters};
+  treadle_rl_step step = {.struct_size = sizeof step, .steps = s->training.train_iters};
   double at;
   treadle_status status;
   TRY(take_step(rl, &step, gauges));
   if (rl->stopped) return stop_before(rl, result);
   TRY(note_step(rl, &step, gauges));
-  bool last = rl->step == s->train_iters, stops = gauges->stops && !last;
+  bool last = rl->step == s->training.train_iters, stops = gauges->stops && !last;
   at = treadle_clock_seconds();
-  if (rl->tests && (is_due(rl->step, s->test_interval) || last)) {
+  if (rl->tests && (is_due(rl->step, s->training.test_interval) || last)) {
     TRY(treadle_rl_test(rl, &step.val_reward));
     step.tested = !rl->stopped;
     stops = stops || rl->stopped;
     if (step.tested) treadle_rl_value(rl, "timing_s/testing", since(&at));
   }
-  if (is_due(rl->step, s->save_interval) || last || stops) {
+  if (is_due(rl->step, s->training.save_interval) || last || stops) {
     TRY(save(rl, result));
     step.checkpoint = result->checkpoint;
   } else
@@ -261,7 +261,8 @@ out:
 static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
   double mean, at = treadle_clock_seconds();
   treadle_status status = TREADLE_OK;
-  if (!rl->tests || !rl->settings->val_before_train || rl->from[0] || rl->step == rl->settings->train_iters)
+  if (!rl->tests || !rl->settings->rl.validation.before_train || rl->from[0] ||
+      rl->step == rl->settings->training.train_iters)
     return TREADLE_OK;
   begin_values(rl);
   TRY(treadle_rl_test(rl, &mean));
@@ -271,7 +272,7 @@ static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
   TRY(write_values(rl));
   if (rl->options->progress) {
     const treadle_rl_step step = {.struct_size = sizeof step,
-                                  .steps = rl->settings->train_iters,
+                                  .steps = rl->settings->training.train_iters,
                                   .tested = true,
                                   .val_reward = mean,
                                   .kl = NAN,
@@ -327,7 +328,8 @@ static treadle_status lead(treadle_rl *rl, treadle_rl_figures *result) {
   TRY(test_before(rl, result));
   TRY(treadle_rl_call_gauges(rl, &gauges));
   begin_values(rl);
-  while (rl->step < rl->settings->train_iters && !result->stopped) TRY(run_step(rl, result, &gauges));
+  while (rl->step < rl->settings->training.train_iters && !result->stopped)
+    TRY(run_step(rl, result, &gauges));
   TRY(finish(rl, result, &gauges));
   if (result->steps) TRY(treadle_rl_report(rl)); /* else what an earlier start wrote is still true */
 out:

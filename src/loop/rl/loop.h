@@ -180,7 +180,7 @@ typedef struct treadle_rl {
 
 treadle_status treadle_rl_agree(const treadle_rl *rl, treadle_status status);
 static inline bool treadle_rl_uses_kl(const treadle_train_settings *s) {
-  return s->use_kl_loss || s->use_kl_in_reward;
+  return s->rl.kl.in_loss || s->rl.kl.in_reward;
 }
 /* Gives all ranks the number of rank 0. Collective. */
 treadle_status treadle_rl_tell(const treadle_rl *rl, int64_t *number);
@@ -199,9 +199,9 @@ void treadle_rl_warn(const treadle_rl *rl, const char *line);
 
 /* Steps of the optimizer that a run takes: mini batches of all epochs of all steps. */
 static inline int64_t treadle_rl_optimizer_steps(const treadle_train_settings *s) {
-  const int64_t samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
-  const int64_t mini = s->mini_batch_samples > 0 ? s->mini_batch_samples : samples;
-  return s->train_iters * s->epochs * ((samples + mini - 1) / mini);
+  const int64_t samples = treadle_train_step_prompts(s) * s->rl.batches.n_samples_per_prompt;
+  const int64_t mini = s->rl.batches.mini_batch_samples > 0 ? s->rl.batches.mini_batch_samples : samples;
+  return s->training.train_iters * s->rl.batches.epochs * ((samples + mini - 1) / mini);
 }
 /* Tells who asks what takes long now; and what a person should know. Rank 0 does. */
 void treadle_rl_doing(const treadle_rl *rl, const char *what);
@@ -323,7 +323,7 @@ typedef struct treadle_rl_update {
   treadle_optimizer_step step;
   float *logprobs, *entropies; /* what they were before the step; entropies: NULL: not wanted */
 } treadle_rl_update;
-treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update, treadle_loss *loss_p,
+treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p);
 treadle_status treadle_rl_call_save(treadle_rl *rl, const treadle_train_checkpoint *checkpoint);
 treadle_status treadle_rl_call_digest(treadle_rl *rl, uint64_t *digest_p);

@@ -54,10 +54,11 @@ out:
 
 static void punish_length(const treadle_rl *rl, treadle_rl_made *s) {
   const treadle_train_settings *t = rl->settings;
-  if (!t->overlong_buffer_enable) return;
-  int64_t most = t->rollout_max_tokens > 0 ? t->rollout_max_tokens : rl->response_most;
-  s->reward += treadle_rl_overlong_penalty((int64_t)s->count, most, t->overlong_buffer,
-                                           t->overlong_buffer_penalty_factor);
+  if (!t->rl.lengths.overlong_buffer_enable) return;
+  int64_t most =
+      t->rl.lengths.rollout_max_tokens > 0 ? t->rl.lengths.rollout_max_tokens : rl->response_most;
+  s->reward += treadle_rl_overlong_penalty((int64_t)s->count, most, t->rl.lengths.overlong_buffer,
+                                           t->rl.lengths.overlong_buffer_penalty_factor);
 }
 
 /* Token rewards: the score at the last token, and what the KL takes of each. The mean KL: as verl has it, that of the means of samples. */
@@ -70,9 +71,9 @@ static double place_rewards(treadle_rl *rl) {
     double sum = 0;
     punish_length(rl, s);
     if (s->count) b->rewards[s->first + s->count - 1] += s->reward;
-    for (size_t k = s->first; t->use_kl_in_reward && k < s->first + s->count; k++) {
+    for (size_t k = s->first; t->rl.kl.in_reward && k < s->first + s->count; k++) {
       const float old = b->old ? b->old[k] : b->rollout.items[k];
-      double one = treadle_kl_value((treadle_kl_kind)t->kl_penalty, (double)old, (double)b->ref[k]);
+      double one = treadle_kl_value((treadle_kl_kind)t->rl.kl.penalty, (double)old, (double)b->ref[k]);
       b->rewards[k] -= rl->kl_coef * one;
       s->reward -= rl->kl_coef * one;
       sum += one;
@@ -85,7 +86,7 @@ static double place_rewards(treadle_rl *rl) {
 /* The coefficient of the next step, by the KL of this one. */
 void treadle_rl_steer_kl(treadle_rl *rl, double kl) {
   const treadle_train_settings *s = rl->settings;
-  const treadle_rl_kl_controller controller = {s->kl_ctrl_type != 0, s->kl_target, s->kl_horizon};
+  const treadle_rl_kl_controller controller = {s->rl.kl.ctrl_type != 0, s->rl.kl.target, s->rl.kl.horizon};
   rl->kl_coef = treadle_rl_kl_control(&controller, rl->kl_coef, kl, (int64_t)rl->batch.samples.count);
 }
 
@@ -146,11 +147,11 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
                                     .first = v.first,
                                     .token_rewards = b->rewards,
                                     .scores = v.scores};
-  TRY(treadle_rl_advantages((treadle_rl_estimator)s->adv_estimator, s->norm_adv_by_std, s->gamma, &scored,
-                            b->advantages, b->returns, v.of_samples));
-  if (s->normalize_advantages) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
+  TRY(treadle_rl_advantages((treadle_rl_estimator)s->rl.advantage.estimator, s->rl.advantage.norm_by_std,
+                            s->rl.advantage.gamma, &scored, b->advantages, b->returns, v.of_samples));
+  if (s->rl.advantage.normalize) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
-  if (s->use_kl_in_reward) {
+  if (s->rl.kl.in_reward) {
     treadle_rl_value(rl, "actor/reward_kl_penalty", kl);
     treadle_rl_value(rl, "actor/reward_kl_penalty_coeff", rl->kl_coef);
     treadle_rl_steer_kl(rl, kl);

@@ -182,7 +182,7 @@ static void put_update(treadle_rl *rl, const chosen *c, const treadle_loss_optio
   put_rows(rl, c, names, count);
 }
 
-treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update, treadle_loss *loss_p,
+treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p) {
   const treadle_loss_options loss = treadle_rl_loss_of(rl, rl->kl_coef);
   treadle_message rest;
@@ -197,9 +197,7 @@ treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *u
   put_update(rl, &c, &loss);
   TRY(call(rl, "update"));
   TRY(take_answers(rl, &c, update->logprobs, update->entropies, &rest));
-  TRY(treadle_message_array(&rest, "loss", sizeof *loss_p, 1, &found));
-  memcpy(loss_p, found, sizeof *loss_p);
-  TRY(treadle_message_array(&rest, "figures of the optimizer", sizeof *figures_p, 1, &found));
+  TRY(treadle_message_array(&rest, "figures", sizeof *figures_p, 1, &found));
   memcpy(figures_p, found, sizeof *figures_p);
 out:
   treadle_free(c.rows);

@@ -23,11 +23,13 @@
 /* "megatron:tp=2,pp=2" */
 static void layout_of(const treadle_rl *rl, char text[64]) {
   const treadle_train_settings *s = rl->settings;
-  snprintf(text, 64, "megatron:tp=%lld,pp=%lld", (long long)s->converted_tp, (long long)s->converted_pp);
+  snprintf(text, 64, "megatron:tp=%lld,pp=%lld",
+           (long long)s->megatron.ckpt_convertor.tensor_model_parallel_size,
+           (long long)s->megatron.ckpt_convertor.pipeline_model_parallel_size);
 }
 
 static treadle_status say_place(const treadle_rl *rl, treadle_status status) {
-  return treadle_refused_at(TREADLE_RL_PLACE(rl, converted_path), status);
+  return treadle_refused_at(TREADLE_RL_PLACE(rl, megatron.ckpt_convertor.save_path), status);
 }
 
 /* Of rank 0: is the folder there, and is it that of this run? */
@@ -125,11 +127,12 @@ out:
 
 /* The path without slashes at its end, and that of the folder beside it. */
 static treadle_status name_folders(const treadle_rl *rl, char folder[PATH_MAX], char beside[PATH_MAX]) {
-  const char *given = rl->settings->converted_path;
+  const char *given = rl->settings->megatron.ckpt_convertor.save_path;
   size_t length = strlen(given);
   while (length > 1 && given[length - 1] == '/') length--;
   if (!length || length + 16 > PATH_MAX)
-    REFUSE("%s: a path of %zu bytes; 1 to %d", TREADLE_RL_PLACE(rl, converted_path), length, PATH_MAX - 16);
+    REFUSE("%s: a path of %zu bytes; 1 to %d", TREADLE_RL_PLACE(rl, megatron.ckpt_convertor.save_path),
+           length, PATH_MAX - 16);
   snprintf(folder, PATH_MAX, "%.*s", (int)length, given);
   snprintf(beside, PATH_MAX, "%.*s.converting", (int)length, given);
   return TREADLE_OK;
@@ -163,13 +166,13 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
   TRY(treadle_rl_agree(rl, name_folders(rl, folder, beside)));
   if (rl->model->weights == TREADLE_WEIGHTS_RANDOM)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is a config.json, and has no weights to convert",
-                     TREADLE_RL_PLACE(rl, use_hf_ckpt), rl->model_path));
+                     TREADLE_RL_PLACE(rl, megatron.use_hf_ckpt), rl->model_path));
   TRY(treadle_rl_agree(
       rl, say_place(rl, rl->rank == 0 ? check_places(rl, beside, folder, layout) : TREADLE_OK)));
   TRY(treadle_rl_agree(rl, look(rl, folder, layout, &there)));
   TRY(treadle_rl_tell(rl, &there));
   status = there ? TREADLE_OK : treadle_model_need_weights(rl->model);
-  if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, use_hf_ckpt)));
+  if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, megatron.use_hf_ckpt)));
   if (there) goto out;
   treadle_rl_note(rl, "converting the model to %s", folder);
   TRY(treadle_rl_agree(rl, make_parent(rl, folder)));
@@ -228,7 +231,7 @@ static bool is_of_megatron(const char *folder) {
 
 /* Of rank 0: a folder has to be there, whatever is in it. A path that leads nowhere does not ask for the model's weights. */
 static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
-  const char *folder = rl->settings->load;
+  const char *folder = rl->settings->actor.load;
   treadle_file_type type;
   treadle_status status;
   *there_p = 0;
@@ -239,19 +242,19 @@ static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
                      folder, type == TREADLE_FILE_NONE ? "there is no such folder" : "is not a folder"));
   *there_p = is_of_megatron(folder);
 out:
-  return treadle_refused_at(TREADLE_RL_PLACE(rl, load), status);
+  return treadle_refused_at(TREADLE_RL_PLACE(rl, actor.load), status);
 }
 
 /* MindSpeed-RL's `load`: a checkpoint of Megatron, or a folder that has none yet. */
 static treadle_status open_load(treadle_rl *rl, const char *layout) {
-  const char *folder = rl->settings->load;
+  const char *folder = rl->settings->actor.load;
   int64_t there;
   treadle_status status;
   TRY(treadle_rl_agree(rl, look_at_load(rl, &there)));
   TRY(treadle_rl_tell(rl, &there));
-  if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(rl, load));
+  if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(rl, actor.load));
   treadle_rl_note(rl, "%s: %s is not a checkpoint of Megatron: weights begin as those of %s",
-                  TREADLE_RL_PLACE(rl, load), folder, rl->model_path);
+                  TREADLE_RL_PLACE(rl, actor.load), folder, rl->model_path);
 out:
   return status;
 }
@@ -261,12 +264,14 @@ treadle_status treadle_rl_open_values(treadle_rl *rl) {
   char folder[PATH_MAX], layout[64];
   treadle_status status = TREADLE_OK;
   layout_of(rl, layout);
-  if (s->use_hf_ckpt) {
+  if (s->megatron.use_hf_ckpt) {
     TRY(convert_once(rl, folder, layout));
-    TRY(treadle_rl_agree(rl, open_values(rl, folder, layout, TREADLE_RL_PLACE(rl, converted_path))));
-  } else if (s->checkpoint_load_path) {
-    TRY(open_checkpoint(rl, s->checkpoint_load_path, layout, TREADLE_RL_PLACE(rl, checkpoint_load_path)));
-  } else if (s->load) {
+    TRY(treadle_rl_agree(
+        rl, open_values(rl, folder, layout, TREADLE_RL_PLACE(rl, megatron.ckpt_convertor.save_path))));
+  } else if (s->megatron.checkpoint_load_path) {
+    TRY(open_checkpoint(rl, s->megatron.checkpoint_load_path, layout,
+                        TREADLE_RL_PLACE(rl, megatron.checkpoint_load_path)));
+  } else if (s->actor.load) {
     TRY(open_load(rl, layout));
   }
 out:

@@ -18,7 +18,7 @@ static void say_unmatched(const treadle_rl *rl, const treadle_rl_prompts *prompt
       treadle_rl_note(rl,
                       "%s: no completion of %zu of %zu prompts can be right by the reward %s: the first is "
                       "line %lld, whose answer is '%.80s'",
-                      place, unmatched, count, rl->settings->verifier_function.items[r],
+                      place, unmatched, count, rl->settings->rl.verifier.function.items[r],
                       (long long)first->line, first->answer);
   }
 }
@@ -34,17 +34,17 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
       .no_tokenizer = "megatron_training.tokenizer_name_or_path names one"};
   const treadle_rl_prompts_spec spec = {.path = path,
                                         .words = &words,
-                                        .prompt_key = s->prompt_key,
-                                        .answer_key = s->answer_key,
-                                        .data_source_key = s->data_source_key,
+                                        .prompt_key = s->rl.data.prompt_key,
+                                        .answer_key = s->rl.data.answer_key,
+                                        .data_source_key = s->rl.data.data_source_key,
                                         .tokenizer = rl->tokenizer,
-                                        .chat = s->apply_chat_template ? rl->chat : NULL,
+                                        .chat = s->rl.data.apply_chat_template ? rl->chat : NULL,
                                         .chat_variables = variables,
                                         .vocabulary = rl->vocabulary,
                                         .most_tokens = rl->prompt_most,
-                                        .leave_long_out = s->too_long == 1,
+                                        .leave_long_out = s->rl.data.too_long == 1,
                                         .need_answer = rl->needs_answers,
-                                        .leave_unanswered_out = s->no_answer == 1};
+                                        .leave_unanswered_out = s->rl.data.no_answer == 1};
   treadle_status status = treadle_rl_prompts_read(&spec, prompts_p);
   if (status) return treadle_refused_at(place, status);
   say_unmatched(rl, *prompts_p, place);
@@ -56,11 +56,11 @@ static treadle_status read_prompts(const treadle_rl *rl, const char *path, const
   if (too_long)
     treadle_rl_note(rl, "%s: %lld of %lld prompts %s more than %s, and %s left out (%s)", place, too_long,
                     all, too_long == 1 ? "has" : "have", treadle_text_of_count(rl->prompt_most, "token"),
-                    too_long == 1 ? "is" : "are", TREADLE_RL_PLACE(rl, too_long));
+                    too_long == 1 ? "is" : "are", TREADLE_RL_PLACE(rl, rl.data.too_long));
   if (unanswered)
     treadle_rl_note(rl, "%s: %lld of %lld prompts %s no answer, and %s left out (%s)", place, unanswered,
                     all, unanswered == 1 ? "has" : "have", unanswered == 1 ? "is" : "are",
-                    TREADLE_RL_PLACE(rl, no_answer));
+                    TREADLE_RL_PLACE(rl, rl.data.no_answer));
   return TREADLE_OK;
 }
 
@@ -70,12 +70,12 @@ static treadle_status make_variables(const treadle_rl *rl, char **variables_p) {
   json_t *all = NULL;
   treadle_status status;
   *variables_p = NULL;
-  if (!s->chat_template_kwargs || !s->apply_chat_template) return TREADLE_OK;
+  if (!s->rl.data.chat_template_kwargs || !s->rl.data.apply_chat_template) return TREADLE_OK;
   if (!rl->chat)
     REFUSE("%s are variables of a chat template, and there is none",
-           TREADLE_RL_PLACE(rl, chat_template_kwargs));
-  TRY(treadle_json_parse(TREADLE_RL_PLACE(rl, chat_template_kwargs), s->chat_template_kwargs,
-                         strlen(s->chat_template_kwargs), &all));
+           TREADLE_RL_PLACE(rl, rl.data.chat_template_kwargs));
+  TRY(treadle_json_parse(TREADLE_RL_PLACE(rl, rl.data.chat_template_kwargs),
+                         s->rl.data.chat_template_kwargs, strlen(s->rl.data.chat_template_kwargs), &all));
   if (json_object_set_new(all, "add_generation_prompt", json_true()) == 0)
     *variables_p = json_dumps(all, JSON_COMPACT);
   if (!*variables_p)
@@ -88,29 +88,29 @@ out:
 static treadle_status open_rewards(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_status status = TREADLE_OK;
-  if (!s->verifier_function.count)
+  if (!s->rl.verifier.function.count)
     return treadle_fail(TREADLE_REFUSED,
                         "rl_config.verifier_function is needed, and not given: how answers are scored");
-  if (s->verifier_function.count > TREADLE_RL_REWARDS)
+  if (s->rl.verifier.function.count > TREADLE_RL_REWARDS)
     return treadle_fail(TREADLE_REFUSED, "%s: %zu rewards; at most %d",
-                        TREADLE_RL_PLACE(rl, verifier_function), s->verifier_function.count,
+                        TREADLE_RL_PLACE(rl, rl.verifier.function), s->rl.verifier.function.count,
                         TREADLE_RL_REWARDS);
-  for (size_t i = 0; i < s->verifier_function.count; i++) {
-    const char *name = s->verifier_function.items[i];
+  for (size_t i = 0; i < s->rl.verifier.function.count; i++) {
+    const char *name = s->rl.verifier.function.items[i];
     const treadle_reward_options options = {.struct_size = sizeof options,
                                             .name = name,
-                                            .command = s->verifier_command,
-                                            .timeout_seconds = s->verifier_timeout,
-                                            .parallel = (int32_t)s->verifier_parallel};
+                                            .command = s->rl.verifier.command,
+                                            .timeout_seconds = s->rl.verifier.timeout,
+                                            .parallel = (int32_t)s->rl.verifier.parallel};
     status = treadle_reward_create(&options, &rl->rewards[i]);
-    if (status) return treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, verifier_function));
-    rl->weights[i] = i < s->verifier_weight.count ? atof(s->verifier_weight.items[i]) : 1;
+    if (status) return treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, rl.verifier.function));
+    rl->weights[i] = i < s->rl.verifier.weight.count ? atof(s->rl.verifier.weight.items[i]) : 1;
     rl->reward_count++;
     rl->needs_answers = rl->needs_answers || treadle_reward_needs_answers(rl->rewards[i]);
     if (!rl->tokenizer && treadle_reward_judges_texts(rl->rewards[i]))
       REFUSE("%s: %s judges texts, and there is no tokenizer to make them: %s has none; give "
              "megatron_training.tokenizer_name_or_path",
-             TREADLE_RL_PLACE(rl, verifier_function), name, rl->companions);
+             TREADLE_RL_PLACE(rl, rl.verifier.function), name, rl->companions);
   }
   return status;
 }
@@ -118,14 +118,15 @@ static treadle_status open_rewards(treadle_rl *rl) {
 /* The file of others says how often its data is seen: the run is as long as its steps say. */
 static void compare_epochs(const treadle_rl *rl, size_t prompts) {
   const treadle_train_settings *s = rl->settings;
-  const int64_t batch =
-      s->filter_groups_enable && s->gen_batch_size ? s->gen_batch_size : s->global_batch_size;
+  const int64_t batch = s->rl.filter_groups.enable && s->rl.filter_groups.gen_batch_size
+                            ? s->rl.filter_groups.gen_batch_size
+                            : s->training.global_batch_size;
   const double steps = rl->config->most_epochs * (double)((int64_t)prompts / batch);
-  if (rl->config->most_epochs <= 0 || (double)s->train_iters <= steps) return;
+  if (rl->config->most_epochs <= 0 || (double)s->training.train_iters <= steps) return;
   treadle_rl_note(rl,
                   "%g epochs of %zu prompts, as the file has them, are %g steps: the run takes %lld, %s",
-                  rl->config->most_epochs, prompts, steps, (long long)s->train_iters,
-                  TREADLE_RL_PLACE(rl, train_iters));
+                  rl->config->most_epochs, prompts, steps, (long long)s->training.train_iters,
+                  TREADLE_RL_PLACE(rl, training.train_iters));
 }
 
 treadle_status treadle_rl_open_data(treadle_rl *rl) {
@@ -136,13 +137,15 @@ treadle_status treadle_rl_open_data(treadle_rl *rl) {
   if (rl->rank > 0) return TREADLE_OK;
   TRY(open_rewards(rl));
   TRY(make_variables(rl, &variables));
-  TRY(read_prompts(rl, s->data_path, TREADLE_RL_PLACE(rl, data_path), variables, &rl->prompts));
-  if (s->val_path)
-    TRY(read_prompts(rl, s->val_path, TREADLE_RL_PLACE(rl, val_path), variables, &rl->tests));
+  TRY(read_prompts(rl, s->training.data_path, TREADLE_RL_PLACE(rl, training.data_path), variables,
+                   &rl->prompts));
+  if (s->training.val_path)
+    TRY(read_prompts(rl, s->training.val_path, TREADLE_RL_PLACE(rl, training.val_path), variables,
+                     &rl->tests));
   (void)treadle_rl_prompts_items(rl->prompts, &count);
   compare_epochs(rl, count);
-  TRY(treadle_train_order_init(&rl->order, (uint64_t)s->seed, count));
-  if (s->no_shuffle) treadle_train_order_keep(&rl->order);
+  TRY(treadle_train_order_init(&rl->order, (uint64_t)s->training.seed, count));
+  if (s->training.no_shuffle) treadle_train_order_keep(&rl->order);
 out:
   free(variables);
   return status;

@@ -69,7 +69,7 @@ static treadle_status make_prompts(const treadle_rl *rl, const treadle_rl_prompt
   for (int64_t i = 0; i < count; i++) {
     memcpy((int32_t *)ids.data + ids.offsets[i], prompts[i]->ids,
            (size_t)prompts[i]->count * sizeof(int32_t));
-    ((int64_t *)seed.data)[i] = treadle_rl_seed(rl->settings->sampling_seed, sampling->key, place + i);
+    ((int64_t *)seed.data)[i] = treadle_rl_seed(rl->settings->sampling.seed, sampling->key, place + i);
   }
 out:
   treadle_free(offsets);
@@ -267,11 +267,11 @@ out:
 /* `count` prompts on from those that were drawn so far. */
 static treadle_status draw_more(treadle_rl *rl, int64_t count) {
   const treadle_train_settings *s = rl->settings;
-  const treadle_rl_sampling sampling = {.n = s->n_samples_per_prompt,
+  const treadle_rl_sampling sampling = {.n = s->rl.batches.n_samples_per_prompt,
                                         .key = rl->step,
-                                        .temperature = s->temperature,
-                                        .top_p = s->top_p,
-                                        .top_k = s->top_k,
+                                        .temperature = s->sampling.temperature,
+                                        .top_p = s->sampling.top_p,
+                                        .top_k = s->sampling.top_k,
                                         .keeps = treadle_rl_keeps(rl)};
   const treadle_rl_prompt **prompts = treadle_alloc_array((size_t)count, sizeof *prompts);
   size_t all;
@@ -336,7 +336,7 @@ static ending ending_before(const treadle_rl_batch *b, size_t number) {
 /* Groups from sample `from` on that score alike go. */
 static void leave_out_equal(treadle_rl *rl, size_t from) {
   treadle_rl_batch *b = &rl->batch;
-  const size_t n = (size_t)rl->settings->n_samples_per_prompt;
+  const size_t n = (size_t)rl->settings->rl.batches.n_samples_per_prompt;
   ending end = ending_before(b, from);
   for (size_t first = from; first < b->samples.count; first += n) {
     bool stays = scores_differ(b, first, n);
@@ -354,7 +354,7 @@ static void leave_out_equal(treadle_rl *rl, size_t from) {
 /* More than the step takes: those behind go. And groups are numbered anew. */
 static void settle_groups(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
-  const size_t n = (size_t)rl->settings->n_samples_per_prompt;
+  const size_t n = (size_t)rl->settings->rl.batches.n_samples_per_prompt;
   size_t most = (size_t)treadle_train_step_prompts(rl->settings) * n;
   for (size_t i = most; i < b->samples.count; i++) free(b->samples.items[i].text);
   const ending end = ending_before(b, most);
@@ -371,24 +371,24 @@ typedef struct filter {
 /* May one more batch be drawn? */
 static treadle_status check_filter(const treadle_rl *rl, const filter *f) {
   const treadle_train_settings *s = rl->settings;
-  const size_t groups = rl->batch.samples.count / (size_t)s->n_samples_per_prompt;
+  const size_t groups = rl->batch.samples.count / (size_t)s->rl.batches.n_samples_per_prompt;
   const int64_t needed = treadle_train_step_prompts(s);
   size_t all;
   (void)treadle_rl_prompts_items(rl->prompts, &all);
-  if (s->filter_groups_max_batches > 0 && f->batches == s->filter_groups_max_batches)
+  if (s->rl.filter_groups.max_batches > 0 && f->batches == s->rl.filter_groups.max_batches)
     return treadle_fail(
         TREADLE_REFUSED,
         "step %lld: after %s, %lld, batches of %s, %zu groups of the %lld that it needs have "
         "samples with different scores",
-        (long long)rl->step + 1, TREADLE_RL_PLACE(rl, filter_groups_max_batches), (long long)f->batches,
+        (long long)rl->step + 1, TREADLE_RL_PLACE(rl, rl.filter_groups.max_batches), (long long)f->batches,
         treadle_text_of_count(f->each, "prompt"), groups, (long long)needed);
   if (f->barren >= (int64_t)all && f->batches > 1)
     return treadle_fail(
         TREADLE_REFUSED,
         "step %lld: %lld prompts one after the other, all of %s, have samples that score alike (%s): "
         "%zu groups of the %lld that it needs are there",
-        (long long)rl->step + 1, (long long)f->barren, TREADLE_RL_PLACE(rl, data_path),
-        TREADLE_RL_PLACE(rl, filter_groups_enable), groups, (long long)needed);
+        (long long)rl->step + 1, (long long)f->barren, TREADLE_RL_PLACE(rl, training.data_path),
+        TREADLE_RL_PLACE(rl, rl.filter_groups.enable), groups, (long long)needed);
   return TREADLE_OK;
 }
 
@@ -409,8 +409,9 @@ out:
 /* Prompts are drawn until there are enough groups; where a rank is asked to stop before, the step is not taken: rl->stopped. */
 static treadle_status draw_filtered(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  const size_t needed = (size_t)(treadle_train_step_prompts(s) * s->n_samples_per_prompt);
-  filter f = {.each = s->gen_batch_size > 0 ? s->gen_batch_size : s->global_batch_size};
+  const size_t needed = (size_t)(treadle_train_step_prompts(s) * s->rl.batches.n_samples_per_prompt);
+  filter f = {.each = s->rl.filter_groups.gen_batch_size > 0 ? s->rl.filter_groups.gen_batch_size
+                                                             : s->training.global_batch_size};
   treadle_rl_gauges gauges;
   treadle_status status = TREADLE_OK;
   while (rl->batch.samples.count < needed) {
@@ -431,12 +432,12 @@ treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p) {
   rl->left_out = 0;
   treadle_rl_batch_clear(&rl->batch);
   rl->batch.step = rl->step + 1;
-  if (rl->settings->filter_groups_enable) {
+  if (rl->settings->rl.filter_groups.enable) {
     TRY(draw_filtered(rl));
     *from_p = rl->batch.samples.count;
     return TREADLE_OK;
   }
-  TRY(draw_more(rl, rl->settings->global_batch_size));
+  TRY(draw_more(rl, rl->settings->training.global_batch_size));
   TRY(treadle_rl_score_start(rl, &rl->batch, 0));
 out:
   return status;

@@ -21,7 +21,7 @@ static treadle_dtype computed_in(const treadle_layout *layout, const treadle_tra
 treadle_status treadle_rl_check_exact(const treadle_rl *rl) {
   treadle_transformer *d = NULL;
   treadle_status status = TREADLE_OK;
-  if (!rl->settings->exact) return TREADLE_OK;
+  if (!rl->settings->actor.exact) return TREADLE_OK;
   TRY(treadle_transformer_create(rl->model, &d));
   treadle_dtype train = computed_in(rl->train, d), infer = computed_in(rl->infer, d);
   if (train != infer)
@@ -29,8 +29,8 @@ treadle_status treadle_rl_check_exact(const treadle_rl *rl) {
         TREADLE_REFUSED,
         "exact mode: '%s' computes in %s, '%s' in %s, so log-probabilities are not the same bits: "
         "give both one type (%s, %s), or actor_config.exact=false",
-        rl->train->text, name_of(train), rl->infer->text, name_of(infer), TREADLE_RL_PLACE(rl, bf16),
-        TREADLE_RL_PLACE(rl, infer_layout));
+        rl->train->text, name_of(train), rl->infer->text, name_of(infer),
+        TREADLE_RL_PLACE(rl, training.bf16), TREADLE_RL_PLACE(rl, generate.layout));
 out:
   treadle_transformer_destroy(d);
   return status;
@@ -40,13 +40,14 @@ out:
 
 bool treadle_rl_check_is_due(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  return !s->exact || (s->exact_check > 0 && (rl->step + 1) % s->exact_check == 0);
+  return !s->actor.exact ||
+         (s->rl.logprobs.exact_check > 0 && (rl->step + 1) % s->rl.logprobs.exact_check == 0);
 }
 
 bool treadle_rl_update_checks(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  return s->exact &&
-         (s->mini_batch_samples <= 0 || (size_t)s->mini_batch_samples >= rl->batch.samples.count);
+  return s->actor.exact && (s->rl.batches.mini_batch_samples <= 0 ||
+                            (size_t)s->rl.batches.mini_batch_samples >= rl->batch.samples.count);
 }
 
 float *treadle_rl_values_of(const treadle_rl_batch *b) {
@@ -109,7 +110,7 @@ treadle_status treadle_rl_compare(treadle_rl *rl) {
   const treadle_rl_batch *b = &rl->batch;
   const comparison c = compare(b);
   note(rl, &c, most_difference(b));
-  if (!rl->settings->exact || !c.differing) return TREADLE_OK;
+  if (!rl->settings->actor.exact || !c.differing) return TREADLE_OK;
   const treadle_rl_made *s = &b->samples.items[c.sample];
   size_t at = s->first + (size_t)c.token;
   return treadle_fail(

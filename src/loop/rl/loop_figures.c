@@ -70,7 +70,7 @@ void treadle_rl_batch_values(treadle_rl *rl) {
   treadle_rl_value(rl, "prompt_length/clip_ratio",
                    (double)long_prompts / (double)(prompt.count ? prompt.count : 1));
   treadle_rl_count(rl, "perf/total_num_tokens", tokens);
-  if (rl->settings->filter_groups_enable) treadle_rl_count(rl, "training/groups_left_out", rl->left_out);
+  if (rl->settings->rl.filter_groups.enable) treadle_rl_count(rl, "training/groups_left_out", rl->left_out);
 }
 
 /* ---- Samples in files ------------------------------------------------------------------------------------------ */
@@ -79,6 +79,7 @@ enum { LOGGED = 4 }; /* samples of a step in samples.jsonl */
 
 static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch *b,
                                    const treadle_rl_made *s, char uid[TREADLE_RL_NAME]) {
+  const treadle_config_rl *of = &rl->settings->rl;
   treadle_rl_name_sample(b, s, uid);
   return (treadle_rl_sample){.uid = uid,
                              .prompt = s->prompt,
@@ -94,13 +95,13 @@ static treadle_rl_sample sample_of(const treadle_rl *rl, const treadle_rl_batch 
                              .score = s->score,
                              .reward = s->reward,
                              .advantage = s->advantage,
-                             .advantages = rl->settings->adv_estimator == TREADLE_RL_REINFORCE_PLUS_PLUS &&
-                                                   b->advantages
-                                               ? b->advantages + s->first
-                                               : NULL,
+                             .advantages =
+                                 of->advantage.estimator == TREADLE_RL_REINFORCE_PLUS_PLUS && b->advantages
+                                     ? b->advantages + s->first
+                                     : NULL,
                              .kept_counts = b->kept_counts.count ? b->kept_counts.items + s->first : NULL,
                              .kept = b->kept_counts.count ? b->kept.items + s->kept_first : NULL,
-                             .kl_coef = rl->settings->use_kl_loss ? rl->loss_kl_coef : NAN,
+                             .kl_coef = of->kl.in_loss ? rl->loss_kl_coef : NAN,
                              .mini_batch = s->mini_batch};
 }
 
@@ -125,7 +126,7 @@ static void release(shown_samples *s) {
 }
 
 treadle_status treadle_rl_dump_step(treadle_rl *rl) {
-  const char *folder = rl->settings->dump_rollouts;
+  const char *folder = rl->settings->rl.dump_rollouts;
   shown_samples s = {0};
   treadle_status status = TREADLE_OK;
   if (!folder) return TREADLE_OK;
@@ -148,13 +149,13 @@ out:
 }
 
 treadle_status treadle_rl_write_test(treadle_rl *rl, const treadle_rl_batch *b) {
-  const int64_t most = rl->settings->log_val_generations;
+  const int64_t most = rl->settings->rl.validation.log_generations;
   const size_t count = b->samples.count < (size_t)most ? b->samples.count : (size_t)most;
   char folder[PATH_MAX];
   shown_samples s = {0};
   treadle_status status = TREADLE_OK;
   if (most < 1) return TREADLE_OK;
-  snprintf(folder, sizeof folder, "%s/validation", rl->settings->save);
+  snprintf(folder, sizeof folder, "%s/validation", rl->settings->actor.save);
   TRY(show(rl, b, count, &s));
   TRY(treadle_rl_samples_write(folder, rl->step, s.items, count));
 out:

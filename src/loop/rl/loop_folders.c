@@ -41,11 +41,12 @@ static bool is_same(const char *a, const char *b) {
 treadle_status treadle_rl_take_folders(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_status status;
-  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, save), treadle_run_folder_take(s->save, true, &rl->lock)));
+  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, actor.save),
+                         treadle_run_folder_take(s->actor.save, true, &rl->lock)));
   warn_of_lock(rl, &rl->lock);
-  if (!s->dump_rollouts || is_same(s->save, s->dump_rollouts)) goto out;
-  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, dump_rollouts),
-                         treadle_run_lines_take(s->dump_rollouts, &rl->dump_lock)));
+  if (!s->rl.dump_rollouts || is_same(s->actor.save, s->rl.dump_rollouts)) goto out;
+  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, rl.dump_rollouts),
+                         treadle_run_lines_take(s->rl.dump_rollouts, &rl->dump_lock)));
   warn_of_lock(rl, &rl->dump_lock);
 out:
   return status;

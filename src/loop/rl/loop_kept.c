@@ -76,13 +76,13 @@ void treadle_rl_note_never(const treadle_rl *rl) {
 
 bool treadle_rl_keeps(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  return s->sampling_support == TREADLE_SUPPORT_KEPT && treadle_train_cuts(s) &&
-         !(s->top_k >= rl->vocabulary && s->top_p >= 1 && s->min_p <= 0);
+  return s->rl.logprobs.sampling_support == TREADLE_SUPPORT_KEPT && treadle_train_cuts(&s->sampling) &&
+         !(s->sampling.top_k >= rl->vocabulary && s->sampling.top_p >= 1 && s->sampling.min_p <= 0);
 }
 
 static int64_t most_of(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  const int64_t most = s->top_k > 0 ? s->top_k : s->sampling_support_most,
+  const int64_t most = s->sampling.top_k > 0 ? s->sampling.top_k : s->rl.logprobs.sampling_support_most,
                 all = rl->vocabulary - (int64_t)rl->never_count;
   return most < all ? most : all;
 }
@@ -93,9 +93,10 @@ static int64_t most_of(const treadle_rl *rl) {
 size_t treadle_rl_kept_bytes(const treadle_rl *rl) {
   enum { COPIES = 4 };
   const treadle_train_settings *s = rl->settings;
-  const int64_t more = s->gen_batch_size > 0 ? s->gen_batch_size : s->global_batch_size;
-  const int64_t prompts = treadle_train_step_prompts(s) + (s->filter_groups_enable ? more : 0);
-  const int64_t factors[] = {s->n_samples_per_prompt, rl->response_most, most_of(rl) + 1,
+  const int64_t more = s->rl.filter_groups.gen_batch_size > 0 ? s->rl.filter_groups.gen_batch_size
+                                                              : s->training.global_batch_size;
+  const int64_t prompts = treadle_train_step_prompts(s) + (s->rl.filter_groups.enable ? more : 0);
+  const int64_t factors[] = {s->rl.batches.n_samples_per_prompt, rl->response_most, most_of(rl) + 1,
                              COPIES * (int64_t)sizeof(int32_t)};
   int64_t bytes = prompts;
   if (!treadle_rl_keeps(rl)) return 0;
@@ -115,7 +116,9 @@ void treadle_rl_note_kept(const treadle_rl *rl) {
       "left. They are kept with each token, at most %lld of them (%s), in up to %zu bytes of host "
       "memory on each rank",
       (long long)most_of(rl),
-      s->top_k > 0 ? TREADLE_RL_PLACE(rl, top_k) : TREADLE_RL_PLACE(rl, sampling_support_most), bytes);
+      s->sampling.top_k > 0 ? TREADLE_RL_PLACE(rl, sampling.top_k)
+                            : TREADLE_RL_PLACE(rl, rl.logprobs.sampling_support_most),
+      bytes);
 }
 
 static bool has_id(const int32_t *ids, int32_t count, int32_t id) {

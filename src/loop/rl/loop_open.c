@@ -65,21 +65,22 @@ void treadle_rl_note(const treadle_rl *rl, const char *format, ...) {
 /* "vllm:tp=2,pp=2" where no layout is given. */
 static void infer_text(const treadle_rl *rl, char *text, size_t room) {
   const treadle_train_settings *s = rl->settings;
-  if (s->infer_layout)
-    snprintf(text, room, "%s", s->infer_layout);
+  if (s->generate.layout)
+    snprintf(text, room, "%s", s->generate.layout);
   else
-    snprintf(text, room, "vllm:tp=%lld", (long long)s->infer_tensor_parallel_size);
-  if (!s->infer_layout && s->infer_pipeline_parallel_size > 1)
+    snprintf(text, room, "vllm:tp=%lld", (long long)s->generate.infer_tensor_parallel_size);
+  if (!s->generate.layout && s->generate.infer_pipeline_parallel_size > 1)
     snprintf(text + strlen(text), room - strlen(text), ",pp=%lld",
-             (long long)s->infer_pipeline_parallel_size);
+             (long long)s->generate.infer_pipeline_parallel_size);
   if (!strstr(text, "dtype="))
     snprintf(text + strlen(text), room - strlen(text), "%sdtype=%s", strchr(text, ':') ? "," : ":",
-             s->bf16 ? "bf16" : "fp32");
+             s->training.bf16 ? "bf16" : "fp32");
 }
 
 /* Of a reference of its own: the message names its key. */
 static treadle_status say_reference(const treadle_rl *rl, treadle_status status) {
-  return rl->settings->ref_model ? treadle_refused_at(TREADLE_RL_PLACE(rl, ref_model), status) : status;
+  return rl->settings->rl.kl.ref_model ? treadle_refused_at(TREADLE_RL_PLACE(rl, rl.kl.ref_model), status)
+                                       : status;
 }
 
 static void close_layouts(treadle_rl *rl) {
@@ -110,22 +111,23 @@ out:
  * may as well be a path that was mistyped. */
 static bool names_tokenizer(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
-  return s->tokenizer_name_or_path && !strchr(s->model, '/') && !treadle_file_exists(s->model);
+  return s->training.tokenizer_name_or_path && !strchr(s->actor.model, '/') &&
+         !treadle_file_exists(s->actor.model);
 }
 
 /* The folder has weights of its own, where the run needs some and is not told to make them up. */
 static treadle_status check_named(treadle_rl *rl, bool needs) {
   const treadle_train_settings *s = rl->settings;
-  if (needs && s->weights != TREADLE_WEIGHTS_RANDOM &&
+  if (needs && s->actor.weights != TREADLE_WEIGHTS_RANDOM &&
       treadle_model_weights(rl->model) != TREADLE_WEIGHTS_FILES)
     return treadle_fail(TREADLE_REFUSED,
                         "%s: there is no file or folder %s, and that of tokenizer_name_or_path, %s, which "
                         "stands for a model that is a mere name, has no weights: name the model's folder",
-                        TREADLE_RL_PLACE(rl, model), s->model, rl->model_path);
+                        TREADLE_RL_PLACE(rl, actor.model), s->actor.model, rl->model_path);
   char line[PATH_MAX + 300];
   snprintf(line, sizeof line,
            "%s: there is no file or folder %s: the model is that of tokenizer_name_or_path, %s",
-           TREADLE_RL_PLACE(rl, model), s->model, rl->model_path);
+           TREADLE_RL_PLACE(rl, actor.model), s->actor.model, rl->model_path);
   treadle_rl_warn(rl, line);
   return TREADLE_OK;
 }
@@ -134,7 +136,7 @@ static void warn(void *context, const char *line) { treadle_rl_warn(context, lin
 
 /* One without files has the weights that the policy begins with, and these have to be made up as well. */
 static treadle_status open_reference(treadle_rl *rl, const treadle_model_options *options) {
-  const char *path = rl->settings->ref_model;
+  const char *path = rl->settings->rl.kl.ref_model;
   treadle_status status;
   TRY(treadle_model_open(path, options, &rl->reference_model));
   treadle_model_tell(rl->reference_model, warn, rl);
@@ -155,12 +157,14 @@ static treadle_status open_models(treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_model_options options = {.struct_size = sizeof options,
                                    .families = rl->options->families,
-                                   .weights = (treadle_weights)s->weights};
-  const bool elsewhere = rl->from[0] || s->use_hf_ckpt || s->checkpoint_load_path || s->load;
+                                   .weights = (treadle_weights)s->actor.weights};
+  const bool elsewhere =
+      rl->from[0] || s->megatron.use_hf_ckpt || s->megatron.checkpoint_load_path || s->actor.load;
   const bool named = !rl->model_path[0] && names_tokenizer(rl);
   treadle_status status;
   if (!rl->model_path[0])
-    snprintf(rl->model_path, sizeof rl->model_path, "%s", named ? s->tokenizer_name_or_path : s->model);
+    snprintf(rl->model_path, sizeof rl->model_path, "%s",
+             named ? s->training.tokenizer_name_or_path : s->actor.model);
   TRY(treadle_model_open(rl->model_path, &options, &rl->opened));
   rl->model = rl->opened;
   treadle_model_tell(rl->model, warn, rl);
@@ -168,14 +172,14 @@ static treadle_status open_models(treadle_rl *rl) {
   if (named) TRY(check_named(rl, !rl->plans && !elsewhere));
   if (!rl->plans && !elsewhere) TRY(treadle_model_need_weights(rl->model));
   options.weights = TREADLE_WEIGHTS_NONE;
-  if (s->ref_model && treadle_rl_uses_kl(s)) TRY(say_reference(rl, open_reference(rl, &options)));
+  if (s->rl.kl.ref_model && treadle_rl_uses_kl(s)) TRY(say_reference(rl, open_reference(rl, &options)));
   TRY(treadle_rl_open_layouts(rl));
 out:
   return status;
 }
 
 treadle_status treadle_rl_open_text(treadle_rl *rl) {
-  const char *path = rl->settings->tokenizer_name_or_path;
+  const char *path = rl->settings->training.tokenizer_name_or_path;
   bool must = path != NULL;
   char folder[PATH_MAX];
   treadle_status status;
@@ -203,26 +207,28 @@ treadle_status treadle_rl_find_lengths(treadle_rl *rl, const treadle_model *mode
   treadle_transformer *d = NULL;
   treadle_status status;
   TRY(treadle_transformer_create(model, &d));
-  int64_t all = s->seq_length;
+  int64_t all = s->training.seq_length;
   rl->vocabulary = d->vocabulary;
   if (all && d->most_positions && all > d->most_positions)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
-                     TREADLE_RL_PLACE(rl, seq_length), (long long)all, (long long)d->most_positions));
+                     TREADLE_RL_PLACE(rl, training.seq_length), (long long)all,
+                     (long long)d->most_positions));
   if (!all)
     all = d->most_positions && d->most_positions < SEQUENCE_MOST ? d->most_positions : SEQUENCE_MOST;
-  rl->response_most = s->max_tokens          ? s->max_tokens
-                      : s->max_prompt_length ? all - s->max_prompt_length
-                                             : all / 2;
-  rl->prompt_most = s->max_prompt_length ? s->max_prompt_length : all - rl->response_most;
-  if (!s->seq_length) all = rl->prompt_most + rl->response_most;
+  rl->response_most = s->sampling.max_tokens            ? s->sampling.max_tokens
+                      : s->rl.lengths.max_prompt_length ? all - s->rl.lengths.max_prompt_length
+                                                        : all / 2;
+  rl->prompt_most =
+      s->rl.lengths.max_prompt_length ? s->rl.lengths.max_prompt_length : all - rl->response_most;
+  if (!s->training.seq_length) all = rl->prompt_most + rl->response_most;
   if (rl->response_most < 1 || rl->prompt_most < 1 || rl->prompt_most + rl->response_most > all ||
       (d->most_positions && all > d->most_positions))
     TRY(treadle_fail(TREADLE_REFUSED,
                      "prompts of %lld and responses of %s (%s) are more than the %lld of a sequence (%s)",
                      (long long)rl->prompt_most, treadle_text_of_count(rl->response_most, "token"),
-                     TREADLE_RL_PLACE(rl, max_tokens),
+                     TREADLE_RL_PLACE(rl, sampling.max_tokens),
                      (long long)(d->most_positions && all > d->most_positions ? d->most_positions : all),
-                     TREADLE_RL_PLACE(rl, seq_length)));
+                     TREADLE_RL_PLACE(rl, training.seq_length)));
   if (rl->config) TRY(treadle_train_config_check_lengths(rl->config, rl->prompt_most, rl->response_most));
   if (rl->tokenizer && treadle_tokenizer_own_count(rl->tokenizer) > d->vocabulary)
     TRY(treadle_fail(
@@ -244,7 +250,7 @@ static treadle_status find_replicas(const treadle_rl *rl, int64_t *dp_p) {
   treadle_replica replica;
   treadle_status status = TREADLE_OK;
   *dp_p = rl->ranks;
-  if (rl->settings->strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
+  if (rl->settings->actor.strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
   TRY(treadle_transformer_create(rl->model, &d));
   TRY(treadle_replica_find(d, rl->train, 0, &arena, &replica));
   *dp_p = replica.count;
@@ -257,17 +263,18 @@ out:
 /* Micro batches of a replica, at most: of a mini batch, and of all samples where log-probabilities are computed, which keep nothing. */
 static treadle_status count_batches(const treadle_rl *rl, int32_t *most_p, bool *fewer_p) {
   const treadle_train_settings *s = rl->settings;
-  int64_t dp, samples = treadle_train_step_prompts(s) * s->n_samples_per_prompt;
-  int64_t mini = s->mini_batch_samples > 0 ? s->mini_batch_samples : samples, count;
+  int64_t dp, samples = treadle_train_step_prompts(s) * s->rl.batches.n_samples_per_prompt;
+  int64_t mini = s->rl.batches.mini_batch_samples > 0 ? s->rl.batches.mini_batch_samples : samples, count;
   treadle_status status;
   TRY(find_replicas(rl, &dp));
-  count = s->micro_batch_size ? (mini + s->micro_batch_size - 1) / s->micro_batch_size : mini;
-  *fewer_p = !s->micro_batch_size || count % dp != 0;
+  count =
+      s->actor.micro_batch_size ? (mini + s->actor.micro_batch_size - 1) / s->actor.micro_batch_size : mini;
+  *fewer_p = !s->actor.micro_batch_size || count % dp != 0;
   count = (count + dp - 1) / dp;
   if (count > BATCHES_MOST)
     TRY(treadle_fail(
         TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
-        TREADLE_RL_PLACE(rl, global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
+        TREADLE_RL_PLACE(rl, training.global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
   *most_p = (int32_t)count;
 out:
   return status;
@@ -278,6 +285,7 @@ static treadle_choice choice(bool on) { return on ? TREADLE_ON : TREADLE_OFF; }
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
                                         treadle_generator_options *engine, treadle_actor_options *to) {
   const treadle_train_settings *s = rl->settings;
+  const treadle_config_generate *g = &s->generate;
   const int64_t length = rl->prompt_most + rl->response_most;
   int32_t most_micro_batches;
   treadle_status status;
@@ -287,43 +295,44 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
       .struct_size = sizeof *trainer,
       .kernels = rl->options->kernels,
       .threads = rl->options->threads,
-      .fast = !s->exact,
+      .fast = !s->actor.exact,
       .most_tokens = length,
-      .most_rows = s->max_tokens_per_micro ? s->max_tokens_per_micro : s->micro_batch_size * length,
+      .most_rows = s->actor.max_tokens_per_micro ? s->actor.max_tokens_per_micro
+                                                 : s->actor.micro_batch_size * length,
       .companions = rl->tokenizer && treadle_file_is_folder(rl->companions) ? rl->companions : NULL,
-      .recompute = s->recompute_granularity == TREADLE_RECOMPUTE_FULL,
-      .sequence_parallel = s->sequence_parallel,
+      .recompute = s->training.recompute_granularity == TREADLE_RECOMPUTE_FULL,
+      .sequence_parallel = s->training.sequence_parallel,
       .optimizer = true,
-      .distributed_optimizer = s->use_distributed_optimizer,
-      .offload_policy = s->offload_policy,
-      .adam_beta1 = s->adam_beta1,
-      .adam_beta2 = s->adam_beta2,
-      .adam_eps = s->adam_eps,
-      .most_sequences = s->micro_batch_size,
+      .distributed_optimizer = s->training.use_distributed_optimizer,
+      .offload_policy = s->actor.offload_policy,
+      .adam_beta1 = s->actor.adam_beta1,
+      .adam_beta2 = s->actor.adam_beta2,
+      .adam_eps = s->actor.adam_eps,
+      .most_sequences = s->actor.micro_batch_size,
       .most_micro_batches = most_micro_batches,
       .fewer_micro_batches = fewer};
   *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,
       .kernels = rl->options->kernels,
       .threads = rl->options->threads,
-      .fast = !s->exact,
-      .max_batch = (int32_t)s->max_num_seqs,
-      .prefill_chunk = s->max_num_batched_tokens > 0 ? (int32_t)s->max_num_batched_tokens : 0,
-      .block_tokens = (int32_t)s->block_size,
-      .max_len = s->max_model_len > 0 ? s->max_model_len : length};
+      .fast = !s->actor.exact,
+      .max_batch = (int32_t)g->max_num_seqs,
+      .prefill_chunk = g->max_num_batched_tokens > 0 ? (int32_t)g->max_num_batched_tokens : 0,
+      .block_tokens = (int32_t)g->block_size,
+      .max_len = g->max_model_len > 0 ? g->max_model_len : length};
   *to = (treadle_actor_options){.struct_size = sizeof *to,
                                 .trainer = trainer,
                                 .engine = engine,
                                 .reference = rl->reference,
-                                .offload_train_param = choice(s->offload_train_param),
-                                .offload_train_grad = choice(s->offload_train_grad),
-                                .offload_train_optimizer = choice(s->offload_train_optimizer),
+                                .offload_train_param = choice(g->offload_train_param),
+                                .offload_train_grad = choice(g->offload_train_grad),
+                                .offload_train_optimizer = choice(g->offload_train_optimizer),
                                 .keep = TREADLE_KEEP_HOST,
                                 .page_bytes = treadle_rl_page_bytes(rl->model),
                                 .cap_bytes = 0,
-                                .kv_bytes = s->kv_memory,
+                                .kv_bytes = g->kv_memory,
                                 .budget_bytes =
-                                    (size_t)((double)s->device_memory * s->gpu_memory_utilization),
+                                    (size_t)((double)g->device_memory * g->gpu_memory_utilization),
                                 .timeout_seconds = 600,
                                 .open_train = rl->options->open_train,
                                 .train_context = rl->options->train_context,
@@ -338,18 +347,18 @@ out:
 treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   treadle_status status;
   TRY(treadle_train_config_need(rl->config, rl->plans));
-  rl->kl_coef = rl->settings->init_kl_coef;
+  rl->kl_coef = rl->settings->rl.kl.init_coef;
   TRY(open_models(rl));
   TRY(treadle_rl_check_exact(rl));
   TRY(treadle_rl_open_text(rl));
   TRY(treadle_rl_find_lengths(rl, rl->model));
-  TRY(treadle_rl_find_never(rl, rl->settings->ignore_eos ? rl->model : NULL));
+  TRY(treadle_rl_find_never(rl, rl->settings->sampling.ignore_eos ? rl->model : NULL));
   treadle_rl_note_never(rl);
   treadle_rl_note_kept(rl);
   if (rl->plans) return TREADLE_OK;
   TRY(treadle_rl_open_data(rl));
   if (rl->from[0] && rl->rank == 0) TRY(treadle_rl_read_start(rl));
-  if (rl->rank == 0 && rl->step < rl->settings->train_iters && !rl->options->open_train)
+  if (rl->rank == 0 && rl->step < rl->settings->training.train_iters && !rl->options->open_train)
     TRY(treadle_train_check_room(rl->config, rl->model));
 out:
   return status;
@@ -363,10 +372,10 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   treadle_status status;
   rl->saved = -1;
   rl->val_first = rl->val_last = NAN;
-  rl->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->lr_decay_style,
-                                       .lr = s->lr,
-                                       .min_lr = s->min_lr,
-                                       .warmup_fraction = s->lr_warmup_fraction,
+  rl->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->actor.lr_decay_style,
+                                       .lr = s->actor.lr,
+                                       .min_lr = s->actor.min_lr,
+                                       .warmup_fraction = s->actor.lr_warmup_fraction,
                                        .steps = treadle_rl_optimizer_steps(s)};
   TRY(treadle_rl_agree(rl, treadle_rl_find_start(rl)));
   if (rl->from[0]) TRY(treadle_rl_check_start(rl));

@@ -58,16 +58,16 @@ void treadle_rl_stage(treadle_rl *rl, const char *stage) {
 static treadle_status write_text(const treadle_rl *rl, const char *name, const treadle_builder *text) {
   char path[PATH_MAX];
   if (text->failed) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", name);
-  snprintf(path, sizeof path, "%s/%s", rl->settings->save, name);
+  snprintf(path, sizeof path, "%s/%s", rl->settings->actor.save, name);
   return treadle_file_write(path, text->text, text->length);
 }
 
 static treadle_status write_memory(const treadle_rl *rl) {
   const treadle_train_settings *s = rl->settings;
   treadle_builder text = {0};
-  treadle_builder_add(&text,
-                      "{\"rank\": 0, \"predicted_bytes\": %zu, \"budget_bytes\": %zu, \"classes\": [",
-                      rl->predicted, (size_t)((double)s->device_memory * s->gpu_memory_utilization));
+  treadle_builder_add(
+      &text, "{\"rank\": 0, \"predicted_bytes\": %zu, \"budget_bytes\": %zu, \"classes\": [", rl->predicted,
+      (size_t)((double)s->generate.device_memory * s->generate.gpu_memory_utilization));
   for (int c = 0; c < SHOWN_CLASSES; c++)
     treadle_builder_add(&text, "%s\"%s\"", c ? ", " : "", shown[c].name);
   treadle_builder_add(&text, "],\n \"points\": [");

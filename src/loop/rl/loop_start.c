@@ -8,8 +8,8 @@
 
 static treadle_run_start start_of(const treadle_rl *rl) {
   const treadle_rl_options *o = rl->options;
-  return (treadle_run_start){.run = rl->settings->save,
-                             .place = TREADLE_RL_PLACE(rl, save),
+  return (treadle_run_start){.run = rl->settings->actor.save,
+                             .place = TREADLE_RL_PLACE(rl, actor.save),
                              .resume = o->resume,
                              .from = o->from,
                              .families = o->families,
@@ -40,19 +40,21 @@ static treadle_status check_run(const treadle_rl *rl, const json_t *root, const 
   const treadle_train_settings *s = rl->settings;
   uint64_t digest, now = treadle_rl_prompts_digest(rl->prompts);
   treadle_status status;
-  TRY(treadle_saved_check_same(root, path, "seed", s->seed, others));
-  TRY(treadle_saved_check_same(root, path, "sampling_seed", s->sampling_seed, others));
-  TRY(treadle_saved_check_order(root, path, s->no_shuffle, others));
-  TRY(treadle_saved_check_same(root, path, "global_batch_size", s->global_batch_size, others));
+  TRY(treadle_saved_check_same(root, path, "seed", s->training.seed, others));
+  TRY(treadle_saved_check_same(root, path, "sampling_seed", s->sampling.seed, others));
+  TRY(treadle_saved_check_order(root, path, s->training.no_shuffle, others));
+  TRY(treadle_saved_check_same(root, path, "global_batch_size", s->training.global_batch_size, others));
   TRY(treadle_saved_check_same(root, path, "step_prompts", treadle_train_step_prompts(s), others));
-  TRY(treadle_saved_check_same(root, path, "n_samples_per_prompt", s->n_samples_per_prompt, others));
+  TRY(treadle_saved_check_same(root, path, "n_samples_per_prompt", s->rl.batches.n_samples_per_prompt,
+                               others));
   TRY(treadle_saved_digest(root, path, "prompts_digest", &digest));
   if (digest != now)
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "%s: the checkpoint has prompts_digest %016llx, this run %016llx: the prompts of %s, or their "
         "tokens, have changed",
-        path, (unsigned long long)digest, (unsigned long long)now, TREADLE_RL_PLACE(rl, data_path)));
+        path, (unsigned long long)digest, (unsigned long long)now,
+        TREADLE_RL_PLACE(rl, training.data_path)));
 out:
   return status;
 }
@@ -94,17 +96,20 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
            "\"kl_coef\": %.17g, "
            "\"losses_digest\": \"%016llx\"}\n",
            (long long)rl->step, (long long)rl->optimizer_steps, (long long)rl->drawn,
-           (unsigned long long)treadle_rl_prompts_digest(rl->prompts), (long long)s->seed,
-           (long long)s->sampling_seed, (long long)s->global_batch_size,
-           (long long)treadle_train_step_prompts(s), (long long)s->n_samples_per_prompt, s->no_shuffle,
-           rl->kl_coef, (unsigned long long)rl->losses_digest);
+           (unsigned long long)treadle_rl_prompts_digest(rl->prompts), (long long)s->training.seed,
+           (long long)s->sampling.seed, (long long)s->training.global_batch_size,
+           (long long)treadle_train_step_prompts(s), (long long)s->rl.batches.n_samples_per_prompt,
+           s->training.no_shuffle, rl->kl_coef, (unsigned long long)rl->losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"sampling_seed\": %lld, \"step\": %lld}\n",
-           (long long)s->seed, (long long)s->sampling_seed, (long long)rl->step);
-  const treadle_train_checkpoint checkpoint = {
-      .run = s->save, .step = rl->step, .max_to_keep = s->max_ckpt_to_keep, .data = data, .rng = rng};
+           (long long)s->training.seed, (long long)s->sampling.seed, (long long)rl->step);
+  const treadle_train_checkpoint checkpoint = {.run = s->actor.save,
+                                               .step = rl->step,
+                                               .max_to_keep = s->training.max_ckpt_to_keep,
+                                               .data = data,
+                                               .rng = rng};
   TRY(treadle_rl_call_save(rl, &checkpoint));
   rl->saved = rl->step;
-  snprintf(path, room, "%s/global_step_%lld", s->save, (long long)rl->step);
+  snprintf(path, room, "%s/global_step_%lld", s->actor.save, (long long)rl->step);
 out:
   return status;
 }

@@ -11,11 +11,12 @@ enum { TEST_KEY = -1, PROMPTS_AT_ONCE = 4096 };
 
 static treadle_status take_prompts(treadle_rl *rl, treadle_rl_batch *b) {
   const treadle_train_settings *s = rl->settings;
-  const treadle_rl_sampling sampling = {.n = s->val_n,
+  const treadle_rl_sampling sampling = {.n = s->rl.validation.n,
                                         .key = TEST_KEY,
-                                        .temperature = s->val_greedy ? 0 : s->val_temperature,
-                                        .top_p = s->val_top_p,
-                                        .top_k = s->val_top_k};
+                                        .temperature =
+                                            s->rl.validation.greedy ? 0 : s->rl.validation.temperature,
+                                        .top_p = s->rl.validation.top_p,
+                                        .top_k = s->rl.validation.top_k};
   size_t count;
   const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->tests, &count);
   const treadle_rl_prompt **prompts = treadle_alloc_array(count, sizeof *prompts);
@@ -40,7 +41,7 @@ static treadle_status judge(const treadle_rl *rl, const treadle_rl_batch *b, cha
     const treadle_rl_made *s = &b->samples.items[i];
     judged[i] = (treadle_rl_judged){s->prompt->data_source, s->group, s->score, preds[i]};
   }
-  status = treadle_rl_validate(judged, b->samples.count, rl->settings->val_n, verdicts);
+  status = treadle_rl_validate(judged, b->samples.count, rl->settings->rl.validation.n, verdicts);
   treadle_free(judged);
   return status;
 }

@@ -13,15 +13,16 @@ treadle_loss_options treadle_rl_loss_of(const treadle_rl *rl, double kl_coef) {
   return (treadle_loss_options){
       .struct_size = sizeof(treadle_loss_options),
       .name = "ppo",
-      .clip_low = s->clip_ratio_low,
-      .clip_high = s->clip_ratio_high,
-      .clip_c = s->clip_ratio_c,
-      .aggregation = treadle_ppo_aggregation_name((treadle_ppo_aggregation)s->loss_agg_mode),
+      .clip_low = s->rl.loss.clip_ratio_low,
+      .clip_high = s->rl.loss.clip_ratio_high,
+      .clip_c = s->rl.loss.clip_ratio_c,
+      .aggregation = treadle_ppo_aggregation_name((treadle_ppo_aggregation)s->rl.loss.agg_mode),
       .norm_length = (double)rl->response_most,
-      .entropy_coeff = s->entropy_coeff,
-      .kl = s->use_kl_loss ? treadle_kl_name((treadle_kl_kind)s->kl_penalty) : NULL,
+      .entropy_coeff = s->rl.loss.entropy_coeff,
+      .kl = s->rl.kl.in_loss ? treadle_kl_name((treadle_kl_kind)s->rl.kl.penalty) : NULL,
       .kl_coef = kl_coef,
-      .importance_cap = s->exact || !s->rollout_is ? 0 : s->rollout_is_threshold};
+      .importance_cap =
+          s->actor.exact || !s->rl.logprobs.rollout_is ? 0 : s->rl.logprobs.rollout_is_threshold};
 }
 
 /* A mini batch on its way. */
@@ -45,7 +46,7 @@ static bool has_tokens(const mini *m) {
 /* Of the means of samples, as the KL in rewards has it: it does not depend on how losses are added up. */
 static double mean_kl(const mini *m) {
   const treadle_rl_batch *b = &m->rl->batch;
-  const treadle_kl_kind kind = (treadle_kl_kind)m->rl->settings->kl_penalty;
+  const treadle_kl_kind kind = (treadle_kl_kind)m->rl->settings->rl.kl.penalty;
   double means = 0;
   for (size_t i = 0; i < m->update.rows.count; i++) {
     const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
@@ -60,7 +61,7 @@ static double mean_kl(const mini *m) {
 /* The mean ratio of no sample is above the limit, so that of no micro batch is: RLinf drops those. */
 static treadle_status check_ratios(const mini *m) {
   const treadle_rl_batch *b = &m->rl->batch;
-  const double most = m->rl->settings->early_stop_imp_ratio;
+  const double most = m->rl->settings->rl.loss.early_stop_imp_ratio;
   for (size_t i = 0; most > 0 && i < m->update.rows.count; i++) {
     const treadle_rl_made *s = &b->samples.items[m->update.rows.samples[i]];
     double sum = 0;
@@ -71,7 +72,7 @@ static treadle_status check_ratios(const mini *m) {
              "micro "
              "batch with such a mean, which is not done here: smaller steps, or a higher limit, or 0",
              (long long)m->rl->step + 1, sum / (double)s->count,
-             TREADLE_RL_PLACE(m->rl, early_stop_imp_ratio), most);
+             TREADLE_RL_PLACE(m->rl, rl.loss.early_stop_imp_ratio), most);
   }
   return TREADLE_OK;
 }
@@ -80,12 +81,13 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   treadle_rl_mini_result *sums = &m->sums;
   treadle_rl *rl = m->rl;
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_loss f = TREADLE_INIT(treadle_loss);
+  treadle_loss f;
   uint64_t bits;
   treadle_status status;
   if (!has_tokens(m)) return TREADLE_OK; /* empty responses alone */
   m->update.step.lr = treadle_schedule_lr(&rl->schedule, rl->optimizer_steps);
-  TRY(treadle_rl_call_update(rl, &m->update, &f, &result));
+  TRY(treadle_rl_call_update(rl, &m->update, &result));
+  f = result.loss;
   TRY(check_ratios(m));
   if (!isfinite(f.loss))
     TRY(treadle_fail(TREADLE_REFUSED, "step %lld: the loss of a mini batch is not finite: %g",
@@ -106,7 +108,7 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   sums->ppo_kl += f.ppo_kl;
   sums->grad_norm += result.grad_norm;
   sums->lr = m->update.step.lr;
-  if (rl->settings->use_kl_loss) m->kl += mean_kl(m);
+  if (rl->settings->rl.kl.in_loss) m->kl += mean_kl(m);
   m->taken++;
 out:
   return status;
@@ -123,7 +125,7 @@ static void note(const mini *m) {
   treadle_rl_value(rl, "actor/pg_clipfrac", sums->clipfrac / count);
   treadle_rl_value(rl, "actor/pg_clipfrac_lower", sums->clipfrac_lower / count);
   treadle_rl_value(rl, "actor/ppo_kl", sums->ppo_kl / count);
-  if (rl->settings->use_kl_loss) {
+  if (rl->settings->rl.kl.in_loss) {
     treadle_rl_value(rl, "actor/kl_loss", sums->kl_loss / count);
     treadle_rl_value(rl, "actor/kl_coef", rl->kl_coef);
   }
@@ -145,7 +147,7 @@ static treadle_status check(mini *m) {
   treadle_status status = TREADLE_OK;
   if (!treadle_rl_check_is_due(rl) || !treadle_rl_update_checks(rl)) return TREADLE_OK;
   TRY(treadle_rl_compare_update(rl, m->logprobs, m->entropies));
-  if (rl->settings->entropy_coeff == 0) m->update.entropies = NULL;
+  if (rl->settings->rl.loss.entropy_coeff == 0) m->update.entropies = NULL;
 out:
   return status;
 }
@@ -154,13 +156,14 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
   treadle_rl *rl = m->rl;
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->settings;
-  const int64_t size = s->mini_batch_samples > 0 ? s->mini_batch_samples : (int64_t)b->samples.count;
+  const int64_t size =
+      s->rl.batches.mini_batch_samples > 0 ? s->rl.batches.mini_batch_samples : (int64_t)b->samples.count;
   int64_t *places = treadle_alloc_array(b->samples.count + 1, sizeof *places), number = 0;
   treadle_status status;
   if (!places) return treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches");
-  for (int64_t epoch = 0; epoch < s->epochs; epoch++) {
-    TRY(treadle_rl_mini_order(b->samples.count, s->shuffle_mini_batch, (uint64_t)s->seed, rl->step, epoch,
-                              places));
+  for (int64_t epoch = 0; epoch < s->rl.batches.epochs; epoch++) {
+    TRY(treadle_rl_mini_order(b->samples.count, s->rl.batches.shuffle_mini_batch,
+                              (uint64_t)s->training.seed, rl->step, epoch, places));
     for (size_t first = 0; first < b->samples.count; first += (size_t)size, number++) {
       size_t count = b->samples.count - first < (size_t)size ? b->samples.count - first : (size_t)size;
       m->update.rows = (treadle_rl_rows){.batch = b, .samples = places + first, .count = count};
@@ -171,7 +174,7 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
     }
   }
   note(m);
-  if (s->use_kl_loss && m->taken) treadle_rl_steer_kl(rl, m->kl / (double)m->taken);
+  if (s->rl.kl.in_loss && m->taken) treadle_rl_steer_kl(rl, m->kl / (double)m->taken);
 out:
   treadle_free(places);
   return status;
@@ -180,7 +183,7 @@ out:
 /* Of all samples of the step, added up as their losses are. */
 static double mean_entropy(const treadle_rl *rl) {
   const treadle_rl_batch *b = &rl->batch;
-  const treadle_ppo loss = {.aggregation = (treadle_ppo_aggregation)rl->settings->loss_agg_mode,
+  const treadle_ppo loss = {.aggregation = (treadle_ppo_aggregation)rl->settings->rl.loss.agg_mode,
                             .norm_length = (double)rl->response_most};
   int64_t tokens = 0, samples = 0;
   double sum = 0;
@@ -216,7 +219,7 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *l
   TRY(take_memory(&m, rl->batch.ids.count));
   rl->loss_kl_coef = rl->kl_coef;
   m.update.logprobs = m.logprobs;
-  m.update.entropies = s->entropy_coeff != 0 || !rl->batch.entropies ? m.entropies : NULL;
+  m.update.entropies = s->rl.loss.entropy_coeff != 0 || !rl->batch.entropies ? m.entropies : NULL;
   m.update.step.struct_size = sizeof m.update.step;
   TRY(treadle_rl_set_columns(&rl->batch));
   TRY(run_all(&m, last_p, skipped_p));

@@ -35,7 +35,7 @@ treadle_status treadle_rl_fill_weights(treadle_rl *rl) {
   bool random = is_random(rl->model), copies = rl->reference && is_random(rl->reference->model);
   if (!random && !rl->from[0]) TRY(treadle_actor_load(rl->actor));
   if (random && (!rl->from[0] || copies))
-    TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->settings->seed));
+    TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->settings->training.seed));
   if (rl->reference) TRY(treadle_actor_load_reference(rl->actor));
   if (rl->from[0]) {
     snprintf(actor, sizeof actor, "%s/actor", rl->from);

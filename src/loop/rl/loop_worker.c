@@ -28,12 +28,12 @@ treadle_status treadle_rl_take_asked(treadle_rl *rl, treadle_message *in, treadl
   TRY(treadle_message_int(in, "keeps", &keeps));
   TRY(treadle_message_int(in, "end token", &end));
   TRY(treadle_message_batch(in, &a->prompts));
-  to->min_p = s->min_p;
-  to->ignore_eos = s->ignore_eos;
+  to->min_p = s->sampling.min_p;
+  to->ignore_eos = s->sampling.ignore_eos;
   to->max_tokens = rl->response_most;
-  if (s->ignore_eos) to->min_tokens = rl->response_most;
+  if (s->sampling.ignore_eos) to->min_tokens = rl->response_most;
   to->logprobs_of = keeps ? TREADLE_LOGPROBS_DRAWN : TREADLE_LOGPROBS_SCALED;
-  to->most_kept = keeps ? s->sampling_support_most : 0;
+  to->most_kept = keeps ? s->rl.logprobs.sampling_support_most : 0;
   to->never = rl->never;
   to->never_count = rl->never_count;
   a->end = (int32_t)end;
@@ -102,9 +102,9 @@ static void release_rows(rows_taken *r) {
 static treadle_forward_options forward_of(const treadle_rl *rl, bool entropies) {
   const treadle_train_settings *s = rl->settings;
   return (treadle_forward_options){.struct_size = sizeof(treadle_forward_options),
-                                   .micro_batch_size = s->micro_batch_size,
-                                   .max_tokens_per_micro = s->max_tokens_per_micro,
-                                   .temperature = s->temperature,
+                                   .micro_batch_size = s->actor.micro_batch_size,
+                                   .max_tokens_per_micro = s->actor.max_tokens_per_micro,
+                                   .temperature = s->sampling.temperature,
                                    .entropies = entropies,
                                    .never = rl->never,
                                    .never_count = rl->never_count};
@@ -162,8 +162,8 @@ static treadle_status take_update(const treadle_rl *rl, treadle_message *in, row
   TRY(treadle_message_real(in, "kl_coef", &kl_coef));
   TRY(treadle_message_int(in, "entropies", &entropies));
   TRY(treadle_message_real(in, "lr", &step->lr));
-  step->weight_decay = s->weight_decay;
-  step->clip_grad = s->clip_grad;
+  step->weight_decay = s->actor.weight_decay;
+  step->clip_grad = s->actor.clip_grad;
   *loss = treadle_rl_loss_of(rl, kl_coef);
   TRY(take_rows(rl, in, entropies != 0, r));
 out:
@@ -175,13 +175,11 @@ static treadle_status update(void *worker, treadle_message *in, treadle_message 
   rows_taken r = {0};
   treadle_loss_options options;
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
-  treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
   TRY(treadle_rl_agree(rl, take_update(rl, in, &r, &options, &step)));
-  TRY(treadle_actor_update(rl->actor, r.mine, &r.forward, &options, &step, r.out, &loss, &figures));
+  TRY(treadle_actor_update(rl->actor, r.mine, &r.forward, &options, &step, r.out, &figures));
   put_answer(out, &r);
-  treadle_message_put_bytes(out, &loss, sizeof loss);
   treadle_message_put_bytes(out, &figures, sizeof figures);
 out:
   release_rows(&r);

@@ -140,7 +140,7 @@ out:
 /* Ids that no token of the run is: by its tokenizer and the ends of its model, where these are still there, else of the
  * model at hand. */
 static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const treadle_model *model) {
-  const char *own = rl->settings->model;
+  const char *own = rl->settings->actor.model;
   const bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));
   treadle_model *run = NULL;
   treadle_status status;
@@ -149,8 +149,8 @@ static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const
   if (status)
     TRY(treadle_fail_in(treadle_as_refusal(status),
                         "which ids are never drawn follows from the tokenizer: "));
-  if (there && rl->settings->ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
-  TRY(treadle_rl_find_never(rl, !rl->settings->ignore_eos ? NULL : run ? run : model));
+  if (there && rl->settings->sampling.ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
+  TRY(treadle_rl_find_never(rl, !rl->settings->sampling.ignore_eos ? NULL : run ? run : model));
   m->never = rl->never;
   m->forward.never = rl->never;
   m->forward.never_count = rl->never_count;
@@ -170,7 +170,7 @@ static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_co
   m->keeps = treadle_rl_keeps(&rl);
   m->vocabulary = rl.vocabulary;
   m->most_tokens = rl.prompt_most + rl.response_most;
-  m->loss = treadle_rl_loss_of(&rl, rl.settings->init_kl_coef);
+  m->loss = treadle_rl_loss_of(&rl, rl.settings->rl.kl.init_coef);
 out:
   treadle_chat_close(rl.chat);
   treadle_tokenizer_close(rl.tokenizer);
@@ -198,8 +198,8 @@ treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, co
   m = treadle_alloc(sizeof *m);
   if (!m) return no_memory();
   m->forward = (treadle_forward_options){.struct_size = sizeof m->forward,
-                                         .micro_batch_size = s->micro_batch_size,
-                                         .temperature = s->temperature,
+                                         .micro_batch_size = s->actor.micro_batch_size,
+                                         .temperature = s->sampling.temperature,
                                          .entropies = true};
   TRY(find_loss(m, config, layout->model));
   TRY(treadle_rl_dump_read(path, m->vocabulary, &m->dumped));

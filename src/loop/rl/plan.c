@@ -33,7 +33,7 @@ static int64_t longest_of(const treadle_rl_prompts *prompts) {
  * longest response. A plan does not know the prompts. */
 static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memory *all) {
   const treadle_train_settings *s = rl->settings;
-  const int64_t block = s->block_size;
+  const int64_t block = s->generate.block_size;
   int64_t prompt = treadle_larger(longest_of(rl->prompts), longest_of(rl->tests));
   int fewest = 0;
   if (!prompt) prompt = rl->prompt_most;
@@ -46,9 +46,9 @@ static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memo
                       "a prompt of %lld tokens and a response of %lld (%s) are %lld blocks of the KV "
                       "cache, and rank %d has "
                       "room for %lld: give it more memory (%s), or make them shorter",
-                      (long long)prompt, (long long)rl->response_most, TREADLE_RL_PLACE(rl, max_tokens),
-                      (long long)blocks, fewest, (long long)all[fewest].kv_blocks,
-                      TREADLE_RL_PLACE(rl, kv_memory));
+                      (long long)prompt, (long long)rl->response_most,
+                      TREADLE_RL_PLACE(rl, sampling.max_tokens), (long long)blocks, fewest,
+                      (long long)all[fewest].kv_blocks, TREADLE_RL_PLACE(rl, generate.kv_memory));
 }
 
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank) {
@@ -116,7 +116,7 @@ treadle_status treadle_rl_foresee_kept(const treadle_train_config *config,
   TRY(TREADLE_TAKE(options, &o));
   *bytes_p = 0;
   o.observer = NULL; /* the plan says it */
-  if (!treadle_train_cuts(treadle_train_config_settings(config))) return TREADLE_OK;
+  if (!treadle_train_cuts(&treadle_train_config_settings(config)->sampling)) return TREADLE_OK;
   TRY(open_plan(config, 1, &o, &rl));
   *bytes_p = treadle_rl_kept_bytes(rl);
 out:

@@ -23,7 +23,7 @@ static size_t block_bytes(const treadle_actor_memory *m) {
 
 /* Blocks that there must be: the plan gives the cache all that other modes need, too. */
 static size_t blocks_wanted(const treadle_rl *rl, const treadle_actor_memory *m) {
-  const size_t block = block_bytes(m), wanted = block ? rl->settings->kv_memory / block : 0;
+  const size_t block = block_bytes(m), wanted = block ? rl->settings->generate.kv_memory / block : 0;
   return wanted < (size_t)m->kv_blocks ? wanted : (size_t)m->kv_blocks;
 }
 
@@ -79,7 +79,7 @@ static void say_kv(const treadle_rl *rl, const treadle_actor_memory *m, size_t r
     treadle_builder_add(text, "; not one KV block, %zu bytes, has room beside the rest", block);
   else
     treadle_builder_add(text, "; %zu KV blocks have room, and %s wants %zu", (room - rest) / block,
-                        TREADLE_RL_PLACE(rl, kv_memory), wanted);
+                        TREADLE_RL_PLACE(rl, generate.kv_memory), wanted);
 }
 
 static void say_micro_batch(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode,
@@ -88,12 +88,12 @@ static void say_micro_batch(const treadle_rl *rl, const treadle_actor_memory *m,
   const size_t *bytes = bytes_of(m, mode);
   if (total(rl, m, mode) - bytes[TREADLE_WORK] - bytes[TREADLE_TRAIN_WORK] > room)
     treadle_builder_add(text, "; it is too much without a micro batch");
-  else if (s->micro_batch_size)
+  else if (s->actor.micro_batch_size)
     treadle_builder_add(text, "; a micro batch of %s has no room beside the rest",
-                        treadle_text_of_count(s->micro_batch_size, "sample"));
+                        treadle_text_of_count(s->actor.micro_batch_size, "sample"));
   else
     treadle_builder_add(text, "; a micro batch of %lld tokens has no room beside the rest",
-                        (long long)s->max_tokens_per_micro);
+                        (long long)s->actor.max_tokens_per_micro);
 }
 
 /* ---- What would help ---------------------------------------------------------------------------------------- */
@@ -114,20 +114,20 @@ static bool turn_on(change *c, bool *flag, const char *key) {
 }
 
 static bool offload_param(change *c) {
-  return turn_on(c, &c->s.offload_train_param, "generate_config.offload_train_param");
+  return turn_on(c, &c->s.generate.offload_train_param, "generate_config.offload_train_param");
 }
 
 static bool offload_grad(change *c) {
-  return turn_on(c, &c->s.offload_train_grad, "generate_config.offload_train_grad");
+  return turn_on(c, &c->s.generate.offload_train_grad, "generate_config.offload_train_grad");
 }
 
 static bool offload_optimizer(change *c) {
-  return turn_on(c, &c->s.offload_train_optimizer, "generate_config.offload_train_optimizer");
+  return turn_on(c, &c->s.generate.offload_train_optimizer, "generate_config.offload_train_optimizer");
 }
 
 static bool recompute(change *c) {
-  bool was = c->s.recompute_granularity == TREADLE_RECOMPUTE_FULL;
-  c->s.recompute_granularity = TREADLE_RECOMPUTE_FULL;
+  bool was = c->s.training.recompute_granularity == TREADLE_RECOMPUTE_FULL;
+  c->s.training.recompute_granularity = TREADLE_RECOMPUTE_FULL;
   snprintf(c->text, sizeof c->text, "megatron_training.recompute_granularity=full");
   return !was;
 }
@@ -143,28 +143,29 @@ static bool take_less(change *c, int64_t *value, int64_t less, const char *key) 
 static int64_t sequence_tokens(const change *c) { return c->rl->prompt_most + c->rl->response_most; }
 
 static bool one_sample(change *c) {
-  if (c->s.micro_batch_size)
-    return take_less(c, &c->s.micro_batch_size, 1, "actor_config.micro_batch_size");
-  return take_less(c, &c->s.max_tokens_per_micro, sequence_tokens(c), "actor_config.max_tokens_per_micro");
+  if (c->s.actor.micro_batch_size)
+    return take_less(c, &c->s.actor.micro_batch_size, 1, "actor_config.micro_batch_size");
+  return take_less(c, &c->s.actor.max_tokens_per_micro, sequence_tokens(c),
+                   "actor_config.max_tokens_per_micro");
 }
 
 /* Blocks of one sequence. */
 static bool less_kv(change *c) {
-  const int64_t blocks = (sequence_tokens(c) + c->s.block_size - 1) / c->s.block_size;
-  int64_t bytes = (int64_t)c->s.kv_memory;
+  const int64_t blocks = (sequence_tokens(c) + c->s.generate.block_size - 1) / c->s.generate.block_size;
+  int64_t bytes = (int64_t)c->s.generate.kv_memory;
   bool more = take_less(c, &bytes, blocks * (int64_t)block_bytes(c->worst), "generate_config.kv_memory");
-  c->s.kv_memory = (size_t)bytes;
+  c->s.generate.kv_memory = (size_t)bytes;
   return bytes && more;
 }
 
 static bool one_sequence(change *c) {
-  return take_less(c, &c->s.max_num_seqs, 1, "generate_config.max_num_seqs");
+  return take_less(c, &c->s.generate.max_num_seqs, 1, "generate_config.max_num_seqs");
 }
 
 static bool short_reads(change *c) {
   enum { FEW = 64, USUALLY = 512 };
-  if (!c->s.max_num_batched_tokens) c->s.max_num_batched_tokens = USUALLY;
-  return take_less(c, &c->s.max_num_batched_tokens, FEW, "generate_config.max_num_batched_tokens");
+  if (!c->s.generate.max_num_batched_tokens) c->s.generate.max_num_batched_tokens = USUALLY;
+  return take_less(c, &c->s.generate.max_num_batched_tokens, FEW, "generate_config.max_num_batched_tokens");
 }
 
 /* Each changes its key; false: that is so already. */
@@ -210,11 +211,11 @@ out:
 
 treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
   const treadle_train_settings *s = rl->settings;
-  const size_t room = (size_t)((double)s->device_memory * s->gpu_memory_utilization);
+  const size_t room = (size_t)((double)s->generate.device_memory * s->generate.gpu_memory_utilization);
   const treadle_actor_memory *worst = fullest_rank(rl, by_rank);
   treadle_builder text = {0};
   treadle_status status;
-  if (!s->device_memory || (worst->least_bytes <= room && worst->kv_blocks > 0)) return TREADLE_OK;
+  if (!s->generate.device_memory || (worst->least_bytes <= room && worst->kv_blocks > 0)) return TREADLE_OK;
   const treadle_mode mode = fullest_mode(rl, worst);
   say_modes(rl, worst, room, &text);
   if (mode == TREADLE_INFER)
@@ -222,12 +223,12 @@ treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_m
   else
     say_micro_batch(rl, worst, mode, room, &text);
   TRY(say_changes(rl, worst, &text));
-  status =
-      text.failed
-          ? treadle_fail(TREADLE_NO_MEMORY, "no memory to say what would fit")
-          : treadle_fail(TREADLE_REFUSED, "%s times %s leaves %zu bytes, and rank %d needs %zu: %s",
-                         TREADLE_RL_PLACE(rl, device_memory), TREADLE_RL_PLACE(rl, gpu_memory_utilization),
-                         room, (int)(worst - by_rank), worst->least_bytes, text.text);
+  status = text.failed
+               ? treadle_fail(TREADLE_NO_MEMORY, "no memory to say what would fit")
+               : treadle_fail(TREADLE_REFUSED, "%s times %s leaves %zu bytes, and rank %d needs %zu: %s",
+                              TREADLE_RL_PLACE(rl, generate.device_memory),
+                              TREADLE_RL_PLACE(rl, generate.gpu_memory_utilization), room,
+                              (int)(worst - by_rank), worst->least_bytes, text.text);
 out:
   treadle_builder_release(&text);
   return status;

@@ -29,12 +29,12 @@ treadle_status treadle_train_check_room(const treadle_train_config *config, cons
   const treadle_train_settings *s = &config->settings;
   const int64_t elems = treadle_model_elems(model);
   /* weights, and in fp32 both moments, and masters where weights are not fp32 */
-  const int64_t each = (s->bf16 ? BF16_BYTES + FP32_BYTES : FP32_BYTES) + MOMENTS * FP32_BYTES;
+  const int64_t each = (s->training.bf16 ? BF16_BYTES + FP32_BYTES : FP32_BYTES) + MOMENTS * FP32_BYTES;
   char folder[PATH_MAX];
-  if (!s->save || elems < 1 || elems > INT64_MAX / each) return TREADLE_OK;
-  find_folder(s->save, folder);
+  if (!s->actor.save || elems < 1 || elems > INT64_MAX / each) return TREADLE_OK;
+  find_folder(s->actor.save, folder);
   treadle_status status = treadle_file_room(folder, (uint64_t)(elems * each), 0);
   return status ? treadle_fail_in(TREADLE_REFUSED, "%s: no room for a checkpoint: ",
-                                  treadle_train_config_place(config, TREADLE_KEY_OF(save)))
+                                  treadle_train_config_place(config, TREADLE_KEY_OF(actor.save)))
                 : TREADLE_OK;
 }

@@ -36,14 +36,24 @@ typedef struct treadle_train_list {
   size_t count;
 } treadle_train_list;
 
-/* Values by name; the table has their meaning. Texts that are not given are NULL; sizes and steps that are not given and have no
- * default are 0. */
-typedef struct treadle_train_settings {
+/* ---- Values -----------------------------------------------------------------------------------------
+ *
+ * A struct holds the values of a section of the file. The struct of rl_config has a struct for each group of
+ * its keys, since they are many. The table says what each value means. A member has the name of its key, without the
+ * words that its struct has in its own name: rl_config.verifier_timeout is rl.verifier.timeout. Texts that are
+ * not given are NULL; sizes and steps that are not given and have no default are 0. */
+
+/* megatron_training: the data, the steps, and how all ranks compute. */
+typedef struct treadle_config_training {
   const char *tokenizer_name_or_path, *data_path, *val_path;
   int64_t train_iters, global_batch_size, seq_length, save_interval, test_interval, seed;
   bool no_shuffle, bf16, sequence_parallel, use_distributed_optimizer;
   int32_t recompute_granularity; /* TREADLE_RECOMPUTE_.. */
   int64_t max_ckpt_to_keep;
+} treadle_config_training;
+
+/* actor_config: the model that is trained, how ranks divide it, and its optimizer. */
+typedef struct treadle_config_actor {
   const char *model, *save;
   int32_t weights;                                                  /* treadle_weights: of the model */
   int32_t strategy;                                                 /* TREADLE_STRATEGY_.. */
@@ -55,80 +65,162 @@ typedef struct treadle_train_settings {
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
   int32_t lr_decay_style; /* TREADLE_DECAY_.. */
   const char *layout;     /* NULL: it follows from the sizes */
-
-  /* Of reinforcement learning: more of actor_config, */
+  /* Of reinforcement learning alone. */
   treadle_train_list adam_betas; /* settled: adam_beta1 and adam_beta2 */
   const char *load;              /* NULL: it is not given */
-  /* generate_config, */
+} treadle_config_actor;
+
+/* generate_config: how ranks divide the model to generate, and the memory that they have for it. */
+typedef struct treadle_config_generate {
   int64_t infer_tensor_parallel_size, infer_pipeline_parallel_size, infer_expert_parallel_size;
   bool offload_train_param, offload_train_grad, offload_train_optimizer;
-  const char *infer_layout; /* NULL: it follows from the sizes */
+  const char *layout; /* NULL: it follows from the sizes */
   size_t device_memory, kv_memory;
   double gpu_memory_utilization;
-  int64_t max_num_seqs, max_model_len, max_num_batched_tokens, block_size;
-  int64_t max_tokens, max_prompt_length, top_k, sampling_seed;
+  int64_t block_size, max_num_seqs, max_model_len, max_num_batched_tokens;
+} treadle_config_generate;
+
+/* generate_config.sampling_config: how the tokens of a sample are drawn. */
+typedef struct treadle_config_sampling {
+  int64_t max_tokens, top_k, seed;
   double temperature, top_p, min_p;
   bool ignore_eos;
-  /* and rl_config. */
+} treadle_config_sampling;
+
+/* The samples of a step, and how they make mini batches and micro batches. */
+typedef struct treadle_config_batches {
   int64_t n_samples_per_prompt, mini_batch_size, epochs;
   int64_t mini_batch_samples; /* settled: those of mini_batch_size prompts */
-  bool shuffle_mini_batch;
-  int32_t adv_estimator; /* treadle_rl_estimator */
-  bool norm_adv_by_std;
+  bool shuffle_mini_batch, use_dynamic_bsz;
+  int64_t max_packing_token_size;
+} treadle_config_batches;
+
+/* How rewards become advantages. */
+typedef struct treadle_config_advantage {
+  int32_t estimator; /* treadle_rl_estimator */
+  bool norm_by_std, normalize;
+  double gamma;
+} treadle_config_advantage;
+
+/* The loss: its clips, how the losses of tokens are added up, and the ratio that ends a run. */
+typedef struct treadle_config_loss {
   bool clip_higher_enable;
-  double gamma, clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c;
-  int32_t loss_agg_mode; /* treadle_ppo_aggregation */
-  bool token_level_loss;
+  double clip_ratio, clip_ratio_low, clip_ratio_high, clip_ratio_c;
+  int32_t agg_mode; /* treadle_ppo_aggregation */
+  bool token_level;
   double entropy_coeff;
-  bool use_kl_loss, use_kl_in_reward;
-  int32_t kl_penalty; /* treadle_kl_kind */
-  double init_kl_coef;
-  int32_t kl_ctrl_type; /* 0: fixed, 1: adaptive */
-  double kl_target, kl_horizon;
-  const char *ref_model;
-  bool use_dynamic_bsz;
-  int64_t max_packing_token_size, rollout_max_tokens, overlong_buffer;
+  double early_stop_imp_ratio; /* 0: none */
+} treadle_config_loss;
+
+/* The KL to the reference: where it counts, and its coefficient. */
+typedef struct treadle_config_kl {
+  bool in_loss, in_reward; /* use_kl_loss, use_kl_in_reward */
+  int32_t penalty;         /* treadle_kl_kind */
+  double init_coef;
+  int32_t ctrl_type; /* 0: fixed, 1: adaptive */
+  double target, horizon;
+  const char *ref_model; /* ref_config.model */
+} treadle_config_kl;
+
+/* Lengths of prompts and responses, and the penalty for long responses. */
+typedef struct treadle_config_lengths {
+  int64_t max_prompt_length, rollout_max_tokens, overlong_buffer;
   bool overlong_buffer_enable;
   double overlong_buffer_penalty_factor;
-  bool filter_groups_enable;
-  const char *filter_groups_metric;
-  int64_t filter_groups_max_batches, filter_groups_train_batch_size, gen_batch_size;
-  treadle_train_list verifier_function, verifier_weight;
-  const char *verifier_command;
-  double verifier_timeout;
-  int64_t verifier_parallel, val_n;
-  double val_temperature; /* above 0, unless val_greedy */
-  bool val_greedy;
-  double val_top_p;
-  int64_t val_top_k;
-  bool val_before_train;
-  int64_t exact_check, log_val_generations;
+} treadle_config_lengths;
+
+/* filter_groups_..: which groups of samples are left out, and how many are drawn. */
+typedef struct treadle_config_filter {
+  bool enable;
+  const char *metric;
+  int64_t max_batches, train_batch_size, gen_batch_size;
+} treadle_config_filter;
+
+/* verifier_..: the rewards and their weights, and the program of the reward command. */
+typedef struct treadle_config_verifier {
+  treadle_train_list function, weight;
+  const char *command;
+  double timeout;
+  int64_t parallel;
+} treadle_config_verifier;
+
+/* val_..: the tests of a run, which may draw in another way than its steps. */
+typedef struct treadle_config_validation {
+  int64_t n;
+  double temperature; /* above 0, unless greedy */
+  bool greedy;
+  double top_p;
+  int64_t top_k;
+  bool before_train;
+  int64_t log_generations;
+} treadle_config_validation;
+
+/* The log-probabilities of samples: among which tokens, how often they are checked, and what a run does if
+ * generation and training differ. */
+typedef struct treadle_config_logprobs {
+  int32_t sampling_support; /* TREADLE_SUPPORT_.. */
+  int64_t sampling_support_most, exact_check;
   int32_t rollout_is; /* 0: none, 1: token */
   double rollout_is_threshold;
-  int32_t sampling_support; /* TREADLE_SUPPORT_.. */
-  int64_t sampling_support_most;
-  bool normalize_advantages, apply_chat_template;
-  const char *chat_template_kwargs; /* a JSON object */
-  double early_stop_imp_ratio;      /* 0: none */
-  const char *dump_rollouts, *prompt_key, *answer_key, *data_source_key;
+} treadle_config_logprobs;
+
+/* The rows of the data: their keys, which of them are left out, and how a row becomes a prompt. */
+typedef struct treadle_config_data {
+  const char *prompt_key, *answer_key, *data_source_key;
   int32_t too_long, no_answer; /* 0: an error; 1: left out */
-  int32_t resume_mode;         /* TREADLE_RESUME_MODE_.. */
+  bool apply_chat_template;
+  const char *chat_template_kwargs; /* a JSON object */
+} treadle_config_data;
+
+/* rl_config: the groups of its keys, and what belongs to none of them. */
+typedef struct treadle_config_rl {
+  treadle_config_batches batches;
+  treadle_config_advantage advantage;
+  treadle_config_loss loss;
+  treadle_config_kl kl;
+  treadle_config_lengths lengths;
+  treadle_config_filter filter_groups;
+  treadle_config_verifier verifier;
+  treadle_config_validation validation;
+  treadle_config_logprobs logprobs;
+  treadle_config_data data;
+  const char *dump_rollouts;
+  int32_t resume_mode; /* TREADLE_RESUME_MODE_.. */
   const char *resume_from_path;
-  /* RLinf's sections actor and megatron. */
-  const char *checkpoint_load_path, *hf_model_path, *converted_path;
+} treadle_config_rl;
+
+/* megatron.ckpt_convertor: the model to convert for Megatron, and the sizes of the result. */
+typedef struct treadle_config_convertor {
+  const char *hf_model_path, *save_path;
+  int64_t tensor_model_parallel_size, pipeline_model_parallel_size; /* 0: those of actor_config */
+} treadle_config_convertor;
+
+/* RLinf's sections actor and megatron: the Megatron checkpoint with the first weights. */
+typedef struct treadle_config_megatron {
+  const char *checkpoint_load_path;
   bool use_hf_ckpt;
-  int64_t converted_tp, converted_pp; /* 0: those of actor_config */
+  treadle_config_convertor ckpt_convertor;
+} treadle_config_megatron;
+
+/* The values of all sections. Supervised training reads `training` and `actor` alone. */
+typedef struct treadle_train_settings {
+  treadle_config_training training;
+  treadle_config_actor actor;
+  treadle_config_generate generate;
+  treadle_config_sampling sampling;
+  treadle_config_rl rl;
+  treadle_config_megatron megatron;
 } treadle_train_settings;
 
 enum { TREADLE_SUPPORT_KEPT, TREADLE_SUPPORT_FULL };
 /* Do top_k, top_p or min_p cut what tokens are drawn from, in a vocabulary that has more than top_k? */
-bool treadle_train_cuts(const treadle_train_settings *settings);
+bool treadle_train_cuts(const treadle_config_sampling *sampling);
 
 /* Groups of a step of reinforcement learning: its prompts, or this many of those that a filter leaves. */
 static inline int64_t treadle_train_step_prompts(const treadle_train_settings *s) {
-  return s->filter_groups_enable && s->filter_groups_train_batch_size > 0
-             ? s->filter_groups_train_batch_size
-             : s->global_batch_size;
+  return s->rl.filter_groups.enable && s->rl.filter_groups.train_batch_size > 0
+             ? s->rl.filter_groups.train_batch_size
+             : s->training.global_batch_size;
 }
 
 /* ---- The table ------------------------------------------------------------------------------------ */

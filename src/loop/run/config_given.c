@@ -105,7 +105,7 @@ static treadle_status give_again(treadle_config_reader *reader, int key, const t
   treadle_train_source *old = &config->sources[key];
   const treadle_train_source new = {TREADLE_FROM_FILE, given->line, given->path, given->text, NULL, false};
   if (is_settled(old, &new)) return TREADLE_OK;
-  const bool is_kl = key == TREADLE_KEY_OF(kl_penalty) || key == TREADLE_KEY_OF(init_kl_coef);
+  const bool is_kl = key == TREADLE_KEY_OF(rl.kl.penalty) || key == TREADLE_KEY_OF(rl.kl.init_coef);
   if (strcmp(old->name, given->path) != 0 && treadle_given_is_of_verl(old->name) &&
       treadle_given_is_of_verl(given->path)) {
     bool counts = false;
@@ -113,7 +113,7 @@ static treadle_status give_again(treadle_config_reader *reader, int key, const t
     if (counts) *old = new;
     if (status || is_kl || treadle_given_is_same(old->text, given->text)) return status;
   }
-  if (key == TREADLE_KEY_OF(clip_grad) && treadle_given_is_of_verl(old->name) &&
+  if (key == TREADLE_KEY_OF(actor.clip_grad) && treadle_given_is_of_verl(old->name) &&
       treadle_given_is_of_verl(given->path))
     return choose_clip(config, old, &new);
   bool was = treadle_text_starts(old->name, "actor_config."),
@@ -136,7 +136,7 @@ static treadle_status override_again(treadle_config_reader *reader, int key,
                                      const treadle_given_value *given) {
   treadle_train_source *old = &reader->config->sources[key];
   const treadle_train_source new = {TREADLE_FROM_OVERRIDE, 0, given->path, given->text, NULL, false};
-  const bool is_kl = key == TREADLE_KEY_OF(kl_penalty) || key == TREADLE_KEY_OF(init_kl_coef);
+  const bool is_kl = key == TREADLE_KEY_OF(rl.kl.penalty) || key == TREADLE_KEY_OF(rl.kl.init_coef);
   bool counts = false;
   if (is_settled(old, &new)) return TREADLE_OK;
   if (strcmp(old->name, given->path) == 0 && treadle_given_is_of_verl(given->path)) { /* as in Hydra */
@@ -145,10 +145,10 @@ static treadle_status override_again(treadle_config_reader *reader, int key,
   }
   if (strcmp(old->name, given->path) == 0 || !treadle_given_is_of_verl(old->name) ||
       !treadle_given_is_of_verl(given->path) ||
-      (!is_kl && !treadle_given_is_same(old->text, given->text) && key != TREADLE_KEY_OF(clip_grad)))
+      (!is_kl && !treadle_given_is_same(old->text, given->text) && key != TREADLE_KEY_OF(actor.clip_grad)))
     REFUSE("%s is given twice, the first time as %s", treadle_given_head(reader, given), old->name);
   treadle_status status = is_kl ? is_of_reward(reader, given, &counts) : TREADLE_OK;
-  if (counts || (key == TREADLE_KEY_OF(clip_grad) && strstr(given->path, ".grad_clip"))) *old = new;
+  if (counts || (key == TREADLE_KEY_OF(actor.clip_grad) && strstr(given->path, ".grad_clip"))) *old = new;
   return status;
 }
 
@@ -199,8 +199,8 @@ treadle_status treadle_given_take(treadle_config_reader *reader, int key,
   treadle_train_source *source = &reader->config->sources[key];
   treadle_given_value meant = *given;
   if (!given->text && given->node->type == TREADLE_YAML_LIST &&
-      (treadle_train_keys[key].type == TREADLE_KEY_LIST || key == TREADLE_KEY_OF(data_path) ||
-       key == TREADLE_KEY_OF(val_path)))
+      (treadle_train_keys[key].type == TREADLE_KEY_LIST || key == TREADLE_KEY_OF(training.data_path) ||
+       key == TREADLE_KEY_OF(training.val_path)))
     return give_list(reader, key, given);
   if (!given->text)
     REFUSE("%s is a %s, and must be %s%s", treadle_given_head(reader, given),

@@ -12,15 +12,15 @@
 
 /* Chunks of a stage; 1 without virtual stages. */
 static treadle_status count_chunks(const treadle_train_config *config, int64_t layers, int64_t *chunks_p) {
-  const treadle_train_settings *s = &config->settings;
-  int64_t pp = s->pipeline_model_parallel_size, each = s->num_layers_per_virtual_pipeline_stage;
+  const treadle_config_actor *actor = &config->settings.actor;
+  int64_t pp = actor->pipeline_model_parallel_size, each = actor->num_layers_per_virtual_pipeline_stage;
   char instead[TREADLE_DIVISORS_ROOM];
   *chunks_p = 1;
   if (!each) return TREADLE_OK;
   if (layers % pp != 0 || layers / pp % each != 0)
     REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; %s", config->file,
-           treadle_text_count_is(layers, "layer"), PLACE(pipeline_model_parallel_size), (long long)pp,
-           PLACE(num_layers_per_virtual_pipeline_stage), (long long)each,
+           treadle_text_count_is(layers, "layer"), PLACE(actor.pipeline_model_parallel_size), (long long)pp,
+           PLACE(actor.num_layers_per_virtual_pipeline_stage), (long long)each,
            layers % pp ? treadle_divisors_near("pipeline_model_parallel_size", layers, pp, 1, instead)
                        : treadle_divisors_near("num_layers_per_virtual_pipeline_stage", layers / pp, each,
                                                1, instead));
@@ -30,12 +30,13 @@ static treadle_status count_chunks(const treadle_train_config *config, int64_t l
 
 static treadle_status add_megatron(const treadle_train_config *config, int64_t layers, int64_t ranks,
                                    treadle_builder *text) {
-  const treadle_train_settings *s = &config->settings;
-  int64_t tp = s->tensor_model_parallel_size, pp = s->pipeline_model_parallel_size, chunks;
+  const treadle_config_actor *actor = &config->settings.actor;
+  int64_t tp = actor->tensor_model_parallel_size, pp = actor->pipeline_model_parallel_size, chunks;
   if (ranks % (tp * pp) != 0)
     REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; start a multiple of %s", config->file,
-           treadle_text_count_is(ranks, "rank"), PLACE(tensor_model_parallel_size), (long long)tp,
-           PLACE(pipeline_model_parallel_size), (long long)pp, treadle_text_of_count(tp * pp, "rank"));
+           treadle_text_count_is(ranks, "rank"), PLACE(actor.tensor_model_parallel_size), (long long)tp,
+           PLACE(actor.pipeline_model_parallel_size), (long long)pp,
+           treadle_text_of_count(tp * pp, "rank"));
   treadle_status status = count_chunks(config, layers, &chunks);
   if (status) return status;
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);
@@ -45,12 +46,13 @@ static treadle_status add_megatron(const treadle_train_config *config, int64_t l
 }
 
 static treadle_status add_fsdp2(const treadle_train_config *config, int64_t ranks, treadle_builder *text) {
-  int64_t size = config->settings.fsdp_size;
+  int64_t size = config->settings.actor.fsdp_size;
   char instead[TREADLE_DIVISORS_ROOM];
   if (size < 1) size = ranks;
   if (ranks % size != 0)
     REFUSE("%s: %s not divided by %s, %lld; %s", config->file, treadle_text_count_is(ranks, "rank"),
-           PLACE(fsdp_size), (long long)size, treadle_divisors_near("fsdp_size", ranks, size, 1, instead));
+           PLACE(actor.fsdp_size), (long long)size,
+           treadle_divisors_near("fsdp_size", ranks, size, 1, instead));
   if (size > 1) treadle_builder_add(text, "dp=%lld,", (long long)size);
   if (ranks > size) treadle_builder_add(text, "replicate=%lld,", (long long)(ranks / size));
   return TREADLE_OK;
@@ -60,7 +62,7 @@ static treadle_status add_fsdp2(const treadle_train_config *config, int64_t rank
 static treadle_status add_given(const treadle_train_config *config, treadle_arena *arena,
                                 treadle_builder *text) {
   treadle_settings words;
-  treadle_status status = treadle_settings_parse(config->settings.layout, arena, &words);
+  treadle_status status = treadle_settings_parse(config->settings.actor.layout, arena, &words);
   for (int i = 0; !status && i < words.count; i++) {
     const char *quote = strchr(words.words[i].value, ',') ? "\"" : "";
     if (strcmp(words.words[i].key, "dtype") != 0)
@@ -71,9 +73,9 @@ static treadle_status add_given(const treadle_train_config *config, treadle_aren
 
 /* "megatron", "hf", "fsdp2"; or the one that the distributed optimizer has. */
 static const char *type_of(const treadle_train_settings *s, treadle_train_part part) {
-  if (s->strategy == TREADLE_STRATEGY_FSDP2) return "fsdp2";
-  if (part == TREADLE_PART_MASTERS && s->use_distributed_optimizer) return "distopt";
-  return s->layout && treadle_text_starts(s->layout, "hf") ? "hf" : "megatron";
+  if (s->actor.strategy == TREADLE_STRATEGY_FSDP2) return "fsdp2";
+  if (part == TREADLE_PART_MASTERS && s->training.use_distributed_optimizer) return "distopt";
+  return s->actor.layout && treadle_text_starts(s->actor.layout, "hf") ? "hf" : "megatron";
 }
 
 treadle_status treadle_train_config_layout(const treadle_train_config *config, treadle_train_part part,
@@ -83,18 +85,19 @@ treadle_status treadle_train_config_layout(const treadle_train_config *config, t
   treadle_arena arena = {0};
   treadle_status status;
   treadle_builder_add(&whole, "%s:", type_of(s, part));
-  if (s->layout)
+  if (s->actor.layout)
     TRY(add_given(config, &arena, &whole));
-  else if (s->strategy == TREADLE_STRATEGY_FSDP2)
+  else if (s->actor.strategy == TREADLE_STRATEGY_FSDP2)
     TRY(add_fsdp2(config, ranks, &whole));
   else
     TRY(add_megatron(config, layers, ranks, &whole));
-  treadle_builder_add(&whole, "dtype=%s", s->bf16 && part == TREADLE_PART_PARAMS ? "bf16" : "fp32");
+  treadle_builder_add(&whole, "dtype=%s",
+                      s->training.bf16 && part == TREADLE_PART_PARAMS ? "bf16" : "fp32");
   if (whole.failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the text of a layout", config->file);
   else if (whole.length >= room)
     status = treadle_fail(TREADLE_REFUSED, "%s: %s is longer than %zu characters", config->file,
-                          PLACE(layout), room - 1);
+                          PLACE(actor.layout), room - 1);
   else
     memcpy(text, whole.text, whole.length + 1);
 out:
@@ -106,21 +109,22 @@ out:
 treadle_status treadle_train_config_micro_batches(const treadle_train_config *config, int64_t dp,
                                                   int64_t pp, int64_t *count_p) {
   const treadle_train_settings *s = &config->settings;
-  int64_t rows = s->global_batch_size, micro = s->micro_batch_size;
+  int64_t rows = s->training.global_batch_size, micro = s->actor.micro_batch_size;
   *count_p = 0;
   if (rows % dp != 0)
     REFUSE("%s: %s is %s, which %lld data parallel ranks do not divide", config->file,
-           PLACE(global_batch_size), treadle_text_of_count(rows, "row"), (long long)dp);
+           PLACE(training.global_batch_size), treadle_text_of_count(rows, "row"), (long long)dp);
   if (!micro) return TREADLE_OK;
   if (rows / dp % micro != 0)
     REFUSE("%s: %s is %s, %lld on each of %s, which %s, %lld, does not divide", config->file,
-           PLACE(global_batch_size), treadle_text_of_count(rows, "row"), (long long)(rows / dp),
-           treadle_text_of_count(dp, "data parallel rank"), PLACE(micro_batch_size), (long long)micro);
+           PLACE(training.global_batch_size), treadle_text_of_count(rows, "row"), (long long)(rows / dp),
+           treadle_text_of_count(dp, "data parallel rank"), PLACE(actor.micro_batch_size),
+           (long long)micro);
   int64_t count = rows / dp / micro;
-  if (s->num_layers_per_virtual_pipeline_stage && count % pp != 0)
+  if (s->actor.num_layers_per_virtual_pipeline_stage && count % pp != 0)
     REFUSE("%s: the micro batches of a rank, %lld, are not divided by %s, %lld, as %s needs", config->file,
-           (long long)count, PLACE(pipeline_model_parallel_size), (long long)pp,
-           PLACE(num_layers_per_virtual_pipeline_stage));
+           (long long)count, PLACE(actor.pipeline_model_parallel_size), (long long)pp,
+           PLACE(actor.num_layers_per_virtual_pipeline_stage));
   *count_p = count;
   return TREADLE_OK;
 }

@@ -64,10 +64,10 @@ treadle_status treadle_others_take_word(treadle_config_reader *reader, int key,
                                         treadle_given_value *given) {
   treadle_train_config *config = reader->config;
   const char *path = treadle_train_short_path(given->path);
-  if (key == KEY(strategy)) return take_strategy(reader, given);
+  if (key == KEY(actor.strategy)) return take_strategy(reader, given);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(path, words[i].path) != 0 || !is_word(given->text, words[i].from)) continue;
-    const bool is_half = key == KEY(bf16) && strstr(given->text, "16") && *given->text != 'b';
+    const bool is_half = key == KEY(training.bf16) && strstr(given->text, "16") && *given->text != 'b';
     given->text = words[i].to;
     if (!is_half) return TREADLE_OK;
     return treadle_train_config_warn(
@@ -131,8 +131,9 @@ static void settle_as(treadle_train_config *config, int key, const char *text, c
 /* Its KL in the loss is kl_beta; that of REINFORCE++ in the rewards reinpp_kl_beta. */
 static treadle_status settle_kl(treadle_config_reader *reader) {
   treadle_train_config *config = reader->config;
-  const bool is_plus = config->sources[KEY(adv_estimator)].text &&
-                       strncmp(config->sources[KEY(adv_estimator)].text, "reinforce_plus_plus", 19) == 0;
+  const bool is_plus =
+      config->sources[KEY(rl.advantage.estimator)].text &&
+      strncmp(config->sources[KEY(rl.advantage.estimator)].text, "reinforce_plus_plus", 19) == 0;
   double loss, rewards;
   treadle_status status;
   TRY(number_of(reader, "algorithm.kl_beta", 0, &loss));
@@ -141,31 +142,31 @@ static treadle_status settle_kl(treadle_config_reader *reader) {
   if (loss > 0 && rewards > 0)
     REFUSE("%s: algorithm.kl_beta is %g, and algorithm.reinpp_kl_beta %g: the KL would count twice",
            config->file, loss, rewards);
-  if (loss > 0 && !config->sources[KEY(use_kl_loss)].text &&
-      is_from(config, KEY(init_kl_coef), "algorithm.kl_beta"))
-    settle_as(config, KEY(use_kl_loss), "true", "by algorithm.kl_beta");
-  if (rewards > 0 && !config->sources[KEY(use_kl_in_reward)].text &&
-      is_from(config, KEY(init_kl_coef), "algorithm.reinpp_kl_beta"))
-    settle_as(config, KEY(use_kl_in_reward), "true", "by algorithm.reinpp_kl_beta");
+  if (loss > 0 && !config->sources[KEY(rl.kl.in_loss)].text &&
+      is_from(config, KEY(rl.kl.init_coef), "algorithm.kl_beta"))
+    settle_as(config, KEY(rl.kl.in_loss), "true", "by algorithm.kl_beta");
+  if (rewards > 0 && !config->sources[KEY(rl.kl.in_reward)].text &&
+      is_from(config, KEY(rl.kl.init_coef), "algorithm.reinpp_kl_beta"))
+    settle_as(config, KEY(rl.kl.in_reward), "true", "by algorithm.reinpp_kl_beta");
 out:
   return status;
 }
 
 static treadle_status settle_estimator(treadle_config_reader *reader) {
   treadle_train_config *config = reader->config;
-  treadle_train_source *source = &config->sources[KEY(adv_estimator)];
+  treadle_train_source *source = &config->sources[KEY(rl.advantage.estimator)];
   bool has_baseline, has_entropy, has_scale;
   treadle_status status;
   TRY(truth_of(reader, "algorithm.use_reinpp_baseline", false, &has_baseline));
   TRY(truth_of(reader, "algorithm.calculate_entropy", true, &has_entropy));
   TRY(truth_of(reader, "algorithm.use_valid_token_scale", true, &has_scale));
-  if (has_baseline && source->text && is_from(config, KEY(adv_estimator), "algorithm.adv_type") &&
+  if (has_baseline && source->text && is_from(config, KEY(rl.advantage.estimator), "algorithm.adv_type") &&
       strcmp(source->text, "reinforce_plus_plus") == 0)
     source->text = "reinforce_plus_plus_baseline";
-  if (!has_entropy && is_from(config, KEY(entropy_coeff), "algorithm.entropy_bonus"))
-    settle_as(config, KEY(entropy_coeff), "0", "by algorithm.calculate_entropy");
-  if (!has_scale && is_from(config, KEY(loss_agg_mode), "algorithm.loss_agg_func") &&
-      strcmp(config->sources[KEY(loss_agg_mode)].text, "token-mean") == 0)
+  if (!has_entropy && is_from(config, KEY(rl.loss.entropy_coeff), "algorithm.entropy_bonus"))
+    settle_as(config, KEY(rl.loss.entropy_coeff), "0", "by algorithm.calculate_entropy");
+  if (!has_scale && is_from(config, KEY(rl.loss.agg_mode), "algorithm.loss_agg_func") &&
+      strcmp(config->sources[KEY(rl.loss.agg_mode)].text, "token-mean") == 0)
     TRY(treadle_train_config_warn(
         config,
         treadle_arena_format(&config->arena,
@@ -202,17 +203,18 @@ static bool drop(treadle_train_config *config, int key, const char *name, const 
 /* With FSDP RLinf reads actor.optim alone, and its optimizer is never Megatron's. Its learning rate stays what it is where no style is given. */
 static treadle_status settle_optimizer(treadle_config_reader *reader) {
   treadle_train_config *config = reader->config;
-  const treadle_train_source *backend = &config->sources[KEY(strategy)];
+  const treadle_train_source *backend = &config->sources[KEY(actor.strategy)];
   bool drops = false;
-  if (is_from(config, KEY(strategy), "actor.training_backend") && strcmp(backend->text, "fsdp2") == 0) {
-    drops |= drop(config, KEY(lr_warmup_fraction), "actor.lr_sched.lr_warmup_fraction", NULL);
-    drops |= drop(config, KEY(min_lr), "actor.lr_sched.min_lr", NULL);
-    drops |= drop(config, KEY(lr_decay_style), "actor.lr_sched.lr_decay_style", "constant");
-    drop(config, KEY(use_distributed_optimizer), "actor.optim.use_distributed_optimizer", NULL);
+  if (is_from(config, KEY(actor.strategy), "actor.training_backend") &&
+      strcmp(backend->text, "fsdp2") == 0) {
+    drops |= drop(config, KEY(actor.lr_warmup_fraction), "actor.lr_sched.lr_warmup_fraction", NULL);
+    drops |= drop(config, KEY(actor.min_lr), "actor.lr_sched.min_lr", NULL);
+    drops |= drop(config, KEY(actor.lr_decay_style), "actor.lr_sched.lr_decay_style", "constant");
+    drop(config, KEY(training.use_distributed_optimizer), "actor.optim.use_distributed_optimizer", NULL);
     config->lr_decay_iters = 0;
   }
-  if (is_from(config, KEY(lr), "actor.optim.lr") && !config->sources[KEY(lr_decay_style)].text)
-    settle_as(config, KEY(lr_decay_style), "constant", "RLinf's default");
+  if (is_from(config, KEY(actor.lr), "actor.optim.lr") && !config->sources[KEY(actor.lr_decay_style)].text)
+    settle_as(config, KEY(actor.lr_decay_style), "constant", "RLinf's default");
   return drops
              ? treadle_train_config_warn(
                    config, treadle_arena_format(&config->arena,
@@ -224,7 +226,7 @@ static treadle_status settle_optimizer(treadle_config_reader *reader) {
 
 /* In exact mode the generator's log-probabilities are the trainer's, to the bit: else which of the two are the old ones matters. */
 static treadle_status check_old(treadle_config_reader *reader) {
-  const char *exact = reader->config->sources[KEY(exact)].text;
+  const char *exact = reader->config->sources[KEY(actor.exact)].text;
   bool computes_again, is_exact = true;
   treadle_status status;
   TRY(truth_of(reader, "algorithm.recompute_logprobs", true, &computes_again));

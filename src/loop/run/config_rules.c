@@ -49,31 +49,33 @@ static void leave_out(treadle_train_config *config, int key, const char *why) {
 
 static treadle_status settle_micro_batch(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
-  if (!GIVEN(max_tokens_per_micro)) {
-    if (config->run == TREADLE_RUN_SFT && s->global_batch_size % s->micro_batch_size != 0)
-      REFUSE("%s: %s is %lld, which %s, %lld, does not divide", config->file, PLACE(global_batch_size),
-             (long long)s->global_batch_size, PLACE(micro_batch_size), (long long)s->micro_batch_size);
+  if (!GIVEN(actor.max_tokens_per_micro)) {
+    if (config->run == TREADLE_RUN_SFT && s->training.global_batch_size % s->actor.micro_batch_size != 0)
+      REFUSE("%s: %s is %lld, which %s, %lld, does not divide", config->file,
+             PLACE(training.global_batch_size), (long long)s->training.global_batch_size,
+             PLACE(actor.micro_batch_size), (long long)s->actor.micro_batch_size);
     return TREADLE_OK;
   }
-  if (GIVEN(micro_batch_size))
-    REFUSE("%s: %s and %s exclude each other", config->file, PLACE(micro_batch_size),
-           PLACE(max_tokens_per_micro));
-  if (GIVEN(seq_length) && s->seq_length > s->max_tokens_per_micro)
-    REFUSE("%s: %s is %lld: a row of %s, %lld, does not fit", config->file, PLACE(max_tokens_per_micro),
-           (long long)s->max_tokens_per_micro, PLACE(seq_length), (long long)s->seq_length);
-  s->micro_batch_size = 0;
-  leave_out(config, KEY(micro_batch_size), "by max_tokens_per_micro");
+  if (GIVEN(actor.micro_batch_size))
+    REFUSE("%s: %s and %s exclude each other", config->file, PLACE(actor.micro_batch_size),
+           PLACE(actor.max_tokens_per_micro));
+  if (GIVEN(training.seq_length) && s->training.seq_length > s->actor.max_tokens_per_micro)
+    REFUSE("%s: %s is %lld: a row of %s, %lld, does not fit", config->file,
+           PLACE(actor.max_tokens_per_micro), (long long)s->actor.max_tokens_per_micro,
+           PLACE(training.seq_length), (long long)s->training.seq_length);
+  s->actor.micro_batch_size = 0;
+  leave_out(config, KEY(actor.micro_batch_size), "by max_tokens_per_micro");
   return TREADLE_OK;
 }
 
 static treadle_status check_schedule(treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
-  if (s->min_lr > s->lr)
-    REFUSE("%s: %s is %g, more than %s, which is %g", config->file, PLACE(min_lr), s->min_lr, PLACE(lr),
-           s->lr);
-  if (s->test_interval > 0 && !s->val_path)
+  if (s->actor.min_lr > s->actor.lr)
+    REFUSE("%s: %s is %g, more than %s, which is %g", config->file, PLACE(actor.min_lr), s->actor.min_lr,
+           PLACE(actor.lr), s->actor.lr);
+  if (s->training.test_interval > 0 && !s->training.val_path)
     REFUSE("%s: %s is %lld, and there is no val_path with rows to test with", config->file,
-           PLACE(test_interval), (long long)s->test_interval);
+           PLACE(training.test_interval), (long long)s->training.test_interval);
   return TREADLE_OK;
 }
 
@@ -81,12 +83,12 @@ static treadle_status check_schedule(treadle_train_config *config) {
 
 /* No size beside a layout. */
 static treadle_status refuse_sizes(treadle_train_config *config) {
-  const int sizes[] = {KEY(tensor_model_parallel_size), KEY(pipeline_model_parallel_size),
-                       KEY(num_layers_per_virtual_pipeline_stage), KEY(fsdp_size)};
+  const int sizes[] = {KEY(actor.tensor_model_parallel_size), KEY(actor.pipeline_model_parallel_size),
+                       KEY(actor.num_layers_per_virtual_pipeline_stage), KEY(actor.fsdp_size)};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (treadle_train_config_is_given(config, sizes[i]))
       REFUSE("%s: %s and %s exclude each other", config->file, treadle_train_config_place(config, sizes[i]),
-             PLACE(layout));
+             PLACE(actor.layout));
     leave_out(config, sizes[i], "by layout");
   }
   return TREADLE_OK;
@@ -100,79 +102,81 @@ static treadle_status settle_type(treadle_train_config *config, treadle_settings
   if (strategy == TREADLE_STRATEGY_MEGATRON && strcmp(words->type, "megatron") != 0 &&
       strcmp(words->type, "hf") != 0)
     REFUSE("%s: %s is '%s': a layout to train in is megatron, fsdp2, or hf on one rank", config->file,
-           PLACE(layout), treadle_text_shown(s->layout));
-  if (GIVEN(strategy) && s->strategy != strategy)
-    REFUSE("%s: %s is %s, and %s is '%s'", config->file, PLACE(strategy),
-           treadle_train_keys[KEY(strategy)].words[s->strategy], PLACE(layout),
-           treadle_text_shown(s->layout));
-  if (!GIVEN(strategy)) treadle_train_config_follow(config, KEY(strategy), "by layout");
-  s->strategy = strategy;
+           PLACE(actor.layout), treadle_text_shown(s->actor.layout));
+  if (GIVEN(actor.strategy) && s->actor.strategy != strategy)
+    REFUSE("%s: %s is %s, and %s is '%s'", config->file, PLACE(actor.strategy),
+           treadle_train_keys[KEY(actor.strategy)].words[s->actor.strategy], PLACE(actor.layout),
+           treadle_text_shown(s->actor.layout));
+  if (!GIVEN(actor.strategy)) treadle_train_config_follow(config, KEY(actor.strategy), "by layout");
+  s->actor.strategy = strategy;
   if (!dtype) return TREADLE_OK;
   bool bf16 = strcmp(dtype, "bf16") == 0;
   if (!bf16 && strcmp(dtype, "fp32") != 0)
-    REFUSE("%s: %s has dtype=%s: training is in bf16 or fp32", config->file, PLACE(layout),
+    REFUSE("%s: %s has dtype=%s: training is in bf16 or fp32", config->file, PLACE(actor.layout),
            treadle_text_shown(dtype));
-  if (GIVEN(bf16) && s->bf16 != bf16)
-    REFUSE("%s: %s is %s, and %s has dtype=%s", config->file, PLACE(bf16), s->bf16 ? "true" : "false",
-           PLACE(layout), dtype);
-  if (!GIVEN(bf16)) treadle_train_config_follow(config, KEY(bf16), "by layout");
-  s->bf16 = bf16;
+  if (GIVEN(training.bf16) && s->training.bf16 != bf16)
+    REFUSE("%s: %s is %s, and %s has dtype=%s", config->file, PLACE(training.bf16),
+           s->training.bf16 ? "true" : "false", PLACE(actor.layout), dtype);
+  if (!GIVEN(training.bf16)) treadle_train_config_follow(config, KEY(training.bf16), "by layout");
+  s->training.bf16 = bf16;
   return TREADLE_OK;
 }
 
 static treadle_status refuse_with_fsdp2(treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
-  const char *other = s->tensor_model_parallel_size > 1     ? PLACE(tensor_model_parallel_size)
-                      : s->pipeline_model_parallel_size > 1 ? PLACE(pipeline_model_parallel_size)
-                      : s->num_layers_per_virtual_pipeline_stage
-                          ? PLACE(num_layers_per_virtual_pipeline_stage)
-                      : s->use_distributed_optimizer ? PLACE(use_distributed_optimizer)
-                                                     : NULL;
-  if (other) REFUSE("%s: %s is of Megatron, and %s is fsdp2", config->file, other, PLACE(strategy));
+  const treadle_config_actor *actor = &config->settings.actor;
+  const char *other = actor->tensor_model_parallel_size > 1     ? PLACE(actor.tensor_model_parallel_size)
+                      : actor->pipeline_model_parallel_size > 1 ? PLACE(actor.pipeline_model_parallel_size)
+                      : actor->num_layers_per_virtual_pipeline_stage
+                          ? PLACE(actor.num_layers_per_virtual_pipeline_stage)
+                      : s->training.use_distributed_optimizer ? PLACE(training.use_distributed_optimizer)
+                                                              : NULL;
+  if (other) REFUSE("%s: %s is of Megatron, and %s is fsdp2", config->file, other, PLACE(actor.strategy));
   return TREADLE_OK;
 }
 
 static treadle_status refuse_with_megatron(treadle_train_config *config) {
-  const treadle_train_settings *s = &config->settings;
-  const char *other = s->fsdp_size > 0    ? PLACE(fsdp_size)
-                      : s->offload_policy ? PLACE(offload_policy)
-                                          : NULL;
-  if (other) REFUSE("%s: %s is of fsdp2, and %s is megatron", config->file, other, PLACE(strategy));
-  if (s->num_layers_per_virtual_pipeline_stage && s->pipeline_model_parallel_size == 1)
+  const treadle_config_actor *actor = &config->settings.actor;
+  const char *other = actor->fsdp_size > 0    ? PLACE(actor.fsdp_size)
+                      : actor->offload_policy ? PLACE(actor.offload_policy)
+                                              : NULL;
+  if (other) REFUSE("%s: %s is of fsdp2, and %s is megatron", config->file, other, PLACE(actor.strategy));
+  if (actor->num_layers_per_virtual_pipeline_stage && actor->pipeline_model_parallel_size == 1)
     REFUSE("%s: %s needs pipeline_model_parallel_size above 1", config->file,
-           PLACE(num_layers_per_virtual_pipeline_stage));
+           PLACE(actor.num_layers_per_virtual_pipeline_stage));
   return TREADLE_OK;
 }
 
 /* As Megatron: without tensor parallelism there is nothing to divide a sequence among. */
 static treadle_status settle_sequence(treadle_train_config *config, int64_t tp) {
   treadle_train_settings *s = &config->settings;
-  if (!s->sequence_parallel || tp > 1) return TREADLE_OK;
+  if (!s->training.sequence_parallel || tp > 1) return TREADLE_OK;
   treadle_status status = treadle_train_config_warn(
       config, treadle_arena_format(&config->arena, "%s: %s has no effect without tensor parallelism",
-                                   config->file, PLACE(sequence_parallel)));
-  s->sequence_parallel = false;
-  treadle_train_config_follow(config, KEY(sequence_parallel), "without tensor parallelism");
+                                   config->file, PLACE(training.sequence_parallel)));
+  s->training.sequence_parallel = false;
+  treadle_train_config_follow(config, KEY(training.sequence_parallel), "without tensor parallelism");
   return status;
 }
 
 static treadle_status settle_layout(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
   treadle_settings words = {0};
-  int64_t tp = s->tensor_model_parallel_size;
+  int64_t tp = s->actor.tensor_model_parallel_size;
   treadle_status status = TREADLE_OK;
-  if (s->layout) {
+  if (s->actor.layout) {
     TRY(refuse_sizes(config));
-    status = treadle_settings_parse(s->layout, &config->arena, &words);
+    status = treadle_settings_parse(s->actor.layout, &config->arena, &words);
     if (status) {
-      treadle_fail_in(status, "%s: %s: ", config->file, PLACE(layout));
+      treadle_fail_in(status, "%s: %s: ", config->file, PLACE(actor.layout));
       goto out;
     }
     TRY(settle_type(config, &words));
     TRY(treadle_settings_size(&words, "tp", 1, &tp));
   }
-  TRY(s->strategy == TREADLE_STRATEGY_FSDP2 ? refuse_with_fsdp2(config) : refuse_with_megatron(config));
-  TRY(settle_sequence(config, s->strategy == TREADLE_STRATEGY_FSDP2 ? 1 : tp));
+  TRY(s->actor.strategy == TREADLE_STRATEGY_FSDP2 ? refuse_with_fsdp2(config)
+                                                  : refuse_with_megatron(config));
+  TRY(settle_sequence(config, s->actor.strategy == TREADLE_STRATEGY_FSDP2 ? 1 : tp));
 out:
   return status;
 }

@@ -22,8 +22,8 @@ static treadle_status write_config(const treadle_sft *sft) {
   char path[PATH_MAX];
   char *text = NULL;
   treadle_status status;
-  if (snprintf(path, sizeof path, "%s/config.yaml", sft->settings->save) >= (int)sizeof path)
-    return treadle_fail(TREADLE_REFUSED, "%s: too long for a path", sft->settings->save);
+  if (snprintf(path, sizeof path, "%s/config.yaml", sft->settings->actor.save) >= (int)sizeof path)
+    return treadle_fail(TREADLE_REFUSED, "%s: too long for a path", sft->settings->actor.save);
   TRY(treadle_train_config_text(sft->config, &text));
   TRY(treadle_file_write(path, text, strlen(text)));
 out:
@@ -33,16 +33,16 @@ out:
 
 /* The folder is this run's own from here on. */
 static treadle_status take_folder(treadle_sft *sft) {
-  treadle_status status = treadle_run_folder_take(sft->settings->save, false, &sft->lock);
+  treadle_status status = treadle_run_folder_take(sft->settings->actor.save, false, &sft->lock);
   char line[1024];
-  if (status) return treadle_refused_at(TREADLE_SFT_PLACE(sft, save), status);
+  if (status) return treadle_refused_at(TREADLE_SFT_PLACE(sft, actor.save), status);
   treadle_folder_lock_note(&sft->lock, line, sizeof line);
   treadle_observe_note(&sft->observer, true, line);
   return TREADLE_OK;
 }
 
 static treadle_status open_run(treadle_sft *sft) {
-  const char *run = sft->settings->save;
+  const char *run = sft->settings->actor.save;
   char line[PATH_MAX + 200];
   treadle_status status;
   if (sft->rank > 0) return TREADLE_OK;
@@ -70,15 +70,15 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
            "\"seed\": %lld, \"no_shuffle\": %d, \"global_batch_size\": %lld, \"epoch\": %lld, "
            "\"losses_digest\": \"%016llx\"}\n",
            (long long)sft->step, (long long)sft->optimizer_steps, sft->train_count,
-           (unsigned long long)sft->rows_digest, (long long)s->seed, s->no_shuffle,
-           (long long)s->global_batch_size,
-           (long long)(sft->step * s->global_batch_size / (int64_t)sft->train_count),
+           (unsigned long long)sft->rows_digest, (long long)s->training.seed, s->training.no_shuffle,
+           (long long)s->training.global_batch_size,
+           (long long)(sft->step * s->training.global_batch_size / (int64_t)sft->train_count),
            (unsigned long long)sft->losses_digest);
-  snprintf(rng, sizeof rng, "{\"seed\": %lld, \"rows_taken\": %lld}\n", (long long)s->seed,
-           (long long)(sft->step * s->global_batch_size));
-  const treadle_train_checkpoint checkpoint = {.run = s->save,
+  snprintf(rng, sizeof rng, "{\"seed\": %lld, \"rows_taken\": %lld}\n", (long long)s->training.seed,
+           (long long)(sft->step * s->training.global_batch_size));
+  const treadle_train_checkpoint checkpoint = {.run = s->actor.save,
                                                .step = sft->step,
-                                               .max_to_keep = s->max_ckpt_to_keep,
+                                               .max_to_keep = s->training.max_ckpt_to_keep,
                                                .save = save_actor,
                                                .context = sft,
                                                .data = data,
@@ -87,7 +87,7 @@ static treadle_status save(treadle_sft *sft, char *path, size_t room) {
                                                .shared = sft->lock.unlocked};
   TRY(treadle_train_checkpoint_save(sft->group, &checkpoint));
   sft->saved = sft->step;
-  snprintf(path, room, "%s/global_step_%lld", s->save, (long long)sft->step);
+  snprintf(path, room, "%s/global_step_%lld", s->actor.save, (long long)sft->step);
 out:
   return status;
 }
@@ -103,7 +103,7 @@ static treadle_status take_own(treadle_sft *sft, const treadle_batch *rows, trea
 
 /* The rows of the next step; and how many tokens they have. */
 static treadle_status take_rows(treadle_sft *sft, treadle_batch **rows_p, int64_t *tokens_p) {
-  const int64_t size = sft->settings->global_batch_size;
+  const int64_t size = sft->settings->training.global_batch_size;
   treadle_column ids = TREADLE_INIT(treadle_column);
   treadle_status status;
   for (int64_t i = 0; i < size; i++)
@@ -121,18 +121,18 @@ static treadle_status take_step(treadle_sft *sft, treadle_sft_step *step) {
   const treadle_train_settings *s = sft->settings;
   const treadle_forward_options forward = treadle_sft_forward(sft);
   treadle_batch *rows = NULL, *mine = NULL;
-  treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_optimizer_step optimizer = {
-      .struct_size = sizeof optimizer, .weight_decay = s->weight_decay, .clip_grad = s->clip_grad};
+  treadle_optimizer_step optimizer = {.struct_size = sizeof optimizer,
+                                      .weight_decay = s->actor.weight_decay,
+                                      .clip_grad = s->actor.clip_grad};
   uint64_t bits;
   treadle_status status = take_rows(sft, &rows, &step->tokens);
   if (!status) status = take_own(sft, rows, &mine);
   TRY(treadle_sft_agree(sft, status));
   optimizer.lr = step->lr = treadle_schedule_lr(&sft->schedule, sft->optimizer_steps);
-  TRY(sft->engine.update(sft->engine.engine, mine, &forward, &nll, &optimizer, NULL, &loss, &result));
+  TRY(sft->engine.update(sft->engine.engine, mine, &forward, &nll, &optimizer, NULL, &result));
   step->step = ++sft->step;
-  step->loss = loss.nll / (double)loss.tokens;
+  step->loss = result.loss.nll / (double)result.loss.tokens;
   step->grad_norm = result.grad_norm;
   step->skipped = result.skipped;
   sft->optimizer_steps = result.steps;
@@ -151,7 +151,7 @@ static treadle_status test(treadle_sft *sft, treadle_sft_step *step) {
   treadle_batch *mine = NULL;
   treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_status status;
-  if (!sft->val || !is_due(sft->step, sft->settings->test_interval)) return TREADLE_OK;
+  if (!sft->val || !is_due(sft->step, sft->settings->training.test_interval)) return TREADLE_OK;
   TRY(treadle_sft_agree(sft, take_own(sft, sft->val, &mine)));
   TRY(sft->engine.loss(sft->engine.engine, mine, &forward, &nll, &loss));
   step->tested = true;
@@ -201,7 +201,7 @@ out:
 
 static treadle_status run_step(treadle_sft *sft, treadle_sft_figures *result) {
   const treadle_train_settings *s = sft->settings;
-  treadle_sft_step step = {.struct_size = sizeof step, .steps = s->train_iters};
+  treadle_sft_step step = {.struct_size = sizeof step, .steps = s->training.train_iters};
   double begin = treadle_clock_seconds();
   size_t peak = sft->engine.bytes(sft->engine.engine);
   treadle_status status;
@@ -210,11 +210,12 @@ static treadle_status run_step(treadle_sft *sft, treadle_sft_figures *result) {
   TRY(test(sft, &step));
   TRY(share(sft, &peak, &result->stopped));
   TRY(treadle_sft_agree(sft, write_metrics(sft, &step, peak)));
-  if (is_due(sft->step, s->save_interval) || sft->step == s->train_iters || result->stopped) {
+  if (is_due(sft->step, s->training.save_interval) || sft->step == s->training.train_iters ||
+      result->stopped) {
     TRY(save(sft, result->checkpoint, sizeof result->checkpoint));
     step.checkpoint = result->checkpoint;
   }
-  if (sft->step == s->train_iters) result->stopped = false;
+  if (sft->step == s->training.train_iters) result->stopped = false;
   if (!result->steps++) result->loss_first = step.loss;
   result->loss_last = step.loss;
   result->tokens += step.tokens;
@@ -233,7 +234,7 @@ static treadle_status run(treadle_sft *sft, treadle_sft_figures *result) {
   TRY(treadle_sft_agree(sft, open_run(sft)));
   if (sft->from[0]) snprintf(result->checkpoint, sizeof result->checkpoint, "%s", sft->from);
   begin = treadle_clock_seconds();
-  while (sft->step < sft->settings->train_iters && !result->stopped)
+  while (sft->step < sft->settings->training.train_iters && !result->stopped)
     TRY(treadle_as_failure(run_step(sft, result)));
   result->seconds = treadle_clock_seconds() - begin;
   result->last_step = sft->step;

@@ -44,10 +44,10 @@ static const struct {
 };
 
 static bool can(const treadle_sft *sft, int what) {
-  bool shards = sft->settings->strategy == TREADLE_STRATEGY_FSDP2;
+  bool shards = sft->settings->actor.strategy == TREADLE_STRATEGY_FSDP2;
   if (what & DISTRIBUTED && shards) return false;
   if (what & OFFLOAD && !shards) return false;
-  return !(what & ONE_ROW) || sft->settings->micro_batch_size > 0;
+  return !(what & ONE_ROW) || sft->settings->actor.micro_batch_size > 0;
 }
 
 static treadle_trainer_options with(const treadle_sft *sft, const treadle_trainer_options *options,
@@ -58,7 +58,7 @@ static treadle_trainer_options with(const treadle_sft *sft, const treadle_traine
   if (what & OFFLOAD) o.offload_policy = true;
   if (what & ONE_ROW) {
     o.most_rows = o.most_tokens;
-    o.most_micro_batches *= (int32_t)sft->settings->micro_batch_size;
+    o.most_micro_batches *= (int32_t)sft->settings->actor.micro_batch_size;
   }
   return o;
 }

@@ -32,10 +32,10 @@ static treadle_status open_model(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   const treadle_model_options options = {.struct_size = sizeof options,
                                          .families = sft->options->families,
-                                         .weights = (treadle_weights)s->weights};
+                                         .weights = (treadle_weights)s->actor.weights};
   char text[1024];
   treadle_status status;
-  TRY(treadle_model_open(s->model, &options, &sft->model));
+  TRY(treadle_model_open(s->actor.model, &options, &sft->model));
   if (sft->rank == 0) {
     treadle_model_tell(sft->model, treadle_observe_warning, &sft->observer);
     TRY(treadle_train_tell_dropout(sft->model, treadle_observe_warning, &sft->observer));
@@ -50,11 +50,11 @@ out:
 
 /* The tokenizer and the chat template, where there are any: rows of token ids need none. */
 static treadle_status open_text(treadle_sft *sft) {
-  const char *path = sft->settings->tokenizer_name_or_path;
+  const char *path = sft->settings->training.tokenizer_name_or_path;
   bool must = path != NULL;
   char folder[PATH_MAX];
   treadle_status status;
-  if (!must) path = sft->settings->model;
+  if (!must) path = sft->settings->actor.model;
   snprintf(folder, sizeof folder, "%s", path);
   char *slash = strrchr(folder, '/');
   size_t length = strlen(folder);
@@ -77,18 +77,19 @@ static treadle_status check_model(treadle_sft *sft) {
   treadle_transformer *d = NULL;
   treadle_status status;
   TRY(treadle_transformer_create(sft->model, &d));
-  if (s->seq_length && d->most_positions && s->seq_length > d->most_positions)
+  if (s->training.seq_length && d->most_positions && s->training.seq_length > d->most_positions)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
-                     TREADLE_SFT_PLACE(sft, seq_length), (long long)s->seq_length,
+                     TREADLE_SFT_PLACE(sft, training.seq_length), (long long)s->training.seq_length,
                      (long long)d->most_positions));
   if (sft->tokenizer && treadle_tokenizer_own_count(sft->tokenizer) > d->vocabulary)
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
-        sft->companions, treadle_tokenizer_own_count(sft->tokenizer), s->model, (long long)d->vocabulary));
+        sft->companions, treadle_tokenizer_own_count(sft->tokenizer), s->actor.model,
+        (long long)d->vocabulary));
   TRY(treadle_defaults_check(d, sft->tokenizer, false));
-  sft->seq_length = s->seq_length ? s->seq_length : SEQUENCE_MOST;
-  if (!s->seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
+  sft->seq_length = s->training.seq_length ? s->training.seq_length : SEQUENCE_MOST;
+  if (!s->training.seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
     sft->seq_length = d->most_positions;
 out:
   treadle_transformer_destroy(d);
@@ -138,8 +139,9 @@ static int64_t most_tokens_of(const int64_t *sums, int64_t rows, int64_t first, 
 /* Tokens of the fullest micro batch that any order of rows may make: an epoch may end inside of one, and then a long row is in it twice. Where
  * epochs end in a step repeats after as many epochs as a step has rows, at most. */
 static int64_t fullest_micro_batch(const treadle_train_settings *s, const int64_t *sums, int64_t rows) {
-  const int64_t step = s->global_batch_size, micro = s->micro_batch_size;
-  const int64_t all = s->train_iters > INT64_MAX / step ? INT64_MAX : s->train_iters * step;
+  const int64_t step = s->training.global_batch_size, micro = s->actor.micro_batch_size;
+  const int64_t all =
+      s->training.train_iters > INT64_MAX / step ? INT64_MAX : s->training.train_iters * step;
   int64_t most = sums[treadle_smaller(treadle_smaller(micro, rows), step)];
   for (int64_t epoch = 1; epoch <= step && epoch <= (all - 1) / rows; epoch++) {
     int64_t in_step = epoch * rows % step, in_micro = in_step % micro, begin = in_step - in_micro;
@@ -156,7 +158,7 @@ static treadle_status measure(const treadle_sft *sft, const char *path, const tr
   const treadle_train_settings *s = sft->settings;
   treadle_column ids = TREADLE_INIT(treadle_column);
   int64_t *lengths = treadle_alloc_array(count, sizeof *lengths);
-  int64_t *sums = treadle_alloc_array(count + 1, sizeof *sums), most = s->max_tokens_per_micro;
+  int64_t *sums = treadle_alloc_array(count + 1, sizeof *sums), most = s->actor.max_tokens_per_micro;
   treadle_status status = TREADLE_OK;
   if (!lengths || !sums) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", count));
   TRY(treadle_batch_column(rows, "ids", &ids));
@@ -164,13 +166,13 @@ static treadle_status measure(const treadle_sft *sft, const char *path, const tr
   qsort(lengths, count, sizeof *lengths, longer);
   for (size_t i = 0; i < count; i++) sums[i + 1] = sums[i] + lengths[i];
   if (!most && again) most = fullest_micro_batch(s, sums, (int64_t)count);
-  if (!most) most = sums[treadle_smaller(s->micro_batch_size, (int64_t)count)];
+  if (!most) most = sums[treadle_smaller(s->actor.micro_batch_size, (int64_t)count)];
   options->most_rows = treadle_larger(options->most_rows, most);
   options->most_tokens = treadle_larger(options->most_tokens, lengths[0]);
-  if (s->max_tokens_per_micro && lengths[0] > s->max_tokens_per_micro)
+  if (s->actor.max_tokens_per_micro && lengths[0] > s->actor.max_tokens_per_micro)
     status = treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the longest row of %s has %lld",
-                          TREADLE_SFT_PLACE(sft, max_tokens_per_micro), (long long)s->max_tokens_per_micro,
-                          path, (long long)lengths[0]);
+                          TREADLE_SFT_PLACE(sft, actor.max_tokens_per_micro),
+                          (long long)s->actor.max_tokens_per_micro, path, (long long)lengths[0]);
 out:
   treadle_free(lengths);
   treadle_free(sums);
@@ -180,8 +182,10 @@ out:
 static treadle_status open_rows(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status = TREADLE_OK;
-  if (s->data_path) TRY(read_rows(sft, s->data_path, TREADLE_SFT_PLACE(sft, data_path), &sft->train));
-  if (s->val_path) TRY(read_rows(sft, s->val_path, TREADLE_SFT_PLACE(sft, val_path), &sft->val));
+  if (s->training.data_path)
+    TRY(read_rows(sft, s->training.data_path, TREADLE_SFT_PLACE(sft, training.data_path), &sft->train));
+  if (s->training.val_path)
+    TRY(read_rows(sft, s->training.val_path, TREADLE_SFT_PLACE(sft, training.val_path), &sft->val));
   if (sft->train) sft->train_count = (size_t)treadle_batch_rows(sft->train);
   if (sft->val) sft->val_count = (size_t)treadle_batch_rows(sft->val);
 out:
@@ -210,20 +214,20 @@ static treadle_status take_order(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_status status;
   TRY(digest_of(sft->train, &sft->rows_digest));
-  TRY(treadle_train_order_init(&sft->order, (uint64_t)s->seed, sft->train_count));
-  if (s->no_shuffle) treadle_train_order_keep(&sft->order);
-  sft->places = treadle_alloc_array((size_t)s->global_batch_size, sizeof *sft->places);
+  TRY(treadle_train_order_init(&sft->order, (uint64_t)s->training.seed, sft->train_count));
+  if (s->training.no_shuffle) treadle_train_order_keep(&sft->order);
+  sft->places = treadle_alloc_array((size_t)s->training.global_batch_size, sizeof *sft->places);
   if (!sft->places)
     status = treadle_fail(TREADLE_NO_MEMORY, "no memory for a batch of %lld rows",
-                          (long long)s->global_batch_size);
+                          (long long)s->training.global_batch_size);
 out:
   return status;
 }
 
 treadle_forward_options treadle_sft_forward(const treadle_sft *sft) {
   return (treadle_forward_options){.struct_size = sizeof(treadle_forward_options),
-                                   .micro_batch_size = sft->settings->micro_batch_size,
-                                   .max_tokens_per_micro = sft->settings->max_tokens_per_micro};
+                                   .micro_batch_size = sft->settings->actor.micro_batch_size,
+                                   .max_tokens_per_micro = sft->settings->actor.max_tokens_per_micro};
 }
 
 /* ---- The trainer ---------------------------------------------------------------------------------------- */
@@ -232,8 +236,8 @@ treadle_forward_options treadle_sft_forward(const treadle_sft *sft) {
 static void measure_longest(const treadle_sft *sft, treadle_trainer_options *options) {
   const treadle_train_settings *s = sft->settings;
   options->most_tokens = sft->seq_length;
-  options->most_rows =
-      s->max_tokens_per_micro ? s->max_tokens_per_micro : s->micro_batch_size * sft->seq_length;
+  options->most_rows = s->actor.max_tokens_per_micro ? s->actor.max_tokens_per_micro
+                                                     : s->actor.micro_batch_size * sft->seq_length;
 }
 
 /* How many replicas divide a step, and into how many stages each is divided. */
@@ -244,11 +248,11 @@ static treadle_status find_replicas(const treadle_sft *sft, int64_t *dp_p, int64
   treadle_status status = TREADLE_OK;
   *dp_p = sft->ranks;
   *pp_p = 1;
-  if (sft->settings->strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
+  if (sft->settings->actor.strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
   TRY(treadle_transformer_create(sft->model, &d));
   TRY(treadle_replica_find(d, sft->layout, 0, &arena, &replica));
   *dp_p = replica.count;
-  *pp_p = sft->settings->pipeline_model_parallel_size;
+  *pp_p = sft->settings->actor.pipeline_model_parallel_size;
 out:
   treadle_transformer_destroy(d);
   treadle_arena_release(&arena);
@@ -262,11 +266,11 @@ static treadle_status count_batches(const treadle_sft *sft, int32_t *most_p) {
   treadle_status status;
   TRY(find_replicas(sft, &dp, &pp));
   TRY(treadle_train_config_micro_batches(sft->config, dp, pp, &count));
-  if (!count) count = (sft->settings->global_batch_size + dp - 1) / dp; /* one row in each */
+  if (!count) count = (sft->settings->training.global_batch_size + dp - 1) / dp; /* one row in each */
   if (count > BATCHES_MOST)
     TRY(treadle_fail(
         TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
-        TREADLE_SFT_PLACE(sft, global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
+        TREADLE_SFT_PLACE(sft, training.global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
   *most_p = (int32_t)count;
 out:
   return status;
@@ -281,23 +285,23 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .struct_size = sizeof *options,
       .kernels = sft->options->kernels,
       .threads = sft->options->threads,
-      .fast = !s->exact,
+      .fast = !s->actor.exact,
       .companions = sft->tokenizer && treadle_file_is_folder(sft->companions) ? sft->companions : NULL,
-      .recompute = s->recompute_granularity == TREADLE_RECOMPUTE_FULL,
-      .sequence_parallel = s->sequence_parallel,
+      .recompute = s->training.recompute_granularity == TREADLE_RECOMPUTE_FULL,
+      .sequence_parallel = s->training.sequence_parallel,
       .optimizer = true,
-      .distributed_optimizer = s->use_distributed_optimizer,
-      .offload_policy = s->offload_policy,
-      .adam_beta1 = s->adam_beta1,
-      .adam_beta2 = s->adam_beta2,
-      .adam_eps = s->adam_eps,
+      .distributed_optimizer = s->training.use_distributed_optimizer,
+      .offload_policy = s->actor.offload_policy,
+      .adam_beta1 = s->actor.adam_beta1,
+      .adam_beta2 = s->actor.adam_beta2,
+      .adam_eps = s->actor.adam_eps,
       .most_micro_batches = most_micro_batches,
-      .fewer_micro_batches = s->max_tokens_per_micro != 0};
+      .fewer_micro_batches = s->actor.max_tokens_per_micro != 0};
   if (sft->train)
-    TRY(measure(sft, s->data_path, sft->train, sft->train_count, true, options));
+    TRY(measure(sft, s->training.data_path, sft->train, sft->train_count, true, options));
   else
     measure_longest(sft, options);
-  if (sft->val) TRY(measure(sft, s->val_path, sft->val, sft->val_count, false, options));
+  if (sft->val) TRY(measure(sft, s->training.val_path, sft->val, sft->val_count, false, options));
 out:
   return status;
 }
@@ -320,7 +324,7 @@ static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *opt
   TRY(treadle_sft_measure(sft, options));
   TRY(take_order(sft));
   if (sft->from[0]) TRY(treadle_sft_read_start(sft));
-  if (sft->rank == 0 && sft->step < sft->settings->train_iters && !sft->options->open_engine)
+  if (sft->rank == 0 && sft->step < sft->settings->training.train_iters && !sft->options->open_engine)
     TRY(treadle_train_check_room(sft->config, sft->model));
 out:
   return status;
@@ -332,7 +336,7 @@ treadle_weights treadle_sft_weights(const treadle_sft *sft) {
 
 static void warn_made_up(const treadle_sft *sft) {
   char line[PATH_MAX + 100];
-  snprintf(line, sizeof line, TREADLE_MADE_UP, sft->settings->model);
+  snprintf(line, sizeof line, TREADLE_MADE_UP, sft->settings->actor.model);
   if (sft->rank == 0) treadle_observe_note(&sft->observer, true, line);
 }
 
@@ -344,11 +348,11 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
   treadle_status status;
   if (!open) open = treadle_trainer_open_engine;
   sft->saved = -1;
-  sft->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->lr_decay_style,
-                                        .lr = s->lr,
-                                        .min_lr = s->min_lr,
-                                        .warmup_fraction = s->lr_warmup_fraction,
-                                        .steps = s->train_iters};
+  sft->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->actor.lr_decay_style,
+                                        .lr = s->actor.lr,
+                                        .min_lr = s->actor.min_lr,
+                                        .warmup_fraction = s->actor.lr_warmup_fraction,
+                                        .steps = s->training.train_iters};
   TRY(treadle_sft_agree(sft, treadle_sft_find_start(sft)));
   if (sft->from[0]) TRY(treadle_sft_check_start(sft));
   TRY(treadle_sft_agree(sft, treadle_as_refusal(open_inputs(sft, &options))));
@@ -363,7 +367,7 @@ treadle_status treadle_sft_open(treadle_sft *sft) {
   } else if (treadle_sft_weights(sft) == TREADLE_WEIGHTS_FILES) {
     TRY(sft->engine.load(sft->engine.engine));
   } else {
-    TRY(sft->engine.randomise(sft->engine.engine, (uint64_t)s->seed));
+    TRY(sft->engine.randomise(sft->engine.engine, (uint64_t)s->training.seed));
   }
 out:
   return status;

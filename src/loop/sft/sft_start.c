@@ -9,8 +9,8 @@
 
 static treadle_run_start start_of(const treadle_sft *sft) {
   const treadle_sft_options *o = sft->options;
-  return (treadle_run_start){.run = sft->settings->save,
-                             .place = TREADLE_SFT_PLACE(sft, save),
+  return (treadle_run_start){.run = sft->settings->actor.save,
+                             .place = TREADLE_SFT_PLACE(sft, actor.save),
                              .resume = o->resume,
                              .from = o->from,
                              .families = o->families,
@@ -38,9 +38,10 @@ treadle_status treadle_sft_read_start(treadle_sft *sft) {
   snprintf(path, sizeof path, "%s/data.json", sft->from);
   TRY(treadle_json_load(path, &root));
   TRY(treadle_saved_check_same(root, path, "rows", (int64_t)sft->train_count, others));
-  TRY(treadle_saved_check_same(root, path, "seed", sft->settings->seed, others));
-  TRY(treadle_saved_check_order(root, path, sft->settings->no_shuffle, others));
-  TRY(treadle_saved_check_same(root, path, "global_batch_size", sft->settings->global_batch_size, others));
+  TRY(treadle_saved_check_same(root, path, "seed", sft->settings->training.seed, others));
+  TRY(treadle_saved_check_order(root, path, sft->settings->training.no_shuffle, others));
+  TRY(treadle_saved_check_same(root, path, "global_batch_size", sft->settings->training.global_batch_size,
+                               others));
   TRY(treadle_saved_digest(root, path, "rows_digest", &rows));
   if (rows != sft->rows_digest)
     TRY(treadle_fail(
@@ -48,7 +49,7 @@ treadle_status treadle_sft_read_start(treadle_sft *sft) {
         "%s: the checkpoint has rows_digest %016llx, this run %016llx: the rows of %s, or their "
         "tokens, have changed",
         path, (unsigned long long)rows, (unsigned long long)sft->rows_digest,
-        TREADLE_SFT_PLACE(sft, data_path)));
+        TREADLE_SFT_PLACE(sft, training.data_path)));
   TRY(treadle_saved_count(root, path, "step", &sft->step));
   if (sft->step != step)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: 'step' is %lld in the checkpoint of step %lld", path,

@@ -116,12 +116,11 @@ static treadle_status train(treadle_actor *actor, const treadle_batch *batch, in
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 0.01};
   const int64_t rows = treadle_batch_rows(batch);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_loss found = TREADLE_INIT(treadle_loss);
   treadle_batch *some = NULL, *mine = NULL;
   treadle_status status;
   TRY(treadle_batch_slice(batch, 0, rows < 2 * MICRO ? rows : 2 * MICRO, &some));
   TRY(treadle_actor_slice(actor, some, &forward, NULL, &mine));
-  TRY(treadle_actor_update(actor, mine, &forward, &own, &step, NULL, &found, &figures));
+  TRY(treadle_actor_update(actor, mine, &forward, &own, &step, NULL, &figures));
 out:
   treadle_batch_destroy(mine);
   treadle_batch_destroy(some);

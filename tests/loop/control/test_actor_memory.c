@@ -252,7 +252,6 @@ static int go_round(treadle_actor *actor, worker *w) {
   const treadle_loss_options own = {.struct_size = sizeof own, .of_row = slope};
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 0.01};
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_loss found = TREADLE_INIT(treadle_loss);
   treadle_batch *batch;
   RANK_OK(rows_batch(&row, 1, &batch));
   RANK_OK(generate(actor));
@@ -264,7 +263,7 @@ static int go_round(treadle_actor *actor, worker *w) {
   w->in_reference = false;
   if (check(w, TREADLE_FORWARD, true)) return 1;
   RANK_OK(compute(actor, batch, false));
-  RANK_OK(treadle_actor_update(actor, batch, &forward, &own, &step, NULL, &found, &figures));
+  RANK_OK(treadle_actor_update(actor, batch, &forward, &own, &step, NULL, &figures));
   treadle_batch_destroy(batch);
   return check(w, TREADLE_TRAIN, false);
 }

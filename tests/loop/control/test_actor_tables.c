@@ -115,7 +115,6 @@ static treadle_status update(treadle_actor *actor) {
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1};
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
-  treadle_loss found = TREADLE_INIT(treadle_loss);
   treadle_row_range range;
   treadle_batch *batch = NULL, *mine = NULL;
   treadle_status status;
@@ -123,7 +122,7 @@ static treadle_status update(treadle_actor *actor) {
   TRY(treadle_actor_slice(actor, batch, &forward, &range, &mine));
   if (range.first != 0 || range.end != 1)
     TRY(treadle_fail(TREADLE_DIFFERENT, "rows %lld to %lld", (long long)range.first, (long long)range.end));
-  TRY(treadle_actor_update(actor, mine, &forward, &nll, &step, NULL, &found, &figures));
+  TRY(treadle_actor_update(actor, mine, &forward, &nll, &step, NULL, &figures));
 out:
   treadle_batch_destroy(batch);
   treadle_batch_destroy(mine);

@@ -1,4 +1,4 @@
-/* Calls that collect (worker_answers.c): what each rank answers reaches rank 0, however much it is and whichever way it
+/* Calls that collect (gather.c): what each rank answers reaches rank 0, however much it is and whichever way it
  * comes; and messages that lie on boards, which they outgrow.
  * ctest: label=threads */
 #include "base/random.h"

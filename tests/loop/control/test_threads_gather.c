@@ -172,7 +172,7 @@ static int gather_others(treadle_group *group, void *context) {
 
 /* ---- No memory ---- */
 
-/* Allocation `nth` of all ranks fails. *failed_p: were there so many? */
+/* Allocation `nth` of all ranks fails. *failed_p: false if there were fewer. */
 static int starve(treadle_group *group, long nth, bool *failed_p) {
   const int rank = treadle_group_rank(group);
   treadle_batch *mine = NULL, *all = NULL;

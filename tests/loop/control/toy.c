@@ -113,13 +113,12 @@ out:
 /* Collective, as a step is: all ranks take it, or none. */
 static treadle_status update(void *engine, const treadle_batch *batch,
                              const treadle_forward_options *forward, const treadle_loss_options *loss,
-                             const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                             const treadle_optimizer_step *step, treadle_batch *out,
                              treadle_optimizer_figures *figures_p) {
   toy *t = engine;
   treadle_status status = called_with_weights(t, "update");
   (void)loss;
   (void)step;
-  (void)loss_p;
   if (!status && !optimizer_is_whole(t))
     status = treadle_fail(TREADLE_DIFFERENT, "the optimizer's state is not what it was");
   if (!status && out) status = add_columns(out, batch, forward);

@@ -18,12 +18,12 @@ treadle_status __real_treadle_actor_update(treadle_actor *actor, const treadle_b
                                            const treadle_forward_options *forward,
                                            const treadle_loss_options *loss,
                                            const treadle_optimizer_step *step, treadle_batch *out,
-                                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p);
+                                           treadle_optimizer_figures *figures_p);
 treadle_status __wrap_treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
                                            const treadle_forward_options *forward,
                                            const treadle_loss_options *loss,
                                            const treadle_optimizer_step *step, treadle_batch *out,
-                                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p);
+                                           treadle_optimizer_figures *figures_p);
 
 /* The second log-probability of those that were found. */
 static void flip(const treadle_batch *out) {
@@ -48,9 +48,8 @@ treadle_status __wrap_treadle_actor_update(treadle_actor *actor, const treadle_b
                                            const treadle_forward_options *forward,
                                            const treadle_loss_options *loss,
                                            const treadle_optimizer_step *step, treadle_batch *out,
-                                           treadle_loss *loss_p, treadle_optimizer_figures *figures_p) {
-  treadle_status status =
-      __real_treadle_actor_update(actor, batch, forward, loss, step, out, loss_p, figures_p);
+                                           treadle_optimizer_figures *figures_p) {
+  treadle_status status = __real_treadle_actor_update(actor, batch, forward, loss, step, out, figures_p);
   if (++updates == flip_update) flip(out);
   return status;
 }

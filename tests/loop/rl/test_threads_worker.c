@@ -49,7 +49,8 @@ static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
                                          .open_infer = toy_open_infer,
                                          .infer_context = &r->toy};
   treadle_status status;
-  *r = (rank){.settings = {.micro_batch_size = 1, .temperature = 1, .top_p = 1, .top_k = -1}};
+  *r = (rank){
+      .settings = {.actor.micro_batch_size = 1, .sampling = {.temperature = 1, .top_p = 1, .top_k = -1}}};
   r->rl = (treadle_rl){.group = group,
                        .rank = treadle_group_rank(group),
                        .ranks = RANKS,
@@ -138,13 +139,12 @@ static treadle_status ref_log_probs(treadle_rl *rl, samples *s) {
 }
 
 static treadle_status update(treadle_rl *rl, samples *s) {
-  treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   const treadle_rl_update u = {.rows = rows_of(s),
                                .step = {.struct_size = sizeof u.step, .lr = 1},
                                .logprobs = s->logprobs,
                                .entropies = s->entropies};
-  return treadle_rl_call_update(rl, &u, &loss, &figures);
+  return treadle_rl_call_update(rl, &u, &figures);
 }
 
 /* More answers each time, so that memory is taken for them. */

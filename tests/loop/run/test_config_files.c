@@ -29,30 +29,33 @@ static void mindspeed(void **state) {
   (void)state;
   treadle_train_config *config = read_file("mindspeed-grpo.yaml", NULL, 0);
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->model, "tiny");
-  assert_string_equal(s->tokenizer_name_or_path, "./tiny-model");
-  assert_int_equal(s->global_batch_size, 16);
-  assert_int_equal(s->n_samples_per_prompt, 4);
-  assert_int_equal(s->mini_batch_samples, 32);
-  assert_int_equal(s->micro_batch_size, 2);
-  assert_int_equal(s->tensor_model_parallel_size, 2);
-  assert_int_equal(s->pipeline_model_parallel_size, 2);
-  assert_int_equal(s->infer_tensor_parallel_size, 1);
-  assert_true(s->offload_train_grad && s->offload_train_optimizer && !s->offload_train_param);
-  assert_true(s->sequence_parallel && s->use_distributed_optimizer && s->filter_groups_enable);
-  assert_true(near(s->lr, 3e-6) && near(s->adam_beta2, 0.95) && near(s->temperature, 0.8));
-  assert_true(near(s->clip_ratio_low, 0.15) && near(s->clip_ratio_high, 0.25));
-  assert_int_equal(s->lr_decay_style, TREADLE_DECAY_CONSTANT);
+  assert_string_equal(s->actor.model, "tiny");
+  assert_string_equal(s->training.tokenizer_name_or_path, "./tiny-model");
+  assert_int_equal(s->training.global_batch_size, 16);
+  assert_int_equal(s->rl.batches.n_samples_per_prompt, 4);
+  assert_int_equal(s->rl.batches.mini_batch_samples, 32);
+  assert_int_equal(s->actor.micro_batch_size, 2);
+  assert_int_equal(s->actor.tensor_model_parallel_size, 2);
+  assert_int_equal(s->actor.pipeline_model_parallel_size, 2);
+  assert_int_equal(s->generate.infer_tensor_parallel_size, 1);
+  assert_true(s->generate.offload_train_grad && s->generate.offload_train_optimizer &&
+              !s->generate.offload_train_param);
+  assert_true(s->training.sequence_parallel && s->training.use_distributed_optimizer &&
+              s->rl.filter_groups.enable);
+  assert_true(near(s->actor.lr, 3e-6) && near(s->actor.adam_beta2, 0.95) &&
+              near(s->sampling.temperature, 0.8));
+  assert_true(near(s->rl.loss.clip_ratio_low, 0.15) && near(s->rl.loss.clip_ratio_high, 0.25));
+  assert_int_equal(s->actor.lr_decay_style, TREADLE_DECAY_CONSTANT);
   /* the loss has a KL, as there; prompts and responses say how long sequences are */
-  assert_true(s->use_kl_loss && near(s->init_kl_coef, 0.002));
-  assert_int_equal(s->seq_length, 1024);
+  assert_true(s->rl.kl.in_loss && near(s->rl.kl.init_coef, 0.002));
+  assert_int_equal(s->training.seq_length, 1024);
   assert_true(
       is_warned(config, "seq_length (line 22) is 512, and gives way to rl_config.max_prompt_length"));
   assert_true(is_warned(config, "defaults (line 2)"));
-  assert_string_equal(s->filter_groups_metric, "math");
-  assert_string_equal(s->load, "./ckpt");
-  assert_false(s->no_shuffle);
-  assert_int_equal(s->verifier_function.count, 1);
+  assert_string_equal(s->rl.filter_groups.metric, "math");
+  assert_string_equal(s->actor.load, "./ckpt");
+  assert_false(s->training.no_shuffle);
+  assert_int_equal(s->rl.verifier.function.count, 1);
   treadle_train_config_destroy(config);
 }
 
@@ -63,10 +66,10 @@ static void mindspeeds_switches(void **state) {
                                           "rl_config.max_packing_token_size=2048"};
   treadle_train_config *config = read_file("mindspeed-grpo.yaml", overrides, TEST_COUNT(overrides));
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(near(s->clip_ratio_low, 0.2) && near(s->clip_ratio_high, 0.2));
-  assert_false(s->use_kl_loss);
-  assert_int_equal(s->max_tokens_per_micro, 2048);
-  assert_int_equal(s->micro_batch_size, 0);
+  assert_true(near(s->rl.loss.clip_ratio_low, 0.2) && near(s->rl.loss.clip_ratio_high, 0.2));
+  assert_false(s->rl.kl.in_loss);
+  assert_int_equal(s->actor.max_tokens_per_micro, 2048);
+  assert_int_equal(s->actor.micro_batch_size, 0);
   treadle_train_config_destroy(config);
 }
 
@@ -76,35 +79,39 @@ static void verl(void **state) {
   (void)state;
   treadle_train_config *config = read_file("verl-flattened.yaml", NULL, 0);
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->model, "~/models/tiny");
-  assert_string_equal(s->save, "checkpoints/project/experiment");
-  assert_string_equal(s->prompt_key, "question");
-  assert_int_equal(s->strategy, TREADLE_STRATEGY_FSDP2);
+  assert_string_equal(s->actor.model, "~/models/tiny");
+  assert_string_equal(s->actor.save, "checkpoints/project/experiment");
+  assert_string_equal(s->rl.data.prompt_key, "question");
+  assert_int_equal(s->actor.strategy, TREADLE_STRATEGY_FSDP2);
   assert_true(is_warned(config, "actor_rollout_ref.actor.strategy is fsdp: taken as fsdp2"));
-  assert_int_equal(s->global_batch_size, 16);
-  assert_int_equal(s->mini_batch_samples, 8 * 4);
-  assert_int_equal(s->micro_batch_size, 2);
-  assert_int_equal(s->max_tokens_per_micro, 0);
-  assert_int_equal(s->max_prompt_length, 96);
-  assert_int_equal(s->max_tokens, 64);
-  assert_int_equal(s->max_num_seqs, 48);              /* the `x` of oc.select */
-  assert_int_equal(s->infer_tensor_parallel_size, 1); /* a reference */
-  assert_int_equal(s->val_n, 2);
-  assert_true(near(s->lr, 2e-6) && near(s->lr_warmup_fraction, 0.1) && near(s->clip_grad, 0.5));
-  assert_int_equal(s->lr_decay_style, TREADLE_DECAY_CONSTANT);
-  assert_true(s->offload_train_param && !s->offload_train_optimizer && !s->norm_adv_by_std);
+  assert_int_equal(s->training.global_batch_size, 16);
+  assert_int_equal(s->rl.batches.mini_batch_samples, 8 * 4);
+  assert_int_equal(s->actor.micro_batch_size, 2);
+  assert_int_equal(s->actor.max_tokens_per_micro, 0);
+  assert_int_equal(s->rl.lengths.max_prompt_length, 96);
+  assert_int_equal(s->sampling.max_tokens, 64);
+  assert_int_equal(s->generate.max_num_seqs, 48);              /* the `x` of oc.select */
+  assert_int_equal(s->generate.infer_tensor_parallel_size, 1); /* a reference */
+  assert_int_equal(s->rl.validation.n, 2);
+  assert_true(near(s->actor.lr, 2e-6) && near(s->actor.lr_warmup_fraction, 0.1) &&
+              near(s->actor.clip_grad, 0.5));
+  assert_int_equal(s->actor.lr_decay_style, TREADLE_DECAY_CONSTANT);
+  assert_true(s->generate.offload_train_param && !s->generate.offload_train_optimizer &&
+              !s->rl.advantage.norm_by_std);
   /* of the two KLs, that of the loss */
-  assert_true(s->use_kl_loss && !s->use_kl_in_reward && near(s->init_kl_coef, 0.004));
-  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(kl_penalty)].words[s->kl_penalty], "low_var_kl");
+  assert_true(s->rl.kl.in_loss && !s->rl.kl.in_reward && near(s->rl.kl.init_coef, 0.004));
+  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(rl.kl.penalty)].words[s->rl.kl.penalty],
+                      "low_var_kl");
   assert_true(is_warned(config, "actor_rollout_ref.actor.optim._target_ (line 5)"));
   /* the optimizer's other norm, and keys whose names or values are others here */
   assert_true(is_warned(
       config, "actor_rollout_ref.actor.optim.clip_grad gives way to actor_rollout_ref.actor.grad_clip"));
-  assert_true(near(s->adam_beta1, 0.9) && near(s->adam_beta2, 0.98));
-  assert_true(s->val_greedy && !s->no_shuffle && s->resume_mode == TREADLE_RESUME_MODE_AUTO);
-  assert_int_equal(s->too_long, TREADLE_TOO_LONG_LEAVE_OUT);
-  assert_int_equal(s->seed, 11);
-  assert_true(near(s->rollout_is_threshold, 2.5));
+  assert_true(near(s->actor.adam_beta1, 0.9) && near(s->actor.adam_beta2, 0.98));
+  assert_true(s->rl.validation.greedy && !s->training.no_shuffle &&
+              s->rl.resume_mode == TREADLE_RESUME_MODE_AUTO);
+  assert_int_equal(s->rl.data.too_long, TREADLE_TOO_LONG_LEAVE_OUT);
+  assert_int_equal(s->training.seed, 11);
+  assert_true(near(s->rl.logprobs.rollout_is_threshold, 2.5));
   treadle_train_config_destroy(config);
 }
 
@@ -115,10 +122,10 @@ static void verls_other_kl(void **state) {
       "actor_rollout_ref.actor.use_dynamic_bsz=True", "data.max_prompt_length=100"};
   treadle_train_config *config = read_file("verl-flattened.yaml", overrides, TEST_COUNT(overrides));
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(s->use_kl_in_reward && near(s->init_kl_coef, 0.001));
-  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(kl_penalty)].words[s->kl_penalty], "kl");
-  assert_int_equal(s->max_tokens_per_micro, 1024);
-  assert_int_equal(s->max_prompt_length, 100);
+  assert_true(s->rl.kl.in_reward && near(s->rl.kl.init_coef, 0.001));
+  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(rl.kl.penalty)].words[s->rl.kl.penalty], "kl");
+  assert_int_equal(s->actor.max_tokens_per_micro, 1024);
+  assert_int_equal(s->rl.lengths.max_prompt_length, 100);
   treadle_train_config_destroy(config);
 }
 
@@ -165,15 +172,15 @@ static void rlinf(void **state) {
   static const char *const overrides[] = {"rl_config.n_samples_per_prompt=4"};
   treadle_train_config *config = read_file("rlinf-megatron.yaml", overrides, 1);
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->model, "./models/tiny");
-  assert_string_equal(s->hf_model_path, "./models/tiny");
-  assert_string_equal(s->converted_path, "./logs/tiny-4x8/converted_ckpts/actor");
-  assert_null(s->checkpoint_load_path);
-  assert_true(s->use_hf_ckpt && s->sequence_parallel);
-  assert_int_equal(s->tensor_model_parallel_size, 2);
-  assert_int_equal(s->converted_tp, 2);
-  assert_int_equal(s->converted_pp, 1);
-  assert_int_equal(s->recompute_granularity, TREADLE_RECOMPUTE_FULL);
+  assert_string_equal(s->actor.model, "./models/tiny");
+  assert_string_equal(s->megatron.ckpt_convertor.hf_model_path, "./models/tiny");
+  assert_string_equal(s->megatron.ckpt_convertor.save_path, "./logs/tiny-4x8/converted_ckpts/actor");
+  assert_null(s->megatron.checkpoint_load_path);
+  assert_true(s->megatron.use_hf_ckpt && s->training.sequence_parallel);
+  assert_int_equal(s->actor.tensor_model_parallel_size, 2);
+  assert_int_equal(s->megatron.ckpt_convertor.tensor_model_parallel_size, 2);
+  assert_int_equal(s->megatron.ckpt_convertor.pipeline_model_parallel_size, 1);
+  assert_int_equal(s->training.recompute_granularity, TREADLE_RECOMPUTE_FULL);
   assert_true(is_warned(config, "actor.megatron.ckpt_convertor.process_num (line 49)"));
   treadle_train_config_destroy(config);
 }
@@ -223,12 +230,13 @@ static void check_mindspeed(int number, const char *block) {
   (void)number;
   treadle_train_config *config = read_block(block, overrides, 1);
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  const bool s0 = s->pipeline_model_parallel_size == 2;
-  assert_int_equal(s->tensor_model_parallel_size, 4);
-  assert_int_equal(s->infer_tensor_parallel_size, s0 ? 2 : 4);
-  assert_int_equal(s->infer_pipeline_parallel_size, 1);
-  assert_true(s->offload_train_param && s->offload_train_grad && s->offload_train_optimizer);
-  assert_true(treadle_train_config_is_given(config, TREADLE_KEY_OF(offload_train_grad)));
+  const bool s0 = s->actor.pipeline_model_parallel_size == 2;
+  assert_int_equal(s->actor.tensor_model_parallel_size, 4);
+  assert_int_equal(s->generate.infer_tensor_parallel_size, s0 ? 2 : 4);
+  assert_int_equal(s->generate.infer_pipeline_parallel_size, 1);
+  assert_true(s->generate.offload_train_param && s->generate.offload_train_grad &&
+              s->generate.offload_train_optimizer);
+  assert_true(treadle_train_config_is_given(config, TREADLE_KEY_OF(generate.offload_train_grad)));
   assert_int_equal(config->warnings.count, 0);
   treadle_train_config_destroy(config);
 }
@@ -239,14 +247,14 @@ static void check_rlinf(int number, const char *block) {
                                           "runner.experiment_name=a", "rollout.model_dir=hf"};
   treadle_train_config *config = read_block(block, overrides, TEST_COUNT(overrides));
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->converted_path, "out/a/converted_ckpts/actor");
-  assert_string_equal(s->model, "hf");
-  assert_true(s->use_hf_ckpt == (number != 1));
-  assert_true((s->checkpoint_load_path != NULL) == (number == 1));
-  if (number == 1) assert_string_equal(s->checkpoint_load_path, "out/a/converted_ckpts/actor");
-  assert_int_equal(s->tensor_model_parallel_size, number == 2 ? 2 : 1);
-  assert_int_equal(s->converted_tp, number == 2 ? 2 : 1);
-  assert_true(s->sequence_parallel == (number == 2));
+  assert_string_equal(s->megatron.ckpt_convertor.save_path, "out/a/converted_ckpts/actor");
+  assert_string_equal(s->actor.model, "hf");
+  assert_true(s->megatron.use_hf_ckpt == (number != 1));
+  assert_true((s->megatron.checkpoint_load_path != NULL) == (number == 1));
+  if (number == 1) assert_string_equal(s->megatron.checkpoint_load_path, "out/a/converted_ckpts/actor");
+  assert_int_equal(s->actor.tensor_model_parallel_size, number == 2 ? 2 : 1);
+  assert_int_equal(s->megatron.ckpt_convertor.tensor_model_parallel_size, number == 2 ? 2 : 1);
+  assert_true(s->training.sequence_parallel == (number == 2));
   treadle_train_config_destroy(config);
 }
 

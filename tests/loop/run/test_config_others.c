@@ -37,15 +37,15 @@ static void kl(void **state) {
   treadle_train_config *config =
       read_ok("algorithm: {group_size: 4, adv_type: grpo, kl_beta: 0.0, reinpp_kl_beta: 0.5}\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_false(s->use_kl_loss || s->use_kl_in_reward);
+  assert_false(s->rl.kl.in_loss || s->rl.kl.in_reward);
   treadle_train_config_destroy(config);
   config = read_ok("algorithm: {group_size: 4, adv_type: grpo, kl_beta: 0.25, reinpp_kl_beta: 0.5}\n");
   s = treadle_train_config_settings(config);
-  assert_true(s->use_kl_loss && !s->use_kl_in_reward && s->init_kl_coef == 0.25);
+  assert_true(s->rl.kl.in_loss && !s->rl.kl.in_reward && s->rl.kl.init_coef == 0.25);
   treadle_train_config_destroy(config);
   config = read_ok("algorithm: {group_size: 4, adv_type: reinpp, reinpp_kl_beta: 0.5, kl_beta: 0}\n");
   s = treadle_train_config_settings(config);
-  assert_true(!s->use_kl_loss && s->use_kl_in_reward && s->init_kl_coef == 0.5);
+  assert_true(!s->rl.kl.in_loss && s->rl.kl.in_reward && s->rl.kl.init_coef == 0.5);
   treadle_train_config_destroy(config);
   check_refusal("algorithm.kl_beta is 0.25, and algorithm.reinpp_kl_beta 0.5: the KL would count twice",
                 "algorithm: {group_size: 4, adv_type: reinpp, kl_beta: 0.25, reinpp_kl_beta: 0.5}\n");
@@ -64,8 +64,9 @@ static void estimators(void **state) {
       {"algorithm: {group_size: 4, adv_type: grpo, use_reinpp_baseline: True}\n", "grpo"}};
   for (size_t i = 0; i < TEST_COUNT(files); i++) {
     treadle_train_config *config = read_ok(files[i].lines);
-    const int32_t word = treadle_train_config_settings(config)->adv_estimator;
-    assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(adv_estimator)].words[word], files[i].word);
+    const int32_t word = treadle_train_config_settings(config)->rl.advantage.estimator;
+    assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(rl.advantage.estimator)].words[word],
+                        files[i].word);
     treadle_train_config_destroy(config);
   }
   check_refusal("algorithm.use_reinpp_baseline is 'maybe', and must be true or false",
@@ -80,16 +81,17 @@ static void losses(void **state) {
       "n_minibatches: 4,"
       " loss_agg_func: token-mean, use_valid_token_scale: False, importance_sampling_fix: False}\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(s->entropy_coeff == 0 && s->clip_ratio_c == 1e30 && s->rollout_is == 0);
-  assert_int_equal(s->mini_batch_size, 2);
-  assert_int_equal(s->mini_batch_samples, 8);
+  assert_true(s->rl.loss.entropy_coeff == 0 && s->rl.loss.clip_ratio_c == 1e30 &&
+              s->rl.logprobs.rollout_is == 0);
+  assert_int_equal(s->rl.batches.mini_batch_size, 2);
+  assert_int_equal(s->rl.batches.mini_batch_samples, 8);
   assert_true(is_warned(config, "of micro batches of one sample, as without, it is seq-mean-token-mean"));
   treadle_train_config_destroy(config);
   config = read_ok("algorithm: {group_size: 4, entropy_bonus: 0.5, loss_agg_func: token-mean, "
                    "use_valid_token_scale: True, clip_ratio_high: 0.3}\n");
   s = treadle_train_config_settings(config);
-  assert_true(s->entropy_coeff == 0.5 && s->clip_ratio_c == 3 && !config->warnings.count);
-  assert_true(s->clip_ratio_high == 0.3 && s->clip_ratio_low == 0.2);
+  assert_true(s->rl.loss.entropy_coeff == 0.5 && s->rl.loss.clip_ratio_c == 3 && !config->warnings.count);
+  assert_true(s->rl.loss.clip_ratio_high == 0.3 && s->rl.loss.clip_ratio_low == 0.2);
   treadle_train_config_destroy(config);
   treadle_train_config_destroy(read_ok("algorithm: {group_size: 4, recompute_logprobs: False}\n"));
   check_refusal("without actor_config.exact the old log-probabilities are always computed again",
@@ -104,15 +106,15 @@ static void rewards(void **state) {
   (void)state;
   treadle_train_config *config = read_ok("reward: {reward_type: math, reward_scale: 5.0}\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->verifier_function.items[0], "math");
-  assert_int_equal(s->verifier_weight.count, 1);
-  assert_string_equal(s->verifier_weight.items[0], "10");
+  assert_string_equal(s->rl.verifier.function.items[0], "math");
+  assert_int_equal(s->rl.verifier.weight.count, 1);
+  assert_string_equal(s->rl.verifier.weight.items[0], "10");
   treadle_train_config_destroy(config);
   config = read_ok("reward: {reward_type: math, reward_scale: 5, reward_min_val: 0, reward_max_val: 1}\n");
-  assert_string_equal(treadle_train_config_settings(config)->verifier_weight.items[0], "5");
+  assert_string_equal(treadle_train_config_settings(config)->rl.verifier.weight.items[0], "5");
   treadle_train_config_destroy(config);
   config = read_ok("reward: {reward_type: math, reward_scale: 5}\nrl_config: {verifier_weight: [2]}\n");
-  assert_string_equal(treadle_train_config_settings(config)->verifier_weight.items[0], "2");
+  assert_string_equal(treadle_train_config_settings(config)->rl.verifier.weight.items[0], "2");
   treadle_train_config_destroy(config);
   check_refusal("reward.reward_scale is 'big', and must be a number", "reward: {reward_scale: big}\n");
 }
@@ -125,19 +127,20 @@ static void schedules(void **state) {
       read_ok("runner: {max_steps: 4}\nactor:\n  training_backend: megatron\n  optim: {lr: 1e-5, min_lr: "
               "1e-6}\n" SCHEDULE "constant, min_lr: 0.0}\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(s->lr_warmup_fraction == 0.25 && s->min_lr == 1e-6 && s->train_iters == 4);
-  assert_int_equal(s->lr_decay_style, TREADLE_DECAY_CONSTANT);
+  assert_true(s->actor.lr_warmup_fraction == 0.25 && s->actor.min_lr == 1e-6 &&
+              s->training.train_iters == 4);
+  assert_int_equal(s->actor.lr_decay_style, TREADLE_DECAY_CONSTANT);
   treadle_train_config_destroy(config);
   config = read_ok("runner: {max_steps: 4}\nactor:\n  training_backend: fsdp\n  optim: {lr: 1e-5, "
                    "use_distributed_optimizer: True}\n" SCHEDULE "cosine}\n");
   s = treadle_train_config_settings(config);
-  assert_true(s->lr_warmup_fraction == 0 && !s->use_distributed_optimizer);
-  assert_int_equal(s->lr_decay_style, TREADLE_DECAY_CONSTANT);
-  assert_int_equal(s->strategy, TREADLE_STRATEGY_FSDP2);
+  assert_true(s->actor.lr_warmup_fraction == 0 && !s->training.use_distributed_optimizer);
+  assert_int_equal(s->actor.lr_decay_style, TREADLE_DECAY_CONSTANT);
+  assert_int_equal(s->actor.strategy, TREADLE_STRATEGY_FSDP2);
   assert_true(is_warned(config, "actor.lr_sched has no effect with FSDP"));
   treadle_train_config_destroy(config);
   config = read_ok("actor: {optim: {lr: 1e-5}}\n"); /* its default, which is not treadle's */
-  assert_int_equal(treadle_train_config_settings(config)->lr_decay_style, TREADLE_DECAY_CONSTANT);
+  assert_int_equal(treadle_train_config_settings(config)->actor.lr_decay_style, TREADLE_DECAY_CONSTANT);
   treadle_train_config_destroy(config);
   check_refusal(
       "actor.lr_sched.lr_decay_iters is 2, and the decay ends with the last of the run's 4 steps of the "
@@ -155,10 +158,10 @@ static void models(void **state) {
       "{model_path: a, "
       "precision: fp16}}\ndata: {train_data_paths: [x.jsonl, y.jsonl], filter_prompt_by_length: True}\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->model, "a");
-  assert_string_equal(s->data_path, "x.jsonl,y.jsonl");
-  assert_true(s->bf16 && s->train_iters == 0 && config->most_epochs == 3);
-  assert_int_equal(s->too_long, TREADLE_TOO_LONG_LEAVE_OUT);
+  assert_string_equal(s->actor.model, "a");
+  assert_string_equal(s->training.data_path, "x.jsonl,y.jsonl");
+  assert_true(s->training.bf16 && s->training.train_iters == 0 && config->most_epochs == 3);
+  assert_int_equal(s->rl.data.too_long, TREADLE_TOO_LONG_LEAVE_OUT);
   assert_true(is_warned(config, "actor.model.precision is fp16: computed in bf16"));
   treadle_train_config_destroy(config);
   check_refusal("actor.model.model_path: rollout.model.model_path on line 2 says the same",
@@ -186,10 +189,10 @@ static void twice_on_the_command_line(void **state) {
                                        "actor_rollout_ref.rollout.prompt_length=65"};
   treadle_train_config *config;
   assert_ok(give(kls, TEST_COUNT(kls), &config));
-  assert_true(treadle_train_config_settings(config)->init_kl_coef == 0.5);
+  assert_true(treadle_train_config_settings(config)->rl.kl.init_coef == 0.5);
   treadle_train_config_destroy(config);
   assert_ok(give(lengths, TEST_COUNT(lengths), &config));
-  assert_true(treadle_train_config_settings(config)->gpu_memory_utilization ==
+  assert_true(treadle_train_config_settings(config)->generate.gpu_memory_utilization ==
               0.25); /* the last, as in Hydra */
   treadle_train_config_destroy(config);
   assert_refused("override actor_rollout_ref.rollout.prompt_length is given twice, the first time as "

@@ -240,32 +240,33 @@ static void follows(void **state) {
   (void)state;
   treadle_train_config *config = read_ok("clip_ratio: 0.3\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_int_equal(s->mini_batch_size, 6);
-  assert_int_equal(s->mini_batch_samples, 24);
-  assert_int_equal(s->sampling_seed, 1234);
-  assert_true(s->clip_ratio_low == 0.3 && s->clip_ratio_high == 0.3 && !s->use_kl_loss);
+  assert_int_equal(s->rl.batches.mini_batch_size, 6);
+  assert_int_equal(s->rl.batches.mini_batch_samples, 24);
+  assert_int_equal(s->sampling.seed, 1234);
+  assert_true(s->rl.loss.clip_ratio_low == 0.3 && s->rl.loss.clip_ratio_high == 0.3 && !s->rl.kl.in_loss);
   treadle_train_config_destroy(config);
   config = read_ok("token_level_loss: false\n  init_kl_coef: 0.5\n");
   s = treadle_train_config_settings(config);
-  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(loss_agg_mode)].words[s->loss_agg_mode],
+  assert_string_equal(treadle_train_keys[TREADLE_KEY_OF(rl.loss.agg_mode)].words[s->rl.loss.agg_mode],
                       "seq-mean-token-mean");
-  assert_true(s->use_kl_loss && !s->use_kl_in_reward);
+  assert_true(s->rl.kl.in_loss && !s->rl.kl.in_reward);
   treadle_train_config_destroy(config);
   config = read_ok("n_samples_per_prompt: 1\n  adv_estimator: reinforce_plus_plus\n  init_kl_coef: 0\n");
-  assert_false(treadle_train_config_settings(config)->use_kl_loss);
+  assert_false(treadle_train_config_settings(config)->rl.kl.in_loss);
   treadle_train_config_destroy(config);
   config = read_ok(
       "algorithm:\n  rollout_correction: {rollout_is: none}\nactor_rollout_ref:\n  rollout:\n    "
       "val_kwargs: {temperature: 0.5, top_p: 0.7}\n  actor:\n    optim:\n      betas: [0.8, 0.9]\n" N);
   s = treadle_train_config_settings(config);
-  assert_true(s->adam_beta1 == 0.8 && s->adam_beta2 == 0.9 && s->rollout_is == 0);
-  assert_true(s->val_temperature == 0.5 && !s->val_greedy && s->val_top_p == 0.7 && s->val_top_k == -1);
+  assert_true(s->actor.adam_beta1 == 0.8 && s->actor.adam_beta2 == 0.9 && s->rl.logprobs.rollout_is == 0);
+  assert_true(s->rl.validation.temperature == 0.5 && !s->rl.validation.greedy &&
+              s->rl.validation.top_p == 0.7 && s->rl.validation.top_k == -1);
   treadle_train_config_destroy(config);
   config = read_ok("use_kl_loss: true\n  kl_penalty: k3+\n");
-  assert_int_equal(treadle_train_config_settings(config)->kl_penalty, TREADLE_KL_PLUS + TREADLE_KL_K3);
+  assert_int_equal(treadle_train_config_settings(config)->rl.kl.penalty, TREADLE_KL_PLUS + TREADLE_KL_K3);
   treadle_train_config_destroy(config);
   config = read_ok("use_kl_in_reward: true\n  init_kl_coef: 0.5\n");
-  assert_false(treadle_train_config_settings(config)->use_kl_loss);
+  assert_false(treadle_train_config_settings(config)->rl.kl.in_loss);
   treadle_train_config_destroy(config);
 }
 
@@ -287,8 +288,8 @@ static void mini_batches(void **state) {
   for (size_t i = 0; i < TEST_COUNT(files); i++) {
     treadle_train_config *config = read_ok(files[i].lines);
     const treadle_train_settings *s = treadle_train_config_settings(config);
-    assert_int_equal(s->mini_batch_samples, files[i].samples);
-    assert_int_equal(s->mini_batch_size, files[i].samples / 4);
+    assert_int_equal(s->rl.batches.mini_batch_samples, files[i].samples);
+    assert_int_equal(s->rl.batches.mini_batch_size, files[i].samples / 4);
     treadle_train_config_destroy(config);
   }
 }
@@ -298,7 +299,7 @@ static void bounds(void **state) {
   (void)state;
   treadle_train_config *config = read_ok("clip_ratio_high: 0.3\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(s->clip_ratio_high == 0.2 && !s->clip_higher_enable);
+  assert_true(s->rl.loss.clip_ratio_high == 0.2 && !s->rl.loss.clip_higher_enable);
   assert_int_equal(config->warnings.count, 1);
   assert_string_equal(
       config->warnings.items[0],
@@ -306,11 +307,13 @@ static void bounds(void **state) {
   treadle_train_config_destroy(config);
   config = read_ok("clip_ratio_high: 0.3\n  clip_higher_enable: true\n");
   s = treadle_train_config_settings(config);
-  assert_true(s->clip_ratio_high == 0.3 && s->clip_ratio_low == 0.2 && !config->warnings.count);
+  assert_true(s->rl.loss.clip_ratio_high == 0.3 && s->rl.loss.clip_ratio_low == 0.2 &&
+              !config->warnings.count);
   treadle_train_config_destroy(config);
   config = read_ok("actor_rollout_ref:\n  actor:\n    clip_ratio_low: 0.1\n" N);
   s = treadle_train_config_settings(config);
-  assert_true(s->clip_ratio_high == 0.2 && s->clip_ratio_low == 0.1 && s->clip_higher_enable);
+  assert_true(s->rl.loss.clip_ratio_high == 0.2 && s->rl.loss.clip_ratio_low == 0.1 &&
+              s->rl.loss.clip_higher_enable);
   treadle_train_config_destroy(config);
 }
 
@@ -319,9 +322,9 @@ static void defaults(void **state) {
   (void)state;
   treadle_train_config *config = read_ok("n_samples_per_prompt: 4\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(s->init_kl_coef == 0.01 && s->kl_horizon == 1000 && s->kl_target == 100);
-  assert_true(!s->clip_higher_enable && !s->use_kl_loss && !s->use_kl_in_reward);
-  assert_int_equal(s->filter_groups_max_batches, 1);
+  assert_true(s->rl.kl.init_coef == 0.01 && s->rl.kl.horizon == 1000 && s->rl.kl.target == 100);
+  assert_true(!s->rl.loss.clip_higher_enable && !s->rl.kl.in_loss && !s->rl.kl.in_reward);
+  assert_int_equal(s->rl.filter_groups.max_batches, 1);
   treadle_train_config_destroy(config);
 }
 

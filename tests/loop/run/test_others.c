@@ -137,7 +137,7 @@ static void maps_of_nothing(void **state) {
       "rl_config: {n_samples_per_prompt: 4}\nactor_rollout_ref: {rollout: {quantization: {method: null, "
       "more: {a: ~}}}}\ndata: {apply_chat_template_kwargs: {}}\n",
       NULL, &config));
-  assert_null(treadle_train_config_settings(config)->chat_template_kwargs);
+  assert_null(treadle_train_config_settings(config)->rl.data.chat_template_kwargs);
   treadle_train_config_destroy(config);
   assert_refused("actor_rollout_ref.rollout.quantization: this cannot be done here",
                  parse("actor_rollout_ref: {rollout: {quantization: {method: fp8}}}\n", NULL, &config));
@@ -151,8 +151,8 @@ static void names_of_the_file(void **state) {
                              "rl_config:\n  n_samples_per_prompt: 4\n";
   treadle_train_config *config;
   assert_ok(parse(text, "trainer.steps_of_mine=9", &config));
-  assert_int_equal(treadle_train_config_settings(config)->train_iters, 9);
-  assert_int_equal(treadle_train_config_settings(config)->seed, 8);
+  assert_int_equal(treadle_train_config_settings(config)->training.train_iters, 9);
+  assert_int_equal(treadle_train_config_settings(config)->training.seed, 8);
   assert_int_equal(config->warnings.count, 0);
   treadle_train_config_destroy(config);
   assert_refused("trainer.steps_of_mime: no key", parse(text, "trainer.steps_of_mime=9", &config));

@@ -26,19 +26,21 @@ static void defaults(void **state) {
   (void)state;
   treadle_train_config *config = read_ok("actor_config:\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_null(s->model);
-  assert_null(s->layout);
-  assert_int_equal(s->train_iters, 0);
-  assert_int_equal(s->seq_length, 0);
-  assert_int_equal(s->global_batch_size, 64);
-  assert_int_equal(s->micro_batch_size, 1);
-  assert_int_equal(s->seed, 1234);
-  assert_int_equal(s->fsdp_size, -1);
-  assert_true(s->bf16 && s->exact && !s->sequence_parallel && !s->use_distributed_optimizer);
-  assert_int_equal(s->lr_decay_style, TREADLE_DECAY_LINEAR);
-  assert_int_equal(s->strategy, TREADLE_STRATEGY_MEGATRON);
-  assert_int_equal(s->recompute_granularity, TREADLE_RECOMPUTE_NONE);
-  assert_true(s->lr == 1e-6 && s->adam_beta2 == 0.999 && s->adam_eps == 1e-8 && s->clip_grad == 1);
+  assert_null(s->actor.model);
+  assert_null(s->actor.layout);
+  assert_int_equal(s->training.train_iters, 0);
+  assert_int_equal(s->training.seq_length, 0);
+  assert_int_equal(s->training.global_batch_size, 64);
+  assert_int_equal(s->actor.micro_batch_size, 1);
+  assert_int_equal(s->training.seed, 1234);
+  assert_int_equal(s->actor.fsdp_size, -1);
+  assert_true(s->training.bf16 && s->actor.exact && !s->training.sequence_parallel &&
+              !s->training.use_distributed_optimizer);
+  assert_int_equal(s->actor.lr_decay_style, TREADLE_DECAY_LINEAR);
+  assert_int_equal(s->actor.strategy, TREADLE_STRATEGY_MEGATRON);
+  assert_int_equal(s->training.recompute_granularity, TREADLE_RECOMPUTE_NONE);
+  assert_true(s->actor.lr == 1e-6 && s->actor.adam_beta2 == 0.999 && s->actor.adam_eps == 1e-8 &&
+              s->actor.clip_grad == 1);
   assert_int_equal(config->warnings.count, 0);
   treadle_train_config_destroy(config);
 }
@@ -82,28 +84,30 @@ static void values(void **state) {
   (void)state;
   treadle_train_config *config = read_ok(every_key);
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_string_equal(s->tokenizer_name_or_path, "./tok");
-  assert_string_equal(s->data_path, "train: it.jsonl");
-  assert_string_equal(s->val_path, "test.jsonl");
-  assert_string_equal(s->model, "./model");
-  assert_string_equal(s->save, "./run");
-  assert_int_equal(s->train_iters, 1000);
-  assert_int_equal(s->global_batch_size, 32);
-  assert_int_equal(s->seq_length, 2048);
-  assert_int_equal(s->save_interval, 200);
-  assert_int_equal(s->test_interval, 50);
-  assert_int_equal(s->seed, 42);
-  assert_true(!s->bf16 && s->sequence_parallel && s->use_distributed_optimizer && !s->exact);
-  assert_int_equal(s->recompute_granularity, TREADLE_RECOMPUTE_FULL);
-  assert_int_equal(s->max_ckpt_to_keep, 3);
-  assert_int_equal(s->micro_batch_size, 2);
-  assert_int_equal(s->tensor_model_parallel_size, 4);
-  assert_int_equal(s->pipeline_model_parallel_size, 2);
-  assert_int_equal(s->num_layers_per_virtual_pipeline_stage, 3);
-  assert_int_equal(s->lr_decay_style, TREADLE_DECAY_COSINE);
-  assert_true(s->lr == 3.3e-5 && s->min_lr == 1e-7 && s->lr_warmup_fraction == 0.1);
-  assert_true(s->weight_decay == 0.123456789012345678 && s->adam_beta1 == 0.8 && s->adam_beta2 == 0.95);
-  assert_true(s->adam_eps == 1e-5 && s->clip_grad == 0);
+  assert_string_equal(s->training.tokenizer_name_or_path, "./tok");
+  assert_string_equal(s->training.data_path, "train: it.jsonl");
+  assert_string_equal(s->training.val_path, "test.jsonl");
+  assert_string_equal(s->actor.model, "./model");
+  assert_string_equal(s->actor.save, "./run");
+  assert_int_equal(s->training.train_iters, 1000);
+  assert_int_equal(s->training.global_batch_size, 32);
+  assert_int_equal(s->training.seq_length, 2048);
+  assert_int_equal(s->training.save_interval, 200);
+  assert_int_equal(s->training.test_interval, 50);
+  assert_int_equal(s->training.seed, 42);
+  assert_true(!s->training.bf16 && s->training.sequence_parallel && s->training.use_distributed_optimizer &&
+              !s->actor.exact);
+  assert_int_equal(s->training.recompute_granularity, TREADLE_RECOMPUTE_FULL);
+  assert_int_equal(s->training.max_ckpt_to_keep, 3);
+  assert_int_equal(s->actor.micro_batch_size, 2);
+  assert_int_equal(s->actor.tensor_model_parallel_size, 4);
+  assert_int_equal(s->actor.pipeline_model_parallel_size, 2);
+  assert_int_equal(s->actor.num_layers_per_virtual_pipeline_stage, 3);
+  assert_int_equal(s->actor.lr_decay_style, TREADLE_DECAY_COSINE);
+  assert_true(s->actor.lr == 3.3e-5 && s->actor.min_lr == 1e-7 && s->actor.lr_warmup_fraction == 0.1);
+  assert_true(s->actor.weight_decay == 0.123456789012345678 && s->actor.adam_beta1 == 0.8 &&
+              s->actor.adam_beta2 == 0.95);
+  assert_true(s->actor.adam_eps == 1e-5 && s->actor.clip_grad == 0);
   assert_ok(treadle_train_config_need(config, false));
   treadle_train_config_destroy(config);
 }
@@ -118,9 +122,10 @@ static void overrides_go_first(void **state) {
                   "  save: x\n  weight_decay: null\n",
                   overrides, TEST_COUNT(overrides), &config));
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_true(s->lr == 0.5 && s->min_lr == 0.25 && s->clip_grad == 1 && s->weight_decay == 0.01);
-  assert_string_equal(s->data_path, "a=b");
-  assert_null(s->save);
+  assert_true(s->actor.lr == 0.5 && s->actor.min_lr == 0.25 && s->actor.clip_grad == 1 &&
+              s->actor.weight_decay == 0.01);
+  assert_string_equal(s->training.data_path, "a=b");
+  assert_null(s->actor.save);
   treadle_train_config_destroy(config);
 }
 
@@ -293,7 +298,7 @@ static void actor_goes_first(void **state) {
             ? "actor_config:\n  lr: 2\n  min-lr: 1\nmegatron_training:\n  lr: 1\n  micro_batch_size: 4\n"
             : "megatron_training:\n  lr: 1\n  micro_batch_size: 4\nactor_config:\n  lr: 2\n  min-lr: 1\n");
     const treadle_train_settings *s = treadle_train_config_settings(config);
-    assert_true(s->lr == 2 && s->min_lr == 1 && s->micro_batch_size == 4);
+    assert_true(s->actor.lr == 2 && s->actor.min_lr == 1 && s->actor.micro_batch_size == 4);
     assert_int_equal(config->warnings.count, 1);
     assert_string_equal(config->warnings.items[0],
                         turned ? "sft.yaml:5: megatron_training.lr gives way to actor_config.lr on line 2"
@@ -307,18 +312,18 @@ static void settled_by_rules(void **state) {
   treadle_train_config *config = read_ok(
       "megatron_training:\n  sequence_parallel: true\nactor_config:\n  max_tokens_per_micro: 512\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_false(s->sequence_parallel);
-  assert_int_equal(s->micro_batch_size, 0);
+  assert_false(s->training.sequence_parallel);
+  assert_int_equal(s->actor.micro_batch_size, 0);
   assert_int_equal(config->warnings.count, 1);
   assert_non_null(
       strstr(config->warnings.items[0], "megatron_training.sequence_parallel (line 2) has no effect"));
   treadle_train_config_destroy(config);
   config = read_ok("actor_config:\n  layout: 'megatron:tp=2,dtype=fp32'\n  sequence_parallel: true\n");
   s = treadle_train_config_settings(config);
-  assert_true(s->sequence_parallel && !s->bf16);
+  assert_true(s->training.sequence_parallel && !s->training.bf16);
   treadle_train_config_destroy(config);
   config = read_ok("actor_config:\n  layout: fsdp2\n  offload_policy: true\n");
-  assert_int_equal(treadle_train_config_settings(config)->strategy, TREADLE_STRATEGY_FSDP2);
+  assert_int_equal(treadle_train_config_settings(config)->actor.strategy, TREADLE_STRATEGY_FSDP2);
   treadle_train_config_destroy(config);
 }
 
@@ -331,11 +336,11 @@ static void names_of_verl(void **state) {
                                          "data:\n  train_files: x.jsonl\n  shuffle: false\n  image_key: z\n"
                                          "trainer:\n  save_freq: -1\n  _target_: y\n");
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_int_equal(s->strategy, TREADLE_STRATEGY_FSDP2);
-  assert_true(s->offload_policy);
-  assert_string_equal(s->data_path, "x.jsonl");
-  assert_int_equal(s->save_interval, -1);
-  assert_true(s->no_shuffle);
+  assert_int_equal(s->actor.strategy, TREADLE_STRATEGY_FSDP2);
+  assert_true(s->actor.offload_policy);
+  assert_string_equal(s->training.data_path, "x.jsonl");
+  assert_int_equal(s->training.save_interval, -1);
+  assert_true(s->training.no_shuffle);
   assert_int_equal(config->warnings.count, 1);
   assert_non_null(strstr(config->warnings.items[0],
                          ": actor_rollout_ref.ref.strategy (line 1), data.image_key "
@@ -419,7 +424,7 @@ static void names_in_values(void **state) {
   treadle_train_config *config;
   for (size_t i = 0; i < TEST_COUNT(named); i++) {
     assert_ok(read_named(named[i].model, &config));
-    const char *model = treadle_train_config_settings(config)->model;
+    const char *model = treadle_train_config_settings(config)->actor.model;
     if (named[i].becomes)
       assert_string_equal(model, named[i].becomes);
     else
@@ -465,8 +470,8 @@ static int read_blocks(const char *name, void (*check)(const char *name, const c
 static void check_mindspeed(const char *name, const char *block) {
   treadle_train_config *config = read_ok(block);
   const treadle_train_settings *s = treadle_train_config_settings(config);
-  assert_int_equal(s->tensor_model_parallel_size, 4);
-  assert_int_equal(s->pipeline_model_parallel_size, name[1] == '0' ? 2 : 1);
+  assert_int_equal(s->actor.tensor_model_parallel_size, 4);
+  assert_int_equal(s->actor.pipeline_model_parallel_size, name[1] == '0' ? 2 : 1);
   assert_int_equal(config->warnings.count, 1);
   assert_non_null(strstr(config->warnings.items[0], ": generate_config (line "));
   treadle_train_config_destroy(config);
@@ -477,9 +482,9 @@ static void check_verl(const char *name, const char *block) {
   treadle_train_config *config;
   if (strncmp(block, "actor:", 6) == 0) return;
   assert_ok(parse(block, NULL, 0, &config));
-  assert_true(treadle_train_config_is_given(config, TREADLE_KEY_OF(strategy)));
+  assert_true(treadle_train_config_is_given(config, TREADLE_KEY_OF(actor.strategy)));
   if (strstr(block, "tensor_parallel_size: 8"))
-    assert_int_equal(treadle_train_config_settings(config)->tensor_model_parallel_size, 8);
+    assert_int_equal(treadle_train_config_settings(config)->actor.tensor_model_parallel_size, 8);
   treadle_train_config_destroy(config);
 }
 

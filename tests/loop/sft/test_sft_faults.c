@@ -37,12 +37,15 @@ static treadle_status coordinate_of(void *engine, const int64_t *lengths, int64_
 /* Gradients and a step, as an update is; between the two a gradient may become infinite. */
 static treadle_status update(void *engine, const treadle_batch *batch,
                              const treadle_forward_options *forward, const treadle_loss_options *loss,
-                             const treadle_optimizer_step *step, treadle_batch *out, treadle_loss *loss_p,
+                             const treadle_optimizer_step *step, treadle_batch *out,
                              treadle_optimizer_figures *figures_p) {
   wrong *w = engine;
-  treadle_status status = treadle_trainer_gradients(w->inner.engine, batch, forward, loss, out, loss_p);
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_status status = treadle_trainer_gradients(w->inner.engine, batch, forward, loss, out, &found);
   if (++w->calls == w->at) treadle_trainer_grad_window(w->inner.engine, NULL)[7] = INFINITY;
-  return status ? status : treadle_trainer_step(w->inner.engine, step, figures_p);
+  if (!status) status = treadle_trainer_step(w->inner.engine, step, figures_p);
+  figures_p->loss = found;
+  return status;
 }
 static treadle_status loss(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
                            const treadle_loss_options *options, treadle_loss *loss_p) {
