@@ -268,6 +268,7 @@ class TestBatch(unittest.TestCase):
     def test_empty(self):
         batch = treadle.Batch.of({"uid": [], "ids": [], "score": numpy.zeros(0), "x": numpy.zeros((0, 3))})
         self.assertEqual((len(batch), batch["ids"].tolist(), batch["score"].numpy().shape), (0, [], (0,)))
+        self.assertEqual((batch["ids"].width, batch["ids"].type), (None, "int32"))
         self.assertEqual(batch["x"].numpy().shape, (0, 3))
         self.assertEqual(batch["uid"].type, "text")
 

@@ -15,11 +15,14 @@ Neither numpy nor torch is imported before it is asked for. Errors are treadle.E
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import config
+    from ._foreign import InferEngine
+    from .actor import Actor, ActorInfo, PromptSlice
     from .attached import Attached, attach
     from ._columns import Column
     from .batch import Batch
     from .checker import Checker
     from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
+    from .generator import Generator, GeneratorInfo, GeneratorOptions, Sampling
     from .group import Group
     from .layout import Layout, Piece, Run, Storage
     from .matches import Match, match
@@ -28,16 +31,20 @@ if TYPE_CHECKING:
     from .runs import EvalFigures, SftFigures, SftStep, TrainFigures, TrainStep, evaluate, sft, train
     from .switch import Switch
     from .texts import Chat, Token, Tokenizer
+    from .trainer import Forward, Loss, LossFigures, LossRow, Slice, StepFigures, Trainer, TrainerOptions, UpdateFigures
     from .windows import Memory, Window
 
 __version__ = "@VERSION@"
 
 _PLACES = {
+    "_foreign": ("InferEngine",),
+    "actor": ("Actor", "ActorInfo", "PromptSlice"),
     "attached": ("Attached", "attach"),
     "_columns": ("Column",),
     "batch": ("Batch",),
     "checker": ("Checker",),
     "errors": ("Cancelled", "Different", "Error", "NoMemory", "Peer", "Refused", "State", "System", "Timeout"),
+    "generator": ("Generator", "GeneratorInfo", "GeneratorOptions", "Sampling"),
     "group": ("Group",),
     "layout": ("Layout", "Piece", "Run", "Storage"),
     "matches": ("Match", "match"),
@@ -46,6 +53,17 @@ _PLACES = {
     "runs": ("EvalFigures", "SftFigures", "SftStep", "TrainFigures", "TrainStep", "evaluate", "sft", "train"),
     "switch": ("Switch",),
     "texts": ("Chat", "Token", "Tokenizer"),
+    "trainer": (
+        "Forward",
+        "Loss",
+        "LossFigures",
+        "LossRow",
+        "Slice",
+        "StepFigures",
+        "Trainer",
+        "TrainerOptions",
+        "UpdateFigures",
+    ),
     "windows": ("Memory", "Window"),
 }
 _MODULES = ("config",)  # whose functions are called by the module's name: treadle.config.read
@@ -67,6 +85,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Actor",
+    "ActorInfo",
     "Attached",
     "Batch",
     "Cancelled",
@@ -76,19 +96,31 @@ __all__ = [
     "Different",
     "Error",
     "EvalFigures",
+    "Forward",
+    "Generator",
+    "GeneratorInfo",
+    "GeneratorOptions",
     "Group",
+    "InferEngine",
     "Layout",
+    "Loss",
+    "LossFigures",
+    "LossRow",
     "Match",
     "Memory",
     "Model",
     "NoMemory",
     "Peer",
     "Piece",
+    "PromptSlice",
     "Refused",
     "Run",
+    "Sampling",
     "SftFigures",
     "SftStep",
+    "Slice",
     "State",
+    "StepFigures",
     "Storage",
     "Switch",
     "System",
@@ -98,6 +130,9 @@ __all__ = [
     "Tokenizer",
     "TrainFigures",
     "TrainStep",
+    "Trainer",
+    "TrainerOptions",
+    "UpdateFigures",
     "Window",
     "attach",
     "evaluate",

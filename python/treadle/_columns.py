@@ -51,6 +51,9 @@ _FIXED = {
     **dict.fromkeys(("version", "group"), "int64"),
 }
 
+#: Of these, names whose rows have any number of values.
+_RAGGED = frozenset(name for name, word in _FIXED.items() if word != "int64") - {"advantage", "reward", "score"}
+
 # ---- Memory of the caller's --------------------------------------------------------------------------------
 
 _kept: dict[int, object] = {}  # by the context of its column
@@ -171,7 +174,7 @@ def _add_items(batch: ctypes.c_void_p, rows: int, name: str, values: typing.Any,
         type_ = _BY_WORD[word or _FIXED.get(name) or _guess(name, items)]
         if not type_.code:
             raise errors.Refused(f"column '{name}': Python has no numbers of {type_.word}: give a tensor of torch")
-        if isinstance(first, (int, float)) or not hasattr(first, "__len__"):
+        if not hasattr(first, "__len__") and not (not items and name in _RAGGED):
             _add_numbers(batch, name, type_, items)
         else:
             _add_ragged(batch, name, type_, items)

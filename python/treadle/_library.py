@@ -241,6 +241,11 @@ def keep_raised(error: BaseException) -> None:
         _raised = error
 
 
+def is_signalled() -> bool:
+    """Did a signal's handler raise inside of the call that runs, which is to end therefore?"""
+    return _raised is not None
+
+
 def call(name: str, *arguments: typing.Any, callbacks: Callbacks | None = None) -> None:
     """Calls a function that returns a status. Raises the error of one that is not OK: from what a callback raised,
     where that is the cause; and in its place what a signal's handler raised, if that is not a mere Exception."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -285,6 +286,19 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<treadle.Group rank {self.rank} of {self.size}>"
+
+
+@contextlib.contextmanager
+def held(group: Group | None, user: str) -> typing.Iterator[ctypes.c_void_p | None]:
+    """The group for a call, during which nobody else may use it. None: this process alone."""
+    if group is None:
+        yield None
+        return
+    entered = group._enter(user)
+    try:
+        yield group._use()
+    finally:
+        group._leave(entered)
 
 
 def hash_of(words: str) -> str:

@@ -20,7 +20,7 @@ import typing
 import warnings
 
 from . import _abi, _library, errors
-from .group import Group
+from .group import Group, held
 from .model import WEIGHTS, weights_of
 
 Path: typing.TypeAlias = "str | os.PathLike[str]"
@@ -234,7 +234,7 @@ class _Calls:
         """Calls a function whose first argument is the group. Raises what was raised in a function of Python's."""
         failure: errors.Error | None = None
         callbacks = group._net.callbacks if group is not None and group._net is not None else None
-        with _held(group, f"{name} ({id(self):#x})") as pointer, self.listening():
+        with held(group, f"{name} ({id(self):#x})") as pointer, self.listening():
             try:
                 _library.call(name, pointer, *given, callbacks=callbacks)
             except errors.Error as error:
@@ -251,19 +251,6 @@ class _Calls:
         if isinstance(raised, Exception):
             raise failure from raised
         raise raised from failure
-
-
-@contextlib.contextmanager
-def _held(group: Group | None, user: str) -> typing.Iterator[ctypes.c_void_p | None]:
-    """The group for a call, while which nobody else may use it."""
-    if group is None:
-        yield None
-        return
-    entered = group._enter(user)
-    try:
-        yield group._use()
-    finally:
-        group._leave(entered)
 
 
 def _tellers(note: typing.Callable[[str], object] | None) -> typing.Callable[[bytes], object]:

@@ -13,7 +13,7 @@ from . import _abi, _device, _dlpack, _library, _tensors, errors
 from ._own import Own
 from ._own import pointer as pointer_to
 from .group import Group
-from .layout import Layout, key_of, storage_of
+from .layout import Layout, Storage, key_of, storage_of
 from .model import DTYPES, weights_of
 from .windows import Memory, Place, Source, Window
 
@@ -22,7 +22,7 @@ if typing.TYPE_CHECKING:
 
     import torch  # type: ignore[import-not-found,unused-ignore]
 
-_MODES = {
+MODES = {
     _abi.TREADLE_TRAIN: "train",
     _abi.TREADLE_INFER: "infer",
     _abi.TREADLE_FORWARD: "forward",
@@ -30,8 +30,19 @@ _MODES = {
     _abi.TREADLE_LOST: "lost",
 }
 _UPDATE = -1  # in place of a mode: the next version in mode INFER
-_KEEPS = {"infer": _abi.TREADLE_KEEP_INFER, "host": _abi.TREADLE_KEEP_HOST}
+KEEPS = {"infer": _abi.TREADLE_KEEP_INFER, "host": _abi.TREADLE_KEEP_HOST}
 _OFFLOADS = ("params", "grads", "grads=keep", "optimizer")
+
+
+def infer_storages(switch: typing.Any, layout: Layout, rank: int) -> list[Storage]:
+    """The storage tensors of a rank's infer window, where the plan of the switch has them."""
+    plan = _library.value("treadle_switch_plan", switch)
+    info = _library.sized(_abi.treadle_storage_info)
+    made = []
+    for number in range(_library.value("treadle_layout_storage_count", layout._use(), rank)):
+        _library.call("treadle_plan_storage", plan, number, ctypes.byref(info))
+        made.append(storage_of(info))
+    return made
 
 
 def _everywhere(ranks: int, *layouts: Layout) -> bool:
@@ -117,7 +128,7 @@ class Switch:
         leaves = {offload} if isinstance(offload, str) else set(offload or ())
         self._device = _device.choose("Switch", device, stream, group)
         self._stream = stream  # it must stay
-        if keep not in _KEEPS:
+        if keep not in KEEPS:
             raise errors.Refused(f"Switch: keep is '{keep}', and must be 'infer' or 'host'")
         if strange := leaves - set(_OFFLOADS):
             raise errors.Refused(f"Switch: offload has '{min(strange)}', and knows {', '.join(_OFFLOADS)}")
@@ -141,7 +152,7 @@ class Switch:
             keep_grads="grads=keep" in leaves,
             net_devices=None if net_devices is None else _library.given("net_devices", net_devices),
             offload_train_optimizer=choose["optimizer" in leaves],
-            keep=_KEEPS[keep],
+            keep=KEEPS[keep],
             host=host,
             kv_block_bytes=kv_block_bytes,
             alias=alias,
@@ -253,7 +264,7 @@ class Switch:
             return self._start(mode, pointer, entered)
         try:
             _library.call(
-                f"treadle_switch_to_{_MODES[mode]}" if mode != _UPDATE else "treadle_switch_update",
+                f"treadle_switch_to_{MODES[mode]}" if mode != _UPDATE else "treadle_switch_update",
                 pointer,
                 callbacks=self._callbacks,
             )
@@ -509,7 +520,7 @@ class Switch:
     @property
     def mode(self) -> str:
         """ "train", "infer", "forward", "host" or "lost"."""
-        return _MODES[_library.value("treadle_switch_mode", self._use())]
+        return MODES[_library.value("treadle_switch_mode", self._use())]
 
     @property
     def version(self) -> int:
@@ -553,12 +564,7 @@ class Switch:
         if which == _abi.TREADLE_PARAMS:
             storages = self._layouts[0].storages(self._rank)
         elif which == _abi.TREADLE_INFER_PARAMS:
-            plan = _library.value("treadle_switch_plan", pointer)
-            info = _library.sized(_abi.treadle_storage_info)
-            storages = []
-            for number in range(_library.value("treadle_layout_storage_count", self._layouts[1]._use(), self._rank)):
-                _library.call("treadle_plan_storage", plan, number, ctypes.byref(info))
-                storages.append(storage_of(info))
+            storages = infer_storages(pointer, self._layouts[1], self._rank)
         else:
             whole = Memory(self._object, address, (count.value,), "uint8", writable, Place(self._source, which, 0))
             return Window(
