@@ -299,6 +299,12 @@ class TestActor(ranks.Folder, unittest.TestCase):
                 self.assertIsInstance(caught.exception.__cause__, ValueError)
                 self.assertEqual(len(actor.generate(PROMPTS)), 3)
                 actor.log_probs(batch)
+        actor.generate(PROMPTS)
+        generator.fails = "unbind"
+        self.assertRaises(Mine, actor.weights_digest)
+        del generator.calls[:]
+        actor.generate(PROMPTS)
+        self.assertEqual(generator.calls, ["bind", "generate"])  # it may have let go of the weights
         generator.change = lambda columns: exit(3)
         with self.assertRaises(SystemExit):
             actor.generate(PROMPTS)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .layout import Layout, Piece, Run, Storage
     from .matches import Match, match
     from .model import Model, Tensor
+    from .pieces import Reward, advantages, draw_prompts, gather, learning_rate, read_prompts
     from .plans import plan
     from .runs import EvalFigures, SftFigures, SftStep, TrainFigures, TrainStep, evaluate, sft, train
     from .switch import Switch
@@ -49,6 +50,7 @@ _PLACES = {
     "layout": ("Layout", "Piece", "Run", "Storage"),
     "matches": ("Match", "match"),
     "model": ("Model", "Tensor"),
+    "pieces": ("Reward", "advantages", "draw_prompts", "gather", "learning_rate", "read_prompts"),
     "plans": ("plan",),
     "runs": ("EvalFigures", "SftFigures", "SftStep", "TrainFigures", "TrainStep", "evaluate", "sft", "train"),
     "switch": ("Switch",),
@@ -114,6 +116,7 @@ __all__ = [
     "Piece",
     "PromptSlice",
     "Refused",
+    "Reward",
     "Run",
     "Sampling",
     "SftFigures",
@@ -134,10 +137,15 @@ __all__ = [
     "TrainerOptions",
     "UpdateFigures",
     "Window",
+    "advantages",
     "attach",
+    "draw_prompts",
     "evaluate",
+    "gather",
+    "learning_rate",
     "match",
     "plan",
+    "read_prompts",
     "sft",
     "train",
 ]

@@ -31,11 +31,12 @@ class Calls(_library.Callbacks):
     and ctypes drops it. So while a call runs, what a handler raises outside of the caller's functions is kept: it ends
     the call as soon as the library asks, and is raised then."""
 
-    __slots__ = ("_inside",)
+    __slots__ = ("_inside", "_keeps")
 
     def __init__(self) -> None:
         super().__init__()
         self._inside = False  # of a function of the caller's
+        self._keeps = False  # what a handler raises
 
     def work(self, function: typing.Callable[..., object], *given: typing.Any) -> object:
         """Calls a function of the caller's."""
@@ -77,28 +78,27 @@ class Calls(_library.Callbacks):
     def _listening(self) -> typing.Iterator[None]:
         """In the main thread; others get no signals."""
         handlers: dict[int, tuple[typing.Any, typing.Any]] = {}
+        late: BaseException | None = None
         try:
             if threading.current_thread() is threading.main_thread():
+                self._keeps = True
                 for number in signal.valid_signals():
-                    if callable(before := signal.getsignal(number)):
-                        handlers[number] = before, self._handler(before)
+                    if callable(before := _Handler.below(signal.getsignal(number))):
+                        handlers[number] = before, _Handler(self, before)
                         signal.signal(number, handlers[number][1])
             yield
         finally:
-            for which, (before, mine) in handlers.items():
-                if signal.getsignal(which) is mine:  # nobody has set another one meanwhile
-                    signal.signal(which, before)
-
-    def _handler(self, before: typing.Callable[[int, typing.Any], object]) -> typing.Any:
-        def handle(number: int, frame: typing.Any) -> None:
-            try:
-                before(number, frame)
-            except BaseException as error:
-                if self._inside:
-                    raise
-                _library.keep_raised(error)
-
-        return handle
+            self._keeps = False
+            while handlers:
+                try:
+                    which, (before, mine) = next(iter(handlers.items()))
+                    if signal.getsignal(which) is mine:  # nobody has set another one meanwhile
+                        signal.signal(which, before)
+                    del handlers[which]
+                except BaseException as error:  # noqa: BLE001
+                    late = error  # of a signal that has come now
+            if late is not None:
+                raise late
 
     def observer(self, progress: Progress | None, stop: Stop | None) -> typing.Any:
         """Who is told of a call and may end it. Python handles signals when it is asked."""
@@ -128,6 +128,30 @@ class Calls(_library.Callbacks):
         )
 
 
+class _Handler:
+    """Keeps what a signal's handler raises, while a call runs and outside of the caller's functions."""
+
+    __slots__ = ("_calls", "_before")
+
+    def __init__(self, calls: Calls, before: typing.Any) -> None:
+        self._calls, self._before = calls, before
+
+    @staticmethod
+    def below(handler: typing.Any) -> typing.Any:
+        """Without those that calls have left, which a signal has ended as they put their handlers back."""
+        while isinstance(handler, _Handler) and not handler._calls._keeps:
+            handler = handler._before
+        return handler
+
+    def __call__(self, number: int, frame: typing.Any) -> None:
+        try:
+            self._before(number, frame)
+        except BaseException as error:
+            if self._calls._inside or not self._calls._keeps:
+                raise
+            _library.keep_raised(error)
+
+
 class _Signalled(errors.Cancelled):
     """A signal has ended the call, and what its handler raised is kept already."""
 
@@ -146,7 +170,8 @@ class Engine:
         self._rank = group.rank if group is not None else 0
         self._words = f"the {self._word} of {layout.text} ({id(self):#x})"
         self._calls = Calls()
-        self._lock = threading.Lock()  # held by the call that runs
+        self._lock = threading.Lock()
+        self._runs: object = None  # the call that runs; a signal may come between any two lines
         self._object: _library.Object | None = None
 
     def _make(self, name: str, end: str, keep: typing.Iterable[object], *given: typing.Any) -> None:
@@ -164,13 +189,20 @@ class Engine:
     def _call(self, what: str, name: str, *given: typing.Any) -> None:
         """Calls a function whose first argument is this object."""
         pointer = self._check(what).use(what)
-        if not self._lock.acquire(blocking=False):
-            raise errors.State(f"{what}: another call of this {self._word} runs: wait for it first")
+        mine = object()
         try:
+            self._take(mine, f"{what}: another")
             with held(self._group, self._words):
                 self._calls.run(self._group, name, pointer, *given)
         finally:
-            self._lock.release()
+            if self._runs is mine:
+                self._runs = None
+
+    def _take(self, mine: object, words: str) -> None:
+        with self._lock:
+            if self._runs is not None:
+                raise errors.State(f"{words} call of this {self._word} runs: wait for it first")
+            self._runs = mine
 
     def _number(self, what: str, name: str) -> int:
         """Of a function that gives one of 64 bits."""
@@ -185,13 +217,13 @@ class Engine:
         """Ends it. Raises State while one of its calls runs, also in a function that this call calls. Local."""
         if self._object is None:
             return
-        if not self._lock.acquire(blocking=False):
-            raise errors.State(f"close: a call of this {self._word} runs: wait for it first")
+        mine = object()
         try:
+            self._take(mine, "close: a")
             self._end()
         finally:
-            self._object = None
-            self._lock.release()
+            if self._runs is mine:
+                self._object = self._runs = None
 
     def __enter__(self) -> typing.Any:
         return self

@@ -33,7 +33,8 @@ class InferEngine(typing.Protocol):
         before the first generate, and whenever the weights have come anew."""
 
     def unbind(self) -> object:
-        """The weights go: their memory is not to be read until the next bind. Also called where bind has raised."""
+        """The weights go: their memory is not to be read until the next bind. Also called where bind has raised.
+        Where it raises itself the weights stay, and bind is called again before the next generate."""
 
     def generate(self, prompts: Batch, sampling: Sampling | None) -> Batch:
         """Answers to prompts (the columns that were given, with prompt_ids): sampling.n for each, one prompt's answers
@@ -80,6 +81,7 @@ class Foreign:
         self._window: Window | None = None
         self._source: _Source | None = None
         self._is_bound = self._is_closed = False
+        self._is_torn = False  # its unbind has raised: perhaps it has no weights any more
         self.owner: _library.Object | None = None  # the actor of the library, when it is there
         hooks, table = _abi.treadle_engine_hooks, _abi.treadle_infer_engine
         self._hooks = {
@@ -124,12 +126,14 @@ class Foreign:
         assert self._source is not None
         self._is_bound, self._source.state = True, ""
         self._calls.work(self._generator.bind, self._window)
+        self._is_torn = False
 
     def _unbind(self, _context: object = None) -> None:
         if not self._is_bound or self._is_closed:
             return
+        self._is_torn = True
         self._calls.work(self._generator.unbind)
-        self._is_bound = False
+        self._is_bound = self._is_torn = False
         if self._source is not None:
             self._source.state = "not bound"
 
@@ -147,6 +151,9 @@ class Foreign:
         self, _engine: object, prompts: int, sampling: typing.Any, _observer: object, out_p: typing.Any
     ) -> None:
         self._calls.check()
+        if self._is_torn:
+            self._calls.work(self._generator.bind, self._window)
+            self._is_torn = False
         rows = _library.value("treadle_batch_rows", prompts)
         given = Batch._from(batches._new("treadle_batch_slice", prompts, 0, rows))  # it may be kept
         values = Sampling._of(sampling.contents) if sampling else None

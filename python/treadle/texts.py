@@ -19,6 +19,9 @@ import typing
 
 from . import _abi, _columns, _library, errors
 
+if typing.TYPE_CHECKING:
+    from .batch import Batch
+
 
 class Token(typing.NamedTuple):
     """A token of a tokenizer."""
@@ -88,6 +91,17 @@ class Tokenizer:
             "treadle_tokenizer_decode", pointer, given, len(numbers), special, ctypes.byref(text), ctypes.byref(count)
         )
         return _taken(text, count)
+
+    def decode_rows(self, batch: Batch, column: str, to: str) -> None:
+        """Adds a column of texts to a batch: of each row, the text of its ids in `column`, without the texts of special
+        tokens. Raises Refused, by row, for ids without a token."""
+        _library.call(
+            "treadle_tokenizer_decode_rows",
+            self._use("decode_rows"),
+            batch._use("decode_rows"),
+            _library.given("column", column),
+            _library.given("to", to),
+        )
 
     # ---- Tokens ----
 
