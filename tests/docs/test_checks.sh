@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tools/check-references, tools/check-words, tools/check-functions and tools/check-once find what they are for: mistakes planted in a copy of the tree.
+# tools/check-references, tools/check-words, tools/check-functions, tools/check-once and tools/check-doors find what they are for: mistakes planted in a
+# copy of the tree.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -107,6 +108,35 @@ bash "$work/tree/tools/check-once"
 echo 'int see;' > "$work/tree/src/core/io/see.c"
 if bash "$work/tree/tools/check-once" > "$work/said"; then echo "check-once takes an exception that is not needed"; exit 1; fi
 grep -qF 'src/core/io/look.c src/core/io/see.c share no passage: delete the line' "$work/said"
+
+whole() { # FILE TEXT: sources as they are, with the text at the end of a file
+  rm -rf "$work/tree/src"
+  cp -r src "$work/tree/src"
+  printf '%s\n' "$2" >> "$work/tree/$1"
+}
+members() { for i in $(seq "$1"); do echo "  int member_$i; /* one, and one */"; done; }
+whole src/engine/train/state.c '/* nothing */'
+tools/check-doors "$work/tree"
+whole src/engine/train/state.c $'static int look(int a,\n                const treadle_trainer *t) {\n  return a;\n}'
+fails check-doors 'functions that take the whole trainer'
+whole src/core/switch/switch.c $'static int look(treadle_switch *s) {\n  return 0;\n}'
+fails check-doors 'functions that take the whole switch'
+whole src/engine/train/trainer.h "$(seq 250)"
+fails check-doors 'lines of src/engine/train/trainer.h'
+whole src/engine/train/back.h "typedef struct look {
+$(members 38)
+  char *a, (*b)(int, int); /* 39 */
+  struct { int c, d; } e;  /* 40 */
+  void (*f)(int, int);
+} look;"
+tools/check-doors "$work/tree"
+whole src/engine/train/back.h "typedef struct look {
+$(members 39)
+  char *a[2], b;
+} look;"
+fails check-doors 'src/engine/train/back.h: struct look: 41 members; at most 40'
+whole src/engine/nn/look.c "$(seq 20000)"
+fails check-doors 'src/engine/nn: '
 echo "what was planted was found"
 
 tools/draw-waves | cmp - docs/waves.svg # the picture is what its script draws

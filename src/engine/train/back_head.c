@@ -3,38 +3,43 @@
  * columns of them.
  *
  * Order of additions: the gradient of the head's input in leaves of TREADLE_HEAD_LEAF tokens of the vocabulary. */
-#include "train/gradients.h"
+#include "train/back_head.h"
 
 #include "pass/kept.h"
 #include "pass/logprob.h"
+#include "train/back_product.h"
+#include "train/back_sum.h"
+#include "train/gradients.h"
+#include "train/ranks.h"
 
 #include <string.h>
 
 typedef struct loss_rows {
-  treadle_trainer *t;
+  treadle_back *back;
   const treadle_train_step *batch;
   float *logits; /* [count, vocabulary] */
   int64_t first, count;
 } loss_rows;
 
-static loss_rows rows_from(treadle_trainer *t, const treadle_train_step *batch, int64_t first) {
+static loss_rows rows_from(treadle_back *back, const treadle_train_step *batch, int64_t first) {
   const int64_t left = batch->counted - first;
-  return (loss_rows){.t = t,
+  return (loss_rows){.back = back,
                      .batch = batch,
-                     .logits = t->pass->buffers.logits,
+                     .logits = back->pass->buffers.logits,
                      .first = first,
                      .count = left < TREADLE_HEAD_ROWS ? left : TREADLE_HEAD_ROWS};
 }
 
 static void back_loss(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
-  const treadle_trainer *t = w->t;
-  const treadle_weight *head = &t->pass->head;
-  int64_t end = w->count * (index + 1) / count, vocabulary = t->transformer->vocabulary;
+  const treadle_back *back = w->back;
+  const treadle_weight *head = &back->pass->head;
+  int64_t end = w->count * (index + 1) / count, vocabulary = back->transformer->vocabulary;
   for (int64_t i = w->count * index / count; i < end; i++) {
     int64_t target = w->batch->targets[w->first + i] - head->first_row;
-    t->back->loss(w->logits + i * vocabulary + head->first_row, head->row_count, (float)t->lse_rows[i].lse,
-                  target < head->row_count ? target : -1, w->batch->work->scale);
+    back->ops->loss(w->logits + i * vocabulary + head->first_row, head->row_count,
+                    (float)back->lse_rows[i].lse, target < head->row_count ? target : -1,
+                    w->batch->work->scale);
   }
 }
 
@@ -47,27 +52,27 @@ static float temperature_of(const treadle_train_step *batch) {
 
 static void find_entropies(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
-  const treadle_trainer *t = w->t;
-  const int64_t vocabulary = t->transformer->vocabulary, end = w->count * (index + 1) / count;
+  const treadle_back *back = w->back;
+  const int64_t vocabulary = back->transformer->vocabulary, end = w->count * (index + 1) / count;
   for (int64_t i = w->count * index / count; i < end; i++)
-    w->t->slopes[i].entropy = t->back->entropy(w->logits + i * vocabulary, vocabulary,
-                                               (float)t->lse_rows[i].lse, temperature_of(w->batch));
+    w->back->slopes[i].entropy = back->ops->entropy(w->logits + i * vocabulary, vocabulary,
+                                                    (float)back->lse_rows[i].lse, temperature_of(w->batch));
 }
 
 static void back_logprobs(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
-  const treadle_trainer *t = w->t;
-  const treadle_weight *head = &t->pass->head;
-  int64_t end = w->count * (index + 1) / count, vocabulary = t->transformer->vocabulary;
+  const treadle_back *back = w->back;
+  const treadle_weight *head = &back->pass->head;
+  int64_t end = w->count * (index + 1) / count, vocabulary = back->transformer->vocabulary;
   for (int64_t i = w->count * index / count; i < end; i++) {
     const int64_t target = w->batch->targets[w->first + i] - head->first_row;
-    const treadle_policy_row row = {.lse = (float)t->lse_rows[i].lse,
+    const treadle_policy_row row = {.lse = (float)back->lse_rows[i].lse,
                                     .temperature = temperature_of(w->batch),
-                                    .entropy = (float)t->slopes[i].entropy,
-                                    .by_logprob = (float)t->slopes[i].by_logprob,
-                                    .by_entropy = (float)t->slopes[i].by_entropy,
+                                    .entropy = (float)back->slopes[i].entropy,
+                                    .by_logprob = (float)back->slopes[i].by_logprob,
+                                    .by_entropy = (float)back->slopes[i].by_entropy,
                                     .target = target < head->row_count ? target : -1};
-    t->back->policy(w->logits + i * vocabulary + head->first_row, head->row_count, &row);
+    back->ops->policy(w->logits + i * vocabulary + head->first_row, head->row_count, &row);
   }
 }
 
@@ -88,7 +93,7 @@ static void cut_rows(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
   const treadle_train_work *work = w->batch->work;
   const float temperature = temperature_of(w->batch);
-  const int64_t vocabulary = w->t->transformer->vocabulary, end = w->count * (index + 1) / count;
+  const int64_t vocabulary = w->back->transformer->vocabulary, end = w->count * (index + 1) / count;
   for (int64_t i = w->count * index / count; i < end; i++) {
     size_t kept;
     const int32_t *ids = kept_of(work, &w->batch->places[w->first + i], &kept);
@@ -101,20 +106,20 @@ static void cut_rows(void *context, int32_t index, int32_t count) {
 }
 
 /* Log-probabilities and entropies of these tokens; and what the loss says of them. */
-static void take_logprobs(treadle_trainer *t, loss_rows *w, bool slopes_too) {
+static void take_logprobs(treadle_back *back, loss_rows *w, bool slopes_too) {
   treadle_train_work *work = w->batch->work;
-  const int64_t vocabulary = t->transformer->vocabulary;
+  const int64_t vocabulary = back->transformer->vocabulary;
   const float temperature = temperature_of(w->batch);
   for (int64_t i = 0; i < w->count; i++)
-    t->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
-  if (has_cuts(work)) treadle_team_run(t->pass->team, cut_rows, w);
-  treadle_lse_rows_run(t->pass->team, t->lse_rows, w->count, vocabulary);
-  if (work->entropies) treadle_team_run(t->pass->team, find_entropies, w);
+    back->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = temperature};
+  if (has_cuts(work)) treadle_team_run(back->pass->team, cut_rows, w);
+  treadle_lse_rows_run(back->pass->team, back->lse_rows, w->count, vocabulary);
+  if (work->entropies) treadle_team_run(back->pass->team, find_entropies, w);
   for (int64_t i = 0; i < w->count; i++) {
     const treadle_train_place *place = &w->batch->places[w->first + i];
     int32_t target = w->batch->targets[w->first + i];
-    float logprob = treadle_logprob(w->logits[i * vocabulary + target], temperature, t->lse_rows[i].lse);
-    treadle_train_slopes *slopes = &t->slopes[i];
+    float logprob = treadle_logprob(w->logits[i * vocabulary + target], temperature, back->lse_rows[i].lse);
+    treadle_train_slopes *slopes = &back->slopes[i];
     if (!(logprob > -1e30f))
       treadle_train_note(
           work, treadle_fail(TREADLE_REFUSED,
@@ -130,144 +135,144 @@ static void take_logprobs(treadle_trainer *t, loss_rows *w, bool slopes_too) {
 }
 
 /* -log p of these tokens. */
-static void take_loss(treadle_trainer *t, loss_rows *w) {
+static void take_loss(treadle_back *back, loss_rows *w) {
   treadle_train_work *work = w->batch->work;
-  int64_t vocabulary = t->transformer->vocabulary;
+  int64_t vocabulary = back->transformer->vocabulary;
   for (int64_t i = 0; i < w->count; i++)
-    t->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = 1};
-  treadle_lse_rows_run(t->pass->team, t->lse_rows, w->count, vocabulary);
+    back->lse_rows[i] = (treadle_lse_row){.logits = w->logits + i * vocabulary, .temperature = 1};
+  treadle_lse_rows_run(back->pass->team, back->lse_rows, w->count, vocabulary);
   for (int64_t i = 0; i < w->count; i++) {
     int32_t target = w->batch->targets[w->first + i];
-    double nll = t->lse_rows[i].lse - (double)w->logits[i * vocabulary + target];
+    double nll = back->lse_rows[i].lse - (double)w->logits[i * vocabulary + target];
     if (!(nll < 1e30))
       treadle_train_note(
           work, treadle_fail(TREADLE_REFUSED,
                              "the loss of token %d is not finite: weights or activations are not", target));
     const size_t number = w->batch->places[w->first + i].number;
-    work->logprobs[number] = treadle_logprob(w->logits[i * vocabulary + target], 1, t->lse_rows[i].lse);
+    work->logprobs[number] = treadle_logprob(w->logits[i * vocabulary + target], 1, back->lse_rows[i].lse);
     work->own[number] = nll;
   }
 }
 
 /* buffers.logits of the pass: whole rows, of rows which[i] of x. buffers.normed: what the head multiplies. */
-static treadle_status find_logits(treadle_trainer *t, float *x, const int32_t *which, int64_t rows) {
-  treadle_pass *p = t->pass;
+static treadle_status find_logits(treadle_back *back, float *x, const int32_t *which, int64_t rows) {
+  treadle_pass *p = back->pass;
   const treadle_weight *head = &p->head;
   const treadle_pass_buffers own = p->buffers;
   treadle_product product = {.x = own.normed,
                              .rows = rows,
-                             .stride = t->transformer->hidden,
+                             .stride = back->transformer->hidden,
                              .leaves = 1,
                              .terms = {{head, 0}},
                              .terms_count = 1,
                              .y = own.logits,
-                             .y_stride = t->transformer->vocabulary};
-  const treadle_exchange_part part = {.of = t->transformer->vocabulary,
+                             .y_stride = back->transformer->vocabulary};
+  const treadle_exchange_part part = {.of = back->transformer->vocabulary,
                                       .first = head->first_row,
                                       .end = head->first_row + head->row_count,
                                       .rows = rows,
                                       .columns = head->row_count};
   treadle_status status;
-  if (t->ranks.logits) {
-    product.y = treadle_exchange_room(t->ranks.logits);
+  if (back->logits) {
+    product.y = treadle_exchange_room(back->logits);
     product.y_stride = head->row_count;
   }
   p->buffers.x = x;
   treadle_pass_norm(p, &p->final_norm, which, rows);
   p->buffers = own;
   TRY(treadle_pass_product(p, &product));
-  if (t->ranks.logits) TRY(treadle_parallel_gather(t->ranks.logits, &part, own.logits, "logits"));
+  if (back->logits) TRY(treadle_parallel_gather(back->logits, &part, own.logits, "logits"));
 out:
   return status;
 }
 
 /* This rank's leaves of the vocabulary. */
-static treadle_leaf_range leaves_of(const treadle_trainer *t) {
-  const treadle_weight *head = &t->pass->head;
-  int64_t leaf = (head->rows + t->head_leaves - 1) / t->head_leaves;
-  if (t->head_leaves > 1) leaf = TREADLE_HEAD_LEAF;
+static treadle_leaf_range leaves_of(const treadle_back *back) {
+  const treadle_weight *head = &back->pass->head;
+  int64_t leaf = (head->rows + back->head_leaves - 1) / back->head_leaves;
+  if (back->head_leaves > 1) leaf = TREADLE_HEAD_LEAF;
   return (treadle_leaf_range){(int32_t)(head->first_row / leaf),
-                              (int32_t)((head->row_count + leaf - 1) / leaf), (int32_t)t->head_leaves};
+                              (int32_t)((head->row_count + leaf - 1) / leaf), (int32_t)back->head_leaves};
 }
 
 /* buffers.dnormed: of what the head multiplied. */
-static treadle_status back_logits(treadle_trainer *t, const treadle_back_term *head, int64_t rows) {
-  const treadle_leaf_range leaves = leaves_of(t);
-  float *dnormed = t->buffers.dnormed;
+static treadle_status back_logits(treadle_back *back, const treadle_back_term *head, int64_t rows) {
+  const treadle_leaf_range leaves = leaves_of(back);
+  float *dnormed = back->buffers.dnormed;
   const treadle_back_inputs inputs = {.terms = head,
                                       .count = 1,
                                       .leaves = leaves,
                                       .rows = rows,
-                                      .dx = treadle_train_room_of(t, dnormed),
-                                      .stride = t->transformer->hidden};
+                                      .dx = treadle_train_room_of(back->pass, dnormed),
+                                      .stride = back->transformer->hidden};
   treadle_status status;
-  if (leaves.leaves) TRY(treadle_back_input(t, &inputs));
-  TRY(treadle_train_sum(t, leaves, rows, dnormed));
+  if (leaves.leaves) TRY(treadle_back_input(back, &inputs));
+  TRY(treadle_train_sum(back->pass, leaves, rows, dnormed));
 out:
   return status;
 }
 
 /* The caller's loss sees whole rows, and logits are there for some tokens at a time: their log-probabilities come before
  * the gradients. */
-static treadle_status find_own_loss(treadle_trainer *t, const treadle_train_step *batch, float *x) {
+static treadle_status find_own_loss(treadle_back *back, const treadle_train_step *batch, float *x) {
   treadle_status status = TREADLE_OK;
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
-    loss_rows w = rows_from(t, batch, first);
-    TRY(find_logits(t, x, batch->which + first, w.count));
-    take_logprobs(t, &w, false);
+    loss_rows w = rows_from(back, batch, first);
+    TRY(find_logits(back, x, batch->which + first, w.count));
+    take_logprobs(back, &w, false);
   }
   treadle_train_own_loss(batch->work, batch);
 out:
   return status;
 }
 
-static void take_rows(treadle_trainer *t, loss_rows *w) {
+static void take_rows(treadle_back *back, loss_rows *w) {
   const treadle_train_loss loss = w->batch->work->loss;
   if (loss == TREADLE_LOSS_NLL)
-    take_loss(t, w);
+    take_loss(back, w);
   else
-    take_logprobs(t, w, loss != TREADLE_LOSS_NONE);
+    take_logprobs(back, w, loss != TREADLE_LOSS_NONE);
 }
 
-treadle_status treadle_back_head(treadle_trainer *t, const treadle_train_step *batch, float *x) {
-  const treadle_pass *p = t->pass;
-  const treadle_train_buffers *own = &t->buffers;
-  const int64_t hidden = t->transformer->hidden, vocabulary = t->transformer->vocabulary;
+treadle_status treadle_back_head(treadle_back *back, const treadle_train_step *batch, float *x) {
+  const treadle_pass *p = back->pass;
+  const treadle_train_buffers *own = &back->buffers;
+  const int64_t hidden = back->transformer->hidden, vocabulary = back->transformer->vocabulary;
   const bool nll = batch->work->loss == TREADLE_LOSS_NLL;
   treadle_status status = TREADLE_OK;
   memset(own->dx, 0, (size_t)(batch->step.rows * hidden) * sizeof(float));
-  if (batch->work->loss == TREADLE_LOSS_OWN) TRY(find_own_loss(t, batch, x));
+  if (batch->work->loss == TREADLE_LOSS_OWN) TRY(find_own_loss(back, batch, x));
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
-    loss_rows w = rows_from(t, batch, first);
+    loss_rows w = rows_from(back, batch, first);
     const treadle_back_term head = {&p->head, w.logits + p->head.first_row, vocabulary,
-                                    t->head_leaves > 1 ? TREADLE_HEAD_LEAF : p->head.rows};
+                                    back->head_leaves > 1 ? TREADLE_HEAD_LEAF : p->head.rows};
     const treadle_back_norm_rows norm = {.norm = &p->final_norm,
-                                         .grad = &t->grad_final_norm,
+                                         .grad = &back->grad_final_norm,
                                          .x = x,
                                          .dy = own->dnormed,
                                          .dx = own->dx,
                                          .which = batch->which + first,
                                          .apart = own->normed, /* which only layers use */
                                          .rows = w.count};
-    TRY(find_logits(t, x, batch->which + first, w.count));
-    take_rows(t, &w);
-    treadle_team_run(t->pass->team, nll ? back_loss : back_logprobs, &w);
-    TRY(treadle_back_take_rows(t, p->buffers.normed, hidden, hidden, w.count));
-    TRY(treadle_back_weight(t, &head, &t->grad_head, w.count));
-    TRY(back_logits(t, &head, w.count));
-    TRY(treadle_back_norm(t, &norm));
+    TRY(find_logits(back, x, batch->which + first, w.count));
+    take_rows(back, &w);
+    treadle_team_run(back->pass->team, nll ? back_loss : back_logprobs, &w);
+    TRY(treadle_back_take_rows(back, p->buffers.normed, hidden, hidden, w.count));
+    TRY(treadle_back_weight(back, &head, &back->grad_head, w.count));
+    TRY(back_logits(back, &head, w.count));
+    TRY(treadle_back_norm(back, &norm));
   }
 out:
   return status;
 }
 
-treadle_status treadle_back_loss(treadle_trainer *t, const treadle_train_step *batch, float *x) {
+treadle_status treadle_back_loss(treadle_back *back, const treadle_train_step *batch, float *x) {
   treadle_status status = TREADLE_OK;
-  if (batch->work->loss == TREADLE_LOSS_OWN) return find_own_loss(t, batch, x);
+  if (batch->work->loss == TREADLE_LOSS_OWN) return find_own_loss(back, batch, x);
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
-    loss_rows w = rows_from(t, batch, first);
-    TRY(find_logits(t, x, batch->which + first, w.count));
-    take_rows(t, &w);
+    loss_rows w = rows_from(back, batch, first);
+    TRY(find_logits(back, x, batch->which + first, w.count));
+    take_rows(back, &w);
   }
 out:
   return status;
@@ -276,32 +281,32 @@ out:
 /* ---- The embedding ------------------------------------------------------------------------------------ */
 
 typedef struct embedding {
-  treadle_trainer *t;
+  treadle_back *back;
   const treadle_pass_step *step;
 } embedding;
 
 /* Tokens in their order; each thread has some columns of all of them. */
 static void back_rows(void *context, int32_t index, int32_t count) {
   const embedding *w = context;
-  treadle_trainer *t = w->t;
-  int64_t hidden = t->transformer->hidden, first = hidden * index / count,
+  treadle_back *back = w->back;
+  int64_t hidden = back->transformer->hidden, first = hidden * index / count,
           end = hidden * (index + 1) / count;
   for (int64_t r = 0; r < w->step->rows; r++) {
-    int64_t row = w->step->tokens[r] - t->grad_embed.first_row;
-    if (row < 0 || row >= t->grad_embed.row_count) continue;
-    t->pass->row_ops->add(treadle_trainer_grad(t, &t->grad_embed, row) + first,
-                          t->buffers.dx + r * hidden + first, TREADLE_FP32, end - first);
+    int64_t row = w->step->tokens[r] - back->grad_embed.first_row;
+    if (row < 0 || row >= back->grad_embed.row_count) continue;
+    back->pass->row_ops->add(treadle_back_grad(back, &back->grad_embed, row) + first,
+                             back->buffers.dx + r * hidden + first, TREADLE_FP32, end - first);
   }
 }
 
-void treadle_back_embed(treadle_trainer *t, const treadle_pass_step *step) {
-  embedding w = {.t = t, .step = step};
-  treadle_team_run(t->pass->team, back_rows, &w);
+void treadle_back_embed(treadle_back *back, const treadle_pass_step *step) {
+  embedding w = {.back = back, .step = step};
+  treadle_team_run(back->pass->team, back_rows, &w);
 }
 
-void treadle_back_tie(treadle_trainer *t) {
-  int64_t hidden = t->transformer->hidden;
-  for (int64_t row = 0; t->buffers.tied && row < t->grad_embed.row_count; row++)
-    t->pass->row_ops->add(treadle_trainer_grad(t, &t->grad_embed, row), t->buffers.tied + row * hidden,
-                          TREADLE_FP32, hidden);
+void treadle_back_tie(treadle_back *back) {
+  int64_t hidden = back->transformer->hidden;
+  for (int64_t row = 0; back->buffers.tied && row < back->grad_embed.row_count; row++)
+    back->pass->row_ops->add(treadle_back_grad(back, &back->grad_embed, row),
+                             back->buffers.tied + row * hidden, TREADLE_FP32, hidden);
 }

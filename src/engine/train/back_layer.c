@@ -3,7 +3,11 @@
  * Order of additions of the products for gradients of inputs: gate and up in the leaves of down, of each the columns of gate and then those
  * of up; q, k and v in leaves of key and value heads, of each its queries, its keys, its values; o and down in one. Leaves that other
  * ranks have are added in the same tree. */
-#include "train/trainer.h"
+#include "nn/attention_back.h"
+#include "train/back_product.h"
+#include "train/back_sum.h"
+#include "train/layer.h"
+#include "train/ranks.h"
 
 /* The leaves of `all` that this rank has, whose part of an inner dimension is [first, first + count) of `of`. */
 static treadle_leaf_range leaves_of(int64_t first, int64_t count, int64_t of, int64_t all) {
@@ -11,34 +15,34 @@ static treadle_leaf_range leaves_of(int64_t first, int64_t count, int64_t of, in
 }
 
 /* buffers.dnormed: of what these weights multiplied, from all ranks. */
-static treadle_status back_input(treadle_trainer *t, const treadle_back_term *terms, int count,
+static treadle_status back_input(const treadle_back *back, const treadle_back_term *terms, int count,
                                  treadle_leaf_range leaves, int64_t rows) {
-  float *dnormed = t->buffers.dnormed;
+  float *dnormed = back->buffers.dnormed;
   const treadle_back_inputs inputs = {.terms = terms,
                                       .count = count,
                                       .leaves = leaves,
                                       .rows = rows,
-                                      .dx = treadle_train_room_of(t, dnormed),
-                                      .stride = t->transformer->hidden};
+                                      .dx = treadle_train_room_of(back->pass, dnormed),
+                                      .stride = back->transformer->hidden};
   treadle_status status;
-  TRY(treadle_back_input(t, &inputs));
-  TRY(treadle_train_sum(t, leaves, rows, dnormed));
+  TRY(treadle_back_input(back, &inputs));
+  TRY(treadle_train_sum(back->pass, leaves, rows, dnormed));
 out:
   return status;
 }
 
 /* The gradient of what a matrix multiplied whose rows are all here: y [rows, columns of it here]. */
-static treadle_status back_through(treadle_trainer *t, const treadle_back_term *term, int64_t rows,
+static treadle_status back_through(const treadle_back *back, const treadle_back_term *term, int64_t rows,
                                    float *y, int64_t stride) {
   const treadle_back_inputs inputs = {
       .terms = term, .count = 1, .leaves = {0, 1, 1}, .rows = rows, .dx = y, .stride = stride};
-  return treadle_back_input(t, &inputs);
+  return treadle_back_input(back, &inputs);
 }
 
 /* ---- The MLP ----------------------------------------------------------------------------------------- */
 
 typedef struct activation {
-  treadle_trainer *t;
+  const treadle_back *back;
   float *gate_up;
   int64_t rows;
 } activation;
@@ -46,24 +50,25 @@ typedef struct activation {
 /* gate_up becomes its gradient; buffers.middle is what down multiplied. */
 static void back_activation(void *context, int32_t index, int32_t count) {
   const activation *w = context;
-  int64_t inner = w->t->width.inner, end = w->rows * (index + 1) / count;
+  int64_t inner = w->back->width.inner, end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++) {
     float *gate = w->gate_up + r * 2 * inner;
-    w->t->back->silu(gate, gate + inner, w->t->buffers.middle + r * inner,
-                     w->t->buffers.dmiddle + r * inner, gate, gate + inner, inner);
+    w->back->ops->silu(gate, gate + inner, w->back->buffers.middle + r * inner,
+                       w->back->buffers.dmiddle + r * inner, gate, gate + inner, inner);
   }
 }
 
-static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
+static treadle_status back_mlp(const treadle_back *back, int32_t layer, int64_t rows,
                                const treadle_train_activations *kept) {
-  const treadle_train_buffers *own = &t->buffers;
-  const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
-  const int64_t hidden = t->transformer->hidden, inner = t->width.inner, leaves = t->pass->mlp_leaves;
-  const int64_t share = t->transformer->intermediate / leaves;
+  const treadle_train_buffers *own = &back->buffers;
+  const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
+  const int64_t hidden = back->transformer->hidden, inner = back->width.inner,
+                leaves = back->pass->mlp_leaves;
+  const int64_t share = back->transformer->intermediate / leaves;
   const treadle_back_term down = {&weight[TREADLE_ROLE_DOWN], own->dx, hidden, hidden};
   const treadle_back_term both[] = {{&weight[TREADLE_ROLE_GATE], kept->gate_up, 2 * inner, share},
                                     {&weight[TREADLE_ROLE_UP], kept->gate_up + inner, 2 * inner, share}};
-  activation a = {.t = t, .gate_up = kept->gate_up, .rows = rows};
+  activation a = {.back = back, .gate_up = kept->gate_up, .rows = rows};
   const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_MLP_NORM],
                                        .grad = &grad[TREADLE_ROLE_MLP_NORM],
                                        .x = kept->middle_x,
@@ -71,18 +76,18 @@ static treadle_status back_mlp(treadle_trainer *t, int32_t layer, int64_t rows,
                                        .dx = own->dx,
                                        .rows = rows};
   treadle_status status;
-  TRY(back_through(t, &down, rows, own->dmiddle, inner));
-  treadle_team_run(t->pass->team, back_activation, &a);
-  TRY(treadle_back_take_rows(t, own->middle, inner, inner, rows));
-  TRY(treadle_back_weight(t, &down, &grad[TREADLE_ROLE_DOWN], rows));
-  treadle_back_bias(t, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
-  TRY(treadle_back_take_rows(t, own->normed2, hidden, hidden, rows));
-  TRY(treadle_back_weight(t, &both[0], &grad[TREADLE_ROLE_GATE], rows));
-  TRY(treadle_back_weight(t, &both[1], &grad[TREADLE_ROLE_UP], rows));
-  treadle_back_bias(t, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows);
-  TRY(back_input(t, both, 2, treadle_pass_leaves(&weight[TREADLE_ROLE_DOWN], leaves), rows));
-  TRY(treadle_back_norm(t, &norm));
+  TRY(back_through(back, &down, rows, own->dmiddle, inner));
+  treadle_team_run(back->pass->team, back_activation, &a);
+  TRY(treadle_back_take_rows(back, own->middle, inner, inner, rows));
+  TRY(treadle_back_weight(back, &down, &grad[TREADLE_ROLE_DOWN], rows));
+  treadle_back_bias(back, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
+  TRY(treadle_back_take_rows(back, own->normed2, hidden, hidden, rows));
+  TRY(treadle_back_weight(back, &both[0], &grad[TREADLE_ROLE_GATE], rows));
+  TRY(treadle_back_weight(back, &both[1], &grad[TREADLE_ROLE_UP], rows));
+  treadle_back_bias(back, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
+  treadle_back_bias(back, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows);
+  TRY(back_input(back, both, 2, treadle_pass_leaves(&weight[TREADLE_ROLE_DOWN], leaves), rows));
+  TRY(treadle_back_norm(back, &norm));
 out:
   return status;
 }
@@ -95,19 +100,19 @@ typedef struct prefix {
 } prefix;
 
 typedef struct attention {
-  treadle_trainer *t;
+  const treadle_back *back;
   const treadle_pass_step *step;
   const treadle_train_activations *kept;
 } attention;
 
 static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, prefix before,
                        void *scratch) {
-  const treadle_trainer *t = w->t;
-  const treadle_transformer *d = t->transformer;
-  const treadle_train_columns *at = &t->width;
-  int64_t group = t->pass->heads.count / t->pass->heads.kv_count;
+  const treadle_back *back = w->back;
+  const treadle_transformer *d = back->transformer;
+  const treadle_train_columns *at = &back->width;
+  int64_t group = back->pass->heads.count / back->pass->heads.kv_count;
   const float *qkv = w->kept->qkv + first * at->qkv;
-  float *dqkv = t->buffers.dqkv + first * at->qkv;
+  float *dqkv = back->buffers.dqkv + first * at->qkv;
   int64_t q = head * group * d->head_dim, k = at->keys + head * d->head_dim,
           v = at->values + head * d->value_dim, found = first * at->found + head * group * d->value_dim;
   const treadle_attention_back one = {
@@ -115,8 +120,8 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .queries_per_head = group,
       .key_dim = d->head_dim,
       .value_dim = d->value_dim,
-      .scale = t->pass->attention.scale,
-      .dtype = t->pass->options.dtype,
+      .scale = back->pass->attention.scale,
+      .dtype = back->pass->options.dtype,
       .q = qkv + q,
       .k = qkv + k,
       .v = qkv + v,
@@ -124,7 +129,7 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .k_stride = at->qkv,
       .v_stride = at->qkv,
       .out = w->kept->found + found,
-      .dout = t->buffers.dmiddle + found,
+      .dout = back->buffers.dmiddle + found,
       .out_stride = at->found,
       .dout_stride = at->found,
       .dq = dqkv + q,
@@ -136,10 +141,10 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .before = before.count,
       .before_k = w->kept->qkv + before.first * at->qkv + k,
       .before_v = w->kept->qkv + before.first * at->qkv + v,
-      .before_dk = t->buffers.dqkv + before.first * at->qkv + k,
-      .before_dv = t->buffers.dqkv + before.first * at->qkv + v,
+      .before_dk = back->buffers.dqkv + before.first * at->qkv + k,
+      .before_dv = back->buffers.dqkv + before.first * at->qkv + v,
   };
-  treadle_attention_back_run(&one, t->pass->options.kernels, scratch);
+  treadle_attention_back_run(&one, back->pass->options.kernels, scratch);
 }
 
 /* Sequences that follow stretch `s`, which begins at row `first`, and go on from it: their positions before are its rows. */
@@ -154,35 +159,35 @@ static void back_family(const attention *w, int32_t s, int64_t first, int64_t he
 /* An item is a sequence, with those that go on from it, and a key and value head; threads take them in turn. */
 static void back_attend(void *context, int32_t index, int32_t count) {
   const attention *w = context;
-  char *scratch = w->t->buffers.scratch + (size_t)index * w->t->buffers.scratch_bytes;
+  char *scratch = w->back->buffers.scratch + (size_t)index * w->back->buffers.scratch_bytes;
   int64_t first = 0, item = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
-    for (int64_t head = 0; head < w->t->pass->heads.kv_count && !w->step->stretches[s].position; head++)
+    for (int64_t head = 0; head < w->back->pass->heads.kv_count && !w->step->stretches[s].position; head++)
       if (item++ % count == index) back_family(w, s, first, head, scratch);
 }
 
 static void back_rope(void *context, int32_t index, int32_t count) {
   const attention *w = context;
-  const treadle_trainer *t = w->t;
-  const treadle_pass *p = t->pass;
+  const treadle_back *back = w->back;
+  const treadle_pass *p = back->pass;
   int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
-  int64_t dim = t->transformer->head_dim;
+  int64_t dim = back->transformer->head_dim;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
     for (int64_t r = 0; r < w->step->stretches[s].rows; r++) {
       if (first + r < begin || first + r >= end) continue;
-      float *row = t->buffers.dqkv + (first + r) * t->width.qkv;
+      float *row = back->buffers.dqkv + (first + r) * back->width.qkv;
       const int64_t position = w->step->stretches[s].position + r;
       treadle_rope_undo(&p->rope, p->row_ops, row, dim, p->heads.count, position);
-      treadle_rope_undo(&p->rope, p->row_ops, row + t->width.keys, dim, p->heads.kv_count, position);
+      treadle_rope_undo(&p->rope, p->row_ops, row + back->width.keys, dim, p->heads.kv_count, position);
     }
 }
 
 /* From what follows attention to q, k and v as they were multiplied. */
-static treadle_status back_prepare(treadle_trainer *t, int32_t layer, attention *w) {
-  const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
-  const treadle_head_span *heads = &t->pass->heads;
-  const int64_t stride = t->width.qkv, rows = w->step->rows;
-  float *dqkv = t->buffers.dqkv;
+static treadle_status back_prepare(const treadle_back *back, int32_t layer, attention *w) {
+  const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
+  const treadle_head_span *heads = &back->pass->heads;
+  const int64_t stride = back->width.qkv, rows = w->step->rows;
+  float *dqkv = back->buffers.dqkv;
   const treadle_back_heads q = {.norm = &weight[TREADLE_ROLE_Q_NORM],
                                 .grad = &grad[TREADLE_ROLE_Q_NORM],
                                 .x = w->kept->raw,
@@ -190,42 +195,42 @@ static treadle_status back_prepare(treadle_trainer *t, int32_t layer, attention 
                                 .stride = stride,
                                 .heads = heads->count,
                                 .first = heads->first,
-                                .all = t->transformer->heads,
-                                .dim = t->transformer->head_dim,
+                                .all = back->transformer->heads,
+                                .dim = back->transformer->head_dim,
                                 .rows = rows};
   treadle_back_heads k = q;
   treadle_status status = TREADLE_OK;
   k.norm = &weight[TREADLE_ROLE_K_NORM];
   k.grad = &grad[TREADLE_ROLE_K_NORM];
-  if (k.x) k.x += t->width.keys;
-  k.dy = dqkv + t->width.keys;
+  if (k.x) k.x += back->width.keys;
+  k.dy = dqkv + back->width.keys;
   k.heads = heads->kv_count;
   k.first = heads->kv_first;
-  k.all = t->transformer->kv_heads;
-  treadle_team_run(t->pass->team, back_attend, w);
-  if (t->transformer->layer[layer].rotates) treadle_team_run(t->pass->team, back_rope, w);
-  if (treadle_is_there(q.norm)) TRY(treadle_back_norm_heads(t, &q));
-  if (treadle_is_there(k.norm)) TRY(treadle_back_norm_heads(t, &k));
-  treadle_back_bias(t, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_K_BIAS], dqkv + t->width.keys, stride, rows);
-  treadle_back_bias(t, &grad[TREADLE_ROLE_V_BIAS], dqkv + t->width.values, stride, rows);
+  k.all = back->transformer->kv_heads;
+  treadle_team_run(back->pass->team, back_attend, w);
+  if (back->transformer->layer[layer].rotates) treadle_team_run(back->pass->team, back_rope, w);
+  if (treadle_is_there(q.norm)) TRY(treadle_back_norm_heads(back, &q));
+  if (treadle_is_there(k.norm)) TRY(treadle_back_norm_heads(back, &k));
+  treadle_back_bias(back, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows);
+  treadle_back_bias(back, &grad[TREADLE_ROLE_K_BIAS], dqkv + back->width.keys, stride, rows);
+  treadle_back_bias(back, &grad[TREADLE_ROLE_V_BIAS], dqkv + back->width.values, stride, rows);
 out:
   return status;
 }
 
-static treadle_status back_attention(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+static treadle_status back_attention(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                      const treadle_train_activations *kept) {
-  const treadle_train_buffers *own = &t->buffers;
-  const treadle_transformer *d = t->transformer;
-  const treadle_head_span *heads = &t->pass->heads;
-  const treadle_weight *weight = t->pass->layers[layer].weight, *grad = t->grads[layer].weight;
-  const int64_t hidden = d->hidden, rows = step->rows, qkv = t->width.qkv, leaves = t->key_leaves;
+  const treadle_train_buffers *own = &back->buffers;
+  const treadle_transformer *d = back->transformer;
+  const treadle_head_span *heads = &back->pass->heads;
+  const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
+  const int64_t hidden = d->hidden, rows = step->rows, qkv = back->width.qkv, leaves = back->key_leaves;
   const int64_t keys = d->kv_heads * d->head_dim / leaves, values = d->kv_heads * d->value_dim / leaves;
   const treadle_back_term o = {&weight[TREADLE_ROLE_O], own->dx, hidden, hidden};
   const treadle_back_term all[] = {
       {&weight[TREADLE_ROLE_Q], own->dqkv, qkv, d->heads * d->head_dim / leaves},
-      {&weight[TREADLE_ROLE_K], own->dqkv + t->width.keys, qkv, keys},
-      {&weight[TREADLE_ROLE_V], own->dqkv + t->width.values, qkv, values}};
+      {&weight[TREADLE_ROLE_K], own->dqkv + back->width.keys, qkv, keys},
+      {&weight[TREADLE_ROLE_V], own->dqkv + back->width.values, qkv, values}};
   const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V};
   const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_ATTENTION_NORM],
                                        .grad = &grad[TREADLE_ROLE_ATTENTION_NORM],
@@ -233,27 +238,27 @@ static treadle_status back_attention(treadle_trainer *t, int32_t layer, const tr
                                        .dy = own->dnormed,
                                        .dx = own->dx,
                                        .rows = rows};
-  attention w = {.t = t, .step = step, .kept = kept};
+  attention w = {.back = back, .step = step, .kept = kept};
   treadle_status status;
-  TRY(treadle_back_take_rows(t, kept->found, t->width.found, t->width.found, rows));
-  TRY(treadle_back_weight(t, &o, &grad[TREADLE_ROLE_O], rows));
-  treadle_back_bias(t, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
-  TRY(back_through(t, &o, rows, own->dmiddle, t->width.found));
-  TRY(back_prepare(t, layer, &w));
-  TRY(treadle_back_take_rows(t, own->normed, hidden, hidden, rows));
-  for (int i = 0; i < 3; i++) TRY(treadle_back_weight(t, &all[i], &grad[roles[i]], rows));
-  TRY(back_input(t, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
-  TRY(treadle_back_norm(t, &norm));
+  TRY(treadle_back_take_rows(back, kept->found, back->width.found, back->width.found, rows));
+  TRY(treadle_back_weight(back, &o, &grad[TREADLE_ROLE_O], rows));
+  treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
+  TRY(back_through(back, &o, rows, own->dmiddle, back->width.found));
+  TRY(back_prepare(back, layer, &w));
+  TRY(treadle_back_take_rows(back, own->normed, hidden, hidden, rows));
+  for (int i = 0; i < 3; i++) TRY(treadle_back_weight(back, &all[i], &grad[roles[i]], rows));
+  TRY(back_input(back, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
+  TRY(treadle_back_norm(back, &norm));
 out:
   return status;
 }
 
-treadle_status treadle_back_layer(treadle_trainer *t, int32_t layer, const treadle_pass_step *step,
+treadle_status treadle_back_layer(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                   treadle_train_activations kept) {
   treadle_status status;
-  TRY(treadle_train_prepare(t, layer, step, &kept));
-  TRY(back_mlp(t, layer, step->rows, &kept));
-  TRY(back_attention(t, layer, step, &kept));
+  TRY(treadle_train_prepare(back, layer, step, &kept));
+  TRY(back_mlp(back, layer, step->rows, &kept));
+  TRY(back_attention(back, layer, step, &kept));
 out:
   return status;
 }

@@ -7,7 +7,7 @@
  * divided into the fewest equal leaves of at most TREADLE_PRODUCT_LEAF, each a multiple of 32, the last one followed by zeros; leaves are
  * added in their tree, and micro batches onto the gradient one after the other. So an element's bits follow from the micro batches
  * alone. */
-#include "train/trainer.h"
+#include "train/back_product.h"
 
 #include "base/dtype.h"
 #include "nn/team_product.h"
@@ -16,24 +16,24 @@
 
 enum { TURN_ROWS = 16, TURN_COLUMNS = 64 }; /* a column is a row of what is turned, on a page of its own */
 
-float *treadle_trainer_grad(const treadle_trainer *t, const treadle_weight *grad, int64_t row) {
+float *treadle_back_grad(const treadle_back *back, const treadle_weight *grad, int64_t row) {
   for (int32_t s = 0; s < grad->segment_count; s++) {
     const treadle_segment *segment = &grad->segments[s];
-    char *base = segment->copy ? (char *)t->buffers.tied : t->window;
+    char *base = segment->copy ? (char *)back->buffers.tied : back->window;
     if (row < segment->rows) return (float *)(void *)(base + segment->at) + row * segment->stride;
     row -= segment->rows;
   }
   return NULL;
 }
 
-float *treadle_trainer_grad_run(const treadle_trainer *t, const treadle_weight *grad, int64_t row,
-                                int64_t *rows_p, int64_t *stride_p) {
+float *treadle_back_grad_run(const treadle_back *back, const treadle_weight *grad, int64_t row,
+                             int64_t *rows_p, int64_t *stride_p) {
   int64_t at = row;
   for (int32_t s = 0; s < grad->segment_count; at -= grad->segments[s++].rows) {
     if (at >= grad->segments[s].rows) continue;
     *rows_p = grad->segments[s].rows - at;
     *stride_p = grad->segments[s].stride;
-    return treadle_trainer_grad(t, grad, row);
+    return treadle_back_grad(back, grad, row);
   }
   *rows_p = *stride_p = 0;
   return NULL;
@@ -71,11 +71,11 @@ typedef struct turned_product {
   int64_t y_stride, node_stride;
 } turned_product;
 
-static treadle_status multiply_turned(treadle_trainer *t, const turned_product *p) {
+static treadle_status multiply_turned(const treadle_back *back, const turned_product *p) {
   const treadle_gemm_segment segment = {.weights = p->weights, .rows = p->columns, .stride = p->width};
-  treadle_team_product w = {.packed = t->buffers.packed};
+  treadle_team_product w = {.packed = back->buffers.packed};
   treadle_status status;
-  TRY(treadle_gemm_choose(t->pass->options.kernels, p->inner.dtype, p->inner.leaf, &w.kernel));
+  TRY(treadle_gemm_choose(back->pass->options.kernels, p->inner.dtype, p->inner.leaf, &w.kernel));
   w.source = (treadle_gemm_source){.inner = p->inner, .x = p->x, .rows = p->rows, .stride = p->stride};
   w.product = (treadle_gemm_product){.inner = p->inner,
                                      .packed = w.packed,
@@ -85,17 +85,17 @@ static treadle_status multiply_turned(treadle_trainer *t, const turned_product *
                                      .y = p->y,
                                      .stride = p->y_stride,
                                      .node_stride = p->node_stride};
-  treadle_team_run(t->pass->team, treadle_team_product_pack, &w);
-  treadle_team_run(t->pass->team, treadle_team_product_multiply, &w);
+  treadle_team_run(back->pass->team, treadle_team_product_pack, &w);
+  treadle_team_run(back->pass->team, treadle_team_product_multiply, &w);
 out:
   return status;
 }
 
-treadle_status treadle_back_measure(treadle_trainer *t, treadle_gemm_inner inner, int64_t rows,
-                                    size_t *packed_p) {
+treadle_status treadle_back_measure(const treadle_pass_options *options, treadle_gemm_inner inner,
+                                    int64_t rows, size_t *packed_p) {
   const treadle_gemm_kernel *kernel;
   treadle_status status;
-  TRY(treadle_gemm_choose(t->pass->options.kernels, inner.dtype, inner.leaf, &kernel));
+  TRY(treadle_gemm_choose(options->kernels, inner.dtype, inner.leaf, &kernel));
   size_t bytes = kernel->packed_bytes(inner, rows);
   if (bytes > *packed_p) *packed_p = bytes;
 out:
@@ -105,7 +105,7 @@ out:
 /* ---- The gradient of what was multiplied ------------------------------------------------------------- */
 
 typedef struct turning {
-  treadle_trainer *t;
+  const treadle_back *back;
   const treadle_back_term *terms;
   int count;
   int64_t leaves, rows, columns, leaf,
@@ -115,7 +115,7 @@ typedef struct turning {
 /* Rows [from, from + rows) of a weight, columns [first, end), to `at` of each turned row. */
 static void turn_rows(const turning *w, const treadle_weight *weight, int64_t from, int64_t rows,
                       int64_t at, int64_t first, int64_t end) {
-  const treadle_pass *p = w->t->pass;
+  const treadle_pass *p = w->back->pass;
   const int64_t each = (int64_t)treadle_dtype_bytes(p->options.dtype);
   float wide[TURN_ROWS][TURN_COLUMNS];
   for (int64_t column = first; column < end; column += TURN_COLUMNS) {
@@ -127,7 +127,7 @@ static void turn_rows(const turning *w, const treadle_weight *weight, int64_t fr
                           treadle_back_weight_row(p, weight, from + row + r) +
                               column * (int64_t)treadle_dtype_bytes(weight->dtype),
                           weight->dtype, columns);
-      p->row_ops->turn(w->t->buffers.turned + (column * w->width + at + row) * each, p->options.dtype,
+      p->row_ops->turn(w->back->buffers.turned + (column * w->width + at + row) * each, p->options.dtype,
                        w->width, wide[0], TURN_COLUMNS, some, columns);
     }
   }
@@ -135,7 +135,7 @@ static void turn_rows(const turning *w, const treadle_weight *weight, int64_t fr
 
 static void turn_weights(void *context, int32_t index, int32_t count) {
   const turning *w = context;
-  const int64_t each = (int64_t)treadle_dtype_bytes(w->t->pass->options.dtype);
+  const int64_t each = (int64_t)treadle_dtype_bytes(w->back->pass->options.dtype);
   int64_t first = w->columns * index / count, end = w->columns * (index + 1) / count;
   for (int64_t leaf = 0; leaf < w->leaves; leaf++) {
     int64_t at = leaf * w->leaf;
@@ -147,7 +147,7 @@ static void turn_weights(void *context, int32_t index, int32_t count) {
       at += rows;
     }
     for (int64_t column = first; column < end && at < (leaf + 1) * w->leaf; column++)
-      memset(w->t->buffers.turned + (column * w->width + at) * each, 0,
+      memset(w->back->buffers.turned + (column * w->width + at) * each, 0,
              (size_t)(((leaf + 1) * w->leaf - at) * each));
   }
 }
@@ -156,7 +156,7 @@ static void join_rows(void *context, int32_t index, int32_t count) {
   const turning *w = context;
   int64_t end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++) {
-    float *to = w->t->buffers.joined + r * w->width;
+    float *to = w->back->buffers.joined + r * w->width;
     for (int64_t leaf = 0; leaf < w->leaves; leaf++) {
       float *at = to + leaf * w->leaf;
       for (int i = 0; i < w->count; i++) {
@@ -171,13 +171,13 @@ static void join_rows(void *context, int32_t index, int32_t count) {
   }
 }
 
-treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs *inputs) {
-  if (t->outer) {
-    treadle_outer_input(t, inputs);
+treadle_status treadle_back_input(const treadle_back *back, const treadle_back_inputs *inputs) {
+  if (back->outer) {
+    treadle_outer_input(back, inputs);
     return TREADLE_OK;
   }
-  if (t->pairs) return treadle_paired_input(t, inputs);
-  turning w = {.t = t,
+  if (back->pairs) return treadle_paired_input(back, inputs);
+  turning w = {.back = back,
                .terms = inputs->terms,
                .count = inputs->count,
                .leaves = inputs->leaves.leaves,
@@ -186,11 +186,11 @@ treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs 
   for (int i = 0; i < inputs->count; i++) w.leaf += inputs->terms[i].share;
   w.leaf = treadle_back_leaf(w.leaf);
   w.width = w.leaf * w.leaves;
-  treadle_team_run(t->pass->team, turn_weights, &w);
-  treadle_team_run(t->pass->team, join_rows, &w);
-  const turned_product product = {.inner = {t->pass->options.dtype, (int32_t)w.leaf, inputs->leaves},
-                                  .x = t->buffers.joined,
-                                  .weights = t->buffers.turned,
+  treadle_team_run(back->pass->team, turn_weights, &w);
+  treadle_team_run(back->pass->team, join_rows, &w);
+  const turned_product product = {.inner = {back->pass->options.dtype, (int32_t)w.leaf, inputs->leaves},
+                                  .x = back->buffers.joined,
+                                  .weights = back->buffers.turned,
                                   .rows = inputs->rows,
                                   .stride = w.width,
                                   .columns = w.columns,
@@ -198,13 +198,13 @@ treadle_status treadle_back_input(treadle_trainer *t, const treadle_back_inputs 
                                   .y = inputs->dx,
                                   .y_stride = inputs->stride,
                                   .node_stride = inputs->rows * inputs->stride};
-  return multiply_turned(t, &product);
+  return multiply_turned(back, &product);
 }
 
 /* ---- The gradient of a weight ------------------------------------------------------------------------ */
 
 typedef struct rows_turning {
-  treadle_trainer *t;
+  const treadle_back *back;
   const float *x;
   int64_t stride, columns, rows, width;
   char *to; /* [columns, width] */
@@ -221,8 +221,8 @@ static void turn_tokens(void *context, int32_t index, int32_t count) {
     int64_t columns = w->columns - column < TURN_COLUMNS ? w->columns - column : TURN_COLUMNS;
     for (int64_t row = units * index / count * TURN_ROWS; row < end && row < w->rows; row += TURN_ROWS) {
       int64_t some = w->rows - row < TURN_ROWS ? w->rows - row : TURN_ROWS;
-      w->t->pass->row_ops->turn(w->to + (column * w->width + row) * each, w->dtype, w->width,
-                                w->x + row * w->stride + column, w->stride, some, columns);
+      w->back->pass->row_ops->turn(w->to + (column * w->width + row) * each, w->dtype, w->width,
+                                   w->x + row * w->stride + column, w->stride, some, columns);
     }
   }
   int64_t last = w->columns * (index + 1) / count;
@@ -230,28 +230,28 @@ static void turn_tokens(void *context, int32_t index, int32_t count) {
     memset(w->to + (column * w->width + w->rows) * each, 0, (size_t)((w->width - w->rows) * each));
 }
 
-treadle_status treadle_back_take_rows(treadle_trainer *t, const float *x, int64_t stride, int64_t columns,
-                                      int64_t rows) {
+treadle_status treadle_back_take_rows(const treadle_back *back, const float *x, int64_t stride,
+                                      int64_t columns, int64_t rows) {
   int32_t leaf;
-  if (t->outer) {
-    treadle_outer_take_rows(t, x, stride, columns, rows);
+  if (back->outer) {
+    treadle_outer_take_rows(back, x, stride, columns, rows);
     return TREADLE_OK;
   }
-  if (t->pairs) return treadle_paired_take_rows(t, x, stride, columns, rows);
-  rows_turning w = {.t = t,
+  if (back->pairs) return treadle_paired_take_rows(back, x, stride, columns, rows);
+  rows_turning w = {.back = back,
                     .x = x,
                     .stride = stride,
                     .columns = columns,
                     .rows = rows,
                     .width = treadle_back_tokens(rows, &leaf),
-                    .to = t->buffers.turned_x,
-                    .dtype = t->pass->options.dtype};
-  treadle_team_run(t->pass->team, turn_tokens, &w);
+                    .to = back->buffers.turned_x,
+                    .dtype = back->pass->options.dtype};
+  treadle_team_run(back->pass->team, turn_tokens, &w);
   return TREADLE_OK;
 }
 
 typedef struct adding {
-  treadle_trainer *t;
+  const treadle_back *back;
   const treadle_weight *grad;
   int64_t first, rows, columns;
 } adding;
@@ -260,42 +260,43 @@ static void add_rows(void *context, int32_t index, int32_t count) {
   const adding *w = context;
   int64_t end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++)
-    w->t->pass->row_ops->add(treadle_trainer_grad(w->t, w->grad, w->first + r),
-                             w->t->buffers.product + r * w->columns, TREADLE_FP32, w->columns);
+    w->back->pass->row_ops->add(treadle_back_grad(w->back, w->grad, w->first + r),
+                                w->back->buffers.product + r * w->columns, TREADLE_FP32, w->columns);
 }
 
-treadle_status treadle_back_weight(treadle_trainer *t, const treadle_back_term *term,
+treadle_status treadle_back_weight(const treadle_back *back, const treadle_back_term *term,
                                    const treadle_weight *grad, int64_t rows) {
   const int64_t columns = term->weight->column_count;
-  turned_product product = {.weights = t->buffers.turned_x, .columns = columns, .y = t->buffers.product};
+  turned_product product = {
+      .weights = back->buffers.turned_x, .columns = columns, .y = back->buffers.product};
   int32_t leaf;
   treadle_status status = TREADLE_OK;
-  if (t->outer) {
-    treadle_outer_weight(t, term, grad, rows);
+  if (back->outer) {
+    treadle_outer_weight(back, term, grad, rows);
     return TREADLE_OK;
   }
-  if (t->pairs) return treadle_paired_weight(t, term, grad, rows);
+  if (back->pairs) return treadle_paired_weight(back, term, grad, rows);
   product.width = product.stride = treadle_back_tokens(rows, &leaf);
-  product.inner = (treadle_gemm_inner){t->pass->options.dtype, leaf, {0, 0, 0}};
+  product.inner = (treadle_gemm_inner){back->pass->options.dtype, leaf, {0, 0, 0}};
   product.inner.range.leaves = product.inner.range.all = (int32_t)(product.width / leaf);
-  product.x = t->buffers.turned_dy;
+  product.x = back->buffers.turned_dy;
   product.y_stride = columns;
   for (int64_t first = 0; first < term->weight->row_count; first += TREADLE_WEIGHT_ROWS) {
     int64_t some = term->weight->row_count - first;
     if (some > TREADLE_WEIGHT_ROWS) some = TREADLE_WEIGHT_ROWS;
-    rows_turning turn = {.t = t,
+    rows_turning turn = {.back = back,
                          .x = term->dy + first,
                          .stride = term->stride,
                          .columns = some,
                          .rows = rows,
                          .width = product.width,
-                         .to = (char *)t->buffers.turned_dy,
+                         .to = (char *)back->buffers.turned_dy,
                          .dtype = TREADLE_FP32};
-    adding add = {.t = t, .grad = grad, .first = first, .rows = some, .columns = columns};
-    treadle_team_run(t->pass->team, turn_tokens, &turn);
+    adding add = {.back = back, .grad = grad, .first = first, .rows = some, .columns = columns};
+    treadle_team_run(back->pass->team, turn_tokens, &turn);
     product.rows = some;
-    TRY(multiply_turned(t, &product));
-    treadle_team_run(t->pass->team, add_rows, &add);
+    TRY(multiply_turned(back, &product));
+    treadle_team_run(back->pass->team, add_rows, &add);
   }
 out:
   return status;

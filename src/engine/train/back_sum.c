@@ -1,13 +1,14 @@
 /* Sums over tokens: gradients of norms and biases. Tokens are added in leaves of TREADLE_TOKEN_LEAF, in their order, and leaves one after
  * the other onto the gradient. A leaf is one thread's. */
-#include "train/trainer.h"
+#include "train/back_sum.h"
+#include "train/sequence.h"
 
 #include "base/dtype.h"
 
 #include <string.h>
 
 typedef struct leaves {
-  treadle_trainer *t;
+  const treadle_back *back;
   int64_t rows, columns; /* columns: of a part */
   void (*add)(const struct leaves *w, int64_t row, float *part);
   const void *context;
@@ -21,7 +22,7 @@ static void add_leaves(void *context, int32_t index, int32_t count) {
           all = (w->own.end + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF - first,
           end = first + all * (index + 1) / count;
   for (int64_t leaf = first + all * index / count; leaf < end; leaf++) {
-    float *part = w->t->buffers.parts + leaf * w->columns;
+    float *part = w->back->buffers.parts + leaf * w->columns;
     memset(part, 0, (size_t)w->columns * sizeof *part);
     for (int64_t row = leaf * TREADLE_TOKEN_LEAF; row < (leaf + 1) * TREADLE_TOKEN_LEAF && row < w->rows;
          row++)
@@ -33,20 +34,20 @@ static void add_leaves(void *context, int32_t index, int32_t count) {
 static void add_parts(const leaves *w, const treadle_weight *grad) {
   int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF;
   for (int64_t leaf = 0; leaf < all; leaf++) {
-    const float *part = w->t->buffers.parts + leaf * w->columns;
+    const float *part = w->back->buffers.parts + leaf * w->columns;
     for (int32_t s = 0; s < grad->segment_count; part += grad->segments[s++].rows)
-      w->t->pass->row_ops->add((float *)(void *)(w->t->window + grad->segments[s].at), part, TREADLE_FP32,
-                               grad->segments[s].rows);
+      w->back->pass->row_ops->add((float *)(void *)(w->back->window + grad->segments[s].at), part,
+                                  TREADLE_FP32, grad->segments[s].rows);
   }
 }
 
 static void add_bias(const leaves *w, int64_t row, float *part) {
-  w->t->back->add(part, (const float *)w->context + row * w->stride, w->columns);
+  w->back->ops->add(part, (const float *)w->context + row * w->stride, w->columns);
 }
 
-void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const float *dy, int64_t stride,
-                       int64_t rows) {
-  leaves w = {.t = t,
+void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                       int64_t stride, int64_t rows) {
+  leaves w = {.back = back,
               .rows = rows,
               .columns = grad->row_count,
               .add = add_bias,
@@ -54,7 +55,7 @@ void treadle_back_bias(treadle_trainer *t, const treadle_weight *grad, const flo
               .stride = stride,
               .own = {0, rows}};
   if (!grad->segment_count || !rows) return;
-  treadle_team_run(t->pass->team, add_leaves, &w);
+  treadle_team_run(back->pass->team, add_leaves, &w);
   add_parts(&w, grad);
 }
 
@@ -62,13 +63,13 @@ static void add_norm(const leaves *w, int64_t row, float *part) {
   const treadle_back_norm_rows *n = w->context;
   int64_t hidden = w->columns, at = n->which ? n->which[row] : row;
   const treadle_normed_row of = {.x = n->x + (n->which ? at : at - w->own.begin) * hidden,
-                                 .weight = treadle_pass_at(w->t->pass, &n->norm->segments[0]),
+                                 .weight = treadle_pass_at(w->back->pass, &n->norm->segments[0]),
                                  .dtype = n->norm->dtype,
                                  .count = hidden,
-                                 .eps = w->t->transformer->eps};
+                                 .eps = w->back->transformer->eps};
   float *dx = n->which ? n->apart + row * hidden : n->dx + at * hidden;
   if (n->which) memset(dx, 0, (size_t)hidden * sizeof *dx);
-  w->t->back->norm(dx, part, n->dy + row * hidden, &of);
+  w->back->ops->norm(dx, part, n->dy + row * hidden, &of);
 }
 
 /* Rows that share a prompt share a row of dx: to each they are added in their order, whichever leaves they are of. A thread has some columns. */
@@ -77,21 +78,21 @@ static void spread_rows(void *context, int32_t index, int32_t count) {
   const treadle_back_norm_rows *n = w->context;
   const int64_t hidden = w->columns, first = hidden * index / count, end = hidden * (index + 1) / count;
   for (int64_t row = 0; row < w->rows; row++)
-    w->t->pass->row_ops->add(n->dx + n->which[row] * hidden + first, n->apart + row * hidden + first,
-                             TREADLE_FP32, end - first);
+    w->back->pass->row_ops->add(n->dx + n->which[row] * hidden + first, n->apart + row * hidden + first,
+                                TREADLE_FP32, end - first);
 }
 
-treadle_status treadle_back_norm(treadle_trainer *t, const treadle_back_norm_rows *rows) {
-  const int64_t hidden = t->transformer->hidden;
-  bool divided = !rows->which && treadle_train_divides_rows(t);
-  leaves w = {.t = t, .rows = rows->rows, .columns = hidden, .add = add_norm, .context = rows};
+treadle_status treadle_back_norm(const treadle_back *back, const treadle_back_norm_rows *rows) {
+  const int64_t hidden = back->transformer->hidden;
+  bool divided = !rows->which && treadle_train_divides_rows(back);
+  leaves w = {.back = back, .rows = rows->rows, .columns = hidden, .add = add_norm, .context = rows};
   treadle_status status = TREADLE_OK;
-  w.own = divided ? treadle_train_own_rows(t, rows->rows) : (treadle_row_span){0, rows->rows};
-  treadle_team_run(t->pass->team, add_leaves, &w);
-  if (rows->which) treadle_team_run(t->pass->team, spread_rows, &w);
+  w.own = divided ? treadle_train_own_rows(back, rows->rows) : (treadle_row_span){0, rows->rows};
+  treadle_team_run(back->pass->team, add_leaves, &w);
+  if (rows->which) treadle_team_run(back->pass->team, spread_rows, &w);
   if (divided) {
-    TRY(treadle_train_gather_leaves(t, rows->rows, hidden));
-    TRY(treadle_train_gather_rows(t, rows->dx + w.own.begin * hidden, rows->rows, rows->dx,
+    TRY(treadle_train_gather_leaves(back, rows->rows, hidden));
+    TRY(treadle_train_gather_rows(back, rows->dx + w.own.begin * hidden, rows->rows, rows->dx,
                                   "gradients of the residual stream"));
   }
   add_parts(&w, rows->grad);
@@ -103,15 +104,15 @@ out:
 static void add_heads(const leaves *w, int64_t row, float *part) {
   const treadle_back_heads *n = w->context;
   float dx[TREADLE_ROPE_WIDTH_MOST];
-  treadle_normed_row of = {.weight = treadle_pass_at(w->t->pass, &n->norm->segments[0]),
+  treadle_normed_row of = {.weight = treadle_pass_at(w->back->pass, &n->norm->segments[0]),
                            .dtype = n->norm->dtype,
                            .count = n->dim,
-                           .eps = w->t->transformer->eps};
+                           .eps = w->back->transformer->eps};
   for (int64_t h = 0; h < n->heads; h++) {
     float *dy = n->dy + row * n->stride + h * n->dim;
     memset(dx, 0, (size_t)n->dim * sizeof *dx);
     of.x = n->x + row * n->stride + h * n->dim;
-    w->t->back->norm(dx, part + h * n->dim, dy, &of);
+    w->back->ops->norm(dx, part + h * n->dim, dy, &of);
     memcpy(dy, dx, (size_t)n->dim * sizeof *dx);
   }
 }
@@ -121,18 +122,18 @@ static void sum_heads(const leaves *w, float *sums) {
   int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF;
   memset(sums, 0, (size_t)w->columns * sizeof *sums);
   for (int64_t leaf = 0; leaf < all; leaf++)
-    w->t->pass->row_ops->add(sums, w->t->buffers.parts + leaf * w->columns, TREADLE_FP32, w->columns);
+    w->back->pass->row_ops->add(sums, w->back->buffers.parts + leaf * w->columns, TREADLE_FP32, w->columns);
 }
 
-treadle_status treadle_back_norm_heads(treadle_trainer *t, const treadle_back_heads *heads) {
-  leaves w = {.t = t,
+treadle_status treadle_back_norm_heads(const treadle_back *back, const treadle_back_heads *heads) {
+  leaves w = {.back = back,
               .rows = heads->rows,
               .columns = heads->heads * heads->dim,
               .add = add_heads,
               .context = heads,
               .own = {0, heads->rows}};
-  treadle_exchange *within = t->pass->ranks.within;
-  float *sums = within ? treadle_exchange_room(within) : t->buffers.head_parts,
+  treadle_exchange *within = back->pass->ranks.within;
+  float *sums = within ? treadle_exchange_room(within) : back->buffers.head_parts,
         total[TREADLE_ROPE_WIDTH_MOST];
   const treadle_exchange_part part = {.of = heads->all,
                                       .first = heads->first,
@@ -141,18 +142,18 @@ treadle_status treadle_back_norm_heads(treadle_trainer *t, const treadle_back_he
                                       .columns = heads->dim};
   int64_t rows;
   treadle_status status = TREADLE_OK;
-  treadle_team_run(t->pass->team, add_leaves, &w);
+  treadle_team_run(back->pass->team, add_leaves, &w);
   sum_heads(&w, sums);
   if (within) TRY(treadle_parallel_slots(within, &part, "gradients of norms of heads"));
   memset(total, 0, (size_t)heads->dim * sizeof *total);
   for (int64_t h = 0; h < heads->all; h++) {
     const float *head = within ? treadle_parallel_slot(within, h, &rows) : sums + h * heads->dim;
-    t->pass->row_ops->add(total, head, TREADLE_FP32, heads->dim);
+    back->pass->row_ops->add(total, head, TREADLE_FP32, heads->dim);
   }
   for (int32_t s = 0; s < heads->grad->segment_count; s++) {
     const treadle_segment *segment = &heads->grad->segments[s];
-    t->pass->row_ops->add((float *)(void *)(t->window + segment->at), total + segment->first, TREADLE_FP32,
-                          segment->rows);
+    back->pass->row_ops->add((float *)(void *)(back->window + segment->at), total + segment->first,
+                             TREADLE_FP32, segment->rows);
   }
 out:
   return status;

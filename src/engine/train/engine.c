@@ -75,7 +75,7 @@ treadle_status treadle_trainer_slice(treadle_trainer *trainer, const treadle_bat
   const treadle_train_engine table = {
       .struct_size = sizeof table, .engine = trainer, .coordinate_of = coordinate_of};
   const treadle_coordinate mine = {
-      .engine = &table, .rank = trainer->rank, .ranks = trainer->layout->ranks};
+      .engine = &table, .rank = trainer->windows.rank, .ranks = trainer->windows.layout->ranks};
   TRY(treadle_coordinate_slice(&mine, batch, forward, range_p, mine_p));
 out:
   return status;

@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-bool treadle_train_speaks(const treadle_trainer *t) {
-  return t->stage == t->pipeline.stages - 1 && (!t->pass->ranks.stage || t->pass->ranks.stage->index == 0);
+bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass) {
+  return stage->number == stage->pipeline.stages - 1 &&
+         (!pass->ranks.stage || pass->ranks.stage->index == 0);
 }
 
 /* ---- Before ------------------------------------------------------------------------------------------------- */
@@ -92,7 +93,7 @@ out:
 
 static treadle_status give(const treadle_train_work *w, const treadle_batch *batch, treadle_batch *out) {
   treadle_status status = TREADLE_OK;
-  if (!out || !treadle_train_speaks(w->t)) return TREADLE_OK;
+  if (!out || !treadle_train_speaks(&w->t->stage, w->t->pass)) return TREADLE_OK;
   TRY(treadle_train_give(w, "log_probs", w->logprobs, batch, out));
   if (w->entropies) TRY(treadle_train_give(w, "entropies", w->entropies, batch, out));
 out:
@@ -104,7 +105,7 @@ static treadle_status run(treadle_train_work *w) {
   treadle_status status;
   TRY(treadle_train_count(w));
   if (w->loss == TREADLE_LOSS_NLL && !w->tokens) REFUSE("no token of all rows counts");
-  TRY(treadle_train_agree(w->t, treadle_train_run_step(w)));
+  TRY(treadle_train_agree(&w->t->ranks, treadle_train_run_step(w)));
 out:
   return status;
 }
@@ -119,10 +120,10 @@ static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
   TREADLE_NEED(batch);
   TREADLE_NEED(loss);
   TREADLE_NEED_SIZED(loss_p);
-  TRY(treadle_train_agree(t, prepare(&w, batch, forward, loss, out)));
+  TRY(treadle_train_agree(&t->ranks, prepare(&w, batch, forward, loss, out)));
   TRY(run(&w));
   TRY(treadle_train_sum_loss(&w, &found));
-  TRY(treadle_train_agree(t, give(&w, batch, out)));
+  TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
   TREADLE_GIVE(loss_p, &found);
 out:
   treadle_train_release_work(&w);
@@ -147,10 +148,10 @@ static treadle_status run_with(treadle_train_work *w, const void *weights) {
   treadle_trainer *t = w->t;
   treadle_status status, bound;
   if (!weights) return run(w);
-  TRY(treadle_train_agree(t, treadle_train_bind_weights(t, weights)));
+  TRY(treadle_train_agree(&t->ranks, treadle_train_bind_weights(t, weights)));
   status = run(w);
   bound = treadle_train_bind(t); /* back, whatever has come of it */
-  if (!status) status = treadle_train_agree(t, bound);
+  if (!status) status = treadle_train_agree(&t->ranks, bound);
 out:
   return status;
 }
@@ -163,9 +164,9 @@ treadle_status treadle_trainer_logprobs(treadle_trainer *t, const treadle_batch 
   TREADLE_NEED(t);
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
-  TRY(treadle_train_agree(t, prepare(&w, batch, forward, NULL, out)));
+  TRY(treadle_train_agree(&t->ranks, prepare(&w, batch, forward, NULL, out)));
   TRY(run_with(&w, weights));
-  TRY(treadle_train_agree(t, give(&w, batch, out)));
+  TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
 out:
   treadle_train_release_work(&w);
   return status;

@@ -10,6 +10,7 @@
 #define TREADLE_TRAIN_GRADIENTS_H
 
 #include "group/group.h"
+#include "train/back_head.h"
 #include "train/ppo.h"
 #include "train/trainer.h"
 
@@ -76,7 +77,7 @@ typedef struct treadle_train_work {
 /* Refused: micro batches of no size, or of two; numbers out of range. */
 treadle_status treadle_train_check_forward(const treadle_forward_options *forward);
 /* Does this rank say what its replica has found? One of the last stage does. */
-bool treadle_train_speaks(const treadle_trainer *t);
+bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass);
 
 /* ---- gradients_batch.c ---- */
 

@@ -15,7 +15,7 @@ static int64_t block_tokens(const treadle_train_work *w) { return w->t->pass->op
 
 /* A stretch of `count` tokens from position `from` on; what comes before is the prompt's. */
 static void add_stretch(filling *f, const treadle_train_row *row, int64_t from, int64_t count) {
-  treadle_train_buffers *own = &f->w->t->buffers;
+  treadle_train_buffers *own = &f->w->t->back.buffers;
   const int64_t block = block_tokens(f->w), whole = from / block, tail = from % block;
   treadle_pass_span span = {.rows = count,
                             .position = from,
@@ -34,7 +34,7 @@ static void add_stretch(filling *f, const treadle_train_row *row, int64_t from, 
 static void add_targets(filling *f, size_t number, int64_t from, int64_t first) {
   const treadle_train_work *w = f->w;
   const treadle_train_row *row = &w->rows[number];
-  treadle_train_buffers *own = &w->t->buffers;
+  treadle_train_buffers *own = &w->t->back.buffers;
   int64_t n = row->number;
   for (int64_t i = row->prompt_count; i < row->count; i++) {
     if (!treadle_train_counts(row, i)) continue;
@@ -53,8 +53,7 @@ static int64_t shared_of(const treadle_train_work *w, size_t number, size_t begi
 
 /* The last token of a row goes through the layers for nothing, so it stays away. */
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
-  treadle_trainer *t = w->t;
-  treadle_train_buffers *own = &t->buffers;
+  treadle_train_buffers *own = &w->t->back.buffers;
   size_t begin = treadle_train_first_of(w, micro_batch), end = begin + treadle_train_rows_from(w, begin);
   filling f = {.w = w};
   for (size_t r = begin; r < end; r++) {

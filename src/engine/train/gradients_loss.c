@@ -112,7 +112,7 @@ static treadle_status add_coordinate(treadle_train_work *w, int64_t coordinate, 
   treadle_group *group = t->ranks.group;
   found mine = {.sums = *sums, .coordinate = -1};
   treadle_status status;
-  if (treadle_train_speaks(t) && t->data_rank == coordinate) {
+  if (treadle_train_speaks(&t->stage, t->pass) && t->data_rank == coordinate) {
     mine.coordinate = coordinate;
     add_own(w, &mine.sums, &mine.nll);
   }

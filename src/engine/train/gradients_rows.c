@@ -9,13 +9,13 @@
 
 /* ---- What rows may be ---------------------------------------------------------------------------------- */
 
-static treadle_status check_row(const treadle_trainer *t, const treadle_train_row *row, size_t number) {
-  const treadle_transformer *d = t->transformer;
+static treadle_status check_row(const treadle_pass *pass, const treadle_train_row *row, size_t number) {
+  const treadle_transformer *d = pass->transformer;
   if (row->count < 2)
     REFUSE("row %zu: %s; 2 are the least", number, treadle_text_of_count(row->count, "token"));
-  if (row->count > t->pass->options.most_positions)
+  if (row->count > pass->options.most_positions)
     REFUSE("row %zu: %lld tokens; at most %lld", number, (long long)row->count,
-           (long long)t->pass->options.most_positions);
+           (long long)pass->options.most_positions);
   for (int64_t i = 0; i < row->count; i++)
     if (treadle_train_id(row, i) < 0 || treadle_train_id(row, i) >= d->vocabulary)
       REFUSE("row %zu: token %lld is %d; the vocabulary has 0 to %lld", number, (long long)i,
@@ -127,15 +127,15 @@ static treadle_status check_batch(const treadle_train_work *w, size_t first, siz
   if ((int64_t)count > w->t->most_sequences)
     REFUSE("rows %zu to %zu, a micro batch, are %zu; at most %lld", first, first + count - 1, count,
            (long long)w->t->most_sequences);
-  if (tokens > w->t->rows)
+  if (tokens > w->t->back.rows)
     REFUSE("rows %zu to %zu, a micro batch, have %lld tokens; at most %lld", first, first + count - 1,
-           (long long)tokens, (long long)w->t->rows);
+           (long long)tokens, (long long)w->t->back.rows);
   return TREADLE_OK;
 }
 
 treadle_status treadle_train_check_rows(const treadle_train_work *w) {
   treadle_status status = TREADLE_OK;
-  for (size_t r = 0; r < w->count; r++) TRY(check_row(w->t, &w->rows[r], r));
+  for (size_t r = 0; r < w->count; r++) TRY(check_row(w->t->pass, &w->rows[r], r));
   TRY(check_drawn(w));
   for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first))
     TRY(check_batch(w, first, treadle_train_rows_from(w, first)));
@@ -145,15 +145,16 @@ out:
 
 /* Is there memory for this many micro batches under way? */
 static treadle_status check_pipeline(const treadle_train_work *w) {
-  treadle_pipeline pipeline = w->t->pipeline;
+  treadle_pipeline pipeline = w->t->stage.pipeline;
   treadle_pipeline_memory needs;
   treadle_status status;
   pipeline.micro_batches = w->micro_batches;
-  TRY(treadle_pipeline_play(&pipeline, w->t->stage, &needs));
-  if (needs.kept > w->t->kept_count || (pipeline.stages > 1 && needs.slots > w->t->ranks.room.slots))
+  TRY(treadle_pipeline_play(&pipeline, w->t->stage.number, &needs));
+  if (needs.kept > w->t->back.kept_count || (pipeline.stages > 1 && needs.slots > w->t->ranks.room.slots))
     REFUSE("a step of %d micro batches keeps %d of them at a time; the trainer was made for %lld "
            "(most_micro_batches %d)",
-           w->micro_batches, needs.kept, (long long)w->t->kept_count, w->t->pipeline.micro_batches);
+           w->micro_batches, needs.kept, (long long)w->t->back.kept_count,
+           w->t->stage.pipeline.micro_batches);
 out:
   return status;
 }
@@ -196,7 +197,7 @@ treadle_status treadle_train_count(treadle_train_work *w) {
   w->micro_batches = (int32_t)mine.batches;
   w->most_batches = w->micro_batches;
   w->tokens = w->sequences = 0;
-  TRY(treadle_train_agree(w->t, w->backward ? check_pipeline(w) : TREADLE_OK));
+  TRY(treadle_train_agree(&w->t->ranks, w->backward ? check_pipeline(w) : TREADLE_OK));
   if (w->t->ranks.board) {
     w->most_batches = 0;
     TRY(add_up(w, &mine));
@@ -212,29 +213,30 @@ out:
 /* ---- Coordinates ------------------------------------------------------------------------------------------- */
 
 /* Micro batches that follow each other, as many as the others have or one more. */
-static void divide(const treadle_trainer *t, const int64_t *lengths, size_t rows,
-                   const treadle_forward_options *f, int64_t batches, treadle_row_range *by_coordinate) {
+static void divide(const int64_t *lengths, size_t rows, const treadle_forward_options *f, int64_t batches,
+                   int64_t coordinates, treadle_row_range *by_coordinate) {
   int64_t number = 0, d = 0;
-  for (size_t first = 0; d < t->data_ranks; number++) {
-    for (; d < t->data_ranks && batches * d / t->data_ranks == number; d++)
+  for (size_t first = 0; d < coordinates; number++) {
+    for (; d < coordinates && batches * d / coordinates == number; d++)
       by_coordinate[d].first = (int64_t)first;
     if (first < rows) first += rows_from(f, lengths, tokens_of_length, first, rows);
   }
-  for (d = 0; d < t->data_ranks; d++)
-    by_coordinate[d].end = d + 1 < t->data_ranks ? by_coordinate[d + 1].first : (int64_t)rows;
+  for (d = 0; d < coordinates; d++)
+    by_coordinate[d].end = d + 1 < coordinates ? by_coordinate[d + 1].first : (int64_t)rows;
 }
 
 /* Looked up once: which coordinate each rank has. */
 static treadle_status find_coordinates(treadle_trainer *t) {
+  const treadle_layout *layout = t->windows.layout;
   const bool sharded = t->shards != NULL;
   treadle_arena arena = {0};
   treadle_status status = TREADLE_OK;
   if (t->data_rank_of) return TREADLE_OK;
-  int64_t *of = treadle_arena_alloc_array(&t->arena, (size_t)t->layout->ranks, sizeof *of);
-  if (!of) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld ranks", (long long)t->layout->ranks);
-  for (int64_t rank = 0; rank < t->layout->ranks; rank++) {
+  int64_t *of = treadle_arena_alloc_array(&t->arena, (size_t)layout->ranks, sizeof *of);
+  if (!of) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld ranks", (long long)layout->ranks);
+  for (int64_t rank = 0; rank < layout->ranks; rank++) {
     treadle_replica replica = {0};
-    if (!sharded) TRY(treadle_replica_find(t->transformer, t->layout, rank, &arena, &replica));
+    if (!sharded) TRY(treadle_replica_find(t->transformer, layout, rank, &arena, &replica));
     of[rank] = sharded ? rank : replica.number;
     treadle_arena_release(&arena);
   }
@@ -266,8 +268,8 @@ treadle_status treadle_trainer_coordinate_of(treadle_trainer *t, const int64_t *
                      (long long)t->data_ranks));
   for (size_t first = 0; first < (size_t)rows; batches++)
     first += rows_from(&f, lengths, tokens_of_length, first, (size_t)rows);
-  divide(t, lengths, (size_t)rows, &f, batches, by_coordinate);
-  for (int64_t rank = 0; rank < t->layout->ranks; rank++)
+  divide(lengths, (size_t)rows, &f, batches, t->data_ranks, by_coordinate);
+  for (int64_t rank = 0; rank < t->windows.layout->ranks; rank++)
     by_rank[rank] = by_coordinate[t->data_rank_of[rank]];
 out:
   treadle_free(by_coordinate);

@@ -3,30 +3,30 @@
  *
  * With the distributed optimizer each data parallel rank has the state of its share of the gradients' window, takes the step on that, and
  * gets the weights of the others' shares. Elements do not depend on each other, so the bits are the same. */
-#include "train/trainer.h"
+#include "train/optimizer.h"
 
 #include "base/argument.h"
 #include "base/dtype.h"
 #include "base/sized.h"
-#include "train/adam.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { LINE = 16 /* elements: shares begin at whole lines of a cache */ };
 
-static int64_t window_elements(const treadle_trainer *t) {
-  return (int64_t)(t->grad_bytes / sizeof(float));
-}
-
-treadle_row_span treadle_train_share(const treadle_trainer *t, int64_t replica) {
-  int64_t all = window_elements(t), lines = (all + LINE - 1) / LINE;
-  if (!t->optimizer.distributed) return (treadle_row_span){0, all};
-  treadle_row_span share = {lines * replica / t->replica.count * LINE,
-                            lines * (replica + 1) / t->replica.count * LINE};
+treadle_row_span treadle_train_share(const treadle_train_optimizer *o, int64_t replica) {
+  int64_t all = (int64_t)(o->windows->grad_bytes / sizeof(float)), lines = (all + LINE - 1) / LINE;
+  if (!o->distributed) return (treadle_row_span){0, all};
+  treadle_row_span share = {lines * replica / o->replicas * LINE,
+                            lines * (replica + 1) / o->replicas * LINE};
   if (share.begin > all) share.begin = all;
   if (share.end > all) share.end = all;
   return share;
+}
+
+treadle_row_span treadle_train_own_share(const treadle_train_optimizer *o) {
+  return treadle_train_share(o, o->replica);
 }
 
 /* ---- Runs ----------------------------------------------------------------------------------------------- */
@@ -40,32 +40,31 @@ typedef struct run_of {
 } run_of;
 
 /* What of storage tensor s lies in the share. */
-static run_of run_in(const treadle_trainer *t, int32_t s, treadle_row_span share) {
+static run_of run_in(const treadle_train_windows *w, int32_t s, treadle_row_span share) {
   int32_t count;
-  const treadle_storage *weight = &treadle_layout_storages(t->layout, t->rank, &count)[s],
-                        *grad = &treadle_layout_storages(t->grad_layout, t->rank, &count)[s];
+  const treadle_storage *weight = &treadle_layout_storages(w->layout, w->rank, &count)[s],
+                        *grad = &treadle_layout_storages(w->grad_layout, w->rank, &count)[s];
   int64_t first = grad->offset / (int64_t)sizeof(float), end = first + grad->bytes / (int64_t)sizeof(float);
   int64_t begin = first > share.begin ? first : share.begin;
   if (end > share.end) end = share.end;
   return (run_of){.grad = begin,
                   .count = end > begin ? end - begin : 0,
-                  .weights = t->weights + weight->offset +
+                  .weights = w->weights + weight->offset +
                              (begin - first) * (int64_t)treadle_dtype_bytes(weight->dtype),
                   .dtype = weight->dtype,
                   .decays = grad->ndim > 1};
 }
 
-static int32_t storages_of(const treadle_trainer *t) {
+static int32_t storages_of(const treadle_train_windows *w) {
   int32_t count;
-  treadle_layout_storages(t->layout, t->rank, &count);
+  treadle_layout_storages(w->layout, w->rank, &count);
   return count;
 }
 
 /* ---- The step ------------------------------------------------------------------------------------------- */
 
-static void take_run(treadle_trainer *t, const treadle_optimizer_step *step, double scale,
+static void take_run(const treadle_train_optimizer *o, const treadle_optimizer_step *step, double scale,
                      const run_of *run, int64_t first) {
-  const treadle_train_optimizer *o = &t->optimizer;
   const treadle_adam adam = {o->beta1, o->beta2, o->eps};
   const treadle_adam_step now = {.step = o->steps + 1,
                                  .lr = step->lr,
@@ -77,18 +76,19 @@ static void take_run(treadle_trainer *t, const treadle_optimizer_step *step, dou
   const treadle_adam_run adam_run = {.master = o->master ? o->master + at : weights,
                                      .exp_avg = o->exp_avg + at,
                                      .exp_avg_sq = o->exp_avg_sq + at,
-                                     .grad = (const float *)(const void *)t->grad_window + run->grad,
+                                     .grad = treadle_train_grads(o->windows) + run->grad,
                                      .weights = o->master ? run->weights : NULL,
                                      .dtype = run->dtype,
                                      .count = run->count};
-  treadle_adam_take(o->ops, t->pass->team, &factors, &adam_run);
+  treadle_adam_take(o->ops, o->team, &factors, &adam_run);
 }
 
 /* One share's weights, from the replica that took the step on them to all. */
-static treadle_status bring_run(treadle_trainer *t, const run_of *run, int64_t replica) {
+static treadle_status bring_run(const treadle_train_optimizer *o, const run_of *run, int64_t replica) {
+  treadle_exchange *replicas = o->ranks->replicas;
   int64_t bytes = run->count * (int64_t)treadle_dtype_bytes(run->dtype),
-          most = (int64_t)(t->ranks.room.pieces * sizeof(float)), others;
-  bool mine = replica == t->replica.number;
+          most = (int64_t)(o->ranks->room.pieces * sizeof(float)), others;
+  bool mine = replica == o->replica;
   treadle_status status = TREADLE_OK;
   for (int64_t at = 0; at < bytes; at += most) {
     int64_t some = bytes - at < most ? bytes - at : most;
@@ -97,38 +97,40 @@ static treadle_status bring_run(treadle_trainer *t, const run_of *run, int64_t r
                                         .rows = 1,
                                         .columns =
                                             (some + (int64_t)sizeof(float) - 1) / (int64_t)sizeof(float)};
-    if (mine) memcpy(treadle_exchange_room(t->ranks.replicas), run->weights + at, (size_t)some);
-    TRY(treadle_parallel_slots(t->ranks.replicas, &part, "weights of the other replicas"));
-    if (!mine)
-      memcpy(run->weights + at, treadle_parallel_slot(t->ranks.replicas, 0, &others), (size_t)some);
+    if (mine) memcpy(treadle_exchange_room(replicas), run->weights + at, (size_t)some);
+    TRY(treadle_parallel_slots(replicas, &part, "weights of the other replicas"));
+    if (!mine) memcpy(run->weights + at, treadle_parallel_slot(replicas, 0, &others), (size_t)some);
   }
 out:
   return status;
 }
 
-static treadle_status bring_shares(treadle_trainer *t) {
+static treadle_status bring_shares(const treadle_train_optimizer *o) {
   treadle_status status = TREADLE_OK;
-  for (int64_t replica = 0; t->optimizer.distributed && t->ranks.replicas && replica < t->replica.count;
-       replica++)
-    for (int32_t s = 0; s < storages_of(t); s++) {
-      run_of run = run_in(t, s, treadle_train_share(t, replica));
-      if (run.count) TRY(bring_run(t, &run, replica));
+  for (int64_t replica = 0; o->distributed && o->ranks->replicas && replica < o->replicas; replica++)
+    for (int32_t s = 0; s < storages_of(o->windows); s++) {
+      run_of run = run_in(o->windows, s, treadle_train_share(o, replica));
+      if (run.count) TRY(bring_run(o, &run, replica));
     }
 out:
   return status;
 }
 
-static treadle_status take_step(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
-  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+static treadle_status take_step(const treadle_train_optimizer *o, const treadle_optimizer_step *step,
+                                double norm) {
+  const treadle_row_span share = treadle_train_own_share(o);
   double scale = treadle_adam_clip(norm, step->clip_grad);
-  treadle_status status;
-  for (int32_t s = 0; s < storages_of(t); s++) {
-    run_of run = run_in(t, s, share);
-    if (run.count) take_run(t, step, scale, &run, share.begin);
+  for (int32_t s = 0; s < storages_of(o->windows); s++) {
+    run_of run = run_in(o->windows, s, share);
+    if (run.count) take_run(o, step, scale, &run, share.begin);
   }
-  status = bring_shares(t);
-  treadle_train_forget_unit(t);
-  treadle_train_tell(t, status);
+  return bring_shares(o);
+}
+
+static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
+  treadle_status status = take_step(&t->optimizer, step, norm);
+  treadle_train_forget_unit(t->shards);
+  treadle_train_tell(&t->ranks, status);
   return status;
 }
 
@@ -148,7 +150,7 @@ treadle_status treadle_trainer_step(treadle_trainer *t, const treadle_optimizer_
   TRY(treadle_trainer_norm(t, &result.grad_norm));
   result.skipped = !isfinite(result.grad_norm);
   if (!result.skipped) {
-    TRY(treadle_train_agree(t, take_step(t, &s, result.grad_norm)));
+    TRY(treadle_train_agree(&t->ranks, take_and_tell(t, &s, result.grad_norm)));
     t->optimizer.steps++;
   }
   result.steps = t->optimizer.steps;
@@ -159,22 +161,18 @@ out:
 
 /* ---- What it begins with ---------------------------------------------------------------------------------- */
 
-/* From the window of gradients, which holds values of all elements here, to this rank's share. */
-static void take_share(const treadle_trainer *t, float *to) {
-  const treadle_row_span share = treadle_train_share(t, t->replica.number);
-  memcpy(to, (const float *)(const void *)t->grad_window + share.begin,
-         (size_t)(share.end - share.begin) * sizeof *to);
+void treadle_train_take_master(treadle_train_optimizer *o) {
+  const treadle_row_span share = treadle_train_own_share(o);
+  if (!o->master) return;
+  memcpy(o->master, treadle_train_grads(o->windows) + share.begin,
+         (size_t)(share.end - share.begin) * sizeof *o->master);
 }
 
-void treadle_train_take_master(treadle_trainer *t) {
-  if (t->optimizer.master) take_share(t, t->optimizer.master);
-}
-
-void treadle_train_reset_optimizer(treadle_trainer *t) {
-  const treadle_row_span share = treadle_train_share(t, t->replica.number);
+void treadle_train_reset_optimizer(treadle_train_optimizer *o) {
+  const treadle_row_span share = treadle_train_own_share(o);
   size_t bytes = (size_t)(share.end - share.begin) * sizeof(float);
-  if (!t->optimizer.exp_avg) return;
-  memset(t->optimizer.exp_avg, 0, bytes);
-  memset(t->optimizer.exp_avg_sq, 0, bytes);
-  t->optimizer.steps = 0;
+  if (!o->exp_avg) return;
+  memset(o->exp_avg, 0, bytes);
+  memset(o->exp_avg_sq, 0, bytes);
+  o->steps = 0;
 }

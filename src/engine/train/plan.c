@@ -4,20 +4,22 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/sized.h"
+#include "train/memory.h"
 
-treadle_trainer_memory treadle_train_memory(const treadle_trainer *t, const treadle_train_room *room) {
+treadle_trainer_memory treadle_train_holds(const treadle_trainer *t, const treadle_train_room *room) {
+  const treadle_train_windows *w = &t->windows;
   size_t board = treadle_train_board_bytes(t, room), windows;
-  treadle_trainer_memory m = {.params = t->weight_bytes,
-                              .grads = t->grad_bytes,
+  treadle_trainer_memory m = {.params = w->weight_bytes,
+                              .grads = w->grad_bytes,
                               .optimizer = t->optimizer.bytes,
-                              .work = t->work_bytes,
-                              .forward = t->forward_bytes,
+                              .work = t->memory.work_bytes,
+                              .forward = t->memory.forward_bytes,
                               .board = board};
-  if (t->shards && board && !t->given) m.board -= t->weight_bytes; /* it has them */
-  if (t->shards && !board) m.board += (size_t)treadle_train_unit_bytes(t, TREADLE_FP32);
-  if (t->given) m.params = m.grads = m.optimizer = 0; /* they are the caller's */
+  if (t->shards && board && !w->given) m.board -= w->weight_bytes; /* it has them */
+  if (t->shards && !board) m.board += (size_t)treadle_train_unit_bytes(t->shards, TREADLE_FP32);
+  if (w->given) m.params = m.grads = m.optimizer = 0; /* they are the caller's */
   windows = m.params + m.grads + m.optimizer;
-  m.peak = m.work + m.board + (t->offloads ? 0 : windows);
+  m.peak = m.work + m.board + (w->offloads ? 0 : windows);
   return m;
 }
 
@@ -44,9 +46,9 @@ static treadle_status add_kind(planning *p, int64_t rank, uint64_t coordinate) {
   kind->t = treadle_alloc(sizeof *kind->t);
   if (!kind->t) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of a rank");
   p->kind_count++;
-  kind->t->layout = p->layout;
+  kind->t->windows.layout = p->layout;
   TRY(treadle_train_fill(kind->t, p->options, rank, true));
-  room = treadle_train_measure_room(kind->t);
+  room = treadle_train_measure_room(&kind->t->back, &kind->t->stage);
   if (p->kind_count == 1) p->room = room;
   treadle_train_join_room(&p->room, &room);
 out:
@@ -71,9 +73,9 @@ out:
 static void find_memory(planning *p, treadle_trainer_memory *by_rank) {
   for (int64_t rank = 0; rank < p->layout->ranks; rank++) {
     rank_kind *kind = &p->kinds[p->kind_of[rank]];
-    kind->t->replica.number = treadle_train_is_sharded(p->layout) ? 0 : kind->count++;
-    treadle_train_measure_optimizer(kind->t);
-    by_rank[rank] = treadle_train_memory(kind->t, &p->room);
+    kind->t->optimizer.replica = treadle_train_is_sharded(p->layout) ? 0 : kind->count++;
+    treadle_train_measure_optimizer(&kind->t->optimizer, kind->t->pass->options.dtype);
+    by_rank[rank] = treadle_train_holds(kind->t, &p->room);
   }
 }
 

@@ -1,6 +1,6 @@
 /* Random weights: matrices from a normal distribution around 0 with the config's initializer_range, norms 1, biases 0. A value is a function of
  * seed, tensor and canonical index, so it is the same in every layout. */
-#include "train/trainer.h"
+#include "train/windows.h"
 
 #include "base/dtype.h"
 #include "base/hash.h"
@@ -57,15 +57,15 @@ static treadle_status deviation_of(const treadle_transformer *d, double *value_p
   return TREADLE_OK;
 }
 
-/* Of a rank's window in `layout`, one of those of the trainer. */
-static treadle_status fill_window(const treadle_trainer *t, const treadle_layout *layout, uint64_t seed,
-                                  char *window) {
+/* The window of a rank, whose values are of this layout. */
+static treadle_status fill_window(const treadle_transformer *transformer, const treadle_layout *layout,
+                                  int64_t rank, uint64_t seed, char *window) {
   const treadle_model *model = layout->model;
   double deviation;
   treadle_pieces pieces = {0};
   treadle_status status;
-  TRY(deviation_of(t->transformer, &deviation));
-  TRY(treadle_layout_pieces(layout, t->rank, &pieces));
+  TRY(deviation_of(transformer, &deviation));
+  TRY(treadle_layout_pieces(layout, rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++) {
     const treadle_piece *piece = &pieces.items[i];
     if (piece->tensor < 0) continue; /* padding is zero */
@@ -76,7 +76,7 @@ static treadle_status fill_window(const treadle_trainer *t, const treadle_layout
                  .dtype = piece->dtype,
                  .seed = treadle_hash_text(tensor->name, seed),
                  .deviation = tensor->ndim > 1 ? deviation : 0,
-                 .same = is_norm(t->transformer, piece->tensor) ? 1 : 0};
+                 .same = is_norm(transformer, piece->tensor) ? 1 : 0};
     elements.dtype = piece->dtype;
     treadle_elements_each(&elements, fill_run, &w);
   }
@@ -85,13 +85,15 @@ out:
   return status;
 }
 
-treadle_status treadle_train_randomise(treadle_trainer *t, uint64_t seed) {
+treadle_status treadle_train_randomise(const treadle_train_windows *w,
+                                       const treadle_transformer *transformer, bool masters,
+                                       uint64_t seed) {
   treadle_status status;
-  memset(t->weights, 0, t->weight_bytes);
-  memset(t->grad_window, 0, t->grad_bytes);
-  TRY(fill_window(t, t->layout, seed, t->weights));
-  treadle_filled_memory(t->weights, t->weight_bytes);
-  if (t->optimizer.master) TRY(fill_window(t, t->grad_layout, seed, t->grad_window));
+  memset(w->weights, 0, w->weight_bytes);
+  memset(w->grads, 0, w->grad_bytes);
+  TRY(fill_window(transformer, w->layout, w->rank, seed, w->weights));
+  treadle_filled_memory(w->weights, w->weight_bytes);
+  if (masters) TRY(fill_window(transformer, w->grad_layout, w->rank, seed, w->grads));
 out:
   return status;
 }

@@ -4,9 +4,9 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "group/group.h"
 #include "io/folder.h"
 #include "memory/device.h"
-#include "group/group.h"
 #include "weights/digest.h"
 
 #include <errno.h>
@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 /* A folder beside the file, of one file, which then takes the file's name. All ranks learn what it is called. */
-static treadle_status name_folder(const treadle_trainer *t, const char *path, char folder[PATH_MAX]) {
+static treadle_status name_folder(treadle_group *group, const char *path, char folder[PATH_MAX]) {
   long pid = (long)getpid();
   treadle_status status = TREADLE_OK;
-  if (t->ranks.group) {
-    TRY(treadle_group_say(t->ranks.group, &pid, sizeof pid));
-    pid = *(const long *)treadle_group_said(t->ranks.group, 0);
+  if (group) {
+    TRY(treadle_group_say(group, &pid, sizeof pid));
+    pid = *(const long *)treadle_group_said(group, 0);
   }
   if (snprintf(folder, PATH_MAX, "%s.%ld.tmp", path, pid) >= PATH_MAX)
     status = treadle_fail(TREADLE_REFUSED, "%s: too long for a path", path);
@@ -29,10 +29,10 @@ out:
   return status;
 }
 
-static treadle_status take_file(const treadle_trainer *t, const char *folder, const char *path) {
+static treadle_status take_file(const treadle_group *group, const char *folder, const char *path) {
   char file[PATH_MAX + 32];
   treadle_status status = TREADLE_OK;
-  if (t->ranks.group && treadle_group_rank(t->ranks.group) > 0) return TREADLE_OK;
+  if (group && treadle_group_rank(group) > 0) return TREADLE_OK;
   snprintf(file, sizeof file, "%s/model.safetensors", folder);
   if (rename(file, path) != 0)
     status = treadle_fail(TREADLE_SYSTEM, "%s cannot be written: %s", path, strerror(errno));
@@ -47,30 +47,28 @@ treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *pa
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(path);
-  TRY(treadle_train_agree(t, name_folder(t, path, folder)));
-  TRY(treadle_layout_save(t->ranks.group, t->grad_layout, t->grad_window, folder, &options));
-  TRY(treadle_train_agree(t, take_file(t, folder, path)));
+  TRY(treadle_train_agree(&t->ranks, name_folder(t->ranks.group, path, folder)));
+  TRY(treadle_layout_save(t->ranks.group, t->windows.grad_layout, t->windows.grads, folder, &options));
+  TRY(treadle_train_agree(&t->ranks, take_file(t->ranks.group, folder, path)));
 out:
   return status;
 }
 
 /* ---- The digest --------------------------------------------------------------------------------------- */
 
-/* Of a window of all ranks, as a layout has it. */
-static treadle_status find_digest(treadle_trainer *t, const treadle_layout *layout, const char *window,
+/* Of the windows of all ranks, each with values of one layout. */
+static treadle_status find_digest(const treadle_train_ranks *ranks, const treadle_rank_window *of,
                                   uint64_t *digest_p) {
-  treadle_group *group = t->ranks.group;
+  treadle_group *group = ranks->group;
   uint64_t mine = 0, *sums;
-  size_t count = (size_t)layout->model->entry_count;
+  size_t count = (size_t)of->layout->model->entry_count;
   treadle_status status = TREADLE_OK;
   *digest_p = 0;
   sums = treadle_alloc_array(count, sizeof *sums);
   if (!sums) status = treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
-  const treadle_rank_window of = {
-      .layout = layout, .rank = t->rank, .device = treadle_device_host(), .window = window};
-  if (!status) status = treadle_digest_add(&of, 0, sums);
+  if (!status) status = treadle_digest_add(of, 0, sums);
   for (size_t i = 0; !status && i < count; i++) mine += sums[i];
-  TRY(treadle_train_agree(t, status));
+  TRY(treadle_train_agree(ranks, status));
   if (group) TRY(treadle_group_say(group, &mine, sizeof mine));
   for (int rank = 0; group && rank < treadle_group_size(group); rank++)
     *digest_p += *(const uint64_t *)treadle_group_said(group, rank);
@@ -83,13 +81,21 @@ out:
 treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
   TREADLE_NEED(t);
   TREADLE_NEED(digest_p);
-  return find_digest(t, t->grad_layout, t->grad_window, digest_p);
+  const treadle_rank_window of = {.layout = t->windows.grad_layout,
+                                  .rank = t->windows.rank,
+                                  .device = treadle_device_host(),
+                                  .window = t->windows.grads};
+  return find_digest(&t->ranks, &of, digest_p);
 }
 
 treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *digest_p) {
   TREADLE_NEED(t);
   TREADLE_NEED(digest_p);
-  return find_digest(t, t->layout, t->weights, digest_p);
+  const treadle_rank_window of = {.layout = t->windows.layout,
+                                  .rank = t->windows.rank,
+                                  .device = treadle_device_host(),
+                                  .window = t->windows.weights};
+  return find_digest(&t->ranks, &of, digest_p);
 }
 
 /* ---- The norm ----------------------------------------------------------------------------------------- */
@@ -103,8 +109,7 @@ static void add(void *context, const float *values, int64_t count) {
 }
 
 /* Of all ranks' norms, which come one after the other. */
-static treadle_status share(treadle_trainer *t, treadle_norm *norm, bool sums) {
-  treadle_group *group = t->ranks.group;
+static treadle_status share(treadle_group *group, treadle_norm *norm, bool sums) {
   const treadle_norm mine = *norm;
   treadle_status status = TREADLE_OK;
   if (!group) return TREADLE_OK;
@@ -121,10 +126,10 @@ treadle_status treadle_trainer_norm(treadle_trainer *t, double *norm_p) {
   TREADLE_NEED(t);
   TREADLE_NEED(norm_p);
   treadle_norm_begin(&norm);
-  TRY(treadle_train_agree(t, treadle_train_each_own(t, look, &norm)));
-  TRY(share(t, &norm, false));
-  TRY(treadle_train_agree(t, treadle_train_each_own(t, add, &norm)));
-  TRY(share(t, &norm, true));
+  TRY(treadle_train_agree(&t->ranks, treadle_train_each_own(t, look, &norm)));
+  TRY(share(t->ranks.group, &norm, false));
+  TRY(treadle_train_agree(&t->ranks, treadle_train_each_own(t, add, &norm)));
+  TRY(share(t->ranks.group, &norm, true));
   *norm_p = treadle_norm_value(&norm);
 out:
   return status;

@@ -1,14 +1,14 @@
 /* Sequence parallel: of the residual stream, whose rows the tensor parallel ranks would all have, each keeps its own, and goes backward
  * through norms with these alone. Rows are divided between leaves of tokens, so sums over tokens do not see it. What multiplies matrices is
  * brought together first. */
-#include "train/trainer.h"
+#include "train/sequence.h"
 
 #include <string.h>
 
 static int64_t leaves_of(int64_t rows) { return (rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF; }
 
-static treadle_row_span rows_of(const treadle_trainer *t, int64_t rows, int member) {
-  int64_t count = t->pass->ranks.stage->count, leaves = leaves_of(rows);
+static treadle_row_span rows_of(const treadle_back *back, int64_t rows, int member) {
+  int64_t count = back->pass->ranks.stage->count, leaves = leaves_of(rows);
   treadle_row_span span = {leaves * member / count * TREADLE_TOKEN_LEAF,
                            leaves * (member + 1) / count * TREADLE_TOKEN_LEAF};
   if (span.begin > rows) span.begin = rows;
@@ -16,25 +16,26 @@ static treadle_row_span rows_of(const treadle_trainer *t, int64_t rows, int memb
   return span;
 }
 
-bool treadle_train_divides_rows(const treadle_trainer *t) {
-  return t->sequence_parallel && t->pass->ranks.within;
+bool treadle_train_divides_rows(const treadle_back *back) {
+  return back->sequence_parallel && back->pass->ranks.within;
 }
 
-treadle_row_span treadle_train_own_rows(const treadle_trainer *t, int64_t rows) {
-  if (!treadle_train_divides_rows(t)) return (treadle_row_span){0, rows};
-  return rows_of(t, rows, t->pass->ranks.stage->index);
+treadle_row_span treadle_train_own_rows(const treadle_back *back, int64_t rows) {
+  if (!treadle_train_divides_rows(back)) return (treadle_row_span){0, rows};
+  return rows_of(back, rows, back->pass->ranks.stage->index);
 }
 
-int64_t treadle_train_most_own_rows(const treadle_trainer *t, int64_t ranks) {
-  return t->sequence_parallel ? (leaves_of(t->rows) + ranks - 1) / ranks * TREADLE_TOKEN_LEAF : t->rows;
+int64_t treadle_train_most_own_rows(const treadle_back *back, int64_t ranks) {
+  return back->sequence_parallel ? (leaves_of(back->rows) + ranks - 1) / ranks * TREADLE_TOKEN_LEAF
+                                 : back->rows;
 }
 
-treadle_status treadle_train_gather_rows(treadle_trainer *t, const float *own, int64_t rows, float *to,
-                                         const char *what) {
-  treadle_exchange *within = t->pass->ranks.within;
-  const treadle_board_set *stage = t->pass->ranks.stage;
-  const treadle_row_span mine = treadle_train_own_rows(t, rows);
-  const int64_t hidden = t->transformer->hidden;
+treadle_status treadle_train_gather_rows(const treadle_back *back, const float *own, int64_t rows,
+                                         float *to, const char *what) {
+  treadle_exchange *within = back->pass->ranks.within;
+  const treadle_board_set *stage = back->pass->ranks.stage;
+  const treadle_row_span mine = treadle_train_own_rows(back, rows);
+  const int64_t hidden = back->transformer->hidden;
   const treadle_exchange_part part = {.of = stage->count,
                                       .first = stage->index,
                                       .end = stage->index + 1,
@@ -46,21 +47,21 @@ treadle_status treadle_train_gather_rows(treadle_trainer *t, const float *own, i
   TRY(treadle_parallel_slots(within, &part, what));
   for (int m = 0; m < stage->count; m++) {
     const float *from = treadle_parallel_slot(within, m, &theirs);
-    memcpy(to + rows_of(t, rows, m).begin * hidden, from, (size_t)(theirs * hidden) * sizeof *to);
+    memcpy(to + rows_of(back, rows, m).begin * hidden, from, (size_t)(theirs * hidden) * sizeof *to);
   }
 out:
   return status;
 }
 
-treadle_status treadle_train_gather_leaves(treadle_trainer *t, int64_t rows, int64_t columns) {
-  treadle_exchange *within = t->pass->ranks.within;
-  const treadle_row_span mine = treadle_train_own_rows(t, rows);
+treadle_status treadle_train_gather_leaves(const treadle_back *back, int64_t rows, int64_t columns) {
+  treadle_exchange *within = back->pass->ranks.within;
+  const treadle_row_span mine = treadle_train_own_rows(back, rows);
   const treadle_exchange_part part = {.of = leaves_of(rows),
                                       .first = leaves_of(mine.begin),
                                       .end = leaves_of(mine.end),
                                       .rows = 1,
                                       .columns = columns};
-  float *parts = t->buffers.parts;
+  float *parts = back->buffers.parts;
   int64_t one;
   treadle_status status;
   memcpy(treadle_exchange_room(within), parts + part.first * columns,

@@ -4,7 +4,7 @@
  * after micro batch.
  *
  * Whole matrices lie as in the layout hf, those of all units in the same place. */
-#include "train/trainer.h"
+#include "train/shards.h"
 
 #include "base/dtype.h"
 #include "group/group.h"
@@ -36,6 +36,7 @@ typedef struct unit {
 } unit;
 
 struct treadle_train_shards {
+  treadle_train_shard_parts of;
   treadle_layout *whole, *whole_grads; /* hf, on one rank */
   treadle_replica group;  /* the ranks that share a copy of the model; copies, where there are several */
   unit *units;            /* [layers + 2] */
@@ -47,34 +48,38 @@ struct treadle_train_shards {
   treadle_board_set *all;
 };
 
-int32_t treadle_train_unit_embed(const treadle_trainer *t) { return (int32_t)t->transformer->layers; }
-int32_t treadle_train_unit_head(const treadle_trainer *t) { return (int32_t)t->transformer->layers + 1; }
+int32_t treadle_train_unit_embed(const treadle_transformer *transformer) {
+  return (int32_t)transformer->layers;
+}
+int32_t treadle_train_unit_head(const treadle_transformer *transformer) {
+  return (int32_t)transformer->layers + 1;
+}
 
 static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "no memory for shards"); }
 
-static treadle_status add_tensor(treadle_trainer *t, unit *u, int32_t tensor) {
+static treadle_status add_tensor(const treadle_model *model, unit *u, int32_t tensor) {
   const treadle_tensor *about;
   if (tensor < 0) return TREADLE_OK;
-  about = &t->layout->model->tensors[tensor];
+  about = &model->tensors[tensor];
   unit_tensor one = {.tensor = tensor, .at = u->elements, .count = 1};
   for (int d = 0; d < about->ndim; d++) one.count *= about->shape[d];
   u->elements += (one.count + LINE - 1) / LINE * LINE;
   return treadle_array_push(&u->tensors, one);
 }
 
-static treadle_status list_units(treadle_trainer *t) {
-  const treadle_transformer *d = t->transformer;
-  treadle_train_shards *s = t->shards;
+static treadle_status list_units(treadle_train_shards *s) {
+  const treadle_transformer *d = s->of.back->transformer;
+  const treadle_model *model = s->of.windows->layout->model;
   treadle_status status = TREADLE_OK;
   s->count = (int32_t)d->layers + 2;
-  s->units = treadle_arena_alloc_array(&t->arena, (size_t)s->count, sizeof *s->units);
+  s->units = treadle_arena_alloc_array(s->of.arena, (size_t)s->count, sizeof *s->units);
   if (!s->units) return no_memory();
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++)
-      TRY(add_tensor(t, &s->units[l], d->layer[l].tensor[role]));
-  TRY(add_tensor(t, &s->units[treadle_train_unit_embed(t)], d->embed));
-  TRY(add_tensor(t, &s->units[treadle_train_unit_head(t)], d->final_norm));
-  TRY(add_tensor(t, &s->units[treadle_train_unit_head(t)], d->head));
+      TRY(add_tensor(model, &s->units[l], d->layer[l].tensor[role]));
+  TRY(add_tensor(model, &s->units[treadle_train_unit_embed(d)], d->embed));
+  TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->final_norm));
+  TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->head));
   for (int32_t u = 0; u < s->count; u++)
     if (s->units[u].elements > s->most) s->most = s->units[u].elements;
 out:
@@ -136,21 +141,22 @@ static int64_t elements_of(const shard_runs *runs) {
 }
 
 /* Together the ranks that share a copy have each element once. */
-static treadle_status find_unit(treadle_trainer *t, unit *u) {
-  const treadle_replica *group = &t->shards->group;
+static treadle_status find_unit(const treadle_train_shards *s, unit *u) {
+  const treadle_train_windows *windows = s->of.windows;
+  const treadle_replica *group = &s->group;
   int64_t found = 0, wanted = 0;
   treadle_status status = TREADLE_OK;
-  u->weights = treadle_arena_alloc_array(&t->arena, (size_t)group->rank_count, sizeof *u->weights);
+  u->weights = treadle_arena_alloc_array(s->of.arena, (size_t)group->rank_count, sizeof *u->weights);
   if (!u->weights) return no_memory();
   for (int i = 0; i < group->rank_count; i++) {
-    TRY(find_runs(t->layout, group->ranks[i], u, &u->weights[i]));
+    TRY(find_runs(windows->layout, group->ranks[i], u, &u->weights[i]));
     found += elements_of(&u->weights[i]);
   }
-  TRY(find_runs(t->grad_layout, t->rank, u, &u->grads));
+  TRY(find_runs(windows->grad_layout, windows->rank, u, &u->grads));
   for (size_t i = 0; i < u->tensors.count; i++) wanted += u->tensors.items[i].count;
   if (found != wanted)
     status = treadle_fail(TREADLE_REFUSED, "layout '%s': its shards have %lld elements of %lld",
-                          t->layout->text, (long long)found, (long long)wanted);
+                          windows->layout->text, (long long)found, (long long)wanted);
 out:
   return status;
 }
@@ -158,12 +164,12 @@ out:
 /* ---- Weights of a unit ----------------------------------------------------------------------------------- */
 
 /* The whole matrix, in its place of the unit. */
-static treadle_status place_weight(treadle_trainer *t, const unit *u, int32_t tensor,
+static treadle_status place_weight(treadle_arena *arena, const unit *u, int32_t tensor,
                                    treadle_weight *weight) {
   treadle_segment *segment;
   size_t i = 0;
   if (tensor < 0) return TREADLE_OK;
-  segment = treadle_arena_alloc_array(&t->arena, 1, sizeof *segment);
+  segment = treadle_arena_alloc_array(arena, 1, sizeof *segment);
   if (!segment) return no_memory();
   while (u->tensors.items[i].tensor != tensor) i++;
   *segment = (treadle_segment){.at = (size_t)u->tensors.items[i].at * treadle_dtype_bytes(weight->dtype),
@@ -174,23 +180,25 @@ static treadle_status place_weight(treadle_trainer *t, const unit *u, int32_t te
   return TREADLE_OK;
 }
 
-treadle_status treadle_train_place_shards(treadle_trainer *t) {
-  const treadle_transformer *d = t->transformer;
-  treadle_train_shards *s = t->shards;
-  const unit *head = &s->units[treadle_train_unit_head(t)], *embed = &s->units[treadle_train_unit_embed(t)];
+treadle_status treadle_train_place_shards(const treadle_train_shards *s) {
+  treadle_back *back = s->of.back;
+  treadle_pass *pass = back->pass;
+  treadle_arena *arena = s->of.arena;
+  const treadle_transformer *d = back->transformer;
+  const unit *head = &s->units[treadle_train_unit_head(d)], *embed = &s->units[treadle_train_unit_embed(d)];
   treadle_status status = TREADLE_OK;
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++) {
       int32_t tensor = d->layer[l].tensor[role];
-      TRY(place_weight(t, &s->units[l], tensor, &t->pass->layers[l].weight[role]));
-      TRY(place_weight(t, &s->units[l], tensor, &t->grads[l].weight[role]));
+      TRY(place_weight(arena, &s->units[l], tensor, &pass->layers[l].weight[role]));
+      TRY(place_weight(arena, &s->units[l], tensor, &back->grads[l].weight[role]));
     }
-  TRY(place_weight(t, embed, d->embed, &t->pass->embed));
-  TRY(place_weight(t, embed, d->embed, &t->grad_embed));
-  TRY(place_weight(t, head, d->final_norm, &t->pass->final_norm));
-  TRY(place_weight(t, head, d->final_norm, &t->grad_final_norm));
-  TRY(place_weight(t, head, d->head, &t->pass->head));
-  TRY(place_weight(t, head, d->head, &t->grad_head));
+  TRY(place_weight(arena, embed, d->embed, &pass->embed));
+  TRY(place_weight(arena, embed, d->embed, &back->grad_embed));
+  TRY(place_weight(arena, head, d->final_norm, &pass->final_norm));
+  TRY(place_weight(arena, head, d->final_norm, &back->grad_final_norm));
+  TRY(place_weight(arena, head, d->head, &pass->head));
+  TRY(place_weight(arena, head, d->head, &back->grad_head));
 out:
   return status;
 }
@@ -201,29 +209,31 @@ bool treadle_train_is_sharded(const treadle_layout *layout) {
   return strncmp(layout->text, "fsdp2", 5) == 0;
 }
 
-treadle_status treadle_train_open_shards(treadle_trainer *t, bool plans, const treadle_layout **whole_p) {
-  treadle_dtype dtype = treadle_layout_dtype(t->layout, &t->layout->model->tensors[t->transformer->embed]);
-  treadle_train_shards *s = treadle_arena_alloc(&t->arena, sizeof *s);
+treadle_status treadle_train_open_shards(const treadle_train_shard_parts *of, bool plans,
+                                         treadle_train_shards **shards_p) {
+  const treadle_layout *layout = of->windows->layout;
+  const treadle_transformer *d = of->back->transformer;
+  treadle_dtype dtype = treadle_layout_dtype(layout, &layout->model->tensors[d->embed]);
+  treadle_train_shards *s = treadle_arena_alloc(of->arena, sizeof *s);
   treadle_status status;
   if (!s) return no_memory();
-  *s = (treadle_train_shards){.present = -1};
-  t->shards = s;
-  TRY(treadle_layout_create(t->layout->model, dtype == TREADLE_BF16 ? "hf:dtype=bf16" : "hf:dtype=fp32", 1,
+  *s = (treadle_train_shards){.of = *of, .present = -1};
+  *shards_p = s;
+  TRY(treadle_layout_create(layout->model, dtype == TREADLE_BF16 ? "hf:dtype=bf16" : "hf:dtype=fp32", 1,
                             NULL, &s->whole));
-  TRY(treadle_layout_create(t->layout->model, "hf:dtype=fp32", 1, NULL, &s->whole_grads));
-  *whole_p = s->whole;
-  TRY(list_units(t));
+  TRY(treadle_layout_create(layout->model, "hf:dtype=fp32", 1, NULL, &s->whole_grads));
+  TRY(list_units(s));
   if (plans) goto out;
-  TRY(treadle_replica_find(t->transformer, t->layout, t->rank, &t->arena, &s->group));
-  for (int32_t u = 0; u < s->count; u++) TRY(find_unit(t, &s->units[u]));
+  TRY(treadle_replica_find(d, layout, of->windows->rank, of->arena, &s->group));
+  for (int32_t u = 0; u < s->count; u++) TRY(find_unit(s, &s->units[u]));
 out:
   return status;
 }
 
-const treadle_layout *treadle_train_whole_grads(const treadle_trainer *t) { return t->shards->whole_grads; }
+const treadle_layout *treadle_train_whole(const treadle_train_shards *s) { return s->whole; }
+const treadle_layout *treadle_train_whole_grads(const treadle_train_shards *s) { return s->whole_grads; }
 
-void treadle_train_close_shards(treadle_trainer *t) {
-  treadle_train_shards *s = t->shards;
+void treadle_train_close_shards(treadle_train_shards *s) {
   if (!s) return;
   for (int32_t u = 0; s->units && u < s->count; u++) {
     treadle_array_release(&s->units[u].tensors);
@@ -233,128 +243,132 @@ void treadle_train_close_shards(treadle_trainer *t) {
   }
   treadle_layout_destroy(s->whole);
   treadle_layout_destroy(s->whole_grads);
-  t->shards = NULL;
 }
 
-int64_t treadle_train_unit_bytes(const treadle_trainer *t, treadle_dtype dtype) {
-  return t->shards ? t->shards->most * (int64_t)treadle_dtype_bytes(dtype) : 0;
+int64_t treadle_train_unit_bytes(const treadle_train_shards *s, treadle_dtype dtype) {
+  return s ? s->most * (int64_t)treadle_dtype_bytes(dtype) : 0;
 }
 
-void treadle_train_place_gathered(treadle_trainer *t, char *gathered, float *sum) {
-  t->shards->gathered = gathered;
-  t->shards->sum = sum;
+void treadle_train_place_gathered(treadle_train_shards *s, char *gathered, float *sum) {
+  s->gathered = gathered;
+  s->sum = sum;
 }
 
-char *treadle_train_gathered(const treadle_trainer *t) { return t->shards->gathered; }
+char *treadle_train_gathered(const treadle_train_shards *s) { return s->gathered; }
 
 int64_t treadle_train_shard_block(void) { return BLOCK; }
 
 /* ---- Gathering -------------------------------------------------------------------------------------------- */
 
 /* A rank's part of the board: its window of weights, then the gradients of a unit. */
-uint64_t treadle_train_shard_board(const treadle_trainer *t) {
-  uint64_t weights = (t->weight_bytes + LINE - 1) / LINE * LINE;
-  return weights + (uint64_t)treadle_train_unit_bytes(t, TREADLE_FP32);
+uint64_t treadle_train_shard_board(const treadle_train_shards *s) {
+  uint64_t weights = (s->of.windows->weight_bytes + LINE - 1) / LINE * LINE;
+  return weights + (uint64_t)treadle_train_unit_bytes(s, TREADLE_FP32);
 }
 
-treadle_status treadle_train_join_shards(treadle_trainer *t) {
-  return treadle_board_split(t->ranks.board, 0, &t->shards->all);
+treadle_status treadle_train_join_shards(treadle_train_shards *s) {
+  return treadle_board_split(s->of.ranks->board, 0, &s->all);
 }
 
-static const char *weights_of(const treadle_trainer *t, int rank) {
-  return t->ranks.board ? treadle_board_part(t->ranks.board, rank) : t->shards->shown;
+static const char *weights_of(const treadle_train_shards *s, int rank) {
+  treadle_board *board = s->of.ranks->board;
+  return board ? treadle_board_part(board, rank) : s->shown;
 }
 
-static const float *gradients_of(const treadle_trainer *t, int rank) {
-  uint64_t at = (treadle_layout_window_bytes(t->layout, rank) + LINE - 1) / LINE * LINE;
-  if (!t->ranks.board) return (const float *)(const void *)t->window;
-  return (const float *)(const void *)((const char *)treadle_board_part(t->ranks.board, rank) + at);
+static const float *gradients_of(const treadle_train_shards *s, int rank) {
+  treadle_board *board = s->of.ranks->board;
+  uint64_t at = (treadle_layout_window_bytes(s->of.windows->layout, rank) + LINE - 1) / LINE * LINE;
+  if (!board) return (const float *)(const void *)s->of.back->window;
+  return (const float *)(const void *)((const char *)treadle_board_part(board, rank) + at);
 }
 
 typedef struct gathering {
-  const treadle_trainer *t;
+  const treadle_train_shards *s;
   const unit *u;
 } gathering;
 
 /* Each thread copies some of the runs of each rank. */
 static void gather(void *context, int32_t index, int32_t count) {
   const gathering *w = context;
-  const treadle_replica *group = &w->t->shards->group;
-  size_t each = treadle_dtype_bytes(w->t->pass->options.dtype);
+  const treadle_replica *group = &w->s->group;
+  size_t each = treadle_dtype_bytes(w->s->of.back->pass->options.dtype);
   for (int i = 0; i < group->rank_count; i++) {
-    const char *from = weights_of(w->t, group->ranks[i]);
+    const char *from = weights_of(w->s, group->ranks[i]);
     const shard_runs *runs = &w->u->weights[i];
     for (size_t r = (size_t)index; r < runs->count; r += (size_t)count) {
       const shard_run *run = &runs->items[r];
-      memcpy(w->t->shards->gathered + (size_t)run->whole * each, from + (size_t)run->own * each,
+      memcpy(w->s->gathered + (size_t)run->whole * each, from + (size_t)run->own * each,
              (size_t)run->count * each);
     }
   }
 }
 
-void treadle_train_need(treadle_trainer *t, int32_t number) {
-  treadle_train_shards *s = t->shards;
+void treadle_train_need(treadle_train_shards *s, int32_t number) {
   if (!s || s->present == number) return;
-  gathering w = {.t = t, .u = &s->units[number]};
-  treadle_team_run(t->pass->team, gather, &w);
+  gathering w = {.s = s, .u = &s->units[number]};
+  treadle_team_run(s->of.back->pass->team, gather, &w);
   s->present = number;
 }
 
-void treadle_train_show_shards(treadle_trainer *t, const void *weights) {
-  if (!t->shards) return;
-  t->shards->present = -1;
-  t->shards->shown = weights;
-  if (t->ranks.board && weights != treadle_board_own(t->ranks.board))
-    memcpy(treadle_board_own(t->ranks.board), weights, t->weight_bytes);
+void treadle_train_show_shards(treadle_train_shards *s, const void *weights) {
+  if (!s) return;
+  treadle_board *board = s->of.ranks->board;
+  s->present = -1;
+  s->shown = weights;
+  if (board && weights != treadle_board_own(board))
+    memcpy(treadle_board_own(board), weights, s->of.windows->weight_bytes);
 }
 
-void treadle_train_forget_unit(treadle_trainer *t) { treadle_train_show_shards(t, t->weights); }
+void treadle_train_forget_unit(treadle_train_shards *s) {
+  if (s) treadle_train_show_shards(s, s->of.windows->weights);
+}
 
 /* ---- Gradients -------------------------------------------------------------------------------------------- */
 
-void treadle_train_begin_unit(treadle_trainer *t, int32_t number) {
-  if (t->shards) memset(t->window, 0, (size_t)t->shards->units[number].elements * sizeof(float));
+void treadle_train_begin_unit(treadle_train_shards *s, int32_t number) {
+  if (s) memset(s->of.back->window, 0, (size_t)s->units[number].elements * sizeof(float));
 }
 
 /* This rank's shard of a unit, from all ranks. */
-static void add_shard(treadle_trainer *t, const unit *u) {
-  treadle_train_shards *s = t->shards;
-  float *own = (float *)(void *)t->grad_window;
+static void add_shard(treadle_train_shards *s, const unit *u) {
+  const treadle_row_ops *ops = s->of.back->pass->row_ops;
+  const int64_t ranks = s->of.windows->layout->ranks;
+  float *own = treadle_train_grads(s->of.windows);
   for (size_t r = 0; r < u->grads.count; r++) {
     const shard_run *run = &u->grads.items[r];
     for (int64_t at = 0; at < run->count; at += BLOCK) {
       int64_t some = run->count - at < BLOCK ? run->count - at : BLOCK;
-      memcpy(s->sum, gradients_of(t, 0) + run->whole + at, (size_t)some * sizeof *s->sum);
-      for (int rank = 1; rank < t->layout->ranks; rank++)
-        t->pass->row_ops->add(s->sum, gradients_of(t, rank) + run->whole + at, TREADLE_FP32, some);
-      t->pass->row_ops->add(own + run->own + at, s->sum, TREADLE_FP32, some);
+      memcpy(s->sum, gradients_of(s, 0) + run->whole + at, (size_t)some * sizeof *s->sum);
+      for (int rank = 1; rank < ranks; rank++)
+        ops->add(s->sum, gradients_of(s, rank) + run->whole + at, TREADLE_FP32, some);
+      ops->add(own + run->own + at, s->sum, TREADLE_FP32, some);
     }
   }
 }
 
-treadle_status treadle_train_end_unit(treadle_trainer *t, int32_t number) {
-  treadle_train_shards *s = t->shards;
+treadle_status treadle_train_end_unit(treadle_train_shards *s, int32_t number) {
   treadle_status status = TREADLE_OK;
   if (!s) return TREADLE_OK;
   if (s->all) TRY(treadle_board_meet(s->all, "gradients of a layer"));
-  add_shard(t, &s->units[number]);
+  add_shard(s, &s->units[number]);
   if (s->all) TRY(treadle_board_meet(s->all, "gradients of a layer"));
 out:
   return status;
 }
 
-treadle_status treadle_train_idle_batch(treadle_trainer *t) {
+treadle_status treadle_train_idle_batch(treadle_train_shards *s) {
+  const treadle_transformer *d = s->of.back->transformer;
   treadle_status status = TREADLE_OK;
-  for (int32_t i = 0; i < t->shards->count; i++) {
-    int32_t layers = (int32_t)t->transformer->layers;
-    int32_t number = i == 0            ? treadle_train_unit_head(t)
-                     : i == layers + 1 ? treadle_train_unit_embed(t)
+  for (int32_t i = 0; i < s->count; i++) {
+    int32_t layers = (int32_t)d->layers;
+    int32_t number = i == 0            ? treadle_train_unit_head(d)
+                     : i == layers + 1 ? treadle_train_unit_embed(d)
                                        : layers - i;
-    treadle_train_begin_unit(t, number);
-    TRY(treadle_train_end_unit(t, number));
+    treadle_train_begin_unit(s, number);
+    TRY(treadle_train_end_unit(s, number));
   }
 out:
   return status;
 }
 
-bool treadle_train_answers(const treadle_trainer *t) { return t->shards->group.number == 0; }
+bool treadle_train_answers(const treadle_train_shards *s) { return s->group.number == 0; }

@@ -1,0 +1,34 @@
+/* Sums over tokens: gradients of norms and biases. */
+#ifndef TREADLE_TRAIN_BACK_SUM_H
+#define TREADLE_TRAIN_BACK_SUM_H
+
+#include "train/back.h"
+
+/* grad [columns] += the sum of rows of dy. */
+void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                       int64_t stride, int64_t rows);
+
+/* Of a norm over rows of hidden: dx of row which[i] (NULL: i) += what follows from row i of dy; and the norm's gradient. which may have a
+ * row more than once. */
+typedef struct treadle_back_norm_rows {
+  const treadle_weight *norm, *grad;
+  const float *x, *dy;
+  float *dx;
+  const int32_t *which; /* NULL: x has this rank's own rows, dx all of them; else x has all */
+  float *apart;         /* of which: room for [rows, hidden] */
+  int64_t rows;
+} treadle_back_norm_rows;
+treadle_status treadle_back_norm(const treadle_back *back, const treadle_back_norm_rows *rows);
+
+/* Of heads: dy becomes the gradient of what was normed, in place. The norm's gradient is a sum over tokens for each head, and then over the
+ * heads of all ranks, one after the other. */
+typedef struct treadle_back_heads {
+  const treadle_weight *norm, *grad;
+  const float *x; /* [rows, heads, dim] before the norm */
+  float *dy;
+  int64_t stride, heads, dim, rows;
+  int64_t first, all; /* of the heads of all ranks */
+} treadle_back_heads;
+treadle_status treadle_back_norm_heads(const treadle_back *back, const treadle_back_heads *heads);
+
+#endif

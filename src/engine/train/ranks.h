@@ -1,0 +1,40 @@
+/* The ranks that a trainer computes with, and the memory through which they give each other sums, logits and pieces of windows. */
+#ifndef TREADLE_TRAIN_RANKS_H
+#define TREADLE_TRAIN_RANKS_H
+
+#include "group/group.h"
+#include "pass/pass_steps.h"
+
+/* Elements that a rank brings at once; all ranks use the largest. */
+typedef struct treadle_train_room {
+  treadle_pass_board pass;
+  uint64_t logits, pieces, rows; /* of the stage's logits; of windows; of a ring's slot */
+  int64_t slots;                 /* of a ring */
+  int64_t chunks;                /* of a rank */
+} treadle_train_room;
+
+/* All NULL: this rank is alone. */
+typedef struct treadle_train_ranks {
+  treadle_group *group;
+  treadle_board *board;
+  treadle_exchange *replicas; /* ranks of other replicas with the same part; NULL: there is one replica */
+  treadle_exchange *ends;     /* the two stages that have halves of a tied gradient */
+  treadle_train_room room;
+  size_t board_bytes;
+} treadle_train_ranks;
+
+/* The larger of both, which `room` becomes. */
+void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other);
+
+/* All ranks of the group learn of a failure, at once. */
+void treadle_train_tell(const treadle_train_ranks *ranks, treadle_status status);
+/* The first failure of any rank. Collective. */
+treadle_status treadle_train_agree(const treadle_train_ranks *ranks, treadle_status status);
+
+/* dx [rows, hidden] = the sum of all leaves of the stage's ranks. Those of this rank are where treadle_train_room_of says, [nodes, rows,
+ * hidden]. */
+float *treadle_train_room_of(const treadle_pass *pass, float *dx);
+treadle_status treadle_train_sum(const treadle_pass *pass, treadle_leaf_range leaves, int64_t rows,
+                                 float *dx);
+
+#endif
