@@ -1,5 +1,6 @@
 """A loop of one's own, by hand: GRPO as examples/grpo-demo.yaml has it. With 8 processes and 260 steps, as there, it
-ends with the weights of `make demo`, bit for bit. `treadle data sequence --out DATA --noise 0.3 --seed 1` makes the data.
+ends with the weights of `make demo`, bit for bit. `treadle data sequence --out DATA --noise 0.3 --seed 1` makes the
+data.
 
     python examples/python/05_own_loop.py examples/sequence/policy examples/sequence DATA/train.jsonl [STEPS [RANKS]]"""
 

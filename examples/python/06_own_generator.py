@@ -1,5 +1,5 @@
-"""A generator of one's own behind the actor: transformers generates, on the weights that treadle's trainer trains, where
-they lie. Answers learn to have 48 tokens. What the generator says of its tokens is compared with the trainer's
+"""A generator of one's own behind the actor: transformers generates, on the weights that treadle's trainer trains,
+where they lie. Answers learn to have 48 tokens. What the generator says of its tokens is compared with the trainer's
 log-probabilities: the importance is near 1, as far as bf16 in another order of additions lets it be.
 
     python examples/python/06_own_generator.py MODEL PROMPTS.jsonl [STEPS]

@@ -8,6 +8,8 @@ import unittest
 
 import ranks
 
+import treadle
+
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -60,6 +62,33 @@ class TestExamples(ranks.Folder, unittest.TestCase):
         self.assertIn(
             "version 1: model.layers.0.self_attn.qkv_proj.weight (512, 256) uint16", self.run_example("04_numpy.py")
         )
+
+    def test_own_loop(self):
+        """It has the weights of a run, bit for bit."""
+        source = os.path.dirname(os.path.dirname(EXAMPLES))
+        data, sequence = os.path.join(self.folder, "data"), os.path.join(source, "examples", "sequence")
+        made = [sys.executable, "-m", "treadle", "data", "sequence", "--out", data, "--noise", "0.3", "--seed", "1"]
+        subprocess.run(made, check=True, capture_output=True)
+        prompts = os.path.join(data, "train.jsonl")
+        example = os.path.join(EXAMPLES, "05_own_loop.py")
+        loop = [sys.executable, example, os.path.join(sequence, "policy"), sequence, prompts, "2", "1"]
+        said = subprocess.run(loop, capture_output=True, text=True, timeout=200)
+        self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+        changes = {
+            "actor_config.model": os.path.join(sequence, "policy"),
+            "actor_config.save": os.path.join(self.folder, "run"),
+            "actor_config.tensor_model_parallel_size": 1,
+            "actor_config.pipeline_model_parallel_size": 1,
+            "megatron_training.tokenizer_name_or_path": sequence,
+            "megatron_training.data_path": prompts,
+            "megatron_training.val_path": os.path.join(data, "test.jsonl"),
+            "megatron_training.train_iters": 2,
+            "rl_config.val_before_train": "false",
+        }
+        config = os.path.join(source, "examples", "grpo-demo.yaml")
+        overrides = [f"{key}={value}" for key, value in changes.items()]
+        figures = treadle.train(config, overrides, note=lambda line: None)
+        self.assertEqual(said.stdout.splitlines()[-1], f"weights {figures.weights_digest:016x}")
 
 
 if __name__ == "__main__":

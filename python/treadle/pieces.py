@@ -142,7 +142,7 @@ class Reward:
         self._object: _library.Object | None = _library.Object(pointer, "treadle_reward_destroy")
 
     def score(self, batch: Batch) -> None:
-        """Adds the column score (fp64), by the columns completion, answer, prompt and data_source and ids; those that the
+        """Adds the column score (fp64), by the columns completion, answer, prompt, data_source and ids; those that the
         reward does not use may be absent. Raises Refused, Timeout, and what docs/rewards.md says of a command."""
         if (here := self._object) is None:
             raise errors.State("score: the reward is closed")

@@ -41,3 +41,15 @@ expect '^0 digests differ'
 expect 'the switch was cancelled on rank 3'
 expect 'the train weights stand as they were'
 expect 'version 1, the same weights'
+
+# A loop of one's own has the weights of the run that it is like, bit for bit.
+source=$TREADLE_SOURCE
+"$TREADLE" data sequence --out "$folder/data" --noise 0.3 --seed 1 >"$folder/made"
+"$MPIEXEC" -n 8 "$TREADLE_BUILD/example_own_loop" "$source/examples/sequence/policy" "$source/examples/sequence" \
+  "$folder/data/train.jsonl" 2 >"$folder/out"
+expect '^step 2: score'
+weights=$(sed -n 's/^weights //p' "$folder/out")
+(cd "$source" && "$MPIEXEC" -n 8 "$TREADLE" train examples/grpo-demo.yaml "megatron_training.data_path=$folder/data/train.jsonl" \
+  "megatron_training.val_path=$folder/data/test.jsonl" megatron_training.train_iters=2 rl_config.val_before_train=false \
+  "actor_config.save=$folder/run" --json) >"$folder/out" 2>"$folder/err"
+expect "\"weights_digest\": \"$weights\""
