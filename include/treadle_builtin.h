@@ -25,6 +25,8 @@ extern "C" {
  * Texts to ids and back, as the tokenizers library of Hugging Face and llama2.c do it. Texts are UTF-8 of known length,
  * and may hold 0 bytes. Ids go from 0 to treadle_tokenizer_count - 1; some of them may have no token. */
 
+typedef struct treadle_tokenizer treadle_tokenizer;
+
 /* Reads the tokenizer of the folder `path`, from the first of these that it has:
  *
  *   tokenizer.json                     BPE; docs/tokenizers.md lists what else it may have
@@ -102,6 +104,8 @@ void treadle_text_stream_destroy(treadle_text_stream *stream);
  * Messages to the text that a model was trained on, by the model's chat template. The template is Jinja, as
  * transformers runs it. docs/chats.md says what a template may use; anything else is refused, with line and name.
  * Limits on steps, memory and output stop a template that would not end. */
+
+typedef struct treadle_chat treadle_chat;
 
 /* Opens the chat template of a model. `path` is a folder (chat_template.jinja, tokenizer_config.json or
  * chat_template.json), a file tokenizer_config.json, or any other file, whose text is the template.
@@ -243,6 +247,53 @@ treadle_status treadle_generator_score(treadle_generator *engine, const treadle_
 treadle_status treadle_generator_generate(treadle_generator *generator, const treadle_batch *prompts,
                                           const treadle_sampling *sampling, const treadle_observer *observer,
                                           treadle_batch **out_p);
+
+typedef struct treadle_generate_options {
+  size_t struct_size;
+  const char *what; /* names the lines in messages: a path; NULL: "requests" */
+  /* A JSON object of sampling values under vLLM's names, which override generation_config.json. NULL: none. */
+  const char *sampling;
+  const treadle_tokenizer *tokenizer; /* turns prompts into tokens, tokens into text; NULL: requests are token ids */
+  const treadle_chat *chat;           /* turns messages into prompts; NULL: no request has messages */
+  int64_t seed;                       /* of requests without a seed of their own */
+  bool scaled; /* log-probabilities of logits over temperature; else of the model's distribution */
+  /* Called for each sample when its turn comes, in the order of requests and samples. `line` is a line of JSON
+   * (docs/cli.md), and lives until the callback returns. NULL: nobody. */
+  treadle_status (*answer)(void *context, const char *line, size_t bytes);
+  void *context;
+  treadle_watcher watch; /* NULL: nobody */
+  void *watch_context;
+  bool talks; /* a prompt is a message of the user: a chat of one message */
+  /* Called for each new token as it comes, on the ranks that compute it. text [bytes] is what the token adds to the
+   * text of a sample: whole characters, and often none. Requests and samples count from 0. All texts of a sample
+   * together are the text of its answer: characters that may become a stop text are held back. `text` lives until the
+   * callback returns. NULL: nobody. */
+  treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
+  /* [never_count] ids that are never drawn, and have no part in log-probabilities; NULL: none */
+  const int32_t *never;
+  size_t never_count;
+  /* Log-probabilities are of the distribution that a token was drawn from. This is the one of logits over temperature,
+   * over the ids that `never`, min_tokens, top_k, top_p and min_p leave. `scaled` is then ignored. Refused: penalties,
+   * temperatures below 1e-5, and logprobs of other tokens. */
+  bool drawn;
+  /* With `drawn`: the largest number of ids that a cut leaves. It leaves those with the largest logits, and of equal
+   * logits the lower ids. If a request has a top_k, that number counts instead. 0: no limit. */
+  int64_t most_kept;
+  /* With `drawn`, if top_k, top_p or min_p cut: called before `answer` of a sample, with the ids that each of its
+   * tokens was drawn from. counts: [tokens]. ids: [count] in all, token after token, ascending for each token. Both
+   * live until the callback returns. NULL: nobody. */
+  treadle_status (*kept)(void *context, const int32_t *counts, size_t tokens, const int32_t *ids, size_t count);
+} treadle_generate_options;
+
+typedef struct treadle_generate_figures {
+  size_t struct_size;
+  int64_t requests, samples;
+  int64_t prompt_tokens, new_tokens; /* a prompt counts once for all samples of its request */
+  double seconds;
+  int64_t preemptions, prefix_hit_tokens;
+  int64_t kv_blocks_leaked; /* blocks of the cache that are still used at the end: 0 */
+  uint64_t digest;          /* of token ids and bits of log-probabilities, in the order of the answers */
+} treadle_generate_figures;
 
 /* Generates for requests, one a line of JSON (docs/cli.md, "treadle generate"). It checks all lines before the first
  * one runs. Collective. */

@@ -34,10 +34,6 @@ typedef struct treadle_observer {
 
 /* ---- Engines that generate ----------------------------------------------------------------------------- */
 
-/* Texts to tokens and messages to texts: treadle_builtin.h. */
-typedef struct treadle_tokenizer treadle_tokenizer;
-typedef struct treadle_chat treadle_chat;
-
 typedef struct treadle_generator_options {
   size_t struct_size;
   bool fast;                   /* false: exact mode */
@@ -50,53 +46,6 @@ typedef struct treadle_generator_options {
   size_t kv_bytes;             /* memory of the cache; 0: 256 MiB */
   int64_t max_len;             /* tokens of a sequence; 0: max_position_embeddings */
 } treadle_generator_options;
-
-typedef struct treadle_generate_options {
-  size_t struct_size;
-  const char *what; /* names the lines in messages: a path; NULL: "requests" */
-  /* A JSON object of sampling values under vLLM's names, which override generation_config.json. NULL: none. */
-  const char *sampling;
-  const treadle_tokenizer *tokenizer; /* turns prompts into tokens, tokens into text; NULL: requests are token ids */
-  const treadle_chat *chat;           /* turns messages into prompts; NULL: no request has messages */
-  int64_t seed;                       /* of requests without a seed of their own */
-  bool scaled; /* log-probabilities of logits over temperature; else of the model's distribution */
-  /* Called for each sample when its turn comes, in the order of requests and samples. `line` is a line of JSON
-   * (docs/cli.md), and lives until the callback returns. NULL: nobody. */
-  treadle_status (*answer)(void *context, const char *line, size_t bytes);
-  void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
-  bool talks; /* a prompt is a message of the user: a chat of one message */
-  /* Called for each new token as it comes, on the ranks that compute it. text [bytes] is what the token adds to the
-   * text of a sample: whole characters, and often none. Requests and samples count from 0. All texts of a sample
-   * together are the text of its answer: characters that may become a stop text are held back. `text` lives until the
-   * callback returns. NULL: nobody. */
-  treadle_status (*text)(void *context, int64_t request, int64_t sample, const char *text, size_t bytes);
-  /* [never_count] ids that are never drawn, and have no part in log-probabilities; NULL: none */
-  const int32_t *never;
-  size_t never_count;
-  /* Log-probabilities are of the distribution that a token was drawn from. This is the one of logits over temperature,
-   * over the ids that `never`, min_tokens, top_k, top_p and min_p leave. `scaled` is then ignored. Refused: penalties,
-   * temperatures below 1e-5, and logprobs of other tokens. */
-  bool drawn;
-  /* With `drawn`: the largest number of ids that a cut leaves. It leaves those with the largest logits, and of equal
-   * logits the lower ids. If a request has a top_k, that number counts instead. 0: no limit. */
-  int64_t most_kept;
-  /* With `drawn`, if top_k, top_p or min_p cut: called before `answer` of a sample, with the ids that each of its
-   * tokens was drawn from. counts: [tokens]. ids: [count] in all, token after token, ascending for each token. Both
-   * live until the callback returns. NULL: nobody. */
-  treadle_status (*kept)(void *context, const int32_t *counts, size_t tokens, const int32_t *ids, size_t count);
-} treadle_generate_options;
-
-typedef struct treadle_generate_figures {
-  size_t struct_size;
-  int64_t requests, samples;
-  int64_t prompt_tokens, new_tokens; /* a prompt counts once for all samples of its request */
-  double seconds;
-  int64_t preemptions, prefix_hit_tokens;
-  int64_t kv_blocks_leaked; /* blocks of the cache that are still used at the end: 0 */
-  uint64_t digest;          /* of token ids and bits of log-probabilities, in the order of the answers */
-} treadle_generate_figures;
 
 typedef enum treadle_logprobs_of {
   TREADLE_LOGPROBS_MODEL = 0, /* the model's own distribution */
