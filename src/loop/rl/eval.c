@@ -1,5 +1,5 @@
 /* What a model's answers are worth: the test of a run (loop_test.c), by an engine that has no trainer beside it. */
-#include "rl/loop.h"
+#include "rl/rollout.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -21,16 +21,26 @@
 enum { RESPONSE_MOST = 1024, SAMPLES_MOST = 1 << 20 };
 
 typedef struct evaluation {
-  treadle_rl rl; /* of a run without steps */
   const treadle_eval_options *options;
-  treadle_train_settings settings;
+  treadle_train_settings settings; /* of a run without steps, as far as a test reads them */
+  treadle_rl_crew crew;
+  treadle_model *model;
+  treadle_layout *layout;
+  treadle_rl_text text;
+  treadle_rl_bounds bounds;
+  treadle_rl_prompts *prompts;
+  treadle_rl_rewards rewards;
+  treadle_rl_workers workers;
+  bool stopped;
   treadle_generator *engine;
   void *window;
 } evaluation;
 
 /* ---- The engine -------------------------------------------------------------------------------------------- */
 
-static bool stops(void *context) { return treadle_observe_stop(&((const treadle_rl *)context)->observer); }
+static bool stops(void *context) {
+  return treadle_observe_stop(&((const treadle_rl_crew *)context)->observer);
+}
 
 static treadle_status generate(void *worker, treadle_message *in, treadle_message *out) {
   evaluation *e = worker;
@@ -38,14 +48,14 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   treadle_batch *mine = NULL, *answers = NULL;
   treadle_replica_place place;
   treadle_row_range range;
-  treadle_status status = treadle_rl_take_asked(&e->rl, in, &asked);
-  if (!status) status = treadle_replica_place_of(e->rl.infer, e->rl.rank, &place);
+  treadle_status status = treadle_rl_take_asked(&e->crew, &e->settings, &e->bounds, in, &asked);
+  if (!status) status = treadle_replica_place_of(e->layout, e->crew.rank, &place);
   if (!status) {
     range = treadle_replica_rows(&place, treadle_batch_rows(asked.prompts));
     status = treadle_batch_slice(asked.prompts, range.first, range.end, &mine);
   }
-  TRY(treadle_rl_agree(&e->rl, status));
-  if (e->rl.rank == 0) asked.observer.stop = stops;
+  TRY(treadle_rl_agree(&e->crew, status));
+  if (e->crew.rank == 0) asked.observer.stop = stops;
   TRY(treadle_generator_generate(e->engine, mine, &asked.sampling, &asked.observer, &answers));
   treadle_rl_put_answers(out, range.first, place.leads ? answers : NULL);
 out:
@@ -70,58 +80,56 @@ static treadle_status open_model(evaluation *e) {
   const treadle_eval_options *o = e->options;
   const treadle_model_options model = {
       .struct_size = sizeof model, .families = o->families, .weights = o->weights};
-  treadle_rl *rl = &e->rl;
+  treadle_rl_bounds *b = &e->bounds;
   treadle_transformer *d = NULL;
   char unheard[PATH_MAX];
   treadle_status status;
-  TRY(treadle_model_open(o->model, &model, &rl->opened));
-  rl->model = rl->opened;
-  if (rl->rank == 0) treadle_model_tell(rl->model, note, rl);
-  TRY(treadle_model_need_weights(rl->model));
-  if (treadle_model_weights(rl->model) == TREADLE_WEIGHTS_RANDOM)
-    treadle_rl_note(rl, TREADLE_MADE_UP, o->model);
-  TRY(treadle_model_unheard(rl->model, unheard, sizeof unheard));
-  if (unheard[0]) treadle_rl_note(rl, "%s", unheard);
-  TRY(treadle_layout_create(rl->model, o->layout ? o->layout : "vllm:tp=1", rl->ranks, NULL, &rl->infer));
-  TRY(treadle_transformer_create(rl->model, &d));
-  rl->vocabulary = d->vocabulary;
+  TRY(treadle_model_open(o->model, &model, &e->model));
+  if (e->crew.rank == 0) treadle_model_tell(e->model, note, &e->crew);
+  TRY(treadle_model_need_weights(e->model));
+  if (treadle_model_weights(e->model) == TREADLE_WEIGHTS_RANDOM)
+    treadle_rl_note(&e->crew, TREADLE_MADE_UP, o->model);
+  TRY(treadle_model_unheard(e->model, unheard, sizeof unheard));
+  if (unheard[0]) treadle_rl_note(&e->crew, "%s", unheard);
+  TRY(treadle_layout_create(e->model, o->layout ? o->layout : "vllm:tp=1", e->crew.ranks, NULL,
+                            &e->layout));
+  TRY(treadle_transformer_create(e->model, &d));
+  b->vocabulary = d->vocabulary;
   int64_t all = d->most_positions ? d->most_positions : 2 * RESPONSE_MOST;
-  rl->response_most = o->max_tokens ? o->max_tokens : all / 2 < RESPONSE_MOST ? all / 2 : RESPONSE_MOST;
-  rl->prompt_most = all - rl->response_most;
-  if (rl->prompt_most < 1)
+  b->response_most = o->max_tokens ? o->max_tokens : all / 2 < RESPONSE_MOST ? all / 2 : RESPONSE_MOST;
+  b->prompt_most = all - b->response_most;
+  if (b->prompt_most < 1)
     TRY(treadle_fail(TREADLE_REFUSED, "%lld new tokens leave no prompt: %s takes %s",
-                     (long long)rl->response_most, o->model, treadle_text_of_count(all, "token")));
-  TRY(open_tokenizer(o, &rl->tokenizer));
-  TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &rl->chat));
-  snprintf(rl->companions, sizeof rl->companions, "%s", o->tokenizer ? o->tokenizer : o->model);
-  TRY(treadle_rl_find_never(rl, NULL));
-  treadle_rl_note_never(rl);
-  TRY(treadle_defaults_check(d, rl->tokenizer, true));
+                     (long long)b->response_most, o->model, treadle_text_of_count(all, "token")));
+  TRY(open_tokenizer(o, &e->text.tokenizer));
+  TRY(treadle_chat_find(o->tokenizer ? o->tokenizer : o->model, &e->text.chat));
+  snprintf(e->text.companions, sizeof e->text.companions, "%s", o->tokenizer ? o->tokenizer : o->model);
+  TRY(treadle_rl_find_never(b, e->text.tokenizer, NULL));
+  treadle_rl_note_never(b, &e->text, &e->crew);
+  TRY(treadle_defaults_check(d, e->text.tokenizer, true));
 out:
   treadle_transformer_destroy(d);
   return status;
 }
 
 static treadle_status load_weights(evaluation *e) {
-  const treadle_rl *rl = &e->rl;
-  size_t bytes = treadle_layout_window_bytes(rl->infer, rl->rank);
+  size_t bytes = treadle_layout_window_bytes(e->layout, e->crew.rank);
   if (posix_memalign(&e->window, 64, bytes + 64) != 0)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu bytes of weights", bytes);
-  return treadle_layout_load(rl->infer, rl->rank, e->window);
+  return treadle_layout_load(e->layout, e->crew.rank, e->window);
 }
 
 static treadle_status open_engine(evaluation *e) {
-  treadle_rl *rl = &e->rl;
   const treadle_generator_options options = {.struct_size = sizeof options,
                                              .kernels = e->options->kernels,
                                              .threads = e->options->threads,
-                                             .max_len = rl->prompt_most + rl->response_most};
-  treadle_group *group = rl->ranks > 1 ? rl->group : NULL;
+                                             .max_len = e->bounds.prompt_most + e->bounds.response_most};
+  treadle_group *group = e->crew.ranks > 1 ? e->crew.group : NULL;
   treadle_status status;
-  TRY(treadle_generator_create(group, rl->infer, &options, &e->engine));
-  TRY(treadle_rl_agree(rl, load_weights(e)));
-  TRY(treadle_generator_bind(e->engine, e->window, treadle_layout_window_bytes(rl->infer, rl->rank)));
-  rl->workers = (treadle_worker_group){.group = group, .methods = methods, .worker = e};
+  TRY(treadle_generator_create(group, e->layout, &options, &e->engine));
+  TRY(treadle_rl_agree(&e->crew, load_weights(e)));
+  TRY(treadle_generator_bind(e->engine, e->window, treadle_layout_window_bytes(e->layout, e->crew.rank)));
+  e->workers.group = (treadle_worker_group){.group = group, .methods = methods, .worker = e};
 out:
   return status;
 }
@@ -130,7 +138,6 @@ out:
 
 static treadle_status open_data(evaluation *e) {
   const treadle_eval_options *o = e->options;
-  treadle_rl *rl = &e->rl;
   const treadle_reward_options reward = {
       .struct_size = sizeof reward, .name = o->reward, .command = o->reward_command, .timeout_seconds = 60};
   static const treadle_rl_prompts_words words = {
@@ -143,18 +150,18 @@ static treadle_status open_data(evaluation *e) {
                                   .prompt_key = o->prompt_key ? o->prompt_key : "prompt",
                                   .answer_key = o->answer_key ? o->answer_key : "answer",
                                   .data_source_key = "data_source",
-                                  .tokenizer = rl->tokenizer,
-                                  .chat = rl->chat,
-                                  .vocabulary = rl->vocabulary,
-                                  .most_tokens = rl->prompt_most,
+                                  .tokenizer = e->text.tokenizer,
+                                  .chat = e->text.chat,
+                                  .vocabulary = e->bounds.vocabulary,
+                                  .most_tokens = e->bounds.prompt_most,
                                   .leave_unanswered_out = o->leave_unanswered_out};
   treadle_status status = TREADLE_OK;
-  if (rl->rank > 0) return TREADLE_OK;
-  TRY(treadle_reward_create(&reward, &rl->rewards[0]));
-  rl->weights[0] = 1;
-  rl->reward_count = 1;
-  spec.need_answer = treadle_reward_needs_answers(rl->rewards[0]);
-  TRY(treadle_rl_prompts_read(&spec, &rl->tests));
+  if (e->crew.rank > 0) return TREADLE_OK;
+  TRY(treadle_reward_create(&reward, &e->rewards.items[0]));
+  e->rewards.weights[0] = 1;
+  e->rewards.count = 1;
+  spec.need_answer = treadle_reward_needs_answers(e->rewards.items[0]);
+  TRY(treadle_rl_prompts_read(&spec, &e->prompts));
 out:
   return status;
 }
@@ -162,16 +169,23 @@ out:
 /* ---- The whole ------------------------------------------------------------------------------------------------ */
 
 static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
+  const treadle_rl_rollout rollout = {.settings = &e->settings,
+                                      .crew = &e->crew,
+                                      .bounds = &e->bounds,
+                                      .tokenizer = e->text.tokenizer,
+                                      .workers = &e->workers,
+                                      .rewards = &e->rewards,
+                                      .stopped = &e->stopped};
   treadle_rl_batch b = {0};
   treadle_rl_verdicts verdicts = {0};
   treadle_status status;
-  TRY(treadle_rl_judge_tests(&e->rl, &b, &verdicts));
-  if (e->rl.stopped)
+  TRY(treadle_rl_judge_tests(&rollout, e->prompts, &b, &verdicts));
+  if (e->stopped)
     TRY(treadle_fail(TREADLE_CANCELLED, "the evaluation was stopped while it waited for rewards"));
   for (size_t i = 0; i < b.samples.count; i++) f->tokens += (int64_t)b.samples.items[i].count;
   f->rows = b.groups;
-  f->weights = treadle_model_weights(e->rl.model);
-  f->left_out = treadle_rl_prompts_unanswered(e->rl.tests);
+  f->weights = treadle_model_weights(e->model);
+  f->left_out = treadle_rl_prompts_unanswered(e->prompts);
   f->samples = e->settings.rl.validation.n;
   f->mean = verdicts.mean;
   f->best = verdicts.best;
@@ -184,14 +198,13 @@ out:
 }
 
 static treadle_status run(evaluation *e, treadle_eval_figures *f) {
-  treadle_rl *rl = &e->rl;
   treadle_status status;
-  TRY(treadle_rl_agree(rl, treadle_as_refusal(open_model(e))));
-  TRY(treadle_rl_agree(rl, treadle_as_refusal(open_data(e))));
+  TRY(treadle_rl_agree(&e->crew, treadle_as_refusal(open_model(e))));
+  TRY(treadle_rl_agree(&e->crew, treadle_as_refusal(open_data(e))));
   TRY(open_engine(e));
-  if (rl->rank > 0) return treadle_worker_group_serve(&rl->workers);
+  if (e->crew.rank > 0) return treadle_worker_group_serve(&e->workers.group);
   status = lead(e, f);
-  return treadle_worker_group_end(&rl->workers, status);
+  return treadle_worker_group_end(&e->workers.group, status);
 out:
   return status;
 }
@@ -230,17 +243,20 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                                                            .top_p = 1,
                                                            .top_k = -1},
                                          .sampling.seed = o.seed};
-  e->rl.settings = &e->settings;
-  const treadle_rl_options rl = {.struct_size = sizeof rl};
-  e->rl.options = &rl;
-  e->rl.observer = observer;
-  e->rl.group = group;
-  e->rl.rank = group ? treadle_group_rank(group) : 0;
-  e->rl.ranks = group ? treadle_group_size(group) : 1;
+  e->crew.observer = observer;
+  e->crew.group = group;
+  e->crew.rank = group ? treadle_group_rank(group) : 0;
+  e->crew.ranks = group ? treadle_group_size(group) : 1;
   status = run(e, &f);
-  if (!status) status = treadle_rl_share(&e->rl, &f, sizeof f);
+  if (!status) status = treadle_rl_share(&e->crew, &f, sizeof f);
   treadle_generator_destroy(e->engine);
-  treadle_rl_close(&e->rl);
+  treadle_rl_bounds_release(&e->bounds);
+  treadle_rl_rewards_release(&e->rewards);
+  treadle_rl_workers_release(&e->workers);
+  treadle_rl_prompts_destroy(e->prompts);
+  treadle_rl_text_close(&e->text);
+  treadle_layout_destroy(e->layout);
+  treadle_model_close(e->model);
   free(e->window);
   treadle_free(e);
   if (status) goto out;

@@ -19,32 +19,32 @@ static treadle_status all_rows(treadle_rl_batch *b, int64_t **numbers_p, treadle
 
 /* ---- Old log-probabilities ----------------------------------------------------------------------------------- */
 
-treadle_status treadle_rl_old_logprobs(treadle_rl *rl) {
-  treadle_rl_batch *b = &rl->batch;
+treadle_status treadle_rl_old_logprobs(treadle_rl_workers *workers, const treadle_train_settings *settings,
+                                       treadle_rl_ledger *ledger, treadle_rl_batch *b) {
   treadle_rl_rows rows;
   int64_t *numbers = NULL;
   treadle_status status;
-  if (!treadle_rl_check_is_due(rl) || treadle_rl_update_checks(rl))
-    return treadle_rl_call_enter(rl, treadle_rl_uses_kl(rl->settings) ? TREADLE_FORWARD : TREADLE_TRAIN);
+  if (!treadle_rl_check_is_due(settings, b) || treadle_rl_update_checks(settings, b))
+    return treadle_rl_call_enter(workers, treadle_rl_uses_kl(settings) ? TREADLE_FORWARD : TREADLE_TRAIN);
   TRY(all_rows(b, &numbers, &rows));
   TRY(treadle_rl_take_old(b));
-  TRY(treadle_rl_call_logprobs(rl, &rows, false, b->old, b->entropies));
-  TRY(treadle_rl_compare(rl));
+  TRY(treadle_rl_call_logprobs(workers, &rows, false, b->old, b->entropies));
+  TRY(treadle_rl_compare(ledger, settings, b));
 out:
   treadle_free(numbers);
   return status;
 }
 
-treadle_status treadle_rl_ref_logprobs(treadle_rl *rl) {
-  treadle_rl_batch *b = &rl->batch;
+treadle_status treadle_rl_ref_logprobs(treadle_rl_workers *workers, const treadle_train_settings *settings,
+                                       treadle_rl_batch *b) {
   treadle_rl_rows rows;
   int64_t *numbers = NULL;
   treadle_status status = TREADLE_OK;
-  if (!treadle_rl_uses_kl(rl->settings)) return TREADLE_OK;
+  if (!treadle_rl_uses_kl(settings)) return TREADLE_OK;
   TRY(all_rows(b, &numbers, &rows));
   b->ref = treadle_rl_values_of(b);
   if (!b->ref) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for log-probabilities of the reference"));
-  TRY(treadle_rl_call_logprobs(rl, &rows, true, b->ref, NULL));
+  TRY(treadle_rl_call_logprobs(workers, &rows, true, b->ref, NULL));
 out:
   treadle_free(numbers);
   return status;
@@ -52,30 +52,29 @@ out:
 
 /* ---- Rewards ------------------------------------------------------------------------------------------------- */
 
-static void punish_length(const treadle_rl *rl, treadle_rl_made *s) {
-  const treadle_train_settings *t = rl->settings;
+static void punish_length(const treadle_train_settings *t, const treadle_rl_bounds *bounds,
+                          treadle_rl_made *s) {
   if (!t->rl.lengths.overlong_buffer_enable) return;
   int64_t most =
-      t->rl.lengths.rollout_max_tokens > 0 ? t->rl.lengths.rollout_max_tokens : rl->response_most;
+      t->rl.lengths.rollout_max_tokens > 0 ? t->rl.lengths.rollout_max_tokens : bounds->response_most;
   s->reward += treadle_rl_overlong_penalty((int64_t)s->count, most, t->rl.lengths.overlong_buffer,
                                            t->rl.lengths.overlong_buffer_penalty_factor);
 }
 
 /* Token rewards: the score at the last token, and what the KL takes of each. The mean KL: as verl has it, that of the means of samples. */
-static double place_rewards(treadle_rl *rl) {
-  treadle_rl_batch *b = &rl->batch;
-  const treadle_train_settings *t = rl->settings;
+static double place_rewards(const treadle_train_settings *t, const treadle_rl_bounds *bounds,
+                            double kl_coef, treadle_rl_batch *b) {
   double means = 0;
   for (size_t i = 0; i < b->samples.count; i++) {
     treadle_rl_made *s = &b->samples.items[i];
     double sum = 0;
-    punish_length(rl, s);
+    punish_length(t, bounds, s);
     if (s->count) b->rewards[s->first + s->count - 1] += s->reward;
     for (size_t k = s->first; t->rl.kl.in_reward && k < s->first + s->count; k++) {
       const float old = b->old ? b->old[k] : b->rollout.items[k];
       double one = treadle_kl_value((treadle_kl_kind)t->rl.kl.penalty, (double)old, (double)b->ref[k]);
-      b->rewards[k] -= rl->kl_coef * one;
-      s->reward -= rl->kl_coef * one;
+      b->rewards[k] -= kl_coef * one;
+      s->reward -= kl_coef * one;
       sum += one;
     }
     if (s->count) means += sum / (double)s->count;
@@ -84,10 +83,10 @@ static double place_rewards(treadle_rl *rl) {
 }
 
 /* The coefficient of the next step, by the KL of this one. */
-void treadle_rl_steer_kl(treadle_rl *rl, double kl) {
-  const treadle_train_settings *s = rl->settings;
+void treadle_rl_steer_kl(treadle_rl_state *state, const treadle_train_settings *s, size_t samples,
+                         double kl) {
   const treadle_rl_kl_controller controller = {s->rl.kl.ctrl_type != 0, s->rl.kl.target, s->rl.kl.horizon};
-  rl->kl_coef = treadle_rl_kl_control(&controller, rl->kl_coef, kl, (int64_t)rl->batch.samples.count);
+  state->kl_coef = treadle_rl_kl_control(&controller, state->kl_coef, kl, (int64_t)samples);
 }
 
 /* What an estimator sees of the samples. */
@@ -135,12 +134,12 @@ static treadle_status take_values(treadle_rl_batch *b) {
 
 treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   seen v = {0};
   double kl;
   treadle_status status;
   TRY(take_values(b));
-  kl = place_rewards(rl);
+  kl = place_rewards(s, &rl->bounds, rl->state.kl_coef, b);
   TRY(see(b, &v));
   const treadle_rl_scored scored = {.samples = b->samples.count,
                                     .group = v.group,
@@ -152,9 +151,9 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
   if (s->rl.advantage.normalize) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
   if (s->rl.kl.in_reward) {
-    treadle_rl_value(rl, "actor/reward_kl_penalty", kl);
-    treadle_rl_value(rl, "actor/reward_kl_penalty_coeff", rl->kl_coef);
-    treadle_rl_steer_kl(rl, kl);
+    treadle_rl_value(&rl->ledger.values, "actor/reward_kl_penalty", kl);
+    treadle_rl_value(&rl->ledger.values, "actor/reward_kl_penalty_coeff", rl->state.kl_coef);
+    treadle_rl_steer_kl(&rl->state, s, b->samples.count, kl);
   }
 out:
   release(&v);

@@ -1,24 +1,37 @@
 /* The calls of rank 0, each with its message. */
-#include "rl/loop.h"
+#include "rl/workers.h"
 
 #include "base/alloc.h"
+#include "group/group.h"
 
 #include <string.h>
 
-static treadle_status call(treadle_rl *rl, const char *method) {
-  return treadle_worker_group_call(&rl->workers, method, &rl->in, &rl->out);
+static treadle_status call(treadle_rl_workers *workers, const char *method) {
+  return treadle_worker_group_call(&workers->group, method, &workers->in, &workers->out);
+}
+
+static int ranks_of(const treadle_rl_workers *workers) {
+  return workers->group.group ? treadle_group_size(workers->group.group) : 1;
+}
+
+void treadle_rl_workers_release(treadle_rl_workers *workers) {
+  treadle_message_release(&workers->in);
+  treadle_message_release(&workers->out);
+  treadle_worker_group_release(&workers->group);
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------- */
 
 /* Answers of one rank after the other, which are those to all prompts: each replica has prompts that follow those of the
  * one before. */
-static treadle_status join_answers(treadle_rl *rl, treadle_batch **parts, treadle_batch **answers_p) {
+static treadle_status join_answers(treadle_rl_workers *workers, treadle_batch **parts,
+                                   treadle_batch **answers_p) {
   size_t count = 0;
+  const int ranks = ranks_of(workers);
   int64_t next = 0;
   treadle_status status = TREADLE_OK;
-  for (int rank = 0; rank < rl->ranks; rank++) {
-    treadle_message answer = treadle_worker_group_answer(&rl->workers, rank, &rl->out);
+  for (int rank = 0; rank < ranks; rank++) {
+    treadle_message answer = treadle_worker_group_answer(&workers->group, rank, &workers->out);
     int64_t first, has;
     TRY(treadle_message_int(&answer, "first prompt", &first));
     TRY(treadle_message_int(&answer, "answers", &has));
@@ -38,27 +51,28 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_call_generate(treadle_rl *rl, const treadle_batch *prompts,
-                                        const treadle_rl_sampling *sampling, treadle_batch **answers_p) {
+treadle_status treadle_rl_call_generate(treadle_rl_workers *workers, const treadle_tokenizer *tokenizer,
+                                        const treadle_batch *prompts, const treadle_rl_sampling *sampling,
+                                        treadle_batch **answers_p) {
   const treadle_message_rows rows = {.batch = prompts};
-  treadle_batch **parts = treadle_alloc_array((size_t)rl->ranks + 1, sizeof(*parts));
+  const int ranks = ranks_of(workers);
+  treadle_batch **parts = treadle_alloc_array((size_t)ranks + 1, sizeof(*parts));
   treadle_status status;
   *answers_p = NULL;
-  if (!parts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %d ranks", rl->ranks);
-  treadle_message_clear(&rl->in);
-  treadle_message_put_int(&rl->in, sampling->n);
-  treadle_message_put_real(&rl->in, sampling->temperature);
-  treadle_message_put_real(&rl->in, sampling->top_p);
-  treadle_message_put_int(&rl->in, sampling->top_k > 0 ? sampling->top_k : -1);
-  treadle_message_put_int(&rl->in, sampling->keeps);
+  if (!parts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %d ranks", ranks);
+  treadle_message_clear(&workers->in);
+  treadle_message_put_int(&workers->in, sampling->n);
+  treadle_message_put_real(&workers->in, sampling->temperature);
+  treadle_message_put_real(&workers->in, sampling->top_p);
+  treadle_message_put_int(&workers->in, sampling->top_k > 0 ? sampling->top_k : -1);
+  treadle_message_put_int(&workers->in, sampling->keeps);
   /* Other ranks have no tokenizer, and know the end tokens of the model's files alone (generate/defaults.c). */
-  treadle_message_put_int(&rl->in,
-                          rl->tokenizer ? treadle_tokenizer_special(rl->tokenizer, TREADLE_EOS) : -1);
-  treadle_message_put_rows(&rl->in, &rows);
-  TRY(call(rl, "generate_sequences"));
-  TRY(join_answers(rl, parts, answers_p));
+  treadle_message_put_int(&workers->in, tokenizer ? treadle_tokenizer_special(tokenizer, TREADLE_EOS) : -1);
+  treadle_message_put_rows(&workers->in, &rows);
+  TRY(call(workers, "generate_sequences"));
+  TRY(join_answers(workers, parts, answers_p));
 out:
-  for (int i = 0; i <= rl->ranks; i++) treadle_batch_destroy(parts[i]);
+  for (int i = 0; i <= ranks; i++) treadle_batch_destroy(parts[i]);
   treadle_free(parts);
   return status;
 }
@@ -80,10 +94,10 @@ static treadle_status choose(const treadle_rl_rows *rows, chosen *c) {
   return TREADLE_OK;
 }
 
-static void put_rows(treadle_rl *rl, const chosen *c, const char *const *names, size_t count) {
+static void put_rows(treadle_message *in, const chosen *c, const char *const *names, size_t count) {
   const treadle_message_rows rows = {
       .batch = c->batch->columns, .names = names, .count = count, .rows = c->rows, .row_count = c->count};
-  treadle_message_put_rows(&rl->in, &rows);
+  treadle_message_put_rows(in, &rows);
 }
 
 /* Values of rows from `first` on of those that were chosen, each to its place in the batch. */
@@ -129,12 +143,13 @@ out:
 
 /* What all ranks have found. Ranks with equal rows may all answer, with the same values. *rest_p: what rank 0 answers
  * behind its rows. */
-static treadle_status take_answers(treadle_rl *rl, const chosen *c, float *logprobs, float *entropies,
-                                   treadle_message *rest_p) {
+static treadle_status take_answers(treadle_rl_workers *workers, const chosen *c, float *logprobs,
+                                   float *entropies, treadle_message *rest_p) {
   treadle_status status = TREADLE_OK;
   size_t all = 0;
-  for (int rank = 0; rank < rl->ranks; rank++) {
-    treadle_message answer = treadle_worker_group_answer(&rl->workers, rank, &rl->out);
+  const int ranks = ranks_of(workers);
+  for (int rank = 0; rank < ranks; rank++) {
+    treadle_message answer = treadle_worker_group_answer(&workers->group, rank, &workers->out);
     size_t rows;
     TRY(take_answer(c, &answer, logprobs, entropies, &rows));
     if (rank == 0) *rest_p = answer;
@@ -147,56 +162,55 @@ out:
 
 /* ---- Calls with rows ---------------------------------------------------------------------------------------- */
 
-treadle_status treadle_rl_call_logprobs(treadle_rl *rl, const treadle_rl_rows *rows, bool reference,
-                                        float *logprobs, float *entropies) {
+treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const treadle_rl_rows *rows,
+                                        bool reference, float *logprobs, float *entropies) {
   static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept"};
   treadle_message rest;
   chosen c;
   treadle_status status;
   TRY(choose(rows, &c));
   if (!c.count) goto out;
-  treadle_message_clear(&rl->in);
-  treadle_message_put_int(&rl->in, entropies != NULL);
-  put_rows(rl, &c, names, sizeof names / sizeof *names);
-  TRY(call(rl, reference ? "compute_ref_log_prob" : "compute_log_prob"));
-  TRY(take_answers(rl, &c, logprobs, entropies, &rest));
+  treadle_message_clear(&workers->in);
+  treadle_message_put_int(&workers->in, entropies != NULL);
+  put_rows(&workers->in, &c, names, sizeof names / sizeof *names);
+  TRY(call(workers, reference ? "compute_ref_log_prob" : "compute_log_prob"));
+  TRY(take_answers(workers, &c, logprobs, entropies, &rest));
 out:
   treadle_free(c.rows);
   return status;
 }
 
-treadle_status treadle_rl_call_enter(treadle_rl *rl, treadle_mode mode) {
-  treadle_message_clear(&rl->in);
-  treadle_message_put_int(&rl->in, mode);
-  return call(rl, "enter");
+treadle_status treadle_rl_call_enter(treadle_rl_workers *workers, treadle_mode mode) {
+  treadle_message_clear(&workers->in);
+  treadle_message_put_int(&workers->in, mode);
+  return call(workers, "enter");
 }
 
 /* The columns that the loss reads. */
-static void put_update(treadle_rl *rl, const chosen *c, const treadle_loss_options *loss) {
+static void put_update(treadle_message *in, const chosen *c, const treadle_loss_options *loss) {
   const bool old = treadle_batch_has(c->batch->columns, "old_log_probs");
   const char *names[9] = {"prompt_ids", "ids", "kept_counts", "kept", "advantage", "advantages"};
   size_t count = 6;
   if (old) names[count++] = "old_log_probs";
   if (loss->kl) names[count++] = "ref_log_probs";
   if (!old || loss->importance_cap > 0) names[count++] = "rollout_log_probs";
-  put_rows(rl, c, names, count);
+  put_rows(in, c, names, count);
 }
 
-treadle_status treadle_rl_call_update(treadle_rl *rl, const treadle_rl_update *update,
+treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p) {
-  const treadle_loss_options loss = treadle_rl_loss_of(rl, rl->kl_coef);
   treadle_message rest;
   chosen c;
   const void *found;
   treadle_status status;
   TRY(choose(&update->rows, &c));
-  treadle_message_clear(&rl->in);
-  treadle_message_put_real(&rl->in, rl->kl_coef);
-  treadle_message_put_int(&rl->in, update->entropies != NULL);
-  treadle_message_put_real(&rl->in, update->step.lr);
-  put_update(rl, &c, &loss);
-  TRY(call(rl, "update"));
-  TRY(take_answers(rl, &c, update->logprobs, update->entropies, &rest));
+  treadle_message_clear(&workers->in);
+  treadle_message_put_real(&workers->in, update->loss.kl_coef);
+  treadle_message_put_int(&workers->in, update->entropies != NULL);
+  treadle_message_put_real(&workers->in, update->step.lr);
+  put_update(&workers->in, &c, &update->loss);
+  TRY(call(workers, "update"));
+  TRY(take_answers(workers, &c, update->logprobs, update->entropies, &rest));
   TRY(treadle_message_array(&rest, "figures", sizeof *figures_p, 1, &found));
   memcpy(figures_p, found, sizeof *figures_p);
 out:
@@ -210,33 +224,34 @@ static void put_text(treadle_message *in, const char *text) {
   treadle_message_put_bytes(in, text, strlen(text) + 1);
 }
 
-treadle_status treadle_rl_call_save(treadle_rl *rl, const treadle_train_checkpoint *checkpoint) {
-  treadle_message_clear(&rl->in);
-  treadle_message_put_int(&rl->in, checkpoint->step);
-  treadle_message_put_int(&rl->in, checkpoint->max_to_keep);
-  put_text(&rl->in, checkpoint->run);
-  put_text(&rl->in, checkpoint->data);
-  put_text(&rl->in, checkpoint->rng);
-  return call(rl, "save");
+treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
+                                    const treadle_train_checkpoint *checkpoint) {
+  treadle_message_clear(&workers->in);
+  treadle_message_put_int(&workers->in, checkpoint->step);
+  treadle_message_put_int(&workers->in, checkpoint->max_to_keep);
+  put_text(&workers->in, checkpoint->run);
+  put_text(&workers->in, checkpoint->data);
+  put_text(&workers->in, checkpoint->rng);
+  return call(workers, "save");
 }
 
-treadle_status treadle_rl_call_digest(treadle_rl *rl, uint64_t *digest_p) {
+treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p) {
   int64_t digest = 0;
   treadle_status status;
-  treadle_message_clear(&rl->in);
-  TRY(call(rl, "weights_digest"));
-  TRY(treadle_message_int(&rl->out, "digest", &digest));
+  treadle_message_clear(&workers->in);
+  TRY(call(workers, "weights_digest"));
+  TRY(treadle_message_int(&workers->out, "digest", &digest));
   *digest_p = (uint64_t)digest;
 out:
   return status;
 }
 
-treadle_status treadle_rl_call_gauges(treadle_rl *rl, treadle_rl_gauges *gauges_p) {
+treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p) {
   const void *from;
   treadle_status status;
-  treadle_message_clear(&rl->in);
-  TRY(call(rl, "gauges"));
-  TRY(treadle_message_array(&rl->out, "gauges", sizeof *gauges_p, 1, &from));
+  treadle_message_clear(&workers->in);
+  TRY(call(workers, "gauges"));
+  TRY(treadle_message_array(&workers->out, "gauges", sizeof *gauges_p, 1, &from));
   memcpy(gauges_p, from, sizeof *gauges_p);
 out:
   return status;

@@ -21,24 +21,25 @@
 #include <string.h>
 
 /* "megatron:tp=2,pp=2" */
-static void layout_of(const treadle_rl *rl, char text[64]) {
-  const treadle_train_settings *s = rl->settings;
+static void layout_of(const treadle_train_settings *s, char text[64]) {
   snprintf(text, 64, "megatron:tp=%lld,pp=%lld",
            (long long)s->megatron.ckpt_convertor.tensor_model_parallel_size,
            (long long)s->megatron.ckpt_convertor.pipeline_model_parallel_size);
 }
 
-static treadle_status say_place(const treadle_rl *rl, treadle_status status) {
-  return treadle_refused_at(TREADLE_RL_PLACE(rl, megatron.ckpt_convertor.save_path), status);
+static treadle_status say_place(const treadle_rl_task *task, treadle_status status) {
+  return treadle_refused_at(TREADLE_RL_PLACE(task, megatron.ckpt_convertor.save_path), status);
 }
 
 /* Of rank 0: is the folder there, and is it that of this run? */
-static treadle_status look(const treadle_rl *rl, const char *folder, const char *layout, int64_t *there_p) {
+static treadle_status look(const treadle_rl_task *task, const treadle_rl_crew *crew,
+                           const treadle_model *model, const char *folder, const char *layout,
+                           int64_t *there_p) {
   bool there = false;
   treadle_status status = TREADLE_OK;
-  if (rl->rank == 0) status = treadle_origin_check(folder, rl->model, layout, &there);
+  if (crew->rank == 0) status = treadle_origin_check(folder, model, layout, &there);
   *there_p = there;
-  return say_place(rl, status);
+  return say_place(task, status);
 }
 
 /* Has a folder the origin, or a part of one that a killed run has left? Nobody else writes such a file. */
@@ -65,7 +66,7 @@ out:
 /* Of rank 0: a folder beside the name that is whole, as its run was killed before it took the name (convert/convert.h):
  * it takes it now. One of other weights, of another layout, or without its whole origin, is of no use to anybody, and
  * goes. */
-static treadle_status take_up_whole(const treadle_rl *rl, const char *beside, const char *folder,
+static treadle_status take_up_whole(const treadle_model *model, const char *beside, const char *folder,
                                     const char *layout) {
   char journal[PATH_MAX + 32];
   treadle_folder_lock lock;
@@ -77,7 +78,7 @@ static treadle_status take_up_whole(const treadle_rl *rl, const char *beside, co
   TRY(look_for_origin(beside, &whole, &part));
   if (treadle_file_exists(journal) || (!whole && !part)) goto out;
   if (whole && !treadle_file_is_folder(folder) &&
-      treadle_origin_check(beside, rl->model, layout, &there) == TREADLE_OK) {
+      treadle_origin_check(beside, model, layout, &there) == TREADLE_OK) {
     TRY(treadle_folder_commit(beside, folder));
     treadle_folder_lock_moved(&lock, folder);
   } else {
@@ -102,18 +103,20 @@ static void warn(void *context, const char *line) { treadle_rl_warn(context, lin
 /* The steps, after each of which all ranks know how it went. *there_p: another run has made the folder meanwhile. */
 static treadle_status convert(treadle_rl *rl, const treadle_convert_options *options, const char *folder,
                               int64_t *there_p) {
-  const bool first = rl->rank == 0;
+  const bool first = rl->crew.rank == 0;
   treadle_convert *c = NULL;
   treadle_status status = treadle_convert_open(options, &c);
   bool ours = false; /* else it may be that another run writes there */
-  TRY(treadle_rl_agree(rl, say_place(rl, status)));
-  TRY(treadle_rl_agree(rl, look(rl, folder, options->to, there_p)));
-  TRY(treadle_rl_tell(rl, there_p));
+  TRY(treadle_rl_agree(&rl->crew, say_place(&rl->task, status)));
+  TRY(treadle_rl_agree(&rl->crew,
+                       look(&rl->task, &rl->crew, rl->models.model, folder, options->to, there_p)));
+  TRY(treadle_rl_tell(&rl->crew, there_p));
   if (*there_p) goto out;
   ours = first;
-  TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_begin(c) : TREADLE_OK)));
-  TRY(treadle_rl_agree(rl, say_place(rl, treadle_convert_write(c))));
-  TRY(treadle_rl_agree(rl, say_place(rl, first ? treadle_convert_finish_as(c, folder) : TREADLE_OK)));
+  TRY(treadle_rl_agree(&rl->crew, say_place(&rl->task, first ? treadle_convert_begin(c) : TREADLE_OK)));
+  TRY(treadle_rl_agree(&rl->crew, say_place(&rl->task, treadle_convert_write(c))));
+  TRY(treadle_rl_agree(&rl->crew,
+                       say_place(&rl->task, first ? treadle_convert_finish_as(c, folder) : TREADLE_OK)));
 out:
   if (status && ours) { /* while its lock is held */
     char message[2048];
@@ -126,35 +129,37 @@ out:
 }
 
 /* The path without slashes at its end, and that of the folder beside it. */
-static treadle_status name_folders(const treadle_rl *rl, char folder[PATH_MAX], char beside[PATH_MAX]) {
-  const char *given = rl->settings->megatron.ckpt_convertor.save_path;
+static treadle_status name_folders(const treadle_rl_task *task, char folder[PATH_MAX],
+                                   char beside[PATH_MAX]) {
+  const char *given = task->settings->megatron.ckpt_convertor.save_path;
   size_t length = strlen(given);
   while (length > 1 && given[length - 1] == '/') length--;
   if (!length || length + 16 > PATH_MAX)
-    REFUSE("%s: a path of %zu bytes; 1 to %d", TREADLE_RL_PLACE(rl, megatron.ckpt_convertor.save_path),
+    REFUSE("%s: a path of %zu bytes; 1 to %d", TREADLE_RL_PLACE(task, megatron.ckpt_convertor.save_path),
            length, PATH_MAX - 16);
   snprintf(folder, PATH_MAX, "%.*s", (int)length, given);
   snprintf(beside, PATH_MAX, "%.*s.converting", (int)length, given);
   return TREADLE_OK;
 }
 
-static treadle_status make_parent(const treadle_rl *rl, const char *folder) {
+static treadle_status make_parent(const treadle_rl_task *task, const treadle_rl_crew *crew,
+                                  const char *folder) {
   char parent[PATH_MAX];
   char *slash;
   snprintf(parent, sizeof parent, "%s", folder);
   slash = strrchr(parent, '/');
-  if (rl->rank > 0 || !slash || slash == parent) return TREADLE_OK;
+  if (crew->rank > 0 || !slash || slash == parent) return TREADLE_OK;
   *slash = 0;
-  return say_place(rl, treadle_rl_make_folders(parent));
+  return say_place(task, treadle_rl_make_folders(parent));
 }
 
 /* Of rank 0, before the first look. */
-static treadle_status check_places(const treadle_rl *rl, const char *beside, const char *folder,
+static treadle_status check_places(const treadle_model *model, const char *beside, const char *folder,
                                    const char *layout) {
   treadle_status status;
   TRY(treadle_file_check_folder(folder));
   TRY(treadle_file_check_folder(beside));
-  TRY(take_up_whole(rl, beside, folder, layout));
+  TRY(take_up_whole(model, beside, folder, layout));
 out:
   return status;
 }
@@ -163,43 +168,47 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
   char beside[PATH_MAX];
   int64_t there;
   treadle_status status;
-  TRY(treadle_rl_agree(rl, name_folders(rl, folder, beside)));
-  if (rl->model->weights == TREADLE_WEIGHTS_RANDOM)
+  TRY(treadle_rl_agree(&rl->crew, name_folders(&rl->task, folder, beside)));
+  if (rl->models.model->weights == TREADLE_WEIGHTS_RANDOM)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is a config.json, and has no weights to convert",
-                     TREADLE_RL_PLACE(rl, megatron.use_hf_ckpt), rl->model_path));
-  TRY(treadle_rl_agree(
-      rl, say_place(rl, rl->rank == 0 ? check_places(rl, beside, folder, layout) : TREADLE_OK)));
-  TRY(treadle_rl_agree(rl, look(rl, folder, layout, &there)));
-  TRY(treadle_rl_tell(rl, &there));
-  status = there ? TREADLE_OK : treadle_model_need_weights(rl->model);
-  if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(rl, megatron.use_hf_ckpt)));
+                     TREADLE_RL_PLACE(&rl->task, megatron.use_hf_ckpt), rl->models.path));
+  TRY(treadle_rl_agree(&rl->crew,
+                       say_place(&rl->task, rl->crew.rank == 0
+                                                ? check_places(rl->models.model, beside, folder, layout)
+                                                : TREADLE_OK)));
+  TRY(treadle_rl_agree(&rl->crew, look(&rl->task, &rl->crew, rl->models.model, folder, layout, &there)));
+  TRY(treadle_rl_tell(&rl->crew, &there));
+  status = there ? TREADLE_OK : treadle_model_need_weights(rl->models.model);
+  if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(&rl->task, megatron.use_hf_ckpt)));
   if (there) goto out;
-  treadle_rl_note(rl, "converting the model to %s", folder);
-  TRY(treadle_rl_agree(rl, make_parent(rl, folder)));
+  treadle_rl_note(&rl->crew, "converting the model to %s", folder);
+  TRY(treadle_rl_agree(&rl->crew, make_parent(&rl->task, &rl->crew, folder)));
   const treadle_convert_options options = {.struct_size = sizeof options,
-                                           .in = rl->model_path,
+                                           .in = rl->models.path,
                                            .out = beside,
                                            .from = "hf",
                                            .to = layout,
-                                           .families = rl->options->families,
-                                           .rank = rl->rank,
-                                           .ranks = rl->ranks,
+                                           .families = rl->task.options->families,
+                                           .rank = rl->crew.rank,
+                                           .ranks = rl->crew.ranks,
                                            .warn = warn,
-                                           .warn_context = rl};
+                                           .warn_context = &rl->crew};
   TRY(convert(rl, &options, folder, &there));
 out:
-  if (!status && there) treadle_rl_note(rl, "%s: converted by an earlier run, and taken as it is", folder);
-  if (!status && there && rl->rank == 0) remove_stale_lock(folder);
+  if (!status && there)
+    treadle_rl_note(&rl->crew, "%s: converted by an earlier run, and taken as it is", folder);
+  if (!status && there && rl->crew.rank == 0) remove_stale_lock(folder);
   return status;
 }
 
 /* `place` is the key that names the folder. */
-static treadle_status open_values(treadle_rl *rl, const char *folder, const char *layout,
-                                  const char *place) {
+static treadle_status open_values(treadle_rl_models *models, const treadle_rl_task *task, int ranks,
+                                  const char *folder, const char *layout, const char *place) {
   treadle_status status;
-  TRY(treadle_refused_at(place, treadle_values_open(rl->opened, folder, layout, &rl->start_values)));
-  rl->model = treadle_values_model(rl->start_values);
-  TRY(treadle_rl_open_layouts(rl));
+  TRY(treadle_refused_at(place,
+                         treadle_values_open(models->opened, folder, layout, &models->start_values)));
+  models->model = treadle_values_model(models->start_values);
+  TRY(treadle_rl_open_layouts(models, task, ranks));
 out:
   return status;
 }
@@ -208,8 +217,9 @@ static treadle_status open_checkpoint(treadle_rl *rl, const char *folder, const 
                                       const char *place) {
   char *said = NULL;
   treadle_status status;
-  TRY(treadle_rl_agree(rl, treadle_origin_layout(folder, &said)));
-  TRY(treadle_rl_agree(rl, open_values(rl, folder, said ? said : layout, place)));
+  TRY(treadle_rl_agree(&rl->crew, treadle_origin_layout(folder, &said)));
+  TRY(treadle_rl_agree(
+      &rl->crew, open_values(&rl->models, &rl->task, rl->crew.ranks, folder, said ? said : layout, place)));
 out:
   free(said);
   return status;
@@ -230,47 +240,49 @@ static bool is_of_megatron(const char *folder) {
 }
 
 /* Of rank 0: a folder has to be there, whatever is in it. A path that leads nowhere does not ask for the model's weights. */
-static treadle_status look_at_load(const treadle_rl *rl, int64_t *there_p) {
-  const char *folder = rl->settings->actor.load;
+static treadle_status look_at_load(const treadle_rl_task *task, const treadle_rl_crew *crew,
+                                   int64_t *there_p) {
+  const char *folder = task->settings->actor.load;
   treadle_file_type type;
   treadle_status status;
   *there_p = 0;
-  if (rl->rank != 0) return TREADLE_OK;
+  if (crew->rank != 0) return TREADLE_OK;
   TRY(treadle_file_look(folder, &type));
   if (type != TREADLE_FILE_FOLDER)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s: leave the key out, and weights begin as those of the model",
                      folder, type == TREADLE_FILE_NONE ? "there is no such folder" : "is not a folder"));
   *there_p = is_of_megatron(folder);
 out:
-  return treadle_refused_at(TREADLE_RL_PLACE(rl, actor.load), status);
+  return treadle_refused_at(TREADLE_RL_PLACE(task, actor.load), status);
 }
 
 /* MindSpeed-RL's `load`: a checkpoint of Megatron, or a folder that has none yet. */
 static treadle_status open_load(treadle_rl *rl, const char *layout) {
-  const char *folder = rl->settings->actor.load;
+  const char *folder = rl->task.settings->actor.load;
   int64_t there;
   treadle_status status;
-  TRY(treadle_rl_agree(rl, look_at_load(rl, &there)));
-  TRY(treadle_rl_tell(rl, &there));
-  if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(rl, actor.load));
-  treadle_rl_note(rl, "%s: %s is not a checkpoint of Megatron: weights begin as those of %s",
-                  TREADLE_RL_PLACE(rl, actor.load), folder, rl->model_path);
+  TRY(treadle_rl_agree(&rl->crew, look_at_load(&rl->task, &rl->crew, &there)));
+  TRY(treadle_rl_tell(&rl->crew, &there));
+  if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(&rl->task, actor.load));
+  treadle_rl_note(&rl->crew, "%s: %s is not a checkpoint of Megatron: weights begin as those of %s",
+                  TREADLE_RL_PLACE(&rl->task, actor.load), folder, rl->models.path);
 out:
   return status;
 }
 
 treadle_status treadle_rl_open_values(treadle_rl *rl) {
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   char folder[PATH_MAX], layout[64];
   treadle_status status = TREADLE_OK;
-  layout_of(rl, layout);
+  layout_of(rl->task.settings, layout);
   if (s->megatron.use_hf_ckpt) {
     TRY(convert_once(rl, folder, layout));
-    TRY(treadle_rl_agree(
-        rl, open_values(rl, folder, layout, TREADLE_RL_PLACE(rl, megatron.ckpt_convertor.save_path))));
+    TRY(treadle_rl_agree(&rl->crew,
+                         open_values(&rl->models, &rl->task, rl->crew.ranks, folder, layout,
+                                     TREADLE_RL_PLACE(&rl->task, megatron.ckpt_convertor.save_path))));
   } else if (s->megatron.checkpoint_load_path) {
     TRY(open_checkpoint(rl, s->megatron.checkpoint_load_path, layout,
-                        TREADLE_RL_PLACE(rl, megatron.checkpoint_load_path)));
+                        TREADLE_RL_PLACE(&rl->task, megatron.checkpoint_load_path)));
   } else if (s->actor.load) {
     TRY(open_load(rl, layout));
   }

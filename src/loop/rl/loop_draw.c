@@ -49,8 +49,9 @@ void treadle_rl_batch_release(treadle_rl_batch *b) {
 /* ---- Prompts ----------------------------------------------------------------------------------------------- */
 
 /* A row for each prompt: its ids, and the seed of its samples. */
-static treadle_status make_prompts(const treadle_rl *rl, const treadle_rl_prompt *const *prompts,
-                                   int64_t count, const treadle_rl_sampling *sampling, int64_t place,
+static treadle_status make_prompts(const treadle_train_settings *settings,
+                                   const treadle_rl_prompt *const *prompts, int64_t count,
+                                   const treadle_rl_sampling *sampling, int64_t place,
                                    treadle_batch **batch_p) {
   int64_t *offsets = treadle_alloc_array((size_t)count + 1, sizeof *offsets);
   treadle_column ids = {.struct_size = sizeof ids, .name = "prompt_ids", .type = TREADLE_COLUMN_INT32};
@@ -69,7 +70,7 @@ static treadle_status make_prompts(const treadle_rl *rl, const treadle_rl_prompt
   for (int64_t i = 0; i < count; i++) {
     memcpy((int32_t *)ids.data + ids.offsets[i], prompts[i]->ids,
            (size_t)prompts[i]->count * sizeof(int32_t));
-    ((int64_t *)seed.data)[i] = treadle_rl_seed(rl->settings->sampling.seed, sampling->key, place + i);
+    ((int64_t *)seed.data)[i] = treadle_rl_seed(settings->sampling.seed, sampling->key, place + i);
   }
 out:
   treadle_free(offsets);
@@ -102,17 +103,17 @@ out:
   return status;
 }
 
-static treadle_status take_tokens(const treadle_rl *rl, treadle_rl_batch *b, const answers *a, int64_t row,
-                                  treadle_rl_made *made) {
+static treadle_status take_tokens(const treadle_rl_bounds *bounds, treadle_rl_batch *b, const answers *a,
+                                  int64_t row, treadle_rl_made *made) {
   const int32_t *ids = (const int32_t *)a->ids.data + a->ids.offsets[row];
   const float *logprobs = (const float *)a->logprobs.data + a->logprobs.offsets[row];
   treadle_status status = TREADLE_OK;
   made->first = b->ids.count;
   made->count = (size_t)(a->ids.offsets[row + 1] - a->ids.offsets[row]);
   for (size_t i = 0; i < made->count; i++) {
-    if (ids[i] < 0 || ids[i] >= rl->vocabulary)
+    if (ids[i] < 0 || ids[i] >= bounds->vocabulary)
       REFUSE("row %lld of the infer engine's answers: ids[%zu] is %d; the vocabulary has 0 to %lld",
-             (long long)row, i, ids[i], (long long)rl->vocabulary - 1);
+             (long long)row, i, ids[i], (long long)bounds->vocabulary - 1);
     TRY(treadle_array_push(&b->ids, ids[i]));
     TRY(treadle_array_push(&b->rollout, logprobs[i]));
   }
@@ -120,42 +121,44 @@ out:
   return status;
 }
 
-static treadle_status take_kept(const treadle_rl *rl, treadle_rl_batch *b, const answers *a, int64_t row,
-                                treadle_rl_made *made) {
+static treadle_status take_kept(const treadle_rl_bounds *bounds, const treadle_train_settings *settings,
+                                treadle_rl_batch *b, const answers *a, int64_t row, treadle_rl_made *made) {
   const treadle_column *counts = &a->kept_counts, *kept = &a->kept;
   if (counts->offsets[row + 1] - counts->offsets[row] != (int64_t)made->count)
     REFUSE("row %lld of the infer engine's answers has %zu ids, and kept_counts of %lld", (long long)row,
            made->count, (long long)(counts->offsets[row + 1] - counts->offsets[row]));
-  return treadle_rl_take_kept(rl, b, made, (const int32_t *)counts->data + counts->offsets[row],
+  return treadle_rl_take_kept(bounds, settings, b, made,
+                              (const int32_t *)counts->data + counts->offsets[row],
                               (const int32_t *)kept->data + kept->offsets[row],
                               (size_t)(kept->offsets[row + 1] - kept->offsets[row]));
 }
 
-static treadle_status decode(const treadle_rl *rl, const treadle_rl_batch *b, treadle_rl_made *made) {
-  if (rl->tokenizer)
-    return treadle_tokenizer_decode(rl->tokenizer, b->ids.items + made->first, made->count, false,
-                                    &made->text, &made->bytes);
+static treadle_status decode(const treadle_tokenizer *tokenizer, const treadle_rl_batch *b,
+                             treadle_rl_made *made) {
+  if (tokenizer)
+    return treadle_tokenizer_decode(tokenizer, b->ids.items + made->first, made->count, false, &made->text,
+                                    &made->bytes);
   made->text = strdup("");
   return made->text ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a completion");
 }
 
-static treadle_status take_answer(treadle_rl *rl, treadle_rl_batch *b, const answers *a, int64_t row,
-                                  treadle_rl_made made) {
+static treadle_status take_answer(const treadle_rl_rollout *r, treadle_rl_batch *b, const answers *a,
+                                  int64_t row, treadle_rl_made made) {
   const int64_t finish = a->finish.offsets[row + 1] - a->finish.offsets[row];
   treadle_status status;
-  TRY(take_tokens(rl, b, a, row, &made));
-  if (a->kept.offsets) TRY(take_kept(rl, b, a, row, &made));
+  TRY(take_tokens(r->bounds, b, a, row, &made));
+  if (a->kept.offsets) TRY(take_kept(r->bounds, r->settings, b, a, row, &made));
   made.cut = finish == (int64_t)strlen("length");
-  TRY(decode(rl, b, &made));
+  TRY(decode(r->tokenizer, b, &made));
   status = treadle_array_push(&b->samples, made);
   if (status) free(made.text);
 out:
   return status;
 }
 
-static treadle_status take_answers(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
-                                   const treadle_rl_sampling *sampling, const treadle_batch *batch,
-                                   treadle_rl_batch *b) {
+static treadle_status take_answers(const treadle_rl_rollout *r, const treadle_rl_prompt *const *prompts,
+                                   int64_t count, const treadle_rl_sampling *sampling,
+                                   const treadle_batch *batch, treadle_rl_batch *b) {
   const int64_t n = sampling->n;
   answers a;
   treadle_status status;
@@ -165,20 +168,21 @@ static treadle_status take_answers(treadle_rl *rl, const treadle_rl_prompt *cons
   TRY(find_columns(batch, sampling->keeps, &a));
   for (int64_t i = 0; i < count * n; i++) {
     const treadle_rl_made made = {.prompt = prompts[i / n], .group = b->groups + i / n, .index = i % n};
-    TRY(take_answer(rl, b, &a, i, made));
+    TRY(take_answer(r, b, &a, i, made));
   }
   b->groups += count;
 out:
   return status;
 }
 
-treadle_status treadle_rl_draw(treadle_rl *rl, const treadle_rl_prompt *const *prompts, int64_t count,
-                               const treadle_rl_sampling *sampling, treadle_rl_batch *batch) {
+treadle_status treadle_rl_draw(const treadle_rl_rollout *r, const treadle_rl_prompt *const *prompts,
+                               int64_t count, const treadle_rl_sampling *sampling,
+                               treadle_rl_batch *batch) {
   treadle_batch *asked = NULL, *answered = NULL;
   treadle_status status;
-  TRY(make_prompts(rl, prompts, count, sampling, batch->groups, &asked));
-  TRY(treadle_rl_call_generate(rl, asked, sampling, &answered));
-  TRY(take_answers(rl, prompts, count, sampling, answered, batch));
+  TRY(make_prompts(r->settings, prompts, count, sampling, batch->groups, &asked));
+  TRY(treadle_rl_call_generate(r->workers, r->tokenizer, asked, sampling, &answered));
+  TRY(take_answers(r, prompts, count, sampling, answered, batch));
 out:
   treadle_batch_destroy(answered);
   treadle_batch_destroy(asked);
@@ -188,15 +192,15 @@ out:
 /* ---- Scores ------------------------------------------------------------------------------------------------ */
 
 /* What the rewards see of the samples; it lives in the run until the wait. */
-static treadle_status show_samples(treadle_rl *rl, const treadle_rl_batch *b, size_t from) {
+static treadle_status show_samples(treadle_rl_rewards *rewards, const treadle_rl_batch *b, size_t from) {
   treadle_status status = TREADLE_OK;
-  treadle_arena_release(&rl->judged_texts);
-  rl->judged.count = 0;
+  treadle_arena_release(&rewards->judged_texts);
+  rewards->judged.count = 0;
   char name[TREADLE_RL_NAME];
   for (size_t i = from; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
     treadle_rl_name_sample(b, s, name);
-    const treadle_reward_sample sample = {.id = treadle_arena_copy_text(&rl->judged_texts, name),
+    const treadle_reward_sample sample = {.id = treadle_arena_copy_text(&rewards->judged_texts, name),
                                           .data_source = s->prompt->data_source,
                                           .prompt = s->prompt->text,
                                           .completion = s->text,
@@ -204,60 +208,62 @@ static treadle_status show_samples(treadle_rl *rl, const treadle_rl_batch *b, si
                                           .answer = s->prompt->answer,
                                           .tokens = (int64_t)s->count};
     if (!sample.id) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the samples of a step");
-    TRY(treadle_array_push(&rl->judged, sample));
+    TRY(treadle_array_push(&rewards->judged, sample));
   }
 out:
   return status;
 }
 
-static void abandon_scores(treadle_rl *rl) {
-  for (int i = 0; i < rl->reward_count; i++) treadle_reward_abandon(rl->rewards[i]);
+static void abandon_scores(treadle_rl_rewards *rewards) {
+  for (int i = 0; i < rewards->count; i++) treadle_reward_abandon(rewards->items[i]);
 }
 
-treadle_status treadle_rl_score_start(treadle_rl *rl, treadle_rl_batch *batch, size_t from) {
+treadle_status treadle_rl_score_start(const treadle_rl_rollout *r, treadle_rl_batch *batch, size_t from) {
   treadle_status status;
-  TRY(show_samples(rl, batch, from));
-  for (int i = 0; i < rl->reward_count; i++)
-    TRY(treadle_reward_start(rl->rewards[i], rl->judged.items, rl->judged.count));
+  TRY(show_samples(r->rewards, batch, from));
+  for (int i = 0; i < r->rewards->count; i++)
+    TRY(treadle_reward_start(r->rewards->items[i], r->rewards->judged.items, r->rewards->judged.count));
 out:
-  if (status) abandon_scores(rl);
+  if (status) abandon_scores(r->rewards);
   return status;
 }
 
 /* A reward may hang: who asks the run to stop does not wait for verifier_timeout. */
-static bool wait_unless_stopped(const treadle_rl *rl) {
+static bool wait_unless_stopped(const treadle_rl_rollout *r) {
   double asked = 0;
-  for (int i = 0; i < rl->reward_count;) {
-    if (treadle_reward_ends_within(rl->rewards[i], LOOK)) {
+  for (int i = 0; i < r->rewards->count;) {
+    if (treadle_reward_ends_within(r->rewards->items[i], LOOK)) {
       i++;
       continue;
     }
-    treadle_rl_doing(rl, "the rewards");
-    if (!treadle_observe_stop(&rl->observer)) continue;
+    treadle_rl_doing(r->crew, "the rewards");
+    if (!treadle_observe_stop(&r->crew->observer)) continue;
     if (asked == 0) asked = treadle_clock_seconds();
     if (treadle_clock_seconds() - asked >= GRACE) return false;
   }
   return true;
 }
 
-treadle_status treadle_rl_score_wait(treadle_rl *rl, treadle_rl_batch *batch, size_t from, char **preds) {
+treadle_status treadle_rl_score_wait(const treadle_rl_rollout *r, treadle_rl_batch *batch, size_t from,
+                                     char **preds) {
   const size_t count = batch->samples.count - from;
   double *scores = treadle_alloc_array(count + 1, sizeof *scores);
   treadle_status status = TREADLE_OK;
   if (!scores) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu scores", count));
-  if (!wait_unless_stopped(rl)) {
-    rl->stopped = true;
+  if (!wait_unless_stopped(r)) {
+    *r->stopped = true;
     goto out;
   }
   for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = 0;
-  for (int i = 0; i < rl->reward_count; i++) {
-    TRY(treadle_reward_wait(rl->rewards[i], scores, i == 0 ? preds : NULL));
-    for (size_t k = 0; k < count; k++) batch->samples.items[from + k].score += rl->weights[i] * scores[k];
+  for (int i = 0; i < r->rewards->count; i++) {
+    TRY(treadle_reward_wait(r->rewards->items[i], scores, i == 0 ? preds : NULL));
+    for (size_t k = 0; k < count; k++)
+      batch->samples.items[from + k].score += r->rewards->weights[i] * scores[k];
   }
   for (size_t i = 0; i < count; i++)
     batch->samples.items[from + i].reward = batch->samples.items[from + i].score;
 out:
-  if (status || rl->stopped) abandon_scores(rl);
+  if (status || *r->stopped) abandon_scores(r->rewards);
   treadle_free(scores);
   return status;
 }
@@ -266,22 +272,23 @@ out:
 
 /* `count` prompts on from those that were drawn so far. */
 static treadle_status draw_more(treadle_rl *rl, int64_t count) {
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   const treadle_rl_sampling sampling = {.n = s->rl.batches.n_samples_per_prompt,
-                                        .key = rl->step,
+                                        .key = rl->state.step,
                                         .temperature = s->sampling.temperature,
                                         .top_p = s->sampling.top_p,
                                         .top_k = s->sampling.top_k,
-                                        .keeps = treadle_rl_keeps(rl)};
+                                        .keeps = treadle_rl_keeps(&rl->bounds, rl->task.settings)};
   const treadle_rl_prompt **prompts = treadle_alloc_array((size_t)count, sizeof *prompts);
   size_t all;
-  const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->prompts, &all);
+  const treadle_rl_prompt *items = treadle_rl_prompts_items(rl->data.prompts, &all);
   treadle_status status;
   if (!prompts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld prompts", (long long)count);
   for (int64_t i = 0; i < count; i++)
-    prompts[i] = &items[treadle_train_order_at(&rl->order, rl->drawn + i)];
-  rl->drawn += count;
-  TRY(treadle_rl_draw(rl, prompts, count, &sampling, &rl->batch));
+    prompts[i] = &items[treadle_train_order_at(&rl->data.order, rl->state.drawn + i)];
+  rl->state.drawn += count;
+  const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
+  TRY(treadle_rl_draw(&rollout, prompts, count, &sampling, &rl->batch));
 out:
   treadle_free(prompts);
   return status;
@@ -334,9 +341,8 @@ static ending ending_before(const treadle_rl_batch *b, size_t number) {
 }
 
 /* Groups from sample `from` on that score alike go. */
-static void leave_out_equal(treadle_rl *rl, size_t from) {
-  treadle_rl_batch *b = &rl->batch;
-  const size_t n = (size_t)rl->settings->rl.batches.n_samples_per_prompt;
+static void leave_out_equal(treadle_rl_batch *b, const treadle_train_settings *settings, size_t from) {
+  const size_t n = (size_t)settings->rl.batches.n_samples_per_prompt;
   ending end = ending_before(b, from);
   for (size_t first = from; first < b->samples.count; first += n) {
     bool stays = scores_differ(b, first, n);
@@ -346,16 +352,15 @@ static void leave_out_equal(treadle_rl *rl, size_t from) {
       else
         free(b->samples.items[first + i].text);
     }
-    rl->left_out += !stays;
+    b->left_out += !stays;
   }
   end_batch(b, &end);
 }
 
 /* More than the step takes: those behind go. And groups are numbered anew. */
-static void settle_groups(treadle_rl *rl) {
-  treadle_rl_batch *b = &rl->batch;
-  const size_t n = (size_t)rl->settings->rl.batches.n_samples_per_prompt;
-  size_t most = (size_t)treadle_train_step_prompts(rl->settings) * n;
+static void settle_groups(treadle_rl_batch *b, const treadle_train_settings *settings) {
+  const size_t n = (size_t)settings->rl.batches.n_samples_per_prompt;
+  size_t most = (size_t)treadle_train_step_prompts(settings) * n;
   for (size_t i = most; i < b->samples.count; i++) free(b->samples.items[i].text);
   const ending end = ending_before(b, most);
   end_batch(b, &end);
@@ -369,37 +374,39 @@ typedef struct filter {
 } filter;
 
 /* May one more batch be drawn? */
-static treadle_status check_filter(const treadle_rl *rl, const filter *f) {
-  const treadle_train_settings *s = rl->settings;
-  const size_t groups = rl->batch.samples.count / (size_t)s->rl.batches.n_samples_per_prompt;
+static treadle_status check_filter(const treadle_rl_task *task, const treadle_rl_prompts *prompts,
+                                   const treadle_rl_batch *batch, const filter *f) {
+  const treadle_train_settings *s = task->settings;
+  const size_t groups = batch->samples.count / (size_t)s->rl.batches.n_samples_per_prompt;
   const int64_t needed = treadle_train_step_prompts(s);
   size_t all;
-  (void)treadle_rl_prompts_items(rl->prompts, &all);
+  (void)treadle_rl_prompts_items(prompts, &all);
   if (s->rl.filter_groups.max_batches > 0 && f->batches == s->rl.filter_groups.max_batches)
     return treadle_fail(
         TREADLE_REFUSED,
         "step %lld: after %s, %lld, batches of %s, %zu groups of the %lld that it needs have "
         "samples with different scores",
-        (long long)rl->step + 1, TREADLE_RL_PLACE(rl, rl.filter_groups.max_batches), (long long)f->batches,
+        (long long)batch->step, TREADLE_RL_PLACE(task, rl.filter_groups.max_batches), (long long)f->batches,
         treadle_text_of_count(f->each, "prompt"), groups, (long long)needed);
   if (f->barren >= (int64_t)all && f->batches > 1)
     return treadle_fail(
         TREADLE_REFUSED,
         "step %lld: %lld prompts one after the other, all of %s, have samples that score alike (%s): "
         "%zu groups of the %lld that it needs are there",
-        (long long)rl->step + 1, (long long)f->barren, TREADLE_RL_PLACE(rl, training.data_path),
-        TREADLE_RL_PLACE(rl, rl.filter_groups.enable), groups, (long long)needed);
+        (long long)batch->step, (long long)f->barren, TREADLE_RL_PLACE(task, training.data_path),
+        TREADLE_RL_PLACE(task, rl.filter_groups.enable), groups, (long long)needed);
   return TREADLE_OK;
 }
 
 static treadle_status draw_batch(treadle_rl *rl, filter *f) {
+  const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
   const size_t from = rl->batch.samples.count;
   treadle_status status;
   TRY(draw_more(rl, f->each));
-  TRY(treadle_rl_score_start(rl, &rl->batch, from));
-  TRY(treadle_rl_score_wait(rl, &rl->batch, from, NULL));
+  TRY(treadle_rl_score_start(&rollout, &rl->batch, from));
+  TRY(treadle_rl_score_wait(&rollout, &rl->batch, from, NULL));
   if (rl->stopped) return TREADLE_OK;
-  leave_out_equal(rl, from);
+  leave_out_equal(&rl->batch, rl->task.settings, from);
   f->barren = rl->batch.samples.count > from ? 0 : f->barren + f->each;
   f->batches++;
 out:
@@ -408,37 +415,38 @@ out:
 
 /* Prompts are drawn until there are enough groups; where a rank is asked to stop before, the step is not taken: rl->stopped. */
 static treadle_status draw_filtered(treadle_rl *rl) {
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   const size_t needed = (size_t)(treadle_train_step_prompts(s) * s->rl.batches.n_samples_per_prompt);
   filter f = {.each = s->rl.filter_groups.gen_batch_size > 0 ? s->rl.filter_groups.gen_batch_size
                                                              : s->training.global_batch_size};
   treadle_rl_gauges gauges;
   treadle_status status = TREADLE_OK;
   while (rl->batch.samples.count < needed) {
-    TRY(check_filter(rl, &f));
-    if (f.batches) TRY(treadle_rl_call_gauges(rl, &gauges));
+    TRY(check_filter(&rl->task, rl->data.prompts, &rl->batch, &f));
+    if (f.batches) TRY(treadle_rl_call_gauges(&rl->workers, &gauges));
     rl->stopped = f.batches && gauges.stops;
     if (!rl->stopped) TRY(draw_batch(rl, &f));
     if (rl->stopped) goto out;
   }
-  settle_groups(rl);
+  settle_groups(&rl->batch, rl->task.settings);
 out:
   return status;
 }
 
 treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p) {
+  const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
   treadle_status status;
   *from_p = 0;
-  rl->left_out = 0;
+  rl->batch.left_out = 0;
   treadle_rl_batch_clear(&rl->batch);
-  rl->batch.step = rl->step + 1;
-  if (rl->settings->rl.filter_groups.enable) {
+  rl->batch.step = rl->state.step + 1;
+  if (rl->task.settings->rl.filter_groups.enable) {
     TRY(draw_filtered(rl));
     *from_p = rl->batch.samples.count;
     return TREADLE_OK;
   }
-  TRY(draw_more(rl, rl->settings->training.global_batch_size));
-  TRY(treadle_rl_score_start(rl, &rl->batch, 0));
+  TRY(draw_more(rl, rl->task.settings->training.global_batch_size));
+  TRY(treadle_rl_score_start(&rollout, &rl->batch, 0));
 out:
   return status;
 }

@@ -18,19 +18,19 @@ static treadle_dtype computed_in(const treadle_layout *layout, const treadle_tra
                                                                                          : TREADLE_FP32;
 }
 
-treadle_status treadle_rl_check_exact(const treadle_rl *rl) {
+treadle_status treadle_rl_check_exact(const treadle_rl_models *models, const treadle_rl_task *task) {
   treadle_transformer *d = NULL;
   treadle_status status = TREADLE_OK;
-  if (!rl->settings->actor.exact) return TREADLE_OK;
-  TRY(treadle_transformer_create(rl->model, &d));
-  treadle_dtype train = computed_in(rl->train, d), infer = computed_in(rl->infer, d);
+  if (!task->settings->actor.exact) return TREADLE_OK;
+  TRY(treadle_transformer_create(models->model, &d));
+  treadle_dtype train = computed_in(models->train, d), infer = computed_in(models->infer, d);
   if (train != infer)
     status = treadle_fail(
         TREADLE_REFUSED,
         "exact mode: '%s' computes in %s, '%s' in %s, so log-probabilities are not the same bits: "
         "give both one type (%s, %s), or actor_config.exact=false",
-        rl->train->text, name_of(train), rl->infer->text, name_of(infer),
-        TREADLE_RL_PLACE(rl, training.bf16), TREADLE_RL_PLACE(rl, generate.layout));
+        models->train->text, name_of(train), models->infer->text, name_of(infer),
+        TREADLE_RL_PLACE(task, training.bf16), TREADLE_RL_PLACE(task, generate.layout));
 out:
   treadle_transformer_destroy(d);
   return status;
@@ -38,16 +38,14 @@ out:
 
 /* ---- The check -------------------------------------------------------------------------------------------------- */
 
-bool treadle_rl_check_is_due(const treadle_rl *rl) {
-  const treadle_train_settings *s = rl->settings;
+bool treadle_rl_check_is_due(const treadle_train_settings *s, const treadle_rl_batch *batch) {
   return !s->actor.exact ||
-         (s->rl.logprobs.exact_check > 0 && (rl->step + 1) % s->rl.logprobs.exact_check == 0);
+         (s->rl.logprobs.exact_check > 0 && batch->step % s->rl.logprobs.exact_check == 0);
 }
 
-bool treadle_rl_update_checks(const treadle_rl *rl) {
-  const treadle_train_settings *s = rl->settings;
+bool treadle_rl_update_checks(const treadle_train_settings *s, const treadle_rl_batch *batch) {
   return s->actor.exact && (s->rl.batches.mini_batch_samples <= 0 ||
-                            (size_t)s->rl.batches.mini_batch_samples >= rl->batch.samples.count);
+                            (size_t)s->rl.batches.mini_batch_samples >= batch->samples.count);
 }
 
 float *treadle_rl_values_of(const treadle_rl_batch *b) {
@@ -96,33 +94,35 @@ static double most_difference(const treadle_rl_batch *b) {
   return most;
 }
 
-static void note(treadle_rl *rl, const comparison *c, double most) {
-  treadle_rl_value(rl, "training/rollout_probs_diff_max", c->most);
-  treadle_rl_value(rl, "training/rollout_probs_diff_mean", c->tokens ? c->sum / (double)c->tokens : 0);
-  treadle_rl_count(rl, "training/logprob_tokens", c->tokens);
-  treadle_rl_count(rl, "training/logprob_differing", c->differing);
-  rl->totals.compared += c->tokens;
-  rl->totals.differing += c->differing;
-  if (most > rl->totals.most_difference) rl->totals.most_difference = most;
+static void note(treadle_rl_ledger *ledger, const comparison *c, double most) {
+  treadle_rl_value(&ledger->values, "training/rollout_probs_diff_max", c->most);
+  treadle_rl_value(&ledger->values, "training/rollout_probs_diff_mean",
+                   c->tokens ? c->sum / (double)c->tokens : 0);
+  treadle_rl_count(&ledger->values, "training/logprob_tokens", c->tokens);
+  treadle_rl_count(&ledger->values, "training/logprob_differing", c->differing);
+  ledger->totals.compared += c->tokens;
+  ledger->totals.differing += c->differing;
+  if (most > ledger->totals.most_difference) ledger->totals.most_difference = most;
 }
 
-treadle_status treadle_rl_compare(treadle_rl *rl) {
-  const treadle_rl_batch *b = &rl->batch;
+treadle_status treadle_rl_compare(treadle_rl_ledger *ledger, const treadle_train_settings *settings,
+                                  const treadle_rl_batch *b) {
   const comparison c = compare(b);
-  note(rl, &c, most_difference(b));
-  if (!rl->settings->actor.exact || !c.differing) return TREADLE_OK;
+  note(ledger, &c, most_difference(b));
+  if (!settings->actor.exact || !c.differing) return TREADLE_OK;
   const treadle_rl_made *s = &b->samples.items[c.sample];
   size_t at = s->first + (size_t)c.token;
   return treadle_fail(
       TREADLE_DIFFERENT,
       "step %lld: %lld of %lld log-probabilities are not the trainer's bits, the first of prompt %lld, "
       "sample %lld, token %lld: generated with %.9g, computed again as %.9g",
-      (long long)rl->step + 1, (long long)c.differing, (long long)c.tokens, (long long)s->group,
+      (long long)b->step, (long long)c.differing, (long long)c.tokens, (long long)s->group,
       (long long)s->index, (long long)c.token, (double)b->rollout.items[at], (double)b->old[at]);
 }
 
-treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, const float *entropies) {
-  treadle_rl_batch *b = &rl->batch;
+treadle_status treadle_rl_compare_update(treadle_rl_ledger *ledger, const treadle_train_settings *settings,
+                                         treadle_rl_batch *b, const float *logprobs,
+                                         const float *entropies) {
   treadle_status status;
   TRY(treadle_rl_take_old(b));
   for (size_t i = 0; i < b->samples.count; i++) {
@@ -131,7 +131,7 @@ treadle_status treadle_rl_compare_update(treadle_rl *rl, const float *logprobs, 
     memcpy(b->old + s->first, logprobs + s->first, s->count * sizeof *logprobs);
     memcpy(b->entropies + s->first, entropies + s->first, s->count * sizeof *entropies);
   }
-  TRY(treadle_rl_compare(rl));
+  TRY(treadle_rl_compare(ledger, settings, b));
 out:
   return status;
 }

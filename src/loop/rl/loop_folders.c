@@ -22,14 +22,10 @@ treadle_status treadle_rl_make_folders(const char *path) {
   return TREADLE_OK;
 }
 
-void treadle_rl_warn(const treadle_rl *rl, const char *line) {
-  if (rl->rank == 0) treadle_observe_note(&rl->observer, true, line);
-}
-
-static void warn_of_lock(const treadle_rl *rl, const treadle_folder_lock *lock) {
+static void warn_of_lock(const treadle_rl_crew *crew, const treadle_folder_lock *lock) {
   char line[1024];
   treadle_folder_lock_note(lock, line, sizeof line);
-  treadle_rl_warn(rl, line);
+  treadle_rl_warn(crew, line);
 }
 
 static bool is_same(const char *a, const char *b) {
@@ -38,21 +34,22 @@ static bool is_same(const char *a, const char *b) {
          one.st_ino == other.st_ino;
 }
 
-treadle_status treadle_rl_take_folders(treadle_rl *rl) {
-  const treadle_train_settings *s = rl->settings;
+treadle_status treadle_rl_take_folders(treadle_rl_folders *folders, const treadle_rl_task *task,
+                                       const treadle_rl_crew *crew) {
+  const treadle_train_settings *s = task->settings;
   treadle_status status;
-  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, actor.save),
-                         treadle_run_folder_take(s->actor.save, true, &rl->lock)));
-  warn_of_lock(rl, &rl->lock);
+  TRY(treadle_refused_at(TREADLE_RL_PLACE(task, actor.save),
+                         treadle_run_folder_take(s->actor.save, true, &folders->own)));
+  warn_of_lock(crew, &folders->own);
   if (!s->rl.dump_rollouts || is_same(s->actor.save, s->rl.dump_rollouts)) goto out;
-  TRY(treadle_refused_at(TREADLE_RL_PLACE(rl, rl.dump_rollouts),
-                         treadle_run_lines_take(s->rl.dump_rollouts, &rl->dump_lock)));
-  warn_of_lock(rl, &rl->dump_lock);
+  TRY(treadle_refused_at(TREADLE_RL_PLACE(task, rl.dump_rollouts),
+                         treadle_run_lines_take(s->rl.dump_rollouts, &folders->dumps)));
+  warn_of_lock(crew, &folders->dumps);
 out:
   return status;
 }
 
-void treadle_rl_release_folders(treadle_rl *rl) {
-  treadle_folder_lock_end(&rl->dump_lock, true);
-  treadle_folder_lock_end(&rl->lock, true);
+void treadle_rl_release_folders(treadle_rl_folders *folders) {
+  treadle_folder_lock_end(&folders->dumps, true);
+  treadle_folder_lock_end(&folders->own, true);
 }

@@ -10,12 +10,13 @@
 /* ---- generate_sequences ------------------------------------------------------------------------------------ */
 
 static void tell_generating(void *context, const char *what, int64_t done, int64_t total) {
-  const treadle_rl *rl = context;
-  treadle_observe_progress(&rl->observer, what, done, total);
+  const treadle_rl_crew *crew = context;
+  treadle_observe_progress(&crew->observer, what, done, total);
 }
 
-treadle_status treadle_rl_take_asked(treadle_rl *rl, treadle_message *in, treadle_rl_asked *asked_p) {
-  const treadle_train_settings *s = rl->settings;
+treadle_status treadle_rl_take_asked(treadle_rl_crew *crew, const treadle_train_settings *s,
+                                     const treadle_rl_bounds *bounds, treadle_message *in,
+                                     treadle_rl_asked *asked_p) {
   treadle_rl_asked *a = asked_p;
   int64_t keeps, end;
   treadle_status status;
@@ -30,17 +31,17 @@ treadle_status treadle_rl_take_asked(treadle_rl *rl, treadle_message *in, treadl
   TRY(treadle_message_batch(in, &a->prompts));
   to->min_p = s->sampling.min_p;
   to->ignore_eos = s->sampling.ignore_eos;
-  to->max_tokens = rl->response_most;
-  if (s->sampling.ignore_eos) to->min_tokens = rl->response_most;
+  to->max_tokens = bounds->response_most;
+  if (s->sampling.ignore_eos) to->min_tokens = bounds->response_most;
   to->logprobs_of = keeps ? TREADLE_LOGPROBS_DRAWN : TREADLE_LOGPROBS_SCALED;
   to->most_kept = keeps ? s->rl.logprobs.sampling_support_most : 0;
-  to->never = rl->never;
-  to->never_count = rl->never_count;
+  to->never = bounds->never;
+  to->never_count = bounds->never_count;
   a->end = (int32_t)end;
   to->stop_token_ids = &a->end;
   to->stop_token_id_count = end >= 0;
-  if (rl->rank == 0) a->observer.progress = tell_generating;
-  a->observer.context = rl;
+  if (crew->rank == 0) a->observer.progress = tell_generating;
+  a->observer.context = crew;
 out:
   return status;
 }
@@ -58,9 +59,9 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   treadle_batch *mine = NULL, *answers = NULL;
   treadle_row_range range;
   bool leads;
-  treadle_status status = treadle_rl_take_asked(rl, in, &asked);
+  treadle_status status = treadle_rl_take_asked(&rl->crew, rl->task.settings, &rl->bounds, in, &asked);
   if (!status) status = treadle_actor_slice_prompts(rl->actor, asked.prompts, &range, &leads, &mine);
-  TRY(treadle_rl_agree(rl, status));
+  TRY(treadle_rl_agree(&rl->crew, status));
   TRY(treadle_actor_generate_sequences(rl->actor, mine, &asked.sampling, &asked.observer, &answers));
   treadle_rl_put_answers(out, range.first, leads ? answers : NULL);
 out:
@@ -99,21 +100,21 @@ static void release_rows(rows_taken *r) {
   treadle_batch_destroy(r->all);
 }
 
-static treadle_forward_options forward_of(const treadle_rl *rl, bool entropies) {
-  const treadle_train_settings *s = rl->settings;
+static treadle_forward_options forward_of(const treadle_train_settings *s, const treadle_rl_bounds *bounds,
+                                          bool entropies) {
   return (treadle_forward_options){.struct_size = sizeof(treadle_forward_options),
                                    .micro_batch_size = s->actor.micro_batch_size,
                                    .max_tokens_per_micro = s->actor.max_tokens_per_micro,
                                    .temperature = s->sampling.temperature,
                                    .entropies = entropies,
-                                   .never = rl->never,
-                                   .never_count = rl->never_count};
+                                   .never = bounds->never,
+                                   .never_count = bounds->never_count};
 }
 
 /* Rows of this rank's data parallel coordinate; they lie in the message. */
 static treadle_status take_rows(const treadle_rl *rl, treadle_message *in, bool entropies, rows_taken *r) {
   treadle_status status;
-  r->forward = forward_of(rl, entropies);
+  r->forward = forward_of(rl->task.settings, &rl->bounds, entropies);
   TRY(treadle_message_batch(in, &r->all));
   TRY(treadle_actor_slice(rl->actor, r->all, &r->forward, &r->range, &r->mine));
   TRY(treadle_batch_create(r->range.end - r->range.first, &r->out));
@@ -134,7 +135,7 @@ static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_mes
   int64_t entropies = 0;
   treadle_status status = treadle_message_int(in, "entropies", &entropies);
   if (!status) status = take_rows(rl, in, entropies != 0, &r);
-  TRY(treadle_rl_agree(rl, status));
+  TRY(treadle_rl_agree(&rl->crew, status));
   TRY((reference ? treadle_actor_compute_ref_log_prob : treadle_actor_compute_log_prob)(rl->actor, r.mine,
                                                                                         &r.forward, r.out));
   put_answer(out, &r);
@@ -155,7 +156,7 @@ static treadle_status compute_ref_log_prob(void *worker, treadle_message *in, tr
 
 static treadle_status take_update(const treadle_rl *rl, treadle_message *in, rows_taken *r,
                                   treadle_loss_options *loss, treadle_optimizer_step *step) {
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   double kl_coef;
   int64_t entropies;
   treadle_status status;
@@ -164,7 +165,7 @@ static treadle_status take_update(const treadle_rl *rl, treadle_message *in, row
   TRY(treadle_message_real(in, "lr", &step->lr));
   step->weight_decay = s->actor.weight_decay;
   step->clip_grad = s->actor.clip_grad;
-  *loss = treadle_rl_loss_of(rl, kl_coef);
+  *loss = treadle_rl_loss_of(rl->task.settings, &rl->bounds, kl_coef);
   TRY(take_rows(rl, in, entropies != 0, r));
 out:
   return status;
@@ -177,7 +178,7 @@ static treadle_status update(void *worker, treadle_message *in, treadle_message 
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
-  TRY(treadle_rl_agree(rl, take_update(rl, in, &r, &options, &step)));
+  TRY(treadle_rl_agree(&rl->crew, take_update(rl, in, &r, &options, &step)));
   TRY(treadle_actor_update(rl->actor, r.mine, &r.forward, &options, &step, r.out, &figures));
   put_answer(out, &r);
   treadle_message_put_bytes(out, &figures, sizeof figures);
@@ -201,8 +202,10 @@ static treadle_status save(void *worker, treadle_message *in, treadle_message *o
   treadle_rl *rl = worker;
   const void *data, *rng, *run;
   size_t length;
-  treadle_train_checkpoint c = {
-      .save = save_actor, .context = rl, .shared = rl->lock.unlocked, .families = rl->options->families};
+  treadle_train_checkpoint c = {.save = save_actor,
+                                .context = rl,
+                                .shared = rl->folders.own.unlocked,
+                                .families = rl->task.options->families};
   treadle_status status;
   (void)out;
   TRY(treadle_message_int(in, "step", &c.step));
@@ -213,7 +216,7 @@ static treadle_status save(void *worker, treadle_message *in, treadle_message *o
   c.run = run;
   c.data = data;
   c.rng = rng;
-  TRY(treadle_train_checkpoint_save(rl->ranks > 1 ? rl->group : NULL, &c));
+  TRY(treadle_train_checkpoint_save(rl->crew.ranks > 1 ? rl->crew.group : NULL, &c));
 out:
   return status;
 }
@@ -248,11 +251,11 @@ static treadle_status gauges(void *worker, treadle_message *in, treadle_message 
   treadle_status status;
   (void)in;
   TRY(treadle_actor_get_info(rl->actor, &mine.fullest));
-  mine.stops = treadle_observe_stop(&rl->observer);
+  mine.stops = treadle_observe_stop(&rl->crew.observer);
   treadle_rl_gauges all = mine;
-  if (rl->ranks > 1) {
-    TRY(treadle_group_say(rl->group, &mine, sizeof mine));
-    for (int rank = 0; rank < rl->ranks; rank++) join(&all, treadle_group_said(rl->group, rank));
+  if (rl->crew.ranks > 1) {
+    TRY(treadle_group_say(rl->crew.group, &mine, sizeof mine));
+    for (int rank = 0; rank < rl->crew.ranks; rank++) join(&all, treadle_group_said(rl->crew.group, rank));
   }
   treadle_message_put_bytes(out, &all, sizeof all);
 out:

@@ -1,5 +1,6 @@
 /* A mini batch of dumped samples, and the gradients of its loss. */
-#include "rl/loop.h"
+#include "rl/bounds.h"
+#include "rl/dump.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -139,42 +140,44 @@ out:
 
 /* Ids that no token of the run is: by its tokenizer and the ends of its model, where these are still there, else of the
  * model at hand. */
-static treadle_status find_never(treadle_rl_mini_batch *m, treadle_rl *rl, const treadle_model *model) {
-  const char *own = rl->settings->actor.model;
+static treadle_status find_never(treadle_rl_mini_batch *m, const treadle_train_settings *s,
+                                 treadle_rl_bounds *bounds, const treadle_model *model) {
+  const char *own = s->actor.model;
   const bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));
+  treadle_rl_text text = {0};
   treadle_model *run = NULL;
   treadle_status status;
-  snprintf(rl->model_path, sizeof rl->model_path, "%s", there ? own : model->path);
-  status = treadle_rl_open_text(rl);
+  status = treadle_rl_open_text(&text, s, there ? own : model->path);
   if (status)
     TRY(treadle_fail_in(treadle_as_refusal(status),
                         "which ids are never drawn follows from the tokenizer: "));
-  if (there && rl->settings->sampling.ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
-  TRY(treadle_rl_find_never(rl, !rl->settings->sampling.ignore_eos ? NULL : run ? run : model));
-  m->never = rl->never;
-  m->forward.never = rl->never;
-  m->forward.never_count = rl->never_count;
-  rl->never = NULL;
+  if (there && s->sampling.ignore_eos && treadle_model_open(own, NULL, &run)) run = NULL;
+  TRY(treadle_rl_find_never(bounds, text.tokenizer, !s->sampling.ignore_eos ? NULL : run ? run : model));
+  m->never = bounds->never;
+  m->forward.never = bounds->never;
+  m->forward.never_count = bounds->never_count;
+  bounds->never = NULL;
 out:
   treadle_model_close(run);
+  treadle_rl_text_close(&text);
   return status;
 }
 
 /* That of the run: its lengths, and what tokens are drawn from, follow from the configuration and the model. */
 static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_config *config,
                                 const treadle_model *model) {
-  treadle_rl rl = {.config = config, .settings = treadle_train_config_settings(config)};
+  const treadle_rl_task task = {.config = config, .settings = treadle_train_config_settings(config)};
+  const treadle_rl_text none = {0}; /* lengths are those of the configuration and the model alone */
+  treadle_rl_bounds bounds = {0};
   treadle_status status;
-  TRY(treadle_rl_find_lengths(&rl, model));
-  TRY(find_never(m, &rl, model));
-  m->keeps = treadle_rl_keeps(&rl);
-  m->vocabulary = rl.vocabulary;
-  m->most_tokens = rl.prompt_most + rl.response_most;
-  m->loss = treadle_rl_loss_of(&rl, rl.settings->rl.kl.init_coef);
+  TRY(treadle_rl_find_lengths(&bounds, &task, &none, model->path, model));
+  TRY(find_never(m, task.settings, &bounds, model));
+  m->keeps = treadle_rl_keeps(&bounds, task.settings);
+  m->vocabulary = bounds.vocabulary;
+  m->most_tokens = bounds.prompt_most + bounds.response_most;
+  m->loss = treadle_rl_loss_of(task.settings, &bounds, task.settings->rl.kl.init_coef);
 out:
-  treadle_chat_close(rl.chat);
-  treadle_tokenizer_close(rl.tokenizer);
-  treadle_free(rl.never);
+  treadle_rl_bounds_release(&bounds);
   return status;
 }
 

@@ -16,7 +16,7 @@ treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memo
   treadle_actor_options options;
   treadle_status status;
   TRY(treadle_rl_actor_options(rl, &trainer, &engine, &options));
-  TRY(treadle_actor_foresee(rl->train, rl->infer, &options, by_rank));
+  TRY(treadle_actor_foresee(rl->models.train, rl->models.infer, &options, by_rank));
 out:
   return status;
 }
@@ -32,33 +32,34 @@ static int64_t longest_of(const treadle_rl_prompts *prompts) {
 /* A sequence must fit into the cache alone, or the run would end at the first that is too long: the longest prompt there is, with the
  * longest response. A plan does not know the prompts. */
 static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memory *all) {
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   const int64_t block = s->generate.block_size;
-  int64_t prompt = treadle_larger(longest_of(rl->prompts), longest_of(rl->tests));
+  int64_t prompt = treadle_larger(longest_of(rl->data.prompts), longest_of(rl->data.tests));
   int fewest = 0;
-  if (!prompt) prompt = rl->prompt_most;
-  for (int rank = 1; rank < rl->ranks; rank++)
+  if (!prompt) prompt = rl->bounds.prompt_most;
+  for (int rank = 1; rank < rl->crew.ranks; rank++)
     if (all[rank].kv_blocks < all[fewest].kv_blocks) fewest = rank;
-  if (block < 1 || all[fewest].kv_blocks < 1 || rl->options->open_infer) return TREADLE_OK;
-  int64_t blocks = (prompt + rl->response_most + block - 1) / block;
+  if (block < 1 || all[fewest].kv_blocks < 1 || rl->task.options->open_infer) return TREADLE_OK;
+  int64_t blocks = (prompt + rl->bounds.response_most + block - 1) / block;
   if (blocks <= all[fewest].kv_blocks) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,
                       "a prompt of %lld tokens and a response of %lld (%s) are %lld blocks of the KV "
                       "cache, and rank %d has "
                       "room for %lld: give it more memory (%s), or make them shorter",
-                      (long long)prompt, (long long)rl->response_most,
-                      TREADLE_RL_PLACE(rl, sampling.max_tokens), (long long)blocks, fewest,
-                      (long long)all[fewest].kv_blocks, TREADLE_RL_PLACE(rl, generate.kv_memory));
+                      (long long)prompt, (long long)rl->bounds.response_most,
+                      TREADLE_RL_PLACE(&rl->task, sampling.max_tokens), (long long)blocks, fewest,
+                      (long long)all[fewest].kv_blocks, TREADLE_RL_PLACE(&rl->task, generate.kv_memory));
 }
 
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank) {
-  treadle_actor_memory *all = treadle_alloc_array((size_t)rl->ranks, sizeof *all);
+  treadle_actor_memory *all = treadle_alloc_array((size_t)rl->crew.ranks, sizeof *all);
   treadle_status status;
-  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->ranks);
+  if (!all)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.ranks);
   TRY(treadle_rl_foresee_ranks(rl, all));
-  if (by_rank) memcpy(by_rank, all, (size_t)rl->ranks * sizeof *all);
+  if (by_rank) memcpy(by_rank, all, (size_t)rl->crew.ranks * sizeof *all);
   rl->predicted = 0;
-  for (int rank = 0; rank < rl->ranks; rank++)
+  for (int rank = 0; rank < rl->crew.ranks; rank++)
     if (all[rank].peak_bytes > rl->predicted) rl->predicted = all[rank].peak_bytes;
   TRY(treadle_rl_check_room(rl, all));
   TRY(check_cache(rl, all));
@@ -73,12 +74,12 @@ static treadle_status open_plan(const treadle_train_config *config, int64_t rank
   treadle_rl *rl = *rl_p = treadle_alloc(sizeof *rl);
   treadle_status status;
   if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a forecast");
-  TRY(TREADLE_TAKE(options->observer, &rl->observer));
-  rl->config = config;
-  rl->options = options;
-  rl->ranks = (int)ranks;
-  rl->plans = true;
-  rl->settings = treadle_train_config_settings(config);
+  TRY(TREADLE_TAKE(options->observer, &rl->crew.observer));
+  rl->task.config = config;
+  rl->task.options = options;
+  rl->crew.ranks = (int)ranks;
+  rl->task.plans = true;
+  rl->task.settings = treadle_train_config_settings(config);
   TRY(treadle_rl_open_inputs(rl));
 out:
   return status;
@@ -118,7 +119,7 @@ treadle_status treadle_rl_foresee_kept(const treadle_train_config *config,
   o.observer = NULL; /* the plan says it */
   if (!treadle_train_cuts(&treadle_train_config_settings(config)->sampling)) return TREADLE_OK;
   TRY(open_plan(config, 1, &o, &rl));
-  *bytes_p = treadle_rl_kept_bytes(rl);
+  *bytes_p = treadle_rl_kept_bytes(&rl->bounds, rl->task.settings);
 out:
   close_plan(rl);
   return status;

@@ -22,33 +22,35 @@ static size_t block_bytes(const treadle_actor_memory *m) {
 }
 
 /* Blocks that there must be: the plan gives the cache all that other modes need, too. */
-static size_t blocks_wanted(const treadle_rl *rl, const treadle_actor_memory *m) {
-  const size_t block = block_bytes(m), wanted = block ? rl->settings->generate.kv_memory / block : 0;
+static size_t blocks_wanted(const treadle_train_settings *settings, const treadle_actor_memory *m) {
+  const size_t block = block_bytes(m), wanted = block ? settings->generate.kv_memory / block : 0;
   return wanted < (size_t)m->kv_blocks ? wanted : (size_t)m->kv_blocks;
 }
 
 /* Bytes of a class that a mode must have. */
-static size_t needed(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode, int c) {
+static size_t needed(const treadle_train_settings *settings, const treadle_actor_memory *m,
+                     treadle_mode mode, int c) {
   bool fills = mode == TREADLE_INFER && c == TREADLE_KV;
-  return fills ? blocks_wanted(rl, m) * block_bytes(m) : bytes_of(m, mode)[c];
+  return fills ? blocks_wanted(settings, m) * block_bytes(m) : bytes_of(m, mode)[c];
 }
 
-static size_t total(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode) {
+static size_t total(const treadle_train_settings *settings, const treadle_actor_memory *m,
+                    treadle_mode mode) {
   size_t sum = 0;
-  for (int c = 0; c < TREADLE_CLASSES; c++) sum += needed(rl, m, mode, c);
+  for (int c = 0; c < TREADLE_CLASSES; c++) sum += needed(settings, m, mode, c);
   return sum;
 }
 
-static treadle_mode fullest_mode(const treadle_rl *rl, const treadle_actor_memory *m) {
+static treadle_mode fullest_mode(const treadle_train_settings *settings, const treadle_actor_memory *m) {
   treadle_mode fullest = modes[0];
   for (int i = 1; i < MODES; i++)
-    if (total(rl, m, modes[i]) > total(rl, m, fullest)) fullest = modes[i];
+    if (total(settings, m, modes[i]) > total(settings, m, fullest)) fullest = modes[i];
   return fullest;
 }
 
-static const treadle_actor_memory *fullest_rank(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
+static const treadle_actor_memory *fullest_rank(int ranks, const treadle_actor_memory *by_rank) {
   const treadle_actor_memory *worst = by_rank;
-  for (int rank = 1; rank < rl->ranks; rank++)
+  for (int rank = 1; rank < ranks; rank++)
     if (by_rank[rank].least_bytes > worst->least_bytes) worst = &by_rank[rank];
   return worst;
 }
@@ -56,37 +58,37 @@ static const treadle_actor_memory *fullest_rank(const treadle_rl *rl, const trea
 /* ---- What it holds ------------------------------------------------------------------------------------------ */
 
 /* "mode infer has 900: infer params 300, KV cache 500, work 100" */
-static void say_modes(const treadle_rl *rl, const treadle_actor_memory *m, size_t room,
+static void say_modes(const treadle_train_settings *settings, const treadle_actor_memory *m, size_t room,
                       treadle_builder *text) {
-  const treadle_mode mode = fullest_mode(rl, m);
+  const treadle_mode mode = fullest_mode(settings, m);
   const char *pause = ": ";
-  treadle_builder_add(text, "mode %s has %zu", treadle_mode_text(mode), total(rl, m, mode));
+  treadle_builder_add(text, "mode %s has %zu", treadle_mode_text(mode), total(settings, m, mode));
   for (int c = 0; c < TREADLE_CLASSES; c++) {
-    if (!needed(rl, m, mode, c)) continue;
-    treadle_builder_add(text, "%s%s %zu", pause, treadle_class_text(c), needed(rl, m, mode, c));
+    if (!needed(settings, m, mode, c)) continue;
+    treadle_builder_add(text, "%s%s %zu", pause, treadle_class_text(c), needed(settings, m, mode, c));
     pause = ", ";
   }
   for (int i = 0; i < MODES; i++)
-    if (modes[i] != mode && total(rl, m, modes[i]) > room)
-      treadle_builder_add(text, "; mode %s has %zu", treadle_mode_text(modes[i]), total(rl, m, modes[i]));
+    if (modes[i] != mode && total(settings, m, modes[i]) > room)
+      treadle_builder_add(text, "; mode %s has %zu", treadle_mode_text(modes[i]),
+                          total(settings, m, modes[i]));
 }
 
-static void say_kv(const treadle_rl *rl, const treadle_actor_memory *m, size_t room,
+static void say_kv(const treadle_rl_task *task, const treadle_actor_memory *m, size_t room,
                    treadle_builder *text) {
-  const size_t block = block_bytes(m), wanted = blocks_wanted(rl, m);
-  const size_t rest = total(rl, m, TREADLE_INFER) - wanted * block;
+  const size_t block = block_bytes(m), wanted = blocks_wanted(task->settings, m);
+  const size_t rest = total(task->settings, m, TREADLE_INFER) - wanted * block;
   if (!block || rest + block > room)
     treadle_builder_add(text, "; not one KV block, %zu bytes, has room beside the rest", block);
   else
     treadle_builder_add(text, "; %zu KV blocks have room, and %s wants %zu", (room - rest) / block,
-                        TREADLE_RL_PLACE(rl, generate.kv_memory), wanted);
+                        TREADLE_RL_PLACE(task, generate.kv_memory), wanted);
 }
 
-static void say_micro_batch(const treadle_rl *rl, const treadle_actor_memory *m, treadle_mode mode,
-                            size_t room, treadle_builder *text) {
-  const treadle_train_settings *s = rl->settings;
+static void say_micro_batch(const treadle_train_settings *s, const treadle_actor_memory *m,
+                            treadle_mode mode, size_t room, treadle_builder *text) {
   const size_t *bytes = bytes_of(m, mode);
-  if (total(rl, m, mode) - bytes[TREADLE_WORK] - bytes[TREADLE_TRAIN_WORK] > room)
+  if (total(s, m, mode) - bytes[TREADLE_WORK] - bytes[TREADLE_TRAIN_WORK] > room)
     treadle_builder_add(text, "; it is too much without a micro batch");
   else if (s->actor.micro_batch_size)
     treadle_builder_add(text, "; a micro batch of %s has no room beside the rest",
@@ -140,7 +142,9 @@ static bool take_less(change *c, int64_t *value, int64_t less, const char *key) 
   return more;
 }
 
-static int64_t sequence_tokens(const change *c) { return c->rl->prompt_most + c->rl->response_most; }
+static int64_t sequence_tokens(const change *c) {
+  return c->rl->bounds.prompt_most + c->rl->bounds.response_most;
+}
 
 static bool one_sample(change *c) {
   if (c->s.actor.micro_batch_size)
@@ -181,23 +185,24 @@ static treadle_status try_change(const change *c, treadle_actor_memory *by_rank,
   *less_p = 0;
   if (!other) return treadle_fail(TREADLE_NO_MEMORY, "no memory for what would make a run fit");
   *other = *c->rl;
-  other->settings = &c->s;
+  other->task.settings = &c->s;
   status = treadle_rl_foresee_ranks(other, by_rank);
   treadle_free(other);
   if (status) return status == TREADLE_NO_MEMORY ? status : TREADLE_OK;
-  size_t least = fullest_rank(c->rl, by_rank)->least_bytes;
+  size_t least = fullest_rank(c->rl->crew.ranks, by_rank)->least_bytes;
   *less_p = least < needs ? needs - least : 0;
   return TREADLE_OK;
 }
 
 static treadle_status say_changes(const treadle_rl *rl, const treadle_actor_memory *worst,
                                   treadle_builder *text) {
-  treadle_actor_memory *others = treadle_alloc_array((size_t)rl->ranks, sizeof *others);
+  treadle_actor_memory *others = treadle_alloc_array((size_t)rl->crew.ranks, sizeof *others);
   treadle_status status = TREADLE_OK;
-  if (!others) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->ranks);
+  if (!others)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.ranks);
   treadle_builder_add(text, "; less would do with ");
   for (int i = 0; i < CHANGES; i++) {
-    change one = {.rl = rl, .worst = worst, .s = *rl->settings};
+    change one = {.rl = rl, .worst = worst, .s = *rl->task.settings};
     size_t less;
     if (!changes[i](&one)) continue;
     TRY(try_change(&one, others, &less));
@@ -210,24 +215,24 @@ out:
 }
 
 treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
-  const treadle_train_settings *s = rl->settings;
+  const treadle_train_settings *s = rl->task.settings;
   const size_t room = (size_t)((double)s->generate.device_memory * s->generate.gpu_memory_utilization);
-  const treadle_actor_memory *worst = fullest_rank(rl, by_rank);
+  const treadle_actor_memory *worst = fullest_rank(rl->crew.ranks, by_rank);
   treadle_builder text = {0};
   treadle_status status;
   if (!s->generate.device_memory || (worst->least_bytes <= room && worst->kv_blocks > 0)) return TREADLE_OK;
-  const treadle_mode mode = fullest_mode(rl, worst);
-  say_modes(rl, worst, room, &text);
+  const treadle_mode mode = fullest_mode(rl->task.settings, worst);
+  say_modes(rl->task.settings, worst, room, &text);
   if (mode == TREADLE_INFER)
-    say_kv(rl, worst, room, &text);
+    say_kv(&rl->task, worst, room, &text);
   else
-    say_micro_batch(rl, worst, mode, room, &text);
+    say_micro_batch(rl->task.settings, worst, mode, room, &text);
   TRY(say_changes(rl, worst, &text));
   status = text.failed
                ? treadle_fail(TREADLE_NO_MEMORY, "no memory to say what would fit")
                : treadle_fail(TREADLE_REFUSED, "%s times %s leaves %zu bytes, and rank %d needs %zu: %s",
-                              TREADLE_RL_PLACE(rl, generate.device_memory),
-                              TREADLE_RL_PLACE(rl, generate.gpu_memory_utilization), room,
+                              TREADLE_RL_PLACE(&rl->task, generate.device_memory),
+                              TREADLE_RL_PLACE(&rl->task, generate.gpu_memory_utilization), room,
                               (int)(worst - by_rank), worst->least_bytes, text.text);
 out:
   treadle_builder_release(&text);

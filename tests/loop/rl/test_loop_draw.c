@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "rl/loop.h"
+#include "rl/rollout.h"
 
 enum { SAMPLES = 3000, BYTES = 400 };
 
@@ -35,94 +35,89 @@ static bool stops(void *context) {
   return asked;
 }
 
-static const treadle_rl_options options = {.struct_size = sizeof options};
+static const treadle_rl_crew crew = {.ranks = 1, .observer = {.stop = stops}};
+static treadle_rl_rewards rewards;
+static bool stopped;
+static const treadle_rl_rollout rollout = {.crew = &crew, .rewards = &rewards, .stopped = &stopped};
 
-static treadle_rl open_rewards(const char *first, const char *second) {
-  treadle_rl rl = {.reward_count = 2, .options = &options, .observer = {.stop = stops}};
-  rl.rewards[0] = open_reward(first);
-  rl.rewards[1] = open_reward(second);
-  rl.weights[0] = rl.weights[1] = 1;
-  return rl;
-}
-
-static void close_rewards(treadle_rl *rl) {
-  for (int i = 0; i < rl->reward_count; i++) treadle_reward_destroy(rl->rewards[i]);
-  treadle_array_release(&rl->judged);
-  treadle_arena_release(&rl->judged_texts);
+static void open_rewards(const char *first, const char *second) {
+  rewards = (treadle_rl_rewards){
+      .items = {open_reward(first), open_reward(second)}, .weights = {1, 1}, .count = 2};
+  stopped = false;
 }
 
 /* The second reward is under way already. */
 static void test_no_start(void **state) {
   (void)state;
-  treadle_rl rl = open_rewards("math", "length:target=4");
+  open_rewards("math", "length:target=4");
   treadle_rl_batch b = {0};
   const treadle_reward_sample sample = {.id = "x"};
   fill(&b);
-  assert_ok(treadle_reward_start(rl.rewards[1], &sample, 1));
-  assert_fails(TREADLE_STATE, "started before", treadle_rl_score_start(&rl, &b, 0));
+  assert_ok(treadle_reward_start(rewards.items[1], &sample, 1));
+  assert_fails(TREADLE_STATE, "started before", treadle_rl_score_start(&rollout, &b, 0));
   treadle_rl_batch_release(&b);
   fill(&b);
-  assert_ok(treadle_rl_score_start(&rl, &b, 0)); /* nothing is under way */
-  assert_ok(treadle_rl_score_wait(&rl, &b, 0, NULL));
+  assert_ok(treadle_rl_score_start(&rollout, &b, 0)); /* nothing is under way */
+  assert_ok(treadle_rl_score_wait(&rollout, &b, 0, NULL));
   assert_true(b.samples.items[SAMPLES - 1].score == 0);
   treadle_rl_batch_release(&b);
-  close_rewards(&rl);
+  treadle_rl_rewards_release(&rewards);
 }
 
 /* The first reward fails at once, the second has much to do. */
 static void test_failure(void **state) {
   (void)state;
-  treadle_rl rl = open_rewards("regex:(a+)+$", "math");
+  open_rewards("regex:(a+)+$", "math");
   treadle_rl_batch b = {0};
   fill(&b);
-  assert_ok(treadle_rl_score_start(&rl, &b, 0));
-  assert_refused("too many steps", treadle_rl_score_wait(&rl, &b, 0, NULL));
+  assert_ok(treadle_rl_score_start(&rollout, &b, 0));
+  assert_refused("too many steps", treadle_rl_score_wait(&rollout, &b, 0, NULL));
   treadle_rl_batch_release(&b);
   fill(&b);
-  assert_ok(treadle_rl_score_start(&rl, &b, 0));
-  assert_refused("too many steps", treadle_rl_score_wait(&rl, &b, 0, NULL));
+  assert_ok(treadle_rl_score_start(&rollout, &b, 0));
+  assert_refused("too many steps", treadle_rl_score_wait(&rollout, &b, 0, NULL));
   treadle_rl_batch_release(&b);
-  close_rewards(&rl);
+  treadle_rl_rewards_release(&rewards);
 }
 
 /* A run that is asked to stop has scores if they come soon, and does not wait for others. */
 static void test_stop(void **state) {
   (void)state;
-  treadle_rl rl = open_rewards("math", "length:target=4");
+  open_rewards("math", "length:target=4");
   treadle_rl_batch b = {0};
   fill(&b);
   asked = true;
-  assert_ok(treadle_rl_score_start(&rl, &b, 0));
-  assert_ok(treadle_rl_score_wait(&rl, &b, 0, NULL));
-  assert_false(rl.stopped);
-  close_rewards(&rl);
-  rl = open_rewards("length:target=4", "command");
-  assert_ok(treadle_rl_score_start(&rl, &b, 0));
+  assert_ok(treadle_rl_score_start(&rollout, &b, 0));
+  assert_ok(treadle_rl_score_wait(&rollout, &b, 0, NULL));
+  assert_false(stopped);
+  treadle_rl_rewards_release(&rewards);
+  open_rewards("length:target=4", "command");
+  assert_ok(treadle_rl_score_start(&rollout, &b, 0));
   double begin = treadle_clock_seconds();
-  assert_ok(treadle_rl_score_wait(&rl, &b, 0, NULL));
+  assert_ok(treadle_rl_score_wait(&rollout, &b, 0, NULL));
   double seconds = treadle_clock_seconds() - begin;
-  assert_true(rl.stopped);
+  assert_true(stopped);
   if (seconds < 0.4 || seconds > 4) fail_msg("it stopped after %.2f s", seconds);
   treadle_rl_batch_release(&b);
-  close_rewards(&rl);
+  treadle_rl_rewards_release(&rewards);
   asked = false;
 }
 
-static treadle_status score_once(treadle_rl *rl, treadle_rl_batch *b) {
-  treadle_status status = treadle_rl_score_start(rl, b, 0);
-  return status ? status : treadle_rl_score_wait(rl, b, 0, NULL);
+static treadle_status score_once(treadle_rl_batch *b) {
+  treadle_status status = treadle_rl_score_start(&rollout, b, 0);
+  return status ? status : treadle_rl_score_wait(&rollout, b, 0, NULL);
 }
 
 static void test_no_memory(void **state) {
   (void)state;
-  treadle_rl rl = open_rewards("length:target=4", "math");
+  open_rewards("length:target=4", "math");
   treadle_rl_batch b = {0};
   fill(&b);
   for (size_t i = 4; i < b.samples.count; i++) free(b.samples.items[i].text);
   b.samples.count = 4;
-  TEST_EACH_ALLOCATION(score_once(&rl, &b));
+  TEST_EACH_ALLOCATION(score_once(&b));
   treadle_rl_batch_release(&b);
-  close_rewards(&rl);
+  treadle_rl_rewards_release(&rewards);
 }
 
 int main(void) {

@@ -51,24 +51,20 @@ static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
   treadle_status status;
   *r = (rank){
       .settings = {.actor.micro_batch_size = 1, .sampling = {.temperature = 1, .top_p = 1, .top_k = -1}}};
-  r->rl = (treadle_rl){.group = group,
-                       .rank = treadle_group_rank(group),
-                       .ranks = RANKS,
-                       .settings = &r->settings,
-                       .options = &r->options};
+  r->rl = (treadle_rl){.crew = {.group = group, .rank = treadle_group_rank(group), .ranks = RANKS},
+                       .task = {.settings = &r->settings, .options = &r->options}};
   TRY(treadle_actor_create(group, s->train, s->infer, &options, &r->rl.actor));
   TRY(treadle_actor_randomise(r->rl.actor, 1));
   TRY(treadle_actor_load_reference(r->rl.actor));
-  r->rl.workers = (treadle_worker_group){.group = group, .methods = treadle_rl_methods, .worker = &r->rl};
+  r->rl.workers.group =
+      (treadle_worker_group){.group = group, .methods = treadle_rl_methods, .worker = &r->rl};
 out:
   return status;
 }
 
 static void close_rank(rank *r) {
   treadle_actor_destroy(r->rl.actor);
-  treadle_worker_group_release(&r->rl.workers);
-  treadle_message_release(&r->rl.in);
-  treadle_message_release(&r->rl.out);
+  treadle_rl_workers_release(&r->rl.workers);
 }
 
 /* ---- Calls of rank 0, with samples whose tokens a message has no room for at first ---- */
@@ -128,34 +124,34 @@ static treadle_rl_rows rows_of(samples *s) {
   return (treadle_rl_rows){.batch = &s->batch, .samples = all_samples, .count = SAMPLES};
 }
 
-static treadle_status log_probs(treadle_rl *rl, samples *s) {
+static treadle_status log_probs(treadle_rl_workers *w, samples *s) {
   const treadle_rl_rows rows = rows_of(s);
-  return treadle_rl_call_logprobs(rl, &rows, false, s->logprobs, s->entropies);
+  return treadle_rl_call_logprobs(w, &rows, false, s->logprobs, s->entropies);
 }
 
-static treadle_status ref_log_probs(treadle_rl *rl, samples *s) {
+static treadle_status ref_log_probs(treadle_rl_workers *w, samples *s) {
   const treadle_rl_rows rows = rows_of(s);
-  return treadle_rl_call_logprobs(rl, &rows, true, s->logprobs, NULL);
+  return treadle_rl_call_logprobs(w, &rows, true, s->logprobs, NULL);
 }
 
-static treadle_status update(treadle_rl *rl, samples *s) {
+static treadle_status update(treadle_rl_workers *w, samples *s) {
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   const treadle_rl_update u = {.rows = rows_of(s),
                                .step = {.struct_size = sizeof u.step, .lr = 1},
                                .logprobs = s->logprobs,
                                .entropies = s->entropies};
-  return treadle_rl_call_update(rl, &u, &figures);
+  return treadle_rl_call_update(w, &u, &figures);
 }
 
 /* More answers each time, so that memory is taken for them. */
-static treadle_status generate(treadle_rl *rl, samples *s) {
+static treadle_status generate(treadle_rl_workers *w, samples *s) {
   static int64_t n;
   n = n < 10000 ? n + 100 : n;
   const treadle_rl_sampling sampling = {.n = n, .temperature = 1, .top_p = 1};
   treadle_batch *answers = NULL;
   treadle_column ids = TREADLE_INIT(treadle_column);
   treadle_status status;
-  TRY(treadle_rl_call_generate(rl, s->prompts, &sampling, &answers));
+  TRY(treadle_rl_call_generate(w, NULL, s->prompts, &sampling, &answers));
   TRY(treadle_batch_column(answers, "ids", &ids));
   if (treadle_batch_rows(answers) != SAMPLES * n ||
       ids.offsets[SAMPLES * n] - ids.offsets[0] != SAMPLES * n)
@@ -168,19 +164,19 @@ out:
   return status;
 }
 
-static treadle_status digest(treadle_rl *rl, samples *s) {
+static treadle_status digest(treadle_rl_workers *w, samples *s) {
   uint64_t value;
   (void)s;
-  return treadle_rl_call_digest(rl, &value);
+  return treadle_rl_call_digest(w, &value);
 }
 
-static treadle_status gauges(treadle_rl *rl, samples *s) {
+static treadle_status gauges(treadle_rl_workers *w, samples *s) {
   treadle_rl_gauges value;
   (void)s;
-  return treadle_rl_call_gauges(rl, &value);
+  return treadle_rl_call_gauges(w, &value);
 }
 
-typedef treadle_status (*call_of)(treadle_rl *rl, samples *s);
+typedef treadle_status (*call_of)(treadle_rl_workers *w, samples *s);
 static const struct {
   const char *name;
   call_of call;
@@ -188,22 +184,22 @@ static const struct {
              {"ref_log_probs", ref_log_probs}, {"digest", digest}, {"gauges", gauges}};
 
 /* Messages have room from one call to the next: this one makes all ranks take it anew. */
-static void forget_room(treadle_rl *rl) {
-  treadle_message_release(&rl->in);
-  treadle_message_release(&rl->out);
+static void forget_room(treadle_rl_workers *w) {
+  treadle_message_release(&w->in);
+  treadle_message_release(&w->out);
 }
 
-static int starve(treadle_rl *rl, samples *s, call_of call) {
+static int starve(treadle_rl_workers *w, samples *s, call_of call) {
   for (long n = 1; n <= ATTEMPTS; n++) {
-    RANK_OK(call(rl, s)); /* and so it is in the mode that it needs */
-    forget_room(rl);
+    RANK_OK(call(w, s)); /* and so it is in the mode that it needs */
+    forget_room(w);
     const long before = treadle_alloc_count();
     treadle_alloc_fail_at(n);
-    const treadle_status status = call(rl, s);
+    const treadle_status status = call(w, s);
     const bool failed = treadle_alloc_count() - before >= n;
     treadle_alloc_fail_at(0);
     RANK_TRUE(status == (failed ? TREADLE_NO_MEMORY : TREADLE_OK));
-    RANK_OK(call(rl, s));
+    RANK_OK(call(w, s));
     if (!failed) return 0;
   }
   return 1;
@@ -211,11 +207,11 @@ static int starve(treadle_rl *rl, samples *s, call_of call) {
 
 static int lead(rank *r, samples *s) {
   for (size_t i = 0; i < TEST_COUNT(calls); i++)
-    if (starve(&r->rl, s, calls[i].call)) {
+    if (starve(&r->rl.workers, s, calls[i].call)) {
       fprintf(stderr, "of %s\n", calls[i].name);
       return 1;
     }
-  RANK_OK(treadle_worker_group_end(&r->rl.workers, TREADLE_OK));
+  RANK_OK(treadle_worker_group_end(&r->rl.workers.group, TREADLE_OK));
   return 0;
 }
 
@@ -224,7 +220,7 @@ static int work(treadle_group *group, void *context) {
   rank r;
   int result = 0;
   RANK_OK(open_rank(context, group, &r));
-  if (r.rl.rank == 0) {
+  if (r.rl.crew.rank == 0) {
     s = malloc(sizeof *s);
     RANK_TRUE(s != NULL);
     RANK_OK(fill(s));
@@ -232,7 +228,7 @@ static int work(treadle_group *group, void *context) {
     empty(s);
     if (result) treadle_group_fail(group); /* the others do not wait */
   } else {
-    RANK_OK(treadle_worker_group_serve(&r.rl.workers));
+    RANK_OK(treadle_worker_group_serve(&r.rl.workers.group));
   }
   close_rank(&r);
   free(s);

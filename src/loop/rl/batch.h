@@ -1,0 +1,70 @@
+/* The samples of a step, or of a test. */
+#ifndef TREADLE_RL_BATCH_H
+#define TREADLE_RL_BATCH_H
+
+#include "base/array.h"
+#include "rl/prompts.h"
+#include "run/config.h"
+#include "treadle_engine.h"
+
+enum { TREADLE_RL_NAME = 72 };
+
+/* A completion of a prompt. Tokens are in the arrays of the batch, from `first` on. */
+typedef struct treadle_rl_made {
+  const treadle_rl_prompt *prompt;
+  int64_t group;                 /* number of its prompt in the step */
+  int64_t index;                 /* of the sample */
+  size_t first, count;           /* of its tokens */
+  size_t kept_first, kept_count; /* of the ids that they were drawn from */
+  char *text;                    /* [bytes] and a 0 */
+  size_t bytes;
+  bool cut;             /* at the largest length */
+  double score, reward; /* reward: with penalties of the length and the KL */
+  double advantage;
+  int64_t mini_batch;
+} treadle_rl_made;
+
+/* The samples of a step. Their tokens lie one behind the other. */
+typedef struct treadle_rl_batch {
+  TREADLE_ARRAY(treadle_rl_made) samples; /* groups one behind the other */
+  int64_t step, groups;
+  int64_t left_out;           /* groups that have gone, since their samples score alike */
+  bool tests;                 /* it is not trained on: of a test behind that step */
+  TREADLE_ARRAY(int32_t) ids; /* of all tokens, and so all that follows */
+  TREADLE_ARRAY(float) rollout;
+  /* Where what is drawn is cut, and log-probabilities are of that: of each token how many ids there were, and which;
+   * else empty. */
+  TREADLE_ARRAY(int32_t) kept_counts;
+  TREADLE_ARRAY(int32_t) kept;
+  float *old, *ref; /* NULL: not computed; and so the next two */
+  float *updated;   /* log-probabilities as the last update of each sample has found them */
+  float *entropies; /* after the update: those that actor/entropy is made of */
+  double *rewards, *advantages, *returns;
+  treadle_batch
+      *columns; /* what ranks get of it, a row for each sample, on the same memory; NULL: not yet */
+  int64_t *offsets, *kept_offsets; /* [samples + 1] of these columns, in one array */
+} treadle_rl_batch;
+
+/* ---- loop_draw.c ---- */
+
+/* "STEP-PROMPT-SAMPLE", of a test "test-STEP-PROMPT-SAMPLE": what rewards and files call it. */
+void treadle_rl_name_sample(const treadle_rl_batch *batch, const treadle_rl_made *sample,
+                            char to[TREADLE_RL_NAME]);
+void treadle_rl_batch_clear(treadle_rl_batch *batch);
+void treadle_rl_batch_release(treadle_rl_batch *batch);
+
+/* loop_columns.c: the columns that the batch has by now: prompt_ids, ids, rollout_log_probs, and what else was computed. */
+treadle_status treadle_rl_set_columns(treadle_rl_batch *batch);
+
+/* ---- loop_exact.c ---- */
+
+/* Are the trainer's log-probabilities compared with the generator's in this step? */
+bool treadle_rl_check_is_due(const treadle_train_settings *settings, const treadle_rl_batch *batch);
+/* Where the first mini batch has all samples, its own pass forward is the trainer's with the weights that generated: no other one is needed. */
+bool treadle_rl_update_checks(const treadle_train_settings *settings, const treadle_rl_batch *batch);
+/* A value of each token: zeros. NULL: there is no memory. */
+float *treadle_rl_values_of(const treadle_rl_batch *batch);
+/* Room for the trainer's log-probabilities and entropies. */
+treadle_status treadle_rl_take_old(treadle_rl_batch *batch);
+
+#endif

@@ -1,0 +1,59 @@
+/* The calls that rank 0 makes on all ranks (loop_calls.c). */
+#ifndef TREADLE_RL_WORKERS_H
+#define TREADLE_RL_WORKERS_H
+
+#include "control/worker_group.h"
+#include "rl/batch.h"
+#include "run/checkpoint.h"
+
+typedef struct treadle_rl_workers {
+  treadle_worker_group group;
+  treadle_message in, out; /* of the call that is made */
+} treadle_rl_workers;
+
+void treadle_rl_workers_release(treadle_rl_workers *workers);
+
+typedef struct treadle_rl_rows {
+  treadle_rl_batch *batch;
+  const int64_t *samples; /* [count] which ones; those without tokens go nowhere */
+  size_t count;
+} treadle_rl_rows;
+
+typedef struct treadle_rl_gauges {
+  treadle_actor_info fullest; /* the largest of all ranks, field by field; kv_blocks: the smallest */
+  bool stops;                 /* a rank wants to */
+} treadle_rl_gauges;
+
+/* How samples of prompts are drawn. */
+typedef struct treadle_rl_sampling {
+  int64_t n, key; /* key: with the place of a prompt it makes the seed of its samples */
+  double temperature, top_p;
+  int64_t top_k; /* below 1: all */
+  bool keeps;    /* the ids that tokens are drawn from are to be known */
+} treadle_rl_sampling;
+
+/* Answers to prompts, a batch with the columns prompt_ids and seed; the caller destroys them, also on failure. The tokenizer
+ * knows which token ends a text; NULL: the model does. */
+treadle_status treadle_rl_call_generate(treadle_rl_workers *workers, const treadle_tokenizer *tokenizer,
+                                        const treadle_batch *prompts, const treadle_rl_sampling *sampling,
+                                        treadle_batch **answers_p);
+/* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
+treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const treadle_rl_rows *rows,
+                                        bool reference, float *logprobs, float *entropies);
+/* All ranks go to a mode, ahead of who needs it. */
+treadle_status treadle_rl_call_enter(treadle_rl_workers *workers, treadle_mode mode);
+typedef struct treadle_rl_update {
+  treadle_rl_rows rows;
+  treadle_loss_options loss; /* each rank makes its own by the configuration, with this kl_coef */
+  treadle_optimizer_step step;
+  float *logprobs, *entropies; /* what they were before the step; entropies: NULL: not wanted */
+} treadle_rl_update;
+treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
+                                      treadle_optimizer_figures *figures_p);
+treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
+                                    const treadle_train_checkpoint *checkpoint);
+treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p);
+/* Of all ranks, the largest. */
+treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p);
+
+#endif
