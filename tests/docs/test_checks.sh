@@ -123,6 +123,12 @@ whole src/core/switch/switch.c $'static int look(treadle_switch *s) {\n  return 
 fails check-doors 'functions that take the whole switch'
 whole src/engine/train/trainer.h "$(seq 250)"
 fails check-doors 'lines of src/engine/train/trainer.h'
+whole src/loop/rl/loop_open.c $'static int look(int a,\n                const treadle_rl *rl) {\n  return a;\n}'
+fails check-doors 'functions that take the whole run'
+whole src/loop/rl/loop_open.c $'static int look(const treadle_rl_task *task) {\n  return 0;\n}'
+tools/check-doors "$work/tree"
+whole src/loop/rl/loop.h "$(seq 180)"
+fails check-doors 'lines of src/loop/rl/loop.h'
 whole src/engine/train/back.h "typedef struct look {
 $(members 38)
   char *a, (*b)(int, int); /* 39 */
