@@ -27,7 +27,7 @@ typedef enum treadle_setting {
   TREADLE_WORDS
 } treadle_setting;
 
-_Static_assert((int)TREADLE_WORDS <= (int)TREADLE_GROUP_WORDS, "a group has as many");
+_Static_assert((int)TREADLE_WORDS <= (int)TREADLE_GROUP_WORDS_OF_CARRY, "a group has as many");
 
 enum { TREADLE_DONE_STEP = 8192 };
 _Static_assert((int)TREADLE_DONE_STEP > (int)TREADLE_MAX_WAVES, "waves of two epochs are no neighbours");

@@ -21,12 +21,13 @@
 
 enum { TREADLE_GROUP_PAYLOAD = 4096, TREADLE_GROUP_MAX = 1024, TREADLE_GROUP_MESSAGE = 512 };
 
-enum { TREADLE_GROUP_WORDS = 16 };
+/* Words of a rank. Those of carry/words.h come first, the last two belong to control/mailbox.h. */
+enum { TREADLE_GROUP_WORDS = 16, TREADLE_GROUP_WORDS_OF_CARRY = 14 };
 
 /* One rank's line of the control block. Words have one writer, the rank itself; but pid and
  * start_time come from whoever makes the group, and `waiters` from those who wait. */
 typedef struct treadle_rank_line {
-  /* Of who uses the group (carry/words.h). */
+  /* Of who uses the group. */
   _Alignas(64) _Atomic uint64_t words[TREADLE_GROUP_WORDS];
   /* Of the group. */
   _Alignas(64) _Atomic uint64_t arrived; /* barriers entered */

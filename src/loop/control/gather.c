@@ -5,10 +5,18 @@
 
 #include <string.h>
 
-enum { PIECE = TREADLE_GROUP_PAYLOAD };
+/* What a rank says first. On one node that is the number alone. */
+typedef struct opening {
+  uint64_t bytes;
+  char small[TREADLE_GROUP_PAYLOAD - sizeof(uint64_t)]; /* the message, if it fits */
+} opening;
+enum { SMALL = sizeof((opening *)0)->small };
+
+static bool is_near(const treadle_gather *g) { return treadle_group_node_count(g->group) == 1; }
 
 /* How many bytes each rank brings. */
-static treadle_status share_lengths(treadle_gather *g, uint64_t mine) {
+static treadle_status share_lengths(treadle_gather *g, const treadle_message *out) {
+  opening mine = {.bytes = out->length};
   const size_t ranks = (size_t)treadle_group_size(g->group);
   treadle_status status = TREADLE_OK;
   if (!g->lengths) {
@@ -21,9 +29,10 @@ static treadle_status share_lengths(treadle_gather *g, uint64_t mine) {
       goto out;
     }
   }
-  TRY(treadle_group_say(g->group, &mine, sizeof mine));
+  if (out->length && out->length <= SMALL && !is_near(g)) memcpy(mine.small, out->bytes, out->length);
+  TRY(treadle_group_say(g->group, &mine, is_near(g) ? sizeof mine.bytes : sizeof mine));
   for (size_t rank = 0; rank < ranks; rank++)
-    memcpy(&g->lengths[rank], treadle_group_said(g->group, (int)rank), sizeof mine);
+    memcpy(&g->lengths[rank], treadle_group_said(g->group, (int)rank), sizeof mine.bytes);
 out:
   return status;
 }
@@ -73,41 +82,70 @@ static uint64_t begin_of(const treadle_gather *g, int rank) {
   return begin;
 }
 
-static uint64_t piece_of(uint64_t length, uint64_t at) {
-  const uint64_t left = at < length ? length - at : 0;
-  return left < PIECE ? left : PIECE;
+static bool is_large(const treadle_gather *g, int rank) { return g->lengths[rank] > SMALL; }
+
+static bool any_is_large(const treadle_gather *g) {
+  for (int rank = 0; rank < treadle_group_size(g->group); rank++)
+    if (is_large(g, rank)) return true;
+  return false;
 }
 
-/* Each rank says a piece of its message at a time; who reads them puts them together. */
-static treadle_status collect_far(treadle_gather *g, const treadle_message *out) {
-  const int ranks = treadle_group_size(g->group);
-  const bool reads = g->everywhere || treadle_group_rank(g->group) == 0;
-  char piece[PIECE] = {0};
-  uint64_t most = 0;
-  treadle_status status = TREADLE_OK;
-  for (int rank = 0; rank < ranks; rank++)
-    if (g->lengths[rank] > most) most = g->lengths[rank];
+/* Memory for all messages, with the small ones, which were said, and this rank's. */
+static treadle_status make_far(treadle_gather *g, const treadle_message *out) {
+  const int ranks = treadle_group_size(g->group), self = treadle_group_rank(g->group);
   treadle_free(g->far);
-  g->far = reads ? treadle_alloc_array((size_t)begin_of(g, ranks) + 1, 1) : NULL;
-  if (reads && !g->far)
-    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for messages of %d ranks", ranks);
-  TRY(treadle_group_agree(g->group, status));
-  for (uint64_t at = 0; at < most; at += PIECE) {
-    const uint64_t mine = piece_of(out->length, at);
-    if (mine) memcpy(piece, out->bytes + at, (size_t)mine);
-    TRY(treadle_group_say(g->group, piece, PIECE));
-    for (int rank = 0; reads && rank < ranks; rank++)
-      memcpy(g->far + begin_of(g, rank) + at, treadle_group_said(g->group, rank),
-             (size_t)piece_of(g->lengths[rank], at));
+  g->far = NULL;
+  if (!g->everywhere && self != 0) return TREADLE_OK;
+  g->far = treadle_alloc_array((size_t)begin_of(g, ranks) + 1, 1);
+  if (!g->far) return treadle_fail(TREADLE_NO_MEMORY, "no memory for messages of %d ranks", ranks);
+  for (int rank = 0; rank < ranks; rank++) {
+    const opening *said = treadle_group_said(g->group, rank);
+    if (!is_large(g, rank)) memcpy(g->far + begin_of(g, rank), said->small, (size_t)g->lengths[rank]);
   }
+  if (is_large(g, self)) memcpy(g->far + begin_of(g, self), out->bytes, out->length);
+  return TREADLE_OK;
+}
+
+/* Large ones of the others, all at once. */
+static treadle_status receive_large(treadle_gather *g) {
+  int count = 0;
+  for (int rank = 1; rank < treadle_group_size(g->group); rank++)
+    if (is_large(g, rank))
+      g->mail->letters[count++] = (treadle_letter){.rank = rank,
+                                                   .receives = true,
+                                                   .bytes = g->far + begin_of(g, rank),
+                                                   .length = (size_t)g->lengths[rank]};
+  return treadle_mailbox_move(g->mail, count);
+}
+
+static treadle_status exchange(treadle_gather *g, const treadle_message *out) {
+  const int self = treadle_group_rank(g->group);
+  const size_t all = (size_t)begin_of(g, treadle_group_size(g->group));
+  treadle_status status = TREADLE_OK;
+  if (self == 0)
+    TRY(receive_large(g));
+  else if (is_large(g, self))
+    TRY(treadle_mailbox_send(g->mail, 0, out->bytes, out->length));
+  if (!g->everywhere) return TREADLE_OK;
+  TRY(self == 0 ? treadle_mailbox_send_all(g->mail, g->far, all)
+                : treadle_mailbox_receive(g->mail, 0, g->far, all));
 out:
   return status;
 }
 
+static treadle_status collect_far(treadle_gather *g, const treadle_message *out) {
+  const treadle_status made = make_far(g, out);
+  if (!any_is_large(g)) return treadle_group_agree(g->group, made);
+  treadle_status status = treadle_mailbox_open(g->mail, g->group);
+  if (!status) status = made;
+  if (!status) status = exchange(g, out);
+  return treadle_mailbox_settle(g->mail, status);
+}
+
 treadle_status treadle_gather_meet(treadle_gather *g, treadle_message *mine) {
   treadle_status status;
-  TRY(share_lengths(g, mine->length));
-  TRY(treadle_group_node_count(g->group) == 1 ? collect_near(g, mine) : collect_far(g, mine));
+  TRY(share_lengths(g, mine));
+  TRY(is_near(g) ? collect_near(g, mine) : collect_far(g, mine));
 out:
   return status;
 }

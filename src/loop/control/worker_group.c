@@ -1,12 +1,13 @@
-/* A call goes from rank 0 to all: first a head, then the message. On one node a large one lies on a board, where all read it; smaller ones, and
- * those to other nodes, come in pieces, as the group's payload allows. Ranks agree twice: all have received the call, or
- * no rank runs it; and all have run it well. */
+/* A call goes from rank 0 to all: first a head, then the message. On one node a large message lies on a board, where all read it,
+ * and a small one is said. Between nodes a small one is in the head, and a large one goes from rank 0 to each other rank
+ * (mailbox.h). Ranks agree twice: all have received the call, or no rank runs it; and all have run it well. */
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
 #include "group/group.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 enum { PIECE = TREADLE_GROUP_PAYLOAD, NAME = 48 };
@@ -18,8 +19,12 @@ typedef struct head {
   int32_t status; /* of END, with its message in place of a name */
   uint64_t bytes;
   char name[NAME];
-  char message[2000];
+  char message[2000]; /* of CALL between nodes: the message, if it is small */
 } head;
+
+/* Of a message in a head. The last byte is that of END, which ends the text. */
+enum { SMALL = sizeof((head *)0)->message - 8 };
+_Static_assert(offsetof(head, message) % 8 == 0, "arrays of a message are read where they lie");
 
 static const treadle_worker_method *find(const treadle_worker_group *g, const char *name) {
   const treadle_worker_method *m = g->methods;
@@ -31,11 +36,9 @@ static treadle_status agree(const treadle_worker_group *g, treadle_status mine) 
   return g->group ? treadle_group_agree(g->group, mine) : mine;
 }
 
-/* received: what became of the call on this rank. */
-static treadle_status run(treadle_worker_group *g, const treadle_worker_method *m, treadle_status received,
-                          treadle_message *in, treadle_message *out) {
+static treadle_status run(treadle_worker_group *g, const treadle_worker_method *m, treadle_message *in,
+                          treadle_message *out) {
   treadle_status status;
-  TRY(agree(g, received));
   in->at = 0;
   treadle_message_clear(out);
   status = m->run(g->worker, in, out);
@@ -44,6 +47,7 @@ static treadle_status run(treadle_worker_group *g, const treadle_worker_method *
   TRY(agree(g, status));
   if (m->collects && g->group) {
     g->answers.group = g->group;
+    g->answers.mail = &g->mail;
     TRY(treadle_gather_meet(&g->answers, out));
   }
 out:
@@ -54,9 +58,18 @@ static treadle_status no_memory(uint64_t bytes) {
   return treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %llu bytes", (unsigned long long)bytes);
 }
 
-/* Does a message lie on a board, for all to read? */
-static bool is_shared(const treadle_worker_group *g, uint64_t bytes) {
-  return bytes > PIECE && treadle_group_node_count(g->group) == 1;
+/* How a message comes from rank 0. */
+typedef enum way { SAID, ON_BOARD, IN_HEAD, BY_MAIL } way;
+
+static way way_of(const treadle_worker_group *g, uint64_t bytes) {
+  if (treadle_group_node_count(g->group) == 1) return bytes > PIECE ? ON_BOARD : SAID;
+  return bytes > SMALL ? BY_MAIL : IN_HEAD;
+}
+
+/* received: what became of the call on this rank. All have it, or all fail. */
+static treadle_status settle(treadle_worker_group *g, uint64_t bytes, treadle_status received) {
+  const bool by_mail = g->group && way_of(g, bytes) == BY_MAIL;
+  return by_mail ? treadle_mailbox_settle(&g->mail, received) : agree(g, received);
 }
 
 /* A board with room for this many bytes of rank 0, and for half as many more. Collective. */
@@ -72,25 +85,40 @@ static treadle_status make_room(treadle_worker_group *g, uint64_t bytes) {
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
 
 /* A message that was written on the board is there already; the next one will be. */
-static treadle_status send(treadle_worker_group *g, treadle_message *in) {
-  char piece[PIECE] = {0};
-  treadle_status status = TREADLE_OK;
-  if (is_shared(g, in->length)) {
-    status = make_room(g, in->length);
-    if (status) treadle_message_lend(in, NULL, 0); /* the board that it was lent is gone */
-    TRY(status);
-    char *to = treadle_board_own(g->board);
-    if (in->bytes != to) memcpy(to, in->bytes, in->length);
-    treadle_message_lend(in, to, treadle_board_bytes(g->board, 0));
-    return TREADLE_OK;
-  }
-  for (size_t at = 0; at < in->length; at += PIECE) {
-    size_t some = in->length - at < PIECE ? in->length - at : PIECE;
-    memcpy(piece, in->bytes + at, some);
-    TRY(treadle_group_say(g->group, piece, PIECE));
-  }
+static treadle_status send_on_board(treadle_worker_group *g, treadle_message *in) {
+  treadle_status status = make_room(g, in->length);
+  if (status) treadle_message_lend(in, NULL, 0); /* the board that it was lent is gone */
+  TRY(status);
+  char *to = treadle_board_own(g->board);
+  if (in->bytes != to) memcpy(to, in->bytes, in->length);
+  treadle_message_lend(in, to, treadle_board_bytes(g->board, 0));
 out:
   return status;
+}
+
+static treadle_status send_said(treadle_worker_group *g, const treadle_message *in) {
+  char piece[PIECE] = {0};
+  if (!in->length) return TREADLE_OK;
+  memcpy(piece, in->bytes, in->length);
+  return treadle_group_say(g->group, piece, PIECE);
+}
+
+static treadle_status send_by_mail(treadle_worker_group *g, const treadle_message *in) {
+  treadle_status status;
+  TRY(treadle_mailbox_open(&g->mail, g->group));
+  TRY(treadle_mailbox_send_all(&g->mail, in->bytes, in->length));
+out:
+  return status;
+}
+
+static treadle_status send(treadle_worker_group *g, treadle_message *in) {
+  switch (way_of(g, in->length)) {
+  case SAID: return send_said(g, in);
+  case ON_BOARD: return send_on_board(g, in);
+  case IN_HEAD: return TREADLE_OK;
+  case BY_MAIL: break;
+  }
+  return send_by_mail(g, in);
 }
 
 treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
@@ -102,10 +130,12 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
   if (in->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name);
   if (group->group) {
     strcpy(h.name, name);
+    if (in->length && way_of(group, in->length) == IN_HEAD) memcpy(h.message, in->bytes, in->length);
     TRY(treadle_group_say(group->group, &h, sizeof h));
     sent = send(group, in);
   }
-  TRY(run(group, method, sent, in, out));
+  TRY(settle(group, in->length, sent));
+  TRY(run(group, method, in, out));
 out:
   return status;
 }
@@ -121,36 +151,56 @@ treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_sta
 
 /* ---- The others -------------------------------------------------------------------------------------------- */
 
-/* The message is read where it lies; it is there when all agree that they have received it. */
-static treadle_status receive(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
+static treadle_status receive_on_board(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
+  treadle_status status;
+  TRY(make_room(g, bytes));
+  *in = (treadle_message){.given = treadle_board_part(g->board, 0), .length = (size_t)bytes};
+out:
+  return status;
+}
+
+/* Into its own memory, said or by mail. */
+static treadle_status receive_copy(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
   treadle_message *m = &g->received;
   treadle_status status = TREADLE_OK;
-  if (is_shared(g, bytes)) {
-    TRY(make_room(g, bytes));
-    *in = (treadle_message){.given = treadle_board_part(g->board, 0), .length = (size_t)bytes};
-    return TREADLE_OK;
-  }
+  const bool by_mail = way_of(g, bytes) == BY_MAIL;
   treadle_message_clear(m);
   char *to = treadle_message_grow(m, (size_t)bytes);
-  for (uint64_t at = 0; at < bytes; at += PIECE) { /* also without memory: rank 0 goes on */
-    char nothing[1] = {0};
-    TRY(treadle_group_say(g->group, nothing, sizeof nothing));
-    if (to)
-      memcpy(to + at, treadle_group_said(g->group, 0), (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
-  }
-  if (!to) status = no_memory(bytes);
+  if (by_mail)
+    TRY(treadle_mailbox_open(&g->mail, g->group));
+  else if (bytes) /* also without memory: rank 0 goes on */
+    TRY(treadle_group_say(g->group, NULL, 0));
+  if (!to) TRY(no_memory(bytes));
+  if (by_mail)
+    TRY(treadle_mailbox_receive(&g->mail, 0, to, (size_t)bytes));
+  else if (bytes)
+    memcpy(to, treadle_group_said(g->group, 0), (size_t)bytes);
   *in = (treadle_message){.given = m->bytes, .length = m->length};
 out:
   return status;
 }
 
+/* The message is read where it lies; it is there when all agree that they have received it. */
+static treadle_status receive(treadle_worker_group *g, const head *h, treadle_message *in) {
+  switch (way_of(g, h->bytes)) {
+  case ON_BOARD: return receive_on_board(g, h->bytes, in);
+  case IN_HEAD: *in = (treadle_message){.given = h->message, .length = (size_t)h->bytes}; return TREADLE_OK;
+  case SAID:
+  case BY_MAIL: break;
+  }
+  return receive_copy(g, h->bytes, in);
+}
+
 static treadle_status serve_call(treadle_worker_group *g, const head *h, treadle_message *out) {
   treadle_message in = {0}; /* not released: its bytes are others' */
   const treadle_worker_method *method = find(g, h->name);
-  treadle_status status = receive(g, h->bytes, &in);
+  treadle_status status = receive(g, h, &in);
   if (!status && !method)
     status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is not a method", h->name);
-  return run(g, method, status, &in, out);
+  TRY(settle(g, h->bytes, status));
+  TRY(run(g, method, &in, out));
+out:
+  return status;
 }
 
 treadle_status treadle_worker_group_serve(treadle_worker_group *group) {
@@ -185,6 +235,7 @@ treadle_message treadle_worker_group_answer(const treadle_worker_group *group, i
 void treadle_worker_group_release(treadle_worker_group *group) {
   treadle_board_destroy(group->board);
   treadle_gather_release(&group->answers);
+  treadle_mailbox_release(&group->mail);
   group->board = NULL;
   treadle_message_release(&group->received);
 }

@@ -10,12 +10,15 @@
  * the group goes on. Between two calls rank 0 may take any time, as long as it lives. What rank 0 knows alone (data, rewards, metrics) no
  * other rank needs.
  *
+ * A call has as many barriers with few bytes as with many, but for the first large one between nodes, which opens a net.
+ *
  * Inside a method ranks may meet. Then all must come: what can fail on one rank alone before they meet, such as taking memory, they agree
  * on first (treadle_group_agree). The end of a method is agreed on here. */
 #ifndef TREADLE_CONTROL_WORKER_GROUP_H
 #define TREADLE_CONTROL_WORKER_GROUP_H
 
 #include "control/gather.h"
+#include "control/mailbox.h"
 
 typedef struct treadle_worker_method {
   const char *name;
@@ -28,8 +31,9 @@ typedef struct treadle_worker_group {
   treadle_group *group;                 /* NULL: one rank */
   const treadle_worker_method *methods; /* ended by a row without a name */
   void *worker;
-  treadle_message received; /* in pieces */
-  treadle_board *board;     /* rank 0's part has large messages; NULL: there was none yet */
+  treadle_message received; /* but for those on the board */
+  treadle_board *board;     /* one node: rank 0's part has large messages; NULL: there was none yet */
+  treadle_mailbox mail;     /* several nodes: for large messages and answers */
   treadle_gather answers;
 } treadle_worker_group;
 
