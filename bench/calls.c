@@ -2,11 +2,13 @@
  *
  * A batch of 2,048 samples of 500 tokens: ids, log-probabilities by three policies, 16 bytes a token, and an advantage
  * a sample. 2, 4 and 8 processes; rank 0 puts the batch into a message, and each rank adds up the words of its share of
- * the rows, as data parallel ranks read theirs. Medians of the runs on rank 0, beside memcpy of as many bytes. */
+ * the rows, as data parallel ranks read theirs. Medians of the runs on rank 0, beside memcpy of as many bytes. Then the
+ * calls of ranks that are divided into two nodes, which reach each other by TCP over loopback. */
 #include "processes.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "control/worker_group.h"
 
 #include <stdio.h>
@@ -26,6 +28,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 typedef struct result {
   bench_size size;
   double call, nothing, copy; /* seconds: of an update, of a call without values, of memcpy */
+  double far_call, far_nothing;
 } result;
 
 typedef struct worker {
@@ -131,16 +134,16 @@ out:
   return status;
 }
 
-static treadle_status measure_all(treadle_worker_group *workers, result *r) {
+static treadle_status measure_all(treadle_worker_group *workers, bool far, result *r) {
   treadle_status status;
   treadle_batch *batch = NULL;
   treadle_message in = {0}, nothing = {0};
   TRY(treadle_batch_create(SAMPLES, &batch));
   for (int i = 0; i < COLUMNS; i++)
     TRY(add_column(batch, columns[i].name, columns[i].type, columns[i].values));
-  TRY(measure(workers, "update", batch, &in, r->size.runs, &r->call));
+  TRY(measure(workers, "update", batch, &in, r->size.runs, far ? &r->far_call : &r->call));
   TRY(measure_copy(&in, r->size.runs, &r->copy));
-  TRY(measure(workers, "nothing", NULL, &nothing, r->size.runs, &r->nothing));
+  TRY(measure(workers, "nothing", NULL, &nothing, r->size.runs, far ? &r->far_nothing : &r->nothing));
 out:
   status = treadle_worker_group_end(workers, status);
   treadle_batch_destroy(batch);
@@ -149,14 +152,30 @@ out:
   return status;
 }
 
-static treadle_status run_rank(const char *name, int rank, void *context) {
-  result *r = context;
+/* Neighbours are on one node. The port is one that other groups hardly have. */
+static treadle_status open_two_nodes(const char *name, int rank, int ranks, treadle_group **group_p) {
+  char address[40];
+  treadle_store store = TREADLE_INIT(treadle_store);
+  treadle_status status;
+  snprintf(address, sizeof address, "127.0.0.1:%d",
+           (int)(20000 + treadle_hash_bytes(name, strlen(name), 0) % 12000));
+  const treadle_store_options options = {
+      .struct_size = sizeof options, .address = address, .job = name, .rank = rank, .ranks = ranks};
+  TRY(treadle_store_open(&options, &store));
+  TRY(treadle_group_store(&store, rank, ranks, rank / (ranks / 2), 60, group_p));
+out:
+  treadle_store_close(&store);
+  return status;
+}
+
+static treadle_status run_group(const char *name, int rank, bool far, result *r) {
   treadle_status status = TREADLE_OK;
   worker w = {0};
   treadle_worker_group workers = {.methods = methods, .worker = &w};
-  TRY(treadle_group_open(name, rank, r->size.ranks, 60, &w.group));
+  TRY(far ? open_two_nodes(name, rank, r->size.ranks, &w.group)
+          : treadle_group_open(name, rank, r->size.ranks, 60, &w.group));
   workers.group = w.group;
-  TRY(rank == 0 ? measure_all(&workers, r) : treadle_worker_group_serve(&workers));
+  TRY(rank == 0 ? measure_all(&workers, far, r) : treadle_worker_group_serve(&workers));
 out:
   treadle_worker_group_release(&workers);
   treadle_group_close(w.group);
@@ -164,12 +183,23 @@ out:
   return status;
 }
 
+static treadle_status run_rank(const char *name, int rank, void *context) {
+  treadle_status status = TREADLE_OK;
+  TRY(run_group(name, rank, false, context));
+  TRY(run_group(name, rank, true, context));
+out:
+  return status;
+}
+
 static void print(const void *measured, bool json) {
   const result *r = measured;
-  printf(json
-             ? "  {\"ranks\": %d, \"update_ms\": %.3f, \"nothing_ms\": %.3f, \"memcpy_ms\": %.3f}"
-             : "%d ranks: an update %.2f ms, a call without values %.3f ms, memcpy of the update %.2f ms\n",
-         r->size.ranks, r->call * 1e3, r->nothing * 1e3, r->copy * 1e3);
+  printf(
+      json ? "  {\"ranks\": %d, \"update_ms\": %.3f, \"nothing_ms\": %.3f, \"memcpy_ms\": %.3f, "
+             "\"nodes_2_update_ms\": %.3f, \"nodes_2_nothing_ms\": %.3f}"
+           : "%d ranks: an update %.2f ms, a call without values %.3f ms, memcpy of the update %.2f ms; on "
+             "2 nodes an update %.2f ms, a call without values %.3f ms\n",
+      r->size.ranks, r->call * 1e3, r->nothing * 1e3, r->copy * 1e3, r->far_call * 1e3,
+      r->far_nothing * 1e3);
 }
 
 int main(int count, char **texts) {

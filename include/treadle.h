@@ -611,12 +611,12 @@ treadle_status treadle_group_gather(treadle_group *group, const void *mine, size
 /* A way for messages between nodes, as a table of functions: treadle_device.h says how to write one. */
 typedef struct treadle_net_ops treadle_net_ops;
 
-/* Makes switches of the group use this net between nodes, in place of "tcp". Call it with the same net on all ranks,
- * before the group's first switch is made. `context` becomes treadle_net_options.context when the net is opened. After
- * a failed attempt the net is closed. It is opened again for the next attempt, and may refuse that. The thread that
- * runs an arrow calls the functions, one at a time, also while the switch is destroyed. *ops and all that it needs must
- * stay until the group is closed. Refused: a table without a name or one of the functions, with most_parts below 1, or
- * without TREADLE_NET_HOST. Local. */
+/* Makes switches of the group, and large calls of a loop, use this net between nodes, in place of "tcp". Each opens one
+ * of its own. Call it with the same net on all ranks, before the group's first switch is made. `context` becomes
+ * treadle_net_options.context when the net is opened. After a failed attempt the net is closed. It is opened again for
+ * the next attempt, and may refuse that. The thread that runs an arrow or a call uses the functions, one at a time,
+ * also while the switch is destroyed. *ops and all that it needs must stay until the group is closed. Refused: a table
+ * without a name or one of the functions, with most_parts below 1, or without TREADLE_NET_HOST. Local. */
 treadle_status treadle_group_set_net(treadle_group *group, const treadle_net_ops *ops, void *context);
 /* Does what treadle_group_set_net does, with a built-in net: "tcp" (sockets, the default) or "ucx" (for InfiniBand).
  * Refused: another name, with the list of names; "ucx" in a library that was built without it. Whether this machine has

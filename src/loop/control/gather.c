@@ -111,11 +111,11 @@ static treadle_status receive_large(treadle_gather *g) {
   int count = 0;
   for (int rank = 1; rank < treadle_group_size(g->group); rank++)
     if (is_large(g, rank))
-      g->mail->letters[count++] = (treadle_letter){.rank = rank,
-                                                   .receives = true,
-                                                   .bytes = g->far + begin_of(g, rank),
-                                                   .length = (size_t)g->lengths[rank]};
-  return treadle_mailbox_move(g->mail, count);
+      g->mailbox->letters[count++] = (treadle_letter){.rank = rank,
+                                                      .receives = true,
+                                                      .bytes = g->far + begin_of(g, rank),
+                                                      .length = (size_t)g->lengths[rank]};
+  return treadle_mailbox_move(g->mailbox, count);
 }
 
 static treadle_status exchange(treadle_gather *g, const treadle_message *out) {
@@ -125,10 +125,10 @@ static treadle_status exchange(treadle_gather *g, const treadle_message *out) {
   if (self == 0)
     TRY(receive_large(g));
   else if (is_large(g, self))
-    TRY(treadle_mailbox_send(g->mail, 0, out->bytes, out->length));
+    TRY(treadle_mailbox_send(g->mailbox, 0, out->bytes, out->length));
   if (!g->everywhere) return TREADLE_OK;
-  TRY(self == 0 ? treadle_mailbox_send_all(g->mail, g->far, all)
-                : treadle_mailbox_receive(g->mail, 0, g->far, all));
+  TRY(self == 0 ? treadle_mailbox_send_all(g->mailbox, g->far, all)
+                : treadle_mailbox_receive(g->mailbox, 0, g->far, all));
 out:
   return status;
 }
@@ -136,10 +136,10 @@ out:
 static treadle_status collect_far(treadle_gather *g, const treadle_message *out) {
   const treadle_status made = make_far(g, out);
   if (!any_is_large(g)) return treadle_group_agree(g->group, made);
-  treadle_status status = treadle_mailbox_open(g->mail, g->group);
+  treadle_status status = treadle_mailbox_open(g->mailbox, g->group);
   if (!status) status = made;
   if (!status) status = exchange(g, out);
-  return treadle_mailbox_settle(g->mail, status);
+  return treadle_mailbox_settle(g->mailbox, status);
 }
 
 treadle_status treadle_gather_meet(treadle_gather *g, treadle_message *mine) {

@@ -1,5 +1,5 @@
 /* Messages of all ranks, to rank 0 or to all. On one node each rank's lies on its part of a board, where others read it,
- * and the next one is written there. Between nodes small ones are said, and large ones go by mail to rank 0, which sends what it
+ * and the next one is written there. Between nodes small ones are said, and large ones go through the mailbox to rank 0, which sends what it
  * has to all others if all read. The number of barriers does not depend on the bytes, but for the first use of the mailbox. */
 #ifndef TREADLE_CONTROL_GATHER_H
 #define TREADLE_CONTROL_GATHER_H
@@ -10,11 +10,11 @@
 
 typedef struct treadle_gather {
   treadle_group *group;
-  bool everywhere;       /* all ranks read; else rank 0 does */
-  treadle_mailbox *mail; /* several nodes; the caller's, and open to others' use between two meetings */
-  treadle_board *board;  /* NULL: there was none yet */
-  char *far;             /* messages of several nodes, one behind the other */
-  uint64_t *lengths;     /* [ranks] of the last messages */
+  bool everywhere;          /* all ranks read; else rank 0 does */
+  treadle_mailbox *mailbox; /* several nodes: the caller's */
+  treadle_board *board;     /* NULL: there was none yet */
+  char *far;                /* messages of several nodes, one behind the other */
+  uint64_t *lengths;        /* [ranks] of the last messages */
 } treadle_gather;
 
 /* Brings this rank's message. Collective. */

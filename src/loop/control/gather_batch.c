@@ -47,8 +47,8 @@ out:
 
 treadle_status treadle_batch_gather(treadle_group *group, const treadle_batch *mine,
                                     treadle_batch **all_p) {
-  treadle_mailbox mail = {0};
-  treadle_gather gather = {.group = group, .everywhere = true, .mail = &mail};
+  treadle_mailbox mailbox = {0};
+  treadle_gather gather = {.group = group, .everywhere = true, .mailbox = &mailbox};
   treadle_message message = {0};
   treadle_batch **parts = NULL;
   treadle_status status;
@@ -74,6 +74,6 @@ out:
   }
   treadle_message_release(&message);
   treadle_gather_release(&gather);
-  treadle_mailbox_release(&mail);
+  treadle_mailbox_release(&mailbox);
   return status;
 }

@@ -23,7 +23,7 @@
 
 enum { PIECE = 4 << 20, SETTLED = TREADLE_GROUP_WORDS_OF_CARRY, MOVED };
 _Static_assert((int)MOVED < (int)TREADLE_GROUP_WORDS, "a line has both words");
-static const double LOOK_EVERY = 10e-3, HEARSAY = 0.5; /* seconds */
+static const double LOOK_EVERY = 10e-3, PAUSE = 1e-3, HEARSAY = 0.5; /* seconds */
 static char doing[] = "a message between nodes";
 
 /* What a rank says of its net. */
@@ -36,7 +36,7 @@ typedef struct net_words {
 } net_words;
 _Static_assert(sizeof(net_words) <= TREADLE_GROUP_PAYLOAD, "what is said fits");
 
-struct treadle_mail_peer {
+struct treadle_mailbox_peer {
   bool connected;
   uint64_t sent, received; /* pieces: their tags */
   uint32_t bytes;
@@ -107,7 +107,7 @@ static treadle_status hear(treadle_mailbox *box) {
   }
   for (int rank = 0; rank < ranks; rank++) {
     const net_words *words = treadle_group_said(box->group, rank);
-    treadle_mail_peer *peer = &box->peers[rank];
+    treadle_mailbox_peer *peer = &box->peers[rank];
     if (strncmp(words->name, box->ops->name, sizeof words->name - 1) != 0)
       TRY(treadle_fail(TREADLE_DIFFERENT, "rank %d has net %.*s, and rank %d net %s: all need the same",
                        rank, (int)sizeof words->name - 1, words->name, box->group->rank, box->ops->name));
@@ -179,7 +179,7 @@ static treadle_status explain(treadle_mailbox *box, treadle_letter *letter, trea
 /* ---- Moving ---- */
 
 static treadle_status start_piece(treadle_mailbox *box, treadle_letter *letter) {
-  treadle_mail_peer *peer = &box->peers[letter->rank];
+  treadle_mailbox_peer *peer = &box->peers[letter->rank];
   treadle_status status = TREADLE_OK;
   const size_t left = letter->length - letter->done;
   letter->piece = left < PIECE ? left : PIECE;
@@ -247,6 +247,7 @@ treadle_status treadle_mailbox_move(treadle_mailbox *box, int count) {
   treadle_status status = TREADLE_OK;
   double now = treadle_clock_seconds(), next_look = now + LOOK_EVERY;
   if (group->delay) group->delay(group->delay_context, doing);
+  assert(box->net);
   for (int i = 0; i < count; i++) {
     treadle_letter *letter = &box->letters[i];
     assert(letter->rank >= 0 && letter->rank < group->size && letter->rank != group->rank);
@@ -263,16 +264,16 @@ treadle_status treadle_mailbox_move(treadle_mailbox *box, int count) {
       next_look = now + LOOK_EVERY;
     }
     if (is_cut(box))
-      nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_EVERY * 1e9)}, NULL);
+      nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE * 1e9)}, NULL);
     else
-      box->ops->wait(box->net, LOOK_EVERY);
+      box->ops->wait(box->net, PAUSE);
   }
 out:
   return status;
 }
 
-treadle_status treadle_mailbox_send(treadle_mailbox *box, int rank, const void *bytes, size_t length) {
-  box->letters[0] = (treadle_letter){.rank = rank, .bytes = (void *)(uintptr_t)bytes, .length = length};
+treadle_status treadle_mailbox_send(treadle_mailbox *box, int rank, void *bytes, size_t length) {
+  box->letters[0] = (treadle_letter){.rank = rank, .bytes = bytes, .length = length};
   return treadle_mailbox_move(box, 1);
 }
 
@@ -281,12 +282,11 @@ treadle_status treadle_mailbox_receive(treadle_mailbox *box, int rank, void *byt
   return treadle_mailbox_move(box, 1);
 }
 
-treadle_status treadle_mailbox_send_all(treadle_mailbox *box, const void *bytes, size_t length) {
+treadle_status treadle_mailbox_send_all(treadle_mailbox *box, void *bytes, size_t length) {
   int count = 0;
   for (int rank = 0; rank < box->group->size; rank++)
     if (rank != box->group->rank)
-      box->letters[count++] =
-          (treadle_letter){.rank = rank, .bytes = (void *)(uintptr_t)bytes, .length = length};
+      box->letters[count++] = (treadle_letter){.rank = rank, .bytes = bytes, .length = length};
   return treadle_mailbox_move(box, count);
 }
 

@@ -32,27 +32,27 @@ typedef struct treadle_letter {
   uint64_t moved; /* its word then */
 } treadle_letter;
 
-typedef struct treadle_mail_peer treadle_mail_peer;
+typedef struct treadle_mailbox_peer treadle_mailbox_peer;
 
 /* A zeroed struct is a mailbox whose net is not open. */
 typedef struct treadle_mailbox {
   treadle_group *group; /* outlives the net */
   const struct treadle_net_ops *ops;
-  void *net;                /* NULL: not open */
-  treadle_mail_peer *peers; /* [ranks] */
-  treadle_letter *letters;  /* [ranks] room for those of one move */
-  bool lost;                /* the group has failed here */
+  void *net;                   /* NULL: not open */
+  treadle_mailbox_peer *peers; /* [ranks] */
+  treadle_letter *letters;     /* [ranks] room for those of one move */
+  bool lost;                   /* the group has failed here */
 } treadle_mailbox;
 
 /* Opens the net if it is not open, and says its addresses. Collective. After a failure, too, settle comes next. */
 treadle_status treadle_mailbox_open(treadle_mailbox *box, treadle_group *group);
 
-/* Wait until the bytes were given to the net, or have come. After a failure the memory stays as it is until settle has
+/* Wait until the bytes were given to the net, which does not change them, or have come. After a failure the memory stays as it is until settle has
  * returned, and this rank sends and receives no more before. */
-treadle_status treadle_mailbox_send(treadle_mailbox *box, int rank, const void *bytes, size_t length);
+treadle_status treadle_mailbox_send(treadle_mailbox *box, int rank, void *bytes, size_t length);
 treadle_status treadle_mailbox_receive(treadle_mailbox *box, int rank, void *bytes, size_t length);
 /* To all other ranks, each as fast as it reads. */
-treadle_status treadle_mailbox_send_all(treadle_mailbox *box, const void *bytes, size_t length);
+treadle_status treadle_mailbox_send_all(treadle_mailbox *box, void *bytes, size_t length);
 /* Several at once, of different ranks: box->letters. */
 treadle_status treadle_mailbox_move(treadle_mailbox *box, int count);
 

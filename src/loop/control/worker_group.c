@@ -47,7 +47,7 @@ static treadle_status run(treadle_worker_group *g, const treadle_worker_method *
   TRY(agree(g, status));
   if (m->collects && g->group) {
     g->answers.group = g->group;
-    g->answers.mail = &g->mail;
+    g->answers.mailbox = &g->mailbox;
     TRY(treadle_gather_meet(&g->answers, out));
   }
 out:
@@ -59,17 +59,17 @@ static treadle_status no_memory(uint64_t bytes) {
 }
 
 /* How a message comes from rank 0. */
-typedef enum way { SAID, ON_BOARD, IN_HEAD, BY_MAIL } way;
+typedef enum way { SAID, ON_BOARD, IN_HEAD, BY_MAILBOX } way;
 
 static way way_of(const treadle_worker_group *g, uint64_t bytes) {
   if (treadle_group_node_count(g->group) == 1) return bytes > PIECE ? ON_BOARD : SAID;
-  return bytes > SMALL ? BY_MAIL : IN_HEAD;
+  return bytes > SMALL ? BY_MAILBOX : IN_HEAD;
 }
 
 /* received: what became of the call on this rank. All have it, or all fail. */
 static treadle_status settle(treadle_worker_group *g, uint64_t bytes, treadle_status received) {
-  const bool by_mail = g->group && way_of(g, bytes) == BY_MAIL;
-  return by_mail ? treadle_mailbox_settle(&g->mail, received) : agree(g, received);
+  const bool by_mailbox = g->group && way_of(g, bytes) == BY_MAILBOX;
+  return by_mailbox ? treadle_mailbox_settle(&g->mailbox, received) : agree(g, received);
 }
 
 /* A board with room for this many bytes of rank 0, and for half as many more. Collective. */
@@ -103,10 +103,10 @@ static treadle_status send_said(treadle_worker_group *g, const treadle_message *
   return treadle_group_say(g->group, piece, PIECE);
 }
 
-static treadle_status send_by_mail(treadle_worker_group *g, const treadle_message *in) {
+static treadle_status send_by_mailbox(treadle_worker_group *g, const treadle_message *in) {
   treadle_status status;
-  TRY(treadle_mailbox_open(&g->mail, g->group));
-  TRY(treadle_mailbox_send_all(&g->mail, in->bytes, in->length));
+  TRY(treadle_mailbox_open(&g->mailbox, g->group));
+  TRY(treadle_mailbox_send_all(&g->mailbox, in->bytes, in->length));
 out:
   return status;
 }
@@ -116,9 +116,9 @@ static treadle_status send(treadle_worker_group *g, treadle_message *in) {
   case SAID: return send_said(g, in);
   case ON_BOARD: return send_on_board(g, in);
   case IN_HEAD: return TREADLE_OK;
-  case BY_MAIL: break;
+  case BY_MAILBOX: break;
   }
-  return send_by_mail(g, in);
+  return send_by_mailbox(g, in);
 }
 
 treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
@@ -159,20 +159,20 @@ out:
   return status;
 }
 
-/* Into its own memory, said or by mail. */
+/* Into its own memory, said or through the mailbox. */
 static treadle_status receive_copy(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
   treadle_message *m = &g->received;
   treadle_status status = TREADLE_OK;
-  const bool by_mail = way_of(g, bytes) == BY_MAIL;
+  const bool by_mailbox = way_of(g, bytes) == BY_MAILBOX;
   treadle_message_clear(m);
   char *to = treadle_message_grow(m, (size_t)bytes);
-  if (by_mail)
-    TRY(treadle_mailbox_open(&g->mail, g->group));
+  if (by_mailbox)
+    TRY(treadle_mailbox_open(&g->mailbox, g->group));
   else if (bytes) /* also without memory: rank 0 goes on */
     TRY(treadle_group_say(g->group, NULL, 0));
   if (!to) TRY(no_memory(bytes));
-  if (by_mail)
-    TRY(treadle_mailbox_receive(&g->mail, 0, to, (size_t)bytes));
+  if (by_mailbox)
+    TRY(treadle_mailbox_receive(&g->mailbox, 0, to, (size_t)bytes));
   else if (bytes)
     memcpy(to, treadle_group_said(g->group, 0), (size_t)bytes);
   *in = (treadle_message){.given = m->bytes, .length = m->length};
@@ -186,7 +186,7 @@ static treadle_status receive(treadle_worker_group *g, const head *h, treadle_me
   case ON_BOARD: return receive_on_board(g, h->bytes, in);
   case IN_HEAD: *in = (treadle_message){.given = h->message, .length = (size_t)h->bytes}; return TREADLE_OK;
   case SAID:
-  case BY_MAIL: break;
+  case BY_MAILBOX: break;
   }
   return receive_copy(g, h->bytes, in);
 }
@@ -235,7 +235,7 @@ treadle_message treadle_worker_group_answer(const treadle_worker_group *group, i
 void treadle_worker_group_release(treadle_worker_group *group) {
   treadle_board_destroy(group->board);
   treadle_gather_release(&group->answers);
-  treadle_mailbox_release(&group->mail);
+  treadle_mailbox_release(&group->mailbox);
   group->board = NULL;
   treadle_message_release(&group->received);
 }

@@ -33,7 +33,7 @@ typedef struct treadle_worker_group {
   void *worker;
   treadle_message received; /* but for those on the board */
   treadle_board *board;     /* one node: rank 0's part has large messages; NULL: there was none yet */
-  treadle_mailbox mail;     /* several nodes: for large messages and answers */
+  treadle_mailbox mailbox;  /* several nodes: for large messages and answers */
   treadle_gather answers;
 } treadle_worker_group;
 
