@@ -409,7 +409,8 @@ treadle_status treadle_trainer_rebind(treadle_trainer *trainer);
 treadle_status treadle_trainer_step(treadle_trainer *trainer, const treadle_optimizer_step *step,
                                     treadle_optimizer_figures *result_p);
 /* Writes weights and the optimizer's state into an existing folder: huggingface/, and optimizer/ with master/, exp_avg/
- * and exp_avg_sq/ as fp32. Each is a Hugging Face folder. It overwrites the gradients. */
+ * and exp_avg_sq/ as fp32. Each is a Hugging Face folder. It overwrites the gradients. Refused: one of these folders is
+ * there and is not empty. */
 treadle_status treadle_trainer_save(treadle_trainer *trainer, const char *folder);
 /* Reads what a trainer of any layout and any number of ranks has saved. Refused: tensors other than the model's. After
  * a failure the trainer has no state to continue with. */

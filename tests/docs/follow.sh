@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For tests of tutorials.
 #
 #   installed            installs the build into a new folder, $folder/treadle, for programs and commands
