@@ -40,6 +40,7 @@ static treadle_status take_loss(treadle_train_work *w, const treadle_loss_option
   TRY(TREADLE_TAKE(options, &w->options));
   const treadle_loss_options *o = &w->options;
   if (!o->name && !o->of_row) REFUSE("a loss needs a name, or of_row, which is NULL");
+  if (o->name && o->of_row) REFUSE("loss '%s' has a name and of_row: one of the two", treadle_text_shown(o->name));
   w->loss = !o->name                      ? TREADLE_LOSS_OWN
             : strcmp(o->name, "nll") == 0 ? TREADLE_LOSS_NLL
             : strcmp(o->name, "ppo") == 0 ? TREADLE_LOSS_PPO
