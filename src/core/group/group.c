@@ -127,13 +127,14 @@ treadle_status treadle_group_barrier(treadle_group *group) {
 }
 
 /* A payload is overwritten two generations later: by then every rank has arrived at the barrier between,
- * and so is done with it. */
+ * and so is done with it. Not so if that barrier failed: then this rank has left, and writes no more. */
 treadle_status treadle_group_say(treadle_group *group, const void *mine, size_t bytes) {
   treadle_status status = TREADLE_OK;
   static char doing[] = "gather";
   if (bytes > TREADLE_GROUP_PAYLOAD)
     return treadle_fail(TREADLE_REFUSED, "gather: %zu bytes a rank, at most %d will do", bytes,
                         TREADLE_GROUP_PAYLOAD);
+  TRY(treadle_group_check_rank(group, group->rank, doing));
   if (bytes > 0) memcpy(treadle_group_words(group), mine, bytes);
   TRY(treadle_group_meet(group, &(treadle_watch){ask_thread, doing}, doing));
 out:

@@ -212,6 +212,20 @@ static void test_self(void **state) {
   treadle_group_close(NULL);
 }
 
+/* A rank that has left says nothing more: others may still read what it said before the barrier that failed. */
+static void test_silent_when_gone(void **state) {
+  treadle_group *group;
+  (void)state;
+  assert_ok(treadle_group_self(&group));
+  for (int i = 1; i <= 2; i++) assert_ok(treadle_group_say(group, &i, sizeof i));
+  treadle_fail(TREADLE_SYSTEM, "weary");
+  treadle_group_fail(group);
+  assert_fails(TREADLE_PEER, "weary", treadle_group_say(group, &(int){3}, sizeof(int)));
+  assert_int_equal(*(const int *)treadle_group_words(group), 1);
+  assert_int_equal(*(const int *)treadle_group_said(group, 0), 2);
+  treadle_group_close(group);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gather),
@@ -224,6 +238,7 @@ int main(void) {
       cmocka_unit_test(test_share),
       cmocka_unit_test(test_allocations),
       cmocka_unit_test(test_self),
+      cmocka_unit_test(test_silent_when_gone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
