@@ -57,7 +57,7 @@ treadle_status treadle_mailbox_send_all(treadle_mailbox *box, void *bytes, size_
 treadle_status treadle_mailbox_move(treadle_mailbox *box, int count);
 
 /* mine: how this rank fared. If it failed, ranks that wait for it here end at once. Collective: all get the status and the message
- * of the first rank that failed. */
+ * of the first rank that failed. A rank that does not come, and moves nothing meanwhile: TREADLE_TIMEOUT. */
 treadle_status treadle_mailbox_settle(treadle_mailbox *box, treadle_status mine);
 
 /* Local: after a settle, when all ranks have what they wait for. It is as before the first open. */
