@@ -1,6 +1,6 @@
 /* The columns of a step's samples, which calls hand to ranks. They lie where the batch has its arrays; the prompts
  * alone are copied. */
-#include "rl/loop.h"
+#include "rl/batch.h"
 
 #include "base/alloc.h"
 

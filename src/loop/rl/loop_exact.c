@@ -1,7 +1,8 @@
 /* What exact mode needs: that both layouts compute in one type, and with sums whose leaves both of them cut. Engines refuse cuts within a leaf
  * themselves; what they cannot see alone is looked at here. And its check: the trainer's log-probabilities of what was generated beside the
  * generator's, bit for bit. */
-#include "rl/loop.h"
+#include "rl/ledger.h"
+#include "rl/models.h"
 
 #include "base/alloc.h"
 #include "base/dtype.h"

@@ -1,7 +1,9 @@
 /* What metrics.jsonl gets of a step, and what is written beside it. */
-#include "rl/loop.h"
+#include "rl/ledger.h"
 
 #include "base/alloc.h"
+#include "rl/advantages.h"
+#include "rl/dump.h"
 
 #include <math.h>
 #include <string.h>

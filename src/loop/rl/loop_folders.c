@@ -1,10 +1,11 @@
 /* The folders that a run owns: its own, and that of dumped rollouts. Rank 0 holds their locks for all ranks, to the
  * end. */
-#include "rl/loop.h"
+#include "rl/state.h"
 
 #include "run/run_folder.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
  * token for, and ends that are ignored. Every rank finds the same ones, and both engines leave them out: nothing is
  * stored. Where top_p, top_k or min_p cut, the generator tells the ids that it drew each token from, and they go with
  * the token, through all mini batches: other logits would be cut otherwise. */
-#include "rl/loop.h"
+#include "rl/bounds.h"
 
 #include "base/alloc.h"
 #include "base/sized.h"
