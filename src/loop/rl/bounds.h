@@ -5,7 +5,7 @@
 #include "rl/batch.h"
 #include "rl/crew.h"
 #include "rl/task.h"
-#include "rl/text.h"
+#include "run/run_text.h"
 #include "train/ppo.h"
 
 typedef struct treadle_rl_bounds {
@@ -21,7 +21,7 @@ void treadle_rl_bounds_release(treadle_rl_bounds *bounds);
 /* loop_open.c: tokens of prompts and responses, at most, and the vocabulary: of a model, which is that of model_path, and
  * what settings say. */
 treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_rl_task *task,
-                                       const treadle_rl_text *text, const char *model_path,
+                                       const treadle_run_text *text, const char *model_path,
                                        const treadle_model *model);
 
 /* loop_update.c: the loss of a step, with the KL's coefficient. */
@@ -35,7 +35,7 @@ treadle_loss_options treadle_rl_loss_of(const treadle_train_settings *settings,
 treadle_status treadle_rl_find_never(treadle_rl_bounds *bounds, const treadle_tokenizer *tokenizer,
                                      const treadle_model *ends);
 /* Says what is never drawn, and what a cut keeps at most. */
-void treadle_rl_note_never(const treadle_rl_bounds *bounds, const treadle_rl_text *text,
+void treadle_rl_note_never(const treadle_rl_bounds *bounds, const treadle_run_text *text,
                            const treadle_rl_crew *crew);
 void treadle_rl_note_kept(const treadle_rl_bounds *bounds, const treadle_rl_task *task,
                           const treadle_rl_crew *crew);

@@ -26,7 +26,7 @@ typedef struct evaluation {
   treadle_rl_crew crew;
   treadle_model *model;
   treadle_layout *layout;
-  treadle_rl_text text;
+  treadle_run_text text;
   treadle_rl_bounds bounds;
   treadle_rl_prompts *prompts;
   treadle_rl_rewards rewards;
@@ -254,7 +254,7 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
   treadle_rl_rewards_release(&e->rewards);
   treadle_rl_workers_release(&e->workers);
   treadle_rl_prompts_destroy(e->prompts);
-  treadle_rl_text_close(&e->text);
+  treadle_run_text_close(&e->text);
   treadle_layout_destroy(e->layout);
   treadle_model_close(e->model);
   free(e->window);

@@ -25,7 +25,6 @@
  *   task.h      what it is to do: configuration, settings, options
  *   crew.h      its ranks, and who watches it
  *   models.h    models and layouts
- *   text.h      tokenizer and chat template
  *   bounds.h    lengths, and the ids that tokens have
  *   data.h      prompts and rewards
  *   batch.h     the samples of a step
@@ -65,7 +64,7 @@ typedef struct treadle_rl {
   treadle_rl_task task;
   treadle_rl_crew crew;
   treadle_rl_models models;
-  treadle_rl_text text;
+  treadle_run_text text;
   treadle_rl_bounds bounds;
   treadle_actor *actor;
   treadle_rl_workers workers;

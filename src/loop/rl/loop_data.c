@@ -90,7 +90,7 @@ out:
 }
 
 static treadle_status open_rewards(treadle_rl_rewards *rewards, const treadle_rl_task *task,
-                                   const treadle_rl_text *text) {
+                                   const treadle_run_text *text) {
   const treadle_train_settings *s = task->settings;
   treadle_status status = TREADLE_OK;
   if (!s->rl.verifier.function.count)

@@ -64,7 +64,7 @@ out:
   return status;
 }
 
-void treadle_rl_note_never(const treadle_rl_bounds *bounds, const treadle_rl_text *text,
+void treadle_rl_note_never(const treadle_rl_bounds *bounds, const treadle_run_text *text,
                            const treadle_rl_crew *crew) {
   int64_t without = 0, first = -1, last = -1;
   for (int64_t id = 0; text->tokenizer && id < bounds->vocabulary; id++) {

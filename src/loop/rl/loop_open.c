@@ -142,33 +142,10 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_open_text(treadle_rl_text *text, const treadle_train_settings *settings,
-                                    const char *model_path) {
-  const char *path = settings->training.tokenizer_name_or_path;
-  bool must = path != NULL;
-  char folder[PATH_MAX];
-  treadle_status status;
-  snprintf(folder, sizeof folder, "%s", must ? path : model_path);
-  char *slash = strrchr(folder, '/');
-  size_t length = strlen(folder);
-  if (!must && length > 5 && strcmp(folder + length - 5, ".json") == 0) {
-    if (slash)
-      *slash = 0;
-    else
-      strcpy(folder, ".");
-  }
-  snprintf(text->companions, sizeof text->companions, "%s", folder);
-  status = must ? treadle_tokenizer_open(folder, &text->tokenizer)
-                : treadle_tokenizer_open_if_there(folder, &text->tokenizer);
-  if (status || !text->tokenizer) return status;
-  if (treadle_file_is_folder(folder)) status = treadle_folder_check_companions(folder);
-  return status ? status : treadle_chat_find(folder, &text->chat);
-}
-
 /* ---- Lengths ----------------------------------------------------------------------------------------------------- */
 
 treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_rl_task *task,
-                                       const treadle_rl_text *text, const char *model_path,
+                                       const treadle_run_text *text, const char *model_path,
                                        const treadle_model *model) {
   const treadle_train_settings *s = task->settings;
   treadle_transformer *d = NULL;
@@ -321,7 +298,8 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   rl->state.kl_coef = rl->task.settings->rl.kl.init_coef;
   TRY(open_models(rl));
   TRY(treadle_rl_check_exact(&rl->models, &rl->task));
-  TRY(treadle_rl_open_text(&rl->text, rl->task.settings, rl->models.path));
+  TRY(treadle_run_text_open(rl->task.settings->training.tokenizer_name_or_path, rl->models.path,
+                            &rl->text));
   TRY(treadle_rl_find_lengths(&rl->bounds, &rl->task, &rl->text, rl->models.path, rl->models.model));
   TRY(treadle_rl_find_never(&rl->bounds, rl->text.tokenizer,
                             rl->task.settings->sampling.ignore_eos ? rl->models.model : NULL));
@@ -379,11 +357,6 @@ void treadle_rl_models_close(treadle_rl_models *models) {
   treadle_model_close(models->reference_model);
 }
 
-void treadle_rl_text_close(treadle_rl_text *text) {
-  treadle_chat_close(text->chat);
-  treadle_tokenizer_close(text->tokenizer);
-}
-
 /* The files are closed before anything that they are written from. */
 void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_bounds_release(&rl->bounds);
@@ -393,6 +366,6 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_workers_release(&rl->workers);
   treadle_actor_destroy(rl->actor);
   treadle_rl_data_close(&rl->data);
-  treadle_rl_text_close(&rl->text);
+  treadle_run_text_close(&rl->text);
   treadle_rl_models_close(&rl->models);
 }

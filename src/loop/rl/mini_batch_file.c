@@ -144,10 +144,10 @@ static treadle_status find_never(treadle_rl_mini_batch *m, const treadle_train_s
                                  treadle_rl_bounds *bounds, const treadle_model *model) {
   const char *own = s->actor.model;
   const bool there = own && (treadle_file_is_folder(own) || treadle_file_exists(own));
-  treadle_rl_text text = {0};
+  treadle_run_text text = {0};
   treadle_model *run = NULL;
   treadle_status status;
-  status = treadle_rl_open_text(&text, s, there ? own : model->path);
+  status = treadle_run_text_open(s->training.tokenizer_name_or_path, there ? own : model->path, &text);
   if (status)
     TRY(treadle_fail_in(treadle_as_refusal(status),
                         "which ids are never drawn follows from the tokenizer: "));
@@ -159,7 +159,7 @@ static treadle_status find_never(treadle_rl_mini_batch *m, const treadle_train_s
   bounds->never = NULL;
 out:
   treadle_model_close(run);
-  treadle_rl_text_close(&text);
+  treadle_run_text_close(&text);
   return status;
 }
 
@@ -167,7 +167,7 @@ out:
 static treadle_status find_loss(treadle_rl_mini_batch *m, const treadle_train_config *config,
                                 const treadle_model *model) {
   const treadle_rl_task task = {.config = config, .settings = treadle_train_config_settings(config)};
-  const treadle_rl_text none = {0}; /* lengths are those of the configuration and the model alone */
+  const treadle_run_text none = {0}; /* lengths are those of the configuration and the model alone */
   treadle_rl_bounds bounds = {0};
   treadle_status status;
   TRY(treadle_rl_find_lengths(&bounds, &task, &none, model->path, model));

@@ -14,6 +14,7 @@
 #include "run/observe.h"
 #include "run/order.h"
 #include "run/run_start.h"
+#include "run/run_text.h"
 #include "run/schedule.h"
 #include "treadle_loop.h"
 
@@ -31,8 +32,7 @@ typedef struct treadle_sft {
   int rank, ranks;
   treadle_model *model;
   treadle_layout *layout;
-  treadle_tokenizer *tokenizer;
-  treadle_chat *chat;
+  treadle_run_text text;
   treadle_batch *train, *val; /* rows; val: NULL: there are none */
   size_t train_count, val_count;
   treadle_train_engine engine;
@@ -48,7 +48,6 @@ typedef struct treadle_sft {
   int64_t saved;            /* step of the newest checkpoint; -1: none */
   uint64_t rows_digest, losses_digest;
   bool plans;                  /* only memory is wanted */
-  char companions[PATH_MAX];   /* where the tokenizer is */
   char from[TREADLE_RUN_FROM]; /* the checkpoint that the run goes on from; "": it begins */
 } treadle_sft;
 

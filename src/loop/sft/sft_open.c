@@ -48,30 +48,6 @@ out:
   return status;
 }
 
-/* The tokenizer and the chat template, where there are any: rows of token ids need none. */
-static treadle_status open_text(treadle_sft *sft) {
-  const char *path = sft->settings->training.tokenizer_name_or_path;
-  bool must = path != NULL;
-  char folder[PATH_MAX];
-  treadle_status status;
-  if (!must) path = sft->settings->actor.model;
-  snprintf(folder, sizeof folder, "%s", path);
-  char *slash = strrchr(folder, '/');
-  size_t length = strlen(folder);
-  if (!must && length > 5 && strcmp(folder + length - 5, ".json") == 0) {
-    if (slash)
-      *slash = 0;
-    else
-      strcpy(folder, ".");
-  }
-  snprintf(sft->companions, sizeof sft->companions, "%s", folder);
-  status = must ? treadle_tokenizer_open(folder, &sft->tokenizer)
-                : treadle_tokenizer_open_if_there(folder, &sft->tokenizer);
-  if (status || !sft->tokenizer) return status;
-  if (treadle_file_is_folder(folder)) status = treadle_folder_check_companions(folder);
-  return status ? status : treadle_chat_find(folder, &sft->chat);
-}
-
 static treadle_status check_model(treadle_sft *sft) {
   const treadle_train_settings *s = sft->settings;
   treadle_transformer *d = NULL;
@@ -81,13 +57,13 @@ static treadle_status check_model(treadle_sft *sft) {
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
                      TREADLE_SFT_PLACE(sft, training.seq_length), (long long)s->training.seq_length,
                      (long long)d->most_positions));
-  if (sft->tokenizer && treadle_tokenizer_own_count(sft->tokenizer) > d->vocabulary)
+  if (sft->text.tokenizer && treadle_tokenizer_own_count(sft->text.tokenizer) > d->vocabulary)
     TRY(treadle_fail(
         TREADLE_REFUSED,
         "the tokenizer of %s has %d ids, the model of %s a vocabulary of %lld: it is another model's",
-        sft->companions, treadle_tokenizer_own_count(sft->tokenizer), s->actor.model,
+        sft->text.companions, treadle_tokenizer_own_count(sft->text.tokenizer), s->actor.model,
         (long long)d->vocabulary));
-  TRY(treadle_defaults_check(d, sft->tokenizer, false));
+  TRY(treadle_defaults_check(d, sft->text.tokenizer, false));
   sft->seq_length = s->training.seq_length ? s->training.seq_length : SEQUENCE_MOST;
   if (!s->training.seq_length && d->most_positions && d->most_positions < SEQUENCE_MOST)
     sft->seq_length = d->most_positions;
@@ -102,9 +78,9 @@ static treadle_status read_rows(treadle_sft *sft, const char *path, const char *
                                 treadle_batch **rows_p) {
   const treadle_train_rows_spec spec = {.struct_size = sizeof spec,
                                         .what = path,
-                                        .tokenizer = sft->tokenizer,
+                                        .tokenizer = sft->text.tokenizer,
                                         .layout = sft->layout,
-                                        .chat = sft->chat,
+                                        .chat = sft->text.chat,
                                         .most_tokens = sft->seq_length};
   char *text = NULL;
   size_t bytes;
@@ -286,7 +262,8 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .kernels = sft->options->kernels,
       .threads = sft->options->threads,
       .fast = !s->actor.exact,
-      .companions = sft->tokenizer && treadle_file_is_folder(sft->companions) ? sft->companions : NULL,
+      .companions =
+          sft->text.tokenizer && treadle_file_is_folder(sft->text.companions) ? sft->text.companions : NULL,
       .recompute = s->training.recompute_granularity == TREADLE_RECOMPUTE_FULL,
       .sequence_parallel = s->training.sequence_parallel,
       .optimizer = true,
@@ -310,7 +287,8 @@ treadle_status treadle_sft_measure(treadle_sft *sft, treadle_trainer_options *op
   treadle_status status;
   TRY(treadle_train_config_need(sft->config, sft->plans));
   TRY(open_model(sft));
-  TRY(open_text(sft));
+  TRY(treadle_run_text_open(sft->settings->training.tokenizer_name_or_path, sft->settings->actor.model,
+                            &sft->text));
   TRY(check_model(sft));
   TRY(open_rows(sft));
   TRY(make_options(sft, options));
@@ -380,8 +358,7 @@ void treadle_sft_close(treadle_sft *sft) {
   treadle_free(sft->places);
   treadle_batch_destroy(sft->train);
   treadle_batch_destroy(sft->val);
-  treadle_chat_close(sft->chat);
-  treadle_tokenizer_close(sft->tokenizer);
+  treadle_run_text_close(&sft->text);
   treadle_layout_destroy(sft->layout);
   treadle_model_close(sft->model);
 }
