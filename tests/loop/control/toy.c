@@ -110,6 +110,20 @@ out:
   return status;
 }
 
+static treadle_status check_rollout(const toy *t, const treadle_batch *batch) {
+  treadle_column column = TREADLE_INIT(treadle_column);
+  treadle_status status = TREADLE_OK;
+  if (!t->rollout) return TREADLE_OK;
+  TRY(treadle_batch_column(batch, "rollout_log_probs", &column));
+  for (size_t i = 0; i < (size_t)column.offsets[treadle_batch_rows(batch)]; i++) {
+    const float wanted = t->rollout(i);
+    if (memcmp((const float *)column.data + i, &wanted, sizeof wanted) != 0)
+      return treadle_fail(TREADLE_DIFFERENT, "the toy finds other bits in rollout_log_probs[%zu]", i);
+  }
+out:
+  return status;
+}
+
 /* Collective, as a step is: all ranks take it, or none. */
 static treadle_status update(void *engine, const treadle_batch *batch,
                              const treadle_forward_options *forward, const treadle_loss_options *loss,
@@ -121,6 +135,7 @@ static treadle_status update(void *engine, const treadle_batch *batch,
   (void)step;
   if (!status && !optimizer_is_whole(t))
     status = treadle_fail(TREADLE_DIFFERENT, "the optimizer's state is not what it was");
+  if (!status) status = check_rollout(t, batch);
   if (!status && out) status = add_columns(out, batch, forward);
   if (t->group) status = treadle_group_agree(t->group, status);
   if (status) return status;

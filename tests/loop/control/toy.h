@@ -26,9 +26,10 @@ typedef struct toy {
   bool stale;   /* params are elsewhere, or others, and rebind was not called */
 
   const treadle_switch *sw;
-  const uint64_t *bound; /* the infer window; NULL: no weights */
-  bool train_was_there;  /* state of training was on the device in bind, or in generate */
-  char saved[64];        /* the folder */
+  const uint64_t *bound;           /* the infer window; NULL: no weights */
+  bool train_was_there;            /* state of training was on the device in bind, or in generate */
+  float (*rollout)(size_t number); /* what updates find in rollout_log_probs, to the bit; NULL: anything */
+  char saved[64];                  /* the folder */
 } toy;
 
 treadle_status toy_open_train(void *context, treadle_group *group, const treadle_layout *layout,

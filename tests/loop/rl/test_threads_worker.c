@@ -36,6 +36,15 @@ typedef struct rank {
   treadle_rl_options options;
 } rank;
 
+/* Values that a text of nine digits, or of JSON, would not keep: a zero with a sign, the least of all, payloads. */
+static float odd_value(size_t number) {
+  static const uint32_t odd[] = {0x80000000, 0x00000001, 0x80000001, 0x7fc12345, 0xbf7fffff};
+  const uint32_t bits = odd[number % TEST_COUNT(odd)];
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
   const treadle_trainer_options trainer = {
       .struct_size = sizeof trainer, .threads = 1, .most_rows = 32, .optimizer = true};
@@ -50,6 +59,7 @@ static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
                                          .infer_context = &r->toy};
   treadle_status status;
   *r = (rank){
+      .toy = {.rollout = odd_value},
       .settings = {.actor.micro_batch_size = 1, .sampling = {.temperature = 1, .top_p = 1, .top_k = -1}}};
   r->rl = (treadle_rl){.crew = {.group = group, .rank = treadle_group_rank(group), .ranks = RANKS},
                        .task = {.settings = &r->settings, .options = &r->options}};
@@ -107,6 +117,7 @@ static treadle_status fill(samples *s) {
   s->batch.samples.count = SAMPLES;
   s->batch.ids.items = s->ids;
   s->batch.ids.count = TEST_COUNT(s->ids);
+  for (size_t i = 0; i < TEST_COUNT(s->rollout); i++) s->rollout[i] = odd_value(i);
   s->batch.rollout.items = s->rollout;
   s->batch.advantages = s->advantages;
   TRY(treadle_rl_set_columns(&s->batch));
