@@ -156,7 +156,7 @@ typedef struct treadle_trainer_options {
 typedef struct treadle_forward_options {
   size_t struct_size;
   /* Rows go through the layers in micro batches: of micro_batch_size rows, or of as many as fit in max_tokens_per_micro
-   * tokens (a longer row is refused). One of the two must be 0. */
+   * tokens (a longer row is refused). Just one of the two is above 0. */
   int64_t micro_batch_size, max_tokens_per_micro;
   double temperature; /* logits are divided by it; 0: 1 */
   bool entropies;     /* also of softmax(logits / temperature) */

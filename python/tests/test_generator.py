@@ -254,6 +254,8 @@ class TestGenerator(ranks.Folder, unittest.TestCase):
         self.refused("temperature", score, PROMPTS, temperature=-1)
         self.refused("threads -1: 1 to 256", treadle.Generator, self.layout, threads=-1)
         self.refused("kernels", treadle.Generator, self.layout, kernels="no such kernels")
+        with treadle.Generator(self.layout, kernels="plain", threads=1) as plain:
+            self.assertEqual(plain.info().kernels, "plain")
         two = treadle.Layout(self.layout.model, "vllm:tp=2", 2)
         self.refused("2 ranks", treadle.Generator, two)
         self.assertEqual(len(generate(PROMPTS, GREEDY)), 3)

@@ -144,6 +144,8 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   p->replica = replica;
   p->rank = rank;
   p->options = *options;
+  snprintf(p->kernels, sizeof p->kernels, "%s", options->kernels);
+  p->options.kernels = p->kernels;
   p->row_ops = treadle_row_ops_for(options->kernels);
   TRY(treadle_team_create(options->threads, options->spin, &p->team));
   TRY(treadle_pass_find_weights(p));

@@ -123,6 +123,7 @@ struct treadle_pass {
   const treadle_replica *replica;
   int64_t rank;
   treadle_pass_options options;
+  char kernels[72]; /* what options.kernels points to; no name is as long */
   treadle_team *team;
   const treadle_row_ops *row_ops;
   treadle_layer_weights *layers; /* [layers] */

@@ -18,14 +18,20 @@ static treadle_status find(const treadle_batch *answers, const char *name, tread
 static treadle_status check_tokens(int64_t row, const treadle_column *ids, const treadle_column *logprobs) {
   const int64_t count = ids->offsets[row + 1] - ids->offsets[row];
   const float *values = (const float *)logprobs->data + logprobs->offsets[row];
+  const int32_t *tokens = (const int32_t *)ids->data + ids->offsets[row];
   if (logprobs->offsets[row + 1] - logprobs->offsets[row] != count)
     REFUSE("row %lld of the infer engine's answers has %lld ids, and rollout_log_probs of %lld",
            (long long)row, (long long)count,
            (long long)(logprobs->offsets[row + 1] - logprobs->offsets[row]));
-  for (int64_t i = 0; i < count; i++)
-    if (!isfinite(values[i]))
-      REFUSE("row %lld of the infer engine's answers: rollout_log_probs[%lld] is %g", (long long)row,
-             (long long)i, (double)values[i]);
+  for (int64_t i = 0; i < count; i++) {
+    if (tokens[i] < 0)
+      REFUSE("row %lld of the infer engine's answers: ids[%lld] is %d; an id is 0 or more", (long long)row,
+             (long long)i, (int)tokens[i]);
+    if (!isfinite(values[i]) || values[i] > 0)
+      REFUSE("row %lld of the infer engine's answers: rollout_log_probs[%lld] is %g; the logarithm of a "
+             "probability is 0 or less",
+             (long long)row, (long long)i, (double)values[i]);
+  }
   return TREADLE_OK;
 }
 

@@ -40,7 +40,7 @@ treadle_status treadle_rl_take_folders(treadle_rl_folders *folders, const treadl
   const treadle_train_settings *s = task->settings;
   treadle_status status;
   TRY(treadle_refused_at(TREADLE_RL_PLACE(task, actor.save),
-                         treadle_run_folder_take(s->actor.save, true, &folders->own)));
+                         treadle_run_folder_take(s->actor.save, &folders->own)));
   warn_of_lock(crew, &folders->own);
   if (!s->rl.dump_rollouts || is_same(s->actor.save, s->rl.dump_rollouts)) goto out;
   TRY(treadle_refused_at(TREADLE_RL_PLACE(task, rl.dump_rollouts),

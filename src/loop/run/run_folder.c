@@ -51,10 +51,10 @@ out:
 
 /* ---- Owning it ----------------------------------------------------------------------------------------------------- */
 
-static treadle_status take(const char *folder, bool above, treadle_status (*clean)(const char *folder),
+static treadle_status take(const char *folder, treadle_status (*clean)(const char *folder),
                            treadle_folder_lock *lock) {
   treadle_status status;
-  TRY(treadle_folder_lock_take(folder, above, lock));
+  TRY(treadle_folder_lock_take(folder, true, lock));
   TRY(check_places(folder));
   if (treadle_folder_lock_holds(lock)) TRY(clean(folder));
 out:
@@ -78,10 +78,10 @@ out:
   return status;
 }
 
-treadle_status treadle_run_folder_take(const char *run, bool above, treadle_folder_lock *lock) {
-  return take(run, above, clean_run, lock);
+treadle_status treadle_run_folder_take(const char *run, treadle_folder_lock *lock) {
+  return take(run, clean_run, lock);
 }
 
 treadle_status treadle_run_lines_take(const char *folder, treadle_folder_lock *lock) {
-  return take(folder, true, clean_lines, lock);
+  return take(folder, clean_lines, lock);
 }

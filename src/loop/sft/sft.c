@@ -33,7 +33,7 @@ out:
 
 /* The folder is this run's own from here on. */
 static treadle_status take_folder(treadle_sft *sft) {
-  treadle_status status = treadle_run_folder_take(sft->settings->actor.save, false, &sft->lock);
+  treadle_status status = treadle_run_folder_take(sft->settings->actor.save, &sft->lock);
   char line[1024];
   if (status) return treadle_refused_at(TREADLE_SFT_PLACE(sft, actor.save), status);
   treadle_folder_lock_note(&sft->lock, line, sizeof line);

@@ -52,10 +52,13 @@ static void open_scene_of(scene *s, const char *layout, const treadle_trainer_op
   assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/examples/sequence/config.json", NULL, &s->model));
   assert_ok(treadle_layout_create(s->model, layout, 1, NULL, &s->layout));
   size_t bytes = (treadle_layout_window_bytes(s->layout, 0) + 63) / 64 * 64;
+  char kernels[] = "plain"; /* read during the call, and free to change after it */
+  options.kernels = kernels;
   options.params_window = s->window = aligned_alloc(64, bytes);
   options.grads_window = s->grads = aligned_alloc(64, 2 * bytes);
   assert_true(s->window && s->grads);
   assert_ok(treadle_trainer_create(NULL, s->layout, &options, &s->trainer));
+  memset(kernels, 'x', sizeof kernels - 1);
   assert_ok(treadle_trainer_randomise(s->trainer, 5));
 }
 
@@ -98,7 +101,10 @@ static void score(const scene *s, double temperature, float *to) {
   scored d = {s, to, 0};
   const treadle_score_options options = {
       .struct_size = sizeof options, .temperature = (float)temperature, .done = take_scores, .context = &d};
-  assert_ok(treadle_generator_create(NULL, s->layout, NULL, &engine));
+  char kernels[] = "plain";
+  const treadle_generator_options made = {.struct_size = sizeof made, .kernels = kernels};
+  assert_ok(treadle_generator_create(NULL, s->layout, &made, &engine));
+  memset(kernels, 'x', sizeof kernels - 1);
   assert_ok(treadle_generator_bind(engine, s->window, treadle_layout_window_bytes(s->layout, 0)));
   for (int r = 0; r < ROWS; r++) texts[r] = (treadle_score_text){s->ids[r], s->rows[r].count};
   assert_ok(treadle_generator_score(engine, texts, ROWS, &options));

@@ -90,6 +90,14 @@ static treadle_status set_logprob(treadle_batch *answers, int64_t row, float val
 
 static treadle_status give_nan(treadle_batch **answers_p) { return set_logprob(*answers_p, 1, NAN); }
 static treadle_status give_inf(treadle_batch **answers_p) { return set_logprob(*answers_p, 3, -INFINITY); }
+static treadle_status give_likelier(treadle_batch **answers_p) { return set_logprob(*answers_p, 2, 0.5F); }
+
+static treadle_status give_no_id(treadle_batch **answers_p) {
+  treadle_column ids = TREADLE_INIT(treadle_column);
+  treadle_status status = treadle_batch_column(*answers_p, "ids", &ids);
+  if (!status) ((int32_t *)ids.data)[ids.offsets[1]] = -1;
+  return status;
+}
 
 static treadle_status abort_one(treadle_batch **answers_p) {
   static const char *const texts[ANSWERS] = {"stop", "length", "abort", "stop"};
@@ -116,6 +124,8 @@ static const struct {
     {more_logprobs, "row 0 of the infer engine's answers has 1 ids, and rollout_log_probs of 2"},
     {give_nan, "row 1 of the infer engine's answers: rollout_log_probs[0] is nan"},
     {give_inf, "row 3 of the infer engine's answers: rollout_log_probs[0] is -inf"},
+    {give_likelier, "row 2 of the infer engine's answers: rollout_log_probs[0] is 0.5; the logarithm"},
+    {give_no_id, "row 1 of the infer engine's answers: ids[0] is -1"},
     {abort_one, "row 2 of the infer engine's answers: finish is 'abort': stop or length"},
 };
 
