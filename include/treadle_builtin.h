@@ -242,8 +242,9 @@ treadle_status treadle_generator_score(treadle_generator *engine, const treadle_
  *
  * Replicas answer prompts of their own. The ranks of one replica give equal batches, and all get its answers; two
  * replicas may give different batches, or one without rows. All ranks wait for the last one. sampling NULL: the model's
- * own values (generation_config.json). observer NULL: nobody. All rows are checked before the first one runs. On
- * failure *out_p is NULL. Collective. */
+ * own values (generation_config.json). observer NULL: nobody; it may not change prompts. All rows are checked before
+ * the first one runs. On failure *out_p is NULL. A generator of several ranks whose call was stopped or failed after
+ * that check does not generate again (TREADLE_PEER): make a new one, on the same group. Collective. */
 treadle_status treadle_generator_generate(treadle_generator *generator, const treadle_batch *prompts,
                                           const treadle_sampling *sampling, const treadle_observer *observer,
                                           treadle_batch **out_p);
@@ -387,7 +388,8 @@ treadle_status treadle_trainer_slice(treadle_trainer *trainer, const treadle_bat
 /* Computes gradients of a loss over the rows of all ranks. It overwrites earlier gradients. out, a batch with as many
  * rows as this rank's, or NULL, gets the columns log_probs and, if they are asked for, entropies (ragged fp32, like
  * ids; 0 where a token does not count), on one rank of each coordinate. In exact mode log-probabilities have the bits
- * of treadle_generator_score at that temperature. Refused: a loss that is not finite. */
+ * of treadle_generator_score at that temperature. Refused: a loss that is not finite. After a call that failed,
+ * treadle_trainer_step is refused until one succeeds. */
 treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_batch *batch,
                                          const treadle_forward_options *forward, const treadle_loss_options *loss,
                                          treadle_batch *out, treadle_loss *loss_p);

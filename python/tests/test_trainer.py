@@ -96,6 +96,24 @@ class TestTrainer(ranks.Folder, unittest.TestCase):
         self.assertEqual(set(treadle.StepFigures._fields), names(_abi.treadle_optimizer_figures) - {"loss"})
         self.assertEqual(treadle.UpdateFigures._fields, treadle.LossFigures._fields + treadle.StepFigures._fields)
 
+    @staticmethod
+    def failing(row):
+        raise treadle.Refused("nothing")
+
+    def test_batch_changed_by_loss(self):
+        trainer = self.make()
+        batch = treadle.Batch.of({"ids": [[1, 3, 4]] * 200}).index(range(200))
+
+        def own(row):
+            if row.row == 2:
+                del batch["ids"]
+            row.losses[:] = -row.log_probs
+            row.by_log_prob[:] = -1
+
+        wanted = trainer.gradients(treadle.Batch.of({"ids": [[1, 3, 4]] * 200}), "nll", treadle.Forward(4))
+        self.assertAlmostEqual(trainer.gradients(batch, own, treadle.Forward(4)).nll, wanted.nll, 2)
+        self.assertEqual(batch.columns, [])
+
     # ---- Rows ----
 
     def test_log_probs(self):
@@ -288,6 +306,10 @@ class TestTrainer(ranks.Folder, unittest.TestCase):
             self.assertGreater(plain.update(batch, "nll", lr=1e-3).loss, 0)
         with self.assertRaises(TypeError):
             update(batch, "nll")
+        self.refused("norm_length is inf", loss, treadle.Batch.of(PPO), treadle.Loss(norm_length=float("inf")))
+        self.refused("nothing", trainer.gradients, batch, self.failing)
+        with self.assertRaisesRegex(treadle.State, "the last call of treadle_trainer_gradients failed"):
+            trainer.step(lr=1e-3)
         self.assertEqual(update(batch, "nll", lr=1e-3).steps, 1)
         bare = treadle.Trainer(self.layout, threads=1, most_rows=256, optimizer=False)
         self.addCleanup(bare.close)

@@ -195,7 +195,8 @@ class Actor(_calls.Engine):
         self._call("load_reference", "treadle_actor_load_reference")
 
     def weights_digest(self) -> int:
-        """A hash of the policy's weights, the same in every layout: Switch.digest."""
+        """A hash of the policy's weights, the same in every layout: Switch.digest. Master weights and moments of the
+        optimizer are not in it."""
         return self._number("weights_digest", "treadle_actor_weights_digest")
 
     # ---- Modes ----

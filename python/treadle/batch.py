@@ -97,6 +97,13 @@ class Batch:
             raise errors.State(f"{what}: the batch is closed")
         return self._object.use(what)
 
+    def _lent(self, what: str) -> ctypes.c_void_p:
+        """For a call that runs functions of Python: the same memory, whatever they do to this batch meanwhile."""
+        batch = Batch._from(_new("treadle_batch_slice", self._use(what), 0, len(self)))
+        pointer = ctypes.c_void_p(batch._use(what).value)
+        pointer.batch = batch  # type: ignore[attr-defined]  # which ends with the pointer
+        return pointer
+
     def close(self) -> None:
         """Ends it. Columns, arrays and tensors of it stay."""
         self._object = None

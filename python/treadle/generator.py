@@ -277,7 +277,7 @@ def answered(
         call(
             what,
             name,
-            given._use(what),
+            given._lent(what),
             ctypes.byref(values) if values is not None else None,
             ctypes.byref(observer),
             ctypes.byref(pointer),

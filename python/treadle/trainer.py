@@ -231,7 +231,8 @@ class Trainer(_calls.Engine):
 
     The other options are those of TrainerOptions.
 
-    Where a call fails the trainer is as before, and may be used again; after a resume that failed it has no weights.
+    Where a call fails the trainer may be used again: step is State until gradients succeed, and after a resume that
+    failed it has no weights.
     Raises Refused by name for what it does not compute, and by row and token for rows; State."""
 
     _word = "trainer"
@@ -443,7 +444,7 @@ def forward_of(forward: Forward | None, most_rows: int) -> typing.Any:
 def used(what: str, batch: typing.Any) -> typing.Any:
     if not isinstance(batch, Batch):
         raise errors.Refused(f"{what}: the batch is a {type(batch).__name__}; it must be a treadle.Batch")
-    return batch._use(what)
+    return batch._lent(what)
 
 
 def seed_of(seed: int) -> int:

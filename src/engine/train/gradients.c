@@ -40,7 +40,8 @@ static treadle_status take_loss(treadle_train_work *w, const treadle_loss_option
   TRY(TREADLE_TAKE(options, &w->options));
   const treadle_loss_options *o = &w->options;
   if (!o->name && !o->of_row) REFUSE("a loss needs a name, or of_row, which is NULL");
-  if (o->name && o->of_row) REFUSE("loss '%s' has a name and of_row: one of the two", treadle_text_shown(o->name));
+  if (o->name && o->of_row)
+    REFUSE("loss '%s' has a name and of_row: one of the two", treadle_text_shown(o->name));
   w->loss = !o->name                      ? TREADLE_LOSS_OWN
             : strcmp(o->name, "nll") == 0 ? TREADLE_LOSS_NLL
             : strcmp(o->name, "ppo") == 0 ? TREADLE_LOSS_PPO
@@ -70,6 +71,8 @@ static treadle_status take_memory(treadle_train_work *w) {
   return TREADLE_OK;
 }
 
+static const char *const made[] = {"log_probs", "entropies"}; /* columns of `out` */
+
 /* What can fail on one rank alone. */
 static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
                               const treadle_forward_options *forward, const treadle_loss_options *loss,
@@ -80,10 +83,15 @@ static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
   TRY(TREADLE_TAKE(forward, &w->forward));
   TRY(treadle_train_check_forward(&w->forward));
   if (loss) TRY(take_loss(w, loss));
+  for (size_t i = 0; out && i < sizeof made / sizeof *made; i++)
+    if ((i == 0 || w->forward.entropies) && treadle_batch_has(out, made[i]))
+      REFUSE("out has a column '%s' already", made[i]);
   if (out && treadle_batch_rows(out) != treadle_batch_rows(batch))
     REFUSE("out has %lld rows, the batch %lld", (long long)treadle_batch_rows(out),
            (long long)treadle_batch_rows(batch));
   TRY(treadle_train_take_batch(w, batch));
+  if (w->loss == TREADLE_LOSS_NLL && w->values.kept)
+    REFUSE("loss 'nll' is of logits as they are, and the batch has columns kept_counts and kept");
   TRY(treadle_train_check_rows(w));
   TRY(take_memory(w));
 out:
@@ -95,8 +103,8 @@ out:
 static treadle_status give(const treadle_train_work *w, const treadle_batch *batch, treadle_batch *out) {
   treadle_status status = TREADLE_OK;
   if (!out || !treadle_train_speaks(&w->t->stage, w->t->pass)) return TREADLE_OK;
-  TRY(treadle_train_give(w, "log_probs", w->logprobs, batch, out));
-  if (w->entropies) TRY(treadle_train_give(w, "entropies", w->entropies, batch, out));
+  TRY(treadle_train_give(w, made[0], w->logprobs, batch, out));
+  if (w->entropies) TRY(treadle_train_give(w, made[1], w->entropies, batch, out));
 out:
   return status;
 }
@@ -121,11 +129,13 @@ static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
   TREADLE_NEED(batch);
   TREADLE_NEED(loss);
   TREADLE_NEED_SIZED(loss_p);
+  if (backward) t->half_made = true;
   TRY(treadle_train_agree(&t->ranks, prepare(&w, batch, forward, loss, out)));
   TRY(run(&w));
   TRY(treadle_train_sum_loss(&w, &found));
   TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
   TREADLE_GIVE(loss_p, &found);
+  if (backward) t->half_made = false;
 out:
   treadle_train_release_work(&w);
   return status;

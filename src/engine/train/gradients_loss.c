@@ -36,7 +36,8 @@ static void of_token(treadle_train_work *w, const treadle_train_place *place,
       .weight = treadle_ppo_weight(&w->ppo, counted_of(w, place->row), w->tokens, w->sequences)};
   treadle_ppo_term *term = &w->terms[place->number];
   treadle_ppo_of_token(&w->ppo, &token, term);
-  if (!isfinite(term->loss) || !isfinite(term->by_logprob))
+  if (!isfinite(term->loss) || !isfinite(term->by_logprob) || !isfinite(token.old) ||
+      !isfinite(token.ref) || !isfinite(token.rollout))
     treadle_train_note(w,
                        treadle_fail(TREADLE_REFUSED,
                                     "row %zu: loss 'ppo' of token %zu is %g with slope %g: log_prob %g, "
@@ -140,6 +141,7 @@ treadle_status treadle_train_sum_loss(treadle_train_work *w, treadle_loss *loss_
   treadle_ppo_figures(&sums, w->tokens, loss_p);
   loss_p->nll = nll;
   loss_p->tokens = w->tokens;
+  if (!isfinite(loss_p->loss)) REFUSE("the loss of all rows is %g: a finite number", loss_p->loss);
 out:
   return status;
 }

@@ -145,6 +145,9 @@ treadle_status treadle_trainer_step(treadle_trainer *t, const treadle_optimizer_
   TRY(TREADLE_TAKE(step, &s));
   if (!t->optimizer.exp_avg)
     return treadle_fail(TREADLE_STATE, "treadle_trainer_step: the trainer was made without an optimizer");
+  if (t->half_made)
+    return treadle_fail(TREADLE_STATE,
+                        "treadle_trainer_step: the last call of treadle_trainer_gradients failed");
   if (!(s.lr >= 0) || !(s.weight_decay >= 0) || !(s.clip_grad >= 0) || !isfinite(s.lr) ||
       !isfinite(s.weight_decay))
     REFUSE("lr %g, weight_decay %g, clip_grad %g: numbers from 0 on", s.lr, s.weight_decay, s.clip_grad);

@@ -51,6 +51,7 @@ struct treadle_trainer {
   treadle_train_shards *shards; /* NULL: the layout is not sharded */
   treadle_train_optimizer optimizer;
   treadle_train_memory memory;
+  bool half_made;                /* gradients: the call that makes them has not ended, or has failed */
   int64_t most_sequences;        /* of a micro batch */
   int64_t data_rank, data_ranks; /* its data parallel coordinate, of this many */
   int64_t *data_rank_of;         /* [ranks of the layout]; NULL: not looked up yet */

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "train/trainer.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { LONG = 900, SHORT = 20 };
@@ -18,7 +19,8 @@ typedef struct scene {
 } scene;
 
 static void open_scene(scene *s, const char *layout) {
-  const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 2, .most_rows = 1024};
+  const treadle_trainer_options options = {
+      .struct_size = sizeof options, .threads = 2, .most_rows = 1024, .optimizer = true};
   assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/examples/sequence/config.json", NULL, &s->model));
   assert_ok(treadle_layout_create(s->model, layout, 1, NULL, &s->layout));
   assert_ok(treadle_trainer_create(NULL, s->layout, &options, &s->trainer));
@@ -208,6 +210,17 @@ static void no_number(treadle_batch *b) {
   ((double *)column.data)[3] = NAN;
 }
 
+static void infinite(treadle_batch *b, const char *name) {
+  treadle_column column = TREADLE_INIT(treadle_column);
+  assert_ok(treadle_batch_column(b, name, &column));
+  for (int64_t i = column.offsets[0]; i < column.offsets[LOSS_ROWS]; i++)
+    ((float *)column.data)[i] = -INFINITY;
+}
+
+static void infinite_old(treadle_batch *b) { infinite(b, "old_log_probs"); }
+static void infinite_ref(treadle_batch *b) { infinite(b, "ref_log_probs"); }
+static void infinite_rollout(treadle_batch *b) { infinite(b, "rollout_log_probs"); }
+
 /* "ppo", which needs all columns, of a batch that was spoilt. */
 static const struct wrong_batch {
   void (*spoil)(treadle_batch *batch);
@@ -227,6 +240,9 @@ static const struct wrong_batch {
     {no_old, "loss 'ppo': the batch has no column 'rollout_log_probs'"},
     {no_rollout, "loss 'ppo': the batch has no column 'rollout_log_probs'"},
     {no_number, "row 3: loss 'ppo' of token 3 is "},
+    {infinite_old, ", old -inf, "},
+    {infinite_ref, ", ref -inf, "},
+    {infinite_rollout, ", rollout -inf, "},
 };
 
 /* What is not 0 or NULL takes the place of what loss_options[2] has. */
@@ -315,6 +331,12 @@ static treadle_status give_nan(void *context, const treadle_loss_row *row) {
   return TREADLE_OK;
 }
 
+static treadle_status give_huge(void *context, const treadle_loss_row *row) {
+  (void)context;
+  for (int64_t i = 0; i < row->count; i++) row->losses[i] = DBL_MAX;
+  return TREADLE_OK;
+}
+
 static void refused_values(void **state) {
   (void)state;
   static const char *const texts[] = {"row 1: of_row gives for token 3 a loss of nan with slopes 0 and 0",
@@ -330,7 +352,13 @@ static void refused_values(void **state) {
   for (which = NO_LOSS; which < FAILS; which++)
     assert_refused(texts[which], find(&s, batch, &forward, &mine));
   assert_fails(TREADLE_DIFFERENT, "the caller does not like row 1", find(&s, batch, &forward, &mine));
+  const treadle_loss_options huge = {.struct_size = sizeof huge, .of_row = give_huge};
+  assert_refused("the loss of all rows is inf", find(&s, batch, &forward, &huge));
+  const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1e-3};
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+  assert_fails(TREADLE_STATE, "gradients failed", treadle_trainer_step(s.trainer, &step, &figures));
   assert_ok(find(&s, batch, &forward, &loss_options[2]));
+  assert_ok(treadle_trainer_step(s.trainer, &step, &figures));
   treadle_batch_destroy(batch);
   close_scene(&s);
 }
