@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 import typing
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FAKE_CUDA = os.path.join(HERE, "..", "..", "build", "fake-cuda")  # tests/cuda/fake_cuda.h
@@ -132,6 +134,14 @@ class Folder:
     @classmethod
     def tearDownClass(cls) -> None:
         cls._temporary.cleanup()
+
+
+class Interruptible(unittest.TestCase):
+    """Tests that send this process SIGINT, which who is started in the background of a shell ignores."""
+
+    def setUp(self) -> None:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
 
 
 def main() -> None:

@@ -105,17 +105,12 @@ def on_ranks(rank, size, name, folder, kind):
         ]
 
 
-class TestActor(ranks.Folder, unittest.TestCase):
+class TestActor(ranks.Folder, ranks.Interruptible):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.train = treadle.Layout(treadle.Model(cls.model), "megatron", 1)
         cls.infer = treadle.Layout(cls.train.model, "vllm", 1)
-
-    def setUp(self):
-        """Who is started in the background of a shell ignores SIGINT."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
 
     def make(self, **options):
         if "generator" not in options:

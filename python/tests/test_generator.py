@@ -55,16 +55,11 @@ def on_ranks(rank, size, name, folder):
     return [answers["ids"], answers["rollout_log_probs"], scores, said]
 
 
-class TestGenerator(ranks.Folder, unittest.TestCase):
+class TestGenerator(ranks.Folder, ranks.Interruptible):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.layout = treadle.Layout(treadle.Model(cls.model), "vllm", 1)
-
-    def setUp(self):
-        """Who is started in the background of a shell ignores SIGINT."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
 
     def make(self, **options):
         made = treadle.Generator(self.layout, threads=1, max_len=256, kv_bytes=2 << 20, **options)

@@ -58,12 +58,7 @@ def alarmed(call, seconds):
         return False
 
 
-class TestInterrupt(ranks.Folder, unittest.TestCase):
-    def setUp(self):
-        """Who is started in the background of a shell ignores SIGINT."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
-
+class TestInterrupt(ranks.Folder, ranks.Interruptible):
     def test_arrow(self):
         answers = ranks.run(2, "test_interrupt", "held_up", self.model, 3, "to_infer")
         self.assertEqual([answer[0] for answer in answers], ["Peer", "KeyboardInterrupt"])

@@ -119,7 +119,7 @@ def evaluated(rank, size, name, folder, stops):
     return list(figures)
 
 
-class TestRuns(unittest.TestCase):
+class TestRuns(ranks.Interruptible):
     @classmethod
     def setUpClass(cls):
         temporary = tempfile.TemporaryDirectory(prefix="treadle-test-")
@@ -132,11 +132,6 @@ class TestRuns(unittest.TestCase):
         for name, text in (("rl", RL), ("sft", SFT)):
             (cls.folder / f"{name}.yaml").write_text(text.format(sequence=SEQUENCE, folder=cls.folder))
         cls.rl, cls.sft = os.fspath(cls.folder / "rl.yaml"), os.fspath(cls.folder / "sft.yaml")
-
-    def setUp(self):
-        """Who is started in the background of a shell ignores SIGINT."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
 
     def name(self, part="run"):
         return os.fspath(self.folder / f"{self.id().rsplit('.', 1)[-1]}-{part}")

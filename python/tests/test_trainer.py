@@ -56,16 +56,11 @@ def on_ranks(rank, size, name, folder, layout):
         return [[rows.start, rows.stop], found, f"{trainer.weights_digest():x}", "log_probs" in out, said]
 
 
-class TestTrainer(ranks.Folder, unittest.TestCase):
+class TestTrainer(ranks.Folder, ranks.Interruptible):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.layout = treadle.Layout(treadle.Model(cls.model), "hf", 1)
-
-    def setUp(self):
-        """Who is started in the background of a shell ignores SIGINT."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.addCleanup(signal.signal, signal.SIGINT, before)
 
     def make(self, **options):
         made = treadle.Trainer(self.layout, threads=1, most_rows=256, **options)
