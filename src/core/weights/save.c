@@ -130,7 +130,8 @@ static treadle_status check_free(const char *folder) {
   TRY(treadle_file_look(folder, &type));
   if (type == TREADLE_FILE_FOLDER) TRY(treadle_folder_list(folder, &arena, &names));
   if (names.count || (type != TREADLE_FILE_NONE && type != TREADLE_FILE_FOLDER))
-    status = treadle_fail(TREADLE_REFUSED, "%s: something is in it, and only a new or an empty folder is saved to", folder);
+    status = treadle_fail(TREADLE_REFUSED,
+                          "%s: something is in it, and only a new or an empty folder is saved to", folder);
 out:
   treadle_array_release(&names);
   treadle_arena_release(&arena);
