@@ -243,8 +243,8 @@ treadle_status treadle_generator_score(treadle_generator *engine, const treadle_
  * Replicas answer prompts of their own. The ranks of one replica give equal batches, and all get its answers; two
  * replicas may give different batches, or one without rows. All ranks wait for the last one. sampling NULL: the model's
  * own values (generation_config.json). observer NULL: nobody; it may not change prompts. All rows are checked before
- * the first one runs. On failure *out_p is NULL. A generator of several ranks whose call was stopped or failed after
- * that check does not generate again (TREADLE_PEER): make a new one, on the same group. Collective. */
+ * the first one runs. On failure *out_p is NULL. If the call of one rank is stopped, or fails after that check, those
+ * of the others fail with TREADLE_PEER; before the next call all ranks meet anew. Collective. */
 treadle_status treadle_generator_generate(treadle_generator *generator, const treadle_batch *prompts,
                                           const treadle_sampling *sampling, const treadle_observer *observer,
                                           treadle_batch **out_p);

@@ -169,6 +169,10 @@ void treadle_board_fail(treadle_board *board) {
   treadle_group_ring_all(board->group);
 }
 
+bool treadle_board_has_failed(const treadle_board *board) {
+  return atomic_load(&own_head(board)->failed.value);
+}
+
 typedef struct watched { /* by a wait */
   const treadle_board *board;
   const char *what;

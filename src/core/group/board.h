@@ -62,5 +62,7 @@ treadle_status treadle_board_wait(treadle_board *board, int rank, int number, ui
 
 /* This rank cannot go on; the present treadle_error_message() says why. */
 void treadle_board_fail(treadle_board *board);
+/* Has it said so, or failed in a call here? */
+bool treadle_board_has_failed(const treadle_board *board);
 
 #endif

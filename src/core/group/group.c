@@ -1,4 +1,4 @@
-/* What all types of groups have in common, made of waiting (group_wait.c): leaving, barrier, gather, agreeing.
+/* What all types of groups have in common, made of waiting (group_wait.c): leaving, barrier, gather.
  *
  *   1. A word of a line is written by its owner only (but for `waiters`, a count of others), and words that are
  *      waited for only grow.
@@ -181,33 +181,6 @@ treadle_status treadle_group_gather(treadle_group *group, const void *mine, size
   TRY(treadle_group_say(group, mine, bytes));
   for (int rank = 0; rank < group->size && bytes > 0; rank++)
     memcpy((char *)all + (size_t)rank * bytes, treadle_group_said(group, rank), bytes);
-out:
-  return status;
-}
-
-/* ---- Agreeing ---- */
-
-typedef struct verdict {
-  int32_t status;
-  char message[TREADLE_GROUP_MESSAGE];
-} verdict;
-
-treadle_status treadle_group_agree(treadle_group *group, treadle_status mine) {
-  treadle_status status = TREADLE_OK;
-  verdict own = {.status = mine};
-  int first = -1, alike = 0;
-  if (mine != TREADLE_OK) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
-  TRY(treadle_group_say(group, &own, sizeof own));
-  for (int rank = group->size - 1; rank >= 0; rank--)
-    if (((const verdict *)treadle_group_said(group, rank))->status != TREADLE_OK) first = rank;
-  if (first < 0) goto out;
-  const verdict *worst = treadle_group_said(group, first);
-  for (int rank = 0; rank < group->size; rank++)
-    alike += memcmp(worst, treadle_group_said(group, rank), sizeof *worst) == 0;
-  if (alike == group->size)
-    status = treadle_fail((treadle_status)worst->status, "%s", worst->message);
-  else
-    status = treadle_fail((treadle_status)worst->status, "rank %d: %s", first, worst->message);
 out:
   return status;
 }

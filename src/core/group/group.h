@@ -156,8 +156,25 @@ void *treadle_group_words(treadle_group *group);
  * lives and belongs to the group. The time limit is of the wait for the others, from then on. */
 treadle_status treadle_group_listen(treadle_group *group, int speaker, const char *what);
 
-/* All ranks fared well, or everybody gets the status and the message of the first that did not. Collective. */
+/* All ranks fared well, or everybody gets the status and the message of the first that did not: of those that failed for a reason of
+ * their own, if there are any (not TREADLE_PEER). Collective. */
 treadle_status treadle_group_agree(treadle_group *group, treadle_status mine);
+
+/* A call that ranks make together, and what they must be given alike in it, as hashes. */
+enum { TREADLE_GROUP_ALIKE = 4 };
+typedef struct treadle_group_call {
+  const char *name; /* "treadle_trainer_step" */
+  struct {
+    const char *what; /* "rows" */
+    int64_t among;    /* ranks with the same number here must have the same hash */
+    uint64_t hash;
+  } alike[TREADLE_GROUP_ALIKE];
+  int count;
+} treadle_group_call;
+/* The same, and refused on all ranks: ranks in two different calls, and two that were not given alike what must be. Where a rank has failed,
+ * its hashes do not matter. Collective. */
+treadle_status treadle_group_agree_on(treadle_group *group, treadle_status mine,
+                                      const treadle_group_call *call);
 
 /* This rank has failed, and leaves for good; the present treadle_error_message() says why. */
 void treadle_group_fail(treadle_group *group);

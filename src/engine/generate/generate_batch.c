@@ -153,7 +153,8 @@ treadle_status treadle_generator_generate(treadle_generator *generator, const tr
   TRY(TREADLE_TAKE(observer, &observed));
   TRY(TREADLE_TAKE(sampling, &given));
   TRY(treadle_generator_need_weights(generator, "treadle_generator_generate"));
-  TRY(treadle_generator_agree(generator, prepare(&call, prompts, sampling ? &given : NULL, &keeps)));
+  TRY(treadle_generate_call_agree(&call, "treadle_generator_generate",
+                                  prepare(&call, prompts, sampling ? &given : NULL, &keeps)));
   TRY(run(&call, keeps, &out));
   *out_p = out;
   out = NULL;

@@ -56,6 +56,9 @@ treadle_status treadle_generate_call_check_options(const treadle_generate_option
 treadle_status treadle_generate_call_check_room(const treadle_generate_call *call,
                                                 const treadle_request *request);
 treadle_status treadle_generate_call_prepare(treadle_generate_call *call);
+/* How that fared: all ranks go on, in the same call and with the same requests, or all fail. Collective. */
+treadle_status treadle_generate_call_agree(const treadle_generate_call *call, const char *name,
+                                           treadle_status status);
 /* `status`: how the call ended. Only the engine must be there. */
 void treadle_generate_call_release(treadle_generate_call *call, treadle_status status);
 

@@ -175,7 +175,7 @@ treadle_status treadle_generator_generate_lines(treadle_generator *engine, const
   TRY(TREADLE_TAKE(options, &call->options));
   if (!call->options.what) call->options.what = "requests";
   TRY(treadle_generator_need_weights(engine, "treadle_generator_generate_lines"));
-  TRY(treadle_generator_agree(engine, prepare(&g, lines, bytes)));
+  TRY(treadle_generate_call_agree(call, "treadle_generator_generate_lines", prepare(&g, lines, bytes)));
   TRY(run(&g));
 out:
   call->figures.seconds = treadle_clock_seconds() - begin;

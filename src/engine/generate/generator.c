@@ -220,21 +220,31 @@ static treadle_status count_together(treadle_generator *engine) {
   return status;
 }
 
-/* How far a rank is: without weights, with blocks that were not counted, or all is there. The least of all ranks counts. */
+/* How far a rank is. The least of all ranks counts. */
+enum { FAILED, WITHOUT_WEIGHTS, UNCOUNTED, COUNTED };
+
+static treadle_status compare_ranks(treadle_generator *e, size_t *mine_p, size_t *least_p) {
+  pthread_mutex_lock(&e->gate.lock);
+  *mine_p = treadle_generator_has_failed(e) ? FAILED
+            : !e->gate.is_open              ? WITHOUT_WEIGHTS
+            : !e->counted                   ? UNCOUNTED
+                                            : COUNTED;
+  pthread_mutex_unlock(&e->gate.lock);
+  *least_p = *mine_p;
+  return e->group ? treadle_generator_least(e, least_p) : TREADLE_OK;
+}
+
 treadle_status treadle_generator_need_weights(treadle_generator *engine, const char *what) {
-  enum { WITHOUT, UNCOUNTED };
-  treadle_status status = TREADLE_OK;
-  pthread_mutex_lock(&engine->gate.lock);
-  size_t mine = !engine->gate.is_open ? WITHOUT
-                : !engine->counted    ? UNCOUNTED
-                                      : UNCOUNTED + 1,
-         least = mine;
-  pthread_mutex_unlock(&engine->gate.lock);
-  TRY(treadle_generator_check_ranks(engine, what));
-  if (engine->group) TRY(treadle_generator_least(engine, &least));
-  if (least == WITHOUT)
+  size_t mine, least;
+  treadle_status status;
+  TRY(compare_ranks(engine, &mine, &least));
+  if (least == FAILED) {
+    TRY(treadle_generator_meet_anew(engine));
+    TRY(compare_ranks(engine, &mine, &least));
+  }
+  if (least == WITHOUT_WEIGHTS)
     return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,
-                        mine == WITHOUT ? "the engine" : "the engine of another rank");
+                        mine == WITHOUT_WEIGHTS ? "the engine" : "the engine of another rank");
   if (least == UNCOUNTED) TRY(count_together(engine));
 out:
   return status;

@@ -44,7 +44,8 @@ treadle_status treadle_generator_measure(const treadle_layout *layout,
 
 /* What the cache has is nobody's any more. */
 void treadle_generator_forget(treadle_generator *engine);
-/* TREADLE_STATE on all ranks where one has no weights. After a bind, the ranks count the blocks of the cache. Collective. */
+/* Before each call: TREADLE_STATE on all ranks where one has no weights. If a rank failed in the call before, all meet anew; after a bind, the
+ * ranks count the blocks of the cache. Collective. */
 treadle_status treadle_generator_need_weights(treadle_generator *engine, const char *what);
 
 /* treadle_generator_score behind the check of arguments and weights, which all ranks have made. */
@@ -78,10 +79,17 @@ treadle_status treadle_generator_check_row(const treadle_generator *engine, cons
 
 /* Meets the other ranks of the group, which must have the same options and kernels. Collective. */
 treadle_status treadle_generator_meet(treadle_generator *engine, const treadle_generator_options *options);
-/* TREADLE_PEER where a rank has failed in a call before. */
-treadle_status treadle_generator_check_ranks(const treadle_generator *engine, const char *what);
+/* Did this rank fail in the midst of a call, or at the meeting after it? Others wait for it no more. */
+bool treadle_generator_has_failed(const treadle_generator *engine);
+/* Meets all ranks where one has failed, on another board; what the caches have is forgotten. Collective. */
+treadle_status treadle_generator_meet_anew(treadle_generator *engine);
+/* The gate's ranks, with a switch. */
+void treadle_generator_join_gate(treadle_generator *engine);
 /* All ranks fared well, or all fail. Collective. */
 treadle_status treadle_generator_agree(const treadle_generator *engine, treadle_status status);
+/* The same before a call; refused where ranks make another, or were given other values. Collective. */
+treadle_status treadle_generator_agree_on(const treadle_generator *engine, treadle_status status,
+                                          const treadle_group_call *call);
 /* The least of all ranks' values. Collective. */
 treadle_status treadle_generator_least(treadle_generator *engine, size_t *value);
 

@@ -1,4 +1,5 @@
-/* An engine's ranks: a board for all ranks of the group. */
+/* An engine's ranks: a board for all ranks of the group. A board on which a rank has failed is of no use any more: before the next call
+ * all ranks meet anew, on another one. */
 #include "generate/generator.h"
 
 #include "base/larger.h"
@@ -60,24 +61,60 @@ out:
   return status;
 }
 
-treadle_status treadle_generator_meet(treadle_generator *engine, const treadle_generator_options *options) {
+static void leave(treadle_generator *e) {
+  treadle_pass_part(e->pass);
+  treadle_board_destroy(e->board);
+  e->board = NULL;
+}
+
+/* All counters of a new board are 0. */
+static treadle_status join(treadle_generator *e) {
   treadle_pass_board room;
   treadle_status status;
+  TRY(largest_room(e, &room));
+  TRY(treadle_board_create(e->group, treadle_pass_board_bytes(&room), &e->board));
+  TRY(treadle_group_agree(e->group, treadle_pass_join(e->pass, e->board, &room)));
+  e->meetings = e->steps = 0;
+  e->gate.turns = 0;
+  treadle_generator_join_gate(e);
+out:
+  if (status) leave(e);
+  return status;
+}
+
+treadle_status treadle_generator_meet(treadle_generator *engine, const treadle_generator_options *options) {
+  treadle_status status;
   TRY(compare_settings(engine, options));
-  TRY(largest_room(engine, &room));
-  TRY(treadle_board_create(engine->group, treadle_pass_board_bytes(&room), &engine->board));
-  TRY(treadle_group_agree(engine->group, treadle_pass_join(engine->pass, engine->board, &room)));
+  TRY(join(engine));
 out:
   return status;
 }
 
-treadle_status treadle_generator_check_ranks(const treadle_generator *engine, const char *what) {
-  if (!engine->board) return TREADLE_OK;
-  return treadle_board_wait(engine->board, treadle_group_rank(engine->group), 0, 0, what);
+bool treadle_generator_has_failed(const treadle_generator *engine) {
+  if (!engine->group || treadle_group_size(engine->group) == 1) return false;
+  return !engine->board || treadle_board_has_failed(engine->board);
+}
+
+treadle_status treadle_generator_meet_anew(treadle_generator *engine) {
+  leave(engine);
+  treadle_generator_forget(engine);
+  return join(engine);
+}
+
+void treadle_generator_join_gate(treadle_generator *engine) {
+  treadle_gate *gate = &engine->gate;
+  gate->board = engine->sw && engine->replica.rank_count > 1 ? engine->board : NULL;
+  gate->ranks = engine->replica.ranks;
+  gate->count = engine->replica.rank_count;
 }
 
 treadle_status treadle_generator_agree(const treadle_generator *engine, treadle_status status) {
-  return engine->board ? treadle_group_agree(engine->group, status) : status;
+  return treadle_generator_agree_on(engine, status, NULL);
+}
+
+treadle_status treadle_generator_agree_on(const treadle_generator *engine, treadle_status status,
+                                          const treadle_group_call *call) {
+  return engine->group ? treadle_group_agree_on(engine->group, status, call) : status;
 }
 
 treadle_status treadle_generator_least(treadle_generator *engine, size_t *value) {

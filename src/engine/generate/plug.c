@@ -70,9 +70,7 @@ static void attach(void *context, const treadle_switch *sw) {
   free(e->own_work);
   e->own_kv = e->own_work = NULL;
   e->sw = sw;
-  e->gate.board = sw && e->replica.rank_count > 1 ? e->board : NULL;
-  e->gate.ranks = e->replica.ranks;
-  e->gate.count = e->replica.rank_count;
+  treadle_generator_join_gate(e);
 }
 
 static treadle_status check_windows(const treadle_generator *e, size_t weights, size_t kv, size_t work) {

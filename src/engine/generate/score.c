@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/hash.h"
 #include "base/sized.h"
 #include "pass/logprob.h"
 #include "pass/lse_rows.h"
@@ -64,6 +65,20 @@ static treadle_status check(const scoring *s) {
   }
 out:
   return status;
+}
+
+/* The ranks of a replica score the same texts. */
+static treadle_status agree(const scoring *s, treadle_status status) {
+  const treadle_generator *e = s->engine;
+  treadle_group_call call = {
+      .name = "treadle_generator_score",
+      .alike = {{.what = "texts and temperature, as ranks of one replica", .among = e->replica.number}},
+      .count = 1};
+  uint64_t hash = treadle_hash_bytes(&s->options.temperature, sizeof s->options.temperature, s->count);
+  for (size_t i = 0; !status && e->group && i < s->count; i++)
+    hash = treadle_hash_bytes(s->texts[i].ids, s->texts[i].count * sizeof *s->texts[i].ids, hash);
+  call.alike[0].hash = hash;
+  return treadle_generator_agree_on(e, status, &call);
 }
 
 /* Room for the next text; false: the cache is full of those that are under way. */
@@ -228,7 +243,7 @@ treadle_status treadle_generator_score_texts(treadle_generator *engine, const tr
                                              size_t count, const treadle_score_options *options) {
   scoring s = {.engine = engine, .texts = texts, .count = count, .options = *options};
   treadle_status status;
-  TRY(check(&s));
+  TRY(agree(&s, check(&s)));
   TRY(run(&s));
 out:
   treadle_gate_end(&engine->gate);

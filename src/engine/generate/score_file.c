@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/sized.h"
 #include "generate/answers.h"
 #include "generate/collect.h"
@@ -168,9 +169,15 @@ static treadle_status begin(scoring *s) {
   s->top_count = s->options.top < vocabulary ? s->options.top : vocabulary;
   if (s->options.temperature == 0) s->options.temperature = 1;
   if (!first || !s->options.logits_file) return TREADLE_OK;
-  treadle_status status =
-      treadle_logits_file_create(s->options.logits_file, &s->lines, vocabulary, &s->file);
-  treadle_pass_tell(e->pass, status); /* the others have begun */
+  return treadle_logits_file_create(s->options.logits_file, &s->lines, vocabulary, &s->file);
+}
+
+/* What can fail on one rank alone. */
+static treadle_status prepare(scoring *s, const char *lines, size_t bytes) {
+  treadle_status status;
+  TRY(read_lines(s, lines, bytes));
+  TRY(begin(s));
+out:
   return status;
 }
 
@@ -186,8 +193,11 @@ treadle_status treadle_generator_score_lines(treadle_generator *engine, const ch
   TRY(TREADLE_TAKE(options, &s.options));
   if (!s.options.what) s.options.what = "texts";
   TRY(treadle_generator_need_weights(engine, "treadle_generator_score_lines"));
-  TRY(read_lines(&s, lines, bytes));
-  TRY(begin(&s));
+  const treadle_group_call call = {
+      .name = "treadle_generator_score_lines",
+      .alike = {{.what = "texts", .hash = treadle_hash_bytes(lines, bytes, 0)}},
+      .count = 1};
+  TRY(treadle_generator_agree_on(engine, prepare(&s, lines, bytes), &call));
   const treadle_score_options score = {
       .struct_size = sizeof score,
       .temperature = s.options.temperature,

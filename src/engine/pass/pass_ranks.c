@@ -187,6 +187,7 @@ treadle_status treadle_pass_join(treadle_pass *p, treadle_board *board, const tr
   if (p->replica->rank_count == 1) goto out;
   TRY(treadle_exchange_create(r->stage, 0, room->within, &r->within));
   TRY(treadle_exchange_create(r->all, treadle_exchange_memory(room->within), room->across, &r->across));
+  if (r->embed) goto out; /* it has met before: who has what is known */
   TRY(find_speakers(p));
   TRY(find_embedding(p));
   TRY(treadle_pass_find_heads(p));
@@ -199,6 +200,8 @@ void treadle_pass_part(treadle_pass *p) {
   treadle_exchange_destroy(p->ranks.within);
   treadle_exchange_destroy(p->ranks.across);
   p->ranks.within = p->ranks.across = NULL;
+  p->ranks.all = p->ranks.stage = NULL;
+  p->ranks.board = NULL;
 }
 
 void treadle_pass_tell(treadle_pass *p, treadle_status status) {

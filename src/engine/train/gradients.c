@@ -124,13 +124,10 @@ static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
                                 bool backward, treadle_batch *out, treadle_loss *loss_p) {
   treadle_train_work w = {.t = t, .backward = backward};
   treadle_loss found = TREADLE_INIT(treadle_loss);
+  const char *name = backward ? "treadle_trainer_gradients" : "treadle_trainer_loss";
   treadle_status status;
-  TREADLE_NEED(t);
-  TREADLE_NEED(batch);
-  TREADLE_NEED(loss);
-  TREADLE_NEED_SIZED(loss_p);
   if (backward) t->half_made = true;
-  TRY(treadle_train_agree(&t->ranks, prepare(&w, batch, forward, loss, out)));
+  TRY(treadle_train_agree_on_work(&w, name, prepare(&w, batch, forward, loss, out)));
   TRY(run(&w));
   TRY(treadle_train_sum_loss(&w, &found));
   TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
@@ -145,12 +142,20 @@ treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle
                                          const treadle_forward_options *forward,
                                          const treadle_loss_options *loss, treadle_batch *out,
                                          treadle_loss *loss_p) {
+  TREADLE_NEED(trainer);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(loss);
+  TREADLE_NEED_SIZED(loss_p);
   return find_loss(trainer, batch, forward, loss, true, out, loss_p);
 }
 
 treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batch *batch,
                                     const treadle_forward_options *forward,
                                     const treadle_loss_options *loss, treadle_loss *loss_p) {
+  TREADLE_NEED(trainer);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(loss);
+  TREADLE_NEED_SIZED(loss_p);
   return find_loss(trainer, batch, forward, loss, false, NULL, loss_p);
 }
 
@@ -175,7 +180,7 @@ treadle_status treadle_trainer_logprobs(treadle_trainer *t, const treadle_batch 
   TREADLE_NEED(t);
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
-  TRY(treadle_train_agree(&t->ranks, prepare(&w, batch, forward, NULL, out)));
+  TRY(treadle_train_agree_on_work(&w, __func__, prepare(&w, batch, forward, NULL, out)));
   TRY(run_with(&w, weights));
   TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
 out:

@@ -1,6 +1,7 @@
 /* What becomes of a batch of rows: what the files of gradients share.
  *
  *   gradients.c         the calls: a batch through the layers, and what its loss came to
+ *   gradients_alike.c   what ranks must be given alike
  *   gradients_batch.c   the columns of a batch, as rows of tokens
  *   gradients_rows.c    what rows may be, and how they are divided: micro batches, and each replica's share of these
  *   gradients_fill.c    a micro batch, put together
@@ -78,6 +79,12 @@ typedef struct treadle_train_work {
 treadle_status treadle_train_check_forward(const treadle_forward_options *forward);
 /* Does this rank say what its replica has found? One of the last stage does. */
 bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass);
+
+/* ---- gradients_alike.c ---- */
+
+/* How what comes before the layers fared: all ranks go on, in the same call and with the same values, or all fail. Collective. */
+treadle_status treadle_train_agree_on_work(const treadle_train_work *work, const char *name,
+                                           treadle_status status);
 
 /* ---- gradients_batch.c ---- */
 

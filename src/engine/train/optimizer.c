@@ -7,6 +7,7 @@
 
 #include "base/argument.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/sized.h"
 #include "train/trainer.h"
 
@@ -134,23 +135,44 @@ static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_
   return status;
 }
 
+/* What can fail on one rank alone. */
+static treadle_status check_step(const treadle_train_optimizer *o, bool half_made,
+                                 const treadle_optimizer_step *step, treadle_optimizer_step *step_p) {
+  treadle_optimizer_step *s = step_p;
+  treadle_status status;
+  TRY(TREADLE_TAKE(step, s));
+  if (!o->exp_avg)
+    return treadle_fail(TREADLE_STATE, "treadle_trainer_step: the trainer was made without an optimizer");
+  if (half_made)
+    return treadle_fail(TREADLE_STATE,
+                        "treadle_trainer_step: the last call of treadle_trainer_gradients failed");
+  if (!(s->lr >= 0) || !(s->weight_decay >= 0) || !(s->clip_grad >= 0) || !isfinite(s->lr) ||
+      !isfinite(s->weight_decay))
+    REFUSE("lr %g, weight_decay %g, clip_grad %g: numbers from 0 on", s->lr, s->weight_decay, s->clip_grad);
+out:
+  return status;
+}
+
+/* All ranks take the same step. */
+static treadle_status agree_on_step(const treadle_train_ranks *ranks, const treadle_optimizer_step *s,
+                                    treadle_status status) {
+  const double numbers[] = {s->lr, s->weight_decay, s->clip_grad};
+  const treadle_group_call call = {.name = "treadle_trainer_step",
+                                   .alike = {{.what = "lr, weight_decay and clip_grad",
+                                              .hash = treadle_hash_bytes(numbers, sizeof numbers, 0)}},
+                                   .count = 1};
+  return treadle_train_agree_on(ranks, status, &call);
+}
+
 treadle_status treadle_trainer_step(treadle_trainer *t, const treadle_optimizer_step *step,
                                     treadle_optimizer_figures *result_p) {
-  treadle_optimizer_step s;
+  treadle_optimizer_step s = {0};
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(step);
   TREADLE_NEED_SIZED(result_p);
-  TRY(TREADLE_TAKE(step, &s));
-  if (!t->optimizer.exp_avg)
-    return treadle_fail(TREADLE_STATE, "treadle_trainer_step: the trainer was made without an optimizer");
-  if (t->half_made)
-    return treadle_fail(TREADLE_STATE,
-                        "treadle_trainer_step: the last call of treadle_trainer_gradients failed");
-  if (!(s.lr >= 0) || !(s.weight_decay >= 0) || !(s.clip_grad >= 0) || !isfinite(s.lr) ||
-      !isfinite(s.weight_decay))
-    REFUSE("lr %g, weight_decay %g, clip_grad %g: numbers from 0 on", s.lr, s.weight_decay, s.clip_grad);
+  TRY(agree_on_step(&t->ranks, &s, check_step(&t->optimizer, t->half_made, step, &s)));
   TRY(treadle_trainer_norm(t, &result.grad_norm));
   result.skipped = !isfinite(result.grad_norm);
   if (!result.skipped) {

@@ -200,6 +200,11 @@ treadle_status treadle_train_agree(const treadle_train_ranks *ranks, treadle_sta
   return ranks->group ? treadle_group_agree(ranks->group, status) : status;
 }
 
+treadle_status treadle_train_agree_on(const treadle_train_ranks *ranks, treadle_status status,
+                                      const treadle_group_call *call) {
+  return ranks->group ? treadle_group_agree_on(ranks->group, status, call) : status;
+}
+
 /* ---- Sums --------------------------------------------------------------------------------------------- */
 
 float *treadle_train_room_of(const treadle_pass *pass, float *dx) {

@@ -30,6 +30,9 @@ void treadle_train_join_room(treadle_train_room *room, const treadle_train_room 
 void treadle_train_tell(const treadle_train_ranks *ranks, treadle_status status);
 /* The first failure of any rank. Collective. */
 treadle_status treadle_train_agree(const treadle_train_ranks *ranks, treadle_status status);
+/* The same before a call; refused where ranks make another, or were given other values. Collective. */
+treadle_status treadle_train_agree_on(const treadle_train_ranks *ranks, treadle_status status,
+                                      const treadle_group_call *call);
 
 /* dx [rows, hidden] = the sum of all leaves of the stage's ranks. Those of this rank are where treadle_train_room_of says, [nodes, rows,
  * hidden]. */

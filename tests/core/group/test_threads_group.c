@@ -89,6 +89,63 @@ static void test_failure_is_told(void **state) {
   for (uint64_t seed = 0; seed < 20; seed++) ranks_as_threads(4, 30, seed, one_leaves, NULL);
 }
 
+/* Everybody gets the failure of the first rank that has one of its own. */
+static int agree_on_failures(treadle_group *group, void *context) {
+  static const treadle_status statuses[][4] = {
+      {0, TREADLE_PEER, 0, TREADLE_CANCELLED},
+      {0, TREADLE_PEER, 0, TREADLE_PEER},
+      {TREADLE_PEER, TREADLE_REFUSED, TREADLE_CANCELLED, 0},
+      {TREADLE_STATE, TREADLE_STATE, TREADLE_STATE, TREADLE_STATE}};
+  static const int first[] = {3, 1, 1, -1}; /* -1: all say the same */
+  (void)context;
+  for (size_t i = 0; i < TEST_COUNT(statuses); i++) {
+    const treadle_status mine = statuses[i][group->rank];
+    char wanted[64] = "it is closed";
+    if (first[i] >= 0) snprintf(wanted, sizeof wanted, "rank %d: it was %d", first[i], first[i]);
+    if (mine)
+      (void)(first[i] >= 0 ? treadle_fail(mine, "it was %d", group->rank)
+                           : treadle_fail(mine, "it is closed"));
+    RANK_FAILS(statuses[i][first[i] >= 0 ? first[i] : 0], NULL, treadle_group_agree(group, mine));
+    RANK_TRUE(strcmp(treadle_error_message(), wanted) == 0);
+    RANK_OK(treadle_group_agree(group, TREADLE_OK));
+  }
+  return 0;
+}
+
+/* Ranks in two calls, and ranks that were not given alike what must be. */
+static int agree_on_calls(treadle_group *group, void *context) {
+  const int rank = group->rank;
+  treadle_group_call call = {
+      .name = "sort",
+      .alike = {{.what = "order", .hash = 5}, {.what = "rows", .among = rank / 2, .hash = 7}},
+      .count = 2};
+  (void)context;
+  RANK_OK(treadle_group_agree_on(group, TREADLE_OK, &call));
+  call.alike[1].hash = (uint64_t)rank / 2;
+  RANK_OK(treadle_group_agree_on(group, TREADLE_OK, &call));
+  call.alike[1].hash = (uint64_t)rank / 3;
+  RANK_FAILS(TREADLE_REFUSED, "sort: ranks 2 and 3 must be given the same rows, and were not",
+             treadle_group_agree_on(group, TREADLE_OK, &call));
+  call.alike[0].hash = rank == 1;
+  RANK_FAILS(TREADLE_REFUSED, "sort: ranks 0 and 1 must be given the same order, and were not",
+             treadle_group_agree_on(group, TREADLE_OK, &call));
+  if (rank == 2) call.name = "merge";
+  RANK_FAILS(TREADLE_REFUSED, "rank 0 is in sort, and rank 2 in merge",
+             treadle_group_agree_on(group, TREADLE_OK, &call));
+  RANK_FAILS(TREADLE_REFUSED, "rank 0 is in sort, and rank 1 in another call",
+             treadle_group_agree_on(group, TREADLE_OK, rank == 1 ? NULL : &call));
+  RANK_FAILS(
+      TREADLE_STATE, "rank 3: closed",
+      treadle_group_agree_on(group, rank == 3 ? treadle_fail(TREADLE_STATE, "closed") : TREADLE_OK, &call));
+  return 0;
+}
+
+static void test_agree(void **state) {
+  (void)state;
+  ranks_as_threads(4, 30, 0, agree_on_failures, NULL);
+  ranks_as_threads(4, 30, 0, agree_on_calls, NULL);
+}
+
 static int one_is_missing(treadle_group *group, void *context) {
   (void)context;
   if (group->rank == 1) return 0; /* closed by the test when all have ended */
@@ -232,6 +289,7 @@ int main(void) {
       cmocka_unit_test(test_say_rest),
       cmocka_unit_test(test_barrier_orders_memory),
       cmocka_unit_test(test_failure_is_told),
+      cmocka_unit_test(test_agree),
       cmocka_unit_test(test_timeout),
       cmocka_unit_test(test_one_limit),
       cmocka_unit_test(test_chain),

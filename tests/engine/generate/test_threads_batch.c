@@ -152,9 +152,38 @@ static int run_refused(treadle_group *group, void *context) {
   return 0;
 }
 
+/* One rank of a replica is given other values, or makes another call. */
+static int run_different(treadle_group *group, void *context) {
+  const plan *p = context;
+  const bool differs = treadle_group_rank(group) == p->fails;
+  const int32_t ids[] = {1, 2};
+  const treadle_score_text text = {ids, 2};
+  treadle_batch *own, *out = NULL;
+  treadle_sampling other = sampling;
+  int64_t first;
+  machine m;
+  other.seed += differs;
+  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(take_rows(p, &m, &first, &own));
+  RANK_FAILS(TREADLE_REFUSED,
+             "must be given the same prompts and sampling values, as ranks of one replica, and were not",
+             treadle_generator_generate(m.engine, own, &other, NULL, &out));
+  RANK_FAILS(TREADLE_REFUSED, "is in treadle_generator_generate",
+             differs ? treadle_generator_score(m.engine, &text, 1, NULL)
+                     : treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
+  RANK_FAILS(TREADLE_REFUSED, "must be given the same texts and temperature",
+             treadle_generator_score(m.engine, &text, differs ? 0 : 1, NULL));
+  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
+  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(own);
+  machine_close(&m);
+  return 0;
+}
+
 static bool stop_at_10(void *context) { return ++*(int *)context == 10; }
 
-/* A rank stops after a few steps, while another replica has rows, or none. */
+/* A rank stops after a few steps, while another replica has rows, or none. The next call is as good as any. */
 static int run_stopped(treadle_group *group, void *context) {
   const plan *p = context;
   bool stops = treadle_group_rank(group) == p->fails;
@@ -170,6 +199,9 @@ static int run_stopped(treadle_group *group, void *context) {
   RANK_FAILS(stops ? TREADLE_CANCELLED : TREADLE_PEER, "generation was cancelled",
              treadle_generator_generate(m.engine, own, &longer, stops ? &observer : NULL, &out));
   RANK_TRUE(!out && m.engine->cache.used == 0);
+  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
+  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
+  treadle_batch_destroy(out);
   treadle_batch_destroy(own);
   machine_close(&m);
   return 0;
@@ -189,6 +221,7 @@ static void test_failures(void **state) {
     p.wanted = wanted;
     ranks_as_threads(p.ranks, 60, 0, run_refused, &p);
     ranks_as_threads(p.ranks, 60, 0, run_stopped, &p);
+    if (strstr(p.layout, "tp=2")) ranks_as_threads(p.ranks, 60, 0, run_different, &p);
   }
   treadle_batch_destroy(wanted);
 }

@@ -23,8 +23,11 @@ typedef struct worker {
 
 static treadle_status open_worker(worker *w, treadle_group *group, const char *layout, bool by_token,
                                   const treadle_forward_options *forward) {
-  const treadle_trainer_options options = {
-      .struct_size = sizeof options, .threads = 1, .most_rows = 64, .most_micro_batches = 4};
+  const treadle_trainer_options options = {.struct_size = sizeof options,
+                                           .threads = 1,
+                                           .most_rows = 64,
+                                           .most_micro_batches = 4,
+                                           .optimizer = true};
   const int ranks = group ? treadle_group_size(group) : 1;
   treadle_status status;
   *w = (worker){0};
@@ -115,11 +118,12 @@ static int run_rank(treadle_group *group, void *context) {
 static const struct mesh {
   const char *layout;
   int ranks;
-  bool idle; /* a rank has no rows: of 10 there are 4 micro batches */
-} meshes[] = {{"megatron:tp=1,dtype=fp32", 2, false}, {"megatron:pp=2,dtype=fp32", 2, false},
-              {"megatron:tp=2,dtype=fp32", 2, false}, {"megatron:pp=2,dtype=fp32", 4, false},
-              {"fsdp2:dtype=fp32", 3, false},         {"megatron:tp=1,dtype=fp32", 5, true},
-              {"fsdp2:dtype=fp32", 5, true}};
+  bool shares; /* the last rank has another's rows */
+  bool idle;   /* a rank has no rows: of 10 there are 4 micro batches */
+} meshes[] = {{"megatron:tp=1,dtype=fp32", 2, false, false}, {"megatron:pp=2,dtype=fp32", 2, true, false},
+              {"megatron:tp=2,dtype=fp32", 2, true, false},  {"megatron:pp=2,dtype=fp32", 4, true, false},
+              {"fsdp2:dtype=fp32", 3, false, false},         {"megatron:tp=1,dtype=fp32", 5, false, true},
+              {"fsdp2:dtype=fp32", 5, false, true}};
 
 static void check_loss(const treadle_loss_options *loss, bool by_token) {
   const treadle_forward_options forward = loss_forward(loss);
@@ -197,7 +201,62 @@ static void one_fails(void **state) {
     if (!meshes[m].idle) ranks_as_threads(meshes[m].ranks, 60, 0, fail_rank, (void *)meshes[m].layout);
 }
 
+/* The last rank is given other values than the others, or makes another call. */
+static int differ(treadle_group *group, void *context) {
+  const struct mesh *mesh = context;
+  const bool last = treadle_group_rank(group) == mesh->ranks - 1;
+  const treadle_loss_options *ppo = &loss_options[1];
+  treadle_forward_options forward = loss_forward(ppo), warmer = forward;
+  treadle_loss_options clipped = *ppo;
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1e-3};
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+  treadle_batch *out;
+  uint64_t wanted, digest;
+  worker w;
+  warmer.temperature += 0.5;
+  clipped.clip_high += 0.1;
+  RANK_OK(open_worker(&w, group, mesh->layout, false, &forward));
+  RANK_OK(rows_out(w.mine, &out));
+  RANK_OK(treadle_trainer_gradients(w.trainer, w.mine, &forward, ppo, NULL, &found));
+  RANK_OK(treadle_trainer_digest(w.trainer, &wanted));
+  RANK_FAILS(TREADLE_REFUSED, "treadle_trainer_loss: ranks 0 and ",
+             treadle_trainer_loss(w.trainer, w.mine, last ? &warmer : &forward, ppo, &found));
+  RANK_TRUE(strstr(treadle_error_message(), "must be given the same forward options, and were not"));
+  RANK_FAILS(TREADLE_REFUSED, "must be given the same loss options, and were not",
+             treadle_trainer_loss(w.trainer, w.mine, &forward, last ? &clipped : ppo, &found));
+  RANK_FAILS(TREADLE_REFUSED, "is in treadle_trainer_l",
+             last ? treadle_trainer_logprobs(w.trainer, w.mine, &forward, NULL, out)
+                  : treadle_trainer_loss(w.trainer, w.mine, &forward, ppo, &found));
+  step.lr = last ? 1e-3 : 2e-3;
+  RANK_FAILS(TREADLE_REFUSED, "must be given the same lr, weight_decay and clip_grad, and were not",
+             treadle_trainer_step(w.trainer, &step, &figures));
+  step.lr = last ? -1 : 1e-3;
+  RANK_FAILS(TREADLE_REFUSED, "lr -1", treadle_trainer_step(w.trainer, &step, &figures));
+  if (mesh->shares) {
+    treadle_column column = TREADLE_INIT(treadle_column);
+    RANK_OK(treadle_batch_column(w.mine, "advantage", &column));
+    if (last && treadle_batch_rows(w.mine)) ((double *)column.data)[0] += 1;
+    RANK_FAILS(TREADLE_REFUSED, "must be given the same rows, as ranks of one data parallel coordinate",
+               treadle_trainer_loss(w.trainer, w.mine, &forward, ppo, &found));
+    if (last && treadle_batch_rows(w.mine)) ((double *)column.data)[0] -= 1;
+  }
+  RANK_OK(treadle_trainer_gradients(w.trainer, w.mine, &forward, ppo, NULL, &found));
+  RANK_OK(treadle_trainer_digest(w.trainer, &digest));
+  RANK_TRUE(digest == wanted);
+  treadle_batch_destroy(out);
+  close_worker(&w);
+  return 0;
+}
+
+static void others_differ(void **state) {
+  (void)state;
+  for (size_t m = 0; m < TEST_COUNT(meshes); m++)
+    if (!meshes[m].idle) ranks_as_threads(meshes[m].ranks, 60, 0, differ, (void *)&meshes[m]);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(same_figures), cmocka_unit_test(one_fails)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(same_figures), cmocka_unit_test(one_fails),
+                                     cmocka_unit_test(others_differ)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

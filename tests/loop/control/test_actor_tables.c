@@ -321,14 +321,11 @@ static const struct failure {
 
 static int fail_at(treadle_group *group, worker *w, const struct failure *f) {
   const bool here = treadle_group_rank(group) == treadle_group_size(group) - 1;
-  const bool hook =
-      strcmp(f->function, "bind") == 0 || strcmp(f->function, "unbind") == 0; /* of an arrow */
   char words[64];
   RANK_OK(f->before(w->actor));
   if (here) w->toy.fails = f->function;
   snprintf(words, sizeof words, "the toy's %s does not want to", f->function);
-  RANK_FAILS(hook && treadle_group_size(group) > 1 ? TREADLE_PEER : TREADLE_SYSTEM, words,
-             f->call(w->actor));
+  RANK_FAILS(TREADLE_SYSTEM, words, f->call(w->actor));
   RANK_TRUE(w->toy.fails == NULL);
   return 0;
 }

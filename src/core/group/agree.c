@@ -1,0 +1,99 @@
+/* Agreeing: all ranks fared well, and were given what they must have alike. One meeting. */
+#include "group/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 48 };
+
+typedef struct verdict {
+  int32_t status, count;
+  char message[TREADLE_GROUP_MESSAGE];
+  char call[NAME]; /* empty: any */
+  struct {
+    int64_t among;
+    uint64_t hash;
+  } alike[TREADLE_GROUP_ALIKE];
+} verdict;
+
+static const verdict *said(const treadle_group *group, int rank) { return treadle_group_said(group, rank); }
+
+/* The rank whose failure is everybody's: the first, of those that failed for a reason of their own, if any did. -1: none has failed. */
+static int find_first(const treadle_group *group) {
+  int first = -1;
+  for (int rank = 0; rank < group->size; rank++) {
+    const int32_t status = said(group, rank)->status;
+    if (status == TREADLE_OK) continue;
+    if (first < 0 || (said(group, first)->status == TREADLE_PEER && status != TREADLE_PEER)) first = rank;
+  }
+  return first;
+}
+
+static treadle_status fail_as(const treadle_group *group, int first) {
+  const verdict *worst = said(group, first);
+  char name[32];
+  int same = 0;
+  snprintf(name, sizeof name, "rank %d: ", first);
+  if (strncmp(worst->message, name, strlen(name)) == 0) name[0] = 0; /* it has it already */
+  for (int rank = 0; rank < group->size; rank++)
+    same += said(group, rank)->status == worst->status &&
+            strcmp(said(group, rank)->message, worst->message) == 0;
+  if (same == group->size) return treadle_fail((treadle_status)worst->status, "%s", worst->message);
+  return treadle_fail((treadle_status)worst->status, "%s%s", name, worst->message);
+}
+
+static treadle_status compare_calls(const treadle_group *group) {
+  const verdict *one = said(group, 0);
+  for (int rank = 1; rank < group->size; rank++) {
+    const verdict *other = said(group, rank);
+    if (strcmp(one->call, other->call) != 0 || one->count != other->count)
+      return treadle_fail(
+          TREADLE_REFUSED,
+          "rank 0 is in %s, and rank %d in %s: ranks make the same calls, in the same order",
+          one->call[0] ? one->call : "another call", rank, other->call[0] ? other->call : "another call");
+  }
+  return TREADLE_OK;
+}
+
+/* The first rank with that number. */
+static int first_among(const treadle_group *group, int i, int64_t among) {
+  int rank = 0;
+  while (said(group, rank)->alike[i].among != among) rank++;
+  return rank;
+}
+
+static treadle_status compare_alike(const treadle_group *group, const treadle_group_call *call) {
+  for (int i = 0; i < call->count; i++)
+    for (int rank = 1; rank < group->size; rank++) {
+      const verdict *other = said(group, rank);
+      const int one = first_among(group, i, other->alike[i].among);
+      if (said(group, one)->alike[i].hash != other->alike[i].hash)
+        return treadle_fail(TREADLE_REFUSED, "%s: ranks %d and %d must be given the same %s, and were not",
+                            call->name, one, rank, call->alike[i].what);
+    }
+  return TREADLE_OK;
+}
+
+treadle_status treadle_group_agree_on(treadle_group *group, treadle_status mine,
+                                      const treadle_group_call *call) {
+  verdict own = {.status = mine};
+  treadle_status status;
+  if (mine != TREADLE_OK) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
+  if (call) snprintf(own.call, sizeof own.call, "%s", call->name);
+  own.count = call ? call->count : 0;
+  for (int i = 0; i < own.count; i++) {
+    own.alike[i].among = call->alike[i].among;
+    own.alike[i].hash = call->alike[i].hash;
+  }
+  TRY(treadle_group_say(group, &own, sizeof own));
+  const int first = find_first(group);
+  if (first >= 0) return fail_as(group, first);
+  TRY(compare_calls(group));
+  if (call) TRY(compare_alike(group, call));
+out:
+  return status;
+}
+
+treadle_status treadle_group_agree(treadle_group *group, treadle_status mine) {
+  return treadle_group_agree_on(group, mine, NULL);
+}

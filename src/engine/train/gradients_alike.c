@@ -1,0 +1,80 @@
+/* What ranks must be given alike: options, all of them; rows, those of one data parallel coordinate. They compare hashes. */
+#include "train/gradients.h"
+
+#include "base/hash.h"
+
+#include <string.h>
+
+static uint64_t more_bytes(uint64_t hash, const void *bytes, size_t count) {
+  return treadle_hash_more(hash, bytes ? treadle_hash_bytes(bytes, count, 1) : 0);
+}
+
+static uint64_t more_real(uint64_t hash, double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return treadle_hash_more(hash, bits);
+}
+
+static uint64_t more_text(uint64_t hash, const char *text) {
+  return more_bytes(hash, text, text ? strlen(text) : 0);
+}
+
+static uint64_t hash_forward(const treadle_forward_options *f) {
+  uint64_t hash = treadle_hash_more((uint64_t)f->micro_batch_size, (uint64_t)f->max_tokens_per_micro);
+  hash = more_real(hash, f->temperature == 0 ? 1 : f->temperature);
+  hash = treadle_hash_more(hash, f->entropies);
+  return more_bytes(hash, f->never_count ? f->never : NULL, f->never_count * sizeof *f->never);
+}
+
+static uint64_t hash_loss(const treadle_train_work *w) {
+  const treadle_loss_options *o = &w->options;
+  uint64_t hash = w->loss;
+  if (w->loss != TREADLE_LOSS_PPO) return hash;
+  const double numbers[] = {o->clip_low,      o->clip_high, o->clip_c,        o->norm_length,
+                            o->entropy_coeff, o->kl_coef,   o->importance_cap};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = more_real(hash, numbers[i]);
+  return more_text(more_text(hash, o->aggregation), o->kl);
+}
+
+static uint64_t hash_rows(const treadle_train_work *w) {
+  const treadle_train_values *v = &w->values;
+  const size_t ids = (size_t)w->ids;
+  size_t prompts = 0, kept = 0;
+  uint64_t hash = w->count;
+  for (size_t r = 0; r < w->count; r++) {
+    hash = treadle_hash_more(hash, (uint64_t)w->rows[r].prompt_count);
+    hash = treadle_hash_more(hash, (uint64_t)w->rows[r].count);
+    prompts += (size_t)w->rows[r].prompt_count;
+  }
+  for (size_t i = 0; v->kept && i < ids; i++) kept += (size_t)v->kept_counts[i];
+  const treadle_hash_piece columns[] = {{w->count ? w->rows->prompt : NULL, prompts * sizeof(int32_t)},
+                                        {w->count ? w->rows->ids : NULL, ids * sizeof(int32_t)},
+                                        {w->count ? w->rows->mask : NULL, ids},
+                                        {v->old, ids * sizeof *v->old},
+                                        {v->ref, ids * sizeof *v->ref},
+                                        {v->rollout, ids * sizeof *v->rollout},
+                                        {v->advantages, ids * sizeof *v->advantages},
+                                        {v->advantage, w->count * sizeof *v->advantage},
+                                        {v->kept_counts, ids * sizeof *v->kept_counts},
+                                        {v->kept, kept * sizeof *v->kept}};
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    hash = more_bytes(hash, columns[i].at, columns[i].bytes);
+  return hash;
+}
+
+treadle_status treadle_train_agree_on_work(const treadle_train_work *w, const char *name,
+                                           treadle_status status) {
+  treadle_group_call call = {
+      .name = name,
+      .alike = {{.what = "forward options"},
+                {.what = "loss options"},
+                {.what = "rows, as ranks of one data parallel coordinate", .among = w->t->data_rank}},
+      .count = 3};
+  if (!w->t->ranks.group) return status;
+  if (!status) {
+    call.alike[0].hash = hash_forward(&w->forward);
+    call.alike[1].hash = hash_loss(w);
+    call.alike[2].hash = hash_rows(w);
+  }
+  return treadle_train_agree_on(&w->t->ranks, status, &call);
+}
