@@ -1,15 +1,15 @@
 /* bench_calls [--runs N] [--json]: a call of rank 0's that hands an update to all ranks (control/worker_group.h).
  *
  * A batch of 2,048 samples of 500 tokens: ids, log-probabilities by three policies, 16 bytes a token, and an advantage
- * a sample. 2, 4 and 8 processes; rank 0 puts the batch into a message, and each rank adds up the words of its share of
- * the rows, as data parallel ranks read theirs. Medians of the runs on rank 0, beside memcpy of as many bytes. Then the
+ * a sample. 2, 4 and 8 processes; rank 0 makes a call with the batch, and each rank adds up the words of its share of
+ * the rows, as data parallel ranks take theirs. Medians of the runs on rank 0, beside memcpy of as many bytes. Then the
  * calls of ranks that are divided into two nodes, which reach each other by TCP over loopback. */
 #include "processes.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "control/worker_group.h"
+#include "control/worker_rows.h"
 
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ typedef struct result {
 } result;
 
 typedef struct worker {
-  treadle_group *group;
+  const treadle_worker_group *workers;
   uint64_t sum;
 } worker;
 
@@ -57,20 +57,17 @@ static uint64_t sum_of(const treadle_column *column, int64_t rows) {
 /* This rank's share of the rows. */
 static treadle_status add_up(void *context, treadle_message *in, treadle_message *out) {
   worker *w = context;
-  treadle_batch *batch = NULL, *mine = NULL;
+  treadle_worker_share share;
   treadle_status status;
-  const int64_t rank = treadle_group_rank(w->group), ranks = treadle_group_size(w->group);
   (void)out;
-  TRY(treadle_message_batch(in, &batch));
-  TRY(treadle_batch_slice(batch, SAMPLES / ranks * rank, SAMPLES / ranks * (rank + 1), &mine));
+  TRY(treadle_worker_take_rows(w->workers, in, &share));
   for (int i = 0; i < COLUMNS; i++) {
     treadle_column column = TREADLE_INIT(treadle_column);
-    TRY(treadle_batch_column(mine, columns[i].name, &column));
-    w->sum += sum_of(&column, SAMPLES / ranks);
+    TRY(treadle_batch_column(share.mine, columns[i].name, &column));
+    w->sum += sum_of(&column, treadle_batch_rows(share.mine));
   }
 out:
-  treadle_batch_destroy(mine);
-  treadle_batch_destroy(batch);
+  treadle_batch_destroy(share.mine);
   return status;
 }
 
@@ -84,19 +81,33 @@ static treadle_status do_nothing(void *context, treadle_message *in, treadle_mes
 static const treadle_worker_method methods[] = {
     {"update", add_up, false}, {"nothing", do_nothing, false}, {NULL, NULL, false}};
 
-/* Of a call with these rows, from putting them into a message to its end; batch NULL: with nothing. The message keeps
- * its room from one run to the next. */
-static treadle_status measure(treadle_worker_group *workers, const char *method, const treadle_batch *batch,
+/* All rows, divided evenly. */
+typedef struct update {
+  int64_t rows[SAMPLES];
+  treadle_row_range by_rank[BENCH_MAX_RANKS];
+  treadle_worker_rows divided;
+} update;
+
+static void divide(const treadle_batch *batch, int64_t ranks, update *u) {
+  for (int64_t r = 0; r < SAMPLES; r++) u->rows[r] = r;
+  for (int64_t rank = 0; rank < ranks; rank++)
+    u->by_rank[rank] = (treadle_row_range){SAMPLES / ranks * rank, SAMPLES / ranks * (rank + 1)};
+  u->divided = (treadle_worker_rows){.rows = {.batch = batch, .rows = u->rows, .row_count = SAMPLES},
+                                     .by_rank = u->by_rank};
+}
+
+/* Of a call, from putting rows into its message to its end; rows NULL: with nothing. The message keeps its room from one
+ * run to the next. */
+static treadle_status measure(treadle_worker_group *workers, const treadle_worker_rows *rows,
                               treadle_message *in, int runs, double *seconds_p) {
-  const treadle_message_rows rows = {.batch = batch};
   treadle_status status = TREADLE_OK;
   treadle_message out = {0};
   double seconds[BENCH_MAX_RUNS];
   for (int run = -1; run < runs; run++) {
     double begin = treadle_clock_seconds();
     treadle_message_clear(in);
-    if (batch) treadle_message_put_rows(in, &rows);
-    TRY(treadle_worker_group_call(workers, method, in, &out));
+    TRY(rows ? treadle_worker_group_call_rows(workers, "update", in, rows, &out)
+             : treadle_worker_group_call(workers, "nothing", in, &out));
     if (run >= 0) seconds[run] = treadle_clock_seconds() - begin;
   }
   *seconds_p = bench_median(seconds, runs);
@@ -138,12 +149,14 @@ static treadle_status measure_all(treadle_worker_group *workers, bool far, resul
   treadle_status status;
   treadle_batch *batch = NULL;
   treadle_message in = {0}, nothing = {0};
+  update all;
   TRY(treadle_batch_create(SAMPLES, &batch));
   for (int i = 0; i < COLUMNS; i++)
     TRY(add_column(batch, columns[i].name, columns[i].type, columns[i].values));
-  TRY(measure(workers, "update", batch, &in, r->size.runs, far ? &r->far_call : &r->call));
-  TRY(measure_copy(&in, r->size.runs, &r->copy));
-  TRY(measure(workers, "nothing", NULL, &nothing, r->size.runs, far ? &r->far_nothing : &r->nothing));
+  divide(batch, r->size.ranks, &all);
+  TRY(measure(workers, &all.divided, &in, r->size.runs, far ? &r->far_call : &r->call));
+  if (!far) TRY(measure_copy(&in, r->size.runs, &r->copy));
+  TRY(measure(workers, NULL, &nothing, r->size.runs, far ? &r->far_nothing : &r->nothing));
 out:
   status = treadle_worker_group_end(workers, status);
   treadle_batch_destroy(batch);
@@ -172,13 +185,15 @@ static treadle_status run_group(const char *name, int rank, bool far, result *r)
   treadle_status status = TREADLE_OK;
   worker w = {0};
   treadle_worker_group workers = {.methods = methods, .worker = &w};
-  TRY(far ? open_two_nodes(name, rank, r->size.ranks, &w.group)
-          : treadle_group_open(name, rank, r->size.ranks, 60, &w.group));
-  workers.group = w.group;
+  treadle_group *group = NULL;
+  w.workers = &workers;
+  TRY(far ? open_two_nodes(name, rank, r->size.ranks, &group)
+          : treadle_group_open(name, rank, r->size.ranks, 60, &group));
+  workers.group = group;
   TRY(rank == 0 ? measure_all(&workers, far, r) : treadle_worker_group_serve(&workers));
 out:
   treadle_worker_group_release(&workers);
-  treadle_group_close(w.group);
+  treadle_group_close(group);
   if (status != TREADLE_OK) fprintf(stderr, "bench_calls: %s\n", treadle_error_message());
   return status;
 }

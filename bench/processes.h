@@ -30,7 +30,7 @@ typedef struct bench_size {
   int ranks, runs;
 } bench_size;
 
-enum { BENCH_MAX_RUNS = 101 };
+enum { BENCH_MAX_RUNS = 101, BENCH_MAX_RANKS = 8 };
 
 /* main() of a bench_NAME [--runs N] [--json] for 2, 4 and 8 processes: `result`, which begins with a bench_size, is measured by `run` and
  * printed, as an item of a list where `json` says so. */
@@ -50,7 +50,7 @@ static inline int bench_by_ranks(int count, char **texts, const char *name, benc
   }
   if (size->runs < 1 || size->runs > BENCH_MAX_RUNS)
     return fprintf(stderr, "bench_%s: --runs from 1 to %d\n", name, BENCH_MAX_RUNS), 2;
-  for (size->ranks = 2; size->ranks <= 8 && !bad; size->ranks *= 2) {
+  for (size->ranks = 2; size->ranks <= BENCH_MAX_RANKS && !bad; size->ranks *= 2) {
     bad = bench_processes(name, size->ranks, run, result);
     if (json && !bad) printf("%s", size->ranks == 2 ? "[\n" : ",\n");
     if (!bad) print(result, json);

@@ -239,7 +239,7 @@ typedef struct treadle_optimizer_figures {
 } treadle_optimizer_figures;
 
 /* A trainer as the worker and the loops know it: a table of functions. Each does what the function treadle_trainer_* of
- * its name does. All except bytes and close are collective.
+ * its name does. All except coordinate_of, bytes and close are collective.
  *
  * coordinate_of says which rows each rank takes. Each rank then gives logprobs, loss and update the batch of its rows,
  * which may be none; ranks with the same rows give equal batches. `out`, a batch with as many rows, gets the column

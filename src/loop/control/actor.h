@@ -43,6 +43,10 @@ struct treadle_actor {
 /* All ranks fared well, or all fail. */
 treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status status);
 
+/* Which rows each rank of the train engine takes, by their lengths: by_rank [ranks]. Local. */
+treadle_status treadle_actor_divide(const treadle_actor *actor, const int64_t *lengths, int64_t rows,
+                                    const treadle_forward_options *forward, treadle_row_range *by_rank);
+
 /* ---- actor_modes.c ---- */
 
 /* The worker is in that mode, or goes there. `what` names the call. Collective. */

@@ -39,9 +39,14 @@ static void put_values(treadle_message *m, const treadle_message_rows *r, const 
     memcpy(to, treadle_entry_data(e, 0), (size_t)values * each);
     return;
   }
-  for (size_t i = 0; i < count; i++) {
-    const size_t bytes = (size_t)treadle_entry_count(e, r->rows[i]) * each;
-    if (bytes) memcpy(to, treadle_entry_data(e, r->rows[i]), bytes);
+  for (size_t i = 0; i < count;) {
+    const char *from = treadle_entry_data(e, r->rows[i]);
+    size_t bytes = 0;
+    do
+      bytes +=
+          (size_t)treadle_entry_count(e, r->rows[i]) * each; /* rows that follow each other are one copy */
+    while (++i < count && r->rows[i] == r->rows[i - 1] + 1);
+    if (bytes) memcpy(to, from, bytes);
     to += bytes;
   }
 }

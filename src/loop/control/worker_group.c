@@ -1,6 +1,6 @@
 /* A call goes from rank 0 to all: first a head, then the message. On one node a large message lies on a board, where all read it,
  * and a small one is said. Between nodes a small one is in the head, and a large one goes from rank 0 to each other rank
- * (mailbox.h). Ranks agree twice: all have received the call, or no rank runs it; and all have run it well. */
+ * (mailbox.h), or a message of its own. Ranks agree twice: all have received the call, or no rank runs it; and all have run it well. */
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
@@ -13,11 +13,12 @@
 enum { PIECE = TREADLE_GROUP_PAYLOAD, NAME = 48 };
 
 typedef enum call_type { CALL, END } call_type;
+static const uint64_t EACH = UINT64_MAX;
 
 typedef struct head {
   int32_t type;
   int32_t status; /* of END, with its message in place of a name */
-  uint64_t bytes;
+  uint64_t bytes; /* EACH: each rank gets a message of its own, behind its length */
   char name[NAME];
   char message[2000]; /* of CALL between nodes: the message, if it is small */
 } head;
@@ -121,6 +122,44 @@ static treadle_status send(treadle_worker_group *g, treadle_message *in) {
   return send_by_mailbox(g, in);
 }
 
+/* To each rank its own. */
+static treadle_status send_each(treadle_worker_group *g, const treadle_message *const *by_rank) {
+  const int ranks = treadle_group_size(g->group);
+  uint64_t *lengths = treadle_alloc_array((size_t)ranks, sizeof *lengths);
+  treadle_status status = treadle_mailbox_open(&g->mailbox, g->group);
+  if (!status && !lengths)
+    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for calls of %d ranks", ranks);
+  TRY(status);
+  for (int rank = 1; rank < ranks; rank++) {
+    lengths[rank] = by_rank[rank]->length;
+    g->mailbox.letters[rank - 1] =
+        (treadle_letter){.rank = rank, .bytes = &lengths[rank], .length = sizeof *lengths};
+  }
+  TRY(treadle_mailbox_move(&g->mailbox, ranks - 1));
+  for (int rank = 1; rank < ranks; rank++)
+    g->mailbox.letters[rank - 1] =
+        (treadle_letter){.rank = rank, .bytes = by_rank[rank]->bytes, .length = by_rank[rank]->length};
+  TRY(treadle_mailbox_move(&g->mailbox, ranks - 1));
+out:
+  treadle_free(lengths);
+  return status;
+}
+
+treadle_status treadle_worker_group_call_each(treadle_worker_group *group, const char *name,
+                                              treadle_message *in, const treadle_message *const *by_rank,
+                                              treadle_message *out) {
+  const treadle_worker_method *method = find(group, name);
+  head h = {.type = CALL, .bytes = EACH};
+  treadle_status status;
+  assert(method && strlen(name) < NAME);
+  strcpy(h.name, name);
+  TRY(treadle_group_say(group->group, &h, sizeof h));
+  TRY(settle(group, EACH, send_each(group, by_rank)));
+  TRY(run(group, method, in, out));
+out:
+  return status;
+}
+
 treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
                                          treadle_message *out) {
   const treadle_worker_method *method = find(group, name);
@@ -159,23 +198,33 @@ out:
   return status;
 }
 
-/* Into its own memory, said or through the mailbox. */
-static treadle_status receive_copy(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
-  treadle_message *m = &g->received;
+static treadle_status receive_said(treadle_worker_group *g, uint64_t bytes) {
+  char *to = treadle_message_grow(&g->received, (size_t)bytes);
   treadle_status status = TREADLE_OK;
-  const bool by_mailbox = way_of(g, bytes) == BY_MAILBOX;
-  treadle_message_clear(m);
-  char *to = treadle_message_grow(m, (size_t)bytes);
-  if (by_mailbox)
-    TRY(treadle_mailbox_open(&g->mailbox, g->group));
-  else if (bytes) /* also without memory: rank 0 goes on */
-    TRY(treadle_group_say(g->group, NULL, 0));
+  if (bytes) TRY(treadle_group_say(g->group, NULL, 0)); /* also without memory: rank 0 goes on */
   if (!to) TRY(no_memory(bytes));
-  if (by_mailbox)
-    TRY(treadle_mailbox_receive(&g->mailbox, 0, to, (size_t)bytes));
-  else if (bytes)
-    memcpy(to, treadle_group_said(g->group, 0), (size_t)bytes);
-  *in = (treadle_message){.given = m->bytes, .length = m->length};
+  if (bytes) memcpy(to, treadle_group_said(g->group, 0), (size_t)bytes);
+out:
+  return status;
+}
+
+static treadle_status receive_by_mailbox(treadle_worker_group *g, uint64_t bytes) {
+  treadle_status status;
+  TRY(treadle_mailbox_open(&g->mailbox, g->group));
+  if (bytes == EACH) TRY(treadle_mailbox_receive(&g->mailbox, 0, &bytes, sizeof bytes));
+  char *to = treadle_message_grow(&g->received, (size_t)bytes);
+  if (!to) TRY(no_memory(bytes));
+  TRY(treadle_mailbox_receive(&g->mailbox, 0, to, (size_t)bytes));
+out:
+  return status;
+}
+
+/* Into this rank's own memory. */
+static treadle_status receive_copy(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
+  treadle_status status;
+  treadle_message_clear(&g->received);
+  TRY(way_of(g, bytes) == BY_MAILBOX ? receive_by_mailbox(g, bytes) : receive_said(g, bytes));
+  *in = (treadle_message){.given = g->received.bytes, .length = g->received.length};
 out:
   return status;
 }

@@ -127,8 +127,8 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room);
 /* loop.c: those files, once the checkpoint's own are there. Collective. */
 treadle_status treadle_rl_write_step(treadle_rl *rl);
 
-/* loop_worker.c: the worker is the run. */
-extern const treadle_worker_method treadle_rl_methods[];
+/* loop_worker.c: the worker of each rank is the run, whose actor is there. group NULL: one rank. */
+void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, void *run);
 
 /* ---- A step; rank 0 ---- */
 

@@ -94,10 +94,39 @@ static treadle_status choose(const treadle_rl_rows *rows, chosen *c) {
   return TREADLE_OK;
 }
 
-static void put_rows(treadle_message *in, const chosen *c, const char *const *names, size_t count) {
-  const treadle_message_rows rows = {
-      .batch = c->batch->columns, .names = names, .count = count, .rows = c->rows, .row_count = c->count};
-  treadle_message_put_rows(in, &rows);
+/* Which of them each rank takes. */
+static treadle_status divide(const treadle_rl_workers *workers, const chosen *c,
+                             treadle_row_range *by_rank) {
+  int64_t *lengths = treadle_alloc_array(c->count + 1, sizeof *lengths);
+  treadle_status status;
+  if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the lengths of %zu rows", c->count);
+  for (size_t i = 0; i < c->count; i++) {
+    const treadle_rl_made *sample = &c->batch->samples.items[c->rows[i]];
+    lengths[i] = (int64_t)(sample->prompt->count + sample->count);
+  }
+  status = workers->divide(workers->group.worker, lengths, (int64_t)c->count, by_rank);
+  treadle_free(lengths);
+  return status;
+}
+
+/* A call whose message ends with these columns [count] of the rows. */
+static treadle_status call_rows(treadle_rl_workers *workers, const char *method, const chosen *c,
+                                const char *const *names, size_t count) {
+  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(workers), sizeof *by_rank);
+  const treadle_worker_rows rows = {.rows = {.batch = c->batch->columns,
+                                             .names = names,
+                                             .count = count,
+                                             .rows = c->rows,
+                                             .row_count = c->count},
+                                    .by_rank = by_rank};
+  treadle_status status = TREADLE_OK;
+  if (!by_rank)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks_of(workers)));
+  TRY(divide(workers, c, by_rank));
+  TRY(treadle_worker_group_call_rows(&workers->group, method, &workers->in, &rows, &workers->out));
+out:
+  treadle_free(by_rank);
+  return status;
 }
 
 /* Values of rows from `first` on of those that were chosen, each to its place in the batch. */
@@ -172,8 +201,8 @@ treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const tread
   if (!c.count) goto out;
   treadle_message_clear(&workers->in);
   treadle_message_put_int(&workers->in, entropies != NULL);
-  put_rows(&workers->in, &c, names, sizeof names / sizeof *names);
-  TRY(call(workers, reference ? "compute_ref_log_prob" : "compute_log_prob"));
+  TRY(call_rows(workers, reference ? "compute_ref_log_prob" : "compute_log_prob", &c, names,
+                sizeof names / sizeof *names));
   TRY(take_answers(workers, &c, logprobs, entropies, &rest));
 out:
   treadle_free(c.rows);
@@ -186,15 +215,16 @@ treadle_status treadle_rl_call_enter(treadle_rl_workers *workers, treadle_mode m
   return call(workers, "enter");
 }
 
-/* The columns that the loss reads. */
-static void put_update(treadle_message *in, const chosen *c, const treadle_loss_options *loss) {
+/* With the columns that the loss reads. */
+static treadle_status call_update(treadle_rl_workers *workers, const chosen *c,
+                                  const treadle_loss_options *loss) {
   const bool old = treadle_batch_has(c->batch->columns, "old_log_probs");
   const char *names[9] = {"prompt_ids", "ids", "kept_counts", "kept", "advantage", "advantages"};
   size_t count = 6;
   if (old) names[count++] = "old_log_probs";
   if (loss->kl) names[count++] = "ref_log_probs";
   if (!old || loss->importance_cap > 0) names[count++] = "rollout_log_probs";
-  put_rows(in, c, names, count);
+  return call_rows(workers, "update", c, names, count);
 }
 
 treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
@@ -208,8 +238,7 @@ treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle
   treadle_message_put_real(&workers->in, update->loss.kl_coef);
   treadle_message_put_int(&workers->in, update->entropies != NULL);
   treadle_message_put_real(&workers->in, update->step.lr);
-  put_update(&workers->in, &c, &update->loss);
-  TRY(call(workers, "update"));
+  TRY(call_update(workers, &c, &update->loss));
   TRY(take_answers(workers, &c, update->logprobs, update->entropies, &rest));
   TRY(treadle_message_array(&rest, "figures", sizeof *figures_p, 1, &found));
   memcpy(figures_p, found, sizeof *figures_p);

@@ -344,8 +344,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   options.observer = &books;
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, &options, &rl->actor));
   TRY(treadle_rl_fill_weights(rl));
-  rl->workers.group = (treadle_worker_group){
-      .group = rl->crew.ranks > 1 ? rl->crew.group : NULL, .methods = treadle_rl_methods, .worker = rl};
+  treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
 out:
   return status;
 }

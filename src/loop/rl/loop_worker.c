@@ -3,6 +3,7 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "control/actor.h"
 #include "group/group.h"
 
 #include <string.h>
@@ -87,17 +88,16 @@ out:
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
 
-/* A batch of a call, and what this rank takes of it. */
+/* What this rank takes of the rows of a call. */
 typedef struct rows_taken {
-  treadle_batch *all, *mine, *out; /* out: what is found of mine */
-  treadle_row_range range;         /* mine, of all */
+  treadle_worker_share share;
+  treadle_batch *out; /* what is found of its rows */
   treadle_forward_options forward;
 } rows_taken;
 
 static void release_rows(rows_taken *r) {
   treadle_batch_destroy(r->out);
-  treadle_batch_destroy(r->mine);
-  treadle_batch_destroy(r->all);
+  treadle_batch_destroy(r->share.mine);
 }
 
 static treadle_forward_options forward_of(const treadle_train_settings *s, const treadle_rl_bounds *bounds,
@@ -115,16 +115,22 @@ static treadle_forward_options forward_of(const treadle_train_settings *s, const
 static treadle_status take_rows(const treadle_rl *rl, treadle_message *in, bool entropies, rows_taken *r) {
   treadle_status status;
   r->forward = forward_of(rl->task.settings, &rl->bounds, entropies);
-  TRY(treadle_message_batch(in, &r->all));
-  TRY(treadle_actor_slice(rl->actor, r->all, &r->forward, &r->range, &r->mine));
-  TRY(treadle_batch_create(r->range.end - r->range.first, &r->out));
+  TRY(treadle_worker_take_rows(&rl->workers.group, in, &r->share));
+  TRY(treadle_batch_create(treadle_batch_rows(r->share.mine), &r->out));
 out:
   return status;
 }
 
+static treadle_status divide(void *worker, const int64_t *lengths, int64_t rows,
+                             treadle_row_range *by_rank) {
+  const treadle_rl *rl = worker;
+  const treadle_forward_options forward = forward_of(rl->task.settings, &rl->bounds, false);
+  return treadle_actor_divide(rl->actor, lengths, rows, &forward, by_rank);
+}
+
 static void put_answer(treadle_message *out, const rows_taken *r) {
   const treadle_message_rows rows = {.batch = r->out};
-  treadle_message_put_int(out, r->range.first);
+  treadle_message_put_int(out, r->share.range.first);
   treadle_message_put_rows(out, &rows);
 }
 
@@ -136,8 +142,8 @@ static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_mes
   treadle_status status = treadle_message_int(in, "entropies", &entropies);
   if (!status) status = take_rows(rl, in, entropies != 0, &r);
   TRY(treadle_rl_agree(&rl->crew, status));
-  TRY((reference ? treadle_actor_compute_ref_log_prob : treadle_actor_compute_log_prob)(rl->actor, r.mine,
-                                                                                        &r.forward, r.out));
+  TRY((reference ? treadle_actor_compute_ref_log_prob
+                 : treadle_actor_compute_log_prob)(rl->actor, r.share.mine, &r.forward, r.out));
   put_answer(out, &r);
 out:
   release_rows(&r);
@@ -179,7 +185,7 @@ static treadle_status update(void *worker, treadle_message *in, treadle_message 
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
   TRY(treadle_rl_agree(&rl->crew, take_update(rl, in, &r, &options, &step)));
-  TRY(treadle_actor_update(rl->actor, r.mine, &r.forward, &options, &step, r.out, &figures));
+  TRY(treadle_actor_update(rl->actor, r.share.mine, &r.forward, &options, &step, r.out, &figures));
   put_answer(out, &r);
   treadle_message_put_bytes(out, &figures, sizeof figures);
 out:
@@ -262,7 +268,7 @@ out:
   return status;
 }
 
-const treadle_worker_method treadle_rl_methods[] = {
+static const treadle_worker_method methods[] = {
     {"generate_sequences", generate, true},
     {"enter", enter, false},
     {"compute_log_prob", compute_log_prob, true},
@@ -273,3 +279,8 @@ const treadle_worker_method treadle_rl_methods[] = {
     {"gauges", gauges, false},
     {NULL, NULL, false},
 };
+
+void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, void *run) {
+  workers->group = (treadle_worker_group){.group = group, .methods = methods, .worker = run};
+  workers->divide = divide;
+}

@@ -2,13 +2,16 @@
 #ifndef TREADLE_RL_WORKERS_H
 #define TREADLE_RL_WORKERS_H
 
-#include "control/worker_group.h"
+#include "control/worker_rows.h"
 #include "rl/batch.h"
 #include "run/checkpoint.h"
 
 typedef struct treadle_rl_workers {
   treadle_worker_group group;
   treadle_message in, out; /* of the call that is made */
+  /* Which rows each rank of the train engine takes, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
+   * train on. Local. */
+  treadle_status (*divide)(void *worker, const int64_t *lengths, int64_t rows, treadle_row_range *by_rank);
 } treadle_rl_workers;
 
 void treadle_rl_workers_release(treadle_rl_workers *workers);

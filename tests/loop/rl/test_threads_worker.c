@@ -66,8 +66,7 @@ static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
   TRY(treadle_actor_create(group, s->train, s->infer, &options, &r->rl.actor));
   TRY(treadle_actor_randomise(r->rl.actor, 1));
   TRY(treadle_actor_load_reference(r->rl.actor));
-  r->rl.workers.group =
-      (treadle_worker_group){.group = group, .methods = treadle_rl_methods, .worker = &r->rl};
+  treadle_rl_open_workers(&r->rl.workers, group, &r->rl);
 out:
   return status;
 }
