@@ -216,8 +216,7 @@ typedef struct treadle_score_options {
   /* Called for each token, in order, with the logits [vocabulary] that follow it. NULL: nobody. */
   treadle_status (*logits)(void *context, size_t text, size_t token, const float *logits);
   void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
+  const treadle_observer *observer; /* NULL: nobody */
 } treadle_score_options;
 
 /* Scores `count` texts of at least one token each. It checks all of them before it scores the first. If a callback
@@ -262,8 +261,7 @@ typedef struct treadle_generate_options {
    * (docs/cli.md), and lives until the callback returns. NULL: nobody. */
   treadle_status (*answer)(void *context, const char *line, size_t bytes);
   void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
+  const treadle_observer *observer; /* NULL: nobody */
   bool talks; /* a prompt is a message of the user: a chat of one message */
   /* Called for each new token as it comes, on the ranks that compute it. text [bytes] is what the token adds to the
    * text of a sample: whole characters, and often none. Requests and samples count from 0. All texts of a sample
@@ -313,8 +311,7 @@ typedef struct treadle_score_lines_options {
   /* Called for each token, in order, with the logits [vocabulary] that follow it. NULL: nobody. */
   treadle_status (*logits)(void *context, size_t text, size_t token, const float *logits);
   void *context;
-  treadle_watcher watch; /* NULL: nobody */
-  void *watch_context;
+  const treadle_observer *observer; /* NULL: nobody */
   const treadle_tokenizer *tokenizer; /* turns texts into tokens; NULL: lines have token ids */
   const treadle_chat *chat;           /* turns messages into texts; NULL: no line has messages */
   int64_t top; /* 0 to 20: the answer also has this number of the largest log-probabilities of each token */

@@ -237,12 +237,12 @@ class Generator(_calls.Engine):
 
             return self._calls.guard(work)
 
-        kind = _abi.treadle_score_options
+        kind, observer = _abi.treadle_score_options, self._calls.observer(None, None)
         options = _library.sized(
             kind,
             temperature=temperature,
             done=self._calls.function(_library.field(kind, "done"), done),
-            watch=_library.watcher(),
+            observer=ctypes.pointer(observer),
         )
         self._call("score", "treadle_generator_score", given, len(held), ctypes.byref(options))
         return found

@@ -53,12 +53,11 @@ static void print(const treadle_engine_job *job, const treadle_arguments *a,
 }
 
 /* "samples 3 of 64, 4120 tokens, 412 tokens/s" */
-static bool watch(void *context, const char *doing, int64_t done, int64_t total) {
+static void tell(void *context, const char *doing, int64_t done, int64_t total) {
   const treadle_engine_job *job = context;
   double seconds = treadle_clock_seconds() - job->begin;
   treadle_progress("%s %lld of %lld, %lld tokens, %.0f tokens/s", doing, (long long)done, (long long)total,
                    (long long)job->tokens, seconds > 0 ? (double)job->tokens / seconds : 0);
-  return true;
 }
 
 /* Texts are generated where an engine for that would: layouts for training are scored in. */
@@ -113,8 +112,8 @@ int treadle_command_generate(const treadle_arguments *a) {
                                       .scaled = a->generate.logprobs_of == 1,
                                       .answer = treadle_engine_job_answer,
                                       .context = &job,
-                                      .watch_context = &job,
                                       .talks = a->text.chat};
+  const treadle_observer observer = {.struct_size = sizeof observer, .context = &job, .progress = tell};
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   char *sampling = NULL;
   treadle_session *session = &job.session;
@@ -124,7 +123,7 @@ int treadle_command_generate(const treadle_arguments *a) {
   TRY(treadle_engine_job_open(&job, a, "vllm:tp=1"));
   TRY(treadle_session_agree(session, say_unheard(&job)));
   if (session->rank == 0) options.text = treadle_engine_job_token;
-  if (session->rank == 0 && !job.streams) options.watch = watch;
+  if (session->rank == 0 && !job.streams) options.observer = &observer;
   job.begin = treadle_clock_seconds();
   status = treadle_generator_generate_lines(job.engine, job.lines, job.line_bytes, &options, &figures);
   treadle_progress_end();

@@ -74,6 +74,9 @@ out:
   return status;
 }
 
+static const treadle_observer observer = {.struct_size = sizeof observer,
+                                          .progress = treadle_progress_doing};
+
 int treadle_command_score(const treadle_arguments *a) {
   treadle_engine_job job = {0};
   treadle_score_lines_options options = {.struct_size = sizeof options,
@@ -81,14 +84,14 @@ int treadle_command_score(const treadle_arguments *a) {
                                          .check = a->score.check != TREADLE_CHECK_NONE,
                                          .answer = treadle_engine_job_answer,
                                          .context = &job,
-                                         .watch = treadle_progress_watch,
+                                         .observer = &observer,
                                          .top = a->score.top,
                                          .logits_file = a->score.logits};
   treadle_score_figures figures = TREADLE_INIT(treadle_score_figures);
   treadle_session *session = &job.session;
   treadle_status status;
   TRY(treadle_session_start(session, "score", 60));
-  if (session->rank > 0) options.watch = NULL;
+  if (session->rank > 0) options.observer = NULL;
   TRY(treadle_session_agree(session, prepare(&job, a, &options)));
   TRY(treadle_engine_job_open(&job, a, "hf"));
   status = treadle_generator_score_lines(job.engine, job.lines, job.line_bytes, &options, &figures);

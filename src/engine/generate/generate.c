@@ -145,18 +145,16 @@ static void restart(void *context) {
   g->engine->seed++;
 }
 
-static treadle_status watch(generating *g) {
-  const treadle_generate_options *o = &g->options;
-  if (!o->watch || o->watch(o->watch_context, "samples", (int64_t)g->answered, (int64_t)g->job_count))
-    return TREADLE_OK;
-  return treadle_fail(TREADLE_CANCELLED, "generation was cancelled");
+static treadle_status tell_observer(const generating *g) {
+  return treadle_generator_tell(&g->observer, "generation", g->doing, (int64_t)g->answered,
+                                (int64_t)g->job_count);
 }
 
 /* While there are no weights. Other replicas may have some, and wait. */
 static treadle_status idle(void *context) {
   generating *g = context;
   treadle_collect_go_on(g->engine);
-  return watch(g);
+  return tell_observer(g);
 }
 
 static treadle_status make_step(generating *g) {
@@ -184,7 +182,7 @@ treadle_status treadle_generate_call_run(generating *g) {
     TRY(make_step(g));
     TRY(answer_ended(g));
     treadle_collect_go_on(g->engine);
-    TRY(watch(g));
+    TRY(tell_observer(g));
   }
 out:
   treadle_gate_end(&g->engine->gate);

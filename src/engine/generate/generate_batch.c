@@ -102,13 +102,6 @@ out:
 
 /* ---- The call --------------------------------------------------------------------------------------- */
 
-static bool watch(void *context, const char *what, int64_t done, int64_t total) {
-  const treadle_observer *o = context;
-  (void)what;
-  if (o->progress) o->progress(o->context, "generating", done, total);
-  return !o->stop || !o->stop(o->context);
-}
-
 static treadle_status prepare(treadle_generate_call *call, const treadle_batch *prompts,
                               const treadle_sampling *sampling, bool *keeps_p) {
   treadle_sampling_values values;
@@ -135,14 +128,11 @@ out:
 treadle_status treadle_generator_generate(treadle_generator *generator, const treadle_batch *prompts,
                                           const treadle_sampling *sampling,
                                           const treadle_observer *observer, treadle_batch **out_p) {
-  treadle_observer observed;
   treadle_sampling given;
   treadle_generate_call call = {.engine = generator,
                                 .unit = "row",
-                                .options = {.struct_size = sizeof call.options,
-                                            .what = "prompts",
-                                            .watch = watch,
-                                            .watch_context = &observed}};
+                                .doing = "generating",
+                                .options = {.struct_size = sizeof call.options, .what = "prompts"}};
   treadle_batch *out = NULL;
   bool keeps = false;
   treadle_status status;
@@ -150,7 +140,7 @@ treadle_status treadle_generator_generate(treadle_generator *generator, const tr
   *out_p = NULL;
   TREADLE_NEED(generator);
   TREADLE_NEED(prompts);
-  TRY(TREADLE_TAKE(observer, &observed));
+  TRY(TREADLE_TAKE(observer, &call.observer));
   TRY(TREADLE_TAKE(sampling, &given));
   TRY(treadle_generator_need_weights(generator, "treadle_generator_generate"));
   TRY(treadle_generate_call_agree(&call, "treadle_generator_generate",

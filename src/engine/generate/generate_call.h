@@ -28,8 +28,9 @@ typedef struct treadle_generate_call {
   /* filled in by the caller */
   treadle_generator *engine;
   treadle_generate_options options;
-  const char *unit; /* what requests are in messages: "line", "row" */
-  bool divided;     /* the replicas divide the requests; else all are this one's */
+  treadle_observer observer; /* in place of the options' */
+  const char *unit, *doing;  /* what requests are in messages: "line", "row"; what an observer is told */
+  bool divided;              /* the replicas divide the requests; else all are this one's */
   treadle_requests requests;
   treadle_eos eos;
   /* Called for each job of this replica when it has ended, in the order of jobs; it may release the sample. NULL: nobody. */

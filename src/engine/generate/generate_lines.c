@@ -162,6 +162,7 @@ treadle_status treadle_generator_generate_lines(treadle_generator *engine, const
                                                 treadle_generate_figures *figures_p) {
   generating g = {.call = {.engine = engine,
                            .unit = "line",
+                           .doing = "samples",
                            .divided = true,
                            .answer = answer,
                            .context = &g,
@@ -173,6 +174,7 @@ treadle_status treadle_generator_generate_lines(treadle_generator *engine, const
   TREADLE_NEED(lines);
   TREADLE_NEED_SIZED(figures_p);
   TRY(TREADLE_TAKE(options, &call->options));
+  TRY(TREADLE_TAKE(call->options.observer, &call->observer));
   if (!call->options.what) call->options.what = "requests";
   TRY(treadle_generator_need_weights(engine, "treadle_generator_generate_lines"));
   TRY(treadle_generate_call_agree(call, "treadle_generator_generate_lines", prepare(&g, lines, bytes)));

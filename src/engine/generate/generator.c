@@ -250,6 +250,13 @@ out:
   return status;
 }
 
+treadle_status treadle_generator_tell(const treadle_observer *o, const char *call, const char *doing,
+                                      int64_t done, int64_t total) {
+  if (o->progress) o->progress(o->context, doing, done, total);
+  if (!o->stop || !o->stop(o->context)) return TREADLE_OK;
+  return treadle_fail(TREADLE_CANCELLED, "%s was cancelled", call);
+}
+
 void treadle_generator_forget(treadle_generator *engine) {
   pthread_mutex_lock(&engine->gate.lock);
   engine->seed++;

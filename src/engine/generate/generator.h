@@ -42,6 +42,10 @@ treadle_status treadle_generator_measure(const treadle_layout *layout,
                                          const treadle_generator_options *options, int rank,
                                          treadle_generator_memory *memory_p, treadle_pass_board *room_p);
 
+/* Tells an observer what is done. TREADLE_CANCELLED, by the name of the call, where it wants to stop. */
+treadle_status treadle_generator_tell(const treadle_observer *observer, const char *call, const char *doing,
+                                      int64_t done, int64_t total);
+
 /* What the cache has is nobody's any more. */
 void treadle_generator_forget(treadle_generator *engine);
 /* Before each call: TREADLE_STATE on all ranks where one has no weights. If a rank failed in the call before, all meet anew; after a bind, the

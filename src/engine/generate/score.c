@@ -24,6 +24,7 @@ typedef struct scoring {
   const treadle_score_text *texts;
   size_t count;
   treadle_score_options options;
+  treadle_observer observer;    /* in place of the options' */
   text_state *states;           /* [count] */
   size_t begun;                 /* texts that have blocks, or had them */
   size_t at, token;             /* the next row: of which text, which token */
@@ -54,8 +55,9 @@ treadle_status treadle_generator_check_text(const treadle_generator *e, const tr
   return treadle_generator_check_tokens(e, text->ids, text->count, what);
 }
 
-static treadle_status check(const scoring *s) {
-  treadle_status status = TREADLE_OK;
+static treadle_status check(scoring *s) {
+  treadle_status status;
+  TRY(TREADLE_TAKE(s->options.observer, &s->observer));
   if (!(s->options.temperature > 0) || !isfinite(s->options.temperature))
     REFUSE("temperature %g: a text is scored at one above 0", (double)s->options.temperature);
   for (size_t i = 0; i < s->count; i++) {
@@ -121,18 +123,15 @@ static void restart(void *context) {
   s->engine->seed++;
 }
 
-static treadle_status watch(scoring *s) {
-  const treadle_score_options *o = &s->options;
-  if (!o->watch || o->watch(o->watch_context, "tokens scored", s->rows_done, s->rows_total))
-    return TREADLE_OK;
-  return treadle_fail(TREADLE_CANCELLED, "scoring was cancelled");
+static treadle_status tell_observer(const scoring *s) {
+  return treadle_generator_tell(&s->observer, "scoring", "tokens scored", s->rows_done, s->rows_total);
 }
 
 /* While there are no weights. Other replicas may have some, and wait. */
 static treadle_status idle(void *context) {
   scoring *s = context;
   treadle_collect_go_on(s->engine);
-  return watch(s);
+  return tell_observer(s);
 }
 
 /* Fills a step with rows of as many texts as there is room for. */
@@ -232,7 +231,7 @@ static treadle_status run(scoring *s) {
     s->rows_done += s->step.rows;
     treadle_gate_leave(&s->engine->gate);
     treadle_collect_go_on(s->engine);
-    TRY(watch(s));
+    TRY(tell_observer(s));
   }
 out:
   treadle_pass_tell(s->engine->pass, status);

@@ -204,8 +204,7 @@ treadle_status treadle_generator_score_lines(treadle_generator *engine, const ch
       .done = take_text,
       .logits = s.options.logits || s.options.logits_file || s.top_count ? take_logits : NULL,
       .context = &s,
-      .watch = s.options.watch,
-      .watch_context = s.options.watch_context};
+      .observer = s.options.observer};
   if (treadle_collect_is_needed(engine) && !score.logits)
     TRY(score_shared(&s, &score));
   else

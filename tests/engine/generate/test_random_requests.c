@@ -171,11 +171,15 @@ static treadle_status take_answer(void *context, const char *line, size_t bytes)
 
 /* ---- Engines ----------------------------------------------------------------------------------------- */
 
-static bool watch(void *context, const char *what, int64_t done, int64_t total) {
-  int *left = context;
+static void see(void *context, const char *what, int64_t done, int64_t total) {
+  (void)context;
   (void)what;
   assert_true(done <= total);
-  return *left == 0 || --*left > 0;
+}
+
+static bool stop(void *context) {
+  int *left = context;
+  return *left && --*left == 0;
 }
 
 static void check_engine(const machine *m, const treadle_generator_info *before) {
@@ -194,13 +198,14 @@ typedef struct accident { /* what may befall a call */
 static treadle_status generate(const machine *m, const draw *d, const treadle_tokenizer *tokenizer,
                                accident ending, treadle_generate_figures *figures_p) {
   receiver r = {.draw = d, .fail_at = ending.fail_at};
+  const treadle_observer observer = {
+      .struct_size = sizeof observer, .context = &ending.cancel_after, .progress = see, .stop = stop};
   const treadle_generate_options options = {.struct_size = sizeof options,
                                             .tokenizer = tokenizer,
                                             .seed = 9,
                                             .answer = take_answer,
                                             .context = &r,
-                                            .watch = watch,
-                                            .watch_context = &ending.cancel_after};
+                                            .observer = &observer};
   *figures_p = TREADLE_INIT(treadle_generate_figures);
   treadle_status status =
       treadle_generator_generate_lines(m->engine, d->lines.text, d->lines.length, &options, figures_p);

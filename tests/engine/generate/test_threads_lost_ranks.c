@@ -31,13 +31,7 @@ static treadle_status open_machine(machine *m, treadle_group *group, const char 
   return machine_open(m, &spec);
 }
 
-static bool stop(void *context, const char *what, int64_t done, int64_t all) {
-  int *steps = context;
-  (void)what;
-  (void)done;
-  (void)all;
-  return --*steps > 0;
-}
+static bool stop(void *context) { return --*(int *)context <= 0; }
 
 static treadle_status digest(void *context, const char *line, size_t bytes) {
   char **text = context;
@@ -71,8 +65,8 @@ static int run_cancelled(treadle_group *group, void *context) {
     treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
     treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
     int steps = 5;
-    options.watch = cancels ? stop : NULL;
-    options.watch_context = &steps;
+    const treadle_observer observer = {.struct_size = sizeof observer, .context = &steps, .stop = stop};
+    if (cancels) options.observer = &observer;
     treadle_status status = treadle_generator_generate_lines(m.engine, LINE LINE LINE,
                                                              3 * (sizeof LINE - 1), &options, &figures);
     if (cancels)
@@ -125,9 +119,9 @@ static void test_absent(void **state) {
 }
 
 /* A process that dies in the midst of it. */
-static bool die(void *context, const char *what, int64_t done, int64_t all) {
-  if (!stop(context, what, done, all)) raise(SIGKILL);
-  return true;
+static bool die(void *context) {
+  if (stop(context)) raise(SIGKILL);
+  return false;
 }
 
 static int run_killed(const char *name, int rank, int size, void *context) {
@@ -139,8 +133,8 @@ static int run_killed(const char *name, int rank, int size, void *context) {
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   RANK_OK(treadle_group_open(name, rank, size, 30, &group));
   RANK_OK(open_machine(&m, group, p->layout));
-  options.watch = rank == p->fails ? die : NULL;
-  options.watch_context = &steps;
+  const treadle_observer observer = {.struct_size = sizeof observer, .context = &steps, .stop = die};
+  if (rank == p->fails) options.observer = &observer;
   RANK_FAILS(TREADLE_PEER, "rank 1",
              treadle_generator_generate_lines(m.engine, LINE, sizeof LINE - 1, &options, &figures));
   machine_close(&m);

@@ -1,5 +1,5 @@
 /* The engine as that of a switch, over threads: weights that went through a layout for training give the same bits, with alias and
- * without, however params are kept; calls go on after arrows that were taken meanwhile, in their watcher or in another thread; work
+ * without, however params are kept; calls go on after arrows that were taken meanwhile, in their observer or in another thread; work
  * memory is a class of the switch; failures reach all ranks. */
 /* ctest: stage=gcc label=threads timeout=600 */
 #include "generate/generator.h"
@@ -265,19 +265,16 @@ static void test_alias_moves(void **state) {
 
 /* ---- Arrows while a call runs ---- */
 
-typedef struct visit { /* of a watcher */
+typedef struct visit { /* of an observer */
   machine *m;
   int calls, every, arrows;
   treadle_status status;
 } visit;
 
 /* Each time after this many steps, training and back: on all ranks after the same step. */
-static bool train_between(void *context, const char *doing, int64_t done, int64_t total) {
+static bool train_between(void *context) {
   visit *v = context;
-  (void)doing;
-  (void)done;
-  (void)total;
-  if (++v->calls % v->every != 0) return true;
+  if (++v->calls % v->every != 0) return false;
   treadle_switch_stats stats = TREADLE_INIT(treadle_switch_stats);
   treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   v->arrows++;
@@ -286,17 +283,16 @@ static bool train_between(void *context, const char *doing, int64_t done, int64_
   if (!v->status && info.kv_blocks_used) v->status = treadle_fail(TREADLE_DIFFERENT, "blocks are in use");
   if (!v->status) v->status = treadle_switch_to_infer(v->m->sw);
   treadle_switch_get_stats(v->m->sw, &stats);
-  return v->status == TREADLE_OK;
+  return v->status != TREADLE_OK;
 }
 
 static int interrupt(treadle_group *group, void *context) {
   const act *a = context;
   machine m;
   visit v = {.m = &m, .every = 3};
-  treadle_generate_options generate = {
-      .struct_size = sizeof generate, .seed = 3, .watch = train_between, .watch_context = &v};
-  treadle_score_lines_options score = {
-      .struct_size = sizeof score, .watch = train_between, .watch_context = &v};
+  const treadle_observer observer = {.struct_size = sizeof observer, .context = &v, .stop = train_between};
+  treadle_generate_options generate = {.struct_size = sizeof generate, .seed = 3, .observer = &observer};
+  treadle_score_lines_options score = {.struct_size = sizeof score, .observer = &observer};
   treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
   treadle_score_figures scored = TREADLE_INIT(treadle_score_figures);
   RANK_OK(make(group, group, a, &m));
@@ -314,7 +310,7 @@ static int interrupt(treadle_group *group, void *context) {
   return 0;
 }
 
-static void test_arrows_in_a_watcher(void **state) {
+static void test_arrows_in_an_observer(void **state) {
   (void)state;
   for (size_t i = 0; i < 5; i++) {
     act a;
@@ -544,14 +540,11 @@ static void test_bind_fails(void **state) {
 }
 
 /* The switch is destroyed in the middle of a call, which then ends; and callbacks within a step can take no arrow. */
-static bool destroy_it(void *context, const char *doing, int64_t done, int64_t total) {
+static bool destroy_it(void *context) {
   machine *m = context;
-  (void)doing;
-  (void)done;
-  (void)total;
   treadle_switch_destroy(m->sw);
   m->sw = NULL;
-  return true;
+  return false;
 }
 
 static treadle_status train_in_a_step(void *context, size_t text, size_t token, const float *logits) {
@@ -565,8 +558,8 @@ static treadle_status train_in_a_step(void *context, size_t text, size_t token, 
 static int end_early(treadle_group *group, void *context) {
   const act *a = context;
   machine m;
-  treadle_generate_options generate = {
-      .struct_size = sizeof generate, .watch = destroy_it, .watch_context = &m};
+  const treadle_observer observer = {.struct_size = sizeof observer, .context = &m, .stop = destroy_it};
+  treadle_generate_options generate = {.struct_size = sizeof generate, .observer = &observer};
   treadle_score_lines_options score = {
       .struct_size = sizeof score, .logits = train_in_a_step, .context = &m};
   treadle_generate_figures generated = TREADLE_INIT(treadle_generate_figures);
@@ -595,7 +588,7 @@ static void test_end_early(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),
                                      cmocka_unit_test(test_alias_moves),
-                                     cmocka_unit_test(test_arrows_in_a_watcher),
+                                     cmocka_unit_test(test_arrows_in_an_observer),
                                      cmocka_unit_test(test_arrows_beside),
                                      cmocka_unit_test(test_budget),
                                      cmocka_unit_test(test_bind_fails),
