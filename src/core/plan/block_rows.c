@@ -22,18 +22,18 @@ void treadle_block_row_walk_init(treadle_block_row_walk *walk, const treadle_lan
 
 void treadle_block_row_walk_release(treadle_block_row_walk *walk) {
   treadle_placed_rectangles *places[] = {&walk->codes, &walk->scales, &walk->own_codes, &walk->own_scales};
-  for (size_t i = 0; i < walk->lenders.count; i++) {
-    treadle_array_release(&walk->lenders.items[i].codes_held);
-    treadle_array_release(&walk->lenders.items[i].scales_held);
-    treadle_array_release(&walk->lenders.items[i].codes);
-    treadle_array_release(&walk->lenders.items[i].scales);
+  for (size_t i = 0; i < walk->lenders.all.count; i++) {
+    treadle_array_release(&walk->lenders.all.items[i].codes_held);
+    treadle_array_release(&walk->lenders.all.items[i].scales_held);
+    treadle_array_release(&walk->lenders.all.items[i].codes);
+    treadle_array_release(&walk->lenders.all.items[i].scales);
   }
-  treadle_array_release(&walk->lenders);
-  for (size_t i = 0; i < walk->peers.count; i++) {
-    treadle_array_release(&walk->peers.items[i].codes);
-    treadle_array_release(&walk->peers.items[i].scales);
+  treadle_array_release(&walk->lenders.all);
+  for (size_t i = 0; i < walk->peers.all.count; i++) {
+    treadle_array_release(&walk->peers.all.items[i].codes);
+    treadle_array_release(&walk->peers.all.items[i].scales);
   }
-  treadle_array_release(&walk->peers);
+  treadle_array_release(&walk->peers.all);
   treadle_array_release(&walk->seats);
   treadle_array_release(&walk->sharers);
   treadle_array_release(&walk->columns);
@@ -78,9 +78,9 @@ treadle_status treadle_block_rows_start_sources(treadle_block_row_walk *w, int32
   start(w, tensor);
   if (w->has_sources) return TREADLE_OK;
   /* Lenders keep their memory and forget whose it is. */
-  for (size_t i = 0; i < w->lenders.count; i++) w->lenders.items[i].rank = -1;
-  w->lender = w->next_lender = 0;
-  w->peer_count = 0;
+  for (size_t i = 0; i < w->lenders.all.count; i++) w->lenders.all.items[i].rank = -1;
+  w->lenders.last = w->lenders.next = 0;
+  w->peers.count = 0;
   w->codes.count = w->scales.count = w->own_codes.count = w->own_scales.count = w->held.count = 0;
   w->here_expert = -1;
   TRY(w->sink->figures ? treadle_layout_bundles_of(w->from, w->rank, tensor, &w->held)
@@ -125,8 +125,8 @@ static bool find_corner(const treadle_block_row_walk *w, int64_t expert, int64_t
       at[a] = row;
     else if (a < blocks->first_column)
       at[a] = row / blocks->weight[a], row %= blocks->weight[a];
-    int64_t step = at[a] - w->common_box.start[a];
-    has = has && step >= 0 && step < w->common_box.size[a];
+    int64_t step = at[a] - w->common.box.start[a];
+    has = has && step >= 0 && step < w->common.box.size[a];
   }
   return has;
 }
@@ -167,14 +167,13 @@ treadle_status treadle_block_rows_wave(treadle_block_row_walk *w, int64_t expert
     /* Lanes have the pair in the order of the plan. On the way back the cells change places. */
     bool turned = w->from != w->lanes->from;
     w->common = treadle_lanes_common(w->lanes, w->tensor, turned ? to : from, turned ? from : to);
-    w->common_box = w->common.box;
     w->has_common = true;
   }
   int64_t row = treadle_common_row(&w->common, at);
   *wave_p = treadle_common_wave(&w->common, w->lanes->waves, row, &end);
   /* This many rows from the first one on have this wave. Each block row that begins among them has it, too,
    * also one that ends behind them: with blocks of 128, 130 rows are two block rows. */
-  int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common_box, at));
+  int64_t rows = treadle_smaller(end - row, rows_together(&w->blocks, &w->common.box, at));
   *end_p = down + (rows + high - 1) / high;
 out:
   return status;

@@ -64,6 +64,11 @@ typedef struct treadle_block_row_peer {
   treadle_placed_rectangles codes, scales;
 } treadle_block_row_peer;
 
+typedef struct treadle_block_row_peer_list {
+  TREADLE_ARRAY(treadle_block_row_peer) all;
+  size_t count; /* of them, those of the tensor at hand */
+} treadle_block_row_peer_list;
+
 /* A rank that gets the same codes, as a number among peers; -1: this one. */
 typedef struct treadle_block_row_seat {
   int32_t peer;
@@ -76,6 +81,12 @@ typedef struct treadle_block_row_sharer {
   const treadle_piece *piece;
 } treadle_block_row_sharer;
 
+/* Ranks that were asked for sources last, in a circle. */
+typedef struct treadle_block_row_source_list {
+  TREADLE_ARRAY(treadle_block_row_source) all;
+  size_t last, next; /* the one asked last, and the one to be given up next */
+} treadle_block_row_source_list;
+
 typedef struct treadle_block_row_walk {
   const treadle_lanes *lanes;
   const treadle_layout *from, *to;
@@ -83,12 +94,11 @@ typedef struct treadle_block_row_walk {
   treadle_sink *sink;
   treadle_near *near; /* the caller's: the node's ranks; its `nodes` are NULL where there is one node */
   const treadle_pieces
-      *lent;              /* the caller's, with sink->of_source: what that rank has of the tensor at hand */
-  int32_t tensor;         /* of weights: where `blocks` and the lane at hand belong to; -1: none yet */
-  treadle_blocks blocks;  /* of it */
-  treadle_box common_box; /* of the lane at hand */
+      *lent;             /* the caller's, with sink->of_source: what that rank has of the tensor at hand */
+  int32_t tensor;        /* of weights: where `blocks` and the lane at hand belong to; -1: none yet */
+  treadle_blocks blocks; /* of it */
   bool has_common;
-  treadle_common common;
+  treadle_common common; /* of the lane at hand */
   treadle_cells cells, other_cells;
   bool has_sources; /* `held` and all places are those of the tensor */
   treadle_boxes boxes, rest, spare;
@@ -98,15 +108,13 @@ typedef struct treadle_block_row_walk {
       here; /* those of `held` that have something of an expert, number here_expert; -1: of none yet */
   int64_t here_expert;
   treadle_placed_rectangles codes, scales, own_codes, own_scales;
-  TREADLE_ARRAY(treadle_block_row_source) lenders; /* met last, in a circle */
-  size_t lender, next_lender;                      /* the one asked last, and the one to be given up next */
+  treadle_block_row_source_list lenders;
   TREADLE_ARRAY(treadle_block_row_columns) columns;
   bool repeats;                   /* scales stand in several places of this window */
   bool by_row;                    /* a row of blocks is made alone */
   int64_t row_moved, row_written; /* what the rows at hand move and write, for their sum */
   int64_t scales_left;            /* places whose scale is still to be made */
-  TREADLE_ARRAY(treadle_block_row_peer) peers;
-  size_t peer_count; /* of them, those of the tensor at hand */
+  treadle_block_row_peer_list peers;
   TREADLE_ARRAY(treadle_block_row_seat) seats;
   TREADLE_ARRAY(treadle_block_row_sharer) sharers; /* of the piece at hand */
   TREADLE_ARRAY(treadle_block_row_want) wanted;

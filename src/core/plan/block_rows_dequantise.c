@@ -42,18 +42,18 @@ out:
  * up. */
 static treadle_status turn_to_lender(treadle_block_row_walk *w, int64_t rank, int64_t expert) {
   treadle_status status = TREADLE_OK;
-  size_t count = w->lenders.count;
+  size_t count = w->lenders.all.count;
   for (size_t i = 1; i <= count; i++) {
-    size_t at = (w->lender + i) % count; /* mostly the one that came next the last time */
-    if (w->lenders.items[at].rank != rank) continue;
-    w->lender = at;
-    return turn_to_expert(w, &w->lenders.items[at], expert);
+    size_t at = (w->lenders.last + i) % count; /* mostly the one that came next the last time */
+    if (w->lenders.all.items[at].rank != rank) continue;
+    w->lenders.last = at;
+    return turn_to_expert(w, &w->lenders.all.items[at], expert);
   }
-  if (count < MAX_LENDERS && w->next_lender == count)
-    TRY(treadle_array_push(&w->lenders, (treadle_block_row_source){.rank = -1}));
-  treadle_block_row_source *lender = &w->lenders.items[w->next_lender];
-  w->lender = w->next_lender;
-  w->next_lender = (w->next_lender + 1) % MAX_LENDERS;
+  if (count < MAX_LENDERS && w->lenders.next == count)
+    TRY(treadle_array_push(&w->lenders.all, (treadle_block_row_source){.rank = -1}));
+  treadle_block_row_source *lender = &w->lenders.all.items[w->lenders.next];
+  w->lenders.last = w->lenders.next;
+  w->lenders.next = (w->lenders.next + 1) % MAX_LENDERS;
   /* Nobody's until all of it is there, so that a failure leaves none that is half made. */
   lender->rank = lender->expert = -1;
   lender->codes_held.count = lender->scales_held.count = 0;
@@ -66,14 +66,14 @@ out:
 }
 
 static bool has_lender(const treadle_block_row_walk *w) {
-  return w->lenders.count > 0 && w->lenders.items[w->lender].rank >= 0;
+  return w->lenders.all.count > 0 && w->lenders.all.items[w->lenders.last].rank >= 0;
 }
 
 /* The codes of an element on the rank that was asked last, NULL: none there. */
 static treadle_status ask_lender(treadle_block_row_walk *w, int64_t expert, int64_t row, int64_t column,
                                  code_source *source_p) {
   treadle_status status = TREADLE_OK;
-  treadle_block_row_source *lender = &w->lenders.items[w->lender];
+  treadle_block_row_source *lender = &w->lenders.all.items[w->lenders.last];
   TRY(turn_to_expert(w, lender, expert));
   *source_p = (code_source){.rank = lender->rank, .row_end = INT64_MAX, .column_end = INT64_MAX};
   source_p->codes = treadle_placed_find(&lender->codes, expert, row, column);
@@ -106,7 +106,7 @@ static treadle_status ask_near(treadle_block_row_walk *w, const treadle_cell *ce
   if (near->has.count > 0) {
     int64_t rank = near->has.items[turn % near->has.count].rank;
     for (size_t i = 0; i < near->has.count; i++)
-      if (has_lender(w) && near->has.items[i].rank == w->lenders.items[w->lender].rank)
+      if (has_lender(w) && near->has.items[i].rank == w->lenders.all.items[w->lenders.last].rank)
         rank = near->has.items[i].rank;
     TRY(turn_to_lender(w, rank, expert));
     return ask_lender(w, expert, row, column, source_p);

@@ -37,18 +37,19 @@ typedef struct group {
 static treadle_status find_peer(treadle_block_row_walk *w, int32_t rank, int32_t *number_p) {
   treadle_status status = TREADLE_OK;
   const treadle_blocks of_scales = treadle_blocks_of(w->to->model, w->blocks.tensor->scale);
-  for (size_t i = 0; i < w->peer_count; i++)
-    if (w->peers.items[i].rank == rank) {
+  for (size_t i = 0; i < w->peers.count; i++)
+    if (w->peers.all.items[i].rank == rank) {
       *number_p = (int32_t)i;
       return TREADLE_OK;
     }
-  if (w->peers.count == w->peer_count) TRY(treadle_array_push(&w->peers, (treadle_block_row_peer){0}));
-  treadle_block_row_peer *peer = &w->peers.items[w->peer_count];
+  if (w->peers.all.count == w->peers.count)
+    TRY(treadle_array_push(&w->peers.all, (treadle_block_row_peer){0}));
+  treadle_block_row_peer *peer = &w->peers.all.items[w->peers.count];
   peer->codes.count = peer->scales.count = 0;
   TRY(treadle_blocks_held(&w->blocks, w->to, rank, true, &peer->codes));
   TRY(treadle_blocks_held(&of_scales, w->to, rank, false, &peer->scales));
   peer->rank = rank;
-  *number_p = (int32_t)w->peer_count++;
+  *number_p = (int32_t)w->peers.count++;
 out:
   return status;
 }
@@ -80,7 +81,7 @@ static treadle_status find_seats(treadle_block_row_walk *w, const treadle_placed
     const treadle_placed_rectangle *same = codes;
     if (wants->items[i].rank != w->rank) {
       TRY(find_peer(w, wants->items[i].rank, &of));
-      same = find_same(&w->peers.items[of].codes, &codes->of);
+      same = find_same(&w->peers.all.items[of].codes, &codes->of);
     }
     if (same) TRY(treadle_array_push(&w->seats, ((treadle_block_row_seat){of, same})));
   }
@@ -208,7 +209,7 @@ static treadle_status take_rows(treadle_block_row_walk *w, const coded *c, const
                           whole = {expert, down * b->high, (end - down) * b->high, g->of.column,
                                    g->of.columns},
                           of = treadle_block_rows_meet(&whole, &to->of);
-  const treadle_block_row_peer *near = c->seat ? &w->peers.items[c->seat->peer] : NULL;
+  const treadle_block_row_peer *near = c->seat ? &w->peers.all.items[c->seat->peer] : NULL;
   const bool relay = near != NULL;
   const treadle_placed_rectangle *there = NULL;
   const int64_t first = expert * b->down; /* rows of blocks of other experts */
