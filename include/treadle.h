@@ -608,6 +608,11 @@ treadle_status treadle_group_barrier(treadle_group *group);
  * rank order: all [ranks * bytes]. A refused call does not count, so the other ranks wait until their limit. Fails as
  * treadle_group_barrier does. Collective. */
 treadle_status treadle_group_gather(treadle_group *group, const void *mine, size_t bytes, void *all);
+/* Says that this rank cannot make the call that the others make now, since what it would give is not good. It is for
+ * calls that begin with an agreement: those of trainers, generators and actors, and treadle_batch_gather. On all ranks
+ * the call fails with this status, which is not TREADLE_OK, and this message, and the group goes on. Gives that status.
+ * Collective with that call. */
+treadle_status treadle_group_refuse(treadle_group *group, treadle_status status, const char *message);
 /* A way for messages between nodes, as a table of functions: treadle_device.h says how to write one. */
 typedef struct treadle_net_ops treadle_net_ops;
 

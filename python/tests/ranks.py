@@ -29,6 +29,15 @@ class Failed(Exception):
     pass
 
 
+def said(call: typing.Callable[[], typing.Any]) -> str:
+    """What a call raises, as "Refused: why"."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
 def start(
     size: int,
     module: str,

@@ -91,6 +91,11 @@ def on_ranks(rank, size, name, folder, kind):
         except (Mine, treadle.System) as error:
             said = f"{type(error).__name__}: {error}"
             answers = actor.generate(mine, GREEDY)
+        refused = ranks.said(lambda: actor.generate(mine, 5 if rank == 1 else GREEDY))
+        if kind == "own":  # a stop, and another call
+            said = ranks.said(lambda: actor.generate(mine, GREEDY, stop=(lambda: True) if rank == 1 else None))
+            if actor.generate(mine, GREEDY)["ids"].tolist() != answers["ids"].tolist():
+                said = "other answers"
         whole = treadle.Batch.of({"prompt_ids": [[3, 1, 4], [9, 2]], "ids": [[5, 6], [7, 8, 9]]})
         forward = treadle.Forward(micro_batch_size=1)
         rows = actor.slice(whole, forward)
@@ -102,6 +107,7 @@ def on_ranks(rank, size, name, folder, kind):
             figures,
             f"{actor.weights_digest():x}",
             said,
+            refused,
         ]
 
 
@@ -449,6 +455,11 @@ class TestActor(ranks.Folder, ranks.Interruptible):
                 self.assertEqual(rank_0[1] + rank_1[1], ids if kind == "own" else [TOKENS] * 6)
                 self.assertEqual([rank_0[2], rank_1[2]], [[0, 1], [1, 2]])
                 self.assertEqual(rank_0[3:5], rank_1[3:5])
+                self.assertRegex(rank_0[6], "^Refused: rank 1: generate: sampling is a int; ")
+                self.assertRegex(rank_1[6], "^Refused: generate: sampling is a int; ")
+                if kind == "own":
+                    self.assertEqual(rank_0[5], "Cancelled: rank 1: generation was cancelled")
+                    self.assertEqual(rank_1[5], "Cancelled: rank 1: generation was cancelled")
                 if kind == "fixed":
                     self.assertEqual(rank_0[5], "System: rank 1: Mine: generate does not want to")
                     self.assertEqual(rank_1[5], "Mine: generate does not want to")

@@ -52,7 +52,11 @@ def on_ranks(rank, size, name, folder):
             generator.info()
         except treadle.State as error:
             said = str(error)
-    return [answers["ids"], answers["rollout_log_probs"], scores, said]
+        group._leave(True)
+        stopped = ranks.said(lambda: generator.generate(mine, GREEDY, stop=(lambda: True) if rank == 1 else None))
+        refused = ranks.said(lambda: generator.generate(5 if rank == 3 else mine, GREEDY))
+        again = lists(generator.generate(mine, GREEDY))
+    return [answers["ids"], answers["rollout_log_probs"], scores, said, stopped, refused, again == answers]
 
 
 class TestGenerator(ranks.Folder, ranks.Interruptible):
@@ -340,11 +344,14 @@ class TestGenerator(ranks.Folder, ranks.Interruptible):
         generator.load()
         wanted, scores = lists(generator.generate(PROMPTS[:2], GREEDY)), generator.score(PROMPTS[:2])
         answers = ranks.run(4, "test_generator", "on_ranks", self.model)
-        for rank, (ids, log_probs, scored, said) in enumerate(answers):
+        for rank, (ids, log_probs, scored, said, stopped, refused, again) in enumerate(answers):
             self.assertEqual(ids, wanted["ids"] if rank < 2 else [])
             self.assertEqual(log_probs, wanted["rollout_log_probs"] if rank < 2 else [])
             self.assertEqual(scored, [score[1:].tolist() for score in scores])
             self.assertEqual(said, f"rank {rank}: the group is used by a test, which runs: wait for it first")
+            self.assertRegex(stopped, "^Cancelled: gen" if rank == 1 else "^Peer: .*generation was cancelled")
+            self.assertRegex(refused, "^Refused: column" if rank == 3 else "^Refused: rank 3: column")
+            self.assertTrue(again)
 
     def test_brings_no_numpy(self):
         code = "import sys, treadle\ntreadle.Generator, treadle.Trainer, treadle.Sampling(), treadle.Loss()\n"

@@ -56,6 +56,32 @@ def on_ranks(rank, size, name, folder, layout):
         return [[rows.start, rows.stop], found, f"{trainer.weights_digest():x}", "log_probs" in out, said]
 
 
+def refused_on_1(rank, size, name, folder):
+    """Python refuses what rank 1 gives. Then both go on."""
+    group, forward = treadle.Group.join(name, rank, size, timeout=60), treadle.Forward(micro_batch_size=1)
+    batch, bad = treadle.Batch.of(PPO), rank == 1
+    closed = treadle.Batch.of(PPO)
+    closed.close()
+    with treadle.Trainer(treadle.Layout(treadle.Model(folder), "megatron:tp=2", size), group, threads=1) as trainer:
+        trainer.load()
+        words = [
+            ranks.said(call)
+            for call in (
+                lambda: trainer.gradients(closed if bad else batch, "nll", forward),
+                lambda: trainer.loss(batch, 5 if bad else "nll", forward),
+                lambda: trainer.update(batch, "nll", forward, lr=1e-3, out="x" if bad else None),
+                lambda: trainer.logprobs(batch, "x" if bad else forward),
+                lambda: (trainer.gradients(batch, "nll", forward), trainer.step(lr=None if bad else 1e-3)),
+                lambda: trainer.randomise(1.5 if bad else 1),
+                lambda: treadle.gather(group, "x" if bad else batch),
+                lambda: trainer.loss(batch, "ppo", treadle.Forward(micro_batch_size=1, temperature=1 + rank)),
+            )
+        ]
+        trainer.load()
+        found = trainer.update(batch, "nll", forward, lr=1e-3)
+        return words, found.loss, len(treadle.gather(group, batch))
+
+
 class TestTrainer(ranks.Folder, ranks.Interruptible):
     @classmethod
     def setUpClass(cls):
@@ -357,6 +383,25 @@ class TestTrainer(ranks.Folder, ranks.Interruptible):
                     self.assertEqual(theirs, digest)
                     self.assertRegex(said, "^Mine: row 0 of rank|^System: rank .*Mine: row 0 of rank")
                 self.assertEqual(sum(answer[3] for answer in answers), 2 if halves else 1)
+
+    def test_one_rank_is_refused(self):
+        (words, loss, rows), (words_1, loss_1, rows_1) = ranks.run(2, "test_trainer", "refused_on_1", self.model)
+        wanted = [
+            "State: gradients: the batch is closed",
+            "Refused: loss is a int; it must be",
+            "Refused: gradients: out is a str; it must be a treadle.Batch or None",
+            "Refused: forward is a str; it must be a treadle.Forward or None",
+            "Refused: lr is None: ",
+            "Refused: randomise: the seed is 1.5; it must be an int",
+            "Refused: gather: the batch is a str; it must be a treadle.Batch",
+        ]
+        for start, told, own in zip(wanted, words, words_1, strict=False):
+            self.assertTrue(own.startswith(start), own)
+            self.assertEqual(told, own.replace(": ", ": rank 1: ", 1))
+        self.assertIn("ranks 0 and 1 must be given the same forward options, and were not", words[-1])
+        self.assertEqual(words[-1], words_1[-1])
+        self.assertEqual((loss, rows), (loss_1, rows_1))
+        self.assertEqual(rows, 6)
 
 
 if __name__ == "__main__":

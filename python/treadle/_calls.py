@@ -7,13 +7,14 @@ import array
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import signal
 import threading
 import types
 import typing
 
 from . import _abi, _columns, _library, _tensors, errors
-from .group import Group, held
+from .group import Group, held, refuse
 from .layout import Layout
 from .windows import Window
 
@@ -158,6 +159,24 @@ class _Signalled(errors.Cancelled):
 
 # ---- Objects -------------------------------------------------------------------------------------------------
 
+_Method = typing.TypeVar("_Method", bound=typing.Callable[..., typing.Any])
+
+
+def collective(method: _Method) -> _Method:
+    """A method of an Engine that all ranks call: what Python refuses on one of them fails on all."""
+
+    @functools.wraps(method)
+    def call(self: Engine, *given: typing.Any, **named: typing.Any) -> typing.Any:
+        told = self._told
+        try:
+            return method(self, *given, **named)
+        except Exception as error:
+            if self._told == told:
+                self._refuse(error)
+            raise
+
+    return typing.cast(_Method, call)
+
 
 class Engine:
     """An object of the library that one call at a time uses, on the ranks of a group. It keeps group and layouts."""
@@ -172,6 +191,7 @@ class Engine:
         self._calls = Calls()
         self._lock = threading.Lock()
         self._runs: object = None  # the call that runs; a signal may come between any two lines
+        self._told = 0  # how often the other ranks have heard of a call: it was made, or refused
         self._object: _library.Object | None = None
 
     def _make(self, name: str, end: str, keep: typing.Iterable[object], *given: typing.Any) -> None:
@@ -193,7 +213,23 @@ class Engine:
         try:
             self._take(mine, f"{what}: another")
             with held(self._group, self._words):
+                self._told += 1
                 self._calls.run(self._group, name, pointer, *given)
+        finally:
+            if self._runs is mine:
+                self._runs = None
+
+    def _refuse(self, error: Exception) -> None:
+        """The other ranks wait for this one in a call, whose arguments Python has refused here."""
+        mine = object()
+        try:
+            self._take(mine, "another")
+            with held(self._group, self._words) as group:
+                self._told += 1
+                if group is not None:
+                    refuse(group, error)
+        except errors.Error:
+            pass  # another call runs, or the group is closed: nobody waits
         finally:
             if self._runs is mine:
                 self._runs = None

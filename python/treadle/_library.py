@@ -280,7 +280,10 @@ def sized(kind: typing.Any, **fields: typing.Any) -> typing.Any:
     """A struct that begins with struct_size. ctypes cuts numbers to the size of their fields: such are refused."""
     made = kind(struct_size=ctypes.sizeof(kind))
     for name, given in fields.items():
-        setattr(made, name, given)
+        try:
+            setattr(made, name, given)
+        except TypeError as error:
+            raise errors.Refused(f"{name} is {given!r}: {error}") from error
         if type(given) is int and getattr(made, name) != given:
             raise errors.Refused(f"{name} is {given}, and must be {'at least 0' if given < 0 else 'smaller'}")
     return made

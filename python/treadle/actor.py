@@ -33,6 +33,7 @@ from .trainer import (
     TrainerOptions,
     UpdateFigures,
     forward_of,
+    given_out,
     loss_figures,
     loss_options,
     save_with,
@@ -177,14 +178,17 @@ class Actor(_calls.Engine):
         """Loads the weights of the model's checkpoint, and starts the optimizer anew."""
         self._call("load", "treadle_actor_load")
 
+    @_calls.collective
     def randomise(self, seed: int) -> None:
         """Makes up random weights, as Trainer.randomise."""
         self._call("randomise", "treadle_actor_randomise", seed_of(seed))
 
+    @_calls.collective
     def resume(self, folder: str | os.PathLike[str]) -> None:
         """Reads what an actor or a trainer of any layout has saved."""
         self._call("resume", "treadle_actor_resume", _library.given("folder", folder))
 
+    @_calls.collective
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes weights and the optimizer's state into a folder, as Trainer.save."""
         save_with(self._call, "treadle_actor_save", folder)
@@ -201,6 +205,7 @@ class Actor(_calls.Engine):
 
     # ---- Modes ----
 
+    @_calls.collective
     def enter(self, mode: str) -> None:
         """The actor stays in a mode, "train", "forward" or "infer", until exit: what needs another one is State."""
         self._call("enter", "treadle_actor_enter", _mode("enter", mode))
@@ -232,6 +237,7 @@ class Actor(_calls.Engine):
         made = sliced(call, "treadle_actor_slice_prompts", prompts)
         return PromptSlice(made.batch, made.rows, leads.value)
 
+    @_calls.collective
     def generate(
         self,
         prompts: Prompts,
@@ -252,10 +258,12 @@ class Actor(_calls.Engine):
         """This rank's rows of a batch that all ranks have whole, as Trainer.slice. Local."""
         return sliced(self._call, "treadle_actor_slice", batch, self._forward(forward))
 
+    @_calls.collective
     def log_probs(self, batch: Batch, forward: Forward | None = None) -> Batch:
         """Log-probabilities of the policy, as Trainer.logprobs."""
         return self._log_probs("log_probs", "treadle_actor_compute_log_prob", batch, forward)
 
+    @_calls.collective
     def ref_log_probs(self, batch: Batch, forward: Forward | None = None) -> Batch:
         """Log-probabilities of the reference, in the column log_probs. Raises State where load_reference was not
         called."""
@@ -266,6 +274,7 @@ class Actor(_calls.Engine):
         self._call(what, name, used(what, batch), self._forward(forward), out._use(what))
         return out
 
+    @_calls.collective
     def update(
         self,
         batch: Batch,
@@ -288,7 +297,7 @@ class Actor(_calls.Engine):
             self._forward(forward),
             ctypes.byref(options),
             ctypes.byref(step),
-            out._use("update") if out is not None else None,
+            given_out("update", out),
             ctypes.byref(after),
         )
         return UpdateFigures(*loss_figures(loss, after.loss), *_calls.figures(StepFigures, after))

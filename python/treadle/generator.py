@@ -197,6 +197,7 @@ class Generator(_calls.Engine):
 
     # ---- Texts ----
 
+    @_calls.collective
     def generate(
         self,
         prompts: Prompts,
@@ -218,6 +219,7 @@ class Generator(_calls.Engine):
         name = "treadle_generator_generate"
         return answered(self._call, self._calls, "generate", name, prompts, sampling, progress, stop)
 
+    @_calls.collective
     def score(self, texts: typing.Sequence[typing.Any], *, temperature: float = 1.0) -> list[Array]:
         """The log-probabilities of texts, a list of the ids of each: of each text a float32 array [ids], with the
         logarithm of the probability of each token after those before it; of the first one NaN. temperature: logits are

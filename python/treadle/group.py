@@ -301,6 +301,16 @@ def held(group: Group | None, user: str) -> typing.Iterator[ctypes.c_void_p | No
         group._leave(entered)
 
 
+def refuse(group: ctypes.c_void_p, error: Exception) -> None:
+    """Tells the ranks of a call that this one cannot make it, since Python has refused what it was given. The call
+    begins with an agreement."""
+    status, words = errors.Refused.status, f"{type(error).__name__}: {error}"
+    if isinstance(error, errors.Error):
+        status, words = error.status, str(error)
+    with contextlib.suppress(errors.Error):  # it is this status, or the group has failed
+        _library.call("treadle_group_refuse", group, status, words.encode())
+
+
 def hash_of(words: str) -> str:
     import hashlib
 

@@ -21,8 +21,9 @@ import typing
 
 from . import _abi, _library, errors
 from .batch import Batch, _new
-from .group import Group, held
+from .group import Group, held, refuse
 from .texts import Chat, Tokenizer
+from .trainer import used
 
 
 def read_prompts(
@@ -81,7 +82,13 @@ def gather(group: Group | None, mine: Batch | None) -> Batch:
     """The rows of all ranks, on all ranks, in the order of ranks. mine: this rank's; None: it has none, as a rank whose
     replica another one leads. Collective."""
     with held(group, "gather") as pointer:
-        return Batch._from(_new("treadle_batch_gather", pointer, mine._use("gather") if mine is not None else None))
+        try:
+            given = used("gather", mine) if mine is not None else None
+        except Exception as error:
+            if pointer is not None:
+                refuse(pointer, error)
+            raise
+        return Batch._from(_new("treadle_batch_gather", pointer, given))
 
 
 def advantages(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import operator
 import os
 import typing
 
@@ -299,15 +300,18 @@ class Trainer(_calls.Engine):
         """Loads the weights of the model's checkpoint, and starts the optimizer anew."""
         self._call("load", "treadle_trainer_load")
 
+    @_calls.collective
     def randomise(self, seed: int) -> None:
         """Makes up random weights in place of a checkpoint's, by the model's config."""
         self._call("randomise", "treadle_trainer_randomise", seed_of(seed))
 
+    @_calls.collective
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes weights and the optimizer's state into a folder, which it makes if needed: huggingface/ and
         optimizer/. It overwrites the gradients."""
         save_with(self._call, "treadle_trainer_save", folder)
 
+    @_calls.collective
     def resume(self, folder: str | os.PathLike[str]) -> None:
         """Reads what a trainer of any layout and any number of ranks has saved."""
         self._call("resume", "treadle_trainer_resume", _library.given("folder", folder))
@@ -323,6 +327,7 @@ class Trainer(_calls.Engine):
         take. Data parallel ranks divide rows by whole micro batches. Local."""
         return sliced(self._call, "treadle_trainer_slice", batch, self._forward(forward))
 
+    @_calls.collective
     def logprobs(self, batch: Batch, forward: Forward | None = None, *, weights: typing.Any = None) -> Batch:
         """A batch with as many rows and the columns log_probs and, if they are asked for, entropies: fp32, with a place
         for each of ids, 0 where a token does not count. Of ranks with the same rows one has these columns, the others
@@ -344,6 +349,7 @@ class Trainer(_calls.Engine):
         )
         return out
 
+    @_calls.collective
     def loss(self, batch: Batch, loss: AnyLoss, forward: Forward | None = None) -> LossFigures:
         """What a loss comes to, without gradients."""
         found = _library.sized(_abi.treadle_loss)
@@ -358,6 +364,7 @@ class Trainer(_calls.Engine):
         )
         return loss_figures(loss, found)
 
+    @_calls.collective
     def gradients(
         self, batch: Batch, loss: AnyLoss, forward: Forward | None = None, *, out: Batch | None = None
     ) -> LossFigures:
@@ -375,11 +382,12 @@ class Trainer(_calls.Engine):
             used("gradients", batch),
             self._forward(forward),
             ctypes.byref(options),
-            out._use("gradients") if out is not None else None,
+            given_out("gradients", out),
             ctypes.byref(found),
         )
         return loss_figures(loss, found)
 
+    @_calls.collective
     def step(self, *, lr: float, weight_decay: float = 0.0, clip_grad: float = 0.0) -> StepFigures:
         """Takes a step of AdamW (torch.optim.AdamW) with the present gradients. weight_decay: leaves out tensors of one
         dimension. clip_grad: gradients are scaled down to this norm; 0: never."""
@@ -389,6 +397,7 @@ class Trainer(_calls.Engine):
         made: StepFigures = _calls.figures(StepFigures, found)
         return made
 
+    @_calls.collective
     def update(
         self,
         batch: Batch,
@@ -417,6 +426,7 @@ class Trainer(_calls.Engine):
         """A hash of the gradients, as weights_digest()."""
         return self._number("grad_digest", "treadle_trainer_digest")
 
+    @_calls.collective
     def save_gradients(self, path: str | os.PathLike[str]) -> None:
         """Writes the gradients as a safetensors file: fp32, under Hugging Face's names."""
         self._call("save_gradients", "treadle_trainer_save_gradients", _library.given("path", path))
@@ -447,7 +457,17 @@ def used(what: str, batch: typing.Any) -> typing.Any:
     return batch._lent(what)
 
 
+def given_out(what: str, out: typing.Any) -> typing.Any:
+    if out is not None and not isinstance(out, Batch):
+        raise errors.Refused(f"{what}: out is a {type(out).__name__}; it must be a treadle.Batch or None")
+    return out._use(what) if out is not None else None
+
+
 def seed_of(seed: int) -> int:
+    try:
+        seed = operator.index(seed)
+    except TypeError as error:
+        raise errors.Refused(f"randomise: the seed is {seed!r}; it must be an int") from error
     if not 0 <= seed < 1 << 64:
         raise errors.Refused(f"randomise: the seed is {seed}; it must have 64 bits, without a sign")
     return seed

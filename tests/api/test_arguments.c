@@ -551,6 +551,11 @@ static void groups(objects *o) {
   GIVES(-1, treadle_group_node(NULL, 0));
   nets(o);
   REFUSED(treadle_group_barrier(NULL));
+  REFUSED(treadle_group_refuse(NULL, TREADLE_STATE, "why"));
+  REFUSED(treadle_group_refuse(o->group, TREADLE_STATE, NULL));
+  REFUSED(treadle_group_refuse(o->group, TREADLE_OK, "why"));
+  REFUSED(treadle_group_refuse(o->group, (treadle_status)99, "why"));
+  GIVES(TREADLE_STATE, treadle_group_refuse(o->group, TREADLE_STATE, "why"));
   REFUSED(treadle_group_gather(NULL, all, 1, all));
   REFUSED(treadle_group_gather(o->group, NULL, 1, all));
   REFUSED(treadle_group_gather(o->group, all, 1, NULL));

@@ -1,6 +1,8 @@
 /* Agreeing: all ranks fared well, and were given what they must have alike. One meeting. */
 #include "group/group.h"
 
+#include "base/argument.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +10,7 @@ enum { NAME = 48 };
 
 typedef struct verdict {
   int32_t status, count;
+  int64_t level;
   char message[TREADLE_GROUP_MESSAGE];
   char call[NAME]; /* empty: any */
   struct {
@@ -81,6 +84,7 @@ treadle_status treadle_group_agree_on(treadle_group *group, treadle_status mine,
   if (mine != TREADLE_OK) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
   if (call) snprintf(own.call, sizeof own.call, "%s", call->name);
   own.count = call ? call->count : 0;
+  own.level = call ? call->level : 0;
   for (int i = 0; i < own.count; i++) {
     own.alike[i].among = call->alike[i].among;
     own.alike[i].hash = call->alike[i].hash;
@@ -96,4 +100,19 @@ out:
 
 treadle_status treadle_group_agree(treadle_group *group, treadle_status mine) {
   return treadle_group_agree_on(group, mine, NULL);
+}
+
+int64_t treadle_group_least_level(const treadle_group *group) {
+  int64_t least = said(group, 0)->level;
+  for (int rank = 1; rank < group->size; rank++)
+    if (said(group, rank)->level < least) least = said(group, rank)->level;
+  return least;
+}
+
+treadle_status treadle_group_refuse(treadle_group *group, treadle_status status, const char *message) {
+  TREADLE_NEED(group);
+  TREADLE_NEED(message);
+  if (status == TREADLE_OK || strcmp(treadle_status_text(status), "unknown status") == 0)
+    REFUSE("treadle_group_refuse: status %d: that of a failure is needed", (int)status);
+  return treadle_group_agree(group, treadle_fail(status, "%s", message));
 }

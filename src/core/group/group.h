@@ -170,11 +170,14 @@ typedef struct treadle_group_call {
     uint64_t hash;
   } alike[TREADLE_GROUP_ALIKE];
   int count;
+  int64_t level; /* how far this rank is */
 } treadle_group_call;
 /* The same, and refused on all ranks: ranks in two different calls, and two that were not given alike what must be. Where a rank has failed,
  * its hashes do not matter. Collective. */
 treadle_status treadle_group_agree_on(treadle_group *group, treadle_status mine,
                                       const treadle_group_call *call);
+/* After that, until ranks meet again: the least level of all. */
+int64_t treadle_group_least_level(const treadle_group *group);
 
 /* This rank has failed, and leaves for good; the present treadle_error_message() says why. */
 void treadle_group_fail(treadle_group *group);

@@ -223,7 +223,9 @@ static treadle_status count_together(treadle_generator *engine) {
 /* How far a rank is. The least of all ranks counts. */
 enum { FAILED, WITHOUT_WEIGHTS, UNCOUNTED, COUNTED };
 
-static treadle_status compare_ranks(treadle_generator *e, size_t *mine_p, size_t *least_p) {
+static treadle_status compare_ranks(treadle_generator *e, const char *what, int64_t *mine_p,
+                                    int64_t *least_p) {
+  treadle_status status;
   pthread_mutex_lock(&e->gate.lock);
   *mine_p = treadle_generator_has_failed(e) ? FAILED
             : !e->gate.is_open              ? WITHOUT_WEIGHTS
@@ -231,16 +233,20 @@ static treadle_status compare_ranks(treadle_generator *e, size_t *mine_p, size_t
                                             : COUNTED;
   pthread_mutex_unlock(&e->gate.lock);
   *least_p = *mine_p;
-  return e->group ? treadle_generator_least(e, least_p) : TREADLE_OK;
+  if (!e->group) return TREADLE_OK;
+  TRY(treadle_group_agree_on(e->group, TREADLE_OK, &(treadle_group_call){.name = what, .level = *mine_p}));
+  *least_p = treadle_group_least_level(e->group);
+out:
+  return status;
 }
 
 treadle_status treadle_generator_need_weights(treadle_generator *engine, const char *what) {
-  size_t mine, least;
+  int64_t mine, least;
   treadle_status status;
-  TRY(compare_ranks(engine, &mine, &least));
+  TRY(compare_ranks(engine, what, &mine, &least));
   if (least == FAILED) {
     TRY(treadle_generator_meet_anew(engine));
-    TRY(compare_ranks(engine, &mine, &least));
+    TRY(compare_ranks(engine, what, &mine, &least));
   }
   if (least == WITHOUT_WEIGHTS)
     return treadle_fail(TREADLE_STATE, "%s: %s has no weights: bind it first", what,

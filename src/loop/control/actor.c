@@ -189,7 +189,7 @@ static void take_weights(treadle_actor *actor) {
 treadle_status treadle_actor_load(treadle_actor *actor) {
   treadle_status status;
   TREADLE_NEED(actor);
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load", TREADLE_OK));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.load(actor->train.engine)));
   take_weights(actor);
@@ -200,7 +200,7 @@ out:
 treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed) {
   treadle_status status;
   TREADLE_NEED(actor);
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "randomise"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "randomise", TREADLE_OK));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.randomise(actor->train.engine, seed)));
   take_weights(actor);
@@ -212,7 +212,7 @@ treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder) {
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(folder);
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "resume"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "resume", TREADLE_OK));
   actor->has_weights = false;
   TRY(treadle_actor_agree(actor, actor->train.resume(actor->train.engine, folder)));
   take_weights(actor);
@@ -230,8 +230,7 @@ treadle_status treadle_actor_save(treadle_actor *actor, const char *folder) {
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(folder);
-  TRY(need_weights(actor, "save"));
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "save"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "save", need_weights(actor, "save")));
   TRY(treadle_actor_agree(actor, actor->train.save(actor->train.engine, folder)));
 out:
   return status;
@@ -257,16 +256,22 @@ out:
   return status;
 }
 
+static treadle_status check_reference(const treadle_actor *a) {
+  treadle_status status;
+  if (!a->reference_layout)
+    return treadle_fail(TREADLE_STATE, "load_reference: the worker was made without a reference");
+  TRY(treadle_model_need_weights(a->reference_layout->model));
+  if (!has_values(a->reference_layout->model) && !a->has_weights)
+    return treadle_fail(TREADLE_STATE, "load_reference: %s has no weights, and the policy none to take",
+                        a->reference_layout->model->path);
+out:
+  return status;
+}
+
 treadle_status treadle_actor_load_reference(treadle_actor *actor) {
   treadle_status status;
   TREADLE_NEED(actor);
-  if (!actor->reference_layout)
-    return treadle_fail(TREADLE_STATE, "load_reference: the worker was made without a reference");
-  TRY(treadle_model_need_weights(actor->reference_layout->model));
-  if (!has_values(actor->reference_layout->model) && !actor->has_weights)
-    return treadle_fail(TREADLE_STATE, "load_reference: %s has no weights, and the policy none to take",
-                        actor->reference_layout->model->path);
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load_reference"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load_reference", check_reference(actor)));
   TRY(treadle_actor_agree(actor, load_reference(actor)));
   actor->has_reference = true;
 out:
@@ -277,8 +282,7 @@ treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *dige
   treadle_status status;
   TREADLE_NEED(actor);
   TREADLE_NEED(digest_p);
-  TRY(need_weights(actor, "weights_digest"));
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "weights_digest"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "weights_digest", need_weights(actor, "weights_digest")));
   TRY(treadle_actor_agree(actor, actor->train.weights_digest(actor->train.engine, digest_p)));
 out:
   return status;
@@ -312,8 +316,8 @@ treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const trea
   *out_p = NULL;
   TREADLE_NEED(actor);
   TREADLE_NEED(prompts);
-  TRY(need_weights(actor, "generate_sequences"));
-  TRY(treadle_actor_need(actor, TREADLE_INFER, "generate_sequences"));
+  TRY(treadle_actor_need(actor, TREADLE_INFER, "generate_sequences",
+                         need_weights(actor, "generate_sequences")));
   status = actor->infer.generate(actor->infer.engine, prompts, sampling, observer, &out);
   if (!status) status = treadle_answers_check(out, treadle_batch_rows(prompts), sampling ? sampling->n : 1);
   TRY(treadle_actor_agree(actor, status));
@@ -360,8 +364,7 @@ treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadl
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
-  TRY(need_weights(actor, "compute_log_prob"));
-  TRY(treadle_actor_need_params(actor, "compute_log_prob"));
+  TRY(treadle_actor_need_params(actor, "compute_log_prob", need_weights(actor, "compute_log_prob")));
   TRY(treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward, NULL, out)));
 out:
   return status;
@@ -374,12 +377,12 @@ treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const tr
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
-  TRY(need_weights(actor, "compute_ref_log_prob"));
-  if (!actor->has_reference)
-    return treadle_fail(TREADLE_STATE,
-                        "compute_ref_log_prob: the worker has no reference, or its weights were "
-                        "not loaded");
-  TRY(treadle_actor_need(actor, TREADLE_FORWARD, "compute_ref_log_prob"));
+  status = need_weights(actor, "compute_ref_log_prob");
+  if (!status && !actor->has_reference)
+    status = treadle_fail(TREADLE_STATE,
+                          "compute_ref_log_prob: the worker has no reference, or its weights were "
+                          "not loaded");
+  TRY(treadle_actor_need(actor, TREADLE_FORWARD, "compute_ref_log_prob", status));
   status = treadle_actor_agree(actor, treadle_switch_show_reference(actor->sw));
   if (!status)
     status = treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward,
@@ -399,8 +402,7 @@ treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *b
   TREADLE_NEED(loss);
   TREADLE_NEED(step);
   TREADLE_NEED(figures_p);
-  TRY(need_weights(actor, "update"));
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update"));
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update", need_weights(actor, "update")));
   TRY(treadle_actor_agree(
       actor, actor->train.update(actor->train.engine, batch, forward, loss, step, out, figures_p)));
 out:

@@ -49,10 +49,12 @@ treadle_status treadle_actor_divide(const treadle_actor *actor, const int64_t *l
 
 /* ---- actor_modes.c ---- */
 
-/* The worker is in that mode, or goes there. `what` names the call. Collective. */
-treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what);
-/* What computes log-probabilities where it is: TRAIN or FORWARD. */
-treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what);
+/* How a call begins, which `what` names: all ranks make it, and `before`, what this rank has looked at so far, lets them, or all learn why
+ * not. Then the worker is in that mode, or goes there. Collective. */
+treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what,
+                                  treadle_status before);
+/* The same with a mode that has params where they are: TRAIN or FORWARD. */
+treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what, treadle_status before);
 
 /* ---- actor_books.c ---- */
 

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "group/group.h"
 
+#include <stdio.h>
+
 treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status status) {
   return actor->group ? treadle_group_agree(actor->group, status) : status;
 }
@@ -62,29 +64,49 @@ static bool is_worker_mode(treadle_mode mode) {
   return mode == TREADLE_TRAIN || mode == TREADLE_FORWARD || mode == TREADLE_INFER;
 }
 
-treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what) {
-  if (actor->stays && actor->entered != mode)
-    return treadle_fail(TREADLE_STATE, "%s needs %s mode, and the worker stays in %s mode: exit that first",
-                        what, treadle_mode_text(mode), treadle_mode_text(actor->entered));
-  return go(actor, mode);
+static treadle_status check_stay(const treadle_actor *a, treadle_mode mode, const char *what) {
+  if (!a->stays || a->entered == mode) return TREADLE_OK;
+  return treadle_fail(TREADLE_STATE, "%s needs %s mode, and the worker stays in %s mode: exit that first",
+                      what, treadle_mode_text(mode), treadle_mode_text(a->entered));
 }
 
-treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what) {
+static treadle_status begin(const treadle_actor *a, const char *what, treadle_status status) {
+  char name[48];
+  const treadle_group_call call = {.name = name};
+  snprintf(name, sizeof name, "treadle_actor_%s", what);
+  return a->group ? treadle_group_agree_on(a->group, status, &call) : status;
+}
+
+treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what,
+                                  treadle_status before) {
+  treadle_status status;
+  TRY(begin(actor, what, before ? before : check_stay(actor, mode, what)));
+  TRY(go(actor, mode));
+out:
+  return status;
+}
+
+treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what, treadle_status before) {
   const treadle_mode mode = actor->stays ? actor->entered : treadle_switch_mode(actor->sw);
-  return treadle_actor_need(actor, mode == TREADLE_TRAIN ? TREADLE_TRAIN : TREADLE_FORWARD, what);
+  return treadle_actor_need(actor, mode == TREADLE_TRAIN ? TREADLE_TRAIN : TREADLE_FORWARD, what, before);
+}
+
+static treadle_status check_enter(const treadle_actor *a, treadle_mode mode) {
+  if (!is_worker_mode(mode))
+    REFUSE("treadle_actor_enter: %s mode is not one to enter: train, forward and infer are",
+           treadle_mode_text(mode));
+  if (!a->has_weights)
+    return treadle_fail(TREADLE_STATE, "the worker has no weights: load, randomise or resume them first");
+  if (a->stays && a->entered != mode)
+    return treadle_fail(TREADLE_STATE, "to enter %s mode, the worker must first exit %s mode",
+                        treadle_mode_text(mode), treadle_mode_text(a->entered));
+  return TREADLE_OK;
 }
 
 treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode) {
   treadle_status status;
   TREADLE_NEED(actor);
-  if (!is_worker_mode(mode))
-    REFUSE("treadle_actor_enter: %s mode is not one to enter: train, forward and infer are",
-           treadle_mode_text(mode));
-  if (!actor->has_weights)
-    return treadle_fail(TREADLE_STATE, "the worker has no weights: load, randomise or resume them first");
-  if (actor->stays && actor->entered != mode)
-    return treadle_fail(TREADLE_STATE, "to enter %s mode, the worker must first exit %s mode",
-                        treadle_mode_text(mode), treadle_mode_text(actor->entered));
+  TRY(begin(actor, "enter", check_enter(actor, mode)));
   TRY(go(actor, mode));
   actor->stays = true;
   actor->entered = mode;
