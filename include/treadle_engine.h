@@ -191,7 +191,8 @@ typedef struct treadle_loss_row {
  *             ratio = e^(log_prob - old), the exponent held within 20
  *             pg    = max(-A ratio, -A clip(ratio, 1 - clip_low, 1 + clip_high)); A < 0: min(that, -A clip_c)
  *             token = pg - entropy_coeff * entropy + kl_coef * KL(log_prob, ref)
- *           Values of these columns that are not finite are refused, and so is a loss that is not
+ *           clip_c is 1 at least; INFINITY: no second clip. Values of these columns that are not finite are refused,
+ *           and so is a loss that is not
  *   NULL    the caller's: of_row is called for each row that has tokens that count, with equal arguments on every rank
  *           that has its logits. It may not change the batch. Values that are not finite are refused, by row and
  *           token. Figures are nll, tokens and loss */

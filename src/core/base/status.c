@@ -13,23 +13,31 @@ enum { MESSAGE_BYTES = 1024, LONG_BYTES = 16384, MADE_BYTES = 8192 /* two paths 
 
 static _Thread_local char message[LONG_BYTES]; /* of MESSAGE_BYTES, but where it is a list */
 
-const char *treadle_status_text(treadle_status status) {
-  static const struct {
-    treadle_status status;
-    const char *text;
-  } rows[] = {{TREADLE_OK, "ok"},
-              {TREADLE_REFUSED, "refused"},
-              {TREADLE_NO_MEMORY, "no memory"},
-              {TREADLE_SYSTEM, "system"},
-              {TREADLE_PEER, "peer"},
-              {TREADLE_TIMEOUT, "timeout"},
-              {TREADLE_DIFFERENT, "different"},
-              {TREADLE_STATE, "state"},
-              {TREADLE_CANCELLED, "cancelled"}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (rows[i].status == status) return rows[i].text;
-  return "unknown status";
+static const struct {
+  treadle_status status;
+  const char *text;
+} texts[] = {{TREADLE_OK, "ok"},
+             {TREADLE_REFUSED, "refused"},
+             {TREADLE_NO_MEMORY, "no memory"},
+             {TREADLE_SYSTEM, "system"},
+             {TREADLE_PEER, "peer"},
+             {TREADLE_TIMEOUT, "timeout"},
+             {TREADLE_DIFFERENT, "different"},
+             {TREADLE_STATE, "state"},
+             {TREADLE_CANCELLED, "cancelled"}};
+
+static const char *text_of(treadle_status status) {
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (texts[i].status == status) return texts[i].text;
+  return NULL;
 }
+
+const char *treadle_status_text(treadle_status status) {
+  const char *text = text_of(status);
+  return text ? text : "unknown status";
+}
+
+bool treadle_status_is_failure(treadle_status status) { return status && text_of(status); }
 
 const char *treadle_error_message(void) { return message; }
 

@@ -12,6 +12,9 @@
 treadle_status treadle_fail(treadle_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Is it one of treadle.h's, other than TREADLE_OK? */
+bool treadle_status_is_failure(treadle_status status);
+
 /* Puts words in front of the message that stands ("config.json: " ...); returns `status`. */
 treadle_status treadle_fail_in(treadle_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -112,7 +112,7 @@ int64_t treadle_group_least_level(const treadle_group *group) {
 treadle_status treadle_group_refuse(treadle_group *group, treadle_status status, const char *message) {
   TREADLE_NEED(group);
   TREADLE_NEED(message);
-  if (status == TREADLE_OK || strcmp(treadle_status_text(status), "unknown status") == 0)
+  if (!treadle_status_is_failure(status))
     REFUSE("treadle_group_refuse: status %d: that of a failure is needed", (int)status);
   return treadle_group_agree(group, treadle_fail(status, "%s", message));
 }

@@ -27,7 +27,8 @@ static treadle_status check_reals(const char *what, const treadle_sampling_value
                {"presence_penalty", s->presence_penalty},
                {"frequency_penalty", s->frequency_penalty}};
   for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-    if (!isfinite(reals[i].value)) REFUSE("%s: %s must be finite", what, reals[i].name);
+    if (!isfinite(reals[i].value))
+      REFUSE("%s: %s must be finite, got %g", what, reals[i].name, reals[i].value);
   if (s->temperature < 0) REFUSE("%s: temperature must be non-negative, got %g", what, s->temperature);
   if (!(s->top_p > 0 && s->top_p <= 1)) REFUSE("%s: top_p must be in (0, 1], got %g", what, s->top_p);
   if (s->min_p < 0 || s->min_p > 1) REFUSE("%s: min_p must be in [0, 1], got %g", what, s->min_p);

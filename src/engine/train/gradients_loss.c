@@ -84,7 +84,12 @@ void treadle_train_own_loss(treadle_train_work *w, const treadle_train_step *bat
                                   .by_log_prob = w->own + w->counted + number,
                                   .by_entropy = w->entropies ? w->own + 2 * w->counted + number : NULL};
     treadle_status status = w->options.of_row(w->options.context, &row);
-    treadle_train_note(w, status ? status : check_own(&row, place));
+    if (!status)
+      status = check_own(&row, place);
+    else if (!treadle_status_is_failure(status))
+      status = treadle_fail(TREADLE_REFUSED, "row %lld: of_row returns %d, which is not a treadle_status",
+                            (long long)row.row, (int)status);
+    treadle_train_note(w, status);
   }
 }
 

@@ -20,6 +20,8 @@ static treadle_status check_row(const treadle_pass *pass, const treadle_train_ro
     if (treadle_train_id(row, i) < 0 || treadle_train_id(row, i) >= d->vocabulary)
       REFUSE("row %zu: token %lld is %d; the vocabulary has 0 to %lld", number, (long long)i,
              treadle_train_id(row, i), (long long)d->vocabulary - 1);
+  for (int64_t i = 0; row->mask && i < row->count - row->prompt_count; i++)
+    if (row->mask[i] > 1) REFUSE("row %zu: mask[%lld] is %d; 0 or 1", number, (long long)i, row->mask[i]);
   if (!row->prompt_count && row->mask && row->mask[0])
     REFUSE("row %zu: its first token cannot count", number);
   return TREADLE_OK;

@@ -113,11 +113,12 @@ static treadle_status check_numbers(const treadle_loss_options *o) {
     double value;
   } numbers[] = {{"clip_low", o->clip_low},
                  {"clip_high", o->clip_high},
-                 {"clip_c", o->clip_c},
                  {"importance_cap", o->importance_cap},
                  {"norm_length", o->norm_length}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (!(numbers[i].value >= 0)) REFUSE("loss: %s is %g: 0 at least", numbers[i].name, numbers[i].value);
+  if (!(o->clip_c >= 1))
+    REFUSE("loss: clip_c is %g: 1 at least, and infinity for no second clip", o->clip_c);
   if (isinf(o->norm_length)) REFUSE("loss: norm_length is %g: a finite number", o->norm_length);
   if (!isfinite(o->entropy_coeff) || !isfinite(o->kl_coef))
     REFUSE("loss: entropy_coeff is %g, kl_coef %g: finite numbers", o->entropy_coeff, o->kl_coef);

@@ -1,18 +1,25 @@
 #include "control/answers.h"
 
 #include "base/status.h"
+#include "base/utf8.h"
+#include "batch/batch.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static treadle_status find(const treadle_batch *answers, const char *name, treadle_column_type type,
                            treadle_column *column_p) {
   *column_p = TREADLE_INIT(treadle_column);
   if (!treadle_batch_has(answers, name)) REFUSE("the infer engine's answers have no column '%s'", name);
-  if (treadle_batch_column(answers, name, column_p) != TREADLE_OK || column_p->type != type ||
-      !column_p->offsets)
-    REFUSE("the infer engine's answers have a column '%s' of another type", name);
-  return TREADLE_OK;
+  treadle_status status;
+  TRY(treadle_batch_column(answers, name, column_p));
+  if (column_p->type != type || !column_p->offsets)
+    REFUSE("the infer engine's answers have a column '%s' of %s%s: ragged %s is needed", name,
+           column_p->offsets ? "ragged " : "", treadle_column_about_of(column_p->type)->name,
+           treadle_column_about_of(type)->name);
+out:
+  return status;
 }
 
 static treadle_status check_tokens(int64_t row, const treadle_column *ids, const treadle_column *logprobs) {
@@ -40,8 +47,10 @@ static treadle_status check_finish(int64_t row, const treadle_column *finish) {
   const size_t bytes = (size_t)(finish->offsets[row + 1] - finish->offsets[row]);
   if ((bytes == 4 && memcmp(text, "stop", 4) == 0) || (bytes == 6 && memcmp(text, "length", 6) == 0))
     return TREADLE_OK;
-  REFUSE("row %lld of the infer engine's answers: finish is '%.*s': stop or length", (long long)row,
-         (int)(bytes < 40 ? bytes : 40), text);
+  char shown[41];
+  snprintf(shown, sizeof shown, "%.*s", (int)(bytes < sizeof shown ? bytes : sizeof shown - 1), text);
+  REFUSE("row %lld of the infer engine's answers: finish is '%s': stop or length", (long long)row,
+         treadle_text_shown(shown));
 }
 
 treadle_status treadle_answers_check(const treadle_batch *answers, int64_t prompts, int64_t n) {

@@ -3,12 +3,31 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "batch/batch.h"
 #include "group/group.h"
 #include "treadle_loop.h"
+
+/* Two ranks' rows have the same columns. */
+static treadle_status compare(const treadle_batch *a, int rank_a, const treadle_batch *b, int rank_b) {
+  for (size_t i = 0; i < a->columns.count; i++) {
+    const treadle_batch_entry *one = &a->columns.items[i], *other = treadle_batch_find(b, one->name);
+    if (!other)
+      REFUSE("treadle_batch_gather: rank %d has a column '%s', and rank %d has none", rank_a, one->name,
+             rank_b);
+    if (one->type != other->type || one->width != other->width)
+      REFUSE("treadle_batch_gather: column '%s' is %s of width %lld on rank %d, and %s of width %lld on "
+             "rank %d (0: "
+             "ragged)",
+             one->name, treadle_column_about_of(one->type)->name, (long long)one->width, rank_a,
+             treadle_column_about_of(other->type)->name, (long long)other->width, rank_b);
+  }
+  return TREADLE_OK;
+}
 
 static treadle_status join(const treadle_gather *g, treadle_batch **parts, int ranks,
                            treadle_batch **all_p) {
   size_t count = 0;
+  int first = 0;
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < ranks; rank++) {
     treadle_message message = treadle_gather_of(g, rank);
@@ -16,6 +35,9 @@ static treadle_status join(const treadle_gather *g, treadle_batch **parts, int r
     TRY(treadle_message_int(&message, "rows", &has));
     if (!has) continue;
     TRY(treadle_message_batch(&message, &parts[count]));
+    if (!count) first = rank;
+    TRY(compare(parts[0], first, parts[count], rank));
+    TRY(compare(parts[count], rank, parts[0], first));
     count++;
   }
   if (!count) REFUSE("treadle_batch_gather: none of %d ranks has rows", ranks);

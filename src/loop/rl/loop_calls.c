@@ -148,13 +148,12 @@ out:
   return status;
 }
 
-/* What a rank has found of its rows; *rows_p becomes how many that are. */
+/* What a rank has found of its rows. has [count]: those that some rank has answered. */
 static treadle_status take_answer(const chosen *c, treadle_message *answer, float *logprobs,
-                                  float *entropies, size_t *rows_p) {
+                                  float *entropies, bool *has) {
   treadle_batch *out = NULL;
   int64_t first;
   treadle_status status;
-  *rows_p = 0;
   TRY(treadle_message_int(answer, "first row", &first));
   TRY(treadle_message_batch(answer, &out));
   const int64_t rows = treadle_batch_rows(out);
@@ -164,7 +163,7 @@ static treadle_status take_answer(const chosen *c, treadle_message *answer, floa
                      (long long)(first + rows), c->count));
   TRY(place(c, (size_t)first, out, "log_probs", logprobs));
   if (entropies) TRY(place(c, (size_t)first, out, "entropies", entropies));
-  *rows_p = (size_t)rows;
+  memset(has + first, true, (size_t)rows);
 out:
   treadle_batch_destroy(out);
   return status;
@@ -174,18 +173,20 @@ out:
  * behind its rows. */
 static treadle_status take_answers(treadle_rl_workers *workers, const chosen *c, float *logprobs,
                                    float *entropies, treadle_message *rest_p) {
-  treadle_status status = TREADLE_OK;
-  size_t all = 0;
   const int ranks = ranks_of(workers);
+  bool *has = treadle_alloc_array(c->count + 1, sizeof *has);
+  treadle_status status = TREADLE_OK;
+  if (!has) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for answers to %zu rows", c->count));
   for (int rank = 0; rank < ranks; rank++) {
     treadle_message answer = treadle_worker_group_answer(&workers->group, rank, &workers->out);
-    size_t rows;
-    TRY(take_answer(c, &answer, logprobs, entropies, &rows));
+    TRY(take_answer(c, &answer, logprobs, entropies, has));
     if (rank == 0) *rest_p = answer;
-    all += rows;
   }
-  if (all < c->count) REFUSE("the train engine's ranks answer %zu rows of %zu", all, c->count);
+  for (size_t i = 0; i < c->count; i++)
+    if (!has[i])
+      TRY(treadle_fail(TREADLE_REFUSED, "no rank of the train engine answers row %zu of %zu", i, c->count));
 out:
+  treadle_free(has);
   return status;
 }
 

@@ -204,6 +204,12 @@ static void lengthen(treadle_batch *b, const char *name, treadle_column_type typ
 static void other_mask(treadle_batch *b) { lengthen(b, "mask", TREADLE_COLUMN_UINT8); }
 static void other_ref(treadle_batch *b) { lengthen(b, "ref_log_probs", TREADLE_COLUMN_FP32); }
 
+static void odd_mask(treadle_batch *b) {
+  treadle_column mask = TREADLE_INIT(treadle_column);
+  assert_ok(treadle_batch_column(b, "mask", &mask));
+  ((uint8_t *)mask.data)[mask.offsets[2] + 1] = 2;
+}
+
 static void no_number(treadle_batch *b) {
   treadle_column column = TREADLE_INIT(treadle_column);
   assert_ok(treadle_batch_column(b, "advantage", &column));
@@ -234,6 +240,7 @@ static const struct wrong_batch {
     {narrow_advantages, "column 'advantages' is ragged fp32: ragged fp64 is needed"},
     {ragged_advantage, "column 'advantage' is ragged fp64: fp64 is needed"},
     {other_mask, "row 1: 2 of mask, and 1 ids"},
+    {odd_mask, "row 2: mask[1] is 2; 0 or 1"},
     {other_ref, "row 1: 2 of ref_log_probs, and 1 ids"},
     {no_advantage, "loss 'ppo': the batch has neither a column 'advantage' nor 'advantages'"},
     {no_ref, "loss 'ppo': the batch has no column 'ref_log_probs'"},
@@ -256,6 +263,7 @@ static const struct wrong_loss {
     {{.aggregation = "seq-mean-token-sum-norm"},
      "seq-mean-token-sum-norm needs a norm_length above 0, not 0"},
     {{.clip_low = -0.5}, "loss: clip_low is -0.5: 0 at least"},
+    {{.clip_c = 0.9}, "loss: clip_c is 0.9: 1 at least, and infinity for no second clip"},
     {{.importance_cap = -1}, "loss: importance_cap is -1: 0 at least"},
     {{.kl_coef = INFINITY}, "loss: entropy_coeff is 0.01, kl_coef inf: finite numbers"},
     {{.name = "nll"}, "loss 'nll' is of logits as they are: without temperature, entropies"},
@@ -267,6 +275,7 @@ static treadle_loss_options spoilt(const treadle_loss_options *by) {
   if (by->kl) l.kl = by->kl;
   if (by->aggregation) l.aggregation = by->aggregation;
   if (by->clip_low != 0) l.clip_low = by->clip_low;
+  if (by->clip_c != 0) l.clip_c = by->clip_c;
   if (by->importance_cap != 0) l.importance_cap = by->importance_cap;
   if (by->kl_coef != 0) l.kl_coef = by->kl_coef;
   return l;
@@ -320,12 +329,13 @@ static void refused_losses(void **state) {
 }
 
 /* Which value of row 1 is not finite; or the call fails. */
-typedef enum nothing { NO_LOSS, NO_SLOPE, NO_ENTROPY, FAILS } nothing;
+typedef enum nothing { NO_LOSS, NO_SLOPE, NO_ENTROPY, FAILS, RETURNS_5 } nothing;
 
 static treadle_status give_nan(void *context, const treadle_loss_row *row) {
   const nothing which = *(const nothing *)context;
   if (row->row != 1) return TREADLE_OK;
   if (which == FAILS) return treadle_fail(TREADLE_DIFFERENT, "the caller does not like row 1");
+  if (which == RETURNS_5) return (treadle_status)5;
   double *const values[] = {row->losses, row->by_log_prob, row->by_entropy};
   values[which][0] = which == NO_SLOPE ? -INFINITY : NAN;
   return TREADLE_OK;
@@ -352,6 +362,8 @@ static void refused_values(void **state) {
   for (which = NO_LOSS; which < FAILS; which++)
     assert_refused(texts[which], find(&s, batch, &forward, &mine));
   assert_fails(TREADLE_DIFFERENT, "the caller does not like row 1", find(&s, batch, &forward, &mine));
+  which = RETURNS_5;
+  assert_refused("row 1: of_row returns 5, which is not a treadle_status", find(&s, batch, &forward, &mine));
   const treadle_loss_options huge = {.struct_size = sizeof huge, .of_row = give_huge};
   assert_refused("the loss of all rows is inf", find(&s, batch, &forward, &huge));
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1e-3};

@@ -105,6 +105,12 @@ static treadle_status abort_one(treadle_batch **answers_p) {
   return status ? status : treadle_batch_add_texts(*answers_p, "finish", texts, NULL);
 }
 
+static treadle_status odd_finish(treadle_batch **answers_p) {
+  static const char *const texts[ANSWERS] = {"\x1b[2J", "length", "stop", "stop"};
+  treadle_status status = treadle_batch_remove(*answers_p, "finish");
+  return status ? status : treadle_batch_add_texts(*answers_p, "finish", texts, NULL);
+}
+
 static const struct {
   treadle_status (*spoil)(treadle_batch **answers_p);
   const char *words;
@@ -116,16 +122,18 @@ static const struct {
     {lose_ids, "the infer engine's answers have no column 'ids'"},
     {lose_logprobs, "the infer engine's answers have no column 'rollout_log_probs'"},
     {lose_finish, "the infer engine's answers have no column 'finish'"},
-    {long_ids, "the infer engine's answers have a column 'ids' of another type"},
-    {one_id, "the infer engine's answers have a column 'ids' of another type"},
-    {double_logprobs, "the infer engine's answers have a column 'rollout_log_probs' of another type"},
-    {bytes_of_finish, "the infer engine's answers have a column 'finish' of another type"},
+    {long_ids, "the infer engine's answers have a column 'ids' of ragged int64: ragged int32 is needed"},
+    {one_id, "the infer engine's answers have a column 'ids' of int32: ragged int32 is needed"},
+    {double_logprobs, "have a column 'rollout_log_probs' of ragged fp64: ragged fp32 is needed"},
+    {bytes_of_finish,
+     "the infer engine's answers have a column 'finish' of ragged bytes: ragged text is needed"},
     {fewer_logprobs, "row 2 of the infer engine's answers has 1 ids, and rollout_log_probs of 0"},
     {more_logprobs, "row 0 of the infer engine's answers has 1 ids, and rollout_log_probs of 2"},
     {give_nan, "row 1 of the infer engine's answers: rollout_log_probs[0] is nan"},
     {give_inf, "row 3 of the infer engine's answers: rollout_log_probs[0] is -inf"},
     {give_likelier, "row 2 of the infer engine's answers: rollout_log_probs[0] is 0.5; the logarithm"},
     {give_no_id, "row 1 of the infer engine's answers: ids[0] is -1"},
+    {odd_finish, "row 0 of the infer engine's answers: finish is '\\x1b[2J': stop or length"},
     {abort_one, "row 2 of the infer engine's answers: finish is 'abort': stop or length"},
 };
 

@@ -155,8 +155,10 @@ static treadle_status change_type(treadle_batch *batch) {
 static int gather_others(treadle_group *group, void *context) {
   static treadle_status (*const changes[])(treadle_batch *) = {add_column, lose_column, rename_column,
                                                                change_type};
-  static const char *const words[] = {"has 4 columns, batch 0 has 3", "has 2 columns, batch 0 has 3",
-                                      "has no column 'score'", "column 'score': "};
+  static const char *const words[] = {
+      "has a column 'reward', and rank 0 has none", "rank 0 has a column 'score', and rank ",
+      "rank 0 has a column 'score', and rank ",
+      "column 'score' is fp64 of width 1 on rank 0, and fp32 of width 1 on"};
   const int rank = treadle_group_rank(group);
   for (size_t i = 0; i < TEST_COUNT(changes); i++) {
     treadle_batch *mine = NULL, *all = context;
