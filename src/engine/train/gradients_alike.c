@@ -15,10 +15,6 @@ static uint64_t more_real(uint64_t hash, double value) {
   return treadle_hash_more(hash, bits);
 }
 
-static uint64_t more_text(uint64_t hash, const char *text) {
-  return more_bytes(hash, text, text ? strlen(text) : 0);
-}
-
 static uint64_t hash_forward(const treadle_forward_options *f) {
   uint64_t hash = treadle_hash_more((uint64_t)f->micro_batch_size, (uint64_t)f->max_tokens_per_micro);
   hash = more_real(hash, f->temperature == 0 ? 1 : f->temperature);
@@ -27,13 +23,14 @@ static uint64_t hash_forward(const treadle_forward_options *f) {
 }
 
 static uint64_t hash_loss(const treadle_train_work *w) {
-  const treadle_loss_options *o = &w->options;
+  const treadle_ppo *p = &w->ppo;
+  const double numbers[] = {p->clip_low,      p->clip_high, p->clip_c,        p->norm_length,
+                            p->entropy_coeff, p->kl_coef,   p->importance_cap};
   uint64_t hash = w->loss;
   if (w->loss != TREADLE_LOSS_PPO) return hash;
-  const double numbers[] = {o->clip_low,      o->clip_high, o->clip_c,        o->norm_length,
-                            o->entropy_coeff, o->kl_coef,   o->importance_cap};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = more_real(hash, numbers[i]);
-  return more_text(more_text(hash, o->aggregation), o->kl);
+  hash = treadle_hash_more(hash, p->aggregation);
+  return treadle_hash_more(hash, p->use_kl ? 1 + (uint64_t)p->kl_kind : 0);
 }
 
 static uint64_t hash_rows(const treadle_train_work *w) {
