@@ -62,8 +62,13 @@ def refused_on_1(rank, size, name, folder):
     batch, bad = treadle.Batch.of(PPO), rank == 1
     closed = treadle.Batch.of(PPO)
     closed.close()
-    with treadle.Trainer(treadle.Layout(treadle.Model(folder), "megatron:tp=2", size), group, threads=1) as trainer:
+    layout = treadle.Layout(treadle.Model(folder), "megatron:tp=2", size)
+    with (
+        treadle.Trainer(layout, group, threads=1) as trainer,
+        treadle.Trainer(layout, group, threads=1) as other,
+    ):
         trainer.load()
+        other.load()
         words = [
             ranks.said(call)
             for call in (
@@ -73,8 +78,14 @@ def refused_on_1(rank, size, name, folder):
                 lambda: trainer.logprobs(batch, "x" if bad else forward),
                 lambda: (trainer.gradients(batch, "nll", forward), trainer.step(lr=None if bad else 1e-3)),
                 lambda: trainer.randomise(1.5 if bad else 1),
+                lambda: treadle.Trainer(layout, group, threads="x" if bad else 1),
                 lambda: treadle.gather(group, "x" if bad else batch),
                 lambda: trainer.loss(batch, "ppo", treadle.Forward(micro_batch_size=1, temperature=1 + rank)),
+                lambda: (other if bad else trainer).loss(batch, "nll", forward),
+                lambda: trainer.randomise(rank),
+                lambda: trainer.weights_digest() if bad else trainer.load(),
+                lambda: treadle.Trainer(layout, group, threads=1, adam_beta1=0.9 + 0.05 * rank),
+                lambda: treadle.Trainer(treadle.Layout(layout.model, "megatron:pp=2", size) if bad else layout, group),
             )
         ]
         trainer.load()
@@ -393,13 +404,27 @@ class TestTrainer(ranks.Folder, ranks.Interruptible):
             "Refused: forward is a str; it must be a treadle.Forward or None",
             "Refused: lr is None: ",
             "Refused: randomise: the seed is 1.5; it must be an int",
+            "Refused: trainer: threads is 'x': ",
             "Refused: gather: the batch is a str; it must be a treadle.Batch",
         ]
         for start, told, own in zip(wanted, words, words_1, strict=False):
             self.assertTrue(own.startswith(start), own)
             self.assertEqual(told, own.replace(": ", ": rank 1: ", 1))
-        self.assertIn("ranks 0 and 1 must be given the same forward options, and were not", words[-1])
-        self.assertEqual(words[-1], words_1[-1])
+        for start, told, own in zip(
+            (
+                "treadle_trainer_loss: ranks 0 and 1 must be given the same forward options, and were not",
+                "ranks 0 and 1 are in treadle_trainer_loss of two different objects",
+                "treadle_trainer_randomise: ranks 0 and 1 must be given the same seed, and were not",
+                "rank 0 is in treadle_trainer_load, and rank 1 in treadle_trainer_weights_digest",
+                "treadle_trainer_create: ranks 0 and 1 must be given the same options, and were not",
+                "treadle_trainer_create: ranks 0 and 1 must be given the same layout, and were not",
+            ),
+            words[len(wanted) :],
+            words_1[len(wanted) :],
+            strict=True,
+        ):
+            self.assertTrue(told.startswith(f"Refused: {start}"), told)
+            self.assertEqual(told, own)
         self.assertEqual((loss, rows), (loss_1, rows_1))
         self.assertEqual(rows, 6)
 

@@ -183,6 +183,8 @@ class Engine:
 
     _word = "engine"
     _instead = "make it in the other process"  # of pickling it
+    _group: Group | None = None
+    _told = 0  # how often the other ranks have heard of a call: it was made, or refused
 
     def __init__(self, layout: Layout, group: Group | None) -> None:
         self._layout, self._group = layout, group
@@ -191,12 +193,12 @@ class Engine:
         self._calls = Calls()
         self._lock = threading.Lock()
         self._runs: object = None  # the call that runs; a signal may come between any two lines
-        self._told = 0  # how often the other ranks have heard of a call: it was made, or refused
         self._object: _library.Object | None = None
 
     def _make(self, name: str, end: str, keep: typing.Iterable[object], *given: typing.Any) -> None:
         pointer = ctypes.c_void_p()
         with held(self._group, self._words) as group:
+            self._told += 1
             self._calls.run(self._group, name, group, *given, ctypes.byref(pointer))
         kept = [self._group._object] if self._group is not None else []
         self._object = _library.Object(pointer, end, *kept, *keep)

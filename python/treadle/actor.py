@@ -95,6 +95,7 @@ class Actor(_calls.Engine):
     _instead = "save() it, and make one in the other process that can resume() it"
     _foreign: Foreign | None = None
 
+    @_calls.collective
     def __init__(
         self,
         train_layout: Layout,
@@ -174,6 +175,7 @@ class Actor(_calls.Engine):
 
     # ---- Weights ----
 
+    @_calls.collective
     def load(self) -> None:
         """Loads the weights of the model's checkpoint, and starts the optimizer anew."""
         self._call("load", "treadle_actor_load")
@@ -193,11 +195,13 @@ class Actor(_calls.Engine):
         """Writes weights and the optimizer's state into a folder, as Trainer.save."""
         save_with(self._call, "treadle_actor_save", folder)
 
+    @_calls.collective
     def load_reference(self) -> None:
         """Loads the reference's weights from its model's checkpoint. If they are made up, it gets the present weights
         of the policy."""
         self._call("load_reference", "treadle_actor_load_reference")
 
+    @_calls.collective
     def weights_digest(self) -> int:
         """A hash of the policy's weights, the same in every layout: Switch.digest. Master weights and moments of the
         optimizer are not in it."""

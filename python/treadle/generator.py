@@ -122,6 +122,7 @@ class Generator(_calls.Engine):
     _word = "generator"
     _instead = "make one of the same layout in the other process, and load() it there"
 
+    @_calls.collective
     def __init__(
         self,
         layout: Layout,
@@ -160,7 +161,24 @@ class Generator(_calls.Engine):
         where), on the host, which is not copied and must not change until unbind() or the next bind(). It may be a
         tensor of torch, an array, whatever has the buffer protocol, or a Window, such as `switch.infer` in mode INFER.
         Collective."""
-        self._bind("bind", _calls.room("bind", memory))
+        refusal: errors.Error | None = None
+        room = _calls.Room(0, 0, None)
+        try:
+            self._check("bind")
+            room = _calls.room("bind", memory)
+            if room.nbytes < (needed := self._layout.window_bytes(self._rank)):
+                raise errors.Refused(f"bind: a window of {room.nbytes} bytes; the layout has {needed}")
+        except errors.Error as error:
+            refusal = error
+        self._tell(refusal)
+        self._bind("bind", room)
+
+    def _tell(self, refusal: errors.Error | None) -> None:
+        """All ranks go on, or none."""
+        if self._group is not None:
+            self._group._tell(refusal)
+        elif refusal is not None:
+            raise refusal
 
     def _bind(self, what: str, room: _calls.Room) -> None:
         here = self._check(what)
@@ -175,18 +193,15 @@ class Generator(_calls.Engine):
     def load(self, weights: str | None = None) -> None:
         """Binds memory of its own, with the values of the model's weights. weights: "files", of its checkpoint;
         "random", made up; None: as the model was opened (Model). Collective."""
-        source = weights_of("load", weights)
-        self._check("load").use("load")
-        room = _calls.fresh(self._layout.window_bytes(self._rank))
         refusal: errors.Error | None = None
+        room = _calls.fresh(self._layout.window_bytes(self._rank))
         try:
+            source = weights_of("load", weights)
+            self._check("load").use("load")
             _library.call("treadle_layout_load_weights", self._layout._use(), self._rank, source, room.address)
         except errors.Error as error:
             refusal = error
-        if self._group is not None:
-            self._group._tell(refusal)
-        elif refusal is not None:
-            raise refusal
+        self._tell(refusal)
         self._bind("load", room)
 
     def unbind(self) -> None:

@@ -239,6 +239,7 @@ class Trainer(_calls.Engine):
     _word = "trainer"
     _instead = "save() it, and make one in the other process that can resume() it"
 
+    @_calls.collective
     def __init__(
         self,
         layout: Layout,
@@ -296,6 +297,7 @@ class Trainer(_calls.Engine):
 
     # ---- Weights ----
 
+    @_calls.collective
     def load(self) -> None:
         """Loads the weights of the model's checkpoint, and starts the optimizer anew."""
         self._call("load", "treadle_trainer_load")
@@ -316,6 +318,7 @@ class Trainer(_calls.Engine):
         """Reads what a trainer of any layout and any number of ranks has saved."""
         self._call("resume", "treadle_trainer_resume", _library.given("folder", folder))
 
+    @_calls.collective
     def weights_digest(self) -> int:
         """A hash of the weights, the same in every layout: Switch.digest."""
         return self._number("weights_digest", "treadle_trainer_weights_digest")

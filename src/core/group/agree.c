@@ -8,9 +8,14 @@
 
 enum { NAME = 48 };
 
+/* Of each verdict another word: what a rank has said at another meeting, or in another kind of one, is not taken for a verdict. */
+static const uint64_t AGREES = 0x7665726469637400;
+
 typedef struct verdict {
+  uint64_t meeting; /* AGREES + the number of barriers */
   int32_t status, count;
   int64_t level;
+  uint64_t object;
   char message[TREADLE_GROUP_MESSAGE];
   char call[NAME]; /* empty: any */
   struct {
@@ -20,6 +25,17 @@ typedef struct verdict {
 } verdict;
 
 static const verdict *said(const treadle_group *group, int rank) { return treadle_group_said(group, rank); }
+
+static treadle_status check_meeting(const treadle_group *group, uint64_t meeting) {
+  for (int rank = 0; rank < group->size; rank++)
+    if (said(group, rank)->meeting != meeting)
+      return treadle_fail(
+          TREADLE_REFUSED,
+          "rank %d has come to a barrier or a gather, where others agree on a call: ranks make the same "
+          "calls, in the same order",
+          rank);
+  return TREADLE_OK;
+}
 
 /* The rank whose failure is everybody's: the first, of those that failed for a reason of their own, if any did. -1: none has failed. */
 static int find_first(const treadle_group *group) {
@@ -54,6 +70,9 @@ static treadle_status compare_calls(const treadle_group *group) {
           TREADLE_REFUSED,
           "rank 0 is in %s, and rank %d in %s: ranks make the same calls, in the same order",
           one->call[0] ? one->call : "another call", rank, other->call[0] ? other->call : "another call");
+    if (one->object != other->object)
+      return treadle_fail(TREADLE_REFUSED, "ranks 0 and %d are in %s of two different objects", rank,
+                          one->call);
   }
   return TREADLE_OK;
 }
@@ -79,17 +98,19 @@ static treadle_status compare_alike(const treadle_group *group, const treadle_gr
 
 treadle_status treadle_group_agree_on(treadle_group *group, treadle_status mine,
                                       const treadle_group_call *call) {
-  verdict own = {.status = mine};
+  verdict own = {.meeting = AGREES + group->barriers + 1, .status = mine};
   treadle_status status;
   if (mine != TREADLE_OK) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
   if (call) snprintf(own.call, sizeof own.call, "%s", call->name);
   own.count = call ? call->count : 0;
   own.level = call ? call->level : 0;
+  own.object = call ? call->object : 0;
   for (int i = 0; i < own.count; i++) {
     own.alike[i].among = call->alike[i].among;
     own.alike[i].hash = call->alike[i].hash;
   }
   TRY(treadle_group_say(group, &own, sizeof own));
+  TRY(check_meeting(group, own.meeting));
   const int first = find_first(group);
   if (first >= 0) return fail_as(group, first);
   TRY(compare_calls(group));
@@ -101,6 +122,8 @@ out:
 treadle_status treadle_group_agree(treadle_group *group, treadle_status mine) {
   return treadle_group_agree_on(group, mine, NULL);
 }
+
+uint64_t treadle_group_number(treadle_group *group) { return ++group->objects; }
 
 int64_t treadle_group_least_level(const treadle_group *group) {
   int64_t least = said(group, 0)->level;

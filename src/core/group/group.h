@@ -79,6 +79,7 @@ struct treadle_group {
   void *net_context;                               /* of net_ops */
   const char *host;                                /* this node's address; NULL: not known */
   uint64_t barriers;                               /* entered by this rank */
+  uint64_t objects;                                /* that have a number (agree.c) */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
   void *state;
@@ -164,6 +165,7 @@ treadle_status treadle_group_agree(treadle_group *group, treadle_status mine);
 enum { TREADLE_GROUP_ALIKE = 4 };
 typedef struct treadle_group_call {
   const char *name; /* "treadle_trainer_step" */
+  uint64_t object;  /* whose call it is, by treadle_group_number; 0: nobody's */
   struct {
     const char *what; /* "rows" */
     int64_t among;    /* ranks with the same number here must have the same hash */
@@ -172,7 +174,9 @@ typedef struct treadle_group_call {
   int count;
   int64_t level; /* how far this rank is */
 } treadle_group_call;
-/* The same, and refused on all ranks: ranks in two different calls, and two that were not given alike what must be. Where a rank has failed,
+/* The number of an object that all ranks make, from 1. All ask at the same place, where none can have failed alone. */
+uint64_t treadle_group_number(treadle_group *group);
+/* The same, and refused on all ranks: ranks in two different calls, or in calls of two objects, and two that were not given alike what must be. Where a rank has failed,
  * its hashes do not matter. Collective. */
 treadle_status treadle_group_agree_on(treadle_group *group, treadle_status mine,
                                       const treadle_group_call *call);

@@ -76,7 +76,7 @@ void treadle_collect_go_on(treadle_generator *engine) {
 
 /* ---- The meeting ------------------------------------------------------------------------------------ */
 
-treadle_status treadle_collect_wait(treadle_generator *e) {
+treadle_status treadle_collect_wait(treadle_generator *e, const treadle_watch *watch) {
   static const char what[] = "requests of another replica";
   treadle_status status = TREADLE_OK;
   if (!e->board) return TREADLE_OK;
@@ -87,6 +87,7 @@ treadle_status treadle_collect_wait(treadle_generator *e) {
       uint64_t seen = treadle_board_value(e->board, rank, STEPS);
       if (treadle_board_value(e->board, rank, MEETINGS) >= e->meetings) break;
       TRY(treadle_board_wait(e->board, rank, STEPS, seen + 1, what));
+      if (watch) TRY(watch->look(watch->context));
     }
     TRY(treadle_board_wait(e->board, rank, MEETINGS, e->meetings, what)); /* fails if any rank has */
   }
@@ -152,7 +153,7 @@ treadle_status treadle_collect_meet(treadle_collect *collect) {
   const size_t size = (size_t)treadle_group_size(collect->engine->group);
   uint64_t most, *begin = NULL;
   treadle_status status;
-  TRY(treadle_collect_wait(collect->engine));
+  TRY(treadle_collect_wait(collect->engine, NULL));
   begin = treadle_alloc_array(size + 1, sizeof *begin);
   collect->answer = treadle_alloc_array(collect->jobs + 1, sizeof(*collect->answer));
   TRY(has(collect, begin ? collect->answer : NULL, (collect->jobs + 1) * sizeof(*collect->answer)));

@@ -38,8 +38,9 @@ treadle_status treadle_collect_put(treadle_collect *collect, size_t job, const t
 /* After each step: this replica goes on. */
 void treadle_collect_go_on(treadle_generator *engine);
 
-/* Waits until all ranks have come; a rank that makes steps may take its time. Collective: the k-th wait of all ranks is one. */
-treadle_status treadle_collect_wait(treadle_generator *engine);
+/* Waits until all ranks have come; a rank that makes steps may take its time, and `watch` (NULL: nobody) is asked after each of them.
+ * Collective: the k-th wait of all ranks is one. */
+treadle_status treadle_collect_wait(treadle_generator *engine, const treadle_watch *watch);
 /* The same, and all ranks get all answers. Collective. */
 treadle_status treadle_collect_meet(treadle_collect *collect);
 /* Then: any job's answer, which lives as long as the collection. */

@@ -188,3 +188,9 @@ out:
   treadle_gate_end(&g->engine->gate);
   return status;
 }
+
+static treadle_status look(void *context) { return tell_observer(context); }
+
+treadle_status treadle_generate_call_wait(generating *g) {
+  return treadle_collect_wait(g->engine, &(treadle_watch){look, g});
+}

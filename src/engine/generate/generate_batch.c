@@ -4,7 +4,6 @@
 #include "base/argument.h"
 #include "base/sized.h"
 #include "batch/batch.h"
-#include "generate/collect.h"
 #include "generate/generate_call.h"
 #include "generate/generate_prompts.h"
 
@@ -119,7 +118,7 @@ static treadle_status run(treadle_generate_call *call, bool keeps, treadle_batch
   treadle_status status;
   TRY(treadle_generate_call_run(call));
   TRY(make_answers(call, keeps, out_p));
-  TRY(treadle_collect_wait(call->engine));
+  TRY(treadle_generate_call_wait(call));
 out:
   treadle_pass_tell(call->engine->pass, status);
   return status;

@@ -67,6 +67,8 @@ void treadle_generate_call_release(treadle_generate_call *call, treadle_status s
 
 /* A failure of this rank is not yet told to the others (treadle_pass_tell). */
 treadle_status treadle_generate_call_run(treadle_generate_call *call);
+/* Then: until other replicas have ended theirs, too. Collective. */
+treadle_status treadle_generate_call_wait(treadle_generate_call *call);
 /* Are the ids to be known that tokens with these values are drawn from? */
 bool treadle_generate_call_keeps(const treadle_generate_call *call, const treadle_sampling_values *values);
 

@@ -109,8 +109,9 @@ treadle_status treadle_generator_create(treadle_group *group, const treadle_layo
   TRY(TREADLE_TAKE(options, &o));
   e = treadle_alloc(sizeof *e);
   status = e ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for an engine");
-  TRY(group ? treadle_group_agree(group, status) : status);
+  TRY(treadle_pass_agree(group, "treadle_generator_create", layout, 0, status));
   e->group = group;
+  e->number = group ? treadle_group_number(group) : 0;
   e->layout = layout;
   treadle_gate_init(&e->gate);
   status = treadle_pass_check_ranks(layout, group);
@@ -234,7 +235,7 @@ static treadle_status compare_ranks(treadle_generator *e, const char *what, int6
   pthread_mutex_unlock(&e->gate.lock);
   *least_p = *mine_p;
   if (!e->group) return TREADLE_OK;
-  TRY(treadle_group_agree_on(e->group, TREADLE_OK, &(treadle_group_call){.name = what, .level = *mine_p}));
+  TRY(treadle_generator_agree_on(e, TREADLE_OK, &(treadle_group_call){.name = what, .level = *mine_p}));
   *least_p = treadle_group_least_level(e->group);
 out:
   return status;

@@ -13,6 +13,7 @@ struct treadle_generator {
   const treadle_layout *layout;
   treadle_transformer *transformer;
   treadle_replica replica;
+  uint64_t number;          /* of the group's objects */
   treadle_board *board;     /* of the group; NULL: this rank is alone */
   uint64_t meetings, steps; /* of collect.h: all together; this rank's */
   treadle_pass *pass;

@@ -114,7 +114,9 @@ treadle_status treadle_generator_agree(const treadle_generator *engine, treadle_
 
 treadle_status treadle_generator_agree_on(const treadle_generator *engine, treadle_status status,
                                           const treadle_group_call *call) {
-  return engine->group ? treadle_group_agree_on(engine->group, status, call) : status;
+  treadle_group_call ours = call ? *call : (treadle_group_call){.name = ""};
+  ours.object = engine->number;
+  return engine->group ? treadle_group_agree_on(engine->group, status, &ours) : status;
 }
 
 treadle_status treadle_generator_least(treadle_generator *engine, size_t *value) {

@@ -49,6 +49,9 @@ typedef struct treadle_pass_step {
 treadle_status treadle_pass_check_layout(const treadle_layout *layout);
 /* Refuses a group that has not as many ranks as the layout; NULL: one rank. */
 treadle_status treadle_pass_check_ranks(const treadle_layout *layout, const treadle_group *group);
+/* How the making of an engine begins: all ranks make it, in one layout and with the options that this is a hash of. Collective. */
+treadle_status treadle_pass_agree(treadle_group *group, const char *name, const treadle_layout *layout,
+                                  uint64_t options, treadle_status status);
 
 /* The layout, the transformer and the replica must outlive the pass. On failure *pass_p is NULL. */
 treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,

@@ -1,7 +1,9 @@
 /* Which layouts a pass computes in. */
 #include "pass/pass.h"
 
+#include "base/hash.h"
 #include "base/text.h"
+#include "group/group.h"
 #include "layout/settings.h"
 
 #include <string.h>
@@ -52,4 +54,14 @@ treadle_status treadle_pass_check_ranks(const treadle_layout *layout, const trea
   if (layout->ranks == ranks) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED, "layout '%s' is for %s, the group has %d", layout->text,
                       treadle_text_of_count(layout->ranks, "rank"), ranks);
+}
+
+treadle_status treadle_pass_agree(treadle_group *group, const char *name, const treadle_layout *layout,
+                                  uint64_t options, treadle_status status) {
+  const treadle_group_call call = {
+      .name = name,
+      .alike = {{.what = "layout", .hash = treadle_hash_text(layout->text, (uint64_t)layout->ranks)},
+                {.what = "options", .hash = options}},
+      .count = 2};
+  return group ? treadle_group_agree_on(group, status, &call) : status;
 }

@@ -175,7 +175,7 @@ out:
 treadle_status treadle_trainer_logprobs(treadle_trainer *t, const treadle_batch *batch,
                                         const treadle_forward_options *forward, const void *weights,
                                         treadle_batch *out) {
-  treadle_train_work w = {.t = t};
+  treadle_train_work w = {.t = t, .elsewhere = weights != NULL};
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(batch);

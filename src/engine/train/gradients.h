@@ -62,11 +62,11 @@ typedef struct treadle_train_work {
   treadle_train_values values;
   int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
   int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
-  bool backward;
-  float scale;                 /* of "nll" */
-  float *logprobs, *entropies; /* [counted]; entropies: NULL: not asked for */
-  int64_t *kept_first;         /* [counted] where the ids of each are; NULL: nothing was cut */
-  treadle_ppo_term *terms;     /* [counted] */
+  bool backward, elsewhere;            /* elsewhere: with weights that are not the trainer's own */
+  float scale;                         /* of "nll" */
+  float *logprobs, *entropies;         /* [counted]; entropies: NULL: not asked for */
+  int64_t *kept_first;                 /* [counted] where the ids of each are; NULL: nothing was cut */
+  treadle_ppo_term *terms;             /* [counted] */
   /* of the caller's loss [3, counted]: losses, by_log_prob, by_entropy; of "nll" [counted]: -log p */
   double *own;
   treadle_status noted; /* and its message */

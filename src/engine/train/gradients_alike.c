@@ -26,7 +26,7 @@ static uint64_t hash_loss(const treadle_train_work *w) {
   const treadle_ppo *p = &w->ppo;
   const double numbers[] = {p->clip_low,      p->clip_high, p->clip_c,        p->norm_length,
                             p->entropy_coeff, p->kl_coef,   p->importance_cap};
-  uint64_t hash = w->loss;
+  uint64_t hash = 2 * (uint64_t)w->loss + w->elsewhere;
   if (w->loss != TREADLE_LOSS_PPO) return hash;
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = more_real(hash, numbers[i]);
   hash = treadle_hash_more(hash, p->aggregation);
@@ -64,7 +64,7 @@ treadle_status treadle_train_agree_on_work(const treadle_train_work *w, const ch
   treadle_group_call call = {
       .name = name,
       .alike = {{.what = "forward options"},
-                {.what = "loss options"},
+                {.what = "loss options, and other weights or none"},
                 {.what = "rows, as ranks of one data parallel coordinate", .among = w->t->data_rank}},
       .count = 3};
   if (!w->t->ranks.group) return status;

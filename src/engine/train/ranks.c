@@ -202,7 +202,9 @@ treadle_status treadle_train_agree(const treadle_train_ranks *ranks, treadle_sta
 
 treadle_status treadle_train_agree_on(const treadle_train_ranks *ranks, treadle_status status,
                                       const treadle_group_call *call) {
-  return ranks->group ? treadle_group_agree_on(ranks->group, status, call) : status;
+  treadle_group_call ours = *call;
+  ours.object = ranks->number;
+  return ranks->group ? treadle_group_agree_on(ranks->group, status, &ours) : status;
 }
 
 /* ---- Sums --------------------------------------------------------------------------------------------- */

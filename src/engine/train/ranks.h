@@ -16,6 +16,7 @@ typedef struct treadle_train_room {
 /* All NULL: this rank is alone. */
 typedef struct treadle_train_ranks {
   treadle_group *group;
+  uint64_t number; /* of the group's objects */
   treadle_board *board;
   treadle_exchange *replicas; /* ranks of other replicas with the same part; NULL: there is one replica */
   treadle_exchange *ends;     /* the two stages that have halves of a tied gradient */

@@ -47,7 +47,8 @@ treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *pa
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(path);
-  TRY(treadle_train_agree(&t->ranks, name_folder(t->ranks.group, path, folder)));
+  TRY(treadle_train_agree_on(&t->ranks, name_folder(t->ranks.group, path, folder),
+                             &(treadle_group_call){.name = __func__}));
   TRY(treadle_layout_save(t->ranks.group, t->windows.grad_layout, t->windows.grads, folder, &options));
   TRY(treadle_train_agree(&t->ranks, take_file(t->ranks.group, folder, path)));
 out:
@@ -57,8 +58,8 @@ out:
 /* ---- The digest --------------------------------------------------------------------------------------- */
 
 /* Of the windows of all ranks, each with values of one layout. */
-static treadle_status find_digest(const treadle_train_ranks *ranks, const treadle_rank_window *of,
-                                  uint64_t *digest_p) {
+static treadle_status find_digest(const treadle_train_ranks *ranks, const char *call,
+                                  const treadle_rank_window *of, uint64_t *digest_p) {
   treadle_group *group = ranks->group;
   uint64_t mine = 0, *sums;
   size_t count = (size_t)of->layout->model->entry_count;
@@ -68,7 +69,7 @@ static treadle_status find_digest(const treadle_train_ranks *ranks, const treadl
   if (!sums) status = treadle_fail(TREADLE_NO_MEMORY, "digest: memory is out");
   if (!status) status = treadle_digest_add(of, 0, sums);
   for (size_t i = 0; !status && i < count; i++) mine += sums[i];
-  TRY(treadle_train_agree(ranks, status));
+  TRY(treadle_train_agree_on(ranks, status, &(treadle_group_call){.name = call}));
   if (group) TRY(treadle_group_say(group, &mine, sizeof mine));
   for (int rank = 0; group && rank < treadle_group_size(group); rank++)
     *digest_p += *(const uint64_t *)treadle_group_said(group, rank);
@@ -85,7 +86,7 @@ treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
                                   .rank = t->windows.rank,
                                   .device = treadle_device_host(),
                                   .window = t->windows.grads};
-  return find_digest(&t->ranks, &of, digest_p);
+  return find_digest(&t->ranks, __func__, &of, digest_p);
 }
 
 treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *digest_p) {
@@ -95,7 +96,7 @@ treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *dige
                                   .rank = t->windows.rank,
                                   .device = treadle_device_host(),
                                   .window = t->windows.weights};
-  return find_digest(&t->ranks, &of, digest_p);
+  return find_digest(&t->ranks, __func__, &of, digest_p);
 }
 
 /* ---- The norm ----------------------------------------------------------------------------------------- */
@@ -126,7 +127,8 @@ treadle_status treadle_trainer_norm(treadle_trainer *t, double *norm_p) {
   TREADLE_NEED(t);
   TREADLE_NEED(norm_p);
   treadle_norm_begin(&norm);
-  TRY(treadle_train_agree(&t->ranks, treadle_train_each_own(t, look, &norm)));
+  TRY(treadle_train_agree_on(&t->ranks, treadle_train_each_own(t, look, &norm),
+                             &(treadle_group_call){.name = __func__}));
   TRY(share(t->ranks.group, &norm, false));
   TRY(treadle_train_agree(&t->ranks, treadle_train_each_own(t, add, &norm)));
   TRY(share(t->ranks.group, &norm, true));

@@ -107,9 +107,10 @@ treadle_status treadle_trainer_save(treadle_trainer *t, const char *folder) {
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
   const treadle_save_options options = {.struct_size = sizeof options, .companions = t->companions};
-  if (!treadle_pass_window(t->pass))
-    return treadle_fail(TREADLE_STATE, "treadle_trainer_save: the trainer has no weights");
-  TRY(treadle_train_agree(&t->ranks, join_path(path, folder, "huggingface")));
+  status = treadle_pass_window(t->pass)
+               ? join_path(path, folder, "huggingface")
+               : treadle_fail(TREADLE_STATE, "treadle_trainer_save: the trainer has no weights");
+  TRY(treadle_train_agree_on(&t->ranks, status, &(treadle_group_call){.name = __func__}));
   TRY(treadle_layout_save(t->ranks.group, t->windows.layout, t->windows.weights, path, &options));
   if (!t->optimizer.exp_avg) goto out;
   status = join_path(path, folder, "optimizer");
@@ -202,7 +203,11 @@ out:
 }
 
 treadle_status treadle_trainer_resume(treadle_trainer *t, const char *folder) {
+  treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
-  return treadle_train_agree(&t->ranks, resume(t, folder));
+  TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &(treadle_group_call){.name = __func__}));
+  TRY(treadle_train_agree(&t->ranks, resume(t, folder)));
+out:
+  return status;
 }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/argument.h"
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/sized.h"
 #include "group/group.h"
 #include "memory/device.h"
@@ -241,6 +242,13 @@ out:
   return status;
 }
 
+/* Of options that ranks must have alike, and that nothing else compares. */
+static uint64_t hash_options(const treadle_trainer_options *o) {
+  const double adam[] = {o->adam_beta1, o->adam_beta2, o->adam_eps};
+  const uint64_t hash = treadle_hash_bytes(adam, sizeof adam, 0);
+  return treadle_hash_more(hash, (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
+}
+
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
                                       const treadle_trainer_options *options, treadle_trainer **trainer_p) {
   treadle_trainer_options o;
@@ -252,9 +260,10 @@ treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout
   TRY(TREADLE_TAKE(options, &o));
   t = treadle_alloc(sizeof *t);
   status = t ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
-  TRY(group ? treadle_group_agree(group, status) : status);
+  TRY(treadle_pass_agree(group, "treadle_trainer_create", layout, hash_options(&o), status));
   t->windows.layout = layout;
   t->ranks.group = group;
+  t->ranks.number = group ? treadle_group_number(group) : 0;
   status = treadle_pass_check_ranks(layout, group);
   if (!status) status = treadle_train_fill(t, &o, group ? treadle_group_rank(group) : 0, false);
   TRY(treadle_train_agree(&t->ranks, status));
@@ -323,16 +332,24 @@ out:
 }
 
 treadle_status treadle_trainer_load(treadle_trainer *t) {
+  treadle_status status;
   TREADLE_NEED(t);
-  return treadle_train_agree(&t->ranks, load(t));
+  TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &(treadle_group_call){.name = __func__}));
+  TRY(treadle_train_agree(&t->ranks, load(t)));
+out:
+  return status;
 }
 
 treadle_status treadle_trainer_randomise(treadle_trainer *t, uint64_t seed) {
+  const treadle_group_call call = {.name = __func__, .alike = {{.what = "seed", .hash = seed}}, .count = 1};
   treadle_status status;
   TREADLE_NEED(t);
+  TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &call));
   status = treadle_train_randomise(&t->windows, t->transformer, t->optimizer.master, seed);
   if (!status) status = begin(t);
-  return treadle_train_agree(&t->ranks, status);
+  TRY(treadle_train_agree(&t->ranks, status));
+out:
+  return status;
 }
 
 const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *t) {

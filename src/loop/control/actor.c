@@ -154,7 +154,11 @@ treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *
   TRY(TREADLE_TAKE(options, &o));
   a = treadle_alloc(sizeof *a);
   status = a ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
-  TRY(group ? treadle_group_agree(group, status) : status);
+  const treadle_group_call call = {.name = "treadle_actor_create",
+                                   .alike = {{.what = "reference, or none", .hash = o.reference != NULL}},
+                                   .count = 1};
+  TRY(group ? treadle_group_agree_on(group, status, &call) : status);
+  a->number = group ? treadle_group_number(group) : 0;
   a->group = group && treadle_group_size(group) > 1 ? group : NULL;
   a->train_layout = train;
   a->infer_layout = infer;

@@ -26,6 +26,7 @@ typedef struct treadle_actor_books {
 
 struct treadle_actor {
   treadle_group *group; /* NULL: one rank */
+  uint64_t number;      /* of the group's objects */
   treadle_group *own;   /* then: its own group */
   const treadle_layout *train_layout, *infer_layout, *reference_layout;
   treadle_train_engine train;

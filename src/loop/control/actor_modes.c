@@ -70,9 +70,11 @@ static treadle_status check_stay(const treadle_actor *a, treadle_mode mode, cons
                       what, treadle_mode_text(mode), treadle_mode_text(a->entered));
 }
 
-static treadle_status begin(const treadle_actor *a, const char *what, treadle_status status) {
+static treadle_status begin(const treadle_actor *a, const char *what, treadle_mode mode,
+                            treadle_status status) {
   char name[48];
-  const treadle_group_call call = {.name = name};
+  const treadle_group_call call = {
+      .name = name, .object = a->number, .alike = {{.what = "mode", .hash = (uint64_t)mode}}, .count = 1};
   snprintf(name, sizeof name, "treadle_actor_%s", what);
   return a->group ? treadle_group_agree_on(a->group, status, &call) : status;
 }
@@ -80,7 +82,7 @@ static treadle_status begin(const treadle_actor *a, const char *what, treadle_st
 treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const char *what,
                                   treadle_status before) {
   treadle_status status;
-  TRY(begin(actor, what, before ? before : check_stay(actor, mode, what)));
+  TRY(begin(actor, what, mode, before ? before : check_stay(actor, mode, what)));
   TRY(go(actor, mode));
 out:
   return status;
@@ -106,7 +108,7 @@ static treadle_status check_enter(const treadle_actor *a, treadle_mode mode) {
 treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode) {
   treadle_status status;
   TREADLE_NEED(actor);
-  TRY(begin(actor, "enter", check_enter(actor, mode)));
+  TRY(begin(actor, "enter", mode, check_enter(actor, mode)));
   TRY(go(actor, mode));
   actor->stays = true;
   actor->entered = mode;

@@ -140,10 +140,29 @@ static int agree_on_calls(treadle_group *group, void *context) {
   return 0;
 }
 
+/* A rank that meets the others in another way. */
+static int agree_with_others(treadle_group *group, void *context) {
+  const treadle_group_call call = {.name = "sort"};
+  const int rank = group->rank;
+  int mine = 5, all[4];
+  (void)context;
+  for (int times = 0; times < 3; times++) {
+    RANK_OK(treadle_group_agree_on(group, TREADLE_OK, &call));
+    if (rank == 2)
+      RANK_OK(times == 1 ? treadle_group_gather(group, &mine, sizeof mine, all)
+                         : treadle_group_barrier(group));
+    else
+      RANK_FAILS(TREADLE_REFUSED, "rank 2 has come to a barrier or a gather, where others agree on a call",
+                 treadle_group_agree_on(group, TREADLE_OK, &call));
+  }
+  return 0;
+}
+
 static void test_agree(void **state) {
   (void)state;
   ranks_as_threads(4, 30, 0, agree_on_failures, NULL);
   ranks_as_threads(4, 30, 0, agree_on_calls, NULL);
+  ranks_as_threads(4, 30, 0, agree_with_others, NULL);
 }
 
 static int one_is_missing(treadle_group *group, void *context) {

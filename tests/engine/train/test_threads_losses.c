@@ -223,7 +223,8 @@ static int differ(treadle_group *group, void *context) {
   RANK_FAILS(TREADLE_REFUSED, "treadle_trainer_loss: ranks 0 and ",
              treadle_trainer_loss(w.trainer, w.mine, last ? &warmer : &forward, ppo, &found));
   RANK_TRUE(strstr(treadle_error_message(), "must be given the same forward options, and were not"));
-  RANK_FAILS(TREADLE_REFUSED, "must be given the same loss options, and were not",
+  RANK_FAILS(TREADLE_REFUSED,
+             "must be given the same loss options, and other weights or none, and were not",
              treadle_trainer_loss(w.trainer, w.mine, &forward, last ? &clipped : ppo, &found));
   RANK_FAILS(TREADLE_REFUSED, "is in treadle_trainer_l",
              last ? treadle_trainer_logprobs(w.trainer, w.mine, &forward, NULL, out)
