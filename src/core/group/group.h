@@ -73,13 +73,14 @@ struct treadle_group {
   int rank, size;
   double timeout_seconds; /* of each call that waits */
   treadle_control *control;
-  const treadle_nodes *nodes;                      /* NULL: all ranks are on one */
-  uint64_t job;                                    /* of several nodes: what all messages say */
-  const struct treadle_net_ops *net_ops;           /* between nodes; NULL: "tcp" */
-  void *net_context;                               /* of net_ops */
-  const char *host;                                /* this node's address; NULL: not known */
-  uint64_t barriers;                               /* entered by this rank */
-  uint64_t objects;                                /* that have a number (agree.c) */
+  const treadle_nodes *nodes;            /* NULL: all ranks are on one */
+  treadle_group *near;                   /* then NULL, too; else of this node's ranks, from the leader on */
+  uint64_t job;                          /* of several nodes: what all messages say */
+  const struct treadle_net_ops *net_ops; /* between nodes; NULL: "tcp" */
+  void *net_context;                     /* of net_ops */
+  const char *host;                      /* this node's address; NULL: not known */
+  uint64_t barriers;                     /* entered by this rank */
+  uint64_t objects;                      /* that have a number (agree.c) */
   void (*delay)(void *context, const char *where); /* tests: called at every wait; NULL */
   void *delay_context;
   void *state;

@@ -237,6 +237,7 @@ treadle_status treadle_group_over_nodes(treadle_group *near, const treadle_couri
   if (!s) status = treadle_fail(TREADLE_NO_MEMORY, "group: memory is out");
   TRY(treadle_group_agree(near, status));
   group->nodes = &s->nodes;
+  group->near = near;
   group->job = treadle_courier_key(meeting->key);
   snprintf(s->host, sizeof s->host, "%s", meeting->host ? meeting->host : "");
   group->host = s->host[0] ? s->host : NULL;

@@ -1,6 +1,7 @@
 /* A call goes from rank 0 to all: first a head, then the message. On one node a large message lies on a board, where all read it,
  * and a small one is said. Between nodes a small one is in the head, and a large one goes from rank 0 to each other rank
- * (mailbox.h), or a message of its own. Ranks agree twice: all have received the call, or no rank runs it; and all have run it well. */
+ * (mailbox.h); or each node has its own, which its first rank gets, and the others read on a board of that node. Ranks agree
+ * twice: all have received the call, or no rank runs it; and all have run it well. */
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
@@ -18,7 +19,7 @@ static const uint64_t EACH = UINT64_MAX;
 typedef struct head {
   int32_t type;
   int32_t status; /* of END, with its message in place of a name */
-  uint64_t bytes; /* EACH: each rank gets a message of its own, behind its length */
+  uint64_t bytes; /* EACH: each node has a message of its own, which its leader gets behind its length */
   char name[NAME];
   char message[2000]; /* of CALL between nodes: the message, if it is small */
 } head;
@@ -73,14 +74,46 @@ static treadle_status settle(treadle_worker_group *g, uint64_t bytes, treadle_st
   return by_mailbox ? treadle_mailbox_settle(&g->mailbox, received) : agree(g, received);
 }
 
-/* A board with room for this many bytes of rank 0, and for half as many more. Collective. */
+/* The ranks of this node, whose first one leads them. */
+static treadle_group *near_of(const treadle_worker_group *g) {
+  return g->group->near ? g->group->near : g->group;
+}
+
+static bool leads(const treadle_worker_group *g) { return treadle_group_rank(near_of(g)) == 0; }
+
+/* A board with room for this many bytes of the node's leader, and for half as many more. Collective on the node. */
 static treadle_status make_room(treadle_worker_group *g, uint64_t bytes) {
   if (g->board && treadle_board_bytes(g->board, 0) >= bytes) return TREADLE_OK;
   treadle_board_destroy(g->board);
   g->board = NULL;
-  treadle_status status =
-      treadle_board_create(g->group, treadle_group_rank(g->group) == 0 ? bytes + bytes / 2 : 0, &g->board);
+  treadle_status status = treadle_board_create(near_of(g), leads(g) ? bytes + bytes / 2 : 0, &g->board);
   return status == TREADLE_NO_MEMORY ? no_memory(bytes) : status;
+}
+
+/* What a node's leader says of the message that it has for all of them. */
+typedef struct note {
+  int64_t status;
+  uint64_t bytes;
+} note;
+
+/* From the leader's memory to a board, where the other ranks of the node read it: *in on all of them. had: how it fared so far. */
+static treadle_status share_near(treadle_worker_group *g, treadle_status had, treadle_message *in) {
+  treadle_group *near = near_of(g);
+  note n = {.status = had, .bytes = in->length};
+  treadle_status status;
+  if (treadle_group_size(near) == 1) return had;
+  near->timeout_seconds = g->group->timeout_seconds;
+  TRY(leads(g) ? treadle_group_say(near, &n, sizeof n) : treadle_group_listen(near, 0, "a call"));
+  memcpy(&n, treadle_group_said(near, 0), sizeof n);
+  if (n.status)
+    return had ? had : treadle_fail(TREADLE_PEER, "the first rank of this node has no call to share");
+  TRY(make_room(g, n.bytes));
+  if (leads(g)) memcpy(treadle_board_own(g->board), in->given ? in->given : in->bytes, (size_t)n.bytes);
+  TRY(treadle_group_agree(near, had));
+  if (!leads(g))
+    *in = (treadle_message){.given = treadle_board_part(g->board, 0), .length = (size_t)n.bytes};
+out:
+  return status;
 }
 
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
@@ -122,39 +155,41 @@ static treadle_status send(treadle_worker_group *g, treadle_message *in) {
   return send_by_mailbox(g, in);
 }
 
-/* To each rank its own. */
-static treadle_status send_each(treadle_worker_group *g, const treadle_message *const *by_rank) {
-  const int ranks = treadle_group_size(g->group);
-  uint64_t *lengths = treadle_alloc_array((size_t)ranks, sizeof *lengths);
+/* To the leader of each other node its message. */
+static treadle_status send_each(treadle_worker_group *g, const treadle_message *const *by_node) {
+  const int nodes = treadle_group_node_count(g->group);
+  uint64_t *lengths = treadle_alloc_array((size_t)nodes, sizeof *lengths);
   treadle_status status = treadle_mailbox_open(&g->mailbox, g->group);
   if (!status && !lengths)
-    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for calls of %d ranks", ranks);
+    status = treadle_fail(TREADLE_NO_MEMORY, "no memory for calls of %d nodes", nodes);
   TRY(status);
-  for (int rank = 1; rank < ranks; rank++) {
-    lengths[rank] = by_rank[rank]->length;
-    g->mailbox.letters[rank - 1] =
-        (treadle_letter){.rank = rank, .bytes = &lengths[rank], .length = sizeof *lengths};
+  for (int node = 1; node < nodes; node++) {
+    lengths[node] = by_node[node]->length;
+    g->mailbox.letters[node - 1] = (treadle_letter){.rank = treadle_nodes_leader(g->group->nodes, node),
+                                                    .bytes = &lengths[node],
+                                                    .length = sizeof *lengths};
   }
-  TRY(treadle_mailbox_move(&g->mailbox, ranks - 1));
-  for (int rank = 1; rank < ranks; rank++)
-    g->mailbox.letters[rank - 1] =
-        (treadle_letter){.rank = rank, .bytes = by_rank[rank]->bytes, .length = by_rank[rank]->length};
-  TRY(treadle_mailbox_move(&g->mailbox, ranks - 1));
+  TRY(treadle_mailbox_move(&g->mailbox, nodes - 1));
+  for (int node = 1; node < nodes; node++)
+    g->mailbox.letters[node - 1] = (treadle_letter){.rank = treadle_nodes_leader(g->group->nodes, node),
+                                                    .bytes = by_node[node]->bytes,
+                                                    .length = by_node[node]->length};
+  TRY(treadle_mailbox_move(&g->mailbox, nodes - 1));
 out:
   treadle_free(lengths);
   return status;
 }
 
-treadle_status treadle_worker_group_call_each(treadle_worker_group *group, const char *name,
-                                              treadle_message *in, const treadle_message *const *by_rank,
-                                              treadle_message *out) {
+treadle_status treadle_worker_group_call_nodes(treadle_worker_group *group, const char *name,
+                                               treadle_message *in, const treadle_message *const *by_node,
+                                               treadle_message *out) {
   const treadle_worker_method *method = find(group, name);
   head h = {.type = CALL, .bytes = EACH};
   treadle_status status;
   assert(method && strlen(name) < NAME);
   strcpy(h.name, name);
   TRY(treadle_group_say(group->group, &h, sizeof h));
-  TRY(settle(group, EACH, send_each(group, by_rank)));
+  TRY(settle(group, EACH, share_near(group, send_each(group, by_node), in)));
   TRY(run(group, method, in, out));
 out:
   return status;
@@ -211,6 +246,7 @@ out:
 static treadle_status receive_by_mailbox(treadle_worker_group *g, uint64_t bytes) {
   treadle_status status;
   TRY(treadle_mailbox_open(&g->mailbox, g->group));
+  if (bytes == EACH && !leads(g)) goto out;
   if (bytes == EACH) TRY(treadle_mailbox_receive(&g->mailbox, 0, &bytes, sizeof bytes));
   char *to = treadle_message_grow(&g->received, (size_t)bytes);
   if (!to) TRY(no_memory(bytes));
@@ -219,14 +255,13 @@ out:
   return status;
 }
 
-/* Into this rank's own memory. */
+/* Into this rank's own memory; or, of a message of the node, into the leader's. */
 static treadle_status receive_copy(treadle_worker_group *g, uint64_t bytes, treadle_message *in) {
   treadle_status status;
   treadle_message_clear(&g->received);
-  TRY(way_of(g, bytes) == BY_MAILBOX ? receive_by_mailbox(g, bytes) : receive_said(g, bytes));
+  status = way_of(g, bytes) == BY_MAILBOX ? receive_by_mailbox(g, bytes) : receive_said(g, bytes);
   *in = (treadle_message){.given = g->received.bytes, .length = g->received.length};
-out:
-  return status;
+  return bytes == EACH ? share_near(g, status, in) : status;
 }
 
 /* The message is read where it lies; it is there when all agree that they have received it. */

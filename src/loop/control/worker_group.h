@@ -32,18 +32,20 @@ typedef struct treadle_worker_group {
   const treadle_worker_method *methods; /* ended by a row without a name */
   void *worker;
   treadle_message received; /* but for those on the board */
-  treadle_board *board;     /* one node: rank 0's part has large messages; NULL: there was none yet */
-  treadle_mailbox mailbox;  /* several nodes: for large messages and answers */
+  treadle_board
+      *board; /* of this node: its first rank's part has large messages; NULL: there was none yet */
+  treadle_mailbox mailbox; /* several nodes: for large messages and answers */
   treadle_gather answers;
 } treadle_worker_group;
 
 /* Rank 0 alone. An unknown name is a mistake of the program (assert). Rewinds `in`, clears `out` first. */
 treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
                                          treadle_message *out);
-/* The same where the ranks are on several nodes, with a message for each, by_rank [ranks]; `in` is rank 0's own. They are not rewound. */
-treadle_status treadle_worker_group_call_each(treadle_worker_group *group, const char *name,
-                                              treadle_message *in, const treadle_message *const *by_rank,
-                                              treadle_message *out);
+/* The same where the ranks are on several nodes, with a message for each node, by_node [nodes]; `in` is that of the first. They are not
+ * rewound. */
+treadle_status treadle_worker_group_call_nodes(treadle_worker_group *group, const char *name,
+                                               treadle_message *in, const treadle_message *const *by_node,
+                                               treadle_message *out);
 /* The other ranks: until rank 0 ends it, with its status and message, or the group has failed. */
 treadle_status treadle_worker_group_serve(treadle_worker_group *group);
 /* Rank 0, after a call that collects: what a rank answered, to be read; it lives until the next call. */

@@ -1,8 +1,9 @@
 /* Behind what all ranks get, a message has three things: the rows of each rank, the number of the first row that it has, and the rows. On one
- * node these are all, and between nodes those of the rank that it is sent to. */
+ * node these are all, and of several nodes each has a message with those of its ranks. */
 #include "control/worker_rows.h"
 
 #include "base/alloc.h"
+#include "base/larger.h"
 #include "group/group.h"
 
 #include <string.h>
@@ -22,46 +23,49 @@ static void put(treadle_message *m, const treadle_worker_rows *r, int ranks, tre
   treadle_message_put_rows(m, &rows);
 }
 
-static bool is_same(treadle_row_range a, treadle_row_range b) {
-  return a.first == b.first && a.end == b.end;
+/* From the first row that a rank of the node takes to the last. */
+static treadle_row_range range_of(const treadle_worker_group *g, const treadle_worker_rows *r, int node) {
+  treadle_row_range all = {INT64_MAX, 0};
+  for (int rank = 0; rank < ranks_of(g); rank++) {
+    const treadle_row_range *one = &r->by_rank[rank];
+    if (treadle_group_node(g->group, rank) != node || one->first == one->end) continue;
+    all.first = treadle_smaller(all.first, one->first);
+    all.end = treadle_larger(all.end, one->end);
+  }
+  return all.first < all.end ? all : (treadle_row_range){0};
 }
 
-/* The message of each other rank, which begins with what `in` has so far. Ranks with the same rows share one: that of the first of
- * them. */
+/* The message of each other node, which begins with what `in` has so far; then the first one's. */
 static treadle_status put_each(const treadle_worker_group *g, treadle_message *in,
                                const treadle_worker_rows *r, treadle_message *messages,
-                               const treadle_message **by_rank) {
-  const int ranks = ranks_of(g);
+                               const treadle_message **by_node) {
+  const int nodes = treadle_group_node_count(g->group);
   const size_t length = in->length;
-  for (int rank = 1; rank < ranks; rank++) {
-    int first = 0;
-    while (!is_same(r->by_rank[first], r->by_rank[rank])) first++;
-    by_rank[rank] = first ? &messages[first] : in;
-    if (first < rank) continue;
-    char *to = treadle_message_grow(&messages[rank], length);
+  for (int node = nodes - 1; node >= 0; node--) {
+    treadle_message *m = node ? &messages[node] : in;
+    char *to = node ? treadle_message_grow(m, length) : NULL;
     if (to && length) memcpy(to, in->bytes, length);
-    put(&messages[rank], r, ranks, r->by_rank[rank]);
-    if (messages[rank].failed)
-      return treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of rank %d", rank);
+    put(m, r, ranks_of(g), range_of(g, r, node));
+    if (m->failed) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of node %d", node);
+    by_node[node] = m;
   }
-  put(in, r, ranks, r->by_rank[0]);
-  return in->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of rank 0") : TREADLE_OK;
+  return TREADLE_OK;
 }
 
 static treadle_status call_far(treadle_worker_group *g, const char *name, treadle_message *in,
                                const treadle_worker_rows *rows, treadle_message *out) {
-  const size_t ranks = (size_t)ranks_of(g);
-  treadle_message *messages = treadle_alloc_array(ranks, sizeof *messages);
-  const treadle_message **by_rank = treadle_alloc_array(ranks, sizeof(*by_rank));
+  const size_t nodes = (size_t)treadle_group_node_count(g->group);
+  treadle_message *messages = treadle_alloc_array(nodes, sizeof *messages);
+  const treadle_message **by_node = treadle_alloc_array(nodes, sizeof(*by_node));
   treadle_status status = TREADLE_OK;
-  if (!messages || !by_rank)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for messages to %zu ranks", ranks));
-  TRY(put_each(g, in, rows, messages, by_rank));
-  TRY(treadle_worker_group_call_each(g, name, in, by_rank, out));
+  if (!messages || !by_node)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for messages to %zu nodes", nodes));
+  TRY(put_each(g, in, rows, messages, by_node));
+  TRY(treadle_worker_group_call_nodes(g, name, in, by_node, out));
 out:
-  for (size_t i = 0; messages && i < ranks; i++) treadle_message_release(&messages[i]);
+  for (size_t i = 0; messages && i < nodes; i++) treadle_message_release(&messages[i]);
   treadle_free(messages);
-  treadle_free(by_rank);
+  treadle_free(by_node);
   return status;
 }
 
@@ -90,11 +94,13 @@ treadle_status treadle_worker_take_rows(const treadle_worker_group *group, tread
   TRY(treadle_message_int(in, "first row", &first));
   TRY(treadle_message_batch(in, &rows));
   const int64_t end = first + treadle_batch_rows(rows);
-  if (range->first < first || range->end < range->first || range->end > end)
+  const bool none = range->first == range->end;
+  if (!none && (range->first < first || range->end < range->first || range->end > end))
     TRY(treadle_fail(TREADLE_PEER, "a call has rows %lld to %lld, and rank %d is to take rows %lld to %lld",
                      (long long)first, (long long)end, rank, (long long)range->first,
                      (long long)range->end));
-  TRY(treadle_batch_slice(rows, range->first - first, range->end - first, &share_p->mine));
+  TRY(treadle_batch_slice(rows, none ? 0 : range->first - first, none ? 0 : range->end - first,
+                          &share_p->mine));
 out:
   treadle_batch_destroy(rows);
   return status;

@@ -1,4 +1,5 @@
-/* Rows of a call that ranks divide. On one node all read them in one message, each its own; between nodes each rank is sent its own alone. */
+/* Rows of a call that ranks divide. All ranks of a node read them in one message, each its own; to another node those of its ranks are sent, and no
+ * others. */
 #ifndef TREADLE_CONTROL_WORKER_ROWS_H
 #define TREADLE_CONTROL_WORKER_ROWS_H
 

@@ -1,4 +1,4 @@
-/* Rows of a call that ranks divide (worker_rows.c): each rank gets those of its range, and between nodes no others; a rank without memory
+/* Rows of a call that ranks divide (worker_rows.c): each rank gets those of its range, and a node no others; a rank without memory
  * fails the call on all ranks, and the group goes on. ctest: label=threads */
 #include "base/random.h"
 #include "control/worker_rows.h"
@@ -26,16 +26,31 @@ static bool is_row(const treadle_column *ids, int64_t at, int64_t row) {
   return true;
 }
 
-/* What ranks are called with: the numbers of the rows. */
+/* Of the rows that the two ranks of a node take, and what stands beside them. */
+static size_t most_bytes(const worker *w, const int64_t *numbers, const treadle_row_range *ranges) {
+  const int first = treadle_group_rank(w->group) / 2 * 2;
+  int64_t begin = MOST, end = 0;
+  size_t bytes = 1000;
+  for (int rank = first; rank < first + 2; rank++) {
+    if (ranges[rank].first == ranges[rank].end) continue;
+    if (ranges[rank].first < begin) begin = ranges[rank].first;
+    if (ranges[rank].end > end) end = ranges[rank].end;
+  }
+  for (int64_t r = begin; r < end; r++) bytes += (size_t)length_of(numbers[r]) * sizeof(int32_t) + 8;
+  return bytes;
+}
+
+/* What ranks are called with: the numbers of the rows, and which each rank takes. */
 static treadle_status take(void *context, treadle_message *in, treadle_message *out) {
   worker *w = context;
   treadle_worker_share share;
   treadle_column ids = TREADLE_INIT(treadle_column);
-  const void *numbers;
+  const void *numbers, *ranges;
   size_t bytes;
   treadle_status status;
   (void)out;
   TRY(treadle_message_bytes(in, "numbers", &numbers, &bytes));
+  TRY(treadle_message_array(in, "ranges", sizeof(treadle_row_range), RANKS, &ranges));
   TRY(treadle_worker_take_rows(w->workers, in, &share));
   TRY(treadle_batch_column(share.mine, "ids", &ids));
   const int64_t rows = treadle_batch_rows(share.mine);
@@ -44,8 +59,7 @@ static treadle_status take(void *context, treadle_message *in, treadle_message *
   for (int64_t r = 0; r < rows; r++)
     if (!is_row(&ids, r, ((const int64_t *)numbers)[share.range.first + r]))
       TRY(treadle_fail(TREADLE_DIFFERENT, "row %lld", (long long)r));
-  if (w->far &&
-      in->length > bytes + 1000 + (size_t)(ids.offsets[rows] - ids.offsets[0]) * 4 + (size_t)rows * 8)
+  if (w->far && in->length > most_bytes(w, numbers, ranges) + bytes)
     TRY(treadle_fail(TREADLE_DIFFERENT, "%zu bytes for %lld rows", in->length, (long long)rows));
   w->got += rows;
 out:
@@ -82,6 +96,7 @@ static treadle_status call(scene *s, const int64_t *rows, size_t count, const tr
                                        .by_rank = by_rank};
   treadle_message_clear(&s->in);
   treadle_message_put_bytes(&s->in, rows, count * sizeof *rows);
+  treadle_message_put_bytes(&s->in, by_rank, RANKS * sizeof *by_rank);
   return treadle_worker_group_call_rows(&s->workers, "take", &s->in, &divided, &s->out);
 }
 
