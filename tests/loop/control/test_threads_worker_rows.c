@@ -12,7 +12,7 @@ enum { RANKS = 4, MOST = 40, WIDE = 3000, CALLS = 60 };
 typedef struct worker {
   treadle_group *group;
   const treadle_worker_group *workers;
-  bool far;    /* the ranks are on two nodes */
+  bool pairs;  /* ranks 0 and 1 are on one node, 2 and 3 on another */
   int64_t got; /* rows that messages had for this rank */
 } worker;
 
@@ -59,7 +59,7 @@ static treadle_status take(void *context, treadle_message *in, treadle_message *
   for (int64_t r = 0; r < rows; r++)
     if (!is_row(&ids, r, ((const int64_t *)numbers)[share.range.first + r]))
       TRY(treadle_fail(TREADLE_DIFFERENT, "row %lld", (long long)r));
-  if (w->far && in->length > most_bytes(w, numbers, ranges) + bytes)
+  if (w->pairs && in->length > most_bytes(w, numbers, ranges) + bytes)
     TRY(treadle_fail(TREADLE_DIFFERENT, "%zu bytes for %lld rows", in->length, (long long)rows));
   w->got += rows;
 out:
@@ -122,7 +122,7 @@ static int lead(scene *s) {
     const size_t count = draw(&random, rows, by_rank);
     RANK_OK(call(s, rows, count, by_rank));
     by_rank[RANKS - 1] = (treadle_row_range){0, (int64_t)count + 1};
-    if (!s->worker.far)
+    if (!ranks_nodes)
       RANK_FAILS(TREADLE_PEER, "and rank 3 is to take rows 0 to ", call(s, rows, count, by_rank));
   }
   return 0;
@@ -152,7 +152,7 @@ static int starve(scene *s) {
 static int run_rank(treadle_group *group, void *context) {
   static const treadle_worker_method methods[] = {{"take", take, false}, {NULL, NULL, false}};
   int (*const *lead_p)(scene * s) = context;
-  scene s = {.worker = {.group = group, .far = ranks_nodes != NULL}};
+  scene s = {.worker = {.group = group, .pairs = ranks_nodes == ranks_in_pairs}};
   int bad;
   s.workers = (treadle_worker_group){.group = group, .methods = methods, .worker = &s.worker};
   s.worker.workers = &s.workers;
@@ -175,6 +175,8 @@ static void run(int (*lead_rank)(scene *s)) {
   ranks_nodes = ranks_in_pairs;
   ranks_as_threads(RANKS, 30, 0, run_rank, &lead_rank);
   ranks_as_threads(RANKS, 30, 5, run_rank, &lead_rank);
+  ranks_nodes = ranks_on_two_nodes;
+  ranks_as_threads(RANKS, 30, 0, run_rank, &lead_rank);
   ranks_nodes = NULL;
 }
 
