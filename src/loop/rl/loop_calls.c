@@ -22,11 +22,15 @@ void treadle_rl_workers_release(treadle_rl_workers *workers) {
 
 /* ---- Answers ------------------------------------------------------------------------------------------------- */
 
+void treadle_rl_answers_release(treadle_rl_answers *answers) {
+  for (size_t i = 0; i < answers->count; i++) treadle_batch_destroy(answers->parts[i]);
+  treadle_free(answers->parts);
+  *answers = (treadle_rl_answers){0};
+}
+
 /* Answers of one rank after the other, which are those to all prompts: each replica has prompts that follow those of the
  * one before. */
-static treadle_status join_answers(treadle_rl_workers *workers, treadle_batch **parts,
-                                   treadle_batch **answers_p) {
-  size_t count = 0;
+static treadle_status find_answers(const treadle_rl_workers *workers, treadle_rl_answers *a) {
   const int ranks = ranks_of(workers);
   int64_t next = 0;
   treadle_status status = TREADLE_OK;
@@ -39,27 +43,22 @@ static treadle_status join_answers(treadle_rl_workers *workers, treadle_batch **
     if (first < next)
       TRY(treadle_fail(TREADLE_PEER, "rank %d answers prompts from %lld on, which others do", rank,
                        (long long)first));
-    treadle_batch_destroy(parts[count]); /* one without rows */
-    parts[count] = NULL;
-    TRY(treadle_message_batch(&answer, &parts[count]));
+    TRY(treadle_message_batch(&answer, &a->parts[a->count]));
+    a->count++;
     next = first;
-    if (treadle_batch_rows(parts[count]) > 0) count++;
   }
-  if (!count && parts[0]) count = 1;
-  TRY(treadle_batch_concat((const treadle_batch *const *)parts, count, answers_p));
 out:
   return status;
 }
 
 treadle_status treadle_rl_call_generate(treadle_rl_workers *workers, const treadle_tokenizer *tokenizer,
                                         const treadle_batch *prompts, const treadle_rl_sampling *sampling,
-                                        treadle_batch **answers_p) {
+                                        treadle_rl_answers *answers_p) {
   const treadle_message_rows rows = {.batch = prompts};
   const int ranks = ranks_of(workers);
-  treadle_batch **parts = treadle_alloc_array((size_t)ranks + 1, sizeof(*parts));
   treadle_status status;
-  *answers_p = NULL;
-  if (!parts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %d ranks", ranks);
+  *answers_p = (treadle_rl_answers){.parts = treadle_alloc_array((size_t)ranks, sizeof(*answers_p->parts))};
+  if (!answers_p->parts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %d ranks", ranks);
   treadle_message_clear(&workers->in);
   treadle_message_put_int(&workers->in, sampling->n);
   treadle_message_put_real(&workers->in, sampling->temperature);
@@ -70,10 +69,8 @@ treadle_status treadle_rl_call_generate(treadle_rl_workers *workers, const tread
   treadle_message_put_int(&workers->in, tokenizer ? treadle_tokenizer_special(tokenizer, TREADLE_EOS) : -1);
   treadle_message_put_rows(&workers->in, &rows);
   TRY(call(workers, "generate_sequences"));
-  TRY(join_answers(workers, parts, answers_p));
+  TRY(find_answers(workers, answers_p));
 out:
-  for (int i = 0; i <= ranks; i++) treadle_batch_destroy(parts[i]);
-  treadle_free(parts);
   return status;
 }
 

@@ -79,14 +79,16 @@ out:
 
 /* ---- Answers ----------------------------------------------------------------------------------------------- */
 
-/* Their columns. */
+/* Of a replica: their columns. */
 typedef struct answers {
   treadle_column ids, logprobs, finish, kept_counts, kept; /* the last two where they are kept */
+  int64_t first;                                           /* of the rows of all replicas */
 } answers;
 
-static treadle_status find_columns(const treadle_batch *batch, bool keeps, answers *a) {
+static treadle_status find_columns(const treadle_batch *batch, bool keeps, int64_t first, answers *a) {
   treadle_status status;
-  *a = (answers){.ids = TREADLE_INIT(treadle_column),
+  *a = (answers){.first = first,
+                 .ids = TREADLE_INIT(treadle_column),
                  .logprobs = TREADLE_INIT(treadle_column),
                  .finish = TREADLE_INIT(treadle_column),
                  .kept_counts = TREADLE_INIT(treadle_column),
@@ -113,7 +115,7 @@ static treadle_status take_tokens(const treadle_rl_bounds *bounds, treadle_rl_ba
   for (size_t i = 0; i < made->count; i++) {
     if (ids[i] < 0 || ids[i] >= bounds->vocabulary)
       REFUSE("row %lld of the infer engine's answers: ids[%zu] is %d; the vocabulary has 0 to %lld",
-             (long long)row, i, ids[i], (long long)bounds->vocabulary - 1);
+             (long long)(a->first + row), i, ids[i], (long long)bounds->vocabulary - 1);
     TRY(treadle_array_push(&b->ids, ids[i]));
     TRY(treadle_array_push(&b->rollout, logprobs[i]));
   }
@@ -125,8 +127,9 @@ static treadle_status take_kept(const treadle_rl_bounds *bounds, const treadle_t
                                 treadle_rl_batch *b, const answers *a, int64_t row, treadle_rl_made *made) {
   const treadle_column *counts = &a->kept_counts, *kept = &a->kept;
   if (counts->offsets[row + 1] - counts->offsets[row] != (int64_t)made->count)
-    REFUSE("row %lld of the infer engine's answers has %zu ids, and kept_counts of %lld", (long long)row,
-           made->count, (long long)(counts->offsets[row + 1] - counts->offsets[row]));
+    REFUSE("row %lld of the infer engine's answers has %zu ids, and kept_counts of %lld",
+           (long long)(a->first + row), made->count,
+           (long long)(counts->offsets[row + 1] - counts->offsets[row]));
   return treadle_rl_take_kept(bounds, settings, b, made,
                               (const int32_t *)counts->data + counts->offsets[row],
                               (const int32_t *)kept->data + kept->offsets[row],
@@ -158,17 +161,23 @@ out:
 
 static treadle_status take_answers(const treadle_rl_rollout *r, const treadle_rl_prompt *const *prompts,
                                    int64_t count, const treadle_rl_sampling *sampling,
-                                   const treadle_batch *batch, treadle_rl_batch *b) {
+                                   const treadle_rl_answers *all, treadle_rl_batch *b) {
   const int64_t n = sampling->n;
-  answers a;
-  treadle_status status;
-  if (treadle_batch_rows(batch) != count * n)
-    REFUSE("the infer engine's ranks give %lld answers to %lld prompts, %lld to each",
-           (long long)treadle_batch_rows(batch), (long long)count, (long long)n);
-  TRY(find_columns(batch, sampling->keeps, &a));
-  for (int64_t i = 0; i < count * n; i++) {
-    const treadle_rl_made made = {.prompt = prompts[i / n], .group = b->groups + i / n, .index = i % n};
-    TRY(take_answer(r, b, &a, i, made));
+  int64_t rows = 0, number = 0;
+  answers a = {.first = 0};
+  treadle_status status = TREADLE_OK;
+  for (size_t p = 0; p < all->count; p++) rows += treadle_batch_rows(all->parts[p]);
+  if (rows != count * n)
+    REFUSE("the infer engine's ranks give %lld answers to %lld prompts, %lld to each", (long long)rows,
+           (long long)count, (long long)n);
+  for (size_t p = 0; p < all->count; p++) {
+    rows = treadle_batch_rows(all->parts[p]);
+    if (rows) TRY(find_columns(all->parts[p], sampling->keeps, number, &a));
+    for (int64_t row = 0; row < rows; row++, number++) {
+      const treadle_rl_made made = {
+          .prompt = prompts[number / n], .group = b->groups + number / n, .index = number % n};
+      TRY(take_answer(r, b, &a, row, made));
+    }
   }
   b->groups += count;
 out:
@@ -178,13 +187,14 @@ out:
 treadle_status treadle_rl_draw(const treadle_rl_rollout *r, const treadle_rl_prompt *const *prompts,
                                int64_t count, const treadle_rl_sampling *sampling,
                                treadle_rl_batch *batch) {
-  treadle_batch *asked = NULL, *answered = NULL;
+  treadle_batch *asked = NULL;
+  treadle_rl_answers answered = {0};
   treadle_status status;
   TRY(make_prompts(r->settings, prompts, count, sampling, batch->groups, &asked));
   TRY(treadle_rl_call_generate(r->workers, r->tokenizer, asked, sampling, &answered));
-  TRY(take_answers(r, prompts, count, sampling, answered, batch));
+  TRY(take_answers(r, prompts, count, sampling, &answered, batch));
 out:
-  treadle_batch_destroy(answered);
+  treadle_rl_answers_release(&answered);
   treadle_batch_destroy(asked);
   return status;
 }

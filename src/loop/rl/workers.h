@@ -35,11 +35,17 @@ typedef struct treadle_rl_sampling {
   bool keeps;    /* the ids that tokens are drawn from are to be known */
 } treadle_rl_sampling;
 
-/* Answers to prompts, a batch with the columns prompt_ids and seed; the caller destroys them, also on failure. The tokenizer
+/* Answers of the replicas, one's behind those of the one before. They lie where the ranks have put them, until the next call. */
+typedef struct treadle_rl_answers {
+  treadle_batch **parts; /* [count] */
+  size_t count;
+} treadle_rl_answers;
+/* Answers to prompts, a batch with the columns prompt_ids and seed; the caller releases them, also on failure. The tokenizer
  * knows which token ends a text; NULL: the model does. */
 treadle_status treadle_rl_call_generate(treadle_rl_workers *workers, const treadle_tokenizer *tokenizer,
                                         const treadle_batch *prompts, const treadle_rl_sampling *sampling,
-                                        treadle_batch **answers_p);
+                                        treadle_rl_answers *answers_p);
+void treadle_rl_answers_release(treadle_rl_answers *answers);
 /* Log-probabilities, and entropies where they are not NULL, of the tokens of these samples: each at its place in the batch. */
 treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const treadle_rl_rows *rows,
                                         bool reference, float *logprobs, float *entropies);

@@ -158,19 +158,23 @@ static treadle_status generate(treadle_rl_workers *w, samples *s) {
   static int64_t n;
   n = n < 10000 ? n + 100 : n;
   const treadle_rl_sampling sampling = {.n = n, .temperature = 1, .top_p = 1};
-  treadle_batch *answers = NULL;
-  treadle_column ids = TREADLE_INIT(treadle_column);
+  treadle_rl_answers answers = {0};
+  int64_t number = 0;
   treadle_status status;
   TRY(treadle_rl_call_generate(w, NULL, s->prompts, &sampling, &answers));
-  TRY(treadle_batch_column(answers, "ids", &ids));
-  if (treadle_batch_rows(answers) != SAMPLES * n ||
-      ids.offsets[SAMPLES * n] - ids.offsets[0] != SAMPLES * n)
-    TRY(treadle_fail(TREADLE_DIFFERENT, "%lld answers", (long long)treadle_batch_rows(answers)));
-  for (int64_t i = 0; i < SAMPLES * n; i++)
-    if (((const int32_t *)ids.data)[ids.offsets[0] + i] != i / n)
-      TRY(treadle_fail(TREADLE_DIFFERENT, "answer %lld is to another prompt", (long long)i));
+  for (size_t p = 0; p < answers.count; p++) {
+    treadle_column ids = TREADLE_INIT(treadle_column);
+    const int64_t rows = treadle_batch_rows(answers.parts[p]);
+    TRY(treadle_batch_column(answers.parts[p], "ids", &ids));
+    if (ids.offsets[rows] - ids.offsets[0] != rows)
+      TRY(treadle_fail(TREADLE_DIFFERENT, "%lld ids", (long long)(ids.offsets[rows] - ids.offsets[0])));
+    for (int64_t i = 0; i < rows; i++, number++)
+      if (((const int32_t *)ids.data)[ids.offsets[0] + i] != number / n)
+        TRY(treadle_fail(TREADLE_DIFFERENT, "answer %lld is to another prompt", (long long)number));
+  }
+  if (number != SAMPLES * n) status = treadle_fail(TREADLE_DIFFERENT, "%lld answers", (long long)number);
 out:
-  treadle_batch_destroy(answers);
+  treadle_rl_answers_release(&answers);
   return status;
 }
 
