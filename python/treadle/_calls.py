@@ -305,14 +305,7 @@ def struct(kind: typing.Any, what: str, values: typing.Any, **others: typing.Any
             setattr(made, _COUNTS[name], count)
         elif isinstance(value, str):
             value = _library.given(name, value)
-        try:
-            setattr(made, name, value)
-        except TypeError as error:
-            raise errors.Refused(f"{what}: {name} is {shown!r}: {error}") from error
-        if type(value) is int and getattr(made, name) != value:
-            raise errors.Refused(
-                f"{what}: {name} is {value}, and must be {'at least 0' if value < 0 else 'smaller'}"
-            )
+        _library.put(made, name, value, f"{what}: {name}", shown)
     return made
 
 

@@ -280,13 +280,18 @@ def sized(kind: typing.Any, **fields: typing.Any) -> typing.Any:
     """A struct that begins with struct_size. ctypes cuts numbers to the size of their fields: such are refused."""
     made = kind(struct_size=ctypes.sizeof(kind))
     for name, given in fields.items():
-        try:
-            setattr(made, name, given)
-        except TypeError as error:
-            raise errors.Refused(f"{name} is {given!r}: {error}") from error
-        if type(given) is int and getattr(made, name) != given:
-            raise errors.Refused(f"{name} is {given}, and must be {'at least 0' if given < 0 else 'smaller'}")
+        put(made, name, given, name, given)
     return made
+
+
+def put(made: typing.Any, name: str, value: typing.Any, words: str, shown: object) -> None:
+    """Sets a field of a struct, which `words` names in messages: to what `shown` came to."""
+    try:
+        setattr(made, name, value)
+    except TypeError as error:
+        raise errors.Refused(f"{words} is {shown!r}: {error}") from error
+    if type(value) is int and getattr(made, name) != value:
+        raise errors.Refused(f"{words} is {value}, and must be {'at least 0' if value < 0 else 'smaller'}")
 
 
 def field(kind: typing.Any, name: str) -> typing.Any:

@@ -34,3 +34,7 @@ treadle_hash_pair treadle_hash_behind(treadle_hash_pair before, const void *byte
 uint64_t treadle_hash_text(const char *text, uint64_t seed) {
   return treadle_hash_bytes(text, strlen(text), seed);
 }
+
+uint64_t treadle_hash_more_bytes(uint64_t hash, const void *bytes, size_t count) {
+  return treadle_hash_more(hash, bytes && count ? treadle_hash_bytes(bytes, count, 1) : 0);
+}

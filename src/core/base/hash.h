@@ -31,6 +31,8 @@ uint64_t treadle_hash_pieces(const treadle_hash_piece *pieces, size_t count);
 bool treadle_hash_pieces_wide(const treadle_hash_piece *pieces, size_t count, uint64_t *hash_p);
 
 uint64_t treadle_hash_text(const char *text, uint64_t seed);
+/* Of bytes behind what `hash` is of. NULL is as 0 bytes, whatever their number. */
+uint64_t treadle_hash_more_bytes(uint64_t hash, const void *bytes, size_t count);
 
 /* 128 bits, where a collision must not happen: two things with one hash are taken for the same without a look. */
 typedef struct treadle_hash_pair {

@@ -3,33 +3,29 @@
 
 #include "base/hash.h"
 
-#include <string.h>
-
-static uint64_t more_bytes(uint64_t hash, const void *bytes, size_t count) {
-  return treadle_hash_more(treadle_hash_more(hash, count), count ? treadle_hash_bytes(bytes, count, 0) : 0);
-}
-
 static uint64_t more_values(uint64_t hash, const treadle_sampling_values *s) {
   const double reals[] = {
       s->temperature, s->top_p, s->min_p, s->repetition_penalty, s->presence_penalty, s->frequency_penalty};
   const int64_t whole[] = {s->top_k,    s->max_tokens, s->min_tokens, s->n,
                            s->logprobs, s->ignore_eos, s->has_seed,   s->seed};
-  hash = more_bytes(hash, reals, sizeof reals);
-  hash = more_bytes(hash, whole, sizeof whole);
-  for (int32_t i = 0; i < s->stop_count; i++) hash = more_bytes(hash, s->stop[i].bytes, s->stop[i].count);
-  return more_bytes(hash, s->stop_ids, (size_t)s->stop_id_count * sizeof *s->stop_ids);
+  hash = treadle_hash_more_bytes(hash, reals, sizeof reals);
+  hash = treadle_hash_more_bytes(hash, whole, sizeof whole);
+  for (int32_t i = 0; i < s->stop_count; i++)
+    hash = treadle_hash_more_bytes(hash, s->stop[i].bytes, s->stop[i].count);
+  return treadle_hash_more_bytes(hash, s->stop_ids, (size_t)s->stop_id_count * sizeof *s->stop_ids);
 }
 
 static uint64_t hash_of(const treadle_generate_call *call) {
   const treadle_generate_options *o = &call->options;
   const int64_t whole[] = {o->seed, o->scaled, o->drawn, o->most_kept};
-  uint64_t hash = more_bytes(0, whole, sizeof whole);
-  hash = more_bytes(hash, o->never, o->never_count * sizeof *o->never);
-  hash = more_bytes(hash, call->eos.ids, (size_t)call->eos.count * sizeof *call->eos.ids);
+  uint64_t hash = treadle_hash_more_bytes(0, whole, sizeof whole);
+  hash = treadle_hash_more_bytes(hash, o->never, o->never_count * sizeof *o->never);
+  hash = treadle_hash_more_bytes(hash, call->eos.ids, (size_t)call->eos.count * sizeof *call->eos.ids);
   for (size_t i = 0; i < call->requests.items.count; i++) {
     const treadle_request *r = &call->requests.items.items[i];
     hash = more_values(hash, &r->sampling);
-    hash = more_bytes(hash, r->input.tokens, (size_t)r->input.token_count * sizeof *r->input.tokens);
+    hash = treadle_hash_more_bytes(hash, r->input.tokens,
+                                   (size_t)r->input.token_count * sizeof *r->input.tokens);
   }
   return hash;
 }

@@ -3,23 +3,12 @@
 
 #include "base/hash.h"
 
-#include <string.h>
-
-static uint64_t more_bytes(uint64_t hash, const void *bytes, size_t count) {
-  return treadle_hash_more(hash, bytes ? treadle_hash_bytes(bytes, count, 1) : 0);
-}
-
-static uint64_t more_real(uint64_t hash, double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return treadle_hash_more(hash, bits);
-}
-
 static uint64_t hash_forward(const treadle_forward_options *f) {
+  const double temperature = f->temperature == 0 ? 1 : f->temperature;
   uint64_t hash = treadle_hash_more((uint64_t)f->micro_batch_size, (uint64_t)f->max_tokens_per_micro);
-  hash = more_real(hash, f->temperature == 0 ? 1 : f->temperature);
+  hash = treadle_hash_more_bytes(hash, &temperature, sizeof temperature);
   hash = treadle_hash_more(hash, f->entropies);
-  return more_bytes(hash, f->never_count ? f->never : NULL, f->never_count * sizeof *f->never);
+  return treadle_hash_more_bytes(hash, f->never_count ? f->never : NULL, f->never_count * sizeof *f->never);
 }
 
 static uint64_t hash_loss(const treadle_train_work *w) {
@@ -28,7 +17,7 @@ static uint64_t hash_loss(const treadle_train_work *w) {
                             p->entropy_coeff, p->kl_coef,   p->importance_cap};
   uint64_t hash = 2 * (uint64_t)w->loss + w->elsewhere;
   if (w->loss != TREADLE_LOSS_PPO) return hash;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) hash = more_real(hash, numbers[i]);
+  hash = treadle_hash_more_bytes(hash, numbers, sizeof numbers);
   hash = treadle_hash_more(hash, p->aggregation);
   return treadle_hash_more(hash, p->use_kl ? 1 + (uint64_t)p->kl_kind : 0);
 }
@@ -55,7 +44,7 @@ static uint64_t hash_rows(const treadle_train_work *w) {
                                         {v->kept_counts, ids * sizeof *v->kept_counts},
                                         {v->kept, kept * sizeof *v->kept}};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-    hash = more_bytes(hash, columns[i].at, columns[i].bytes);
+    hash = treadle_hash_more_bytes(hash, columns[i].at, columns[i].bytes);
   return hash;
 }
 
@@ -71,7 +60,8 @@ treadle_status treadle_train_agree_on_work(const treadle_train_work *w, const ch
   if (!status) {
     call.alike[0].hash = hash_forward(&w->forward);
     call.alike[1].hash = hash_loss(w);
-    call.alike[2].hash = hash_rows(w);
+    /* Where each rank has a coordinate of its own, nobody else has its rows. */
+    if (w->t->data_ranks < treadle_group_size(w->t->ranks.group)) call.alike[2].hash = hash_rows(w);
   }
   return treadle_train_agree_on(&w->t->ranks, status, &call);
 }

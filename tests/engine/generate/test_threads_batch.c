@@ -131,6 +131,17 @@ static void test_no_rows(void **state) {
 
 /* ---- A rank fails ---- */
 
+/* The next call is as good as any. */
+static int end_well(const plan *p, machine *m, treadle_batch *own, int64_t first) {
+  treadle_batch *out;
+  RANK_OK(treadle_generator_generate(m->engine, own, &sampling, NULL, &out));
+  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(own);
+  machine_close(m);
+  return 0;
+}
+
 /* What one rank gives is refused: by all ranks, before the first step. Then all go on. */
 static int run_refused(treadle_group *group, void *context) {
   const plan *p = context;
@@ -144,12 +155,7 @@ static int run_refused(treadle_group *group, void *context) {
   RANK_FAILS(TREADLE_REFUSED, "top_p must be in (0, 1], got 2",
              treadle_generator_generate(m.engine, own, &other, NULL, &out));
   RANK_TRUE(!out);
-  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
-  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
-  treadle_batch_destroy(out);
-  treadle_batch_destroy(own);
-  machine_close(&m);
-  return 0;
+  return end_well(p, &m, own, first);
 }
 
 /* One rank of a replica is given other values, or makes another call. */
@@ -173,12 +179,7 @@ static int run_different(treadle_group *group, void *context) {
                      : treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
   RANK_FAILS(TREADLE_REFUSED, "must be given the same texts and temperature",
              treadle_generator_score(m.engine, &text, differs ? 0 : 1, NULL));
-  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
-  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
-  treadle_batch_destroy(out);
-  treadle_batch_destroy(own);
-  machine_close(&m);
-  return 0;
+  return end_well(p, &m, own, first);
 }
 
 static bool stop_at_10(void *context) { return ++*(int *)context == 10; }
@@ -199,12 +200,7 @@ static int run_stopped(treadle_group *group, void *context) {
   RANK_FAILS(stops ? TREADLE_CANCELLED : TREADLE_PEER, "generation was cancelled",
              treadle_generator_generate(m.engine, own, &longer, stops ? &observer : NULL, &out));
   RANK_TRUE(!out && m.engine->cache.used == 0);
-  RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &out));
-  RANK_TRUE(!prompts_differ(out, p->wanted, first * ANSWERS));
-  treadle_batch_destroy(out);
-  treadle_batch_destroy(own);
-  machine_close(&m);
-  return 0;
+  return end_well(p, &m, own, first);
 }
 
 static void test_failures(void **state) {
