@@ -597,6 +597,12 @@ treadle_status treadle_machine_address(treadle_node_address *address_p);
  * treadle_group_open. If a rank's arguments are refused, the others learn it through MPI and fail, too. */
 treadle_status treadle_group_mpi(const void *comm, double timeout_seconds, treadle_group **group_p);
 
+/* Divides a group into new ones, as MPI_Comm_split does: ranks that give the same colour, from 0, are together in one,
+ * in the order of their keys, and of equal keys in that of their ranks. A rank of colour -1 gets none: *part_p is NULL.
+ * Parts have the time limit and the net of the group. They owe it nothing else, and either may be closed first. If one
+ * part cannot be made, none is. Collective. */
+treadle_status treadle_group_split(treadle_group *group, int colour, int key, treadle_group **part_p);
+
 int treadle_group_rank(const treadle_group *group); /* else -1 */
 int treadle_group_size(const treadle_group *group); /* else -1 */
 /* The node of a rank. Nodes are numbered from 0, in the order of their first ranks. Else -1. */

@@ -556,6 +556,10 @@ static void groups(objects *o) {
   REFUSED(treadle_group_refuse(o->group, TREADLE_OK, "why"));
   REFUSED(treadle_group_refuse(o->group, (treadle_status)99, "why"));
   GIVES(TREADLE_STATE, treadle_group_refuse(o->group, TREADLE_STATE, "why"));
+  treadle_group *part;
+  REFUSED(treadle_group_split(NULL, 0, 0, &part));
+  REFUSED(treadle_group_split(o->group, 0, 0, NULL));
+  REFUSED(treadle_group_split(o->group, -2, 0, &part));
   REFUSED(treadle_group_gather(NULL, all, 1, all));
   REFUSED(treadle_group_gather(o->group, NULL, 1, all));
   REFUSED(treadle_group_gather(o->group, all, 1, NULL));

@@ -541,7 +541,7 @@ static void call_groups(caller *c) {
   const char *const names[] = {c->name, c->name, "", "a/b", "\xff", NULL};
   static char room[4096];
   treadle_group *made = NULL, *group = OR_NULL(c, c->o.second);
-  switch (below(c, 14)) {
+  switch (below(c, 15)) {
   case 0: SAID(treadle_group_self(OR_NULL(c, &made))); break;
   case 7: {
     treadle_store store = {.struct_size = sizeof store, .job = ONE_OF(c, names)};
@@ -581,6 +581,7 @@ static void call_groups(caller *c) {
     break;
   case 5: SAID(treadle_group_barrier(group)); break;
   case 13: SAID(treadle_group_refuse(group, (treadle_status)any_enum(c), OR_NULL(c, "why"))); break;
+  case 14: SAID(treadle_group_split(group, (int)number(c), (int)number(c), OR_NULL(c, &made))); break;
   default: SAID(treadle_group_gather(group, OR_NULL(c, room), size(c), OR_NULL(c, c->window)));
   }
   CALL(treadle_group_close(made));
