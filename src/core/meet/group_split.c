@@ -58,7 +58,7 @@ static treadle_status prepare(const treadle_group *group, words *mine, words **a
   TRY(check(mine->colour));
   *all_p = treadle_alloc_array((size_t)group->size, sizeof **all_p);
   if (!*all_p) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the words of %d ranks", group->size));
-  TRY(treadle_part_name(mine->name));
+  TRY(treadle_part_draw_name(mine->name));
   if (group->nodes) TRY(treadle_part_address(group, mine->address));
 out:
   return status;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-treadle_status treadle_part_name(char name[TREADLE_PART_NAME]) {
+treadle_status treadle_part_draw_name(char name[TREADLE_PART_NAME]) {
   unsigned char bytes[(TREADLE_PART_NAME - 1) / 2];
   name[0] = 0;
   if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)

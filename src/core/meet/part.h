@@ -16,7 +16,7 @@ typedef struct treadle_part {
 } treadle_part;
 
 /* A name that no other part has; a failure leaves it empty. */
-treadle_status treadle_part_name(char name[TREADLE_PART_NAME]);
+treadle_status treadle_part_draw_name(char name[TREADLE_PART_NAME]);
 /* An address of this rank's node, with a port that is free now. */
 treadle_status treadle_part_address(const treadle_group *group, char address[TREADLE_PART_ADDRESS]);
 /* Makes the group. It has the net of `whole`, to which it owes nothing else. Collective among the ranks of the part. */

@@ -1,8 +1,9 @@
-/* Sockets of TCP. */
+/* Sockets of TCP, and of one machine. */
 #include "wire/connect.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +21,15 @@ treadle_wire_address treadle_wire_address_of(const struct sockaddr *at) {
   return own;
 }
 
+treadle_wire_address treadle_wire_local(const char *name) {
+  treadle_wire_address at = {.local.sun_family = AF_UNIX};
+  snprintf(at.local.sun_path + 1, TREADLE_WIRE_HOST + 1, "%s", name);
+  return at;
+}
+
 socklen_t treadle_wire_address_bytes(const treadle_wire_address *at) {
+  if (at->any.sa_family == AF_UNIX)
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(at->local.sun_path + 1));
   return at->any.sa_family == AF_INET ? sizeof at->four : sizeof at->six;
 }
 
@@ -44,7 +53,9 @@ int treadle_wire_find(const char *host, const char *port, bool numbers, struct a
 }
 
 int treadle_wire_listen(const treadle_wire_address *at) {
-  in_port_t port = at->any.sa_family == AF_INET ? at->four.sin_port : at->six.sin6_port;
+  in_port_t port = at->any.sa_family == AF_INET    ? at->four.sin_port
+                   : at->any.sa_family == AF_INET6 ? at->six.sin6_port
+                                                   : 0;
   int one = open_for(at);
   if (one < 0) return -1;
   if (port) set(one, SOL_SOCKET, SO_REUSEADDR, 1); /* one that the system shall choose is nobody's yet */

@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <sys/un.h>
 
 enum { TREADLE_WIRE_HOST = 64, TREADLE_WIRE_PORT = 8 };
 
@@ -14,8 +15,11 @@ typedef union treadle_wire_address {
   struct sockaddr any;
   struct sockaddr_in four;
   struct sockaddr_in6 six;
+  struct sockaddr_un local;
 } treadle_wire_address;
 
+/* A place of this machine that only its name has, no file: of at most TREADLE_WIRE_HOST letters. */
+treadle_wire_address treadle_wire_local(const char *name);
 /* None, where it is neither of IPv4 nor of IPv6. */
 treadle_wire_address treadle_wire_address_of(const struct sockaddr *at);
 socklen_t treadle_wire_address_bytes(const treadle_wire_address *at);

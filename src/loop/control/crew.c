@@ -1,0 +1,201 @@
+#include "control/crew.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+#include "base/clock.h"
+#include "base/sized.h"
+#include "base/thread_watch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double SILENCE = 60; /* seconds, where the caller gives none */
+
+/* ---- Waiting ---- */
+
+treadle_status treadle_crew_nap(treadle_crew *crew, const char *doing) {
+  static const double SLICE = 0.1; /* from one look at the thread's watcher to the next */
+  const struct timespec end = treadle_clock_timespec(treadle_clock_seconds() + SLICE);
+  (void)pthread_cond_timedwait(&crew->news, &crew->lock, &end);
+  return treadle_thread_ask(doing);
+}
+
+treadle_status treadle_crew_lost(const treadle_crew *crew, int rank) {
+  if (!crew->lost[rank][0]) return TREADLE_OK;
+  return treadle_fail(TREADLE_PEER, "rank %d (node %d) is lost: %s", rank,
+                      treadle_group_node(crew->group, rank), crew->lost[rank]);
+}
+
+/* ---- What comes: in the endpoint's thread ---- */
+
+treadle_crew_letter *treadle_crew_copy(const treadle_endpoint_head *head, const char *content) {
+  const size_t length = (size_t)head->frame.bytes;
+  treadle_crew_letter *letter = treadle_alloc_array(1, sizeof *letter + length);
+  if (!letter) return NULL;
+  *letter = (treadle_crew_letter){.head = *head, .length = length};
+  if (length) memcpy(letter->bytes, content, length);
+  return letter;
+}
+
+/* Calls and the end of the run come in one row. */
+static bool put_call(treadle_crew *crew, const treadle_endpoint_head *head, const char *content) {
+  treadle_crew_letter *letter = treadle_crew_copy(head, content);
+  if (!letter || head->rank != 0) {
+    treadle_free(letter);
+    return false;
+  }
+  pthread_mutex_lock(&crew->lock);
+  *crew->last = letter;
+  crew->last = &letter->next;
+  pthread_cond_broadcast(&crew->news);
+  pthread_mutex_unlock(&crew->lock);
+  return true;
+}
+
+static bool take(void *context, const treadle_endpoint_head *head, const char *content) {
+  treadle_crew *crew = context;
+  switch ((treadle_endpoint_word)head->frame.type) {
+  case TREADLE_ENDPOINT_CALL:
+  case TREADLE_ENDPOINT_END: return put_call(crew, head, content);
+  case TREADLE_ENDPOINT_RELEASE: treadle_outputs_release(crew, head->number); return true;
+  case TREADLE_ENDPOINT_ANSWER: return treadle_future_answered(crew, head, content);
+  case TREADLE_ENDPOINT_FETCH: return treadle_outputs_serve(crew, head, content);
+  case TREADLE_ENDPOINT_ROWS: return treadle_request_take(crew, head, content);
+  default: return false;
+  }
+}
+
+static void lose(void *context, int rank, const char *why) {
+  treadle_crew *crew = context;
+  pthread_mutex_lock(&crew->lock);
+  snprintf(crew->lost[rank], sizeof crew->lost[rank], "%s", why);
+  treadle_request_lose(crew, rank);
+  treadle_future_lose(crew, rank);
+  pthread_cond_broadcast(&crew->news);
+  pthread_mutex_unlock(&crew->lock);
+}
+
+/* ---- Its life ---- */
+
+static treadle_status check_class(const treadle_worker_class *classes, size_t i) {
+  const treadle_worker_class *c = &classes[i];
+  if (!c->name || !c->name[0]) REFUSE("treadle_crew_open: class %zu has no name", i);
+  for (size_t k = 0; k < i; k++)
+    if (strcmp(classes[k].name, c->name) == 0)
+      REFUSE("treadle_crew_open: classes %zu and %zu are both named '%s'", k, i, c->name);
+  if (c->method_count && !c->methods) return treadle_refuse_null("treadle_crew_open", "classes->methods");
+  for (size_t m = 0; m < c->method_count; m++) {
+    if (!c->methods[m].name || !c->methods[m].function)
+      REFUSE("treadle_crew_open: method %zu of class '%s' has no %s", m, c->name,
+             c->methods[m].name ? "function" : "name");
+    for (size_t k = 0; k < m; k++)
+      if (strcmp(c->methods[k].name, c->methods[m].name) == 0)
+        REFUSE("treadle_crew_open: class '%s' has two methods '%s'", c->name, c->methods[m].name);
+  }
+  return TREADLE_OK;
+}
+
+static treadle_status check(const treadle_worker_class *classes, size_t count,
+                            const treadle_crew_options *options) {
+  treadle_status status = TREADLE_OK;
+  if (!classes && count) return treadle_refuse_null("treadle_crew_open", "classes");
+  for (size_t i = 0; i < count; i++) TRY(check_class(classes, i));
+  if (options->timeout_seconds != 0)
+    TRY(treadle_check_seconds("treadle_crew_open", "timeout_seconds", options->timeout_seconds));
+out:
+  return status;
+}
+
+static treadle_status make(treadle_group *group, treadle_crew **crew_p) {
+  pthread_condattr_t how;
+  treadle_crew *crew = *crew_p = treadle_alloc(sizeof *crew);
+  if (!crew) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a crew");
+  crew->group = group;
+  crew->users = 1;
+  crew->last = &crew->first;
+  pthread_mutex_init(&crew->lock, NULL);
+  pthread_condattr_init(&how);
+  pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+  pthread_cond_init(&crew->news, &how);
+  pthread_condattr_destroy(&how);
+  crew->lost = treadle_alloc_array((size_t)group->size, sizeof *crew->lost);
+  if (!crew->lost) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a crew of %d ranks", group->size);
+  return TREADLE_OK;
+}
+
+static void release(treadle_crew *crew) {
+  if (!crew) return;
+  for (treadle_crew_letter *one = crew->first, *next; one; one = next) {
+    next = one->next;
+    treadle_free(one);
+  }
+  treadle_outputs_release_all(crew);
+  pthread_cond_destroy(&crew->news);
+  pthread_mutex_destroy(&crew->lock);
+  treadle_free(crew->lost);
+  treadle_free(crew);
+}
+
+treadle_status treadle_crew_open(treadle_group *group, const treadle_worker_class *classes, size_t count,
+                                 const treadle_crew_options *options, treadle_crew **crew_p) {
+  treadle_crew_options o;
+  treadle_crew *crew = NULL;
+  treadle_status status;
+  TREADLE_NEED(crew_p);
+  *crew_p = NULL;
+  TREADLE_NEED(group);
+  status = TREADLE_TAKE(options, &o);
+  if (!status) status = check(classes, count, &o);
+  if (!status) status = make(group, &crew);
+  TRY(treadle_group_agree_on(group, status, &(treadle_group_call){.name = "treadle_crew_open"}));
+  crew->options = o;
+  crew->classes = classes;
+  crew->class_count = count;
+  TRY(treadle_endpoint_open(
+      group,
+      &(treadle_endpoint_options){.limit = o.timeout_seconds > 0 ? o.timeout_seconds : SILENCE,
+                                  .take = take,
+                                  .lost = lose,
+                                  .context = crew},
+      &crew->endpoint));
+  *crew_p = crew;
+  crew = NULL;
+out:
+  release(crew);
+  return status;
+}
+
+void treadle_crew_end(treadle_crew *crew, treadle_status status) {
+  char message[TREADLE_GROUP_MESSAGE] = "";
+  TREADLE_NEED_ONLY(crew);
+  if (status) snprintf(message, sizeof message, "%s", treadle_error_message());
+  const treadle_endpoint_head end = {.frame.type = TREADLE_ENDPOINT_END, .status = (int32_t)status};
+  for (int rank = 1; crew->group->rank == 0 && rank < crew->group->size; rank++)
+    (void)treadle_endpoint_send(crew->endpoint, rank, end, message, strlen(message) + 1);
+  crew->ended = true;
+  if (status) (void)treadle_fail(status, "%s", message);
+}
+
+void treadle_crew_close(treadle_crew *crew) {
+  if (!crew) return;
+  if (!crew->ended) treadle_crew_end(crew, TREADLE_OK);
+  treadle_crew_drop_members(crew);
+  treadle_endpoint_close(crew->endpoint);
+  crew->endpoint = NULL;
+  treadle_crew_leave(crew);
+}
+
+void treadle_crew_leave(treadle_crew *crew) {
+  if (--crew->users == 0) release(crew);
+}
+
+treadle_status treadle_crew_check_open(const treadle_crew *crew, const char *function) {
+  if (crew->endpoint) return TREADLE_OK;
+  return treadle_fail(TREADLE_STATE, "%s: the crew was closed", function);
+}
+
+void treadle_crew_get_books(const treadle_crew *crew, treadle_crew_books *books_p) {
+  TREADLE_NEED_ONLY(crew);
+  TREADLE_NEED_ONLY(books_p);
+  *books_p = crew->books;
+}

@@ -1,0 +1,195 @@
+/* A crew: the ranks of a run, which the controller calls one by one. What its files share.
+ *
+ *   crew.c           how it is made and how it ends; what the endpoint's thread does with what comes
+ *   crew_serve.c     a rank: calls in the order in which they came
+ *   crew_input.c     the rows of a call: those that came with it, and those that other ranks have
+ *   outputs.c        what calls have made, until the controller releases it; serving rows of it
+ *   requests.c       asking other ranks for rows
+ *   workers.c        the controller: groups of workers
+ *   workers_call.c   the controller: calls of their methods
+ *   future.c         the controller: what becomes of a call
+ *   future_take.c    the controller: what it has made
+ *   call_form.c      calls and answers as messages
+ *
+ * A call makes a batch on each rank, which stays there under the call's number. The controller is told how many rows it has. A later call may be given
+ * rows of earlier ones: its message says which rank has them, and the ranks that need them ask there. The controller asks for rows only where it is
+ * to see them itself.
+ *
+ * Two threads of a rank use this: the endpoint's, which takes in what comes, and one that serves, or is the controller's. */
+#ifndef TREADLE_CONTROL_CREW_H
+#define TREADLE_CONTROL_CREW_H
+
+#include "control/endpoint.h"
+#include "control/message.h"
+#include "meet/part.h"
+#include "treadle_control.h"
+
+#include "base/array.h"
+
+#include <pthread.h>
+
+/* Bytes that came, of their own memory. */
+typedef struct treadle_crew_letter {
+  struct treadle_crew_letter *next;
+  treadle_endpoint_head head;
+  size_t length;
+  char bytes[];
+} treadle_crew_letter;
+
+/* Rows that another rank was asked for. */
+typedef struct treadle_crew_request {
+  struct treadle_crew_request *next;
+  uint64_t number;
+  int rank;                  /* who is asked */
+  bool lost;                 /* that rank is */
+  treadle_crew_letter *came; /* NULL: not yet */
+} treadle_crew_request;
+
+/* What a call has made here. */
+typedef struct treadle_crew_output {
+  uint64_t call;
+  treadle_batch *batch;
+  int users; /* 1 until it is released, and those who read it now */
+} treadle_crew_output;
+
+/* A worker of this rank. */
+typedef struct treadle_crew_member {
+  int64_t number; /* of its group of workers */
+  const treadle_worker_class *class;
+  treadle_worker_place place;
+  treadle_group *group;
+  void *worker;
+} treadle_crew_member;
+
+struct treadle_crew {
+  treadle_group *group;
+  treadle_crew_options options;
+  const treadle_worker_class *classes; /* [class_count] the caller's */
+  size_t class_count;
+  treadle_endpoint *endpoint; /* NULL: it was closed */
+  pthread_mutex_t lock;
+  pthread_cond_t news; /* something of what the lock is of has changed */
+  /* Under the lock: */
+  treadle_crew_letter *first, **last; /* calls that wait for their turn; the end of the run */
+  treadle_crew_request *requests;
+  TREADLE_ARRAY(treadle_crew_output *) outputs;
+  treadle_future *futures;             /* of the controller, that wait for answers */
+  char (*lost)[TREADLE_GROUP_MESSAGE]; /* [ranks] why a rank is lost; "": it is not */
+  uint64_t served_bytes;               /* of rows, to other ranks */
+  /* Of the thread that serves: */
+  TREADLE_ARRAY(treadle_crew_member *) members;
+  uint64_t numbers; /* of calls and requests so far */
+  bool ended;       /* the controller has told the others so */
+  int users;        /* the caller, futures, groups of workers: it is there until all of them are gone */
+  treadle_crew_books books;
+};
+
+/* ---- crew.c ---- */
+
+/* With memory of its own, aligned as messages are; NULL: memory is out. */
+treadle_crew_letter *treadle_crew_copy(const treadle_endpoint_head *head, const char *content);
+/* Waits until there is news, and not long; the lock is held before and after. `doing`: as treadle_thread_ask has it. */
+treadle_status treadle_crew_nap(treadle_crew *crew, const char *doing);
+/* Why that rank is lost: TREADLE_PEER, "rank 3 (node 0) is lost: ...". The lock is held. */
+treadle_status treadle_crew_lost(const treadle_crew *crew, int rank);
+void treadle_crew_leave(treadle_crew *crew);
+/* TREADLE_STATE: it was closed. */
+treadle_status treadle_crew_check_open(const treadle_crew *crew, const char *function);
+static inline uint64_t treadle_crew_number(treadle_crew *crew) { return ++crew->numbers; }
+
+/* ---- crew_serve.c ---- */
+
+const treadle_worker_class *treadle_crew_class(const treadle_crew *crew,
+                                               const char *name); /* NULL: there is none */
+const treadle_class_method *treadle_class_find(const treadle_worker_class *class,
+                                               const char *name); /* the same */
+/* Takes the next call of this rank; NULL: there is none. The lock is held. */
+treadle_crew_letter *treadle_crew_next(treadle_crew *crew);
+/* Does what a call says, and answers it. */
+void treadle_crew_run(treadle_crew *crew, const treadle_crew_letter *call);
+void treadle_crew_drop_members(treadle_crew *crew);
+
+/* ---- call_form.c ---- */
+
+typedef enum treadle_call_kind {
+  TREADLE_CALL_ADDRESS,
+  TREADLE_CALL_CREATE,
+  TREADLE_CALL_METHOD,
+  TREADLE_CALL_DESTROY
+} treadle_call_kind;
+
+/* A call begins with these. */
+typedef struct treadle_call_head {
+  treadle_call_kind kind;
+  int64_t workers;  /* the number of a group of workers */
+  const char *name; /* of a class, or of a method */
+} treadle_call_head;
+void treadle_call_put_head(treadle_message *m, const treadle_call_head *head);
+treadle_status treadle_call_read_head(treadle_message *m, treadle_call_head *head_p);
+
+/* The meta of a batch; NULL: none. */
+void treadle_call_put_meta(treadle_message *m, const treadle_batch *batch);
+treadle_status treadle_call_read_meta(treadle_message *m, treadle_batch *batch);
+/* Rows of a batch, with all columns and the meta: rows [count] by their numbers, NULL: all. batch NULL: `count` rows without columns. */
+void treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
+                            size_t count);
+/* With memory of its own. */
+treadle_status treadle_call_read_batch(treadle_message *m, treadle_batch **batch_p);
+void treadle_call_put_names(treadle_message *m, const char *const *names, size_t count);
+/* names [room]; *count_p -1: all. */
+treadle_status treadle_call_read_names(treadle_message *m, const char **names, int64_t room,
+                                       int64_t *count_p);
+enum { TREADLE_CALL_NAMES = 256 }; /* columns that a call may name */
+
+/* What a worker answers, behind the status of the head: a message of the failure, or the number of rows, the meta, and the rows themselves
+ * where they are few. */
+void treadle_call_put_answer(treadle_message *m, const treadle_batch *made);
+/* *made_p: all of it; or, where *few_p is false, the meta alone, beside as many rows without columns. */
+treadle_status treadle_call_read_answer(treadle_message *m, int64_t *rows_p, treadle_batch **made_p,
+                                        bool *few_p);
+
+/* ---- crew_input.c ---- */
+
+/* The batch of a method: its own rows, and with them those of sources, each of segments. */
+treadle_status treadle_crew_input(treadle_crew *crew, treadle_message *m, treadle_batch **batch_p);
+
+/* ---- outputs.c ---- */
+
+/* Keeps it for that call, on success. */
+treadle_status treadle_outputs_put(treadle_crew *crew, uint64_t call, treadle_batch *batch);
+/* Refused: the call's rows were released, or are not here. The caller gives it back. */
+treadle_status treadle_outputs_take(treadle_crew *crew, uint64_t call, treadle_crew_output **output_p);
+void treadle_outputs_give_back(treadle_crew *crew, treadle_crew_output *output);
+void treadle_outputs_release(treadle_crew *crew, uint64_t call);
+void treadle_outputs_release_all(treadle_crew *crew);
+/* The endpoint's thread: what another rank asks for. False: it is no request. */
+bool treadle_outputs_serve(treadle_crew *crew, const treadle_endpoint_head *head, const char *content);
+
+/* ---- requests.c ---- */
+
+/* Rows of an earlier call that one rank has: all columns, or those with these names. */
+typedef struct treadle_crew_rows {
+  int rank;
+  uint64_t call;
+  const int64_t *rows; /* [count] of those that it has */
+  size_t count;
+  const char *const *names; /* [name_count]; NULL: all */
+  size_t name_count;
+} treadle_crew_rows;
+/* Asks for them, and waits for them: a batch of memory of its own. Of this rank itself they are taken. */
+treadle_status treadle_request_send(treadle_crew *crew, const treadle_crew_rows *rows,
+                                    treadle_crew_request **request_p);
+treadle_status treadle_request_wait(treadle_crew *crew, const treadle_crew_rows *rows,
+                                    treadle_crew_request *request, treadle_batch **batch_p);
+/* The endpoint's thread: an answer. */
+bool treadle_request_take(treadle_crew *crew, const treadle_endpoint_head *head, const char *content);
+/* The same: that rank is lost; the lock is held. */
+void treadle_request_lose(treadle_crew *crew, int rank);
+
+/* ---- future.c ---- */
+
+/* The endpoint's thread, as above. */
+bool treadle_future_answered(treadle_crew *crew, const treadle_endpoint_head *head, const char *content);
+void treadle_future_lose(treadle_crew *crew, int rank);
+
+#endif

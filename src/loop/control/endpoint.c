@@ -1,0 +1,234 @@
+/* The thread. It alone reads; what it hands over is its caller's. The lock is not held while others are called. */
+#include "control/endpoint.h"
+
+#include "base/clock.h"
+#include "base/signals.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const double BEATS = 8, SLOWEST = 5, FLUSH = 1; /* beats in a time limit; seconds */
+
+static double beat_of(const treadle_endpoint *e) {
+  const double beat = e->options.limit / BEATS;
+  return beat < SLOWEST ? beat : SLOWEST;
+}
+
+/* ---- Who is lost ---- */
+
+void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  pthread_mutex_lock(&e->lock);
+  const bool news = !peer->lost && !peer->left;
+  peer->lost = true;
+  treadle_wire_close(&peer->out, false);
+  pthread_mutex_unlock(&e->lock);
+  treadle_wire_close(&peer->in, false);
+  if (news) e->options.lost(e->options.context, rank, why);
+}
+
+/* ---- Hearing ---- */
+
+static void leave(treadle_endpoint *e, int rank) {
+  pthread_mutex_lock(&e->lock);
+  e->peers[rank].left = true;
+  pthread_mutex_unlock(&e->lock);
+}
+
+static bool take(treadle_endpoint *e, int rank, const treadle_endpoint_head *head, const char *content) {
+  if (head->rank != rank || head->frame.type == TREADLE_ENDPOINT_HELLO) return false;
+  if (head->frame.type == TREADLE_ENDPOINT_BYE) leave(e, rank);
+  if (head->frame.type < TREADLE_ENDPOINT_CALL) return true;
+  return e->options.take(e->options.context, head, content);
+}
+
+/* All that has come of that rank. */
+static void hear(treadle_endpoint *e, int rank) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  for (bool whole = true; whole && peer->in.socket >= 0;) {
+    treadle_endpoint_head head;
+    const char *content;
+    const size_t had = treadle_wire_buffer_used(&peer->in.in);
+    const treadle_status status = treadle_wire_hear(&peer->in, &e->rule, &head, &content, &whole);
+    if (whole || treadle_wire_buffer_used(&peer->in.in) != had) peer->heard = treadle_clock_seconds();
+    if (status == TREADLE_PEER)
+      treadle_endpoint_lose(e, rank, treadle_wire_why(&peer->in));
+    else if (status)
+      treadle_endpoint_lose(e, rank, treadle_error_message());
+    else if (whole && !take(e, rank, &head, content))
+      treadle_endpoint_lose(e, rank, "it has said something that is not of this version of treadle");
+  }
+}
+
+/* ---- Guests ---- */
+
+static void drop_guest(treadle_endpoint *e, int i) {
+  treadle_wire_close(&e->guests[i], false);
+  e->guests[i] = e->guests[--e->guest_count];
+}
+
+/* Who is connected one way is connected both ways, so that each sees whether the other lives. */
+static void answer(treadle_endpoint *e, int rank) {
+  pthread_mutex_lock(&e->lock);
+  const bool connected = e->peers[rank].out.socket >= 0;
+  pthread_mutex_unlock(&e->lock);
+  if (!connected)
+    (void)treadle_endpoint_send(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_BEAT}, NULL,
+                                0);
+}
+
+/* Its first word says which rank it is; strangers are dropped. */
+static void hear_guest(treadle_endpoint *e, int i) {
+  treadle_endpoint_head head;
+  const char *content;
+  bool whole;
+  const treadle_status status = treadle_wire_hear(&e->guests[i], &e->rule, &head, &content, &whole);
+  if (!status && !whole) return;
+  const bool known = !status && head.frame.type == TREADLE_ENDPOINT_HELLO && head.rank >= 0 &&
+                     head.rank < e->group->size && e->peers[head.rank].in.socket < 0 &&
+                     !e->peers[head.rank].lost;
+  if (known) {
+    e->peers[head.rank].in = e->guests[i];
+    e->peers[head.rank].heard = treadle_clock_seconds();
+    e->guests[i] = (treadle_wire){.socket = -1};
+  }
+  drop_guest(e, i);
+  if (known) answer(e, head.rank);
+  if (known) hear(e, head.rank);
+}
+
+static void take_in(treadle_endpoint *e, int listener) {
+  const int socket = treadle_wire_accept(listener);
+  if (socket < 0) return;
+  if (e->guest_count == TREADLE_ENDPOINT_GUESTS) drop_guest(e, 0);
+  e->guests[e->guest_count++] = treadle_wire_on(socket);
+}
+
+/* ---- Time ---- */
+
+/* What is known of a rank's connections; a beat is sent where one is due. */
+static treadle_endpoint_peer beat(treadle_endpoint *e, int rank, double now) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_BEAT, .rank = e->group->rank};
+  pthread_mutex_lock(&e->lock);
+  const bool due = peer->out.socket >= 0 && !peer->left && now - peer->sent >= beat_of(e);
+  if (due && !treadle_wire_waiting(&peer->out)) {
+    (void)treadle_wire_say(&peer->out, &e->rule, &head, NULL, 0);
+    peer->sent = now;
+    treadle_endpoint_flush(e, rank);
+  }
+  const treadle_endpoint_peer known = *peer;
+  pthread_mutex_unlock(&e->lock);
+  return known;
+}
+
+static bool is_silent(const treadle_endpoint *e, int rank, const treadle_endpoint_peer *known, double now) {
+  const double heard = e->peers[rank].heard;
+  return now - (heard > known->connected ? heard : known->connected) > e->options.limit;
+}
+
+static void keep_time(treadle_endpoint *e) {
+  const double now = treadle_clock_seconds();
+  char why[80];
+  for (int rank = 0; rank < e->group->size; rank++) {
+    const treadle_endpoint_peer known = beat(e, rank, now);
+    if (known.lost || (known.in.socket < 0 && known.out.socket < 0 && !known.broken)) continue;
+    if (known.broken && known.in.socket < 0) treadle_endpoint_lose(e, rank, "it has closed the connection");
+    if (!is_silent(e, rank, &known, now)) continue;
+    hear(e, rank); /* it may be this thread that was stopped */
+    if (!is_silent(e, rank, &known, now)) continue;
+    snprintf(why, sizeof why, "it was silent for %g seconds", e->options.limit);
+    treadle_endpoint_lose(e, rank, why);
+  }
+}
+
+/* ---- The thread ---- */
+
+enum { OWN = 3 }; /* wake and listeners, before two of each rank and the guests */
+
+static int list_polls(treadle_endpoint *e) {
+  int count = 0;
+  e->polls[count++] = (struct pollfd){.fd = e->wake, .events = POLLIN};
+  for (int i = 0; i < 2; i++) e->polls[count++] = (struct pollfd){.fd = e->listeners[i], .events = POLLIN};
+  pthread_mutex_lock(&e->lock);
+  for (int rank = 0; rank < e->group->size; rank++) {
+    const treadle_endpoint_peer *peer = &e->peers[rank];
+    const short events = peer->out.socket >= 0 && treadle_wire_waiting(&peer->out) ? POLLOUT : 0;
+    e->polls[count++] = (struct pollfd){.fd = peer->in.socket, .events = POLLIN};
+    e->polls[count++] = (struct pollfd){.fd = peer->out.socket, .events = events};
+  }
+  pthread_mutex_unlock(&e->lock);
+  for (int i = 0; i < e->guest_count; i++)
+    e->polls[count++] = (struct pollfd){.fd = e->guests[i].socket, .events = POLLIN};
+  return count;
+}
+
+/* A connection to a rank that breaks, where nothing is read: what that rank says last comes by its own. */
+static void look_out(treadle_endpoint *e, int rank, short events) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  pthread_mutex_lock(&e->lock);
+  if (events & POLLOUT) treadle_endpoint_flush(e, rank);
+  if (peer->out.socket >= 0 && events & (POLLERR | POLLHUP)) {
+    treadle_wire_close(&peer->out, false);
+    peer->broken = true;
+  }
+  pthread_mutex_unlock(&e->lock);
+}
+
+static void turn(treadle_endpoint *e, double seconds) {
+  const int ranks = e->group->size, guests = e->guest_count, count = list_polls(e);
+  uint64_t rings;
+  if (poll(e->polls, (nfds_t)count, (int)(seconds * 1e3) + 1) > 0) {
+    if (e->polls[0].revents && read(e->wake, &rings, sizeof rings) < 0) rings = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+      if (e->polls[OWN + 2 * rank].revents) hear(e, rank);
+      if (e->polls[OWN + 2 * rank + 1].revents) look_out(e, rank, e->polls[OWN + 2 * rank + 1].revents);
+    }
+    for (int i = guests - 1; i >= 0; i--) /* from the end: the last takes a dropped one's place */
+      if (e->polls[OWN + 2 * ranks + i].revents) hear_guest(e, i);
+    for (int i = 0; i < 2; i++)
+      if (e->listeners[i] >= 0 && e->polls[1 + i].revents) take_in(e, e->listeners[i]);
+  }
+  keep_time(e);
+}
+
+static bool has_unsent(treadle_endpoint *e) {
+  bool unsent = false;
+  pthread_mutex_lock(&e->lock);
+  for (int rank = 0; rank < e->group->size; rank++)
+    unsent = unsent || (e->peers[rank].out.socket >= 0 && treadle_wire_waiting(&e->peers[rank].out));
+  pthread_mutex_unlock(&e->lock);
+  return unsent;
+}
+
+static void *run(void *of) {
+  treadle_endpoint *e = of;
+  while (!atomic_load(&e->stop)) turn(e, beat_of(e));
+  for (double end = treadle_clock_seconds() + FLUSH; has_unsent(e) && treadle_clock_seconds() < end;)
+    turn(e, 10e-3);
+  return NULL;
+}
+
+treadle_status treadle_endpoint_start(treadle_endpoint *e) {
+  sigset_t before;
+  treadle_signals_block(&before);
+  const int error = pthread_create(&e->thread, NULL, run, e);
+  treadle_signals_restore(&before);
+  e->runs = error == 0;
+  if (error)
+    return treadle_fail(TREADLE_SYSTEM, "no thread for the messages of this rank: %s", strerror(error));
+  return TREADLE_OK;
+}
+
+void treadle_endpoint_stop(treadle_endpoint *e) {
+  if (!e->runs || e->process != getpid()) return; /* a child made by fork has no threads */
+  atomic_store(&e->stop, true);
+  ssize_t written = write(e->wake, &(uint64_t){1}, sizeof(uint64_t));
+  (void)written;
+  pthread_join(e->thread, NULL);
+  e->runs = false;
+}

@@ -1,0 +1,97 @@
+/* An endpoint: how a rank of a run reaches any other at any time, whatever both do meanwhile.
+ *
+ *   endpoint.c          its thread, which takes in what others say
+ *   endpoint_send.c     saying something, from any thread
+ *   endpoint_open.c     listening, and who listens where
+ *
+ * Each rank has a thread that sleeps until something comes. It hands over what has come, sends beats, and sees that other ranks live. What a
+ * rank says to another arrives whole and in order, by a connection that is made at the first word and goes one way. Ranks of one node
+ * have local sockets, others TCP.
+ *
+ * A rank is lost when a connection of it breaks before it has said that it leaves, when it says something that is none of this protocol, or when its
+ * thread was silent for the time limit, as that of a stopped process is. Computing has no limit. */
+#ifndef TREADLE_CONTROL_ENDPOINT_H
+#define TREADLE_CONTROL_ENDPOINT_H
+
+#include "group/group.h"
+#include "wire/connect.h"
+#include "wire/wire.h"
+
+#include <pthread.h>
+
+typedef enum treadle_endpoint_word {
+  TREADLE_ENDPOINT_HELLO = 1, /* who speaks on this connection */
+  TREADLE_ENDPOINT_BEAT,
+  TREADLE_ENDPOINT_BYE, /* no more comes */
+  /* What follows is handed over. */
+  TREADLE_ENDPOINT_CALL,
+  TREADLE_ENDPOINT_ANSWER,
+  TREADLE_ENDPOINT_FETCH,
+  TREADLE_ENDPOINT_ROWS,
+  TREADLE_ENDPOINT_RELEASE,
+  TREADLE_ENDPOINT_END,
+  TREADLE_ENDPOINT_WORDS /* one more than there are */
+} treadle_endpoint_word;
+
+typedef struct treadle_endpoint_head {
+  treadle_frame frame;
+  int32_t rank; /* who says it */
+  int32_t status;
+  uint64_t number; /* of a call, or of a request */
+} treadle_endpoint_head;
+
+typedef struct treadle_endpoint_options {
+  double limit; /* seconds of silence */
+  /* Both are called by the endpoint's thread, and may send. The content is there until they return. False: it is none of this protocol. */
+  bool (*take)(void *context, const treadle_endpoint_head *head, const char *content);
+  void (*lost)(void *context, int rank, const char *why); /* "it has closed the connection" */
+  void *context;
+} treadle_endpoint_options;
+
+typedef struct treadle_endpoint_peer {
+  treadle_wire out, in; /* socket -1: not yet, or not any more */
+  treadle_wire_address at;
+  bool lost, left; /* left: it has said bye */
+  bool broken;     /* `out` could not be written any more */
+  double connected, sent, heard;
+} treadle_endpoint_peer;
+
+enum { TREADLE_ENDPOINT_GUESTS = 64 };
+
+typedef struct treadle_endpoint {
+  treadle_group *group; /* rank and size alone are asked */
+  treadle_endpoint_options options;
+  treadle_frame_rule rule;
+  pthread_mutex_t lock;         /* of all of the peers but `in` and `heard`, which are the thread's alone */
+  treadle_endpoint_peer *peers; /* [ranks] this one, too: it may speak to itself */
+  int listeners[2];             /* local, TCP; -1: none */
+  treadle_wire guests[TREADLE_ENDPOINT_GUESTS]; /* connected, have not said hello: the thread's alone */
+  int guest_count;
+  struct pollfd *polls; /* the thread's alone */
+  int wake;             /* an eventfd */
+  atomic_bool stop;
+  pthread_t thread;
+  bool runs;
+  pid_t process;
+} treadle_endpoint;
+
+/* All ranks of the group are known to each other, and each has a connection to rank 0 and from it. Collective. */
+treadle_status treadle_endpoint_open(treadle_group *group, const treadle_endpoint_options *options,
+                                     treadle_endpoint **endpoint_p);
+/* Says bye, and ends. Local. */
+void treadle_endpoint_close(treadle_endpoint *endpoint);
+
+/* From any thread, without waiting; the content [bytes] is copied. TREADLE_PEER: the rank is lost, or has left. */
+treadle_status treadle_endpoint_send(treadle_endpoint *endpoint, int rank, treadle_endpoint_head head,
+                                     const void *content, size_t bytes);
+
+/* ---- Among its files ---- */
+
+void treadle_endpoint_lose(treadle_endpoint *endpoint, int rank, const char *why);
+/* Sends of what waits what passes now; the lock is held. */
+void treadle_endpoint_flush(treadle_endpoint *endpoint, int rank);
+/* Starts and stops the thread. */
+treadle_status treadle_endpoint_start(treadle_endpoint *endpoint);
+void treadle_endpoint_stop(treadle_endpoint *endpoint);
+
+#endif

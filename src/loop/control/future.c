@@ -1,0 +1,287 @@
+/* The controller waits for answers; meanwhile its own rank does what it was called to do. An answer is taken in by the thread that waits. */
+#include "control/future.h"
+
+#include "base/alloc.h"
+#include "base/argument.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The endpoint's thread ---- */
+
+static treadle_future_answer *answer_of(treadle_future *f, int rank) {
+  for (size_t i = 0; f && i < f->count; i++)
+    if (f->answers[i].rank == rank) return &f->answers[i];
+  return NULL;
+}
+
+bool treadle_future_answered(treadle_crew *crew, const treadle_endpoint_head *head, const char *content) {
+  treadle_crew_letter *letter = treadle_crew_copy(head, content);
+  bool wanted = false;
+  if (!letter) return false;
+  pthread_mutex_lock(&crew->lock);
+  treadle_future *f = crew->futures;
+  while (f && f->number != head->number) f = f->next;
+  treadle_future_answer *answer = answer_of(f, head->rank);
+  if (answer && !answer->came && !answer->ended) {
+    answer->came = letter;
+    wanted = true;
+    pthread_cond_broadcast(&crew->news);
+  }
+  pthread_mutex_unlock(&crew->lock);
+  if (!wanted) treadle_free(letter); /* of a call that has ended without it */
+  return true;
+}
+
+void treadle_future_lose(treadle_crew *crew, int rank) {
+  for (treadle_future *f = crew->futures; f; f = f->next) {
+    treadle_future_answer *answer = answer_of(f, rank);
+    if (answer && !answer->came) answer->lost = true;
+  }
+}
+
+/* ---- Making ---- */
+
+treadle_status treadle_future_make(treadle_crew *crew, const int32_t *ranks, size_t count, const char *name,
+                                   treadle_future **future_p) {
+  treadle_future *f = *future_p = treadle_alloc(sizeof *f);
+  if (!f) goto no_memory;
+  *f = (treadle_future){.crew = crew, .number = treadle_crew_number(crew), .users = 1};
+  f->answers = treadle_alloc_array(count, sizeof *f->answers);
+  f->name = treadle_alloc_array(strlen(name) + 1, 1);
+  if (!f->answers || !f->name) goto no_memory;
+  strcpy(f->name, name);
+  f->count = count;
+  crew->users++;
+  for (size_t i = 0; i < count; i++) f->answers[i] = (treadle_future_answer){.rank = ranks[i]};
+  pthread_mutex_lock(&crew->lock);
+  f->next = crew->futures;
+  crew->futures = f;
+  pthread_mutex_unlock(&crew->lock);
+  return TREADLE_OK;
+no_memory:
+  if (f) {
+    treadle_free(f->answers);
+    treadle_free(f->name);
+    treadle_free(f);
+  }
+  *future_p = NULL;
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %zu workers", count);
+}
+
+treadle_status treadle_future_need(treadle_future *f, treadle_future *const *inputs, size_t count) {
+  if (!count) return TREADLE_OK;
+  f->inputs = treadle_alloc_array(count, sizeof *f->inputs);
+  if (!f->inputs) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a call with %zu futures", count);
+  for (size_t i = 0; i < count; i++) {
+    f->inputs[i] = inputs[i];
+    inputs[i]->users++;
+  }
+  f->input_count = count;
+  return TREADLE_OK;
+}
+
+void treadle_future_start(treadle_future *f, size_t worker, const treadle_message *call) {
+  treadle_crew *crew = f->crew;
+  treadle_future_answer *answer = &f->answers[worker];
+  const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_CALL, .number = f->number};
+  const treadle_status status =
+      call->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the call")
+                   : treadle_endpoint_send(crew->endpoint, answer->rank, head, call->bytes, call->length);
+  crew->books.calls++;
+  crew->books.message_bytes += (int64_t)call->length;
+  if (!status) return;
+  pthread_mutex_lock(&crew->lock);
+  if (status == TREADLE_PEER)
+    answer->lost = true;
+  else
+    answer->ended = true;
+  answer->status = status;
+  pthread_mutex_unlock(&crew->lock);
+}
+
+/* ---- Answers ---- */
+
+/* How much a failure says: one of the worker's own most, then that it is lost, then what it heard or did not hear of others. */
+static int weight_of(treadle_status status, bool lost) {
+  if (lost) return 2;
+  return status == TREADLE_PEER || status == TREADLE_TIMEOUT ? 1 : 3;
+}
+
+/* Keeps the failure that says most; of equal ones, the first. */
+static void note_failure(treadle_future *f, size_t worker, treadle_status status, const char *message) {
+  const treadle_future_answer *answer = &f->answers[worker];
+  const int weight = weight_of(status, answer->lost);
+  if (weight <= f->weight) return;
+  f->weight = weight;
+  f->status = status;
+  snprintf(f->message, sizeof f->message, "rank %d (node %d), worker %zu of %zu of %s: %s", answer->rank,
+           treadle_group_node(f->crew->group, answer->rank), worker, f->count, f->name, message);
+}
+
+static void take_in(treadle_future *f, size_t worker) {
+  treadle_future_answer *answer = &f->answers[worker];
+  treadle_crew_letter *letter = answer->came;
+  treadle_message m = {.given = letter->bytes, .length = letter->length};
+  treadle_status status = (treadle_status)letter->head.status;
+  f->crew->books.message_bytes += (int64_t)letter->length;
+  if (status)
+    (void)treadle_fail(status, "%.*s", (int)letter->length, letter->bytes);
+  else
+    status = treadle_call_read_answer(&m, &answer->rows, &answer->made, &answer->whole);
+  if (status) note_failure(f, worker, status, treadle_error_message());
+  answer->status = status;
+  answer->ended = true;
+  answer->came = NULL;
+  treadle_free(letter);
+}
+
+static void drop_inputs(treadle_future *f);
+
+static void note_end(treadle_future *f) {
+  f->ended = true;
+  drop_inputs(f);
+}
+
+/* Takes in what there is. Is there nothing to wait for any more? A rank that is lost ends the call, whatever the others do. */
+static bool look(treadle_future *f) {
+  treadle_crew *crew = f->crew;
+  bool ended = true, any_lost = false;
+  for (size_t i = 0; i < f->count && !f->ended; i++) {
+    treadle_future_answer *answer = &f->answers[i];
+    pthread_mutex_lock(&crew->lock);
+    const bool lost = answer->lost && !answer->came && !answer->ended, came = answer->came;
+    pthread_mutex_unlock(&crew->lock);
+    if (came) take_in(f, i);
+    if (lost) {
+      answer->ended = true;
+      answer->status = TREADLE_PEER;
+      note_failure(f, i, TREADLE_PEER,
+                   crew->lost[answer->rank][0] ? crew->lost[answer->rank] : "it has left");
+    }
+    ended = ended && answer->ended;
+    any_lost = any_lost || lost;
+  }
+  if ((ended || any_lost) && !f->ended) note_end(f);
+  if (!f->ended && !crew->endpoint) {
+    f->status = TREADLE_STATE;
+    snprintf(f->message, sizeof f->message, "%s: the crew was closed", f->name);
+    note_end(f);
+  }
+  return f->ended;
+}
+
+/* One call of this rank, if there is one. */
+static bool serve_own(treadle_crew *crew) {
+  pthread_mutex_lock(&crew->lock);
+  treadle_crew_letter *letter = treadle_crew_next(crew);
+  pthread_mutex_unlock(&crew->lock);
+  if (!letter) return false;
+  treadle_crew_run(crew, letter);
+  treadle_free(letter);
+  return true;
+}
+
+static bool has_news(const treadle_future *f) {
+  const treadle_crew *crew = f->crew;
+  if (crew->first) return true;
+  for (size_t i = 0; i < f->count; i++)
+    if (!f->answers[i].ended && (f->answers[i].came || f->answers[i].lost)) return true;
+  return false;
+}
+
+/* Until nothing more comes; or the thread's watcher says so, where that is asked. */
+static treadle_status wait_for_end(treadle_future *f, bool asks) {
+  treadle_crew *crew = f->crew;
+  treadle_status status = TREADLE_OK;
+  while (!look(f) && !(status && asks)) {
+    if (serve_own(crew)) continue;
+    pthread_mutex_lock(&crew->lock);
+    if (!has_news(f)) status = treadle_crew_nap(crew, "the workers of a call");
+    pthread_mutex_unlock(&crew->lock);
+  }
+  return f->ended ? TREADLE_OK : status;
+}
+
+treadle_status treadle_future_wait(treadle_future *f) {
+  treadle_status status;
+  TREADLE_NEED(f);
+  TRY(wait_for_end(f, true));
+  if (f->status) status = treadle_fail(f->status, "%s", f->message);
+out:
+  return status;
+}
+
+bool treadle_future_done(treadle_future *f) {
+  TREADLE_NEED_OR(f, false);
+  return look(f);
+}
+
+/* ---- Rows ---- */
+
+treadle_status treadle_future_rows(treadle_future *f, int64_t *rows_p) {
+  treadle_status status;
+  TREADLE_NEED(rows_p);
+  *rows_p = 0;
+  TRY(treadle_future_wait(f));
+  for (size_t i = 0; i < f->count; i++) *rows_p += f->answers[i].rows;
+out:
+  return status;
+}
+
+void treadle_future_place(const treadle_future *f, int64_t row, size_t *worker_p, int64_t *row_p) {
+  size_t worker = 0;
+  while (row >= f->answers[worker].rows) row -= f->answers[worker++].rows;
+  *worker_p = worker;
+  *row_p = row;
+}
+
+/* ---- Its end ---- */
+
+/* What its workers have made goes. */
+static void release_rows(treadle_future *f) {
+  const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_RELEASE, .number = f->number};
+  for (size_t i = 0; i < f->count && f->crew->endpoint; i++)
+    if (f->answers[i].ended && !f->answers[i].status)
+      (void)treadle_endpoint_send(f->crew->endpoint, f->answers[i].rank, head, NULL, 0);
+}
+
+static void end(treadle_future *f) {
+  treadle_crew *crew = f->crew;
+  treadle_future **at = &crew->futures;
+  (void)wait_for_end(f, false);
+  release_rows(f);
+  pthread_mutex_lock(&crew->lock);
+  while (*at != f) at = &(*at)->next;
+  *at = f->next;
+  pthread_mutex_unlock(&crew->lock);
+  for (size_t i = 0; i < f->count; i++) {
+    treadle_batch_destroy(f->answers[i].made);
+    treadle_free(f->answers[i].came);
+  }
+  treadle_free(f->answers);
+  treadle_free(f->inputs);
+  treadle_free(f->name);
+  treadle_free(f);
+  treadle_crew_leave(crew);
+}
+
+static void drop_inputs(treadle_future *f) {
+  const size_t count = f->input_count;
+  f->input_count = 0;
+  for (size_t i = 0; i < count; i++)
+    if (--f->inputs[i]->users == 0) end(f->inputs[i]);
+}
+
+void treadle_future_drop(treadle_future *f) {
+  for (size_t i = 0; i < f->count; i++) {
+    f->answers[i].ended = true;
+    f->answers[i].status = TREADLE_CANCELLED;
+  }
+  treadle_future_destroy(f);
+}
+
+void treadle_future_destroy(treadle_future *f) {
+  if (f && --f->users == 0) end(f);
+}

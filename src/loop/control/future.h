@@ -1,0 +1,47 @@
+/* A future: a call of workers, and what they answer (future.c). */
+#ifndef TREADLE_CONTROL_FUTURE_H
+#define TREADLE_CONTROL_FUTURE_H
+
+#include "control/crew.h"
+
+/* What a worker has answered, or will. */
+typedef struct treadle_future_answer {
+  int32_t rank;              /* of the crew */
+  bool lost;                 /* that rank is, and will not answer */
+  treadle_crew_letter *came; /* NULL: not yet, or taken in */
+  bool ended;                /* taken in: */
+  treadle_status status;
+  int64_t rows;
+  treadle_batch *made; /* what it has made; or its meta and nothing else */
+  bool whole;          /* the first of these */
+} treadle_future_answer;
+
+struct treadle_future {
+  treadle_future *next; /* of those that the crew has */
+  treadle_crew *crew;
+  uint64_t number;
+  char *name;                     /* "'scorer', score" */
+  treadle_future_answer *answers; /* [count] by worker */
+  size_t count;
+  treadle_future **inputs; /* [input_count] of the call, which stay until it has ended */
+  size_t input_count;
+  int users; /* the caller, and calls that have it for an input */
+  bool ended;
+  treadle_status status; /* then, with its message: */
+  int weight;            /* how much that says */
+  char message[TREADLE_GROUP_MESSAGE];
+};
+
+/* workers: "'scorer'". The inputs' users are counted. */
+treadle_status treadle_future_make(treadle_crew *crew, const int32_t *ranks, size_t count, const char *name,
+                                   treadle_future **future_p);
+/* Sends that worker its call. It counts as answered, where it cannot be reached. */
+void treadle_future_start(treadle_future *future, size_t worker, const treadle_message *call);
+/* One of which no worker was sent its call. */
+void treadle_future_drop(treadle_future *future);
+/* It now needs these; each stays until the call has ended. */
+treadle_status treadle_future_need(treadle_future *future, treadle_future *const *inputs, size_t count);
+/* Where row `row` of all is: of which worker's, and which one. */
+void treadle_future_place(const treadle_future *future, int64_t row, size_t *worker_p, int64_t *row_p);
+
+#endif
