@@ -28,6 +28,7 @@ static inline int bench_processes(const char *name, int ranks, bench_rank run, v
 /* What a result begins with. */
 typedef struct bench_size {
   int ranks, runs;
+  int more; /* processes beside the ranks that are counted */
 } bench_size;
 
 enum { BENCH_MAX_RUNS = 101, BENCH_MAX_RANKS = 8 };
@@ -51,7 +52,7 @@ static inline int bench_by_ranks(int count, char **texts, const char *name, benc
   if (size->runs < 1 || size->runs > BENCH_MAX_RUNS)
     return fprintf(stderr, "bench_%s: --runs from 1 to %d\n", name, BENCH_MAX_RUNS), 2;
   for (size->ranks = 2; size->ranks <= BENCH_MAX_RANKS && !bad; size->ranks *= 2) {
-    bad = bench_processes(name, size->ranks, run, result);
+    bad = bench_processes(name, size->ranks + size->more, run, result);
     if (json && !bad) printf("%s", size->ranks == 2 ? "[\n" : ",\n");
     if (!bad) print(result, json);
     fflush(stdout);

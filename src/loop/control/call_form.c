@@ -76,24 +76,19 @@ void treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, cons
 }
 
 treadle_status treadle_call_read_batch(treadle_message *m, treadle_batch **batch_p) {
-  treadle_batch *lent = NULL, *batch = NULL;
   int64_t count, has;
   treadle_status status;
   *batch_p = NULL;
   TRY(treadle_message_int(m, "number of rows", &count));
   TRY(treadle_message_int(m, "batch", &has));
   if (count < 0) TRY(treadle_fail(TREADLE_PEER, "a message has %lld rows", (long long)count));
-  if (has) {
-    TRY(treadle_message_batch(m, &lent));
-    TRY(treadle_batch_concat((const treadle_batch *const[]){lent}, 1, &batch));
-  } else
-    TRY(treadle_batch_create(count, &batch));
-  TRY(treadle_call_read_meta(m, batch));
-  *batch_p = batch;
-  batch = NULL;
+  TRY(has ? treadle_message_batch(m, batch_p) : treadle_batch_create(count, batch_p));
+  TRY(treadle_call_read_meta(m, *batch_p));
 out:
-  treadle_batch_destroy(lent);
-  treadle_batch_destroy(batch);
+  if (status) {
+    treadle_batch_destroy(*batch_p);
+    *batch_p = NULL;
+  }
   return status;
 }
 

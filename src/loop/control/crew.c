@@ -26,24 +26,31 @@ treadle_status treadle_crew_lost(const treadle_crew *crew, int rank) {
                       treadle_group_node(crew->group, rank), crew->lost[rank]);
 }
 
-/* ---- What comes: in the endpoint's thread ---- */
+/* ---- Messages ---- */
 
-treadle_crew_letter *treadle_crew_copy(const treadle_endpoint_head *head, const char *content) {
-  const size_t length = (size_t)head->frame.bytes;
-  treadle_crew_letter *letter = treadle_alloc_array(1, sizeof *letter + length);
-  if (!letter) return NULL;
-  *letter = (treadle_crew_letter){.head = *head, .length = length};
-  if (length) memcpy(letter->bytes, content, length);
-  return letter;
+static void hold(void *letter) { (void)treadle_endpoint_share(letter); }
+static void drop(void *letter) { treadle_endpoint_drop(letter); }
+
+treadle_message treadle_crew_read(treadle_endpoint_letter *letter) {
+  return (treadle_message){
+      .given = letter->bytes, .length = letter->length, .hold = hold, .release = drop, .holder = letter};
 }
 
+treadle_status treadle_crew_send(treadle_crew *crew, int rank, treadle_endpoint_head head,
+                                 treadle_message *m) {
+  size_t length;
+  char *bytes = treadle_message_leave(m, &length);
+  treadle_endpoint_content *content = bytes ? treadle_endpoint_content_of(bytes, length) : NULL;
+  if (!content) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a message to rank %d", rank);
+  const treadle_status status = treadle_endpoint_send(crew->endpoint, rank, head, content);
+  treadle_endpoint_content_drop(content);
+  return status;
+}
+
+/* ---- What comes: in the endpoint's thread ---- */
+
 /* Calls and the end of the run come in one row. */
-static bool put_call(treadle_crew *crew, const treadle_endpoint_head *head, const char *content) {
-  treadle_crew_letter *letter = treadle_crew_copy(head, content);
-  if (!letter || head->rank != 0) {
-    treadle_free(letter);
-    return false;
-  }
+static bool put_call(treadle_crew *crew, treadle_endpoint_letter *letter) {
   pthread_mutex_lock(&crew->lock);
   *crew->last = letter;
   crew->last = &letter->next;
@@ -52,16 +59,28 @@ static bool put_call(treadle_crew *crew, const treadle_endpoint_head *head, cons
   return true;
 }
 
-static bool take(void *context, const treadle_endpoint_head *head, const char *content) {
+static bool release_call(treadle_crew *crew, treadle_endpoint_letter *letter) {
+  treadle_outputs_release(crew, letter->head.number);
+  treadle_endpoint_drop(letter);
+  return true;
+}
+
+static bool refuse(treadle_endpoint_letter *letter) {
+  treadle_endpoint_drop(letter);
+  return false;
+}
+
+static bool take(void *context, treadle_endpoint_letter *letter) {
   treadle_crew *crew = context;
-  switch ((treadle_endpoint_word)head->frame.type) {
+  const bool by_controller = letter->head.rank == 0;
+  switch ((treadle_endpoint_word)letter->head.frame.type) {
   case TREADLE_ENDPOINT_CALL:
-  case TREADLE_ENDPOINT_END: return put_call(crew, head, content);
-  case TREADLE_ENDPOINT_RELEASE: treadle_outputs_release(crew, head->number); return true;
-  case TREADLE_ENDPOINT_ANSWER: return treadle_future_answered(crew, head, content);
-  case TREADLE_ENDPOINT_FETCH: return treadle_outputs_serve(crew, head, content);
-  case TREADLE_ENDPOINT_ROWS: return treadle_request_take(crew, head, content);
-  default: return false;
+  case TREADLE_ENDPOINT_END: return by_controller ? put_call(crew, letter) : refuse(letter);
+  case TREADLE_ENDPOINT_RELEASE: return by_controller ? release_call(crew, letter) : refuse(letter);
+  case TREADLE_ENDPOINT_ANSWER: return treadle_future_answered(crew, letter);
+  case TREADLE_ENDPOINT_FETCH: return treadle_outputs_serve(crew, letter);
+  case TREADLE_ENDPOINT_ROWS: return treadle_request_take(crew, letter);
+  default: return refuse(letter);
   }
 }
 
@@ -125,9 +144,9 @@ static treadle_status make(treadle_group *group, treadle_crew **crew_p) {
 
 static void release(treadle_crew *crew) {
   if (!crew) return;
-  for (treadle_crew_letter *one = crew->first, *next; one; one = next) {
+  for (treadle_endpoint_letter *one = crew->first, *next; one; one = next) {
     next = one->next;
-    treadle_free(one);
+    treadle_endpoint_drop(one);
   }
   treadle_outputs_release_all(crew);
   pthread_cond_destroy(&crew->news);
@@ -171,7 +190,7 @@ void treadle_crew_end(treadle_crew *crew, treadle_status status) {
   if (status) snprintf(message, sizeof message, "%s", treadle_error_message());
   const treadle_endpoint_head end = {.frame.type = TREADLE_ENDPOINT_END, .status = (int32_t)status};
   for (int rank = 1; crew->group->rank == 0 && rank < crew->group->size; rank++)
-    (void)treadle_endpoint_send(crew->endpoint, rank, end, message, strlen(message) + 1);
+    (void)treadle_endpoint_send_text(crew->endpoint, rank, end, message);
   crew->ended = true;
   if (status) (void)treadle_fail(status, "%s", message);
 }

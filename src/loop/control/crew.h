@@ -28,21 +28,13 @@
 
 #include <pthread.h>
 
-/* Bytes that came, of their own memory. */
-typedef struct treadle_crew_letter {
-  struct treadle_crew_letter *next;
-  treadle_endpoint_head head;
-  size_t length;
-  char bytes[];
-} treadle_crew_letter;
-
 /* Rows that another rank was asked for. */
 typedef struct treadle_crew_request {
   struct treadle_crew_request *next;
   uint64_t number;
-  int rank;                  /* who is asked */
-  bool lost;                 /* that rank is */
-  treadle_crew_letter *came; /* NULL: not yet */
+  int rank;                      /* who is asked */
+  bool lost;                     /* that rank is */
+  treadle_endpoint_letter *came; /* NULL: not yet */
 } treadle_crew_request;
 
 /* What a call has made here. */
@@ -70,7 +62,7 @@ struct treadle_crew {
   pthread_mutex_t lock;
   pthread_cond_t news; /* something of what the lock is of has changed */
   /* Under the lock: */
-  treadle_crew_letter *first, **last; /* calls that wait for their turn; the end of the run */
+  treadle_endpoint_letter *first, **last; /* calls that wait for their turn; the end of the run */
   treadle_crew_request *requests;
   TREADLE_ARRAY(treadle_crew_output *) outputs;
   treadle_future *futures;             /* of the controller, that wait for answers */
@@ -86,8 +78,11 @@ struct treadle_crew {
 
 /* ---- crew.c ---- */
 
-/* With memory of its own, aligned as messages are; NULL: memory is out. */
-treadle_crew_letter *treadle_crew_copy(const treadle_endpoint_head *head, const char *content);
+/* A message that came, to be read; columns in it hold the letter. */
+treadle_message treadle_crew_read(treadle_endpoint_letter *letter);
+/* Sends a message, which it takes the memory of. */
+treadle_status treadle_crew_send(treadle_crew *crew, int rank, treadle_endpoint_head head,
+                                 treadle_message *m);
 /* Waits until there is news, and not long; the lock is held before and after. `doing`: as treadle_thread_ask has it. */
 treadle_status treadle_crew_nap(treadle_crew *crew, const char *doing);
 /* Why that rank is lost: TREADLE_PEER, "rank 3 (node 0) is lost: ...". The lock is held. */
@@ -104,9 +99,9 @@ const treadle_worker_class *treadle_crew_class(const treadle_crew *crew,
 const treadle_class_method *treadle_class_find(const treadle_worker_class *class,
                                                const char *name); /* the same */
 /* Takes the next call of this rank; NULL: there is none. The lock is held. */
-treadle_crew_letter *treadle_crew_next(treadle_crew *crew);
+treadle_endpoint_letter *treadle_crew_next(treadle_crew *crew);
 /* Does what a call says, and answers it. */
-void treadle_crew_run(treadle_crew *crew, const treadle_crew_letter *call);
+void treadle_crew_run(treadle_crew *crew, treadle_endpoint_letter *call);
 void treadle_crew_drop_members(treadle_crew *crew);
 
 /* ---- call_form.c ---- */
@@ -133,7 +128,6 @@ treadle_status treadle_call_read_meta(treadle_message *m, treadle_batch *batch);
 /* Rows of a batch, with all columns and the meta: rows [count] by their numbers, NULL: all. batch NULL: `count` rows without columns. */
 void treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
                             size_t count);
-/* With memory of its own. */
 treadle_status treadle_call_read_batch(treadle_message *m, treadle_batch **batch_p);
 void treadle_call_put_names(treadle_message *m, const char *const *names, size_t count);
 /* names [room]; *count_p -1: all. */
@@ -163,7 +157,7 @@ void treadle_outputs_give_back(treadle_crew *crew, treadle_crew_output *output);
 void treadle_outputs_release(treadle_crew *crew, uint64_t call);
 void treadle_outputs_release_all(treadle_crew *crew);
 /* The endpoint's thread: what another rank asks for. False: it is no request. */
-bool treadle_outputs_serve(treadle_crew *crew, const treadle_endpoint_head *head, const char *content);
+bool treadle_outputs_serve(treadle_crew *crew, treadle_endpoint_letter *letter);
 
 /* ---- requests.c ---- */
 
@@ -176,20 +170,20 @@ typedef struct treadle_crew_rows {
   const char *const *names; /* [name_count]; NULL: all */
   size_t name_count;
 } treadle_crew_rows;
-/* Asks for them, and waits for them: a batch of memory of its own. Of this rank itself they are taken. */
+/* Asks for them, and waits for them. Of this rank itself they are taken. */
 treadle_status treadle_request_send(treadle_crew *crew, const treadle_crew_rows *rows,
                                     treadle_crew_request **request_p);
 treadle_status treadle_request_wait(treadle_crew *crew, const treadle_crew_rows *rows,
                                     treadle_crew_request *request, treadle_batch **batch_p);
 /* The endpoint's thread: an answer. */
-bool treadle_request_take(treadle_crew *crew, const treadle_endpoint_head *head, const char *content);
+bool treadle_request_take(treadle_crew *crew, treadle_endpoint_letter *letter);
 /* The same: that rank is lost; the lock is held. */
 void treadle_request_lose(treadle_crew *crew, int rank);
 
 /* ---- future.c ---- */
 
 /* The endpoint's thread, as above. */
-bool treadle_future_answered(treadle_crew *crew, const treadle_endpoint_head *head, const char *content);
+bool treadle_future_answered(treadle_crew *crew, treadle_endpoint_letter *letter);
 void treadle_future_lose(treadle_crew *crew, int rank);
 
 #endif

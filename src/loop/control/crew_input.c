@@ -78,8 +78,8 @@ static treadle_status add_source(treadle_batch *batch, const parts *all, int64_t
   for (size_t i = 0; i < all->count; i++)
     if (all->items[i].source == source) of[count++] = all->items[i].batch;
   if (!count) goto out;
-  TRY(treadle_batch_concat(of, count, &whole));
-  TRY(treadle_batch_union(batch, whole));
+  if (count > 1) TRY(treadle_batch_concat(of, count, &whole));
+  TRY(treadle_batch_union(batch, whole ? whole : of[0]));
 out:
   treadle_batch_destroy(whole);
   treadle_free((void *)of);

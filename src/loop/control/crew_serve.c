@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-treadle_crew_letter *treadle_crew_next(treadle_crew *crew) {
-  treadle_crew_letter *letter = crew->first;
+treadle_endpoint_letter *treadle_crew_next(treadle_crew *crew) {
+  treadle_endpoint_letter *letter = crew->first;
   if (!letter) return NULL;
   crew->first = letter->next;
   if (!crew->first) crew->last = &crew->first;
@@ -160,27 +160,26 @@ out:
   return status;
 }
 
-void treadle_crew_run(treadle_crew *crew, const treadle_crew_letter *call) {
-  treadle_message m = {.given = call->bytes, .length = call->length}, answer = {0};
+void treadle_crew_run(treadle_crew *crew, treadle_endpoint_letter *call) {
+  treadle_message m = treadle_crew_read(call), answer = {0};
+  treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_ANSWER, .number = call->head.number};
   treadle_batch *made = NULL;
   treadle_status status = run(crew, &m, &made);
-  if (!status) {
-    treadle_call_put_answer(&answer, made);
-    if (answer.failed) status = treadle_fail(TREADLE_NO_MEMORY, "no memory for an answer");
-  }
+  if (!status) treadle_call_put_answer(&answer, made);
   if (!status) status = treadle_outputs_put(crew, call->head.number, made);
-  if (status) treadle_batch_destroy(made);
-  const char *text = treadle_error_message();
-  const treadle_endpoint_head head = {
-      .frame.type = TREADLE_ENDPOINT_ANSWER, .number = call->head.number, .status = (int32_t)status};
-  (void)treadle_endpoint_send(crew->endpoint, call->head.rank, head, status ? text : answer.bytes,
-                              status ? strlen(text) + 1 : answer.length);
+  if (status)
+    treadle_batch_destroy(made);
+  else
+    status = treadle_crew_send(crew, call->head.rank, head, &answer);
+  head.status = (int32_t)status;
+  if (status)
+    (void)treadle_endpoint_send_text(crew->endpoint, call->head.rank, head, treadle_error_message());
   treadle_message_release(&answer);
 }
 
 /* ---- Serving ---- */
 
-static treadle_status wait_for_call(treadle_crew *crew, treadle_crew_letter **letter_p) {
+static treadle_status wait_for_call(treadle_crew *crew, treadle_endpoint_letter **letter_p) {
   treadle_status status = TREADLE_OK;
   pthread_mutex_lock(&crew->lock);
   while (!status && !(*letter_p = treadle_crew_next(crew))) {
@@ -191,14 +190,14 @@ static treadle_status wait_for_call(treadle_crew *crew, treadle_crew_letter **le
   return status;
 }
 
-static treadle_status end_of(const treadle_crew_letter *letter) {
+static treadle_status end_of(const treadle_endpoint_letter *letter) {
   const treadle_status status = (treadle_status)letter->head.status;
   if (status) (void)treadle_fail(status, "%.*s", (int)letter->length, letter->bytes);
   return status;
 }
 
 treadle_status treadle_crew_serve(treadle_crew *crew) {
-  treadle_crew_letter *letter;
+  treadle_endpoint_letter *letter;
   treadle_status status;
   TREADLE_NEED(crew);
   if (crew->group->rank == 0)
@@ -210,7 +209,7 @@ treadle_status treadle_crew_serve(treadle_crew *crew) {
       status = end_of(letter);
     else
       treadle_crew_run(crew, letter);
-    treadle_free(letter);
+    treadle_endpoint_drop(letter);
   }
 out:
   return status;

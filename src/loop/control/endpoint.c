@@ -26,85 +26,20 @@ void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   const bool news = !peer->lost && !peer->left;
   peer->lost = true;
   treadle_wire_close(&peer->out, false);
+  treadle_endpoint_forget(peer);
   pthread_mutex_unlock(&e->lock);
   treadle_wire_close(&peer->in, false);
+  treadle_endpoint_drop(peer->letter);
+  peer->letter = NULL;
   if (news) e->options.lost(e->options.context, rank, why);
-}
-
-/* ---- Hearing ---- */
-
-static void leave(treadle_endpoint *e, int rank) {
-  pthread_mutex_lock(&e->lock);
-  e->peers[rank].left = true;
-  pthread_mutex_unlock(&e->lock);
-}
-
-static bool take(treadle_endpoint *e, int rank, const treadle_endpoint_head *head, const char *content) {
-  if (head->rank != rank || head->frame.type == TREADLE_ENDPOINT_HELLO) return false;
-  if (head->frame.type == TREADLE_ENDPOINT_BYE) leave(e, rank);
-  if (head->frame.type < TREADLE_ENDPOINT_CALL) return true;
-  return e->options.take(e->options.context, head, content);
-}
-
-/* All that has come of that rank. */
-static void hear(treadle_endpoint *e, int rank) {
-  treadle_endpoint_peer *peer = &e->peers[rank];
-  for (bool whole = true; whole && peer->in.socket >= 0;) {
-    treadle_endpoint_head head;
-    const char *content;
-    const size_t had = treadle_wire_buffer_used(&peer->in.in);
-    const treadle_status status = treadle_wire_hear(&peer->in, &e->rule, &head, &content, &whole);
-    if (whole || treadle_wire_buffer_used(&peer->in.in) != had) peer->heard = treadle_clock_seconds();
-    if (status == TREADLE_PEER)
-      treadle_endpoint_lose(e, rank, treadle_wire_why(&peer->in));
-    else if (status)
-      treadle_endpoint_lose(e, rank, treadle_error_message());
-    else if (whole && !take(e, rank, &head, content))
-      treadle_endpoint_lose(e, rank, "it has said something that is not of this version of treadle");
-  }
 }
 
 /* ---- Guests ---- */
 
-static void drop_guest(treadle_endpoint *e, int i) {
-  treadle_wire_close(&e->guests[i], false);
-  e->guests[i] = e->guests[--e->guest_count];
-}
-
-/* Who is connected one way is connected both ways, so that each sees whether the other lives. */
-static void answer(treadle_endpoint *e, int rank) {
-  pthread_mutex_lock(&e->lock);
-  const bool connected = e->peers[rank].out.socket >= 0;
-  pthread_mutex_unlock(&e->lock);
-  if (!connected)
-    (void)treadle_endpoint_send(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_BEAT}, NULL,
-                                0);
-}
-
-/* Its first word says which rank it is; strangers are dropped. */
-static void hear_guest(treadle_endpoint *e, int i) {
-  treadle_endpoint_head head;
-  const char *content;
-  bool whole;
-  const treadle_status status = treadle_wire_hear(&e->guests[i], &e->rule, &head, &content, &whole);
-  if (!status && !whole) return;
-  const bool known = !status && head.frame.type == TREADLE_ENDPOINT_HELLO && head.rank >= 0 &&
-                     head.rank < e->group->size && e->peers[head.rank].in.socket < 0 &&
-                     !e->peers[head.rank].lost;
-  if (known) {
-    e->peers[head.rank].in = e->guests[i];
-    e->peers[head.rank].heard = treadle_clock_seconds();
-    e->guests[i] = (treadle_wire){.socket = -1};
-  }
-  drop_guest(e, i);
-  if (known) answer(e, head.rank);
-  if (known) hear(e, head.rank);
-}
-
 static void take_in(treadle_endpoint *e, int listener) {
   const int socket = treadle_wire_accept(listener);
   if (socket < 0) return;
-  if (e->guest_count == TREADLE_ENDPOINT_GUESTS) drop_guest(e, 0);
+  if (e->guest_count == TREADLE_ENDPOINT_GUESTS) treadle_endpoint_drop_guest(e, 0);
   e->guests[e->guest_count++] = treadle_wire_on(socket);
 }
 
@@ -113,11 +48,10 @@ static void take_in(treadle_endpoint *e, int listener) {
 /* What is known of a rank's connections; a beat is sent where one is due. */
 static treadle_endpoint_peer beat(treadle_endpoint *e, int rank, double now) {
   treadle_endpoint_peer *peer = &e->peers[rank];
-  treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_BEAT, .rank = e->group->rank};
   pthread_mutex_lock(&e->lock);
   const bool due = peer->out.socket >= 0 && !peer->left && now - peer->sent >= beat_of(e);
-  if (due && !treadle_wire_waiting(&peer->out)) {
-    (void)treadle_wire_say(&peer->out, &e->rule, &head, NULL, 0);
+  if (due && !peer->first) {
+    (void)treadle_endpoint_put(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_BEAT}, NULL);
     peer->sent = now;
     treadle_endpoint_flush(e, rank);
   }
@@ -139,7 +73,7 @@ static void keep_time(treadle_endpoint *e) {
     if (known.lost || (known.in.socket < 0 && known.out.socket < 0 && !known.broken)) continue;
     if (known.broken && known.in.socket < 0) treadle_endpoint_lose(e, rank, "it has closed the connection");
     if (!is_silent(e, rank, &known, now)) continue;
-    hear(e, rank); /* it may be this thread that was stopped */
+    treadle_endpoint_hear(e, rank); /* it may be this thread that was stopped */
     if (!is_silent(e, rank, &known, now)) continue;
     snprintf(why, sizeof why, "it was silent for %g seconds", e->options.limit);
     treadle_endpoint_lose(e, rank, why);
@@ -157,7 +91,7 @@ static int list_polls(treadle_endpoint *e) {
   pthread_mutex_lock(&e->lock);
   for (int rank = 0; rank < e->group->size; rank++) {
     const treadle_endpoint_peer *peer = &e->peers[rank];
-    const short events = peer->out.socket >= 0 && treadle_wire_waiting(&peer->out) ? POLLOUT : 0;
+    const short events = peer->out.socket >= 0 && peer->first ? POLLOUT : 0;
     e->polls[count++] = (struct pollfd){.fd = peer->in.socket, .events = POLLIN};
     e->polls[count++] = (struct pollfd){.fd = peer->out.socket, .events = events};
   }
@@ -174,6 +108,7 @@ static void look_out(treadle_endpoint *e, int rank, short events) {
   if (events & POLLOUT) treadle_endpoint_flush(e, rank);
   if (peer->out.socket >= 0 && events & (POLLERR | POLLHUP)) {
     treadle_wire_close(&peer->out, false);
+    treadle_endpoint_forget(peer);
     peer->broken = true;
   }
   pthread_mutex_unlock(&e->lock);
@@ -185,11 +120,11 @@ static void turn(treadle_endpoint *e, double seconds) {
   if (poll(e->polls, (nfds_t)count, (int)(seconds * 1e3) + 1) > 0) {
     if (e->polls[0].revents && read(e->wake, &rings, sizeof rings) < 0) rings = 0;
     for (int rank = 0; rank < ranks; rank++) {
-      if (e->polls[OWN + 2 * rank].revents) hear(e, rank);
+      if (e->polls[OWN + 2 * rank].revents) treadle_endpoint_hear(e, rank);
       if (e->polls[OWN + 2 * rank + 1].revents) look_out(e, rank, e->polls[OWN + 2 * rank + 1].revents);
     }
     for (int i = guests - 1; i >= 0; i--) /* from the end: the last takes a dropped one's place */
-      if (e->polls[OWN + 2 * ranks + i].revents) hear_guest(e, i);
+      if (e->polls[OWN + 2 * ranks + i].revents) treadle_endpoint_hear_guest(e, i);
     for (int i = 0; i < 2; i++)
       if (e->listeners[i] >= 0 && e->polls[1 + i].revents) take_in(e, e->listeners[i]);
   }
@@ -200,7 +135,7 @@ static bool has_unsent(treadle_endpoint *e) {
   bool unsent = false;
   pthread_mutex_lock(&e->lock);
   for (int rank = 0; rank < e->group->size; rank++)
-    unsent = unsent || (e->peers[rank].out.socket >= 0 && treadle_wire_waiting(&e->peers[rank].out));
+    unsent = unsent || (e->peers[rank].out.socket >= 0 && e->peers[rank].first);
   pthread_mutex_unlock(&e->lock);
   return unsent;
 }

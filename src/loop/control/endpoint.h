@@ -1,6 +1,7 @@
 /* An endpoint: how a rank of a run reaches any other at any time, whatever both do meanwhile.
  *
- *   endpoint.c          its thread, which takes in what others say
+ *   endpoint.c          its thread
+ *   endpoint_hear.c     what others say
  *   endpoint_send.c     saying something, from any thread
  *   endpoint_open.c     listening, and who listens where
  *
@@ -40,16 +41,54 @@ typedef struct treadle_endpoint_head {
   uint64_t number; /* of a call, or of a request */
 } treadle_endpoint_head;
 
+/* What a rank has said, in memory of its own, aligned as messages are. */
+typedef struct treadle_endpoint_letter {
+  struct treadle_endpoint_letter *next; /* of whoever has it */
+  treadle_endpoint_head head;
+  atomic_int users;
+  size_t length;
+  char bytes[];
+} treadle_endpoint_letter;
+
+static inline treadle_endpoint_letter *treadle_endpoint_share(treadle_endpoint_letter *letter) {
+  atomic_fetch_add(&letter->users, 1);
+  return letter;
+}
+void treadle_endpoint_drop(
+    treadle_endpoint_letter *letter); /* by the last user it is freed; NULL: nothing */
+
+/* Content that is sent without a copy: memory of treadle_alloc's, which goes when all have been sent it. */
+typedef struct treadle_endpoint_content {
+  atomic_int users;
+  size_t length;
+  char *bytes;
+} treadle_endpoint_content;
+
+/* Takes the memory over, also on failure: NULL: memory is out. It has one user. */
+treadle_endpoint_content *treadle_endpoint_content_of(char *bytes, size_t length);
+void treadle_endpoint_content_drop(treadle_endpoint_content *content); /* NULL: nothing */
+
 typedef struct treadle_endpoint_options {
   double limit; /* seconds of silence */
-  /* Both are called by the endpoint's thread, and may send. The content is there until they return. False: it is none of this protocol. */
-  bool (*take)(void *context, const treadle_endpoint_head *head, const char *content);
+  /* Both are called by the endpoint's thread, and may send. Who takes a letter drops it. False: it is none of this protocol. */
+  bool (*take)(void *context, treadle_endpoint_letter *letter);
   void (*lost)(void *context, int rank, const char *why); /* "it has closed the connection" */
   void *context;
 } treadle_endpoint_options;
 
+/* What is to be sent, or is. */
+typedef struct treadle_endpoint_parcel {
+  struct treadle_endpoint_parcel *next;
+  treadle_endpoint_head head;
+  treadle_endpoint_content *content; /* NULL: none */
+  size_t sent;                       /* of both together */
+} treadle_endpoint_parcel;
+
 typedef struct treadle_endpoint_peer {
   treadle_wire out, in; /* socket -1: not yet, or not any more */
+  treadle_endpoint_parcel *first, **last;
+  treadle_endpoint_letter *letter; /* that comes now, as far as it has: */
+  size_t got;
   treadle_wire_address at;
   bool lost, left; /* left: it has said bye */
   bool broken;     /* `out` could not be written any more */
@@ -81,15 +120,26 @@ treadle_status treadle_endpoint_open(treadle_group *group, const treadle_endpoin
 /* Says bye, and ends. Local. */
 void treadle_endpoint_close(treadle_endpoint *endpoint);
 
-/* From any thread, without waiting; the content [bytes] is copied. TREADLE_PEER: the rank is lost, or has left. */
+/* From any thread, without waiting. The content becomes one more user of itself; NULL: none. TREADLE_PEER: the rank is lost, or has left. */
 treadle_status treadle_endpoint_send(treadle_endpoint *endpoint, int rank, treadle_endpoint_head head,
-                                     const void *content, size_t bytes);
+                                     treadle_endpoint_content *content);
+/* The same of a text. */
+treadle_status treadle_endpoint_send_text(treadle_endpoint *endpoint, int rank, treadle_endpoint_head head,
+                                          const char *text);
 
 /* ---- Among its files ---- */
 
 void treadle_endpoint_lose(treadle_endpoint *endpoint, int rank, const char *why);
-/* Sends of what waits what passes now; the lock is held. */
+/* All that has come of that rank; and of that guest, who may turn out to be one. */
+void treadle_endpoint_hear(treadle_endpoint *endpoint, int rank);
+void treadle_endpoint_hear_guest(treadle_endpoint *endpoint, int guest);
+void treadle_endpoint_drop_guest(treadle_endpoint *endpoint, int guest);
+/* The lock is held. Sends of what waits what passes now; forgets what waits. */
 void treadle_endpoint_flush(treadle_endpoint *endpoint, int rank);
+void treadle_endpoint_forget(treadle_endpoint_peer *peer);
+/* Puts a word behind what waits. */
+treadle_status treadle_endpoint_put(treadle_endpoint *endpoint, int rank, treadle_endpoint_head head,
+                                    treadle_endpoint_content *content);
 /* Starts and stops the thread. */
 treadle_status treadle_endpoint_start(treadle_endpoint *endpoint);
 void treadle_endpoint_stop(treadle_endpoint *endpoint);

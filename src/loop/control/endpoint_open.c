@@ -90,7 +90,10 @@ static treadle_status make(treadle_group *group, const treadle_endpoint_options 
   e->polls = treadle_alloc_array(3 + 2 * ranks + TREADLE_ENDPOINT_GUESTS, sizeof *e->polls);
   if (!e->peers || !e->polls)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the messages of %zu ranks", ranks));
-  for (size_t rank = 0; rank < ranks; rank++) e->peers[rank].in.socket = e->peers[rank].out.socket = -1;
+  for (size_t rank = 0; rank < ranks; rank++) {
+    e->peers[rank].in.socket = e->peers[rank].out.socket = -1;
+    e->peers[rank].last = &e->peers[rank].first;
+  }
   e->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (e->wake < 0 || getrandom(mine, offsetof(words, host), 0) != offsetof(words, host))
     TRY(treadle_fail(TREADLE_SYSTEM, "no event and no random number for the messages of this rank: %s",
@@ -105,6 +108,8 @@ static void release(treadle_endpoint *e) {
   for (int rank = 0; e->peers && rank < e->group->size; rank++) {
     treadle_wire_close(&e->peers[rank].in, false);
     treadle_wire_close(&e->peers[rank].out, false);
+    treadle_endpoint_forget(&e->peers[rank]);
+    treadle_endpoint_drop(e->peers[rank].letter);
   }
   for (int i = 0; i < e->guest_count; i++) treadle_wire_close(&e->guests[i], false);
   for (int i = 0; i < 2; i++)
@@ -120,8 +125,8 @@ static void release(treadle_endpoint *e) {
 static treadle_status greet(treadle_endpoint *e) {
   const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_BEAT};
   treadle_status status = TREADLE_OK;
-  if (e->group->rank) return treadle_endpoint_send(e, 0, head, NULL, 0);
-  for (int rank = 1; rank < e->group->size; rank++) TRY(treadle_endpoint_send(e, rank, head, NULL, 0));
+  if (e->group->rank) return treadle_endpoint_send(e, 0, head, NULL);
+  for (int rank = 1; rank < e->group->size; rank++) TRY(treadle_endpoint_send(e, rank, head, NULL));
 out:
   return status;
 }
@@ -140,6 +145,7 @@ treadle_status treadle_endpoint_open(treadle_group *group, const treadle_endpoin
                                  .version = VERSION,
                                  .types = TREADLE_ENDPOINT_WORDS - 1,
                                  .head_bytes = sizeof(treadle_endpoint_head),
+                                 .open = true,
                                  .key = all[0].key,
                                  .most = MOST};
   status = note_addresses(e, all);
@@ -161,7 +167,7 @@ void treadle_endpoint_close(treadle_endpoint *e) {
     pthread_mutex_lock(&e->lock);
     const bool connected = e->peers[rank].out.socket >= 0;
     pthread_mutex_unlock(&e->lock);
-    if (connected) (void)treadle_endpoint_send(e, rank, bye, NULL, 0);
+    if (connected) (void)treadle_endpoint_send(e, rank, bye, NULL);
   }
   treadle_endpoint_stop(e);
   release(e);

@@ -1,49 +1,132 @@
+/* What is said waits in parcels, whose content is written from where it lies. */
 #include "control/endpoint.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+/* ---- Content ---- */
+
+treadle_endpoint_content *treadle_endpoint_content_of(char *bytes, size_t length) {
+  treadle_endpoint_content *content = treadle_alloc(sizeof *content);
+  if (!content) {
+    treadle_free(bytes);
+    return NULL;
+  }
+  atomic_store(&content->users, 1);
+  content->bytes = bytes;
+  content->length = length;
+  return content;
+}
+
+void treadle_endpoint_content_drop(treadle_endpoint_content *content) {
+  if (!content || atomic_fetch_sub(&content->users, 1) > 1) return;
+  treadle_free(content->bytes);
+  treadle_free(content);
+}
+
+/* ---- Parcels; the lock is held ---- */
+
+static void drop_first(treadle_endpoint_peer *peer) {
+  treadle_endpoint_parcel *parcel = peer->first;
+  peer->first = parcel->next;
+  if (!peer->first) peer->last = &peer->first;
+  treadle_endpoint_content_drop(parcel->content);
+  treadle_free(parcel);
+}
+
+void treadle_endpoint_forget(treadle_endpoint_peer *peer) {
+  while (peer->first) drop_first(peer);
+}
+
+treadle_status treadle_endpoint_put(treadle_endpoint *e, int rank, treadle_endpoint_head head,
+                                    treadle_endpoint_content *content) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  treadle_endpoint_parcel *parcel = treadle_alloc(sizeof *parcel);
+  if (!parcel) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a message to rank %d", rank);
+  head.rank = e->group->rank;
+  *parcel = (treadle_endpoint_parcel){.head = head, .content = content};
+  if (content) atomic_fetch_add(&content->users, 1);
+  treadle_frame_seal(&e->rule, &parcel->head, content ? content->bytes : NULL,
+                     content ? content->length : 0);
+  *peer->last = parcel;
+  peer->last = &parcel->next;
+  return TREADLE_OK;
+}
+
+/* *whole_p: all of the first parcel has gone. */
+static treadle_status send_first(treadle_endpoint_peer *peer, bool *whole_p) {
+  treadle_endpoint_parcel *parcel = peer->first;
+  const size_t head = sizeof parcel->head, length = parcel->content ? parcel->content->length : 0;
+  const size_t of_head = parcel->sent < head ? parcel->sent : head, of_content = parcel->sent - of_head;
+  struct iovec parts[2] = {{(char *)&parcel->head + of_head, head - of_head}};
+  size_t sent;
+  if (length) parts[1] = (struct iovec){parcel->content->bytes + of_content, length - of_content};
+  const treadle_status status = treadle_wire_write(&peer->out, parts, length ? 2 : 1, &sent);
+  parcel->sent += sent;
+  *whole_p = parcel->sent == head + length;
+  return status;
+}
+
+void treadle_endpoint_flush(treadle_endpoint *e, int rank) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  for (bool whole = true; whole && peer->first && peer->out.socket >= 0;) {
+    if (send_first(peer, &whole)) {
+      treadle_wire_close(&peer->out, false);
+      peer->broken = true; /* the thread sees to it */
+      treadle_endpoint_forget(peer);
+    } else if (whole)
+      drop_first(peer);
+  }
+}
+
 /* Connects if it is not connected, with a hello in front of all else. */
 static treadle_status connect_to(treadle_endpoint *e, int rank) {
   treadle_endpoint_peer *peer = &e->peers[rank];
-  treadle_endpoint_head hello = {.frame.type = TREADLE_ENDPOINT_HELLO, .rank = e->group->rank};
   if (peer->out.socket >= 0) return TREADLE_OK;
   const int socket = treadle_wire_connect(&peer->at);
   if (socket < 0) return treadle_fail(TREADLE_PEER, "rank %d cannot be reached: %s", rank, strerror(errno));
   peer->out = treadle_wire_on(socket);
   peer->connected = treadle_clock_seconds();
-  return treadle_wire_say(&peer->out, &e->rule, &hello, NULL, 0);
+  return treadle_endpoint_put(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_HELLO}, NULL);
 }
 
-void treadle_endpoint_flush(treadle_endpoint *e, int rank) {
-  treadle_wire *out = &e->peers[rank].out;
-  if (out->socket < 0 || treadle_wire_send(out) == TREADLE_OK) return;
-  treadle_wire_close(out, false);
-  e->peers[rank].broken = true; /* the thread sees to it */
-}
+/* ---- Sending ---- */
 
 treadle_status treadle_endpoint_send(treadle_endpoint *e, int rank, treadle_endpoint_head head,
-                                     const void *content, size_t bytes) {
+                                     treadle_endpoint_content *content) {
   treadle_endpoint_peer *peer = &e->peers[rank];
   treadle_status status = TREADLE_OK;
-  head.rank = e->group->rank;
   pthread_mutex_lock(&e->lock);
   if (peer->lost || peer->left || peer->broken)
     status = treadle_fail(TREADLE_PEER, "rank %d %s", rank, peer->left ? "has left" : "is lost");
   if (!status) status = connect_to(e, rank);
-  if (!status) status = treadle_wire_say(&peer->out, &e->rule, &head, content, bytes);
+  if (!status) status = treadle_endpoint_put(e, rank, head, content);
   if (!status) {
     peer->sent = treadle_clock_seconds();
     treadle_endpoint_flush(e, rank);
   }
-  const bool waits = !status && (peer->out.socket < 0 || treadle_wire_waiting(&peer->out));
+  const bool waits = !status && (peer->first || peer->broken);
   pthread_mutex_unlock(&e->lock);
   if (waits) {
     ssize_t written = write(e->wake, &(uint64_t){1}, sizeof(uint64_t));
     (void)written; /* a counter that is full wakes, too */
   }
+  return status;
+}
+
+treadle_status treadle_endpoint_send_text(treadle_endpoint *e, int rank, treadle_endpoint_head head,
+                                          const char *text) {
+  const size_t length = strlen(text) + 1;
+  char *bytes = treadle_alloc(length);
+  if (bytes) memcpy(bytes, text, length);
+  treadle_endpoint_content *content = bytes ? treadle_endpoint_content_of(bytes, length) : NULL;
+  treadle_status status = content
+                              ? treadle_endpoint_send(e, rank, head, content)
+                              : treadle_fail(TREADLE_NO_MEMORY, "no memory for a message to rank %d", rank);
+  treadle_endpoint_content_drop(content);
   return status;
 }

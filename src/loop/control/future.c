@@ -16,21 +16,19 @@ static treadle_future_answer *answer_of(treadle_future *f, int rank) {
   return NULL;
 }
 
-bool treadle_future_answered(treadle_crew *crew, const treadle_endpoint_head *head, const char *content) {
-  treadle_crew_letter *letter = treadle_crew_copy(head, content);
+bool treadle_future_answered(treadle_crew *crew, treadle_endpoint_letter *letter) {
   bool wanted = false;
-  if (!letter) return false;
   pthread_mutex_lock(&crew->lock);
   treadle_future *f = crew->futures;
-  while (f && f->number != head->number) f = f->next;
-  treadle_future_answer *answer = answer_of(f, head->rank);
+  while (f && f->number != letter->head.number) f = f->next;
+  treadle_future_answer *answer = answer_of(f, letter->head.rank);
   if (answer && !answer->came && !answer->ended) {
     answer->came = letter;
     wanted = true;
     pthread_cond_broadcast(&crew->news);
   }
   pthread_mutex_unlock(&crew->lock);
-  if (!wanted) treadle_free(letter); /* of a call that has ended without it */
+  if (!wanted) treadle_endpoint_drop(letter); /* of a call that has ended without it */
   return true;
 }
 
@@ -82,23 +80,12 @@ treadle_status treadle_future_need(treadle_future *f, treadle_future *const *inp
   return TREADLE_OK;
 }
 
-void treadle_future_start(treadle_future *f, size_t worker, const treadle_message *call) {
-  treadle_crew *crew = f->crew;
-  treadle_future_answer *answer = &f->answers[worker];
-  const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_CALL, .number = f->number};
-  const treadle_status status =
-      call->failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for the call")
-                   : treadle_endpoint_send(crew->endpoint, answer->rank, head, call->bytes, call->length);
-  crew->books.calls++;
-  crew->books.message_bytes += (int64_t)call->length;
-  if (!status) return;
-  pthread_mutex_lock(&crew->lock);
-  if (status == TREADLE_PEER)
-    answer->lost = true;
-  else
-    answer->ended = true;
-  answer->status = status;
-  pthread_mutex_unlock(&crew->lock);
+treadle_status treadle_future_content(treadle_message *call, treadle_endpoint_content **content_p) {
+  size_t length;
+  char *bytes = treadle_message_leave(call, &length);
+  *content_p = bytes ? treadle_endpoint_content_of(bytes, length) : NULL;
+  return *content_p ? TREADLE_OK
+                    : treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %zu bytes", length);
 }
 
 /* ---- Answers ---- */
@@ -120,10 +107,27 @@ static void note_failure(treadle_future *f, size_t worker, treadle_status status
            treadle_group_node(f->crew->group, answer->rank), worker, f->count, f->name, message);
 }
 
+void treadle_future_start(treadle_future *f, size_t worker, treadle_endpoint_content *call) {
+  treadle_crew *crew = f->crew;
+  treadle_future_answer *answer = &f->answers[worker];
+  const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_CALL, .number = f->number};
+  const treadle_status status = call ? treadle_endpoint_send(crew->endpoint, answer->rank, head, call)
+                                     : treadle_fail(TREADLE_NO_MEMORY, "no memory for the call");
+  crew->books.calls++;
+  crew->books.message_bytes += call ? (int64_t)call->length : 0;
+  if (!status) return;
+  pthread_mutex_lock(&crew->lock);
+  answer->lost = status == TREADLE_PEER;
+  answer->ended = !answer->lost;
+  pthread_mutex_unlock(&crew->lock);
+  answer->status = status;
+  if (answer->ended) note_failure(f, worker, status, treadle_error_message());
+}
+
 static void take_in(treadle_future *f, size_t worker) {
   treadle_future_answer *answer = &f->answers[worker];
-  treadle_crew_letter *letter = answer->came;
-  treadle_message m = {.given = letter->bytes, .length = letter->length};
+  treadle_endpoint_letter *letter = answer->came;
+  treadle_message m = treadle_crew_read(letter);
   treadle_status status = (treadle_status)letter->head.status;
   f->crew->books.message_bytes += (int64_t)letter->length;
   if (status)
@@ -134,7 +138,7 @@ static void take_in(treadle_future *f, size_t worker) {
   answer->status = status;
   answer->ended = true;
   answer->came = NULL;
-  treadle_free(letter);
+  treadle_endpoint_drop(letter);
 }
 
 static void drop_inputs(treadle_future *f);
@@ -175,11 +179,11 @@ static bool look(treadle_future *f) {
 /* One call of this rank, if there is one. */
 static bool serve_own(treadle_crew *crew) {
   pthread_mutex_lock(&crew->lock);
-  treadle_crew_letter *letter = treadle_crew_next(crew);
+  treadle_endpoint_letter *letter = treadle_crew_next(crew);
   pthread_mutex_unlock(&crew->lock);
   if (!letter) return false;
   treadle_crew_run(crew, letter);
-  treadle_free(letter);
+  treadle_endpoint_drop(letter);
   return true;
 }
 
@@ -244,7 +248,7 @@ static void release_rows(treadle_future *f) {
   const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_RELEASE, .number = f->number};
   for (size_t i = 0; i < f->count && f->crew->endpoint; i++)
     if (f->answers[i].ended && !f->answers[i].status)
-      (void)treadle_endpoint_send(f->crew->endpoint, f->answers[i].rank, head, NULL, 0);
+      (void)treadle_endpoint_send(f->crew->endpoint, f->answers[i].rank, head, NULL);
 }
 
 static void end(treadle_future *f) {
@@ -258,7 +262,7 @@ static void end(treadle_future *f) {
   pthread_mutex_unlock(&crew->lock);
   for (size_t i = 0; i < f->count; i++) {
     treadle_batch_destroy(f->answers[i].made);
-    treadle_free(f->answers[i].came);
+    treadle_endpoint_drop(f->answers[i].came);
   }
   treadle_free(f->answers);
   treadle_free(f->inputs);

@@ -6,10 +6,10 @@
 
 /* What a worker has answered, or will. */
 typedef struct treadle_future_answer {
-  int32_t rank;              /* of the crew */
-  bool lost;                 /* that rank is, and will not answer */
-  treadle_crew_letter *came; /* NULL: not yet, or taken in */
-  bool ended;                /* taken in: */
+  int32_t rank;                  /* of the crew */
+  bool lost;                     /* that rank is, and will not answer */
+  treadle_endpoint_letter *came; /* NULL: not yet, or taken in */
+  bool ended;                    /* taken in: */
   treadle_status status;
   int64_t rows;
   treadle_batch *made; /* what it has made; or its meta and nothing else */
@@ -35,8 +35,10 @@ struct treadle_future {
 /* workers: "'scorer'". The inputs' users are counted. */
 treadle_status treadle_future_make(treadle_crew *crew, const int32_t *ranks, size_t count, const char *name,
                                    treadle_future **future_p);
-/* Sends that worker its call. It counts as answered, where it cannot be reached. */
-void treadle_future_start(treadle_future *future, size_t worker, const treadle_message *call);
+/* A call to be sent, of the memory of a message. */
+treadle_status treadle_future_content(treadle_message *call, treadle_endpoint_content **content_p);
+/* Sends that worker its call. NULL: memory was out. Where it cannot be sent, the call has failed there. */
+void treadle_future_start(treadle_future *future, size_t worker, treadle_endpoint_content *call);
 /* One of which no worker was sent its call. */
 void treadle_future_drop(treadle_future *future);
 /* It now needs these; each stays until the call has ended. */

@@ -84,7 +84,12 @@ treadle_status treadle_future_take(treadle_future *f, const char *const *names, 
   parts = treadle_alloc_array(f->count, sizeof *parts);
   if (!parts) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %zu workers", f->count));
   for (size_t i = 0; i < f->count; i++) TRY(take_of(f, i, names, count, &parts[i]));
-  TRY(treadle_batch_concat((const treadle_batch *const *)parts, f->count, batch_p));
+  if (f->count > 1)
+    TRY(treadle_batch_concat((const treadle_batch *const *)parts, f->count, batch_p));
+  else {
+    *batch_p = parts[0];
+    parts[0] = NULL;
+  }
 out:
   for (size_t i = 0; parts && i < f->count; i++) treadle_batch_destroy(parts[i]);
   treadle_free(parts);

@@ -39,6 +39,21 @@ static bool make_room(treadle_message *message, size_t more) {
   return true;
 }
 
+void treadle_message_reserve(treadle_message *message, size_t more) {
+  if (message->failed || more > MOST - message->length) return; /* who puts that much sees it fail */
+  if (!message->bytes || message->room - message->length < more)
+    message->failed = !make_room(message, more);
+}
+
+char *treadle_message_leave(treadle_message *message, size_t *length_p) {
+  char *own = message->failed ? NULL : message->own;
+  *length_p = message->length;
+  if (!own && !message->failed) own = treadle_alloc(1);
+  if (message->failed) treadle_free(message->own);
+  *message = (treadle_message){0};
+  return own;
+}
+
 char *treadle_message_grow(treadle_message *message, size_t length) {
   if (message->failed) return NULL;
   message->failed = length > MOST - message->length;

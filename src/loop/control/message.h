@@ -21,6 +21,10 @@ typedef struct treadle_message {
   const char *given;       /* read in place of bytes: memory of others */
   char *lent, *own;        /* [lent_room], [own_room] */
   size_t lent_room, own_room;
+  /* Who has `given`, if it is to stay for columns that are read in it: each holds it once, and releases it. NULL: it is there anyway. */
+  void (*hold)(void *holder);
+  void (*release)(void *holder);
+  void *holder;
 } treadle_message;
 
 void treadle_message_release(treadle_message *message);
@@ -28,6 +32,10 @@ void treadle_message_release(treadle_message *message);
 void treadle_message_clear(treadle_message *message);
 /* From the next clear on it is written into this memory of the caller's, as far as that goes. */
 void treadle_message_lend(treadle_message *message, void *memory, size_t bytes);
+/* Room for that many more bytes at once, so that what is put there is not copied again and again. */
+void treadle_message_reserve(treadle_message *message, size_t more);
+/* Gives its own memory away, with what was written to it: [*length_p], of treadle_alloc's. NULL: memory was out. */
+char *treadle_message_leave(treadle_message *message, size_t *length_p);
 /* Room for `length` bytes, which the message then has. NULL: memory is out, now or before. */
 char *treadle_message_grow(treadle_message *message, size_t length);
 
@@ -56,7 +64,7 @@ treadle_status treadle_message_bytes(treadle_message *message, const char *what,
 treadle_status treadle_message_array(treadle_message *message, const char *what, size_t size, size_t count,
                                      const void **items_p);
 
-/* *batch_p: rows that were put, whose columns lie in the message. It is destroyed before the message changes. */
+/* *batch_p: rows that were put, whose columns lie in the message. It is destroyed before the message changes, where nobody holds that. */
 treadle_status treadle_message_batch(treadle_message *message, treadle_batch **batch_p);
 
 #endif

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { LARGE = 64 << 10 }; /* bytes: room for more is made at once */
+
 /* ---- Writing ----------------------------------------------------------------------------------------------- */
 
 static size_t row_count(const treadle_message_rows *r) {
@@ -60,10 +62,22 @@ static void put_column(treadle_message *m, const treadle_message_rows *r, const 
   put_values(m, r, e, values);
 }
 
+/* What a column takes in a message, at least. */
+static size_t bytes_of(const treadle_message_rows *r, const treadle_batch_entry *e) {
+  const size_t count = row_count(r);
+  size_t values = r->rows ? 0 : (size_t)(treadle_entry_at(e, r->batch->rows) - treadle_entry_at(e, 0));
+  for (size_t i = 0; r->rows && i < count; i++) values += (size_t)treadle_entry_count(e, r->rows[i]);
+  return values * treadle_column_about_of(e->type)->bytes + (e->width ? 0 : count * sizeof(int64_t));
+}
+
 void treadle_message_put_rows(treadle_message *m, const treadle_message_rows *r) {
   const treadle_batch *b = r->batch;
-  size_t columns = 0;
+  size_t columns = 0, bytes = 0;
   for (size_t i = 0; i < r->count; i++) columns += treadle_batch_find(b, r->names[i]) != NULL;
+  for (size_t i = 0; r->names && i < r->count; i++)
+    if (treadle_batch_find(b, r->names[i])) bytes += bytes_of(r, treadle_batch_find(b, r->names[i]));
+  for (size_t i = 0; !r->names && i < b->columns.count; i++) bytes += bytes_of(r, &b->columns.items[i]);
+  if (bytes > LARGE) treadle_message_reserve(m, bytes + bytes / 64 + LARGE);
   treadle_message_put_int(m, (int64_t)row_count(r));
   treadle_message_put_int(m, (int64_t)(r->names ? columns : b->columns.count));
   for (size_t i = 0; r->names && i < r->count; i++)
@@ -95,7 +109,8 @@ out:
 }
 
 static treadle_status take_column(treadle_message *m, treadle_batch *batch) {
-  treadle_column c = {.struct_size = sizeof c, .release = keep};
+  treadle_column c = {
+      .struct_size = sizeof c, .release = m->hold ? m->release : keep, .context = m->holder};
   const void *name;
   int64_t type;
   size_t bytes;
@@ -110,6 +125,7 @@ static treadle_status take_column(treadle_message *m, treadle_batch *batch) {
   c.type = (treadle_column_type)type;
   TRY(take_values(m, treadle_batch_rows(batch), &c));
   TRY(treadle_batch_add(batch, &c));
+  if (m->hold) m->hold(m->holder);
 out:
   return status;
 }

@@ -111,24 +111,18 @@ out:
   return status;
 }
 
-bool treadle_outputs_serve(treadle_crew *crew, const treadle_endpoint_head *head, const char *content) {
+bool treadle_outputs_serve(treadle_crew *crew, treadle_endpoint_letter *letter) {
   const char *names[TREADLE_CALL_NAMES];
-  treadle_crew_letter *letter = treadle_crew_copy(head, content);
-  treadle_message in, out = {0};
+  treadle_message in = treadle_crew_read(letter), out = {0};
+  treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_ROWS, .number = letter->head.number};
   treadle_crew_rows asked;
-  if (!letter) return false;
-  in = (treadle_message){.given = letter->bytes, .length = letter->length};
   treadle_status status = read_rows(&in, &asked, names);
   if (!status) status = put_rows(crew, &asked, &out);
-  const treadle_endpoint_head answer = {
-      .frame.type = TREADLE_ENDPOINT_ROWS, .number = head->number, .status = (int32_t)status};
-  const char *text = treadle_error_message();
-  pthread_mutex_lock(&crew->lock);
-  crew->served_bytes += status ? 0 : out.length;
-  pthread_mutex_unlock(&crew->lock);
-  (void)treadle_endpoint_send(crew->endpoint, head->rank, answer, status ? text : out.bytes,
-                              status ? strlen(text) + 1 : out.length);
+  if (!status) status = treadle_crew_send(crew, letter->head.rank, head, &out);
+  head.status = (int32_t)status;
+  if (status)
+    (void)treadle_endpoint_send_text(crew->endpoint, letter->head.rank, head, treadle_error_message());
   treadle_message_release(&out);
-  treadle_free(letter);
+  treadle_endpoint_drop(letter);
   return true;
 }

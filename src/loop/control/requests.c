@@ -14,19 +14,17 @@ static treadle_crew_request *find(treadle_crew *crew, uint64_t number) {
   return r;
 }
 
-bool treadle_request_take(treadle_crew *crew, const treadle_endpoint_head *head, const char *content) {
-  treadle_crew_letter *letter = treadle_crew_copy(head, content);
-  bool known = false;
-  if (!letter) return false;
+bool treadle_request_take(treadle_crew *crew, treadle_endpoint_letter *letter) {
+  bool wanted = false;
   pthread_mutex_lock(&crew->lock);
-  treadle_crew_request *r = find(crew, head->number);
-  if (r && r->rank == head->rank && !r->came) {
+  treadle_crew_request *r = find(crew, letter->head.number);
+  if (r && r->rank == letter->head.rank && !r->came) {
     r->came = letter;
-    known = true;
+    wanted = true;
     pthread_cond_broadcast(&crew->news);
   }
   pthread_mutex_unlock(&crew->lock);
-  if (!known) treadle_free(letter); /* who asked has given up meanwhile */
+  if (!wanted) treadle_endpoint_drop(letter); /* who asked has given up meanwhile */
   return true;
 }
 
@@ -42,7 +40,7 @@ static void leave(treadle_crew *crew, treadle_crew_request *r) {
   while (*at != r) at = &(*at)->next;
   *at = r->next;
   pthread_mutex_unlock(&crew->lock);
-  treadle_free(r->came);
+  treadle_endpoint_drop(r->came);
   treadle_free(r);
 }
 
@@ -72,7 +70,7 @@ treadle_status treadle_request_send(treadle_crew *crew, const treadle_crew_rows 
   crew->requests = r;
   pthread_mutex_unlock(&crew->lock);
   const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_FETCH, .number = r->number};
-  TRY(treadle_endpoint_send(crew->endpoint, rows->rank, head, m.bytes, m.length));
+  TRY(treadle_crew_send(crew, rows->rank, head, &m));
   *request_p = r;
   r = NULL;
 out:
@@ -83,23 +81,12 @@ out:
 
 /* ---- What has come ---- */
 
-static treadle_status copy_batch(treadle_batch *lent, treadle_batch **batch_p) {
-  const treadle_batch *const one[] = {lent};
-  return treadle_batch_concat(one, 1, batch_p);
-}
-
 static treadle_status read_came(const treadle_crew_request *r, treadle_batch **batch_p) {
-  treadle_batch *lent = NULL;
-  treadle_message m = {.given = r->came->bytes, .length = r->came->length};
-  treadle_status status;
+  treadle_message m = treadle_crew_read(r->came);
   if (r->came->head.status)
     return treadle_fail((treadle_status)r->came->head.status, "rows of rank %d: %.*s", r->rank,
                         (int)r->came->length, r->came->bytes);
-  TRY(treadle_message_batch(&m, &lent));
-  TRY(copy_batch(lent, batch_p));
-out:
-  treadle_batch_destroy(lent);
-  return status;
+  return treadle_message_batch(&m, batch_p);
 }
 
 static treadle_status select_columns(const treadle_crew_rows *rows, treadle_batch *from,

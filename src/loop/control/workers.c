@@ -35,16 +35,19 @@ static treadle_status check_controller(const treadle_crew *crew, const char *fun
 }
 
 /* The same call to all of them; it has ended. */
-static treadle_status call_all(treadle_workers *w, const char *what, const treadle_message *call) {
+static treadle_status call_all(treadle_workers *w, const char *what, treadle_message *call) {
   char name[TREADLE_WORKERS_NAME];
+  treadle_endpoint_content *content = NULL;
   treadle_future *f;
   treadle_status status;
+  TRY(treadle_future_content(call, &content));
   treadle_workers_name(w, what, name);
   TRY(treadle_future_make(w->crew, w->ranks, w->count, name, &f));
-  for (size_t i = 0; i < w->count; i++) treadle_future_start(f, i, call);
+  for (size_t i = 0; i < w->count; i++) treadle_future_start(f, i, content);
   status = treadle_future_wait(f);
   treadle_future_destroy(f);
 out:
+  treadle_endpoint_content_drop(content);
   return status;
 }
 
@@ -58,14 +61,16 @@ static bool are_on_one_node(const treadle_workers *w) {
 /* Where workers on several nodes can meet: the first of them says it. "": they need no such place. */
 static treadle_status find_address(treadle_workers *w, char *address) {
   treadle_message call = {0};
+  treadle_endpoint_content *content = NULL;
   treadle_future *f = NULL;
   treadle_batch *made = NULL;
   treadle_status status;
   address[0] = 0;
   if (are_on_one_node(w)) return TREADLE_OK;
   treadle_call_put_head(&call, &(treadle_call_head){.kind = TREADLE_CALL_ADDRESS, .name = ""});
+  TRY(treadle_future_content(&call, &content));
   TRY(treadle_future_make(w->crew, w->ranks, 1, "an address", &f));
-  treadle_future_start(f, 0, &call);
+  treadle_future_start(f, 0, content);
   TRY(treadle_future_take(f, NULL, 0, &made));
   const char *json = treadle_batch_meta(made, "address");
   const size_t length = json ? strlen(json) : 0;
@@ -75,6 +80,7 @@ static treadle_status find_address(treadle_workers *w, char *address) {
 out:
   treadle_batch_destroy(made);
   treadle_future_destroy(f);
+  treadle_endpoint_content_drop(content);
   treadle_message_release(&call);
   return status;
 }

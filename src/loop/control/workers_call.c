@@ -114,6 +114,7 @@ static treadle_status start(treadle_workers *w, const treadle_class_method *meth
                             const treadle_call_input *in, treadle_future *f) {
   treadle_row_range *by_worker = treadle_alloc_array(w->count, sizeof *by_worker);
   treadle_message call = {0};
+  treadle_endpoint_content *content = NULL;
   const int64_t *rows;
   int64_t has = 0, count, *own = NULL, *room = NULL;
   treadle_status status = TREADLE_OK;
@@ -128,10 +129,15 @@ static treadle_status start(treadle_workers *w, const treadle_class_method *meth
   for (size_t i = 0; i < w->count; i++) {
     const treadle_row_range r = by_worker[i];
     const bool same = i > 0 && r.first == by_worker[i - 1].first && r.end == by_worker[i - 1].end;
-    if (!same) put_call(w, method->name, in, rows + r.first, r.end - r.first, room, &call);
-    treadle_future_start(f, i, &call);
+    if (!same) {
+      treadle_endpoint_content_drop(content);
+      put_call(w, method->name, in, rows + r.first, r.end - r.first, room, &call);
+      (void)treadle_future_content(&call, &content);
+    }
+    treadle_future_start(f, i, content);
   }
 out:
+  treadle_endpoint_content_drop(content);
   treadle_message_release(&call);
   treadle_free(by_worker);
   treadle_free(room);

@@ -1,0 +1,135 @@
+/* bench_control [--runs N] [--json]: a controller and 2, 4 and 8 workers, each a process (include/treadle_control.h).
+ *
+ * 1,000 calls of a method that does nothing, to all workers, one after another, each waited for. Rows: a batch of 64 MiB is divided among the
+ * workers, which give it back, and the controller takes it; beside memcpy of as many bytes, both ways. Medians of the runs. */
+#include "processes.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "treadle_control.h"
+
+enum { CALLS = 1000, ROWS = 8192, VALUES = 2048 };
+
+typedef struct result {
+  bench_size size;
+  double calls, rows, copy; /* seconds */
+} result;
+
+static treadle_status do_nothing(void *worker, const treadle_batch *in, treadle_batch **out_p) {
+  (void)worker, (void)in, (void)out_p;
+  return TREADLE_OK;
+}
+
+static treadle_status give_back(void *worker, const treadle_batch *in, treadle_batch **out_p) {
+  (void)worker;
+  return treadle_batch_slice(in, 0, treadle_batch_rows(in), out_p);
+}
+
+static const treadle_class_method methods[] = {{"nothing", do_nothing, TREADLE_DISPATCH_ONE_TO_ALL},
+                                               {"give_back", give_back, TREADLE_DISPATCH_DP_COMPUTE_PROTO}};
+static const treadle_worker_class classes[] = {
+    {.struct_size = sizeof *classes, .name = "bench", .methods = methods, .method_count = 2}};
+
+static treadle_status measure_calls(treadle_workers *w, int runs, double *seconds_p) {
+  double seconds[BENCH_MAX_RUNS];
+  treadle_future *f;
+  treadle_status status = TREADLE_OK;
+  for (int run = -1; run < runs; run++) {
+    double begin = treadle_clock_seconds();
+    for (int i = 0; i < CALLS; i++) {
+      TRY(treadle_workers_call(w, "nothing", NULL, &f));
+      status = treadle_future_wait(f);
+      treadle_future_destroy(f);
+      TRY(status);
+    }
+    if (run >= 0) seconds[run] = treadle_clock_seconds() - begin;
+  }
+  *seconds_p = bench_median(seconds, runs);
+out:
+  return status;
+}
+
+static treadle_status move_rows(treadle_workers *w, const treadle_batch *batch) {
+  const treadle_call_input in = {.struct_size = sizeof in, .batch = batch};
+  treadle_future *f;
+  treadle_batch *back = NULL;
+  treadle_status status;
+  TRY(treadle_workers_call(w, "give_back", &in, &f));
+  status = treadle_future_take(f, NULL, 0, &back);
+  if (!status && treadle_batch_rows(back) != ROWS) status = TREADLE_DIFFERENT;
+  treadle_batch_destroy(back);
+  treadle_future_destroy(f);
+out:
+  return status;
+}
+
+static treadle_status measure_rows(treadle_workers *w, int runs, result *r) {
+  double seconds[BENCH_MAX_RUNS], copies[BENCH_MAX_RUNS];
+  treadle_column c = {
+      .struct_size = sizeof c, .name = "values", .type = TREADLE_COLUMN_FP32, .width = VALUES};
+  treadle_batch *batch = NULL;
+  char *room = treadle_alloc_array((size_t)ROWS * VALUES, sizeof(float));
+  treadle_status status;
+  TRY(treadle_batch_create(ROWS, &batch));
+  TRY(treadle_batch_add(batch, &c));
+  TRY(treadle_batch_column(batch, "values", &c));
+  memset(c.data, 0x3c, (size_t)ROWS * VALUES * sizeof(float));
+  for (int run = -1; run < runs; run++) {
+    double begin = treadle_clock_seconds();
+    TRY(move_rows(w, batch));
+    double end = treadle_clock_seconds();
+    memcpy(room, c.data, (size_t)ROWS * VALUES * sizeof(float));
+    memcpy(c.data, room, (size_t)ROWS * VALUES * sizeof(float));
+    if (run >= 0) seconds[run] = end - begin;
+    if (run >= 0) copies[run] = treadle_clock_seconds() - end;
+  }
+  r->rows = bench_median(seconds, runs);
+  r->copy = bench_median(copies, runs);
+out:
+  treadle_batch_destroy(batch);
+  treadle_free(room);
+  return status;
+}
+
+static treadle_status control(treadle_crew *crew, result *r) {
+  int32_t ranks[BENCH_MAX_RANKS];
+  treadle_workers *w = NULL;
+  treadle_status status;
+  for (int i = 0; i < r->size.ranks; i++) ranks[i] = i + 1;
+  TRY(treadle_workers_create(crew, ranks, (size_t)r->size.ranks, "bench", NULL, &w));
+  TRY(measure_calls(w, r->size.runs, &r->calls));
+  TRY(measure_rows(w, r->size.runs, r));
+out:
+  treadle_workers_destroy(w);
+  treadle_crew_end(crew, status);
+  return status;
+}
+
+static treadle_status run_rank(const char *name, int rank, void *context) {
+  result *r = context;
+  treadle_group *group = NULL;
+  treadle_crew *crew = NULL;
+  treadle_status status;
+  TRY(treadle_group_open(name, rank, r->size.ranks + 1, 60, &group));
+  TRY(treadle_crew_open(group, classes, 1, NULL, &crew));
+  TRY(rank == 0 ? control(crew, r) : treadle_crew_serve(crew));
+out:
+  if (status) fprintf(stderr, "bench_control: %s\n", treadle_error_message());
+  treadle_crew_close(crew);
+  treadle_group_close(group);
+  return status;
+}
+
+static void print(const void *measured, bool json) {
+  const result *r = measured;
+  printf(json
+             ? "  {\"workers\": %d, \"calls_1000_ms\": %.1f, \"rows_64_mib_ms\": %.1f, \"memcpy_ms\": %.1f}"
+             : "%d workers: 1,000 empty calls %.0f ms; 64 MiB of rows there and back %.1f ms, memcpy of "
+               "them %.1f ms\n",
+         r->size.ranks, r->calls * 1e3, r->rows * 1e3, r->copy * 1e3);
+}
+
+int main(int count, char **texts) {
+  result r = {.size = {.runs = 7, .more = 1}};
+  return bench_by_ranks(count, texts, "control", run_rank, &r, print);
+}
