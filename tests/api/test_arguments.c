@@ -747,6 +747,61 @@ static void conversions(objects *o) {
 
 /* ---- Chats, the engine ---- */
 
+/* Of a batch of one row without columns. */
+static void more_of_batches(treadle_batch *batch) {
+  treadle_batch *made;
+  treadle_batch_iterator *iterator;
+  const char *text = "x", *none = NULL;
+  int64_t row = 0, padding;
+  REFUSED(treadle_batch_chunk(NULL, 1, &made));
+  REFUSED(treadle_batch_chunk(batch, 0, &made));
+  REFUSED(treadle_batch_chunk(batch, 1, NULL));
+  REFUSED(treadle_batch_chunk(batch, SIZE_MAX, &made));
+  REFUSED(treadle_batch_pop(NULL, NULL, 0, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 1, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, &none, 1, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, &text, 1, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 0, NULL, 1, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 0, &none, 1, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 0, &text, 1, &made));
+  assert_null(made);
+  REFUSED(treadle_batch_pop(batch, NULL, 0, NULL, 0, NULL));
+  REFUSED(treadle_batch_sample_level_repeat(NULL, &row, 1, &made));
+  REFUSED(treadle_batch_sample_level_repeat(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_sample_level_repeat(batch, &row, 0, &made));
+  REFUSED(treadle_batch_sample_level_repeat(batch, &row, 1, NULL));
+  REFUSED(treadle_batch_fold(NULL, 1, &made));
+  REFUSED(treadle_batch_fold(batch, -1, &made));
+  REFUSED(treadle_batch_fold(batch, INT64_MAX, &made));
+  REFUSED(treadle_batch_fold(batch, 1, NULL));
+  REFUSED(treadle_batch_unfold(NULL, 1, &made));
+  REFUSED(treadle_batch_unfold(batch, 0, &made));
+  REFUSED(treadle_batch_unfold(batch, INT64_MAX, &made));
+  REFUSED(treadle_batch_unfold(batch, 1, NULL));
+  REFUSED(treadle_batch_unfold_columns(NULL, 1, &text, 1, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, 1, NULL, 1, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, 1, &none, 1, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, INT64_MIN, &text, 0, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, 1, &text, 0, NULL));
+  REFUSED(treadle_batch_pad_to_divisor(NULL, 1, &made, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, 0, &made, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, INT64_MAX, &made, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, 1, NULL, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, 1, &made, NULL));
+  REFUSED(treadle_batch_unpad(NULL, 0, &made));
+  REFUSED(treadle_batch_unpad(batch, 2, &made));
+  REFUSED(treadle_batch_unpad(batch, 0, NULL));
+  REFUSED(treadle_batch_iterate_open(NULL, 1, 1, true, 0, &iterator));
+  REFUSED(treadle_batch_iterate_open(batch, 0, 1, true, 0, &iterator));
+  REFUSED(treadle_batch_iterate_open(batch, 1, -1, true, 0, &iterator));
+  REFUSED(treadle_batch_iterate_open(batch, 1, 1, true, 0, NULL));
+  REFUSED(treadle_batch_iterate_next(NULL, &made));
+  WORKS(assert_ok(treadle_batch_iterate_open(batch, 1, 1, true, 0, &iterator)));
+  REFUSED(treadle_batch_iterate_next(iterator, NULL));
+  WORKS(treadle_batch_iterate_close(NULL));
+  treadle_batch_iterate_close(iterator);
+}
+
 static void batches(objects *o) {
   (void)o;
   treadle_batch *batch, *made;
@@ -812,15 +867,17 @@ static void batches(objects *o) {
   REFUSED(treadle_batch_slice(batch, 0, 1, NULL));
   REFUSED(treadle_batch_slice(batch, -1, 1, &made));
   REFUSED(treadle_batch_slice(batch, 0, INT64_MAX, &made));
-  REFUSED(treadle_batch_split(NULL, NULL, 1, &made));
-  REFUSED(treadle_batch_split(batch, NULL, 1, NULL));
-  REFUSED(treadle_batch_split(batch, NULL, SIZE_MAX, &made));
+  REFUSED(treadle_batch_split(NULL, &row, 1, &made));
+  REFUSED(treadle_batch_split(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_split(batch, &row, 1, NULL));
+  REFUSED(treadle_batch_split(batch, &row, SIZE_MAX, &made));
   REFUSED(treadle_batch_concat(NULL, 1, &made));
   REFUSED(treadle_batch_concat((const treadle_batch *const[]){NULL}, 1, &made));
   REFUSED(treadle_batch_concat((const treadle_batch *const[]){batch}, 1, NULL));
   REFUSED(treadle_batch_repeat(NULL, 1, true, &made));
   REFUSED(treadle_batch_repeat(batch, -1, true, &made));
   REFUSED(treadle_batch_repeat(batch, 1, true, NULL));
+  more_of_batches(batch);
   REFUSED(treadle_batch_union(NULL, batch));
   REFUSED(treadle_batch_union(batch, NULL));
   REFUSED(treadle_batch_reorder(NULL, &row, 1));

@@ -1283,9 +1283,24 @@ static void call_handles(caller *c) {
   }
 }
 
+static void iterate_batch(caller *c, const treadle_batch *batch) {
+  treadle_batch_iterator *iterator = NULL;
+  treadle_batch *mini = NULL;
+  SAID(treadle_batch_iterate_open(batch, often(c) ? 1 : number(c), number(c), below(c, 2), below(c, 9),
+                                  OR_NULL(c, &iterator)));
+  for (size_t i = below(c, 9); i > 0; i--) {
+    SAID(treadle_batch_iterate_next(iterator, OR_NULL(c, &mini)));
+    treadle_batch_destroy(mini);
+    mini = NULL;
+  }
+  CALL(treadle_batch_iterate_close(iterator));
+}
+
 static void call_batches(caller *c) {
   static const char *const names[] = {"ids", "ids", "score", "text", "none", ""};
-  static const char *const jsons[] = {"1", "{\"a\": [1]}", "[", ""};
+  static const char *const jsons[] = {"1", "{\"a\": [1]}", "[", ""}, *const keys[] = {"k"};
+  const int64_t counts[] = {(int64_t)below(c, 3), 2, often(c) ? 0 : -1};
+  int64_t padding = 0;
   int64_t offsets[] = {0, 2, 3, often(c) ? 5 : 1},
           rows[] = {(int64_t)below(c, 3), (int64_t)below(c, 3), often(c) ? 2 : number(c)};
   double values[6] = {0};
@@ -1316,13 +1331,39 @@ static void call_batches(caller *c) {
     SAID(treadle_batch_column(batch, OR_NULL(c, ONE_OF(c, names)), OR_NULL(c, &column)));
   else
     SAID(treadle_batch_column_at(batch, (int32_t)number(c), OR_NULL(c, &column)));
-  switch (below(c, 12)) {
+  switch (below(c, 19)) {
+  case 11: iterate_batch(c, batch); break;
+  case 12: SAID(treadle_batch_fold(batch, often(c) ? 1 : number(c), OR_NULL(c, &made))); break;
+  case 13: SAID(treadle_batch_unfold(batch, often(c) ? 2 : number(c), OR_NULL(c, &made))); break;
+  case 14:
+    SAID(treadle_batch_unfold_columns(batch, often(c) ? 2 : number(c), OR_NULL(c, names), below(c, 2),
+                                      OR_NULL(c, &made)));
+    break;
+  case 15:
+    SAID(treadle_batch_pad_to_divisor(batch,
+                                      often(c)      ? 2
+                                      : below(c, 2) ? 0
+                                                    : 4097,
+                                      OR_NULL(c, &made), OR_NULL(c, &padding)));
+    SAID(treadle_batch_unpad(made, padding, OR_NULL(c, &parts[0])));
+    treadle_batch_destroy(parts[0]);
+    break;
+  case 16:
+    SAID(treadle_batch_sample_level_repeat(batch, OR_NULL(c, counts), below(c, 4), OR_NULL(c, &made)));
+    break;
+  case 17:
+    SAID(treadle_batch_pop(batch, OR_NULL(c, names), below(c, 4), OR_NULL(c, keys), below(c, 2),
+                           OR_NULL(c, &made)));
+    break;
   case 0: SAID(treadle_batch_select(batch, OR_NULL(c, names), below(c, 4), OR_NULL(c, &made))); break;
   case 1: SAID(treadle_batch_index(batch, OR_NULL(c, rows), below(c, 4), OR_NULL(c, &made))); break;
   case 2: SAID(treadle_batch_index_mask(batch, OR_NULL(c, mask), below(c, 4), OR_NULL(c, &made))); break;
   case 3: SAID(treadle_batch_slice(batch, number(c), number(c), OR_NULL(c, &made))); break;
   case 4:
-    SAID(treadle_batch_split(batch, below(c, 2) ? rows : NULL, below(c, 3), OR_NULL(c, parts)));
+    if (below(c, 2))
+      SAID(treadle_batch_split(batch, OR_NULL(c, rows), below(c, 3), OR_NULL(c, parts)));
+    else
+      SAID(treadle_batch_chunk(batch, below(c, 3), OR_NULL(c, parts)));
     made = parts[0];
     treadle_batch_destroy(parts[1]);
     break;
