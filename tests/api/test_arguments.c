@@ -6,8 +6,8 @@
 #include "test.h"
 #include "train/rows.h"
 #include "treadle_batch.h"
+#include "treadle_control.h"
 #include "treadle_device.h"
-#include "treadle_loop.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -1937,6 +1937,95 @@ static void planted(objects *o) {
   GIVES(-1, treadle_group_process(o->second, 1));
 }
 
+/* ---- treadle_control.h ---- */
+
+static void meshes(objects *o) {
+  (void)o;
+  treadle_meshes *meshes;
+  int32_t size;
+  REFUSED(treadle_meshes_create(1, NULL));
+  REFUSED(treadle_meshes_create(0, &meshes));
+  REFUSED(treadle_meshes_create(INT32_MAX, &meshes));
+  assert_null(meshes);
+  assert_ok(treadle_meshes_create(1, &meshes));
+  REFUSED(treadle_meshes_register(NULL, "m", 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, NULL, 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "", 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "\xff", 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "m", 1, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "m", INT32_MIN, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "m", 0, INT32_MAX, true));
+  REFUSED(treadle_meshes_dp_size(NULL, "m", &size));
+  REFUSED(treadle_meshes_dp_size(meshes, NULL, &size));
+  REFUSED(treadle_meshes_dp_size(meshes, "m", &size));
+  assert_int_equal(size, 0);
+  REFUSED(treadle_meshes_dp_size(meshes, "m", NULL));
+  WORKS(treadle_meshes_destroy(NULL));
+  treadle_meshes_destroy(meshes);
+}
+
+static void dispatches(objects *o) {
+  (void)o;
+  treadle_dispatch_argument given = {TREADLE_ARGUMENT_BATCH, 1};
+  treadle_dispatch_spec spec = {
+      .struct_size = sizeof spec, .workers = 1, .arguments = &given, .argument_count = 1};
+  treadle_dispatch_info info = TREADLE_INIT(treadle_dispatch_info);
+  treadle_dispatch_share share;
+  treadle_dispatch *dispatch;
+  treadle_batch *batch, *part;
+  int32_t count;
+  assert_ok(treadle_batch_create(1, &batch));
+  REFUSED(treadle_dispatch_create(NULL, &dispatch));
+  REFUSED(treadle_dispatch_create(&spec, NULL));
+  REFUSED_SIZES(spec, treadle_dispatch_create(&spec, &dispatch));
+  REFUSED_NEWER(treadle_dispatch_spec, treadle_dispatch_create(newer_p, &dispatch));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    spec.kind = (treadle_dispatch_kind)no_enums[i];
+    REFUSED(treadle_dispatch_create(&spec, &dispatch));
+    spec.kind = TREADLE_DISPATCH_ALL_TO_ALL;
+    spec.execute = (treadle_execute_kind)no_enums[i];
+    REFUSED(treadle_dispatch_create(&spec, &dispatch));
+    spec.execute = TREADLE_EXECUTE_ALL;
+    given.kind = (treadle_argument_kind)no_enums[i];
+    REFUSED(treadle_dispatch_create(&spec, &dispatch));
+    given.kind = TREADLE_ARGUMENT_BATCH;
+  }
+  given.length = INT64_MAX;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  given.length = 1;
+  spec.workers = INT32_MAX;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  spec.workers = 1;
+  spec.argument_count = SIZE_MAX;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  spec.argument_count = 1;
+  spec.arguments = NULL;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  assert_null(dispatch);
+  spec.arguments = &given;
+  assert_ok(treadle_dispatch_create(&spec, &dispatch));
+  REFUSED(treadle_dispatch_get_info(NULL, &info));
+  REFUSED(treadle_dispatch_get_info(dispatch, NULL));
+  REFUSED_SIZES(info, treadle_dispatch_get_info(dispatch, &info));
+  REFUSED(treadle_dispatch_get_share(NULL, 0, &share));
+  REFUSED(treadle_dispatch_get_share(dispatch, 1, &share));
+  REFUSED(treadle_dispatch_get_share(dispatch, -1, &share));
+  REFUSED(treadle_dispatch_get_share(dispatch, 0, NULL));
+  REFUSED(treadle_dispatch_batch(NULL, 0, batch, &part));
+  REFUSED(treadle_dispatch_batch(dispatch, 1, batch, &part));
+  REFUSED(treadle_dispatch_batch(dispatch, 0, NULL, &part));
+  assert_null(part);
+  REFUSED(treadle_dispatch_batch(dispatch, 0, batch, NULL));
+  REFUSED(treadle_dispatch_collect(NULL, (const treadle_batch *const[]){batch}, &part, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, NULL, &part, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, (const treadle_batch *const[]){NULL}, &part, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, (const treadle_batch *const[]){batch}, NULL, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, (const treadle_batch *const[]){batch}, &part, NULL));
+  WORKS(treadle_dispatch_destroy(NULL));
+  treadle_dispatch_destroy(dispatch);
+  treadle_batch_destroy(batch);
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -1955,7 +2044,7 @@ static void test_arguments(void **state) {
       families,        drafts,  inspection,   made,           batches,    machine,
       planted,         chats,   engines,      engine_work,    generating, training,
       configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
-      scores_of_loops, workers, runs,         handles};
+      scores_of_loops, workers, runs,         handles,        meshes,     dispatches};
   objects o;
   int count = 0;
   objects_init(&o);
