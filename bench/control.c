@@ -25,8 +25,9 @@ static treadle_status give_back(void *worker, const treadle_batch *in, treadle_b
   return treadle_batch_slice(in, 0, treadle_batch_rows(in), out_p);
 }
 
-static const treadle_class_method methods[] = {{"nothing", do_nothing, TREADLE_DISPATCH_ONE_TO_ALL},
-                                               {"give_back", give_back, TREADLE_DISPATCH_DP_COMPUTE_PROTO}};
+static const treadle_class_method methods[] = {
+    {.name = "nothing", .function = do_nothing, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
+    {.name = "give_back", .function = give_back, .dispatch = TREADLE_DISPATCH_DP_COMPUTE_PROTO}};
 static const treadle_worker_class classes[] = {
     {.struct_size = sizeof *classes, .name = "bench", .methods = methods, .method_count = 2}};
 

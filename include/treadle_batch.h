@@ -21,10 +21,10 @@
  *
  * A batch also has meta: keys with a JSON value each, for the batch as a whole.
  *
- * The conventions are those of treadle.h. Batches share memory of columns: treadle_batch_select, _slice, _split and
- * _union copy nothing, so who writes into such a column writes into all batches that have it. The memory of a column
- * lives as long as a batch has it. One thread at a time uses a batch; batches that share columns may be used by
- * different threads. All functions are local. */
+ * The conventions are those of treadle.h. Batches share memory of columns: treadle_batch_select, _slice, _split,
+ * _chunk, _pop, _fold, _unfold, _unpad and _union copy no values, so who writes into such a column writes into all
+ * batches that have it. The memory of a column lives as long as a batch has it. One thread at a time uses a batch;
+ * batches that share columns may be used by different threads. All functions are local. */
 #ifndef TREADLE_BATCH_H
 #define TREADLE_BATCH_H
 
@@ -96,6 +96,11 @@ bool treadle_batch_has(const treadle_batch *batch, const char *name);
 /* Removes a column, or gives it another name. Refused: no column has the name; another one has the new name. */
 treadle_status treadle_batch_remove(treadle_batch *batch, const char *name);
 treadle_status treadle_batch_rename(treadle_batch *batch, const char *name, const char *to);
+/* Takes columns and meta out of a batch: *batch_p has `count` columns of it, in the order of the names, with their
+ * memory, and `key_count` keys of its meta, and the batch no longer does. Refused: a name that no column has, or that
+ * is there twice; a key that the batch does not have. On failure the batch is as it was, and *batch_p is NULL. */
+treadle_status treadle_batch_pop(treadle_batch *batch, const char *const *names, size_t count, const char *const *keys,
+                                 size_t key_count, treadle_batch **batch_p);
 
 /* ---- Meta -------------------------------------------------------------------------------------- */
 
@@ -123,11 +128,12 @@ treadle_status treadle_batch_index_mask(const treadle_batch *batch, const bool *
                                         treadle_batch **batch_p);
 /* A batch of rows `begin` up to `end`, which shares their memory. Refused: not 0 <= begin <= end <= rows. */
 treadle_status treadle_batch_slice(const treadle_batch *batch, int64_t begin, int64_t end, treadle_batch **batch_p);
-/* Splits a batch into parts [count] of counts [count] rows each, one after the other, which share its memory. counts
- * NULL: parts of equal size. Refused: counts whose sum is not the number of rows; rows that do not divide equally. On
- * failure all parts are NULL. */
+/* Splits a batch into parts [count] of counts [count] rows each, one after the other, which share its memory. Refused:
+ * counts whose sum is not the number of rows. On failure all parts are NULL. */
 treadle_status treadle_batch_split(const treadle_batch *batch, const int64_t *counts, size_t count,
                                    treadle_batch **parts);
+/* The same, into parts [count] of equal size. Refused: rows that do not divide equally. */
+treadle_status treadle_batch_chunk(const treadle_batch *batch, size_t count, treadle_batch **parts);
 /* A batch of the rows of `count` batches, one after the other, of which there must be one. Columns are those of the
  * first, and all batches must have them. Meta is that of all: "metrics", an object or a list of objects in each,
  * becomes one object of lists; other keys must have equal values. Refused, by batch and column: other names, types or
@@ -136,6 +142,45 @@ treadle_status treadle_batch_concat(const treadle_batch *const *batches, size_t 
 /* A batch of each row `times` times. interleaved: rows a a b b; otherwise a b a b. Refused: times below 1. */
 treadle_status treadle_batch_repeat(const treadle_batch *batch, int64_t times, bool interleaved,
                                     treadle_batch **batch_p);
+/* A batch of row r counts[r] times, one after the other; counts [count], from 0. Refused: a count that is not the
+ * number of rows; a row less than 0 times. */
+treadle_status treadle_batch_sample_level_repeat(const treadle_batch *batch, const int64_t *counts, size_t count,
+                                                 treadle_batch **batch_p);
+
+/* A batch of `rows` rows, each of which has all values of as many neighbours (fold), and back: each row becomes `times`
+ * rows (unfold). Rows that belong together stay together while folded rows are reordered. Values are shared. A column
+ * of fixed width gets another width; a ragged column, of texts too, becomes two: its values, and in NAME.counts
+ * (int64) how many each row had. Refused: rows that do not divide; by column, to unfold: a width that does not divide,
+ * a ragged column whose NAME.counts is not there or does not add up. */
+treadle_status treadle_batch_fold(const treadle_batch *batch, int64_t rows, treadle_batch **batch_p);
+treadle_status treadle_batch_unfold(const treadle_batch *batch, int64_t times, treadle_batch **batch_p);
+/* A batch in which each row becomes `times` rows. The values of the columns names [count] are divided among them, in
+ * order, and are shared; those of other columns are repeated. Refused, by column and row: values that do not divide, as
+ * texts and bytes never do; a name that no column has, or that is there twice. */
+treadle_status treadle_batch_unfold_columns(const treadle_batch *batch, int64_t times, const char *const *names,
+                                            size_t count, treadle_batch **batch_p);
+
+/* A batch with [*padding_p] more rows, so that their number is a multiple of `divisor`: rows 0, 1, 2 and so on, which
+ * start again after the last. A batch without rows stays so. Nothing is copied if nothing is missing. Refused: a
+ * divisor below 1. */
+treadle_status treadle_batch_pad_to_divisor(const treadle_batch *batch, int64_t divisor, treadle_batch **batch_p,
+                                            int64_t *padding_p);
+/* A batch without its last `padding` rows, which shares the memory of the others. Refused: not 0 <= padding <= rows. */
+treadle_status treadle_batch_unpad(const treadle_batch *batch, int64_t padding, treadle_batch **batch_p);
+
+/* ---- Mini batches ------------------------------------------------------------------------------ */
+
+typedef struct treadle_batch_iterator treadle_batch_iterator;
+
+/* Starts to give a batch in mini batches of `rows` rows, `epochs` times. shuffled: in an order of rows that is a
+ * function of seed, epoch and number of rows alone; otherwise in the batch's own, and mini batches share its memory.
+ * The batch may end before the iterator. Refused: rows that do not divide; epochs below 0. On failure *iterator_p is
+ * NULL. */
+treadle_status treadle_batch_iterate_open(const treadle_batch *batch, int64_t rows, int64_t epochs, bool shuffled,
+                                          uint64_t seed, treadle_batch_iterator **iterator_p);
+/* Gives the next mini batch, which the caller destroys. *batch_p is NULL after the last one, and on failure. */
+treadle_status treadle_batch_iterate_next(treadle_batch_iterator *iterator, treadle_batch **batch_p);
+void treadle_batch_iterate_close(treadle_batch_iterator *iterator);
 
 /* ---- Changes of a batch ------------------------------------------------------------------------ */
 

@@ -1,8 +1,11 @@
-/* treadle for authors of algorithms: one program, the controller, says what happens, and groups of processes do it.
+/* treadle for authors of algorithms: one program, the controller, says what happens, and groups of processes, its
+ * workers, do it.
  *
- *   treadle_crew_*      all processes of a run, which the controller calls
- *   treadle_workers_*   some of them, which are workers of one class
- *   treadle_future_*    what becomes of a call
+ *   treadle_meshes_*     which row of data parallelism each worker of a group belongs to
+ *   treadle_dispatch_*   which worker gets which rows of a call, and what the caller gets back
+ *   treadle_crew_*       all processes of a run, which the controller calls
+ *   treadle_workers_*    some of them, which are workers of one class
+ *   treadle_future_*     what becomes of a call
  *
  * The conventions are those of treadle.h. */
 #ifndef TREADLE_CONTROL_H
@@ -14,6 +17,149 @@
 extern "C" {
 #endif
 #pragma GCC visibility push(default)
+
+/* ---- Meshes: who gets which rows, and from whom results are collected ------------------------------ */
+
+/* The meshes of a group of workers, by name. In a mesh each worker has a dp rank: workers with the same one get the
+ * same rows, and one of them is collected from. Functions are local; one thread at a time uses an object. */
+typedef struct treadle_meshes treadle_meshes;
+
+/* Makes an object without meshes. workers: how many the group has, from 1. On failure *meshes_p is NULL. */
+treadle_status treadle_meshes_create(int32_t workers, treadle_meshes **meshes_p);
+void treadle_meshes_destroy(treadle_meshes *meshes);
+/* Says what a worker has in a mesh; the first worker makes the mesh. Refused: a worker or dp rank that is not 0 to
+ * workers - 1; a worker that is registered in this mesh. */
+treadle_status treadle_meshes_register(treadle_meshes *meshes, const char *name, int32_t worker, int32_t dp_rank,
+                                       bool collects);
+/* Gives the number of dp ranks of a mesh, in which all workers must be registered. Refused: a name that no worker has
+ * registered; by number, a worker that has not, a dp rank that no worker has though one has a higher one, a dp rank
+ * from which nobody, or more than one worker, is collected. On failure *dp_size_p is 0. */
+treadle_status treadle_meshes_dp_size(const treadle_meshes *meshes, const char *name, int32_t *dp_size_p);
+
+/* ---- Dispatch: the rows of a call to workers, and what comes back ----------------------------------- */
+
+/* What a call is given. The first two have a length: rows, or items of the list. */
+typedef enum treadle_argument_kind {
+  TREADLE_ARGUMENT_BATCH = 0,
+  TREADLE_ARGUMENT_LIST,
+  TREADLE_ARGUMENT_VALUE, /* anything else: it goes whole to each worker */
+  TREADLE_ARGUMENT_FUNCTION
+} treadle_argument_kind;
+
+/* Frozen. */
+typedef struct treadle_dispatch_argument {
+  treadle_argument_kind kind;
+  int64_t length; /* of a batch or a list */
+} treadle_dispatch_argument;
+
+/* How arguments are divided among workers, and what comes back. The names are verl's (class Dispatch). */
+typedef enum treadle_dispatch_kind {
+  /* If all arguments are lists with an item for each worker, each gets its own item, otherwise all of them whole. A
+   * list of results. */
+  TREADLE_DISPATCH_ALL_TO_ALL = 0,
+  /* Each worker gets all arguments whole. A list of results. */
+  TREADLE_DISPATCH_ONE_TO_ALL,
+  /* Arguments are lists with an item for each worker. A list of results. */
+  TREADLE_DISPATCH_DP_COMPUTE,
+  /* Arguments are batches with as many rows as each other, and cut into an equal chunk for each worker. Results are
+   * concatenated in the order of workers. */
+  TREADLE_DISPATCH_DP_COMPUTE_PROTO,
+  /* The same, behind a function, which is the first argument. */
+  TREADLE_DISPATCH_DP_COMPUTE_PROTO_WITH_FUNC,
+  /* Chunks, too, but a list of results. */
+  TREADLE_DISPATCH_DP_COMPUTE_METRIC,
+  /* Refused: "Direct rollout call is forbidden." */
+  TREADLE_DISPATCH_DIRECT_ROLLOUT_METHOD,
+  /* Batches are cut into a chunk for each dp rank of a mesh. Workers with this dp rank get it, and the results of those
+   * that collect are concatenated in the order of workers. */
+  TREADLE_DISPATCH_ND_MESH,
+  /* As treadle_dispatch_functions say. */
+  TREADLE_DISPATCH_CUSTOM,
+  /* Refused: it is a way to execute. */
+  TREADLE_DISPATCH_RANK_ZERO
+} treadle_dispatch_kind;
+
+typedef enum treadle_execute_kind {
+  TREADLE_EXECUTE_ALL = 0,
+  TREADLE_EXECUTE_RANK_ZERO /* worker 0 alone, with all arguments whole; its result alone comes back */
+} treadle_execute_kind;
+
+/* A kind of the caller's; both functions are needed. */
+typedef struct treadle_dispatch_functions {
+  size_t struct_size;
+  const char *name; /* in messages */
+  /* Writes for each worker the rows or items of all batches and lists that it gets, by_worker [workers]. */
+  treadle_status (*dispatch)(void *context, int32_t workers, const treadle_dispatch_argument *arguments, size_t count,
+                             treadle_row_range *by_worker);
+  /* Makes of results [workers] what comes back: [*count_p] batches, at most as many as workers, which the caller
+   * destroys. If it fails it leaves none. */
+  treadle_status (*collect)(void *context, const treadle_batch *const *results, int32_t workers,
+                            treadle_batch **collected, int32_t *count_p);
+  void *context;
+} treadle_dispatch_functions;
+
+typedef struct treadle_dispatch_spec {
+  size_t struct_size;
+  treadle_dispatch_kind kind;
+  treadle_execute_kind execute;
+  int32_t workers;
+  const treadle_dispatch_argument *arguments; /* [argument_count] */
+  size_t argument_count;
+  const treadle_meshes *meshes; /* ND_MESH alone: as many workers */
+  const char *mesh;             /* ND_MESH alone: a name of these */
+  /* For what is cut into chunks. Rows that do not divide are filled up with copies of the last row; results are
+   * collected without them. verl's auto_padding. */
+  bool auto_padding;
+  bool pad_with_first;                         /* copies of the first row instead */
+  const treadle_dispatch_functions *functions; /* CUSTOM alone */
+} treadle_dispatch_spec;
+
+typedef struct treadle_dispatch_info {
+  size_t struct_size;
+  int32_t workers;
+  int32_t chunks;  /* into how many parts rows are cut; 0: into none */
+  int64_t rows;    /* of each batch that is cut, without padding */
+  int64_t padding; /* rows that are appended: copies of row pad_row. As many are cut off what is concatenated */
+  int64_t pad_row;
+  bool list;   /* results come back as a list */
+  bool custom; /* results come back as the caller's function says */
+} treadle_dispatch_info;
+
+/* What a worker has to do with a call. Frozen. */
+typedef struct treadle_dispatch_share {
+  treadle_row_range rows; /* that it gets of what is cut, counted with padding, which stands after all others */
+  int64_t padding;        /* how many of them are padding: the last ones */
+  bool whole;             /* it gets each argument whole; rows is empty */
+  bool runs;              /* it runs the method */
+  bool collected;         /* its result comes back */
+} treadle_dispatch_share;
+
+typedef struct treadle_dispatch treadle_dispatch;
+
+/* Finds what each worker gets of a call: a pure function of the spec. Refused, with the field's sentences where there
+ * are any: rows that do not divide ("only support equal chunk"), batches of other lengths ("expecting all arg share
+ * same length"), lists of another length than workers, a kind of argument that the kind of dispatch does not take; what
+ * treadle_meshes_dp_size refuses; RANK_ZERO with arguments that are cut; functions that are not both there, or that
+ * give rows which an argument does not have. On failure *dispatch_p is NULL. The spec may go afterwards; the functions
+ * and their context stay until the object is destroyed. Local. */
+treadle_status treadle_dispatch_create(const treadle_dispatch_spec *spec, treadle_dispatch **dispatch_p);
+void treadle_dispatch_destroy(treadle_dispatch *dispatch);
+treadle_status treadle_dispatch_get_info(const treadle_dispatch *dispatch, treadle_dispatch_info *info_p);
+/* Refused: a worker out of range. */
+treadle_status treadle_dispatch_get_share(const treadle_dispatch *dispatch, int32_t worker,
+                                          treadle_dispatch_share *share_p);
+/* Gives each worker that runs its part of the batch that is argument number `argument`: parts [workers], NULL for the
+ * others, which the caller destroys. Parts share the batch's memory, but for those with padding. The batch is as it
+ * was. Refused: an argument that is not a batch; a batch of another length. On failure all parts are NULL. Local. */
+treadle_status treadle_dispatch_batch(const treadle_dispatch *dispatch, size_t argument, const treadle_batch *batch,
+                                      treadle_batch **parts);
+/* Gives what comes back: [*count_p] batches, at most as many as workers, which the caller destroys. results [workers]:
+ * what workers gave; those of workers that are not collected from are not looked at. A list has each of the others, and
+ * shares its memory; otherwise there is one batch, concatenated, without padding. Refused: a result that is NULL; where
+ * there is padding, a result that has not as many rows as the worker was given, since nothing says which of them are
+ * padding; what treadle_batch_concat refuses. On failure *count_p is 0. Local. */
+treadle_status treadle_dispatch_collect(const treadle_dispatch *dispatch, const treadle_batch *const *results,
+                                        treadle_batch **collected, int32_t *count_p);
 
 /* ---- Crews and workers ----------------------------------------------------------------------------------
  *
@@ -49,21 +195,21 @@ typedef struct treadle_worker_place {
   treadle_group *group; /* of the workers that were created with it, in their order. It lives as long as the worker */
   int32_t rank, size;   /* of this group */
   void *context;        /* of the class */
-  treadle_crew *crew;
+  /* Where it registers itself while it is created: treadle_meshes_register(meshes, name, rank, dp_rank, collects). */
+  treadle_meshes *meshes;
 } treadle_worker_place;
 
-/* How rows of a call are divided among its workers. */
-typedef enum treadle_dispatch_kind {
-  TREADLE_DISPATCH_ONE_TO_ALL = 1,
-  TREADLE_DISPATCH_DP_COMPUTE_PROTO = 3
-} treadle_dispatch_kind;
-
-/* A method of a class. It makes *out_p from `in`, or leaves it NULL. `in` is there until it returns. What it makes is
- * the crew's afterwards; it may share memory of `in`. */
+/* A method of a class, and how it is called. It makes *out_p from `in`, or leaves it NULL. `in` is there until it
+ * returns. What it makes is the crew's afterwards; it may share memory of `in`. Frozen. */
 typedef struct treadle_class_method {
   const char *name;
   treadle_status (*function)(void *worker, const treadle_batch *in, treadle_batch **out_p);
   treadle_dispatch_kind dispatch;
+  treadle_execute_kind execute;
+  const char *mesh;                            /* ND_MESH alone */
+  const treadle_dispatch_functions *functions; /* CUSTOM alone */
+  bool auto_padding;                           /* as in treadle_dispatch_spec */
+  bool blocking;                               /* treadle_workers_call waits for it */
 } treadle_class_method;
 
 /* A class of workers. All ranks of a crew have the same ones. */
@@ -91,8 +237,8 @@ typedef struct treadle_crew_books {
   int64_t row_bytes;     /* of rows, in them and on their own */
 } treadle_crew_books;
 
-/* Makes a crew of the ranks of a group. Group and classes must outlive it; options may be NULL. Refused on all ranks: two
- * classes of one name, two methods of one name in a class. On failure *crew_p is NULL. Collective. */
+/* Makes a crew of the ranks of a group. Group and classes must outlive it; options may be NULL. Refused on all ranks:
+ * two classes of one name, two methods of one name in a class. On failure *crew_p is NULL. Collective. */
 treadle_status treadle_crew_open(treadle_group *group, const treadle_worker_class *classes, size_t count,
                                  const treadle_crew_options *options, treadle_crew **crew_p);
 /* Serves the controller's calls until it ends the crew, and gives the status with which it does. TREADLE_PEER: the
@@ -101,15 +247,16 @@ treadle_status treadle_crew_serve(treadle_crew *crew);
 /* Of the controller: the others stop serving, when they have done what they were called to do. `status` is what the run
  * has come to; the present treadle_error_message() goes with it. */
 void treadle_crew_end(treadle_crew *crew, treadle_status status);
-/* Destroys the crew and its workers on this rank. If the controller has not ended it before, this ends it with TREADLE_OK.
- * What it still has of futures and treadle_workers must be destroyed all the same: they give TREADLE_STATE. Local. */
+/* Destroys the crew and its workers on this rank. If the controller has not ended it before, this ends it with
+ * TREADLE_OK. What it still has of futures and treadle_workers must be destroyed all the same: they give TREADLE_STATE.
+ * Local. */
 void treadle_crew_close(treadle_crew *crew);
 void treadle_crew_get_books(const treadle_crew *crew, treadle_crew_books *books_p);
 
 /* Creates workers of a class: number w on rank ranks[w] of the crew [count]. A rank may have workers of several groups.
- * Rank 0 may have some, too: their methods run while the controller waits for a future. Options may be NULL. Waits until
- * all are there. Refused: a rank twice or out of range, a class that the crew does not have. On failure *workers_p is
- * NULL. */
+ * Rank 0 may have some, too: their methods run while the controller waits for a future. Options may be NULL. Waits
+ * until all are there. Refused: a rank twice or out of range, a class that the crew does not have. On failure
+ * *workers_p is NULL. */
 treadle_status treadle_workers_create(treadle_crew *crew, const int32_t *ranks, size_t count, const char *class_name,
                                       const treadle_batch *options, treadle_workers **workers_p);
 /* Destroys them, once they have done what they were called to do. */
@@ -119,12 +266,15 @@ int64_t treadle_workers_size(const treadle_workers *workers);
 /* TREADLE_PEER: one of them is lost, which the message names. */
 treadle_status treadle_workers_alive(const treadle_workers *workers);
 
-/* The rows of a call. */
+/* What a call is given. Batches and futures are one argument together, with the columns of all. */
 typedef struct treadle_call_input {
   size_t struct_size;
-  const treadle_batch *batch; /* goes with the call; its meta goes to all workers. NULL: none */
-  /* [future_count] earlier calls of this crew, whose rows go from worker to worker: those of one are as many as those of
-   * the others and of `batch`, and their columns are united (treadle_batch_union). They need not have come to an end. */
+  const treadle_batch *batch; /* goes with the call, and its meta to all workers; NULL: none */
+  /* [list_count] in place of all below: a batch for each worker, which ALL_TO_ALL and DP_COMPUTE take; NULL: no list */
+  const treadle_batch *const *list;
+  size_t list_count;
+  /* [future_count] earlier calls of this crew, whose rows go from worker to worker. Each has as many rows as the others
+   * and the batch, and their columns are united (treadle_batch_union). */
   treadle_future *const *futures;
   size_t future_count;
   const char *const *columns; /* [column_count] of the futures, where they have them; NULL: all */
@@ -134,9 +284,9 @@ typedef struct treadle_call_input {
   const treadle_row_range *by_worker; /* which of these each worker gets; NULL: as the method's dispatch has it */
 } treadle_call_input;
 
-/* Calls a method on all workers, and does not wait for them. Input may be NULL: no rows. Waits for futures in the input,
- * if it needs to know how many rows they have. Refused: a method that the class does not have; unequal numbers of rows;
- * rows that cannot be divided. On failure *future_p is NULL. */
+/* Calls a method on its workers. It waits for the futures in the input, since it needs to know how many rows they have,
+ * and for the call itself if the method is blocking. Input may be NULL: no rows. Refused: a method that the class does
+ * not have; what treadle_dispatch_create refuses. On failure *future_p is NULL. */
 treadle_status treadle_workers_call(treadle_workers *workers, const char *method, const treadle_call_input *input,
                                     treadle_future **future_p);
 
@@ -145,16 +295,21 @@ treadle_status treadle_workers_call(treadle_workers *workers, const char *method
 treadle_status treadle_future_wait(treadle_future *future);
 /* Is there nothing to wait for any more? It may have failed. Else false. */
 bool treadle_future_done(treadle_future *future);
-/* Waits, and gives the number of rows of all workers together in *rows_p. */
+/* Waits, and gives the number of rows that come back, of all workers from which results are collected. */
 treadle_status treadle_future_rows(treadle_future *future, int64_t *rows_p);
-/* Waits, and takes what the workers have made, one's rows behind those of the one before, with the meta of all
- * (treadle_batch_concat). names [count]: these columns; NULL: all. On failure *batch_p is NULL. */
+/* Waits, and takes what comes back (treadle_dispatch_collect): rows of the workers from which results are collected,
+ * one's behind those of the one before, without padding, with the meta of all (treadle_batch_concat). names [count]:
+ * these columns; NULL: all. Refused: a call whose results are a list. On failure *batch_p is NULL. */
 treadle_status treadle_future_take(treadle_future *future, const char *const *names, size_t count,
                                    treadle_batch **batch_p);
-/* The same of one worker. */
+/* Waits, and takes what one worker has made. Refused: a worker that did not run the method. */
 treadle_status treadle_future_take_of(treadle_future *future, int64_t worker, const char *const *names, size_t count,
                                       treadle_batch **batch_p);
-/* Waits, without a failure, and destroys it and its rows, wherever they are: calls that were given it have got them. */
+/* The same of each worker from which results are collected: [*count_p] batches, at most as many as workers, which the
+ * caller destroys. On failure *count_p is 0. */
+treadle_status treadle_future_take_list(treadle_future *future, treadle_batch **batches, size_t *count_p);
+/* Waits, whatever the call has come to, and destroys the future and its rows, wherever they are; rows that another call
+ * was given, when it has ended. */
 void treadle_future_destroy(treadle_future *future);
 
 #pragma GCC visibility pop

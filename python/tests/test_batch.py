@@ -81,7 +81,7 @@ class TestBatch(unittest.TestCase):
             batch["score"],
             batch.select("score")["score"],
             batch[0:4]["score"],
-            batch.split(1)[0]["score"],
+            batch.chunk(1)[0]["score"],
         ):
             self.assertEqual(shown.numpy().ctypes.data, scores.ctypes.data)
         other = treadle.Batch(4)
@@ -154,7 +154,7 @@ class TestBatch(unittest.TestCase):
         self.assertEqual(batch.repeat(2, interleaved=False)["score"].tolist(), [1, 0.5, -2] * 2)
         one, two = batch.split([1, 2])
         self.assertEqual((len(one), two["score"].tolist()), (1, [0.5, -2]))
-        self.assertEqual([len(part) for part in batch.split(3)], [1, 1, 1])
+        self.assertEqual([len(part) for part in batch.chunk(3)], [1, 1, 1])
         whole = treadle.Batch.concat([two, one])
         self.assertEqual(whole["raw"].tolist(), [b"", b"\xff", b"a\0"])
         self.assertEqual(dict(whole.meta), {"step": 3, "metrics": {"a": [[1.5], [1.5]]}})
@@ -163,9 +163,72 @@ class TestBatch(unittest.TestCase):
         self.refused("row 3; the batch has 3", batch.index, [0, 3])
         self.refused("place 1 has 1.5", batch.index, [0, 1.5])
         self.refused("place 1 has True", batch.index, [0, True])
-        self.refused("rows", batch.split, 2)
+        self.refused("only support equal chunk", batch.chunk, 2)
+        self.refused("at least 1", batch.chunk, 0)
         self.refused("at least 1", batch.split, 0)
+        self.refused("have 2 rows together", batch.split, [1, 1])
         self.refused("times", batch.repeat, 0)
+
+    def test_rows_as_verl_has_them(self):
+        """verl's numbers for a DataProto."""
+        ten = treadle.Batch.of({"n": list(range(10))})
+        self.assertEqual([len(part) for part in ten.split(3)], [3, 3, 3, 1])
+        self.assertEqual([part["n"].tolist() for part in ten.split(15)], [list(range(10))])
+        three = treadle.Batch.of({"obs": numpy.array([[1, 2], [3, 4], [5, 6]]), "labels": ["a", "b", "c"]})
+        made = three.sample_level_repeat([3, 1, 2])
+        self.assertEqual(made["obs"].tolist(), [[1, 2]] * 3 + [[3, 4]] + [[5, 6]] * 2)
+        self.assertEqual("".join(made["labels"]), "aaabcc")
+        for divisor, labels in (2, "abca"), (3, "abc"), (7, "abcabca"):
+            padded, padding = three.pad_to_divisor(divisor)
+            self.assertEqual(("".join(padded["labels"]), padding), (labels, len(labels) - 3))
+            self.assertEqual(padded.unpad(padding)["obs"].tolist(), three["obs"].tolist())
+        folded = three.repeat(2).fold(3)
+        self.assertEqual((len(folded), folded["obs"].width, folded["labels.counts"].tolist()), (3, 4, [[1, 1]] * 3))
+        folded.reorder([1, 2, 0])
+        made = folded.unfold(2)
+        self.assertEqual(made["obs"].tolist(), [[3, 4], [3, 4], [5, 6], [5, 6], [1, 2], [1, 2]])
+        self.assertEqual(list(made), ["obs", "labels"])
+        chunks = treadle.Batch.of({"obs": numpy.arange(1, 13).reshape(3, 4), "labels": ["a", "b", "c"]})
+        made = chunks.unfold_columns(2, "obs")
+        self.assertEqual(made["obs"].tolist(), [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10], [11, 12]])
+        self.assertEqual("".join(made["labels"]), "aabbcc")
+        self.refused("counts; the batch has 3 rows", three.sample_level_repeat, [1])
+        self.refused("do not fold", three.fold, 2)
+        self.refused("labels.counts", three.unfold, 2)
+        self.refused("do not divide into 3", three.unfold_columns, 3, "obs")
+        self.refused("a divisor of 0", three.pad_to_divisor, 0)
+        self.refused("pad_to_divisor", three.pad_to_divisor, "two")
+        self.refused("4 rows of padding", three.unpad, 4)
+
+    def test_pop(self):
+        batch = sample()
+        popped = batch.pop("ids", "uid", meta=["step"])
+        self.assertEqual((list(popped), dict(popped.meta)), (["ids", "uid"], {"step": 3}))
+        self.assertEqual(popped["ids"].tolist(), [[31, 7, 2], [], [31]])
+        self.assertEqual((list(batch)[0], list(batch.meta)), ("rollout_log_probs", ["metrics"]))
+        self.refused("no column 'ids'", batch.pop, "ids")
+        self.refused("no meta 'step'", batch.pop, "score", meta=["step"])
+        self.assertIn("score", batch)
+
+    def test_iterate(self):
+        batch = treadle.Batch.of({"n": list(range(12))})
+
+        def rows(*arguments, **named):
+            return [mini["n"].tolist() for mini in batch.iterate(*arguments, **named)]
+
+        self.assertEqual(rows(6, shuffled=False), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]])
+        drawn = rows(3, epochs=2, seed=5)
+        self.assertEqual([len(mini) for mini in drawn], [3] * 8)
+        self.assertEqual([sorted(sum(drawn[:4], [])), sorted(sum(drawn[4:], []))], [list(range(12))] * 2)
+        self.assertNotEqual(drawn[:4], drawn[4:])
+        self.assertEqual(rows(3, epochs=2, seed=5), drawn)
+        self.assertNotEqual(rows(3, epochs=2, seed=6), drawn)
+        iterator = batch.iterate(6)
+        batch.close()
+        self.assertEqual(sorted(n for mini in iterator for n in mini["n"].tolist()), list(range(12)))
+        batch = treadle.Batch.of({"n": list(range(12))})
+        self.refused("mini batches of 5 rows", batch.iterate, 5)
+        self.refused("a seed of -1", batch.iterate, 3, seed=-1)
 
     def test_changes(self):
         batch = sample()

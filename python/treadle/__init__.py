@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._columns import Column
     from .batch import Batch
     from .checker import Checker
+    from .dispatch import Dispatch, DispatchShare, Meshes
     from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
     from .generator import Generator, GeneratorInfo, GeneratorOptions, Sampling
     from .group import Group
@@ -44,6 +45,7 @@ _PLACES = {
     "_columns": ("Column",),
     "batch": ("Batch",),
     "checker": ("Checker",),
+    "dispatch": ("Dispatch", "DispatchShare", "Meshes"),
     "errors": ("Cancelled", "Different", "Error", "NoMemory", "Peer", "Refused", "State", "System", "Timeout"),
     "generator": ("Generator", "GeneratorInfo", "GeneratorOptions", "Sampling"),
     "group": ("Group",),
@@ -96,6 +98,8 @@ __all__ = [
     "Checker",
     "Column",
     "Different",
+    "Dispatch",
+    "DispatchShare",
     "Error",
     "EvalFigures",
     "Forward",
@@ -110,6 +114,7 @@ __all__ = [
     "LossRow",
     "Match",
     "Memory",
+    "Meshes",
     "Model",
     "NoMemory",
     "Peer",

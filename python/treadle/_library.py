@@ -276,7 +276,7 @@ def free(pointer: typing.Any) -> None:
     release(ctypes.cast(pointer, ctypes.c_void_p))
 
 
-def sized(kind: typing.Any, **fields: typing.Any) -> typing.Any:
+def sized(kind: typing.Any, /, **fields: typing.Any) -> typing.Any:
     """A struct that begins with struct_size. ctypes cuts numbers to the size of their fields: such are refused."""
     made = kind(struct_size=ctypes.sizeof(kind))
     for name, given in fields.items():

@@ -208,15 +208,26 @@ class Batch:
             return self._made("treadle_batch_index_mask", mask, len(given))
         return self._made("treadle_batch_index", _numbers("rows", given), len(given))
 
-    def split(self, parts: int | Rows) -> list[Batch]:
-        """Parts of equal size, or of these numbers of rows, one after the other, which share its memory."""
-        given = None if isinstance(parts, int) else _columns.listed(parts)
-        count = parts if isinstance(parts, int) else len(given or ())
+    def split(self, rows: int | Rows) -> list[Batch]:
+        """Parts of these numbers of rows, one after the other, which share its memory; or of `rows` rows each, of which
+        the last may have fewer."""
+        if isinstance(rows, int):
+            if rows < 1:
+                raise errors.Refused(f"split: parts of {rows} rows; at least 1")
+            return [self[at : at + rows] for at in range(0, len(self), rows)]
+        given = _columns.listed(rows)
+        return self._parts("treadle_batch_split", len(given), _numbers("rows", given))
+
+    def chunk(self, parts: int) -> list[Batch]:
+        """`parts` parts of equal size, one after the other, which share its memory."""
+        return self._parts("treadle_batch_chunk", parts)
+
+    def _parts(self, function: str, count: int, *before: typing.Any) -> list[Batch]:
+        what = function.removeprefix("treadle_batch_")
         if count < 1:
-            raise errors.Refused(f"split: {count} parts; at least 1")
+            raise errors.Refused(f"{what}: {count} parts; at least 1")
         pointers = (ctypes.c_void_p * count)()
-        numbers = _numbers("parts", given) if given is not None else None
-        _library.call("treadle_batch_split", self._use("split"), numbers, count, pointers)
+        _call(function, self._use(what), *before, count, pointers)
         return [Batch._from(_object(ctypes.c_void_p(pointer))) for pointer in pointers]
 
     @staticmethod
@@ -231,7 +242,55 @@ class Batch:
         """A batch of each row `times` times: rows a a b b, or not interleaved a b a b."""
         return self._made("treadle_batch_repeat", times, interleaved)
 
+    def sample_level_repeat(self, counts: Rows) -> Batch:
+        """A batch of row r counts[r] times, one after the other; 0 leaves a row out."""
+        given = _columns.listed(counts)
+        return self._made("treadle_batch_sample_level_repeat", _numbers("counts", given), len(given))
+
+    def fold(self, rows: int) -> Batch:
+        """A batch of `rows` rows, each of which has the values of as many neighbours, so that they stay together while
+        rows are reordered; unfold() undoes it. Values are shared. A ragged column NAME, of texts too, has in
+        NAME.counts how many values each of the neighbours has."""
+        return self._made("treadle_batch_fold", rows)
+
+    def unfold(self, times: int) -> Batch:
+        """A batch in which each folded row becomes `times` rows again. Values are shared."""
+        return self._made("treadle_batch_unfold", times)
+
+    def unfold_columns(self, times: int, *names: str) -> Batch:
+        """A batch in which each row becomes `times` rows: the values of these columns are divided among them and
+        shared, those of other columns repeated."""
+        return self._made("treadle_batch_unfold_columns", times, _texts(names), len(names))
+
+    def pad_to_divisor(self, divisor: int) -> tuple[Batch, int]:
+        """A batch with more rows, so that `divisor` divides their number, and how many more: its rows 0, 1, 2 and so
+        on, over and over. Shares its memory if none is missing."""
+        pointer, padding = ctypes.c_void_p(), ctypes.c_int64()
+        used = self._use("pad_to_divisor")
+        _call("treadle_batch_pad_to_divisor", used, divisor, ctypes.byref(pointer), ctypes.byref(padding))
+        return Batch._from(_object(pointer)), padding.value
+
+    def unpad(self, padding: int) -> Batch:
+        """A batch without its last `padding` rows, which shares its memory."""
+        return self._made("treadle_batch_unpad", padding)
+
+    def iterate(self, rows: int, epochs: int = 1, seed: int = 0, shuffled: bool = True) -> typing.Iterator[Batch]:
+        """Mini batches of `rows` rows, which must divide the batch, `epochs` times. Shuffled rows have another order in
+        each epoch, a function of seed, epoch and number of rows alone; otherwise mini batches share memory. The batch
+        may be closed before the last one."""
+        if not 0 <= seed < 2**64:
+            raise errors.Refused(f"iterate: a seed of {seed}; 0 to 2**64 - 1")
+        pointer = ctypes.c_void_p()
+        used = self._use("iterate")
+        _call("treadle_batch_iterate_open", used, rows, epochs, shuffled, seed, ctypes.byref(pointer))
+        return _mini_batches(_library.Object(pointer, "treadle_batch_iterate_close"))
+
     # ---- Changes ----
+
+    def pop(self, *names: str, meta: typing.Iterable[str] = ()) -> Batch:
+        """Takes columns and keys of its meta out of the batch: a batch of these, with their memory."""
+        keys = tuple(meta)
+        return self._made("treadle_batch_pop", _texts(names), len(names), _texts(keys), len(keys))
 
     def union(self, other: Batch) -> None:
         """Adds the columns and the meta of another batch, and shares its memory. What both have must be equal."""
@@ -267,14 +326,27 @@ def _object(pointer: ctypes.c_void_p) -> _library.Object:
     return _library.Object(pointer, "treadle_batch_destroy")
 
 
+def _call(function: str, *arguments: typing.Any) -> None:
+    try:
+        _library.call(function, *arguments)
+    except ctypes.ArgumentError as error:
+        raise errors.Refused(f"{function.removeprefix('treadle_batch_')}: {error}") from error
+
+
 def _new(function: str, *arguments: typing.Any) -> _library.Object:
     """The batch that a function of the library makes."""
     pointer = ctypes.c_void_p()
-    try:
-        _library.call(function, *arguments, ctypes.byref(pointer))
-    except ctypes.ArgumentError as error:
-        raise errors.Refused(f"{function.removeprefix('treadle_batch_')}: {error}") from error
+    _call(function, *arguments, ctypes.byref(pointer))
     return _object(pointer)
+
+
+def _mini_batches(iterator: _library.Object) -> typing.Iterator[Batch]:
+    while True:
+        pointer = ctypes.c_void_p()
+        _library.call("treadle_batch_iterate_next", iterator.use("iterate"), ctypes.byref(pointer))
+        if not pointer.value:
+            return
+        yield Batch._from(_object(pointer))
 
 
 def _texts(names: typing.Sequence[str]) -> typing.Any:

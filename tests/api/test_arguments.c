@@ -6,8 +6,8 @@
 #include "test.h"
 #include "train/rows.h"
 #include "treadle_batch.h"
+#include "treadle_control.h"
 #include "treadle_device.h"
-#include "treadle_loop.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -751,6 +751,61 @@ static void conversions(objects *o) {
 
 /* ---- Chats, the engine ---- */
 
+/* Of a batch of one row without columns. */
+static void more_of_batches(treadle_batch *batch) {
+  treadle_batch *made;
+  treadle_batch_iterator *iterator;
+  const char *text = "x", *none = NULL;
+  int64_t row = 0, padding;
+  REFUSED(treadle_batch_chunk(NULL, 1, &made));
+  REFUSED(treadle_batch_chunk(batch, 0, &made));
+  REFUSED(treadle_batch_chunk(batch, 1, NULL));
+  REFUSED(treadle_batch_chunk(batch, SIZE_MAX, &made));
+  REFUSED(treadle_batch_pop(NULL, NULL, 0, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 1, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, &none, 1, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, &text, 1, NULL, 0, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 0, NULL, 1, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 0, &none, 1, &made));
+  REFUSED(treadle_batch_pop(batch, NULL, 0, &text, 1, &made));
+  assert_null(made);
+  REFUSED(treadle_batch_pop(batch, NULL, 0, NULL, 0, NULL));
+  REFUSED(treadle_batch_sample_level_repeat(NULL, &row, 1, &made));
+  REFUSED(treadle_batch_sample_level_repeat(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_sample_level_repeat(batch, &row, 0, &made));
+  REFUSED(treadle_batch_sample_level_repeat(batch, &row, 1, NULL));
+  REFUSED(treadle_batch_fold(NULL, 1, &made));
+  REFUSED(treadle_batch_fold(batch, -1, &made));
+  REFUSED(treadle_batch_fold(batch, INT64_MAX, &made));
+  REFUSED(treadle_batch_fold(batch, 1, NULL));
+  REFUSED(treadle_batch_unfold(NULL, 1, &made));
+  REFUSED(treadle_batch_unfold(batch, 0, &made));
+  REFUSED(treadle_batch_unfold(batch, INT64_MAX, &made));
+  REFUSED(treadle_batch_unfold(batch, 1, NULL));
+  REFUSED(treadle_batch_unfold_columns(NULL, 1, &text, 1, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, 1, NULL, 1, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, 1, &none, 1, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, INT64_MIN, &text, 0, &made));
+  REFUSED(treadle_batch_unfold_columns(batch, 1, &text, 0, NULL));
+  REFUSED(treadle_batch_pad_to_divisor(NULL, 1, &made, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, 0, &made, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, INT64_MAX, &made, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, 1, NULL, &padding));
+  REFUSED(treadle_batch_pad_to_divisor(batch, 1, &made, NULL));
+  REFUSED(treadle_batch_unpad(NULL, 0, &made));
+  REFUSED(treadle_batch_unpad(batch, 2, &made));
+  REFUSED(treadle_batch_unpad(batch, 0, NULL));
+  REFUSED(treadle_batch_iterate_open(NULL, 1, 1, true, 0, &iterator));
+  REFUSED(treadle_batch_iterate_open(batch, 0, 1, true, 0, &iterator));
+  REFUSED(treadle_batch_iterate_open(batch, 1, -1, true, 0, &iterator));
+  REFUSED(treadle_batch_iterate_open(batch, 1, 1, true, 0, NULL));
+  REFUSED(treadle_batch_iterate_next(NULL, &made));
+  WORKS(assert_ok(treadle_batch_iterate_open(batch, 1, 1, true, 0, &iterator)));
+  REFUSED(treadle_batch_iterate_next(iterator, NULL));
+  WORKS(treadle_batch_iterate_close(NULL));
+  treadle_batch_iterate_close(iterator);
+}
+
 static void batches(objects *o) {
   (void)o;
   treadle_batch *batch, *made;
@@ -816,15 +871,17 @@ static void batches(objects *o) {
   REFUSED(treadle_batch_slice(batch, 0, 1, NULL));
   REFUSED(treadle_batch_slice(batch, -1, 1, &made));
   REFUSED(treadle_batch_slice(batch, 0, INT64_MAX, &made));
-  REFUSED(treadle_batch_split(NULL, NULL, 1, &made));
-  REFUSED(treadle_batch_split(batch, NULL, 1, NULL));
-  REFUSED(treadle_batch_split(batch, NULL, SIZE_MAX, &made));
+  REFUSED(treadle_batch_split(NULL, &row, 1, &made));
+  REFUSED(treadle_batch_split(batch, NULL, 1, &made));
+  REFUSED(treadle_batch_split(batch, &row, 1, NULL));
+  REFUSED(treadle_batch_split(batch, &row, SIZE_MAX, &made));
   REFUSED(treadle_batch_concat(NULL, 1, &made));
   REFUSED(treadle_batch_concat((const treadle_batch *const[]){NULL}, 1, &made));
   REFUSED(treadle_batch_concat((const treadle_batch *const[]){batch}, 1, NULL));
   REFUSED(treadle_batch_repeat(NULL, 1, true, &made));
   REFUSED(treadle_batch_repeat(batch, -1, true, &made));
   REFUSED(treadle_batch_repeat(batch, 1, true, NULL));
+  more_of_batches(batch);
   REFUSED(treadle_batch_union(NULL, batch));
   REFUSED(treadle_batch_union(batch, NULL));
   REFUSED(treadle_batch_reorder(NULL, &row, 1));
@@ -1884,6 +1941,95 @@ static void planted(objects *o) {
   GIVES(-1, treadle_group_process(o->second, 1));
 }
 
+/* ---- treadle_control.h ---- */
+
+static void meshes(objects *o) {
+  (void)o;
+  treadle_meshes *meshes;
+  int32_t size;
+  REFUSED(treadle_meshes_create(1, NULL));
+  REFUSED(treadle_meshes_create(0, &meshes));
+  REFUSED(treadle_meshes_create(INT32_MAX, &meshes));
+  assert_null(meshes);
+  assert_ok(treadle_meshes_create(1, &meshes));
+  REFUSED(treadle_meshes_register(NULL, "m", 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, NULL, 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "", 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "\xff", 0, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "m", 1, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "m", INT32_MIN, 0, true));
+  REFUSED(treadle_meshes_register(meshes, "m", 0, INT32_MAX, true));
+  REFUSED(treadle_meshes_dp_size(NULL, "m", &size));
+  REFUSED(treadle_meshes_dp_size(meshes, NULL, &size));
+  REFUSED(treadle_meshes_dp_size(meshes, "m", &size));
+  assert_int_equal(size, 0);
+  REFUSED(treadle_meshes_dp_size(meshes, "m", NULL));
+  WORKS(treadle_meshes_destroy(NULL));
+  treadle_meshes_destroy(meshes);
+}
+
+static void dispatches(objects *o) {
+  (void)o;
+  treadle_dispatch_argument given = {TREADLE_ARGUMENT_BATCH, 1};
+  treadle_dispatch_spec spec = {
+      .struct_size = sizeof spec, .workers = 1, .arguments = &given, .argument_count = 1};
+  treadle_dispatch_info info = TREADLE_INIT(treadle_dispatch_info);
+  treadle_dispatch_share share;
+  treadle_dispatch *dispatch;
+  treadle_batch *batch, *part;
+  int32_t count;
+  assert_ok(treadle_batch_create(1, &batch));
+  REFUSED(treadle_dispatch_create(NULL, &dispatch));
+  REFUSED(treadle_dispatch_create(&spec, NULL));
+  REFUSED_SIZES(spec, treadle_dispatch_create(&spec, &dispatch));
+  REFUSED_NEWER(treadle_dispatch_spec, treadle_dispatch_create(newer_p, &dispatch));
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    spec.kind = (treadle_dispatch_kind)no_enums[i];
+    REFUSED(treadle_dispatch_create(&spec, &dispatch));
+    spec.kind = TREADLE_DISPATCH_ALL_TO_ALL;
+    spec.execute = (treadle_execute_kind)no_enums[i];
+    REFUSED(treadle_dispatch_create(&spec, &dispatch));
+    spec.execute = TREADLE_EXECUTE_ALL;
+    given.kind = (treadle_argument_kind)no_enums[i];
+    REFUSED(treadle_dispatch_create(&spec, &dispatch));
+    given.kind = TREADLE_ARGUMENT_BATCH;
+  }
+  given.length = INT64_MAX;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  given.length = 1;
+  spec.workers = INT32_MAX;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  spec.workers = 1;
+  spec.argument_count = SIZE_MAX;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  spec.argument_count = 1;
+  spec.arguments = NULL;
+  REFUSED(treadle_dispatch_create(&spec, &dispatch));
+  assert_null(dispatch);
+  spec.arguments = &given;
+  assert_ok(treadle_dispatch_create(&spec, &dispatch));
+  REFUSED(treadle_dispatch_get_info(NULL, &info));
+  REFUSED(treadle_dispatch_get_info(dispatch, NULL));
+  REFUSED_SIZES(info, treadle_dispatch_get_info(dispatch, &info));
+  REFUSED(treadle_dispatch_get_share(NULL, 0, &share));
+  REFUSED(treadle_dispatch_get_share(dispatch, 1, &share));
+  REFUSED(treadle_dispatch_get_share(dispatch, -1, &share));
+  REFUSED(treadle_dispatch_get_share(dispatch, 0, NULL));
+  REFUSED(treadle_dispatch_batch(NULL, 0, batch, &part));
+  REFUSED(treadle_dispatch_batch(dispatch, 1, batch, &part));
+  REFUSED(treadle_dispatch_batch(dispatch, 0, NULL, &part));
+  assert_null(part);
+  REFUSED(treadle_dispatch_batch(dispatch, 0, batch, NULL));
+  REFUSED(treadle_dispatch_collect(NULL, (const treadle_batch *const[]){batch}, &part, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, NULL, &part, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, (const treadle_batch *const[]){NULL}, &part, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, (const treadle_batch *const[]){batch}, NULL, &count));
+  REFUSED(treadle_dispatch_collect(dispatch, (const treadle_batch *const[]){batch}, &part, NULL));
+  WORKS(treadle_dispatch_destroy(NULL));
+  treadle_dispatch_destroy(dispatch);
+  treadle_batch_destroy(batch);
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -1902,7 +2048,7 @@ static void test_arguments(void **state) {
       families,        drafts,  inspection,   made,           batches,    machine,
       planted,         chats,   engines,      engine_work,    generating, training,
       configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
-      scores_of_loops, workers, runs,         handles};
+      scores_of_loops, workers, runs,         handles,        meshes,     dispatches};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -6,8 +6,8 @@
 #include "test.h"
 #include "train/rows.h"
 #include "treadle_batch.h"
+#include "treadle_control.h"
 #include "treadle_device.h"
-#include "treadle_loop.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -1284,9 +1284,24 @@ static void call_handles(caller *c) {
   }
 }
 
+static void iterate_batch(caller *c, const treadle_batch *batch) {
+  treadle_batch_iterator *iterator = NULL;
+  treadle_batch *mini = NULL;
+  SAID(treadle_batch_iterate_open(batch, often(c) ? 1 : number(c), number(c), below(c, 2), below(c, 9),
+                                  OR_NULL(c, &iterator)));
+  for (size_t i = below(c, 9); i > 0; i--) {
+    SAID(treadle_batch_iterate_next(iterator, OR_NULL(c, &mini)));
+    treadle_batch_destroy(mini);
+    mini = NULL;
+  }
+  CALL(treadle_batch_iterate_close(iterator));
+}
+
 static void call_batches(caller *c) {
   static const char *const names[] = {"ids", "ids", "score", "text", "none", ""};
-  static const char *const jsons[] = {"1", "{\"a\": [1]}", "[", ""};
+  static const char *const jsons[] = {"1", "{\"a\": [1]}", "[", ""}, *const keys[] = {"k"};
+  const int64_t counts[] = {(int64_t)below(c, 3), 2, often(c) ? 0 : -1};
+  int64_t padding = 0;
   int64_t offsets[] = {0, 2, 3, often(c) ? 5 : 1},
           rows[] = {(int64_t)below(c, 3), (int64_t)below(c, 3), often(c) ? 2 : number(c)};
   double values[6] = {0};
@@ -1317,13 +1332,39 @@ static void call_batches(caller *c) {
     SAID(treadle_batch_column(batch, OR_NULL(c, ONE_OF(c, names)), OR_NULL(c, &column)));
   else
     SAID(treadle_batch_column_at(batch, (int32_t)number(c), OR_NULL(c, &column)));
-  switch (below(c, 12)) {
+  switch (below(c, 19)) {
+  case 11: iterate_batch(c, batch); break;
+  case 12: SAID(treadle_batch_fold(batch, often(c) ? 1 : number(c), OR_NULL(c, &made))); break;
+  case 13: SAID(treadle_batch_unfold(batch, often(c) ? 2 : number(c), OR_NULL(c, &made))); break;
+  case 14:
+    SAID(treadle_batch_unfold_columns(batch, often(c) ? 2 : number(c), OR_NULL(c, names), below(c, 2),
+                                      OR_NULL(c, &made)));
+    break;
+  case 15:
+    SAID(treadle_batch_pad_to_divisor(batch,
+                                      often(c)      ? 2
+                                      : below(c, 2) ? 0
+                                                    : 4097,
+                                      OR_NULL(c, &made), OR_NULL(c, &padding)));
+    SAID(treadle_batch_unpad(made, padding, OR_NULL(c, &parts[0])));
+    treadle_batch_destroy(parts[0]);
+    break;
+  case 16:
+    SAID(treadle_batch_sample_level_repeat(batch, OR_NULL(c, counts), below(c, 4), OR_NULL(c, &made)));
+    break;
+  case 17:
+    SAID(treadle_batch_pop(batch, OR_NULL(c, names), below(c, 4), OR_NULL(c, keys), below(c, 2),
+                           OR_NULL(c, &made)));
+    break;
   case 0: SAID(treadle_batch_select(batch, OR_NULL(c, names), below(c, 4), OR_NULL(c, &made))); break;
   case 1: SAID(treadle_batch_index(batch, OR_NULL(c, rows), below(c, 4), OR_NULL(c, &made))); break;
   case 2: SAID(treadle_batch_index_mask(batch, OR_NULL(c, mask), below(c, 4), OR_NULL(c, &made))); break;
   case 3: SAID(treadle_batch_slice(batch, number(c), number(c), OR_NULL(c, &made))); break;
   case 4:
-    SAID(treadle_batch_split(batch, below(c, 2) ? rows : NULL, below(c, 3), OR_NULL(c, parts)));
+    if (below(c, 2))
+      SAID(treadle_batch_split(batch, OR_NULL(c, rows), below(c, 3), OR_NULL(c, parts)));
+    else
+      SAID(treadle_batch_chunk(batch, below(c, 3), OR_NULL(c, parts)));
     made = parts[0];
     treadle_batch_destroy(parts[1]);
     break;
@@ -1349,6 +1390,81 @@ static void call_batches(caller *c) {
   CALL(treadle_batch_destroy(batch));
 }
 
+static treadle_meshes *meshes_of(caller *c, int32_t workers) {
+  static const char *const names[] = {"actor", "actor", "critic", "", "\xff"};
+  treadle_meshes *meshes = NULL;
+  int32_t size;
+  SAID(treadle_meshes_create(often(c) ? workers : (int32_t)number(c) % 100, OR_NULL(c, &meshes)));
+  for (int32_t w = 0; w < workers; w++)
+    SAID(treadle_meshes_register(meshes, often(c) ? "actor" : OR_NULL(c, ONE_OF(c, names)),
+                                 often(c) ? w : (int32_t)number(c), often(c) ? w / 2 : (int32_t)number(c),
+                                 often(c) ? w % 2 == 0 : below(c, 2)));
+  SAID(treadle_meshes_dp_size(meshes, OR_NULL(c, ONE_OF(c, names)), OR_NULL(c, &size)));
+  return meshes;
+}
+
+static treadle_status any_ranges(void *context, int32_t workers, const treadle_dispatch_argument *arguments,
+                                 size_t count, treadle_row_range *by_worker) {
+  caller *c = context;
+  (void)arguments, (void)count;
+  for (int32_t w = 0; w < workers && w < 9; w++)
+    by_worker[w] = (treadle_row_range){often(c) ? 0 : number(c), often(c) ? 1 : number(c)};
+  return often(c) ? TREADLE_OK : treadle_fail(TREADLE_PEER, "planted");
+}
+
+static treadle_status none_collected(void *context, const treadle_batch *const *results, int32_t workers,
+                                     treadle_batch **collected, int32_t *count_p) {
+  caller *c = context;
+  (void)results, (void)workers, (void)collected;
+  *count_p = 0;
+  return often(c) ? TREADLE_OK : treadle_fail(TREADLE_PEER, "planted");
+}
+
+static void call_dispatch(caller *c) {
+  enum { MOST_WORKERS = 6 };
+  int32_t workers = (int32_t)below(c, MOST_WORKERS) + 1, count = 0;
+  int64_t rows = (int64_t)below(c, 9);
+  const treadle_dispatch_argument arguments[] = {
+      {(treadle_argument_kind)(often(c) ? 0 : any_enum(c)), often(c) ? rows : number(c)},
+      {(treadle_argument_kind)(often(c) ? 0 : any_enum(c)), often(c) ? rows : number(c)}};
+  const treadle_dispatch_functions functions = {.struct_size = struct_size(c, sizeof functions),
+                                                .name = OR_NULL(c, "mine"),
+                                                .dispatch = OR_NULL(c, any_ranges),
+                                                .collect = OR_NULL(c, none_collected),
+                                                .context = c};
+  treadle_meshes *meshes = meshes_of(c, workers);
+  const treadle_dispatch_spec spec = {.struct_size = struct_size(c, sizeof spec),
+                                      .kind = (treadle_dispatch_kind)any_enum(c),
+                                      .execute = (treadle_execute_kind)(often(c) ? 0 : any_enum(c)),
+                                      .workers = workers,
+                                      .arguments = OR_NULL(c, arguments),
+                                      .argument_count = below(c, 3),
+                                      .meshes = OR_NULL(c, meshes),
+                                      .mesh = OR_NULL(c, "actor"),
+                                      .auto_padding = below(c, 2),
+                                      .pad_with_first = below(c, 2),
+                                      .functions = OR_NULL(c, &functions)};
+  treadle_dispatch_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_dispatch_share share;
+  treadle_dispatch *dispatch = NULL;
+  treadle_batch *batch = NULL, *parts[MOST_WORKERS] = {NULL}, *back[MOST_WORKERS] = {NULL};
+  assert_ok(treadle_batch_create(rows, &batch));
+  SAID(treadle_dispatch_create(OR_NULL(c, &spec), OR_NULL(c, &dispatch)));
+  CALL(treadle_meshes_destroy(meshes));
+  SAID(treadle_dispatch_get_info(dispatch, OR_NULL(c, &info)));
+  SAID(treadle_dispatch_get_share(dispatch, often(c) ? (int32_t)below(c, 7) : (int32_t)number(c),
+                                  OR_NULL(c, &share)));
+  SAID(treadle_dispatch_batch(dispatch, below(c, 3), OR_NULL(c, batch), OR_NULL(c, parts)));
+  SAID(treadle_dispatch_collect(dispatch, (const treadle_batch *const *)parts, OR_NULL(c, back),
+                                OR_NULL(c, &count)));
+  for (int32_t w = 0; w < MOST_WORKERS; w++) {
+    treadle_batch_destroy(parts[w]);
+    treadle_batch_destroy(back[w]);
+  }
+  treadle_batch_destroy(batch);
+  CALL(treadle_dispatch_destroy(dispatch));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -1363,7 +1479,7 @@ static void test_random_calls(void **state) {
       call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
       call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
       call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles,     call_batches,  call_pieces};
+      call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_dispatch};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

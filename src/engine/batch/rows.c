@@ -106,40 +106,59 @@ treadle_status treadle_batch_slice(const treadle_batch *batch, int64_t begin, in
 
 static treadle_status check_counts(const treadle_batch *batch, const int64_t *counts, size_t count) {
   int64_t sum = 0;
-  if (!counts && (count == 0 || batch->rows % (int64_t)count)) /* verl's words */
-    REFUSE("only support equal chunk: %lld rows do not divide into %zu parts; give counts",
-           (long long)batch->rows, count);
-  for (size_t i = 0; counts && i < count; i++) {
+  for (size_t i = 0; i < count; i++) {
     if (counts[i] < 0 || counts[i] > batch->rows - sum)
       REFUSE("part %zu of %lld rows: the batch has %lld, and %lld are taken", i, (long long)counts[i],
              (long long)batch->rows, (long long)sum);
     sum += counts[i];
   }
-  if (counts && sum != batch->rows)
+  if (sum != batch->rows)
     REFUSE("the parts have %lld rows together, the batch %lld", (long long)sum, (long long)batch->rows);
   return TREADLE_OK;
+}
+
+/* Parts of counts [count] rows each; NULL: all of `each`. On failure all are NULL. */
+static treadle_status cut(const treadle_batch *batch, const int64_t *counts, int64_t each, size_t count,
+                          treadle_batch **parts) {
+  treadle_status status = TREADLE_OK;
+  int64_t at = 0;
+  for (size_t i = 0; i < count; i++) {
+    int64_t rows = counts ? counts[i] : each;
+    TRY(treadle_batch_slice(batch, at, at + rows, &parts[i]));
+    at += rows;
+  }
+out:
+  for (size_t i = 0; status && i < count; i++) {
+    treadle_batch_destroy(parts[i]);
+    parts[i] = NULL;
+  }
+  return status;
 }
 
 treadle_status treadle_batch_split(const treadle_batch *batch, const int64_t *counts, size_t count,
                                    treadle_batch **parts) {
   treadle_status status;
-  int64_t at = 0;
   if (count > TREADLE_MAX_ROWS) REFUSE("%zu parts; at most %lld", count, (long long)TREADLE_MAX_ROWS);
   if (count) TREADLE_NEED(parts);
   for (size_t i = 0; i < count; i++) parts[i] = NULL;
   TREADLE_NEED(batch);
+  if (count) TREADLE_NEED(counts);
   TRY(check_counts(batch, counts, count));
-  for (size_t i = 0; i < count; i++) {
-    int64_t rows = counts ? counts[i] : batch->rows / (int64_t)count;
-    TRY(treadle_batch_slice(batch, at, at + rows, &parts[i]));
-    at += rows;
-  }
+  TRY(cut(batch, counts, 0, count, parts));
 out:
-  for (size_t i = 0; status && i < count && parts; i++) {
-    treadle_batch_destroy(parts[i]);
-    parts[i] = NULL;
-  }
   return status;
+}
+
+treadle_status treadle_batch_chunk(const treadle_batch *batch, size_t count, treadle_batch **parts) {
+  if (count > TREADLE_MAX_ROWS) REFUSE("%zu parts; at most %lld", count, (long long)TREADLE_MAX_ROWS);
+  if (count) TREADLE_NEED(parts);
+  for (size_t i = 0; i < count; i++) parts[i] = NULL;
+  TREADLE_NEED(batch);
+  if (count == 0 || batch->rows % (int64_t)count) /* verl's words */
+    REFUSE("only support equal chunk: %lld rows do not divide into %zu parts; treadle_batch_split takes "
+           "counts",
+           (long long)batch->rows, count);
+  return cut(batch, NULL, batch->rows / (int64_t)count, count, parts);
 }
 
 /* ---- Rows by number ---------------------------------------------------------------------------- */
@@ -188,6 +207,43 @@ treadle_status treadle_batch_repeat(const treadle_batch *batch, int64_t times, b
            (long long)times, (long long)TREADLE_MAX_ROWS);
   return make_all(batch, &(row_numbers){.of = batch->rows, .times = times, .interleaved = interleaved},
                   batch->rows * times, batch_p);
+}
+
+/* The rows 0, 0, .. 1, ..: row r counts[r] times. */
+static treadle_status list_repeated(const treadle_batch *batch, const int64_t *counts, int64_t **rows_p,
+                                    int64_t *count_p) {
+  int64_t sum = 0, *rows, at = 0;
+  for (int64_t r = 0; r < batch->rows; r++) {
+    if (counts[r] < 0 || counts[r] > TREADLE_MAX_ROWS - sum)
+      REFUSE("row %lld, %lld times after %lld rows: at least 0 times, and at most %lld rows in all",
+             (long long)r, (long long)counts[r], (long long)sum, (long long)TREADLE_MAX_ROWS);
+    sum += counts[r];
+  }
+  rows = treadle_alloc_array((size_t)sum + 1, sizeof *rows);
+  if (!rows)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %lld rows", (long long)sum);
+  for (int64_t r = 0; r < batch->rows; r++)
+    for (int64_t i = 0; i < counts[r]; i++) rows[at++] = r;
+  *rows_p = rows;
+  *count_p = sum;
+  return TREADLE_OK;
+}
+
+treadle_status treadle_batch_sample_level_repeat(const treadle_batch *batch, const int64_t *counts,
+                                                 size_t count, treadle_batch **batch_p) {
+  treadle_status status;
+  int64_t *rows = NULL, total = 0;
+  TREADLE_NEED(batch_p);
+  *batch_p = NULL;
+  TREADLE_NEED(batch);
+  if (count != (size_t)batch->rows)
+    REFUSE("%zu counts; the batch has %lld rows", count, (long long)batch->rows);
+  if (count) TREADLE_NEED(counts);
+  TRY(list_repeated(batch, counts, &rows, &total));
+  TRY(make_all(batch, &(row_numbers){.rows = rows}, total, batch_p));
+out:
+  treadle_free(rows);
+  return status;
 }
 
 static treadle_status check_order(const treadle_batch *batch, const int64_t *order, size_t count) {

@@ -50,6 +50,7 @@ typedef struct treadle_crew_member {
   const treadle_worker_class *class;
   treadle_worker_place place;
   treadle_group *group;
+  treadle_meshes *meshes;
   void *worker;
 } treadle_crew_member;
 
@@ -142,6 +143,10 @@ void treadle_call_put_answer(treadle_message *m, const treadle_batch *made);
 treadle_status treadle_call_read_answer(treadle_message *m, int64_t *rows_p, treadle_batch **made_p,
                                         bool *few_p);
 
+/* What a worker has registered of itself, as rows: the name of a mesh, dp_rank, collects. And registering it. */
+treadle_status treadle_call_say_meshes(const treadle_meshes *meshes, int32_t worker, treadle_batch **made_p);
+treadle_status treadle_call_hear_meshes(treadle_meshes *meshes, int32_t worker, const treadle_batch *made);
+
 /* ---- crew_input.c ---- */
 
 /* The batch of a method: its own rows, and with them those of sources, each of segments. */
@@ -156,7 +161,7 @@ treadle_status treadle_outputs_take(treadle_crew *crew, uint64_t call, treadle_c
 void treadle_outputs_give_back(treadle_crew *crew, treadle_crew_output *output);
 void treadle_outputs_release(treadle_crew *crew, uint64_t call);
 void treadle_outputs_release_all(treadle_crew *crew);
-/* The endpoint's thread: what another rank asks for. False: it is no request. */
+/* The endpoint's thread: what another rank asks for. False: it cannot be read. */
 bool treadle_outputs_serve(treadle_crew *crew, treadle_endpoint_letter *letter);
 
 /* ---- requests.c ---- */

@@ -34,10 +34,15 @@ const treadle_class_method *treadle_class_find(const treadle_worker_class *class
   return NULL;
 }
 
+static void drop(treadle_crew_member *member) {
+  treadle_group_close(member->group);
+  treadle_meshes_destroy(member->meshes);
+  treadle_free(member);
+}
+
 static void end_member(treadle_crew_member *member) {
   if (member->class->destroy) member->class->destroy(member->worker);
-  treadle_group_close(member->group);
-  treadle_free(member);
+  drop(member);
 }
 
 void treadle_crew_drop_members(treadle_crew *crew) {
@@ -78,33 +83,50 @@ out:
   return status;
 }
 
-static treadle_status make_member(treadle_crew *crew, treadle_message *m, const treadle_call_head *head) {
-  const treadle_worker_class *class = treadle_crew_class(crew, head->name);
-  treadle_crew_member *member = treadle_alloc(sizeof *member);
+static treadle_status find_class(const treadle_crew *crew, const char *name,
+                                 const treadle_worker_class **class_p) {
+  *class_p = treadle_crew_class(crew, name);
+  if (!*class_p) REFUSE("rank %d has no class '%s'", crew->group->rank, name);
+  return TREADLE_OK;
+}
+
+static treadle_status create(treadle_crew *crew, treadle_message *m, const treadle_call_head *head,
+                             treadle_crew_member *member) {
   treadle_batch *options = NULL;
-  treadle_group *group = NULL;
-  treadle_status status = TREADLE_OK;
-  if (!member) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker"));
-  if (!class)
-    TRY(treadle_fail(TREADLE_REFUSED, "rank %d has no class '%s'", crew->group->rank, head->name));
-  TRY(meet(crew, m, &group));
+  treadle_status status;
+  TRY(find_class(crew, head->name, &member->class));
+  TRY(meet(crew, m, &member->group));
   TRY(treadle_call_read_batch(m, &options));
-  *member = (treadle_crew_member){.number = head->workers, .class = class, .group = group};
+  TRY(treadle_meshes_create(treadle_group_size(member->group), &member->meshes));
+  member->number = head->workers;
   member->place = (treadle_worker_place){.struct_size = sizeof member->place,
-                                         .group = group,
-                                         .rank = treadle_group_rank(group),
-                                         .size = treadle_group_size(group),
-                                         .context = class->context,
-                                         .crew = crew};
-  if (class->create) TRY(class->create(&member->place, options, &member->worker));
-  TRY(treadle_array_push(&crew->members, member));
-  member = NULL;
-  group = NULL;
+                                         .group = member->group,
+                                         .rank = treadle_group_rank(member->group),
+                                         .size = treadle_group_size(member->group),
+                                         .context = member->class->context,
+                                         .meshes = member->meshes};
+  if (member->class->create) TRY(member->class->create(&member->place, options, &member->worker));
 out:
   treadle_batch_destroy(options);
-  treadle_group_close(group);
-  treadle_free(member);
   return status;
+}
+
+static treadle_status make_member(treadle_crew *crew, treadle_message *m, const treadle_call_head *head,
+                                  treadle_batch **made_p) {
+  treadle_crew_member *member = treadle_alloc(sizeof *member);
+  treadle_status status;
+  if (!member) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
+  status = create(crew, m, head, member);
+  if (status) {
+    drop(member);
+    return status;
+  }
+  status = treadle_array_push(&crew->members, member);
+  if (status) {
+    end_member(member);
+    return treadle_fail(status, "no memory for a worker");
+  }
+  return treadle_call_say_meshes(member->meshes, member->place.rank, made_p);
 }
 
 static treadle_status drop_member(treadle_crew *crew, int64_t number) {
@@ -151,7 +173,7 @@ static treadle_status run(treadle_crew *crew, treadle_message *m, treadle_batch 
   TRY(treadle_call_read_head(m, &head));
   switch (head.kind) {
   case TREADLE_CALL_ADDRESS: TRY(say_address(crew, made_p)); break;
-  case TREADLE_CALL_CREATE: TRY(make_member(crew, m, &head)); break;
+  case TREADLE_CALL_CREATE: TRY(make_member(crew, m, &head, made_p)); break;
   case TREADLE_CALL_METHOD: TRY(run_method(crew, m, &head, made_p)); break;
   case TREADLE_CALL_DESTROY: TRY(drop_member(crew, head.workers)); break;
   }

@@ -88,6 +88,8 @@ treadle_status treadle_future_content(treadle_message *call, treadle_endpoint_co
                     : treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %zu bytes", length);
 }
 
+void treadle_future_skip(treadle_future *f, size_t worker) { f->answers[worker].ended = true; }
+
 /* ---- Answers ---- */
 
 /* How much a failure says: one of the worker's own most, then that it is lost, then what it heard or did not hear of others. */
@@ -124,6 +126,17 @@ void treadle_future_start(treadle_future *f, size_t worker, treadle_endpoint_con
   if (answer->ended) note_failure(f, worker, status, treadle_error_message());
 }
 
+/* Nothing says which of its rows are padding, if they are not as many as it was given. */
+static treadle_status check_padding(const treadle_future *f, size_t worker) {
+  treadle_dispatch_share share = {0};
+  if (f->dispatch) (void)treadle_dispatch_get_share(f->dispatch, (int32_t)worker, &share);
+  const int64_t given = share.rows.end - share.rows.first, made = f->answers[worker].rows;
+  if (share.padding && share.collected && made != given)
+    REFUSE("it makes %lld rows of %lld, %lld of which are padding", (long long)made, (long long)given,
+           (long long)share.padding);
+  return TREADLE_OK;
+}
+
 static void take_in(treadle_future *f, size_t worker) {
   treadle_future_answer *answer = &f->answers[worker];
   treadle_endpoint_letter *letter = answer->came;
@@ -134,6 +147,7 @@ static void take_in(treadle_future *f, size_t worker) {
     (void)treadle_fail(status, "%.*s", (int)letter->length, letter->bytes);
   else
     status = treadle_call_read_answer(&m, &answer->rows, &answer->made, &answer->whole);
+  if (!status) status = check_padding(f, worker);
   if (status) note_failure(f, worker, status, treadle_error_message());
   answer->status = status;
   answer->ended = true;
@@ -224,19 +238,39 @@ bool treadle_future_done(treadle_future *f) {
 
 /* ---- Rows ---- */
 
+const treadle_batch *treadle_future_made(const treadle_future *f, size_t worker) {
+  return f->answers[worker].made;
+}
+
+static treadle_dispatch_share share_of(const treadle_future *f, size_t worker) {
+  treadle_dispatch_share share = {.runs = true, .collected = true};
+  if (f->dispatch) (void)treadle_dispatch_get_share(f->dispatch, (int32_t)worker, &share);
+  return share;
+}
+
+bool treadle_future_collects(const treadle_future *f, size_t worker) {
+  return share_of(f, worker).collected;
+}
+
+/* Padding is the last rows of the last workers that have some; as many are cut off what they make. */
+static int64_t rows_of(const treadle_future *f, size_t worker) {
+  const treadle_dispatch_share share = share_of(f, worker);
+  return share.collected ? f->answers[worker].rows - share.padding : 0;
+}
+
 treadle_status treadle_future_rows(treadle_future *f, int64_t *rows_p) {
   treadle_status status;
   TREADLE_NEED(rows_p);
   *rows_p = 0;
   TRY(treadle_future_wait(f));
-  for (size_t i = 0; i < f->count; i++) *rows_p += f->answers[i].rows;
+  for (size_t i = 0; i < f->count; i++) *rows_p += rows_of(f, i);
 out:
   return status;
 }
 
 void treadle_future_place(const treadle_future *f, int64_t row, size_t *worker_p, int64_t *row_p) {
   size_t worker = 0;
-  while (row >= f->answers[worker].rows) row -= f->answers[worker++].rows;
+  while (row >= rows_of(f, worker)) row -= rows_of(f, worker++);
   *worker_p = worker;
   *row_p = row;
 }
@@ -264,6 +298,7 @@ static void end(treadle_future *f) {
     treadle_batch_destroy(f->answers[i].made);
     treadle_endpoint_drop(f->answers[i].came);
   }
+  treadle_dispatch_destroy(f->dispatch);
   treadle_free(f->answers);
   treadle_free(f->inputs);
   treadle_free(f->name);

@@ -23,7 +23,8 @@ struct treadle_future {
   char *name;                     /* "'scorer', score" */
   treadle_future_answer *answers; /* [count] by worker */
   size_t count;
-  treadle_future **inputs; /* [input_count] of the call, which stay until it has ended */
+  treadle_dispatch *dispatch; /* what comes back; NULL: all that the workers make */
+  treadle_future **inputs;    /* [input_count] of the call, which stay until it has ended */
   size_t input_count;
   int users; /* the caller, and calls that have it for an input */
   bool ended;
@@ -41,9 +42,15 @@ treadle_status treadle_future_content(treadle_message *call, treadle_endpoint_co
 void treadle_future_start(treadle_future *future, size_t worker, treadle_endpoint_content *call);
 /* One of which no worker was sent its call. */
 void treadle_future_drop(treadle_future *future);
+/* That worker does not run the method. */
+void treadle_future_skip(treadle_future *future, size_t worker);
 /* It now needs these; each stays until the call has ended. */
 treadle_status treadle_future_need(treadle_future *future, treadle_future *const *inputs, size_t count);
-/* Where row `row` of all is: of which worker's, and which one. */
+/* What that worker has made, or the meta of it. */
+const treadle_batch *treadle_future_made(const treadle_future *future, size_t worker);
+/* Do its rows come back? */
+bool treadle_future_collects(const treadle_future *future, size_t worker);
+/* Where row `row` of those that come back is: of which worker's, and which one. */
 void treadle_future_place(const treadle_future *future, int64_t row, size_t *worker_p, int64_t *row_p);
 
 #endif

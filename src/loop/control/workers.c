@@ -35,17 +35,17 @@ static treadle_status check_controller(const treadle_crew *crew, const char *fun
 }
 
 /* The same call to all of them; it has ended. */
-static treadle_status call_all(treadle_workers *w, const char *what, treadle_message *call) {
+static treadle_status call_all(treadle_workers *w, const char *what, treadle_message *call,
+                               treadle_future **future_p) {
   char name[TREADLE_WORKERS_NAME];
   treadle_endpoint_content *content = NULL;
-  treadle_future *f;
   treadle_status status;
-  TRY(treadle_future_content(call, &content));
+  *future_p = NULL;
   treadle_workers_name(w, what, name);
-  TRY(treadle_future_make(w->crew, w->ranks, w->count, name, &f));
-  for (size_t i = 0; i < w->count; i++) treadle_future_start(f, i, content);
-  status = treadle_future_wait(f);
-  treadle_future_destroy(f);
+  TRY(treadle_future_content(call, &content));
+  TRY(treadle_future_make(w->crew, w->ranks, w->count, name, future_p));
+  for (size_t i = 0; i < w->count; i++) treadle_future_start(*future_p, i, content);
+  TRY(treadle_future_wait(*future_p));
 out:
   treadle_endpoint_content_drop(content);
   return status;
@@ -88,6 +88,7 @@ out:
 static treadle_status create(treadle_workers *w, const treadle_batch *options) {
   char name[TREADLE_PART_NAME], address[TREADLE_PART_ADDRESS];
   treadle_message call = {0};
+  treadle_future *f = NULL;
   treadle_status status;
   TRY(treadle_part_draw_name(name));
   TRY(find_address(w, address));
@@ -99,8 +100,11 @@ static treadle_status create(treadle_workers *w, const treadle_batch *options) {
   treadle_message_put_bytes(&call, name, sizeof name);
   treadle_message_put_bytes(&call, address, strlen(address) + 1);
   treadle_call_put_batch(&call, options, NULL, options ? (size_t)treadle_batch_rows(options) : 0);
-  TRY(call_all(w, "create", &call));
+  TRY(call_all(w, "create", &call, &f));
+  for (size_t i = 0; i < w->count; i++)
+    TRY(treadle_call_hear_meshes(w->meshes, (int32_t)i, treadle_future_made(f, i)));
 out:
+  treadle_future_destroy(f);
   treadle_message_release(&call);
   return status;
 }
@@ -125,6 +129,7 @@ treadle_status treadle_workers_create(treadle_crew *crew, const int32_t *ranks, 
       .crew = crew, .class = class, .number = (int64_t)treadle_crew_number(crew), .count = count};
   memcpy(w->ranks, ranks, count * sizeof *ranks);
   crew->users++;
+  TRY(treadle_meshes_create((int32_t)count, &w->meshes));
   TRY(create(w, options));
   *workers_p = w;
   w = NULL;
@@ -137,13 +142,16 @@ out:
 void treadle_workers_destroy(treadle_workers *w) {
   char before[TREADLE_GROUP_MESSAGE];
   treadle_message call = {0};
+  treadle_future *f = NULL;
   if (!w) return;
   snprintf(before, sizeof before, "%s", treadle_error_message());
   treadle_call_put_head(
       &call, &(treadle_call_head){.kind = TREADLE_CALL_DESTROY, .workers = w->number, .name = ""});
-  if (w->crew->endpoint) (void)call_all(w, "destroy", &call);
+  if (w->crew->endpoint) (void)call_all(w, "destroy", &call, &f);
+  treadle_future_destroy(f);
   if (before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
   treadle_message_release(&call);
+  treadle_meshes_destroy(w->meshes);
   treadle_crew_leave(w->crew);
   treadle_free(w);
 }

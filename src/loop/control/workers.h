@@ -8,6 +8,7 @@ struct treadle_workers {
   treadle_crew *crew;
   const treadle_worker_class *class;
   int64_t number;
+  treadle_meshes *meshes;
   size_t count;
   int32_t ranks[];
 };

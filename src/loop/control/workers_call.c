@@ -7,7 +7,25 @@
 
 /* ---- Rows of a call ---- */
 
+static treadle_status check_list(const treadle_workers *w, const treadle_class_method *method,
+                                 const treadle_call_input *in) {
+  if (!in->list) return TREADLE_OK;
+  if (method->dispatch != TREADLE_DISPATCH_ALL_TO_ALL && method->dispatch != TREADLE_DISPATCH_DP_COMPUTE)
+    REFUSE(
+        "treadle_workers_call: a list of batches goes to methods of ALL_TO_ALL and DP_COMPUTE; '%.64s' is "
+        "neither",
+        method->name);
+  if (in->list_count != w->count)
+    REFUSE("treadle_workers_call: a list of %zu batches for %zu workers", in->list_count, w->count);
+  for (size_t i = 0; i < in->list_count; i++)
+    if (!in->list[i]) return treadle_refuse_null("treadle_workers_call", "input->list");
+  if (in->batch || in->future_count || in->rows || in->by_worker)
+    REFUSE("treadle_workers_call: a list of batches goes without a batch, futures, rows and by_worker");
+  return TREADLE_OK;
+}
+
 static treadle_status check_input(const treadle_workers *w, const treadle_call_input *in) {
+  if (in->list_count && !in->list) return treadle_refuse_null("treadle_workers_call", "input->list");
   if (in->future_count && !in->futures)
     return treadle_refuse_null("treadle_workers_call", "input->futures");
   if (in->column_count && !in->columns)
@@ -39,39 +57,81 @@ out:
   return status;
 }
 
-/* The numbers of the rows that are given, which stay the caller's; or all, of memory that is *own_p then. */
-static treadle_status choose_rows(const treadle_call_input *in, int64_t has, const int64_t **rows_p,
-                                  int64_t **own_p, int64_t *count_p) {
-  *own_p = NULL;
-  *rows_p = in->rows;
-  *count_p = in->rows ? (int64_t)in->row_count : has;
-  for (size_t i = 0; in->rows && i < in->row_count; i++)
-    if (in->rows[i] < 0 || in->rows[i] >= has)
-      REFUSE("treadle_workers_call: row %lld of %lld is asked for", (long long)in->rows[i], (long long)has);
-  if (in->rows) return TREADLE_OK;
-  *own_p = treadle_alloc_array((size_t)has + 1, sizeof **own_p);
-  if (!*own_p)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %lld rows", (long long)has);
-  for (int64_t i = 0; i < has; i++) (*own_p)[i] = i;
-  *rows_p = *own_p;
+/* The numbers of the rows of a call, and behind them those of padding. */
+typedef struct chosen {
+  int64_t count, *rows;
+  int64_t *room; /* for as many numbers */
+} chosen;
+
+static treadle_status choose_rows(const treadle_call_input *in, int64_t has,
+                                  const treadle_dispatch_info *info, chosen *c) {
+  const size_t all = (size_t)(c->count + info->padding);
+  c->rows = treadle_alloc_array(all + 1, sizeof *c->rows);
+  c->room = treadle_alloc_array(all + 1, sizeof *c->room);
+  if (!c->rows || !c->room)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %zu rows", all);
+  for (int64_t i = 0; i < c->count; i++) {
+    c->rows[i] = in->rows ? in->rows[i] : i;
+    if (c->rows[i] < 0 || c->rows[i] >= has)
+      REFUSE("treadle_workers_call: row %lld of %lld is asked for", (long long)c->rows[i], (long long)has);
+  }
+  for (int64_t i = 0; i < info->padding; i++) c->rows[c->count + i] = c->rows[info->pad_row];
   return TREADLE_OK;
 }
 
-static treadle_status divide(const treadle_workers *w, const treadle_class_method *method,
-                             const treadle_call_input *in, int64_t count, treadle_row_range *by_worker) {
-  const int64_t workers = (int64_t)w->count;
-  if (!in->by_worker && method->dispatch == TREADLE_DISPATCH_DP_COMPUTE_PROTO && count % workers)
-    REFUSE("only support equal chunk: %lld rows, %lld workers", (long long)count, (long long)workers);
-  for (int64_t i = 0; i < workers; i++) {
-    by_worker[i] = (treadle_row_range){0, count};
-    if (method->dispatch == TREADLE_DISPATCH_DP_COMPUTE_PROTO)
-      by_worker[i] = (treadle_row_range){count / workers * i, count / workers * (i + 1)};
-    if (in->by_worker) by_worker[i] = in->by_worker[i];
+/* ---- Who gets which ---- */
+
+/* One batch that all methods take; a list where there are several; and in front of it a function, where its meta names one. */
+static treadle_status dispatch(const treadle_workers *w, const treadle_class_method *method,
+                               const treadle_call_input *in, int64_t count, treadle_dispatch **dispatch_p) {
+  const bool function = in->batch && treadle_batch_meta(in->batch, "function");
+  const treadle_dispatch_argument arguments[] = {{TREADLE_ARGUMENT_FUNCTION, 0},
+                                                 {in->list ? TREADLE_ARGUMENT_LIST : TREADLE_ARGUMENT_BATCH,
+                                                  in->list ? (int64_t)in->list_count : count}};
+  const treadle_dispatch_spec spec = {.struct_size = sizeof spec,
+                                      .kind = method->dispatch,
+                                      .execute = method->execute,
+                                      .workers = (int32_t)w->count,
+                                      .arguments = arguments + !function,
+                                      .argument_count = 1 + (size_t)function,
+                                      .meshes =
+                                          method->dispatch == TREADLE_DISPATCH_ND_MESH ? w->meshes : NULL,
+                                      .mesh = method->mesh,
+                                      .auto_padding = method->auto_padding,
+                                      .functions = method->functions};
+  return treadle_dispatch_create(&spec, dispatch_p);
+}
+
+/* By the caller. */
+static treadle_status check_ranges(const treadle_workers *w, const treadle_row_range *by_worker,
+                                   int64_t count) {
+  for (size_t i = 0; i < w->count; i++)
     if (by_worker[i].first < 0 || by_worker[i].end < by_worker[i].first || by_worker[i].end > count)
-      REFUSE("treadle_workers_call: worker %lld gets rows %lld to %lld of %lld", (long long)i,
+      REFUSE("treadle_workers_call: worker %zu gets rows %lld to %lld of %lld", i,
              (long long)by_worker[i].first, (long long)by_worker[i].end, (long long)count);
-  }
   return TREADLE_OK;
+}
+
+/* What one worker gets: rows of the batch that it gets them of. */
+typedef struct given {
+  const treadle_batch *batch;
+  treadle_row_range rows;
+  bool runs;
+} given;
+
+static given given_to(const treadle_future *f, const treadle_call_input *in, size_t worker, int64_t count) {
+  given g = {.batch = in->batch, .rows = {0, count}, .runs = true};
+  treadle_dispatch_share share;
+  if (in->by_worker) g.rows = in->by_worker[worker];
+  if (!f->dispatch) return g;
+  (void)treadle_dispatch_get_share(f->dispatch, (int32_t)worker, &share);
+  g.runs = share.runs;
+  if (in->list) {
+    g.batch = in->list[worker];
+    g.rows = (treadle_row_range){0, treadle_batch_rows(g.batch)};
+  } else if (!share.whole)
+    g.rows = share.rows;
+  return g;
 }
 
 /* ---- Calling ---- */
@@ -100,48 +160,61 @@ static void put_source(treadle_message *m, const treadle_future *f, const int64_
 }
 
 static void put_call(const treadle_workers *w, const char *method, const treadle_call_input *in,
-                     const int64_t *rows, int64_t count, int64_t *room, treadle_message *m) {
+                     const given *g, const int64_t *rows, int64_t *room, treadle_message *m) {
+  const int64_t count = g->rows.end - g->rows.first, *own = in->list ? NULL : rows + g->rows.first;
   treadle_message_clear(m);
   treadle_call_put_head(
       m, &(treadle_call_head){.kind = TREADLE_CALL_METHOD, .workers = w->number, .name = method});
-  treadle_call_put_batch(m, in->batch, rows, (size_t)count);
+  treadle_call_put_batch(m, g->batch, own, (size_t)count);
   treadle_call_put_names(m, in->columns, in->column_count);
   treadle_message_put_int(m, (int64_t)in->future_count);
-  for (size_t i = 0; i < in->future_count; i++) put_source(m, in->futures[i], rows, count, room);
+  for (size_t i = 0; i < in->future_count; i++) put_source(m, in->futures[i], own, count, room);
+}
+
+/* rows [count, and padding]. A message that several workers get is made once. */
+static void send_all(const treadle_workers *w, const char *method, const treadle_call_input *in,
+                     const chosen *rows, treadle_future *f) {
+  treadle_endpoint_content *content = NULL;
+  treadle_message call = {0};
+  given last = {0};
+  for (size_t i = 0; i < w->count; i++) {
+    const given g = given_to(f, in, i, rows->count);
+    if (!g.runs) {
+      treadle_future_skip(f, i);
+      continue;
+    }
+    if (!content || g.batch != last.batch || memcmp(&g.rows, &last.rows, sizeof g.rows) != 0) {
+      treadle_endpoint_content_drop(content);
+      put_call(w, method, in, &g, rows->rows, rows->room, &call);
+      (void)treadle_future_content(&call, &content);
+    }
+    last = g;
+    treadle_future_start(f, i, content);
+  }
+  treadle_endpoint_content_drop(content);
+  treadle_message_release(&call);
 }
 
 static treadle_status start(treadle_workers *w, const treadle_class_method *method,
                             const treadle_call_input *in, treadle_future *f) {
-  treadle_row_range *by_worker = treadle_alloc_array(w->count, sizeof *by_worker);
-  treadle_message call = {0};
-  treadle_endpoint_content *content = NULL;
-  const int64_t *rows;
-  int64_t has = 0, count, *own = NULL, *room = NULL;
-  treadle_status status = TREADLE_OK;
-  if (!by_worker) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %zu workers", w->count));
+  treadle_dispatch_info info = TREADLE_INIT(treadle_dispatch_info);
+  chosen rows = {0};
+  int64_t has = 0;
+  treadle_status status;
   TRY(count_rows(in, &has));
-  TRY(choose_rows(in, has, &rows, &own, &count));
-  TRY(divide(w, method, in, count, by_worker));
-  room = treadle_alloc_array((size_t)count + 1, sizeof *room);
-  if (!room)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %lld rows", (long long)count));
-  TRY(treadle_future_need(f, in->futures, in->future_count));
-  for (size_t i = 0; i < w->count; i++) {
-    const treadle_row_range r = by_worker[i];
-    const bool same = i > 0 && r.first == by_worker[i - 1].first && r.end == by_worker[i - 1].end;
-    if (!same) {
-      treadle_endpoint_content_drop(content);
-      put_call(w, method->name, in, rows + r.first, r.end - r.first, room, &call);
-      (void)treadle_future_content(&call, &content);
-    }
-    treadle_future_start(f, i, content);
+  rows.count = in->rows ? (int64_t)in->row_count : has;
+  if (in->by_worker)
+    TRY(check_ranges(w, in->by_worker, rows.count));
+  else {
+    TRY(dispatch(w, method, in, rows.count, &f->dispatch));
+    TRY(treadle_dispatch_get_info(f->dispatch, &info));
   }
+  TRY(choose_rows(in, has, &info, &rows));
+  TRY(treadle_future_need(f, in->futures, in->future_count));
+  send_all(w, method->name, in, &rows, f);
 out:
-  treadle_endpoint_content_drop(content);
-  treadle_message_release(&call);
-  treadle_free(by_worker);
-  treadle_free(room);
-  treadle_free(own);
+  treadle_free(rows.rows);
+  treadle_free(rows.room);
   return status;
 }
 
@@ -160,12 +233,19 @@ treadle_status treadle_workers_call(treadle_workers *w, const char *method_name,
   TRY(check_input(w, &in));
   const treadle_class_method *method = treadle_class_find(w->class, method_name);
   if (!method) REFUSE("class '%.64s' has no method '%.64s'", w->class->name, method_name);
+  TRY(check_list(w, method, &in));
   treadle_workers_name(w, method_name, name);
   TRY(treadle_future_make(w->crew, w->ranks, w->count, name, &f));
-  TRY(start(w, method, &in, f));
-  *future_p = f;
-  f = NULL;
+  status = start(w, method, &in, f);
+  if (status) {
+    treadle_future_drop(f);
+    return status;
+  }
+  if (method->blocking) status = treadle_future_wait(f);
+  if (status)
+    treadle_future_destroy(f);
+  else
+    *future_p = f;
 out:
-  if (f) treadle_future_drop(f);
   return status;
 }

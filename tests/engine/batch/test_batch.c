@@ -196,6 +196,70 @@ static void part_and_unite(treadle_random *random, treadle_batch **batch, twin *
   replace(batch, a);
 }
 
+/* Each row as often as is drawn, which may be never. */
+static void repeat_each(treadle_random *random, treadle_batch **batch, twin *t) {
+  treadle_batch *made;
+  const twin old = *t;
+  int64_t counts[TEST_COUNT(t->rows)];
+  if (old.count > MOST_ROWS) return;
+  t->count = 0;
+  for (int r = 0; r < old.count; r++) {
+    counts[r] = treadle_random_below(random, 4);
+    for (int i = 0; i < counts[r]; i++) t->rows[t->count++] = old.rows[r];
+  }
+  assert_ok(treadle_batch_sample_level_repeat(*batch, counts, (size_t)old.count, &made));
+  replace(batch, made);
+}
+
+/* Padded, chunked, joined; and sometimes without the padding again. */
+static void pad_and_chunk(treadle_random *random, treadle_batch **batch, twin *t) {
+  treadle_batch *made, *parts[8];
+  const twin old = *t;
+  int64_t divisor = treadle_random_between(random, 1, 8), padding;
+  if (t->count > MOST_ROWS) return;
+  assert_ok(treadle_batch_pad_to_divisor(*batch, divisor, &made, &padding));
+  replace(batch, made);
+  assert_int_equal(padding, (divisor - old.count % divisor) % divisor * (old.count > 0));
+  for (; t->count < old.count + padding; t->count++) t->rows[t->count] = old.rows[t->count % old.count];
+  compare(*batch, t);
+  assert_ok(treadle_batch_chunk(*batch, (size_t)divisor, parts));
+  assert_ok(treadle_batch_concat((const treadle_batch *const *)parts, (size_t)divisor, &made));
+  for (int i = 0; i < divisor; i++) treadle_batch_destroy(parts[i]);
+  replace(batch, made);
+  if (treadle_random_below(random, 2)) return;
+  assert_ok(treadle_batch_unpad(*batch, padding, &made));
+  replace(batch, made);
+  t->count = old.count;
+}
+
+/* Neighbours as one row, these in another order, and rows again. */
+static void fold_and_unfold(treadle_random *random, treadle_batch **batch, twin *t) {
+  treadle_batch *folded, *made;
+  const twin old = *t;
+  int64_t each = treadle_random_between(random, 1, 3), rows = t->count / each, order[TEST_COUNT(t->rows)];
+  if (t->count == 0 || t->count % each) return;
+  assert_ok(treadle_batch_fold(*batch, rows, &folded));
+  int64_t first = treadle_random_below(random, rows);
+  for (int64_t r = 0; r < rows; r++) order[r] = (r + first) % rows;
+  assert_ok(treadle_batch_reorder(folded, order, (size_t)rows));
+  assert_ok(treadle_batch_unfold(folded, each, &made));
+  treadle_batch_destroy(folded);
+  for (int r = 0; r < t->count; r++) t->rows[r] = old.rows[order[r / each] * each + r % each];
+  replace(batch, made);
+}
+
+static void pop_and_unite(treadle_random *random, treadle_batch **batch, twin *t) {
+  static const char *const names[] = {"text", "ids", "odd"};
+  treadle_batch *popped;
+  size_t count = (size_t)treadle_random_below(random, 4);
+  (void)t;
+  assert_ok(treadle_batch_pop(*batch, names, count, NULL, 0, &popped));
+  assert_int_equal(treadle_batch_column_count(popped), count);
+  assert_int_equal(treadle_batch_column_count(*batch), COLUMNS - count);
+  assert_ok(treadle_batch_union(*batch, popped));
+  treadle_batch_destroy(popped);
+}
+
 static char *saved; /* a path */
 
 static void save_and_load(treadle_random *random, treadle_batch **batch, twin *t) {
@@ -208,9 +272,9 @@ static void save_and_load(treadle_random *random, treadle_batch **batch, twin *t
 
 static void as_its_twin(void **state) {
   (void)state;
-  static void (*const steps[])(treadle_random *, treadle_batch **,
-                               twin *) = {take_slice, take_rows,      take_mask,      put_in_order,
-                                          repeat,     split_and_join, part_and_unite, save_and_load};
+  static void (*const steps[])(treadle_random *, treadle_batch **, twin *) = {
+      take_slice,     take_rows,      take_mask,     put_in_order,  repeat,          repeat_each,
+      split_and_join, part_and_unite, save_and_load, pad_and_chunk, fold_and_unfold, pop_and_unite};
   const char *seed_text = getenv("TREADLE_SEED");
   uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : 1;
   treadle_random random = {seed};
@@ -290,7 +354,7 @@ static void refused_rows(void **state) {
   assert_refused("number 1: row 2; the batch has 2", treadle_batch_index(batch, far, 2, &made));
   assert_refused("a mask of 1 rows", treadle_batch_index_mask(batch, mask, 1, &made));
   assert_refused("rows 1 up to 3", treadle_batch_slice(batch, 1, 3, &made));
-  assert_refused("only support equal chunk", treadle_batch_split(batch, NULL, 3, parts));
+  assert_refused("only support equal chunk", treadle_batch_chunk(batch, 3, parts));
   assert_refused("part 1 of 2 rows", treadle_batch_split(batch, counts, 2, parts));
   assert_refused("have 1 rows together", treadle_batch_split(batch, few, 2, parts));
   assert_null(parts[0]);

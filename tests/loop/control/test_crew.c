@@ -102,9 +102,12 @@ static treadle_status who(void *worker, const treadle_batch *in, treadle_batch *
 }
 
 static const treadle_class_method methods[] = {
-    {"add", add, TREADLE_DISPATCH_DP_COMPUTE_PROTO},   {"both", both, TREADLE_DISPATCH_DP_COMPUTE_PROTO},
-    {"fail_on", fail_on, TREADLE_DISPATCH_ONE_TO_ALL}, {"meet", meet, TREADLE_DISPATCH_ONE_TO_ALL},
-    {"who", who, TREADLE_DISPATCH_ONE_TO_ALL},         {"end", end, TREADLE_DISPATCH_ONE_TO_ALL}};
+    {.name = "add", .function = add, .dispatch = TREADLE_DISPATCH_DP_COMPUTE_PROTO},
+    {.name = "both", .function = both, .dispatch = TREADLE_DISPATCH_DP_COMPUTE_PROTO},
+    {.name = "fail_on", .function = fail_on, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
+    {.name = "meet", .function = meet, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
+    {.name = "who", .function = who, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
+    {.name = "end", .function = end, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL}};
 static const treadle_worker_class classes[] = {{.struct_size = sizeof *classes,
                                                 .name = "adder",
                                                 .methods = methods,
@@ -231,7 +234,7 @@ static int control_calls(treadle_crew *crew, int64_t unused) {
   RANK_FAILS(TREADLE_SYSTEM, "the disk is full", treadle_workers_call(w, "both", &of_failed, &g));
   treadle_future_destroy(f);
   in.batch = x;
-  RANK_FAILS(TREADLE_REFUSED, "only support equal chunk: 4 rows, 3 workers",
+  RANK_FAILS(TREADLE_REFUSED, "only support equal chunk: 4 rows do not divide into 3 parts",
              treadle_workers_call(w, "add", &in, &f));
   treadle_batch_destroy(x);
   RANK_OK(numbers(3, &x));
