@@ -77,16 +77,16 @@ typedef struct treadle_endpoint_options {
 } treadle_endpoint_options;
 
 /* What is to be sent, or is. */
-typedef struct treadle_endpoint_parcel {
-  struct treadle_endpoint_parcel *next;
+typedef struct treadle_endpoint_message {
+  struct treadle_endpoint_message *next;
   treadle_endpoint_head head;
   treadle_endpoint_content *content; /* NULL: none */
   size_t sent;                       /* of both together */
-} treadle_endpoint_parcel;
+} treadle_endpoint_message;
 
 typedef struct treadle_endpoint_peer {
   treadle_wire out, in; /* socket -1: not yet, or not any more */
-  treadle_endpoint_parcel *first, **last;
+  treadle_endpoint_message *first, **last;
   treadle_endpoint_letter *letter; /* that comes now, as far as it has: */
   size_t got;
   treadle_wire_address at;

@@ -1,4 +1,4 @@
-/* What is said waits in parcels, whose content is written from where it lies. */
+/* What is said waits in messages, whose content is written from where it lies. */
 #include "control/endpoint.h"
 
 #include "base/alloc.h"
@@ -31,11 +31,11 @@ void treadle_endpoint_content_drop(treadle_endpoint_content *content) {
 /* ---- Parcels; the lock is held ---- */
 
 static void drop_first(treadle_endpoint_peer *peer) {
-  treadle_endpoint_parcel *parcel = peer->first;
-  peer->first = parcel->next;
+  treadle_endpoint_message *one = peer->first;
+  peer->first = one->next;
   if (!peer->first) peer->last = &peer->first;
-  treadle_endpoint_content_drop(parcel->content);
-  treadle_free(parcel);
+  treadle_endpoint_content_drop(one->content);
+  treadle_free(one);
 }
 
 void treadle_endpoint_forget(treadle_endpoint_peer *peer) {
@@ -45,29 +45,28 @@ void treadle_endpoint_forget(treadle_endpoint_peer *peer) {
 treadle_status treadle_endpoint_put(treadle_endpoint *e, int rank, treadle_endpoint_head head,
                                     treadle_endpoint_content *content) {
   treadle_endpoint_peer *peer = &e->peers[rank];
-  treadle_endpoint_parcel *parcel = treadle_alloc(sizeof *parcel);
-  if (!parcel) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a message to rank %d", rank);
+  treadle_endpoint_message *one = treadle_alloc(sizeof *one);
+  if (!one) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a message to rank %d", rank);
   head.rank = e->group->rank;
-  *parcel = (treadle_endpoint_parcel){.head = head, .content = content};
+  *one = (treadle_endpoint_message){.head = head, .content = content};
   if (content) atomic_fetch_add(&content->users, 1);
-  treadle_frame_seal(&e->rule, &parcel->head, content ? content->bytes : NULL,
-                     content ? content->length : 0);
-  *peer->last = parcel;
-  peer->last = &parcel->next;
+  treadle_frame_seal(&e->rule, &one->head, content ? content->bytes : NULL, content ? content->length : 0);
+  *peer->last = one;
+  peer->last = &one->next;
   return TREADLE_OK;
 }
 
-/* *whole_p: all of the first parcel has gone. */
+/* *whole_p: all of the first one has gone. */
 static treadle_status send_first(treadle_endpoint_peer *peer, bool *whole_p) {
-  treadle_endpoint_parcel *parcel = peer->first;
-  const size_t head = sizeof parcel->head, length = parcel->content ? parcel->content->length : 0;
-  const size_t of_head = parcel->sent < head ? parcel->sent : head, of_content = parcel->sent - of_head;
-  struct iovec parts[2] = {{(char *)&parcel->head + of_head, head - of_head}};
+  treadle_endpoint_message *one = peer->first;
+  const size_t head = sizeof one->head, length = one->content ? one->content->length : 0;
+  const size_t of_head = one->sent < head ? one->sent : head, of_content = one->sent - of_head;
+  struct iovec parts[2] = {{(char *)&one->head + of_head, head - of_head}};
   size_t sent;
-  if (length) parts[1] = (struct iovec){parcel->content->bytes + of_content, length - of_content};
+  if (length) parts[1] = (struct iovec){one->content->bytes + of_content, length - of_content};
   const treadle_status status = treadle_wire_write(&peer->out, parts, length ? 2 : 1, &sent);
-  parcel->sent += sent;
-  *whole_p = parcel->sent == head + length;
+  one->sent += sent;
+  *whole_p = one->sent == head + length;
   return status;
 }
 
