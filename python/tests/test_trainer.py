@@ -170,7 +170,8 @@ class TestTrainer(ranks.Folder, ranks.Interruptible):
         """A score head: values, scores and its loss; a language model begins with zeros."""
         model = treadle.Model(self.model, head="score", score_zeros=True)
         self.assertNotIn("lm_head.weight", [tensor.name for tensor in model.tensors])
-        batch = treadle.Batch.of({**ROWS, "values": [[0.0] * 3, [0.0] * 2, [0.0] * 4], "returns": [[1.0] * 3, [1.0] * 2, [-1.0] * 4]})
+        columns = {"values": [[0.0] * 3, [0.0] * 2, [0.0] * 4], "returns": [[1.0] * 3, [1.0] * 2, [-1.0] * 4]}
+        batch = treadle.Batch.of({**ROWS, **columns})
         loss = treadle.Loss("value", clip_value=0.25)
         with treadle.Trainer(treadle.Layout(model, "hf", 1), threads=1, most_rows=64, optimizer=True) as trainer:
             trainer.load()

@@ -52,7 +52,8 @@ class Forward:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A loss that the library has: "nll", "ppo" or "value". Names are those of treadle_loss_options, where the formula is."""
+    """A loss that the library has: "nll", "ppo" or "value". Names are those of treadle_loss_options, which has the
+    formulas."""
 
     name: str = "ppo"
     clip_low: float = 0.2
@@ -369,8 +370,8 @@ class Trainer(_calls.Engine):
 
     @_calls.collective
     def scores(self, batch: Batch, forward: Forward | None = None) -> Batch:
-        """Of a model with a score head: a batch with as many rows and the column score (fp64): what the head gives at the
-        last token of each row. On one of the ranks with the same rows, as values()."""
+        """Of a model with a score head: a batch with as many rows and the column score (fp64): what the head gives at
+        the last token of each row. On one of the ranks with the same rows, as values()."""
         return self._found("scores", batch, forward)
 
     def _found(self, what: str, batch: Batch, forward: Forward | None) -> Batch:
@@ -399,9 +400,9 @@ class Trainer(_calls.Engine):
     ) -> LossFigures:
         """Computes gradients of a loss over the rows of all ranks, in place of earlier ones.
 
-        loss: a Loss, "nll", "ppo" or "value"; or a function that is called with the LossRow of each row that has tokens that
-            count, on every rank that has its logits. What it raises ends the call, and is raised again. Values that
-            are not finite are Refused, by row and token.
+        loss: a Loss, "nll", "ppo" or "value"; or a function that is called with the LossRow of each row that has
+            tokens that count, on every rank that has its logits. What it raises ends the call, and is raised again.
+            Values that are not finite are Refused, by row and token.
         out: a batch with as many rows, which gets what logprobs() gives, or values() of a model with a score head."""
         found = _library.sized(_abi.treadle_loss)
         options = loss_options(loss, self._calls)
