@@ -71,9 +71,9 @@ static void match_entries(treadle_match *match) {
       continue; /* scales are matched with weights */
     const treadle_stored *stored = treadle_match_take(match, entry->name);
     match->files->entries[i] = stored;
-    if (!stored)
+    if (!stored && !treadle_match_is_zeros(match, entry))
       treadle_match_missing(match, "%s", entry->name);
-    else
+    else if (stored)
       treadle_match_shape(match, entry->name, stored, tensor->ndim - tensor->by_expert,
                           tensor->shape + tensor->by_expert);
   }
@@ -170,6 +170,7 @@ treadle_status treadle_files_match(const treadle_model *model, const treadle_che
   treadle_status status;
   TRY(make_room(&match));
   TRY(treadle_names_make(model->family, checkpoint, arena, &match.names));
+  treadle_match_skip_head(&match);
   TRY(treadle_match_stacked(&match));
   TRY(treadle_match_mxfp4(&match));
   match_entries(&match);
@@ -179,6 +180,7 @@ treadle_status treadle_files_match(const treadle_model *model, const treadle_che
   TRY(collect(&match, TREADLE_ROLE_CARRIED, &files->carried, &files->carried_count));
   TRY(collect(&match, TREADLE_ROLE_SKIPPED, &files->skipped, &files->skipped_count));
   list_left_over(&match);
+  TRY(treadle_match_zeros(&match));
   if (files->missing.failed || files->left_over.failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "no memory for the differences of %s", model->path);
 out:

@@ -41,4 +41,13 @@ treadle_status treadle_match_stacked(treadle_match *match); /* packed.c */
 treadle_status treadle_match_mxfp4(treadle_match *match);   /* coded.c */
 treadle_status treadle_match_scales(treadle_match *match);  /* coded.c */
 
+/* ---- head.c ---- */
+
+/* Files of a model with a score head may have the head of a language model, too, which is not loaded. */
+void treadle_match_skip_head(treadle_match *match);
+/* Does an entry that the files do not have start with zeros? The score head of a critic does. */
+bool treadle_match_is_zeros(const treadle_match *match, const treadle_entry *entry);
+/* The last step: what is none of the files' tensors. */
+treadle_status treadle_match_zeros(treadle_match *match);
+
 #endif

@@ -5,13 +5,14 @@
 #include "control/worker_group.h"
 
 #include "base/alloc.h"
+#include "control/worker_relay.h"
 #include "group/group.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
-enum { PIECE = TREADLE_GROUP_PAYLOAD, NAME = 48 };
+enum { PIECE = TREADLE_GROUP_PAYLOAD, NAME = TREADLE_WORKER_NAME };
 
 typedef enum call_type { CALL, END } call_type;
 static const uint64_t EACH = UINT64_MAX;
@@ -202,6 +203,10 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
   treadle_status status = TREADLE_OK, sent = TREADLE_OK;
   assert(method && strlen(name) < NAME);
   if (in->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name);
+  if (group->relay) {
+    TRY(treadle_worker_relay_start(group->relay, name, in, NULL));
+    return treadle_worker_relay_wait(group->relay, out);
+  }
   if (group->group) {
     strcpy(h.name, name);
     if (in->length && way_of(group, in->length) == IN_HEAD) memcpy(h.message, in->bytes, in->length);
@@ -212,6 +217,21 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
   TRY(run(group, method, in, out));
 out:
   return status;
+}
+
+treadle_status treadle_worker_group_start(treadle_worker_group *group, const char *name,
+                                          treadle_message *in, treadle_message *out) {
+  if (group->relay) return treadle_worker_relay_start(group->relay, name, in, NULL);
+  return group->started = treadle_worker_group_call(group, name, in, out);
+}
+
+treadle_status treadle_worker_group_wait(treadle_worker_group *group, treadle_message *out) {
+  return group->relay ? treadle_worker_relay_wait(group->relay, out) : group->started;
+}
+
+int treadle_worker_group_ranks(const treadle_worker_group *group) {
+  if (group->relay) return group->relay->ranks;
+  return group->group ? treadle_group_size(group->group) : 1;
 }
 
 treadle_status treadle_worker_group_end(treadle_worker_group *group, treadle_status status) {
@@ -312,6 +332,7 @@ out:
 
 treadle_message treadle_worker_group_answer(const treadle_worker_group *group, int rank,
                                             const treadle_message *out) {
+  if (group->relay) return treadle_worker_relay_answer(group->relay, rank);
   if (group->group) return treadle_gather_of(&group->answers, rank);
   return (treadle_message){.given = out->bytes, .length = out->length};
 }

@@ -16,6 +16,11 @@ treadle_status treadle_worker_group_call_rows(treadle_worker_group *group, const
                                               treadle_message *in, const treadle_worker_rows *rows,
                                               treadle_message *out);
 
+/* The same in two halves, as treadle_worker_group_start. Behind a relay the first rank divides the rows, and by_rank is not read. */
+treadle_status treadle_worker_group_start_rows(treadle_worker_group *group, const char *name,
+                                               treadle_message *in, const treadle_worker_rows *rows,
+                                               treadle_message *out);
+
 /* A method: its rows. */
 typedef struct treadle_worker_share {
   treadle_row_range range; /* of the call's rows */
