@@ -6,6 +6,7 @@
  *   treadle_crew_*       all processes of a run, which the controller calls
  *   treadle_workers_*    some of them, which are workers of one class
  *   treadle_future_*     what becomes of a call
+ *   treadle_balance_*    rows to ranks, and to micro batches, so that each has as much to do
  *
  * The conventions are those of treadle.h. */
 #ifndef TREADLE_CONTROL_H
@@ -311,6 +312,78 @@ treadle_status treadle_future_take_list(treadle_future *future, treadle_batch **
 /* Waits, whatever the call has come to, and destroys the future and its rows, wherever they are; rows that another call
  * was given, when it has ended. */
 void treadle_future_destroy(treadle_future *future);
+/* ---- Balance: rows so that each rank, or micro batch, has as much to do -------------------------------- */
+
+/* All of these are pure: the same input gives the same outcome on every rank, ties included, which are those of verl's
+ * utils/seqlen_balancing.py. */
+
+/* Gives the work of rows of lengths [count] tokens: loads[r] = 24576 lengths[r] + lengths[r]^2. Refused, by row: a
+ * length below 0, or whose work does not fit. */
+treadle_status treadle_balance_workload(const int64_t *lengths, size_t count, int64_t *loads);
+
+typedef enum treadle_balance_kind {
+  TREADLE_BALANCE_KARMARKAR_KARP = 0, /* the largest differences first */
+  TREADLE_BALANCE_GREEDY              /* each row, as they come, to the part with the least */
+} treadle_balance_kind;
+
+typedef struct treadle_balance_spec {
+  size_t struct_size;
+  treadle_balance_kind kind;
+  const int64_t *loads; /* [count], from 0 */
+  size_t count;
+  size_t parts;
+  bool equal; /* as many rows in each part, or with groups as many groups; otherwise only loads matter */
+  /* [count], or NULL: rows that stay in one part are those with equal numbers, which stand beside each other. verl has
+   * them by uid, and wants `equal` if the number of groups divides by parts. */
+  const int64_t *groups;
+  /* Rows of a part are not in the order of their numbers, but small ones stand at both ends, which makes the bubbles
+   * of a pipeline small: sorted by load and number, places 0, 2, 4 and so on, then the others backwards. Not with
+   * groups. */
+  bool ends_small;
+} treadle_balance_spec;
+
+/* Divides rows into parts. order [count]: the rows of part 0, then those of part 1, and so on, each in the order of
+ * their numbers; counts [parts]: how many rows each has. treadle_batch_reorder and _split take these. With
+ * KARMARKAR_KARP no part is empty. Refused: fewer rows, or groups, than parts; rows or groups that do not divide, with
+ * equal; a load below 0, or a sum that does not fit; a group that stands at two places. */
+treadle_status treadle_balance_divide(const treadle_balance_spec *spec, int64_t *order, int64_t *counts);
+
+/* Gives the inverse of an order, inverse[order[i]] = i: what brings rows back to where they were. Refused: an order
+ * that does not have each of 0 to count - 1 once. */
+treadle_status treadle_balance_invert(const int64_t *order, size_t count, int64_t *inverse);
+
+/* Tokens of ranks before rows were divided, when each had as many rows as they came, and after. verl's
+ * global_seqlen/{min,max,minmax_diff,balanced_min,balanced_max,mean}. */
+typedef struct treadle_balance_figures {
+  size_t struct_size;
+  int64_t min, max, minmax_diff;
+  int64_t balanced_min, balanced_max;
+  double mean;
+} treadle_balance_figures;
+
+/* lengths [count]: tokens of rows. order [count], counts [parts]: as treadle_balance_divide gives them. Refused: rows
+ * that do not divide by parts; an order or counts that are not of these rows. */
+treadle_status treadle_balance_get_figures(const int64_t *lengths, size_t count, const int64_t *order,
+                                           const int64_t *counts, size_t parts, treadle_balance_figures *figures_p);
+
+typedef struct treadle_balance_micro_spec {
+  size_t struct_size;
+  const int64_t *lengths; /* [count]: tokens of each row */
+  size_t count;
+  int64_t max_tokens; /* of a micro batch, by which their number is found; no row has more */
+  int64_t least;      /* micro batches at least, such as stages of a pipeline; 0: any number */
+  int64_t multiple;   /* their number is rounded up to one of this; 0: not */
+  int64_t dp_most;    /* the largest number that a dp rank has found, so that all have as many; 0: this rank alone */
+} treadle_balance_micro_spec;
+
+/* Gives the number of micro batches: min(rows, ceil(all tokens / max_tokens)), raised to `least` and `dp_most`, rounded
+ * up to a multiple. Refused, by row: more tokens than max_tokens; a number that is larger than that of rows. */
+treadle_status treadle_balance_micro_count(const treadle_balance_micro_spec *spec, int64_t *count_p);
+/* Divides rows into that number of micro batches, which have about equal work. Since rows are not cut, one may have
+ * more tokens than max_tokens, as verl's may. order and counts [treadle_balance_micro_count] as treadle_balance_divide
+ * gives them; micro batches with less work stand at both ends. treadle_balance_invert brings results back in the rows'
+ * order. */
+treadle_status treadle_balance_micro_divide(const treadle_balance_micro_spec *spec, int64_t *order, int64_t *counts);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -14,7 +14,7 @@ Neither numpy nor torch is imported before it is asked for. Errors are treadle.E
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from . import config
+    from . import balance, config
     from ._foreign import InferEngine
     from .actor import Actor, ActorInfo, PromptSlice
     from .attached import Attached, attach
@@ -70,7 +70,7 @@ _PLACES = {
     ),
     "windows": ("Memory", "Window"),
 }
-_MODULES = ("config",)  # whose functions are called by the module's name: treadle.config.read
+_MODULES = ("balance", "config")  # whose functions are called by the module's name: treadle.config.read
 
 
 def __getattr__(name: str) -> object:

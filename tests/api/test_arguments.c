@@ -2074,6 +2074,55 @@ static void dispatches(objects *o) {
   treadle_batch_destroy(batch);
 }
 
+static void balances(objects *o) {
+  (void)o;
+  static const int64_t loads[] = {1, 2};
+  int64_t order[2] = {0, 1}, counts[2] = {1, 1}, inverse[2], count;
+  treadle_balance_spec spec = {.struct_size = sizeof spec, .loads = loads, .count = 2, .parts = 2};
+  treadle_balance_micro_spec micro = {
+      .struct_size = sizeof micro, .lengths = loads, .count = 2, .max_tokens = 2};
+  treadle_balance_figures figures = TREADLE_INIT(treadle_balance_figures);
+  REFUSED(treadle_balance_workload(NULL, 2, order));
+  REFUSED(treadle_balance_workload(loads, 2, NULL));
+  REFUSED(treadle_balance_divide(NULL, order, counts));
+  REFUSED(treadle_balance_divide(&spec, NULL, counts));
+  REFUSED(treadle_balance_divide(&spec, order, NULL));
+  REFUSED_SIZES(spec, treadle_balance_divide(&spec, order, counts));
+  REFUSED_NEWER(treadle_balance_spec, treadle_balance_divide(newer_p, order, counts));
+  spec.count = SIZE_MAX;
+  REFUSED(treadle_balance_divide(&spec, order, counts));
+  spec.count = 2;
+  spec.loads = NULL;
+  REFUSED(treadle_balance_divide(&spec, order, counts));
+  spec.loads = loads;
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++) {
+    spec.kind = (treadle_balance_kind)no_enums[i];
+    REFUSED(treadle_balance_divide(&spec, order, counts));
+  }
+  REFUSED(treadle_balance_invert(NULL, 2, inverse));
+  REFUSED(treadle_balance_invert(order, 2, NULL));
+  REFUSED(treadle_balance_invert(order, SIZE_MAX, inverse));
+  REFUSED(treadle_balance_get_figures(NULL, 2, order, counts, 2, &figures));
+  REFUSED(treadle_balance_get_figures(loads, 2, NULL, counts, 2, &figures));
+  REFUSED(treadle_balance_get_figures(loads, 2, order, NULL, 2, &figures));
+  REFUSED(treadle_balance_get_figures(loads, 2, order, counts, 0, &figures));
+  REFUSED(treadle_balance_get_figures(loads, SIZE_MAX, order, counts, 1, &figures));
+  REFUSED(treadle_balance_get_figures(loads, 2, order, counts, 2, NULL));
+  REFUSED_SIZES(figures, treadle_balance_get_figures(loads, 2, order, counts, 2, &figures));
+  REFUSED(treadle_balance_micro_count(NULL, &count));
+  REFUSED(treadle_balance_micro_count(&micro, NULL));
+  REFUSED_SIZES(micro, treadle_balance_micro_count(&micro, &count));
+  REFUSED_NEWER(treadle_balance_micro_spec, treadle_balance_micro_count(newer_p, &count));
+  REFUSED(treadle_balance_micro_divide(NULL, order, counts));
+  REFUSED(treadle_balance_micro_divide(&micro, NULL, counts));
+  REFUSED(treadle_balance_micro_divide(&micro, order, NULL));
+  micro.count = SIZE_MAX;
+  REFUSED(treadle_balance_micro_count(&micro, &count));
+  micro.count = 2;
+  micro.lengths = NULL;
+  REFUSED(treadle_balance_micro_divide(&micro, order, counts));
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -2093,7 +2142,7 @@ static void test_arguments(void **state) {
       planted,         chats,   engines,      engine_work,    generating, training,
       configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
       scores_of_loops, workers, runs,         handles,        critics,    meshes,
-      dispatches};
+      dispatches,      balances};
   objects o;
   int count = 0;
   objects_init(&o);

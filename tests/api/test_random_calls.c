@@ -1471,6 +1471,42 @@ static void call_dispatch(caller *c) {
   CALL(treadle_dispatch_destroy(dispatch));
 }
 
+static void call_balance(caller *c) {
+  enum { ROWS = 6 };
+  int64_t loads[ROWS], groups[ROWS], order[ROWS], counts[ROWS], inverse[ROWS], count = 0;
+  const size_t rows = below(c, ROWS + 1), parts = below(c, ROWS + 1);
+  for (size_t i = 0; i < ROWS; i++) {
+    loads[i] = often(c) ? (int64_t)below(c, 5) : number(c);
+    groups[i] = often(c) ? (int64_t)i / 2 : number(c);
+    order[i] = often(c) ? (int64_t)i : number(c);
+    counts[i] = often(c) ? 1 : number(c);
+  }
+  const treadle_balance_spec spec = {.struct_size = struct_size(c, sizeof spec),
+                                     .kind =
+                                         (treadle_balance_kind)(often(c) ? (int)below(c, 2) : any_enum(c)),
+                                     .loads = OR_NULL(c, loads),
+                                     .count = rows,
+                                     .parts = parts,
+                                     .equal = below(c, 2),
+                                     .groups = below(c, 2) ? groups : NULL,
+                                     .ends_small = below(c, 2)};
+  const treadle_balance_micro_spec micro = {.struct_size = struct_size(c, sizeof micro),
+                                            .lengths = OR_NULL(c, loads),
+                                            .count = rows,
+                                            .max_tokens = often(c) ? 6 : number(c),
+                                            .least = often(c) ? (int64_t)below(c, 4) : number(c),
+                                            .multiple = often(c) ? (int64_t)below(c, 4) : number(c),
+                                            .dp_most = often(c) ? 0 : number(c)};
+  treadle_balance_figures figures = {.struct_size = struct_size(c, sizeof figures)};
+  SAID(treadle_balance_get_figures(OR_NULL(c, loads), rows, OR_NULL(c, order), OR_NULL(c, counts), parts,
+                                   OR_NULL(c, &figures)));
+  SAID(treadle_balance_invert(OR_NULL(c, order), rows, OR_NULL(c, inverse)));
+  SAID(treadle_balance_workload(OR_NULL(c, loads), rows, OR_NULL(c, inverse)));
+  SAID(treadle_balance_micro_count(OR_NULL(c, &micro), OR_NULL(c, &count)));
+  SAID(treadle_balance_micro_divide(OR_NULL(c, &micro), OR_NULL(c, order), OR_NULL(c, counts)));
+  SAID(treadle_balance_divide(OR_NULL(c, &spec), OR_NULL(c, order), OR_NULL(c, counts)));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -1482,10 +1518,11 @@ static void look_up(void *context, const char *name) {
 static void test_random_calls(void **state) {
   (void)state;
   static void (*const parts[])(caller *) = {
-      call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
-      call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
-      call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_dispatch};
+      call_words,    call_models,         call_layouts,  call_plans,       call_reports,
+      call_tools,    call_files,          call_testing,  call_conversions, call_groups,
+      call_switches, call_switches,       call_chats,    call_engines,     call_texts,
+      call_training, call_configurations, call_policies, call_rewards,     call_workers,
+      call_handles,  call_batches,        call_pieces,   call_dispatch,    call_balance};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
