@@ -27,7 +27,7 @@ class TestAbi(unittest.TestCase):
         lines = [
             '#include "treadle_attach.h"',
             '#include "treadle_batch.h"',
-            '#include "treadle_loop.h"',
+            '#include "treadle_control.h"',
             '#include "treadle_device.h"',
             '#include "treadle_tools.h"',
             '#include "treadle_testing.h"',

@@ -167,6 +167,7 @@ static void each_function_of(const char *header, void (*visit)(void *context, co
 void objects_each_function(void (*visit)(void *context, const char *name), void *context) {
   static const char *const headers[] = {"treadle.h",        "treadle_batch.h",   "treadle_attach.h",
                                         "treadle_device.h", "treadle_tools.h",   "treadle_testing.h",
-                                        "treadle_engine.h", "treadle_builtin.h", "treadle_loop.h"};
+                                        "treadle_engine.h", "treadle_builtin.h", "treadle_loop.h",
+                                        "treadle_control.h"};
   for (size_t i = 0; i < TEST_COUNT(headers); i++) each_function_of(headers[i], visit, context);
 }

@@ -6,8 +6,8 @@
 #include "test.h"
 #include "train/rows.h"
 #include "treadle_batch.h"
+#include "treadle_control.h"
 #include "treadle_device.h"
-#include "treadle_loop.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -1880,6 +1880,42 @@ static void planted(objects *o) {
   GIVES(-1, treadle_group_process(o->second, 1));
 }
 
+/* ---- Pools ---- */
+
+static void pools_of_slots(objects *o) {
+  static const int32_t two[] = {2, 2}, node_of[] = {0, 0, 1, 1};
+  const treadle_resource_pool_spec spec = {.name = "p", .counts = two, .entries = 2};
+  treadle_resource_pool *pool = (void *)o, *parts[4] = {NULL}, *merged = (void *)o;
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_slot slot;
+  REFUSED(treadle_resource_pool_create(&spec, 1, node_of, 4, NULL));
+  REFUSED(treadle_resource_pool_create(NULL, 1, node_of, 4, &pool));
+  REFUSED(treadle_resource_pool_create(&spec, 1, NULL, 4, &pool));
+  REFUSED(treadle_resource_pool_create(&spec, 0, node_of, 4, &pool));
+  REFUSED(treadle_resource_pool_create(&spec, 1, node_of, SIZE_MAX, &pool));
+  assert_null(pool);
+  assert_ok(treadle_resource_pool_create(&spec, 1, node_of, 4, &pool));
+  NOTHING(treadle_resource_pool_get_info(NULL, &info));
+  NOTHING(treadle_resource_pool_get_info(pool, NULL));
+  REFUSED(treadle_resource_pool_get_slot(NULL, 0, &slot));
+  REFUSED(treadle_resource_pool_get_slot(pool, 0, NULL));
+  REFUSED(treadle_resource_pool_get_slot(pool, INT32_MAX, &slot));
+  REFUSED(treadle_resource_pool_split(NULL, two, 2, parts));
+  REFUSED(treadle_resource_pool_split(pool, NULL, 2, parts));
+  REFUSED(treadle_resource_pool_split(pool, two, 2, NULL));
+  REFUSED(treadle_resource_pool_split(pool, two, SIZE_MAX, parts));
+  REFUSED(treadle_resource_pool_split_evenly(NULL, 1, parts));
+  REFUSED(treadle_resource_pool_split_evenly(pool, 1, NULL));
+  REFUSED(treadle_resource_pool_split_evenly(pool, INT32_MIN, parts));
+  REFUSED(treadle_resource_pool_merge(NULL, pool, &merged));
+  assert_null(merged);
+  REFUSED(treadle_resource_pool_merge(pool, NULL, &merged));
+  REFUSED(treadle_resource_pool_merge(pool, pool, NULL));
+  REFUSED(treadle_resource_pool_merge(pool, pool, &merged));
+  WORKS(treadle_resource_pool_destroy(NULL));
+  treadle_resource_pool_destroy(pool);
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -1893,12 +1929,12 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,           models,  layouts,      pieces,         placements, plans,
-      reports,         groups,  devices,      switch_options, switches,   conversions,
-      families,        drafts,  inspection,   made,           batches,    machine,
-      planted,         chats,   engines,      engine_work,    generating, training,
-      configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
-      scores_of_loops, workers, runs,         handles};
+      texts,           models,  layouts,      pieces,         placements,    plans,
+      reports,         groups,  devices,      switch_options, switches,      conversions,
+      families,        drafts,  inspection,   made,           batches,       machine,
+      planted,         chats,   engines,      engine_work,    generating,    training,
+      configurations,  tokens,  text_streams, policies,       rewards,       prompts_of_loops,
+      scores_of_loops, workers, runs,         handles,        pools_of_slots};
   objects o;
   int count = 0;
   objects_init(&o);

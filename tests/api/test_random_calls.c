@@ -6,8 +6,8 @@
 #include "test.h"
 #include "train/rows.h"
 #include "treadle_batch.h"
+#include "treadle_control.h"
 #include "treadle_device.h"
-#include "treadle_loop.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -1348,6 +1348,39 @@ static void call_batches(caller *c) {
   CALL(treadle_batch_destroy(batch));
 }
 
+static void call_pools(caller *c) {
+  static const char *const names[] = {"a", "", NULL, "b"};
+  int32_t node_of[8], counts[2][3];
+  treadle_resource_pool_spec specs[2];
+  treadle_resource_pool *pools[2] = {NULL}, *parts[8] = {NULL}, *merged = NULL;
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_slot slot;
+  for (size_t i = 0; i < TEST_COUNT(node_of); i++)
+    node_of[i] = often(c) ? (int32_t)below(c, 3) : (int32_t)number(c);
+  for (size_t i = 0; i < TEST_COUNT(specs); i++) {
+    specs[i] = (treadle_resource_pool_spec){.name = often(c) ? names[3 * i] : ONE_OF(c, names),
+                                            .counts = OR_NULL(c, counts[i]),
+                                            .entries = below(c, 4),
+                                            .max_colocate_count = often(c) ? 0 : (int32_t)number(c),
+                                            .groups = often(c) ? 1 : (int32_t)number(c)};
+    for (int j = 0; j < 3; j++) counts[i][j] = often(c) ? (int32_t)below(c, 3) + 1 : (int32_t)number(c);
+  }
+  SAID(treadle_resource_pool_create(OR_NULL(c, specs), below(c, 3), OR_NULL(c, node_of), below(c, 9),
+                                    OR_NULL(c, pools)));
+  CALL(treadle_resource_pool_get_info(pools[0], OR_NULL(c, &info)));
+  SAID(treadle_resource_pool_get_slot(pools[0], often(c) ? (int32_t)below(c, 4) : (int32_t)number(c),
+                                      OR_NULL(c, &slot)));
+  SAID(treadle_resource_pool_merge(pools[0], pools[below(c, 2)], OR_NULL(c, &merged)));
+  if (below(c, 2))
+    SAID(treadle_resource_pool_split(pools[0], OR_NULL(c, counts[1]), below(c, 4), OR_NULL(c, parts)));
+  else
+    SAID(treadle_resource_pool_split_evenly(pools[0], often(c) ? (int32_t)below(c, 4) : (int32_t)number(c),
+                                            OR_NULL(c, parts)));
+  for (size_t i = 0; i < TEST_COUNT(parts); i++) CALL(treadle_resource_pool_destroy(parts[i]));
+  CALL(treadle_resource_pool_destroy(merged));
+  for (size_t i = 0; i < TEST_COUNT(pools); i++) CALL(treadle_resource_pool_destroy(pools[i]));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -1362,7 +1395,7 @@ static void test_random_calls(void **state) {
       call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
       call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
       call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles,     call_batches,  call_pieces};
+      call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_pools};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
