@@ -8,7 +8,7 @@
  *   treadle_engine.h   for authors of engines: the tables of what generates and of what trains
  *   treadle_builtin.h  the engines that are built in, tokenizers and chat templates
  *   treadle_loop.h     the worker that trains and generates, supervised training and reinforcement learning
- *   treadle_control.h  which processes do what: pools of slots
+ *   treadle_control.h  which processes do what: pools of slots, roles
  *   treadle_testing.h  what a window should hold, and planted faults
  *
  * A program uses the parts in this order:

@@ -1,6 +1,8 @@
 /* treadle for those who say which processes do what: pools of slots, and the roles that work in them.
  *
  *   treadle_resource_pool_*   slots that work together, each a place for one process, on one node or on several
+ *   treadle_role              what processes do
+ *   treadle_rl_pools_*        the pools that a configuration gives its roles
  *
  * The conventions are those of treadle.h. */
 #ifndef TREADLE_CONTROL_H
@@ -76,6 +78,68 @@ treadle_status treadle_resource_pool_split_evenly(const treadle_resource_pool *p
  * failure *merged_p is NULL. Local. */
 treadle_status treadle_resource_pool_merge(const treadle_resource_pool *a, const treadle_resource_pool *b,
                                            treadle_resource_pool **merged_p);
+
+/* ---- Roles -------------------------------------------------------------------------------------------------- */
+
+/* What processes of a run do, in verl's words. */
+typedef enum treadle_role {
+  TREADLE_ROLE_ACTOR_ROLLOUT, /* trains the policy and generates with it */
+  TREADLE_ROLE_ACTOR,         /* trains it */
+  TREADLE_ROLE_ROLLOUT,       /* generates with it */
+  TREADLE_ROLE_CRITIC,
+  TREADLE_ROLE_REF_POLICY,
+  TREADLE_ROLE_REWARD_MODEL,
+  TREADLE_ROLES
+} treadle_role;
+
+/* "ActorRollout", "Actor", "Rollout", "Critic", "RefPolicy", "RewardModel", as a mapping names it; "(none)" for what
+ * is none of them. */
+const char *treadle_role_name(treadle_role role);
+
+/* ---- Pools of a run ------------------------------------------------------------------------------------------- */
+
+/* The pools that a configuration of reinforcement learning gives its roles (docs/pools.md), placed on nodes. */
+typedef struct treadle_rl_pools treadle_rl_pools;
+
+typedef struct treadle_rl_pools_info {
+  size_t struct_size;
+  const char *place; /* what says which pools there are: "resource_pools (line 3)"; NULL: nothing, and there is one */
+  int32_t count;
+  int32_t slots, nodes; /* of all pools together */
+  int32_t idle;         /* slots that no pool takes */
+  /* The rank of the controller, and that of slot 0. With one pool the controller also works: both are 0. With several
+   * it is a process of its own, and slot s is rank s + 1. */
+  int32_t controller, first_rank;
+} treadle_rl_pools_info;
+
+typedef struct treadle_rl_pool_info {
+  size_t struct_size;
+  const treadle_resource_pool *pool; /* belongs to the treadle_rl_pools */
+  const treadle_role *roles;         /* [role_count] in the order of the configuration */
+  int32_t role_count;
+} treadle_rl_pool_info;
+
+/* Reads a configuration as treadle_rl_config_read does, for its pools: if it has no model, nothing has to be in it but
+ * what says which pools there are. */
+treadle_status treadle_rl_pools_config_read(const char *path, const char *const *overrides, size_t count,
+                                            treadle_train_config **config_p);
+
+/* Places them on nodes with slots_by_node [nodes] slots; NULL and 0: on one node with as many as they ask for. Slots
+ * that no pool takes are left out, and the others numbered node after node, as a run has them that is started with one
+ * process for each. Refused: what treadle_resource_pool_create refuses; a slot that is named and not there. On failure
+ * *pools_p is NULL. Local. */
+treadle_status treadle_rl_pools_create(const treadle_train_config *config, const int32_t *slots_by_node, size_t nodes,
+                                       treadle_rl_pools **pools_p);
+void treadle_rl_pools_destroy(treadle_rl_pools *pools);
+void treadle_rl_pools_get_info(const treadle_rl_pools *pools, treadle_rl_pools_info *info_p);
+/* In the order of the configuration, from 0. */
+treadle_status treadle_rl_pools_get_pool(const treadle_rl_pools *pools, int32_t number, treadle_rl_pool_info *info_p);
+/* Computes the peak of bytes of the fullest rank of a pool, as treadle_rl_foresee does. `config` is the one of which
+ * the pools were made. *known_p is false, and *bytes_p 0, if the configuration has no model, or if a role of the pool
+ * cannot be foreseen yet: all but ActorRollout, Actor and Rollout together, and RefPolicy beside them. Local. */
+treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,
+                                        const treadle_rl_options *options, int32_t number, size_t *bytes_p,
+                                        bool *known_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -1379,6 +1379,36 @@ static void call_pools(caller *c) {
   for (size_t i = 0; i < TEST_COUNT(parts); i++) CALL(treadle_resource_pool_destroy(parts[i]));
   CALL(treadle_resource_pool_destroy(merged));
   for (size_t i = 0; i < TEST_COUNT(pools); i++) CALL(treadle_resource_pool_destroy(pools[i]));
+  CALL(treadle_role_name((treadle_role)below(c, 9)));
+}
+
+static void call_role_pools(caller *c) {
+  static const char *const given[] = {"resource_pools={a: [2], b: [1, 1]}",
+                                      "resource_pools={a: [0]}",
+                                      "mapping={ActorRollout: a, Critic: b}",
+                                      "mapping={Actor: a}",
+                                      "trainer.nnodes=2",
+                                      "cluster.component_placement.actor=0-1"};
+  const char *overrides[] = {ONE_OF(c, given), ONE_OF(c, given)};
+  int32_t slots[4];
+  treadle_train_config *config = NULL;
+  treadle_rl_pools *pools = NULL;
+  treadle_rl_pools_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_rl_pool_info one = {.struct_size = struct_size(c, sizeof one)};
+  treadle_rl_options options = {.struct_size = struct_size(c, sizeof options)};
+  size_t bytes;
+  bool known;
+  for (size_t i = 0; i < TEST_COUNT(slots); i++)
+    slots[i] = often(c) ? (int32_t)below(c, 4) + 1 : (int32_t)number(c);
+  SAID(treadle_rl_pools_config_read(often(c) ? "/dev/null" : "/nothing", overrides, below(c, 3),
+                                    OR_NULL(c, &config)));
+  SAID(treadle_rl_pools_create(config, OR_NULL(c, slots), below(c, 4), OR_NULL(c, &pools)));
+  CALL(treadle_rl_pools_get_info(pools, OR_NULL(c, &info)));
+  SAID(treadle_rl_pools_get_pool(pools, (int32_t)below(c, 3), OR_NULL(c, &one)));
+  SAID(treadle_rl_pools_foresee(pools, config, OR_NULL(c, &options), (int32_t)below(c, 3),
+                                OR_NULL(c, &bytes), OR_NULL(c, &known)));
+  CALL(treadle_rl_pools_destroy(pools));
+  CALL(treadle_train_config_destroy(config));
 }
 
 /* Called often enough, each function of the headers has been called. */
@@ -1392,10 +1422,11 @@ static void look_up(void *context, const char *name) {
 static void test_random_calls(void **state) {
   (void)state;
   static void (*const parts[])(caller *) = {
-      call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
-      call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
-      call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_pools};
+      call_words,    call_models,         call_layouts,  call_plans,       call_reports,
+      call_tools,    call_files,          call_testing,  call_conversions, call_groups,
+      call_switches, call_switches,       call_chats,    call_engines,     call_texts,
+      call_training, call_configurations, call_policies, call_rewards,     call_workers,
+      call_handles,  call_batches,        call_pieces,   call_pools,       call_role_pools};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
