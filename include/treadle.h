@@ -8,7 +8,7 @@
  *   treadle_engine.h   for authors of engines: the tables of what generates and of what trains
  *   treadle_builtin.h  the engines that are built in, tokenizers and chat templates
  *   treadle_loop.h     the worker that trains and generates, supervised training and reinforcement learning
- *   treadle_control.h  for controllers: which worker gets which rows of a call, and how much it has to do
+ *   treadle_control.h  for controllers: pools of slots, roles, workers and which rows they get
  *   treadle_testing.h  what a window should hold, and planted faults
  *
  * A program uses the parts in this order:

@@ -146,5 +146,41 @@ class TestConfig(ranks.Folder, unittest.TestCase):
         self.assertEqual(said, "False\n[]\n")
 
 
+class TestPools(ranks.Folder, unittest.TestCase):
+    def check(self, path, overrides, nodes):
+        """The command prints what the function answers, which it returns."""
+        found = treadle.config.pools(path, overrides, nodes)
+        words = ["--nodes", ",".join(map(str, nodes)) + ","] if nodes else []
+        command = [sys.executable, "-m", "treadle", "pools", os.fspath(path), *overrides, *words, "--json"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True)
+        self.assertEqual(found, json.loads(said.stdout))
+        return found
+
+    def test_pools(self):
+        s4 = SOURCE / "examples/pools-s4.yaml"
+        found = self.check(s4, [], [8] * 7)
+        self.assertEqual([len(pool["ranks"]) for pool in found["pools"]], [32, 16, 8])
+        self.assertEqual(found["pools"][1]["nodes"], [4, 5])
+        self.assertEqual(found["ranks"][55]["roles"], ["RewardModel"])
+        self.check(s4, ["resource_pools.critic=[4, 1]"], [9] * 8)
+        self.check(s4, [], [])
+        with self.assertRaisesRegex(treadle.Refused, "Total available slots 48 is less than total desired slots 56"):
+            treadle.config.pools(s4, nodes=[8] * 6)
+        with self.assertRaisesRegex(treadle.Refused, r"nodes is \[8, 0\]"):
+            treadle.config.pools(s4, nodes=[8, 0])
+        with self.assertRaisesRegex(treadle.Refused, "role ActorRollout has no pool"):
+            treadle.config.pools(s4, ["mapping.ActorRollout=null"])
+
+    def test_bytes(self):
+        config = pathlib.Path(self.folder, "pools.yaml")
+        config.write_text(
+            "rl_config: {n_samples_per_prompt: 2, max_prompt_length: 8}\n"
+            "generate_config: {sampling_config: {max_tokens: 8}}\n"
+        )
+        found = self.check(config, [f"actor_config.model={SOURCE}/examples/sequence/policy/config.json"], [2])
+        self.assertGreater(found["pools"][0]["bytes"], 0)
+        self.assertEqual(found["controller"], 0)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,5 @@
 """Configurations of others' runs: what a file of MindSpeed-RL, RLinf or verl says of the switch between its trainer and
-its engine.
+its engine. And pools: what a configuration of treadle.train says of its roles and ranks.
 
     config = treadle.config.read("config.yaml")
     treadle.plan(model, config["train"], config["infer"], config["ranks"], nodes=config["nodes"],
@@ -14,9 +14,9 @@ import os
 import typing
 import warnings as _warnings
 
-from . import _abi, _library
+from . import _abi, _library, errors
 
-__all__ = ["Config", "read"]
+__all__ = ["Config", "pools", "read"]
 
 _MAPS = {_abi.TREADLE_CONTIGUOUS: "contiguous", _abi.TREADLE_STRIDED: "strided", _abi.TREADLE_BEST: "best"}
 
@@ -65,3 +65,75 @@ def read(path: str | os.PathLike[str], overrides: typing.Iterable[str] = ()) -> 
     for line in config.warnings:
         _warnings.warn(line, stacklevel=2)
     return config
+
+
+def _warn(lines: typing.Any, count: int) -> None:
+    for i in range(count):
+        _warnings.warn(_library.text(lines[i]), stacklevel=3)
+
+
+def pools(
+    path: str | os.PathLike[str], overrides: typing.Iterable[str] = (), nodes: typing.Sequence[int] = ()
+) -> dict[str, typing.Any]:
+    """Which role of a configuration gets which ranks and nodes, as dict(slots, controller, pools, ranks): what
+    `treadle pools FILE --json` prints. docs/pools.md says which keys count.
+
+    nodes: the slots of each node; none: one node with as many as the pools ask for. overrides: texts
+    "section.key=value", which go before the file. Nothing is started. Raises Refused where pools do not fit, with the
+    name of the first one that does not, and what treadle.train refuses in a configuration."""
+    given = [_library.given("override", text) for text in overrides]
+    texts = (ctypes.c_char_p * len(given))(*given)
+    pointer, count = ctypes.c_void_p(), ctypes.c_size_t()
+    file_name = _library.given("path", path)
+    _library.call("treadle_rl_pools_config_read", file_name, texts, len(given), ctypes.byref(pointer))
+    file = _library.Object(pointer, "treadle_train_config_destroy")
+    lines = _library.value("treadle_train_config_warnings", file.pointer, ctypes.byref(count))
+    _warn(lines, count.value)
+    for slots in nodes:
+        if not 1 <= slots < 1 << 31:
+            raise errors.Refused(f"nodes is {list(nodes)!r}, and must be the slots of each node, at least 1")
+    counts, pointer = (ctypes.c_int32 * len(nodes))(*nodes), ctypes.c_void_p()
+    _library.call("treadle_rl_pools_create", file.pointer, counts, len(nodes), ctypes.byref(pointer))
+    made = _library.Object(pointer, "treadle_rl_pools_destroy", file)
+    info = _library.sized(_abi.treadle_rl_pools_info)
+    _library.value("treadle_rl_pools_get_info", made.pointer, ctypes.byref(info))
+    ranks: dict[int, dict[str, typing.Any]] = {}
+    found = [_pool(made, file, number, info.first_rank, ranks) for number in range(info.count)]
+    return {
+        "slots": info.slots,
+        "controller": info.controller,
+        "pools": found,
+        "ranks": [ranks[rank] for rank in sorted(ranks)],
+    }
+
+
+def _pool(
+    made: _library.Object, file: _library.Object, number: int, first: int, ranks: dict[int, dict[str, typing.Any]]
+) -> dict[str, typing.Any]:
+    """One pool; its ranks are added to `ranks`."""
+    one, info = _library.sized(_abi.treadle_rl_pool_info), _library.sized(_abi.treadle_resource_pool_info)
+    slot, size, known = _abi.treadle_slot(), ctypes.c_size_t(), ctypes.c_bool()
+    _library.call("treadle_rl_pools_get_pool", made.pointer, number, ctypes.byref(one))
+    _library.value("treadle_resource_pool_get_info", one.pool, ctypes.byref(info))
+    roles = [_library.text(_library.value("treadle_role_name", one.roles[i])) for i in range(one.role_count)]
+    own: list[int] = []
+    for i in range(info.slots):
+        _library.call("treadle_resource_pool_get_slot", one.pool, i, ctypes.byref(slot))
+        own.append(first + slot.number)
+        ranks[own[-1]] = {
+            "rank": own[-1],
+            "node": slot.node,
+            "local_rank": slot.local_rank,
+            "local_world": slot.local_world,
+            "roles": roles,
+        }
+    _library.call(
+        "treadle_rl_pools_foresee", made.pointer, file.pointer, None, number, ctypes.byref(size), ctypes.byref(known)
+    )
+    return {
+        "name": _library.text(info.name),
+        "ranks": own,
+        "nodes": sorted({ranks[rank]["node"] for rank in own}),
+        "roles": roles,
+        "bytes": size.value if known.value else None,
+    }

@@ -171,6 +171,10 @@ typedef struct treadle_eval_arguments {
   int64_t no_answer; /* 1: leave_out */
 } treadle_eval_arguments;
 
+typedef struct treadle_pools_arguments {
+  const char *nodes; /* a number, or counts with commas between */
+} treadle_pools_arguments;
+
 /* ---- All of it ------------------------------------------------------------------------------- */
 
 typedef struct treadle_arguments {
@@ -203,6 +207,7 @@ typedef struct treadle_arguments {
   treadle_grad_arguments grad;
   treadle_data_arguments data;
   treadle_eval_arguments eval;
+  treadle_pools_arguments pools;
 } treadle_arguments;
 
 #endif

@@ -52,7 +52,8 @@ enum {
   TREADLE_IN_TRAIN = 1 << 14,
   TREADLE_IN_EVAL = 1 << 15,
   TREADLE_IN_REPORT = 1 << 16,
-  TREADLE_IN_ATTACH = 1 << 17
+  TREADLE_IN_ATTACH = 1 << 17,
+  TREADLE_IN_POOLS = 1 << 18
 };
 
 /* The whole command: what main() gets, and the exit status. */
@@ -79,6 +80,7 @@ int treadle_command_sft(const treadle_arguments *arguments);
 int treadle_command_train(const treadle_arguments *arguments);
 int treadle_command_report(const treadle_arguments *arguments);
 int treadle_command_eval(const treadle_arguments *arguments);
+int treadle_command_pools(const treadle_arguments *arguments);
 int treadle_command_data(const treadle_arguments *arguments);
 
 /* Parses what follows the subcommand. Refused: unknown options (with the nearest one), options given twice,

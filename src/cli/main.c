@@ -365,6 +365,32 @@ static const treadle_command commands[] = {
         .run = treadle_command_report,
     },
     {
+        .name = "pools",
+        .bit = TREADLE_IN_POOLS,
+        .words = "CONFIG.yaml [section.key=value ...]",
+        .words_min = 1,
+        .words_max = TREADLE_MAX_SETTINGS,
+        .summary = "print which roles of a run get which ranks and nodes, or why they cannot",
+        .text = "Places the pools of a configuration of treadle train on nodes. A pool is a number of\n"
+                "slots, each a place for one process, and each role works in one pool. The command starts\n"
+                "nothing and needs no launcher, so the nodes can be any, not only this machine.\n"
+                "\n"
+                "The configuration needs nothing but resource_pools, which says how many slots a pool has\n"
+                "on each of its nodes, and mapping, which says which role works in which pool. The keys\n"
+                "of MindSpeed-RL, verl and RLinf work, too (docs/pools.md). Pools are placed in the order\n"
+                "of the file, and all slots of one number are on one node: the first one with room.\n"
+                "\n"
+                "For each pool the command prints its roles, ranks and nodes. If the configuration has a\n"
+                "model, it also prints the peak of bytes on the fullest rank of the pool that trains and\n"
+                "generates. A picture has a letter for each slot. With several pools the controller is\n"
+                "rank 0 and works alone, and slot s is rank s + 1. If the pools do not fit, the exit\n"
+                "status is 2, and the message names the first pool that does not.",
+        .examples = "  treadle pools examples/pools-s4.yaml --nodes 8,8,8,8,8,8,8\n"
+                    "  treadle pools examples/pools-s4.yaml --nodes 7 --json\n"
+                    "  treadle pools run.yaml resource_pools.critic=[4,4] --nodes 8,8,4\n",
+        .run = treadle_command_pools,
+    },
+    {
         .name = "data",
         .bit = TREADLE_IN_DATA,
         .words = "sequence",

@@ -108,6 +108,8 @@ static const option_row rows[] = {
   {"ranks", "N", "with --meet: the number of ranks", COUNT, AT(ranks.count), TREADLE_IN_SWITCH, 0, 1, {0}, NULL, 0},
   {"net", "tcp|ucx", "how nodes send each other bytes. tcp: sockets; ucx: the library UCX, for example over InfiniBand (default: tcp)", WORD, AT(switching.net), TREADLE_IN_SWITCH, 0, 0, {"tcp", "ucx", NULL}, NULL, 0},
   {"net-devices", "LIST", "network devices to use between nodes, for example eth0,eth1 (default: the device with the address where the ranks met)", TEXT, AT(switching.net_devices), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+  {"nodes", "N|A,B,...", "A,B,...: the slots of each node (machine), a slot for each process that could be started there; N: the slots that the pools ask for are on N nodes of equal size (default: all on one node)",
+   TEXT, AT(pools.nodes), TREADLE_IN_POOLS, 0, 0, {0}, NULL, 0},
   {"nodes", "N|auto", "N: divide the ranks into N nodes of equal size, in rank order; auto: each machine is a node (default: auto)",
    TEXT, AT(switching.nodes), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
   {"timeout", "SECONDS", "seconds that a rank waits for the other ranks before the switch fails (default: 60)", SECONDS, AT(switching.timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
@@ -194,8 +196,8 @@ static const option_row rows[] = {
   {"experts", "single|packed", "single: store each expert as its own tensor; packed: store all experts of a layer in one tensor (default: single)",
    WORD, AT(make_model.experts), TREADLE_IN_MAKE_MODEL, 0, 0, {"single", "packed", NULL}, NULL, 0},
   {"families", "DIR", "read family files from this folder instead of the built-in ones",
-   TEXT, AT(model.families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL, 0, 0, {0}, NULL, 0},
-  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_REPORT | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE | TREADLE_IN_ATTACH, 0, 0, {0}, NULL, 0},
+   TEXT, AT(model.families), LAYOUTS | ENGINES | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_MAKE_MODEL | TREADLE_IN_CONVERT | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_POOLS, 0, 0, {0}, NULL, 0},
+  {"json", "", "print one JSON object instead of text", FLAG, AT(json), LAYOUTS | ENGINES | TREADLE_IN_GRAD | TREADLE_IN_SFT | TREADLE_IN_TRAIN | TREADLE_IN_EVAL | TREADLE_IN_REPORT | TREADLE_IN_DATA | TREADLE_IN_CONVERT | TREADLE_IN_FAMILY | TREADLE_IN_INSPECT | TREADLE_IN_DOCTOR | TREADLE_IN_TOKENIZE | TREADLE_IN_ATTACH | TREADLE_IN_POOLS, 0, 0, {0}, NULL, 0},
   {"help", "", "print this text", FLAG, AT(help), ~0u, 0, 0, {0}, NULL, 0},
 };
 /* clang-format on */

@@ -2123,6 +2123,85 @@ static void balances(objects *o) {
   REFUSED(treadle_balance_micro_divide(&micro, order, counts));
 }
 
+/* ---- Pools ---- */
+
+static void pools_of_slots(objects *o) {
+  static const int32_t two[] = {2, 2}, node_of[] = {0, 0, 1, 1};
+  const treadle_resource_pool_spec spec = {.name = "p", .counts = two, .entries = 2};
+  treadle_resource_pool *pool = (void *)o, *parts[4] = {NULL}, *merged = (void *)o;
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_slot slot;
+  REFUSED(treadle_resource_pool_create(&spec, 1, node_of, 4, NULL));
+  REFUSED(treadle_resource_pool_create(NULL, 1, node_of, 4, &pool));
+  REFUSED(treadle_resource_pool_create(&spec, 1, NULL, 4, &pool));
+  REFUSED(treadle_resource_pool_create(&spec, 0, node_of, 4, &pool));
+  REFUSED(treadle_resource_pool_create(&spec, 1, node_of, SIZE_MAX, &pool));
+  assert_null(pool);
+  assert_ok(treadle_resource_pool_create(&spec, 1, node_of, 4, &pool));
+  NOTHING(treadle_resource_pool_get_info(NULL, &info));
+  NOTHING(treadle_resource_pool_get_info(pool, NULL));
+  REFUSED(treadle_resource_pool_get_slot(NULL, 0, &slot));
+  REFUSED(treadle_resource_pool_get_slot(pool, 0, NULL));
+  REFUSED(treadle_resource_pool_get_slot(pool, INT32_MAX, &slot));
+  REFUSED(treadle_resource_pool_split(NULL, two, 2, parts));
+  REFUSED(treadle_resource_pool_split(pool, NULL, 2, parts));
+  REFUSED(treadle_resource_pool_split(pool, two, 2, NULL));
+  REFUSED(treadle_resource_pool_split(pool, two, SIZE_MAX, parts));
+  REFUSED(treadle_resource_pool_split_evenly(NULL, 1, parts));
+  REFUSED(treadle_resource_pool_split_evenly(pool, 1, NULL));
+  REFUSED(treadle_resource_pool_split_evenly(pool, INT32_MIN, parts));
+  REFUSED(treadle_resource_pool_merge(NULL, pool, &merged));
+  assert_null(merged);
+  REFUSED(treadle_resource_pool_merge(pool, NULL, &merged));
+  REFUSED(treadle_resource_pool_merge(pool, pool, NULL));
+  REFUSED(treadle_resource_pool_merge(pool, pool, &merged));
+  WORKS(treadle_resource_pool_destroy(NULL));
+  treadle_resource_pool_destroy(pool);
+  for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
+    WORKS(assert_string_equal(treadle_role_name((treadle_role)no_enums[i]), "(none)"));
+  note("treadle_role_name(");
+}
+
+static void pools_of_roles(objects *o) {
+  static const int32_t slots[] = {2, -1};
+  static const char *const none[] = {NULL};
+  treadle_train_config *config = (void *)o;
+  treadle_rl_pools *pools = (void *)o;
+  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_rl_pool_info one = TREADLE_INIT(treadle_rl_pool_info);
+  treadle_rl_options options = {.struct_size = sizeof options};
+  size_t bytes;
+  bool known;
+  REFUSED(treadle_rl_pools_config_read(NULL, NULL, 0, &config));
+  assert_null(config);
+  REFUSED(treadle_rl_pools_config_read("/nothing", NULL, 1, &config));
+  REFUSED(treadle_rl_pools_config_read("/nothing", none, 0, NULL));
+  GIVES(TREADLE_SYSTEM, treadle_rl_pools_config_read("/nothing/at/all", NULL, 0, &config));
+  assert_ok(treadle_rl_pools_config_read(TREADLE_SOURCE_DIR "/examples/grpo-demo.yaml", NULL, 0, &config));
+  REFUSED(treadle_rl_pools_create(NULL, slots, 1, &pools));
+  assert_null(pools);
+  REFUSED(treadle_rl_pools_create(config, NULL, 1, &pools));
+  REFUSED(treadle_rl_pools_create(config, slots, 2, &pools));
+  REFUSED(treadle_rl_pools_create(config, slots, 1, NULL));
+  assert_ok(treadle_rl_pools_create(config, slots, 1, &pools));
+  NOTHING(treadle_rl_pools_get_info(NULL, &info));
+  NOTHING(treadle_rl_pools_get_info(pools, NULL));
+  REFUSED(treadle_rl_pools_get_pool(NULL, 0, &one));
+  REFUSED(treadle_rl_pools_get_pool(pools, 0, NULL));
+  REFUSED(treadle_rl_pools_get_pool(pools, -1, &one));
+  REFUSED(treadle_rl_pools_get_pool(pools, 1, &one));
+  REFUSED_SIZES(one, treadle_rl_pools_get_pool(pools, 0, &one));
+  REFUSED(treadle_rl_pools_foresee(NULL, config, &options, 0, &bytes, &known));
+  REFUSED(treadle_rl_pools_foresee(pools, NULL, &options, 0, &bytes, &known));
+  REFUSED(treadle_rl_pools_foresee(pools, config, &options, 1, &bytes, &known));
+  REFUSED(treadle_rl_pools_foresee(pools, config, &options, 0, NULL, &known));
+  REFUSED(treadle_rl_pools_foresee(pools, config, &options, 0, &bytes, NULL));
+  REFUSED_SIZES(options, treadle_rl_pools_foresee(pools, config, &options, 0, &bytes, &known));
+  WORKS(treadle_rl_pools_destroy(NULL));
+  treadle_rl_pools_destroy(pools);
+  treadle_train_config_destroy(config);
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -2136,13 +2215,13 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,           models,  layouts,      pieces,         placements, plans,
-      reports,         groups,  devices,      switch_options, switches,   conversions,
-      families,        drafts,  inspection,   made,           batches,    machine,
-      planted,         chats,   engines,      engine_work,    generating, training,
-      configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
-      scores_of_loops, workers, runs,         handles,        critics,    meshes,
-      dispatches,      balances};
+      texts,           models,   layouts,        pieces,         placements, plans,
+      reports,         groups,   devices,        switch_options, switches,   conversions,
+      families,        drafts,   inspection,     made,           batches,    machine,
+      planted,         chats,    engines,        engine_work,    generating, training,
+      configurations,  tokens,   text_streams,   policies,       rewards,    prompts_of_loops,
+      scores_of_loops, workers,  runs,           handles,        critics,    meshes,
+      dispatches,      balances, pools_of_slots, pools_of_roles};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -1507,6 +1507,69 @@ static void call_balance(caller *c) {
   SAID(treadle_balance_divide(OR_NULL(c, &spec), OR_NULL(c, order), OR_NULL(c, counts)));
 }
 
+static void call_pools(caller *c) {
+  static const char *const names[] = {"a", "", NULL, "b"};
+  int32_t node_of[8], counts[2][3];
+  treadle_resource_pool_spec specs[2];
+  treadle_resource_pool *pools[2] = {NULL}, *parts[8] = {NULL}, *merged = NULL;
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_slot slot;
+  for (size_t i = 0; i < TEST_COUNT(node_of); i++)
+    node_of[i] = often(c) ? (int32_t)below(c, 3) : (int32_t)number(c);
+  for (size_t i = 0; i < TEST_COUNT(specs); i++) {
+    specs[i] = (treadle_resource_pool_spec){.name = often(c) ? names[3 * i] : ONE_OF(c, names),
+                                            .counts = OR_NULL(c, counts[i]),
+                                            .entries = below(c, 4),
+                                            .max_colocate_count = often(c) ? 0 : (int32_t)number(c),
+                                            .groups = often(c) ? 1 : (int32_t)number(c)};
+    for (int j = 0; j < 3; j++) counts[i][j] = often(c) ? (int32_t)below(c, 3) + 1 : (int32_t)number(c);
+  }
+  SAID(treadle_resource_pool_create(OR_NULL(c, specs), below(c, 3), OR_NULL(c, node_of), below(c, 9),
+                                    OR_NULL(c, pools)));
+  CALL(treadle_resource_pool_get_info(pools[0], OR_NULL(c, &info)));
+  SAID(treadle_resource_pool_get_slot(pools[0], often(c) ? (int32_t)below(c, 4) : (int32_t)number(c),
+                                      OR_NULL(c, &slot)));
+  SAID(treadle_resource_pool_merge(pools[0], pools[below(c, 2)], OR_NULL(c, &merged)));
+  if (below(c, 2))
+    SAID(treadle_resource_pool_split(pools[0], OR_NULL(c, counts[1]), below(c, 4), OR_NULL(c, parts)));
+  else
+    SAID(treadle_resource_pool_split_evenly(pools[0], often(c) ? (int32_t)below(c, 4) : (int32_t)number(c),
+                                            OR_NULL(c, parts)));
+  for (size_t i = 0; i < TEST_COUNT(parts); i++) CALL(treadle_resource_pool_destroy(parts[i]));
+  CALL(treadle_resource_pool_destroy(merged));
+  for (size_t i = 0; i < TEST_COUNT(pools); i++) CALL(treadle_resource_pool_destroy(pools[i]));
+  CALL(treadle_role_name((treadle_role)below(c, 9)));
+}
+
+static void call_role_pools(caller *c) {
+  static const char *const given[] = {"resource_pools={a: [2], b: [1, 1]}",
+                                      "resource_pools={a: [0]}",
+                                      "mapping={ActorRollout: a, Critic: b}",
+                                      "mapping={Actor: a}",
+                                      "trainer.nnodes=2",
+                                      "cluster.component_placement.actor=0-1"};
+  const char *overrides[] = {ONE_OF(c, given), ONE_OF(c, given)};
+  int32_t slots[4];
+  treadle_train_config *config = NULL;
+  treadle_rl_pools *pools = NULL;
+  treadle_rl_pools_info info = {.struct_size = struct_size(c, sizeof info)};
+  treadle_rl_pool_info one = {.struct_size = struct_size(c, sizeof one)};
+  treadle_rl_options options = {.struct_size = struct_size(c, sizeof options)};
+  size_t bytes;
+  bool known;
+  for (size_t i = 0; i < TEST_COUNT(slots); i++)
+    slots[i] = often(c) ? (int32_t)below(c, 4) + 1 : (int32_t)number(c);
+  SAID(treadle_rl_pools_config_read(often(c) ? "/dev/null" : "/nothing", overrides, below(c, 3),
+                                    OR_NULL(c, &config)));
+  SAID(treadle_rl_pools_create(config, OR_NULL(c, slots), below(c, 4), OR_NULL(c, &pools)));
+  CALL(treadle_rl_pools_get_info(pools, OR_NULL(c, &info)));
+  SAID(treadle_rl_pools_get_pool(pools, (int32_t)below(c, 3), OR_NULL(c, &one)));
+  SAID(treadle_rl_pools_foresee(pools, config, OR_NULL(c, &options), (int32_t)below(c, 3),
+                                OR_NULL(c, &bytes), OR_NULL(c, &known)));
+  CALL(treadle_rl_pools_destroy(pools));
+  CALL(treadle_train_config_destroy(config));
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -1518,11 +1581,11 @@ static void look_up(void *context, const char *name) {
 static void test_random_calls(void **state) {
   (void)state;
   static void (*const parts[])(caller *) = {
-      call_words,    call_models,         call_layouts,  call_plans,       call_reports,
-      call_tools,    call_files,          call_testing,  call_conversions, call_groups,
-      call_switches, call_switches,       call_chats,    call_engines,     call_texts,
-      call_training, call_configurations, call_policies, call_rewards,     call_workers,
-      call_handles,  call_batches,        call_pieces,   call_dispatch,    call_balance};
+      call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
+      call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
+      call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
+      call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_dispatch,
+      call_balance, call_pools,   call_role_pools};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};

@@ -1,5 +1,6 @@
 /* A run: steps one after the other. Rank 0 goes through them; the others serve its calls. */
 #include "rl/loop.h"
+#include "rl/pools.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -343,6 +344,7 @@ out:
 static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
   treadle_status status;
   TRY(treadle_rl_agree(&rl->crew, treadle_train_config_need(rl->task.config, false)));
+  TRY(treadle_rl_agree(&rl->crew, treadle_rl_check_pools(rl->task.config, &rl->crew)));
   TRY(treadle_rl_agree(&rl->crew, rl->crew.rank == 0
                                       ? treadle_rl_take_folders(&rl->folders, &rl->task, &rl->crew)
                                       : TREADLE_OK));

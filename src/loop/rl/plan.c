@@ -1,5 +1,6 @@
 /* What ranks of a run will hold. */
 #include "rl/loop.h"
+#include "rl/pools.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -91,19 +92,32 @@ static void close_plan(treadle_rl *rl) {
   treadle_free(rl);
 }
 
+treadle_status treadle_rl_foresee_pool(const treadle_train_config *config, int64_t ranks,
+                                       const treadle_rl_options *options, treadle_actor_memory *by_rank) {
+  treadle_rl *rl = NULL;
+  treadle_status status;
+  if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
+  TRY(open_plan(config, ranks, options, &rl));
+  TRY(treadle_rl_predict(rl, by_rank));
+out:
+  close_plan(rl);
+  return status;
+}
+
 treadle_status treadle_rl_foresee(const treadle_train_config *config, int64_t ranks,
                                   const treadle_rl_options *options, treadle_actor_memory *by_rank) {
   treadle_rl_options o;
-  treadle_rl *rl = NULL;
+  treadle_rl_crew crew = {0};
   treadle_status status;
   TREADLE_NEED(config);
   TREADLE_NEED(by_rank);
   TRY(TREADLE_TAKE(options, &o));
+  TRY(TREADLE_TAKE(o.observer, &crew.observer));
   if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
-  TRY(open_plan(config, ranks, &o, &rl));
-  TRY(treadle_rl_predict(rl, by_rank));
+  crew.ranks = (int)ranks;
+  TRY(treadle_rl_check_pools(config, &crew));
+  TRY(treadle_rl_foresee_pool(config, ranks, &o, by_rank));
 out:
-  close_plan(rl);
   return status;
 }
 

@@ -202,6 +202,16 @@ typedef struct treadle_config_megatron {
   treadle_config_convertor ckpt_convertor;
 } treadle_config_megatron;
 
+/* Keys of pools, in the forms of four projects (config_pools.h). Maps are JSON objects. */
+typedef struct treadle_config_resources {
+  const char *resource_pools, *mapping;
+  int64_t max_colocate_count;
+  int64_t actor_npus, reference_npus, reward_npus, critic_npus; /* MindSpeed-RL's; 0: not given */
+  bool use_integrated_worker;
+  int64_t nnodes, n_gpus_per_node; /* verl's; 0: not given */
+  const char *component_placement; /* RLinf's */
+} treadle_config_resources;
+
 /* The values of all sections. Supervised training reads `training` and `actor` alone. */
 typedef struct treadle_train_settings {
   treadle_config_training training;
@@ -210,6 +220,7 @@ typedef struct treadle_train_settings {
   treadle_config_sampling sampling;
   treadle_config_rl rl;
   treadle_config_megatron megatron;
+  treadle_config_resources resources;
 } treadle_train_settings;
 
 enum { TREADLE_SUPPORT_KEPT, TREADLE_SUPPORT_FULL };
@@ -239,7 +250,7 @@ typedef enum treadle_train_key_type {
 enum { TREADLE_NEED_NOT, TREADLE_NEED_TO_PLAN, TREADLE_NEED_TO_RUN };
 
 typedef struct treadle_train_key {
-  const char *section, *key;
+  const char *section, *key; /* section "": the key stands in none */
   treadle_train_key_type type;
   const char *otherwise;    /* the value of a key that is not given, as text; NULL: none */
   const char *unit;         /* "" where there is none */
@@ -253,9 +264,10 @@ typedef struct treadle_train_key {
   const char *also[3];   /* other names: whole paths of verl's */
   const char *nothing;   /* what null means, as text; NULL: that the key is not given */
   bool rl;               /* of runs of reinforcement learning alone */
+  bool ordered;          /* of a MAP: its names stay in the order of the file */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 37 + 89 + 4, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 37 + 89 + 4 + 11, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -263,8 +275,14 @@ int treadle_train_key_at(size_t at);
 #define TREADLE_KEY_OF(member) treadle_train_key_at(offsetof(treadle_train_settings, member))
 
 /* Which runs a configuration is for: supervised training, or reinforcement learning, which has all keys. TREADLE_RUN_SWITCH: a run of others,
- * of which it is read what its switches would be (config_switch.h); none of these keys is its. */
-typedef enum treadle_train_run { TREADLE_RUN_SFT, TREADLE_RUN_RL, TREADLE_RUN_SWITCH } treadle_train_run;
+ * of which it is read what its switches would be (config_switch.h); none of these keys is its. TREADLE_RUN_POOLS: reinforcement learning, of which only
+ * pools are asked for: a configuration without a model needs nothing else. It is read as TREADLE_RUN_RL. */
+typedef enum treadle_train_run {
+  TREADLE_RUN_SFT,
+  TREADLE_RUN_RL,
+  TREADLE_RUN_SWITCH,
+  TREADLE_RUN_POOLS
+} treadle_train_run;
 bool treadle_train_key_is_of(const treadle_train_key *key, treadle_train_run run);
 
 enum { TREADLE_TRAIN_PATH = 512 }; /* bytes of a path of the facts */
@@ -376,6 +394,7 @@ struct treadle_train_config {
   treadle_arena arena;
   const char *file; /* how messages call it */
   treadle_train_run run;
+  bool has_pools_alone; /* of TREADLE_RUN_POOLS */
   treadle_train_settings settings;
   treadle_train_source sources[TREADLE_TRAIN_KEYS];
   TREADLE_ARRAY(const char *) warnings;
@@ -383,6 +402,7 @@ struct treadle_train_config {
   double reward_spread, lr_decay_iters;
   double most_epochs;                  /* of the data, after which a run of theirs ends; 0: not given */
   struct treadle_switch_values *asked; /* of TREADLE_RUN_SWITCH: what it is read for, of the arena */
+  const struct treadle_config_pools *pools; /* of the arena; NULL: nothing is said of pools */
 };
 
 /* A configuration of a file, and of a text, of which `file` is the name. */
@@ -401,6 +421,8 @@ treadle_status treadle_train_config_warn(treadle_train_config *config, const cha
 treadle_status treadle_train_config_settle(treadle_train_config *config);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
+/* The same of pools alone. */
+treadle_status treadle_train_config_settle_pools_alone(treadle_train_config *config);
 /* config_rules_batches.c: of its steps. */
 treadle_status treadle_train_config_settle_batches(treadle_train_config *config);
 /* "FILE: PLACE why". */
@@ -411,6 +433,8 @@ treadle_status treadle_train_config_check_lengths(const treadle_train_config *co
                                                   int64_t response);
 /* config_rules_start.c: of what the weights begin with. */
 treadle_status treadle_train_config_settle_start(treadle_train_config *config);
+/* config_pools.c: which pools there are, in one of four forms, and which role works in which. */
+treadle_status treadle_train_config_settle_pools(treadle_train_config *config);
 /* The key has its value by a rule; `why` stands behind it in the resolved text. */
 void treadle_train_config_follow(treadle_train_config *config, int key, const char *why);
 

@@ -13,7 +13,7 @@ typedef struct treadle_config_reader {
   const char *last_ignored; /* the section whose rows were ignored last */
   treadle_builder refused;  /* messages, a line each */
   int refusals;
-  json_t *map;                         /* of chat_template_kwargs */
+  json_t *maps[TREADLE_TRAIN_KEYS];    /* of keys that are maps */
   struct treadle_switch_values *asked; /* of TREADLE_RUN_SWITCH (config_switch.h); NULL: of others */
 } treadle_config_reader;
 

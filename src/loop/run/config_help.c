@@ -24,7 +24,8 @@ static bool is_same(const char *ours, const char *theirs) {
 const char *treadle_train_key_theirs(const treadle_train_key *key) {
   char path[128];
   const treadle_key_info *row;
-  snprintf(path, sizeof path, "%s.%s", key->alone ? key->section : "megatron_training", key->key);
+  snprintf(path, sizeof path, "%s%s%s", key->alone ? key->section : "megatron_training",
+           *key->section ? "." : "", key->key);
   row = treadle_train_other_of(key->whose, path);
   for (int i = 0; i < TREADLE_TRAIN_ALSO && !row && key->also[i]; i++)
     row = treadle_train_other_of(key->whose, key->also[i]);
@@ -60,7 +61,7 @@ static void add_table(treadle_builder *text, treadle_train_run run) {
     bool number = row->type == TREADLE_KEY_INTEGER || row->type == TREADLE_KEY_REAL;
     columns_of(row, allowed, cells);
     if (!i || strcmp(treadle_train_keys[i - 1].section, row->section) != 0)
-      treadle_builder_add(text, "%s%s\n", i ? "\n" : "", row->section);
+      treadle_builder_add(text, "%s%s\n", i ? "\n" : "", *row->section ? row->section : "(no section)");
     for (int c = 0; c < COLUMNS; c++) treadle_builder_add(text, "  %-*s", (int)widths[c], cells[c]);
     treadle_builder_add(text, "  %s%s%s%s\n", row->help, number ? " (" : "", number ? allowed : "",
                         number ? ")" : "");

@@ -161,6 +161,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "early_stop_imp_ratio", TREADLE_KEY_REAL, "0", "", RLINF, "if the mean ratio of a sample is above this number, the run ends, while RLinf drops such micro batches; 0: never", AT(rl.loss.early_stop_imp_ratio), 0, 1e30, RL, .also = {"algorithm.early_stop_imp_ratio"}},
   {RLS, "apply_chat_template", TREADLE_KEY_BOOL, "true", "", RLINF, "true: a prompt that is a text becomes a user's message, if the model has a chat template; false: it stays as it is", AT(rl.data.apply_chat_template), RL, .also = {"data.apply_chat_template"}},
   {RLS, "chat_template_kwargs", TREADLE_KEY_MAP, NULL, "", VERL, "variables of the chat template, such as {enable_thinking: false}", AT(rl.data.chat_template_kwargs), RL, .also = {"data.apply_chat_template_kwargs"}},
+  {RLS, "use_integrated_worker", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "true: the reference shares the actor's pool; false: it has its own, and a reward model may have one", AT(resources.use_integrated_worker), RL},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference model; without it, the first weights of the policy", AT(rl.kl.ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},
   {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "Megatron checkpoint with the first weights of the policy, in place of the model's", AT(megatron.checkpoint_load_path), RL},
   {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "convert the model for Megatron at the first start; later starts use the result", AT(megatron.use_hf_ckpt), RL},
@@ -168,6 +169,16 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {CONVERTOR, "save_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "folder for the converted model", AT(megatron.ckpt_convertor.save_path), RL},
   {CONVERTOR, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, "0", "ranks", RLINF, "number of tensor parallel ranks of the converted model, or of checkpoint_load_path; 0: that of actor_config", AT(megatron.ckpt_convertor.tensor_model_parallel_size), 0, RANKS, RL},
   {CONVERTOR, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, "0", "ranks", RLINF, "number of pipeline stages of the converted model, or of checkpoint_load_path; 0: that of actor_config", AT(megatron.ckpt_convertor.pipeline_model_parallel_size), 0, RANKS, RL},
+  {"", "resource_pools", TREADLE_KEY_MAP, NULL, "slots", OWN, "pools by name, each a list of counts of slots, one for each of its nodes, such as {actor: [8, 8], critic: [4]}", AT(resources.resource_pools), RL, .ordered = true},
+  {"", "mapping", TREADLE_KEY_MAP, NULL, "", OWN, "which role works in which pool, such as {ActorRollout: actor, Critic: critic}", AT(resources.mapping), RL, .ordered = true},
+  {"", "max_colocate_count", TREADLE_KEY_INTEGER, "3", "groups", VERL, "maximum number of worker groups with processes of their own on a slot, on Ray; roles that share a process count once", AT(resources.max_colocate_count), 1, 1024, RL},
+  {RLS ".actor_resource", "num_npus", TREADLE_KEY_INTEGER, NULL, "slots", MINDSPEED, "slots of the pool of the actor", AT(resources.actor_npus), 1, RANKS, RL},
+  {RLS ".reference_resource", "num_npus", TREADLE_KEY_INTEGER, NULL, "slots", MINDSPEED, "without use_integrated_worker: slots of the pool of the reference", AT(resources.reference_npus), 1, RANKS, RL},
+  {RLS ".reward_resource", "num_npus", TREADLE_KEY_INTEGER, NULL, "slots", MINDSPEED, "without use_integrated_worker: slots of the pool of the reward model", AT(resources.reward_npus), 1, RANKS, RL},
+  {RLS ".critic_resource", "num_npus", TREADLE_KEY_INTEGER, NULL, "slots", MINDSPEED, "slots of the pool of the critic", AT(resources.critic_npus), 1, RANKS, RL},
+  {"trainer", "nnodes", TREADLE_KEY_INTEGER, NULL, "nodes", VERL, "nodes of the one pool that all roles share; without it, 1, if n_gpus_per_node is given", AT(resources.nnodes), 1, RANKS, RL},
+  {"trainer", "n_gpus_per_node", TREADLE_KEY_INTEGER, NULL, "slots", VERL, "slots of that pool on each of its nodes; without it, 8, if nnodes is given", AT(resources.n_gpus_per_node), 1, RANKS, RL},
+  {"cluster", "component_placement", TREADLE_KEY_MAP, NULL, "slots", RLINF, "which slots each component has, such as {actor: 0-3, rollout: 4-7}", AT(resources.component_placement), RL, .ordered = true},
 };
 /* clang-format on */
 
@@ -182,6 +193,7 @@ int treadle_train_key_at(size_t at) {
 /* Of "section.key", the key, if it stands in that section. */
 static const char *key_in(const char *path, const char *section) {
   size_t length = strlen(section);
+  if (!length) return path;
   return strncmp(path, section, length) == 0 && path[length] == '.' ? path + length + 1 : NULL;
 }
 
@@ -260,7 +272,7 @@ const char *treadle_train_key_meant(const char *path, treadle_train_run run) {
     const treadle_train_key *row = &treadle_train_keys[i];
     char own[128];
     if (!treadle_train_key_is_of(row, run)) continue;
-    snprintf(own, sizeof own, "%s.%s", row->section, row->key);
+    snprintf(own, sizeof own, "%s%s%s", row->section, *row->section ? "." : "", row->key);
     if (is_slip(path, own)) return row->key;
     for (int j = 0; j < TREADLE_TRAIN_ALSO && row->also[j]; j++)
       if (is_slip(path, row->also[j])) return strrchr(row->also[j], '.') + 1;

@@ -1,4 +1,4 @@
-/* Keys whose value is a map (chat_template_kwargs): of the file, as a whole or a path of it, and of overrides, which go before the file name by
+/* Keys whose value is a map, such as chat_template_kwargs: of the file, as a whole or a path of it, and of overrides, which go before the file name by
  * name. The value is kept as a JSON object, whose values have the types that PyYAML gives them. */
 #include "run/config_given.h"
 
@@ -56,8 +56,8 @@ out:
 }
 
 /* "a.b" of the map is what was given. */
-static treadle_status set_at(treadle_config_reader *reader, const char *rest, json_t *value) {
-  json_t *map = reader->map;
+static treadle_status set_at(const treadle_config_reader *reader, json_t *map, const char *rest,
+                             json_t *value) {
   char name[256];
   for (const char *dot; (dot = strchr(rest, '.')); rest = dot + 1) {
     snprintf(name, sizeof name, "%.*s", (int)(dot - rest), rest);
@@ -99,13 +99,13 @@ treadle_status treadle_given_take_map(treadle_config_reader *reader, int key, co
                           treadle_given_head(reader, given));
     goto out;
   }
-  if (!reader->map) reader->map = json_object();
-  if (!reader->map) TRY(treadle_given_no_memory(reader->config));
+  if (!reader->maps[key]) reader->maps[key] = json_object();
+  if (!reader->maps[key]) TRY(treadle_given_no_memory(reader->config));
   if (rest)
-    TRY(set_at(reader, rest, value));
-  else if (json_object_update(reader->map, value))
+    TRY(set_at(reader, reader->maps[key], rest, value));
+  else if (json_object_update(reader->maps[key], value))
     TRY(treadle_given_no_memory(reader->config));
-  text = json_dumps(reader->map, JSON_SORT_KEYS);
+  text = json_dumps(reader->maps[key], treadle_train_keys[key].ordered ? 0 : JSON_SORT_KEYS);
   *source =
       (treadle_train_source){.from = given->node ? TREADLE_FROM_FILE : TREADLE_FROM_OVERRIDE,
                              .line = given->line,

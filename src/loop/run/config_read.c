@@ -6,7 +6,7 @@
 #include "base/real.h"
 #include "base/utf8.h"
 #include "io/file.h"
-#include "treadle_loop.h"
+#include "treadle_control.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -201,14 +201,15 @@ treadle_status treadle_train_config_parse(const char *file, const char *text, si
   treadle_config_reader reader = {.config = config};
   *config_p = NULL;
   if (!config) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", file);
-  config->run = run;
+  config->run = run == TREADLE_RUN_POOLS ? TREADLE_RUN_RL : run;
+  config->has_pools_alone = run == TREADLE_RUN_POOLS;
   config->file = treadle_arena_copy_text(&config->arena, file);
   treadle_status status = config->file
                               ? read_all(&reader, text, bytes, overrides, count)
                               : treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its settings", file);
   treadle_builder_release(&reader.ignored);
   treadle_builder_release(&reader.refused);
-  json_decref(reader.map);
+  for (int i = 0; i < TREADLE_TRAIN_KEYS; i++) json_decref(reader.maps[i]);
   if (status)
     treadle_train_config_destroy(config);
   else
@@ -244,6 +245,15 @@ treadle_status treadle_rl_config_read(const char *path, const char *const *overr
   TREADLE_NEED(path);
   if (count) TREADLE_NEED(overrides);
   return treadle_train_config_open(path, overrides, count, TREADLE_RUN_RL, config_p);
+}
+
+treadle_status treadle_rl_pools_config_read(const char *path, const char *const *overrides, size_t count,
+                                            treadle_train_config **config_p) {
+  TREADLE_NEED(config_p);
+  *config_p = NULL;
+  TREADLE_NEED(path);
+  if (count) TREADLE_NEED(overrides);
+  return treadle_train_config_open(path, overrides, count, TREADLE_RUN_POOLS, config_p);
 }
 
 void treadle_train_config_destroy(treadle_train_config *config) {

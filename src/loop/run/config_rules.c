@@ -26,7 +26,7 @@ const char *treadle_train_config_place(const treadle_train_config *config, int k
   else if (source->from == TREADLE_FROM_OVERRIDE)
     snprintf(text, sizeof *buffers, "%.200s (override)", source->name);
   else
-    snprintf(text, sizeof *buffers, "%s.%s (%s)", row->section, row->key,
+    snprintf(text, sizeof *buffers, "%s%s%s (%s)", row->section, *row->section ? "." : "", row->key,
              source->from == TREADLE_FROM_RULE ? source->why : "default");
   return text;
 }
@@ -183,6 +183,8 @@ out:
 
 treadle_status treadle_train_config_settle(treadle_train_config *config) {
   treadle_status status;
+  if (config->has_pools_alone && !GIVEN(actor.model))
+    return treadle_train_config_settle_pools_alone(config);
   TRY(settle_micro_batch(config));
   TRY(check_schedule(config));
   TRY(settle_layout(config));

@@ -381,6 +381,14 @@ static treadle_status check_infer(treadle_train_config *config) {
   return TREADLE_OK;
 }
 
+treadle_status treadle_train_config_settle_pools_alone(treadle_train_config *config) {
+  treadle_status status;
+  TRY(settle_kl(config)); /* whether there is a reference */
+  TRY(treadle_train_config_settle_pools(config));
+out:
+  return status;
+}
+
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   treadle_status status;
   if (!GIVEN(sampling.seed)) {
@@ -403,6 +411,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(settle_tests(config));
   TRY(check_infer(config));
   TRY(treadle_train_config_settle_start(config));
+  TRY(treadle_train_config_settle_pools(config));
 out:
   return status;
 }

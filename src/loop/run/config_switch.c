@@ -98,11 +98,12 @@ static bool has_rows_below(const treadle_switch_project *project, const char *fa
 
 /* By its own row of the facts, or that of a section above that does nothing. Hydra's own keys are in files of all. */
 static bool is_known(const treadle_switch_project *project, const char *path, const char *fact) {
-  const char *name = strrchr(fact, '.'), *whose = project->facts->whose;
+  const char *name = strrchr(fact, '.'), *whose = project->facts->whose, *rest;
   const treadle_key_info *row = treadle_train_other_of(whose, fact);
   char above[PATH];
   if (row || strcmp(name ? name + 1 : fact, "_target_") == 0 || strcmp(fact, "hydra") == 0) return true;
-  if (project == &treadle_switch_mindspeed && treadle_train_key_find(path, TREADLE_RUN_RL) >= 0)
+  if (project == &treadle_switch_mindspeed && (treadle_train_key_find(path, TREADLE_RUN_RL) >= 0 ||
+                                               treadle_train_key_above(path, TREADLE_RUN_RL, &rest) >= 0))
     return true; /* treadle's own, in a file of this form */
   snprintf(above, sizeof above, "%s", fact);
   for (char *dot; !row && (dot = strrchr(above, '.'));) {

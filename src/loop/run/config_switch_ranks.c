@@ -5,34 +5,15 @@
 #include "run/config_switch.h"
 
 #include "base/utf8.h"
+#include "run/placement_text.h"
 
 #include <string.h>
-
-/* "3" or "0-3", without spaces around. */
-static bool read_range(const char *text, size_t length, int64_t *first_p, int64_t *last_p) {
-  char one[48];
-  if (length >= sizeof one) return false;
-  snprintf(one, sizeof one, "%.*s", (int)length, text);
-  char *dash = strchr(one, '-');
-  if (dash) *dash = 0;
-  return treadle_text_to_int64(one, first_p) && *first_p >= 0 &&
-         treadle_text_to_int64(dash ? dash + 1 : one, last_p) && *last_p >= 0 && *last_p < INT32_MAX;
-}
-
-static size_t trim(const char **text_p, size_t length) {
-  const size_t spaces = strspn(*text_p, " \t");
-  if (spaces >= length) return 0;
-  *text_p += spaces;
-  length -= spaces;
-  while (length && ((*text_p)[length - 1] == ' ' || (*text_p)[length - 1] == '\t')) length--;
-  return length;
-}
 
 /* The processes of a part, which has `count` resources. */
 static treadle_status add_processes(const char *head, const char *shown, const char *text, size_t length,
                                     int64_t count, treadle_switch_span *range) {
   int64_t first = range->processes, last = first + count - 1, processes;
-  if (text && !read_range(text, length, &first, &last))
+  if (text && !treadle_placement_range(text, length, &first, &last))
     REFUSE("%s is '%s': processes are a number or a range, as 0-3", head, shown);
   processes = last - first + 1;
   if (first != range->processes || processes < 1)
@@ -51,15 +32,15 @@ static treadle_status add_part(const char *head, const char *shown, const char *
   const char *colon = memchr(text, ':', length), *processes = colon ? colon + 1 : NULL;
   size_t own = colon ? (size_t)(colon - text) : length, rest = colon ? length - own - 1 : 0;
   int64_t first = 0, last = 0;
-  own = trim(&text, own);
-  if (colon) rest = trim(&processes, rest);
+  own = treadle_placement_trim(&text, own);
+  if (colon) rest = treadle_placement_trim(&processes, rest);
   if (own == 3 && strncasecmp(text, "all", 3) == 0) {
     if (range->count || range->is_all) REFUSE("%s is '%s': accelerators must be named once", head, shown);
     range->is_all = true;
     if (processes) REFUSE("%s is '%s': all accelerators have a process each", head, shown);
     return TREADLE_OK;
   }
-  if (!read_range(text, own, &first, &last))
+  if (!treadle_placement_range(text, own, &first, &last))
     REFUSE("%s is '%s': a placement is accelerators, as 0-3 or 0-2,5, or all, and may have processes, as "
            "0-1:0-3",
            head, shown);
@@ -79,7 +60,7 @@ static treadle_status read_placement(const char *head, const char *text, treadle
   for (const char *at = text; *at;) {
     const size_t length = strcspn(at, ",");
     const char *part = at;
-    const size_t own = trim(&part, length);
+    const size_t own = treadle_placement_trim(&part, length);
     if (own) TRY(add_part(head, shown, part, own, range));
     at += length + (at[length] == ',');
   }
@@ -131,7 +112,7 @@ static bool has_part(const char *names) {
   bool has = false;
   for (const char *at = names; *at; at += strcspn(at, ","), at += *at == ',') {
     const char *name = at;
-    has = has || slot_of(name, trim(&name, strcspn(at, ","))) >= 0;
+    has = has || slot_of(name, treadle_placement_trim(&name, strcspn(at, ","))) >= 0;
   }
   return has;
 }
@@ -150,7 +131,7 @@ treadle_status treadle_asked_place_components(treadle_config_reader *reader, con
   if (!range.is_all && range.last > asked->highest) asked->highest = range.last;
   for (const char *at = names; *at; at += strcspn(at, ","), at += *at == ',') {
     const char *name = at;
-    const size_t length = trim(&name, strcspn(at, ","));
+    const size_t length = treadle_placement_trim(&name, strcspn(at, ","));
     const int slot = slot_of(name, length);
     if (slot < 0) continue;
     if (asked->placed[slot].path)

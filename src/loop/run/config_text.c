@@ -28,10 +28,11 @@ static void add_note(treadle_builder *text, const treadle_train_source *source) 
 
 static void add_key(treadle_builder *text, const treadle_train_config *config, int key) {
   const treadle_train_key *row = &treadle_train_keys[key];
+  const bool is_inside = *row->section;
   if (!key || strcmp(treadle_train_keys[key - 1].section, row->section) != 0)
-    treadle_builder_add(text, "%s%s:\n", key ? "\n" : "", row->section);
+    treadle_builder_add(text, "%s%s%s", key ? "\n" : "", row->section, is_inside ? ":\n" : "");
   size_t line = text->length;
-  treadle_builder_add(text, "  %s:", row->key);
+  treadle_builder_add(text, "%s%s:", is_inside ? "  " : "", row->key);
   pad(text, line, VALUES_AT);
   if (config->sources[key].left_out)
     treadle_builder_add(text, "null");

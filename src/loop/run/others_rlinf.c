@@ -133,6 +133,7 @@ static const treadle_key_info rows[] = {
   {"algorithm.val_rollout_batch_size_per_gpu", NULL, "samples", NONE, NULL},
   {"algorithm.value_cliprange", NULL, "", NONE, NULL},
   {"cluster", NULL, "", NONE, NULL},
+  {"cluster.component_placement", NULL, "slots", HEARD, NULL},
   {"critic", NULL, "", NONE, NULL},
   {"critic.use_critic_model", NULL, "", LIMITED, NULL},
   {"data.answer_key", NULL, "", HEARD, "rl_config.answer_key"},

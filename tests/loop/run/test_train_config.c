@@ -654,7 +654,7 @@ static void table_is_sound(void **state) {
     char path[128];
     assert_ok(treadle_train_key_read(key, key->key, NULL, &arena, &s));
     assert_int_equal(treadle_train_key_at(key->at), i);
-    snprintf(path, sizeof path, "%s.%s", key->section, key->key);
+    snprintf(path, sizeof path, "%s%s%s", key->section, *key->section ? "." : "", key->key);
     assert_int_equal(treadle_train_key_find(path, TREADLE_RUN_RL), i);
     assert_true(key->alone || treadle_train_known_key(path, TREADLE_RUN_RL, &limit) == TREADLE_KNOWN_NOT);
     for (int j = 0; j < TREADLE_TRAIN_ALSO && key->also[j]; j++)
