@@ -1,9 +1,9 @@
 /* treadle pools: which role of a configuration gets which ranks, nodes and bytes. Nothing is started, so the nodes may be any. */
+#include "cli/pools.h"
+
 #include "cli/cli.h"
-#include "cli/json_out.h"
 
 #include "base/utf8.h"
-#include "treadle_control.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,32 +12,14 @@ enum { NODES_MOST = 1 << 16 };
 
 /* ---- What is said ------------------------------------------------------------------------------------------- */
 
-typedef struct pool_row {
-  treadle_rl_pool_info info;
-  treadle_resource_pool_info pool;
-  size_t bytes;
-  bool is_known; /* bytes are */
-} pool_row;
-
-typedef struct slot_row {
-  treadle_slot slot;
-  int32_t pool;
-} slot_row;
-
-typedef struct pools_table {
-  treadle_rl_pools *pools;
-  treadle_rl_pools_info all;
-  pool_row *rows;  /* [all.count] */
-  slot_row *slots; /* [all.slots] by number */
-} pools_table;
-
-static void release(pools_table *table) {
+static void release(treadle_pools_table *table) {
   treadle_rl_pools_destroy(table->pools);
   free(table->rows);
   free(table->slots);
 }
 
-static treadle_status fill(pools_table *table, const treadle_train_config *config, const char *families) {
+static treadle_status fill(treadle_pools_table *table, const treadle_train_config *config,
+                           const char *families) {
   const treadle_rl_options options = {.struct_size = sizeof options, .families = families};
   treadle_status status = TREADLE_OK;
   table->all = TREADLE_INIT(treadle_rl_pools_info);
@@ -47,7 +29,7 @@ static treadle_status fill(pools_table *table, const treadle_train_config *confi
   if (!table->rows || !table->slots)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a table of %d slots", (int)table->all.slots);
   for (int32_t i = 0; i < table->all.count; i++) {
-    pool_row *row = &table->rows[i];
+    treadle_pools_row *row = &table->rows[i];
     row->info = TREADLE_INIT(treadle_rl_pool_info);
     row->pool = TREADLE_INIT(treadle_resource_pool_info);
     TRY(treadle_rl_pools_get_pool(table->pools, i, &row->info));
@@ -55,7 +37,7 @@ static treadle_status fill(pools_table *table, const treadle_train_config *confi
     for (int32_t rank = 0; rank < row->pool.slots; rank++) {
       treadle_slot slot;
       TRY(treadle_resource_pool_get_slot(row->info.pool, rank, &slot));
-      table->slots[slot.number] = (slot_row){slot, i};
+      table->slots[slot.number] = (treadle_pools_slot){slot, i};
     }
     treadle_progress("the bytes of pool %s", row->pool.name);
     TRY(treadle_rl_pools_foresee(table->pools, config, &options, i, &row->bytes, &row->is_known));
@@ -63,13 +45,6 @@ static treadle_status fill(pools_table *table, const treadle_train_config *confi
 out:
   treadle_progress_end();
   return status;
-}
-
-/* The rank of the run that is `rank` of a pool: entry after entry. */
-static int32_t rank_of(const pools_table *table, const pool_row *row, int32_t rank) {
-  treadle_slot slot = {0};
-  (void)treadle_resource_pool_get_slot(row->info.pool, rank, &slot);
-  return table->all.first_rank + slot.number;
 }
 
 /* ---- Nodes -------------------------------------------------------------------------------------------------- */
@@ -131,188 +106,9 @@ out:
   return status;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------------- */
-
-static void print_roles(treadle_json_out *out, const treadle_rl_pool_info *info) {
-  treadle_json_out_open(out, "roles", '[');
-  for (int32_t i = 0; i < info->role_count; i++)
-    treadle_json_out_text(out, NULL, treadle_role_name(info->roles[i]));
-  treadle_json_out_close(out, ']');
-}
-
-static void print_pool(treadle_json_out *out, const pools_table *table, int32_t number) {
-  const pool_row *row = &table->rows[number];
-  treadle_json_out_open(out, NULL, '{');
-  treadle_json_out_text(out, "name", row->pool.name);
-  treadle_json_out_open(out, "ranks", '[');
-  for (int32_t rank = 0; rank < row->pool.slots; rank++)
-    treadle_json_out_int(out, NULL, rank_of(table, row, rank));
-  treadle_json_out_close(out, ']');
-  treadle_json_out_open(out, "nodes", '[');
-  for (int32_t s = 0, last = -1; s < table->all.slots; s++) { /* node after node */
-    if (table->slots[s].pool != number || table->slots[s].slot.node == last) continue;
-    last = table->slots[s].slot.node;
-    treadle_json_out_int(out, NULL, last);
-  }
-  treadle_json_out_close(out, ']');
-  print_roles(out, &row->info);
-  if (row->is_known)
-    treadle_json_out_int(out, "bytes", (int64_t)row->bytes);
-  else
-    treadle_json_out_text(out, "bytes", NULL);
-  treadle_json_out_close(out, '}');
-}
-
-static void print_json(const pools_table *table) {
-  treadle_json_out out = {.file = stdout};
-  treadle_json_out_open(&out, NULL, '{');
-  treadle_json_out_int(&out, "slots", table->all.slots);
-  treadle_json_out_int(&out, "controller", table->all.controller);
-  treadle_json_out_open(&out, "pools", '[');
-  for (int32_t i = 0; i < table->all.count; i++) print_pool(&out, table, i);
-  treadle_json_out_close(&out, ']');
-  treadle_json_out_open(&out, "ranks", '[');
-  for (int32_t s = 0; s < table->all.slots; s++) {
-    const slot_row *row = &table->slots[s];
-    treadle_json_out_open(&out, NULL, '{');
-    treadle_json_out_int(&out, "rank", table->all.first_rank + s);
-    treadle_json_out_int(&out, "node", row->slot.node);
-    treadle_json_out_int(&out, "local_rank", row->slot.local_rank);
-    treadle_json_out_int(&out, "local_world", row->slot.local_world);
-    print_roles(&out, &table->rows[row->pool].info);
-    treadle_json_out_close(&out, '}');
-  }
-  treadle_json_out_close(&out, ']');
-  treadle_json_out_close(&out, '}');
-}
-
-/* ---- Text --------------------------------------------------------------------------------------------------- */
-
-/* "1-32,49" of one number after the other; the last one is followed by -1. */
-typedef struct runs {
-  int64_t first, last;
-} runs;
-
-static void add_number(treadle_builder *text, runs *r, int64_t number) {
-  if (number == r->last + 1 && r->first >= 0) {
-    r->last = number;
-    return;
-  }
-  if (r->last > r->first) treadle_builder_add(text, "-%lld", (long long)r->last);
-  if (number >= 0) treadle_builder_add(text, "%s%lld", r->first >= 0 ? "," : "", (long long)number);
-  r->first = r->last = number;
-}
-
-static void add_ranks(treadle_builder *text, const pools_table *table, const pool_row *row) {
-  runs r = {-1, -1};
-  for (int32_t rank = 0; rank < row->pool.slots; rank++) add_number(text, &r, rank_of(table, row, rank));
-  add_number(text, &r, -1);
-}
-
-static void add_nodes(treadle_builder *text, const pools_table *table, int32_t pool) {
-  runs r = {-1, -1};
-  for (int32_t s = 0, last = -1; s < table->all.slots; s++) {
-    if (table->slots[s].pool != pool || table->slots[s].slot.node == last) continue;
-    last = table->slots[s].slot.node;
-    add_number(text, &r, last);
-  }
-  add_number(text, &r, -1);
-}
-
-static char letter_of(int32_t pool) {
-  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  return pool < (int32_t)sizeof letters - 1 ? letters[pool] : '#';
-}
-
-enum { COLUMNS = 5 };
-
-static void add_cells(treadle_builder cells[COLUMNS], const pools_table *table, int32_t number) {
-  const pool_row *row = &table->rows[number];
-  treadle_builder_add(&cells[0], "%c  %s", letter_of(number), treadle_text_shown(row->pool.name));
-  for (int32_t i = 0; i < row->info.role_count; i++)
-    treadle_builder_add(&cells[1], "%s%s", i ? ", " : "", treadle_role_name(row->info.roles[i]));
-  add_ranks(&cells[2], table, row);
-  add_nodes(&cells[3], table, number);
-  treadle_builder_add(&cells[4], "%s", row->is_known ? treadle_text_of_size(row->bytes) : "-");
-}
-
-/* A table, as wide as its cells are. false: memory was out. */
-static bool print_pools(const pools_table *table) {
-  static const char *const heads[COLUMNS] = {"   pool", "roles", "ranks", "nodes", "bytes of a rank"};
-  const size_t rows = (size_t)table->all.count + 1;
-  treadle_builder(*cells)[COLUMNS] = calloc(rows, sizeof *cells);
-  int widths[COLUMNS] = {0};
-  bool is_good = cells;
-  for (int c = 0; cells && c < COLUMNS; c++) treadle_builder_add(&cells[0][c], "%s", heads[c]);
-  for (size_t i = 1; cells && i < rows; i++) add_cells(cells[i], table, (int32_t)i - 1);
-  for (size_t i = 0; cells && i < rows; i++)
-    for (int c = 0; c < COLUMNS; c++) {
-      is_good = is_good && !cells[i][c].failed;
-      if ((int)cells[i][c].length > widths[c]) widths[c] = (int)cells[i][c].length;
-    }
-  for (size_t i = 0; is_good && i < rows; i++)
-    for (int c = 0; c < COLUMNS; c++)
-      printf("%-*s%s", c < COLUMNS - 1 ? widths[c] : 0, cells[i][c].text, c < COLUMNS - 1 ? "  " : "\n");
-  for (size_t i = 0; cells && i < rows; i++)
-    for (int c = 0; c < COLUMNS; c++) treadle_builder_release(&cells[i][c]);
-  free(cells);
-  return is_good;
-}
-
-/* Where the slots of a node end. */
-static int32_t end_of(const pools_table *table, int32_t first) {
-  return first + table->slots[first].slot.local_world;
-}
-
-static bool is_like(const pools_table *table, int32_t a, int32_t b) {
-  bool is = table->slots[a].slot.local_world == table->slots[b].slot.local_world;
-  for (int32_t i = 0; is && i < table->slots[a].slot.local_world; i++)
-    is = table->slots[a + i].pool == table->slots[b + i].pool;
-  return is;
-}
-
-/* A letter for each slot; nodes after each other that look alike share a line. */
-static void print_nodes(const pools_table *table) {
-  enum { SHOWN = 64 };
-  for (int32_t first = 0, next; first < table->all.slots; first = next) {
-    const slot_row *row = &table->slots[first];
-    int32_t last = first;
-    for (next = end_of(table, first); next < table->all.slots && is_like(table, first, next);
-         next = end_of(table, next))
-      last = next;
-    char nodes[32];
-    snprintf(nodes, sizeof nodes, last > first ? "nodes %d-%d" : "node %d", (int)row->slot.node,
-             (int)table->slots[last].slot.node);
-    printf("%-14s ", nodes);
-    for (int32_t s = first; s < end_of(table, first) && s < first + SHOWN; s++)
-      putchar(letter_of(table->slots[s].pool));
-    if (row->slot.local_world > SHOWN) printf("... %d slots", (int)row->slot.local_world);
-    putchar('\n');
-  }
-}
-
-static treadle_status print_text(const pools_table *table, bool has_nodes) {
-  const treadle_rl_pools_info *all = &table->all;
-  bool is_known = true;
-  for (int32_t i = 0; i < all->count; i++) is_known = is_known && table->rows[i].is_known;
-  printf("%s on %s%s; the controller is rank 0, and %s\n", treadle_text_of_count(all->slots, "slot"),
-         treadle_text_of_count(all->nodes, "node"), has_nodes ? "" : ", as --nodes does not say on which",
-         all->first_rank ? "works alone" : "also works");
-  if (!all->place) printf("the configuration says nothing of pools: all slots are one\n");
-  if (all->idle) printf("%s left over\n", treadle_text_count_is(all->idle, "more slot"));
-  printf("\n");
-  if (!print_pools(table)) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a table of pools");
-  printf("\n");
-  print_nodes(table);
-  if (!is_known)
-    printf("\nbytes -: there is no model (actor_config.model), or a role whose bytes cannot be foreseen "
-           "yet\n");
-  return TREADLE_OK;
-}
-
 /* ---- The command -------------------------------------------------------------------------------------------- */
 
-static treadle_status run(const treadle_arguments *a, pools_table *table) {
+static treadle_status run(const treadle_arguments *a, treadle_pools_table *table) {
   const char *overrides[TREADLE_MAX_SETTINGS];
   size_t count = treadle_overrides_of(a, overrides);
   treadle_train_config *config = NULL;
@@ -323,16 +119,16 @@ static treadle_status run(const treadle_arguments *a, pools_table *table) {
   TRY(place(config, a->pools.nodes, &table->pools));
   TRY(fill(table, config, a->model.families));
   if (a->json)
-    print_json(table);
+    treadle_pools_print_json(table);
   else
-    TRY(print_text(table, a->pools.nodes));
+    TRY(treadle_pools_print_text(table, a->pools.nodes));
 out:
   treadle_train_config_destroy(config);
   return status;
 }
 
 int treadle_command_pools(const treadle_arguments *a) {
-  pools_table table = {0};
+  treadle_pools_table table = {0};
   treadle_status status = run(a, &table);
   release(&table);
   if (status) return treadle_report_refusal("pools", status);

@@ -1,5 +1,6 @@
 /* Pools of a configuration: which pools each of the four forms makes, on which slots, with which roles; what is refused; and which pools a run may
  * have today. */
+#include "base/alloc.h"
 #include "rl/pools.h"
 #include "run/config.h"
 #include "test.h"
@@ -322,6 +323,31 @@ static void controllers(void **state) {
   treadle_train_config_destroy(config);
 }
 
+/* Each allocation fails once: no pools are left behind, and memory is released (the sanitizer looks). */
+static void memory_runs_out(void **state) {
+  (void)state;
+  static const char *const texts[] = {S4, PLACES "{actor: 0-1, rollout: 2-3}\n", "trainer: {nnodes: 2}\n",
+                                      "rl_config: {actor_resource: {num_npus: 4}}\n", "{}"};
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    treadle_status status = TREADLE_NO_MEMORY;
+    long failed = 0;
+    for (long n = 1; status; n++) {
+      treadle_train_config *config = NULL;
+      treadle_rl_pools *pools = NULL;
+      treadle_alloc_fail_at(n);
+      status = parse(texts[i], NULL, &config);
+      if (!status) status = place(config, NULL, &pools);
+      treadle_alloc_fail_at(0);
+      assert_true(!status == !!pools);
+      if (status) assert_int_equal(status, TREADLE_NO_MEMORY);
+      failed += status != TREADLE_OK;
+      treadle_rl_pools_destroy(pools);
+      treadle_train_config_destroy(config);
+    }
+    assert_in_range(failed, 10, 200);
+  }
+}
+
 /* ---- What a run may have ---- */
 
 static int warned;
@@ -373,6 +399,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forms_make_pools),    cmocka_unit_test(mistakes_are_refused),
       cmocka_unit_test(nodes_are_too_small), cmocka_unit_test(settled_text_is_the_same),
-      cmocka_unit_test(controllers),         cmocka_unit_test(runs_have_one_pool)};
+      cmocka_unit_test(controllers),         cmocka_unit_test(memory_runs_out),
+      cmocka_unit_test(runs_have_one_pool)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,31 @@
+/* What treadle pools says, and how it is printed. */
+#ifndef TREADLE_CLI_POOLS_H
+#define TREADLE_CLI_POOLS_H
+
+#include "treadle_control.h"
+
+typedef struct treadle_pools_row {
+  treadle_rl_pool_info info;
+  treadle_resource_pool_info pool;
+  size_t bytes;
+  bool is_known; /* bytes are */
+} treadle_pools_row;
+
+typedef struct treadle_pools_slot {
+  treadle_slot slot;
+  int32_t pool;
+} treadle_pools_slot;
+
+typedef struct treadle_pools_table {
+  treadle_rl_pools *pools;
+  treadle_rl_pools_info all;
+  treadle_pools_row *rows;   /* [all.count] */
+  treadle_pools_slot *slots; /* [all.slots] by number */
+} treadle_pools_table;
+
+/* One JSON object. */
+void treadle_pools_print_json(const treadle_pools_table *table);
+/* A table of pools, and a picture of the nodes; has_nodes: the caller said which there are. */
+treadle_status treadle_pools_print_text(const treadle_pools_table *table, bool has_nodes);
+
+#endif
