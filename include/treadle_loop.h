@@ -253,13 +253,15 @@ treadle_status treadle_reward_score(treadle_reward *reward, treadle_batch *batch
 typedef struct treadle_advantage_options {
   size_t struct_size;
   const char *estimator; /* a word of rl_config.adv_estimator; NULL: "group_norm" */
-  bool keep_scale;       /* "group_norm": without division by the group's deviation */
-  double gamma;          /* of "reinforce_plus_plus", in [0, 1]; 0: 1 */
+  bool keep_scale;       /* "group_norm": without division by the group's deviation; "gae": not whitened */
+  double gamma;          /* of "reinforce_plus_plus" and "gae", in [0, 1]; 0: 1 */
+  double lam;            /* of "gae", in [0, 1]; 0: 1 */
 } treadle_advantage_options;
 
 /* Adds the column advantage (fp64), or, if the estimator gives tokens of a row different ones, advantages (ragged fp64,
- * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). Refused:
- * rewards that are not finite, by row. Local. */
+ * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). "gae" also
+ * needs values (ragged fp32, like ids: what a critic expects before each token), and adds returns, of the same form.
+ * Refused: rewards and values that are not finite, by row. Local. */
 treadle_status treadle_advantages(treadle_batch *batch, const treadle_advantage_options *options);
 
 typedef struct treadle_lr_options {

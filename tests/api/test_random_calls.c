@@ -1129,7 +1129,7 @@ static void call_rewards(caller *c) {
 }
 
 static void call_pieces(caller *c) {
-  static const char *const estimators[] = {"group_norm", "rloo", "reinforce_plus_plus", "gae"};
+  static const char *const estimators[] = {"group_norm", "rloo", "reinforce_plus_plus", "gae", "gpo"};
   static const char *const styles[] = {"constant", "linear", "cosine", ""};
   const treadle_prompts_options prompts = {.struct_size = struct_size(c, sizeof prompts),
                                            .path = TREADLE_SOURCE_DIR "/examples/sequence/tokenizer.json",
@@ -1147,7 +1147,8 @@ static void call_pieces(caller *c) {
   const treadle_advantage_options advantage = {.struct_size = struct_size(c, sizeof advantage),
                                                .estimator = OR_NULL(c, ONE_OF(c, estimators)),
                                                .keep_scale = below(c, 2),
-                                               .gamma = seconds(c)};
+                                               .gamma = seconds(c),
+                                               .lam = seconds(c)};
   const treadle_lr_options lr = {.struct_size = struct_size(c, sizeof lr),
                                  .style = OR_NULL(c, ONE_OF(c, styles)),
                                  .lr = seconds(c),

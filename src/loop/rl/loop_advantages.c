@@ -146,8 +146,11 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
                                     .first = v.first,
                                     .token_rewards = b->rewards,
                                     .scores = v.scores};
-  TRY(treadle_rl_advantages((treadle_rl_estimator)s->rl.advantage.estimator, s->rl.advantage.norm_by_std,
-                            s->rl.advantage.gamma, &scored, b->advantages, b->returns, v.of_samples));
+  const treadle_rl_estimator_options options = {.estimator =
+                                                    (treadle_rl_estimator)s->rl.advantage.estimator,
+                                                .by_std = s->rl.advantage.norm_by_std,
+                                                .gamma = s->rl.advantage.gamma};
+  TRY(treadle_rl_advantages(&options, &scored, b->advantages, b->returns, v.of_samples));
   if (s->rl.advantage.normalize) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
   if (s->rl.kl.in_reward) {
