@@ -180,6 +180,14 @@ typedef enum treadle_weights {
   TREADLE_WEIGHTS_RANDOM    /* made up */
 } treadle_weights;
 
+/* What follows the last norm of a model. */
+typedef enum treadle_head {
+  TREADLE_HEAD_LM = 0, /* logits of the vocabulary, by lm_head.weight or what it is tied to */
+  /* One number for each token, by score.weight [1, hidden] and, where the files have it, score.bias [1]: a critic, or a
+   * reward model. Files may have lm_head.weight beside it, which is not loaded. */
+  TREADLE_HEAD_SCORE
+} treadle_head;
+
 typedef struct treadle_model_options {
   size_t struct_size;
   const char *families; /* folder of family files; NULL: those built into the library */
@@ -188,6 +196,10 @@ typedef struct treadle_model_options {
    * that are too large for the machine. */
   int64_t scale_down;
   treadle_weights weights; /* FILES: refused without files. RANDOM: made up, even with files. NONE: the path decides */
+  treadle_head head;
+  /* With TREADLE_HEAD_SCORE: what files without score.weight mean. true: it starts with zeros, as that of a critic.
+   * false: they are refused, as those of a reward model. */
+  bool score_zeros;
 } treadle_model_options;
 
 /* Opens a model: reads config.json, the family file that covers its model_type, and the index of its weights. `path` is
@@ -199,7 +211,7 @@ typedef struct treadle_model_options {
  *   the file config.json       has made-up weights
  *
  * If there are files of weights, their names, shapes and dtypes are compared with the family. Refused, by name: a
- * tensor that is missing or left over. */
+ * tensor that is missing or left over; with TREADLE_HEAD_SCORE, a family without such a head, and several labels. */
 treadle_status treadle_model_open(const char *path, const treadle_model_options *options, treadle_model **model_p);
 void treadle_model_close(treadle_model *model);
 

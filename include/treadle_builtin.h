@@ -358,7 +358,8 @@ typedef struct treadle_trainer treadle_trainer;
  * the type of the layout, bf16 or fp32 (fp32 for fp16). All ranks of the group make the same calls with the same
  * options; group: NULL is this process alone. Group and layout must outlive the trainer. Options may be NULL. Refused,
  * by name: experts, latent attention, more tensor parallel ranks than key and value heads, and anything else that the
- * engine does not compute. On failure *trainer_p is NULL. Collective, like all functions of trainers except
+ * engine does not compute. If the model has a score head (TREADLE_HEAD_SCORE), so has the trainer: it computes values
+ * and scores, and the loss "value". On failure *trainer_p is NULL. Collective, like all functions of trainers except
  * accessors. */
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
                                       const treadle_trainer_options *options, treadle_trainer **trainer_p);
@@ -384,9 +385,9 @@ treadle_status treadle_trainer_slice(treadle_trainer *trainer, const treadle_bat
                                      treadle_batch **mine_p);
 /* Computes gradients of a loss over the rows of all ranks. It overwrites earlier gradients. out, a batch with as many
  * rows as this rank's, or NULL, gets the columns log_probs and, if they are asked for, entropies (ragged fp32, like
- * ids; 0 where a token does not count), on one rank of each coordinate. In exact mode log-probabilities have the bits
- * of treadle_generator_score at that temperature. Refused: a loss that is not finite. After a call that failed,
- * treadle_trainer_step is refused until one succeeds. */
+ * ids; 0 where a token does not count), on one rank of each coordinate; of a model with a score head, values. In exact
+ * mode log-probabilities have the bits of treadle_generator_score at that temperature. Refused: a loss that is not
+ * finite. After a call that failed, treadle_trainer_step is refused until one succeeds. */
 treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_batch *batch,
                                          const treadle_forward_options *forward, const treadle_loss_options *loss,
                                          treadle_batch *out, treadle_loss *loss_p);
@@ -399,6 +400,17 @@ treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batc
 treadle_status treadle_trainer_logprobs(treadle_trainer *trainer, const treadle_batch *batch,
                                         const treadle_forward_options *forward, const void *weights,
                                         treadle_batch *out);
+/* Computes values, of a model with a score head: out gets the column values (ragged fp32, like ids; 0 where a token does
+ * not count), on one rank of each coordinate. The value of a token is the head at the position before it: what was known
+ * when the token was drawn. The bits are the same in every layout and micro batch. Temperature, never, kept_counts and
+ * kept have no meaning here, and are ignored. Refused: entropies; a model with another head. */
+treadle_status treadle_trainer_values(treadle_trainer *trainer, const treadle_batch *batch,
+                                      const treadle_forward_options *forward, treadle_batch *out);
+/* Computes one number for each row: out gets the column score (fp64), the head at the row's last token, whatever mask
+ * says. It goes through the layers, too, so that a micro batch has one token more for each row. Otherwise it is as
+ * treadle_trainer_values. */
+treadle_status treadle_trainer_scores(treadle_trainer *trainer, const treadle_batch *batch,
+                                      const treadle_forward_options *forward, treadle_batch *out);
 /* Tells the trainer that its windows held something else meanwhile, or that the weights in them have changed. It then
  * rebuilds what it derived from the weights, such as packed copies. Local. */
 treadle_status treadle_trainer_rebind(treadle_trainer *trainer);

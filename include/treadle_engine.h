@@ -193,6 +193,10 @@ typedef struct treadle_loss_row {
  *             token = pg - entropy_coeff * entropy + kl_coef * KL(log_prob, ref)
  *           clip_c is 1 at least; INFINITY: no second clip. Values of these columns that are not finite are refused,
  *           and so is a loss that is not
+ *   "value" of a model with a score head, and the only one of it: the sum over all tokens of weight * token, by the
+ *           columns values (fp32: what the head gave before) and returns (fp32):
+ *             token = max((v - R)^2, (clip(v, old - clip_value, old + clip_value) - R)^2) / 2
+ *           clip_value is 0 at least; INFINITY: no clip. Values that are not finite are refused as in "ppo"
  *   NULL    the caller's: of_row is called for each row that has tokens that count, with equal arguments on every rank
  *           that has its logits. It may not change the batch. Values that are not finite are refused, by row and
  *           token. Figures are nll, tokens and loss */
@@ -200,7 +204,7 @@ typedef struct treadle_loss_options {
   size_t struct_size;
   const char *name;
   double clip_low, clip_high, clip_c;
-  /* Weights of "ppo", over all ranks: "token-mean" 1 / tokens; "seq-mean-token-sum" 1 / rows with tokens;
+  /* Weights of "ppo" and "value", over all ranks: "token-mean" 1 / tokens; "seq-mean-token-sum" 1 / rows with tokens;
    * "seq-mean-token-mean" 1 / rows / tokens of the row; "seq-mean-token-sum-norm" 1 / rows / norm_length. NULL: the
    * first. */
   const char *aggregation;
@@ -211,18 +215,22 @@ typedef struct treadle_loss_options {
   double importance_cap; /* not 0: pg is multiplied by e^(old - rollout), at most this */
   treadle_status (*of_row)(void *context, const treadle_loss_row *row);
   void *context;
+  double clip_value; /* of "value" */
 } treadle_loss_options;
 
 /* What a loss came to, over all ranks. */
 typedef struct treadle_loss {
   size_t struct_size;
-  /* The sum of -log p over the tokens that count, coordinate by coordinate; of "nll" the loss is nll / tokens. All
-   * other sums go on from coordinate to coordinate, and have the same bits in all layouts. */
+  /* The sum of -log p over the tokens that count, coordinate by coordinate; of "nll" the loss is nll / tokens, of
+   * "value" it is 0. All other sums go on from coordinate to coordinate, and have the same bits in all layouts. */
   double nll;
   int64_t tokens; /* the number of tokens that count */
   /* Of a loss other than "nll": the loss itself, and its parts. pg_loss, kl_loss and entropy are weighted as the loss;
    * clipfrac, clipfrac_lower and ppo_kl are means over tokens. */
   double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl;
+  /* Of "value": vf_loss is weighted as the loss; means over tokens of where the clipped square is the larger one, and of
+   * v. */
+  double vf_loss, vf_clipfrac, vpred_mean;
 } treadle_loss;
 
 typedef struct treadle_optimizer_step {
@@ -245,7 +253,11 @@ typedef struct treadle_optimizer_figures {
  * coordinate_of says which rows each rank takes. Each rank then gives logprobs, loss and update the batch of its rows,
  * which may be none; ranks with the same rows give equal batches. `out`, a batch with as many rows, gets the column
  * log_probs (ragged fp32, like ids; 0 where a token does not count), and entropies if they are asked for, on one rank
- * at least of those with the same rows. out may be NULL. */
+ * at least of those with the same rows. out may be NULL.
+ *
+ * A model with a score head (TREADLE_HEAD_SCORE) has no log-probabilities. values and scores take its rows in place of
+ * logprobs; loss and update take the loss "value", and out gets the column values. An engine that knows no such models
+ * may leave values and scores NULL. */
 typedef struct treadle_train_engine {
   size_t struct_size;
   void *engine;
@@ -267,6 +279,10 @@ typedef struct treadle_train_engine {
   treadle_status (*rebind)(void *engine);
   size_t (*bytes)(const void *engine); /* of device memory, on this rank */
   void (*close)(void *engine);
+  treadle_status (*values)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                           treadle_batch *out);
+  treadle_status (*scores)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
+                           treadle_batch *out);
 } treadle_train_engine;
 
 /* Opens an engine on the ranks of a group, for a layout. It fills *engine_p, whose struct_size is set. `context` is the

@@ -7,15 +7,25 @@
 #include <string.h>
 
 static const char *const role_texts[TREADLE_ROLES] = {
-    "embed",       "final_norm",  "head",        "attention_norm",
-    "mlp_norm",    "q",           "q_bias",      "k",
-    "k_bias",      "v",           "v_bias",      "o",
-    "o_bias",      "q_norm",      "k_norm",      "q_down",
-    "q_down_norm", "q_up",        "kv_down",     "kv_down_norm",
-    "kv_up",       "gate",        "gate_bias",   "up",
-    "up_bias",     "down",        "down_bias",   "router",
-    "router_bias", "expert_gate", "expert_up",   "expert_down",
-    "shared_gate", "shared_up",   "shared_down", "shared_scale",
+    "embed",       "final_norm",
+    "head",        "score",
+    "score_bias",  "attention_norm",
+    "mlp_norm",    "q",
+    "q_bias",      "k",
+    "k_bias",      "v",
+    "v_bias",      "o",
+    "o_bias",      "q_norm",
+    "k_norm",      "q_down",
+    "q_down_norm", "q_up",
+    "kv_down",     "kv_down_norm",
+    "kv_up",       "gate",
+    "gate_bias",   "up",
+    "up_bias",     "down",
+    "down_bias",   "router",
+    "router_bias", "expert_gate",
+    "expert_up",   "expert_down",
+    "shared_gate", "shared_up",
+    "shared_down", "shared_scale",
 };
 
 typedef enum fact_kind { WORD, EXPRESSION, NUMBER, CHOICE } fact_kind;

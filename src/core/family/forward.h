@@ -11,6 +11,8 @@ typedef enum treadle_role {
   TREADLE_ROLE_EMBED,
   TREADLE_ROLE_FINAL_NORM,
   TREADLE_ROLE_HEAD,
+  TREADLE_ROLE_SCORE, /* [1, H]: of a model with a score head, in place of the head */
+  TREADLE_ROLE_SCORE_BIAS,
   TREADLE_ROLE_ATTENTION_NORM, /* before attention */
   TREADLE_ROLE_MLP_NORM,       /* before the MLP, or the experts */
   TREADLE_ROLE_Q,

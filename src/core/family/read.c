@@ -113,6 +113,8 @@ static const char *const reserved_names[] = {"l",
                                              "triton_kernels",
                                              "indexer_fused",
                                              "wrapped",
+                                             "score_head",
+                                             "score_bias",
                                              NULL};
 
 static bool is_reserved(const char *name) {

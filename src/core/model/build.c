@@ -363,6 +363,7 @@ treadle_status treadle_model_fill(treadle_model *model) {
   TRY(treadle_making_layers(&b));
   TRY(treadle_making_require(&b));
   TRY(treadle_making_experts(&b));
+  TRY(treadle_model_check_head(model));
   TRY(treadle_model_read_quantisation(model));
   TRY(add_everything(&b));
   TRY(treadle_model_sum(model));

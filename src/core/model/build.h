@@ -15,12 +15,18 @@ treadle_status treadle_model_from_files(const char *what, json_t *config,
                                         const treadle_model_options *options, size_t file_bytes,
                                         treadle_model **model_p);
 
-/* The model of a config with this number of MTP layers, whatever the config says of them. */
-treadle_status treadle_model_with_mtp(const char *what, json_t *config,
-                                      const treadle_model_options *options, int32_t mtp_layers,
-                                      treadle_model **model_p);
+/* What files say of a model beside its config. */
+typedef struct treadle_model_found {
+  int32_t mtp_layers; /* -1: nothing */
+  bool score_bias;
+} treadle_model_found;
 
-/* The model of another config of the same family, which both share: `like` is closed later. For many small models. */
+/* The model of a config for files that say this. */
+treadle_status treadle_model_with(const char *what, json_t *config, const treadle_model_options *options,
+                                  const treadle_model_found *found, treadle_model **model_p);
+
+/* The model of another config of the same family and with such a head; both share the family: `like` is closed later. For
+ * many small models. */
 treadle_status treadle_model_like(const treadle_model *like, const char *what, json_t *config,
                                   treadle_model **model_p);
 
@@ -55,6 +61,14 @@ bool treadle_model_is_boolean(const treadle_model *model, const char *name);
 treadle_status treadle_model_read_quantisation(treadle_model *model);
 /* Refuses a config beside which another file says that the weights are quantised. */
 treadle_status treadle_model_check_beside(const treadle_model *model, const char *config_path);
+
+/* ---- What follows the last norm (head.c) ---- */
+
+/* Refuses a score head that the family, or the trainer, does not have, and a config with several labels. */
+treadle_status treadle_model_check_head(const treadle_model *model);
+/* Have the files score.bias? False of a model with another head. */
+treadle_status treadle_names_score_bias(const treadle_model *model, const treadle_checkpoint *checkpoint,
+                                        bool *bias_p);
 
 /* Adds a line to the model's notes: what was taken in another way than the config or the files say. */
 treadle_status treadle_model_note(treadle_model *model, const char *format, ...)

@@ -1,4 +1,4 @@
-/* What a name in an expression of the family means: its dims, then fields of the config. */
+/* What a name in an expression of the family means: what its head has, dims, then fields of the config. */
 #include "model/build.h"
 #include "model/config.h"
 
@@ -36,10 +36,20 @@ out:
   return status;
 }
 
+/* What the options say, not the config. */
+static bool look_up_head(const treadle_model *model, const char *name, int64_t *value_p) {
+  const bool scores = model->head.kind == TREADLE_HEAD_SCORE, bias = strcmp(name, "score_bias") == 0;
+  if (!bias && strcmp(name, "score_head") != 0) return false;
+  *value_p = scores && (!bias || model->head.bias);
+  return true;
+}
+
 treadle_status treadle_model_look_up(const treadle_model *model, const char *name, const int64_t *member,
                                      int64_t *value_p, bool *found_p) {
   int32_t dim = member ? -1 : treadle_model_find_dim(model, name);
   treadle_status status;
+  *found_p = !member && look_up_head(model, name, value_p);
+  if (*found_p) return TREADLE_OK;
   if (dim >= 0) {
     *value_p = model->dim_values[dim];
     *found_p = true;

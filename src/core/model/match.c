@@ -62,14 +62,16 @@ bool treadle_match_shape(treadle_match *match, const char *name, const treadle_s
 /* ---- Steps ------------------------------------------------------------------------------------- */
 
 /* A stacked tensor is stored expert by expert. */
-static void match_entries(treadle_match *match) {
+static treadle_status match_entries(treadle_match *match) {
   const treadle_model *model = match->model;
+  treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < model->entry_count; i++) {
     const treadle_entry *entry = &model->entries[i];
     const treadle_tensor *tensor = &model->tensors[entry->tensor];
     if (match->stacked[entry->tensor] || tensor->scale_of >= 0)
       continue; /* scales are matched with weights */
     const treadle_stored *stored = treadle_match_take(match, entry->name);
+    if (!stored) TRY(treadle_match_zeros(match, entry, &stored));
     match->files->entries[i] = stored;
     if (!stored)
       treadle_match_missing(match, "%s", entry->name);
@@ -79,6 +81,8 @@ static void match_entries(treadle_match *match) {
   }
   for (int32_t i = 0; i < model->tied_count; i++)
     match->files->tied[i] = treadle_match_take(match, model->tied[i].name);
+out:
+  return status;
 }
 
 /* wanted: of the tensor that it is; only integers are told from other values. */
@@ -170,9 +174,10 @@ treadle_status treadle_files_match(const treadle_model *model, const treadle_che
   treadle_status status;
   TRY(make_room(&match));
   TRY(treadle_names_make(model->family, checkpoint, arena, &match.names));
+  treadle_match_skip_head(&match);
   TRY(treadle_match_stacked(&match));
   TRY(treadle_match_mxfp4(&match));
-  match_entries(&match);
+  TRY(match_entries(&match));
   TRY(treadle_match_scales(&match));
   match_types(&match);
   TRY(sort_places(&match));

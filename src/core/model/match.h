@@ -41,4 +41,12 @@ treadle_status treadle_match_stacked(treadle_match *match); /* packed.c */
 treadle_status treadle_match_mxfp4(treadle_match *match);   /* coded.c */
 treadle_status treadle_match_scales(treadle_match *match);  /* coded.c */
 
+/* ---- head.c ---- */
+
+/* Files of a model with a score head may have the head of a language model, too, which is not loaded. */
+void treadle_match_skip_head(treadle_match *match);
+/* What stands for an entry that the files do not have: zeros, for the score head of a critic. *stored_p NULL: nothing. */
+treadle_status treadle_match_zeros(const treadle_match *match, const treadle_entry *entry,
+                                   const treadle_stored **stored_p);
+
 #endif

@@ -80,17 +80,25 @@ treadle_status treadle_model_note(treadle_model *model, const char *format, ...)
   return model->notes.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for a note") : TREADLE_OK;
 }
 
-/* mtp_layers -1: as the config says. file_bytes 0: there are no files. family NULL: the one that covers the model_type. */
-static treadle_status make(const char *what, json_t *config, const char *families, treadle_family *family,
-                           int32_t mtp_layers, size_t file_bytes, treadle_model **model_p) {
+/* What a model is made of, beside a config. */
+typedef struct making {
+  const char *families;
+  treadle_family *family; /* NULL: the one that covers the model_type */
+  treadle_model_found found;
+  size_t file_bytes; /* 0: there are no files */
+  treadle_model_head head;
+} making;
+
+static treadle_status make(const char *what, json_t *config, const making *of, treadle_model **model_p) {
   treadle_model *model = treadle_alloc(sizeof *model);
   if (!model) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a model", what);
-  model->family = family;
-  model->file_bytes = file_bytes;
+  model->family = of->family;
+  model->file_bytes = of->file_bytes;
+  model->head = of->head;
   model->weights = TREADLE_WEIGHTS_RANDOM;
-  model->without_mtp = mtp_layers == 0;
-  model->mtp_found = mtp_layers > 0 ? mtp_layers : 0;
-  treadle_status status = treadle_model_build(model, what, config, families);
+  model->without_mtp = of->found.mtp_layers == 0;
+  model->mtp_found = of->found.mtp_layers > 0 ? of->found.mtp_layers : 0;
+  treadle_status status = treadle_model_build(model, what, config, of->families);
   if (status == TREADLE_OK) {
     *model_p = model;
     return TREADLE_OK;
@@ -99,31 +107,47 @@ static treadle_status make(const char *what, json_t *config, const char *familie
   return treadle_fail_in(status, "%s: ", what);
 }
 
+/* As the caller's options say; NULL: the defaults. */
+static making making_of(const treadle_model_options *options) {
+  making of = {.found.mtp_layers = -1};
+  if (!options) return of;
+  of.families = options->families;
+  of.head = (treadle_model_head){.kind = options->head, .zeros = options->score_zeros};
+  return of;
+}
+
 treadle_status treadle_model_from_config(const char *what, json_t *config,
                                          const treadle_model_options *options, treadle_model **model_p) {
-  return make(what, config, options ? options->families : NULL, NULL, -1, 0, model_p);
+  const making of = making_of(options);
+  return make(what, config, &of, model_p);
 }
 
 treadle_status treadle_model_from_files(const char *what, json_t *config,
                                         const treadle_model_options *options, size_t file_bytes,
                                         treadle_model **model_p) {
-  return make(what, config, options ? options->families : NULL, NULL, -1, file_bytes, model_p);
+  making of = making_of(options);
+  of.file_bytes = file_bytes;
+  return make(what, config, &of, model_p);
 }
 
-treadle_status treadle_model_with_mtp(const char *what, json_t *config,
-                                      const treadle_model_options *options, int32_t mtp_layers,
-                                      treadle_model **model_p) {
-  return make(what, config, options ? options->families : NULL, NULL, mtp_layers, 0, model_p);
+treadle_status treadle_model_with(const char *what, json_t *config, const treadle_model_options *options,
+                                  const treadle_model_found *found, treadle_model **model_p) {
+  making of = making_of(options);
+  of.found = *found;
+  of.head.bias = found->score_bias;
+  return make(what, config, &of, model_p);
 }
 
 treadle_status treadle_model_like(const treadle_model *like, const char *what, json_t *config,
                                   treadle_model **model_p) {
-  return make(what, config, NULL, like->family, -1, 0, model_p);
+  const making of = {.family = like->family, .found.mtp_layers = -1, .head = like->head};
+  return make(what, config, &of, model_p);
 }
 
 treadle_status treadle_model_of(treadle_family *family, const char *what, json_t *config,
                                 int32_t mtp_layers, treadle_model **model_p) {
-  return make(what, config, NULL, family, mtp_layers, 0, model_p);
+  const making of = {.family = family, .found.mtp_layers = mtp_layers};
+  return make(what, config, &of, model_p);
 }
 
 /* ---- Opening and closing ----------------------------------------------------------------------- */
@@ -193,6 +217,7 @@ treadle_status treadle_model_open(const char *path, const treadle_model_options 
   bool is_folder = false;
   treadle_status status;
   TRY(TREADLE_TAKE(options, &o));
+  if (TREADLE_CHECK_ENUM(o.head, TREADLE_HEAD_SCORE + 1)) TRY(TREADLE_REFUSED);
   if (o.scale_down < 0)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: cannot be scaled down to %" PRId64 " elements", path,
                      o.scale_down));

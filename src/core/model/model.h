@@ -76,6 +76,13 @@ typedef struct treadle_model_values {
   void *context;
 } treadle_model_values;
 
+/* What follows the last norm (head.c). */
+typedef struct treadle_model_head {
+  treadle_head kind;
+  bool bias;  /* of a score head: it has score.bias */
+  bool zeros; /* files without score.weight mean zeros */
+} treadle_model_head;
+
 struct treadle_model {
   const char *path;   /* of its config.json */
   const char *folder; /* that was opened; NULL: it was a config.json alone */
@@ -97,6 +104,7 @@ struct treadle_model {
   int64_t block[2];                    /* rows and columns of an fp8 block; 0: the config speaks of none */
   bool is_fp8;                         /* the files hold quantised tensors in fp8 */
   treadle_weights weights;             /* where values come from, but for those of `values` */
+  treadle_model_head head;
   int32_t tensor_count;
   treadle_tensor *tensors;
   int32_t entry_count;
@@ -126,8 +134,8 @@ bool treadle_model_is_part(const treadle_model *model);
 treadle_status treadle_model_part(const treadle_model *model, treadle_part_name name,
                                   treadle_part_shape *part_p);
 
-/* The value of a name in expressions of this model: dims, then config fields (numbers and booleans), then "mtp",
- * the number of MTP layers; TREADLE_OK and *found_p false when there is none. What treadle_lookup (family/expr.h) says of a
+/* The value of a name in expressions of this model: "score_head" and "score_bias", which say what its head has; dims;
+ * config fields (numbers and booleans); "mtp", the number of MTP layers; TREADLE_OK and *found_p false when there is none. What treadle_lookup (family/expr.h) says of a
  * member holds here. */
 treadle_status treadle_model_lookup(const treadle_model *model, const char *name, const int64_t *member,
                                     int64_t *value_p, bool *found_p);

@@ -15,15 +15,15 @@ treadle_status treadle_model_for_files(const char *what, json_t *config,
                                        const treadle_model_options *options,
                                        const treadle_checkpoint *checkpoint, treadle_model **model_p) {
   treadle_model *model = NULL;
-  int32_t mtp_layers;
+  treadle_model_found found = {.mtp_layers = -1};
   treadle_status status;
   TRY(treadle_model_from_files(what, config, options, checkpoint->total_bytes, &model));
-  if (!model->family->mtp) goto out;
-  TRY(treadle_names_mtp_layers(model, checkpoint, &mtp_layers));
-  if (mtp_layers == model->mtp_layers) goto out;
+  TRY(treadle_names_score_bias(model, checkpoint, &found.score_bias));
+  if (model->family->mtp) TRY(treadle_names_mtp_layers(model, checkpoint, &found.mtp_layers));
+  if ((found.mtp_layers < 0 || found.mtp_layers == model->mtp_layers) && !found.score_bias) goto out;
   treadle_model_close(model);
   model = NULL;
-  TRY(treadle_model_with_mtp(what, config, options, mtp_layers, &model));
+  TRY(treadle_model_with(what, config, options, &found, &model));
 out:
   if (status) {
     treadle_model_close(model);

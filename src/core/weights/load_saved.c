@@ -58,6 +58,7 @@ treadle_status treadle_layout_load_saved(const treadle_layout *layout, int64_t r
   treadle_model *saved = NULL;
   treadle_model_options of_saved = options ? *options : TREADLE_INIT(treadle_model_options);
   of_saved.weights = TREADLE_WEIGHTS_FILES;
+  of_saved.head = layout->model->head.kind;
   if (layout->fp8)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': saved values are not loaded as fp8", layout->text);
   TRY(treadle_model_open(folder, &of_saved, &saved));

@@ -1,6 +1,7 @@
 /* What stands beside the weights of a saved model. */
 #include "weights/save_plan.h"
 
+#include "base/json.h"
 #include "io/file.h"
 #include "io/folder.h"
 #include "io/json.h"
@@ -41,14 +42,49 @@ static treadle_status tell_dtype(json_t *config, treadle_dtype dtype, bool *chan
   return TREADLE_OK;
 }
 
+/* The class of transformers that has such a head, after that which the config names; NULL: it names none that this is known of. */
+static const char *class_of(const json_t *config, bool bias, treadle_arena *arena) {
+  static const char *const ends[] = {"ForCausalLM", "ForSequenceClassification", "ForTokenClassification"};
+  const char *name = json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+  for (size_t i = 0; name && i < sizeof ends / sizeof *ends; i++) {
+    const size_t length = strlen(name), end = strlen(ends[i]);
+    if (length > end && strcmp(name + length - end, ends[i]) == 0)
+      return treadle_arena_format(arena, "%.*s%s", (int)(length - end), name, ends[bias ? 2 : 1]);
+  }
+  return NULL;
+}
+
+/* A score head is that of a class for one label: for sequences; with a bias, for tokens. */
+static treadle_status tell_head(json_t *config, const treadle_model_head *head, bool *changed_p) {
+  static const char *const keys[] = {"architectures", "num_labels", "id2label", "label2id"};
+  treadle_arena arena = {0};
+  const char *name = class_of(config, head->bias, &arena);
+  json_t *const values[] = {name ? json_pack("[s]", name) : NULL, json_integer(1),
+                            json_pack("{s:s}", "0", "LABEL_0"), json_pack("{s:i}", "LABEL_0", 0)};
+  const bool named = treadle_json_is_object(json_object_get(config, "id2label")); /* the label has a name */
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if ((i > 0 || name) && !values[i]) status = TREADLE_NO_MEMORY;
+    if (!values[i] || (named && i >= 2) || json_equal(json_object_get(config, keys[i]), values[i]))
+      continue;
+    if (json_object_set(config, keys[i], values[i]) != 0) status = TREADLE_NO_MEMORY;
+    *changed_p = true;
+  }
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) json_decref(values[i]);
+  treadle_arena_release(&arena);
+  return status ? treadle_fail(status, "config.json: memory is out") : TREADLE_OK;
+}
+
 static treadle_status save_config(const treadle_save_plan *plan, const char *path, const char *folder) {
   treadle_status status;
   json_t *config = NULL;
   char *own = NULL, *told = NULL;
   size_t length;
   bool changed;
+  const treadle_model_head *head = &plan->layout->model->head;
   TRY(treadle_json_load(path, &config));
   TRY(tell_dtype(config, plan->dtype, &changed));
+  if (head->kind == TREADLE_HEAD_SCORE) TRY(tell_head(config, head, &changed));
   if (changed) {
     told = treadle_json_dump(config, JSON_INDENT(2));
     if (!told) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: memory is out", path));

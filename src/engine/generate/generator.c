@@ -77,6 +77,9 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
   TRY(check_options(o));
   TRY(treadle_pass_check_layout(e->layout));
   TRY(treadle_transformer_create(e->layout->model, &e->transformer));
+  if (e->transformer->head < 0)
+    REFUSE("%s: a model with a score head has no logits to generate or to score texts with",
+           e->layout->model->path);
   TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
   e->dtype = dtype_of(e->transformer, e->layout);
   e->most_tokens = o->max_len                       ? o->max_len

@@ -131,7 +131,7 @@ void treadle_pass_place(treadle_pass *p, void *at) {
   b->wide = take(&m, rows * b->wide_columns, sizeof(float));
   b->middle = take(&m, rows * b->middle_columns, sizeof(float));
   b->sum = take(&m, b->nodes * rows * d->hidden, sizeof(float));
-  b->logits = take(&m, p->options.most_logits * d->vocabulary, sizeof(float));
+  b->logits = d->head < 0 ? NULL : take(&m, p->options.most_logits * d->vocabulary, sizeof(float));
   b->packed = take(&m, (int64_t)b->packed_bytes, 1);
   b->scratch = take(&m, b->scratch_bytes * p->options.threads, 1);
   if (d->attention == TREADLE_ATTENTION_MLA) {

@@ -87,7 +87,7 @@ static treadle_status find_speakers(treadle_pass *p) {
       TRY(treadle_pass_is_first(p, tensor[TREADLE_ROLE_SHARED_DOWN], &w[TREADLE_ROLE_SHARED_DOWN],
                                 &s->shared));
   }
-  if (treadle_pass_has_chunk(p, p->replica->chunk_count - 1))
+  if (d->head >= 0 && treadle_pass_has_chunk(p, p->replica->chunk_count - 1))
     TRY(treadle_pass_is_first(p, d->head, &p->head, &p->ranks.speaks_head));
 out:
   return status;

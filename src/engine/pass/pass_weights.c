@@ -183,7 +183,7 @@ treadle_status treadle_pass_find_weights(treadle_pass *p) {
       TRY(find_layer(p, l));
   TRY(treadle_weight_find(p->layout, p->rank, d->embed, -1, &p->arena, &p->embed));
   TRY(treadle_weight_find(p->layout, p->rank, d->final_norm, -1, &p->arena, &p->final_norm));
-  TRY(treadle_weight_find(p->layout, p->rank, d->head, -1, &p->arena, &p->head));
+  if (d->head >= 0) TRY(treadle_weight_find(p->layout, p->rank, d->head, -1, &p->arena, &p->head));
 out:
   return status;
 }

@@ -285,9 +285,11 @@ static treadle_status fill(treadle_transformer *d) {
   d->embed = find_tensor(d, TREADLE_ROLE_EMBED, -1);
   d->final_norm = find_tensor(d, TREADLE_ROLE_FINAL_NORM, -1);
   d->head = find_tensor(d, TREADLE_ROLE_HEAD, -1);
+  d->score = find_tensor(d, TREADLE_ROLE_SCORE, -1);
+  d->score_bias = find_tensor(d, TREADLE_ROLE_SCORE_BIAS, -1);
   TRY(need(d, TREADLE_ROLE_EMBED, -1, d->embed));
   TRY(need(d, TREADLE_ROLE_FINAL_NORM, -1, d->final_norm));
-  TRY(need(d, TREADLE_ROLE_HEAD, -1, d->head));
+  if (d->score < 0) TRY(need(d, TREADLE_ROLE_HEAD, -1, d->head));
   d->vocabulary = model->tensors[d->embed].shape[0];
   d->hidden = model->tensors[d->embed].shape[1];
   TRY(treadle_switches_check(d));

@@ -41,7 +41,9 @@ typedef struct treadle_transformer {
   bool interleaved;            /* rotary embedding turns neighbours */
   float eps;
   treadle_transformer_routing routing;
-  int32_t embed, final_norm, head;  /* canonical tensors */
+  int32_t embed, final_norm; /* canonical tensors */
+  int32_t head, score,
+      score_bias; /* of a language model, or of a critic or reward model; -1: it has none */
   treadle_transformer_layer *layer; /* [layers] */
   int64_t most_positions;           /* max_position_embeddings; 0: the config does not say */
   treadle_arena arena;

@@ -3,6 +3,7 @@
  *   back.h           the struct
  *   layer.h          a layer, forward with what is kept of it, and backward
  *   back_head.h      loss, head, embedding
+ *   back_score.h     loss and head of a critic
  *   back_product.h   the two transposed products
  *   back_sum.h       sums over tokens
  *   sequence.h       rows of the residual stream, divided among tensor parallel ranks */
@@ -62,12 +63,19 @@ typedef struct treadle_train_buffers {
   char *scratch;         /* of attention, for each thread */
   /* [rows of the head here, hidden]: the head's half of a tied gradient; NULL: it is not tied, or another rank has it */
   float *tied;
+  float *score; /* [hidden]: the weight of a score head in fp32; NULL: another head */
   int32_t *tokens, *targets, *which;
   treadle_train_place *places; /* of a policy's tokens */
   treadle_pass_span *spans;
   int32_t *table;
   size_t scratch_bytes; /* of a thread */
 } treadle_train_buffers;
+
+/* What a rank has of a score head: all of it, where it has the last layer, or nothing. */
+typedef struct treadle_score_head {
+  treadle_weight weight, grad_weight; /* [1, hidden] */
+  treadle_weight bias, grad_bias;     /* [1] */
+} treadle_score_head;
 
 typedef struct treadle_back {
   treadle_pass *pass; /* has the weights, the threads, and the other ranks of the stage */
@@ -77,6 +85,7 @@ typedef struct treadle_back {
   bool pairs;                     /* or those of back_paired.c */
   treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie in `window` */
   treadle_weight grad_embed, grad_final_norm, grad_head;
+  treadle_score_head score;
   char *window; /* where gradients are added up: the window of gradients, or that of a unit of shards */
   treadle_exchange *logits; /* of the stage; NULL: this rank has all columns */
   treadle_train_columns width;
@@ -90,6 +99,7 @@ typedef struct treadle_back {
   bool sequence_parallel;
   treadle_lse_row lse_rows[TREADLE_HEAD_ROWS];
   treadle_train_slopes slopes[TREADLE_HEAD_ROWS];
+  float by_value[TREADLE_HEAD_ROWS]; /* derivatives of the loss by values */
 } treadle_back;
 
 static inline bool treadle_is_there(const treadle_weight *weight) { return weight->segment_count > 0; }

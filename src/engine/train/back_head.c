@@ -8,6 +8,7 @@
 #include "pass/kept.h"
 #include "pass/logprob.h"
 #include "train/back_product.h"
+#include "train/back_score.h"
 #include "train/back_sum.h"
 #include "train/gradients.h"
 #include "train/ranks.h"
@@ -235,6 +236,7 @@ static void take_rows(treadle_back *back, loss_rows *w) {
 }
 
 treadle_status treadle_back_head(treadle_back *back, const treadle_train_step *batch, float *x) {
+  if (back->transformer->head < 0) return treadle_back_score(back, batch, x);
   const treadle_pass *p = back->pass;
   const treadle_train_buffers *own = &back->buffers;
   const int64_t hidden = back->transformer->hidden, vocabulary = back->transformer->vocabulary;
@@ -268,6 +270,7 @@ out:
 
 treadle_status treadle_back_loss(treadle_back *back, const treadle_train_step *batch, float *x) {
   treadle_status status = TREADLE_OK;
+  if (back->transformer->head < 0) return treadle_back_scores(back, batch, x);
   if (batch->work->loss == TREADLE_LOSS_OWN) return find_own_loss(back, batch, x);
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
     loss_rows w = rows_from(back, batch, first);

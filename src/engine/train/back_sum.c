@@ -1,6 +1,7 @@
 /* Sums over tokens: gradients of norms and biases. Tokens are added in leaves of TREADLE_TOKEN_LEAF, in their order, and leaves one after
  * the other onto the gradient. A leaf is one thread's. */
 #include "train/back_sum.h"
+#include "train/back_product.h"
 #include "train/sequence.h"
 
 #include "base/dtype.h"
@@ -57,6 +58,30 @@ void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, con
   if (!grad->segment_count || !rows) return;
   treadle_team_run(back->pass->team, add_leaves, &w);
   add_parts(&w, grad);
+}
+
+typedef struct weighted {
+  const float *x, *by;
+} weighted;
+
+static void add_weighted(const leaves *w, int64_t row, float *part) {
+  const weighted *rows = w->context;
+  w->back->pass->row_ops->add_scaled(part, rows->x + row * w->columns, rows->by[row], w->columns);
+}
+
+void treadle_back_weighted(const treadle_back *back, const treadle_weight *grad, const float *x,
+                           const float *by, int64_t rows) {
+  const weighted context = {x, by};
+  leaves w = {.back = back,
+              .rows = rows,
+              .columns = back->transformer->hidden,
+              .add = add_weighted,
+              .context = &context,
+              .own = {0, rows}};
+  treadle_team_run(back->pass->team, add_leaves, &w);
+  for (int64_t leaf = 0; leaf < (rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF; leaf++)
+    back->pass->row_ops->add(treadle_back_grad(back, grad, 0), back->buffers.parts + leaf * w.columns,
+                             TREADLE_FP32, w.columns);
 }
 
 static void add_norm(const leaves *w, int64_t row, float *part) {

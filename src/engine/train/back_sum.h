@@ -8,6 +8,10 @@
 void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
                        int64_t stride, int64_t rows);
 
+/* grad [1, hidden] += the sum of rows of x [rows, hidden], each times its number of `by` [rows]. */
+void treadle_back_weighted(const treadle_back *back, const treadle_weight *grad, const float *x,
+                           const float *by, int64_t rows);
+
 /* Of a norm over rows of hidden: dx of row which[i] (NULL: i) += what follows from row i of dy; and the norm's gradient. which may have a
  * row more than once. */
 typedef struct treadle_back_norm_rows {

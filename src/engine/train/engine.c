@@ -25,6 +25,16 @@ static treadle_status logprobs(void *engine, const treadle_batch *batch,
   return treadle_trainer_logprobs(engine, batch, forward, weights, out);
 }
 
+static treadle_status values(void *engine, const treadle_batch *batch,
+                             const treadle_forward_options *forward, treadle_batch *out) {
+  return treadle_trainer_values(engine, batch, forward, out);
+}
+
+static treadle_status scores(void *engine, const treadle_batch *batch,
+                             const treadle_forward_options *forward, treadle_batch *out) {
+  return treadle_trainer_scores(engine, batch, forward, out);
+}
+
 static treadle_status loss(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
                            const treadle_loss_options *options, treadle_loss *loss_p) {
   return treadle_trainer_loss(engine, batch, forward, options, loss_p);
@@ -107,6 +117,8 @@ treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
   engine.bytes = bytes;
   engine.close = close_engine;
   engine.rebind = rebind;
+  engine.values = values;
+  engine.scores = scores;
   TREADLE_GIVE(engine_p, &engine);
 out:
   return status;

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "group/group.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass) {
@@ -35,6 +36,24 @@ static treadle_status check_nll(const treadle_train_work *w) {
   return TREADLE_OK;
 }
 
+/* What is asked for must be what the head finds. */
+static treadle_status check_head(const treadle_train_work *w) {
+  static const char *const finds[] = {"log-probabilities", "values", "scores"};
+  const treadle_transformer *d = w->t->transformer;
+  const bool scores = d->head < 0;
+  const char *name = w->loss == TREADLE_LOSS_OWN ? "of one's own" : w->options.name ? w->options.name : "";
+  char what[64];
+  if (w->loss ? scores == (w->loss == TREADLE_LOSS_VALUE) : scores == (w->find != TREADLE_FIND_LOGPROBS))
+    return TREADLE_OK;
+  snprintf(what, sizeof what, "%s%s", w->loss ? "loss " : "", w->loss ? name : finds[w->find]);
+  if (scores)
+    REFUSE("%s: %s has a score head (%s): it gives values and scores, and trains by loss value", what,
+           d->model->path, d->model->tensors[d->score].name);
+  REFUSE("%s: %s has the head of a language model (%s): it gives log-probabilities; open it with "
+         "TREADLE_HEAD_SCORE for values and scores",
+         what, d->model->path, d->model->tensors[d->head].name);
+}
+
 static treadle_status take_loss(treadle_train_work *w, const treadle_loss_options *options) {
   treadle_status status;
   TRY(TREADLE_TAKE(options, &w->options));
@@ -42,15 +61,18 @@ static treadle_status take_loss(treadle_train_work *w, const treadle_loss_option
   if (!o->name && !o->of_row) REFUSE("a loss needs a name, or of_row, which is NULL");
   if (o->name && o->of_row)
     REFUSE("loss '%s' has a name and of_row: one of the two", treadle_text_shown(o->name));
-  w->loss = !o->name                      ? TREADLE_LOSS_OWN
-            : strcmp(o->name, "nll") == 0 ? TREADLE_LOSS_NLL
-            : strcmp(o->name, "ppo") == 0 ? TREADLE_LOSS_PPO
-                                          : TREADLE_LOSS_NONE;
+  w->loss = !o->name                        ? TREADLE_LOSS_OWN
+            : strcmp(o->name, "nll") == 0   ? TREADLE_LOSS_NLL
+            : strcmp(o->name, "ppo") == 0   ? TREADLE_LOSS_PPO
+            : strcmp(o->name, "value") == 0 ? TREADLE_LOSS_VALUE
+                                            : TREADLE_LOSS_NONE;
   if (w->loss == TREADLE_LOSS_NONE)
-    REFUSE("loss '%s': nll or ppo; a loss of one's own has of_row and no name",
+    REFUSE("loss '%s': nll, ppo or value; a loss of one's own has of_row and no name",
            treadle_text_shown(o->name));
+  TRY(check_head(w));
   if (w->loss == TREADLE_LOSS_NLL) TRY(check_nll(w));
   if (w->loss == TREADLE_LOSS_PPO) TRY(treadle_ppo_read(o, &w->ppo));
+  if (w->loss == TREADLE_LOSS_VALUE) TRY(treadle_value_read(o, &w->value));
   if (w->loss == TREADLE_LOSS_PPO && o->entropy_coeff != 0 && !w->forward.entropies)
     REFUSE("loss 'ppo': entropy_coeff is %g, and entropies are not asked for", o->entropy_coeff);
 out:
@@ -63,15 +85,40 @@ static treadle_status take_memory(treadle_train_work *w) {
   w->logprobs = treadle_alloc_array(2 * counted + 1, sizeof *w->logprobs);
   w->entropies = w->forward.entropies && w->logprobs ? w->logprobs + counted : NULL;
   w->terms = treadle_alloc_array(w->loss == TREADLE_LOSS_PPO ? counted + 1 : 1, sizeof *w->terms);
+  w->value_terms =
+      treadle_alloc_array(w->loss == TREADLE_LOSS_VALUE ? counted + 1 : 1, sizeof *w->value_terms);
   w->own = treadle_alloc_array(own, sizeof *w->own);
-  if (!w->logprobs || !w->terms || !w->own)
+  if (!w->logprobs || !w->terms || !w->value_terms || !w->own)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu log-probabilities", counted);
   memset(w->logprobs, 0, (2 * counted + 1) * sizeof *w->logprobs);
   memset(w->own, 0, own * sizeof *w->own);
   return TREADLE_OK;
 }
 
-static const char *const made[] = {"log_probs", "entropies"}; /* columns of `out` */
+/* Columns of `out`: what the head finds, and entropies. */
+static const char *const made[] = {"log_probs", "values", "score", "entropies"};
+enum { ENTROPIES = 3 };
+
+/* A score head has no distribution: how one would be drawn from means nothing. */
+static treadle_status forget_draws(treadle_forward_options *f) {
+  if (f->entropies) REFUSE("entropies are of log-probabilities, and a score head gives none");
+  f->temperature = 1;
+  f->never = NULL;
+  f->never_count = 0;
+  return TREADLE_OK;
+}
+
+/* Columns that `out` must not have yet. */
+static treadle_status check_out(const treadle_train_work *w, const treadle_batch *batch,
+                                const treadle_batch *out) {
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+    if ((i == w->find || (i == ENTROPIES && w->forward.entropies)) && treadle_batch_has(out, made[i]))
+      REFUSE("out has a column '%s' already", made[i]);
+  if (treadle_batch_rows(out) != treadle_batch_rows(batch))
+    REFUSE("out has %lld rows, the batch %lld", (long long)treadle_batch_rows(out),
+           (long long)treadle_batch_rows(batch));
+  return TREADLE_OK;
+}
 
 /* What can fail on one rank alone. */
 static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
@@ -82,13 +129,9 @@ static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
     TRY(treadle_fail(TREADLE_STATE, "the trainer has no weights: load them first"));
   TRY(TREADLE_TAKE(forward, &w->forward));
   TRY(treadle_train_check_forward(&w->forward));
-  if (loss) TRY(take_loss(w, loss));
-  for (size_t i = 0; out && i < sizeof made / sizeof *made; i++)
-    if ((i == 0 || w->forward.entropies) && treadle_batch_has(out, made[i]))
-      REFUSE("out has a column '%s' already", made[i]);
-  if (out && treadle_batch_rows(out) != treadle_batch_rows(batch))
-    REFUSE("out has %lld rows, the batch %lld", (long long)treadle_batch_rows(out),
-           (long long)treadle_batch_rows(batch));
+  TRY(loss ? take_loss(w, loss) : check_head(w));
+  if (w->find != TREADLE_FIND_LOGPROBS) TRY(forget_draws(&w->forward));
+  if (out) TRY(check_out(w, batch, out));
   TRY(treadle_train_take_batch(w, batch));
   if (w->loss == TREADLE_LOSS_NLL && w->values.kept)
     REFUSE("loss 'nll' is of logits as they are, and the batch has columns kept_counts and kept");
@@ -103,8 +146,9 @@ out:
 static treadle_status give(const treadle_train_work *w, const treadle_batch *batch, treadle_batch *out) {
   treadle_status status = TREADLE_OK;
   if (!out || !treadle_train_speaks(&w->t->stage, w->t->pass)) return TREADLE_OK;
-  TRY(treadle_train_give(w, made[0], w->logprobs, batch, out));
-  if (w->entropies) TRY(treadle_train_give(w, made[1], w->entropies, batch, out));
+  if (w->find == TREADLE_FIND_SCORES) return treadle_train_give_scores(w, out);
+  TRY(treadle_train_give(w, made[w->find], w->logprobs, batch, out));
+  if (w->entropies) TRY(treadle_train_give(w, made[ENTROPIES], w->entropies, batch, out));
 out:
   return status;
 }
@@ -122,7 +166,7 @@ out:
 static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
                                 const treadle_forward_options *forward, const treadle_loss_options *loss,
                                 bool backward, treadle_batch *out, treadle_loss *loss_p) {
-  treadle_train_work w = {.t = t, .backward = backward};
+  treadle_train_work w = {.t = t, .find = treadle_train_found_by(t), .backward = backward};
   treadle_loss found = TREADLE_INIT(treadle_loss);
   const char *name = backward ? "treadle_trainer_gradients" : "treadle_trainer_loss";
   treadle_status status;
@@ -172,18 +216,43 @@ out:
   return status;
 }
 
+/* Forward alone: what the work finds, into a column of `out`. */
+static treadle_status find_column(treadle_train_work *w, const char *name, const treadle_batch *batch,
+                                  const treadle_forward_options *forward, const void *weights,
+                                  treadle_batch *out) {
+  treadle_status status;
+  TRY(treadle_train_agree_on_work(w, name, prepare(w, batch, forward, NULL, out)));
+  TRY(run_with(w, weights));
+  TRY(treadle_train_agree(&w->t->ranks, give(w, batch, out)));
+out:
+  treadle_train_release_work(w);
+  return status;
+}
+
 treadle_status treadle_trainer_logprobs(treadle_trainer *t, const treadle_batch *batch,
                                         const treadle_forward_options *forward, const void *weights,
                                         treadle_batch *out) {
-  treadle_train_work w = {.t = t, .elsewhere = weights != NULL};
-  treadle_status status;
+  treadle_train_work w = {.t = t, .find = TREADLE_FIND_LOGPROBS, .elsewhere = weights != NULL};
   TREADLE_NEED(t);
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
-  TRY(treadle_train_agree_on_work(&w, __func__, prepare(&w, batch, forward, NULL, out)));
-  TRY(run_with(&w, weights));
-  TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
-out:
-  treadle_train_release_work(&w);
-  return status;
+  return find_column(&w, __func__, batch, forward, weights, out);
+}
+
+treadle_status treadle_trainer_values(treadle_trainer *t, const treadle_batch *batch,
+                                      const treadle_forward_options *forward, treadle_batch *out) {
+  treadle_train_work w = {.t = t, .find = TREADLE_FIND_VALUES};
+  TREADLE_NEED(t);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(out);
+  return find_column(&w, __func__, batch, forward, NULL, out);
+}
+
+treadle_status treadle_trainer_scores(treadle_trainer *t, const treadle_batch *batch,
+                                      const treadle_forward_options *forward, treadle_batch *out) {
+  treadle_train_work w = {.t = t, .find = TREADLE_FIND_SCORES};
+  TREADLE_NEED(t);
+  TREADLE_NEED(batch);
+  TREADLE_NEED(out);
+  return find_column(&w, __func__, batch, forward, NULL, out);
 }

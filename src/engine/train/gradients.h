@@ -12,8 +12,8 @@
 
 #include "group/group.h"
 #include "train/back_head.h"
-#include "train/ppo.h"
 #include "train/trainer.h"
+#include "train/value.h"
 
 /* A row of a batch: a prompt, then ids. */
 typedef struct treadle_train_row {
@@ -37,25 +37,36 @@ static inline bool treadle_train_counts(const treadle_train_row *row, int64_t to
 /* Columns like ids; NULL: the batch does not have them. */
 typedef struct treadle_train_values {
   const float *old, *ref, *rollout;
+  const float *old_values, *returns;
   const double *advantages;
   const double *advantage; /* [rows] */
   const int32_t *kept_counts, *kept;
 } treadle_train_values;
 
 typedef enum treadle_train_loss {
-  TREADLE_LOSS_NONE, /* log-probabilities alone */
+  TREADLE_LOSS_NONE, /* what the head finds alone */
   TREADLE_LOSS_NLL,
   TREADLE_LOSS_PPO,
-  TREADLE_LOSS_OWN /* the caller's */
+  TREADLE_LOSS_VALUE, /* of a score head */
+  TREADLE_LOSS_OWN    /* the caller's */
 } treadle_train_loss;
+
+/* What the head finds. Values and scores are of a score head. */
+typedef enum treadle_train_find {
+  TREADLE_FIND_LOGPROBS,
+  TREADLE_FIND_VALUES,
+  TREADLE_FIND_SCORES /* one a row, at its last token */
+} treadle_train_find;
 
 /* A batch on its way: the rows of this rank's coordinate, in micro batches. */
 typedef struct treadle_train_work {
   treadle_trainer *t;
   treadle_forward_options forward;
   treadle_loss_options options;
+  treadle_train_find find;
   treadle_train_loss loss;
   treadle_ppo ppo;
+  treadle_value_loss value;
   treadle_train_row *rows; /* [count] */
   size_t count;
   int64_t ids, counted; /* of all rows */
@@ -64,9 +75,10 @@ typedef struct treadle_train_work {
   int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
   bool backward, elsewhere;            /* elsewhere: with weights that are not the trainer's own */
   float scale;                         /* of "nll" */
-  float *logprobs, *entropies;         /* [counted]; entropies: NULL: not asked for */
-  int64_t *kept_first;                 /* [counted] where the ids of each are; NULL: nothing was cut */
-  treadle_ppo_term *terms;             /* [counted] */
+  float *logprobs, *entropies; /* [counted] logprobs: or values, or scores. entropies NULL: not asked for */
+  int64_t *kept_first;         /* [counted] where the ids of each are; NULL: nothing was cut */
+  treadle_ppo_term *terms;     /* [counted] of "ppo" */
+  treadle_value_term *value_terms; /* [counted] of "value" */
   /* of the caller's loss [3, counted]: losses, by_log_prob, by_entropy; of "nll" [counted]: -log p */
   double *own;
   treadle_status noted; /* and its message */
@@ -77,6 +89,10 @@ typedef struct treadle_train_work {
 
 /* Refused: micro batches of no size, or of two; numbers out of range. */
 treadle_status treadle_train_check_forward(const treadle_forward_options *forward);
+/* What the trainer's head finds of tokens, if nobody asks for scores. */
+static inline treadle_train_find treadle_train_found_by(const treadle_trainer *t) {
+  return t->transformer->head < 0 ? TREADLE_FIND_VALUES : TREADLE_FIND_LOGPROBS;
+}
 /* Does this rank say what its replica has found? One of the last stage does. */
 bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass);
 
@@ -93,6 +109,8 @@ treadle_status treadle_train_take_batch(treadle_train_work *work, const treadle_
 /* Adds a column like ids to `out`: values [counted], and 0 for the others. */
 treadle_status treadle_train_give(const treadle_train_work *work, const char *name, const float *values,
                                   const treadle_batch *batch, treadle_batch *out);
+/* Adds the column score: one number a row. */
+treadle_status treadle_train_give_scores(const treadle_train_work *work, treadle_batch *out);
 void treadle_train_release_work(treadle_train_work *work);
 
 /* ---- gradients_rows.c ---- */
@@ -120,6 +138,8 @@ void treadle_train_note(treadle_train_work *w, treadle_status status);
 /* The derivatives of the loss by what was found of a token, for its slopes. */
 void treadle_train_slope(treadle_train_work *w, const treadle_train_place *place,
                          treadle_train_slopes *slopes);
+/* The derivative of "value" by the value of a token. */
+double treadle_train_value_slope(treadle_train_work *w, const treadle_train_place *place);
 /* The caller's loss, of the rows of a micro batch, once all their log-probabilities are there. */
 void treadle_train_own_loss(treadle_train_work *w, const treadle_train_step *batch);
 /* What the loss came to, over all ranks. Collective. */

@@ -15,7 +15,12 @@ static uint64_t hash_loss(const treadle_train_work *w) {
   const treadle_ppo *p = &w->ppo;
   const double numbers[] = {p->clip_low,      p->clip_high, p->clip_c,        p->norm_length,
                             p->entropy_coeff, p->kl_coef,   p->importance_cap};
+  const double value[] = {w->value.clip, w->value.weights.norm_length};
   uint64_t hash = 2 * (uint64_t)w->loss + w->elsewhere;
+  if (w->loss == TREADLE_LOSS_VALUE) {
+    hash = treadle_hash_more_bytes(hash, value, sizeof value);
+    return treadle_hash_more(hash, w->value.weights.aggregation);
+  }
   if (w->loss != TREADLE_LOSS_PPO) return hash;
   hash = treadle_hash_more_bytes(hash, numbers, sizeof numbers);
   hash = treadle_hash_more(hash, p->aggregation);
@@ -39,6 +44,8 @@ static uint64_t hash_rows(const treadle_train_work *w) {
                                         {v->old, ids * sizeof *v->old},
                                         {v->ref, ids * sizeof *v->ref},
                                         {v->rollout, ids * sizeof *v->rollout},
+                                        {v->old_values, ids * sizeof *v->old_values},
+                                        {v->returns, ids * sizeof *v->returns},
                                         {v->advantages, ids * sizeof *v->advantages},
                                         {v->advantage, w->count * sizeof *v->advantage},
                                         {v->kept_counts, ids * sizeof *v->kept_counts},

@@ -49,6 +49,7 @@ out:
 
 typedef struct wanted {
   const char *name;
+  bool read;   /* else nobody looks at it */
   bool needed; /* else it may be absent */
   treadle_column_type type;
   size_t bytes;
@@ -59,29 +60,35 @@ typedef struct wanted {
 static treadle_status find_values(treadle_train_work *w, const treadle_batch *batch,
                                   const treadle_column *ids, const uint8_t **mask_p) {
   treadle_train_values *v = &w->values;
-  const void *mask = NULL, *old, *ref, *rollout, *advantages, *counts;
-  const bool ppo = w->loss == TREADLE_LOSS_PPO;
+  const void *mask = NULL, *old, *ref, *rollout, *advantages, *counts, *values, *returns;
+  const bool ppo = w->loss == TREADLE_LOSS_PPO, critic = w->loss == TREADLE_LOSS_VALUE;
+  const bool masks = w->find != TREADLE_FIND_SCORES, cuts = w->find == TREADLE_FIND_LOGPROBS;
   const bool has_old = treadle_batch_has(batch, "old_log_probs"),
              by_token = treadle_batch_has(batch, "advantages");
-  const wanted columns[] = {{"mask", false, TREADLE_COLUMN_UINT8, 1, &mask},
-                            {"kept_counts", false, TREADLE_COLUMN_INT32, 4, &counts},
-                            {"old_log_probs", ppo && has_old, TREADLE_COLUMN_FP32, 4, &old},
-                            {"rollout_log_probs", ppo && (!has_old || w->ppo.importance_cap > 0),
+  const wanted columns[] = {{"mask", masks, false, TREADLE_COLUMN_UINT8, 1, &mask},
+                            {"kept_counts", cuts, false, TREADLE_COLUMN_INT32, 4, &counts},
+                            {"old_log_probs", ppo && has_old, true, TREADLE_COLUMN_FP32, 4, &old},
+                            {"rollout_log_probs", ppo && (!has_old || w->ppo.importance_cap > 0), true,
                              TREADLE_COLUMN_FP32, 4, &rollout},
-                            {"ref_log_probs", ppo && w->ppo.use_kl, TREADLE_COLUMN_FP32, 4, &ref},
-                            {"advantages", ppo && by_token, TREADLE_COLUMN_FP64, 8, &advantages}};
+                            {"ref_log_probs", ppo && w->ppo.use_kl, true, TREADLE_COLUMN_FP32, 4, &ref},
+                            {"advantages", ppo && by_token, true, TREADLE_COLUMN_FP64, 8, &advantages},
+                            {"values", critic, true, TREADLE_COLUMN_FP32, 4, &values},
+                            {"returns", critic, true, TREADLE_COLUMN_FP32, 4, &returns}};
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
     const wanted *c = &columns[i];
     *c->data_p = NULL;
-    if (!c->needed && i > 1) continue;
+    if (!c->read) continue;
     TRY(find_like_ids(batch, ids, c->name, c->type, c->bytes, c->data_p));
-    if (c->needed && !*c->data_p) REFUSE("loss 'ppo': the batch has no column '%s'", c->name);
+    if (c->needed && !*c->data_p)
+      REFUSE("loss '%s': the batch has no column '%s'", w->options.name, c->name);
   }
   *mask_p = mask;
   *v = (treadle_train_values){.old = old ? old : rollout,
                               .ref = ref,
                               .rollout = rollout,
+                              .old_values = values,
+                              .returns = returns,
                               .advantages = advantages,
                               .kept_counts = counts};
 out:
@@ -121,7 +128,10 @@ static void make_rows(treadle_train_work *w, const treadle_column *prompts, cons
     }
     row->count = row->prompt_count + count;
     if (r && row->prompt_count && same_prompt(row - 1, row)) row->shared = row->prompt_count;
-    for (int64_t i = 0; i < row->count; i++) w->counted += treadle_train_counts(row, i);
+    if (w->find == TREADLE_FIND_SCORES)
+      w->counted++; /* its last token */
+    else
+      for (int64_t i = 0; i < row->count; i++) w->counted += treadle_train_counts(row, i);
     w->ids += count;
   }
 }
@@ -133,6 +143,7 @@ static treadle_status take_kept(treadle_train_work *w, const treadle_batch *batc
   treadle_column kept;
   bool has;
   treadle_status status;
+  if (w->find != TREADLE_FIND_LOGPROBS) return TREADLE_OK;
   TRY(find(batch, "kept", TREADLE_COLUMN_INT32, true, &kept, &has));
   if (!has != !counts)
     REFUSE("the batch has '%s' alone, of kept_counts and kept", has ? "kept" : "kept_counts");
@@ -184,6 +195,7 @@ void treadle_train_release_work(treadle_train_work *w) {
   treadle_free(w->logprobs);
   treadle_free(w->kept_first);
   treadle_free(w->terms);
+  treadle_free(w->value_terms);
   treadle_free(w->own);
 }
 
@@ -205,6 +217,17 @@ treadle_status treadle_train_give(const treadle_train_work *w, const char *name,
     for (int64_t i = row->prompt_count; i < row->count; i++)
       if (treadle_train_counts(row, i)) to[row->first + i - row->prompt_count] = values[number++];
   }
+out:
+  return status;
+}
+
+treadle_status treadle_train_give_scores(const treadle_train_work *w, treadle_batch *out) {
+  treadle_column column = {
+      .struct_size = sizeof column, .name = "score", .type = TREADLE_COLUMN_FP64, .width = 1};
+  treadle_status status;
+  TRY(treadle_batch_add(out, &column));
+  TRY(treadle_batch_column(out, "score", &column));
+  for (size_t r = 0; r < w->count; r++) ((double *)column.data)[r] = (double)w->logprobs[r];
 out:
   return status;
 }

@@ -45,20 +45,31 @@ static void add_targets(filling *f, size_t number, int64_t from, int64_t first) 
   }
 }
 
+/* The last token of a row, which has its own row. */
+static void add_last(filling *f, size_t number, int64_t from, int64_t first) {
+  const treadle_train_row *row = &f->w->rows[number];
+  treadle_train_buffers *own = &f->w->t->back.buffers;
+  const int64_t last = row->count - 1;
+  own->which[f->counted] = (int32_t)(last < from ? f->prompt_at + last : first + last - from);
+  own->targets[f->counted] = treadle_train_id(row, last);
+  own->places[f->counted++] = (treadle_train_place){number, (size_t)last, number};
+}
+
 /* How many tokens row `number`, of a micro batch that begins at `begin` and ends at `end`, has in common with those around it. */
 static int64_t shared_of(const treadle_train_work *w, size_t number, size_t begin, size_t end) {
   if (number > begin && w->rows[number].shared) return w->rows[number].shared;
   return number + 1 < end ? w->rows[number + 1].shared : 0;
 }
 
-/* The last token of a row goes through the layers for nothing, so it stays away. */
+/* The last token of a row goes through the layers for nothing, so it stays away; for scores it is the one that counts. */
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
   treadle_train_buffers *own = &w->t->back.buffers;
   size_t begin = treadle_train_first_of(w, micro_batch), end = begin + treadle_train_rows_from(w, begin);
+  const bool scores = w->find == TREADLE_FIND_SCORES;
   filling f = {.w = w};
   for (size_t r = begin; r < end; r++) {
     const treadle_train_row *row = &w->rows[r];
-    const int64_t shared = shared_of(w, r, begin, end), tokens = row->count - 1;
+    const int64_t shared = shared_of(w, r, begin, end), tokens = row->count - !scores;
     if (shared && (r == begin || !row->shared)) { /* the first that has it */
       f.prompt_table = own->table + f.entries;
       f.prompt_at = f.at;
@@ -66,7 +77,10 @@ treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micr
     }
     const int64_t first = f.at;
     add_stretch(&f, row, shared, tokens - shared > 0 ? tokens - shared : 0);
-    add_targets(&f, r, shared, first);
+    if (scores)
+      add_last(&f, r, shared, first);
+    else
+      add_targets(&f, r, shared, first);
   }
   return (treadle_train_step){
       .step = {.tokens = own->tokens, .rows = f.at, .stretches = own->spans, .stretch_count = f.spans},

@@ -58,6 +58,26 @@ void treadle_train_slope(treadle_train_work *w, const treadle_train_place *place
   }
 }
 
+/* ---- "value" ------------------------------------------------------------------------------------------------- */
+
+double treadle_train_value_slope(treadle_train_work *w, const treadle_train_place *place) {
+  const treadle_train_row *row = &w->rows[place->row];
+  const int64_t at = row->first + (int64_t)place->token - row->prompt_count;
+  const treadle_value_token token = {
+      .value = (double)w->logprobs[place->number],
+      .old = (double)w->values.old_values[at],
+      .returns = (double)w->values.returns[at],
+      .weight = treadle_ppo_weight(&w->value.weights, counted_of(w, place->row), w->tokens, w->sequences)};
+  treadle_value_term *term = &w->value_terms[place->number];
+  treadle_value_of_token(&w->value, &token, term);
+  if (!isfinite(term->loss) || !isfinite(token.old) || !isfinite(token.returns))
+    treadle_train_note(
+        w, treadle_fail(TREADLE_REFUSED,
+                        "row %zu: loss 'value' of token %zu is %g: value %g, old value %g, return %g",
+                        place->row, place->token, term->loss, token.value, token.old, token.returns));
+  return term->by_value;
+}
+
 /* ---- The caller's -------------------------------------------------------------------------------------------- */
 
 static treadle_status check_own(const treadle_loss_row *row, const treadle_train_place *first) {
@@ -95,28 +115,34 @@ void treadle_train_own_loss(treadle_train_work *w, const treadle_train_step *bat
 
 /* ---- Sums over all ranks --------------------------------------------------------------------------------------- */
 
+typedef struct sums {
+  treadle_ppo_sums ppo;
+  treadle_value_sums value;
+} sums;
+
 typedef struct found {
-  treadle_ppo_sums sums;
+  sums sums;
   double nll;
   int64_t coordinate; /* -1: another rank says it */
 } found;
 
 /* Token after token, in the order of rows. */
-static void add_own(const treadle_train_work *w, treadle_ppo_sums *sums, double *nll) {
-  for (int64_t i = 0; i < w->counted; i++)
+static void add_own(const treadle_train_work *w, sums *all, double *nll) {
+  for (int64_t i = 0; w->loss != TREADLE_LOSS_VALUE && i < w->counted; i++)
     *nll += w->loss == TREADLE_LOSS_NLL ? w->own[i] : -(double)w->logprobs[i];
   for (int64_t i = 0; w->loss == TREADLE_LOSS_PPO && i < w->counted; i++)
-    treadle_ppo_add(sums, &w->terms[i]);
-  for (int64_t i = 0; w->loss == TREADLE_LOSS_OWN && i < w->counted; i++) sums->loss += w->own[i];
+    treadle_ppo_add(&all->ppo, &w->terms[i]);
+  for (int64_t i = 0; w->loss == TREADLE_LOSS_VALUE && i < w->counted; i++)
+    treadle_value_add(&all->value, &w->value_terms[i]);
+  for (int64_t i = 0; w->loss == TREADLE_LOSS_OWN && i < w->counted; i++) all->ppo.loss += w->own[i];
 }
 
 /* One coordinate goes on where the one before it has ended, so that sums have the bits of one rank's. The sum of -log p
  * is that of the coordinates' own sums. */
-static treadle_status add_coordinate(treadle_train_work *w, int64_t coordinate, treadle_ppo_sums *sums,
-                                     double *nll) {
+static treadle_status add_coordinate(treadle_train_work *w, int64_t coordinate, sums *all, double *nll) {
   treadle_trainer *t = w->t;
   treadle_group *group = t->ranks.group;
-  found mine = {.sums = *sums, .coordinate = -1};
+  found mine = {.sums = *all, .coordinate = -1};
   treadle_status status;
   if (treadle_train_speaks(&t->stage, t->pass) && t->data_rank == coordinate) {
     mine.coordinate = coordinate;
@@ -126,7 +152,7 @@ static treadle_status add_coordinate(treadle_train_work *w, int64_t coordinate, 
   for (int rank = 0; rank < treadle_group_size(group); rank++) {
     const found *other = treadle_group_said(group, rank);
     if (other->coordinate != coordinate) continue;
-    *sums = other->sums;
+    *all = other->sums;
     *nll += other->nll;
     break;
   }
@@ -135,15 +161,18 @@ out:
 }
 
 treadle_status treadle_train_sum_loss(treadle_train_work *w, treadle_loss *loss_p) {
-  treadle_ppo_sums sums = {0};
+  sums all = {0};
   double nll = 0;
   treadle_status status = TREADLE_OK;
   if (w->t->ranks.board) {
-    for (int64_t d = 0; d < w->t->data_ranks; d++) TRY(add_coordinate(w, d, &sums, &nll));
+    for (int64_t d = 0; d < w->t->data_ranks; d++) TRY(add_coordinate(w, d, &all, &nll));
   } else {
-    add_own(w, &sums, &nll);
+    add_own(w, &all, &nll);
   }
-  treadle_ppo_figures(&sums, w->tokens, loss_p);
+  if (w->loss == TREADLE_LOSS_VALUE)
+    treadle_value_figures(&all.value, w->tokens, loss_p);
+  else
+    treadle_ppo_figures(&all.ppo, w->tokens, loss_p);
   loss_p->nll = nll;
   loss_p->tokens = w->tokens;
   if (!isfinite(loss_p->loss)) REFUSE("the loss of all rows is %g: a finite number", loss_p->loss);

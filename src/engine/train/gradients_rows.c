@@ -9,10 +9,17 @@
 
 /* ---- What rows may be ---------------------------------------------------------------------------------- */
 
-static treadle_status check_row(const treadle_pass *pass, const treadle_train_row *row, size_t number) {
+/* Of a row whose tokens are predicted, the last one goes through the layers for nothing, and stays away. */
+static int64_t tokens_through(const treadle_train_work *w, const treadle_train_row *row) {
+  return row->count - (w->find != TREADLE_FIND_SCORES);
+}
+
+static treadle_status check_row(const treadle_train_work *w, const treadle_train_row *row, size_t number) {
+  const treadle_pass *pass = w->t->pass;
   const treadle_transformer *d = pass->transformer;
-  if (row->count < 2)
-    REFUSE("row %zu: %s; 2 are the least", number, treadle_text_of_count(row->count, "token"));
+  if (tokens_through(w, row) < 1)
+    REFUSE("row %zu: %s; %s the least", number, treadle_text_of_count(row->count, "token"),
+           w->find == TREADLE_FIND_SCORES ? "1 is" : "2 are");
   if (row->count > pass->options.most_positions)
     REFUSE("row %zu: %lld tokens; at most %lld", number, (long long)row->count,
            (long long)pass->options.most_positions);
@@ -120,7 +127,7 @@ size_t treadle_train_first_of(const treadle_train_work *w, int64_t number) {
 static treadle_status check_batch(const treadle_train_work *w, size_t first, size_t count) {
   int64_t tokens = 0, all = 0;
   for (size_t r = first; r < first + count; r++) {
-    tokens += w->rows[r].count - 1;
+    tokens += tokens_through(w, &w->rows[r]);
     all += w->rows[r].count;
   }
   if (w->forward.max_tokens_per_micro && all > w->forward.max_tokens_per_micro)
@@ -137,7 +144,7 @@ static treadle_status check_batch(const treadle_train_work *w, size_t first, siz
 
 treadle_status treadle_train_check_rows(const treadle_train_work *w) {
   treadle_status status = TREADLE_OK;
-  for (size_t r = 0; r < w->count; r++) TRY(check_row(w->t->pass, &w->rows[r], r));
+  for (size_t r = 0; r < w->count; r++) TRY(check_row(w, &w->rows[r], r));
   TRY(check_drawn(w));
   for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first))
     TRY(check_batch(w, first, treadle_train_rows_from(w, first)));

@@ -143,6 +143,7 @@ static void place_forward(treadle_trainer *t, memory *m) {
     char *gathered = take(m, treadle_train_unit_bytes(t->shards, p->options.dtype), 1);
     treadle_train_place_gathered(t->shards, gathered, take(m, treadle_train_shard_block(), sizeof(float)));
   }
+  b->score = take(m, t->transformer->score < 0 ? 0 : t->transformer->hidden, sizeof *b->score);
   b->tokens = take(m, rows, sizeof *b->tokens);
   b->targets = take(m, rows, sizeof *b->targets);
   b->which = take(m, rows, sizeof *b->which);

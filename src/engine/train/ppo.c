@@ -111,37 +111,43 @@ static treadle_status check_numbers(const treadle_loss_options *o) {
   const struct {
     const char *name;
     double value;
-  } numbers[] = {{"clip_low", o->clip_low},
-                 {"clip_high", o->clip_high},
-                 {"importance_cap", o->importance_cap},
-                 {"norm_length", o->norm_length}};
+  } numbers[] = {
+      {"clip_low", o->clip_low}, {"clip_high", o->clip_high}, {"importance_cap", o->importance_cap}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (!(numbers[i].value >= 0)) REFUSE("loss: %s is %g: 0 at least", numbers[i].name, numbers[i].value);
   if (!(o->clip_c >= 1))
     REFUSE("loss: clip_c is %g: 1 at least, and infinity for no second clip", o->clip_c);
-  if (isinf(o->norm_length)) REFUSE("loss: norm_length is %g: a finite number", o->norm_length);
   if (!isfinite(o->entropy_coeff) || !isfinite(o->kl_coef))
     REFUSE("loss: entropy_coeff is %g, kl_coef %g: finite numbers", o->entropy_coeff, o->kl_coef);
   return TREADLE_OK;
+}
+
+treadle_status treadle_ppo_read_weights(const treadle_loss_options *o, treadle_ppo *ppo_p) {
+  treadle_status status;
+  if (!(o->norm_length >= 0)) REFUSE("loss: norm_length is %g: 0 at least", o->norm_length);
+  if (isinf(o->norm_length)) REFUSE("loss: norm_length is %g: a finite number", o->norm_length);
+  TRY(find_aggregation(o->aggregation, &ppo_p->aggregation));
+  if (ppo_p->aggregation == TREADLE_PPO_SEQ_MEAN_TOKEN_SUM_NORM && !(o->norm_length > 0))
+    REFUSE("loss: seq-mean-token-sum-norm needs a norm_length above 0, not %g", o->norm_length);
+  ppo_p->norm_length = o->norm_length;
+out:
+  return status;
 }
 
 treadle_status treadle_ppo_read(const treadle_loss_options *options, treadle_ppo *ppo_p) {
   treadle_ppo ppo = {.clip_low = options->clip_low,
                      .clip_high = options->clip_high,
                      .clip_c = options->clip_c,
-                     .norm_length = options->norm_length,
                      .entropy_coeff = options->entropy_coeff,
                      .use_kl = options->kl != NULL,
                      .kl_coef = options->kl_coef,
                      .importance_cap = options->importance_cap};
   treadle_status status;
   TRY(check_numbers(options));
-  TRY(find_aggregation(options->aggregation, &ppo.aggregation));
+  TRY(treadle_ppo_read_weights(options, &ppo));
   if (options->kl && !treadle_kl_find(options->kl, &ppo.kl_kind))
     REFUSE("loss: kl '%s': kl, k1, abs, mse, k2, low_var_kl or k3, each also with a + behind it",
            treadle_text_shown(options->kl));
-  if (ppo.aggregation == TREADLE_PPO_SEQ_MEAN_TOKEN_SUM_NORM && !(ppo.norm_length > 0))
-    REFUSE("loss: seq-mean-token-sum-norm needs a norm_length above 0, not %g", ppo.norm_length);
   *ppo_p = ppo;
 out:
   return status;

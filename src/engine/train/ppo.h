@@ -65,6 +65,9 @@ double treadle_ppo_weight(const treadle_ppo *loss, int64_t length, int64_t token
 /* What the names and numbers of a caller mean. Refused: an unknown name, numbers out of range. */
 treadle_status treadle_ppo_read(const treadle_loss_options *options, treadle_ppo *ppo_p);
 
+/* The aggregation and norm_length of these alone. */
+treadle_status treadle_ppo_read_weights(const treadle_loss_options *options, treadle_ppo *ppo_p);
+
 /* Sums over the tokens of a mini batch, in the order of rows. pg, kl and entropy are weighted. */
 typedef struct treadle_ppo_sums {
   double loss, pg, kl, entropy, clipped, clipped_lower, ppo_kl;

@@ -138,7 +138,8 @@ static treadle_status make_exchanges(treadle_train_ranks *r, treadle_back *back,
                                      const ends_and_replicas *sets) {
   treadle_board_set *stage = back->pass->ranks.stage;
   treadle_status status = TREADLE_OK;
-  if (stage->count > 1) TRY(treadle_exchange_create(stage, at->logits, r->room.logits, &back->logits));
+  if (stage->count > 1 && back->transformer->head >= 0)
+    TRY(treadle_exchange_create(stage, at->logits, r->room.logits, &back->logits));
   if (sets->replicas)
     TRY(treadle_exchange_create(sets->replicas, at->pieces, r->room.pieces, &r->replicas));
   if (sets->ends)
@@ -307,7 +308,9 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
   if (treadle_pass_has_chunk(t->pass, 0)) TRY(look_at(&w, d->embed, &t->pass->embed, &back->grad_embed));
   if (treadle_pass_has_chunk(t->pass, t->stage.pipeline.chunks - 1)) {
     TRY(look_at(&w, d->final_norm, &t->pass->final_norm, &back->grad_final_norm));
-    if (d->head != d->embed) TRY(look_at(&w, d->head, &t->pass->head, &back->grad_head));
+    if (d->head >= 0 && d->head != d->embed) TRY(look_at(&w, d->head, &t->pass->head, &back->grad_head));
+    TRY(look_at(&w, d->score, &back->score.weight, &back->score.grad_weight));
+    TRY(look_at(&w, d->score_bias, &back->score.bias, &back->score.grad_bias));
   }
 out:
   return status;

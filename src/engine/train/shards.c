@@ -80,6 +80,8 @@ static treadle_status list_units(treadle_train_shards *s) {
   TRY(add_tensor(model, &s->units[treadle_train_unit_embed(d)], d->embed));
   TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->final_norm));
   TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->head));
+  TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->score));
+  TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->score_bias));
   for (int32_t u = 0; u < s->count; u++)
     if (s->units[u].elements > s->most) s->most = s->units[u].elements;
 out:
@@ -199,6 +201,10 @@ treadle_status treadle_train_place_shards(const treadle_train_shards *s) {
   TRY(place_weight(arena, head, d->final_norm, &back->grad_final_norm));
   TRY(place_weight(arena, head, d->head, &pass->head));
   TRY(place_weight(arena, head, d->head, &back->grad_head));
+  TRY(place_weight(arena, head, d->score, &back->score.weight));
+  TRY(place_weight(arena, head, d->score, &back->score.grad_weight));
+  TRY(place_weight(arena, head, d->score_bias, &back->score.bias));
+  TRY(place_weight(arena, head, d->score_bias, &back->score.grad_bias));
 out:
   return status;
 }

@@ -38,6 +38,23 @@ static treadle_status fp32_text(const char *text, char *to, size_t room) {
   return TREADLE_OK;
 }
 
+/* A score head, and where its gradients lie in this layout. */
+static treadle_status find_score(treadle_back *back, const treadle_layout *layout, treadle_arena *arena) {
+  const treadle_transformer *d = back->transformer;
+  const treadle_pass *pass = back->pass;
+  treadle_score_head *head = &back->score;
+  treadle_status status;
+  TRY(treadle_weight_find(pass->layout, pass->rank, d->score, -1, arena, &head->weight));
+  TRY(treadle_weight_find(layout, pass->rank, d->score, -1, arena, &head->grad_weight));
+  if (treadle_is_there(&head->weight) && head->weight.dtype != pass->options.dtype)
+    status = refuse(pass->layout, "matrices of several types");
+  if (status || d->score_bias < 0) goto out;
+  TRY(treadle_weight_find(pass->layout, pass->rank, d->score_bias, -1, arena, &head->bias));
+  TRY(treadle_weight_find(layout, pass->rank, d->score_bias, -1, arena, &head->grad_bias));
+out:
+  return status;
+}
+
 /* Where gradients lie in this layout. */
 static treadle_status find_grads(treadle_back *back, const treadle_layout *layout, treadle_arena *arena) {
   const treadle_transformer *d = back->transformer;
@@ -53,6 +70,7 @@ static treadle_status find_grads(treadle_back *back, const treadle_layout *layou
                                 &back->grads[l].weight[role]));
   TRY(treadle_weight_find(layout, rank, d->embed, -1, arena, &back->grad_embed));
   TRY(treadle_weight_find(layout, rank, d->final_norm, -1, arena, &back->grad_final_norm));
+  if (d->head < 0) return find_score(back, layout, arena);
   TRY(treadle_weight_find(layout, rank, d->head, -1, arena, &back->grad_head));
 out:
   return status;

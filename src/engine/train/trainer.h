@@ -15,6 +15,7 @@
  *     activations.c      where what backward needs of a layer lies
  *     back_layer.c       the adjoints of the parts of a layer
  *     back_head.c        loss, head, embedding
+ *     back_score.c       a score head, and its loss
  *     back_product.c     the two transposed products, by the kernels of forward
  *     back_outer.c       the same in fp32, by outer products
  *     back_paired.c      the same in bf16, by kernels that take pairs of rows
