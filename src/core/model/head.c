@@ -78,17 +78,20 @@ void treadle_match_skip_head(treadle_match *match) {
   if (at >= 0) match->names.roles[at] = TREADLE_ROLE_SKIPPED;
 }
 
-/* Of the type of the first tensor, so that a model has one type. A bias without its weight is no language model's. */
-treadle_status treadle_match_zeros(const treadle_match *match, const treadle_entry *entry,
-                                   const treadle_stored **stored_p) {
+/* A bias without its weight is no language model's. */
+bool treadle_match_is_zeros(const treadle_match *match, const treadle_entry *entry) {
   const treadle_model *model = match->model;
-  const treadle_tensor *tensor = &model->tensors[entry->tensor];
+  return has_score_head(model) && model->head.zeros && !model->head.bias &&
+         strcmp(entry->name, name_of(model, TREADLE_ROLE_SCORE)) == 0;
+}
+
+/* Of the type of the first tensor, so that a model has one type. */
+static treadle_status make_zeros(const treadle_match *match, const treadle_entry *entry,
+                                 const treadle_stored **stored_p) {
+  const treadle_tensor *tensor = &match->model->tensors[entry->tensor];
   const treadle_stored *like = match->files->entries[0];
-  *stored_p = NULL;
-  if (!model->head.zeros || model->head.bias || !has_score_head(model) ||
-      strcmp(entry->name, name_of(model, TREADLE_ROLE_SCORE)) != 0)
-    return TREADLE_OK;
-  if (!like || like->dtype == TREADLE_DTYPE_NONE || like->ndim < 0) return TREADLE_OK;
+  if (!like || like->dtype == TREADLE_DTYPE_NONE || like->ndim < 0)
+    return TREADLE_OK; /* which is refused */
   const size_t bytes = (size_t)tensor->elems * treadle_dtype_bytes(like->dtype);
   treadle_stored *zeros = treadle_arena_alloc(match->arena, sizeof *zeros);
   void *data = treadle_arena_alloc(match->arena, bytes);
@@ -104,4 +107,14 @@ treadle_status treadle_match_zeros(const treadle_match *match, const treadle_ent
   memcpy(zeros->shape, tensor->shape, sizeof tensor->shape);
   *stored_p = zeros;
   return TREADLE_OK;
+}
+
+treadle_status treadle_match_zeros(treadle_match *match) {
+  treadle_status status = TREADLE_OK;
+  if (match->files->missing_count) return TREADLE_OK; /* shapes are not those of the files */
+  for (int32_t i = 0; i < match->model->entry_count; i++)
+    if (!match->files->entries[i] && treadle_match_is_zeros(match, &match->model->entries[i]))
+      TRY(make_zeros(match, &match->model->entries[i], &match->files->entries[i]));
+out:
+  return status;
 }

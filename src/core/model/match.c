@@ -62,27 +62,23 @@ bool treadle_match_shape(treadle_match *match, const char *name, const treadle_s
 /* ---- Steps ------------------------------------------------------------------------------------- */
 
 /* A stacked tensor is stored expert by expert. */
-static treadle_status match_entries(treadle_match *match) {
+static void match_entries(treadle_match *match) {
   const treadle_model *model = match->model;
-  treadle_status status = TREADLE_OK;
   for (int32_t i = 0; i < model->entry_count; i++) {
     const treadle_entry *entry = &model->entries[i];
     const treadle_tensor *tensor = &model->tensors[entry->tensor];
     if (match->stacked[entry->tensor] || tensor->scale_of >= 0)
       continue; /* scales are matched with weights */
     const treadle_stored *stored = treadle_match_take(match, entry->name);
-    if (!stored) TRY(treadle_match_zeros(match, entry, &stored));
     match->files->entries[i] = stored;
-    if (!stored)
+    if (!stored && !treadle_match_is_zeros(match, entry))
       treadle_match_missing(match, "%s", entry->name);
-    else
+    else if (stored)
       treadle_match_shape(match, entry->name, stored, tensor->ndim - tensor->by_expert,
                           tensor->shape + tensor->by_expert);
   }
   for (int32_t i = 0; i < model->tied_count; i++)
     match->files->tied[i] = treadle_match_take(match, model->tied[i].name);
-out:
-  return status;
 }
 
 /* wanted: of the tensor that it is; only integers are told from other values. */
@@ -177,13 +173,14 @@ treadle_status treadle_files_match(const treadle_model *model, const treadle_che
   treadle_match_skip_head(&match);
   TRY(treadle_match_stacked(&match));
   TRY(treadle_match_mxfp4(&match));
-  TRY(match_entries(&match));
+  match_entries(&match);
   TRY(treadle_match_scales(&match));
   match_types(&match);
   TRY(sort_places(&match));
   TRY(collect(&match, TREADLE_ROLE_CARRIED, &files->carried, &files->carried_count));
   TRY(collect(&match, TREADLE_ROLE_SKIPPED, &files->skipped, &files->skipped_count));
   list_left_over(&match);
+  TRY(treadle_match_zeros(&match));
   if (files->missing.failed || files->left_over.failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "no memory for the differences of %s", model->path);
 out:

@@ -45,8 +45,9 @@ treadle_status treadle_match_scales(treadle_match *match);  /* coded.c */
 
 /* Files of a model with a score head may have the head of a language model, too, which is not loaded. */
 void treadle_match_skip_head(treadle_match *match);
-/* What stands for an entry that the files do not have: zeros, for the score head of a critic. *stored_p NULL: nothing. */
-treadle_status treadle_match_zeros(const treadle_match *match, const treadle_entry *entry,
-                                   const treadle_stored **stored_p);
+/* Does an entry that the files do not have start with zeros? The score head of a critic does. */
+bool treadle_match_is_zeros(const treadle_match *match, const treadle_entry *entry);
+/* The last step: what is none of the files' tensors. */
+treadle_status treadle_match_zeros(treadle_match *match);
 
 #endif

@@ -257,7 +257,7 @@ static const struct wrong_loss {
   treadle_loss_options loss;
   const char *text;
 } wrong_losses[] = {
-    {{.name = "pp0"}, "loss 'pp0': nll or ppo; a loss of one's own has of_row and no name"},
+    {{.name = "pp0"}, "loss 'pp0': nll, ppo or value; a loss of one's own has of_row and no name"},
     {{.kl = "kk"}, "loss: kl 'kk': "},
     {{.aggregation = "mean"}, "loss: aggregation 'mean': token-mean, "},
     {{.aggregation = "seq-mean-token-sum-norm"},
