@@ -114,11 +114,18 @@ static const struct {
              {"host", TREADLE_HOST}};
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* Of a class, in a mode; in FORWARD, while the reference is there where there is one. */
+static size_t sum_of(const size_t *bytes) {
+  size_t sum = 0;
+  for (int c = 0; c < TREADLE_CLASSES; c++) sum += bytes[c];
+  return sum;
+}
+
+/* Of a class, in a mode; in FORWARD, while the reference is there where there is one, or a critic is trained, whichever has more. */
 static size_t bytes_of(const treadle_actor_memory *m, int mode, int c) {
   const size_t *bytes = m->by_mode[modes[mode].mode];
   if (modes[mode].mode == TREADLE_FORWARD && m->with_reference[TREADLE_REFERENCE])
     bytes = m->with_reference;
+  if (modes[mode].mode == TREADLE_FORWARD && sum_of(m->with_critic) > sum_of(bytes)) bytes = m->with_critic;
   size_t sum = bytes[classes[c].which[0]];
   return classes[c].which[1] == classes[c].which[0] ? sum : sum + bytes[classes[c].which[1]];
 }
