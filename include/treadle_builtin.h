@@ -400,10 +400,10 @@ treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batc
 treadle_status treadle_trainer_logprobs(treadle_trainer *trainer, const treadle_batch *batch,
                                         const treadle_forward_options *forward, const void *weights,
                                         treadle_batch *out);
-/* Computes values, of a model with a score head: out gets the column values (ragged fp32, like ids; 0 where a token does
- * not count), on one rank of each coordinate. The value of a token is the head at the position before it: what was known
- * when the token was drawn. The bits are the same in every layout and micro batch. Temperature, never, kept_counts and
- * kept have no meaning here, and are ignored. Refused: entropies; a model with another head. */
+/* Computes values, of a model with a score head: out gets the column values (ragged fp32, like ids; 0 where a token
+ * does not count), on one rank of each coordinate. The value of a token is the head at the position before it: what was
+ * known when the token was drawn. The bits are the same in every layout and micro batch. Temperature, never,
+ * kept_counts and kept have no meaning here, and are ignored. Refused: entropies; a model with another head. */
 treadle_status treadle_trainer_values(treadle_trainer *trainer, const treadle_batch *batch,
                                       const treadle_forward_options *forward, treadle_batch *out);
 /* Computes one number for each row: out gets the column score (fp64), the head at the row's last token, whatever mask

@@ -228,8 +228,8 @@ typedef struct treadle_loss {
   /* Of a loss other than "nll": the loss itself, and its parts. pg_loss, kl_loss and entropy are weighted as the loss;
    * clipfrac, clipfrac_lower and ppo_kl are means over tokens. */
   double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl;
-  /* Of "value": vf_loss is weighted as the loss; means over tokens of where the clipped square is the larger one, and of
-   * v. */
+  /* Of "value": vf_loss is weighted as the loss. vf_clipfrac is the share of tokens whose clipped square is the larger
+   * one, and vpred_mean the mean of v over tokens. */
   double vf_loss, vf_clipfrac, vpred_mean;
 } treadle_loss;
 

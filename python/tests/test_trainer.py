@@ -166,6 +166,29 @@ class TestTrainer(ranks.Folder, ranks.Interruptible):
         self.assertEqual(again["log_probs"].tolist(), out["log_probs"].tolist())
         self.refused("weights of 8 bytes", trainer.logprobs, treadle.Batch.of(ROWS), weights=bytearray(8))
 
+    def test_critic(self):
+        """A score head: values, scores and its loss; a language model begins with zeros."""
+        model = treadle.Model(self.model, head="score", score_zeros=True)
+        self.assertNotIn("lm_head.weight", [tensor.name for tensor in model.tensors])
+        columns = {"values": [[0.0] * 3, [0.0] * 2, [0.0] * 4], "returns": [[1.0] * 3, [1.0] * 2, [-1.0] * 4]}
+        batch = treadle.Batch.of({**ROWS, **columns})
+        loss = treadle.Loss("value", clip_value=0.25)
+        with treadle.Trainer(treadle.Layout(model, "hf", 1), threads=1, most_rows=64, optimizer=True) as trainer:
+            trainer.load()
+            self.assertEqual(trainer.values(batch)["values"].tolist(), [[0.0] * 3, [0.0] * 2, [0.0] * 4])
+            self.assertEqual(trainer.scores(batch)["score"].tolist(), [0.0] * 3)
+            out = treadle.Batch(3)
+            found = trainer.update(batch, loss, lr=1e-3, out=out)
+            self.assertAlmostEqual(found.vf_loss, 0.5, 12)
+            self.assertEqual((found.vf_clipfrac, found.vpred_mean, found.tokens), (0.0, 0.0, 9))
+            self.assertEqual(list(out), ["values"])
+            self.assertLess(trainer.loss(batch, loss).loss, 0.5)
+            self.refused("has a score head", trainer.logprobs, batch)
+            self.refused("has a score head", trainer.loss, batch, "nll")
+        self.refused("has the head of a language model", self.make().values, batch)
+        self.refused("score.weight", treadle.Model, self.model, head="score")
+        self.refused("head is 'lms', and must be 'lm' or 'score'", treadle.Model, self.model, head="lms")
+
     def test_slice(self):
         trainer, batch = self.make(), treadle.Batch.of(ROWS)
         mine, rows = trainer.slice(batch)

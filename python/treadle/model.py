@@ -18,6 +18,8 @@ DTYPES = {
 }
 #: Where the values of weights come from, by name.
 WEIGHTS = {"files": _abi.TREADLE_WEIGHTS_FILES, "random": _abi.TREADLE_WEIGHTS_RANDOM}
+#: What follows the last norm, by name.
+HEADS = {"lm": _abi.TREADLE_HEAD_LM, "score": _abi.TREADLE_HEAD_SCORE}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "int32": 4}
 
 
@@ -40,6 +42,13 @@ def weights_of(what: str, weights: str | None) -> int:
     return WEIGHTS[weights]
 
 
+def head_of(what: str, head: str) -> int:
+    """The number of "lm" or "score"."""
+    if head not in HEADS:
+        raise errors.Refused(f"{what}: head is {head!r}, and must be 'lm' or 'score'")
+    return HEADS[head]
+
+
 class Model:
     """The tensors of a model.
 
@@ -51,6 +60,9 @@ class Model:
         the model itself.
     weights: "files": refused where there are none; "random": made up, whatever lies beside the config; None: files of a
         folder, made up for a config.json.
+    head: "lm", that of a language model; "score": one number for each token, as a critic or a reward model has it
+        (score.weight, score.bias).
+    score_zeros: files without score.weight mean zeros, as for a critic; else they are refused.
     Raises Refused with the file, the tensor and the rule."""
 
     def __init__(
@@ -60,12 +72,16 @@ class Model:
         *,
         scale_down: int = 0,
         weights: str | None = None,
+        head: str = "lm",
+        score_zeros: bool = False,
     ) -> None:
         options = _library.sized(
             _abi.treadle_model_options,
             families=_library.given("families", families) if families is not None else None,
             scale_down=scale_down,
             weights=weights_of("Model", weights),
+            head=head_of("Model", head),
+            score_zeros=score_zeros,
         )
         pointer = ctypes.c_void_p()
         _library.call(

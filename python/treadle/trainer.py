@@ -52,7 +52,8 @@ class Forward:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """A loss that the library has: "nll" or "ppo". Names are those of treadle_loss_options, where the formula is."""
+    """A loss that the library has: "nll", "ppo" or "value". Names are those of treadle_loss_options, which has the
+    formulas."""
 
     name: str = "ppo"
     clip_low: float = 0.2
@@ -65,6 +66,7 @@ class Loss:
     kl: str | None = None  #: "kl", "abs", "mse", "low_var_kl" (docs/grpo.md); None: none
     kl_coef: float = 0.0
     importance_cap: float = 0.0  #: 0: none
+    clip_value: float = 0.5  #: of "value", the loss of a model with a score head; math.inf: no clip
 
 
 class LossRow:
@@ -120,7 +122,8 @@ def loss_options(loss: AnyLoss, calls: _calls.Calls) -> typing.Any:
         return _calls.struct(kind, "loss", loss)
     if not callable(loss):
         raise errors.Refused(
-            f"loss is a {type(loss).__name__}; it must be a treadle.Loss, 'nll', 'ppo' or a function of a row"
+            f"loss is a {type(loss).__name__}; it must be a treadle.Loss, 'nll', 'ppo', 'value' or a function "
+            "of a row"
         )
     own = loss
 
@@ -155,6 +158,9 @@ class LossFigures(typing.NamedTuple):
     clipfrac: float  #: means over tokens, of "ppo"
     clipfrac_lower: float
     ppo_kl: float
+    vf_loss: float  #: of "value", as are the rest: the loss itself
+    vf_clipfrac: float  #: the share of tokens whose clipped square counts
+    vpred_mean: float  #: the mean of what the head gives
 
 
 class StepFigures(typing.NamedTuple):
@@ -177,6 +183,9 @@ class UpdateFigures(typing.NamedTuple):
     clipfrac: float
     clipfrac_lower: float
     ppo_kl: float
+    vf_loss: float
+    vf_clipfrac: float
+    vpred_mean: float
     grad_norm: float
     skipped: bool
     steps: int
@@ -353,6 +362,24 @@ class Trainer(_calls.Engine):
         return out
 
     @_calls.collective
+    def values(self, batch: Batch, forward: Forward | None = None) -> Batch:
+        """Of a model with a score head: a batch with as many rows and the column values (fp32, with a place for each of
+        ids, 0 where a token does not count), on one of the ranks with the same rows. The value of a token is what the
+        head gives at the position before it."""
+        return self._found("values", batch, forward)
+
+    @_calls.collective
+    def scores(self, batch: Batch, forward: Forward | None = None) -> Batch:
+        """Of a model with a score head: a batch with as many rows and the column score (fp64): what the head gives at
+        the last token of each row. On one of the ranks with the same rows, as values()."""
+        return self._found("scores", batch, forward)
+
+    def _found(self, what: str, batch: Batch, forward: Forward | None) -> Batch:
+        out = Batch(len(batch))
+        self._call(what, f"treadle_trainer_{what}", used(what, batch), self._forward(forward), out._use(what))
+        return out
+
+    @_calls.collective
     def loss(self, batch: Batch, loss: AnyLoss, forward: Forward | None = None) -> LossFigures:
         """What a loss comes to, without gradients."""
         found = _library.sized(_abi.treadle_loss)
@@ -373,10 +400,10 @@ class Trainer(_calls.Engine):
     ) -> LossFigures:
         """Computes gradients of a loss over the rows of all ranks, in place of earlier ones.
 
-        loss: a Loss, "nll" or "ppo"; or a function that is called with the LossRow of each row that has tokens that
-            count, on every rank that has its logits. What it raises ends the call, and is raised again. Values that
-            are not finite are Refused, by row and token.
-        out: a batch with as many rows, which gets what logprobs() gives."""
+        loss: a Loss, "nll", "ppo" or "value"; or a function that is called with the LossRow of each row that has
+            tokens that count, on every rank that has its logits. What it raises ends the call, and is raised again.
+            Values that are not finite are Refused, by row and token.
+        out: a batch with as many rows, which gets what logprobs() gives, or values() of a model with a score head."""
         found = _library.sized(_abi.treadle_loss)
         options = loss_options(loss, self._calls)
         self._call(

@@ -68,6 +68,10 @@ void objects_init(objects *o) {
                                           .weights = TREADLE_WEIGHTS_RANDOM};
   assert_ok(treadle_model_open(o->folder, &of_model, &o->model));
   assert_ok(treadle_model_open(o->config, NULL, &o->other));
+  const treadle_model_options of_critic = {.struct_size = sizeof(treadle_model_options),
+                                           .head = TREADLE_HEAD_SCORE};
+  assert_ok(treadle_model_open(o->config, &of_critic, &o->critic));
+  assert_ok(treadle_layout_create(o->critic, "fsdp2:dp=1", 1, NULL, &o->scores));
   assert_ok(treadle_layout_create(o->model, "fsdp2:dp=1", 1, NULL, &o->train));
   assert_ok(treadle_layout_create(o->model, "vllm:tp=1", 1, NULL, &o->infer));
   assert_ok(treadle_layout_create(o->model, "megatron:tp=2,pp=1", 4, NULL, &o->wide));
@@ -125,8 +129,10 @@ void objects_release(objects *o) {
   treadle_layout_destroy(o->infer);
   treadle_layout_destroy(o->wide);
   treadle_layout_destroy(o->foreign);
+  treadle_layout_destroy(o->scores);
   treadle_model_close(o->model);
   treadle_model_close(o->other);
+  treadle_model_close(o->critic);
   munmap(o->memory, o->bytes + 2 * OBJECTS_PAGE);
   test_remove(o->folder);
 }

@@ -11,10 +11,11 @@
 enum { OBJECTS_PAGE = 4096, OBJECTS_PIECES = 16 };
 
 typedef struct objects {
-  char folder[32], config[48]; /* of the model */
-  treadle_model *model, *other;
-  treadle_layout *train, *infer, *wide; /* wide: of 4 ranks */
-  treadle_layout *foreign;              /* of the other model */
+  char folder[32], config[48];           /* of the model */
+  treadle_model *model, *other, *critic; /* critic: with a score head */
+  treadle_layout *train, *infer, *wide;  /* wide: of 4 ranks */
+  treadle_layout *foreign;               /* of the other model */
+  treadle_layout *scores;                /* of the critic */
   treadle_plan *plan;
   treadle_report *report;
   treadle_group *group, *second;

@@ -116,6 +116,8 @@ static void models(objects *o) {
     const treadle_model_options wrong = {.struct_size = sizeof wrong,
                                          .weights = (treadle_weights)no_enums[i]};
     REFUSED(treadle_model_open(o->config, &wrong, &model));
+    const treadle_model_options other = {.struct_size = sizeof other, .head = (treadle_head)no_enums[i]};
+    REFUSED(treadle_model_open(o->config, &other, &model));
   }
   WORKS(treadle_model_close(NULL));
 }
@@ -1283,6 +1285,48 @@ static void policies(objects *o) {
   GIVES(TREADLE_STATE, treadle_switch_hide_reference(o->sw));
 }
 
+/* Values and scores, of a trainer with such a head and of one without. */
+static void critics(objects *o) {
+  static const int32_t ids[] = {1, 2, 3};
+  static const uint8_t mask[] = {0, 1, 1};
+  treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
+  const treadle_trainer_options options = {.struct_size = sizeof options, .threads = 1, .most_rows = 4};
+  treadle_batch *batch = one_row(ids, mask, 3), *out, *large;
+  treadle_trainer *trainer;
+  assert_ok(treadle_batch_create(1, &out));
+  assert_ok(treadle_batch_create(2, &large));
+  assert_ok(treadle_trainer_create(NULL, o->train, &options, &trainer));
+  assert_ok(treadle_trainer_randomise(trainer, 1));
+  REFUSED(treadle_trainer_values(trainer, batch, &forward, out));
+  REFUSED(treadle_trainer_scores(trainer, batch, &forward, out));
+  treadle_trainer_destroy(trainer);
+  assert_ok(treadle_trainer_create(NULL, o->scores, &options, &trainer));
+  GIVES(TREADLE_STATE, treadle_trainer_values(trainer, batch, &forward, out));
+  GIVES(TREADLE_STATE, treadle_trainer_scores(trainer, batch, &forward, out));
+  assert_ok(treadle_trainer_randomise(trainer, 1));
+  REFUSED(treadle_trainer_values(NULL, batch, &forward, out));
+  REFUSED(treadle_trainer_values(trainer, NULL, &forward, out));
+  REFUSED(treadle_trainer_values(trainer, batch, NULL, out));
+  REFUSED(treadle_trainer_values(trainer, batch, &forward, NULL));
+  REFUSED(treadle_trainer_values(trainer, batch, &forward, large));
+  REFUSED_SIZES(forward, treadle_trainer_values(trainer, batch, &forward, out));
+  REFUSED(treadle_trainer_scores(NULL, batch, &forward, out));
+  REFUSED(treadle_trainer_scores(trainer, NULL, &forward, out));
+  REFUSED(treadle_trainer_scores(trainer, batch, NULL, out));
+  REFUSED(treadle_trainer_scores(trainer, batch, &forward, NULL));
+  REFUSED(treadle_trainer_scores(trainer, batch, &forward, large));
+  REFUSED_SIZES(forward, treadle_trainer_scores(trainer, batch, &forward, out));
+  assert_ok(treadle_trainer_values(trainer, batch, &forward, out));
+  REFUSED(treadle_trainer_values(trainer, batch, &forward, out));
+  assert_ok(treadle_trainer_scores(trainer, batch, &forward, out));
+  REFUSED(treadle_trainer_scores(trainer, batch, &forward, out));
+  REFUSED(treadle_trainer_logprobs(trainer, batch, &forward, NULL, out));
+  treadle_trainer_destroy(trainer);
+  treadle_batch_destroy(batch);
+  treadle_batch_destroy(out);
+  treadle_batch_destroy(large);
+}
+
 static void rewards(objects *o) {
   treadle_reward_options options = {.struct_size = sizeof options, .name = "length:target=4"};
   const treadle_reward_sample sample = {.id = "a", .completion = "", .tokens = 2};
@@ -1893,12 +1937,11 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,           models,  layouts,      pieces,         placements, plans,
-      reports,         groups,  devices,      switch_options, switches,   conversions,
-      families,        drafts,  inspection,   made,           batches,    machine,
-      planted,         chats,   engines,      engine_work,    generating, training,
-      configurations,  tokens,  text_streams, policies,       rewards,    prompts_of_loops,
-      scores_of_loops, workers, runs,         handles};
+      texts,       models,     layouts,          pieces,          placements,  plans,        reports,
+      groups,      devices,    switch_options,   switches,        conversions, families,     drafts,
+      inspection,  made,       batches,          machine,         planted,     chats,        engines,
+      engine_work, generating, training,         configurations,  tokens,      text_streams, policies,
+      critics,     rewards,    prompts_of_loops, scores_of_loops, workers,     runs,         handles};
   objects o;
   int count = 0;
   objects_init(&o);

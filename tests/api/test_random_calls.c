@@ -136,7 +136,9 @@ static void call_models(caller *c) {
   const char *const paths[] = {c->o.folder, c->o.config, "", "/", "/dev/null", "/nowhere/at/all", NULL};
   const treadle_model_options options = {.struct_size = struct_size(c, sizeof options),
                                          .families = OR_NULL(c, TREADLE_SOURCE_DIR "/tests"),
-                                         .weights = (treadle_weights)any_enum(c)};
+                                         .weights = (treadle_weights)any_enum(c),
+                                         .head = often(c) ? TREADLE_HEAD_LM : (treadle_head)any_enum(c),
+                                         .score_zeros = below(c, 2)};
   treadle_tensor_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_model *made = NULL;
   switch (below(c, 8)) {
@@ -973,7 +975,7 @@ static treadle_status slope(void *context, const treadle_loss_row *row) {
 }
 
 static treadle_loss_options loss_options(caller *c) {
-  static const char *const names[] = {"nll", "ppo", "ppo", NULL, "", "\xff"},
+  static const char *const names[] = {"nll", "ppo", "ppo", "value", NULL, "", "\xff"},
                            *const aggregations[] = {NULL, "token-mean", "seq-mean-token-sum-norm", "x"},
                            *const kls[] = {NULL, "kl", "low_var_kl", "x"};
   static const double numbers[] = {0, 0.2, 1, -1, NAN, INFINITY};
@@ -988,6 +990,7 @@ static treadle_loss_options loss_options(caller *c) {
                                 .kl = often(c) ? NULL : ONE_OF(c, kls),
                                 .kl_coef = often(c) ? 0.1 : ONE_OF(c, numbers),
                                 .importance_cap = often(c) ? 0 : ONE_OF(c, numbers),
+                                .clip_value = often(c) ? 0.5 : ONE_OF(c, numbers),
                                 .of_row = often(c) ? slope : NULL};
 }
 
@@ -1091,8 +1094,11 @@ static void call_policies(caller *c) {
   treadle_batch *batch = batch_of_rows(c), *out = NULL;
   treadle_trainer *trainer = NULL;
   if (often(c)) assert_ok(rows_out(batch, &out));
-  SAID(treadle_trainer_create(NULL, c->o.train, &options, &trainer));
+  SAID(treadle_trainer_create(NULL, below(c, 2) ? c->o.scores : c->o.train, &options, &trainer));
   if (often(c)) SAID(treadle_trainer_randomise(trainer, 3));
+  SAID(treadle_trainer_values(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), out));
+  if (out && often(c)) (void)treadle_batch_remove(out, "values");
+  SAID(treadle_trainer_scores(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), out));
   SAID(treadle_trainer_logprobs(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), NULL, out));
   if (out && often(c)) (void)treadle_batch_remove(out, "log_probs");
   SAID(treadle_trainer_gradients(trainer, OR_NULL(c, batch), OR_NULL(c, &forward), OR_NULL(c, &of_loss),

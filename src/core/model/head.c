@@ -1,7 +1,7 @@
 /* What follows the last norm: the head of a language model, or a score head, which is that of a critic or a reward model.
  *
  * Family files say `when: score_head` at the tensors of a score head, and `when: not score_head` at the other one. Which of them a model has
- * is no field of its config: the caller opens it as the one or the other. Classes of transformers that predict several labels have
+ * is not in its config: the caller opens it as the one or the other. Classes of transformers that predict several labels have
  * the same tensors with more rows; those are refused. */
 #include "base/dtype.h"
 #include "base/json.h"
@@ -78,7 +78,7 @@ void treadle_match_skip_head(treadle_match *match) {
   if (at >= 0) match->names.roles[at] = TREADLE_ROLE_SKIPPED;
 }
 
-/* A bias without its weight is no language model's. */
+/* A language model has neither of the two: a bias without its weight is a mistake. */
 bool treadle_match_is_zeros(const treadle_match *match, const treadle_entry *entry) {
   const treadle_model *model = match->model;
   return has_score_head(model) && model->head.zeros && !model->head.bias &&

@@ -166,7 +166,7 @@ out:
 static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
                                 const treadle_forward_options *forward, const treadle_loss_options *loss,
                                 bool backward, treadle_batch *out, treadle_loss *loss_p) {
-  treadle_train_work w = {.t = t, .find = treadle_train_found_by(t), .backward = backward};
+  treadle_train_work w = {.t = t, .find = treadle_train_found_by(t->transformer), .backward = backward};
   treadle_loss found = TREADLE_INIT(treadle_loss);
   const char *name = backward ? "treadle_trainer_gradients" : "treadle_trainer_loss";
   treadle_status status;

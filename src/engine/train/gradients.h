@@ -52,18 +52,18 @@ typedef enum treadle_train_loss {
 } treadle_train_loss;
 
 /* What the head finds. Values and scores are of a score head. */
-typedef enum treadle_train_find {
+typedef enum treadle_train_found {
   TREADLE_FIND_LOGPROBS,
   TREADLE_FIND_VALUES,
   TREADLE_FIND_SCORES /* one a row, at its last token */
-} treadle_train_find;
+} treadle_train_found;
 
 /* A batch on its way: the rows of this rank's coordinate, in micro batches. */
 typedef struct treadle_train_work {
   treadle_trainer *t;
   treadle_forward_options forward;
   treadle_loss_options options;
-  treadle_train_find find;
+  treadle_train_found find;
   treadle_train_loss loss;
   treadle_ppo ppo;
   treadle_value_loss value;
@@ -89,9 +89,9 @@ typedef struct treadle_train_work {
 
 /* Refused: micro batches of no size, or of two; numbers out of range. */
 treadle_status treadle_train_check_forward(const treadle_forward_options *forward);
-/* What the trainer's head finds of tokens, if nobody asks for scores. */
-static inline treadle_train_find treadle_train_found_by(const treadle_trainer *t) {
-  return t->transformer->head < 0 ? TREADLE_FIND_VALUES : TREADLE_FIND_LOGPROBS;
+/* What the head of the model finds, if nobody asks for scores. */
+static inline treadle_train_found treadle_train_found_by(const treadle_transformer *d) {
+  return d->head < 0 ? TREADLE_FIND_VALUES : TREADLE_FIND_LOGPROBS;
 }
 /* Does this rank say what its replica has found? One of the last stage does. */
 bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass);

@@ -18,13 +18,14 @@ enum {
   VALUES_MOST = 64 * 1024
 };
 
-static const char config[] = "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
-                             "\"vocab_size\": 16, \"hidden_size\": 32,"
-                             " \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
-                             "\"num_key_value_heads\": 2, \"intermediate_size\": 48,"
-                             " \"max_position_embeddings\": 2048, \"rms_norm_eps\": 1e-5, \"rope_theta\": "
-                             "10000.0, \"torch_dtype\": \"float32\","
-                             " \"tie_word_embeddings\": false}";
+static const char config_format[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+    "\"vocab_size\": 16, \"hidden_size\": 32,"
+    " \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"intermediate_size\": 48,"
+    " \"max_position_embeddings\": 2048, \"rms_norm_eps\": 1e-5, \"rope_theta\": "
+    "10000.0, \"torch_dtype\": \"float32\","
+    " \"tie_word_embeddings\": %s}";
 
 /* ---- Files ------------------------------------------------------------------------------------------------ */
 
@@ -80,7 +81,7 @@ static void fill(files *f, critic_head head) {
 
 treadle_status critic_write(const char *folder, critic_head head) {
   files *f = calloc(1, sizeof *f);
-  char path[600];
+  char path[600], config[sizeof config_format + 8];
   treadle_status status;
   if (!f || !(f->values = calloc(VALUES_MOST, sizeof *f->values))) {
     free(f);
@@ -89,7 +90,8 @@ treadle_status critic_write(const char *folder, critic_head head) {
   f->random = (treadle_random){77};
   fill(f, head);
   snprintf(path, sizeof path, "%s/config.json", folder);
-  TRY(treadle_file_write(path, config, sizeof config - 1));
+  snprintf(config, sizeof config, config_format, head == CRITIC_TIED ? "true" : "false");
+  TRY(treadle_file_write(path, config, strlen(config)));
   snprintf(path, sizeof path, "%s/model.safetensors", folder);
   TRY(treadle_safetensors_write(path, f->tensors, f->count));
 out:

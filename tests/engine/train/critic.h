@@ -7,13 +7,14 @@
 
 enum { CRITIC_LAYERS = 4, CRITIC_HIDDEN = 32, CRITIC_TENSORS = 64 };
 
-/* Which tensors follow the last norm in the files. */
+/* Which tensors follow the last norm in the files. Tied: the config says so, and there is a score head. */
 typedef enum critic_head {
   CRITIC_LM,
   CRITIC_SCORE,
   CRITIC_SCORE_BIAS,
   CRITIC_TWO_LABELS,
-  CRITIC_BOTH
+  CRITIC_BOTH,
+  CRITIC_TIED
 } critic_head;
 
 /* Writes config.json and model.safetensors, fp32, into a folder. */
