@@ -403,7 +403,7 @@ typedef struct treadle_rl_step {
   double kl;                  /* to the reference; NaN: there is none */
   double entropy;             /* mean over the tokens; NaN: not computed */
   double response_length;     /* mean, in tokens */
-  double loss, grad_norm, lr; /* of the last mini batch */
+  double loss, grad_norm, lr; /* of the last mini batch; NaN: the critic was updated alone */
   bool skipped;               /* a norm was not finite */
   bool tested;                /* val_reward is set: mean@N over all prompts of the test */
   double val_reward;

@@ -17,9 +17,10 @@ static void progress(void *context, const treadle_rl_step *s) {
   fprintf(file, "step %lld of %lld  reward %.4f", (long long)s->step, (long long)s->steps, s->reward);
   if (!isnan(s->kl)) fprintf(file, "  kl %.3g", s->kl);
   if (!isnan(s->entropy)) fprintf(file, "  entropy %.3f", s->entropy);
-  fprintf(file, "  length %.1f  norm %.3g  %.2f s (gen %.2f, switch %.3f)  peak %.1f MiB",
-          s->response_length, s->grad_norm, s->seconds, s->gen_seconds, s->switch_seconds,
-          (double)s->peak_bytes / (1 << 20));
+  fprintf(file, "  length %.1f", s->response_length);
+  if (!isnan(s->loss)) fprintf(file, "  norm %.3g", s->grad_norm);
+  fprintf(file, "  %.2f s (gen %.2f, switch %.3f)  peak %.1f MiB", s->seconds, s->gen_seconds,
+          s->switch_seconds, (double)s->peak_bytes / (1 << 20));
   if (s->logprob_differing)
     fprintf(file, "  %lld log-probabilities differ", (long long)s->logprob_differing);
   if (s->skipped) fprintf(file, "  skipped: the norm is not finite");

@@ -157,7 +157,7 @@ static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_r
   TRY(prepare(rl, &skipped));
   if (rl->stopped) return TREADLE_OK;
   at = treadle_clock_seconds();
-  last = (treadle_rl_mini_result){.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN};
+  last = (treadle_rl_mini_result){.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN, .lr = NAN};
   if (!treadle_rl_warms_up(rl->task.settings, rl->batch.step)) {
     treadle_rl_stage(rl, "update");
     TRY(treadle_rl_update_actor(rl, &last, &step->skipped));
