@@ -4,6 +4,7 @@
 
 #include "base/random.h"
 #include "rl/advantages.h"
+#include "rl/critic.h"
 #include "treadle_loop.h"
 
 #include <math.h>
@@ -150,6 +151,17 @@ static void test_random(void **state) {
   for (uint64_t seed = 1; seed <= 200; seed++) try_seed(seed);
 }
 
+/* As verl has it, by variances of samples. */
+static void test_explained(void **state) {
+  (void)state;
+  static const double returns[] = {1, 2, 4};
+  NEAR(treadle_rl_explained_variance(returns, (const float[]){1, 2, 4}, 3), 1);
+  NEAR(treadle_rl_explained_variance(returns, (const float[]){11, 12, 14}, 3), 1);
+  NEAR(treadle_rl_explained_variance(returns, (const float[]){0, 0, 0}, 3), 1 - (7. / 3) / (7. / 3 + 1e-5));
+  NEAR(treadle_rl_explained_variance(returns, (const float[]){2, 1, 4}, 3), 1 - 1 / (7. / 3 + 1e-5));
+  assert_true(isnan(treadle_rl_explained_variance(returns, (const float[]){1}, 1)));
+}
+
 /* ---- Refused ---- */
 
 static treadle_status estimate(treadle_batch *batch, double lam) {
@@ -189,6 +201,6 @@ static void test_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_random),
-                                     cmocka_unit_test(test_refused)};
+                                     cmocka_unit_test(test_explained), cmocka_unit_test(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
