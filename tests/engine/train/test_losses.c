@@ -363,7 +363,8 @@ static void refused_values(void **state) {
     assert_refused(texts[which], find(&s, batch, &forward, &mine));
   assert_fails(TREADLE_DIFFERENT, "the caller does not like row 1", find(&s, batch, &forward, &mine));
   which = RETURNS_5;
-  assert_refused("row 1: of_row returns 5, which is not a treadle_status", find(&s, batch, &forward, &mine));
+  assert_refused("row 1: of_row returns 5, which is not a treadle_status",
+                 find(&s, batch, &forward, &mine));
   const treadle_loss_options huge = {.struct_size = sizeof huge, .of_row = give_huge};
   assert_refused("the loss of all rows is inf", find(&s, batch, &forward, &huge));
   const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1e-3};
