@@ -32,10 +32,10 @@ static treadle_status agree(treadle_group *group, treadle_status mine) {
 /* Parts of a critic are models with a score head. */
 static treadle_status add_share(treadle_group *group, const char *path, int part, const char *families,
                                 uint64_t *sum_p) {
-  const treadle_model_options options = {
-      .struct_size = sizeof options,
-      .families = families,
-      .head = part < TREADLE_CHECKPOINT_PARTS ? TREADLE_HEAD_LM : TREADLE_HEAD_SCORE};
+  const treadle_model_options options = {.struct_size = sizeof options,
+                                         .families = families,
+                                         .head = part < TREADLE_CHECKPOINT_PARTS ? TREADLE_HEAD_LM
+                                                                                 : TREADLE_HEAD_SCORE};
   treadle_model *model = NULL;
   treadle_status status;
   *sum_p = 0;
