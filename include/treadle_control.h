@@ -88,19 +88,19 @@ treadle_status treadle_resource_pool_merge(const treadle_resource_pool *a, const
 /* ---- Roles -------------------------------------------------------------------------------------------------- */
 
 /* What processes of a run do, in verl's words. */
-typedef enum treadle_role {
-  TREADLE_ROLE_ACTOR_ROLLOUT, /* trains the policy and generates with it */
-  TREADLE_ROLE_ACTOR,         /* trains it */
-  TREADLE_ROLE_ROLLOUT,       /* generates with it */
-  TREADLE_ROLE_CRITIC,
-  TREADLE_ROLE_REF_POLICY,
-  TREADLE_ROLE_REWARD_MODEL,
-  TREADLE_ROLES
-} treadle_role;
+typedef enum treadle_pool_role {
+  TREADLE_POOL_ROLE_ACTOR_ROLLOUT, /* trains the policy and generates with it */
+  TREADLE_POOL_ROLE_ACTOR,         /* trains it */
+  TREADLE_POOL_ROLE_ROLLOUT,       /* generates with it */
+  TREADLE_POOL_ROLE_CRITIC,
+  TREADLE_POOL_ROLE_REF_POLICY,
+  TREADLE_POOL_ROLE_REWARD_MODEL,
+  TREADLE_POOL_ROLES
+} treadle_pool_role;
 
 /* "ActorRollout", "Actor", "Rollout", "Critic", "RefPolicy", "RewardModel", as a mapping names it; "(none)" for what
  * is none of them. */
-const char *treadle_role_name(treadle_role role);
+const char *treadle_pool_role_name(treadle_pool_role role);
 
 /* ---- Pools of a run ------------------------------------------------------------------------------------------- */
 
@@ -121,7 +121,7 @@ typedef struct treadle_rl_pools_info {
 typedef struct treadle_rl_pool_info {
   size_t struct_size;
   const treadle_resource_pool *pool; /* belongs to the treadle_rl_pools */
-  const treadle_role *roles;         /* [role_count] in the order of the configuration */
+  const treadle_pool_role *roles;         /* [role_count] in the order of the configuration */
   int32_t role_count;
 } treadle_rl_pool_info;
 

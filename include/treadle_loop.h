@@ -253,13 +253,15 @@ treadle_status treadle_reward_score(treadle_reward *reward, treadle_batch *batch
 typedef struct treadle_advantage_options {
   size_t struct_size;
   const char *estimator; /* a word of rl_config.adv_estimator; NULL: "group_norm" */
-  bool keep_scale;       /* "group_norm": without division by the group's deviation */
-  double gamma;          /* of "reinforce_plus_plus", in [0, 1]; 0: 1 */
+  bool keep_scale;       /* "group_norm": without division by the group's deviation; "gae": not whitened */
+  double gamma;          /* of "reinforce_plus_plus" and "gae", in [0, 1]; 0: 1 */
+  double lam;            /* of "gae", in [0, 1]; 0: 1 */
 } treadle_advantage_options;
 
 /* Adds the column advantage (fp64), or, if the estimator gives tokens of a row different ones, advantages (ragged fp64,
- * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). Refused:
- * rewards that are not finite, by row. Local. */
+ * like ids). By the columns group (int64, from 0), ids and reward, or, if that is absent, score (fp64). "gae" also
+ * needs values (ragged fp32, like ids: what a critic expects before each token), and adds returns, of the same form.
+ * Refused: rewards and values that are not finite, by row. Local. */
 treadle_status treadle_advantages(treadle_batch *batch, const treadle_advantage_options *options);
 
 typedef struct treadle_lr_options {
@@ -376,10 +378,11 @@ treadle_status treadle_actor_get_info(const treadle_actor *actor, treadle_actor_
 /* The actor's switch, to look at but not to change. It lives until the actor is destroyed. Else NULL. */
 const treadle_switch *treadle_actor_switch(const treadle_actor *actor);
 
-/* Bytes that a rank will hold by class: in each mode (an index is a treadle_mode), and while the reference is shown.
- * Frozen. */
+/* Bytes that a rank will hold by class: in each mode (an index is a treadle_mode), while the reference is shown, and
+ * while a critic is trained beside it, in mode FORWARD; all 0 without one. Frozen. */
 typedef struct treadle_actor_memory {
   size_t by_mode[5][TREADLE_CLASSES], with_reference[TREADLE_CLASSES];
+  size_t with_critic[TREADLE_CLASSES];
   size_t peak_bytes;
   int64_t kv_blocks;
   size_t least_bytes; /* a budget that is large enough */
@@ -400,7 +403,7 @@ typedef struct treadle_rl_step {
   double kl;                  /* to the reference; NaN: there is none */
   double entropy;             /* mean over the tokens; NaN: not computed */
   double response_length;     /* mean, in tokens */
-  double loss, grad_norm, lr; /* of the last mini batch */
+  double loss, grad_norm, lr; /* of the last mini batch; NaN: the critic was updated alone */
   bool skipped;               /* a norm was not finite */
   bool tested;                /* val_reward is set: mean@N over all prompts of the test */
   double val_reward;

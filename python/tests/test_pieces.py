@@ -47,6 +47,12 @@ class Pieces(unittest.TestCase):
         advantages = list(samples["advantage"])
         self.assertAlmostEqual(advantages[0] + advantages[1], 0)
         self.assertAlmostEqual(advantages[2] + advantages[3], 0)
+        gae = treadle.Batch.of({"ids": [[1, 2, 3]], "group": [0], "reward": [1.0], "values": [[0.5, 0.5, 0.25]]})
+        treadle.advantages(gae, "gae", keep_scale=True, gamma=0.5, lam=0.0)
+        self.assertEqual([list(row) for row in gae["advantages"]], [[-0.25, -0.375, 0.75]])
+        self.assertEqual([list(row) for row in gae["returns"]], [[0.25, 0.125, 1.0]])
+        with self.assertRaisesRegex(treadle.Refused, "'values'"):
+            treadle.advantages(samples, "gae")
         with self.assertRaisesRegex(treadle.Refused, "group_norm, grpo"):
             treadle.advantages(samples, "grop")
         with self.assertRaisesRegex(treadle.State, "closed"):

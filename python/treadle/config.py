@@ -115,7 +115,7 @@ def _pool(
     slot, size, known = _abi.treadle_slot(), ctypes.c_size_t(), ctypes.c_bool()
     _library.call("treadle_rl_pools_get_pool", made.pointer, number, ctypes.byref(one))
     _library.value("treadle_resource_pool_get_info", one.pool, ctypes.byref(info))
-    roles = [_library.text(_library.value("treadle_role_name", one.roles[i])) for i in range(one.role_count)]
+    roles = [_library.text(_library.value("treadle_pool_role_name", one.roles[i])) for i in range(one.role_count)]
     own: list[int] = []
     for i in range(info.slots):
         _library.call("treadle_resource_pool_get_slot", one.pool, i, ctypes.byref(slot))

@@ -91,21 +91,27 @@ def gather(group: Group | None, mine: Batch | None) -> Batch:
         return Batch._from(_new("treadle_batch_gather", pointer, given))
 
 
+_LEAST = 5e-324  # in place of 0, which C takes as "not given"
+
+
 def advantages(
-    batch: Batch, estimator: str = "group_norm", *, keep_scale: bool = False, gamma: float = 1.0
+    batch: Batch, estimator: str = "group_norm", *, keep_scale: bool = False, gamma: float = 1.0, lam: float = 1.0
 ) -> None:
     """Adds the column advantage (fp64), or, where tokens of a row have different ones, advantages (ragged fp64, like
-    ids), by the columns group, ids and reward, or, if that is absent, score.
+    ids), by the columns group, ids and reward, or, if that is absent, score. "gae" also needs values (ragged fp32: what
+    a critic expects before each token), and adds returns, of the same form.
 
-    estimator: a word of rl_config.adv_estimator (docs/grpo-keys.md). keep_scale: of "group_norm": without division by
-        the group's deviation. gamma: of "reinforce_plus_plus".
+    estimator: a word of rl_config.adv_estimator (docs/grpo-keys.md), or "gae". keep_scale: of "group_norm": without
+        division by the group's deviation; of "gae": not whitened. gamma: of "reinforce_plus_plus" and "gae". lam: of
+        "gae".
 
-    Raises Refused, by row, for rewards that are not finite."""
+    Raises Refused, by row, for rewards and values that are not finite."""
     options = _library.sized(
         _abi.treadle_advantage_options,
         estimator=_library.given("estimator", estimator),
         keep_scale=keep_scale,
-        gamma=gamma,
+        gamma=gamma or _LEAST,
+        lam=lam or _LEAST,
     )
     _library.call("treadle_advantages", batch._use("advantages"), ctypes.byref(options))
 

@@ -20,7 +20,7 @@ static int32_t rank_of(const treadle_pools_table *table, const treadle_pools_row
 static void print_roles(treadle_json_out *out, const treadle_rl_pool_info *info) {
   treadle_json_out_open(out, "roles", '[');
   for (int32_t i = 0; i < info->role_count; i++)
-    treadle_json_out_text(out, NULL, treadle_role_name(info->roles[i]));
+    treadle_json_out_text(out, NULL, treadle_pool_role_name(info->roles[i]));
   treadle_json_out_close(out, ']');
 }
 
@@ -115,7 +115,7 @@ static void add_cells(treadle_builder cells[COLUMNS], const treadle_pools_table 
   const treadle_pools_row *row = &table->rows[number];
   treadle_builder_add(&cells[0], "%c  %s", letter_of(number), treadle_text_shown(row->pool.name));
   for (int32_t i = 0; i < row->info.role_count; i++)
-    treadle_builder_add(&cells[1], "%s%s", i ? ", " : "", treadle_role_name(row->info.roles[i]));
+    treadle_builder_add(&cells[1], "%s%s", i ? ", " : "", treadle_pool_role_name(row->info.roles[i]));
   add_ranks(&cells[2], table, row);
   add_nodes(&cells[3], table, number);
   treadle_builder_add(&cells[4], "%s", row->is_known ? treadle_text_of_size(row->bytes) : "-");

@@ -28,9 +28,9 @@ typedef struct treadle_chart_line {
 
 typedef struct treadle_chart {
   const char *title, *unit;
-  treadle_chart_line lines[8]; /* ended by one without a name */
-  const char *low, *high;      /* figures of a band around the first line; NULL: none */
-  bool stacked;                /* lines lie one on the other */
+  treadle_chart_line lines[10]; /* ended by one without a name */
+  const char *low, *high;       /* figures of a band around the first line; NULL: none */
+  bool stacked;                 /* lines lie one on the other */
 } treadle_chart;
 
 /* Text that is shown: what HTML obeys is escaped, what is not plain is \xNN. */

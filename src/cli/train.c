@@ -17,9 +17,10 @@ static void progress(void *context, const treadle_rl_step *s) {
   fprintf(file, "step %lld of %lld  reward %.4f", (long long)s->step, (long long)s->steps, s->reward);
   if (!isnan(s->kl)) fprintf(file, "  kl %.3g", s->kl);
   if (!isnan(s->entropy)) fprintf(file, "  entropy %.3f", s->entropy);
-  fprintf(file, "  length %.1f  norm %.3g  %.2f s (gen %.2f, switch %.3f)  peak %.1f MiB",
-          s->response_length, s->grad_norm, s->seconds, s->gen_seconds, s->switch_seconds,
-          (double)s->peak_bytes / (1 << 20));
+  fprintf(file, "  length %.1f", s->response_length);
+  if (!isnan(s->loss)) fprintf(file, "  norm %.3g", s->grad_norm);
+  fprintf(file, "  %.2f s (gen %.2f, switch %.3f)  peak %.1f MiB", s->seconds, s->gen_seconds,
+          s->switch_seconds, (double)s->peak_bytes / (1 << 20));
   if (s->logprob_differing)
     fprintf(file, "  %lld log-probabilities differ", (long long)s->logprob_differing);
   if (s->skipped) fprintf(file, "  skipped: the norm is not finite");
@@ -114,11 +115,18 @@ static const struct {
              {"host", TREADLE_HOST}};
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* Of a class, in a mode; in FORWARD, while the reference is there where there is one. */
+static size_t sum_of(const size_t *bytes) {
+  size_t sum = 0;
+  for (int c = 0; c < TREADLE_CLASSES; c++) sum += bytes[c];
+  return sum;
+}
+
+/* Of a class, in a mode; in FORWARD, while the reference is there where there is one, or a critic is trained, whichever has more. */
 static size_t bytes_of(const treadle_actor_memory *m, int mode, int c) {
   const size_t *bytes = m->by_mode[modes[mode].mode];
   if (modes[mode].mode == TREADLE_FORWARD && m->with_reference[TREADLE_REFERENCE])
     bytes = m->with_reference;
+  if (modes[mode].mode == TREADLE_FORWARD && sum_of(m->with_critic) > sum_of(bytes)) bytes = m->with_critic;
   size_t sum = bytes[classes[c].which[0]];
   return classes[c].which[1] == classes[c].which[0] ? sum : sum + bytes[classes[c].which[1]];
 }

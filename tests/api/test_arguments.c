@@ -2158,8 +2158,8 @@ static void pools_of_slots(objects *o) {
   WORKS(treadle_resource_pool_destroy(NULL));
   treadle_resource_pool_destroy(pool);
   for (size_t i = 0; i < TEST_COUNT(no_enums); i++)
-    WORKS(assert_string_equal(treadle_role_name((treadle_role)no_enums[i]), "(none)"));
-  note("treadle_role_name(");
+    WORKS(assert_string_equal(treadle_pool_role_name((treadle_pool_role)no_enums[i]), "(none)"));
+  note("treadle_pool_role_name(");
 }
 
 static void pools_of_roles(objects *o) {

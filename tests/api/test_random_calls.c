@@ -1136,7 +1136,7 @@ static void call_rewards(caller *c) {
 }
 
 static void call_pieces(caller *c) {
-  static const char *const estimators[] = {"group_norm", "rloo", "reinforce_plus_plus", "gae"};
+  static const char *const estimators[] = {"group_norm", "rloo", "reinforce_plus_plus", "gae", "gpo"};
   static const char *const styles[] = {"constant", "linear", "cosine", ""};
   const treadle_prompts_options prompts = {.struct_size = struct_size(c, sizeof prompts),
                                            .path = TREADLE_SOURCE_DIR "/examples/sequence/tokenizer.json",
@@ -1154,7 +1154,8 @@ static void call_pieces(caller *c) {
   const treadle_advantage_options advantage = {.struct_size = struct_size(c, sizeof advantage),
                                                .estimator = OR_NULL(c, ONE_OF(c, estimators)),
                                                .keep_scale = below(c, 2),
-                                               .gamma = seconds(c)};
+                                               .gamma = seconds(c),
+                                               .lam = seconds(c)};
   const treadle_lr_options lr = {.struct_size = struct_size(c, sizeof lr),
                                  .style = OR_NULL(c, ONE_OF(c, styles)),
                                  .lr = seconds(c),
@@ -1538,7 +1539,7 @@ static void call_pools(caller *c) {
   for (size_t i = 0; i < TEST_COUNT(parts); i++) CALL(treadle_resource_pool_destroy(parts[i]));
   CALL(treadle_resource_pool_destroy(merged));
   for (size_t i = 0; i < TEST_COUNT(pools); i++) CALL(treadle_resource_pool_destroy(pools[i]));
-  CALL(treadle_role_name((treadle_role)below(c, 9)));
+  CALL(treadle_pool_role_name((treadle_pool_role)below(c, 9)));
 }
 
 static void call_role_pools(caller *c) {

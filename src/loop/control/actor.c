@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "control/actor_switch.h"
 #include "control/answers.h"
+#include "control/divide.h"
 #include "group/group.h"
 #include "layout/layout.h"
 #include "train/coordinate.h"
@@ -349,17 +350,7 @@ out:
 
 treadle_status treadle_actor_divide(const treadle_actor *actor, const int64_t *lengths, int64_t rows,
                                     const treadle_forward_options *forward, treadle_row_range *by_rank) {
-  const int64_t ranks = actor->train_layout->ranks;
-  treadle_status status;
-  TRY(actor->train.coordinate_of(actor->train.engine, lengths, rows, forward, by_rank));
-  for (int64_t rank = 0; rank < ranks; rank++) {
-    const treadle_row_range *r = &by_rank[rank];
-    if (r->first < 0 || r->end < r->first || r->end > rows)
-      REFUSE("the train engine's coordinate_of gives rank %lld rows %lld to %lld of %lld", (long long)rank,
-             (long long)r->first, (long long)r->end, (long long)rows);
-  }
-out:
-  return status;
+  return treadle_engine_divide(&actor->train, actor->train_layout->ranks, lengths, rows, forward, by_rank);
 }
 
 treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,

@@ -20,6 +20,7 @@
 /* Device bytes by class. What lies in no window is of TREADLE_WORK. */
 typedef struct treadle_actor_books {
   size_t now[TREADLE_CLASSES], peaks[TREADLE_CLASSES];
+  size_t own[TREADLE_CLASSES], beside[TREADLE_CLASSES]; /* of now: of this actor; of a critic beside it */
   size_t peak, outside;
   treadle_observer observer;
 } treadle_actor_books;
@@ -63,5 +64,7 @@ treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what,
 void treadle_actor_book(void *context, const size_t *bytes, int classes);
 /* What the switch holds now. */
 void treadle_actor_count(treadle_actor *actor);
+/* What another role holds on the device of this rank now, and `outside` of any window. */
+void treadle_actor_count_beside(treadle_actor *actor, const size_t *bytes, int classes, size_t outside);
 
 #endif

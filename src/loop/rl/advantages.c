@@ -18,6 +18,11 @@ static treadle_status check(const treadle_rl_scored *s) {
     if (!(fabs(s->scores[i]) <= (double)FLT_MAX))
       REFUSE("sample %zu: its reward is %g, and must be within fp32's range, %g", i, s->scores[i],
              (double)FLT_MAX);
+  for (size_t i = 0; s->values && i < s->samples; i++)
+    for (size_t t = s->first[i]; t < s->first[i + 1]; t++)
+      if (!isfinite(s->values[t]))
+        REFUSE("sample %zu: the value before its token %zu is %g, and must be finite", i, t - s->first[i],
+               (double)s->values[t]);
   return TREADLE_OK;
 }
 
@@ -75,6 +80,21 @@ static void discount(const treadle_rl_scored *s, double gamma, double *advantage
   }
 }
 
+/* The next value and advantage of a sample's last token are 0. */
+static void estimate(const treadle_rl_estimator_options *o, const treadle_rl_scored *s, double *advantages,
+                     double *returns) {
+  for (size_t i = 0; i < s->samples; i++) {
+    double next_value = 0, running = 0;
+    for (size_t t = s->first[i + 1]; t-- > s->first[i];) {
+      const double value = (double)s->values[t];
+      running = s->token_rewards[t] + o->gamma * next_value - value + o->gamma * o->lam * running;
+      next_value = value;
+      advantages[t] = running;
+      returns[t] = running + value;
+    }
+  }
+}
+
 static void take_means(const treadle_rl_scored *s, const double *advantages, double *of_samples) {
   for (size_t i = 0; i < s->samples; i++) {
     double sum = 0;
@@ -102,19 +122,30 @@ void treadle_rl_normalize_advantages(const treadle_rl_scored *s, double *advanta
   take_means(s, advantages, of_samples);
 }
 
-treadle_status treadle_rl_advantages(treadle_rl_estimator estimator, bool by_std, double gamma,
+static bool is_whitened(const treadle_rl_estimator_options *o) {
+  return o->estimator == TREADLE_RL_GAE ? o->whiten
+                                        : o->estimator == TREADLE_RL_REINFORCE_PLUS_PLUS ||
+                                              o->estimator == TREADLE_RL_REINFORCE_PLUS_PLUS_BASELINE;
+}
+
+treadle_status treadle_rl_advantages(const treadle_rl_estimator_options *options,
                                      const treadle_rl_scored *scored, double *advantages, double *returns,
                                      double *of_samples) {
   const size_t tokens = scored->first[scored->samples];
+  const bool is_gae = options->estimator == TREADLE_RL_GAE;
   treadle_status status;
   TRY(check(scored));
-  if (estimator == TREADLE_RL_REINFORCE_PLUS_PLUS)
-    discount(scored, gamma, advantages);
+  if (is_gae)
+    estimate(options, scored, advantages, returns);
+  else if (options->estimator == TREADLE_RL_REINFORCE_PLUS_PLUS)
+    discount(scored, options->gamma, advantages);
   else
-    TRY(by_group(estimator, by_std, scored, advantages, of_samples));
-  if (tokens) memcpy(returns, advantages, tokens * sizeof *returns);
-  if (estimator == TREADLE_RL_REINFORCE_PLUS_PLUS || estimator == TREADLE_RL_REINFORCE_PLUS_PLUS_BASELINE)
+    TRY(by_group(options->estimator, options->by_std, scored, advantages, of_samples));
+  if (tokens && !is_gae) memcpy(returns, advantages, tokens * sizeof *returns);
+  if (is_whitened(options))
     TRY(whiten(scored, advantages, of_samples));
+  else if (is_gae)
+    take_means(scored, advantages, of_samples);
 out:
   return status;
 }

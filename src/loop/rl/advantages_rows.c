@@ -14,15 +14,16 @@
 /* ---- Advantages ---------------------------------------------------------------------------------------------- */
 
 static treadle_status find_estimator(const char *name, treadle_rl_estimator *estimator_p) {
-  static const char *const names[] = {"group_norm", "grpo", "rloo", "reinforce_plus_plus",
-                                      "reinforce_plus_plus_baseline"};
+  static const char *const names[] = {
+      "group_norm", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"};
   const size_t count = sizeof names / sizeof *names;
   size_t i = 0;
   if (!name) name = names[0];
   while (i < count && strcmp(names[i], name) != 0) i++;
   if (i == count)
-    REFUSE("estimator '%s': group_norm, grpo, rloo, reinforce_plus_plus or reinforce_plus_plus_baseline",
-           treadle_text_shown(name));
+    REFUSE(
+        "estimator '%s': group_norm, grpo, rloo, reinforce_plus_plus, reinforce_plus_plus_baseline or gae",
+        treadle_text_shown(name));
   *estimator_p = (treadle_rl_estimator)i;
   return TREADLE_OK;
 }
@@ -70,6 +71,24 @@ static treadle_status take_memory(estimate *e, const treadle_column *ids, const 
   return TREADLE_OK;
 }
 
+/* Values of rows, one for each of their tokens. */
+static treadle_status find_values(const treadle_batch *batch, const treadle_column *ids,
+                                  const float **values_p) {
+  treadle_column values;
+  treadle_status status;
+  TRY(find(batch, "values", TREADLE_COLUMN_FP32, true, &values));
+  for (int64_t r = 0; r < treadle_batch_rows(batch); r++) {
+    const int64_t tokens = ids->offsets[r + 1] - ids->offsets[r],
+                  count = values.offsets[r + 1] - values.offsets[r];
+    if (count != tokens)
+      REFUSE("row %lld: column 'values' has %lld, and the row %lld tokens", (long long)r, (long long)count,
+             (long long)tokens);
+  }
+  *values_p = (const float *)values.data + values.offsets[0];
+out:
+  return status;
+}
+
 static treadle_status check_groups(const int64_t *groups, int64_t rows) {
   for (int64_t r = 0; r < rows; r++)
     if (groups[r] < 0 || groups[r] >= rows)
@@ -88,40 +107,68 @@ static bool take_first(size_t rows, const size_t *first, const double *by_token,
   return true;
 }
 
-static treadle_status add(treadle_batch *batch, const estimate *e, const treadle_column *ids) {
-  const bool by_row = take_first((size_t)e->rows, e->first, e->by_token, e->of_rows);
-  treadle_column column = {.struct_size = sizeof column, .type = TREADLE_COLUMN_FP64};
-  int64_t *offsets = NULL;
-  treadle_status status = TREADLE_OK;
-  column.name = by_row ? "advantage" : "advantages";
-  column.data = by_row ? e->of_rows : e->by_token;
-  column.width = by_row;
-  if (!by_row) {
-    offsets = treadle_alloc_array((size_t)e->rows + 1, sizeof *offsets);
-    if (!offsets) return treadle_fail(TREADLE_NO_MEMORY, "no memory for advantages");
-    for (int64_t r = 0; r <= e->rows; r++) offsets[r] = ids->offsets[r] - ids->offsets[0];
-    column.offsets = offsets;
-  }
-  TRY(treadle_batch_add(batch, &column));
-out:
+static treadle_status add_by_token(treadle_batch *batch, const estimate *e, const char *name,
+                                   treadle_column_type type, void *data) {
+  treadle_column column = {.struct_size = sizeof column, .name = name, .type = type, .data = data};
+  int64_t *offsets = treadle_alloc_array((size_t)e->rows + 1, sizeof *offsets);
+  treadle_status status;
+  if (!offsets) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", name);
+  for (int64_t r = 0; r <= e->rows; r++) offsets[r] = (int64_t)e->first[r];
+  column.offsets = offsets;
+  status = treadle_batch_add(batch, &column);
   treadle_free(offsets);
+  return status;
+}
+
+/* What a value loss reads: as fp32. */
+static treadle_status add_returns(treadle_batch *batch, const estimate *e) {
+  const size_t tokens = e->first[e->rows];
+  float *returns = treadle_alloc_array(tokens + 1, sizeof *returns);
+  treadle_status status;
+  if (!returns) return treadle_fail(TREADLE_NO_MEMORY, "no memory for returns");
+  for (size_t t = 0; t < tokens; t++) returns[t] = (float)e->returns[t];
+  status = add_by_token(batch, e, "returns", TREADLE_COLUMN_FP32, returns);
+  treadle_free(returns);
+  return status;
+}
+
+static treadle_status add(treadle_batch *batch, const estimate *e, bool with_returns) {
+  const bool by_row = take_first((size_t)e->rows, e->first, e->by_token, e->of_rows);
+  const char *name = by_row ? "advantage" : "advantages";
+  const treadle_column column = {.struct_size = sizeof column,
+                                 .name = name,
+                                 .type = TREADLE_COLUMN_FP64,
+                                 .width = 1,
+                                 .data = e->of_rows};
+  treadle_status status;
+  TRY(by_row ? treadle_batch_add(batch, &column)
+             : add_by_token(batch, e, name, TREADLE_COLUMN_FP64, e->by_token));
+  status = with_returns ? add_returns(batch, e) : TREADLE_OK;
+  if (status) (void)treadle_batch_remove(batch, name); /* all of it, or nothing */
+out:
   return status;
 }
 
 treadle_status treadle_advantages(treadle_batch *batch, const treadle_advantage_options *options) {
   treadle_advantage_options o;
   treadle_column ids, group, reward;
-  treadle_rl_estimator estimator = TREADLE_RL_GROUP_NORM;
+  treadle_rl_estimator_options with = {0};
+  const float *values = NULL;
   estimate e = {0};
   treadle_status status;
   TREADLE_NEED(batch);
   TRY(TREADLE_TAKE(options, &o));
-  TRY(find_estimator(o.estimator, &estimator));
+  TRY(find_estimator(o.estimator, &with.estimator));
   if (!(o.gamma >= 0 && o.gamma <= 1)) REFUSE("gamma %g: 0 to 1, and 0 means 1", o.gamma);
+  if (!(o.lam >= 0 && o.lam <= 1)) REFUSE("lam %g: 0 to 1, and 0 means 1", o.lam);
+  with.by_std = with.whiten = !o.keep_scale;
+  with.gamma = o.gamma != 0 ? o.gamma : 1;
+  with.lam = o.lam != 0 ? o.lam : 1;
   TRY(find(batch, "ids", TREADLE_COLUMN_INT32, true, &ids));
   TRY(find(batch, "group", TREADLE_COLUMN_INT64, false, &group));
   TRY(find(batch, treadle_batch_has(batch, "reward") ? "reward" : "score", TREADLE_COLUMN_FP64, false,
            &reward));
+  if (with.estimator == TREADLE_RL_GAE) TRY(find_values(batch, &ids, &values));
   e.rows = treadle_batch_rows(batch);
   TRY(check_groups(group.data, e.rows));
   TRY(take_memory(&e, &ids, reward.data));
@@ -129,10 +176,10 @@ treadle_status treadle_advantages(treadle_batch *batch, const treadle_advantage_
                                     .group = group.data,
                                     .first = e.first,
                                     .token_rewards = e.token_rewards,
-                                    .scores = reward.data};
-  TRY(treadle_rl_advantages(estimator, !o.keep_scale, o.gamma != 0 ? o.gamma : 1, &scored, e.by_token,
-                            e.returns, e.of_rows));
-  TRY(add(batch, &e, &ids));
+                                    .scores = reward.data,
+                                    .values = values};
+  TRY(treadle_rl_advantages(&with, &scored, e.by_token, e.returns, e.of_rows));
+  TRY(add(batch, &e, with.estimator == TREADLE_RL_GAE));
 out:
   release(&e);
   return status;

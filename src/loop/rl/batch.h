@@ -40,6 +40,7 @@ typedef struct treadle_rl_batch {
   float *updated;   /* log-probabilities as the last update of each sample has found them */
   float *entropies; /* after the update: those that actor/entropy is made of */
   double *rewards, *advantages, *returns;
+  float *values, *targets; /* of a critic, before its update; and the returns, as its loss reads them */
   treadle_batch
       *columns; /* what ranks get of it, a row for each sample, on the same memory; NULL: not yet */
   int64_t *offsets, *kept_offsets; /* [samples + 1] of these columns, in one array */

@@ -19,7 +19,8 @@ typedef struct treadle_rl_values {
 
 /* Seconds of the stages of a step. */
 typedef struct treadle_rl_times {
-  double gen, reward, old_log_prob, ref, adv, update_actor, testing, save_checkpoint, step;
+  double gen, reward, old_log_prob, ref, values, adv, update_critic, update_actor, testing, save_checkpoint,
+      step;
   double to_infer, to_train;
 } treadle_rl_times;
 

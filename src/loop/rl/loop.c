@@ -56,8 +56,15 @@ static double since(double *begin) {
   return seconds;
 }
 
-/* What the samples of a step need before the policy learns from them. rl->stopped: the step is not taken, and its prompts are not drawn. */
-static treadle_status prepare(treadle_rl *rl) {
+/* What is done with the samples of a step before the policy learns from them: a critic has learned by then. rl->stopped: the step is not taken,
+ * and its prompts are not drawn. */
+static treadle_status prepare(treadle_rl *rl, bool *skipped_p) {
+  const treadle_rl_critic_update critic = {.settings = rl->task.settings,
+                                           .schedule = &rl->critic.schedule,
+                                           .workers = &rl->workers,
+                                           .batch = &rl->batch,
+                                           .state = &rl->state,
+                                           .values = &rl->ledger.values};
   treadle_rl_times *t = &rl->ledger.times;
   const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
   const int64_t drawn = rl->state.drawn;
@@ -80,8 +87,15 @@ static treadle_status prepare(treadle_rl *rl) {
   if (treadle_rl_uses_kl(rl->task.settings)) treadle_rl_stage(rl, "reference");
   TRY(treadle_rl_ref_logprobs(&rl->workers, rl->task.settings, &rl->batch));
   t->ref = since(&at);
+  if (rl->critic.role) treadle_rl_stage(rl, "values");
+  TRY(treadle_rl_find_values(&rl->workers, rl->task.settings, &rl->batch));
+  t->values = since(&at);
   TRY(treadle_rl_find_advantages(rl));
   t->adv = since(&at);
+  if (!rl->critic.role) goto out;
+  treadle_rl_stage(rl, "update of the critic");
+  TRY(treadle_rl_update_critic(&critic, skipped_p));
+  t->update_critic = since(&at);
 out:
   if (rl->stopped) rl->state.drawn = drawn;
   return status;
@@ -93,7 +107,10 @@ static void note_times(treadle_rl_values *values, const treadle_train_settings *
   treadle_rl_value(values, "timing_s/reward", t->reward);
   treadle_rl_value(values, "timing_s/old_log_prob", t->old_log_prob);
   if (treadle_rl_uses_kl(settings)) treadle_rl_value(values, "timing_s/ref", t->ref);
+  if (treadle_train_has_critic(settings)) treadle_rl_value(values, "timing_s/values", t->values);
   treadle_rl_value(values, "timing_s/adv", t->adv);
+  if (treadle_train_has_critic(settings))
+    treadle_rl_value(values, "timing_s/update_critic", t->update_critic);
   treadle_rl_value(values, "timing_s/update_actor", t->update_actor);
   treadle_rl_value(values, "timing_s/step", t->step);
   treadle_rl_value(values, "timing/resharding_to_infer", t->to_infer);
@@ -135,15 +152,20 @@ static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_r
   treadle_rl_mini_result last;
   treadle_rl_gauges after;
   double begin = treadle_clock_seconds(), at;
+  bool skipped = false;
   const int64_t differing = rl->ledger.totals.differing;
   treadle_status status;
-  TRY(prepare(rl));
+  TRY(prepare(rl, &skipped));
   if (rl->stopped) return TREADLE_OK;
   at = treadle_clock_seconds();
-  treadle_rl_stage(rl, "update");
-  TRY(treadle_rl_update_actor(rl, &last, &step->skipped));
+  last = (treadle_rl_mini_result){.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN, .lr = NAN};
+  if (!treadle_rl_warms_up(rl->task.settings, rl->batch.step)) {
+    treadle_rl_stage(rl, "update");
+    TRY(treadle_rl_update_actor(rl, &last, &step->skipped));
+  }
   treadle_rl_stage(rl, NULL);
   rl->ledger.times.update_actor = since(&at);
+  step->skipped = step->skipped || skipped;
   rl->state.step++;
   rl->ledger.times.step = treadle_clock_seconds() - begin;
   TRY(treadle_rl_call_gauges(&rl->workers, &after));

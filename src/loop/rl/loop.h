@@ -9,13 +9,16 @@
  *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
  *   loop_weights.c     where its weights come from, and filling them
  *   loop_exact.c       what exact mode needs, and its check
- *   loop_worker.c      the methods that rank 0 calls on all ranks
- *   loop_calls.c       the calls, as rank 0 makes them
+ *   loop_worker.c      the methods that rank 0 calls on all ranks; loop_worker_critic.c: those of the critic
+ *   loop_taken.c       what a rank takes of the rows of a call
+ *   loop_calls.c       the calls, as rank 0 makes them; loop_calls_rows.c: of rows
  *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
  *   loop_kept.c        ids that are never drawn, and those that tokens were drawn from
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
+ *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
+ *   loop_role.c        what a trainer is opened with
  *   loop_figures.c     what metrics.jsonl gets
  *   loop_report.c      what `treadle report` draws beside metrics.jsonl
  *   loop_test.c        prompts that are not trained on
@@ -32,6 +35,7 @@
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
+ *   critic.h    the critic, where there is one
  *
  * Rank 0 has data, rewards and figures; the other ranks serve its calls (control/worker_group.h). A step, in this order:
  *
@@ -40,7 +44,9 @@
  *   old         the trainer's log-probabilities, where          compute_log_prob         FORWARD
  *               the update does not find them itself
  *   reference   where a KL is used                              compute_ref_log_prob     FORWARD
+ *   values      where there is a critic                         compute_values           FORWARD, the critic's, too
  *   advantages
+ *   critic      mini batch by mini batch                        update_critic            FORWARD, the critic's TRAIN
  *   update      mini batch by mini batch                        update                   TRAIN
  *   test, save  after every test_interval and save_interval steps
  *
@@ -49,6 +55,7 @@
 #define TREADLE_RL_LOOP_H
 
 #include "rl/advantages.h"
+#include "rl/critic.h"
 #include "rl/dump.h"
 #include "rl/kl_control.h"
 #include "rl/ledger.h"
@@ -67,6 +74,7 @@ typedef struct treadle_rl {
   treadle_run_text text;
   treadle_rl_bounds bounds;
   treadle_actor *actor;
+  treadle_rl_critic critic;
   treadle_rl_workers workers;
   /* Of rank 0, but for state.from. */
   treadle_rl_data data;

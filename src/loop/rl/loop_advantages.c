@@ -25,7 +25,9 @@ treadle_status treadle_rl_old_logprobs(treadle_rl_workers *workers, const treadl
   int64_t *numbers = NULL;
   treadle_status status;
   if (!treadle_rl_check_is_due(settings, b) || treadle_rl_update_checks(settings, b))
-    return treadle_rl_call_enter(workers, treadle_rl_uses_kl(settings) ? TREADLE_FORWARD : TREADLE_TRAIN);
+    return treadle_rl_call_enter(workers, treadle_rl_uses_kl(settings) || treadle_train_has_critic(settings)
+                                              ? TREADLE_FORWARD
+                                              : TREADLE_TRAIN);
   TRY(all_rows(b, &numbers, &rows));
   TRY(treadle_rl_take_old(b));
   TRY(treadle_rl_call_logprobs(workers, &rows, false, b->old, b->entropies));
@@ -145,9 +147,15 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
                                     .group = v.group,
                                     .first = v.first,
                                     .token_rewards = b->rewards,
-                                    .scores = v.scores};
-  TRY(treadle_rl_advantages((treadle_rl_estimator)s->rl.advantage.estimator, s->rl.advantage.norm_by_std,
-                            s->rl.advantage.gamma, &scored, b->advantages, b->returns, v.of_samples));
+                                    .scores = v.scores,
+                                    .values = b->values};
+  const treadle_rl_estimator_options options = {.estimator =
+                                                    (treadle_rl_estimator)s->rl.advantage.estimator,
+                                                .by_std = s->rl.advantage.norm_by_std,
+                                                .whiten = s->rl.advantage.whiten,
+                                                .gamma = s->rl.advantage.gamma,
+                                                .lam = s->rl.advantage.lam};
+  TRY(treadle_rl_advantages(&options, &scored, b->advantages, b->returns, v.of_samples));
   if (s->rl.advantage.normalize) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
   if (s->rl.kl.in_reward) {

@@ -1,5 +1,5 @@
 /* The calls of rank 0, each with its message. */
-#include "rl/workers.h"
+#include "rl/calls_rows.h"
 
 #include "base/alloc.h"
 #include "group/group.h"
@@ -74,134 +74,22 @@ out:
   return status;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------------------- */
-
-/* Rows of the batch that have tokens; the others have nothing to give. */
-typedef struct chosen {
-  treadle_rl_batch *batch;
-  int64_t *rows; /* [count] */
-  size_t count;
-} chosen;
-
-static treadle_status choose(const treadle_rl_rows *rows, chosen *c) {
-  *c = (chosen){.batch = rows->batch, .rows = treadle_alloc_array(rows->count + 1, sizeof *c->rows)};
-  if (!c->rows) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", rows->count);
-  for (size_t i = 0; i < rows->count; i++)
-    if (rows->batch->samples.items[rows->samples[i]].count) c->rows[c->count++] = rows->samples[i];
-  return TREADLE_OK;
-}
-
-/* Which of them each rank takes. */
-static treadle_status divide(const treadle_rl_workers *workers, const chosen *c,
-                             treadle_row_range *by_rank) {
-  int64_t *lengths = treadle_alloc_array(c->count + 1, sizeof *lengths);
-  treadle_status status;
-  if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the lengths of %zu rows", c->count);
-  for (size_t i = 0; i < c->count; i++) {
-    const treadle_rl_made *sample = &c->batch->samples.items[c->rows[i]];
-    lengths[i] = (int64_t)(sample->prompt->count + sample->count);
-  }
-  status = workers->divide(workers->group.worker, lengths, (int64_t)c->count, by_rank);
-  treadle_free(lengths);
-  return status;
-}
-
-/* A call whose message ends with these columns [count] of the rows. */
-static treadle_status call_rows(treadle_rl_workers *workers, const char *method, const chosen *c,
-                                const char *const *names, size_t count) {
-  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(workers), sizeof *by_rank);
-  const treadle_worker_rows rows = {.rows = {.batch = c->batch->columns,
-                                             .names = names,
-                                             .count = count,
-                                             .rows = c->rows,
-                                             .row_count = c->count},
-                                    .by_rank = by_rank};
-  treadle_status status = TREADLE_OK;
-  if (!by_rank)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks_of(workers)));
-  TRY(divide(workers, c, by_rank));
-  TRY(treadle_worker_group_call_rows(&workers->group, method, &workers->in, &rows, &workers->out));
-out:
-  treadle_free(by_rank);
-  return status;
-}
-
-/* Values of rows from `first` on of those that were chosen, each to its place in the batch. */
-static treadle_status place(const chosen *c, size_t first, const treadle_batch *out, const char *name,
-                            float *values) {
-  const size_t rows = (size_t)treadle_batch_rows(out);
-  treadle_column column = TREADLE_INIT(treadle_column);
-  treadle_status status;
-  TRY(treadle_batch_column(out, name, &column));
-  for (size_t r = 0; r < rows; r++) {
-    const treadle_rl_made *s = &c->batch->samples.items[c->rows[first + r]];
-    const int64_t count = column.offsets ? column.offsets[r + 1] - column.offsets[r] : 0;
-    if (column.type != TREADLE_COLUMN_FP32 || count != (int64_t)s->count)
-      REFUSE("the train engine gives %lld %s for row %zu, which has %zu tokens", (long long)count, name,
-             first + r, s->count);
-    memcpy(values + s->first, (const float *)column.data + column.offsets[r], s->count * sizeof *values);
-  }
-out:
-  return status;
-}
-
-/* What a rank has found of its rows. has [count]: those that some rank has answered. */
-static treadle_status take_answer(const chosen *c, treadle_message *answer, float *logprobs,
-                                  float *entropies, bool *has) {
-  treadle_batch *out = NULL;
-  int64_t first;
-  treadle_status status;
-  TRY(treadle_message_int(answer, "first row", &first));
-  TRY(treadle_message_batch(answer, &out));
-  const int64_t rows = treadle_batch_rows(out);
-  if (!treadle_batch_has(out, "log_probs")) goto out;
-  if (first < 0 || (size_t)first > c->count || (size_t)rows > c->count - (size_t)first)
-    TRY(treadle_fail(TREADLE_PEER, "a rank answers rows %lld to %lld of %zu", (long long)first,
-                     (long long)(first + rows), c->count));
-  TRY(place(c, (size_t)first, out, "log_probs", logprobs));
-  if (entropies) TRY(place(c, (size_t)first, out, "entropies", entropies));
-  memset(has + first, true, (size_t)rows);
-out:
-  treadle_batch_destroy(out);
-  return status;
-}
-
-/* What all ranks have found. Ranks with equal rows may all answer, with the same values. *rest_p: what rank 0 answers
- * behind its rows. */
-static treadle_status take_answers(treadle_rl_workers *workers, const chosen *c, float *logprobs,
-                                   float *entropies, treadle_message *rest_p) {
-  const int ranks = ranks_of(workers);
-  bool *has = treadle_alloc_array(c->count + 1, sizeof *has);
-  treadle_status status = TREADLE_OK;
-  if (!has) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for answers to %zu rows", c->count));
-  for (int rank = 0; rank < ranks; rank++) {
-    treadle_message answer = treadle_worker_group_answer(&workers->group, rank, &workers->out);
-    TRY(take_answer(c, &answer, logprobs, entropies, has));
-    if (rank == 0) *rest_p = answer;
-  }
-  for (size_t i = 0; i < c->count; i++)
-    if (!has[i])
-      TRY(treadle_fail(TREADLE_REFUSED, "no rank of the train engine answers row %zu of %zu", i, c->count));
-out:
-  treadle_free(has);
-  return status;
-}
-
 /* ---- Calls with rows ---------------------------------------------------------------------------------------- */
 
 treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const treadle_rl_rows *rows,
                                         bool reference, float *logprobs, float *entropies) {
   static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept"};
+  const treadle_rl_answer_column wanted[] = {{"log_probs", logprobs}, {"entropies", entropies}, {0}};
   treadle_message rest;
-  chosen c;
+  treadle_rl_rows_choice c;
   treadle_status status;
-  TRY(choose(rows, &c));
+  TRY(treadle_rl_choose(rows, &c));
   if (!c.count) goto out;
   treadle_message_clear(&workers->in);
   treadle_message_put_int(&workers->in, entropies != NULL);
-  TRY(call_rows(workers, reference ? "compute_ref_log_prob" : "compute_log_prob", &c, names,
-                sizeof names / sizeof *names));
-  TRY(take_answers(workers, &c, logprobs, entropies, &rest));
+  TRY(treadle_rl_call_rows(workers, reference ? "compute_ref_log_prob" : "compute_log_prob", &c, names,
+                           sizeof names / sizeof *names));
+  TRY(treadle_rl_take_answers(workers, &c, wanted, &rest));
 out:
   treadle_free(c.rows);
   return status;
@@ -214,7 +102,7 @@ treadle_status treadle_rl_call_enter(treadle_rl_workers *workers, treadle_mode m
 }
 
 /* With the columns that the loss reads. */
-static treadle_status call_update(treadle_rl_workers *workers, const chosen *c,
+static treadle_status call_update(treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
                                   const treadle_loss_options *loss) {
   const bool old = treadle_batch_has(c->batch->columns, "old_log_probs");
   const char *names[9] = {"prompt_ids", "ids", "kept_counts", "kept", "advantage", "advantages"};
@@ -222,27 +110,73 @@ static treadle_status call_update(treadle_rl_workers *workers, const chosen *c,
   if (old) names[count++] = "old_log_probs";
   if (loss->kl) names[count++] = "ref_log_probs";
   if (!old || loss->importance_cap > 0) names[count++] = "rollout_log_probs";
-  return call_rows(workers, "update", c, names, count);
+  return treadle_rl_call_rows(workers, "update", c, names, count);
 }
 
 treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p) {
+  const treadle_rl_answer_column wanted[] = {
+      {"log_probs", update->logprobs}, {"entropies", update->entropies}, {0}};
   treadle_message rest;
-  chosen c;
+  treadle_rl_rows_choice c;
   const void *found;
   treadle_status status;
-  TRY(choose(&update->rows, &c));
+  TRY(treadle_rl_choose(&update->rows, &c));
   treadle_message_clear(&workers->in);
   treadle_message_put_real(&workers->in, update->loss.kl_coef);
   treadle_message_put_int(&workers->in, update->entropies != NULL);
   treadle_message_put_real(&workers->in, update->step.lr);
   TRY(call_update(workers, &c, &update->loss));
-  TRY(take_answers(workers, &c, update->logprobs, update->entropies, &rest));
+  TRY(treadle_rl_take_answers(workers, &c, wanted, &rest));
   TRY(treadle_message_array(&rest, "figures", sizeof *figures_p, 1, &found));
   memcpy(figures_p, found, sizeof *figures_p);
 out:
   treadle_free(c.rows);
   return status;
+}
+
+/* ---- The critic's --------------------------------------------------------------------------------------------- */
+
+treadle_status treadle_rl_call_values(treadle_rl_workers *workers, const treadle_rl_rows *rows,
+                                      float *values) {
+  static const char *const names[] = {"prompt_ids", "ids"};
+  const treadle_rl_answer_column wanted[] = {{"values", values}, {0}};
+  treadle_message rest;
+  treadle_rl_rows_choice c;
+  treadle_status status;
+  TRY(treadle_rl_choose(rows, &c));
+  c.of_critic = true;
+  if (!c.count) goto out;
+  treadle_message_clear(&workers->in);
+  TRY(treadle_rl_call_rows(workers, "compute_values", &c, names, sizeof names / sizeof *names));
+  TRY(treadle_rl_take_answers(workers, &c, wanted, &rest));
+out:
+  treadle_free(c.rows);
+  return status;
+}
+
+treadle_status treadle_rl_call_update_critic(treadle_rl_workers *workers, const treadle_rl_rows *rows,
+                                             double lr, treadle_optimizer_figures *figures_p) {
+  static const char *const names[] = {"prompt_ids", "ids", "values", "returns"};
+  treadle_rl_rows_choice c;
+  const void *found;
+  treadle_status status;
+  TRY(treadle_rl_choose(rows, &c));
+  c.of_critic = true;
+  treadle_message_clear(&workers->in);
+  treadle_message_put_real(&workers->in, lr);
+  TRY(treadle_rl_call_rows(workers, "update_critic", &c, names, sizeof names / sizeof *names));
+  treadle_message answer = treadle_worker_group_answer(&workers->group, 0, &workers->out);
+  TRY(treadle_message_array(&answer, "figures", sizeof *figures_p, 1, &found));
+  memcpy(figures_p, found, sizeof *figures_p);
+out:
+  treadle_free(c.rows);
+  return status;
+}
+
+treadle_status treadle_rl_call_rest(treadle_rl_workers *workers) {
+  treadle_message_clear(&workers->in);
+  return call(workers, "rest_critic");
 }
 
 /* ---- The rest ---------------------------------------------------------------------------------------------- */

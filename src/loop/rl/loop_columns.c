@@ -101,6 +101,8 @@ treadle_status treadle_rl_set_columns(treadle_rl_batch *b) {
   TRY(add(b, "rollout_log_probs", TREADLE_COLUMN_FP32, b->offsets, b->rollout.items));
   TRY(add(b, "old_log_probs", TREADLE_COLUMN_FP32, b->offsets, b->old));
   TRY(add(b, "ref_log_probs", TREADLE_COLUMN_FP32, b->offsets, b->ref));
+  TRY(add(b, "values", TREADLE_COLUMN_FP32, b->offsets, b->values));
+  TRY(add(b, "returns", TREADLE_COLUMN_FP32, b->offsets, b->targets));
   if (b->kept_counts.count) {
     TRY(add(b, "kept_counts", TREADLE_COLUMN_INT32, b->offsets, b->kept_counts.items));
     TRY(add(b, "kept", TREADLE_COLUMN_INT32, b->kept_offsets, b->kept.items));

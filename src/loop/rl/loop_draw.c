@@ -32,9 +32,12 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   treadle_free(b->rewards);
   treadle_free(b->advantages);
   treadle_free(b->returns);
+  treadle_free(b->values);
+  treadle_free(b->targets);
   b->offsets = b->kept_offsets = NULL;
   b->old = b->ref = b->updated = b->entropies = NULL;
   b->rewards = b->advantages = b->returns = NULL;
+  b->values = b->targets = NULL;
 }
 
 void treadle_rl_batch_release(treadle_rl_batch *b) {

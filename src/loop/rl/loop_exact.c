@@ -1,6 +1,7 @@
 /* What exact mode needs: that both layouts compute in one type, and with sums whose leaves both of them cut. Engines refuse cuts within a leaf
  * themselves; what they cannot see alone is looked at here. And its check: the trainer's log-probabilities of what was generated beside the
  * generator's, bit for bit. */
+#include "rl/critic.h"
 #include "rl/ledger.h"
 #include "rl/models.h"
 
@@ -45,8 +46,9 @@ bool treadle_rl_check_is_due(const treadle_train_settings *s, const treadle_rl_b
 }
 
 bool treadle_rl_update_checks(const treadle_train_settings *s, const treadle_rl_batch *batch) {
-  return s->actor.exact && (s->rl.batches.mini_batch_samples <= 0 ||
-                            (size_t)s->rl.batches.mini_batch_samples >= batch->samples.count);
+  return s->actor.exact && !treadle_rl_warms_up(s, batch->step) &&
+         (s->rl.batches.mini_batch_samples <= 0 ||
+          (size_t)s->rl.batches.mini_batch_samples >= batch->samples.count);
 }
 
 float *treadle_rl_values_of(const treadle_rl_batch *b) {

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "rl/advantages.h"
+#include "rl/critic.h"
 #include "rl/dump.h"
 
 #include <math.h>
@@ -57,7 +58,7 @@ static void put(treadle_rl_values *values, const char *name, const spread *s) {
 
 void treadle_rl_batch_values(treadle_rl_values *values, const treadle_train_settings *settings,
                              const treadle_rl_bounds *bounds, const treadle_rl_batch *b) {
-  spread score = {0}, reward = {0}, advantage = {0}, ret = {0}, response = {0}, prompt = {0};
+  spread score = {0}, reward = {0}, advantage = {0}, ret = {0}, response = {0}, prompt = {0}, value = {0};
   int64_t cut = 0, long_prompts = 0, tokens = 0;
   for (size_t i = 0; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
@@ -71,12 +72,17 @@ void treadle_rl_batch_values(treadle_rl_values *values, const treadle_train_sett
     for (size_t t = s->first; t < s->first + s->count; t++) {
       take(&advantage, b->advantages[t]);
       take(&ret, b->returns[t]);
+      if (b->values) take(&value, (double)b->values[t]);
     }
   }
   put(values, "critic/score", &score);
   put(values, "critic/rewards", &reward);
   put(values, "critic/advantages", &advantage);
   put(values, "critic/returns", &ret);
+  put(values, "critic/values", &value);
+  if (b->values)
+    treadle_rl_value(values, "critic/vf_explained_var",
+                     treadle_rl_explained_variance(b->returns, b->values, b->ids.count));
   put(values, "response_length", &response);
   treadle_rl_value(values, "response_length/clip_ratio",
                    (double)cut / (double)(response.count ? response.count : 1));
@@ -110,10 +116,11 @@ static treadle_rl_sample sample_of(const treadle_train_settings *settings, const
                              .score = s->score,
                              .reward = s->reward,
                              .advantage = s->advantage,
-                             .advantages =
-                                 of->advantage.estimator == TREADLE_RL_REINFORCE_PLUS_PLUS && b->advantages
-                                     ? b->advantages + s->first
-                                     : NULL,
+                             .advantages = (of->advantage.estimator == TREADLE_RL_REINFORCE_PLUS_PLUS ||
+                                            of->advantage.estimator == TREADLE_RL_GAE) &&
+                                                   b->advantages
+                                               ? b->advantages + s->first
+                                               : NULL,
                              .kept_counts = b->kept_counts.count ? b->kept_counts.items + s->first : NULL,
                              .kept = b->kept_counts.count ? b->kept.items + s->kept_first : NULL,
                              .kl_coef = of->kl.in_loss ? state->loss_kl_coef : NAN,

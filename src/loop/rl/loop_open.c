@@ -9,8 +9,8 @@
 #include "io/folder.h"
 #include "layout/layout.h"
 #include "model/notes.h"
-#include "pass/replica.h"
 #include "pass/transformer.h"
+#include "rl/role.h"
 #include "run/checkpoint_room.h"
 #include "run/dropout.h"
 #include "token/tokenizer.h"
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCE_MOST = 4096, BATCHES_MOST = 1 << 20 };
+enum { SEQUENCE_MOST = 4096 };
 
 /* ---- Models and layouts ---------------------------------------------------------------------------------------- */
 
@@ -138,6 +138,7 @@ static treadle_status open_models(treadle_rl *rl) {
   if (s->rl.kl.ref_model && treadle_rl_uses_kl(s))
     TRY(say_reference(&rl->task, open_reference(&rl->models, &rl->task, &rl->crew, &options)));
   TRY(treadle_rl_open_layouts(&rl->models, &rl->task, rl->crew.ranks));
+  TRY(treadle_rl_critic_open(&rl->critic, &rl->task, &rl->crew, &rl->models));
 out:
   return status;
 }
@@ -189,44 +190,6 @@ out:
 
 /* ---- The worker -------------------------------------------------------------------------------------------------- */
 
-static treadle_status find_replicas(const treadle_rl_models *models, const treadle_train_settings *settings,
-                                    int ranks, int64_t *dp_p) {
-  treadle_arena arena = {0};
-  treadle_transformer *d = NULL;
-  treadle_replica replica;
-  treadle_status status = TREADLE_OK;
-  *dp_p = ranks;
-  if (settings->actor.strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
-  TRY(treadle_transformer_create(models->model, &d));
-  TRY(treadle_replica_find(d, models->train, 0, &arena, &replica));
-  *dp_p = replica.count;
-out:
-  treadle_transformer_destroy(d);
-  treadle_arena_release(&arena);
-  return status;
-}
-
-/* Micro batches of a replica, at most: of a mini batch, and of all samples where log-probabilities are computed, which keep nothing. */
-static treadle_status count_batches(const treadle_rl_models *models, const treadle_rl_task *task, int ranks,
-                                    int32_t *most_p, bool *fewer_p) {
-  const treadle_train_settings *s = task->settings;
-  int64_t dp, samples = treadle_train_step_prompts(s) * s->rl.batches.n_samples_per_prompt;
-  int64_t mini = s->rl.batches.mini_batch_samples > 0 ? s->rl.batches.mini_batch_samples : samples, count;
-  treadle_status status;
-  TRY(find_replicas(models, task->settings, ranks, &dp));
-  count =
-      s->actor.micro_batch_size ? (mini + s->actor.micro_batch_size - 1) / s->actor.micro_batch_size : mini;
-  *fewer_p = !s->actor.micro_batch_size || count % dp != 0;
-  count = (count + dp - 1) / dp;
-  if (count > BATCHES_MOST)
-    TRY(treadle_fail(
-        TREADLE_REFUSED, "%s: %lld micro batches on each of %lld data parallel ranks; at most %d",
-        TREADLE_RL_PLACE(task, training.global_batch_size), (long long)count, (long long)dp, BATCHES_MOST));
-  *most_p = (int32_t)count;
-out:
-  return status;
-}
-
 static treadle_choice choice(bool on) { return on ? TREADLE_ON : TREADLE_OFF; }
 
 treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
@@ -234,31 +197,12 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   const treadle_train_settings *s = rl->task.settings;
   const treadle_config_generate *g = &s->generate;
   const int64_t length = rl->bounds.prompt_most + rl->bounds.response_most;
-  int32_t most_micro_batches;
+  const size_t budget = (size_t)((double)g->device_memory * g->gpu_memory_utilization);
+  size_t beside = 0;
+  const treadle_rl_role policy = {rl->models.model, rl->models.train, &s->actor};
   treadle_status status;
-  bool fewer;
-  TRY(count_batches(&rl->models, &rl->task, rl->crew.ranks, &most_micro_batches, &fewer));
-  *trainer = (treadle_trainer_options){
-      .struct_size = sizeof *trainer,
-      .kernels = rl->task.options->kernels,
-      .threads = rl->task.options->threads,
-      .fast = !s->actor.exact,
-      .most_tokens = length,
-      .most_rows = s->actor.max_tokens_per_micro ? s->actor.max_tokens_per_micro
-                                                 : s->actor.micro_batch_size * length,
-      .companions =
-          rl->text.tokenizer && treadle_file_is_folder(rl->text.companions) ? rl->text.companions : NULL,
-      .recompute = s->training.recompute_granularity == TREADLE_RECOMPUTE_FULL,
-      .sequence_parallel = s->training.sequence_parallel,
-      .optimizer = true,
-      .distributed_optimizer = s->training.use_distributed_optimizer,
-      .offload_policy = s->actor.offload_policy,
-      .adam_beta1 = s->actor.adam_beta1,
-      .adam_beta2 = s->actor.adam_beta2,
-      .adam_eps = s->actor.adam_eps,
-      .most_sequences = s->actor.micro_batch_size,
-      .most_micro_batches = most_micro_batches,
-      .fewer_micro_batches = fewer};
+  TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.ranks, trainer));
+  if (budget) TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
   *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,
       .kernels = rl->task.options->kernels,
@@ -279,8 +223,9 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
                                 .page_bytes = treadle_rl_page_bytes(rl->models.model),
                                 .cap_bytes = 0,
                                 .kv_bytes = g->kv_memory,
-                                .budget_bytes =
-                                    (size_t)((double)g->device_memory * g->gpu_memory_utilization),
+                                .budget_bytes = budget > beside ? budget - beside
+                                                : budget        ? 1
+                                                                : 0,
                                 .timeout_seconds = 600,
                                 .open_train = rl->task.options->open_train,
                                 .train_context = rl->task.options->train_context,
@@ -311,7 +256,7 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
     TRY(treadle_rl_read_start(&rl->state, &rl->task, rl->data.prompts));
   if (rl->crew.rank == 0 && rl->state.step < rl->task.settings->training.train_iters &&
       !rl->task.options->open_train)
-    TRY(treadle_train_check_room(rl->task.config, rl->models.model));
+    TRY(treadle_train_check_room(rl->task.config, rl->models.model, rl->critic.model));
 out:
   return status;
 }
@@ -342,7 +287,9 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
                                   .context = rl,
                                   .memory = rl->crew.rank == 0 ? treadle_rl_note_moment : NULL};
   options.observer = &books;
+  TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->crew, rl->state.from));
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, &options, &rl->actor));
+  if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
   TRY(treadle_rl_fill_weights(rl));
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
 out:
@@ -363,6 +310,7 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_rewards_release(&rl->rewards); /* they read the batch */
   treadle_rl_batch_release(&rl->batch);
   treadle_rl_workers_release(&rl->workers);
+  treadle_rl_critic_close(&rl->critic); /* it counts with the actor */
   treadle_actor_destroy(rl->actor);
   treadle_rl_data_close(&rl->data);
   treadle_run_text_close(&rl->text);

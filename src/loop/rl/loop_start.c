@@ -62,6 +62,14 @@ out:
   return status;
 }
 
+static treadle_status read_critic(const json_t *root, const char *path, int64_t *steps_p) {
+  if (!json_object_get(root, "critic_steps"))
+    return treadle_fail(TREADLE_REFUSED,
+                        "%s: 'critic_steps' is missing: the checkpoint has no critic, which this run needs",
+                        path);
+  return treadle_saved_count(root, path, "critic_steps", steps_p);
+}
+
 treadle_status treadle_rl_read_start(treadle_rl_state *state, const treadle_rl_task *task,
                                      const treadle_rl_prompts *prompts) {
   const int64_t step = treadle_train_checkpoint_step_of(state->from);
@@ -80,6 +88,7 @@ treadle_status treadle_rl_read_start(treadle_rl_state *state, const treadle_rl_t
                      (long long)state->step, (long long)step));
   TRY(treadle_saved_count(root, path, "optimizer_steps", &state->optimizer_steps));
   TRY(treadle_saved_count(root, path, "drawn", &state->drawn));
+  if (treadle_train_has_critic(task->settings)) TRY(read_critic(root, path, &state->critic_steps));
   TRY(read_real(root, path, "kl_coef", &state->kl_coef));
   TRY(treadle_saved_digest(root, path, "losses_digest", &state->losses_digest));
   state->saved = state->written = state->step;
@@ -90,20 +99,22 @@ out:
 
 treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
   const treadle_train_settings *s = rl->task.settings;
-  char data[700], rng[128];
+  char data[760], rng[128], critic[48] = "";
   treadle_status status;
+  if (treadle_train_has_critic(s))
+    snprintf(critic, sizeof critic, "\"critic_steps\": %lld, ", (long long)rl->state.critic_steps);
   snprintf(data, sizeof data,
            "{\"step\": %lld, \"optimizer_steps\": %lld, \"drawn\": %lld, \"prompts_digest\": \"%016llx\", "
            "\"seed\": %lld, "
            "\"sampling_seed\": %lld, \"global_batch_size\": %lld, \"step_prompts\": %lld, "
            "\"n_samples_per_prompt\": %lld, \"no_shuffle\": %d, "
-           "\"kl_coef\": %.17g, "
+           "%s\"kl_coef\": %.17g, "
            "\"losses_digest\": \"%016llx\"}\n",
            (long long)rl->state.step, (long long)rl->state.optimizer_steps, (long long)rl->state.drawn,
            (unsigned long long)treadle_rl_prompts_digest(rl->data.prompts), (long long)s->training.seed,
            (long long)s->sampling.seed, (long long)s->training.global_batch_size,
            (long long)treadle_train_step_prompts(s), (long long)s->rl.batches.n_samples_per_prompt,
-           s->training.no_shuffle, rl->state.kl_coef, (unsigned long long)rl->state.losses_digest);
+           s->training.no_shuffle, critic, rl->state.kl_coef, (unsigned long long)rl->state.losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"sampling_seed\": %lld, \"step\": %lld}\n",
            (long long)s->training.seed, (long long)s->sampling.seed, (long long)rl->state.step);
   const treadle_train_checkpoint checkpoint = {.run = s->actor.save,

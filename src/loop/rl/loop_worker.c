@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "control/actor.h"
 #include "group/group.h"
+#include "rl/role.h"
+#include "rl/taken.h"
 
 #include <string.h>
 
@@ -88,65 +90,33 @@ out:
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
 
-/* What this rank takes of the rows of a call. */
-typedef struct rows_taken {
-  treadle_worker_share share;
-  treadle_batch *out; /* what is found of its rows */
-  treadle_forward_options forward;
-} rows_taken;
-
-static void release_rows(rows_taken *r) {
-  treadle_batch_destroy(r->out);
-  treadle_batch_destroy(r->share.mine);
-}
-
-static treadle_forward_options forward_of(const treadle_train_settings *s, const treadle_rl_bounds *bounds,
-                                          bool entropies) {
-  return (treadle_forward_options){.struct_size = sizeof(treadle_forward_options),
-                                   .micro_batch_size = s->actor.micro_batch_size,
-                                   .max_tokens_per_micro = s->actor.max_tokens_per_micro,
-                                   .temperature = s->sampling.temperature,
-                                   .entropies = entropies,
-                                   .never = bounds->never,
-                                   .never_count = bounds->never_count};
-}
-
-/* Rows of this rank's data parallel coordinate; they lie in the message. */
-static treadle_status take_rows(const treadle_rl *rl, treadle_message *in, bool entropies, rows_taken *r) {
-  treadle_status status;
-  r->forward = forward_of(rl->task.settings, &rl->bounds, entropies);
-  TRY(treadle_worker_take_rows(&rl->workers.group, in, &r->share));
-  TRY(treadle_batch_create(treadle_batch_rows(r->share.mine), &r->out));
-out:
-  return status;
-}
-
 static treadle_status divide(void *worker, const int64_t *lengths, int64_t rows,
                              treadle_row_range *by_rank) {
   const treadle_rl *rl = worker;
-  const treadle_forward_options forward = forward_of(rl->task.settings, &rl->bounds, false);
+  const treadle_forward_options forward =
+      treadle_rl_forward_of(&rl->task.settings->actor, rl->task.settings, &rl->bounds, false);
   return treadle_actor_divide(rl->actor, lengths, rows, &forward, by_rank);
-}
-
-static void put_answer(treadle_message *out, const rows_taken *r) {
-  const treadle_message_rows rows = {.batch = r->out};
-  treadle_message_put_int(out, r->share.range.first);
-  treadle_message_put_rows(out, &rows);
 }
 
 /* ---- compute_log_prob, compute_ref_log_prob ----------------------------------------------------------------- */
 
+static treadle_status take_rows(const treadle_rl *rl, treadle_message *in, bool entropies,
+                                treadle_rl_rows_share *t) {
+  t->forward = treadle_rl_forward_of(&rl->task.settings->actor, rl->task.settings, &rl->bounds, entropies);
+  return treadle_rl_take_rows(&rl->workers.group, in, t);
+}
+
 static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_message *out, bool reference) {
-  rows_taken r = {0};
+  treadle_rl_rows_share r = {0};
   int64_t entropies = 0;
   treadle_status status = treadle_message_int(in, "entropies", &entropies);
   if (!status) status = take_rows(rl, in, entropies != 0, &r);
   TRY(treadle_rl_agree(&rl->crew, status));
   TRY((reference ? treadle_actor_compute_ref_log_prob
                  : treadle_actor_compute_log_prob)(rl->actor, r.share.mine, &r.forward, r.out));
-  put_answer(out, &r);
+  treadle_rl_put_rows_share(out, &r);
 out:
-  release_rows(&r);
+  treadle_rl_rows_share_release(&r);
   return status;
 }
 
@@ -160,7 +130,7 @@ static treadle_status compute_ref_log_prob(void *worker, treadle_message *in, tr
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
 
-static treadle_status take_update(const treadle_rl *rl, treadle_message *in, rows_taken *r,
+static treadle_status take_update(const treadle_rl *rl, treadle_message *in, treadle_rl_rows_share *r,
                                   treadle_loss_options *loss, treadle_optimizer_step *step) {
   const treadle_train_settings *s = rl->task.settings;
   double kl_coef;
@@ -179,17 +149,17 @@ out:
 
 static treadle_status update(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
-  rows_taken r = {0};
+  treadle_rl_rows_share r = {0};
   treadle_loss_options options;
   treadle_optimizer_step step = TREADLE_INIT(treadle_optimizer_step);
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_status status;
   TRY(treadle_rl_agree(&rl->crew, take_update(rl, in, &r, &options, &step)));
   TRY(treadle_actor_update(rl->actor, r.share.mine, &r.forward, &options, &step, r.out, &figures));
-  put_answer(out, &r);
+  treadle_rl_put_rows_share(out, &r);
   treadle_message_put_bytes(out, &figures, sizeof figures);
 out:
-  release_rows(&r);
+  treadle_rl_rows_share_release(&r);
   return status;
 }
 
@@ -204,11 +174,24 @@ out:
   return status;
 }
 
+/* The policy makes room first, as it does for every call of the critic. */
+static treadle_status save_critic(void *context, const char *folder) {
+  treadle_rl *rl = context;
+  treadle_status status;
+  TRY(treadle_actor_enter(rl->actor, TREADLE_FORWARD));
+  TRY(treadle_actor_exit(rl->actor, TREADLE_FORWARD));
+  TRY(treadle_critic_save(rl->critic.role, folder));
+  TRY(treadle_rl_agree(&rl->crew, treadle_critic_rest(rl->critic.role)));
+out:
+  return status;
+}
+
 static treadle_status save(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
   const void *data, *rng, *run;
   size_t length;
   treadle_train_checkpoint c = {.save = save_actor,
+                                .save_critic = rl->critic.role ? save_critic : NULL,
                                 .context = rl,
                                 .shared = rl->folders.own.unlocked,
                                 .families = rl->task.options->families};
@@ -274,6 +257,9 @@ static const treadle_worker_method methods[] = {
     {"compute_log_prob", compute_log_prob, true},
     {"compute_ref_log_prob", compute_ref_log_prob, true},
     {"update", update, true},
+    {"compute_values", treadle_rl_compute_values, true},
+    {"update_critic", treadle_rl_update_critic_rows, true},
+    {"rest_critic", treadle_rl_rest_critic, false},
     {"save", save, false},
     {"weights_digest", weights_digest, false},
     {"gauges", gauges, false},
@@ -283,4 +269,5 @@ static const treadle_worker_method methods[] = {
 void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, void *run) {
   workers->group = (treadle_worker_group){.group = group, .methods = methods, .worker = run};
   workers->divide = divide;
+  workers->divide_critic = treadle_rl_divide_critic;
 }

@@ -11,10 +11,17 @@
 static const treadle_mode modes[] = {TREADLE_TRAIN, TREADLE_FORWARD, TREADLE_INFER};
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* By class; in FORWARD, while the reference is there where there is one. */
+static size_t sum_of(const size_t *bytes) {
+  size_t sum = 0;
+  for (int c = 0; c < TREADLE_CLASSES; c++) sum += bytes[c];
+  return sum;
+}
+
+/* By class; in FORWARD, while the reference is there where there is one, or a critic is trained, whichever has more. */
 static const size_t *bytes_of(const treadle_actor_memory *m, treadle_mode mode) {
   bool refers = mode == TREADLE_FORWARD && m->with_reference[TREADLE_REFERENCE];
-  return refers ? m->with_reference : m->by_mode[mode];
+  const size_t *bytes = refers ? m->with_reference : m->by_mode[mode];
+  return mode == TREADLE_FORWARD && sum_of(m->with_critic) > sum_of(bytes) ? m->with_critic : bytes;
 }
 
 static size_t block_bytes(const treadle_actor_memory *m) {

@@ -20,7 +20,7 @@ typedef struct one_pool {
       spec;        /* its counts follow from the slots that it has chosen, but for entries that are given */
   int32_t *chosen; /* [slots of the pool] */
   int32_t count;
-  treadle_role roles[TREADLE_ROLES];
+  treadle_pool_role roles[TREADLE_POOL_ROLES];
   int32_t role_count;
   treadle_resource_pool *made;
 } one_pool;
@@ -202,9 +202,9 @@ static const treadle_config_pools *ask_for_all(treadle_rl_pools *pools,
                                                const treadle_train_config *config) {
   pools->whole = (treadle_config_pool){.name = "all", .type = TREADLE_POOL_ALL};
   pools->nothing = (treadle_config_pools){.all = &pools->whole, .count = 1};
-  treadle_config_pools_give(&pools->nothing, TREADLE_ROLE_ACTOR_ROLLOUT, 0);
+  treadle_config_pools_give(&pools->nothing, TREADLE_POOL_ROLE_ACTOR_ROLLOUT, 0);
   if (treadle_config_pools_need_reference(config))
-    treadle_config_pools_give(&pools->nothing, TREADLE_ROLE_REF_POLICY, 0);
+    treadle_config_pools_give(&pools->nothing, TREADLE_POOL_ROLE_REF_POLICY, 0);
   return &pools->nothing;
 }
 
@@ -280,11 +280,12 @@ out:
 
 /* All of its roles, and the reference where the run has one: the forecast has that in it. */
 static bool can_foresee(const one_pool *pool, bool needs_reference) {
-  bool has[TREADLE_ROLES] = {false};
+  bool has[TREADLE_POOL_ROLES] = {false};
   for (int32_t i = 0; i < pool->role_count; i++) has[pool->roles[i]] = true;
-  return (has[TREADLE_ROLE_ACTOR_ROLLOUT] || (has[TREADLE_ROLE_ACTOR] && has[TREADLE_ROLE_ROLLOUT])) &&
-         !has[TREADLE_ROLE_CRITIC] && !has[TREADLE_ROLE_REWARD_MODEL] &&
-         has[TREADLE_ROLE_REF_POLICY] >= needs_reference;
+  return (has[TREADLE_POOL_ROLE_ACTOR_ROLLOUT] ||
+          (has[TREADLE_POOL_ROLE_ACTOR] && has[TREADLE_POOL_ROLE_ROLLOUT])) &&
+         !has[TREADLE_POOL_ROLE_CRITIC] && !has[TREADLE_POOL_ROLE_REWARD_MODEL] &&
+         has[TREADLE_POOL_ROLE_REF_POLICY] >= needs_reference;
 }
 
 treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,

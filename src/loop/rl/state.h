@@ -10,12 +10,12 @@
 
 /* `from` is that of all ranks, the rest of rank 0. */
 typedef struct treadle_rl_state {
-  char from[TREADLE_RUN_FROM]; /* the checkpoint that the run goes on from; "": it begins */
-  int64_t step, optimizer_steps;
-  int64_t drawn;                /* prompts so far */
-  int64_t saved;                /* the step of the newest checkpoint; -1: there is none */
-  int64_t written;              /* of the newest line of metrics.jsonl */
-  double kl_coef, loss_kl_coef; /* of the next step; of the loss of this one */
+  char from[TREADLE_RUN_FROM];                 /* the checkpoint that the run goes on from; "": it begins */
+  int64_t step, optimizer_steps, critic_steps; /* critic_steps: of its optimizer */
+  int64_t drawn;                               /* prompts so far */
+  int64_t saved;                               /* the step of the newest checkpoint; -1: there is none */
+  int64_t written;                             /* of the newest line of metrics.jsonl */
+  double kl_coef, loss_kl_coef;                /* of the next step; of the loss of this one */
   uint64_t losses_digest;
 } treadle_rl_state;
 

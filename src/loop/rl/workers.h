@@ -12,6 +12,9 @@ typedef struct treadle_rl_workers {
   /* Which rows each rank of the train engine takes, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
    * train on. Local. */
   treadle_status (*divide)(void *worker, const int64_t *lengths, int64_t rows, treadle_row_range *by_rank);
+  /* The same of the critic. */
+  treadle_status (*divide_critic)(void *worker, const int64_t *lengths, int64_t rows,
+                                  treadle_row_range *by_rank);
 } treadle_rl_workers;
 
 void treadle_rl_workers_release(treadle_rl_workers *workers);
@@ -59,6 +62,14 @@ typedef struct treadle_rl_update {
 } treadle_rl_update;
 treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p);
+/* What the critic gives the tokens of these samples, each at its place in the batch. */
+treadle_status treadle_rl_call_values(treadle_rl_workers *workers, const treadle_rl_rows *rows,
+                                      float *values);
+/* An update of the critic, by the columns values and returns. */
+treadle_status treadle_rl_call_update_critic(treadle_rl_workers *workers, const treadle_rl_rows *rows,
+                                             double lr, treadle_optimizer_figures *figures_p);
+/* The calls of the critic are over for now. */
+treadle_status treadle_rl_call_rest(treadle_rl_workers *workers);
 treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
                                     const treadle_train_checkpoint *checkpoint);
 treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p);

@@ -88,6 +88,9 @@ static treadle_status begin(saving *s) {
   strcpy(s->temporary, temporary);
   TRY(make_folder(s->temporary, "actor"));
   TRY(make_folder(s->temporary, "actor/optimizer"));
+  if (!c->save_critic) return TREADLE_OK;
+  TRY(make_folder(s->temporary, "critic"));
+  TRY(make_folder(s->temporary, "critic/optimizer"));
 out:
   return status;
 }
@@ -101,10 +104,11 @@ static treadle_status write_text(const char *folder, const char *name, const cha
 }
 
 static treadle_status sync_inner(const saving *s) {
-  static const char *const inner[] = {"actor/optimizer", "actor"};
+  static const char *const inner[] = {"actor/optimizer", "actor", "critic/optimizer", "critic"};
+  const int count = s->checkpoint->save_critic ? 4 : 2;
   treadle_status status = TREADLE_OK;
   char path[PATH_MOST + 200];
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < count; i++) {
     snprintf(path, sizeof path, "%s/%s", s->temporary, inner[i]);
     TRY(treadle_folder_sync(path));
   }
@@ -137,11 +141,16 @@ out:
 
 /* ---- All ranks ---- */
 
-static treadle_status save_actor(const saving *s) {
+static treadle_status save_roles(const saving *s) {
   const treadle_train_checkpoint *c = s->checkpoint;
   char path[PATH_MOST + 200];
+  treadle_status status;
   snprintf(path, sizeof path, "%s/actor", s->temporary);
-  return c->save(c->context, path);
+  TRY(c->save(c->context, path));
+  snprintf(path, sizeof path, "%s/critic", s->temporary);
+  if (c->save_critic) TRY(c->save_critic(c->context, path));
+out:
+  return status;
 }
 
 static treadle_status check(const treadle_train_checkpoint *c) {
@@ -159,7 +168,7 @@ treadle_status treadle_train_checkpoint_save(treadle_group *group,
   snprintf(s.folder, sizeof s.folder, "%s/global_step_%" PRId64, checkpoint->run, checkpoint->step);
   TRY(agree(&s, s.rank == 0 ? begin(&s) : TREADLE_OK));
   TRY(treadle_group_say_rest(s.group, s.folder, s.temporary, sizeof s.temporary));
-  TRY(save_actor(&s));
+  TRY(save_roles(&s));
   mine_to_remove = s.rank == 0;
   TRY(agree(&s, s.rank == 0 ? write_texts(&s) : TREADLE_OK)); /* and nobody has given up the last part */
   TRY(treadle_checkpoint_digests_write(group, s.temporary, checkpoint->step, checkpoint->families));

@@ -2,6 +2,7 @@
  *
  *   RUN/global_step_K/actor/huggingface/                           the weights, as a model
  *                     actor/optimizer/{master,exp_avg,exp_avg_sq}/ the same of fp32, each a model too
+ *                     critic/huggingface, critic/optimizer/...     the same of a critic, where the run has one
  *                     data.json, rng.json                          where in the data the run is, and its random numbers
  *                     digests.json                                 of all of these (checkpoint_digests.h)
  *   RUN/latest_checkpointed_iteration.txt                          K of the newest
@@ -44,9 +45,12 @@ size_t treadle_train_checkpoint_expired_after(size_t count, int64_t max_to_keep)
 
 /* ---- Saving ---- */
 
-enum { TREADLE_CHECKPOINT_PARTS = 4 }; /* weights, master, exp_avg, exp_avg_sq */
-extern const char *const
-    treadle_train_checkpoint_parts[TREADLE_CHECKPOINT_PARTS]; /* their folders: "actor/huggingface", ... */
+/* Of each role weights, master, exp_avg, exp_avg_sq: first those of the actor, then those of a critic. */
+enum { TREADLE_CHECKPOINT_PARTS = 4, TREADLE_CHECKPOINT_PARTS_MOST = 8 };
+extern const char *const treadle_train_checkpoint_parts
+    [TREADLE_CHECKPOINT_PARTS_MOST]; /* their folders: "actor/huggingface", ... */
+/* How many of them a checkpoint has, as its folder critic/ says. */
+int treadle_train_checkpoint_part_count(const char *folder);
 
 typedef struct treadle_train_checkpoint {
   const char *run; /* a folder that is there */
@@ -55,6 +59,8 @@ typedef struct treadle_train_checkpoint {
   treadle_status (*save)(
       void *context,
       const char *folder); /* writes what actor/ has in it, on all ranks; actor/optimizer is there */
+  /* The same of critic/; NULL: there is no critic. */
+  treadle_status (*save_critic)(void *context, const char *folder);
   void *context;
   const char *data, *rng; /* JSON; of rank 0 */
   const char *families;   /* of treadle_model_options */

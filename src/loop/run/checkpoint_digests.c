@@ -29,9 +29,13 @@ static treadle_status agree(treadle_group *group, treadle_status mine) {
 
 /* ---- Parts ------------------------------------------------------------------------------------- */
 
-static treadle_status add_share(treadle_group *group, const char *path, const char *families,
+/* Parts of a critic are models with a score head. */
+static treadle_status add_share(treadle_group *group, const char *path, int part, const char *families,
                                 uint64_t *sum_p) {
-  const treadle_model_options options = {.struct_size = sizeof options, .families = families};
+  const treadle_model_options options = {.struct_size = sizeof options,
+                                         .families = families,
+                                         .head = part < TREADLE_CHECKPOINT_PARTS ? TREADLE_HEAD_LM
+                                                                                 : TREADLE_HEAD_SCORE};
   treadle_model *model = NULL;
   treadle_status status;
   *sum_p = 0;
@@ -51,7 +55,7 @@ static treadle_status digest_part(treadle_group *group, const char *folder, int 
   treadle_path path;
   uint64_t mine = 0;
   treadle_status status = treadle_path_join(folder, treadle_train_checkpoint_parts[part], &path);
-  if (!status) status = add_share(group, path.text, families, &mine);
+  if (!status) status = add_share(group, path.text, part, families, &mine);
   TRY(agree(group, status));
   *digest_p = mine;
   if (!group) goto out;
@@ -123,7 +127,7 @@ static treadle_status write(const char *folder, int64_t step, const uint64_t *di
   treadle_path path;
   treadle_status status;
   if (!root) TRY(no_memory(folder));
-  for (int p = 0; p < TREADLE_CHECKPOINT_PARTS; p++) {
+  for (int p = 0; p < treadle_train_checkpoint_part_count(folder); p++) {
     snprintf(digest, sizeof digest, "%016" PRIx64, digests[p]);
     if (json_object_set_new(parts, treadle_train_checkpoint_parts[p], json_string(digest)) != 0)
       TRY(no_memory(folder));
@@ -141,9 +145,9 @@ out:
 
 treadle_status treadle_checkpoint_digests_write(treadle_group *group, const char *folder, int64_t step,
                                                 const char *families) {
-  uint64_t digests[TREADLE_CHECKPOINT_PARTS];
+  uint64_t digests[TREADLE_CHECKPOINT_PARTS_MOST];
   treadle_status status = TREADLE_OK;
-  for (int p = 0; p < TREADLE_CHECKPOINT_PARTS; p++)
+  for (int p = 0; p < treadle_train_checkpoint_part_count(folder); p++)
     TRY(digest_part(group, folder, p, families, &digests[p]));
   if (!group || treadle_group_rank(group) == 0) status = write(folder, step, digests);
   TRY(agree(group, status));
@@ -240,8 +244,11 @@ treadle_status treadle_checkpoint_digests_verify(treadle_group *group, const cha
   if (!status && root && (!group || treadle_group_rank(group) == 0))
     status = compare_files(folder, root, step);
   TRY(agree(group, status));
-  for (int p = 0; root && p < TREADLE_CHECKPOINT_PARTS; p++)
-    TRY(compare_part(group, folder, p, families, json_object_get(root, "parts")));
+  /* A part that is named, and has gone, is damaged, too. */
+  for (int p = 0; root && p < TREADLE_CHECKPOINT_PARTS_MOST; p++)
+    if (p < TREADLE_CHECKPOINT_PARTS || p < treadle_train_checkpoint_part_count(folder) ||
+        json_object_get(json_object_get(root, "parts"), treadle_train_checkpoint_parts[p]))
+      TRY(compare_part(group, folder, p, families, json_object_get(root, "parts")));
 out:
   json_decref(root);
   return status;

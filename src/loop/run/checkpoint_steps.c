@@ -13,8 +13,16 @@
 #define PREFIX "global_step_"
 #define LATEST "latest_checkpointed_iteration.txt"
 
-const char *const treadle_train_checkpoint_parts[TREADLE_CHECKPOINT_PARTS] = {
-    "actor/huggingface", "actor/optimizer/master", "actor/optimizer/exp_avg", "actor/optimizer/exp_avg_sq"};
+const char *const treadle_train_checkpoint_parts[TREADLE_CHECKPOINT_PARTS_MOST] = {
+    "actor/huggingface",          "actor/optimizer/master",     "actor/optimizer/exp_avg",
+    "actor/optimizer/exp_avg_sq", "critic/huggingface",         "critic/optimizer/master",
+    "critic/optimizer/exp_avg",   "critic/optimizer/exp_avg_sq"};
+
+int treadle_train_checkpoint_part_count(const char *folder) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/critic", folder);
+  return treadle_file_is_folder(path) ? TREADLE_CHECKPOINT_PARTS_MOST : TREADLE_CHECKPOINT_PARTS;
+}
 
 int64_t treadle_train_checkpoint_step_of(const char *path) {
   char again[40];
@@ -62,7 +70,7 @@ treadle_status treadle_train_checkpoint_check(const char *folder) {
   char path[4096];
   if (treadle_train_checkpoint_step_of(folder) < 0)
     return treadle_fail(TREADLE_REFUSED, "%s: a checkpoint is a folder " PREFIX "K", folder);
-  for (int i = 0; i < TREADLE_CHECKPOINT_PARTS; i++) {
+  for (int i = 0; i < treadle_train_checkpoint_part_count(folder); i++) {
     const char *part = treadle_train_checkpoint_parts[i];
     snprintf(path, sizeof path, "%s/%s/config.json", folder, part);
     if (!treadle_file_exists(path)) return lacks(folder, path + strlen(folder) + 1);

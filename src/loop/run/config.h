@@ -99,7 +99,8 @@ typedef struct treadle_config_batches {
 typedef struct treadle_config_advantage {
   int32_t estimator; /* treadle_rl_estimator */
   bool norm_by_std, normalize;
-  double gamma;
+  bool whiten; /* advantage_whiten */
+  double gamma, lam;
 } treadle_config_advantage;
 
 /* The loss: its clips, how the losses of tokens are added up, and the ratio that ends a run. */
@@ -189,6 +190,16 @@ typedef struct treadle_config_rl {
   const char *resume_from_path;
 } treadle_config_rl;
 
+/* critic_config: the critic as it is trained, with what of actor_config means something for it; what is not given there is the actor's. And the
+ * keys of rl_config that speak of it. */
+typedef struct treadle_config_critic {
+  treadle_config_actor
+      trained; /* model, sizes, micro batches, optimizer; no save, weights, exact, offload_policy, adam_betas, load */
+  bool offload_param, offload_grad, offload_optimizer;
+  double cliprange_value;
+  int64_t warmup; /* critic_warmup */
+} treadle_config_critic;
+
 /* megatron.ckpt_convertor: the model to convert for Megatron, and the sizes of the result. */
 typedef struct treadle_config_convertor {
   const char *hf_model_path, *save_path;
@@ -219,6 +230,7 @@ typedef struct treadle_train_settings {
   treadle_config_generate generate;
   treadle_config_sampling sampling;
   treadle_config_rl rl;
+  treadle_config_critic critic; /* of runs with a critic alone */
   treadle_config_megatron megatron;
   treadle_config_resources resources;
 } treadle_train_settings;
@@ -226,6 +238,12 @@ typedef struct treadle_train_settings {
 enum { TREADLE_SUPPORT_KEPT, TREADLE_SUPPORT_FULL };
 /* Do top_k, top_p or min_p cut what tokens are drawn from, in a vocabulary that has more than top_k? */
 bool treadle_train_cuts(const treadle_config_sampling *sampling);
+
+/* In the order of the words of rl_config.adv_estimator: the one with a critic. */
+enum { TREADLE_ESTIMATOR_GAE = 5 };
+static inline bool treadle_train_has_critic(const treadle_train_settings *s) {
+  return s->rl.advantage.estimator == TREADLE_ESTIMATOR_GAE;
+}
 
 /* Groups of a step of reinforcement learning: its prompts, or this many of those that a filter leaves. */
 static inline int64_t treadle_train_step_prompts(const treadle_train_settings *s) {
@@ -265,9 +283,10 @@ typedef struct treadle_train_key {
   const char *nothing;   /* what null means, as text; NULL: that the key is not given */
   bool rl;               /* of runs of reinforcement learning alone */
   bool ordered;          /* of a MAP: its names stay in the order of the file */
+  bool critic;           /* of runs with a critic alone: in others it is known, and without effect */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 37 + 89 + 4 + 11, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum { TREADLE_TRAIN_KEYS = 37 + 89 + 4 + 11 + 24, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -330,7 +349,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 180 };
+enum { TREADLE_TRAIN_LIMITS = 179 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);
@@ -431,6 +450,8 @@ treadle_status treadle_train_config_warn_of(treadle_train_config *config, const 
 /* Of prompts and responses of this many tokens; 0: it is not known yet, as a model has a word in it. */
 treadle_status treadle_train_config_check_lengths(const treadle_train_config *config, int64_t prompt,
                                                   int64_t response);
+/* config_critic.c: of a critic, and what it has from the actor. */
+treadle_status treadle_train_config_settle_critic(treadle_train_config *config);
 /* config_rules_start.c: of what the weights begin with. */
 treadle_status treadle_train_config_settle_start(treadle_train_config *config);
 /* config_pools.c: which pools there are, in one of four forms, and which role works in which. */
@@ -445,7 +466,8 @@ treadle_status treadle_train_config_need(const treadle_train_config *config, boo
 
 typedef enum treadle_train_part {
   TREADLE_PART_PARAMS, /* in bf16 or fp32 */
-  TREADLE_PART_MASTERS /* in fp32: optimizer state; Megatron's distributed optimizer has a layout of its own */
+  TREADLE_PART_MASTERS, /* in fp32: optimizer state; Megatron's distributed optimizer has a layout of its own */
+  TREADLE_PART_CRITIC /* params of the critic */
 } treadle_train_part;
 
 /* The text of the layout on `ranks` ranks of a model with `layers` decoder layers. Refused: ranks and layers that the sizes do not

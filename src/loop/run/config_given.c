@@ -34,8 +34,8 @@ bool treadle_given_is_same(const char *a, const char *b) {
 }
 
 bool treadle_given_is_of_verl(const char *path) {
-  static const char *const sections[] = {"actor_rollout_ref.", "data.", "algorithm.", "trainer.",
-                                         "reward_model."};
+  static const char *const sections[] = {"actor_rollout_ref.", "data.",   "algorithm.",
+                                         "trainer.",           "critic.", "reward_model."};
   bool is = false;
   for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
     is = is || treadle_text_starts(path, sections[i]);

@@ -14,6 +14,7 @@ typedef struct treadle_config_reader {
   treadle_builder refused;  /* messages, a line each */
   int refusals;
   json_t *maps[TREADLE_TRAIN_KEYS];    /* of keys that are maps */
+  bool has_critic;                     /* the estimator is gae */
   struct treadle_switch_values *asked; /* of TREADLE_RUN_SWITCH (config_switch.h); NULL: of others */
 } treadle_config_reader;
 
@@ -68,6 +69,10 @@ treadle_status treadle_given_check_defaults(treadle_config_reader *reader,
 /* config_others.c: a value in treadle's words; and what keys of RLinf say together, when all are known. */
 treadle_status treadle_others_take_word(treadle_config_reader *reader, int key, treadle_given_value *given);
 treadle_status treadle_others_settle(treadle_config_reader *reader);
+/* config_critic.c: has the run a critic? A key, or -1, of a path: *taken_p: it is done with. */
+treadle_status treadle_critic_look(treadle_config_reader *reader);
+treadle_status treadle_critic_place(treadle_config_reader *reader, const treadle_given_value *given,
+                                    int key, bool *taken_p);
 /* With what may be meant. */
 treadle_status treadle_given_refuse(const treadle_config_reader *reader, const treadle_given_value *given);
 

@@ -21,9 +21,12 @@
 #define SAMPLING      "generate_config.sampling_config"
 #define RLS           "rl_config"
 #define REF           "ref_config"
+#define CRITICS       "critic_config"
+#define VERLS_CRITIC  "critic."
 #define MEGATRON      "megatron"
 #define CONVERTOR     "megatron.ckpt_convertor"
 #define RL            .rl = true, .alone = true
+#define CRITIC        .rl = true, .alone = true, .critic = true
 #define AT(member)    .at = offsetof(treadle_train_settings, member)
 
 /* Limits that no run of today comes near: sums and products of values stay whole. */
@@ -103,9 +106,9 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "max_prompt_length", TREADLE_KEY_INTEGER, "0", "tokens", VERL, "maximum number of tokens in a prompt; 0: what the response leaves of seq_length", AT(rl.lengths.max_prompt_length), 0, TOKENS, RL, .also = {"data.max_prompt_length", VERLS_ROLLOUT "prompt_length"}},
   {RLS, "epochs", TREADLE_KEY_INTEGER, "1", "", MINDSPEED, "number of times that each sample is trained on", AT(rl.batches.epochs), 1, ROWS, RL, .also = {VERLS_ACTOR "ppo_epochs"}},
   {RLS, "shuffle_mini_batch", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "each epoch puts the samples into mini batches in another order", AT(rl.batches.shuffle_mini_batch), RL, .also = {VERLS_ACTOR "shuffle"}},
-  {RLS, "adv_estimator", TREADLE_KEY_CHOICE, "group_norm", "", MINDSPEED, "how rewards become advantages", AT(rl.advantage.estimator), RL, .words = {"group_norm", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}, .also = {"algorithm.adv_estimator"}},
+  {RLS, "adv_estimator", TREADLE_KEY_CHOICE, "group_norm", "", MINDSPEED, "how rewards become advantages", AT(rl.advantage.estimator), RL, .words = {"group_norm", "grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"}, .also = {"algorithm.adv_estimator"}},
   {RLS, "norm_adv_by_std", TREADLE_KEY_BOOL, "true", "", OWN, "with group_norm: divide advantages by the standard deviation of the group", AT(rl.advantage.norm_by_std), RL, .also = {"algorithm.norm_adv_by_std_in_grpo"}},
-  {RLS, "gamma", TREADLE_KEY_REAL, "1", "", MINDSPEED, "with reinforce_plus_plus: discount factor of rewards", AT(rl.advantage.gamma), 0, 1, RL, .also = {"algorithm.gamma"}},
+  {RLS, "gamma", TREADLE_KEY_REAL, "1", "", MINDSPEED, "with reinforce_plus_plus and gae: discount factor of rewards", AT(rl.advantage.gamma), 0, 1, RL, .also = {"algorithm.gamma"}},
   {RLS, "clip_ratio", TREADLE_KEY_REAL, "0.2", "", MINDSPEED, "the ratio of probabilities is clipped to the range from 1 - clip_ratio to 1 + clip_ratio", AT(rl.loss.clip_ratio), 0, 1000, RL, .also = {VERLS_ACTOR "clip_ratio"}},
   {RLS, "clip_higher_enable", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "use clip_ratio_low and clip_ratio_high instead of clip_ratio; verl's and RLinf's names of these two switch it on", AT(rl.loss.clip_higher_enable), RL},
   {RLS, "clip_ratio_low", TREADLE_KEY_REAL, NULL, "", VERL, "with clip_higher_enable: the ratio is at least 1 minus this number; without it, clip_ratio", AT(rl.loss.clip_ratio_low), 0, 1, RL, .also = {VERLS_ACTOR "clip_ratio_low", RLS ".clip_higher_low"}},
@@ -162,7 +165,31 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "apply_chat_template", TREADLE_KEY_BOOL, "true", "", RLINF, "true: a prompt that is a text becomes a user's message, if the model has a chat template; false: it stays as it is", AT(rl.data.apply_chat_template), RL, .also = {"data.apply_chat_template"}},
   {RLS, "chat_template_kwargs", TREADLE_KEY_MAP, NULL, "", VERL, "variables of the chat template, such as {enable_thinking: false}", AT(rl.data.chat_template_kwargs), RL, .also = {"data.apply_chat_template_kwargs"}},
   {RLS, "use_integrated_worker", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "true: the reference shares the actor's pool; false: it has its own, and a reward model may have one", AT(resources.use_integrated_worker), RL},
+  {RLS, "lam", TREADLE_KEY_REAL, "1", "", MINDSPEED, "with gae: how far an advantage looks ahead, from the next value alone (0) to all rewards that follow (1)", AT(rl.advantage.lam), 0, 1, CRITIC, .also = {"algorithm.lam"}},
+  {RLS, "advantage_whiten", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "with gae: shift and scale the advantages of all tokens of a step to mean 0 and variance 1", AT(rl.advantage.whiten), CRITIC},
+  {RLS, "cliprange_value", TREADLE_KEY_REAL, "0.5", "", MINDSPEED, "with gae: how far a value may move from that before the update until its loss is clipped", AT(critic.cliprange_value), 0, 1e30, CRITIC, .also = {VERLS_CRITIC "cliprange_value"}},
+  {RLS, "critic_warmup", TREADLE_KEY_INTEGER, "0", "steps", VERL, "with gae: the policy is updated from this step on; before, the critic alone", AT(critic.warmup), 0, STEPS, CRITIC, .also = {"trainer.critic_warmup"}},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference model; without it, the first weights of the policy", AT(rl.kl.ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},
+  {CRITICS, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the critic's model; without it, that of the policy; without score.weight, the head starts with zeros", AT(critic.trained.model), CRITIC, .also = {VERLS_CRITIC "model.path"}},
+  {CRITICS, "strategy", TREADLE_KEY_CHOICE, NULL, "", VERL, "how ranks split the critic; without it, as actor_config", AT(critic.trained.strategy), CRITIC, .words = {"megatron", "fsdp2"}, .also = {VERLS_CRITIC "strategy"}},
+  {CRITICS, "micro_batch_size", TREADLE_KEY_INTEGER, NULL, "samples", MINDSPEED, "number of samples that go through the layers together; without it, as actor_config", AT(critic.trained.micro_batch_size), 1, ROWS, CRITIC, .also = {VERLS_CRITIC "ppo_micro_batch_size_per_gpu"}},
+  {CRITICS, "max_tokens_per_micro", TREADLE_KEY_INTEGER, NULL, "tokens", OWN, "maximum number of tokens that go through the layers together, in place of micro_batch_size", AT(critic.trained.max_tokens_per_micro), 2, TOKENS, CRITIC},
+  {CRITICS, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, NULL, "ranks", MINDSPEED, "number of tensor parallel ranks; without any size, all are as actor_config", AT(critic.trained.tensor_model_parallel_size), 1, RANKS, CRITIC, .also = {VERLS_CRITIC "megatron.tensor_model_parallel_size", VERLS_CRITIC "megatron_config.tensor_parallel_size"}},
+  {CRITICS, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, NULL, "ranks", MINDSPEED, "number of pipeline stages", AT(critic.trained.pipeline_model_parallel_size), 1, RANKS, CRITIC, .also = {VERLS_CRITIC "megatron.pipeline_model_parallel_size", VERLS_CRITIC "megatron_config.pipeline_parallel_size"}},
+  {CRITICS, "num_layers_per_virtual_pipeline_stage", TREADLE_KEY_INTEGER, NULL, "layers", MINDSPEED, "number of layers in a chunk of an interleaved pipeline", AT(critic.trained.num_layers_per_virtual_pipeline_stage), 1, RANKS, CRITIC},
+  {CRITICS, "fsdp_size", TREADLE_KEY_INTEGER, NULL, "ranks", VERL, "number of ranks that share one copy of the critic (fsdp2); below 1: all ranks", AT(critic.trained.fsdp_size), -1, RANKS, CRITIC, .also = {VERLS_CRITIC "model.fsdp_config.fsdp_size", VERLS_CRITIC "fsdp_config.fsdp_size"}},
+  {CRITICS, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "training layout as text (docs/layouts.md), in place of the sizes above", AT(critic.trained.layout), CRITIC},
+  {CRITICS, "lr", TREADLE_KEY_REAL, "1e-5", "", MINDSPEED, "learning rate after the warm-up (default: verl's)", AT(critic.trained.lr), 0, 1000, CRITIC, .also = {VERLS_CRITIC "optim.lr"}},
+  {CRITICS, "min_lr", TREADLE_KEY_REAL, "0", "", MINDSPEED, "learning rate at the end of the decay", AT(critic.trained.min_lr), 0, 1000, CRITIC, .also = {VERLS_CRITIC "optim.min_lr"}},
+  {CRITICS, "lr_decay_style", TREADLE_KEY_CHOICE, NULL, "", MINDSPEED, "how the learning rate falls; without it, as actor_config", AT(critic.trained.lr_decay_style), CRITIC, .words = {"constant", "linear", "cosine"}, .also = {VERLS_CRITIC "optim.lr_scheduler_type", VERLS_CRITIC "optim.lr_decay_style", VERLS_CRITIC "optim.warmup_style"}},
+  {CRITICS, "lr_warmup_fraction", TREADLE_KEY_REAL, NULL, "of the steps", MINDSPEED, "share of the steps in which the learning rate rises; without it, as actor_config", AT(critic.trained.lr_warmup_fraction), 0, 1, CRITIC, .also = {VERLS_CRITIC "optim.lr_warmup_steps_ratio"}},
+  {CRITICS, "weight_decay", TREADLE_KEY_REAL, NULL, "", MINDSPEED, "AdamW's weight decay; without it, as actor_config", AT(critic.trained.weight_decay), 0, 1000, CRITIC, .also = {VERLS_CRITIC "optim.weight_decay"}},
+  {CRITICS, "adam_beta1", TREADLE_KEY_REAL, NULL, "", MINDSPEED, "AdamW's beta1; without it, as actor_config", AT(critic.trained.adam_beta1), 0, 1, CRITIC, .below = true},
+  {CRITICS, "adam_beta2", TREADLE_KEY_REAL, NULL, "", MINDSPEED, "AdamW's beta2; without it, as actor_config", AT(critic.trained.adam_beta2), 0, 1, CRITIC, .below = true},
+  {CRITICS, "clip_grad", TREADLE_KEY_REAL, NULL, "", MINDSPEED, "scale the gradients down to this norm; 0: never; without it, as actor_config", AT(critic.trained.clip_grad), 0, 1e30, CRITIC, .also = {VERLS_CRITIC "grad_clip", VERLS_CRITIC "optim.clip_grad"}},
+  {CRITICS, "offload_param", TREADLE_KEY_BOOL, "true", "", OWN, "the critic's weights leave the device outside its calls", AT(critic.offload_param), CRITIC, .also = {VERLS_CRITIC "model.fsdp_config.param_offload", VERLS_CRITIC "fsdp_config.param_offload", VERLS_CRITIC "megatron.param_offload"}},
+  {CRITICS, "offload_grad", TREADLE_KEY_BOOL, "true", "", OWN, "the critic's gradients leave the device outside its calls", AT(critic.offload_grad), CRITIC, .also = {VERLS_CRITIC "megatron.grad_offload"}},
+  {CRITICS, "offload_optimizer", TREADLE_KEY_BOOL, "true", "", OWN, "the critic's optimizer state leaves the device outside its calls", AT(critic.offload_optimizer), CRITIC, .also = {VERLS_CRITIC "model.fsdp_config.optimizer_offload", VERLS_CRITIC "fsdp_config.optimizer_offload", VERLS_CRITIC "megatron.optimizer_offload"}},
   {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "Megatron checkpoint with the first weights of the policy, in place of the model's", AT(megatron.checkpoint_load_path), RL},
   {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "convert the model for Megatron at the first start; later starts use the result", AT(megatron.use_hf_ckpt), RL},
   {CONVERTOR, "hf_model_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "the model to convert; without it, actor_config.model", AT(megatron.ckpt_convertor.hf_model_path), RL},

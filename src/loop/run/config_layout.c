@@ -10,17 +10,34 @@
 
 #define PLACE(member) treadle_train_config_place(config, TREADLE_KEY_OF(member))
 
+/* Whose layout it is: the actor, or the critic, which has keys of the same names. */
+typedef struct divided {
+  const treadle_train_config *config;
+  const treadle_config_actor *sizes;
+  size_t at; /* of them in the settings */
+} divided;
+#define PLACE_OF(whose, member)                                                                            \
+  treadle_train_config_place((whose)->config,                                                              \
+                             treadle_train_key_at((whose)->at + offsetof(treadle_config_actor, member)))
+
+static divided divided_of(const treadle_train_config *config, treadle_train_part part) {
+  return part == TREADLE_PART_CRITIC
+             ? (divided){config, &config->settings.critic.trained,
+                         offsetof(treadle_train_settings, critic.trained)}
+             : (divided){config, &config->settings.actor, offsetof(treadle_train_settings, actor)};
+}
+
 /* Chunks of a stage; 1 without virtual stages. */
-static treadle_status count_chunks(const treadle_train_config *config, int64_t layers, int64_t *chunks_p) {
-  const treadle_config_actor *actor = &config->settings.actor;
+static treadle_status count_chunks(const divided *whose, int64_t layers, int64_t *chunks_p) {
+  const treadle_config_actor *actor = whose->sizes;
   int64_t pp = actor->pipeline_model_parallel_size, each = actor->num_layers_per_virtual_pipeline_stage;
   char instead[TREADLE_DIVISORS_ROOM];
   *chunks_p = 1;
   if (!each) return TREADLE_OK;
   if (layers % pp != 0 || layers / pp % each != 0)
-    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; %s", config->file,
-           treadle_text_count_is(layers, "layer"), PLACE(actor.pipeline_model_parallel_size), (long long)pp,
-           PLACE(actor.num_layers_per_virtual_pipeline_stage), (long long)each,
+    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; %s", whose->config->file,
+           treadle_text_count_is(layers, "layer"), PLACE_OF(whose, pipeline_model_parallel_size),
+           (long long)pp, PLACE_OF(whose, num_layers_per_virtual_pipeline_stage), (long long)each,
            layers % pp ? treadle_divisors_near("pipeline_model_parallel_size", layers, pp, 1, instead)
                        : treadle_divisors_near("num_layers_per_virtual_pipeline_stage", layers / pp, each,
                                                1, instead));
@@ -28,16 +45,16 @@ static treadle_status count_chunks(const treadle_train_config *config, int64_t l
   return TREADLE_OK;
 }
 
-static treadle_status add_megatron(const treadle_train_config *config, int64_t layers, int64_t ranks,
+static treadle_status add_megatron(const divided *whose, int64_t layers, int64_t ranks,
                                    treadle_builder *text) {
-  const treadle_config_actor *actor = &config->settings.actor;
+  const treadle_config_actor *actor = whose->sizes;
   int64_t tp = actor->tensor_model_parallel_size, pp = actor->pipeline_model_parallel_size, chunks;
   if (ranks % (tp * pp) != 0)
-    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; start a multiple of %s", config->file,
-           treadle_text_count_is(ranks, "rank"), PLACE(actor.tensor_model_parallel_size), (long long)tp,
-           PLACE(actor.pipeline_model_parallel_size), (long long)pp,
+    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; start a multiple of %s", whose->config->file,
+           treadle_text_count_is(ranks, "rank"), PLACE_OF(whose, tensor_model_parallel_size), (long long)tp,
+           PLACE_OF(whose, pipeline_model_parallel_size), (long long)pp,
            treadle_text_of_count(tp * pp, "rank"));
-  treadle_status status = count_chunks(config, layers, &chunks);
+  treadle_status status = count_chunks(whose, layers, &chunks);
   if (status) return status;
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);
   if (pp > 1) treadle_builder_add(text, "pp=%lld,", (long long)pp);
@@ -45,13 +62,13 @@ static treadle_status add_megatron(const treadle_train_config *config, int64_t l
   return TREADLE_OK;
 }
 
-static treadle_status add_fsdp2(const treadle_train_config *config, int64_t ranks, treadle_builder *text) {
-  int64_t size = config->settings.actor.fsdp_size;
+static treadle_status add_fsdp2(const divided *whose, int64_t ranks, treadle_builder *text) {
+  int64_t size = whose->sizes->fsdp_size;
   char instead[TREADLE_DIVISORS_ROOM];
   if (size < 1) size = ranks;
   if (ranks % size != 0)
-    REFUSE("%s: %s not divided by %s, %lld; %s", config->file, treadle_text_count_is(ranks, "rank"),
-           PLACE(actor.fsdp_size), (long long)size,
+    REFUSE("%s: %s not divided by %s, %lld; %s", whose->config->file, treadle_text_count_is(ranks, "rank"),
+           PLACE_OF(whose, fsdp_size), (long long)size,
            treadle_divisors_near("fsdp_size", ranks, size, 1, instead));
   if (size > 1) treadle_builder_add(text, "dp=%lld,", (long long)size);
   if (ranks > size) treadle_builder_add(text, "replicate=%lld,", (long long)(ranks / size));
@@ -59,10 +76,9 @@ static treadle_status add_fsdp2(const treadle_train_config *config, int64_t rank
 }
 
 /* All of a given text but its type and dtype. */
-static treadle_status add_given(const treadle_train_config *config, treadle_arena *arena,
-                                treadle_builder *text) {
+static treadle_status add_given(const divided *whose, treadle_arena *arena, treadle_builder *text) {
   treadle_settings words;
-  treadle_status status = treadle_settings_parse(config->settings.actor.layout, arena, &words);
+  treadle_status status = treadle_settings_parse(whose->sizes->layout, arena, &words);
   for (int i = 0; !status && i < words.count; i++) {
     const char *quote = strchr(words.words[i].value, ',') ? "\"" : "";
     if (strcmp(words.words[i].key, "dtype") != 0)
@@ -72,32 +88,34 @@ static treadle_status add_given(const treadle_train_config *config, treadle_aren
 }
 
 /* "megatron", "hf", "fsdp2"; or the one that the distributed optimizer has. */
-static const char *type_of(const treadle_train_settings *s, treadle_train_part part) {
-  if (s->actor.strategy == TREADLE_STRATEGY_FSDP2) return "fsdp2";
+static const char *type_of(const divided *whose, treadle_train_part part) {
+  const treadle_train_settings *s = &whose->config->settings;
+  if (whose->sizes->strategy == TREADLE_STRATEGY_FSDP2) return "fsdp2";
   if (part == TREADLE_PART_MASTERS && s->training.use_distributed_optimizer) return "distopt";
-  return s->actor.layout && treadle_text_starts(s->actor.layout, "hf") ? "hf" : "megatron";
+  return whose->sizes->layout && treadle_text_starts(whose->sizes->layout, "hf") ? "hf" : "megatron";
 }
 
 treadle_status treadle_train_config_layout(const treadle_train_config *config, treadle_train_part part,
                                            int64_t layers, int64_t ranks, char *text, size_t room) {
   const treadle_train_settings *s = &config->settings;
+  const divided whose = divided_of(config, part);
   treadle_builder whole = {0};
   treadle_arena arena = {0};
   treadle_status status;
-  treadle_builder_add(&whole, "%s:", type_of(s, part));
-  if (s->actor.layout)
-    TRY(add_given(config, &arena, &whole));
-  else if (s->actor.strategy == TREADLE_STRATEGY_FSDP2)
-    TRY(add_fsdp2(config, ranks, &whole));
+  treadle_builder_add(&whole, "%s:", type_of(&whose, part));
+  if (whose.sizes->layout)
+    TRY(add_given(&whose, &arena, &whole));
+  else if (whose.sizes->strategy == TREADLE_STRATEGY_FSDP2)
+    TRY(add_fsdp2(&whose, ranks, &whole));
   else
-    TRY(add_megatron(config, layers, ranks, &whole));
+    TRY(add_megatron(&whose, layers, ranks, &whole));
   treadle_builder_add(&whole, "dtype=%s",
-                      s->training.bf16 && part == TREADLE_PART_PARAMS ? "bf16" : "fp32");
+                      s->training.bf16 && part != TREADLE_PART_MASTERS ? "bf16" : "fp32");
   if (whole.failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the text of a layout", config->file);
   else if (whole.length >= room)
     status = treadle_fail(TREADLE_REFUSED, "%s: %s is longer than %zu characters", config->file,
-                          PLACE(actor.layout), room - 1);
+                          PLACE_OF(&whose, layout), room - 1);
   else
     memcpy(text, whole.text, whole.length + 1);
 out:

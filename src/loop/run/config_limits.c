@@ -108,7 +108,6 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"data.custom_cls.path", {NULL}, NULL},
     {"data.sampler.class_path", {NULL}, NULL},
     {"data.datagen.path", {NULL}, NULL},
-    {"trainer.critic_warmup", {"0"}, NULL},
     {"trainer.val_only", {"false"}, "say treadle eval"},
 
     {"megatron.ckpt_format", {"torch"}, NULL},
@@ -181,7 +180,7 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"skip.async_rollout.enable", {"false"}, NULL},
     {"skip.rollout_tq.enable", {"false"}, NULL},
     {"distillation.enabled", {"false"}, NULL},
-    {"critic.enable", {"false"}, "no estimator here has a critic"},
+    {"critic.enable", {"false"}, "a critic is there with algorithm.adv_estimator=gae alone"},
     {ROLLOUT "skip.enable", {"false"}, NULL},
     {ROLLOUT "use_fire_sampling", {"false"}, NULL},
     {"algorithm.rollout_is", {"false"}, "say algorithm.rollout_correction.rollout_is=token"},
@@ -227,7 +226,7 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"actor.lr_sched.weight_decay_incr_style", {"constant"}, NULL},
     {"actor.lr_sched.start_weight_decay", {NULL}, "say actor_config.weight_decay"},
     {"actor.lr_sched.end_weight_decay", {NULL}, "say actor_config.weight_decay"},
-    {"critic.use_critic_model", {"false"}, "no estimator here has a critic"},
+    {"critic.use_critic_model", {"false"}, "say rl_config.adv_estimator=gae and critic_config"},
     {"reward.use_reward_model", {"false"}, REWARDS},
     {"reward.reward_weights", {NULL}, "say rl_config.verifier_weight"},
 

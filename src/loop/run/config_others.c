@@ -64,7 +64,8 @@ treadle_status treadle_others_take_word(treadle_config_reader *reader, int key,
                                         treadle_given_value *given) {
   treadle_train_config *config = reader->config;
   const char *path = treadle_train_short_path(given->path);
-  if (key == KEY(actor.strategy)) return take_strategy(reader, given);
+  if (key == KEY(actor.strategy) || key == KEY(critic.trained.strategy))
+    return take_strategy(reader, given);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(path, words[i].path) != 0 || !is_word(given->text, words[i].from)) continue;
     const bool is_half = key == KEY(training.bf16) && strstr(given->text, "16") && *given->text != 'b';
@@ -163,6 +164,11 @@ static treadle_status settle_estimator(treadle_config_reader *reader) {
   if (has_baseline && source->text && is_from(config, KEY(rl.advantage.estimator), "algorithm.adv_type") &&
       strcmp(source->text, "reinforce_plus_plus") == 0)
     source->text = "reinforce_plus_plus_baseline";
+  if (source->text && is_from(config, KEY(rl.advantage.estimator), "algorithm.adv_type") &&
+      strcmp(source->text, "gae") == 0)
+    REFUSE("%s: algorithm.adv_type is 'gae', and keys of RLinf's critic are not read here: say "
+           "rl_config.adv_estimator=gae and critic_config",
+           config->file);
   if (!has_entropy && is_from(config, KEY(rl.loss.entropy_coeff), "algorithm.entropy_bonus"))
     settle_as(config, KEY(rl.loss.entropy_coeff), "0", "by algorithm.calculate_entropy");
   if (!has_scale && is_from(config, KEY(rl.loss.agg_mode), "algorithm.loss_agg_func") &&

@@ -13,16 +13,17 @@
 #define PLACE(member) treadle_train_config_place(config, KEY(member))
 #define GIVEN(member) treadle_train_config_is_given(config, KEY(member))
 
-static const char *const role_names[TREADLE_ROLES + 1] = {[TREADLE_ROLE_ACTOR_ROLLOUT] = "ActorRollout",
-                                                          [TREADLE_ROLE_ACTOR] = "Actor",
-                                                          [TREADLE_ROLE_ROLLOUT] = "Rollout",
-                                                          [TREADLE_ROLE_CRITIC] = "Critic",
-                                                          [TREADLE_ROLE_REF_POLICY] = "RefPolicy",
-                                                          [TREADLE_ROLE_REWARD_MODEL] = "RewardModel"};
+static const char *const role_names[TREADLE_POOL_ROLES + 1] = {
+    [TREADLE_POOL_ROLE_ACTOR_ROLLOUT] = "ActorRollout",
+    [TREADLE_POOL_ROLE_ACTOR] = "Actor",
+    [TREADLE_POOL_ROLE_ROLLOUT] = "Rollout",
+    [TREADLE_POOL_ROLE_CRITIC] = "Critic",
+    [TREADLE_POOL_ROLE_REF_POLICY] = "RefPolicy",
+    [TREADLE_POOL_ROLE_REWARD_MODEL] = "RewardModel"};
 
-const char *treadle_role_name(treadle_role role) {
+const char *treadle_pool_role_name(treadle_pool_role role) {
   const int number = (int)role;
-  return number >= 0 && number < TREADLE_ROLES ? role_names[number] : "(none)";
+  return number >= 0 && number < TREADLE_POOL_ROLES ? role_names[number] : "(none)";
 }
 
 /* ---- What forms fill in ------------------------------------------------------------------------------------ */
@@ -50,7 +51,7 @@ treadle_config_pool *treadle_config_pools_add(treadle_train_config *config, trea
   return pool;
 }
 
-void treadle_config_pools_give(treadle_config_pools *pools, treadle_role role, size_t pool) {
+void treadle_config_pools_give(treadle_config_pools *pools, treadle_pool_role role, size_t pool) {
   pools->roles[pools->role_count++] = (treadle_config_role){role, pool};
 }
 
@@ -127,8 +128,8 @@ static treadle_status give_role(const treadle_train_config *config, treadle_conf
   const char *pool = json_string_value(value), *nearest;
   char names[512];
   int role = 0;
-  while (role < TREADLE_ROLES && strcmp(role_names[role], name) != 0) role++;
-  if (role == TREADLE_ROLES) {
+  while (role < TREADLE_POOL_ROLES && strcmp(role_names[role], name) != 0) role++;
+  if (role == TREADLE_POOL_ROLES) {
     nearest = treadle_nearest_name(name, role_names);
     REFUSE("%s: %s: there is no role '%s'; %s%s%s", config->file, PLACE(resources.mapping),
            treadle_text_shown(name),
@@ -141,7 +142,7 @@ static treadle_status give_role(const treadle_train_config *config, treadle_conf
     REFUSE("%s: %s: role %s must have the name of a pool", config->file, PLACE(resources.mapping), name);
   for (size_t i = 0; i < pools->count; i++)
     if (strcmp(pools->all[i].name, pool) == 0) {
-      treadle_config_pools_give(pools, (treadle_role)role, i);
+      treadle_config_pools_give(pools, (treadle_pool_role)role, i);
       return TREADLE_OK;
     }
   write_names(names, sizeof names, pools);
@@ -177,7 +178,7 @@ out:
 /* ---- Roles ------------------------------------------------------------------------------------------------- */
 
 /* The pool of a role; NULL: it has none. */
-static const treadle_config_pool *pool_of(const treadle_config_pools *pools, treadle_role role) {
+static const treadle_config_pool *pool_of(const treadle_config_pools *pools, treadle_pool_role role) {
   for (size_t i = 0; i < pools->role_count; i++)
     if (pools->roles[i].role == role) return &pools->all[pools->roles[i].pool];
   return NULL;
@@ -186,17 +187,17 @@ static const treadle_config_pool *pool_of(const treadle_config_pools *pools, tre
 /* One role trains the policy, and one generates with it. */
 static treadle_status check_policy(const treadle_train_config *config, const treadle_config_pools *pools) {
   static const struct {
-    treadle_role role;
+    treadle_pool_role role;
     const char *does, *other;
-  } halves[] = {{TREADLE_ROLE_ACTOR, "train the policy", "Rollout"},
-                {TREADLE_ROLE_ROLLOUT, "generate with the policy", "Actor"}};
-  const treadle_config_pool *both = pool_of(pools, TREADLE_ROLE_ACTOR_ROLLOUT), *half[2];
+  } halves[] = {{TREADLE_POOL_ROLE_ACTOR, "train the policy", "Rollout"},
+                {TREADLE_POOL_ROLE_ROLLOUT, "generate with the policy", "Actor"}};
+  const treadle_config_pool *both = pool_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT), *half[2];
   for (int i = 0; i < 2; i++) {
     half[i] = pool_of(pools, halves[i].role);
     if (both && half[i])
       REFUSE("%s: %s: roles ActorRollout in pool '%s' and %s in pool '%s' would both %s: give one of them",
-             config->file, pools->place, treadle_text_shown(both->name), treadle_role_name(halves[i].role),
-             treadle_text_shown(half[i]->name), halves[i].does);
+             config->file, pools->place, treadle_text_shown(both->name),
+             treadle_pool_role_name(halves[i].role), treadle_text_shown(half[i]->name), halves[i].does);
   }
   if (!both && !half[0] && !half[1])
     REFUSE("%s: %s: role ActorRollout has no pool, and neither have Actor and Rollout", config->file,
@@ -204,7 +205,7 @@ static treadle_status check_policy(const treadle_train_config *config, const tre
   for (int i = 0; i < 2 && !both; i++)
     if (!half[i])
       REFUSE("%s: %s: role %s has no pool, and role %s is in pool '%s': a run needs both, or ActorRollout",
-             config->file, pools->place, treadle_role_name(halves[i].role), halves[i].other,
+             config->file, pools->place, treadle_pool_role_name(halves[i].role), halves[i].other,
              treadle_text_shown(half[1 - i]->name));
   return TREADLE_OK;
 }
@@ -212,7 +213,7 @@ static treadle_status check_policy(const treadle_train_config *config, const tre
 static treadle_status check_roles(const treadle_train_config *config, const treadle_config_pools *pools) {
   treadle_status status;
   TRY(check_policy(config, pools));
-  if (treadle_config_pools_need_reference(config) && !pool_of(pools, TREADLE_ROLE_REF_POLICY))
+  if (treadle_config_pools_need_reference(config) && !pool_of(pools, TREADLE_POOL_ROLE_REF_POLICY))
     REFUSE("%s: %s: role RefPolicy has no pool, and %s needs a reference", config->file, pools->place,
            config->settings.rl.kl.in_loss ? PLACE(rl.kl.in_loss) : PLACE(rl.kl.in_reward));
   for (size_t i = 0; i < pools->count; i++) {

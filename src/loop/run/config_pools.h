@@ -29,7 +29,7 @@ static inline int64_t treadle_config_pool_slots(const treadle_config_pool *pool)
 }
 
 typedef struct treadle_config_role {
-  treadle_role role;
+  treadle_pool_role role;
   size_t pool;
 } treadle_config_role;
 
@@ -38,7 +38,7 @@ typedef struct treadle_config_pools {
   bool is_own;       /* treadle's own form: a run has as many ranks, no more and no fewer */
   treadle_config_pool *all;
   size_t count;
-  treadle_config_role roles[TREADLE_ROLES]; /* in the order in which they are given */
+  treadle_config_role roles[TREADLE_POOL_ROLES]; /* in the order in which they are given */
   size_t role_count;
 } treadle_config_pools;
 
@@ -51,7 +51,7 @@ treadle_config_pools *treadle_config_pools_begin(treadle_train_config *config, c
 treadle_config_pool *treadle_config_pools_add(treadle_train_config *config, treadle_config_pools *pools,
                                               const char *name, treadle_config_pool_type type,
                                               size_t entries);
-void treadle_config_pools_give(treadle_config_pools *pools, treadle_role role, size_t pool);
+void treadle_config_pools_give(treadle_config_pools *pools, treadle_pool_role role, size_t pool);
 /* Does the run need a reference? */
 bool treadle_config_pools_need_reference(const treadle_train_config *config);
 /* config_pools_others.c: the forms of others. */

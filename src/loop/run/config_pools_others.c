@@ -18,16 +18,16 @@ treadle_status treadle_config_pools_mindspeed(treadle_train_config *config,
   const treadle_config_resources *resources = &config->settings.resources;
   const struct {
     const char *name;
-    treadle_role role;
+    treadle_pool_role role;
     int key;
     int64_t slots;
     bool shares; /* the actor's slots, with use_integrated_worker */
   } rows[] = {
-      {"actor", TREADLE_ROLE_ACTOR_ROLLOUT, KEY(resources.actor_npus), resources->actor_npus, false},
-      {"reference", TREADLE_ROLE_REF_POLICY, KEY(resources.reference_npus), resources->reference_npus,
+      {"actor", TREADLE_POOL_ROLE_ACTOR_ROLLOUT, KEY(resources.actor_npus), resources->actor_npus, false},
+      {"reference", TREADLE_POOL_ROLE_REF_POLICY, KEY(resources.reference_npus), resources->reference_npus,
        true},
-      {"reward", TREADLE_ROLE_REWARD_MODEL, KEY(resources.reward_npus), resources->reward_npus, true},
-      {"critic", TREADLE_ROLE_CRITIC, KEY(resources.critic_npus), resources->critic_npus, false}};
+      {"reward", TREADLE_POOL_ROLE_REWARD_MODEL, KEY(resources.reward_npus), resources->reward_npus, true},
+      {"critic", TREADLE_POOL_ROLE_CRITIC, KEY(resources.critic_npus), resources->critic_npus, false}};
   enum { ROWS = sizeof rows / sizeof *rows };
   const bool is_integrated = resources->use_integrated_worker;
   treadle_config_pools *pools = NULL;
@@ -45,7 +45,7 @@ treadle_status treadle_config_pools_mindspeed(treadle_train_config *config,
     pool->counts[0] = (int32_t)rows[i].slots;
     treadle_config_pools_give(pools, rows[i].role, pools->count - 1);
     if (!i && is_integrated && treadle_config_pools_need_reference(config))
-      treadle_config_pools_give(pools, TREADLE_ROLE_REF_POLICY, 0);
+      treadle_config_pools_give(pools, TREADLE_POOL_ROLE_REF_POLICY, 0);
   }
   *pools_p = pools;
   return TREADLE_OK;
@@ -65,9 +65,9 @@ treadle_status treadle_config_pools_verl(treadle_train_config *config, treadle_c
       treadle_config_pools_add(config, pools, "global_pool", TREADLE_POOL_ENTRIES, (size_t)nodes);
   if (!pool) return no_memory(config);
   for (int64_t i = 0; i < nodes; i++) pool->counts[i] = (int32_t)each;
-  treadle_config_pools_give(pools, TREADLE_ROLE_ACTOR_ROLLOUT, 0);
+  treadle_config_pools_give(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT, 0);
   if (treadle_config_pools_need_reference(config))
-    treadle_config_pools_give(pools, TREADLE_ROLE_REF_POLICY, 0);
+    treadle_config_pools_give(pools, TREADLE_POOL_ROLE_REF_POLICY, 0);
   *pools_p = pools;
   return TREADLE_OK;
 }

@@ -177,16 +177,16 @@ static treadle_status give_roles(const placed *p) {
   if (p->of[ROLLOUT] < 0)
     REFUSE("%s: %s: Rollout GPUs are not given: it has no component 'rollout'", config->file, pools->place);
   if (p->of[ACTOR] == p->of[ROLLOUT]) {
-    treadle_config_pools_give(pools, TREADLE_ROLE_ACTOR_ROLLOUT, (size_t)p->of[ACTOR]);
+    treadle_config_pools_give(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT, (size_t)p->of[ACTOR]);
   } else {
-    treadle_config_pools_give(pools, TREADLE_ROLE_ACTOR, (size_t)p->of[ACTOR]);
-    treadle_config_pools_give(pools, TREADLE_ROLE_ROLLOUT, (size_t)p->of[ROLLOUT]);
+    treadle_config_pools_give(pools, TREADLE_POOL_ROLE_ACTOR, (size_t)p->of[ACTOR]);
+    treadle_config_pools_give(pools, TREADLE_POOL_ROLE_ROLLOUT, (size_t)p->of[ROLLOUT]);
   }
-  if (p->of[CRITIC] >= 0) treadle_config_pools_give(pools, TREADLE_ROLE_CRITIC, (size_t)p->of[CRITIC]);
+  if (p->of[CRITIC] >= 0) treadle_config_pools_give(pools, TREADLE_POOL_ROLE_CRITIC, (size_t)p->of[CRITIC]);
   if (treadle_config_pools_need_reference(config))
-    treadle_config_pools_give(pools, TREADLE_ROLE_REF_POLICY, (size_t)p->of[ACTOR]);
+    treadle_config_pools_give(pools, TREADLE_POOL_ROLE_REF_POLICY, (size_t)p->of[ACTOR]);
   if (p->of[REWARD] >= 0)
-    treadle_config_pools_give(pools, TREADLE_ROLE_REWARD_MODEL, (size_t)p->of[REWARD]);
+    treadle_config_pools_give(pools, TREADLE_POOL_ROLE_REWARD_MODEL, (size_t)p->of[REWARD]);
   return TREADLE_OK;
 }
 

@@ -72,9 +72,14 @@ static treadle_status place(treadle_config_reader *reader, const treadle_given_v
   const treadle_train_limit *limit = NULL;
   const treadle_train_run run = reader->config->run;
   const char *rest = NULL;
+  bool taken = false;
   if (run == TREADLE_RUN_SWITCH) return treadle_asked_place(reader, given);
   const int key = treadle_train_key_find(given->path, run),
             above = key < 0 ? treadle_train_key_above(given->path, run, &rest) : -1;
+  if (run == TREADLE_RUN_RL) {
+    const treadle_status status = treadle_critic_place(reader, given, key, &taken);
+    if (status || taken) return status;
+  }
   if (above >= 0) return treadle_given_take_map(reader, above, rest, given);
   if (key >= 0 && treadle_train_keys[key].type == TREADLE_KEY_MAP)
     return treadle_given_take_map(reader, key, NULL, given);
@@ -180,6 +185,7 @@ static treadle_status read_all(treadle_config_reader *reader, const char *text, 
   reader->names.root = root;
   reader->names.arena = &config->arena;
   if (config->run == TREADLE_RUN_SWITCH) TRY(treadle_asked_begin(reader, root));
+  if (config->run == TREADLE_RUN_RL) TRY(treadle_critic_look(reader));
   TRY(treadle_given_walk(reader, NULL, root));
   for (size_t i = 0; i < count; i++)
     TRY(treadle_given_note_refusal(reader, take_override(reader, reader->names.overrides[i])));

@@ -11,7 +11,7 @@
 #define PLACE(member) treadle_train_config_place(config, KEY(member))
 #define GIVEN(member) treadle_train_config_is_given(config, KEY(member))
 
-enum { GROUP_NORM, GRPO, RLOO, PLUS_PLUS, PLUS_PLUS_BASELINE };
+enum { GROUP_NORM, GRPO, RLOO, PLUS_PLUS, PLUS_PLUS_BASELINE, GAE };
 enum { TOKEN_MEAN = 0, SEQ_MEAN_TOKEN_MEAN = 2 };
 
 treadle_status treadle_train_config_warn_of(treadle_train_config *config, const char *place,
@@ -162,7 +162,8 @@ treadle_status treadle_train_config_check_lengths(const treadle_train_config *co
 
 static treadle_status check_groups(const treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
-  if (s->rl.advantage.estimator != PLUS_PLUS && s->rl.batches.n_samples_per_prompt < 2)
+  if (s->rl.advantage.estimator != PLUS_PLUS && s->rl.advantage.estimator != GAE &&
+      s->rl.batches.n_samples_per_prompt < 2)
     REFUSE("%s: %s is %lld, and %s, %s, compares the samples of a prompt: 2 at least", config->file,
            PLACE(rl.batches.n_samples_per_prompt), (long long)s->rl.batches.n_samples_per_prompt,
            PLACE(rl.advantage.estimator),
@@ -412,6 +413,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(check_infer(config));
   TRY(treadle_train_config_settle_start(config));
   TRY(treadle_train_config_settle_pools(config));
+  TRY(treadle_train_config_settle_critic(config));
 out:
   return status;
 }

@@ -51,7 +51,9 @@ treadle_status treadle_train_config_text(const treadle_train_config *config, cha
   treadle_builder_add(&text, "# %s, with all defaults. Behind each value: where it comes from.\n\n",
                       treadle_text_shown(config->file));
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++)
-    if (treadle_train_key_is_of(&treadle_train_keys[i], config->run)) add_key(&text, config, i);
+    if (treadle_train_key_is_of(&treadle_train_keys[i], config->run) &&
+        (!treadle_train_keys[i].critic || treadle_train_has_critic(&config->settings)))
+      add_key(&text, config, i);
   *text_p = text.failed ? NULL : strdup(text.text);
   treadle_status status =
       *text_p ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its text", config->file);

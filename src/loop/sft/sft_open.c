@@ -303,7 +303,7 @@ static treadle_status open_inputs(treadle_sft *sft, treadle_trainer_options *opt
   TRY(take_order(sft));
   if (sft->from[0]) TRY(treadle_sft_read_start(sft));
   if (sft->rank == 0 && sft->step < sft->settings->training.train_iters && !sft->options->open_engine)
-    TRY(treadle_train_check_room(sft->config, sft->model));
+    TRY(treadle_train_check_room(sft->config, sft->model, NULL));
 out:
   return status;
 }

@@ -25,7 +25,8 @@ static void find(treadle_rl_estimator estimator, bool by_std, const double *scor
   for (size_t i = 0; i <= count; i++) first[i] = i;
   const treadle_rl_scored scored = {
       .samples = count, .group = groups, .first = first, .token_rewards = scores, .scores = scores};
-  assert_ok(treadle_rl_advantages(estimator, by_std, 1, &scored, advantages, returns, of_samples));
+  const treadle_rl_estimator_options options = {.estimator = estimator, .by_std = by_std, .gamma = 1};
+  assert_ok(treadle_rl_advantages(&options, &scored, advantages, returns, of_samples));
   for (size_t i = 0; i < count; i++) NEAR(advantages[i], of_samples[i]);
 }
 
@@ -54,9 +55,9 @@ static void plus_plus(void **state) {
   static const int64_t group[] = {0};
   static const size_t first[] = {0, 3};
   double advantages[3], returns[3], of_samples[1];
-  const treadle_rl_scored scored = {1, group, first, rewards, scores};
-  assert_ok(treadle_rl_advantages(TREADLE_RL_REINFORCE_PLUS_PLUS, true, 0.5, &scored, advantages, returns,
-                                  of_samples));
+  const treadle_rl_scored scored = {1, group, first, rewards, scores, NULL};
+  const treadle_rl_estimator_options options = {.estimator = TREADLE_RL_REINFORCE_PLUS_PLUS, .gamma = 0.5};
+  assert_ok(treadle_rl_advantages(&options, &scored, advantages, returns, of_samples));
   const double wanted[] = {.45, .5, 1}, white[] = {-.657596, -.493197, 1.150793};
   for (int i = 0; i < 3; i++) {
     NEAR(returns[i], wanted[i]);
@@ -64,9 +65,10 @@ static void plus_plus(void **state) {
   }
   static const double bad[] = {NAN, INFINITY, -1e39, 1e300};
   for (size_t i = 0; i < TEST_COUNT(bad); i++) {
-    const treadle_rl_scored odd = {1, group, first, rewards, bad + i};
-    assert_refused("sample 0: its reward is", treadle_rl_advantages(TREADLE_RL_GROUP_NORM, true, 1, &odd,
-                                                                    advantages, returns, of_samples));
+    const treadle_rl_scored odd = {1, group, first, rewards, bad + i, NULL};
+    const treadle_rl_estimator_options plain = {.by_std = true};
+    assert_refused("sample 0: its reward is",
+                   treadle_rl_advantages(&plain, &odd, advantages, returns, of_samples));
   }
 }
 

@@ -349,9 +349,10 @@ static void compute(treadle_rl_estimator estimator, bool by_std, double gamma, d
     first[r + 1] = first[r] + (size_t)row_tokens[r];
     if (row_tokens[r]) rewards[first[r + 1] - 1] = row_rewards[r];
   }
-  const treadle_rl_scored scored = {ROWS, row_groups, first, rewards, row_rewards};
+  const treadle_rl_scored scored = {ROWS, row_groups, first, rewards, row_rewards, NULL};
   assert_int_equal(first[ROWS], TOKENS);
-  assert_ok(treadle_rl_advantages(estimator, by_std, gamma, &scored, advantages, returns, of_rows));
+  const treadle_rl_estimator_options options = {.estimator = estimator, .by_std = by_std, .gamma = gamma};
+  assert_ok(treadle_rl_advantages(&options, &scored, advantages, returns, of_rows));
 }
 
 static treadle_batch *batch_to_estimate(const double *rewards) {
@@ -445,7 +446,7 @@ static void test_advantages_refused(void **state) {
     assert_refused("row 2: group is", estimate(batch, NULL, 0));
   }
   ((int64_t *)group.data)[2] = row_groups[2];
-  assert_refused("estimator 'gae': group_norm, grpo, rloo", estimate(batch, "gae", 0));
+  assert_refused("estimator 'gpo': group_norm, grpo, rloo", estimate(batch, "gpo", 0));
   assert_refused("gamma -0.5: 0 to 1", estimate(batch, NULL, -0.5));
   assert_refused("gamma 1.5: 0 to 1", estimate(batch, NULL, 1.5));
   assert_refused("gamma nan: 0 to 1", estimate(batch, NULL, NAN));

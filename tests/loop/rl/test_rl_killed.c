@@ -1,5 +1,6 @@
 /* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, and in the end losses
- * and weights are those of a run that nobody touched. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT).
+ * and weights are those of a run that nobody touched; with a critic, too. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT; with a critic
+ * half of it).
  * ctest: stage=gcc timeout=600 */
 #include "group/ranks.h"
 #include "test.h"
@@ -16,7 +17,7 @@
 enum { RANKS = 4, LIMIT = 60 };
 
 typedef struct killing {
-  const char *folder;
+  const char *folder, *estimator;
   int victim; /* -1: nobody */
   long after; /* microseconds, from its group on */
 } killing;
@@ -27,8 +28,9 @@ static void die(int number) {
 }
 
 static treadle_status train(const killing *k, treadle_group *group, treadle_rl_figures *figures_p) {
-  char save[300], data[300], dump[300];
-  const char *const overrides[] = {save,
+  char save[300], data[300], dump[300], estimator[64];
+  const char *const overrides[] = {estimator,
+                                   save,
                                    data,
                                    dump,
                                    "actor_config.model=" TREADLE_SOURCE_DIR "/examples/sequence/policy",
@@ -46,6 +48,7 @@ static treadle_status train(const killing *k, treadle_group *group, treadle_rl_f
       .struct_size = sizeof options, .threads = 1, .resume = TREADLE_RESUME_AUTO};
   treadle_train_config *config = NULL;
   treadle_status status;
+  snprintf(estimator, sizeof estimator, "rl_config.adv_estimator=%s", k->estimator);
   snprintf(save, sizeof save, "actor_config.save=%s/run", k->folder);
   snprintf(data, sizeof data, "megatron_training.data_path=%s/data/train.jsonl", k->folder);
   snprintf(dump, sizeof dump, "rl_config.dump_rollouts=%s/run/dump", k->folder);
@@ -79,8 +82,8 @@ static int train_rank(const char *name, int rank, int size, void *context) {
   return 0;
 }
 
-static treadle_rl_figures go_on(const char *folder) {
-  killing k = {.folder = folder, .victim = -1};
+static treadle_rl_figures go_on(const char *folder, const char *estimator) {
+  killing k = {.folder = folder, .estimator = estimator, .victim = -1};
   treadle_rl_figures figures;
   int results[RANKS];
   char path[300];
@@ -94,8 +97,9 @@ static treadle_rl_figures go_on(const char *folder) {
   return figures;
 }
 
-static bool kill_one(const char *folder, treadle_random *random, long most) {
+static bool kill_one(const char *folder, const char *estimator, treadle_random *random, long most) {
   killing k = {.folder = folder,
+               .estimator = estimator,
                .victim = (int)treadle_random_below(random, RANKS),
                .after = 1 + (long)treadle_random_below(random, most)};
   int results[RANKS];
@@ -113,14 +117,16 @@ static void prepare(char *folder) {
   assert_ok(treadle_data_sequence(data, &task, &figures));
 }
 
-/* Whatever was killed, each step has a line of figures, and only one, and its samples are those of the run that nobody touched. */
+/* Whatever was killed, each step has a line of figures, and only one, and its samples and the last checkpoint are those of the run that nobody
+ * touched. */
 static void check_files(const char *folder, const char *whole) {
   char command[1200];
   snprintf(command, sizeof command,
            "test \"$(sed 's/.*\"step\":\\([0-9]*\\).*/\\1/' '%s/run/metrics.jsonl' | tr '\\n' ' ')\" = '1 "
            "2 3 4 5 6 7 8 ' && "
-           "diff -r '%s/run/dump' '%s/run/dump'",
-           folder, folder, whole);
+           "diff -r '%s/run/dump' '%s/run/dump' && "
+           "cmp '%s/run/global_step_8/digests.json' '%s/run/global_step_8/digests.json'",
+           folder, folder, whole, folder, whole);
   assert_int_equal(system(command), 0);
 }
 
@@ -132,24 +138,22 @@ static int64_t newest_of(const char *folder) {
   return step;
 }
 
-static void test_kills(void **state) {
-  (void)state;
+static void kill_often(const char *estimator, int kills) {
   char *folder = strdup(test_folder()), *whole = strdup(test_folder()), command[300];
-  const char *text = getenv("TREADLE_KILLS");
-  int kills = text ? atoi(text) : 4 + (int)test_seeds(6), died = 0;
+  int died = 0;
   treadle_random random = {20261124};
   double begin = treadle_clock_seconds();
   prepare(folder);
   prepare(whole);
-  const treadle_rl_figures wanted = go_on(whole);
+  const treadle_rl_figures wanted = go_on(whole, estimator);
   long most = (long)((treadle_clock_seconds() - begin) * 1e6);
   for (int i = 0; i < kills; i++) {
-    if (kill_one(folder, &random, most))
+    if (kill_one(folder, estimator, &random, most))
       died++;
     else
       most = most * 3 / 4;
     if (newest_of(folder) < wanted.last_step && i + 1 < kills) continue;
-    const treadle_rl_figures got = go_on(folder);
+    const treadle_rl_figures got = go_on(folder, estimator);
     assert_true(got.losses_digest == wanted.losses_digest);
     assert_true(got.weights_digest == wanted.weights_digest);
     check_files(folder, whole);
@@ -164,7 +168,22 @@ static void test_kills(void **state) {
   free(whole);
 }
 
+static int how_often(void) {
+  const char *text = getenv("TREADLE_KILLS");
+  return text ? atoi(text) : 4 + (int)test_seeds(6);
+}
+
+static void test_kills(void **state) {
+  (void)state;
+  kill_often("group_norm", how_often());
+}
+
+static void test_kills_of_critic(void **state) {
+  (void)state;
+  kill_often("gae", (how_often() + 1) / 2);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills), cmocka_unit_test(test_kills_of_critic)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

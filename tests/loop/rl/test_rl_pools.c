@@ -52,7 +52,7 @@ static void describe(const treadle_rl_pools *pools, char text[ROOM]) {
       if (rank == info.slots - 1 && slot.number > first) add(text, "-%d", slot.number);
     }
     add(text, "/%d", info.entries);
-    for (int32_t r = 0; r < one.role_count; r++) add(text, " %s", treadle_role_name(one.roles[r]));
+    for (int32_t r = 0; r < one.role_count; r++) add(text, " %s", treadle_pool_role_name(one.roles[r]));
   }
 }
 

@@ -1,0 +1,32 @@
+/* Calls with rows of a batch, which ranks divide, and what they answer of each. */
+#ifndef TREADLE_RL_CALLS_ROWS_H
+#define TREADLE_RL_CALLS_ROWS_H
+
+#include "rl/workers.h"
+
+/* Rows of the batch that have tokens; the others have nothing to give. */
+typedef struct treadle_rl_rows_choice {
+  treadle_rl_batch *batch;
+  int64_t *rows; /* [count] */
+  size_t count;
+  bool of_critic; /* it is the critic's engine that they are divided for */
+} treadle_rl_rows_choice;
+/* The caller frees c->rows. */
+treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c);
+
+/* A call whose message ends with these columns [count] of the rows. */
+treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *method,
+                                    const treadle_rl_rows_choice *c, const char *const *names,
+                                    size_t count);
+
+/* A column of answers, and where its values go: each to its place in the batch; NULL: nowhere. */
+typedef struct treadle_rl_answer_column {
+  const char *name;
+  float *values;
+} treadle_rl_answer_column;
+/* What all ranks have found: columns of `wanted`, which ends with one without a name; a rank without the first one answers nothing. Ranks with
+ * equal rows may all answer, with the same values. *rest_p: what rank 0 answers behind its rows. */
+treadle_status treadle_rl_take_answers(treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
+                                       const treadle_rl_answer_column *wanted, treadle_message *rest_p);
+
+#endif

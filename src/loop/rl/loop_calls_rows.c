@@ -1,0 +1,114 @@
+#include "rl/calls_rows.h"
+
+#include "base/alloc.h"
+#include "group/group.h"
+
+#include <string.h>
+
+static int ranks_of(const treadle_rl_workers *workers) {
+  return workers->group.group ? treadle_group_size(workers->group.group) : 1;
+}
+
+treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c) {
+  *c = (treadle_rl_rows_choice){.batch = rows->batch,
+                                .rows = treadle_alloc_array(rows->count + 1, sizeof *c->rows)};
+  if (!c->rows) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", rows->count);
+  for (size_t i = 0; i < rows->count; i++)
+    if (rows->batch->samples.items[rows->samples[i]].count) c->rows[c->count++] = rows->samples[i];
+  return TREADLE_OK;
+}
+
+/* Which of them each rank takes. */
+static treadle_status divide(const treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
+                             treadle_row_range *by_rank) {
+  int64_t *lengths = treadle_alloc_array(c->count + 1, sizeof *lengths);
+  treadle_status status;
+  if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the lengths of %zu rows", c->count);
+  for (size_t i = 0; i < c->count; i++) {
+    const treadle_rl_made *sample = &c->batch->samples.items[c->rows[i]];
+    lengths[i] = (int64_t)(sample->prompt->count + sample->count);
+  }
+  status = (c->of_critic ? workers->divide_critic : workers->divide)(workers->group.worker, lengths,
+                                                                     (int64_t)c->count, by_rank);
+  treadle_free(lengths);
+  return status;
+}
+
+treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *method,
+                                    const treadle_rl_rows_choice *c, const char *const *names,
+                                    size_t count) {
+  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(workers), sizeof *by_rank);
+  const treadle_worker_rows rows = {.rows = {.batch = c->batch->columns,
+                                             .names = names,
+                                             .count = count,
+                                             .rows = c->rows,
+                                             .row_count = c->count},
+                                    .by_rank = by_rank};
+  treadle_status status = TREADLE_OK;
+  if (!by_rank)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks_of(workers)));
+  TRY(divide(workers, c, by_rank));
+  TRY(treadle_worker_group_call_rows(&workers->group, method, &workers->in, &rows, &workers->out));
+out:
+  treadle_free(by_rank);
+  return status;
+}
+
+/* Values of rows from `first` on of those that were chosen, each to its place in the batch. */
+static treadle_status place(const treadle_rl_rows_choice *c, size_t first, const treadle_batch *out,
+                            const char *name, float *values) {
+  const size_t rows = (size_t)treadle_batch_rows(out);
+  treadle_column column = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(treadle_batch_column(out, name, &column));
+  for (size_t r = 0; r < rows; r++) {
+    const treadle_rl_made *s = &c->batch->samples.items[c->rows[first + r]];
+    const int64_t count = column.offsets ? column.offsets[r + 1] - column.offsets[r] : 0;
+    if (column.type != TREADLE_COLUMN_FP32 || count != (int64_t)s->count)
+      REFUSE("the train engine gives %lld %s for row %zu, which has %zu tokens", (long long)count, name,
+             first + r, s->count);
+    memcpy(values + s->first, (const float *)column.data + column.offsets[r], s->count * sizeof *values);
+  }
+out:
+  return status;
+}
+
+/* What a rank has found of its rows. has [count]: those that some rank has answered. */
+static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_message *answer,
+                                  const treadle_rl_answer_column *wanted, bool *has) {
+  treadle_batch *out = NULL;
+  int64_t first;
+  treadle_status status;
+  TRY(treadle_message_int(answer, "first row", &first));
+  TRY(treadle_message_batch(answer, &out));
+  const int64_t rows = treadle_batch_rows(out);
+  if (!treadle_batch_has(out, wanted[0].name)) goto out;
+  if (first < 0 || (size_t)first > c->count || (size_t)rows > c->count - (size_t)first)
+    TRY(treadle_fail(TREADLE_PEER, "a rank answers rows %lld to %lld of %zu", (long long)first,
+                     (long long)(first + rows), c->count));
+  for (const treadle_rl_answer_column *w = wanted; w->name; w++)
+    if (w->values) TRY(place(c, (size_t)first, out, w->name, w->values));
+  memset(has + first, true, (size_t)rows);
+out:
+  treadle_batch_destroy(out);
+  return status;
+}
+
+treadle_status treadle_rl_take_answers(treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
+                                       const treadle_rl_answer_column *wanted, treadle_message *rest_p) {
+  const int ranks = ranks_of(workers);
+  bool *has = treadle_alloc_array(c->count + 1, sizeof *has);
+  treadle_status status = TREADLE_OK;
+  if (!has) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for answers to %zu rows", c->count));
+  for (int rank = 0; rank < ranks; rank++) {
+    treadle_message answer = treadle_worker_group_answer(&workers->group, rank, &workers->out);
+    TRY(take_answer(c, &answer, wanted, has));
+    if (rank == 0) *rest_p = answer;
+  }
+  for (size_t i = 0; i < c->count; i++)
+    if (!has[i])
+      TRY(treadle_fail(TREADLE_REFUSED, "no rank of the train engine answers row %zu of %zu", i, c->count));
+out:
+  treadle_free(has);
+  return status;
+}
