@@ -2202,6 +2202,114 @@ static void pools_of_roles(objects *o) {
   treadle_train_config_destroy(config);
 }
 
+/* ---- Crews ---- */
+
+static treadle_status crew_method(void *worker, const treadle_batch *in, treadle_batch **out_p) {
+  (void)worker, (void)in;
+  return treadle_batch_create(2, out_p);
+}
+
+static void crews(objects *o) {
+  static const treadle_class_method method = {.name = "m", .function = crew_method},
+                                    twice[] = {{.name = "m", .function = crew_method},
+                                               {.name = "m", .function = crew_method}},
+                                    empty = {.name = "m"};
+  const treadle_worker_class class = {
+      .struct_size = sizeof class, .name = "c", .methods = &method, .method_count = 1};
+  treadle_worker_class bad[] = {class, class}, without = class, nameless = class, doubled = class;
+  treadle_crew_options options = TREADLE_INIT(treadle_crew_options);
+  treadle_crew *crew;
+  treadle_workers *workers;
+  treadle_future *future;
+  treadle_batch *batch, *list[1];
+  treadle_crew_books books;
+  const int32_t ranks[] = {0};
+  int64_t rows;
+  size_t count;
+  REFUSED(treadle_crew_open(NULL, &class, 1, NULL, &crew));
+  REFUSED(treadle_crew_open(o->group, NULL, 1, NULL, &crew));
+  REFUSED(treadle_crew_open(o->group, &class, 1, NULL, NULL));
+  REFUSED(treadle_crew_open(o->group, bad, 2, NULL, &crew));
+  without.methods = NULL;
+  REFUSED(treadle_crew_open(o->group, &without, 1, NULL, &crew));
+  without.methods = &empty;
+  REFUSED(treadle_crew_open(o->group, &without, 1, NULL, &crew));
+  nameless.name = NULL;
+  REFUSED(treadle_crew_open(o->group, &nameless, 1, NULL, &crew));
+  doubled.methods = twice;
+  doubled.method_count = 2;
+  REFUSED(treadle_crew_open(o->group, &doubled, 1, NULL, &crew));
+  options.timeout_seconds = -1;
+  REFUSED(treadle_crew_open(o->group, &class, 1, &options, &crew));
+  options.timeout_seconds = 0;
+  REFUSED_SIZES(options, treadle_crew_open(o->group, &class, 1, &options, &crew));
+  assert_null(crew);
+  assert_ok(treadle_crew_open(o->group, &class, 1, &options, &crew));
+  REFUSED(treadle_crew_serve(NULL));
+  assert_int_equal(treadle_crew_serve(crew), TREADLE_STATE);
+  WORKS(treadle_crew_end(NULL, TREADLE_OK));
+  WORKS(treadle_crew_close(NULL));
+  WORKS(treadle_crew_get_books(NULL, &books));
+  WORKS(treadle_crew_get_books(crew, NULL));
+  REFUSED(treadle_workers_create(NULL, ranks, 1, "c", NULL, &workers));
+  REFUSED(treadle_workers_create(crew, NULL, 1, "c", NULL, &workers));
+  REFUSED(treadle_workers_create(crew, ranks, 0, "c", NULL, &workers));
+  REFUSED(treadle_workers_create(crew, ranks, 1, NULL, NULL, &workers));
+  REFUSED(treadle_workers_create(crew, ranks, 1, "d", NULL, &workers));
+  REFUSED(treadle_workers_create(crew, ranks, 1, "c", NULL, NULL));
+  assert_ok(treadle_workers_create(crew, ranks, 1, "c", NULL, &workers));
+  GIVES(-1, treadle_workers_size(NULL));
+  REFUSED(treadle_workers_alive(NULL));
+  WORKS(treadle_workers_destroy(NULL));
+  treadle_call_input in = TREADLE_INIT(treadle_call_input);
+  REFUSED(treadle_workers_call(NULL, "m", &in, &future));
+  REFUSED(treadle_workers_call(workers, NULL, &in, &future));
+  REFUSED(treadle_workers_call(workers, "n", &in, &future));
+  REFUSED(treadle_workers_call(workers, "m", &in, NULL));
+  REFUSED_SIZES(in, treadle_workers_call(workers, "m", &in, &future));
+  in.future_count = 1;
+  REFUSED(treadle_workers_call(workers, "m", &in, &future));
+  in = TREADLE_INIT(treadle_call_input);
+  in.row_count = 1;
+  REFUSED(treadle_workers_call(workers, "m", &in, &future));
+  in.rows = &(const int64_t){0};
+  REFUSED(treadle_workers_call(workers, "m", &in, &future));
+  in = TREADLE_INIT(treadle_call_input);
+  in.column_count = 1;
+  REFUSED(treadle_workers_call(workers, "m", &in, &future));
+  in = TREADLE_INIT(treadle_call_input);
+  in.list_count = 1;
+  REFUSED(treadle_workers_call(workers, "m", &in, &future));
+  in = TREADLE_INIT(treadle_call_input);
+  in.by_worker = &(const treadle_row_range){1, 0};
+  REFUSED(treadle_workers_call(workers, "m", &in, &future));
+  assert_null(future);
+  assert_ok(treadle_workers_call(workers, "m", NULL, &future));
+  REFUSED(treadle_future_wait(NULL));
+  GIVES(false, treadle_future_done(NULL));
+  REFUSED(treadle_future_rows(NULL, &rows));
+  REFUSED(treadle_future_rows(future, NULL));
+  REFUSED(treadle_future_take(NULL, NULL, 0, &batch));
+  REFUSED(treadle_future_take(future, NULL, 0, NULL));
+  REFUSED(treadle_future_take(future, NULL, 1, &batch));
+  REFUSED(treadle_future_take(future, NULL, 0, &batch)); /* the results are a list */
+  REFUSED(treadle_future_take_of(NULL, 0, NULL, 0, &batch));
+  REFUSED(treadle_future_take_of(future, 1, NULL, 0, &batch));
+  REFUSED(treadle_future_take_of(future, -1, NULL, 0, &batch));
+  REFUSED(treadle_future_take_of(future, 0, NULL, 0, NULL));
+  REFUSED(treadle_future_take_list(NULL, list, &count));
+  REFUSED(treadle_future_take_list(future, NULL, &count));
+  REFUSED(treadle_future_take_list(future, list, NULL));
+  assert_ok(treadle_future_rows(future, &rows));
+  assert_int_equal(rows, 2);
+  treadle_crew_close(crew);
+  /* What is left of a crew that was closed gives no way to what is gone. */
+  assert_int_equal(treadle_workers_call(workers, "m", NULL, &(treadle_future *){NULL}), TREADLE_STATE);
+  treadle_future_destroy(future);
+  WORKS(treadle_future_destroy(NULL));
+  treadle_workers_destroy(workers);
+}
+
 /* ---- All ---- */
 
 static void look_up(void *context, const char *name) {
@@ -2221,7 +2329,7 @@ static void test_arguments(void **state) {
       planted,         chats,    engines,        engine_work,    generating, training,
       configurations,  tokens,   text_streams,   policies,       rewards,    prompts_of_loops,
       scores_of_loops, workers,  runs,           handles,        critics,    meshes,
-      dispatches,      balances, pools_of_slots, pools_of_roles};
+      dispatches,      balances, pools_of_slots, pools_of_roles, crews};
   objects o;
   int count = 0;
   objects_init(&o);

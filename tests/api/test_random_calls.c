@@ -1571,6 +1571,72 @@ static void call_role_pools(caller *c) {
   CALL(treadle_train_config_destroy(config));
 }
 
+static treadle_status any_made(void *worker, const treadle_batch *in, treadle_batch **out_p) {
+  caller *c = worker;
+  (void)in;
+  return often(c) ? treadle_batch_create(1, out_p) : treadle_fail(TREADLE_PEER, "planted");
+}
+
+static treadle_status any_worker(const treadle_worker_place *place, const treadle_batch *options,
+                                 void **worker_p) {
+  (void)options;
+  *worker_p = place->context;
+  return TREADLE_OK;
+}
+
+static void call_crews(caller *c) {
+  static const char *const names[] = {"m", "m", "m", "", NULL};
+  const treadle_class_method method = {
+      .name = "m", .function = any_made, .dispatch = (treadle_dispatch_kind)(often(c) ? 1 : any_enum(c))};
+  const treadle_worker_class class = {.struct_size = sizeof class,
+                                      .name = OR_NULL(c, "m"),
+                                      .methods = OR_NULL(c, &method),
+                                      .method_count = 1,
+                                      .create = any_worker,
+                                      .context = c};
+  treadle_group *alone = NULL;
+  treadle_crew *crew = NULL;
+  treadle_workers *workers = NULL;
+  treadle_future *future = NULL, *futures[1];
+  treadle_batch *batch = NULL, *list[1];
+  treadle_crew_books books;
+  int64_t rows;
+  size_t count = 0;
+  if (below(c, 20)) return; /* it takes a while */
+  (void)treadle_group_self(&alone);
+  SAID(treadle_crew_open(OR_NULL(c, alone), &class, 1, NULL, OR_NULL(c, &crew)));
+  SAID(treadle_crew_serve(crew));
+  SAID(treadle_workers_create(crew, (const int32_t[]){often(c) ? 0 : (int32_t)number(c)}, 1,
+                              often(c) ? "m" : ONE_OF(c, names), NULL, OR_NULL(c, &workers)));
+  CALL(treadle_workers_size(workers));
+  SAID(treadle_workers_alive(workers));
+  SAID(treadle_workers_call(workers, ONE_OF(c, names), NULL, OR_NULL(c, &future)));
+  futures[0] = future;
+  const treadle_call_input in = {.struct_size = struct_size(c, sizeof in),
+                                 .futures = OR_NULL(c, futures),
+                                 .future_count = below(c, 2)};
+  treadle_future *second = NULL;
+  SAID(treadle_workers_call(workers, "m", &in, &second));
+  CALL(treadle_future_done(future));
+  SAID(treadle_future_wait(OR_NULL(c, future)));
+  SAID(treadle_future_rows(future, OR_NULL(c, &rows)));
+  SAID(treadle_future_take(future, NULL, below(c, 2), &batch));
+  treadle_batch_destroy(batch);
+  batch = NULL;
+  SAID(treadle_future_take_of(future, often(c) ? 0 : number(c), NULL, 0, &batch));
+  treadle_batch_destroy(batch);
+  SAID(treadle_future_take_list(future, list, &count));
+  for (size_t i = 0; i < count; i++) treadle_batch_destroy(list[i]);
+  CALL(treadle_crew_get_books(crew, OR_NULL(c, &books)));
+  if (often(c)) CALL(treadle_crew_end(crew, below(c, 2) ? TREADLE_OK : TREADLE_PEER));
+  if (often(c)) CALL(treadle_future_destroy(second)), second = NULL;
+  CALL(treadle_crew_close(crew));
+  CALL(treadle_future_destroy(future));
+  CALL(treadle_future_destroy(second));
+  CALL(treadle_workers_destroy(workers));
+  treadle_group_close(alone);
+}
+
 /* Called often enough, each function of the headers has been called. */
 static void look_up(void *context, const char *name) {
   (void)context;
@@ -1586,7 +1652,7 @@ static void test_random_calls(void **state) {
       call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
       call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
       call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_dispatch,
-      call_balance, call_pools,   call_role_pools};
+      call_balance, call_pools,   call_role_pools,  call_crews};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
