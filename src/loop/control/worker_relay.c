@@ -60,6 +60,12 @@ static treadle_status put_digits(const treadle_batch *batch, treadle_message *m)
 
 static int ranks_of(const treadle_worker_group *g) { return g->group ? treadle_group_size(g->group) : 1; }
 
+static treadle_message answer_of(const treadle_worker_group *g, bool all, const treadle_message *out,
+                                 int rank) {
+  if (all) return treadle_worker_group_answer(g, rank, out);
+  return (treadle_message){.given = out->given ? out->given : out->bytes, .length = out->length};
+}
+
 /* What all ranks have answered, or the first alone. */
 static treadle_status take_answers(const treadle_worker_group *g, bool all, const treadle_message *out,
                                    treadle_batch **made_p) {
@@ -69,11 +75,11 @@ static treadle_status take_answers(const treadle_worker_group *g, bool all, cons
   treadle_status status = TREADLE_OK;
   if (!offsets) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers of %d ranks", ranks));
   for (int rank = 0; rank < ranks; rank++)
-    offsets[rank + 1] = offsets[rank] + (int64_t)treadle_worker_group_answer(g, rank, out).length;
+    offsets[rank + 1] = offsets[rank] + (int64_t)answer_of(g, all, out, rank).length;
   bytes = treadle_alloc_array((size_t)offsets[ranks] + 1, 1);
   if (!bytes) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the answers of %d ranks", ranks));
   for (int rank = 0; rank < ranks; rank++) {
-    const treadle_message one = treadle_worker_group_answer(g, rank, out);
+    const treadle_message one = answer_of(g, all, out, rank);
     if (one.length) memcpy(bytes + offsets[rank], one.given ? one.given : one.bytes, one.length);
   }
   TRY(treadle_batch_create(ranks, made_p));
@@ -91,7 +97,7 @@ out:
 static treadle_status find_method(const treadle_worker_team *team, const treadle_batch *in, char *name,
                                   const treadle_worker_method **method_p) {
   const char *json = treadle_batch_meta(in, "method");
-  const treadle_worker_method *m = team->group.methods;
+  const treadle_worker_method *m = team->group->methods;
   snprintf(name, TREADLE_WORKER_NAME, "%.*s", json && strlen(json) > 2 ? (int)strlen(json) - 2 : 0,
            json ? json + 1 : "");
   while (m->name && strcmp(m->name, name) != 0) m++;
@@ -110,8 +116,8 @@ static treadle_status call(void *of, const treadle_batch *in, treadle_batch **ma
   to = treadle_message_grow(&message, given.length);
   if (!to) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name));
   if (given.length) memcpy(to, given.given, given.length);
-  TRY(treadle_worker_group_call(&team->group, name, &message, &out));
-  TRY(take_answers(&team->group, method->collects, &out, made_p));
+  TRY(treadle_worker_group_call(team->group, name, &message, &out));
+  TRY(take_answers(team->group, method->collects, &out, made_p));
 out:
   treadle_message_release(&message);
   treadle_message_release(&out);
@@ -139,7 +145,7 @@ static treadle_status call_rows(void *of, const treadle_batch *in, treadle_batch
   const int64_t count = treadle_batch_rows(in);
   int64_t *numbers = treadle_alloc_array((size_t)count + 1, sizeof *numbers),
           *lengths = treadle_alloc_array((size_t)count + 1, sizeof *lengths);
-  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(&team->group), sizeof *by_rank);
+  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(team->group), sizeof *by_rank);
   treadle_message message = {0}, out = {0};
   char name[TREADLE_WORKER_NAME];
   treadle_status status = TREADLE_OK;
@@ -148,12 +154,12 @@ static treadle_status call_rows(void *of, const treadle_batch *in, treadle_batch
   TRY(find_method(team, in, name, &method));
   for (int64_t i = 0; i < count; i++) numbers[i] = i;
   TRY(find_lengths(in, lengths));
-  TRY(team->divide(team->group.worker, name, lengths, count, by_rank));
+  TRY(team->divide(team->group->worker, name, lengths, count, by_rank));
   TRY(put_digits(in, &message));
   const treadle_worker_rows rows = {.rows = {.batch = in, .rows = numbers, .row_count = (size_t)count},
                                     .by_rank = by_rank};
-  TRY(treadle_worker_group_call_rows(&team->group, name, &message, &rows, &out));
-  TRY(take_answers(&team->group, method->collects, &out, made_p));
+  TRY(treadle_worker_group_call_rows(team->group, name, &message, &rows, &out));
+  TRY(take_answers(team->group, method->collects, &out, made_p));
 out:
   treadle_free(numbers);
   treadle_free(lengths);

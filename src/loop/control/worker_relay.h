@@ -16,7 +16,7 @@
 
 /* What the first rank of a group has; it outlives the crew. */
 typedef struct treadle_worker_team {
-  treadle_worker_group group;
+  treadle_worker_group *group;
   /* Which rows each rank takes, by_rank [ranks], by their lengths, for calls of that method; `worker` is the group's. */
   treadle_status (*divide)(void *worker, const char *method, const int64_t *lengths, int64_t rows,
                            treadle_row_range *by_rank);

@@ -11,8 +11,13 @@
 typedef struct treadle_rl_crew {
   treadle_group *group; /* NULL: one rank */
   int rank, ranks;
+  bool leads;                     /* has data, rewards and figures, and calls the others */
+  int policy_ranks, critic_ranks; /* how many work in these roles: all, or those of a pool */
   treadle_observer observer;
 } treadle_rl_crew;
+
+/* All ranks of a group do everything, and rank 0 leads them. */
+treadle_rl_crew treadle_rl_crew_of(treadle_group *group, const treadle_observer *observer);
 
 /* All ranks fail if one has. Collective. */
 treadle_status treadle_rl_agree(const treadle_rl_crew *crew, treadle_status status);
@@ -21,9 +26,9 @@ treadle_status treadle_rl_tell(const treadle_rl_crew *crew, int64_t *number);
 /* Gives all ranks the figures of rank 0, at most as long as what a rank says at a meeting. Collective. */
 treadle_status treadle_rl_share(const treadle_rl_crew *crew, void *figures, size_t bytes);
 
-/* Tells the person who runs it that something is not as it should be; "" is nothing. Rank 0 does. */
+/* Tells the person who runs it that something is not as it should be; "" is nothing. Who leads does. */
 void treadle_rl_warn(const treadle_rl_crew *crew, const char *line);
-/* Tells who asks what takes long now; and what a person should know. Rank 0 does. */
+/* Tells who asks what takes long now; and what a person should know. Who leads does. */
 void treadle_rl_doing(const treadle_rl_crew *crew, const char *what);
 void treadle_rl_note(const treadle_rl_crew *crew, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

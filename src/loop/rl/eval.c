@@ -243,10 +243,7 @@ treadle_status treadle_eval(treadle_group *group, const treadle_eval_options *op
                                                            .top_p = 1,
                                                            .top_k = -1},
                                          .sampling.seed = o.seed};
-  e->crew.observer = observer;
-  e->crew.group = group;
-  e->crew.rank = group ? treadle_group_rank(group) : 0;
-  e->crew.ranks = group ? treadle_group_size(group) : 1;
+  e->crew = treadle_rl_crew_of(group, &observer);
   status = run(e, &f);
   if (!status) status = treadle_rl_share(&e->crew, &f, sizeof f);
   treadle_generator_destroy(e->engine);

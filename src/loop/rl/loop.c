@@ -32,7 +32,7 @@ static treadle_status open_run(treadle_rl *rl) {
   const int64_t after = rl->state.from[0] ? rl->state.step : -1;
   char path[PATH_MAX], line[PATH_MAX + 200];
   treadle_status status;
-  if (rl->crew.rank > 0) return TREADLE_OK;
+  if (!rl->crew.leads) return TREADLE_OK;
   snprintf(path, sizeof path, "%s/validation", s->actor.save);
   if (s->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
   TRY(write_config(&rl->task));
@@ -197,7 +197,7 @@ static treadle_status note_step(treadle_rl *rl, const treadle_rl_step *step, con
   treadle_rl_batch_values(&rl->ledger.values, rl->task.settings, &rl->bounds, &rl->batch);
   treadle_rl_value(&rl->ledger.values, "perf/time_per_step", step->seconds);
   treadle_rl_value(&rl->ledger.values, "perf/throughput",
-                   step->seconds > 0 ? (double)step->tokens / step->seconds / rl->crew.ranks : 0);
+                   step->seconds > 0 ? (double)step->tokens / step->seconds / rl->whole.ranks : 0);
   treadle_rl_count(&rl->ledger.values, "training/skipped", step->skipped);
   note_times(&rl->ledger.values, rl->task.settings, &rl->ledger.times);
   note_gauges(&rl->ledger.values, g);
@@ -228,8 +228,8 @@ out:
 }
 
 treadle_status treadle_rl_write_step(treadle_rl *rl) {
-  return treadle_rl_agree(
-      &rl->crew, rl->crew.rank == 0 && rl->state.written < rl->state.step ? write_step(rl) : TREADLE_OK);
+  return treadle_rl_agree(&rl->crew, rl->crew.leads && rl->state.written < rl->state.step ? write_step(rl)
+                                                                                          : TREADLE_OK);
 }
 
 static void begin_values(treadle_rl_ledger *ledger) {
@@ -365,16 +365,17 @@ out:
 
 static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
   treadle_status status;
-  TRY(treadle_rl_agree(&rl->crew, treadle_train_config_need(rl->task.config, false)));
-  TRY(treadle_rl_agree(&rl->crew, treadle_rl_check_pools(rl->task.config, &rl->crew)));
-  TRY(treadle_rl_agree(&rl->crew, rl->crew.rank == 0
-                                      ? treadle_rl_take_folders(&rl->folders, &rl->task, &rl->crew)
-                                      : TREADLE_OK));
+  TRY(treadle_rl_agree(&rl->whole, treadle_train_config_need(rl->task.config, false)));
+  TRY(treadle_rl_teams_find(&rl->teams, &rl->task, &rl->whole, &rl->crew));
+  TRY(treadle_rl_agree(&rl->whole, rl->crew.leads
+                                       ? treadle_rl_take_folders(&rl->folders, &rl->task, &rl->crew)
+                                       : TREADLE_OK));
   TRY(treadle_rl_open(rl));
-  TRY(treadle_rl_agree(&rl->crew, open_run(rl)));
-  if (rl->crew.rank > 0) return treadle_as_failure(treadle_worker_group_serve(&rl->workers.group));
-  status = treadle_as_failure(lead(rl, result));
-  return treadle_worker_group_end(&rl->workers.group, status);
+  TRY(treadle_rl_agree(&rl->whole, open_run(rl)));
+  if (!rl->crew.leads) return treadle_as_failure(treadle_rl_teams_serve(&rl->teams, &rl->workers));
+  status = treadle_rl_teams_reach(&rl->teams, &rl->workers);
+  if (!status) status = treadle_as_failure(lead(rl, result));
+  return treadle_rl_teams_end(&rl->teams, &rl->workers, status);
 out:
   return status;
 }
@@ -392,15 +393,12 @@ treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *
   TRY(TREADLE_TAKE(o.observer, &observer));
   rl = treadle_alloc(sizeof *rl);
   if (!rl) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a run");
-  rl->crew.group = group;
+  rl->whole = treadle_rl_crew_of(group, &observer);
   rl->task.config = config;
   rl->task.options = &o;
-  rl->crew.observer = observer;
-  rl->crew.rank = group ? treadle_group_rank(group) : 0;
-  rl->crew.ranks = group ? treadle_group_size(group) : 1;
   rl->task.settings = treadle_train_config_settings(config);
   status = run(rl, &result);
-  if (!status) status = treadle_rl_share(&rl->crew, &result, sizeof result);
+  if (!status) status = treadle_rl_share(&rl->whole, &result, sizeof result);
   treadle_rl_close(rl);
   treadle_rl_release_folders(&rl->folders);
   treadle_free(rl);

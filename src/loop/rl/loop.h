@@ -2,6 +2,7 @@
  *
  *   loop.c             a run: steps one after the other, until the last
  *   loop_crew.c        ranks that agree, and what a person is told
+ *   loop_teams.c       which ranks do what, where roles have pools of their own
  *   loop_open.c        what a configuration names, opened: model, layouts, the worker
  *   loop_data.c        and prompts and rewards
  *   loop_folders.c     the folders that a run owns
@@ -27,6 +28,7 @@
  *
  *   task.h      what it is to do: configuration, settings, options
  *   crew.h      its ranks, and who watches it
+ *   teams.h     which of them do what
  *   models.h    models and layouts
  *   bounds.h    lengths, and the ids that tokens have
  *   data.h      prompts and rewards
@@ -61,6 +63,7 @@
 #include "rl/ledger.h"
 #include "rl/models.h"
 #include "rl/rollout.h"
+#include "rl/teams.h"
 #include "run/schedule.h"
 
 typedef struct treadle_rl_mini_result {
@@ -69,7 +72,8 @@ typedef struct treadle_rl_mini_result {
 
 typedef struct treadle_rl {
   treadle_rl_task task;
-  treadle_rl_crew crew;
+  treadle_rl_crew whole, crew; /* all processes; those of this rank's team, or all */
+  treadle_rl_teams teams;
   treadle_rl_models models;
   treadle_run_text text;
   treadle_rl_bounds bounds;

@@ -2,7 +2,6 @@
 #include "rl/calls_rows.h"
 
 #include "base/alloc.h"
-#include "group/group.h"
 
 #include <string.h>
 
@@ -10,14 +9,15 @@ static treadle_status call(treadle_rl_workers *workers, const char *method) {
   return treadle_worker_group_call(&workers->group, method, &workers->in, &workers->out);
 }
 
-static int ranks_of(const treadle_rl_workers *workers) {
-  return workers->group.group ? treadle_group_size(workers->group.group) : 1;
+static treadle_status call_critic(treadle_rl_workers *workers, const char *method) {
+  return treadle_worker_group_call(treadle_rl_group_of(workers, true), method, &workers->in, &workers->out);
 }
 
 void treadle_rl_workers_release(treadle_rl_workers *workers) {
   treadle_message_release(&workers->in);
   treadle_message_release(&workers->out);
   treadle_worker_group_release(&workers->group);
+  treadle_worker_group_release(&workers->critics);
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ void treadle_rl_answers_release(treadle_rl_answers *answers) {
 /* Answers of one rank after the other, which are those to all prompts: each replica has prompts that follow those of the
  * one before. */
 static treadle_status find_answers(const treadle_rl_workers *workers, treadle_rl_answers *a) {
-  const int ranks = ranks_of(workers);
+  const int ranks = treadle_worker_group_ranks(&workers->group);
   int64_t next = 0;
   treadle_status status = TREADLE_OK;
   for (int rank = 0; rank < ranks; rank++) {
@@ -55,7 +55,7 @@ treadle_status treadle_rl_call_generate(treadle_rl_workers *workers, const tread
                                         const treadle_batch *prompts, const treadle_rl_sampling *sampling,
                                         treadle_rl_answers *answers_p) {
   const treadle_message_rows rows = {.batch = prompts};
-  const int ranks = ranks_of(workers);
+  const int ranks = treadle_worker_group_ranks(&workers->group);
   treadle_status status;
   *answers_p = (treadle_rl_answers){.parts = treadle_alloc_array((size_t)ranks, sizeof(*answers_p->parts))};
   if (!answers_p->parts) return treadle_fail(TREADLE_NO_MEMORY, "no memory for answers of %d ranks", ranks);
@@ -166,7 +166,8 @@ treadle_status treadle_rl_call_update_critic(treadle_rl_workers *workers, const 
   treadle_message_clear(&workers->in);
   treadle_message_put_real(&workers->in, lr);
   TRY(treadle_rl_call_rows(workers, "update_critic", &c, names, sizeof names / sizeof *names));
-  treadle_message answer = treadle_worker_group_answer(&workers->group, 0, &workers->out);
+  treadle_message answer =
+      treadle_worker_group_answer(treadle_rl_group_of(workers, true), 0, &workers->out);
   TRY(treadle_message_array(&answer, "figures", sizeof *figures_p, 1, &found));
   memcpy(figures_p, found, sizeof *figures_p);
 out:
@@ -176,7 +177,7 @@ out:
 
 treadle_status treadle_rl_call_rest(treadle_rl_workers *workers) {
   treadle_message_clear(&workers->in);
-  return call(workers, "rest_critic");
+  return call_critic(workers, "rest_critic");
 }
 
 /* ---- The rest ---------------------------------------------------------------------------------------------- */
@@ -196,6 +197,12 @@ treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
   return call(workers, "save");
 }
 
+treadle_status treadle_rl_call_save_role(treadle_rl_workers *workers, bool critic, const char *folder) {
+  treadle_message_clear(&workers->in);
+  put_text(&workers->in, folder);
+  return critic ? call_critic(workers, "save_critic") : call(workers, "save_policy");
+}
+
 treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p) {
   int64_t digest = 0;
   treadle_status status;
@@ -207,13 +214,25 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p) {
+static treadle_status call_gauges(treadle_rl_workers *workers, bool of_critic,
+                                  treadle_rl_gauges *gauges_p) {
   const void *from;
   treadle_status status;
   treadle_message_clear(&workers->in);
-  TRY(call(workers, "gauges"));
+  TRY(of_critic ? call_critic(workers, "gauges") : call(workers, "gauges"));
   TRY(treadle_message_array(&workers->out, "gauges", sizeof *gauges_p, 1, &from));
   memcpy(gauges_p, from, sizeof *gauges_p);
+out:
+  return status;
+}
+
+treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p) {
+  treadle_rl_gauges critics;
+  treadle_status status;
+  TRY(call_gauges(workers, false, gauges_p));
+  if (!workers->critics.relay || workers->critics.relay == workers->group.relay) return TREADLE_OK;
+  TRY(call_gauges(workers, true, &critics));
+  gauges_p->stops = gauges_p->stops || critics.stops;
 out:
   return status;
 }

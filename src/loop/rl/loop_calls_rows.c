@@ -1,13 +1,8 @@
 #include "rl/calls_rows.h"
 
 #include "base/alloc.h"
-#include "group/group.h"
 
 #include <string.h>
-
-static int ranks_of(const treadle_rl_workers *workers) {
-  return workers->group.group ? treadle_group_size(workers->group.group) : 1;
-}
 
 treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c) {
   *c = (treadle_rl_rows_choice){.batch = rows->batch,
@@ -37,7 +32,9 @@ static treadle_status divide(const treadle_rl_workers *workers, const treadle_rl
 treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *method,
                                     const treadle_rl_rows_choice *c, const char *const *names,
                                     size_t count) {
-  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(workers), sizeof *by_rank);
+  treadle_worker_group *group = treadle_rl_group_of(workers, c->of_critic);
+  const int ranks = treadle_worker_group_ranks(group);
+  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks, sizeof *by_rank);
   const treadle_worker_rows rows = {.rows = {.batch = c->batch->columns,
                                              .names = names,
                                              .count = count,
@@ -45,10 +42,9 @@ treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *met
                                              .row_count = c->count},
                                     .by_rank = by_rank};
   treadle_status status = TREADLE_OK;
-  if (!by_rank)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks_of(workers)));
-  TRY(divide(workers, c, by_rank));
-  TRY(treadle_worker_group_call_rows(&workers->group, method, &workers->in, &rows, &workers->out));
+  if (!by_rank) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks));
+  if (!group->relay) TRY(divide(workers, c, by_rank));
+  TRY(treadle_worker_group_call_rows(group, method, &workers->in, &rows, &workers->out));
 out:
   treadle_free(by_rank);
   return status;
@@ -96,12 +92,13 @@ out:
 
 treadle_status treadle_rl_take_answers(treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
                                        const treadle_rl_answer_column *wanted, treadle_message *rest_p) {
-  const int ranks = ranks_of(workers);
+  treadle_worker_group *group = treadle_rl_group_of(workers, c->of_critic);
+  const int ranks = treadle_worker_group_ranks(group);
   bool *has = treadle_alloc_array(c->count + 1, sizeof *has);
   treadle_status status = TREADLE_OK;
   if (!has) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for answers to %zu rows", c->count));
   for (int rank = 0; rank < ranks; rank++) {
-    treadle_message answer = treadle_worker_group_answer(&workers->group, rank, &workers->out);
+    treadle_message answer = treadle_worker_group_answer(group, rank, &workers->out);
     TRY(take_answer(c, &answer, wanted, has));
     if (rank == 0) *rest_p = answer;
   }

@@ -8,6 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
+treadle_rl_crew treadle_rl_crew_of(treadle_group *group, const treadle_observer *observer) {
+  const int rank = group ? treadle_group_rank(group) : 0, ranks = group ? treadle_group_size(group) : 1;
+  return (treadle_rl_crew){.group = group,
+                           .rank = rank,
+                           .ranks = ranks,
+                           .leads = rank == 0,
+                           .policy_ranks = ranks,
+                           .critic_ranks = ranks,
+                           .observer = *observer};
+}
+
 treadle_status treadle_rl_agree(const treadle_rl_crew *crew, treadle_status status) {
   return crew->group && crew->ranks > 1 ? treadle_group_agree(crew->group, status) : status;
 }
@@ -32,17 +43,17 @@ treadle_status treadle_rl_share(const treadle_rl_crew *crew, void *figures, size
 }
 
 void treadle_rl_warn(const treadle_rl_crew *crew, const char *line) {
-  if (crew->rank == 0) treadle_observe_note(&crew->observer, true, line);
+  if (crew->leads) treadle_observe_note(&crew->observer, true, line);
 }
 
 void treadle_rl_doing(const treadle_rl_crew *crew, const char *what) {
-  if (crew->rank == 0) treadle_observe_progress(&crew->observer, what, 0, 0);
+  if (crew->leads) treadle_observe_progress(&crew->observer, what, 0, 0);
 }
 
 void treadle_rl_note(const treadle_rl_crew *crew, const char *format, ...) {
   char line[PATH_MAX + 200];
   va_list values;
-  if (crew->rank > 0) return;
+  if (!crew->leads) return;
   va_start(values, format);
   vsnprintf(line, sizeof line, format, values);
   va_end(values);

@@ -64,9 +64,9 @@ treadle_status treadle_rl_critic_open(treadle_rl_critic *c, const treadle_rl_tas
   treadle_status status = TREADLE_OK;
   if (!treadle_train_has_critic(s)) return TREADLE_OK;
   TRY(say_critic(task, open_model(c, task, crew, models)));
-  TRY(treadle_train_config_layout(task->config, TREADLE_PART_CRITIC, c->model->layers, crew->ranks, text,
-                                  sizeof text));
-  TRY(say_critic(task, treadle_layout_create(c->model, text, crew->ranks, NULL, &c->layout)));
+  TRY(treadle_train_config_layout(task->config, TREADLE_PART_CRITIC, c->model->layers, crew->critic_ranks,
+                                  text, sizeof text));
+  TRY(say_critic(task, treadle_layout_create(c->model, text, crew->critic_ranks, NULL, &c->layout)));
   c->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->critic.trained.lr_decay_style,
                                       .lr = s->critic.trained.lr,
                                       .min_lr = s->critic.trained.min_lr,

@@ -151,7 +151,7 @@ treadle_status treadle_rl_open_data(treadle_rl *rl) {
   char *variables = NULL;
   treadle_status status;
   size_t count;
-  if (rl->crew.rank > 0) return TREADLE_OK;
+  if (!rl->crew.leads) return TREADLE_OK;
   TRY(open_rewards(&rl->rewards, &rl->task, &rl->text));
   TRY(make_variables(&rl->task, rl->text.chat, &variables));
   TRY(read_prompts(rl, s->training.data_path, TREADLE_RL_PLACE(&rl->task, training.data_path), variables,

@@ -137,7 +137,7 @@ static treadle_status open_models(treadle_rl *rl) {
   options.weights = TREADLE_WEIGHTS_NONE;
   if (s->rl.kl.ref_model && treadle_rl_uses_kl(s))
     TRY(say_reference(&rl->task, open_reference(&rl->models, &rl->task, &rl->crew, &options)));
-  TRY(treadle_rl_open_layouts(&rl->models, &rl->task, rl->crew.ranks));
+  TRY(treadle_rl_open_layouts(&rl->models, &rl->task, rl->crew.policy_ranks));
   TRY(treadle_rl_critic_open(&rl->critic, &rl->task, &rl->crew, &rl->models));
 out:
   return status;
@@ -201,8 +201,10 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   size_t beside = 0;
   const treadle_rl_role policy = {rl->models.model, rl->models.train, &s->actor};
   treadle_status status;
-  TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.ranks, trainer));
-  if (budget) TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
+  TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.policy_ranks,
+                                 trainer));
+  if (budget && !rl->teams.apart)
+    TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
   *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,
       .kernels = rl->task.options->kernels,
@@ -252,17 +254,45 @@ treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   treadle_rl_note_kept(&rl->bounds, &rl->task, &rl->crew);
   if (rl->task.plans) return TREADLE_OK;
   TRY(treadle_rl_open_data(rl));
-  if (rl->state.from[0] && rl->crew.rank == 0)
+  if (rl->state.from[0] && rl->crew.leads)
     TRY(treadle_rl_read_start(&rl->state, &rl->task, rl->data.prompts));
-  if (rl->crew.rank == 0 && rl->state.step < rl->task.settings->training.train_iters &&
+  if (rl->crew.leads && rl->state.step < rl->task.settings->training.train_iters &&
       !rl->task.options->open_train)
     TRY(treadle_train_check_room(rl->task.config, rl->models.model, rl->critic.model));
 out:
   return status;
 }
 
+/* What this rank works in, with its weights. Collective in its team. */
+static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options) {
+  const treadle_observer books = {.struct_size = sizeof books,
+                                  .context = rl,
+                                  .memory =
+                                      rl->crew.leads && !rl->teams.apart ? treadle_rl_note_moment : NULL};
+  treadle_status status = TREADLE_OK;
+  options->observer = &books;
+  if (rl->teams.has_critic)
+    TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->crew,
+                                 rl->state.from));
+  if (!rl->teams.has_policy) return TREADLE_OK;
+  TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
+  if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
+  TRY(treadle_rl_fill_weights(rl));
+out:
+  return status;
+}
+
+/* The digests of a checkpoint are looked at by all ranks together; apart, by the controller. */
+static treadle_status check_start(treadle_rl *rl) {
+  if (!rl->state.from[0]) return TREADLE_OK;
+  if (!rl->teams.apart) return treadle_rl_check_start(&rl->state, &rl->task, &rl->crew);
+  return treadle_rl_agree(
+      &rl->whole, rl->crew.leads ? treadle_rl_check_start(&rl->state, &rl->task, &rl->crew) : TREADLE_OK);
+}
+
 treadle_status treadle_rl_open(treadle_rl *rl) {
   const treadle_train_settings *s = rl->task.settings;
+  const treadle_rl_crew *whole = &rl->whole;
   treadle_trainer_options trainer;
   treadle_generator_options engine;
   treadle_actor_options options;
@@ -274,24 +304,18 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
                                        .min_lr = s->actor.min_lr,
                                        .warmup_fraction = s->actor.lr_warmup_fraction,
                                        .steps = treadle_rl_optimizer_steps(s)};
-  TRY(treadle_rl_agree(&rl->crew, treadle_rl_find_start(&rl->state, &rl->task, &rl->crew)));
-  if (rl->state.from[0]) TRY(treadle_rl_check_start(&rl->state, &rl->task, &rl->crew));
-  TRY(treadle_rl_agree(&rl->crew, treadle_as_refusal(treadle_rl_open_inputs(rl))));
+  TRY(treadle_rl_agree(whole, treadle_rl_find_start(&rl->state, &rl->task, &rl->crew)));
+  TRY(check_start(rl));
+  TRY(treadle_rl_agree(whole, treadle_as_refusal(treadle_rl_open_inputs(rl))));
   treadle_rl_doing(&rl->crew, "the forecast of memory");
-  TRY(treadle_rl_agree(&rl->crew, rl->crew.rank == 0 ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
-  TRY(treadle_rl_agree(&rl->crew, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
-  TRY(treadle_rl_open_values(rl));
+  TRY(treadle_rl_agree(whole, rl->crew.leads ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
+  TRY(treadle_rl_agree(whole, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
+  if (!rl->teams.apart) TRY(treadle_rl_open_values(rl));
   options.reference = rl->models.reference; /* layouts are made anew with other values */
-  TRY(treadle_rl_agree(&rl->crew, treadle_rl_check_weights(&rl->models, &rl->crew, rl->state.from)));
-  const treadle_observer books = {.struct_size = sizeof books,
-                                  .context = rl,
-                                  .memory = rl->crew.rank == 0 ? treadle_rl_note_moment : NULL};
-  options.observer = &books;
-  TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->crew, rl->state.from));
-  TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, &options, &rl->actor));
-  if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
-  TRY(treadle_rl_fill_weights(rl));
+  TRY(treadle_rl_agree(whole, treadle_rl_check_weights(&rl->models, &rl->crew, rl->state.from)));
+  TRY(treadle_rl_agree(whole, open_roles(rl, &options)));
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
+  TRY(treadle_rl_agree(whole, treadle_rl_teams_open(&rl->teams, whole, &rl->workers)));
 out:
   return status;
 }
@@ -315,4 +339,5 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_data_close(&rl->data);
   treadle_run_text_close(&rl->text);
   treadle_rl_models_close(&rl->models);
+  treadle_rl_teams_close(&rl->teams);
 }

@@ -131,7 +131,7 @@ out:
 treadle_status treadle_rl_report(treadle_rl *rl) {
   treadle_status status;
   TRY(write_memory(rl->task.settings, &rl->ledger.moments, rl->predicted));
-  TRY(write_switch(&rl->models, rl->task.settings, rl->crew.ranks));
+  TRY(write_switch(&rl->models, rl->task.settings, rl->crew.policy_ranks));
 out:
   return status;
 }

@@ -13,7 +13,7 @@ static treadle_run_start start_of(const treadle_rl_task *task, const treadle_rl_
                              .resume = o->resume,
                              .from = o->from,
                              .families = o->families,
-                             .observer = crew->rank == 0 ? crew->observer : (treadle_observer){0}};
+                             .observer = crew->leads ? crew->observer : (treadle_observer){0}};
 }
 
 treadle_status treadle_rl_find_start(treadle_rl_state *state, const treadle_rl_task *task,
@@ -97,6 +97,31 @@ out:
   return status;
 }
 
+/* ---- The controller apart: it makes the folders and names them, and each team fills its own ---- */
+
+static treadle_status save_policy(void *context, const char *folder) {
+  treadle_rl *rl = context;
+  treadle_status status;
+  TRY(treadle_rl_call_save_role(&rl->workers, false, folder));
+  TRY(treadle_rl_write_step(rl));
+out:
+  return status;
+}
+
+static treadle_status save_critic(void *context, const char *folder) {
+  return treadle_rl_call_save_role(&((treadle_rl *)context)->workers, true, folder);
+}
+
+static treadle_status save_apart(treadle_rl *rl, const treadle_train_checkpoint *checkpoint) {
+  treadle_train_checkpoint c = *checkpoint;
+  c.save = save_policy;
+  c.save_critic = treadle_train_has_critic(rl->task.settings) ? save_critic : NULL;
+  c.context = rl;
+  c.shared = rl->folders.own.unlocked;
+  c.families = rl->task.options->families;
+  return treadle_train_checkpoint_save(NULL, &c);
+}
+
 treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
   const treadle_train_settings *s = rl->task.settings;
   char data[760], rng[128], critic[48] = "";
@@ -122,7 +147,10 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
                                                .max_to_keep = s->training.max_ckpt_to_keep,
                                                .data = data,
                                                .rng = rng};
-  TRY(treadle_rl_call_save(&rl->workers, &checkpoint));
+  if (rl->teams.apart)
+    TRY(save_apart(rl, &checkpoint));
+  else
+    TRY(treadle_rl_call_save(&rl->workers, &checkpoint));
   rl->state.saved = rl->state.step;
   snprintf(path, room, "%s/global_step_%lld", s->actor.save, (long long)rl->state.step);
 out:

@@ -174,12 +174,12 @@ out:
   return status;
 }
 
-/* The policy makes room first, as it does for every call of the critic. */
+/* The policy makes room first, as it does for every call of the critic, where it is on the same ranks. */
 static treadle_status save_critic(void *context, const char *folder) {
   treadle_rl *rl = context;
-  treadle_status status;
-  TRY(treadle_actor_enter(rl->actor, TREADLE_FORWARD));
-  TRY(treadle_actor_exit(rl->actor, TREADLE_FORWARD));
+  treadle_status status = TREADLE_OK;
+  if (rl->actor) TRY(treadle_actor_enter(rl->actor, TREADLE_FORWARD));
+  if (rl->actor) TRY(treadle_actor_exit(rl->actor, TREADLE_FORWARD));
   TRY(treadle_critic_save(rl->critic.role, folder));
   TRY(treadle_rl_agree(&rl->crew, treadle_critic_rest(rl->critic.role)));
 out:
@@ -206,6 +206,29 @@ static treadle_status save(void *worker, treadle_message *in, treadle_message *o
   c.data = data;
   c.rng = rng;
   TRY(treadle_train_checkpoint_save(rl->crew.ranks > 1 ? rl->crew.group : NULL, &c));
+out:
+  return status;
+}
+
+/* Apart: each role by itself, into folders that the controller makes and names. */
+static treadle_status save_policy(void *worker, treadle_message *in, treadle_message *out) {
+  const void *folder;
+  size_t length;
+  treadle_status status;
+  (void)out;
+  TRY(treadle_message_bytes(in, "folder", &folder, &length));
+  TRY(treadle_actor_save(((treadle_rl *)worker)->actor, folder));
+out:
+  return status;
+}
+
+static treadle_status save_critic_alone(void *worker, treadle_message *in, treadle_message *out) {
+  const void *folder;
+  size_t length;
+  treadle_status status;
+  (void)out;
+  TRY(treadle_message_bytes(in, "folder", &folder, &length));
+  TRY(save_critic(worker, folder));
 out:
   return status;
 }
@@ -237,9 +260,10 @@ static void join(treadle_rl_gauges *g, const treadle_rl_gauges *other) {
 static treadle_status gauges(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
   treadle_rl_gauges mine = {.fullest = TREADLE_INIT(treadle_actor_info)};
-  treadle_status status;
+  treadle_status status = TREADLE_OK;
   (void)in;
-  TRY(treadle_actor_get_info(rl->actor, &mine.fullest));
+  mine.fullest.kv_blocks = INT64_MAX;
+  if (rl->actor) TRY(treadle_actor_get_info(rl->actor, &mine.fullest));
   mine.stops = treadle_observe_stop(&rl->crew.observer);
   treadle_rl_gauges all = mine;
   if (rl->crew.ranks > 1) {
@@ -261,13 +285,21 @@ static const treadle_worker_method methods[] = {
     {"update_critic", treadle_rl_update_critic_rows, true},
     {"rest_critic", treadle_rl_rest_critic, false},
     {"save", save, false},
+    {"save_policy", save_policy, false},
+    {"save_critic", save_critic_alone, false},
     {"weights_digest", weights_digest, false},
     {"gauges", gauges, false},
     {NULL, NULL, false},
 };
 
+treadle_status treadle_rl_divide_rows(void *worker, bool of_critic, const int64_t *lengths, int64_t rows,
+                                      treadle_row_range *by_rank) {
+  return (of_critic ? treadle_rl_divide_critic : divide)(worker, lengths, rows, by_rank);
+}
+
 void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, void *run) {
   workers->group = (treadle_worker_group){.group = group, .methods = methods, .worker = run};
+  workers->critics = (treadle_worker_group){.methods = methods, .worker = run};
   workers->divide = divide;
   workers->divide_critic = treadle_rl_divide_critic;
 }

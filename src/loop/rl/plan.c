@@ -18,7 +18,8 @@ treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memo
   treadle_status status;
   TRY(treadle_rl_actor_options(rl, &trainer, &engine, &options));
   TRY(treadle_actor_foresee(rl->models.train, rl->models.infer, &options, by_rank));
-  TRY(treadle_rl_critic_foresee(&rl->critic, &rl->task, &rl->bounds, &rl->text, by_rank));
+  if (!rl->teams.apart)
+    TRY(treadle_rl_critic_foresee(&rl->critic, &rl->task, &rl->bounds, &rl->text, by_rank));
 out:
   return status;
 }
@@ -39,7 +40,7 @@ static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memo
   int64_t prompt = treadle_larger(longest_of(rl->data.prompts), longest_of(rl->data.tests));
   int fewest = 0;
   if (!prompt) prompt = rl->bounds.prompt_most;
-  for (int rank = 1; rank < rl->crew.ranks; rank++)
+  for (int rank = 1; rank < rl->crew.policy_ranks; rank++)
     if (all[rank].kv_blocks < all[fewest].kv_blocks) fewest = rank;
   if (block < 1 || all[fewest].kv_blocks < 1 || rl->task.options->open_infer) return TREADLE_OK;
   int64_t blocks = (prompt + rl->bounds.response_most + block - 1) / block;
@@ -54,14 +55,14 @@ static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memo
 }
 
 treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank) {
-  treadle_actor_memory *all = treadle_alloc_array((size_t)rl->crew.ranks, sizeof *all);
+  treadle_actor_memory *all = treadle_alloc_array((size_t)rl->crew.policy_ranks, sizeof *all);
   treadle_status status;
   if (!all)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.ranks);
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.policy_ranks);
   TRY(treadle_rl_foresee_ranks(rl, all));
-  if (by_rank) memcpy(by_rank, all, (size_t)rl->crew.ranks * sizeof *all);
+  if (by_rank) memcpy(by_rank, all, (size_t)rl->crew.policy_ranks * sizeof *all);
   rl->predicted = 0;
-  for (int rank = 0; rank < rl->crew.ranks; rank++)
+  for (int rank = 0; rank < rl->crew.policy_ranks; rank++)
     if (all[rank].peak_bytes > rl->predicted) rl->predicted = all[rank].peak_bytes;
   TRY(treadle_rl_check_room(rl, all));
   TRY(check_cache(rl, all));
@@ -79,7 +80,8 @@ static treadle_status open_plan(const treadle_train_config *config, int64_t rank
   TRY(TREADLE_TAKE(options->observer, &rl->crew.observer));
   rl->task.config = config;
   rl->task.options = options;
-  rl->crew.ranks = (int)ranks;
+  rl->crew.ranks = rl->crew.policy_ranks = rl->crew.critic_ranks = (int)ranks;
+  rl->crew.leads = true;
   rl->task.plans = true;
   rl->task.settings = treadle_train_config_settings(config);
   TRY(treadle_rl_open_inputs(rl));

@@ -196,17 +196,17 @@ static treadle_status try_change(const change *c, treadle_actor_memory *by_rank,
   status = treadle_rl_foresee_ranks(other, by_rank);
   treadle_free(other);
   if (status) return status == TREADLE_NO_MEMORY ? status : TREADLE_OK;
-  size_t least = fullest_rank(c->rl->crew.ranks, by_rank)->least_bytes;
+  size_t least = fullest_rank(c->rl->crew.policy_ranks, by_rank)->least_bytes;
   *less_p = least < needs ? needs - least : 0;
   return TREADLE_OK;
 }
 
 static treadle_status say_changes(const treadle_rl *rl, const treadle_actor_memory *worst,
                                   treadle_builder *text) {
-  treadle_actor_memory *others = treadle_alloc_array((size_t)rl->crew.ranks, sizeof *others);
+  treadle_actor_memory *others = treadle_alloc_array((size_t)rl->crew.policy_ranks, sizeof *others);
   treadle_status status = TREADLE_OK;
   if (!others)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.ranks);
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.policy_ranks);
   treadle_builder_add(text, "; less would do with ");
   for (int i = 0; i < CHANGES; i++) {
     change one = {.rl = rl, .worst = worst, .s = *rl->task.settings};
@@ -224,7 +224,7 @@ out:
 treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
   const treadle_train_settings *s = rl->task.settings;
   const size_t room = (size_t)((double)s->generate.device_memory * s->generate.gpu_memory_utilization);
-  const treadle_actor_memory *worst = fullest_rank(rl->crew.ranks, by_rank);
+  const treadle_actor_memory *worst = fullest_rank(rl->crew.policy_ranks, by_rank);
   treadle_builder text = {0};
   treadle_status status;
   if (!s->generate.device_memory || (worst->least_bytes <= room && worst->kv_blocks > 0)) return TREADLE_OK;

@@ -7,7 +7,9 @@
 #include "run/checkpoint.h"
 
 typedef struct treadle_rl_workers {
-  treadle_worker_group group;
+  treadle_worker_group group;   /* on the controller apart: of the policy */
+  treadle_worker_group critics; /* of the controller apart alone: the way to the critic */
+  bool apart;
   treadle_message in, out; /* of the call that is made */
   /* Which rows each rank of the train engine takes, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
    * train on. Local. */
@@ -17,7 +19,16 @@ typedef struct treadle_rl_workers {
                                   treadle_row_range *by_rank);
 } treadle_rl_workers;
 
+/* Whose methods are called: those of the critic, or of the policy. */
+static inline treadle_worker_group *treadle_rl_group_of(treadle_rl_workers *workers, bool of_critic) {
+  return workers->apart && of_critic ? &workers->critics : &workers->group;
+}
+
 void treadle_rl_workers_release(treadle_rl_workers *workers);
+
+/* loop_worker.c: the same of the worker of a rank, for the policy or the critic. */
+treadle_status treadle_rl_divide_rows(void *worker, bool of_critic, const int64_t *lengths, int64_t rows,
+                                      treadle_row_range *by_rank);
 
 typedef struct treadle_rl_rows {
   treadle_rl_batch *batch;
@@ -72,6 +83,8 @@ treadle_status treadle_rl_call_update_critic(treadle_rl_workers *workers, const 
 treadle_status treadle_rl_call_rest(treadle_rl_workers *workers);
 treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
                                     const treadle_train_checkpoint *checkpoint);
+/* Apart: what one role has of a checkpoint, into a folder that is there. */
+treadle_status treadle_rl_call_save_role(treadle_rl_workers *workers, bool critic, const char *folder);
 treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p);
 /* Of all ranks, the largest. */
 treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p);

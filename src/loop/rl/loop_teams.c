@@ -1,0 +1,225 @@
+#include "rl/teams.h"
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "group/group.h"
+#include "rl/pools.h"
+#include "run/config_pools.h"
+
+#include <string.h>
+
+#define CLASS "team"
+
+/* ---- Which roles are in which pool ---- */
+
+static bool has(const treadle_rl_pool_info *pool, treadle_pool_role role) {
+  for (int32_t i = 0; i < pool->role_count; i++)
+    if (pool->roles[i] == role) return true;
+  return false;
+}
+
+static treadle_status check_role(const treadle_rl_task *task, const char *place,
+                                 const treadle_rl_pool_info *pool, treadle_pool_role role) {
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_resource_pool_get_info(pool->pool, &info);
+  REFUSE(
+      "%s: %s: %s is in pool '%s', apart from the policy: this version runs ActorRollout in one pool, with "
+      "RefPolicy and RewardModel, and Critic there or in another; treadle pools says what it would be",
+      task->config->file, place, treadle_pool_role_name(role), treadle_text_shown(info.name));
+}
+
+/* The policy trains and generates on the same ranks, where the reference is, too. */
+static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *task,
+                                 const treadle_rl_pools *pools, const treadle_rl_pools_info *info) {
+  static const treadle_pool_role with_policy[] = {TREADLE_POOL_ROLE_ACTOR, TREADLE_POOL_ROLE_ROLLOUT,
+                                                  TREADLE_POOL_ROLE_REF_POLICY,
+                                                  TREADLE_POOL_ROLE_REWARD_MODEL};
+  treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
+  treadle_status status = TREADLE_OK;
+  if (info->count > TREADLE_RL_TEAMS_MOST)
+    REFUSE("%s: %s says %d pools: this version runs %d at most, one of the policy and one of the critic",
+           task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
+  t->count = info->count;
+  for (int32_t p = 0; p < info->count; p++) {
+    TRY(treadle_rl_pools_get_pool(pools, p, &pool));
+    t->team[p].policy = has(&pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) ||
+                        (has(&pool, TREADLE_POOL_ROLE_ACTOR) && has(&pool, TREADLE_POOL_ROLE_ROLLOUT));
+    t->team[p].critic = has(&pool, TREADLE_POOL_ROLE_CRITIC);
+    for (size_t i = 0; i < sizeof with_policy / sizeof *with_policy && !t->team[p].policy; i++)
+      if (has(&pool, with_policy[i])) TRY(check_role(task, info->place, &pool, with_policy[i]));
+  }
+out:
+  return status;
+}
+
+/* ---- Which ranks they have ---- */
+
+/* Slots are numbered node after node, and those of a node as its ranks: rank_of [slots], by_node [nodes]. Rank 0 has none. */
+static void number_slots(const treadle_rl_crew *whole, int nodes, int32_t *rank_of, int32_t *by_node) {
+  int slot = 0;
+  for (int node = 0; node < nodes; node++)
+    for (int rank = 1; rank < whole->ranks; rank++) {
+      if (treadle_group_node(whole->group, rank) != node) continue;
+      rank_of[slot++] = rank;
+      by_node[node]++;
+    }
+}
+
+/* Those of one pool: key_p is this rank's place in it; -1: it is none of them. */
+static treadle_status find_ranks(treadle_rl_teams *t, int p, const treadle_rl_pools *pools,
+                                 const int32_t *rank_of, int rank, int *key_p) {
+  treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_slot slot;
+  treadle_status status;
+  *key_p = -1;
+  TRY(treadle_rl_pools_get_pool(pools, p, &pool));
+  treadle_resource_pool_get_info(pool.pool, &info);
+  t->team[p].ranks = info.slots;
+  for (int32_t i = 0; i < info.slots; i++) {
+    TRY(treadle_resource_pool_get_slot(pool.pool, i, &slot));
+    if (i == 0) t->team[p].first = rank_of[slot.number];
+    if (rank_of[slot.number] == rank) *key_p = i;
+  }
+out:
+  return status;
+}
+
+static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *task,
+                                  const treadle_rl_crew *whole, int *key_p) {
+  const int nodes = treadle_group_node_count(whole->group), slots = whole->ranks - 1;
+  int32_t *rank_of = treadle_alloc_array((size_t)whole->ranks, sizeof *rank_of),
+          *by_node = treadle_alloc_array((size_t)nodes, sizeof *by_node);
+  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_rl_pools *pools = NULL;
+  treadle_status status = TREADLE_OK;
+  if (!rank_of || !by_node)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole->ranks));
+  number_slots(whole, nodes, rank_of, by_node);
+  TRY(treadle_rl_pools_create(task->config, by_node, (size_t)nodes, &pools));
+  treadle_rl_pools_get_info(pools, &info);
+  if (info.slots != slots)
+    TRY(treadle_fail(
+        TREADLE_REFUSED, "%s: %s asks for %s, and the run has %s beside the controller: start %d processes",
+        task->config->file, info.place ? info.place : "resource_pools",
+        treadle_text_of_count(info.slots, "slot"), treadle_text_of_count(slots, "rank"), info.slots + 1));
+  TRY(find_roles(t, task, pools, &info));
+  for (int p = 0, key; p < t->count; p++) {
+    TRY(find_ranks(t, p, pools, rank_of, whole->rank, &key));
+    if (key < 0) continue;
+    t->mine = p;
+    *key_p = key;
+  }
+out:
+  treadle_rl_pools_destroy(pools);
+  treadle_free(rank_of);
+  treadle_free(by_node);
+  return status;
+}
+
+/* ---- All of it ---- */
+
+/* More processes than slots by one: the controller is apart. One pool of as many slots as there are ranks, or of all: together. */
+static bool is_apart(const treadle_config_pools *asked, const treadle_rl_crew *whole) {
+  int64_t slots = 0;
+  if (!asked || !whole->group || whole->ranks < 2) return false;
+  for (size_t p = 0; p < asked->count; p++) {
+    if (asked->all[p].type == TREADLE_POOL_ALL) return false;
+    slots += treadle_config_pool_slots(&asked->all[p]);
+  }
+  return asked->count > 1 || slots + 1 == whole->ranks;
+}
+
+static treadle_status check_run(const treadle_rl_task *task) {
+  if (task->settings->actor.load)
+    REFUSE("%s: weights of a checkpoint of Megatron are not read where the controller is apart: convert it "
+           "first "
+           "(treadle convert)",
+           TREADLE_RL_PLACE(task, actor.load));
+  return TREADLE_OK;
+}
+
+treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task *task,
+                                     const treadle_rl_crew *whole, treadle_rl_crew *crew_p) {
+  int key = 0;
+  treadle_status status;
+  *t = (treadle_rl_teams){.mine = -1, .has_policy = true, .has_critic = true};
+  *crew_p = *whole;
+  t->apart = is_apart(task->config->pools, whole);
+  if (!t->apart) return treadle_rl_agree(whole, treadle_rl_check_pools(task->config, whole));
+  status = check_run(task);
+  if (!status) status = place_teams(t, task, whole, &key);
+  TRY(treadle_rl_agree(whole, status));
+  TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
+  *crew_p = (treadle_rl_crew){.ranks = 1, .leads = whole->rank == 0, .observer = whole->observer};
+  for (int p = 0; p < t->count; p++) {
+    if (t->team[p].policy) crew_p->policy_ranks = t->team[p].ranks;
+    if (t->team[p].critic) crew_p->critic_ranks = t->team[p].ranks;
+  }
+  if (!crew_p->critic_ranks) crew_p->critic_ranks = crew_p->policy_ranks;
+  t->has_policy = t->mine >= 0 && t->team[t->mine].policy;
+  t->has_critic = t->mine >= 0 && t->team[t->mine].critic;
+  if (!t->group) goto out;
+  crew_p->rank = treadle_group_rank(t->group);
+  crew_p->ranks = treadle_group_size(t->group);
+  crew_p->group = crew_p->ranks > 1 ? t->group : NULL;
+out:
+  return status;
+}
+
+static treadle_status divide_rows(void *worker, const char *method, const int64_t *lengths, int64_t rows,
+                                  treadle_row_range *by_rank) {
+  return treadle_rl_divide_rows(
+      worker, strcmp(method, "compute_values") == 0 || strcmp(method, "update_critic") == 0, lengths, rows,
+      by_rank);
+}
+
+treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_crew *whole,
+                                     treadle_rl_workers *workers) {
+  treadle_status status;
+  if (!t->apart) return TREADLE_OK;
+  const bool first = t->mine >= 0 && t->team[t->mine].first == whole->rank;
+  t->first = (treadle_worker_team){.group = &workers->group, .divide = divide_rows};
+  t->classes[0] = treadle_worker_relay_class(CLASS, first ? &t->first : NULL);
+  TRY(treadle_crew_open(whole->group, t->classes, 1, NULL, &t->crew));
+  workers->apart = true;
+out:
+  return status;
+}
+
+treadle_status treadle_rl_teams_reach(treadle_rl_teams *t, treadle_rl_workers *workers) {
+  treadle_status status = TREADLE_OK;
+  if (!t->apart) return TREADLE_OK;
+  for (int p = 0; p < t->count; p++) {
+    TRY(treadle_worker_relay_open(t->crew, CLASS, t->team[p].first, &t->relays[p]));
+    t->relays[p].ranks = t->team[p].ranks;
+    if (t->team[p].policy) workers->group.relay = &t->relays[p];
+    if (t->team[p].critic) workers->critics.relay = &t->relays[p];
+  }
+out:
+  return status;
+}
+
+treadle_status treadle_rl_teams_serve(treadle_rl_teams *t, treadle_rl_workers *workers) {
+  if (!t->apart || (workers->group.group && treadle_group_rank(workers->group.group) > 0))
+    return treadle_worker_group_serve(&workers->group);
+  return treadle_worker_group_end(&workers->group, treadle_crew_serve(t->crew));
+}
+
+treadle_status treadle_rl_teams_end(treadle_rl_teams *t, treadle_rl_workers *workers,
+                                    treadle_status status) {
+  char message[TREADLE_GROUP_MESSAGE];
+  if (!t->apart) return treadle_worker_group_end(&workers->group, status);
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  for (int p = 0; p < t->count; p++) treadle_worker_relay_close(&t->relays[p]);
+  if (status) (void)treadle_fail(status, "%s", message);
+  treadle_crew_end(t->crew, status);
+  return status;
+}
+
+void treadle_rl_teams_close(treadle_rl_teams *t) {
+  for (int p = 0; p < t->count; p++) treadle_worker_relay_close(&t->relays[p]);
+  treadle_crew_close(t->crew);
+  treadle_group_close(t->group);
+}

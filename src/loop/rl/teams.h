@@ -1,0 +1,50 @@
+/* Teams: which processes of a run do what. All of them do everything, and rank 0 leads them; or the controller is apart, each role has the ranks of its
+ * pool, and pools work at the same time.
+ *
+ * Apart, each rank knows its team as its crew (rl/crew.h): agreements of a role are among these ranks. The first rank of a team serves the controller,
+ * which calls it by a relay (control/worker_relay.h); the others serve that first rank. */
+#ifndef TREADLE_RL_TEAMS_H
+#define TREADLE_RL_TEAMS_H
+
+#include "control/worker_relay.h"
+#include "rl/crew.h"
+#include "rl/task.h"
+#include "rl/workers.h"
+
+enum { TREADLE_RL_TEAMS_MOST = 2 };
+
+/* A zeroed struct is that of a run whose ranks are together. */
+typedef struct treadle_rl_teams {
+  bool apart;
+  bool has_policy,
+      has_critic; /* what this rank works in; of a run that is apart, the controller in nothing */
+  int count;
+  struct {
+    bool policy, critic;
+    int32_t ranks, first; /* first: a rank of the whole */
+  } team[TREADLE_RL_TEAMS_MOST];
+  int mine;             /* -1: the controller */
+  treadle_group *group; /* of this rank's team; NULL: it is alone in it, or the controller */
+  treadle_crew *crew;
+  treadle_worker_team first; /* of the first rank of a team */
+  treadle_worker_class classes[1];
+  treadle_worker_relay relays[TREADLE_RL_TEAMS_MOST]; /* of the controller */
+} treadle_rl_teams;
+
+/* What the configuration says of these ranks; crew_p gets the crew of this rank. Refused: pools that the run's ranks are not enough for, or too many; roles in
+ * pools where they are not run. Collective among `whole`. */
+treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,
+                                     const treadle_rl_crew *whole, treadle_rl_crew *crew_p);
+/* The ways of calls, once the methods of all ranks are ready. Collective among `whole`. */
+treadle_status treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_crew *whole,
+                                     treadle_rl_workers *workers);
+/* Who leads: finds the others, who serve by then. */
+treadle_status treadle_rl_teams_reach(treadle_rl_teams *teams, treadle_rl_workers *workers);
+/* Who does not lead: calls, until the end. */
+treadle_status treadle_rl_teams_serve(treadle_rl_teams *teams, treadle_rl_workers *workers);
+/* Who leads: no more calls. */
+treadle_status treadle_rl_teams_end(treadle_rl_teams *teams, treadle_rl_workers *workers,
+                                    treadle_status status);
+void treadle_rl_teams_close(treadle_rl_teams *teams);
+
+#endif
