@@ -86,7 +86,10 @@ treadle_status treadle_session_agree(treadle_session *session, treadle_status mi
   if (!verdicts)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the words of %d ranks", session->size);
   if (mine) snprintf(own.message, sizeof own.message, "%s", treadle_error_message());
-  TRY(treadle_group_gather(session->group, &own, sizeof own, verdicts));
+  status = treadle_group_gather(session->group, &own, sizeof own, verdicts);
+  if (status && mine)
+    status = treadle_fail(mine, "%s", own.message); /* it says more than that others are gone */
+  TRY(status);
 
   int first = -1; /* whose failure counts: the first that is not about a peer, else the first */
   for (int rank = session->size - 1; rank >= 0; rank--)

@@ -26,6 +26,22 @@ treadle_status treadle_crew_lost(const treadle_crew *crew, int rank) {
                       treadle_group_node(crew->group, rank), crew->lost[rank]);
 }
 
+static int find_lost(const treadle_crew *crew, const int32_t *ranks, int count) {
+  for (int i = 0; i < count; i++)
+    if (crew->lost[ranks[i]][0]) return ranks[i];
+  return -1;
+}
+
+bool treadle_crew_find_lost(treadle_crew *crew, const int32_t *ranks, int count, int *rank_p, char *why) {
+  const double end = treadle_clock_seconds() + 1; /* its end is seen by others first, perhaps */
+  pthread_mutex_lock(&crew->lock);
+  while ((*rank_p = find_lost(crew, ranks, count)) < 0 && treadle_clock_seconds() < end)
+    (void)treadle_crew_nap(crew, "news of lost ranks");
+  if (*rank_p >= 0) snprintf(why, TREADLE_GROUP_MESSAGE, "%s", crew->lost[*rank_p]);
+  pthread_mutex_unlock(&crew->lock);
+  return *rank_p >= 0;
+}
+
 /* ---- Messages ---- */
 
 static void hold(void *letter) { (void)treadle_endpoint_share(letter); }

@@ -91,6 +91,8 @@ treadle_status treadle_crew_lost(const treadle_crew *crew, int rank);
 void treadle_crew_leave(treadle_crew *crew);
 /* TREADLE_STATE: it was closed. */
 treadle_status treadle_crew_check_open(const treadle_crew *crew, const char *function);
+/* Is one of these ranks [count] of the crew lost, or within a second? *rank_p, and why [TREADLE_GROUP_MESSAGE]. */
+bool treadle_crew_find_lost(treadle_crew *crew, const int32_t *ranks, int count, int *rank_p, char *why);
 static inline uint64_t treadle_crew_number(treadle_crew *crew) { return ++crew->numbers; }
 
 /* ---- crew_serve.c ---- */
@@ -144,7 +146,8 @@ treadle_status treadle_call_read_answer(treadle_message *m, int64_t *rows_p, tre
                                         bool *few_p);
 
 /* What a worker has registered of itself, as rows: the name of a mesh, dp_rank, collects. And registering it. */
-treadle_status treadle_call_say_meshes(const treadle_meshes *meshes, int32_t worker, treadle_batch **made_p);
+treadle_status treadle_call_say_meshes(const treadle_meshes *meshes, int32_t worker,
+                                       treadle_batch **made_p);
 treadle_status treadle_call_hear_meshes(treadle_meshes *meshes, int32_t worker, const treadle_batch *made);
 
 /* ---- crew_input.c ---- */

@@ -3,6 +3,7 @@
 #include "control/worker_relay.h"
 
 #include "base/alloc.h"
+#include "control/crew.h"
 #include "group/group.h"
 
 #include <stdio.h>
@@ -191,9 +192,10 @@ treadle_worker_class treadle_worker_relay_class(const char *name, treadle_worker
 
 /* ---- The controller ---- */
 
-treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_name, int32_t rank,
+treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_name,
                                          treadle_worker_relay *relay) {
-  return treadle_workers_create(crew, &rank, 1, class_name, NULL, &relay->workers);
+  relay->crew = crew;
+  return treadle_workers_create(crew, relay->rank_of, 1, class_name, NULL, &relay->workers);
 }
 
 void treadle_worker_relay_close(treadle_worker_relay *relay) {
@@ -227,6 +229,7 @@ treadle_status treadle_worker_relay_start(treadle_worker_relay *relay, const cha
   treadle_status status;
   treadle_batch_destroy(relay->answers);
   relay->answers = NULL;
+  snprintf(relay->method, sizeof relay->method, "%s", method);
   if (in->failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", method));
   if (rows)
     TRY(choose(rows, &batch));
@@ -242,12 +245,25 @@ out:
   return status;
 }
 
+/* A rank of the group may be lost where its first rank is not, which then says what it has seen of it. */
+static treadle_status find_lost(const treadle_worker_relay *relay, treadle_status status) {
+  char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
+  int rank;
+  if (status != TREADLE_PEER && status != TREADLE_TIMEOUT) return status;
+  snprintf(said, sizeof said, "%s", treadle_error_message());
+  if (!treadle_crew_find_lost(relay->crew, relay->rank_of, relay->ranks, &rank, why))
+    return treadle_fail(status, "%s, %s: %s", relay->roles, relay->method, said);
+  return treadle_fail(TREADLE_PEER, "rank %d (node %d) of %s is lost in %s: %s", rank,
+                      treadle_group_node(relay->crew->group, rank), relay->roles, relay->method, why);
+}
+
 treadle_status treadle_worker_relay_wait(treadle_worker_relay *relay, treadle_message *out) {
   treadle_status status;
   treadle_message_clear(out);
   TRY(treadle_future_take_of(relay->future, 0, NULL, 0, &relay->answers));
   *out = treadle_worker_relay_answer(relay, 0);
 out:
+  if (status) status = find_lost(relay, status);
   treadle_future_destroy(relay->future);
   relay->future = NULL;
   return status;

@@ -27,13 +27,17 @@ treadle_worker_class treadle_worker_relay_class(const char *name, treadle_worker
 /* The controller's side. */
 typedef struct treadle_worker_relay {
   treadle_workers *workers; /* one: the first rank of the group */
-  int ranks;                /* of the group */
-  treadle_future *future;   /* a call that is under way; NULL: none is */
-  treadle_batch *answers;   /* of the last call, a row a rank */
+  int ranks;                /* of the group, */
+  const int32_t *rank_of;   /* [ranks] and of the crew */
+  const char *roles;        /* what they do: "Critic (pool 'critic')" */
+  treadle_crew *crew;
+  char method[TREADLE_WORKER_NAME]; /* that was called last */
+  treadle_future *future;           /* a call that is under way; NULL: none is */
+  treadle_batch *answers;           /* of the last call, a row a rank */
 } treadle_worker_relay;
 
-/* For the group whose first rank is this rank of the crew. */
-treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_name, int32_t rank,
+/* For a group whose ranks and roles are there; all that it has of texts and numbers outlives it. */
+treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_name,
                                          treadle_worker_relay *relay);
 void treadle_worker_relay_close(treadle_worker_relay *relay);
 

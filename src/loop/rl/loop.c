@@ -87,12 +87,12 @@ static treadle_status prepare(treadle_rl *rl, bool *skipped_p) {
   if (treadle_rl_uses_kl(rl->task.settings)) treadle_rl_stage(rl, "reference");
   TRY(treadle_rl_ref_logprobs(&rl->workers, rl->task.settings, &rl->batch));
   t->ref = since(&at);
-  if (rl->critic.role) treadle_rl_stage(rl, "values");
+  if (rl->critic.model) treadle_rl_stage(rl, "values");
   TRY(treadle_rl_find_values(&rl->workers, rl->task.settings, &rl->batch));
   t->values = since(&at);
   TRY(treadle_rl_find_advantages(rl));
   t->adv = since(&at);
-  if (!rl->critic.role) goto out;
+  if (!rl->critic.model) goto out;
   treadle_rl_stage(rl, "update of the critic");
   TRY(treadle_rl_update_critic(&critic, skipped_p));
   t->update_critic = since(&at);

@@ -203,7 +203,7 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   treadle_status status;
   TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.policy_ranks,
                                  trainer));
-  if (budget && !rl->teams.apart)
+  if (budget && treadle_rl_teams_share(&rl->teams))
     TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
   *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,

@@ -7,6 +7,7 @@
 #include "rl/pools.h"
 #include "run/config_pools.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define CLASS "team"
@@ -66,6 +67,14 @@ static void number_slots(const treadle_rl_crew *whole, int nodes, int32_t *rank_
     }
 }
 
+static void name_roles(const treadle_rl_pool_info *pool, const char *name, char *text, size_t room) {
+  size_t length = 0;
+  for (int32_t i = 0; i < pool->role_count && length < room; i++)
+    length += (size_t)snprintf(text + length, room - length, "%s%s", i ? ", " : "",
+                               treadle_pool_role_name(pool->roles[i]));
+  if (length < room) snprintf(text + length, room - length, " (pool '%.40s')", treadle_text_shown(name));
+}
+
 /* Those of one pool: key_p is this rank's place in it; -1: it is none of them. */
 static treadle_status find_ranks(treadle_rl_teams *t, int p, const treadle_rl_pools *pools,
                                  const int32_t *rank_of, int rank, int *key_p) {
@@ -76,10 +85,13 @@ static treadle_status find_ranks(treadle_rl_teams *t, int p, const treadle_rl_po
   *key_p = -1;
   TRY(treadle_rl_pools_get_pool(pools, p, &pool));
   treadle_resource_pool_get_info(pool.pool, &info);
-  t->team[p].ranks = info.slots;
+  name_roles(&pool, info.name, t->team[p].roles, sizeof t->team[p].roles);
+  t->team[p].count = info.slots;
+  t->team[p].ranks = treadle_alloc_array((size_t)info.slots, sizeof *t->team[p].ranks);
+  if (!t->team[p].ranks) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the ranks of a pool"));
   for (int32_t i = 0; i < info.slots; i++) {
     TRY(treadle_resource_pool_get_slot(pool.pool, i, &slot));
-    if (i == 0) t->team[p].first = rank_of[slot.number];
+    t->team[p].ranks[i] = rank_of[slot.number];
     if (rank_of[slot.number] == rank) *key_p = i;
   }
 out:
@@ -120,6 +132,12 @@ out:
 
 /* ---- All of it ---- */
 
+bool treadle_rl_teams_share(const treadle_rl_teams *t) {
+  for (int p = 0; p < t->count; p++)
+    if (t->team[p].critic && !t->team[p].policy) return false;
+  return true;
+}
+
 /* More processes than slots by one: the controller is apart. One pool of as many slots as there are ranks, or of all: together. */
 static bool is_apart(const treadle_config_pools *asked, const treadle_rl_crew *whole) {
   int64_t slots = 0;
@@ -154,8 +172,8 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
   *crew_p = (treadle_rl_crew){.ranks = 1, .leads = whole->rank == 0, .observer = whole->observer};
   for (int p = 0; p < t->count; p++) {
-    if (t->team[p].policy) crew_p->policy_ranks = t->team[p].ranks;
-    if (t->team[p].critic) crew_p->critic_ranks = t->team[p].ranks;
+    if (t->team[p].policy) crew_p->policy_ranks = t->team[p].count;
+    if (t->team[p].critic) crew_p->critic_ranks = t->team[p].count;
   }
   if (!crew_p->critic_ranks) crew_p->critic_ranks = crew_p->policy_ranks;
   t->has_policy = t->mine >= 0 && t->team[t->mine].policy;
@@ -179,7 +197,7 @@ treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_crew 
                                      treadle_rl_workers *workers) {
   treadle_status status;
   if (!t->apart) return TREADLE_OK;
-  const bool first = t->mine >= 0 && t->team[t->mine].first == whole->rank;
+  const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
   t->first = (treadle_worker_team){.group = &workers->group, .divide = divide_rows};
   t->classes[0] = treadle_worker_relay_class(CLASS, first ? &t->first : NULL);
   TRY(treadle_crew_open(whole->group, t->classes, 1, NULL, &t->crew));
@@ -192,8 +210,9 @@ treadle_status treadle_rl_teams_reach(treadle_rl_teams *t, treadle_rl_workers *w
   treadle_status status = TREADLE_OK;
   if (!t->apart) return TREADLE_OK;
   for (int p = 0; p < t->count; p++) {
-    TRY(treadle_worker_relay_open(t->crew, CLASS, t->team[p].first, &t->relays[p]));
-    t->relays[p].ranks = t->team[p].ranks;
+    t->relays[p] = (treadle_worker_relay){
+        .ranks = t->team[p].count, .rank_of = t->team[p].ranks, .roles = t->team[p].roles};
+    TRY(treadle_worker_relay_open(t->crew, CLASS, &t->relays[p]));
     if (t->team[p].policy) workers->group.relay = &t->relays[p];
     if (t->team[p].critic) workers->critics.relay = &t->relays[p];
   }
@@ -218,8 +237,13 @@ treadle_status treadle_rl_teams_end(treadle_rl_teams *t, treadle_rl_workers *wor
   return status;
 }
 
+/* A failure that stands stays. */
 void treadle_rl_teams_close(treadle_rl_teams *t) {
+  char before[TREADLE_GROUP_MESSAGE];
+  snprintf(before, sizeof before, "%s", treadle_error_message());
   for (int p = 0; p < t->count; p++) treadle_worker_relay_close(&t->relays[p]);
   treadle_crew_close(t->crew);
   treadle_group_close(t->group);
+  for (int p = 0; p < t->count; p++) treadle_free(t->team[p].ranks);
+  if (t->apart && before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
 }

@@ -21,7 +21,8 @@ typedef struct treadle_rl_teams {
   int count;
   struct {
     bool policy, critic;
-    int32_t ranks, first; /* first: a rank of the whole */
+    int32_t count, *ranks; /* [count] of the whole; the first one serves the controller */
+    char roles[160];       /* "ActorRollout, RefPolicy (pool 'policy')" */
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
   treadle_group *group; /* of this rank's team; NULL: it is alone in it, or the controller */
@@ -31,6 +32,8 @@ typedef struct treadle_rl_teams {
   treadle_worker_relay relays[TREADLE_RL_TEAMS_MOST]; /* of the controller */
 } treadle_rl_teams;
 
+/* Has the critic the ranks of the policy? */
+bool treadle_rl_teams_share(const treadle_rl_teams *teams);
 /* What the configuration says of these ranks; crew_p gets the crew of this rank. Refused: pools that the run's ranks are not enough for, or too many; roles in
  * pools where they are not run. Collective among `whole`. */
 treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,
