@@ -100,6 +100,24 @@ static bool is_torchrun(void) {
   return getenv("TORCHELASTIC_RUN_ID") || !mpi_variable(); /* the inner of two launchers */
 }
 
+/* Ranks of several nodes meet at the next port of rank 0's machine: torchrun has its own store at MASTER_PORT. */
+static treadle_status find_master(treadle_launch *launch) {
+  const char *host = getenv("MASTER_ADDR");
+  int64_t port;
+  treadle_status status;
+  TRY(read_count("MASTER_PORT", 1, &port));
+  if (!host || strlen(host) > 80 || port > 65534)
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "torchrun: MASTER_ADDR is '%.80s' and MASTER_PORT %lld: ranks of several nodes meet at the "
+        "next port there",
+        host ? host : "(not set)", (long long)port);
+  snprintf(launch->address, sizeof launch->address, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
+           (int)port + 1);
+out:
+  return status;
+}
+
 /* A port is one job's on its machine; the rest tells jobs apart that had it one after the other. */
 static treadle_status find_by_torchrun(treadle_launch *launch) {
   treadle_status status = TREADLE_OK;
@@ -114,12 +132,7 @@ static treadle_status find_by_torchrun(treadle_launch *launch) {
                         (long long)size);
   if (getenv("LOCAL_WORLD_SIZE")) {
     TRY(read_count("LOCAL_WORLD_SIZE", 1, &here));
-    if (here != size)
-      return treadle_fail(TREADLE_REFUSED,
-                          "torchrun: %lld of the %lld ranks are on this node: ranks of several nodes meet "
-                          "at an address, give "
-                          "--meet ADDRESS:PORT of rank 0's node",
-                          (long long)here, (long long)size);
+    if (here != size) TRY(find_master(launch));
   }
   for (size_t i = 0; i < sizeof of_job / sizeof *of_job; i++) {
     const char *text = getenv(of_job[i]);
@@ -132,15 +145,55 @@ out:
   return status;
 }
 
+/* ---- Slurm ---- */
+
+/* srun without PMI starts processes that do not know of each other: each would be a run of its own. */
+static treadle_status check_slurm(void) {
+  const char *text = getenv("SLURM_NTASKS");
+  int64_t tasks;
+  if (!text || !treadle_text_to_int64(text, &tasks) || tasks < 2) return TREADLE_OK;
+  return treadle_fail(
+      TREADLE_REFUSED,
+      "Slurm has %lld tasks (SLURM_NTASKS), and this process was given no way to find the others: "
+      "start it by srun --mpi=pmix, or by mpirun; for a run of one process, env -u SLURM_NTASKS",
+      (long long)tasks);
+}
+
 /* ---- Options ---- */
+
+/* "5,4": processes of each node. */
+static treadle_status read_sizes(const char *text, treadle_launch *launch) {
+  int64_t first = 0;
+  char one[24];
+  for (const char *at = text; at; launch->nodes++) {
+    const char *end = strchr(at, ',');
+    const size_t length = end ? (size_t)(end - at) : strlen(at);
+    int64_t size;
+    snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : 0), at);
+    if (!treadle_text_to_int64(one, &size) || size < 1 || size > INT32_MAX)
+      return treadle_fail(TREADLE_REFUSED, "--nodes is '%s', and its sizes must be whole numbers from 1",
+                          text);
+    if (launch->rank >= first && launch->rank < first + size) launch->node = launch->nodes;
+    first += size;
+    at = end ? end + 1 : NULL;
+  }
+  if (first != launch->size)
+    return treadle_fail(TREADLE_REFUSED, "--nodes %s are %lld processes, and there are %d", text,
+                        (long long)first, launch->size);
+  return TREADLE_OK;
+}
 
 static treadle_status read_nodes(const char *text, treadle_launch *launch) {
   int64_t nodes;
   launch->nodes = 0;
+  launch->node = -1;
   if (!text || strcmp(text, "auto") == 0) return TREADLE_OK;
+  if (strchr(text, ',')) return read_sizes(text, launch);
   if (!treadle_text_to_int64(text, &nodes) || nodes < 1 || nodes > INT32_MAX)
-    return treadle_fail(TREADLE_REFUSED, "--nodes is '%s', and must be a whole number from 1, or auto",
-                        text);
+    return treadle_fail(
+        TREADLE_REFUSED,
+        "--nodes is '%s', and must be a whole number from 1, sizes with commas between them, or auto",
+        text);
   launch->nodes = (int)nodes;
   return TREADLE_OK;
 }
@@ -201,7 +254,7 @@ static bool is_given(const treadle_launch_options *o) {
 
 treadle_status treadle_launch_find(const treadle_launch_options *options, treadle_launch *launch) {
   treadle_status status = TREADLE_OK;
-  *launch = (treadle_launch){.size = 1};
+  *launch = (treadle_launch){.size = 1, .node = -1};
   const char *variable = mpi_variable();
   if (is_given(options))
     TRY(find_by_options(options, launch));
@@ -209,9 +262,11 @@ treadle_status treadle_launch_find(const treadle_launch_options *options, treadl
     TRY(find_by_torchrun(launch));
   else if (variable)
     TRY(find_by_mpi(variable, launch));
+  else
+    TRY(check_slurm());
   if (launch->address[0] && options) launch->seconds = options->seconds;
   TRY(read_nodes(options ? options->nodes : NULL, launch));
-  if (launch->nodes && launch->size % launch->nodes)
+  if (launch->nodes && launch->node < 0 && launch->size % launch->nodes)
     TRY(treadle_fail(TREADLE_REFUSED, "--nodes is %d, and %s cannot be divided evenly among that many",
                      launch->nodes, treadle_text_of_count(launch->size, "rank")));
 out:
@@ -232,7 +287,10 @@ static treadle_status meet_at_address(const treadle_launch *launch, double timeo
                                          .timeout_seconds =
                                              launch->seconds > 0 ? launch->seconds : timeout_seconds};
   TRY(treadle_store_open(&options, &store));
-  TRY(treadle_group_nodes(&store, launch->rank, launch->size, launch->nodes, timeout_seconds, group_p));
+  TRY(launch->node >= 0
+          ? treadle_group_store(&store, launch->rank, launch->size, launch->node, timeout_seconds, group_p)
+          : treadle_group_nodes(&store, launch->rank, launch->size, launch->nodes, timeout_seconds,
+                                group_p));
 out:
   treadle_store_close(&store);
   return status;

@@ -3,8 +3,9 @@
  *   --meet ...        from the options: a store that rank 0 serves there
  *   an MPI launcher   ranks and the name by which they meet come from MPI, through libtreadle_mpi.so, which is loaded only then; on several
  *                     nodes also the address of a store that rank 0 serves there
- *   torchrun          from its environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
- *   nobody            one rank
+ *   torchrun          from its environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; on several nodes rank 0 serves a store at the port
+ *                     behind that
+ *   nobody            one rank; refused where Slurm has started several processes without PMI
  */
 #ifndef TREADLE_CLI_LAUNCH_H
 #define TREADLE_CLI_LAUNCH_H
@@ -14,6 +15,7 @@
 typedef struct treadle_launch {
   int rank, size;
   int nodes;     /* this many groups of neighbours are nodes; 0: they are found */
+  int node;      /* the node of this rank, where nodes have given sizes; -1: they have not */
   char name[65]; /* by which the ranks meet; "": one rank, alone, or by `meet` */
   char address
       [128]; /* of the store by which ranks of several nodes meet, which MPI has told them, and `name` is their job; "": not so */

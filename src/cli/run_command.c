@@ -53,6 +53,24 @@ treadle_start treadle_run_command_resume(const treadle_run_arguments *a, const c
   return strcmp(a->resume, "auto") == 0 ? TREADLE_RESUME_AUTO : TREADLE_RESUME_FROM;
 }
 
+/* Ranks may be on several nodes where the command has options of how they meet. */
+static treadle_status start(treadle_session *session, const treadle_run_command *command,
+                            const treadle_arguments *a) {
+  const treadle_launch_options launch = {.meet = a->switching.meet,
+                                         .job = a->switching.job,
+                                         .nodes = a->switching.nodes,
+                                         .rank = a->ranks.rank,
+                                         .ranks = a->ranks.count,
+                                         .seconds = 600};
+  treadle_status status;
+  TRY(treadle_session_start_by(session, command->name, command->nodes ? &launch : NULL, 600));
+  if (command->nodes)
+    TRY(treadle_session_agree(session,
+                              treadle_group_choose_net(session->group, a->switching.net ? "ucx" : "tcp")));
+out:
+  return status;
+}
+
 int treadle_run_command_run(const treadle_run_command *command, const treadle_arguments *a) {
   treadle_session session = {0};
   treadle_train_config *config = NULL;
@@ -64,8 +82,8 @@ int treadle_run_command_run(const treadle_run_command *command, const treadle_ar
     return treadle_report_refusal(command->name, status);
   }
   if (a->run.plan) return plan(command, a);
-  if (a->ranks.count) return treadle_refuse_ranks(command->name, a);
-  TRY(treadle_session_start(&session, command->name, 600));
+  if (a->ranks.count && !a->switching.meet) return treadle_refuse_ranks(command->name, a);
+  TRY(start(&session, command, a));
   TRY(treadle_session_agree(&session, treadle_as_refusal(read_config(command, &session, a, &config))));
   TRY(command->run(a, &session, config, &stopped));
 out:

@@ -13,6 +13,7 @@ typedef struct treadle_run_command {
   treadle_status (*help_config)(bool json, char **text_p);
   treadle_status (*read_config)(const char *path, const char *const *overrides, size_t count,
                                 treadle_train_config **config_p);
+  bool nodes;          /* ranks may be on several nodes, and there are options of how they meet */
   size_t memory_bytes; /* of a rank's forecast */
   /* Makes the forecast `memory` [ranks], and prints it; *misfit_p: it was printed, and is more than there is. */
   treadle_status (*plan)(const treadle_arguments *a, treadle_train_config *config, int64_t ranks,

@@ -252,6 +252,7 @@ out:
 
 int treadle_command_train(const treadle_arguments *a) {
   static const treadle_run_command train = {.name = "train",
+                                            .nodes = true,
                                             .help_config = treadle_rl_config_help,
                                             .read_config = treadle_rl_config_read,
                                             .memory_bytes = sizeof(treadle_actor_memory),

@@ -18,6 +18,17 @@ for rank in 0 1 2 3; do wait "${ranks[rank]}" || { cat "$folder"/said.*; exit 1;
 grep -q 'on 4 ranks' "$folder/said.0"
 [ ! -s "$folder/said.3" ] || { cat "$folder/said.3"; exit 1; }
 
+# Ranks of several nodes meet at the port behind torchrun's own.
+port=$((20000 + RANDOM % 10000))
+for rank in 0 1 2 3; do
+  RANK=$rank WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TORCHELASTIC_RUN_ID=t \
+    "${switch[@]}" --nodes 1,3 >"$folder/said.$rank" 2>&1 &
+  ranks[rank]=$!
+done
+for rank in 0 1 2 3; do wait "${ranks[rank]}" || { cat "$folder"/said.*; exit 1; }; done
+[ "$(tail -1 "$folder/said.0")" = PASS ] || { cat "$folder/said.0"; exit 1; }
+grep -q 'between nodes' "$folder/said.0" || { cat "$folder/said.0"; exit 1; }
+
 refused() { # WORDS VARIABLES...
   local words=$1
   shift
@@ -28,7 +39,8 @@ torchrun=(MASTER_ADDR=localhost MASTER_PORT=$job)
 refused "RANK is '-1', and must be a whole number from 0" RANK=-1 WORLD_SIZE=2 "${torchrun[@]}"
 refused "WORLD_SIZE is 'two'" RANK=0 WORLD_SIZE=two "${torchrun[@]}"
 refused "RANK is 2, and WORLD_SIZE 2" RANK=2 WORLD_SIZE=2 "${torchrun[@]}"
-refused "2 of the 4 ranks are on this node: ranks of several nodes meet at an address, give --meet ADDRESS:PORT" RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 "${torchrun[@]}"
+refused "torchrun: MASTER_ADDR is 'localhost' and MASTER_PORT 65535: ranks of several nodes meet at the next port" RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=65535
+refused "Slurm has 4 tasks (SLURM_NTASKS), and this process was given no way to find the others: start it by srun --mpi=pmix" SLURM_NTASKS=4
 refused "tp=2" RANK=0 WORLD_SIZE=1 "${torchrun[@]}"
 
 # The command alone, away from its library.

@@ -143,7 +143,7 @@ refused "192.0.2.7:7000: this is not an address of this machine" --meet 192.0.2.
 refused "the address '0.0.0.0:7000' is not one address of one machine" --meet 0.0.0.0:7000 --job x --rank 0 --ranks 2
 refused "a job's name has 1 to 200 bytes" "${at[@]}" --job "$(printf 'j%.0s' $(seq 201))" --rank 0 --ranks 2
 refused "--job is empty" "${at[@]}" --job "" --rank 0 --ranks 2
-refused "--nodes is 'two', and must be a whole number from 1, or auto" --nodes two "${at[@]}" --job x --rank 0 --ranks 2
+refused "--nodes is 'two', and must be a whole number from 1, sizes with commas between them, or auto" --nodes two "${at[@]}" --job x --rank 0 --ranks 2
 refused "--nodes is 3, and 2 ranks cannot be divided evenly" --nodes 3 "${at[@]}" --job x --rank 0 --ranks 2
 refused "cannot be divided evenly among that many" --nodes 2 # one rank
 refused "tp=2" --nodes auto

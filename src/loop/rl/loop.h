@@ -129,7 +129,8 @@ treadle_status treadle_rl_open_data(treadle_rl *rl);
 /* loop_convert.c: takes the values of a checkpoint of Megatron, and makes the layouts anew with them, where the configuration says so. Collective. */
 treadle_status treadle_rl_open_values(treadle_rl *rl);
 /* loop_weights.c: fills the worker's, and those of the reference. Collective. */
-treadle_status treadle_rl_fill_weights(treadle_rl *rl);
+treadle_status treadle_rl_fill_weights(treadle_actor *policy, const treadle_rl_models *models,
+                                       const char *from, int64_t seed);
 
 /* ---- Checkpoints ---- */
 

@@ -277,17 +277,18 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
   if (!rl->teams.has_policy) return TREADLE_OK;
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
-  TRY(treadle_rl_fill_weights(rl));
+  treadle_rl_doing(&rl->crew, "the weights");
+  TRY(treadle_rl_fill_weights(rl->actor, &rl->models, rl->state.from, rl->task.settings->training.seed));
 out:
   return status;
 }
 
 /* The digests of a checkpoint are looked at by all ranks together; apart, by the controller. */
-static treadle_status check_start(treadle_rl *rl) {
-  if (!rl->state.from[0]) return TREADLE_OK;
-  if (!rl->teams.apart) return treadle_rl_check_start(&rl->state, &rl->task, &rl->crew);
-  return treadle_rl_agree(
-      &rl->whole, rl->crew.leads ? treadle_rl_check_start(&rl->state, &rl->task, &rl->crew) : TREADLE_OK);
+static treadle_status check_start(const treadle_rl_state *state, const treadle_rl_task *task,
+                                  const treadle_rl_crew *whole, const treadle_rl_crew *crew, bool apart) {
+  if (!state->from[0]) return TREADLE_OK;
+  if (!apart) return treadle_rl_check_start(state, task, crew);
+  return treadle_rl_agree(whole, crew->leads ? treadle_rl_check_start(state, task, crew) : TREADLE_OK);
 }
 
 treadle_status treadle_rl_open(treadle_rl *rl) {
@@ -305,7 +306,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
                                        .warmup_fraction = s->actor.lr_warmup_fraction,
                                        .steps = treadle_rl_optimizer_steps(s)};
   TRY(treadle_rl_agree(whole, treadle_rl_find_start(&rl->state, &rl->task, &rl->crew)));
-  TRY(check_start(rl));
+  TRY(check_start(&rl->state, &rl->task, whole, &rl->crew, rl->teams.apart));
   TRY(treadle_rl_agree(whole, treadle_as_refusal(treadle_rl_open_inputs(rl))));
   treadle_rl_doing(&rl->crew, "the forecast of memory");
   TRY(treadle_rl_agree(whole, rl->crew.leads ? treadle_rl_predict(rl, NULL) : TREADLE_OK));

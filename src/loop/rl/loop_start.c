@@ -112,16 +112,6 @@ static treadle_status save_critic(void *context, const char *folder) {
   return treadle_rl_call_save_role(&((treadle_rl *)context)->workers, true, folder);
 }
 
-static treadle_status save_apart(treadle_rl *rl, const treadle_train_checkpoint *checkpoint) {
-  treadle_train_checkpoint c = *checkpoint;
-  c.save = save_policy;
-  c.save_critic = treadle_train_has_critic(rl->task.settings) ? save_critic : NULL;
-  c.context = rl;
-  c.shared = rl->folders.own.unlocked;
-  c.families = rl->task.options->families;
-  return treadle_train_checkpoint_save(NULL, &c);
-}
-
 treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
   const treadle_train_settings *s = rl->task.settings;
   char data[760], rng[128], critic[48] = "";
@@ -142,14 +132,19 @@ treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room) {
            s->training.no_shuffle, critic, rl->state.kl_coef, (unsigned long long)rl->state.losses_digest);
   snprintf(rng, sizeof rng, "{\"seed\": %lld, \"sampling_seed\": %lld, \"step\": %lld}\n",
            (long long)s->training.seed, (long long)s->sampling.seed, (long long)rl->state.step);
-  const treadle_train_checkpoint checkpoint = {.run = s->actor.save,
-                                               .step = rl->state.step,
-                                               .max_to_keep = s->training.max_ckpt_to_keep,
-                                               .data = data,
-                                               .rng = rng};
-  if (rl->teams.apart)
-    TRY(save_apart(rl, &checkpoint));
-  else
+  treadle_train_checkpoint checkpoint = {.run = s->actor.save,
+                                         .step = rl->state.step,
+                                         .max_to_keep = s->training.max_ckpt_to_keep,
+                                         .data = data,
+                                         .rng = rng};
+  if (rl->teams.apart) {
+    checkpoint.save = save_policy;
+    checkpoint.save_critic = treadle_train_has_critic(s) ? save_critic : NULL;
+    checkpoint.context = rl;
+    checkpoint.shared = rl->folders.own.unlocked;
+    checkpoint.families = rl->task.options->families;
+    TRY(treadle_train_checkpoint_save(NULL, &checkpoint));
+  } else
     TRY(treadle_rl_call_save(&rl->workers, &checkpoint));
   rl->state.saved = rl->state.step;
   snprintf(path, room, "%s/global_step_%lld", s->actor.save, (long long)rl->state.step);

@@ -98,9 +98,24 @@ out:
   return status;
 }
 
+static int64_t slots_of(const treadle_config_pools *asked) {
+  int64_t slots = 0;
+  for (size_t p = 0; p < asked->count; p++) slots += treadle_config_pool_slots(&asked->all[p]);
+  return slots;
+}
+
+static treadle_status check_count(const treadle_rl_task *task, const treadle_rl_crew *whole) {
+  const treadle_config_pools *asked = task->config->pools;
+  const int64_t slots = slots_of(asked);
+  if (slots == whole->ranks - 1) return TREADLE_OK;
+  REFUSE("%s: %s asks for %s, and the run has %s beside the controller: start %lld processes",
+         task->config->file, asked->place, treadle_text_of_count(slots, "slot"),
+         treadle_text_of_count(whole->ranks - 1, "rank"), (long long)slots + 1);
+}
+
 static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *task,
                                   const treadle_rl_crew *whole, int *key_p) {
-  const int nodes = treadle_group_node_count(whole->group), slots = whole->ranks - 1;
+  const int nodes = treadle_group_node_count(whole->group);
   int32_t *rank_of = treadle_alloc_array((size_t)whole->ranks, sizeof *rank_of),
           *by_node = treadle_alloc_array((size_t)nodes, sizeof *by_node);
   treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
@@ -108,14 +123,10 @@ static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *ta
   treadle_status status = TREADLE_OK;
   if (!rank_of || !by_node)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole->ranks));
+  TRY(check_count(task, whole));
   number_slots(whole, nodes, rank_of, by_node);
   TRY(treadle_rl_pools_create(task->config, by_node, (size_t)nodes, &pools));
   treadle_rl_pools_get_info(pools, &info);
-  if (info.slots != slots)
-    TRY(treadle_fail(
-        TREADLE_REFUSED, "%s: %s asks for %s, and the run has %s beside the controller: start %d processes",
-        task->config->file, info.place ? info.place : "resource_pools",
-        treadle_text_of_count(info.slots, "slot"), treadle_text_of_count(slots, "rank"), info.slots + 1));
   TRY(find_roles(t, task, pools, &info));
   for (int p = 0, key; p < t->count; p++) {
     TRY(find_ranks(t, p, pools, rank_of, whole->rank, &key));
@@ -140,13 +151,25 @@ bool treadle_rl_teams_share(const treadle_rl_teams *t) {
 
 /* More processes than slots by one: the controller is apart. One pool of as many slots as there are ranks, or of all: together. */
 static bool is_apart(const treadle_config_pools *asked, const treadle_rl_crew *whole) {
-  int64_t slots = 0;
-  if (!asked || !whole->group || whole->ranks < 2) return false;
-  for (size_t p = 0; p < asked->count; p++) {
+  if (!asked) return false;
+  for (size_t p = 0; p < asked->count; p++)
     if (asked->all[p].type == TREADLE_POOL_ALL) return false;
-    slots += treadle_config_pool_slots(&asked->all[p]);
-  }
-  return asked->count > 1 || slots + 1 == whole->ranks;
+  return asked->count > 1 || slots_of(asked) + 1 == whole->ranks;
+}
+
+/* What an engine's ranks share is memory of one node. */
+static treadle_status check_nodes(const treadle_rl_teams *t, const treadle_rl_crew *whole) {
+  for (int p = 0; p < t->count; p++)
+    for (int32_t i = 1; i < t->team[p].count; i++) {
+      const int first = treadle_group_node(whole->group, t->team[p].ranks[0]),
+                other = treadle_group_node(whole->group, t->team[p].ranks[i]);
+      if (first != other)
+        REFUSE(
+            "%s has ranks on nodes %d and %d: the engines of a role are on one node in this version; pools "
+            "may be on several",
+            t->team[p].roles, first, other);
+    }
+  return TREADLE_OK;
 }
 
 static treadle_status check_run(const treadle_rl_task *task) {
@@ -165,9 +188,20 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   *t = (treadle_rl_teams){.mine = -1, .has_policy = true, .has_critic = true};
   *crew_p = *whole;
   t->apart = is_apart(task->config->pools, whole);
-  if (!t->apart) return treadle_rl_agree(whole, treadle_rl_check_pools(task->config, whole));
+  if (t->apart && !whole->group) return check_count(task, whole); /* one process is too few */
+  if (!t->apart) {
+    status = treadle_rl_check_pools(task->config, whole);
+    if (!status && whole->group && treadle_group_node_count(whole->group) > 1)
+      status =
+          treadle_fail(TREADLE_REFUSED,
+                       "the %d ranks are on %d nodes, and work together: on several nodes roles have pools "
+                       "(resource_pools), each on one of them, and the controller is a process of its own",
+                       whole->ranks, treadle_group_node_count(whole->group));
+    return treadle_rl_agree(whole, status);
+  }
   status = check_run(task);
   if (!status) status = place_teams(t, task, whole, &key);
+  if (!status) status = check_nodes(t, whole);
   TRY(treadle_rl_agree(whole, status));
   TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
   *crew_p = (treadle_rl_crew){.ranks = 1, .leads = whole->rank == 0, .observer = whole->observer};

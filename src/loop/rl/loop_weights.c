@@ -29,19 +29,18 @@ static bool is_random(const treadle_model *model) {
   return treadle_model_weights(model) == TREADLE_WEIGHTS_RANDOM;
 }
 
-treadle_status treadle_rl_fill_weights(treadle_rl *rl) {
+treadle_status treadle_rl_fill_weights(treadle_actor *policy, const treadle_rl_models *models,
+                                       const char *from, int64_t seed) {
   char actor[PATH_MAX + 8];
   treadle_status status;
-  treadle_rl_doing(&rl->crew, "the weights");
-  bool random = is_random(rl->models.model),
-       copies = rl->models.reference && is_random(rl->models.reference->model);
-  if (!random && !rl->state.from[0]) TRY(treadle_actor_load(rl->actor));
-  if (random && (!rl->state.from[0] || copies))
-    TRY(treadle_actor_randomise(rl->actor, (uint64_t)rl->task.settings->training.seed));
-  if (rl->models.reference) TRY(treadle_actor_load_reference(rl->actor));
-  if (rl->state.from[0]) {
-    snprintf(actor, sizeof actor, "%s/actor", rl->state.from);
-    TRY(treadle_actor_resume(rl->actor, actor));
+  const bool random = is_random(models->model),
+             copies = models->reference && is_random(models->reference->model);
+  if (!random && !from[0]) TRY(treadle_actor_load(policy));
+  if (random && (!from[0] || copies)) TRY(treadle_actor_randomise(policy, (uint64_t)seed));
+  if (models->reference) TRY(treadle_actor_load_reference(policy));
+  if (from[0]) {
+    snprintf(actor, sizeof actor, "%s/actor", from);
+    TRY(treadle_actor_resume(policy, actor));
   }
 out:
   return status;

@@ -360,7 +360,7 @@ static void note(void *context, bool warns, const char *line) {
 }
 
 static void check_run(const char *text, int ranks, const char *refused, const char *warns) {
-  const treadle_rl_crew crew = {.ranks = ranks, .observer = {.note = note}};
+  const treadle_rl_crew crew = {.ranks = ranks, .leads = true, .observer = {.note = note}};
   treadle_train_config *config;
   assert_ok(parse(text, NULL, &config));
   warned = 0;

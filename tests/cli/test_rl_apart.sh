@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# treadle train with the controller apart, by examples/ppo-demo.yaml: the policy and its critic on pools of their own, or on one, have the rollouts, losses,
+# weights and values of a run in which all ranks do everything; such a run goes on where the other one stopped, and back; ranks that die end
+# it for all, by name; refusals.
+# ctest: label=mpi timeout=600
+set -euo pipefail
+folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "$1"; exit 1; }
+value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
+launch=("$MPIEXEC")
+case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+cd "$TREADLE_SOURCE"
+
+"$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
+keys=("megatron_training.data_path=$folder/data/train.jsonl" "megatron_training.val_path=$folder/data/test.jsonl" "actor_config.save=$folder/run"
+  megatron_training.test_interval=2 megatron_training.train_iters=4 megatron_training.global_batch_size=8 megatron_training.save_interval=2
+  megatron_training.max_ckpt_to_keep=0 rl_config.mini_batch_size=4 rl_config.val_n=1 rl_config.critic_warmup=1 actor_config.micro_batch_size=4
+  generate_config.sampling_config.max_tokens=12 generate_config.kv_memory=64KiB "rl_config.dump_rollouts=$folder/dump"
+  rl_config.use_kl_in_reward=true rl_config.init_kl_coef=0.1)
+one='resource_pools={all: [2]}' both='mapping={ActorRollout: all, RefPolicy: all, Critic: all}'
+pools='resource_pools={policy: [2], critic: [2]}' apart='mapping={ActorRollout: policy, RefPolicy: policy, Critic: critic}'
+
+# run NAME RANKS KEYS: its figures are NAME, its samples NAME.dump, its digests NAME.digests
+run() {
+  local name=$1 ranks=$2
+  shift 2
+  rm -rf "$folder/run" "$folder/dump"
+  "${launch[@]}" -n "$ranks" "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$@" --threads 1 --json >"$folder/$name" 2>"$folder/$name.err" ||
+    { cat "$folder/$name.err"; fail "$name: failed"; }
+  keep "$name"
+}
+keep() {
+  mv "$folder/dump" "$folder/$1.dump"
+  cp "$folder/run/global_step_4/digests.json" "$folder/$1.digests"
+  grep -o '"critic/[a-z_/]*":[^,]*' "$folder/run/metrics.jsonl" >"$folder/$1.critic"
+}
+# same A B PARTS
+same() {
+  for key in weights_digest losses_digest logprob_differing; do
+    [ "$(value "$1" $key)" = "$(value "$2" $key)" ] || fail "$2 has another $key than $1"
+  done
+  for part in ${3:-dump digests critic}; do
+    diff -r "$folder/$1.$part" "$folder/$2.$part" >/dev/null || { diff -r "$folder/$1.$part" "$folder/$2.$part" | head -5; fail "$2 has another $part than $1"; }
+  done
+}
+run together 2
+run one_pool 2 "$one" "$both"
+same together one_pool
+run alone 3 "$one" "$both" # the controller is none of them
+same together alone
+run apart 5 "$pools" "$apart"
+same together apart
+run small 4 'resource_pools={policy: [2], critic: [1]}' "$apart" # a pool of one rank
+[ "$(value small logprob_differing)" = 0 ] || fail "small: log-probabilities differ"
+run backwards 5 'resource_pools={critic: [2], policy: [2]}' "$apart" # other ranks
+same together backwards
+
+# Stopped together, it goes on apart; and the other way round.
+run half 2
+rm -r "$folder/run/global_step_4"
+"${launch[@]}" -n 5 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$pools" "$apart" --threads 1 --resume --json >"$folder/on" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming apart"; }
+keep on
+same together on 'digests critic'
+rm -r "$folder/run/global_step_4"
+"${launch[@]}" -n 2 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" --threads 1 --resume --json >"$folder/back" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming together"; }
+keep back
+same together back 'digests critic'
+
+# dies RANK WORDS [LIMIT]: without a launcher, which would end the others. The rank is killed when the run has its first checkpoint, and rank 0 says which one it was;
+# 0: rank 1 says it.
+dies() {
+  local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 pids=() rank
+  rm -rf "$folder/run" "$folder/dump"
+  for rank in 0 1 2 3 4; do
+    "$TREADLE" train examples/ppo-demo.yaml "${keys[@]/train_iters=4/train_iters=100000}" "$pools" "$apart" --threads 1 --nodes 3,2 \
+      --meet "$at" --job dies --rank $rank --ranks 5 >"$folder/out.$rank" 2>"$folder/err.$rank" &
+    pids[rank]=$!
+  done
+  until [ -e "$folder/run/latest_checkpointed_iteration.txt" ]; do
+    kill -0 "${pids[0]}" 2>/dev/null || { cat "$folder"/err.*; fail "the run that was to be killed has ended"; }
+    sleep 0.05
+  done
+  kill -KILL "${pids[$1]}"
+  for rank in 0 1 2 3 4; do wait "${pids[rank]}" && fail "rank $rank goes on without rank $1"; done
+  grep -Eq -- "$2" "$folder/err.$((1 - ($1 > 0)))" || { cat "$folder"/err.*; fail "no '$2'"; }
+}
+dies 2 "rank 2 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: "
+dies 4 "rank 4 \(node 1\) of Critic \(pool 'critic'\) is lost in [a-z_]+: "
+dies 0 'rank 0 \(node 0\) is lost: '
+
+# refuses WORDS RANKS ARGUMENTS
+refuses() {
+  local words=$1 ranks=$2
+  shift 2
+  "${launch[@]}" -n "$ranks" "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" --threads 1 "$@" >"$folder/out" 2>"$folder/err" && fail "not refused: $words"
+  grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words'"; }
+}
+refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
+refuses "RefPolicy is in pool 'critic', apart from the policy" 5 "$pools" 'mapping={ActorRollout: policy, RefPolicy: critic, Critic: critic}'
+refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"
