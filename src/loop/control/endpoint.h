@@ -92,7 +92,7 @@ typedef struct treadle_endpoint_peer {
   treadle_wire_address at;
   bool lost, left; /* left: it has said bye */
   bool broken;     /* `out` could not be written any more */
-  double connected, sent, heard;
+  double connected, sent, heard, broke;
 } treadle_endpoint_peer;
 
 enum { TREADLE_ENDPOINT_GUESTS = 64 };

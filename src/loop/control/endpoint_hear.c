@@ -88,9 +88,17 @@ static void leave(treadle_endpoint *e, int rank) {
   pthread_mutex_unlock(&e->lock);
 }
 
+/* One that has failed says so in a text. */
+static bool is_status(const treadle_endpoint_head *head) {
+  if (!head->status) return true;
+  return treadle_status_is_failure((treadle_status)head->status) &&
+         head->frame.bytes < TREADLE_GROUP_MESSAGE * 4;
+}
+
 static bool take(treadle_endpoint *e, int rank, treadle_endpoint_letter *letter) {
   const uint32_t type = letter->head.frame.type;
-  const bool right = letter->head.rank == rank && type != TREADLE_ENDPOINT_HELLO;
+  const bool right =
+      letter->head.rank == rank && type != TREADLE_ENDPOINT_HELLO && is_status(&letter->head);
   if (right && type == TREADLE_ENDPOINT_BYE) leave(e, rank);
   if (right && type >= TREADLE_ENDPOINT_CALL) return e->options.take(e->options.context, letter);
   treadle_endpoint_drop(letter);

@@ -162,7 +162,9 @@ out:
 
 void treadle_endpoint_close(treadle_endpoint *e) {
   if (!e) return;
-  for (int rank = 0; e->runs && rank < e->group->size; rank++) {
+  const bool speaks =
+      e->runs && e->process == getpid(); /* a child made by fork has its parent's connections */
+  for (int rank = 0; speaks && rank < e->group->size; rank++) {
     const treadle_endpoint_head bye = {.frame.type = TREADLE_ENDPOINT_BYE};
     pthread_mutex_lock(&e->lock);
     const bool connected = e->peers[rank].out.socket >= 0;

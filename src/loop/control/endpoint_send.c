@@ -75,7 +75,8 @@ void treadle_endpoint_flush(treadle_endpoint *e, int rank) {
   for (bool whole = true; whole && peer->first && peer->out.socket >= 0;) {
     if (send_first(peer, &whole)) {
       treadle_wire_close(&peer->out, false);
-      peer->broken = true; /* the thread sees to it */
+      peer->broken = true;
+      peer->broke = treadle_clock_seconds(); /* the thread sees to it */
       treadle_endpoint_forget(peer);
     } else if (whole)
       drop_first(peer);
@@ -90,7 +91,10 @@ static treadle_status connect_to(treadle_endpoint *e, int rank) {
   if (socket < 0) return treadle_fail(TREADLE_PEER, "rank %d cannot be reached: %s", rank, strerror(errno));
   peer->out = treadle_wire_on(socket);
   peer->connected = treadle_clock_seconds();
-  return treadle_endpoint_put(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_HELLO}, NULL);
+  const treadle_status status =
+      treadle_endpoint_put(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_HELLO}, NULL);
+  if (status) treadle_wire_close(&peer->out, false); /* without a hello nobody would listen */
+  return status;
 }
 
 /* ---- Sending ---- */
