@@ -1,5 +1,6 @@
 /* A crew: the ranks of a run, which the controller calls one by one. What its files share.
  *
+ *   blocks.c         memory of large messages, which is used again
  *   crew.c           how it is made and how it ends; what the endpoint's thread does with what comes
  *   crew_serve.c     a rank: calls in the order in which they came
  *   crew_input.c     the rows of a call: those that came with it, and those that other ranks have

@@ -57,7 +57,7 @@ static inline treadle_endpoint_letter *treadle_endpoint_share(treadle_endpoint_l
 void treadle_endpoint_drop(
     treadle_endpoint_letter *letter); /* by the last user it is freed; NULL: nothing */
 
-/* Content that is sent without a copy: memory of treadle_alloc's, which goes when all have been sent it. */
+/* Content that is sent without a copy: a block (blocks.h), which goes when all have been sent it. */
 typedef struct treadle_endpoint_content {
   atomic_int users;
   size_t length;

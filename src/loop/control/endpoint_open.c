@@ -2,6 +2,8 @@
  * an address of their node. */
 #include "control/endpoint.h"
 
+#include "control/blocks.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -85,6 +87,7 @@ static treadle_status make(treadle_group *group, const treadle_endpoint_options 
   e->options = *options;
   e->listeners[0] = e->listeners[1] = e->wake = -1;
   e->process = getpid();
+  treadle_blocks_open();
   pthread_mutex_init(&e->lock, NULL);
   e->peers = treadle_alloc_array(ranks, sizeof *e->peers);
   e->polls = treadle_alloc_array(3 + 2 * ranks + TREADLE_ENDPOINT_GUESTS, sizeof *e->polls);
@@ -119,6 +122,7 @@ static void release(treadle_endpoint *e) {
   treadle_free(e->peers);
   treadle_free(e->polls);
   treadle_free(e);
+  treadle_blocks_close();
 }
 
 /* Rank 0 and all others are connected both ways, so that each sees the other end. */
