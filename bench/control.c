@@ -1,12 +1,15 @@
-/* bench_control [--runs N] [--json]: a controller and 2, 4 and 8 workers, each a process (include/treadle_control.h).
+/* bench_control [--runs N] [--json], or mpirun -n 5 bench_control --mpi: a controller and 2, 4 and 8 workers, each a process (include/treadle_control.h).
  *
  * 1,000 calls of a method that does nothing, to all workers, one after another, each waited for. Rows: a batch of 64 MiB is divided among the
- * workers, which give it back, and the controller takes it; beside memcpy of as many bytes, both ways. Medians of the runs. */
+ * workers, which give it back, and the controller takes it; beside memcpy of as many bytes, both ways. With --mpi the ranks are those of
+ * mpirun, and MPI_Scatterv and MPI_Gatherv move as many bytes between the same processes. Medians of the runs. */
 #include "processes.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "treadle_control.h"
+
+#include <mpi.h>
 
 enum { CALLS = 1000, ROWS = 8192, VALUES = 2048 };
 
@@ -106,6 +109,59 @@ out:
   return status;
 }
 
+/* ---- Beside MPI ---- */
+
+/* rank 0 has all rows, and none of its own. */
+static double measure_mpi(int rank, int workers, int runs) {
+  const int each = ROWS * VALUES / workers;
+  double seconds[BENCH_MAX_RUNS];
+  int counts[BENCH_MAX_RANKS + 1] = {0}, places[BENCH_MAX_RANKS + 1] = {0};
+  float *all = rank ? NULL : treadle_alloc_array((size_t)ROWS * VALUES, sizeof *all);
+  float *mine = treadle_alloc_array((size_t)each, sizeof *mine);
+  for (int i = 0; i < workers; i++) {
+    counts[i + 1] = each;
+    places[i + 1] = i * each;
+  }
+  for (int run = -1; run < runs; run++) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = treadle_clock_seconds();
+    MPI_Scatterv(all, counts, places, MPI_FLOAT, mine, rank ? each : 0, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    MPI_Gatherv(mine, rank ? each : 0, MPI_FLOAT, all, counts, places, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    if (run >= 0) seconds[run] = treadle_clock_seconds() - begin;
+  }
+  treadle_free(all);
+  treadle_free(mine);
+  return bench_median(seconds, runs);
+}
+
+static treadle_status run_mpi(result *r) {
+  treadle_group *group = NULL;
+  treadle_crew *crew = NULL;
+  treadle_status status;
+  MPI_Init(NULL, NULL);
+  TRY(treadle_group_mpi(NULL, 60, &group));
+  const int rank = treadle_group_rank(group);
+  r->size.ranks = treadle_group_size(group) - 1;
+  TRY(treadle_crew_open(group, classes, 1, NULL, &crew));
+  TRY(rank == 0 ? control(crew, r) : treadle_crew_serve(crew));
+  treadle_crew_close(crew);
+  crew = NULL;
+  const double seconds = measure_mpi(rank, r->size.ranks, r->size.runs);
+  if (rank == 0)
+    printf(
+        "%d workers: 64 MiB of rows there and back %.1f ms, MPI_Scatterv and MPI_Gatherv of them %.1f ms, "
+        "memcpy %.1f ms: %.2f of MPI\n",
+        r->size.ranks, r->rows * 1e3, seconds * 1e3, r->copy * 1e3, seconds / r->rows);
+out:
+  if (status) fprintf(stderr, "bench_control: %s\n", treadle_error_message());
+  treadle_crew_close(crew);
+  treadle_group_close(group);
+  MPI_Finalize();
+  return status;
+}
+
+/* ---- Processes ---- */
+
 static treadle_status run_rank(const char *name, int rank, void *context) {
   result *r = context;
   treadle_group *group = NULL;
@@ -132,5 +188,6 @@ static void print(const void *measured, bool json) {
 
 int main(int count, char **texts) {
   result r = {.size = {.runs = 7, .more = 1}};
+  if (count == 2 && strcmp(texts[1], "--mpi") == 0) return run_mpi(&r) != TREADLE_OK;
   return bench_by_ranks(count, texts, "control", run_rank, &r, print);
 }

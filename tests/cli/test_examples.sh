@@ -42,6 +42,14 @@ expect 'the switch was cancelled on rank 3'
 expect 'the train weights stand as they were'
 expect 'version 1, the same weights'
 
+# The same points, whoever draws them.
+"$TREADLE_BUILD/example_controller" >"$folder/alone"
+for ranks in 2 6; do
+  "$MPIEXEC" -n $ranks "$TREADLE_BUILD/example_controller" >"$folder/out"
+  expect '^step 3: pi is about 3.1434 (235758 of 300003)'
+  diff <(grep '^step' "$folder/alone") <(grep '^step' "$folder/out")
+done
+
 # A loop of one's own has the weights of the run that it is like, bit for bit.
 source=$TREADLE_SOURCE
 "$TREADLE" data sequence --out "$folder/data" --noise 0.3 --seed 1 >"$folder/made"

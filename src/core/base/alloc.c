@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static atomic_long allocations;  /* since the process began */
 static atomic_long fail_at = -1; /* value of `allocations` that fails, -1: none */
@@ -28,6 +29,15 @@ void *treadle_alloc_array(size_t count, size_t each_bytes) {
 void *treadle_realloc(void *memory, size_t bytes) {
   if (told_to_fail()) return NULL;
   return realloc(memory, bytes ? bytes : 1);
+}
+
+/* The large pages that lie in it whole; a system without them says no. */
+void treadle_alloc_hint(void *memory, size_t bytes) {
+  enum { LARGE_PAGE = 2 << 20 };
+  const uintptr_t begin = ((uintptr_t)memory + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+  const uintptr_t end = ((uintptr_t)memory + bytes) / LARGE_PAGE * LARGE_PAGE;
+  if (memory && begin < end)
+    (void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin, MADV_HUGEPAGE);
 }
 
 void treadle_free(void *memory) { free(memory); }

@@ -12,6 +12,10 @@ void *treadle_alloc_array(size_t count, size_t each_bytes);
 void *treadle_realloc(void *memory, size_t bytes);
 void treadle_free(void *memory);
 
+/* Tells the system that memory, which was not touched before, will be used whole: it may then give large pages, whose first
+ * touch is several times as fast. Small memory is left as it is; so are contents, always. */
+void treadle_alloc_hint(void *memory, size_t bytes);
+
 /* Test hook: the n-th allocation from now on fails (1 = the next one), once; 0 switches it off.
  * Global for the process and atomic. */
 void treadle_alloc_fail_at(long n);

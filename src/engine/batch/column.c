@@ -54,6 +54,7 @@ treadle_status treadle_entry_make(const char *name, treadle_column_type type, in
   memory->data = treadle_alloc_array((size_t)values + 1,
                                      treadle_column_about_of(type)->bytes); /* never NULL for none */
   if (width == 0) memory->offsets = treadle_alloc_array((size_t)rows + 1, sizeof *memory->offsets);
+  treadle_alloc_hint(memory->data, (size_t)values * treadle_column_about_of(type)->bytes);
   if (!memory->data || (width == 0 && !memory->offsets)) TRY(no_memory(name, values, type));
   TRY(copy_name(name, &entry.name));
   entry.data = memory->data;

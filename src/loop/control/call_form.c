@@ -66,13 +66,17 @@ out:
   return status;
 }
 
-void treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
-                            size_t count) {
+size_t treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
+                              size_t count) {
+  const size_t head = 2 * sizeof(int64_t);
   treadle_message_put_int(m, (int64_t)count);
   treadle_message_put_int(m, batch != NULL);
+  const size_t before = m->length;
   if (batch)
     treadle_message_put_rows(m, &(treadle_message_rows){.batch = batch, .rows = rows, .row_count = count});
+  const size_t bytes = m->length - before;
   treadle_call_put_meta(m, batch);
+  return count && bytes > head ? bytes - head : 0;
 }
 
 treadle_status treadle_call_read_batch(treadle_message *m, treadle_batch **batch_p) {
@@ -111,8 +115,7 @@ out:
 
 /* ---- Answers ---- */
 
-/* The same as the rows take in a message, about. */
-static size_t bytes_of(const treadle_batch *batch) {
+size_t treadle_call_row_bytes(const treadle_batch *batch) {
   size_t bytes = 0;
   for (size_t i = 0; i < batch->columns.count; i++) {
     const treadle_batch_entry *e = &batch->columns.items[i];
@@ -125,11 +128,11 @@ static size_t bytes_of(const treadle_batch *batch) {
 
 void treadle_call_put_answer(treadle_message *m, const treadle_batch *made) {
   enum { FEW = 16 << 10 }; /* bytes: asking for them would take as long */
-  const bool few = bytes_of(made) <= FEW;
+  const bool few = treadle_call_row_bytes(made) <= FEW;
   treadle_message_put_int(m, treadle_batch_rows(made));
   treadle_message_put_int(m, few);
   if (few)
-    treadle_call_put_batch(m, made, NULL, (size_t)treadle_batch_rows(made));
+    (void)treadle_call_put_batch(m, made, NULL, (size_t)treadle_batch_rows(made));
   else
     treadle_call_put_meta(m, made);
 }

@@ -203,6 +203,8 @@ out:
 void treadle_crew_end(treadle_crew *crew, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE] = "";
   TREADLE_NEED_ONLY(crew);
+  if (status && !treadle_status_is_failure(status))
+    status = treadle_fail(TREADLE_STATE, "treadle_crew_end: %d is not a status", (int)status);
   if (status) snprintf(message, sizeof message, "%s", treadle_error_message());
   const treadle_endpoint_head end = {.frame.type = TREADLE_ENDPOINT_END, .status = (int32_t)status};
   for (int rank = 1; crew->group->rank == 0 && rank < crew->group->size; rank++)

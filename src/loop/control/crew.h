@@ -1,5 +1,6 @@
 /* A crew: the ranks of a run, which the controller calls one by one. What its files share.
  *
+ *   blocks.c         memory of large messages, which is used again
  *   crew.c           how it is made and how it ends; what the endpoint's thread does with what comes
  *   crew_serve.c     a rank: calls in the order in which they came
  *   crew_input.c     the rows of a call: those that came with it, and those that other ranks have
@@ -68,7 +69,6 @@ struct treadle_crew {
   TREADLE_ARRAY(treadle_crew_output *) outputs;
   treadle_future *futures;             /* of the controller, that wait for answers */
   char (*lost)[TREADLE_GROUP_MESSAGE]; /* [ranks] why a rank is lost; "": it is not */
-  uint64_t served_bytes;               /* of rows, to other ranks */
   /* Of the thread that serves: */
   TREADLE_ARRAY(treadle_crew_member *) members;
   uint64_t numbers; /* of calls and requests so far */
@@ -128,9 +128,10 @@ treadle_status treadle_call_read_head(treadle_message *m, treadle_call_head *hea
 /* The meta of a batch; NULL: none. */
 void treadle_call_put_meta(treadle_message *m, const treadle_batch *batch);
 treadle_status treadle_call_read_meta(treadle_message *m, treadle_batch *batch);
-/* Rows of a batch, with all columns and the meta: rows [count] by their numbers, NULL: all. batch NULL: `count` rows without columns. */
-void treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
-                            size_t count);
+/* Rows of a batch, with all columns and the meta: rows [count] by their numbers, NULL: all. batch NULL: `count` rows without columns.
+ * Gives the bytes of rows in it. */
+size_t treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
+                              size_t count);
 treadle_status treadle_call_read_batch(treadle_message *m, treadle_batch **batch_p);
 void treadle_call_put_names(treadle_message *m, const char *const *names, size_t count);
 /* names [room]; *count_p -1: all. */
@@ -138,6 +139,8 @@ treadle_status treadle_call_read_names(treadle_message *m, const char **names, i
                                        int64_t *count_p);
 enum { TREADLE_CALL_NAMES = 256 }; /* columns that a call may name */
 
+/* What rows take in a message, about: values and offsets. */
+size_t treadle_call_row_bytes(const treadle_batch *batch);
 /* What a worker answers, behind the status of the head: a message of the failure, or the number of rows, the meta, and the rows themselves
  * where they are few. */
 void treadle_call_put_answer(treadle_message *m, const treadle_batch *made);

@@ -105,7 +105,9 @@ static treadle_status create(treadle_crew *crew, treadle_message *m, const tread
                                          .size = treadle_group_size(member->group),
                                          .context = member->class->context,
                                          .meshes = member->meshes};
-  if (member->class->create) TRY(member->class->create(&member->place, options, &member->worker));
+  if (member->class->create) status = member->class->create(&member->place, options, &member->worker);
+  if (status && !treadle_status_is_failure(status))
+    status = treadle_fail(TREADLE_STATE, "it gives %d, which is not a status", (int)status);
 out:
   treadle_batch_destroy(options);
   return status;
@@ -150,7 +152,9 @@ static treadle_status run_method(treadle_crew *crew, treadle_message *m, const t
   const treadle_class_method *method = treadle_class_find(member->class, head->name);
   if (!method) REFUSE("class '%s' has no method '%s'", member->class->name, head->name);
   TRY(treadle_crew_input(crew, m, &in));
-  TRY(method->function(member->worker, in, made_p));
+  status = method->function(member->worker, in, made_p);
+  if (status && !treadle_status_is_failure(status))
+    status = treadle_fail(TREADLE_STATE, "it gives %d, which is not a status", (int)status);
 out:
   treadle_batch_destroy(in);
   return status;
@@ -191,8 +195,8 @@ void treadle_crew_run(treadle_crew *crew, treadle_endpoint_letter *call) {
   if (!status) status = treadle_outputs_put(crew, call->head.number, made);
   if (status)
     treadle_batch_destroy(made);
-  else
-    status = treadle_crew_send(crew, call->head.rank, head, &answer);
+  else if ((status = treadle_crew_send(crew, call->head.rank, head, &answer)))
+    treadle_outputs_release(crew, call->head.number); /* the call has failed: nobody releases it */
   head.status = (int32_t)status;
   if (status)
     (void)treadle_endpoint_send_text(crew->endpoint, call->head.rank, head, treadle_error_message());

@@ -23,7 +23,7 @@ static double beat_of(const treadle_endpoint *e) {
 void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   treadle_endpoint_peer *peer = &e->peers[rank];
   pthread_mutex_lock(&e->lock);
-  const bool news = !peer->lost && !peer->left;
+  const bool news = !peer->lost, left = peer->left;
   peer->lost = true;
   treadle_wire_close(&peer->out, false);
   treadle_endpoint_forget(peer);
@@ -31,7 +31,7 @@ void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   treadle_wire_close(&peer->in, false);
   treadle_endpoint_drop(peer->letter);
   peer->letter = NULL;
-  if (news) e->options.lost(e->options.context, rank, why);
+  if (news) e->options.lost(e->options.context, rank, left ? "it has left" : why);
 }
 
 /* ---- Guests ---- */
@@ -71,7 +71,9 @@ static void keep_time(treadle_endpoint *e) {
   for (int rank = 0; rank < e->group->size; rank++) {
     const treadle_endpoint_peer known = beat(e, rank, now);
     if (known.lost || (known.in.socket < 0 && known.out.socket < 0 && !known.broken)) continue;
-    if (known.broken && known.in.socket < 0) treadle_endpoint_lose(e, rank, "it has closed the connection");
+    /* What it said last may still be on its way; but if it lives, and had no memory for what was said, it goes on speaking. */
+    if (known.broken && (known.in.socket < 0 || (now - known.broke > FLUSH && !e->peers[rank].letter)))
+      treadle_endpoint_lose(e, rank, "it has closed the connection");
     if (!is_silent(e, rank, &known, now)) continue;
     treadle_endpoint_hear(e, rank); /* it may be this thread that was stopped */
     if (!is_silent(e, rank, &known, now)) continue;
@@ -110,6 +112,7 @@ static void look_out(treadle_endpoint *e, int rank, short events) {
     treadle_wire_close(&peer->out, false);
     treadle_endpoint_forget(peer);
     peer->broken = true;
+    peer->broke = treadle_clock_seconds();
   }
   pthread_mutex_unlock(&e->lock);
 }

@@ -57,7 +57,7 @@ static inline treadle_endpoint_letter *treadle_endpoint_share(treadle_endpoint_l
 void treadle_endpoint_drop(
     treadle_endpoint_letter *letter); /* by the last user it is freed; NULL: nothing */
 
-/* Content that is sent without a copy: memory of treadle_alloc's, which goes when all have been sent it. */
+/* Content that is sent without a copy: a block (blocks.h), which goes when all have been sent it. */
 typedef struct treadle_endpoint_content {
   atomic_int users;
   size_t length;
@@ -92,7 +92,7 @@ typedef struct treadle_endpoint_peer {
   treadle_wire_address at;
   bool lost, left; /* left: it has said bye */
   bool broken;     /* `out` could not be written any more */
-  double connected, sent, heard;
+  double connected, sent, heard, broke;
 } treadle_endpoint_peer;
 
 enum { TREADLE_ENDPOINT_GUESTS = 64 };

@@ -1,7 +1,8 @@
 /* What comes: a head, and then the content, which is read into the memory where it stays. In the endpoint's thread. */
 #include "control/endpoint.h"
 
-#include "base/alloc.h"
+#include "control/blocks.h"
+
 #include "base/clock.h"
 
 #include <string.h>
@@ -9,14 +10,14 @@
 enum { AHEAD = 16 << 10 }; /* bytes that are read behind what is needed now */
 
 void treadle_endpoint_drop(treadle_endpoint_letter *letter) {
-  if (letter && atomic_fetch_sub(&letter->users, 1) == 1) treadle_free(letter);
+  if (letter && atomic_fetch_sub(&letter->users, 1) == 1) treadle_block_give(letter);
 }
 
 /* Memory that is not touched before the content is there. */
 static treadle_endpoint_letter *make_letter(const treadle_endpoint_head *head) {
   const uint64_t length = head->frame.bytes;
   treadle_endpoint_letter *letter =
-      length > SIZE_MAX / 2 ? NULL : treadle_realloc(NULL, sizeof *letter + (size_t)length);
+      length > SIZE_MAX / 4 ? NULL : treadle_block_take(sizeof *letter + (size_t)length);
   if (!letter) return NULL;
   letter->next = NULL;
   letter->head = *head;
@@ -88,9 +89,17 @@ static void leave(treadle_endpoint *e, int rank) {
   pthread_mutex_unlock(&e->lock);
 }
 
+/* One that has failed says so in a text. */
+static bool is_status(const treadle_endpoint_head *head) {
+  if (!head->status) return true;
+  return treadle_status_is_failure((treadle_status)head->status) &&
+         head->frame.bytes < TREADLE_GROUP_MESSAGE * 4;
+}
+
 static bool take(treadle_endpoint *e, int rank, treadle_endpoint_letter *letter) {
   const uint32_t type = letter->head.frame.type;
-  const bool right = letter->head.rank == rank && type != TREADLE_ENDPOINT_HELLO;
+  const bool right =
+      letter->head.rank == rank && type != TREADLE_ENDPOINT_HELLO && is_status(&letter->head);
   if (right && type == TREADLE_ENDPOINT_BYE) leave(e, rank);
   if (right && type >= TREADLE_ENDPOINT_CALL) return e->options.take(e->options.context, letter);
   treadle_endpoint_drop(letter);

@@ -2,6 +2,8 @@
  * an address of their node. */
 #include "control/endpoint.h"
 
+#include "control/blocks.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -85,6 +87,7 @@ static treadle_status make(treadle_group *group, const treadle_endpoint_options 
   e->options = *options;
   e->listeners[0] = e->listeners[1] = e->wake = -1;
   e->process = getpid();
+  treadle_blocks_open();
   pthread_mutex_init(&e->lock, NULL);
   e->peers = treadle_alloc_array(ranks, sizeof *e->peers);
   e->polls = treadle_alloc_array(3 + 2 * ranks + TREADLE_ENDPOINT_GUESTS, sizeof *e->polls);
@@ -119,6 +122,7 @@ static void release(treadle_endpoint *e) {
   treadle_free(e->peers);
   treadle_free(e->polls);
   treadle_free(e);
+  treadle_blocks_close();
 }
 
 /* Rank 0 and all others are connected both ways, so that each sees the other end. */
@@ -162,7 +166,9 @@ out:
 
 void treadle_endpoint_close(treadle_endpoint *e) {
   if (!e) return;
-  for (int rank = 0; e->runs && rank < e->group->size; rank++) {
+  const bool speaks =
+      e->runs && e->process == getpid(); /* a child made by fork has its parent's connections */
+  for (int rank = 0; speaks && rank < e->group->size; rank++) {
     const treadle_endpoint_head bye = {.frame.type = TREADLE_ENDPOINT_BYE};
     pthread_mutex_lock(&e->lock);
     const bool connected = e->peers[rank].out.socket >= 0;

@@ -1,19 +1,24 @@
 /* What is said waits in messages, whose content is written from where it lies. */
 #include "control/endpoint.h"
 
+#include "control/blocks.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+enum { ROOM = 2 << 20 }; /* bytes that a local socket has under way */
 
 /* ---- Content ---- */
 
 treadle_endpoint_content *treadle_endpoint_content_of(char *bytes, size_t length) {
   treadle_endpoint_content *content = treadle_alloc(sizeof *content);
   if (!content) {
-    treadle_free(bytes);
+    treadle_block_give(bytes);
     return NULL;
   }
   atomic_store(&content->users, 1);
@@ -24,7 +29,7 @@ treadle_endpoint_content *treadle_endpoint_content_of(char *bytes, size_t length
 
 void treadle_endpoint_content_drop(treadle_endpoint_content *content) {
   if (!content || atomic_fetch_sub(&content->users, 1) > 1) return;
-  treadle_free(content->bytes);
+  treadle_block_give(content->bytes);
   treadle_free(content);
 }
 
@@ -75,7 +80,8 @@ void treadle_endpoint_flush(treadle_endpoint *e, int rank) {
   for (bool whole = true; whole && peer->first && peer->out.socket >= 0;) {
     if (send_first(peer, &whole)) {
       treadle_wire_close(&peer->out, false);
-      peer->broken = true; /* the thread sees to it */
+      peer->broken = true;
+      peer->broke = treadle_clock_seconds(); /* the thread sees to it */
       treadle_endpoint_forget(peer);
     } else if (whole)
       drop_first(peer);
@@ -88,9 +94,14 @@ static treadle_status connect_to(treadle_endpoint *e, int rank) {
   if (peer->out.socket >= 0) return TREADLE_OK;
   const int socket = treadle_wire_connect(&peer->at);
   if (socket < 0) return treadle_fail(TREADLE_PEER, "rank %d cannot be reached: %s", rank, strerror(errno));
+  if (treadle_group_is_near(e->group, rank)) /* as much as the system allows: TCP finds its own */
+    (void)setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &(int){ROOM}, sizeof(int));
   peer->out = treadle_wire_on(socket);
   peer->connected = treadle_clock_seconds();
-  return treadle_endpoint_put(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_HELLO}, NULL);
+  const treadle_status status =
+      treadle_endpoint_put(e, rank, (treadle_endpoint_head){.frame.type = TREADLE_ENDPOINT_HELLO}, NULL);
+  if (status) treadle_wire_close(&peer->out, false); /* without a hello nobody would listen */
+  return status;
 }
 
 /* ---- Sending ---- */
@@ -120,7 +131,7 @@ treadle_status treadle_endpoint_send(treadle_endpoint *e, int rank, treadle_endp
 treadle_status treadle_endpoint_send_text(treadle_endpoint *e, int rank, treadle_endpoint_head head,
                                           const char *text) {
   const size_t length = strlen(text) + 1;
-  char *bytes = treadle_alloc(length);
+  char *bytes = treadle_block_take(length);
   if (bytes) memcpy(bytes, text, length);
   treadle_endpoint_content *content = bytes ? treadle_endpoint_content_of(bytes, length) : NULL;
   treadle_status status = content

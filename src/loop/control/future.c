@@ -35,7 +35,7 @@ bool treadle_future_answered(treadle_crew *crew, treadle_endpoint_letter *letter
 void treadle_future_lose(treadle_crew *crew, int rank) {
   for (treadle_future *f = crew->futures; f; f = f->next) {
     treadle_future_answer *answer = answer_of(f, rank);
-    if (answer && !answer->came) answer->lost = true;
+    if (answer && !answer->came && !answer->ended) answer->lost = true;
   }
 }
 
@@ -88,22 +88,33 @@ treadle_status treadle_future_content(treadle_message *call, treadle_endpoint_co
                     : treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %zu bytes", length);
 }
 
-void treadle_future_skip(treadle_future *f, size_t worker) { f->answers[worker].ended = true; }
+/* The endpoint's thread sees this. */
+static void end_answer(treadle_future *f, size_t worker, treadle_status status) {
+  treadle_future_answer *answer = &f->answers[worker];
+  pthread_mutex_lock(&f->crew->lock);
+  answer->ended = true;
+  answer->status = status;
+  answer->came = NULL;
+  pthread_mutex_unlock(&f->crew->lock);
+}
+
+void treadle_future_skip(treadle_future *f, size_t worker) { end_answer(f, worker, TREADLE_OK); }
 
 /* ---- Answers ---- */
 
 /* How much a failure says: one of the worker's own most, then that it is lost, then what it heard or did not hear of others. */
-static int weight_of(treadle_status status, bool lost) {
-  if (lost) return 2;
+enum { WEIGHT_OF_LOST = 2 };
+static int weight_of(treadle_status status) {
   return status == TREADLE_PEER || status == TREADLE_TIMEOUT ? 1 : 3;
 }
 
-/* Keeps the failure that says most; of equal ones, the first. */
-static void note_failure(treadle_future *f, size_t worker, treadle_status status, const char *message) {
+/* Keeps the failure that says most; of equal ones, that of the first worker. */
+static void note_failure(treadle_future *f, size_t worker, int weight, treadle_status status,
+                         const char *message) {
   const treadle_future_answer *answer = &f->answers[worker];
-  const int weight = weight_of(status, answer->lost);
-  if (weight <= f->weight) return;
+  if (weight < f->weight || (weight == f->weight && worker > f->failed)) return;
   f->weight = weight;
+  f->failed = worker;
   f->status = status;
   snprintf(f->message, sizeof f->message, "rank %d (node %d), worker %zu of %zu of %s: %s", answer->rank,
            treadle_group_node(f->crew->group, answer->rank), worker, f->count, f->name, message);
@@ -118,12 +129,14 @@ void treadle_future_start(treadle_future *f, size_t worker, treadle_endpoint_con
   crew->books.calls++;
   crew->books.message_bytes += call ? (int64_t)call->length : 0;
   if (!status) return;
+  if (status != TREADLE_PEER) {
+    note_failure(f, worker, weight_of(status), status, treadle_error_message());
+    end_answer(f, worker, status);
+    return;
+  }
   pthread_mutex_lock(&crew->lock);
-  answer->lost = status == TREADLE_PEER;
-  answer->ended = !answer->lost;
+  answer->lost = true;
   pthread_mutex_unlock(&crew->lock);
-  answer->status = status;
-  if (answer->ended) note_failure(f, worker, status, treadle_error_message());
 }
 
 /* Nothing says which of its rows are padding, if they are not as many as it was given. */
@@ -148,10 +161,9 @@ static void take_in(treadle_future *f, size_t worker) {
   else
     status = treadle_call_read_answer(&m, &answer->rows, &answer->made, &answer->whole);
   if (!status) status = check_padding(f, worker);
-  if (status) note_failure(f, worker, status, treadle_error_message());
-  answer->status = status;
-  answer->ended = true;
-  answer->came = NULL;
+  if (status) note_failure(f, worker, weight_of(status), status, treadle_error_message());
+  if (!status && answer->whole) f->crew->books.row_bytes += (int64_t)treadle_call_row_bytes(answer->made);
+  end_answer(f, worker, status);
   treadle_endpoint_drop(letter);
 }
 
@@ -165,18 +177,18 @@ static void note_end(treadle_future *f) {
 /* Takes in what there is. Is there nothing to wait for any more? A rank that is lost ends the call, whatever the others do. */
 static bool look(treadle_future *f) {
   treadle_crew *crew = f->crew;
+  char why[TREADLE_GROUP_MESSAGE];
   bool ended = true, any_lost = false;
   for (size_t i = 0; i < f->count && !f->ended; i++) {
     treadle_future_answer *answer = &f->answers[i];
     pthread_mutex_lock(&crew->lock);
     const bool lost = answer->lost && !answer->came && !answer->ended, came = answer->came;
+    if (lost) snprintf(why, sizeof why, "%s", crew->lost[answer->rank]);
     pthread_mutex_unlock(&crew->lock);
     if (came) take_in(f, i);
     if (lost) {
-      answer->ended = true;
-      answer->status = TREADLE_PEER;
-      note_failure(f, i, TREADLE_PEER,
-                   crew->lost[answer->rank][0] ? crew->lost[answer->rank] : "it has left");
+      note_failure(f, i, WEIGHT_OF_LOST, TREADLE_PEER, why[0] ? why : "it cannot be reached");
+      end_answer(f, i, TREADLE_PEER);
     }
     ended = ended && answer->ended;
     any_lost = any_lost || lost;
@@ -314,10 +326,7 @@ static void drop_inputs(treadle_future *f) {
 }
 
 void treadle_future_drop(treadle_future *f) {
-  for (size_t i = 0; i < f->count; i++) {
-    f->answers[i].ended = true;
-    f->answers[i].status = TREADLE_CANCELLED;
-  }
+  for (size_t i = 0; i < f->count; i++) end_answer(f, i, TREADLE_CANCELLED);
   treadle_future_destroy(f);
 }
 

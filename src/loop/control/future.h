@@ -29,7 +29,8 @@ struct treadle_future {
   int users; /* the caller, and calls that have it for an input */
   bool ended;
   treadle_status status; /* then, with its message: */
-  int weight;            /* how much that says */
+  int weight;            /* how much that says; 0: nothing has failed */
+  size_t failed;         /* the worker that says it */
   char message[TREADLE_GROUP_MESSAGE];
 };
 

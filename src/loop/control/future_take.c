@@ -24,14 +24,22 @@ static treadle_status fetch(treadle_future *f, const treadle_future_answer *answ
                              .names = names,
                              .name_count = count};
   treadle_crew_request *request;
+  treadle_batch *came = NULL;
   treadle_status status = TREADLE_OK;
   if (!rows)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %lld rows", (long long)answer->rows));
   for (int64_t i = 0; i < answer->rows; i++) rows[i] = i;
   TRY(treadle_request_send(f->crew, &asked, &request));
-  TRY(treadle_request_wait(f->crew, &asked, request, batch_p));
-  TRY(treadle_batch_union(*batch_p, answer->made));
+  TRY(treadle_request_wait(f->crew, &asked, request, &came));
+  TRY(treadle_batch_union(came, answer->made));
+  if (names) /* one that is not there is refused */
+    TRY(treadle_batch_select(came, names, count, batch_p));
+  else {
+    *batch_p = came;
+    came = NULL;
+  }
 out:
+  treadle_batch_destroy(came);
   treadle_free(rows);
   return status;
 }

@@ -1,6 +1,6 @@
 #include "control/message.h"
 
-#include "base/alloc.h"
+#include "control/blocks.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ static const size_t MOST =
     SIZE_MAX / 8; /* bytes of a message: twice that, and what pads it, are a size_t */
 
 void treadle_message_release(treadle_message *message) {
-  treadle_free(message->own);
+  treadle_block_give(message->own);
   *message = (treadle_message){0};
 }
 
@@ -30,10 +30,10 @@ void treadle_message_lend(treadle_message *message, void *memory, size_t bytes) 
 static bool make_room(treadle_message *message, size_t more) {
   size_t room = message->own_room ? message->own_room : LEAST;
   while (room < message->length || room - message->length < more) room *= 2;
-  char *bytes = treadle_alloc_array(room, 1);
+  char *bytes = treadle_block_take(room);
   if (!bytes) return false;
   if (message->length) memcpy(bytes, message->bytes, message->length);
-  treadle_free(message->own);
+  treadle_block_give(message->own);
   message->bytes = message->own = bytes;
   message->room = message->own_room = room;
   return true;
@@ -48,8 +48,8 @@ void treadle_message_reserve(treadle_message *message, size_t more) {
 char *treadle_message_leave(treadle_message *message, size_t *length_p) {
   char *own = message->failed ? NULL : message->own;
   *length_p = message->length;
-  if (!own && !message->failed) own = treadle_alloc(1);
-  if (message->failed) treadle_free(message->own);
+  if (!own && !message->failed) own = treadle_block_take(1);
+  if (message->failed) treadle_block_give(message->own);
   *message = (treadle_message){0};
   return own;
 }
@@ -64,13 +64,13 @@ char *treadle_message_grow(treadle_message *message, size_t length) {
   if (message->failed) return NULL;
   char *to = message->bytes + message->length;
   message->length += padded;
+  if (padded > length) memset(to + padded - UNIT, 0, UNIT); /* what pads it is always the same */
   return to;
 }
 
 static void put(treadle_message *message, const void *bytes, size_t length) {
   char *to = treadle_message_grow(message, length);
   if (!to || !length) return;
-  memset(to + (length - 1) / UNIT * UNIT, 0, UNIT);
   memcpy(to, bytes, length);
 }
 

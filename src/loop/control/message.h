@@ -34,7 +34,7 @@ void treadle_message_clear(treadle_message *message);
 void treadle_message_lend(treadle_message *message, void *memory, size_t bytes);
 /* Room for that many more bytes at once, so that what is put there is not copied again and again. */
 void treadle_message_reserve(treadle_message *message, size_t more);
-/* Gives its own memory away, with what was written to it: [*length_p], of treadle_alloc's. NULL: memory was out. */
+/* Gives its own memory away, with what was written to it: [*length_p], a block (blocks.h). NULL: memory was out. */
 char *treadle_message_leave(treadle_message *message, size_t *length_p);
 /* Room for `length` bytes, which the message then has. NULL: memory is out, now or before. */
 char *treadle_message_grow(treadle_message *message, size_t length);

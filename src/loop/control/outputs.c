@@ -117,7 +117,11 @@ bool treadle_outputs_serve(treadle_crew *crew, treadle_endpoint_letter *letter) 
   treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_ROWS, .number = letter->head.number};
   treadle_crew_rows asked;
   treadle_status status = read_rows(&in, &asked, names);
-  if (!status) status = put_rows(crew, &asked, &out);
+  if (status) {
+    treadle_endpoint_drop(letter);
+    return false;
+  }
+  status = put_rows(crew, &asked, &out);
   if (!status) status = treadle_crew_send(crew, letter->head.rank, head, &out);
   head.status = (int32_t)status;
   if (status)

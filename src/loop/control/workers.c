@@ -99,7 +99,7 @@ static treadle_status create(treadle_workers *w, const treadle_batch *options) {
   treadle_message_put_bytes(&call, w->ranks, w->count * sizeof *w->ranks);
   treadle_message_put_bytes(&call, name, sizeof name);
   treadle_message_put_bytes(&call, address, strlen(address) + 1);
-  treadle_call_put_batch(&call, options, NULL, options ? (size_t)treadle_batch_rows(options) : 0);
+  (void)treadle_call_put_batch(&call, options, NULL, options ? (size_t)treadle_batch_rows(options) : 0);
   TRY(call_all(w, "create", &call, &f));
   for (size_t i = 0; i < w->count; i++)
     TRY(treadle_call_hear_meshes(w->meshes, (int32_t)i, treadle_future_made(f, i)));

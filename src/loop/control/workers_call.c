@@ -136,10 +136,30 @@ static given given_to(const treadle_future *f, const treadle_call_input *in, siz
 
 /* ---- Calling ---- */
 
+static void put_part(treadle_message *m, const treadle_future *f, size_t worker, const int64_t *rows,
+                     int64_t count) {
+  treadle_message_put_int(m, f->answers[worker].rank);
+  treadle_message_put_int(m, (int64_t)f->number);
+  treadle_message_put_int(m, count);
+  treadle_message_put_bytes(m, rows, (size_t)count * sizeof *rows);
+}
+
+/* Columns without rows, of the first worker that has some. */
+static void put_no_rows(treadle_message *m, const treadle_future *f) {
+  size_t worker = 0;
+  while (worker < f->count && !(f->answers[worker].made && treadle_future_collects(f, worker))) worker++;
+  treadle_message_put_int(m, worker < f->count);
+  if (worker < f->count) put_part(m, f, worker, NULL, 0);
+}
+
 /* The rows of a future: runs of neighbours of one worker. room: numbers [count]. */
 static void put_source(treadle_message *m, const treadle_future *f, const int64_t *rows, int64_t count,
                        int64_t *room) {
   int64_t parts = 0, run = 0;
+  if (!count) {
+    put_no_rows(m, f);
+    return;
+  }
   for (int pass = 0; pass < 2; pass++) { /* how many there are, and then they */
     if (pass) treadle_message_put_int(m, parts);
     for (int64_t i = 0; i < count; i += run) {
@@ -150,25 +170,23 @@ static void put_source(treadle_message *m, const treadle_future *f, const int64_
         if (other != worker) break;
       }
       parts += !pass;
-      if (!pass) continue;
-      treadle_message_put_int(m, f->answers[worker].rank);
-      treadle_message_put_int(m, (int64_t)f->number);
-      treadle_message_put_int(m, run);
-      treadle_message_put_bytes(m, room, (size_t)run * sizeof *room);
+      if (pass) put_part(m, f, worker, room, run);
     }
   }
 }
 
-static void put_call(const treadle_workers *w, const char *method, const treadle_call_input *in,
-                     const given *g, const int64_t *rows, int64_t *room, treadle_message *m) {
+/* Gives the bytes of rows in it. */
+static size_t put_call(const treadle_workers *w, const char *method, const treadle_call_input *in,
+                       const given *g, const int64_t *rows, int64_t *room, treadle_message *m) {
   const int64_t count = g->rows.end - g->rows.first, *own = in->list ? NULL : rows + g->rows.first;
   treadle_message_clear(m);
   treadle_call_put_head(
       m, &(treadle_call_head){.kind = TREADLE_CALL_METHOD, .workers = w->number, .name = method});
-  treadle_call_put_batch(m, g->batch, own, (size_t)count);
+  const size_t bytes = treadle_call_put_batch(m, g->batch, own, (size_t)count);
   treadle_call_put_names(m, in->columns, in->column_count);
   treadle_message_put_int(m, (int64_t)in->future_count);
   for (size_t i = 0; i < in->future_count; i++) put_source(m, in->futures[i], own, count, room);
+  return bytes;
 }
 
 /* rows [count, and padding]. A message that several workers get is made once. */
@@ -177,6 +195,7 @@ static void send_all(const treadle_workers *w, const char *method, const treadle
   treadle_endpoint_content *content = NULL;
   treadle_message call = {0};
   given last = {0};
+  size_t bytes = 0;
   for (size_t i = 0; i < w->count; i++) {
     const given g = given_to(f, in, i, rows->count);
     if (!g.runs) {
@@ -185,10 +204,11 @@ static void send_all(const treadle_workers *w, const char *method, const treadle
     }
     if (!content || g.batch != last.batch || memcmp(&g.rows, &last.rows, sizeof g.rows) != 0) {
       treadle_endpoint_content_drop(content);
-      put_call(w, method, in, &g, rows->rows, rows->room, &call);
+      bytes = put_call(w, method, in, &g, rows->rows, rows->room, &call);
       (void)treadle_future_content(&call, &content);
     }
     last = g;
+    w->crew->books.row_bytes += content ? (int64_t)bytes : 0;
     treadle_future_start(f, i, content);
   }
   treadle_endpoint_content_drop(content);
