@@ -1,0 +1,40 @@
+"""A small Ray of this machine for tests: 8 slots that Ray takes for GPUs, parts of processors, and a folder of its own."""
+
+import os
+import shutil
+import tempfile
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # Ray writes a token into the home folder otherwise
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray  # noqa: E402
+
+import treadle.ray as tr  # noqa: E402
+
+CPUS = 0.3  # of a slot
+_folder = ""
+
+
+def start(cpus=8, gpus=8):
+    global _folder
+    _folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        num_gpus=gpus,
+        include_dashboard=False,
+        object_store_memory=100 << 20,
+        namespace="tests",
+        log_to_driver=False,
+        _temp_dir=_folder,
+    )
+
+
+def stop():
+    ray.shutdown()
+    shutil.rmtree(_folder, ignore_errors=True)
+
+
+def pool(*counts, **options):
+    given = {"use_gpu": True, "max_colocate_count": 3, "cpus": CPUS, **options}
+    return tr.ResourcePool(list(counts), **given)
