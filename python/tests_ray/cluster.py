@@ -3,9 +3,11 @@
 import os
 import shutil
 import tempfile
+import time
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # Ray writes a token into the home folder otherwise
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # failures that tests make
 
 import ray  # noqa: E402
 
@@ -33,6 +35,16 @@ def start(cpus=8, gpus=8):
 def stop():
     ray.shutdown()
     shutil.rmtree(_folder, ignore_errors=True)
+
+
+def wait_until_free(**resources):
+    """Ray counts what was given back a little later."""
+    while any(ray.available_resources().get(key, 0) < value for key, value in resources.items()):
+        time.sleep(0.1)
+
+
+def folder():
+    return _folder
 
 
 def pool(*counts, **options):

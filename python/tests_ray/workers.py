@@ -5,6 +5,7 @@ import signal
 import time
 
 import numpy
+import ray
 
 import treadle
 import treadle.ray as tr
@@ -193,6 +194,9 @@ class Zeros(tr.Worker):
 
 
 class Slow(tr.Worker):
+    def place(self):
+        return self.rank, self.world_size, ray.get_runtime_context().get_node_id()
+
     @register(Dispatch.ONE_TO_ALL)
     def pid(self):
         return os.getpid()

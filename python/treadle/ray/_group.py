@@ -84,7 +84,7 @@ class WorkerGroup:
 
     @property
     def world_size(self) -> int:
-        return len(self._hosts.handles)
+        return len(self._hosts.names)
 
     @property
     def worker_names(self) -> list[str]:

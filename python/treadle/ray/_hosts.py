@@ -17,9 +17,21 @@ Classes = typing.Union[ClassWithInitArgs, ColocatedClasses]
 class Hosts:
     """Actors by rank. Groups of members that share the processes share this object."""
 
-    def __init__(self, name: str, handles: list[typing.Any], names: list[str], slots: list[Slot]) -> None:
-        self.name, self.handles, self.names, self._slots = name, handles, names, slots
-        self.nodes = ["node unknown"] * len(handles)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.handles: list[typing.Any] = []
+        self.names: list[str] = []
+        self.nodes: list[str] = []
+        self._slots: list[Slot] = []
+
+    def add(self, name: str, handle: typing.Any, slot: Slot | None = None) -> None:
+        """The next rank."""
+        self.names.append(name)
+        self.handles.append(handle)
+        self.nodes.append("node unknown")
+        if slot is not None:
+            slot.entry.taken[slot.bundle] += 1
+            self._slots.append(slot)
 
     def get(self, method: str, refs: list[tuple[int, typing.Any]], timeout: float | None = None) -> list[typing.Any]:
         """What they give. refs: (rank, place). Raises Peer with the first that failed, Timeout with those that have not
@@ -90,13 +102,24 @@ def start(
                 f"worker groups; max_colocate_count is {pool.max_colocate_count}"
             )
     pool.get_placement_groups()
-    actor = ray.remote(Host)
+    hosts = Hosts(f"'{prefix}' ({classes.name})")
+    try:
+        for name, options, slot in _places(pool, f"{prefix}{classes.name}", worker_env, detached):
+            hosts.add(name, ray.remote(Host).options(name=name, **options).remote(), slot)
+        _enter(hosts, classes, prefix, pool.store[0], timeout)
+    except BaseException:
+        hosts.close()
+        raise
+    return hosts
+
+
+def _places(
+    pool: ResourcePool, name: str, worker_env: typing.Mapping[str, str], detached: bool
+) -> typing.Iterator[tuple[str, dict[str, typing.Any], Slot]]:
+    """The name of each rank's actor, and what Ray is told of it."""
     order = {id(entry): number for number, entry in enumerate(pool.entries)}
-    handles, names = [], []
     for slot in pool.slots:
-        names.append(f"{prefix}{classes.name}_{order[id(slot.entry)]}:{slot.bundle}")
         options = {
-            "name": names[-1],
             "scheduling_strategy": strategies.PlacementGroupSchedulingStrategy(
                 placement_group=slot.entry.group, placement_group_bundle_index=slot.bundle
             ),
@@ -106,15 +129,7 @@ def start(
             options["lifetime"] = "detached"
         if worker_env:
             options["runtime_env"] = {"env_vars": dict(worker_env)}
-        handles.append(actor.options(**options).remote())
-        slot.entry.taken[slot.bundle] += 1
-    hosts = Hosts(f"'{prefix}' ({classes.name})", handles, names, list(pool.slots))
-    try:
-        _enter(hosts, classes, prefix, pool.store[0], timeout)
-    except BaseException:
-        hosts.close()
-        raise
-    return hosts
+        yield f"{name}_{order[id(slot.entry)]}:{slot.bundle}", options, slot
 
 
 def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeout: float) -> None:
@@ -138,13 +153,12 @@ def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeou
 
 def find(names: typing.Sequence[str], prefix: str, classes: Classes, timeout: float) -> Hosts:
     """Actors that are there, by their names. Raises Refused if one is not."""
-    handles = []
+    hosts = Hosts(f"'{prefix}' ({classes.name})")
     for name in names:
         try:
-            handles.append(ray.get_actor(name))
+            hosts.add(name, ray.get_actor(name))
         except ValueError as error:
             raise errors.Refused(f"from_detached: no worker is called '{name}' in this namespace") from error
-    hosts = Hosts(f"'{prefix}' ({classes.name})", handles, list(names), [])
-    where = hosts.get("address", [(rank, host.address.remote()) for rank, host in enumerate(handles)], timeout)
+    where = hosts.get("address", [(rank, host.address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
     hosts.nodes = [node for _, _, node in where]
     return hosts

@@ -6,6 +6,7 @@ with the strategy STRICT_PACK, a slot a bundle of it, and ranks follow (pool, en
 from __future__ import annotations
 
 import math
+import secrets
 import time
 import typing
 
@@ -80,9 +81,10 @@ class ResourcePool:
                 f"pool '{name_prefix}': {self.cpus} processors a slot for {max_colocate_count} worker groups; Ray counts "
                 f"in parts of 1/{MOST_PARTS}"
             )
-        bundle = {"CPU": self.cpus, **({"GPU": 1.0} if use_gpu else {})}
+        bundle: dict[str, float] = {"CPU": self.cpus, **({"GPU": 1.0} if use_gpu else {})}
         lifetime = "detached" if detached else None
-        entries = [Entry(n, bundle, f"{name_prefix}_entry{i}", lifetime) for i, n in enumerate(counts)]
+        name = name_prefix if detached else f"{name_prefix}_{secrets.token_hex(3)}"  # which Ray wants once a cluster
+        entries = [Entry(n, bundle, f"{name}_entry{i}", lifetime) for i, n in enumerate(counts)]
         self.slots = [Slot(entry, bundle) for entry in entries for bundle in range(entry.slots)]
 
     def _of(self, slots: list[Slot], name: str) -> ResourcePool:
