@@ -23,8 +23,10 @@ class TestSevenNodes(Groups):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+        os.environ["RAY_TMPDIR"] = cls.folder  # also of the file that names the cluster
+        os.makedirs(os.path.join(cls.folder, "ray"))
         node = {"num_cpus": SLOTS, "object_store_memory": 80 << 20, "include_dashboard": False}
-        cls.cluster = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": cls.folder})
+        cls.cluster = Cluster(initialize_head=True, head_node_args=node)
         for _ in range(6):
             cls.cluster.add_node(num_cpus=SLOTS, object_store_memory=80 << 20)
         cls.cluster.wait_for_nodes()
@@ -34,6 +36,7 @@ class TestSevenNodes(Groups):
     def tearDownClass(cls):
         ray.shutdown()
         cls.cluster.shutdown()
+        del os.environ["RAY_TMPDIR"]
         shutil.rmtree(cls.folder, ignore_errors=True)
 
     def test_pools(self):

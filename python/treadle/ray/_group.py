@@ -67,11 +67,12 @@ class WorkerGroup:
         self._hosts, self._classes, self._key = hosts, classes, key
         self.auto_padding = self.pad_with_first = False
         self._meshes: dict[str, tuple[tuple[int, bool], ...]] = {}
-        self._called: dict[tuple[str, int], typing.Any] = {}
+        self._callers: dict[tuple[str, str, int, bool], typing.Any] = {}  # Ray's: by member, method, rank, with a Call
         self._running = ""
         self._futures: weakref.WeakSet[Future] = weakref.WeakSet()
         self._watch: Watch | None = None
         methods = classes.methods()
+        self._plain = {(of, mode.name): name for name, (of, mode) in methods.items()}  # the actor has them by these names
         if key != ALONE:
             methods = {mode.name: (key, mode) for _, (of, mode) in methods.items() if of == key}
         self.methods = sorted(methods)
@@ -252,7 +253,7 @@ class WorkerGroup:
     def _mesh(self, key: str, name: str) -> tuple[tuple[int, bool], ...]:
         """(dp rank, collects) of each worker, asked once."""
         if name not in self._meshes:
-            asked = [(rank, host.mesh.remote(key, name)) for rank, host in enumerate(self._hosts.handles)]
+            asked = [(rank, host.treadle_mesh.remote(key, name)) for rank, host in enumerate(self._hosts.handles)]
             found = self._fetch("register_mesh", asked)
             for rank, registered in enumerate(found):
                 if registered is None:
@@ -262,15 +263,23 @@ class WorkerGroup:
 
     def _send(self, call: Call, arguments: typing.Sequence[typing.Any], named: dict[str, typing.Any]) -> typing.Any:
         """Starts a call: its place, or those of the number of rows and of the rows."""
-        caller = self._called.get((call.method, call.rank))
+        held = [value.result if isinstance(value, Future) else value for value in arguments]
+        held_by_name = {k: value.result if isinstance(value, Future) else value for k, value in named.items()}
+        plain = self._plain.get((call.key, call.method)) if not (call.unpads or call.spec or call.padding) else None
+        place = call.key, call.method, call.rank, plain is None
+        caller = self._callers.get(place)
         if caller is None:
             if not self._hosts.handles:
                 raise errors.State(f"'{call.method}': the group {self._hosts.name} is closed")
-            name = call.method or "function"
-            caller = self._hosts.handles[call.rank].call.options(name=name, num_returns=2 if call.counts else 1)
-            self._called[call.method, call.rank] = caller
-        held = [value.result if isinstance(value, Future) else value for value in arguments]
-        held_by_name = {k: value.result if isinstance(value, Future) else value for k, value in named.items()}
+            handle = self._hosts.handles[call.rank]
+            if plain is not None:
+                caller = getattr(handle, plain)
+            else:
+                named_so = {"name": call.method or "function", "num_returns": 2 if call.counts else 1}
+                caller = handle.treadle_call.options(**named_so)
+            self._callers[place] = caller
+        if plain is not None:
+            return caller.remote(*held, **held_by_name)
         return caller.remote(call, *held, **held_by_name)
 
     def _fetch(self, method: str, refs: list[tuple[int, typing.Any]], timeout: float | None = None) -> list[typing.Any]:

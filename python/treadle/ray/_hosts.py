@@ -9,7 +9,7 @@ from .. import errors
 from ._classes import ClassWithInitArgs, ColocatedClasses
 from ._pools import ResourcePool, Slot
 from ._ray import exceptions, ray, said, strategies
-from ._worker import ENVIRONMENT, Host
+from ._worker import ENVIRONMENT, host_class
 
 Classes = typing.Union[ClassWithInitArgs, ColocatedClasses]
 
@@ -103,9 +103,11 @@ def start(
             )
     pool.get_placement_groups()
     hosts = Hosts(f"'{prefix}' ({classes.name})")
+    members = {key: member.cls for key, member in classes.members.items()}
+    actor = ray.remote(host_class(classes.name, classes.methods(), members))
     try:
         for name, options, slot in _places(pool, f"{prefix}{classes.name}", worker_env, detached):
-            hosts.add(name, ray.remote(Host).options(name=name, **options).remote(), slot)
+            hosts.add(name, actor.options(name=name, **options).remote(), slot)
         _enter(hosts, classes, prefix, pool.store[0], timeout)
     except BaseException:
         hosts.close()
@@ -133,7 +135,7 @@ def _places(
 
 
 def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeout: float) -> None:
-    where = hosts.get("start", [(rank, host.address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
+    where = hosts.get("start", [(rank, host.treadle_address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
     hosts.nodes = [node for _, _, node in where]
     common = {
         "WORLD_SIZE": str(len(hosts.handles)),
@@ -146,8 +148,8 @@ def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeou
     given = ray.put({key: (m.cls, m.arguments, m.named) for key, m in classes.members.items()})
     made = []
     for rank, host in enumerate(hosts.handles):
-        host.enter.remote({**common, "RANK": str(rank)})
-        made.append((rank, host.start.remote(given)))
+        host.treadle_enter.remote({**common, "RANK": str(rank)})
+        made.append((rank, host.treadle_start.remote(given)))
     hosts.get("__init__", made, timeout)
 
 
@@ -159,6 +161,6 @@ def find(names: typing.Sequence[str], prefix: str, classes: Classes, timeout: fl
             hosts.add(name, ray.get_actor(name))
         except ValueError as error:
             raise errors.Refused(f"from_detached: no worker is called '{name}' in this namespace") from error
-    where = hosts.get("address", [(rank, host.address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
+    where = hosts.get("address", [(rank, host.treadle_address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
     hosts.nodes = [node for _, _, node in where]
     return hosts

@@ -36,7 +36,7 @@ class Watch:
 
     def _look(self) -> None:
         handles = list(self._hosts.handles)
-        asked = {rank: handle.ping.remote() for rank, handle in enumerate(handles)}
+        asked = {rank: handle.treadle_ping.remote() for rank, handle in enumerate(handles)}
         while not self._stopped.wait(self._every):
             for rank, handle in enumerate(handles):
                 if not ray.is_initialized():
@@ -50,7 +50,7 @@ class Watch:
                         continue
                     self._on_death(self._hosts.sentence(rank, self._doing(), error))
                     return
-                asked[rank] = handle.ping.remote()
+                asked[rank] = handle.treadle_ping.remote()
 
 
 def _end(sentence: str) -> None:

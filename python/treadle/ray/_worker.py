@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import inspect
 import os
 import socket
 import typing
@@ -10,6 +11,7 @@ import typing
 from .. import errors
 from ._futures import Result
 from ._ray import exceptions, ray, said
+from ._register import Mode
 from ._rows import register_batches, unpadded
 from ._shares import Length, Spec, shares_of
 
@@ -78,13 +80,14 @@ FUNCTION = ""
 
 
 class Host:
-    """The actor. First it only enters its place: a member's class is imported when the environment is set."""
+    """The actor. First it only enters its place: a member's class is imported when the environment is set. Actors are of a
+    class derived from it that has the group's methods, too (host_class)."""
 
     def __init__(self) -> None:
         register_batches()
         self._members: dict[str, typing.Any] = {}
 
-    def address(self) -> tuple[str, int, str]:
+    def treadle_address(self) -> tuple[str, int, str]:
         """The node's address, a port that is free there now, and the node in words."""
         address = str(ray.util.get_node_ip_address())
         with socket.socket() as found:
@@ -92,22 +95,22 @@ class Host:
             port = int(found.getsockname()[1])
         return address, port, f"node {address} ({ray.get_runtime_context().get_node_id()[:8]})"
 
-    def enter(self, environment: dict[str, str]) -> None:
+    def treadle_enter(self, environment: dict[str, str]) -> None:
         os.environ.update(environment)
 
-    def start(self, members: dict[str, typing.Any]) -> None:
+    def treadle_start(self, members: dict[str, typing.Any]) -> None:
         """Makes the members: {key: (class, arguments, named arguments)}."""
         for key, (cls, arguments, named) in members.items():
             self._members[key] = cls(*arguments, **named)
 
-    def mesh(self, key: str, name: str) -> tuple[int, bool] | None:
+    def treadle_mesh(self, key: str, name: str) -> tuple[int, bool] | None:
         found: tuple[int, bool] | None = getattr(self._members[key], "_treadle_meshes", {}).get(name)
         return found
 
-    def ping(self) -> None:
+    def treadle_ping(self) -> None:
         pass
 
-    def call(self, call: Call, *arguments: typing.Any, **named: typing.Any) -> typing.Any:
+    def treadle_call(self, call: Call, *arguments: typing.Any, **named: typing.Any) -> typing.Any:
         given, padding = call.given, call.padding
         results = [value for value in (*arguments, *named.values()) if isinstance(value, Result)]
         if results:
@@ -132,6 +135,24 @@ class Host:
         if call.unpads:
             result = unpadded(result, given, padding, f"worker {call.rank}")
         return (len(result), result) if call.counts else result
+
+
+def host_class(name: str, methods: typing.Mapping[str, tuple[str, Mode]], members: typing.Mapping[str, type]) -> type:
+    """A host with the methods of a group: (member, mode) by name. Without a Call among its arguments an empty call costs
+    what Ray's own does. members: classes by key."""
+
+    def made(key: str, mode: Mode) -> typing.Any:
+        call = Call(key, mode.name, 0, materialize=mode.materialize)
+
+        def method(self: Host, *arguments: typing.Any, **named: typing.Any) -> typing.Any:
+            return self.treadle_call(call, *arguments, **named)
+
+        signature = inspect.signature(getattr(members[key], mode.name))
+        bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+        method.__signature__ = inspect.Signature(bare)  # type: ignore[attr-defined]  # by which Ray checks arguments
+        return method
+
+    return type(name, (Host,), {public: made(key, mode) for public, (key, mode) in methods.items()})
 
 
 def _fetched(value: typing.Any) -> typing.Any:
