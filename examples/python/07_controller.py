@@ -76,7 +76,9 @@ def run(steps, folder):
         log_to_driver=False,
         _temp_dir=folder,
     )
-    pools = ResourcePoolManager({"actor": [4], "judge": [2]}, {"Actor": "actor", "Judge": "judge"}, use_gpu=False, cpus=0.1)
+    pools = ResourcePoolManager(
+        {"actor": [4], "judge": [2]}, {"Actor": "actor", "Judge": "judge"}, use_gpu=False, cpus=0.1
+    )
     pools.create_resource_pool()
     actor = WorkerGroup(pools.get_resource_pool("Actor"), ClassWithInitArgs(Actor, samples=8))
     judge = WorkerGroup(pools.get_resource_pool("Judge"), ClassWithInitArgs(Judge))

@@ -1,4 +1,4 @@
-"""A small Ray of this machine for tests: 8 slots that Ray takes for GPUs, parts of processors, and a folder of its own."""
+"""A small Ray of this machine for tests: 8 slots that Ray takes for GPUs, and a folder of its own."""
 
 import os
 import shutil

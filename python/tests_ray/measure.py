@@ -1,6 +1,6 @@
 """Empty calls to 8 workers one after another, each waited for: by a group, and by Ray alone. One JSON object.
 
-    python measure.py [CALLS]"""
+python measure.py [CALLS]"""
 
 import json
 import sys

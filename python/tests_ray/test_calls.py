@@ -56,7 +56,9 @@ class TestBasics(Groups):
         self.assertEqual([one["RAY_LOCAL_WORLD_SIZE"] for one in said], ["4"] * 4)
         self.assertEqual([one["test_key"] for one in said], ["7"] * 4)
         self.assertEqual([one["RANK"] for one in said], ["0", "1", "2", "3"])
-        self.assertEqual({(one["WORLD_SIZE"], one["WG_PREFIX"], one["WG_BACKEND"]) for one in said}, {("4", "b", "ray")})
+        self.assertEqual(
+            {(one["WORLD_SIZE"], one["WG_PREFIX"], one["WG_BACKEND"]) for one in said}, {("4", "b", "ray")}
+        )
         places = four.place()
         self.assertEqual([place[:2] for place in places], [(rank, 4) for rank in range(4)])
         self.assertEqual(len({place[2] for place in places}), 1)
@@ -71,12 +73,16 @@ class TestBasics(Groups):
             self.group(cluster.pool(1), workers.Basic, worker_env={"WORLD_SIZE": "9"})
         with self.assertRaisesRegex(treadle.Refused, "argument 1 has 3 items; there are 4 workers"):
             four.dp_compute([1, 2, 3, 4], [5, 6, 7])
-        with self.assertRaisesRegex(AttributeError, "'nothing' is no registered method of the group's class; it has all_to_"):
+        with self.assertRaisesRegex(
+            AttributeError, "'nothing' is not a registered method of the group's class, which has all"
+        ):
             four.nothing()
         with self.assertRaisesRegex(treadle.Refused, "Basic has no method 'nothing'; registered are all_to_all"):
             four.execute_all_sync("nothing")
-        with self.assertRaisesRegex(treadle.Refused, "own: dispatch_fn gave an argument that must be a list with an item"):
-            WorkerGroup._divide_own(four, tr._register.Own(lambda group: ([[1]], {}), print), four_mode("own"), (), {})
+        with self.assertRaisesRegex(
+            treadle.Refused, "own_wrong: dispatch_fn gave .1, 2. for an argument; it must give a"
+        ):
+            four.own_wrong()
         with self.assertRaisesRegex(treadle.Refused, "no worker is called 'gone'"):
             WorkerGroup.from_detached(["gone"], ClassWithInitArgs(workers.Basic))
 
@@ -95,10 +101,6 @@ class TestBasics(Groups):
                 tr.register(mode)
         with self.assertRaisesRegex(treadle.Refused, "execute_mode is 'FIRST'"):
             tr.register(execute_mode="FIRST")
-
-
-def four_mode(name):
-    return tr._register.modes_of(workers.Basic)[name]
 
 
 class TestRows(Groups):
@@ -121,6 +123,10 @@ class TestRows(Groups):
         self.assertEqual(second.get().meta["step"], 3)
         self.assertEqual(two.total(second).get(), [34, 56])
         self.assertEqual(two.own_item(two.total(second)).get(), [34, 1056])
+        self.assertEqual(self.a(two.difference(second, batch([1, 2, 3, 4]))), [14, 17, 23, 26])
+        self.assertEqual(self.a(two.difference(other=first, one=second)), [10, 12, 16, 18])
+        with self.assertRaisesRegex(treadle.Peer, "expecting all arg share same length"):
+            two.difference(second, batch([1, 2]))
         two.auto_padding = True
         padded = two.twice(batch([0, 1, 2]))  # 5 7 | 10
         self.assertEqual(self.a(two.add(padded)), [15, 17, 21])
@@ -130,7 +136,9 @@ class TestRows(Groups):
         two.auto_padding = two.pad_with_first = False
         with self.assertRaisesRegex(treadle.Peer, "rank . of .* failed in 'add'.*only support equal chunk: 3 rows"):
             two.add(padded)
-        with self.assertRaisesRegex(treadle.Peer, "its argument, the result of 'raises', failed: .*ValueError: no such row"):
+        with self.assertRaisesRegex(
+            treadle.Peer, "its argument, the result of 'raises', failed: .*ValueError: no such row"
+        ):
             two.add(two.raises(batch([1, 2])))
         with self.assertRaisesRegex(TypeError, "not inside of another object"):
             two.execute_rank_zero_sync("metric", {"it": second})
@@ -163,9 +171,13 @@ class TestRows(Groups):
         with self.assertRaisesRegex(treadle.Refused, "must be a batch"):
             two.add([1, 2])
         two.auto_padding = True
-        with self.assertRaisesRegex(treadle.Peer, "rank 1 of .*worker 1 gave 1 rows back for 2: among them are rows of pad"):
+        with self.assertRaisesRegex(
+            treadle.Peer, "rank 1 of .*worker 1 gave 1 rows back for 2: among them are rows of pad"
+        ):
             two.fewer(batch([1, 2, 3]))
-        with self.assertRaisesRegex(treadle.Peer, r"rank 1 of '.*' \(Rows\), node .* failed in 'fails': ValueError: row 17"):
+        with self.assertRaisesRegex(
+            treadle.Peer, r"rank 1 of '.*' \(Rows\), node .* failed in 'fails': ValueError: row 17"
+        ):
             two.fails(batch([1, 2])).get(60)  # rank 0 is not waited for
 
     def test_padding(self):
@@ -187,6 +199,7 @@ class TestRows(Groups):
         eight = self.group(cluster.pool(8), workers.Meshes)
         self.assertEqual(self.a(eight.generate(batch([1, 2]))), [1, 3])
         self.assertEqual(self.a(eight.train(batch([3, 4]))), [11, 16])
+        self.assertEqual(self.a(eight.train(eight.generate_later(batch([1, 2])))), [9, 15])
         with self.assertRaisesRegex(treadle.Refused, "mesh 'other' is not registered by worker 0 of 8"):
             eight.nowhere(batch([1, 2]))
         with self.assertRaisesRegex(treadle.Peer, "mesh_name infer has been registered: rank 0 has dp rank 0 in it"):

@@ -25,13 +25,17 @@ def tearDownModule():
 class TestDeath(Groups):
     def test_in_a_call(self):
         three = self.group(cluster.pool(3), workers.Slow, name_prefix="critic")
-        with self.assertRaisesRegex(treadle.Peer, r"rank 2 of 'critic' \(Slow\), node [0-9.]+ \(\w{8}\), died in 'die': "):
+        with self.assertRaisesRegex(
+            treadle.Peer, r"rank 2 of 'critic' \(Slow\), node [0-9.]+ \(\w{8}\), died in 'die': "
+        ):
             three.die(2)
         with self.assertRaisesRegex(treadle.Peer, "rank 2 of 'critic'.*died in 'pid'"):
             three.pid()
 
     def test_constructor(self):
-        with self.assertRaisesRegex(treadle.Peer, r"rank 1 of 'b' \(Broken\), node .*, failed in '__init__': OSError: no such mo"):
+        with self.assertRaisesRegex(
+            treadle.Peer, r"rank 1 of 'b' \(Broken\), node .*, failed in '__init__': OSError: no such mo"
+        ):
             self.group(cluster.pool(2), workers.Broken, name_prefix="b")
 
     def test_timeout(self):

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import cluster
 import ray
+import treadle
 import treadle.ray as tr
 import workers
 from treadle.ray import ClassWithInitArgs, WorkerGroup
@@ -36,11 +38,35 @@ class TestDetached(unittest.TestCase):
         group.close()
         ray.util.remove_placement_group(ray.util.get_placement_group("kept_entry0"))
 
+    def test_node_without_the_wheel(self):
+        """What its processes find in place of treadle does not import."""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "treadle.py"), "w") as file:
+                file.write("raise ModuleNotFoundError('No module named treadle here')")
+            pool = cluster.pool(1)
+            with self.assertRaisesRegex(
+                treadle.Peer, "rank 0 of 'w' .* died in 'start': .*No module named treadle here"
+            ):
+                WorkerGroup(pool, ClassWithInitArgs(workers.Basic), name_prefix="w", worker_env={"PYTHONPATH": folder})
+
     def test_default_pool(self):
         """As verl's: a slot has a processor for each worker group."""
         pool = tr.ResourcePool([1])
         self.assertEqual((pool.cpus, pool.max_colocate_count, pool.use_gpu), (10, 10, True))
         self.assertEqual(pool.worker_share(), {"num_cpus": 1, "num_gpus": 0.1})
+
+
+class TestVersion(unittest.TestCase):
+    def test_not_tried(self):
+        said = run("-W", "error", "-c", "import ray; ray.__version__ = '9.9'; import treadle.ray")
+        self.assertIn("UserWarning: treadle.ray was not tried with Ray 9.9, but with 2.60.0", said.stderr)
+        self.assertEqual(run("-W", "error::UserWarning", "-c", "import treadle.ray").stderr, "")
+
+    def test_without_a_cluster(self):
+        with self.assertRaisesRegex(
+            treadle.State, r"pool 'pool': this process has no Ray cluster; call ray.init\(\) before"
+        ):
+            tr.ResourcePool([1]).get_placement_groups()
 
 
 class TestExample(unittest.TestCase):

@@ -72,11 +72,17 @@ class TestPools(Groups):
             ("has no entries", lambda: cluster.pool()),
             ("max_colocate_count is 0", lambda: cluster.pool(1, max_colocate_count=0)),
             ("0.0001 processors a slot for 3", lambda: cluster.pool(1, cpus=0.0001)),
-            ("role 'Critic' is in pool 'b', which is not there; pools: 'a'", lambda: manager({"a": [1]}, {"Critic": "b"})),
-            ("pool 'a' has no role", lambda: manager({"a": [1]}, {})),
-            ("'env' is in no pool; roles: Critic", lambda: manager({"a": [1]}, {"Critic": "a"}).get_resource_pool("env")),
             (
-                "pool 'pool': Total available GPUs 8 is less than total desired GPUs 9; Ray has 1 nodes with 8 CPU, 8 GPU",
+                "role 'Critic' is in pool 'b', which is not there; pools: 'a'",
+                lambda: manager({"a": [1]}, {"Critic": "b"}),
+            ),
+            ("pool 'a' has no role", lambda: manager({"a": [1]}, {})),
+            (
+                "'env' is in no pool; roles: Critic",
+                lambda: manager({"a": [1]}, {"Critic": "a"}).get_resource_pool("env"),
+            ),
+            (
+                "pool 'pool': Total available GPUs 8 is less than total desired GPUs 9; Ray has 1 nodes with 8",
                 lambda: cluster.pool(4, 5).get_placement_groups(),
             ),
             (
@@ -87,6 +93,7 @@ class TestPools(Groups):
                 "no node has room for the 8 slots of '.*_entry0', which need 16 CPU, 8 GPU on one node",
                 lambda: cluster.pool(8, cpus=2.0).get_placement_groups(),
             ),
+            ("'close' of Closing is a name of WorkerGroup", lambda: self.group(pool, workers.Closing)),
             ("detached workers need a detached pool", lambda: self.group(pool, workers.Basic, detached=True)),
             ("is not a class", lambda: ClassWithInitArgs(print)),
             ("no classes", lambda: create_colocated_worker_cls({})),
@@ -98,7 +105,9 @@ class TestPools(Groups):
     def test_full_slot(self):
         pool = cluster.pool(1, max_colocate_count=1)
         first = self.group(pool, workers.Basic)
-        with self.assertRaisesRegex(treadle.Refused, "slot 0 of pool 'pool' has 1 worker groups; max_colocate_count is 1"):
+        with self.assertRaisesRegex(
+            treadle.Refused, "slot 0 of pool 'pool' has 1 worker groups; max_colocate_count is 1"
+        ):
             self.group(pool, workers.Basic)
         first.close()
         with self.assertRaisesRegex(treadle.State, "'foo': the group .* is closed"):

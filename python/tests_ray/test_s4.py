@@ -44,10 +44,13 @@ class TestSevenNodes(Groups):
         self.assertEqual(manager.get_n_gpus(), 7 * SLOTS)
         more = tr.ResourcePoolManager({**SPEC, "more": [1]}, {**MAPPING, "RefPolicy": "more"}, use_gpu=False, cpus=1)
         with self.assertRaisesRegex(
-            treadle.Refused, "all pools: Total available CPUs 28 is less than total desired CPUs 29; Ray has 7 nodes with 4 CPU"
+            treadle.Refused,
+            "all pools: Total available CPUs 28 is less than total desired CPUs 29; Ray has 7 nodes with 4 CPU",
         ):
             more.create_resource_pool()
-        with self.assertRaisesRegex(treadle.Refused, "no node has room for the 5 slots of 'pool_.*', which need 5 CPU on one"):
+        with self.assertRaisesRegex(
+            treadle.Refused, "no node has room for the 5 slots of 'pool_.*', which need 5 CPU on one"
+        ):
             tr.ResourcePool([5], False, cpus=1).get_placement_groups()
         manager.create_resource_pool()
         self.addCleanup(manager.close)

@@ -47,6 +47,10 @@ class Basic(tr.Worker):
     def own(self, x, y):
         return self.x + y + x
 
+    @register({"dispatch_fn": lambda group: ([[1, 2]], {}), "collect_fn": lambda group, results: results})
+    def own_wrong(self):
+        pass
+
     @register(Dispatch.ONE_TO_ALL, execute_mode=Execute.RANK_ZERO)
     def rank_zero(self, x, y):
         return self.x + y + x
@@ -81,12 +85,17 @@ class Rows(tr.Worker):
 
     @register(Dispatch.DP_COMPUTE_PROTO)
     def whole(self, batch):
-        """One value: rows that this worker got, of which so many are padding."""
+        """One value: rows that this worker got, and how many of them are padding."""
         return treadle.Batch.of({"rows": [len(batch)] * len(batch), "padding": [self.padding] * len(batch)})
 
     @register(Dispatch.DP_COMPUTE_PROTO)
     def fewer(self, batch):
         return batch[:1]
+
+    @register(Dispatch.DP_COMPUTE_PROTO)
+    def difference(self, one, other):
+        pairs = zip(one["a"].tolist(), other["a"].tolist(), strict=True)
+        return treadle.Batch.of({"a": [a - b for a, b in pairs]})
 
     @register(Dispatch.DP_COMPUTE_METRIC)
     def metric(self, batch):
@@ -161,6 +170,10 @@ class Meshes(tr.Worker):
     def generate(self, batch):
         return changed(batch, lambda value: value + (self.infer_tp + 1) * self.infer_dp)
 
+    @register(tr.nd_mesh("infer"), blocking=False)
+    def generate_later(self, batch):
+        return self.generate(batch)
+
     @register(tr.nd_mesh("train"))
     def train(self, batch):
         return changed(batch, lambda value: value + (self.tp + 1) * (self.dp + 2) * (self.pp + 3))
@@ -218,3 +231,9 @@ class Broken(tr.Worker):
     def __init__(self):
         if self.rank == 1:
             raise OSError("no such model")
+
+
+class Closing(tr.Worker):
+    @register()
+    def close(self):
+        pass

@@ -62,7 +62,7 @@ class Rows(typing.NamedTuple):
     """Stands for rows that are not here, or are no treadle.Batch: a call divides them by their number alone, and each
     worker gets the range of its rows, counted with padding."""
 
-    count: int
+    rows: int
 
 
 class DispatchShare(typing.NamedTuple):
@@ -178,7 +178,7 @@ def _described(argument: object) -> tuple[int, int]:
     if isinstance(argument, Batch):
         return _abi.TREADLE_ARGUMENT_BATCH, len(argument)
     if isinstance(argument, Rows):
-        return _abi.TREADLE_ARGUMENT_BATCH, argument.count
+        return _abi.TREADLE_ARGUMENT_BATCH, argument.rows
     if isinstance(argument, (list, tuple)):
         return _abi.TREADLE_ARGUMENT_LIST, len(argument)
     return (_abi.TREADLE_ARGUMENT_FUNCTION if callable(argument) else _abi.TREADLE_ARGUMENT_VALUE), 0

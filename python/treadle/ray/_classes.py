@@ -52,13 +52,15 @@ class ColocatedClasses:
 
 
 def create_colocated_worker_cls(class_dict: typing.Mapping[str, ClassWithInitArgs]) -> ColocatedClasses:
-    """What a WorkerGroup takes to have a worker of each class in every process, by prefix. A method of the group is called
-    PREFIX_METHOD; group.spawn(prefixes) gives a group for each, with the methods' own names."""
+    """What a WorkerGroup takes to have a worker of each class in every process, by prefix. A method of the group is
+    called PREFIX_METHOD; group.spawn(prefixes) gives a group for each, with the methods' own names."""
     if not class_dict:
         raise errors.Refused("create_colocated_worker_cls: no classes")
     for key, member in class_dict.items():
         if not key or not isinstance(member, ClassWithInitArgs):
-            raise errors.Refused(f"create_colocated_worker_cls: '{key}' is {type(member).__name__}; give ClassWithInitArgs")
+            raise errors.Refused(
+                f"create_colocated_worker_cls: '{key}' is {type(member).__name__}; give ClassWithInitArgs"
+            )
     made = ColocatedClasses(dict(class_dict))
     expected = sum(len(modes_of(member.cls)) for member in class_dict.values())
     if len(made.methods()) != expected:

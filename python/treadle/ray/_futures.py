@@ -95,7 +95,9 @@ class Future:
         return self._result
 
     def __reduce__(self) -> typing.NoReturn:
-        raise TypeError("a treadle.ray.Future is passed on as an argument of a group's method, not inside of another object")
+        raise TypeError(
+            "a treadle.ray.Future is passed on as an argument of a group's method, not inside of another object"
+        )
 
     def __repr__(self) -> str:
         return f"<treadle.ray.Future of '{self._method}', {'ready' if self.ready() else 'not ready'}>"

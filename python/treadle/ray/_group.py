@@ -1,4 +1,4 @@
-"""Groups of workers: one process a slot of a pool, and the registered methods of their class as methods of the group."""
+"""Groups of workers: one process a slot of a pool, and the registered methods of their class."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import weakref
 from .. import errors
 from . import _hosts
 from ._classes import ALONE, ColocatedClasses
+from ._divide import column, divide, divide_own
 from ._futures import Future, Result
 from ._hosts import Classes, Hosts
 from ._pools import ResourcePool
-from ._ray import need_cluster, ray
+from ._ray import need_cluster
 from ._register import Dispatch, Execute, Mesh, Mode, Own
-from ._rows import are_rows, divided, joined, register_batches
-from ._shares import Length, Spec, known, length_of, need_items, shares_of
+from ._rows import joined, register_batches
+from ._shares import Spec, length_of, shares_of
 from ._watch import Watch
-from ._worker import FUNCTION, Call
-
-_LARGE = 100_000  #: bytes of an argument that goes whole to several workers: above, it goes to Ray's store once
+from ._worker import FUNCTION, Call, Host
 
 
 class WorkerGroup:
@@ -46,19 +45,28 @@ class WorkerGroup:
     ) -> None:
         need_cluster("WorkerGroup")
         register_batches()
+        self._refuse_names(class_with_init)
         if detached and not resource_pool.detached:
-            raise errors.Refused("detached workers need a detached pool: its placement groups would end with this process")
+            raise errors.Refused(
+                "detached workers need a detached pool: its placement groups would end with this process"
+            )
         hosts = _hosts.start(resource_pool, class_with_init, name_prefix, worker_env or {}, detached, timeout)
         self._take(hosts, class_with_init)
 
     @classmethod
     def from_detached(
-        cls, worker_names: typing.Sequence[str], class_with_init: Classes, *, name_prefix: str = "", timeout: float = 300
+        cls,
+        worker_names: typing.Sequence[str],
+        class_with_init: Classes,
+        *,
+        name_prefix: str = "",
+        timeout: float = 300,
     ) -> WorkerGroup:
         """A group of workers that another process made, by their names (worker_names), in the order of ranks. Ray looks
         in the namespace of ray.init."""
         need_cluster("from_detached")
         register_batches()
+        cls._refuse_names(class_with_init)
         group = cls.__new__(cls)
         group._take(_hosts.find(worker_names, name_prefix or "detached", class_with_init, timeout), class_with_init)
         return group
@@ -72,14 +80,21 @@ class WorkerGroup:
         self._futures: weakref.WeakSet[Future] = weakref.WeakSet()
         self._watch: Watch | None = None
         methods = classes.methods()
-        self._plain = {(of, mode.name): name for name, (of, mode) in methods.items()}  # the actor has them by these names
+        self._plain = {
+            (of, mode.name): name for name, (of, mode) in methods.items()
+        }  # the actor has them by these names
         if key != ALONE:
             methods = {mode.name: (key, mode) for _, (of, mode) in methods.items() if of == key}
         self.methods = sorted(methods)
         for name, (of, mode) in methods.items():
-            if hasattr(type(self), name):
-                raise errors.Refused(f"'{name}' of {classes.name} is a name of WorkerGroup: give the method another one")
             setattr(self, name, functools.partial(self._call, of, mode))
+
+    @classmethod
+    def _refuse_names(cls, classes: Classes) -> None:
+        for public, (_, mode) in classes.methods().items():
+            for name in (public, mode.name):
+                if hasattr(cls, name) or hasattr(Host, name) or name == "methods":
+                    raise errors.Refused(f"'{name}' of {classes.name} is a name of WorkerGroup: give it another one")
 
     # ---- What it is ----
 
@@ -122,7 +137,7 @@ class WorkerGroup:
         self._hosts.close()
 
     def watch(self, every: float = 1.0, on_death: typing.Callable[[str], object] | None = None) -> None:
-        """Looks after the workers every so many seconds. When one has died, says so on standard error and ends this
+        """Looks after the workers every `every` seconds. When one has died, says so on standard error and ends this
         process by SIGABRT; or calls on_death with the sentence, once, in another thread. Calls that wait raise Peer
         without it."""
         if self._watch is not None:
@@ -139,7 +154,7 @@ class WorkerGroup:
         if name.startswith("_"):
             raise AttributeError(name)
         methods = ", ".join(self.__dict__.get("methods", [])) or "none"
-        raise AttributeError(f"'{name}' is no registered method of the group's class; it has {methods}")
+        raise AttributeError(f"'{name}' is not a registered method of the group's class, which has {methods}")
 
     # ---- Calls of registered methods ----
 
@@ -149,13 +164,12 @@ class WorkerGroup:
         counts = mode.collects_rows and not mode.blocking
         head = Call(key, mode.name, 0, unpads=mode.collects_rows, counts=counts, materialize=mode.materialize)
         if isinstance(mode.dispatch, Own):
-            given = self._divide_own(mode.dispatch, mode, arguments, named)
-            calls = [(head._replace(rank=rank), *parts) for rank, parts in enumerate(given)]
+            calls = divide_own(self, head, mode.dispatch, arguments, named)
             if mode.execute == Execute.RANK_ZERO:
                 calls = calls[:1]
             collected = list(range(len(calls)))
         else:
-            calls, collected = self._divide(head, mode, values, len(arguments), names)
+            calls, collected = divide(head, mode, self._spec(key, mode), values, names)
         refs, sizes = [], []
         for call, positional, by_name in calls:
             sent = self._send(call, positional, by_name)
@@ -182,73 +196,11 @@ class WorkerGroup:
             return joined(kept)
         return kept[0] if mode.execute == Execute.RANK_ZERO else kept
 
-    def _divide_own(
-        self, own: Own, mode: Mode, arguments: tuple[typing.Any, ...], named: dict[str, typing.Any]
-    ) -> list[tuple[list[typing.Any], dict[str, typing.Any]]]:
-        given, by_name = own.dispatch(self, *arguments, **named)
-        what = f"{mode.name}: dispatch_fn gave an argument that"
-        columns = [need_items(what, values, self.world_size) for values in given]
-        rows = {key: need_items(what, values, self.world_size) for key, values in by_name.items()}
-        return [
-            ([column[rank] for column in columns], {key: values[rank] for key, values in rows.items()})
-            for rank in range(self.world_size)
-        ]
-
-    def _divide(
-        self, head: Call, mode: Mode, values: list[typing.Any], positional: int, names: list[str]
-    ) -> tuple[list[tuple[Call, list[typing.Any], dict[str, typing.Any]]], list[int]]:
-        """(call, arguments, named arguments) of each worker that runs; and ranks whose results come back."""
+    def _spec(self, key: str, mode: Mode) -> Spec:
         mesh = mode.dispatch.name if isinstance(mode.dispatch, Mesh) else ""
-        spec = Spec(
-            mode.kind,
-            mode.execute.value,
-            self.world_size,
-            mesh,
-            self._mesh(head.key, mesh) if mesh else (),
-            self.auto_padding,
-            self.pad_with_first,
-        )
-        held = [value.result if isinstance(value, Future) else value for value in values]
-        lengths = tuple(map(_length_of, held))
-        late = mode.divides_rows and any(isinstance(v, Result) and v.form == "rows" for v in held)
-        count = known(lengths)
-        first = tuple((kind, count if kind == "rows" and n is None else n) for kind, n in lengths)
-        if late and count is None:  # who runs and who collects does not depend on it
-            spec_of_roles, first = spec._replace(auto_padding=True), tuple((k, n or 0) for k, n in first)
-        else:
-            spec_of_roles = spec
-        shares = shares_of(spec_of_roles, first)
-        columns = [self._column(value, shares, spec) for value in held]
-        calls = []
-        for rank, share in enumerate(shares):
-            if not share.runs:
-                continue
-            if late:
-                call = head._replace(rank=rank, spec=spec, lengths=lengths)
-            else:
-                call = head._replace(rank=rank, given=len(share.rows), padding=share.padding)
-            given = [column[rank] for column in columns]
-            calls.append((call, given[:positional], dict(zip(names, given[positional:]))))
-        return calls, [rank for rank, share in enumerate(shares) if share.collected]
-
-    def _column(self, value: typing.Any, shares: typing.Sequence[typing.Any], spec: Spec) -> list[typing.Any]:
-        """An argument's part for each worker."""
-        if isinstance(value, Result):
-            if value.form == "list" and not shares[0].whole:
-                return [value.item(share.rows[0]) for share in shares]
-            return [value] * len(shares)
-        if isinstance(value, (list, tuple)):
-            return [value if share.whole or not share.rows else value[share.rows[0]] for share in shares]
-        if not are_rows(value) or shares[0].whole:
-            return [_once(value, len(shares))] * len(shares)
-        made: dict[tuple[int, int], typing.Any] = {}  # workers with one dp rank get one object
-        often = len({share.rows for share in shares}) < len(shares)
-        for share in shares:
-            where = share.rows.start, share.rows.stop
-            if where not in made:
-                part = divided(value, share.rows, spec.pad_with_first)
-                made[where] = ray.put(part) if often else part
-        return [made[share.rows.start, share.rows.stop] for share in shares]
+        registered = self._mesh(key, mesh) if mesh else ()
+        execute = mode.execute.value
+        return Spec(mode.kind, execute, self.world_size, mesh, registered, self.auto_padding, self.pad_with_first)
 
     def _mesh(self, key: str, name: str) -> tuple[tuple[int, bool], ...]:
         """(dp rank, collects) of each worker, asked once."""
@@ -292,18 +244,18 @@ class WorkerGroup:
     # ---- Calls by name ----
 
     def execute_all_async(self, method_name: str, *arguments: typing.Any, **named: typing.Any) -> list[typing.Any]:
-        """Calls a method of all workers, registered or not: Ray's places of results, by rank. If all arguments are lists
-        with an item for each worker, each gets its own."""
+        """Calls a method of all workers, registered or not: Ray's places of results, by rank. If all arguments are
+        lists with an item for each worker, each gets its own."""
         spec = Spec("ALL_TO_ALL", "ALL", self.world_size)
         values = [*arguments, *named.values()]
         shares = shares_of(spec, tuple(map(length_of, values)))
-        columns = [self._column(value, shares, spec) for value in values]
+        columns = [column(value, shares, spec) for value in values]
         count = len(arguments)
         return [
             self._send(
                 Call(self._only(method_name), method_name, rank),
-                [column[rank] for column in columns[:count]],
-                {key: column[rank] for key, column in zip(named, columns[count:])},
+                [parts[rank] for parts in columns[:count]],
+                {key: parts[rank] for key, parts in zip(named, columns[count:])},
             )
             for rank in range(self.world_size)
         ]
@@ -336,24 +288,15 @@ class WorkerGroup:
     def _only(self, what: str) -> str:
         """The key of its class."""
         if self._key == ALONE and ALONE not in self._classes.members:
-            raise errors.Refused(f"'{what}': the group has {', '.join(self._classes.members)}; spawn() gives a group for each")
+            raise errors.Refused(
+                f"'{what}': the group has {', '.join(self._classes.members)}; spawn() gives a group for each"
+            )
         cls = self._classes.members[self._key].cls
         if what != "function" and not callable(getattr(cls, what, None)):
-            raise errors.Refused(f"{cls.__name__} has no method '{what}'; registered are {', '.join(self.methods) or 'none'}")
+            raise errors.Refused(
+                f"{cls.__name__} has no method '{what}'; registered are {', '.join(self.methods) or 'none'}"
+            )
         return self._key
 
     def __repr__(self) -> str:
         return f"<treadle.ray.WorkerGroup {self._hosts.name} of {self.world_size}>"
-
-
-def _length_of(value: object) -> Length:
-    if isinstance(value, Result):
-        return {"rows": ("rows", None), "list": ("list", len(value.refs))}.get(value.form, ("value", 0))
-    return length_of(value)
-
-
-def _once(value: typing.Any, workers: int) -> typing.Any:
-    """What goes whole to several workers."""
-    size = getattr(value, "nbytes", len(value) if isinstance(value, (bytes, bytearray)) else 0)
-    large = are_rows(value) or (isinstance(size, int) and size > _LARGE)
-    return ray.put(value) if large and workers > 1 else value

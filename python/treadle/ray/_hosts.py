@@ -24,11 +24,11 @@ class Hosts:
         self.nodes: list[str] = []
         self._slots: list[Slot] = []
 
-    def add(self, name: str, handle: typing.Any, slot: Slot | None = None) -> None:
+    def add(self, name: str, handle: typing.Any, node: str = "node unknown", slot: Slot | None = None) -> None:
         """The next rank."""
         self.names.append(name)
         self.handles.append(handle)
-        self.nodes.append("node unknown")
+        self.nodes.append(node)
         if slot is not None:
             slot.entry.taken[slot.bundle] += 1
             self._slots.append(slot)
@@ -98,16 +98,17 @@ def start(
     for rank, slot in enumerate(pool.slots):
         if slot.entry.taken[slot.bundle] >= pool.max_colocate_count:
             raise errors.Refused(
-                f"'{prefix}{classes.name}': slot {rank} of pool '{pool.name_prefix}' has {slot.entry.taken[slot.bundle]} "
-                f"worker groups; max_colocate_count is {pool.max_colocate_count}"
+                f"'{prefix}{classes.name}': slot {rank} of pool '{pool.name_prefix}' has "
+                f"{slot.entry.taken[slot.bundle]} worker groups; max_colocate_count is {pool.max_colocate_count}"
             )
-    pool.get_placement_groups()
+    nodes = pool.nodes()
     hosts = Hosts(f"'{prefix}' ({classes.name})")
     members = {key: member.cls for key, member in classes.members.items()}
     actor = ray.remote(host_class(classes.name, classes.methods(), members))
     try:
-        for name, options, slot in _places(pool, f"{prefix}{classes.name}", worker_env, detached):
-            hosts.add(name, actor.options(name=name, **options).remote(), slot)
+        places = _places(pool, f"{prefix}{classes.name}", worker_env, detached)
+        for node, (name, options, slot) in zip(nodes, places):
+            hosts.add(name, actor.options(name=name, **options).remote(), node, slot)
         _enter(hosts, classes, prefix, pool.store[0], timeout)
     except BaseException:
         hosts.close()
@@ -135,8 +136,9 @@ def _places(
 
 
 def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeout: float) -> None:
-    where = hosts.get("start", [(rank, host.treadle_address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
-    hosts.nodes = [node for _, _, node in where]
+    where = hosts.get(
+        "start", [(rank, host.treadle_address.remote()) for rank, host in enumerate(hosts.handles)], timeout
+    )
     common = {
         "WORLD_SIZE": str(len(hosts.handles)),
         "WG_PREFIX": prefix,
@@ -154,13 +156,15 @@ def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeou
 
 
 def find(names: typing.Sequence[str], prefix: str, classes: Classes, timeout: float) -> Hosts:
-    """Actors that are there, by their names. Raises Refused if one is not."""
+    """Actors that another process made, by their names. Raises Refused if there is none of a name."""
     hosts = Hosts(f"'{prefix}' ({classes.name})")
     for name in names:
         try:
             hosts.add(name, ray.get_actor(name))
         except ValueError as error:
             raise errors.Refused(f"from_detached: no worker is called '{name}' in this namespace") from error
-    where = hosts.get("address", [(rank, host.treadle_address.remote()) for rank, host in enumerate(hosts.handles)], timeout)
+    where = hosts.get(
+        "address", [(rank, host.treadle_address.remote()) for rank, host in enumerate(hosts.handles)], timeout
+    )
     hosts.nodes = [node for _, _, node in where]
     return hosts

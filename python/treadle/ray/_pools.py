@@ -1,7 +1,7 @@
 """Resource pools: slots for processes on the nodes of a Ray cluster.
 
-A pool is a list of counts. Each count is an entry: so many slots, all on one node. An entry is a placement group of Ray's
-with the strategy STRICT_PACK, a slot a bundle of it, and ranks follow (pool, entry, bundle). Ray chooses the nodes."""
+A pool is a list of counts. Each count is an entry: a number of slots, all on one node. An entry is a placement
+group of Ray's with the strategy STRICT_PACK, a slot a bundle of it, and ranks follow (pool, entry, bundle). Ray chooses nodes."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class ResourcePool:
         self.cpus = float(max_colocate_count if cpus is None else cpus)
         if not self.cpus * MOST_PARTS >= max_colocate_count:
             raise errors.Refused(
-                f"pool '{name_prefix}': {self.cpus} processors a slot for {max_colocate_count} worker groups; Ray counts "
-                f"in parts of 1/{MOST_PARTS}"
+                f"pool '{name_prefix}': {self.cpus} processors a slot for {max_colocate_count} worker groups; Ray "
+                f"counts in parts of 1/{MOST_PARTS}"
             )
         bundle: dict[str, float] = {"CPU": self.cpus, **({"GPU": 1.0} if use_gpu else {})}
         lifetime = "detached" if detached else None
@@ -88,7 +88,7 @@ class ResourcePool:
         self.slots = [Slot(entry, bundle) for entry in entries for bundle in range(entry.slots)]
 
     def _of(self, slots: list[Slot], name: str) -> ResourcePool:
-        """A pool of slots that are there."""
+        """A pool of some of its slots, or of others."""
         pool = ResourcePool.__new__(ResourcePool)
         pool.__dict__.update(self.__dict__, slots=slots, name_prefix=name)
         return pool
@@ -126,19 +126,18 @@ class ResourcePool:
                 for other in wanted:
                     other.close()
                 raise errors.Timeout(
-                    f"pool '{self.name_prefix}': Ray has not placed {entry.slots} slots of {_shown(entry.bundle)} on one "
-                    f"node in {self.timeout:g} s; free in the cluster are {_shown(ray.available_resources())}"
+                    f"pool '{self.name_prefix}': Ray has not placed {entry.slots} slots of {_shown(entry.bundle)} on "
+                    f"one node in {self.timeout:g} s; free in the cluster are {_shown(ray.available_resources())}"
                 )
         return [entry.group for entry in self.entries]
 
     def nodes(self) -> list[str]:
-        """The node's address of each slot; of nodes with one address, as in a test's cluster, also its id."""
-        addresses = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in nodes()}
+        """Of each slot: "node 10.0.0.1 (0a1b2c3d)", the node's address and the head of Ray's id."""
         self.get_placement_groups()
+        addresses = {str(node["NodeID"]): node["NodeManagerAddress"] for node in nodes()}
         tables = {id(entry): placement.placement_group_table(entry.group) for entry in self.entries}
         where = [str(tables[id(entry)]["bundles_to_node_id"][bundle]) for entry, bundle in self.slots]
-        shared = len(set(addresses.values())) < len(addresses)
-        return [f"{addresses.get(node, 'gone')}" + (f"/{node[:8]}" if shared else "") for node in where]
+        return [f"node {addresses.get(node, 'gone')} ({node[:8]})" for node in where]
 
     def close(self) -> None:
         """Gives its slots back to Ray, which ends the processes in them. Pools that share an entry lose it, too."""
@@ -269,15 +268,14 @@ def _check_room(pool: ResourcePool, entries: list[Entry], what: str = "") -> Non
         free = ray.available_resources()
     if free.get(kind, 0) < desired:
         raise errors.Refused(
-            f"{what}: Total available {kind}s {free.get(kind, 0):g} is less than total desired {kind}s {desired:g}; Ray has "
-            f"{len(there)} nodes with {'; '.join(_shown(node['Resources']) for node in there)}, of which are free "
+            f"{what}: Total available {kind}s {free.get(kind, 0):g} is less than total desired {kind}s {desired:g}; "
+            f"Ray has {len(there)} nodes with {'; '.join(_shown(node['Resources']) for node in there)}, of which are free "
             f"{_shown(free)}"
         )
     for entry in entries:
         needs = {key: value * entry.slots for key, value in entry.bundle.items()}
         if not any(all(node["Resources"].get(k, 0) + 1e-6 >= v for k, v in needs.items()) for node in there):
             raise errors.Refused(
-                f"{what}: no node has room for the {entry.slots} slots of '{entry.name}', which need {_shown(needs)} on "
-                f"one node; nodes have {'; '.join(_shown(node['Resources']) for node in there)}"
+                f"{what}: no node has room for the {entry.slots} slots of '{entry.name}', which need {_shown(needs)} "
+                f"on one node; nodes have {'; '.join(_shown(node['Resources']) for node in there)}"
             )
-

@@ -36,9 +36,13 @@ def nodes() -> list[dict[str, typing.Any]]:
 
 
 def said(error: BaseException) -> str:
-    """The first line of what Ray says, without its traceback."""
+    """What Ray says in a line, without its tracebacks: of a task that raised, what it raised."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
         return f"{type(cause).__name__}: {cause}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    if "creation task" in lines[0] and len(lines) > 1:  # its process was up, and Python failed
+        return f"{lines[0].partition(', ')[0]}: {lines[-1]}"
+    return lines[0]

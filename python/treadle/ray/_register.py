@@ -1,8 +1,8 @@
 """Methods of workers that a group calls: how arguments are divided, who runs, and what comes back.
 
-    class Rows(treadle.ray.Worker):
-        @treadle.ray.register(Dispatch.DP_COMPUTE_PROTO)
-        def add(self, batch): ..."""
+class Rows(treadle.ray.Worker):
+    @treadle.ray.register(Dispatch.DP_COMPUTE_PROTO)
+    def add(self, batch): ..."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Function = typing.TypeVar("Function", bound=typing.Callable[..., typing.Any])
 
 
 class Dispatch(str, enum.Enum):
-    """How a call's arguments are divided among workers; docs/dispatch.md has a table. DIRECT_ROLLOUT_METHOD and RANK_ZERO
-    are refused; the latter is a way to execute. For a mesh there is nd_mesh()."""
+    """How a call's arguments are divided among workers; docs/dispatch.md has a table. DIRECT_ROLLOUT_METHOD and
+    RANK_ZERO are refused; the latter is a way to execute. For a mesh there is nd_mesh()."""
 
     ALL_TO_ALL = "ALL_TO_ALL"
     ONE_TO_ALL = "ONE_TO_ALL"
@@ -100,7 +100,9 @@ def register(
     if isinstance(dispatch_mode, typing.Mapping):
         missing = [name for name in ("dispatch_fn", "collect_fn") if not callable(dispatch_mode.get(name))]
         if missing:
-            raise errors.Refused(f"register: dispatch_mode needs the functions dispatch_fn and collect_fn; no {missing[0]}")
+            raise errors.Refused(
+                f"register: dispatch_mode needs the functions dispatch_fn and collect_fn; no {missing[0]}"
+            )
         mode: typing.Any = Own(dispatch_mode["dispatch_fn"], dispatch_mode["collect_fn"])
     elif isinstance(dispatch_mode, (Dispatch, Mesh)):
         mode = dispatch_mode

@@ -12,7 +12,9 @@ from ._ray import serializers
 
 def are_rows(value: object) -> bool:
     return isinstance(value, Batch) or (
-        hasattr(value, "__len__") and callable(getattr(value, "chunk", None)) and callable(getattr(value, "concat", None))
+        hasattr(value, "__len__")
+        and callable(getattr(value, "chunk", None))
+        and callable(getattr(value, "concat", None))
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import typing
 
-from .. import dispatch, errors
+from .. import dispatch
 from ._rows import are_rows
 
-Length = tuple[str, int | None]  #: of an argument: ("rows", how many or None: not yet known), ("list", items), ("value", 0)
+#: Of an argument: ("rows", number, or None if it is not yet known), ("list", items), ("function", 0), ("value", 0).
+Length = tuple[str, "int | None"]
 
 
 class Spec(typing.NamedTuple):
@@ -58,10 +59,3 @@ def shares_of(spec: Spec, lengths: tuple[Length, ...]) -> list[dispatch.Dispatch
 def known(lengths: typing.Sequence[Length]) -> int | None:
     """The number of rows, if an argument that is here says it."""
     return next((count for kind, count in lengths if kind == "rows" and count is not None), None)
-
-
-def need_items(what: str, values: typing.Any, workers: int) -> list[typing.Any]:
-    """What a dispatch function of one's own gives for an argument."""
-    if not isinstance(values, (list, tuple)) or len(values) != workers:
-        raise errors.Refused(f"{what} must be a list with an item for each of {workers} workers, not {values!r:.80}")
-    return list(values)

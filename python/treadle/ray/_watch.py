@@ -13,8 +13,8 @@ from ._ray import exceptions, ray
 
 
 class Watch:
-    """One question at a time is open to each worker. It waits behind the method that runs, however long, and fails as soon
-    as Ray knows that the process is gone."""
+    """One question at a time is open to each worker. It waits behind the method that runs, however long, and fails as
+    soon as Ray knows that the process is gone."""
 
     def __init__(
         self,

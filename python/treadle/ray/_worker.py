@@ -51,7 +51,9 @@ class Worker:
         has said so before."""
         meshes: dict[str, tuple[int, bool]] = self.__dict__.setdefault("_treadle_meshes", {})
         if name in meshes:
-            raise errors.Refused(f"mesh_name {name} has been registered: rank {self.rank} has dp rank {meshes[name][0]} in it")
+            raise errors.Refused(
+                f"mesh_name {name} has been registered: rank {self.rank} has dp rank {meshes[name][0]} in it"
+            )
         meshes[name] = dp_rank, collects
 
 
@@ -80,8 +82,8 @@ FUNCTION = ""
 
 
 class Host:
-    """The actor. First it only enters its place: a member's class is imported when the environment is set. Actors are of a
-    class derived from it that has the group's methods, too (host_class)."""
+    """The actor. First it only enters its place: a member's class is imported when the environment is set. Actors are
+    of a class derived from it that has the group's methods, too (host_class)."""
 
     def __init__(self) -> None:
         register_batches()
@@ -138,8 +140,8 @@ class Host:
 
 
 def host_class(name: str, methods: typing.Mapping[str, tuple[str, Mode]], members: typing.Mapping[str, type]) -> type:
-    """A host with the methods of a group: (member, mode) by name. Without a Call among its arguments an empty call costs
-    what Ray's own does. members: classes by key."""
+    """A host with the methods of a group: (member, mode) by name. Without a Call among its arguments an empty call
+    costs what Ray's own does. members: classes by key."""
 
     def made(key: str, mode: Mode) -> typing.Any:
         call = Call(key, mode.name, 0, materialize=mode.materialize)
