@@ -1,7 +1,8 @@
 """Resource pools: slots for processes on the nodes of a Ray cluster.
 
-A pool is a list of counts. Each count is an entry: a number of slots, all on one node. An entry is a placement
-group of Ray's with the strategy STRICT_PACK, a slot a bundle of it, and ranks follow (pool, entry, bundle). Ray chooses nodes."""
+A pool is a list of counts. Each count is an entry: a number of slots, all on one node. An entry is a placement group
+of Ray's with the strategy STRICT_PACK, a slot a bundle of it, and ranks follow (pool, entry, bundle). Ray chooses the
+nodes."""
 
 from __future__ import annotations
 
@@ -268,9 +269,9 @@ def _check_room(pool: ResourcePool, entries: list[Entry], what: str = "") -> Non
         free = ray.available_resources()
     if free.get(kind, 0) < desired:
         raise errors.Refused(
-            f"{what}: Total available {kind}s {free.get(kind, 0):g} is less than total desired {kind}s {desired:g}; "
-            f"Ray has {len(there)} nodes with {'; '.join(_shown(node['Resources']) for node in there)}, of which are free "
-            f"{_shown(free)}"
+            f"{what}: Total available {kind}s {free.get(kind, 0):g} is less than total desired {kind}s "
+            f"{desired:g}; Ray has {len(there)} nodes with {'; '.join(_shown(node['Resources']) for node in there)}, "
+            f"of which are free {_shown(free)}"
         )
     for entry in entries:
         needs = {key: value * entry.slots for key, value in entry.bundle.items()}
