@@ -34,7 +34,18 @@ def start(cpus=8, gpus=8):
 
 def stop():
     ray.shutdown()
-    shutil.rmtree(_folder, ignore_errors=True)
+    remove(_folder)
+
+
+def remove(folder):
+    """A folder of Ray's, whose processes are ending and may still write there."""
+    gone = 0
+    for _ in range(100):
+        gone = 0 if os.path.exists(folder) else gone + 1
+        if gone == 5:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.1)
 
 
 def wait_until_free(**resources):

@@ -1,7 +1,6 @@
 """Workers that die or fail: who waits is told which rank, where and in which method."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import cluster
 import treadle
 import workers
 from test_calls import Groups
+from treadle.ray import ClassWithInitArgs, create_colocated_worker_cls
 
 
 def setUpModule():
@@ -59,17 +59,34 @@ class TestDeath(Groups):
         with self.assertRaisesRegex(treadle.Peer, "rank 1 of 'actor'.*died in 'sleep'"):
             future.get()
 
+    def controller(self, *words):
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watched.py")
+        done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=200)
+        cluster.remove(done.stdout.split()[0])
+        return done
+
     def test_controller_ends(self):
         """By SIGABRT, while it does something else."""
-        done = subprocess.run(
-            [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "watched.py")],
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-        shutil.rmtree(done.stdout.strip() or "/nowhere", ignore_errors=True)
+        done = self.controller()
         self.assertEqual(done.returncode, -signal.SIGABRT, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"treadle: rank 1 of 'critic' \(Slow\), node .*, died in 'sleep': ")
+
+    def test_controller_is_done(self):
+        """What it ends itself has not died."""
+        done = self.controller("end")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("treadle: ", done.stderr)
+
+    def test_closed_while_watched(self):
+        pool = cluster.pool(2)
+        classes = {"a": ClassWithInitArgs(workers.Slow), "b": ClassWithInitArgs(workers.Slow)}
+        both = self.group(pool, create_colocated_worker_cls(classes))
+        said = []
+        role = both.spawn(["a"])["a"]
+        role.watch(0.01, said.append)
+        both.close()
+        role._watch._thread.join(60)
+        self.assertEqual((said, role._watch._thread.is_alive()), ([], False))
 
 
 if __name__ == "__main__":

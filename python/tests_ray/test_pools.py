@@ -37,8 +37,12 @@ class TestPools(Groups):
         group = self.group(six, workers.Basic)
         self.assertEqual([rank for rank, _, _ in group.place()], [0, 1, 2, 3, 4, 5])
         self.assertEqual(group.worker_names[-1].split("_")[-1], "2:1")
+        group.close()
+        pool.close()
         crossing = split_resource_pool(cluster.pool(4, 4), [2, 6])
         self.assertEqual([part.store for part in crossing], [[2], [2, 4]])
+        groups = [self.group(part, workers.Zeros) for part in crossing]
+        self.assertEqual([self.a(g.zeros(batch([0] * g.world_size))) for g in groups], [[0, 1], [0, 1, 2, 3, 4, 5]])
 
     def test_split_again(self):
         parts = split_resource_pool(cluster.pool(4, 4), [2, 4, 2])

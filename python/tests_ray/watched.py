@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import cluster
@@ -13,6 +14,8 @@ group = WorkerGroup(cluster.pool(2), ClassWithInitArgs(workers.Slow), name_prefi
 pids = group.pid()
 print(cluster.folder(), flush=True)  # for who starts it, since this process ends at once
 group.watch(every=0.2)
+if sys.argv[1:] == ["end"]:  # with workers that are watched
+    sys.exit()
 future = group.sleep(600)
 os.kill(pids[1], signal.SIGKILL)
 time.sleep(600)

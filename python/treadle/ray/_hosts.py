@@ -61,11 +61,12 @@ class Hosts:
 
     def close(self) -> None:
         """Ends the processes."""
-        for handle in self.handles:
+        handles, self.handles = self.handles, []  # before they end: who looks after them sees that it is meant
+        for handle in handles:
             ray.kill(handle)
         for slot in self._slots:
             slot.entry.taken[slot.bundle] -= 1
-        self.handles, self._slots = [], []
+        self._slots = []
 
 
 def is_death(failure: BaseException) -> bool:

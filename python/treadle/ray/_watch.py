@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -28,8 +29,10 @@ class Watch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._look, name="treadle-watch", daemon=True)
         self._thread.start()
+        atexit.register(self.stop)  # before Ray's own, which ends the workers
 
     def stop(self) -> None:
+        atexit.unregister(self.stop)
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -39,14 +42,16 @@ class Watch:
         asked = {rank: handle.treadle_ping.remote() for rank, handle in enumerate(handles)}
         while not self._stopped.wait(self._every):
             for rank, handle in enumerate(handles):
-                if not ray.is_initialized():
+                if not ray.is_initialized() or not self._hosts.handles:
                     return
                 if not ray.wait([asked[rank]], timeout=0)[0]:
                     continue
                 try:
                     ray.get(asked[rank])
                 except exceptions.RayError as error:
-                    if not is_death(error) or self._stopped.is_set():
+                    if self._stopped.is_set() or not self._hosts.handles:
+                        return
+                    if not is_death(error):
                         continue
                     self._on_death(self._hosts.sentence(rank, self._doing(), error))
                     return
