@@ -14,6 +14,7 @@
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
 #   make test-plugins  the plug-ins with the real packages, in environments of their own (6 GB each); ONLY=vllm,megatron
+#   make test-ray   treadle.ray on a real Ray of this machine, in an environment of its own; MEASURE=1 measures calls, too
 #   make fake-cuda  build/fake-cuda/libcuda.so.1, which stands in for NVIDIA's driver (tests/cuda/fake_cuda.h)
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer
@@ -23,7 +24,7 @@
 #   make cuda       kernels for CUDA devices, which the libraries have from then on; nvcc comes by pip, if need be
 #   make cuda-check    checks those kernels, without a GPU
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python wheel test-python test-plugins bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train test bench install format clean python wheel test-python test-plugins test-ray bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -95,6 +96,9 @@ test-python: python fake-cuda
 
 test-plugins: python
 	@ONLY="$(ONLY)" tools/test-plugins
+
+test-ray: python
+	tools/test-ray
 
 # Only the JSON object goes to standard output.
 bench-python:

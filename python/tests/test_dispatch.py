@@ -39,6 +39,14 @@ class TestDispatch(unittest.TestCase):
         with self.assertRaisesRegex(treadle.Refused, words):
             treadle.Dispatch(*arguments, **named)
 
+    def test_rows_elsewhere(self):
+        """Numbers of rows alone divide a call as batches do."""
+        rows = treadle.dispatch.Rows(10)
+        call = treadle.Dispatch("DP_COMPUTE_PROTO", [rows, treadle.Batch(10)], 4, auto_padding=True)
+        self.assertEqual([share[0] for share in call.divided()], [range(k, k + 3) for k in (0, 3, 6, 9)])
+        self.assertEqual([share.padding for share in call.shares], [0, 0, 0, 2])
+        self.refused("expecting all arg share same length", "DP_COMPUTE_PROTO", [rows, treadle.Batch(9)], 2)
+
     def test_basics(self):
         four = [Worker(rank) for rank in range(4)]
         call = treadle.Dispatch("ALL_TO_ALL", [3], 4)

@@ -28,6 +28,11 @@ class TestImport(unittest.TestCase):
             treadle.Modl
         self.assertEqual(run("from treadle import *; print(Model.__name__, plan.__name__)"), "Model plan\n")
 
+    @unittest.skipIf(importlib.util.find_spec("ray"), "Ray is installed")
+    def test_without_ray(self):
+        with self.assertRaisesRegex(ImportError, r"treadle.ray needs Ray: pip install 'treadle\[ray\]'"):
+            import treadle.ray  # noqa: F401
+
     def test_version(self):
         self.assertEqual(treadle.__version__, _library.text(_library.value("treadle_version_text")))
         said = subprocess.run(

@@ -122,6 +122,12 @@ def _add_array(
         raise
 
 
+def add_bits(batch: ctypes.c_void_p, name: str, word: str, width: int, values: Array, offsets: Array | None) -> None:
+    """Adds a column with a copy of an array's bytes, which are values of this type. offsets: of a ragged column."""
+    where = array.array("q", offsets.tolist()) if offsets is not None else None
+    _add(batch, name, _BY_WORD[word], width, where, values.ctypes.data if values.size else None)
+
+
 def _offsets(words: str, rows: int, shape: tuple[int, ...], offsets: typing.Any) -> typing.Any:
     if len(shape) != 1:
         raise errors.Refused(f"{words} has shape {list(shape)}; with offsets it must be [values]")

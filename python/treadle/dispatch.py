@@ -58,6 +58,13 @@ class Meshes:
         return size.value
 
 
+class Rows(typing.NamedTuple):
+    """Stands for rows that are not here, or are no treadle.Batch: a call divides them by their number alone, and each
+    worker gets the range of its rows, counted with padding."""
+
+    rows: int
+
+
 class DispatchShare(typing.NamedTuple):
     """What a worker has to do with a call."""
 
@@ -73,8 +80,8 @@ class Dispatch:
 
     kind: "ALL_TO_ALL", "ONE_TO_ALL", "DP_COMPUTE", "DP_COMPUTE_PROTO", "DP_COMPUTE_PROTO_WITH_FUNC",
         "DP_COMPUTE_METRIC" or "ND_MESH", as treadle_control.h has them (and "DIRECT_ROLLOUT_METHOD" and "RANK_ZERO",
-        which are refused). arguments: batches, lists and tuples, functions, and anything else, which goes whole to each
-        worker. execute: "ALL", or "RANK_ZERO", worker 0 alone. meshes, mesh: of ND_MESH.
+        which are refused). arguments: batches, Rows, lists and tuples, functions, and anything else, which goes whole
+        to each worker. execute: "ALL", or "RANK_ZERO", worker 0 alone. meshes, mesh: of ND_MESH.
     auto_padding: rows that do not divide are filled up with the last row, or with pad_with_first the first.
 
     rows, padding, chunks: of batches that are cut. shares: of each worker. Raises Refused, with the field's words."""
@@ -141,6 +148,8 @@ class Dispatch:
             used = argument._use("dispatch")
             _library.call("treadle_dispatch_batch", self._object.use("dispatch"), number, used, pointers)
             return [_batch(pointer) for pointer in pointers]
+        if isinstance(argument, Rows):
+            return [share.rows for share in self.shares]
         if not isinstance(argument, (list, tuple)):
             return [argument] * self.workers
         return [argument if share.whole or not share.rows else argument[share.rows[0]] for share in self.shares]
@@ -168,6 +177,8 @@ def _batch(pointer: int | None) -> Batch | None:
 def _described(argument: object) -> tuple[int, int]:
     if isinstance(argument, Batch):
         return _abi.TREADLE_ARGUMENT_BATCH, len(argument)
+    if isinstance(argument, Rows):
+        return _abi.TREADLE_ARGUMENT_BATCH, argument.rows
     if isinstance(argument, (list, tuple)):
         return _abi.TREADLE_ARGUMENT_LIST, len(argument)
     return (_abi.TREADLE_ARGUMENT_FUNCTION if callable(argument) else _abi.TREADLE_ARGUMENT_VALUE), 0
