@@ -19,6 +19,7 @@ typedef struct treadle_rl_made {
   char *text;                    /* [bytes] and a 0 */
   size_t bytes;
   bool cut;             /* at the largest length */
+  double model_score;   /* of the reward model; 0: there is none */
   double score, reward; /* reward: with penalties of the length and the KL */
   double advantage;
   int64_t mini_batch;

@@ -18,7 +18,8 @@
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
- *   loop_role.c        what a trainer is opened with
+ *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
+ *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what a critic and a reward model have alike
  *   loop_figures.c     what metrics.jsonl gets
  *   loop_report.c      what `treadle report` draws beside metrics.jsonl
  *   loop_test.c        prompts that are not trained on
@@ -35,12 +36,13 @@
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
- *   critic.h    the critic, where there is one
+ *   critic.h    the critic, where there is one; reward_model.h: the same of a reward model
  *
  * Rank 0 has data, rewards and figures; the other ranks serve its calls (control/worker_group.h). A step, in this order:
  *
  *   draw        prompts of the step, n samples of each          generate_sequences       INFER
  *   rewards     begin, beside what follows
+ *   reward model  where there is one                         compute_rm_score         FORWARD, the reward model's, too
  *   old         the trainer's log-probabilities, where          compute_log_prob         FORWARD
  *               the update does not find them itself
  *   reference   where a KL is used                              compute_ref_log_prob     FORWARD
@@ -60,6 +62,7 @@
 #include "rl/kl_control.h"
 #include "rl/ledger.h"
 #include "rl/models.h"
+#include "rl/reward_model.h"
 #include "rl/rollout.h"
 #include "run/schedule.h"
 
@@ -75,6 +78,7 @@ typedef struct treadle_rl {
   treadle_rl_bounds bounds;
   treadle_actor *actor;
   treadle_rl_critic critic;
+  treadle_rl_reward_model reward_model;
   treadle_rl_workers workers;
   /* Of rank 0, but for state.from. */
   treadle_rl_data data;

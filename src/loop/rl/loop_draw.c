@@ -257,6 +257,13 @@ static bool wait_unless_stopped(const treadle_rl_rollout *r) {
   return true;
 }
 
+/* The reward model's part, to which rewards are added. */
+static double first_score(const treadle_rl_rollout *r, const treadle_rl_batch *batch, size_t sample) {
+  return treadle_train_has_reward_model(r->settings)
+             ? r->settings->reward.weight * batch->samples.items[sample].model_score
+             : 0;
+}
+
 treadle_status treadle_rl_score_wait(const treadle_rl_rollout *r, treadle_rl_batch *batch, size_t from,
                                      char **preds) {
   const size_t count = batch->samples.count - from;
@@ -267,7 +274,7 @@ treadle_status treadle_rl_score_wait(const treadle_rl_rollout *r, treadle_rl_bat
     *r->stopped = true;
     goto out;
   }
-  for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = 0;
+  for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = first_score(r, batch, from + i);
   for (int i = 0; i < r->rewards->count; i++) {
     TRY(treadle_reward_wait(r->rewards->items[i], scores, i == 0 ? preds : NULL));
     for (size_t k = 0; k < count; k++)
@@ -416,6 +423,7 @@ static treadle_status draw_batch(treadle_rl *rl, filter *f) {
   const size_t from = rl->batch.samples.count;
   treadle_status status;
   TRY(draw_more(rl, f->each));
+  TRY(treadle_rl_find_rm_scores(&rl->workers, rl->task.settings, &rl->batch, from));
   TRY(treadle_rl_score_start(&rollout, &rl->batch, from));
   TRY(treadle_rl_score_wait(&rollout, &rl->batch, from, NULL));
   if (rl->stopped) return TREADLE_OK;

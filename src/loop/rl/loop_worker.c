@@ -260,6 +260,7 @@ static const treadle_worker_method methods[] = {
     {"compute_values", treadle_rl_compute_values, true},
     {"update_critic", treadle_rl_update_critic_rows, true},
     {"rest_critic", treadle_rl_rest_critic, false},
+    {"compute_rm_score", treadle_rl_compute_rm_score, true},
     {"save", save, false},
     {"weights_digest", weights_digest, false},
     {"gauges", gauges, false},

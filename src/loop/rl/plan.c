@@ -19,6 +19,7 @@ treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memo
   TRY(treadle_rl_actor_options(rl, &trainer, &engine, &options));
   TRY(treadle_actor_foresee(rl->models.train, rl->models.infer, &options, by_rank));
   TRY(treadle_rl_critic_foresee(&rl->critic, &rl->task, &rl->bounds, &rl->text, by_rank));
+  TRY(treadle_rl_reward_model_foresee(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, by_rank));
 out:
   return status;
 }
