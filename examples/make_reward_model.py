@@ -3,9 +3,9 @@
 
     python3 examples/make_reward_model.py examples/sequence/policy build/demo-ppo/reward 1=1.0
 
-It has the structure and the vocabulary of the model in the first folder. The score of a prompt and its answer is that of
-their last token: ID=SCORE for each id, else 0. Layers add nothing to the embeddings, which are orthogonal rows of +1 and
--1, so a score is exact if sums of the given scores are, in bf16. The standard library is all it needs.
+It has the structure and the vocabulary of the model in the first folder. The score of a prompt and its answer is that
+of their last token: ID=SCORE for each id, else 0. Layers add nothing to the embeddings, which are orthogonal rows of +1
+and -1, so a score is exact if sums of the given scores are, in bf16. The standard library is all it needs.
 """
 import json
 import os

@@ -47,7 +47,7 @@ treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *pa
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(path);
-  TRY(treadle_train_need_gradients(t, __func__));
+  TRY(treadle_train_need_gradients(&t->windows, __func__));
   TRY(treadle_train_agree_on(&t->ranks, name_folder(t->ranks.group, path, folder),
                              &(treadle_group_call){.name = __func__}));
   TRY(treadle_layout_save(t->ranks.group, t->windows.grad_layout, t->windows.grads, folder, &options));
@@ -88,7 +88,7 @@ treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
                                   .device = treadle_device_host(),
                                   .window = t->windows.grads};
   treadle_status status;
-  TRY(treadle_train_need_gradients(t, __func__));
+  TRY(treadle_train_need_gradients(&t->windows, __func__));
   TRY(find_digest(&t->ranks, __func__, &of, digest_p));
 out:
   return status;

@@ -377,8 +377,8 @@ out:
   return status;
 }
 
-treadle_status treadle_train_need_gradients(const treadle_trainer *t, const char *what) {
-  if (t->windows.forward_only)
+treadle_status treadle_train_need_gradients(const treadle_train_windows *windows, const char *what) {
+  if (windows->forward_only)
     return treadle_fail(TREADLE_STATE, "%s: the trainer is forward_only, and has no gradients", what);
   return TREADLE_OK;
 }

@@ -69,8 +69,6 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
 treadle_status treadle_train_bind(treadle_trainer *t);
 /* Passes compute with these weights, of this layout, until the next bind. */
 treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weights);
-/* TREADLE_STATE: rows go forward only, and there are none; `what` asks for them. */
-treadle_status treadle_train_need_gradients(const treadle_trainer *t, const char *what);
 
 /* ---- plan.c ---- */
 

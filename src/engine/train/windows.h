@@ -27,6 +27,8 @@ static inline float *treadle_train_grads(const treadle_train_windows *windows) {
 
 /* Refused: an element of this rank's weights that is infinite or not a number, by its tensor. */
 treadle_status treadle_train_check_weights(const treadle_train_windows *windows);
+/* TREADLE_STATE: rows go forward only, and there are none; `what` asks for them. */
+treadle_status treadle_train_need_gradients(const treadle_train_windows *windows, const char *what);
 
 /* ---- random_weights.c ---- */
 

@@ -18,7 +18,7 @@ treadle_status treadle_critic_create(treadle_group *group, const treadle_layout 
                                      const treadle_critic_options *options, treadle_critic **critic_p) {
   treadle_critic_options o = *options;
   o.name = "critic";
-  o.beside_as = TREADLE_BESIDE_CRITIC;
+  o.type = TREADLE_RESIDENT_CRITIC;
   o.check = check_engine;
   return treadle_resident_create(group, layout, &o, critic_p);
 }

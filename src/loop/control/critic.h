@@ -10,7 +10,7 @@
 #include "control/resident.h"
 
 typedef treadle_resident treadle_critic;
-typedef treadle_resident_options treadle_critic_options; /* name, beside_as and check are the critic's */
+typedef treadle_resident_options treadle_critic_options; /* name, type and check are the critic's */
 typedef treadle_resident_memory treadle_critic_memory;
 
 /* As treadle_resident_create. Refused: an engine without values. */

@@ -44,12 +44,12 @@ void treadle_resident_count_by(treadle_resident *r, treadle_actor *actor) {
   size_t bytes[TREADLE_CLASSES];
   for (int k = 0; k < TREADLE_CLASSES; k++) bytes[k] = treadle_switch_resident(r->sw, (treadle_class)k);
   r->beside = actor;
-  if (actor) treadle_actor_count_beside(actor, r->beside_as, bytes, TREADLE_CLASSES, r->outside);
+  if (actor) treadle_actor_count_beside(actor, r->type, bytes, TREADLE_CLASSES, r->outside);
 }
 
 static void tell_beside(void *context, const size_t *bytes, int classes) {
   const treadle_resident *r = context;
-  if (r->beside) treadle_actor_count_beside(r->beside, r->beside_as, bytes, classes, r->outside);
+  if (r->beside) treadle_actor_count_beside(r->beside, r->type, bytes, classes, r->outside);
 }
 
 static treadle_status open_switch(treadle_resident *r, const treadle_resident_options *o,
@@ -114,7 +114,7 @@ treadle_status treadle_resident_create(treadle_group *group, const treadle_layou
                           .group = group,
                           .layout = layout,
                           .rests = rest_of(options),
-                          .beside_as = options->beside_as};
+                          .type = options->type};
   TRY(build(r, options));
   *resident_p = r;
   r = NULL;

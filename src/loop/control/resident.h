@@ -14,7 +14,7 @@
 
 typedef struct treadle_resident_options {
   const char *name;                       /* what messages call it */
-  treadle_beside beside_as;               /* where the actor counts it */
+  treadle_resident_type type;             /* where the actor counts it */
   const treadle_trainer_options *trainer; /* without windows, which are the role's */
   bool offload_param, offload_grad, offload_optimizer;
   size_t page_bytes; /* as in treadle_switch_options */
@@ -33,7 +33,7 @@ typedef struct treadle_resident {
   treadle_train_engine train;
   treadle_switch *sw;
   treadle_actor *beside;
-  treadle_beside beside_as;
+  treadle_resident_type type;
   size_t outside; /* bytes that lie in no window */
   treadle_mode rests;
   bool has_weights, moved; /* moved: windows were, since the engine last bound them */

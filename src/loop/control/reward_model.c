@@ -15,7 +15,7 @@ treadle_status treadle_reward_model_create(treadle_group *group, const treadle_l
                                            treadle_resident **resident_p) {
   treadle_resident_options o = *options;
   o.name = "reward model";
-  o.beside_as = TREADLE_BESIDE_REWARD_MODEL;
+  o.type = TREADLE_RESIDENT_REWARD_MODEL;
   o.check = check_engine;
   return treadle_resident_create(group, layout, &o, resident_p);
 }

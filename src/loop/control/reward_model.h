@@ -5,7 +5,7 @@
 
 #include "control/resident.h"
 
-/* As treadle_resident_create, with a trainer that is forward_only; name, beside_as and check are the reward model's. Refused: an engine without
+/* As treadle_resident_create, with a trainer that is forward_only; name, type and check are the reward model's. Refused: an engine without
  * scores. */
 treadle_status treadle_reward_model_create(treadle_group *group, const treadle_layout *layout,
                                            const treadle_resident_options *options,

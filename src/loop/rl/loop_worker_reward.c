@@ -4,21 +4,22 @@
 #include "rl/role.h"
 #include "rl/taken.h"
 
-static treadle_forward_options forward_of(const treadle_rl *rl) {
-  return treadle_rl_forward_of(&rl->task.settings->reward.scored, rl->task.settings, &rl->bounds, false);
+static treadle_forward_options forward_of(const treadle_train_settings *s,
+                                          const treadle_rl_bounds *bounds) {
+  return treadle_rl_forward_of(&s->reward.scored, s, bounds, false);
 }
 
 treadle_status treadle_rl_divide_reward(void *worker, const int64_t *lengths, int64_t rows,
                                         treadle_row_range *by_rank) {
   const treadle_rl *rl = worker;
-  const treadle_forward_options forward = forward_of(rl);
+  const treadle_forward_options forward = forward_of(rl->task.settings, &rl->bounds);
   return treadle_resident_divide(rl->reward_model.role, lengths, rows, &forward, by_rank);
 }
 
 /* The policy, which has generated, makes room first; the device has nothing of the reward model when it is back. */
 treadle_status treadle_rl_compute_rm_score(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
-  treadle_rl_rows_share t = {.forward = forward_of(rl)};
+  treadle_rl_rows_share t = {.forward = forward_of(rl->task.settings, &rl->bounds)};
   treadle_status status;
   TRY(treadle_rl_agree(&rl->crew, treadle_rl_take_rows(&rl->workers.group, in, &t)));
   TRY(treadle_actor_enter(rl->actor, TREADLE_FORWARD));
