@@ -1,4 +1,4 @@
-/* The critic of a rank: a role beside the actor (control/resident.h) that trains a model with a score head.
+/* The critic of a rank: a role beside the actor (control/tenant.h) that trains a model with a score head.
  *
  *             compute_values            update, load, randomise, resume, save
  *      rest ----------------> FORWARD ------------------------------------------------------> TRAIN
@@ -7,13 +7,13 @@
 #ifndef TREADLE_CONTROL_CRITIC_H
 #define TREADLE_CONTROL_CRITIC_H
 
-#include "control/resident.h"
+#include "control/tenant.h"
 
-typedef treadle_resident treadle_critic;
-typedef treadle_resident_options treadle_critic_options; /* name, type and check are the critic's */
-typedef treadle_resident_memory treadle_critic_memory;
+typedef treadle_tenant treadle_critic;
+typedef treadle_tenant_options treadle_critic_options; /* name, type and check are the critic's */
+typedef treadle_tenant_memory treadle_critic_memory;
 
-/* As treadle_resident_create. Refused: an engine without values. */
+/* As treadle_tenant_create. Refused: an engine without values. */
 treadle_status treadle_critic_create(treadle_group *group, const treadle_layout *layout,
                                      const treadle_critic_options *options, treadle_critic **critic_p);
 
@@ -29,25 +29,25 @@ treadle_status treadle_critic_update(treadle_critic *critic, const treadle_batch
                                      const treadle_loss_options *loss, const treadle_optimizer_step *step,
                                      treadle_batch *out, treadle_optimizer_figures *figures_p);
 
-static inline void treadle_critic_destroy(treadle_critic *critic) { treadle_resident_destroy(critic); }
+static inline void treadle_critic_destroy(treadle_critic *critic) { treadle_tenant_destroy(critic); }
 static inline void treadle_critic_count_by(treadle_critic *critic, treadle_actor *actor) {
-  treadle_resident_count_by(critic, actor);
+  treadle_tenant_count_by(critic, actor);
 }
 static inline treadle_status treadle_critic_load(treadle_critic *critic) {
-  return treadle_resident_load(critic);
+  return treadle_tenant_load(critic);
 }
 static inline treadle_status treadle_critic_divide(const treadle_critic *critic, const int64_t *lengths,
                                                    int64_t rows, const treadle_forward_options *forward,
                                                    treadle_row_range *by_rank) {
-  return treadle_resident_divide(critic, lengths, rows, forward, by_rank);
+  return treadle_tenant_divide(critic, lengths, rows, forward, by_rank);
 }
 static inline treadle_status treadle_critic_rest(treadle_critic *critic) {
-  return treadle_resident_rest(critic);
+  return treadle_tenant_rest(critic);
 }
 static inline treadle_status treadle_critic_foresee(const treadle_layout *layout,
                                                     const treadle_critic_options *options,
                                                     treadle_critic_memory *by_rank) {
-  return treadle_resident_foresee(layout, options, by_rank);
+  return treadle_tenant_foresee(layout, options, by_rank);
 }
 
 #endif

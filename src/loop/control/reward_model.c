@@ -11,21 +11,21 @@ static treadle_status check_engine(const treadle_train_engine *e) {
 }
 
 treadle_status treadle_reward_model_create(treadle_group *group, const treadle_layout *layout,
-                                           const treadle_resident_options *options,
-                                           treadle_resident **resident_p) {
-  treadle_resident_options o = *options;
+                                           const treadle_tenant_options *options,
+                                           treadle_tenant **tenant_p) {
+  treadle_tenant_options o = *options;
   o.name = "reward model";
-  o.type = TREADLE_RESIDENT_REWARD_MODEL;
+  o.type = TREADLE_TENANT_REWARD_MODEL;
   o.check = check_engine;
-  return treadle_resident_create(group, layout, &o, resident_p);
+  return treadle_tenant_create(group, layout, &o, tenant_p);
 }
 
-treadle_status treadle_reward_model_compute_scores(treadle_resident *r, const treadle_batch *batch,
+treadle_status treadle_reward_model_compute_scores(treadle_tenant *r, const treadle_batch *batch,
                                                    const treadle_forward_options *forward,
                                                    treadle_batch *out) {
   treadle_status status;
-  TRY(treadle_resident_need(r, TREADLE_FORWARD));
-  TRY(treadle_resident_agree(r, r->train.scores(r->train.engine, batch, forward, out)));
+  TRY(treadle_tenant_need(r, TREADLE_FORWARD));
+  TRY(treadle_tenant_agree(r, r->train.scores(r->train.engine, batch, forward, out)));
 out:
   return status;
 }

@@ -295,7 +295,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, &options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
-  if (rl->reward_model.role) treadle_resident_count_by(rl->reward_model.role, rl->actor);
+  if (rl->reward_model.role) treadle_tenant_count_by(rl->reward_model.role, rl->actor);
   TRY(treadle_rl_fill_weights(rl));
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
 out:

@@ -70,7 +70,7 @@ out:
 /* Good while `trainer` is. */
 static treadle_status find_options(const treadle_rl_reward_model *m, const treadle_rl_task *task,
                                    const treadle_rl_bounds *bounds, const treadle_run_text *text,
-                                   treadle_trainer_options *trainer, treadle_resident_options *to) {
+                                   treadle_trainer_options *trainer, treadle_tenant_options *to) {
   const treadle_rl_role role = {m->model, m->layout, &task->settings->reward.scored};
   treadle_status status;
   TRY(say_reward(task, check_lengths(m->model, bounds)));
@@ -90,20 +90,20 @@ treadle_status treadle_rl_reward_model_create(treadle_rl_reward_model *m, const 
                                               const treadle_rl_bounds *bounds, const treadle_run_text *text,
                                               const treadle_rl_crew *crew) {
   treadle_trainer_options trainer;
-  treadle_resident_options options;
+  treadle_tenant_options options;
   treadle_status status;
   if (!m->layout) return TREADLE_OK;
   treadle_rl_doing(crew, "the reward model");
   TRY(treadle_rl_agree(crew, find_options(m, task, bounds, text, &trainer, &options)));
   TRY(treadle_reward_model_create(crew->group, m->layout, &options, &m->role));
-  TRY(treadle_resident_load(m->role));
-  TRY(treadle_rl_agree(crew, treadle_resident_rest(m->role)));
+  TRY(treadle_tenant_load(m->role));
+  TRY(treadle_rl_agree(crew, treadle_tenant_rest(m->role)));
 out:
   return status;
 }
 
 void treadle_rl_reward_model_close(treadle_rl_reward_model *m) {
-  treadle_resident_destroy(m->role);
+  treadle_tenant_destroy(m->role);
   treadle_layout_destroy(m->layout);
   treadle_model_close(m->model);
 }
@@ -113,9 +113,9 @@ void treadle_rl_reward_model_close(treadle_rl_reward_model *m) {
 /* By rank, for the caller to free. */
 static treadle_status find_memory(const treadle_rl_reward_model *m, const treadle_rl_task *task,
                                   const treadle_rl_bounds *bounds, const treadle_run_text *text,
-                                  treadle_resident_memory **all_p) {
+                                  treadle_tenant_memory **all_p) {
   treadle_trainer_options trainer;
-  treadle_resident_options options;
+  treadle_tenant_options options;
   treadle_status status;
   TRY(find_options(m, task, bounds, text, &trainer, &options));
   TRY(treadle_rl_role_foresee(m->layout, &options, all_p));
@@ -127,7 +127,7 @@ treadle_status treadle_rl_reward_model_foresee(const treadle_rl_reward_model *m,
                                                const treadle_rl_task *task, const treadle_rl_bounds *bounds,
                                                const treadle_run_text *text,
                                                treadle_actor_memory *by_rank) {
-  treadle_resident_memory *all = NULL;
+  treadle_tenant_memory *all = NULL;
   treadle_status status = TREADLE_OK;
   if (m->layout) status = find_memory(m, task, bounds, text, &all);
   if (m->layout && !status) treadle_rl_role_add(by_rank, all, m->layout->ranks);
@@ -138,7 +138,7 @@ treadle_status treadle_rl_reward_model_foresee(const treadle_rl_reward_model *m,
 treadle_status treadle_rl_reward_model_resting(const treadle_rl_reward_model *m,
                                                const treadle_rl_task *task, const treadle_rl_bounds *bounds,
                                                const treadle_run_text *text, size_t *bytes_p) {
-  treadle_resident_memory *all = NULL;
+  treadle_tenant_memory *all = NULL;
   treadle_status status = TREADLE_OK;
   if (m->layout) status = find_memory(m, task, bounds, text, &all);
   *bytes_p = m->layout && !status ? treadle_rl_role_resting(all, m->layout->ranks) : 0;

@@ -23,13 +23,13 @@ out:
   return status;
 }
 
-treadle_resident_options treadle_rl_role_options(const treadle_rl_role *role, const treadle_rl_task *task,
-                                                 const treadle_trainer_options *trainer) {
-  return (treadle_resident_options){.trainer = trainer,
-                                    .page_bytes = treadle_rl_page_bytes(role->model),
-                                    .timeout_seconds = 600,
-                                    .open = task->options->open_train,
-                                    .context = task->options->train_context};
+treadle_tenant_options treadle_rl_role_options(const treadle_rl_role *role, const treadle_rl_task *task,
+                                               const treadle_trainer_options *trainer) {
+  return (treadle_tenant_options){.trainer = trainer,
+                                  .page_bytes = treadle_rl_page_bytes(role->model),
+                                  .timeout_seconds = 600,
+                                  .open = task->options->open_train,
+                                  .context = task->options->train_context};
 }
 
 /* ---- What it holds ---------------------------------------------------------------------------------------------- */
@@ -40,22 +40,21 @@ static size_t sum_of(const size_t *bytes) {
   return sum;
 }
 
-treadle_status treadle_rl_role_foresee(const treadle_layout *layout,
-                                       const treadle_resident_options *options,
-                                       treadle_resident_memory **all_p) {
-  treadle_resident_memory *all = treadle_alloc_array((size_t)layout->ranks, sizeof *all);
+treadle_status treadle_rl_role_foresee(const treadle_layout *layout, const treadle_tenant_options *options,
+                                       treadle_tenant_memory **all_p) {
+  treadle_tenant_memory *all = treadle_alloc_array((size_t)layout->ranks, sizeof *all);
   treadle_status status;
   *all_p = all;
   if (!all)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
                         (long long)layout->ranks);
-  TRY(treadle_resident_foresee(layout, options, all));
+  TRY(treadle_tenant_foresee(layout, options, all));
 out:
   return status;
 }
 
 /* Its calls come while the policy is in mode FORWARD, and another role at rest. */
-static void add(treadle_actor_memory *m, const treadle_resident_memory *role) {
+static void add(treadle_actor_memory *m, const treadle_tenant_memory *role) {
   const size_t rest = sum_of(role->rest);
   const bool has_other = sum_of(m->with_critic) > 0;
   size_t called[TREADLE_CLASSES];
@@ -71,11 +70,11 @@ static void add(treadle_actor_memory *m, const treadle_resident_memory *role) {
   m->least_bytes = treadle_larger_size(m->least_bytes + rest, sum_of(called));
 }
 
-void treadle_rl_role_add(treadle_actor_memory *by_rank, const treadle_resident_memory *all, int64_t ranks) {
+void treadle_rl_role_add(treadle_actor_memory *by_rank, const treadle_tenant_memory *all, int64_t ranks) {
   for (int64_t rank = 0; rank < ranks; rank++) add(&by_rank[rank], &all[rank]);
 }
 
-size_t treadle_rl_role_resting(const treadle_resident_memory *all, int64_t ranks) {
+size_t treadle_rl_role_resting(const treadle_tenant_memory *all, int64_t ranks) {
   size_t most = 0;
   for (int64_t rank = 0; rank < ranks; rank++) most = treadle_larger_size(most, sum_of(all[rank].rest));
   return most;

@@ -11,7 +11,7 @@
 typedef struct treadle_rl_reward_model {
   treadle_model *model;
   treadle_layout *layout;
-  treadle_resident *role;
+  treadle_tenant *role;
 } treadle_rl_reward_model;
 
 /* ---- loop_reward_model_open.c ---- */

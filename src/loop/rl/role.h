@@ -2,7 +2,7 @@
 #ifndef TREADLE_RL_ROLE_H
 #define TREADLE_RL_ROLE_H
 
-#include "control/resident.h"
+#include "control/tenant.h"
 #include "rl/bounds.h"
 #include "rl/task.h"
 
@@ -26,15 +26,14 @@ treadle_forward_options treadle_rl_forward_of(const treadle_config_actor *config
 /* Refused: another vocabulary than that of the policy, whose tokens it reads. */
 treadle_status treadle_rl_check_vocabulary(const treadle_model *model, const treadle_model *policy);
 /* All but what leaves the device. */
-treadle_resident_options treadle_rl_role_options(const treadle_rl_role *role, const treadle_rl_task *task,
-                                                 const treadle_trainer_options *trainer);
+treadle_tenant_options treadle_rl_role_options(const treadle_rl_role *role, const treadle_rl_task *task,
+                                               const treadle_trainer_options *trainer);
 /* What it takes, by rank; the caller frees. */
-treadle_status treadle_rl_role_foresee(const treadle_layout *layout,
-                                       const treadle_resident_options *options,
-                                       treadle_resident_memory **all_p);
+treadle_status treadle_rl_role_foresee(const treadle_layout *layout, const treadle_tenant_options *options,
+                                       treadle_tenant_memory **all_p);
 /* Adds it to what ranks hold. */
-void treadle_rl_role_add(treadle_actor_memory *by_rank, const treadle_resident_memory *all, int64_t ranks);
+void treadle_rl_role_add(treadle_actor_memory *by_rank, const treadle_tenant_memory *all, int64_t ranks);
 /* The most that it has at rest on any rank. */
-size_t treadle_rl_role_resting(const treadle_resident_memory *all, int64_t ranks);
+size_t treadle_rl_role_resting(const treadle_tenant_memory *all, int64_t ranks);
 
 #endif

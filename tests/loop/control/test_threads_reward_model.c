@@ -24,7 +24,7 @@ static const char config[] =
 typedef struct scene {
   treadle_layout *layout;
   bool leaves;
-  treadle_resident_memory plan[RANKS];
+  treadle_tenant_memory plan[RANKS];
 } scene;
 
 static const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
@@ -41,13 +41,13 @@ static treadle_trainer_options trainer_of(bool forward_only) {
                                    .forward_only = forward_only};
 }
 
-static treadle_resident_options options_of(bool leaves, const treadle_trainer_options *trainer) {
-  return (treadle_resident_options){.trainer = trainer,
-                                    .offload_param = leaves,
-                                    .offload_grad = leaves,
-                                    .offload_optimizer = leaves,
-                                    .page_bytes = PAGE,
-                                    .timeout_seconds = 60};
+static treadle_tenant_options options_of(bool leaves, const treadle_trainer_options *trainer) {
+  return (treadle_tenant_options){.trainer = trainer,
+                                  .offload_param = leaves,
+                                  .offload_grad = leaves,
+                                  .offload_optimizer = leaves,
+                                  .page_bytes = PAGE,
+                                  .timeout_seconds = 60};
 }
 
 static size_t sum_of(const size_t *bytes) {
@@ -66,12 +66,12 @@ static treadle_status make_rows(treadle_batch **batch_p) {
   return rows_batch(rows, ROWS, batch_p);
 }
 
-static treadle_status slice(const treadle_resident *model, int rank, treadle_batch *all,
+static treadle_status slice(const treadle_tenant *model, int rank, treadle_batch *all,
                             treadle_batch **mine_p) {
   static const int64_t lengths[ROWS] = {7, 5, 4, 3};
   treadle_row_range by_rank[RANKS];
   treadle_status status;
-  TRY(treadle_resident_divide(model, lengths, ROWS, &forward, by_rank));
+  TRY(treadle_tenant_divide(model, lengths, ROWS, &forward, by_rank));
   TRY(treadle_batch_slice(all, by_rank[rank].first, by_rank[rank].end, mine_p));
 out:
   return status;
@@ -86,7 +86,7 @@ static void take_scores(const treadle_batch *out, double *scores, size_t *count_
   if (*count_p) memcpy(scores, column.data, *count_p * sizeof *scores);
 }
 
-static treadle_status scores_of(treadle_resident *model, treadle_batch *mine, double *scores,
+static treadle_status scores_of(treadle_tenant *model, treadle_batch *mine, double *scores,
                                 size_t *count_p) {
   treadle_batch *out = NULL;
   treadle_status status;
@@ -124,19 +124,19 @@ static bool holds(const treadle_actor *beside, const size_t *bytes) {
 static int work(treadle_group *group, void *context) {
   const scene *s = context;
   const int rank = treadle_group_rank(group);
-  const treadle_resident_memory *plan = &s->plan[rank];
+  const treadle_tenant_memory *plan = &s->plan[rank];
   const treadle_trainer_options trainer = trainer_of(true);
-  const treadle_resident_options options = options_of(s->leaves, &trainer);
+  const treadle_tenant_options options = options_of(s->leaves, &trainer);
   double first[ROWS], again[ROWS], expected[ROWS];
   size_t count, others;
   treadle_actor beside = {0};
-  treadle_resident *model;
+  treadle_tenant *model;
   treadle_batch *all, *mine;
   RANK_OK(treadle_reward_model_create(group, s->layout, &options, &model));
-  RANK_OK(treadle_resident_need(model, TREADLE_TRAIN));
-  RANK_OK(treadle_resident_filled(model, model->train.randomise(model->train.engine, 7)));
-  RANK_OK(treadle_resident_rest(model));
-  treadle_resident_count_by(model, &beside);
+  RANK_OK(treadle_tenant_need(model, TREADLE_TRAIN));
+  RANK_OK(treadle_tenant_filled(model, model->train.randomise(model->train.engine, 7)));
+  RANK_OK(treadle_tenant_rest(model));
+  treadle_tenant_count_by(model, &beside);
   RANK_TRUE(holds(&beside, plan->rest));
   RANK_TRUE(!s->leaves || sum_of(plan->rest) == plan->rest[TREADLE_WORK]); /* what ranks exchange */
   RANK_OK(make_rows(&all));
@@ -144,7 +144,7 @@ static int work(treadle_group *group, void *context) {
 
   RANK_OK(scores_of(model, mine, first, &count));
   RANK_TRUE(holds(&beside, plan->train) && plan->train[TREADLE_PARAMS] > 0);
-  RANK_OK(treadle_resident_rest(model));
+  RANK_OK(treadle_tenant_rest(model));
   RANK_TRUE(holds(&beside, plan->rest));
   RANK_OK(scores_of(model, mine, again, &others));
   RANK_TRUE(others == count && memcmp(first, again, count * sizeof *first) == 0);
@@ -154,7 +154,7 @@ static int work(treadle_group *group, void *context) {
   RANK_TRUE(count < 2 || first[0] != first[1]);
   treadle_batch_destroy(mine);
   treadle_batch_destroy(all);
-  treadle_resident_destroy(model);
+  treadle_tenant_destroy(model);
   return 0;
 }
 
@@ -181,8 +181,8 @@ static void test_rests(void **state) {
     for (int leaves = 0; leaves < 2; leaves++) {
       scene s = {.leaves = leaves};
       assert_ok(treadle_layout_create(model, layouts[l], RANKS, NULL, &s.layout));
-      const treadle_resident_options options = options_of(s.leaves, &trainer);
-      assert_ok(treadle_resident_foresee(s.layout, &options, s.plan));
+      const treadle_tenant_options options = options_of(s.leaves, &trainer);
+      assert_ok(treadle_tenant_foresee(s.layout, &options, s.plan));
       ranks_as_threads(RANKS, 60, 0, work, &s);
       treadle_layout_destroy(s.layout);
     }
@@ -203,14 +203,14 @@ static void test_engine(void **state) {
   (void)state;
   treadle_model *model = open_model();
   const treadle_trainer_options trainer = trainer_of(true);
-  treadle_resident_options options = options_of(true, &trainer);
+  treadle_tenant_options options = options_of(true, &trainer);
   treadle_layout *layout;
-  treadle_resident *resident;
+  treadle_tenant *tenant;
   options.open = open_without;
   assert_ok(treadle_layout_create(model, "hf:dtype=bf16", 1, NULL, &layout));
   assert_refused("the train engine's table lacks scores, which a reward model needs",
-                 treadle_reward_model_create(NULL, layout, &options, &resident));
-  assert_null(resident);
+                 treadle_reward_model_create(NULL, layout, &options, &tenant));
+  assert_null(tenant);
   treadle_layout_destroy(layout);
   treadle_model_close(model);
 }

@@ -1,4 +1,4 @@
-#include "control/resident.h"
+#include "control/tenant.h"
 
 #include "base/alloc.h"
 #include "base/sized.h"
@@ -10,11 +10,11 @@
 
 #include <string.h>
 
-static treadle_status agree(const treadle_resident *r, treadle_status status) {
-  return treadle_resident_agree(r, status);
+static treadle_status agree(const treadle_tenant *r, treadle_status status) {
+  return treadle_tenant_agree(r, status);
 }
 
-treadle_status treadle_resident_agree(const treadle_resident *r, treadle_status status) {
+treadle_status treadle_tenant_agree(const treadle_tenant *r, treadle_status status) {
   return r->group ? treadle_group_agree(r->group, status) : status;
 }
 
@@ -22,8 +22,8 @@ treadle_status treadle_resident_agree(const treadle_resident *r, treadle_status 
 
 /* Its windows leave together in mode HOST; in mode FORWARD gradients and optimizer state leave as the flags say. The infer layout is the
  * training layout: mode INFER is never entered, and its window lies on the pages of the others. */
-static treadle_status switch_options(const treadle_resident_options *o,
-                                     const treadle_trainer_memory *memory, treadle_switch_options *to) {
+static treadle_status switch_options(const treadle_tenant_options *o, const treadle_trainer_memory *memory,
+                                     treadle_switch_options *to) {
   const treadle_actor_options as_actor = {.page_bytes = o->page_bytes,
                                           .timeout_seconds = o->timeout_seconds,
                                           .offload_train_param = TREADLE_ON,
@@ -36,11 +36,11 @@ static treadle_status switch_options(const treadle_resident_options *o,
   return status;
 }
 
-static treadle_mode rest_of(const treadle_resident_options *o) {
+static treadle_mode rest_of(const treadle_tenant_options *o) {
   return o->offload_param ? TREADLE_HOST : TREADLE_FORWARD;
 }
 
-void treadle_resident_count_by(treadle_resident *r, treadle_actor *actor) {
+void treadle_tenant_count_by(treadle_tenant *r, treadle_actor *actor) {
   size_t bytes[TREADLE_CLASSES];
   for (int k = 0; k < TREADLE_CLASSES; k++) bytes[k] = treadle_switch_resident(r->sw, (treadle_class)k);
   r->beside = actor;
@@ -48,11 +48,11 @@ void treadle_resident_count_by(treadle_resident *r, treadle_actor *actor) {
 }
 
 static void tell_beside(void *context, const size_t *bytes, int classes) {
-  const treadle_resident *r = context;
+  const treadle_tenant *r = context;
   if (r->beside) treadle_actor_count_beside(r->beside, r->type, bytes, classes, r->outside);
 }
 
-static treadle_status open_switch(treadle_resident *r, const treadle_resident_options *o,
+static treadle_status open_switch(treadle_tenant *r, const treadle_tenant_options *o,
                                   const treadle_trainer_options *trainer) {
   const int rank = r->group ? treadle_group_rank(r->group) : 0;
   treadle_trainer_memory *by_rank = treadle_alloc_array((size_t)r->layout->ranks, sizeof *by_rank);
@@ -71,7 +71,7 @@ out:
   return status;
 }
 
-static treadle_status open_engine(treadle_resident *r, const treadle_resident_options *o,
+static treadle_status open_engine(treadle_tenant *r, const treadle_tenant_options *o,
                                   const treadle_trainer_options *trainer) {
   treadle_train_engine_open open = o->open ? o->open : treadle_trainer_open_engine;
   treadle_trainer_options with = *trainer;
@@ -87,7 +87,7 @@ out:
   return status;
 }
 
-static treadle_status build(treadle_resident *r, const treadle_resident_options *o) {
+static treadle_status build(treadle_tenant *r, const treadle_tenant_options *o) {
   const int ranks = r->group ? treadle_group_size(r->group) : 1;
   treadle_trainer_options trainer;
   treadle_status status = TREADLE_TAKE(o->trainer, &trainer);
@@ -102,28 +102,27 @@ out:
   return status;
 }
 
-treadle_status treadle_resident_create(treadle_group *group, const treadle_layout *layout,
-                                       const treadle_resident_options *options,
-                                       treadle_resident **resident_p) {
-  treadle_resident *r = treadle_alloc(sizeof *r);
+treadle_status treadle_tenant_create(treadle_group *group, const treadle_layout *layout,
+                                     const treadle_tenant_options *options, treadle_tenant **tenant_p) {
+  treadle_tenant *r = treadle_alloc(sizeof *r);
   treadle_status status = r ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a role");
-  *resident_p = NULL;
+  *tenant_p = NULL;
   group = group && treadle_group_size(group) > 1 ? group : NULL;
   TRY(group ? treadle_group_agree(group, status) : status);
-  *r = (treadle_resident){.name = options->name,
-                          .group = group,
-                          .layout = layout,
-                          .rests = rest_of(options),
-                          .type = options->type};
+  *r = (treadle_tenant){.name = options->name,
+                        .group = group,
+                        .layout = layout,
+                        .rests = rest_of(options),
+                        .type = options->type};
   TRY(build(r, options));
-  *resident_p = r;
+  *tenant_p = r;
   r = NULL;
 out:
-  treadle_resident_destroy(r);
+  treadle_tenant_destroy(r);
   return status;
 }
 
-void treadle_resident_destroy(treadle_resident *r) {
+void treadle_tenant_destroy(treadle_tenant *r) {
   if (!r) return;
   if (r->train.close) r->train.close(r->train.engine);
   treadle_switch_destroy(r->sw);
@@ -133,7 +132,7 @@ void treadle_resident_destroy(treadle_resident *r) {
 
 /* ---- Modes ------------------------------------------------------------------------------------------------ */
 
-static treadle_status take_arrow(treadle_resident *r, treadle_mode to) {
+static treadle_status take_arrow(treadle_tenant *r, treadle_mode to) {
   r->moved = true;
   return to == TREADLE_HOST      ? treadle_switch_to_host(r->sw)
          : to == TREADLE_FORWARD ? treadle_switch_to_forward(r->sw)
@@ -141,7 +140,7 @@ static treadle_status take_arrow(treadle_resident *r, treadle_mode to) {
 }
 
 /* From TRAIN to FORWARD the way goes through HOST. */
-static treadle_status go(treadle_resident *r, treadle_mode to) {
+static treadle_status go(treadle_tenant *r, treadle_mode to) {
   treadle_status status = TREADLE_OK;
   for (treadle_mode mode; (mode = treadle_switch_mode(r->sw)) != to;) {
     if (mode == TREADLE_LOST)
@@ -153,7 +152,7 @@ out:
   return status;
 }
 
-treadle_status treadle_resident_need(treadle_resident *r, treadle_mode mode) {
+treadle_status treadle_tenant_need(treadle_tenant *r, treadle_mode mode) {
   treadle_status status;
   TRY(agree(r, go(r, mode)));
   if (!r->moved || !r->has_weights) return TREADLE_OK;
@@ -163,37 +162,37 @@ out:
   return status;
 }
 
-treadle_status treadle_resident_rest(treadle_resident *r) { return go(r, r->rests); }
+treadle_status treadle_tenant_rest(treadle_tenant *r) { return go(r, r->rests); }
 
 /* ---- Weights ---------------------------------------------------------------------------------------------- */
 
-treadle_status treadle_resident_filled(treadle_resident *r, treadle_status status) {
+treadle_status treadle_tenant_filled(treadle_tenant *r, treadle_status status) {
   status = agree(r, status);
   r->has_weights = status == TREADLE_OK;
   if (r->has_weights) (void)treadle_switch_filled(r->sw);
   return status;
 }
 
-treadle_status treadle_resident_load(treadle_resident *r) {
+treadle_status treadle_tenant_load(treadle_tenant *r) {
   treadle_status status;
-  TRY(treadle_resident_need(r, TREADLE_TRAIN));
-  TRY(treadle_resident_filled(r, r->train.load(r->train.engine)));
+  TRY(treadle_tenant_need(r, TREADLE_TRAIN));
+  TRY(treadle_tenant_filled(r, r->train.load(r->train.engine)));
 out:
   return status;
 }
 
 /* ---- Its calls -------------------------------------------------------------------------------------------- */
 
-treadle_status treadle_resident_divide(const treadle_resident *r, const int64_t *lengths, int64_t rows,
-                                       const treadle_forward_options *forward, treadle_row_range *by_rank) {
+treadle_status treadle_tenant_divide(const treadle_tenant *r, const int64_t *lengths, int64_t rows,
+                                     const treadle_forward_options *forward, treadle_row_range *by_rank) {
   return treadle_engine_divide(&r->train, r->layout->ranks, lengths, rows, forward, by_rank);
 }
 
 /* ---- Beforehand -------------------------------------------------------------------------------------------- */
 
 /* What stays beside the parameters in mode FORWARD is there in mode TRAIN, too. */
-static void take_rank(const treadle_resident_options *o, const treadle_foreseen *f, size_t outside,
-                      treadle_resident_memory *m) {
+static void take_rank(const treadle_tenant_options *o, const treadle_foreseen *f, size_t outside,
+                      treadle_tenant_memory *m) {
   const treadle_mode most = o->trainer->forward_only ? TREADLE_FORWARD : TREADLE_TRAIN;
   memcpy(m->train, f->by_mode[most], sizeof m->train);
   memset(m->rest, 0, sizeof m->rest);
@@ -202,9 +201,8 @@ static void take_rank(const treadle_resident_options *o, const treadle_foreseen 
   m->train[TREADLE_WORK] += outside;
 }
 
-treadle_status treadle_resident_foresee(const treadle_layout *layout,
-                                        const treadle_resident_options *options,
-                                        treadle_resident_memory *by_rank) {
+treadle_status treadle_tenant_foresee(const treadle_layout *layout, const treadle_tenant_options *options,
+                                      treadle_tenant_memory *by_rank) {
   const size_t ranks = (size_t)layout->ranks;
   treadle_trainer_options trainer;
   treadle_trainer_memory *memory = treadle_alloc_array(ranks, sizeof *memory);
