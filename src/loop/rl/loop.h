@@ -15,6 +15,7 @@
  *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
  *   loop_kept.c        ids that are never drawn, and those that tokens were drawn from
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
+ *   loop_token_rewards.c  rewards that give each token its own
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
