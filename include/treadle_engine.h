@@ -144,6 +144,8 @@ typedef struct treadle_trainer_options {
   int64_t most_sequences; /* the most rows of a micro batch; 0: as many as it has tokens */
   /* A step may have fewer micro batches than most_micro_batches. Some smaller numbers need more memory. */
   bool fewer_micro_batches;
+  /* Rows go forward only, as those of a reward model do: there is no memory for gradients, and no optimizer. */
+  bool forward_only;
 } treadle_trainer_options;
 
 /* How rows go through the layers, and what is wanted of them.

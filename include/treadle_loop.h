@@ -379,7 +379,7 @@ treadle_status treadle_actor_get_info(const treadle_actor *actor, treadle_actor_
 const treadle_switch *treadle_actor_switch(const treadle_actor *actor);
 
 /* Bytes that a rank will hold by class: in each mode (an index is a treadle_mode), while the reference is shown, and
- * while a critic is trained beside it, in mode FORWARD; all 0 without one. Frozen. */
+ * while a critic or a reward model computes beside it, in mode FORWARD; all 0 without them. Frozen. */
 typedef struct treadle_actor_memory {
   size_t by_mode[5][TREADLE_CLASSES], with_reference[TREADLE_CLASSES];
   size_t with_critic[TREADLE_CLASSES];

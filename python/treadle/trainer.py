@@ -228,6 +228,7 @@ class TrainerOptions:
     sequence_parallel: bool = False
     offload_policy: bool = False  #: of fsdp2: shards lie in host memory
     companions: str | os.PathLike[str] | None = None  #: a folder whose tokenizer is saved with the weights
+    forward_only: bool = False  #: no memory for gradients; with optimizer=False: of a reward model
 
     def _struct(self) -> typing.Any:
         companions = None if self.companions is None else _library.given("companions", self.companions)
@@ -271,6 +272,7 @@ class Trainer(_calls.Engine):
         sequence_parallel: bool = False,
         offload_policy: bool = False,
         companions: str | os.PathLike[str] | None = None,
+        forward_only: bool = False,
     ) -> None:
         super().__init__(layout, group)
         options = TrainerOptions(
@@ -291,6 +293,7 @@ class Trainer(_calls.Engine):
             sequence_parallel=sequence_parallel,
             offload_policy=offload_policy,
             companions=companions,
+            forward_only=forward_only,
         )
         self._most_rows = most_rows
         self._make(

@@ -127,6 +127,7 @@ static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
   treadle_status status;
   if (!treadle_pass_window(w->t->pass))
     TRY(treadle_fail(TREADLE_STATE, "the trainer has no weights: load them first"));
+  if (w->backward) TRY(treadle_train_need_gradients(&w->t->windows, "treadle_trainer_gradients"));
   TRY(TREADLE_TAKE(forward, &w->forward));
   TRY(treadle_train_check_forward(&w->forward));
   TRY(loss ? take_loss(w, loss) : check_head(w));

@@ -193,7 +193,7 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   t->memory.forward_bytes = m.used;
   place_kept(&t->back, &t->stage, &m);
   place_back(&t->back, s, ties, &m);
-  t->memory.work_bytes = m.used;
+  t->memory.work_bytes = t->windows.forward_only ? t->memory.forward_bytes : m.used;
 }
 
 /* Masters, where weights are not fp32, and two moments. */
@@ -212,7 +212,7 @@ treadle_status treadle_train_measure(treadle_trainer *t) {
   TRY(measure_products(&t->back, &s));
   place(t, &s, NULL);
   w->weight_bytes = treadle_layout_window_bytes(w->layout, w->rank);
-  w->grad_bytes = treadle_layout_window_bytes(w->grad_layout, w->rank);
+  w->grad_bytes = w->forward_only ? 0 : treadle_layout_window_bytes(w->grad_layout, w->rank);
   treadle_train_measure_optimizer(&t->optimizer, t->pass->options.dtype);
 out:
   return status;
@@ -297,9 +297,9 @@ static treadle_status take_windows(treadle_trainer *t) {
   treadle_train_windows *w = &t->windows;
   void *window = NULL;
   treadle_status status;
-  if (w->grads) return take_given(t);
+  if (w->given) return take_given(t);
   if (w->offloads) t->memory.host_bytes += w->grad_bytes + w->weight_bytes + t->optimizer.bytes;
-  TRY(allocate(&t->memory, w->grad_bytes, "gradients", &window));
+  if (!w->forward_only) TRY(allocate(&t->memory, w->grad_bytes, "gradients", &window));
   w->grads = t->back.window = window;
   if (t->shards && t->ranks.board) {
     w->weights = treadle_board_own(t->ranks.board);

@@ -90,7 +90,7 @@ treadle_status treadle_train_randomise(const treadle_train_windows *w,
                                        uint64_t seed) {
   treadle_status status;
   memset(w->weights, 0, w->weight_bytes);
-  memset(w->grads, 0, w->grad_bytes);
+  if (w->grads) memset(w->grads, 0, w->grad_bytes);
   TRY(fill_window(transformer, w->layout, w->rank, seed, w->weights));
   treadle_filled_memory(w->weights, w->weight_bytes);
   if (masters) TRY(fill_window(transformer, w->grad_layout, w->rank, seed, w->grads));

@@ -295,7 +295,8 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
   const treadle_back *back = &t->back;
   const treadle_transformer *d = t->transformer;
   const looking w = {.back = back, .look = look, .context = context};
-  treadle_status status = TREADLE_OK;
+  treadle_status status;
+  TRY(treadle_train_need_gradients(&t->windows, "treadle_trainer_norm"));
   if (t->shards) {
     if (treadle_train_answers(t->shards))
       look(context, treadle_train_grads(&t->windows), (int64_t)(t->windows.grad_bytes / sizeof(float)));

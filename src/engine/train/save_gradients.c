@@ -47,6 +47,7 @@ treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *pa
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(path);
+  TRY(treadle_train_need_gradients(&t->windows, __func__));
   TRY(treadle_train_agree_on(&t->ranks, name_folder(t->ranks.group, path, folder),
                              &(treadle_group_call){.name = __func__}));
   TRY(treadle_layout_save(t->ranks.group, t->windows.grad_layout, t->windows.grads, folder, &options));
@@ -86,7 +87,11 @@ treadle_status treadle_trainer_digest(treadle_trainer *t, uint64_t *digest_p) {
                                   .rank = t->windows.rank,
                                   .device = treadle_device_host(),
                                   .window = t->windows.grads};
-  return find_digest(&t->ranks, __func__, &of, digest_p);
+  treadle_status status;
+  TRY(treadle_train_need_gradients(&t->windows, __func__));
+  TRY(find_digest(&t->ranks, __func__, &of, digest_p));
+out:
+  return status;
 }
 
 treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *digest_p) {

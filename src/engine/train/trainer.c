@@ -92,6 +92,9 @@ static treadle_status check_options(const treadle_trainer_options *o) {
     REFUSE("most_sequences %lld: 1 to %d, or 0", (long long)o->most_sequences, ROWS_LIMIT);
   if (o->most_micro_batches < 0 || o->most_micro_batches > ROWS_LIMIT)
     REFUSE("most_micro_batches %d: 1 to %d, or 0", o->most_micro_batches, ROWS_LIMIT);
+  if (o->forward_only && (o->optimizer || o->grads_window))
+    REFUSE("forward_only, with %s: rows that go forward only make no gradients",
+           o->optimizer ? "optimizer" : "grads_window");
   return TREADLE_OK;
 }
 
@@ -149,8 +152,10 @@ static treadle_status take_windows(treadle_train_windows *windows, const treadle
   const void *const all[] = {o->params_window, o->grads_window, o->optimizer_window, o->work_window};
   treadle_status status = TREADLE_OK;
   if (!o->params_window && !o->grads_window && !o->optimizer_window && !o->work_window) return TREADLE_OK;
-  if (!o->params_window || !o->grads_window || !o->optimizer_window != !o->optimizer)
-    REFUSE("params_window, grads_window and, with an optimizer, optimizer_window: all of them, or none");
+  if (!o->params_window || !o->grads_window != o->forward_only || !o->optimizer_window != !o->optimizer)
+    REFUSE("params_window, grads_window unless it is forward_only and, with an optimizer, "
+           "optimizer_window: all "
+           "of them, or none");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     TRY(treadle_device_need_host("the built-in trainer", all[i]));
   windows->weights = o->params_window;
@@ -182,6 +187,7 @@ static treadle_status find_place(treadle_trainer *t, const treadle_trainer_optio
   t->data_rank = sharded ? rank : t->replica.number;
   t->data_ranks = sharded ? layout->ranks : t->replica.count;
   t->windows.offloads = o->offload_policy;
+  t->windows.forward_only = o->forward_only;
   TRY(take_windows(&t->windows, o));
   t->memory.work = t->windows.given ? o->work_window : NULL;
   if (o->companions && !(t->companions = treadle_arena_copy_text(&t->arena, o->companions)))
@@ -264,7 +270,8 @@ out:
 static uint64_t hash_options(const treadle_trainer_options *o) {
   const double adam[] = {o->adam_beta1, o->adam_beta2, o->adam_eps};
   const uint64_t hash = treadle_hash_bytes(adam, sizeof adam, 0);
-  return treadle_hash_more(hash, (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
+  return treadle_hash_more(hash, (uint64_t)o->forward_only << 2 | (uint64_t)o->optimizer << 1 |
+                                     o->distributed_optimizer);
 }
 
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
@@ -368,6 +375,12 @@ treadle_status treadle_trainer_randomise(treadle_trainer *t, uint64_t seed) {
   TRY(treadle_train_agree(&t->ranks, status));
 out:
   return status;
+}
+
+treadle_status treadle_train_need_gradients(const treadle_train_windows *windows, const char *what) {
+  if (windows->forward_only)
+    return treadle_fail(TREADLE_STATE, "%s: the trainer is forward_only, and has no gradients", what);
+  return TREADLE_OK;
 }
 
 const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *t) {

@@ -9,11 +9,12 @@
 typedef struct treadle_train_windows {
   const treadle_layout *layout;
   treadle_layout *grad_layout;
-  int64_t rank;  /* of both layouts */
-  char *weights; /* [weight_bytes] */
-  char *grads;   /* [grad_bytes] */
-  bool given;    /* the memory is the caller's */
-  bool offloads; /* they lie on the host, and take nothing of the device */
+  int64_t rank;      /* of both layouts */
+  char *weights;     /* [weight_bytes] */
+  char *grads;       /* [grad_bytes] */
+  bool given;        /* the memory is the caller's */
+  bool offloads;     /* they lie on the host, and take nothing of the device */
+  bool forward_only; /* there are no gradients: grads is NULL */
   size_t weight_bytes, grad_bytes;
 } treadle_train_windows;
 
@@ -26,6 +27,8 @@ static inline float *treadle_train_grads(const treadle_train_windows *windows) {
 
 /* Refused: an element of this rank's weights that is infinite or not a number, by its tensor. */
 treadle_status treadle_train_check_weights(const treadle_train_windows *windows);
+/* TREADLE_STATE: rows go forward only, and there are none; `what` asks for them. */
+treadle_status treadle_train_need_gradients(const treadle_train_windows *windows, const char *what);
 
 /* ---- random_weights.c ---- */
 

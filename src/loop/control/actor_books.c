@@ -4,7 +4,8 @@
 static void add_up(treadle_actor_books *b) {
   size_t all = 0;
   for (int c = 0; c < TREADLE_CLASSES; c++) {
-    b->now[c] = b->own[c] + b->beside[c];
+    b->now[c] = b->own[c];
+    for (int role = 0; role < TREADLE_TENANTS; role++) b->now[c] += b->beside[role][c];
     if (b->now[c] > b->peaks[c]) b->peaks[c] = b->now[c];
     all += b->now[c];
   }
@@ -29,7 +30,8 @@ void treadle_actor_count(treadle_actor *actor) {
   treadle_actor_book(&actor->books, bytes, TREADLE_CLASSES);
 }
 
-void treadle_actor_count_beside(treadle_actor *actor, const size_t *bytes, int classes, size_t outside) {
-  take(actor->books.beside, bytes, classes, outside);
+void treadle_actor_count_beside(treadle_actor *actor, treadle_tenant_type role, const size_t *bytes,
+                                int classes, size_t outside) {
+  take(actor->books.beside[role], bytes, classes, outside);
   add_up(&actor->books);
 }

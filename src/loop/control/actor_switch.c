@@ -18,7 +18,8 @@ treadle_status treadle_actor_train_memory(const treadle_layout *layout,
                         (long long)layout->ranks);
   o.params_window = o.grads_window = o.optimizer_window = o.work_window = NULL;
   TRY(treadle_trainer_foresee(layout, &o, own));
-  o.params_window = o.grads_window = o.work_window = somewhere;
+  o.params_window = o.work_window = somewhere;
+  o.grads_window = o.forward_only ? NULL : somewhere;
   o.optimizer_window = o.optimizer ? somewhere : NULL;
   TRY(treadle_trainer_foresee(layout, &o, by_rank));
   for (int64_t rank = 0; rank < layout->ranks; rank++) {

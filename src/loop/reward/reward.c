@@ -210,12 +210,18 @@ static void release_run(treadle_reward *reward) {
 
 treadle_status treadle_reward_start(treadle_reward *reward, const treadle_reward_sample *samples,
                                     size_t count) {
+  return treadle_reward_start_tokens(reward, samples, count, NULL);
+}
+
+treadle_status treadle_reward_start_tokens(treadle_reward *reward, const treadle_reward_sample *samples,
+                                           size_t count, const treadle_reward_tokens *tokens) {
   treadle_status status;
   TREADLE_NEED(reward);
   if (reward->started) return treadle_fail(TREADLE_STATE, "treadle_reward_start: it was started before");
   if (count) TREADLE_NEED(samples);
   TRY(check_samples(reward, samples, count));
-  reward->run = (treadle_reward_batch){.samples = samples, .count = count, .stops = &reward->stops};
+  reward->run =
+      (treadle_reward_batch){.samples = samples, .count = count, .tokens = tokens, .stops = &reward->stops};
   reward->run.scores = treadle_alloc_array(count + 1, sizeof *reward->run.scores);
   reward->run.preds = treadle_alloc_array(count + 1, sizeof *reward->run.preds);
   if (!reward->run.scores || !reward->run.preds) {

@@ -9,13 +9,23 @@
 
 #include <stdatomic.h>
 
+/* The tokens of what is judged, for rewards that give each token its own. */
+typedef struct treadle_reward_tokens {
+  const int32_t *ids;  /* of all samples */
+  const size_t *first; /* [count] where those of each sample begin, samples[i].tokens of them */
+  double *rewards;     /* like ids: what each token gets */
+  bool
+      *given; /* [count] has the sample such rewards? Then its score is their sum, in the order of tokens */
+} treadle_reward_tokens;
+
 /* What is to be judged, and where results go: scores [count], preds [count], which begin as 0 and NULL. */
 typedef struct treadle_reward_batch {
   const treadle_reward_sample *samples;
   size_t count;
   double *scores;
-  char **preds;             /* NULL: nobody wants them */
-  const atomic_bool *stops; /* nobody waits any more: TREADLE_CANCELLED as soon as may be */
+  char **preds;                        /* NULL: nobody wants them */
+  const treadle_reward_tokens *tokens; /* NULL: they are not known */
+  const atomic_bool *stops;            /* nobody waits any more: TREADLE_CANCELLED as soon as may be */
 } treadle_reward_batch;
 
 typedef struct treadle_reward_rule {
@@ -43,6 +53,9 @@ bool treadle_reward_can_match(const treadle_reward *reward, const char *answer);
 /* Does it judge what completions say, and not only how many tokens they have? */
 bool treadle_reward_judges_texts(const treadle_reward *reward);
 
+/* treadle_reward_start, with the tokens of the samples, which stay as they are until the wait. NULL: as that one. */
+treadle_status treadle_reward_start_tokens(treadle_reward *reward, const treadle_reward_sample *samples,
+                                           size_t count, const treadle_reward_tokens *tokens);
 /* Waits so long at most. Has what was started come to its end, so that treadle_reward_wait is none? */
 bool treadle_reward_ends_within(treadle_reward *reward, double seconds);
 /* Ends what was started and is not waited for: when this is back, nobody reads the samples any more. */

@@ -1,7 +1,8 @@
 /* The reward `command`: processes that read samples as lines of JSON and write scores, in any order.
  *
- *   in    {"id": "..", "data_source": "..", "prompt": "..", "completion": "..", "answer": ".."}
+ *   in    {"id": "..", "data_source": "..", "prompt": "..", "completion": "..", "answer": "..", "ids": [..]}
  *   out   {"id": "..", "score": 0.5, "pred": ".."}         pred may be left out
+ *         {"id": "..", "scores": [0.0, 0.5], ..}           in place of score: one for each of its ids
  *
  * Samples of a batch are divided among the processes (reward_process.h); all of them are written to and read from as they are ready, so that
  * nobody waits for a full pipe. A batch ends when each sample has its score. A process that fails, answers nothing for too long, or writes what it
@@ -46,13 +47,22 @@ static void add_field(treadle_builder *line, const char *key, const char *text, 
   treadle_json_add_text(line, text ? text : "", text ? bytes : 0);
 }
 
-static void add_sample(treadle_builder *lines, const treadle_reward_sample *s) {
+static void add_ids(treadle_builder *line, const int32_t *ids, int64_t count) {
+  treadle_builder_add(line, ", \"ids\": [");
+  for (int64_t i = 0; i < count; i++) treadle_builder_add(line, "%s%d", i ? ", " : "", ids[i]);
+  treadle_builder_add(line, "]");
+}
+
+static void add_sample(treadle_builder *lines, const treadle_reward_batch *batch, size_t number) {
+  const treadle_reward_sample *s = &batch->samples[number];
+  const treadle_reward_tokens *tokens = batch->tokens;
   treadle_builder_add(lines, "{\"id\": ");
   treadle_json_add_text(lines, s->id, strlen(s->id));
   add_field(lines, "data_source", s->data_source, s->data_source ? strlen(s->data_source) : 0);
   add_field(lines, "prompt", s->prompt, s->prompt ? strlen(s->prompt) : 0);
   add_field(lines, "completion", s->completion, s->completion_bytes);
   add_field(lines, "answer", s->answer, s->answer ? strlen(s->answer) : 0);
+  if (tokens) add_ids(lines, tokens->ids + tokens->first[number], s->tokens);
   treadle_builder_add(lines, "}\n");
 }
 
@@ -63,7 +73,7 @@ static treadle_status give_out(asking *a, int number) {
   p->waiting = 0;
   p->next = (size_t)number;
   for (size_t i = (size_t)number; i < a->batch->count; i += (size_t)a->c->all.count, p->waiting++)
-    add_sample(&lines, &a->batch->samples[i]);
+    add_sample(&lines, a->batch, i);
   treadle_free(p->in);
   p->in = lines.text;
   p->in_bytes = lines.length;
@@ -95,6 +105,34 @@ static size_t find(const asking *a, treadle_reward_process *p, const char *id) {
   return count;
 }
 
+/* What is wrong with a score; NULL: nothing. */
+static const char *take_number(const json_t *score, double *number_p) {
+  if (!treadle_json_to_real(score, number_p) || !isfinite(*number_p))
+    return "its score is not a finite number";
+  return fabs(*number_p) > (double)FLT_MAX ? "its score is beyond the range of fp32, 3.4e38" : NULL;
+}
+
+/* The same of a score for each token; *number_p: their sum, in this order. */
+static const char *take_numbers(const treadle_reward_batch *batch, size_t sample, const json_t *scores,
+                                double *number_p) {
+  const treadle_reward_tokens *tokens = batch->tokens;
+  const size_t count = (size_t)batch->samples[sample].tokens;
+  const char *why = NULL;
+  double sum = 0;
+  if (!tokens) return "its scores are by token, and the tokens are not known here";
+  if (!json_is_array(scores) || json_array_size(scores) != count)
+    return "its scores are not a list with one for each of its ids";
+  for (size_t i = 0; i < count && !why; i++) {
+    double *to = &tokens->rewards[tokens->first[sample] + i];
+    why = take_number(json_array_get(scores, i), to);
+    sum += *to;
+  }
+  if (!why && fabs(sum) > (double)FLT_MAX) why = "its scores add up beyond the range of fp32, 3.4e38";
+  tokens->given[sample] = true;
+  *number_p = sum;
+  return why;
+}
+
 static treadle_status take_line(asking *a, treadle_reward_process *p, const char *line, size_t bytes) {
   const treadle_json_source source = {.what = "command", .text = line, .count = bytes, .zeros = true};
   json_t *root = NULL;
@@ -102,7 +140,7 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
   if (status == TREADLE_NO_MEMORY) return status;
   double number = 0;
   const json_t *name = json_object_get(root, "id"), *score = json_object_get(root, "score"),
-               *pred = json_object_get(root, "pred");
+               *scores = json_object_get(root, "scores"), *pred = json_object_get(root, "pred");
   const char *id = json_string_value(name), *why = NULL;
   bool whole = id && strlen(id) == json_string_length(name); /* ids have no 0 byte */
   size_t i = whole ? find(a, p, id) : a->batch->count;
@@ -115,12 +153,12 @@ static treadle_status take_line(asking *a, treadle_reward_process *p, const char
     why = "it was given no sample with this id";
   else if (a->answered[i])
     why = "this sample has its score already";
-  else if (!treadle_json_to_real(score, &number) || !isfinite(number))
-    why = "its score is not a finite number";
-  else if (fabs(number) > (double)FLT_MAX)
-    why = "its score is beyond the range of fp32, 3.4e38";
+  else if (score && scores)
+    why = "it has both a score and scores";
   else if (pred && !json_is_string(pred) && !json_is_null(pred))
     why = "its pred is not a text";
+  else
+    why = scores ? take_numbers(a->batch, i, scores, &number) : take_number(score, &number);
   if (why) {
     status = refuse_line(a, line, bytes, why);
     goto out;

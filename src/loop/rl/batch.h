@@ -19,6 +19,8 @@ typedef struct treadle_rl_made {
   char *text;                    /* [bytes] and a 0 */
   size_t bytes;
   bool cut;             /* at the largest length */
+  double model_score;   /* of the reward model; 0: there is none */
+  double at_tokens;     /* the part of the score that its tokens have got by themselves (batch->scored) */
   double score, reward; /* reward: with penalties of the length and the KL */
   double advantage;
   int64_t mini_batch;
@@ -36,6 +38,8 @@ typedef struct treadle_rl_batch {
    * else empty. */
   TREADLE_ARRAY(int32_t) kept_counts;
   TREADLE_ARRAY(int32_t) kept;
+  /* What rewards give each token, times their weights; empty where none does, so far. */
+  TREADLE_ARRAY(double) scored;
   float *old, *ref; /* NULL: not computed; and so the next two */
   float *updated;   /* log-probabilities as the last update of each sample has found them */
   float *entropies; /* after the update: those that actor/entropy is made of */

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/array.h"
+#include "reward/reward.h"
 #include "rl/prompts.h"
 #include "run/order.h"
 #include "treadle_loop.h"
@@ -22,9 +23,10 @@ typedef struct treadle_rl_rewards {
   treadle_reward *items[TREADLE_RL_REWARDS];
   double weights[TREADLE_RL_REWARDS];
   int count;
-  bool needs_answers;                          /* one of them does */
-  TREADLE_ARRAY(treadle_reward_sample) judged; /* what they see now */
-  treadle_arena judged_texts;
+  bool needs_answers;                               /* one of them does */
+  TREADLE_ARRAY(treadle_reward_sample) judged;      /* what they see now */
+  treadle_arena judged_texts;                       /* and of what follows */
+  treadle_reward_tokens tokens[TREADLE_RL_REWARDS]; /* what each gives their tokens */
 } treadle_rl_rewards;
 
 void treadle_rl_rewards_release(treadle_rl_rewards *rewards);

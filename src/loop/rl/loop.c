@@ -75,14 +75,17 @@ static treadle_status prepare(treadle_rl *rl, bool *skipped_p) {
   treadle_rl_stage(rl, "generate");
   TRY(treadle_rl_draw_step(rl, &scored));
   if (rl->stopped) goto out;
-  treadle_rl_stage(rl, "old log-probabilities");
+  if (rl->reward_model.model) treadle_rl_stage(rl, "reward model");
   t->gen = since(&at);
-  status = treadle_rl_old_logprobs(&rl->workers, rl->task.settings, &rl->ledger, &rl->batch);
+  status = treadle_rl_find_rm_scores(&rl->workers, rl->task.settings, &rl->batch, scored);
+  t->reward = since(&at);
+  treadle_rl_stage(rl, "old log-probabilities");
+  if (!status) status = treadle_rl_old_logprobs(&rl->workers, rl->task.settings, &rl->ledger, &rl->batch);
   t->old_log_prob = since(&at);
   waited = scored < rl->batch.samples.count ? treadle_rl_score_wait(&rollout, &rl->batch, scored, NULL)
                                             : TREADLE_OK;
   if (!status) status = waited;
-  t->reward = since(&at);
+  t->reward += since(&at);
   if (status || rl->stopped) goto out;
   if (treadle_rl_uses_kl(rl->task.settings)) treadle_rl_stage(rl, "reference");
   TRY(treadle_rl_ref_logprobs(&rl->workers, rl->task.settings, &rl->batch));

@@ -16,10 +16,12 @@
  *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
  *   loop_kept.c        ids that are never drawn, and those that tokens were drawn from
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
+ *   loop_token_rewards.c  rewards that give each token its own
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
- *   loop_role.c        what a trainer is opened with
+ *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
+ *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what a critic and a reward model have alike
  *   loop_figures.c     what metrics.jsonl gets
  *   loop_report.c      what `treadle report` draws beside metrics.jsonl
  *   loop_test.c        prompts that are not trained on
@@ -37,12 +39,13 @@
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
- *   critic.h    the critic, where there is one
+ *   critic.h    the critic, where there is one; reward_model.h: the same of a reward model
  *
  * Rank 0 has data, rewards and figures; the other ranks serve its calls (control/worker_group.h). A step, in this order:
  *
  *   draw        prompts of the step, n samples of each          generate_sequences       INFER
  *   rewards     begin, beside what follows
+ *   reward model  where there is one                         compute_rm_score         FORWARD, the reward model's, too
  *   old         the trainer's log-probabilities, where          compute_log_prob         FORWARD
  *               the update does not find them itself
  *   reference   where a KL is used                              compute_ref_log_prob     FORWARD
@@ -62,6 +65,7 @@
 #include "rl/kl_control.h"
 #include "rl/ledger.h"
 #include "rl/models.h"
+#include "rl/reward_model.h"
 #include "rl/rollout.h"
 #include "rl/teams.h"
 #include "run/schedule.h"
@@ -79,6 +83,7 @@ typedef struct treadle_rl {
   treadle_rl_bounds bounds;
   treadle_actor *actor;
   treadle_rl_critic critic;
+  treadle_rl_reward_model reward_model;
   treadle_rl_workers workers;
   /* Of rank 0, but for state.from. */
   treadle_rl_data data;

@@ -63,7 +63,8 @@ static void punish_length(const treadle_train_settings *t, const treadle_rl_boun
                                            t->rl.lengths.overlong_buffer_penalty_factor);
 }
 
-/* Token rewards: the score at the last token, and what the KL takes of each. The mean KL: as verl has it, that of the means of samples. */
+/* Token rewards: what rewards give each, the rest of the score at the last token, and what the KL takes of each. The mean KL: as verl has it, that of
+ * the means of samples. */
 static double place_rewards(const treadle_train_settings *t, const treadle_rl_bounds *bounds,
                             double kl_coef, treadle_rl_batch *b) {
   double means = 0;
@@ -71,7 +72,10 @@ static double place_rewards(const treadle_train_settings *t, const treadle_rl_bo
     treadle_rl_made *s = &b->samples.items[i];
     double sum = 0;
     punish_length(t, bounds, s);
-    if (s->count) b->rewards[s->first + s->count - 1] += s->reward;
+    for (size_t k = s->first; b->scored.count && k < s->first + s->count; k++)
+      b->rewards[k] += b->scored.items[k];
+    if (s->count)
+      b->rewards[s->first + s->count - 1] += b->scored.count ? s->reward - s->at_tokens : s->reward;
     for (size_t k = s->first; t->rl.kl.in_reward && k < s->first + s->count; k++) {
       const float old = b->old ? b->old[k] : b->rollout.items[k];
       double one = treadle_kl_value((treadle_kl_kind)t->rl.kl.penalty, (double)old, (double)b->ref[k]);

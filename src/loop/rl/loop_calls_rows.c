@@ -23,8 +23,9 @@ static treadle_status divide(const treadle_rl_workers *workers, const treadle_rl
     const treadle_rl_made *sample = &c->batch->samples.items[c->rows[i]];
     lengths[i] = (int64_t)(sample->prompt->count + sample->count);
   }
-  status = (c->of_critic ? workers->divide_critic : workers->divide)(workers->group.worker, lengths,
-                                                                     (int64_t)c->count, by_rank);
+  status = (c->divide      ? c->divide
+            : c->of_critic ? workers->divide_critic
+                           : workers->divide)(workers->group.worker, lengths, (int64_t)c->count, by_rank);
   treadle_free(lengths);
   return status;
 }

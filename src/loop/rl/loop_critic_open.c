@@ -2,11 +2,9 @@
 #include "rl/critic.h"
 
 #include "base/alloc.h"
-#include "base/larger.h"
 #include "layout/layout.h"
 #include "model/model.h"
 #include "model/notes.h"
-#include "pass/transformer.h"
 #include "run/dropout.h"
 
 #include <stdio.h>
@@ -17,21 +15,6 @@ static treadle_status say_critic(const treadle_rl_task *task, treadle_status sta
 }
 
 static void warn(void *context, const char *line) { treadle_rl_warn(context, line); }
-
-/* It reads the tokens of the policy. */
-static treadle_status check_vocabulary(const treadle_model *critic, const treadle_model *policy) {
-  treadle_transformer *a = NULL, *b = NULL;
-  treadle_status status;
-  TRY(treadle_transformer_create(critic, &a));
-  TRY(treadle_transformer_create(policy, &b));
-  if (a->vocabulary != b->vocabulary)
-    status = treadle_fail(TREADLE_REFUSED, "its vocabulary has %lld ids, and that of the policy %lld",
-                          (long long)a->vocabulary, (long long)b->vocabulary);
-out:
-  treadle_transformer_destroy(a);
-  treadle_transformer_destroy(b);
-  return status;
-}
 
 static treadle_status open_model(treadle_rl_critic *c, const treadle_rl_task *task, treadle_rl_crew *crew,
                                  const treadle_rl_models *models) {
@@ -49,7 +32,7 @@ static treadle_status open_model(treadle_rl_critic *c, const treadle_rl_task *ta
   treadle_model_tell(c->model, warn, crew);
   TRY(treadle_train_tell_dropout(c->model, warn, crew));
   if (!task->plans) TRY(treadle_model_need_weights(c->model));
-  TRY(check_vocabulary(c->model, models->model));
+  TRY(treadle_rl_check_vocabulary(c->model, models->model));
   if (!own)
     treadle_rl_note(crew, "the critic begins with the model of the policy, %s (%s)", c->path,
                     TREADLE_RL_PLACE(task, critic.trained.model));
@@ -84,14 +67,10 @@ static treadle_status find_options(const treadle_rl_critic *c, const treadle_rl_
   const treadle_rl_role role = {c->model, c->layout, &config->trained};
   treadle_status status;
   TRY(treadle_rl_trainer_options(&role, task, bounds, text, (int)c->layout->ranks, trainer));
-  *to = (treadle_critic_options){.trainer = trainer,
-                                 .offload_param = config->offload_param,
-                                 .offload_grad = config->offload_grad,
-                                 .offload_optimizer = config->offload_optimizer,
-                                 .page_bytes = treadle_rl_page_bytes(c->model),
-                                 .timeout_seconds = 600,
-                                 .open = task->options->open_train,
-                                 .context = task->options->train_context};
+  *to = treadle_rl_role_options(&role, task, trainer);
+  to->offload_param = config->offload_param;
+  to->offload_grad = config->offload_grad;
+  to->offload_optimizer = config->offload_optimizer;
 out:
   return status;
 }
@@ -138,25 +117,6 @@ void treadle_rl_critic_close(treadle_rl_critic *c) {
 
 /* ---- What it holds ---------------------------------------------------------------------------------------------- */
 
-static size_t sum_of(const size_t *bytes) {
-  size_t sum = 0;
-  for (int c = 0; c < TREADLE_CLASSES; c++) sum += bytes[c];
-  return sum;
-}
-
-/* Its calls come while the policy is in mode FORWARD. */
-static void add(treadle_actor_memory *m, const treadle_critic_memory *critic) {
-  const size_t rest = sum_of(critic->rest);
-  for (int c = 0; c < TREADLE_CLASSES; c++) {
-    m->with_critic[c] = m->by_mode[TREADLE_FORWARD][c] + critic->train[c];
-    for (int mode = TREADLE_TRAIN; mode <= TREADLE_FORWARD; mode++)
-      if (mode != TREADLE_LOST) m->by_mode[mode][c] += critic->rest[c];
-    if (m->with_reference[TREADLE_REFERENCE]) m->with_reference[c] += critic->rest[c];
-  }
-  m->peak_bytes = treadle_larger_size(m->peak_bytes + rest, sum_of(m->with_critic));
-  m->least_bytes = treadle_larger_size(m->least_bytes + rest, sum_of(m->with_critic));
-}
-
 /* By rank; the caller frees. */
 static treadle_status foresee(const treadle_rl_critic *c, const treadle_rl_task *task,
                               const treadle_rl_bounds *bounds, const treadle_run_text *text,
@@ -164,12 +124,9 @@ static treadle_status foresee(const treadle_rl_critic *c, const treadle_rl_task 
   treadle_trainer_options trainer;
   treadle_critic_options options;
   treadle_status status;
-  *all_p = treadle_alloc_array((size_t)c->layout->ranks, sizeof(**all_p));
-  if (!*all_p)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
-                        (long long)c->layout->ranks);
+  *all_p = NULL;
   TRY(find_options(c, task, bounds, text, &trainer, &options));
-  TRY(treadle_critic_foresee(c->layout, &options, *all_p));
+  TRY(treadle_rl_role_foresee(c->layout, &options, all_p));
 out:
   return status;
 }
@@ -181,7 +138,7 @@ treadle_status treadle_rl_critic_foresee(const treadle_rl_critic *c, const tread
   treadle_status status;
   if (!c->layout) return TREADLE_OK;
   TRY(foresee(c, task, bounds, text, &all));
-  for (int64_t rank = 0; rank < c->layout->ranks; rank++) add(&by_rank[rank], &all[rank]);
+  treadle_rl_role_add(by_rank, all, c->layout->ranks);
 out:
   treadle_free(all);
   return status;
@@ -195,8 +152,7 @@ treadle_status treadle_rl_critic_resting(const treadle_rl_critic *c, const tread
   *bytes_p = 0;
   if (!c->layout) return TREADLE_OK;
   TRY(foresee(c, task, bounds, text, &all));
-  for (int64_t rank = 0; rank < c->layout->ranks; rank++)
-    *bytes_p = treadle_larger_size(*bytes_p, sum_of(all[rank].rest));
+  *bytes_p = treadle_rl_role_resting(all, c->layout->ranks);
 out:
   treadle_free(all);
   return status;

@@ -93,7 +93,7 @@ static treadle_status open_rewards(treadle_rl_rewards *rewards, const treadle_rl
                                    const treadle_run_text *text) {
   const treadle_train_settings *s = task->settings;
   treadle_status status = TREADLE_OK;
-  if (!s->rl.verifier.function.count)
+  if (!s->rl.verifier.function.count && !treadle_train_has_reward_model(s))
     return treadle_fail(TREADLE_REFUSED,
                         "rl_config.verifier_function is needed, and not given: how answers are scored");
   if (s->rl.verifier.function.count > TREADLE_RL_REWARDS)

@@ -23,6 +23,7 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   b->columns = NULL;
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
   b->samples.count = b->ids.count = b->rollout.count = b->kept_counts.count = b->kept.count = 0;
+  b->scored.count = 0;
   b->groups = 0;
   treadle_free(b->offsets);
   treadle_free(b->old);
@@ -47,6 +48,7 @@ void treadle_rl_batch_release(treadle_rl_batch *b) {
   treadle_array_release(&b->rollout);
   treadle_array_release(&b->kept_counts);
   treadle_array_release(&b->kept);
+  treadle_array_release(&b->scored);
 }
 
 /* ---- Prompts ----------------------------------------------------------------------------------------------- */
@@ -234,8 +236,10 @@ static void abandon_scores(treadle_rl_rewards *rewards) {
 treadle_status treadle_rl_score_start(const treadle_rl_rollout *r, treadle_rl_batch *batch, size_t from) {
   treadle_status status;
   TRY(show_samples(r->rewards, batch, from));
+  TRY(treadle_rl_show_tokens(r->rewards, batch, from));
   for (int i = 0; i < r->rewards->count; i++)
-    TRY(treadle_reward_start(r->rewards->items[i], r->rewards->judged.items, r->rewards->judged.count));
+    TRY(treadle_reward_start_tokens(r->rewards->items[i], r->rewards->judged.items,
+                                    r->rewards->judged.count, &r->rewards->tokens[i]));
 out:
   if (status) abandon_scores(r->rewards);
   return status;
@@ -257,6 +261,13 @@ static bool wait_unless_stopped(const treadle_rl_rollout *r) {
   return true;
 }
 
+/* The reward model's part, to which rewards are added. */
+static double first_score(const treadle_rl_rollout *r, const treadle_rl_batch *batch, size_t sample) {
+  return treadle_train_has_reward_model(r->settings)
+             ? r->settings->reward.weight * batch->samples.items[sample].model_score
+             : 0;
+}
+
 treadle_status treadle_rl_score_wait(const treadle_rl_rollout *r, treadle_rl_batch *batch, size_t from,
                                      char **preds) {
   const size_t count = batch->samples.count - from;
@@ -267,11 +278,12 @@ treadle_status treadle_rl_score_wait(const treadle_rl_rollout *r, treadle_rl_bat
     *r->stopped = true;
     goto out;
   }
-  for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = 0;
+  for (size_t i = 0; i < count; i++) batch->samples.items[from + i].score = first_score(r, batch, from + i);
   for (int i = 0; i < r->rewards->count; i++) {
     TRY(treadle_reward_wait(r->rewards->items[i], scores, i == 0 ? preds : NULL));
     for (size_t k = 0; k < count; k++)
       batch->samples.items[from + k].score += r->rewards->weights[i] * scores[k];
+    TRY(treadle_rl_take_token_rewards(r->rewards, i, batch, from, scores));
   }
   for (size_t i = 0; i < count; i++)
     batch->samples.items[from + i].reward = batch->samples.items[from + i].score;
@@ -325,6 +337,8 @@ static void move_sample(treadle_rl_batch *b, size_t from, ending *end) {
   if (s.count) {
     memmove(b->ids.items + end->tokens, b->ids.items + s.first, s.count * sizeof *b->ids.items);
     memmove(b->rollout.items + end->tokens, b->rollout.items + s.first, s.count * sizeof *b->rollout.items);
+    if (b->scored.count)
+      memmove(b->scored.items + end->tokens, b->scored.items + s.first, s.count * sizeof *b->scored.items);
   }
   if (s.kept_count) {
     memmove(b->kept_counts.items + end->tokens, b->kept_counts.items + s.first,
@@ -343,6 +357,7 @@ static void end_batch(treadle_rl_batch *b, const ending *end) {
   b->samples.count = end->samples;
   b->ids.count = b->rollout.count = end->tokens;
   if (b->kept_counts.count) b->kept_counts.count = end->tokens;
+  if (b->scored.count) b->scored.count = end->tokens;
   b->kept.count = end->kept;
 }
 
@@ -416,6 +431,7 @@ static treadle_status draw_batch(treadle_rl *rl, filter *f) {
   const size_t from = rl->batch.samples.count;
   treadle_status status;
   TRY(draw_more(rl, f->each));
+  TRY(treadle_rl_find_rm_scores(&rl->workers, rl->task.settings, &rl->batch, from));
   TRY(treadle_rl_score_start(&rollout, &rl->batch, from));
   TRY(treadle_rl_score_wait(&rollout, &rl->batch, from, NULL));
   if (rl->stopped) return TREADLE_OK;

@@ -58,10 +58,12 @@ static void put(treadle_rl_values *values, const char *name, const spread *s) {
 
 void treadle_rl_batch_values(treadle_rl_values *values, const treadle_train_settings *settings,
                              const treadle_rl_bounds *bounds, const treadle_rl_batch *b) {
-  spread score = {0}, reward = {0}, advantage = {0}, ret = {0}, response = {0}, prompt = {0}, value = {0};
+  spread model = {0}, score = {0}, reward = {0}, advantage = {0}, ret = {0}, response = {0}, prompt = {0},
+         value = {0};
   int64_t cut = 0, long_prompts = 0, tokens = 0;
   for (size_t i = 0; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
+    if (treadle_train_has_reward_model(settings)) take(&model, s->model_score);
     take(&score, s->score);
     take(&reward, s->reward);
     take(&response, (double)s->count);
@@ -75,6 +77,7 @@ void treadle_rl_batch_values(treadle_rl_values *values, const treadle_train_sett
       if (b->values) take(&value, (double)b->values[t]);
     }
   }
+  put(values, "critic/rm_score", &model);
   put(values, "critic/score", &score);
   put(values, "critic/rewards", &reward);
   put(values, "critic/advantages", &advantage);

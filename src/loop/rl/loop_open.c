@@ -139,6 +139,7 @@ static treadle_status open_models(treadle_rl *rl) {
     TRY(say_reference(&rl->task, open_reference(&rl->models, &rl->task, &rl->crew, &options)));
   TRY(treadle_rl_open_layouts(&rl->models, &rl->task, rl->crew.policy_ranks));
   TRY(treadle_rl_critic_open(&rl->critic, &rl->task, &rl->crew, &rl->models));
+  TRY(treadle_rl_reward_model_open(&rl->reward_model, &rl->task, &rl->crew, &rl->models));
 out:
   return status;
 }
@@ -198,13 +199,16 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   const treadle_config_generate *g = &s->generate;
   const int64_t length = rl->bounds.prompt_most + rl->bounds.response_most;
   const size_t budget = (size_t)((double)g->device_memory * g->gpu_memory_utilization);
-  size_t beside = 0;
+  size_t beside = 0, scores = 0; /* what a critic and a reward model have at rest */
   const treadle_rl_role policy = {rl->models.model, rl->models.train, &s->actor};
   treadle_status status;
   TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.policy_ranks,
                                  trainer));
   if (budget && treadle_rl_teams_share(&rl->teams))
     TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
+  if (budget)
+    TRY(treadle_rl_reward_model_resting(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &scores));
+  beside += scores;
   *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,
       .kernels = rl->task.options->kernels,
@@ -275,8 +279,10 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
     TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->crew,
                                  rl->state.from));
   if (!rl->teams.has_policy) return TREADLE_OK;
+  TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
+  if (rl->reward_model.role) treadle_tenant_count_by(rl->reward_model.role, rl->actor);
   treadle_rl_doing(&rl->crew, "the weights");
   TRY(treadle_rl_fill_weights(rl->actor, &rl->models, rl->state.from, rl->task.settings->training.seed));
 out:
@@ -335,7 +341,8 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_rewards_release(&rl->rewards); /* they read the batch */
   treadle_rl_batch_release(&rl->batch);
   treadle_rl_workers_release(&rl->workers);
-  treadle_rl_critic_close(&rl->critic); /* it counts with the actor */
+  treadle_rl_critic_close(&rl->critic); /* it counts with the actor, as does the next */
+  treadle_rl_reward_model_close(&rl->reward_model);
   treadle_actor_destroy(rl->actor);
   treadle_rl_data_close(&rl->data);
   treadle_run_text_close(&rl->text);

@@ -55,6 +55,7 @@ treadle_status treadle_rl_judge_tests(const treadle_rl_rollout *r, const treadle
   TRY(take_prompts(r, tests, batch));
   preds = treadle_alloc_array(batch->samples.count + 1, sizeof *preds);
   if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", batch->samples.count));
+  TRY(treadle_rl_find_rm_scores(r->workers, r->settings, batch, 0));
   TRY(treadle_rl_score_start(r, batch, 0));
   TRY(treadle_rl_score_wait(r, batch, 0, preds));
   if (!*r->stopped) TRY(judge(r->settings, batch, preds, verdicts));

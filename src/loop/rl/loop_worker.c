@@ -284,6 +284,7 @@ static const treadle_worker_method methods[] = {
     {"compute_values", treadle_rl_compute_values, true},
     {"update_critic", treadle_rl_update_critic_rows, true},
     {"rest_critic", treadle_rl_rest_critic, false},
+    {"compute_rm_score", treadle_rl_compute_rm_score, true},
     {"save", save, false},
     {"save_policy", save_policy, false},
     {"save_critic", save_critic_alone, false},

@@ -20,6 +20,7 @@ treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memo
   TRY(treadle_actor_foresee(rl->models.train, rl->models.infer, &options, by_rank));
   if (treadle_rl_teams_share(&rl->teams))
     TRY(treadle_rl_critic_foresee(&rl->critic, &rl->task, &rl->bounds, &rl->text, by_rank));
+  TRY(treadle_rl_reward_model_foresee(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, by_rank));
 out:
   return status;
 }

@@ -31,6 +31,13 @@ treadle_status treadle_rl_score_start(const treadle_rl_rollout *rollout, treadle
 treadle_status treadle_rl_score_wait(const treadle_rl_rollout *rollout, treadle_rl_batch *batch,
                                      size_t from, char **preds);
 
+/* loop_token_rewards.c: what the rewards see of the tokens of samples from `from` on; and what reward `number` has given them, which is added to
+ * batch->scored. scores: of these samples, by that reward. */
+treadle_status treadle_rl_show_tokens(treadle_rl_rewards *rewards, const treadle_rl_batch *batch,
+                                      size_t from);
+treadle_status treadle_rl_take_token_rewards(const treadle_rl_rewards *rewards, int number,
+                                             treadle_rl_batch *batch, size_t from, const double *scores);
+
 /* loop_test.c: val_n samples of each of the tests, with their scores, in the batch, which is empty before, but has its step;
  * and what they come to. The caller releases both, whatever is returned. *rollout->stopped: there are no scores. */
 treadle_status treadle_rl_judge_tests(const treadle_rl_rollout *rollout, const treadle_rl_prompts *tests,

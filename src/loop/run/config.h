@@ -200,6 +200,14 @@ typedef struct treadle_config_critic {
   int64_t warmup; /* critic_warmup */
 } treadle_config_critic;
 
+/* reward_config: the reward model, with what of actor_config means something for a model that goes forward only; what is not given there is the
+ * actor's. */
+typedef struct treadle_config_reward {
+  treadle_config_actor scored; /* model, sizes and micro batches; NULL: there is no reward model */
+  bool offload_param;
+  double weight; /* of its score in that of a sample */
+} treadle_config_reward;
+
 /* megatron.ckpt_convertor: the model to convert for Megatron, and the sizes of the result. */
 typedef struct treadle_config_convertor {
   const char *hf_model_path, *save_path;
@@ -231,6 +239,7 @@ typedef struct treadle_train_settings {
   treadle_config_sampling sampling;
   treadle_config_rl rl;
   treadle_config_critic critic; /* of runs with a critic alone */
+  treadle_config_reward reward; /* of runs with a reward model alone */
   treadle_config_megatron megatron;
   treadle_config_resources resources;
 } treadle_train_settings;
@@ -243,6 +252,9 @@ bool treadle_train_cuts(const treadle_config_sampling *sampling);
 enum { TREADLE_ESTIMATOR_GAE = 5 };
 static inline bool treadle_train_has_critic(const treadle_train_settings *s) {
   return s->rl.advantage.estimator == TREADLE_ESTIMATOR_GAE;
+}
+static inline bool treadle_train_has_reward_model(const treadle_train_settings *s) {
+  return s->reward.scored.model != NULL;
 }
 
 /* Groups of a step of reinforcement learning: its prompts, or this many of those that a filter leaves. */
@@ -284,9 +296,14 @@ typedef struct treadle_train_key {
   bool rl;               /* of runs of reinforcement learning alone */
   bool ordered;          /* of a MAP: its names stay in the order of the file */
   bool critic;           /* of runs with a critic alone: in others it is known, and without effect */
+  bool reward;           /* the same of a reward model */
 } treadle_train_key;
 
-enum { TREADLE_TRAIN_KEYS = 37 + 89 + 4 + 11 + 24, TREADLE_TRAIN_ALSO = 3, TREADLE_KEY_TEXT_BYTES = 192 };
+enum {
+  TREADLE_TRAIN_KEYS = 37 + 89 + 4 + 11 + 24 + 11,
+  TREADLE_TRAIN_ALSO = 3,
+  TREADLE_KEY_TEXT_BYTES = 192
+};
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
 
 /* The key at `at` of the settings, by its place in the table. */
@@ -413,7 +430,8 @@ struct treadle_train_config {
   treadle_arena arena;
   const char *file; /* how messages call it */
   treadle_train_run run;
-  bool has_pools_alone; /* of TREADLE_RUN_POOLS */
+  bool has_pools_alone;  /* of TREADLE_RUN_POOLS */
+  bool has_reward_model; /* one is named, or asked for */
   treadle_train_settings settings;
   treadle_train_source sources[TREADLE_TRAIN_KEYS];
   TREADLE_ARRAY(const char *) warnings;
@@ -452,6 +470,8 @@ treadle_status treadle_train_config_check_lengths(const treadle_train_config *co
                                                   int64_t response);
 /* config_critic.c: of a critic, and what it has from the actor. */
 treadle_status treadle_train_config_settle_critic(treadle_train_config *config);
+/* config_reward.c: the same of a reward model. */
+treadle_status treadle_train_config_settle_reward(treadle_train_config *config);
 /* config_rules_start.c: of what the weights begin with. */
 treadle_status treadle_train_config_settle_start(treadle_train_config *config);
 /* config_pools.c: which pools there are, in one of four forms, and which role works in which. */
@@ -467,7 +487,8 @@ treadle_status treadle_train_config_need(const treadle_train_config *config, boo
 typedef enum treadle_train_part {
   TREADLE_PART_PARAMS, /* in bf16 or fp32 */
   TREADLE_PART_MASTERS, /* in fp32: optimizer state; Megatron's distributed optimizer has a layout of its own */
-  TREADLE_PART_CRITIC /* params of the critic */
+  TREADLE_PART_CRITIC, /* params of the critic */
+  TREADLE_PART_REWARD  /* and of the reward model */
 } treadle_train_part;
 
 /* The text of the layout on `ranks` ranks of a model with `layers` decoder layers. Refused: ranks and layers that the sizes do not

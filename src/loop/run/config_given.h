@@ -73,6 +73,10 @@ treadle_status treadle_others_settle(treadle_config_reader *reader);
 treadle_status treadle_critic_look(treadle_config_reader *reader);
 treadle_status treadle_critic_place(treadle_config_reader *reader, const treadle_given_value *given,
                                     int key, bool *taken_p);
+/* config_reward.c: the same of a reward model. */
+treadle_status treadle_reward_look(treadle_config_reader *reader);
+treadle_status treadle_reward_place(treadle_config_reader *reader, const treadle_given_value *given,
+                                    int key, bool *taken_p);
 /* With what may be meant. */
 treadle_status treadle_given_refuse(const treadle_config_reader *reader, const treadle_given_value *given);
 

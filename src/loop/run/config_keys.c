@@ -23,10 +23,13 @@
 #define REF           "ref_config"
 #define CRITICS       "critic_config"
 #define VERLS_CRITIC  "critic."
+#define REWARDS       "reward_config"
+#define VERLS_REWARD  "reward_model."
 #define MEGATRON      "megatron"
 #define CONVERTOR     "megatron.ckpt_convertor"
 #define RL            .rl = true, .alone = true
 #define CRITIC        .rl = true, .alone = true, .critic = true
+#define REWARD        .rl = true, .alone = true, .reward = true
 #define AT(member)    .at = offsetof(treadle_train_settings, member)
 
 /* Limits that no run of today comes near: sums and products of values stay whole. */
@@ -190,6 +193,17 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {CRITICS, "offload_param", TREADLE_KEY_BOOL, "true", "", OWN, "the critic's weights leave the device outside its calls", AT(critic.offload_param), CRITIC, .also = {VERLS_CRITIC "model.fsdp_config.param_offload", VERLS_CRITIC "fsdp_config.param_offload", VERLS_CRITIC "megatron.param_offload"}},
   {CRITICS, "offload_grad", TREADLE_KEY_BOOL, "true", "", OWN, "the critic's gradients leave the device outside its calls", AT(critic.offload_grad), CRITIC, .also = {VERLS_CRITIC "megatron.grad_offload"}},
   {CRITICS, "offload_optimizer", TREADLE_KEY_BOOL, "true", "", OWN, "the critic's optimizer state leaves the device outside its calls", AT(critic.offload_optimizer), CRITIC, .also = {VERLS_CRITIC "model.fsdp_config.optimizer_offload", VERLS_CRITIC "fsdp_config.optimizer_offload", VERLS_CRITIC "megatron.optimizer_offload"}},
+  {REWARDS, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a reward model, with score.weight of one label and the policy's vocabulary; without the key there is none", AT(reward.scored.model), REWARD, .also = {VERLS_REWARD "model.path", "reward.reward_model.model_path"}},
+  {REWARDS, "weight", TREADLE_KEY_REAL, "1", "", OWN, "weight of the model's score in that of a sample, which is its sum with the rewards of verifier_function", AT(reward.weight), -1e30, 1e30, REWARD},
+  {REWARDS, "strategy", TREADLE_KEY_CHOICE, NULL, "", VERL, "how ranks split the reward model; without it, as actor_config", AT(reward.scored.strategy), REWARD, .words = {"megatron", "fsdp2"}, .also = {VERLS_REWARD "strategy"}},
+  {REWARDS, "micro_batch_size", TREADLE_KEY_INTEGER, NULL, "samples", MINDSPEED, "number of samples that go through the layers together; without it, as actor_config", AT(reward.scored.micro_batch_size), 1, ROWS, REWARD, .also = {VERLS_REWARD "micro_batch_size_per_gpu"}},
+  {REWARDS, "max_tokens_per_micro", TREADLE_KEY_INTEGER, NULL, "tokens", OWN, "maximum number of tokens that go through the layers together, in place of micro_batch_size", AT(reward.scored.max_tokens_per_micro), 2, TOKENS, REWARD},
+  {REWARDS, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, NULL, "ranks", MINDSPEED, "number of tensor parallel ranks; without any size, all are as actor_config", AT(reward.scored.tensor_model_parallel_size), 1, RANKS, REWARD, .also = {VERLS_REWARD "megatron.tensor_model_parallel_size"}},
+  {REWARDS, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, NULL, "ranks", MINDSPEED, "number of pipeline stages", AT(reward.scored.pipeline_model_parallel_size), 1, RANKS, REWARD, .also = {VERLS_REWARD "megatron.pipeline_model_parallel_size"}},
+  {REWARDS, "num_layers_per_virtual_pipeline_stage", TREADLE_KEY_INTEGER, NULL, "layers", MINDSPEED, "number of layers in a chunk of an interleaved pipeline", AT(reward.scored.num_layers_per_virtual_pipeline_stage), 1, RANKS, REWARD},
+  {REWARDS, "fsdp_size", TREADLE_KEY_INTEGER, NULL, "ranks", VERL, "number of ranks that share one copy of the reward model (fsdp2); below 1: all ranks", AT(reward.scored.fsdp_size), -1, RANKS, REWARD, .also = {VERLS_REWARD "model.fsdp_config.fsdp_size"}},
+  {REWARDS, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "layout as text (docs/layouts.md), in place of the sizes above", AT(reward.scored.layout), REWARD},
+  {REWARDS, "offload_param", TREADLE_KEY_BOOL, "true", "", OWN, "the reward model's weights leave the device outside its calls", AT(reward.offload_param), REWARD, .also = {VERLS_REWARD "model.fsdp_config.param_offload", VERLS_REWARD "megatron.param_offload"}},
   {"actor", "checkpoint_load_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "Megatron checkpoint with the first weights of the policy, in place of the model's", AT(megatron.checkpoint_load_path), RL},
   {MEGATRON, "use_hf_ckpt", TREADLE_KEY_BOOL, "false", "", RLINF, "convert the model for Megatron at the first start; later starts use the result", AT(megatron.use_hf_ckpt), RL},
   {CONVERTOR, "hf_model_path", TREADLE_KEY_TEXT, NULL, "path", RLINF, "the model to convert; without it, actor_config.model", AT(megatron.ckpt_convertor.hf_model_path), RL},

@@ -10,7 +10,7 @@
 
 #define PLACE(member) treadle_train_config_place(config, TREADLE_KEY_OF(member))
 
-/* Whose layout it is: the actor, or the critic, which has keys of the same names. */
+/* Whose layout it is: the actor, or a role beside it, which has keys of the same names. */
 typedef struct divided {
   const treadle_train_config *config;
   const treadle_config_actor *sizes;
@@ -21,7 +21,9 @@ typedef struct divided {
                              treadle_train_key_at((whose)->at + offsetof(treadle_config_actor, member)))
 
 static divided divided_of(const treadle_train_config *config, treadle_train_part part) {
-  return part == TREADLE_PART_CRITIC
+  return part == TREADLE_PART_REWARD ? (divided){config, &config->settings.reward.scored,
+                                                 offsetof(treadle_train_settings, reward.scored)}
+         : part == TREADLE_PART_CRITIC
              ? (divided){config, &config->settings.critic.trained,
                          offsetof(treadle_train_settings, critic.trained)}
              : (divided){config, &config->settings.actor, offsetof(treadle_train_settings, actor)};

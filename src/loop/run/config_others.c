@@ -64,7 +64,8 @@ treadle_status treadle_others_take_word(treadle_config_reader *reader, int key,
                                         treadle_given_value *given) {
   treadle_train_config *config = reader->config;
   const char *path = treadle_train_short_path(given->path);
-  if (key == KEY(actor.strategy) || key == KEY(critic.trained.strategy))
+  if (key == KEY(actor.strategy) || key == KEY(critic.trained.strategy) ||
+      key == KEY(reward.scored.strategy))
     return take_strategy(reader, given);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(path, words[i].path) != 0 || !is_word(given->text, words[i].from)) continue;

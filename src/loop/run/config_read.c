@@ -77,7 +77,8 @@ static treadle_status place(treadle_config_reader *reader, const treadle_given_v
   const int key = treadle_train_key_find(given->path, run),
             above = key < 0 ? treadle_train_key_above(given->path, run, &rest) : -1;
   if (run == TREADLE_RUN_RL) {
-    const treadle_status status = treadle_critic_place(reader, given, key, &taken);
+    treadle_status status = treadle_critic_place(reader, given, key, &taken);
+    if (!status && !taken) status = treadle_reward_place(reader, given, key, &taken);
     if (status || taken) return status;
   }
   if (above >= 0) return treadle_given_take_map(reader, above, rest, given);
@@ -186,6 +187,7 @@ static treadle_status read_all(treadle_config_reader *reader, const char *text, 
   reader->names.arena = &config->arena;
   if (config->run == TREADLE_RUN_SWITCH) TRY(treadle_asked_begin(reader, root));
   if (config->run == TREADLE_RUN_RL) TRY(treadle_critic_look(reader));
+  if (config->run == TREADLE_RUN_RL) TRY(treadle_reward_look(reader));
   TRY(treadle_given_walk(reader, NULL, root));
   for (size_t i = 0; i < count; i++)
     TRY(treadle_given_note_refusal(reader, take_override(reader, reader->names.overrides[i])));

@@ -200,6 +200,7 @@ treadle_status treadle_train_config_need(const treadle_train_config *config, boo
     const treadle_train_key *row = &treadle_train_keys[i];
     bool needed = row->need == TREADLE_NEED_TO_PLAN || (row->need == TREADLE_NEED_TO_RUN && !plan);
     needed = needed && treadle_train_key_is_of(row, config->run);
+    if (i == KEY(rl.verifier.function) && treadle_train_has_reward_model(&config->settings)) needed = false;
     if (needed && !treadle_train_config_is_given(config, i))
       treadle_builder_add(&missing, "%s%s.%s", missing.length ? ", " : "", row->section, row->key);
   }

@@ -419,7 +419,7 @@ static const treadle_key_info rows[] = {
   {"reward.reward_manager.source", "register", "", NONE, NULL},
   {"reward.reward_model.enable", "false", "", LIMITED, NULL},
   {"reward.reward_model.enable_resource_pool", "false", "", NONE, NULL},
-  {"reward.reward_model.model_path", NULL, "path", NONE, NULL},
+  {"reward.reward_model.model_path", NULL, "path", HEARD, "reward_config.model"},
   {"reward.reward_model.n_gpus_per_node", "8", "ranks", NONE, NULL},
   {"reward.reward_model.nnodes", "0", "nodes", NONE, NULL},
   {"reward.reward_model.rollout", NULL, "", NONE, NULL},
