@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "group/group.h"
 #include "rl/pools.h"
+#include "rl/reward_model.h"
 #include "run/config_pools.h"
 
 #include <stdio.h>
@@ -222,6 +223,8 @@ out:
 
 static treadle_status divide_rows(void *worker, const char *method, const int64_t *lengths, int64_t rows,
                                   treadle_row_range *by_rank) {
+  if (strcmp(method, "compute_rm_score") == 0)
+    return treadle_rl_divide_reward(worker, lengths, rows, by_rank);
   return treadle_rl_divide_rows(
       worker, strcmp(method, "compute_values") == 0 || strcmp(method, "update_critic") == 0, lengths, rows,
       by_rank);
