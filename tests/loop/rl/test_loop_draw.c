@@ -38,7 +38,9 @@ static bool stops(void *context) {
 static const treadle_rl_crew crew = {.ranks = 1, .observer = {.stop = stops}};
 static treadle_rl_rewards rewards;
 static bool stopped;
-static const treadle_rl_rollout rollout = {.crew = &crew, .rewards = &rewards, .stopped = &stopped};
+static const treadle_train_settings settings; /* no reward model */
+static const treadle_rl_rollout rollout = {
+    .settings = &settings, .crew = &crew, .rewards = &rewards, .stopped = &stopped};
 
 static void open_rewards(const char *first, const char *second) {
   rewards = (treadle_rl_rewards){
