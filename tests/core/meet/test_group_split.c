@@ -89,10 +89,12 @@ static int refuse(const char *name, int rank, int size, void *context) {
 
 /* One that dies does not let the others wait: neither those of its part, nor those that wait for its part to be made. */
 static int lose(const char *name, int rank, int size, void *context) {
-  treadle_group *group, *part;
+  treadle_group *group, *part = NULL;
   RANK_OK(open_group(name, rank, size, context, &group));
+  /* When it comes out of the barrier, all have come so far. */
+  treadle_status status = treadle_group_barrier(group);
   if (rank == 3) _exit(0);
-  treadle_status status = treadle_group_split(group, rank % 2, 0, &part);
+  if (!status) status = treadle_group_split(group, rank % 2, 0, &part);
   RANK_TRUE(status == TREADLE_PEER && !part);
   return 0;
 }
