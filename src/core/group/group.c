@@ -154,10 +154,12 @@ out:
 }
 
 treadle_status treadle_group_listen(treadle_group *group, int speaker, const char *what) {
+  static char doing[] = "a rank that may speak";
+  const treadle_watch own = {ask_thread, doing}, *watch = treadle_thread_is_watched() ? &own : NULL;
   treadle_status status;
   TRY(arrive(group, what));
-  TRY(wait_for(group, speaker, NULL, INFINITY, what));
-  TRY(wait_for_all(group, NULL, what));
+  TRY(wait_for(group, speaker, watch, INFINITY, what));
+  TRY(wait_for_all(group, watch, what));
 out:
   if (status != TREADLE_OK) treadle_group_fail(group);
   return status;

@@ -26,7 +26,12 @@ treadle_status treadle_crew_lost(const treadle_crew *crew, int rank) {
                       treadle_group_node(crew->group, rank), crew->lost[rank]);
 }
 
-static int find_lost(const treadle_crew *crew, const int32_t *ranks, int count) {
+bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t total) {
+  (void)doing, (void)done, (void)total;
+  return !atomic_load(&((treadle_crew *)crew)->over);
+}
+
+int treadle_crew_lost_of(const treadle_crew *crew, const int32_t *ranks, int count) {
   for (int i = 0; i < count; i++)
     if (crew->lost[ranks[i]][0]) return ranks[i];
   return -1;
@@ -35,7 +40,7 @@ static int find_lost(const treadle_crew *crew, const int32_t *ranks, int count) 
 bool treadle_crew_find_lost(treadle_crew *crew, const int32_t *ranks, int count, int *rank_p, char *why) {
   const double end = treadle_clock_seconds() + 1; /* its end is seen by others first, perhaps */
   pthread_mutex_lock(&crew->lock);
-  while ((*rank_p = find_lost(crew, ranks, count)) < 0 && treadle_clock_seconds() < end)
+  while ((*rank_p = treadle_crew_lost_of(crew, ranks, count)) < 0 && treadle_clock_seconds() < end)
     (void)treadle_crew_nap(crew, "news of lost ranks");
   if (*rank_p >= 0) snprintf(why, TREADLE_GROUP_MESSAGE, "%s", crew->lost[*rank_p]);
   pthread_mutex_unlock(&crew->lock);
@@ -67,6 +72,8 @@ treadle_status treadle_crew_send(treadle_crew *crew, int rank, treadle_endpoint_
 
 /* Calls and the end of the run come in one row. */
 static bool put_call(treadle_crew *crew, treadle_endpoint_letter *letter) {
+  if (letter->head.frame.type == TREADLE_ENDPOINT_END && letter->head.status)
+    atomic_store(&crew->over, true);
   pthread_mutex_lock(&crew->lock);
   *crew->last = letter;
   crew->last = &letter->next;
@@ -102,6 +109,7 @@ static bool take(void *context, treadle_endpoint_letter *letter) {
 
 static void lose(void *context, int rank, const char *why) {
   treadle_crew *crew = context;
+  if (rank == 0) atomic_store(&crew->over, true);
   pthread_mutex_lock(&crew->lock);
   snprintf(crew->lost[rank], sizeof crew->lost[rank], "%s", why);
   treadle_request_lose(crew, rank);

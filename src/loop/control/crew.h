@@ -73,6 +73,7 @@ struct treadle_crew {
   TREADLE_ARRAY(treadle_crew_member *) members;
   uint64_t numbers; /* of calls and requests so far */
   bool ended;       /* the controller has told the others so */
+  atomic_bool over; /* of the others: the controller is lost, or has ended the run with a failure */
   int users;        /* the caller, futures, groups of workers: it is there until all of them are gone */
   treadle_crew_books books;
 };
@@ -91,6 +92,10 @@ treadle_status treadle_crew_lost(const treadle_crew *crew, int rank);
 void treadle_crew_leave(treadle_crew *crew);
 /* TREADLE_STATE: it was closed. */
 treadle_status treadle_crew_check_open(const treadle_crew *crew, const char *function);
+/* A thread's watcher (treadle_thread_watch), whose context is a crew: waits of a run that is over end. */
+bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t total);
+/* One of these ranks [count] of the crew that is lost; -1: none is. The lock is held. */
+int treadle_crew_lost_of(const treadle_crew *crew, const int32_t *ranks, int count);
 /* Is one of these ranks [count] of the crew lost, or within a second? *rank_p, and why [TREADLE_GROUP_MESSAGE]. */
 bool treadle_crew_find_lost(treadle_crew *crew, const int32_t *ranks, int count, int *rank_p, char *why);
 static inline uint64_t treadle_crew_number(treadle_crew *crew) { return ++crew->numbers; }

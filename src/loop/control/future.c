@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +106,7 @@ void treadle_future_skip(treadle_future *f, size_t worker) { end_answer(f, worke
 /* How much a failure says: one of the worker's own most, then that it is lost, then what it heard or did not hear of others. */
 enum { WEIGHT_OF_LOST = 2 };
 static int weight_of(treadle_status status) {
-  return status == TREADLE_PEER || status == TREADLE_TIMEOUT ? 1 : 3;
+  return status == TREADLE_PEER || status == TREADLE_TIMEOUT || status == TREADLE_CANCELLED ? 1 : 3;
 }
 
 /* Keeps the failure that says most; of equal ones, that of the first worker. */
@@ -232,6 +233,25 @@ static treadle_status wait_for_end(treadle_future *f, bool asks) {
     pthread_mutex_unlock(&crew->lock);
   }
   return f->ended ? TREADLE_OK : status;
+}
+
+/* Once one of them is lost, for so long: who waits for it among the workers may say what it has seen. */
+void treadle_future_wait_with(treadle_future *f, const int32_t *ranks, int count) {
+  static const double GRACE = 1;
+  treadle_crew *crew = f->crew;
+  double end = 0;
+  while (!look(f)) {
+    if (serve_own(crew)) continue;
+    pthread_mutex_lock(&crew->lock);
+    const bool lost = treadle_crew_lost_of(crew, ranks, count) >= 0;
+    const treadle_status asked = has_news(f) ? TREADLE_OK : treadle_crew_nap(crew, "the ranks of a call");
+    pthread_mutex_unlock(&crew->lock);
+    if (lost && end == 0) end = treadle_clock_seconds() + GRACE;
+    if (!asked && (!lost || treadle_clock_seconds() < end)) continue;
+    f->status = asked ? asked : TREADLE_PEER;
+    snprintf(f->message, sizeof f->message, "%s: a rank is lost", f->name);
+    note_end(f);
+  }
 }
 
 treadle_status treadle_future_wait(treadle_future *f) {

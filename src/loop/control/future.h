@@ -47,6 +47,8 @@ void treadle_future_drop(treadle_future *future);
 void treadle_future_skip(treadle_future *future, size_t worker);
 /* It now needs these; each stays until the call has ended. */
 treadle_status treadle_future_need(treadle_future *future, treadle_future *const *inputs, size_t count);
+/* Waits as treadle_future_wait, but not longer for a call that ranks [count] have part in, beside its workers, when one of these is lost. */
+void treadle_future_wait_with(treadle_future *future, const int32_t *ranks, int count);
 /* What that worker has made, or the meta of it. */
 const treadle_batch *treadle_future_made(const treadle_future *future, size_t worker);
 /* Do its rows come back? */

@@ -3,7 +3,7 @@
 #include "control/worker_relay.h"
 
 #include "base/alloc.h"
-#include "control/crew.h"
+#include "control/future.h"
 #include "group/group.h"
 
 #include <stdio.h>
@@ -249,7 +249,7 @@ out:
 static treadle_status find_lost(const treadle_worker_relay *relay, treadle_status status) {
   char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
   int rank;
-  if (status != TREADLE_PEER && status != TREADLE_TIMEOUT) return status;
+  if (status != TREADLE_PEER && status != TREADLE_TIMEOUT && status != TREADLE_CANCELLED) return status;
   snprintf(said, sizeof said, "%s", treadle_error_message());
   if (!treadle_crew_find_lost(relay->crew, relay->rank_of, relay->ranks, &rank, why))
     return treadle_fail(status, "%s, %s: %s", relay->roles, relay->method, said);
@@ -260,6 +260,7 @@ static treadle_status find_lost(const treadle_worker_relay *relay, treadle_statu
 treadle_status treadle_worker_relay_wait(treadle_worker_relay *relay, treadle_message *out) {
   treadle_status status;
   treadle_message_clear(out);
+  treadle_future_wait_with(relay->future, relay->rank_of, relay->ranks);
   TRY(treadle_future_take_of(relay->future, 0, NULL, 0, &relay->answers));
   *out = treadle_worker_relay_answer(relay, 0);
 out:

@@ -147,7 +147,7 @@ void treadle_workers_destroy(treadle_workers *w) {
   snprintf(before, sizeof before, "%s", treadle_error_message());
   treadle_call_put_head(
       &call, &(treadle_call_head){.kind = TREADLE_CALL_DESTROY, .workers = w->number, .name = ""});
-  if (w->crew->endpoint) (void)call_all(w, "destroy", &call, &f);
+  if (w->crew->endpoint && !w->crew->ended) (void)call_all(w, "destroy", &call, &f);
   treadle_future_destroy(f);
   if (before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
   treadle_message_release(&call);

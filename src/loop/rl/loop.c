@@ -375,10 +375,11 @@ static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
                                        : TREADLE_OK));
   TRY(treadle_rl_open(rl));
   TRY(treadle_rl_agree(&rl->whole, open_run(rl)));
-  if (!rl->crew.leads) return treadle_as_failure(treadle_rl_teams_serve(&rl->teams, &rl->workers));
+  if (!rl->crew.leads)
+    return treadle_as_failure(treadle_rl_teams_serve(&rl->teams, &rl->whole, &rl->workers));
   status = treadle_rl_teams_reach(&rl->teams, &rl->workers);
   if (!status) status = treadle_as_failure(lead(rl, result));
-  return treadle_rl_teams_end(&rl->teams, &rl->workers, status);
+  return treadle_rl_teams_end(&rl->teams, &rl->whole, &rl->workers, status);
 out:
   return status;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "control/crew.h"
 #include "group/group.h"
 #include "rl/pools.h"
 #include "rl/reward_model.h"
@@ -257,20 +258,39 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_teams_serve(treadle_rl_teams *t, treadle_rl_workers *workers) {
-  if (!t->apart || (workers->group.group && treadle_group_rank(workers->group.group) > 0))
+static const double LAST_WORDS =
+    5; /* seconds that ranks wait for each other after a failure: one may be stopped */
+
+static treadle_status serve(treadle_rl_teams *t, treadle_rl_workers *workers) {
+  if (workers->group.group && treadle_group_rank(workers->group.group) > 0)
     return treadle_worker_group_serve(&workers->group);
   return treadle_worker_group_end(&workers->group, treadle_crew_serve(t->crew));
 }
 
-treadle_status treadle_rl_teams_end(treadle_rl_teams *t, treadle_rl_workers *workers,
-                                    treadle_status status) {
+/* A wait for a rank that is stopped ends when the controller ends the run. */
+treadle_status treadle_rl_teams_serve(treadle_rl_teams *t, const treadle_rl_crew *whole,
+                                      treadle_rl_workers *workers) {
+  treadle_status status;
+  if (!t->apart) return treadle_worker_group_serve(&workers->group);
+  treadle_thread_watch(treadle_crew_goes_on, t->crew);
+  status = serve(t, workers);
+  treadle_thread_watch(NULL, NULL);
+  if (status == TREADLE_CANCELLED)
+    status = treadle_fail(TREADLE_PEER, "the controller has ended the run, or is lost");
+  if (status) treadle_group_limit(whole->group, LAST_WORDS);
+  return status;
+}
+
+treadle_status treadle_rl_teams_end(treadle_rl_teams *t, const treadle_rl_crew *whole,
+                                    treadle_rl_workers *workers, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE];
   if (!t->apart) return treadle_worker_group_end(&workers->group, status);
   snprintf(message, sizeof message, "%s", treadle_error_message());
+  if (status) treadle_crew_end(t->crew, status); /* who waits for a rank that is stopped waits no longer */
   for (int p = 0; p < t->count; p++) treadle_worker_relay_close(&t->relays[p]);
+  if (!status) treadle_crew_end(t->crew, status);
+  if (status) treadle_group_limit(whole->group, LAST_WORDS);
   if (status) (void)treadle_fail(status, "%s", message);
-  treadle_crew_end(t->crew, status);
   return status;
 }
 

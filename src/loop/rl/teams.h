@@ -44,10 +44,11 @@ treadle_status treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_c
 /* Who leads: finds the others, who serve by then. */
 treadle_status treadle_rl_teams_reach(treadle_rl_teams *teams, treadle_rl_workers *workers);
 /* Who does not lead: calls, until the end. */
-treadle_status treadle_rl_teams_serve(treadle_rl_teams *teams, treadle_rl_workers *workers);
+treadle_status treadle_rl_teams_serve(treadle_rl_teams *teams, const treadle_rl_crew *whole,
+                                      treadle_rl_workers *workers);
 /* Who leads: no more calls. */
-treadle_status treadle_rl_teams_end(treadle_rl_teams *teams, treadle_rl_workers *workers,
-                                    treadle_status status);
+treadle_status treadle_rl_teams_end(treadle_rl_teams *teams, const treadle_rl_crew *whole,
+                                    treadle_rl_workers *workers, treadle_status status);
 void treadle_rl_teams_close(treadle_rl_teams *teams);
 
 #endif
