@@ -48,13 +48,10 @@ static treadle_status late(const meeting *m, int32_t node) {
 /* ---- Listening ---- */
 
 static treadle_status find_address(const char *host, const char *port, treadle_wire_address *address_p) {
-  struct addrinfo *found;
-  int error = treadle_wire_find(host, port, true, &found);
+  const int error = treadle_wire_find_one(host, port, address_p);
   if (error)
     return treadle_fail(TREADLE_REFUSED, "group: '%s' port %s is not an address: %s", host, port,
                         gai_strerror(error));
-  *address_p = treadle_wire_address_of(found->ai_addr);
-  freeaddrinfo(found);
   return TREADLE_OK;
 }
 

@@ -52,6 +52,15 @@ int treadle_wire_find(const char *host, const char *port, bool numbers, struct a
   return getaddrinfo(host, port, &wanted, found_p);
 }
 
+int treadle_wire_find_one(const char *host, const char *port, treadle_wire_address *at_p) {
+  struct addrinfo *found;
+  const int error = treadle_wire_find(host, port, true, &found);
+  if (error) return error;
+  *at_p = treadle_wire_address_of(found->ai_addr);
+  freeaddrinfo(found);
+  return 0;
+}
+
 int treadle_wire_listen(const treadle_wire_address *at) {
   in_port_t port = at->any.sa_family == AF_INET    ? at->four.sin_port
                    : at->any.sa_family == AF_INET6 ? at->six.sin6_port

@@ -28,6 +28,9 @@ socklen_t treadle_wire_address_bytes(const treadle_wire_address *at);
  * as long as the system's resolver takes. Returns what gai_strerror() words; 0: found. */
 int treadle_wire_find(const char *host, const char *port, bool numbers, struct addrinfo **found_p);
 
+/* The first of them, of a host and a port as numbers. */
+int treadle_wire_find_one(const char *host, const char *port, treadle_wire_address *at_p);
+
 /* Listens on one address. A port that was left shortly before may be taken again. -1: errno says why. */
 int treadle_wire_listen(const treadle_wire_address *at);
 /* Takes in who has connected. -1: nobody has, or errno says why not. */

@@ -1,6 +1,7 @@
 /* Calls and answers as bytes. What comes from others is read length by length (message.h). */
 #include "control/crew.h"
 
+#include "base/alloc.h"
 #include "batch/batch.h"
 
 #include <string.h>
@@ -93,6 +94,20 @@ out:
     treadle_batch_destroy(*batch_p);
     *batch_p = NULL;
   }
+  return status;
+}
+
+treadle_status treadle_call_select(const treadle_batch *from, const char *const *names, size_t count,
+                                   treadle_batch **batch_p) {
+  const char **has = treadle_alloc_array(count + 1, sizeof *has);
+  size_t found = 0;
+  treadle_status status = TREADLE_OK;
+  if (!has) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu names", count));
+  for (size_t i = 0; i < count; i++)
+    if (treadle_batch_has(from, names[i])) has[found++] = names[i];
+  TRY(treadle_batch_select(from, has, found, batch_p));
+out:
+  treadle_free((void *)has);
   return status;
 }
 

@@ -138,6 +138,9 @@ treadle_status treadle_call_read_meta(treadle_message *m, treadle_batch *batch);
 size_t treadle_call_put_batch(treadle_message *m, const treadle_batch *batch, const int64_t *rows,
                               size_t count);
 treadle_status treadle_call_read_batch(treadle_message *m, treadle_batch **batch_p);
+/* Those of the columns that it has. */
+treadle_status treadle_call_select(const treadle_batch *from, const char *const *names, size_t count,
+                                   treadle_batch **batch_p);
 void treadle_call_put_names(treadle_message *m, const char *const *names, size_t count);
 /* names [room]; *count_p -1: all. */
 treadle_status treadle_call_read_names(treadle_message *m, const char **names, int64_t room,

@@ -33,13 +33,10 @@ static treadle_wire_address local_at(uint64_t name) {
 }
 
 static treadle_status find_address(const char *host, const char *port, treadle_wire_address *at_p) {
-  struct addrinfo *found;
-  const int error = treadle_wire_find(host, port, true, &found);
+  const int error = treadle_wire_find_one(host, port, at_p);
   if (error)
     return treadle_fail(TREADLE_PEER, "'%s' port %s is not an address: %s", host, port,
                         gai_strerror(error));
-  *at_p = treadle_wire_address_of(found->ai_addr);
-  freeaddrinfo(found);
   return TREADLE_OK;
 }
 

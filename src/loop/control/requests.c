@@ -89,27 +89,13 @@ static treadle_status read_came(const treadle_crew_request *r, treadle_batch **b
   return treadle_message_batch(&m, batch_p);
 }
 
-static treadle_status select_columns(const treadle_crew_rows *rows, treadle_batch *from,
-                                     treadle_batch **batch_p) {
-  const char **has = treadle_alloc_array(rows->name_count + 1, sizeof *has);
-  size_t count = 0;
-  treadle_status status = TREADLE_OK;
-  if (!has) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu names", rows->name_count));
-  for (size_t i = 0; i < rows->name_count; i++)
-    if (treadle_batch_has(from, rows->names[i])) has[count++] = rows->names[i];
-  TRY(treadle_batch_select(from, has, count, batch_p));
-out:
-  treadle_free((void *)has);
-  return status;
-}
-
 /* Of this rank itself. */
 static treadle_status take_own(treadle_crew *crew, const treadle_crew_rows *rows, treadle_batch **batch_p) {
   treadle_crew_output *output = NULL;
   treadle_batch *chosen = NULL;
   treadle_status status;
   TRY(treadle_outputs_take(crew, rows->call, &output));
-  if (rows->names) TRY(select_columns(rows, output->batch, &chosen));
+  if (rows->names) TRY(treadle_call_select(output->batch, rows->names, rows->name_count, &chosen));
   TRY(treadle_batch_index(chosen ? chosen : output->batch, rows->rows, rows->count, batch_p));
 out:
   treadle_batch_destroy(chosen);

@@ -29,7 +29,7 @@ typedef struct head {
 enum { SMALL = sizeof((head *)0)->message - 8 };
 _Static_assert(offsetof(head, message) % 8 == 0, "arrays of a message are read where they lie");
 
-static const treadle_worker_method *find(const treadle_worker_group *g, const char *name) {
+const treadle_worker_method *treadle_worker_group_find(const treadle_worker_group *g, const char *name) {
   const treadle_worker_method *m = g->methods;
   while (m->name && strcmp(m->name, name) != 0) m++;
   return m->name ? m : NULL;
@@ -184,7 +184,7 @@ out:
 treadle_status treadle_worker_group_call_nodes(treadle_worker_group *group, const char *name,
                                                treadle_message *in, const treadle_message *const *by_node,
                                                treadle_message *out) {
-  const treadle_worker_method *method = find(group, name);
+  const treadle_worker_method *method = treadle_worker_group_find(group, name);
   head h = {.type = CALL, .bytes = EACH};
   treadle_status status;
   assert(method && strlen(name) < NAME);
@@ -198,7 +198,7 @@ out:
 
 treadle_status treadle_worker_group_call(treadle_worker_group *group, const char *name, treadle_message *in,
                                          treadle_message *out) {
-  const treadle_worker_method *method = find(group, name);
+  const treadle_worker_method *method = treadle_worker_group_find(group, name);
   head h = {.type = CALL, .bytes = in->length};
   treadle_status status = TREADLE_OK, sent = TREADLE_OK;
   assert(method && strlen(name) < NAME);
@@ -217,16 +217,6 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
   TRY(run(group, method, in, out));
 out:
   return status;
-}
-
-treadle_status treadle_worker_group_start(treadle_worker_group *group, const char *name,
-                                          treadle_message *in, treadle_message *out) {
-  if (group->relay) return treadle_worker_relay_start(group->relay, name, in, NULL);
-  return group->started = treadle_worker_group_call(group, name, in, out);
-}
-
-treadle_status treadle_worker_group_wait(treadle_worker_group *group, treadle_message *out) {
-  return group->relay ? treadle_worker_relay_wait(group->relay, out) : group->started;
 }
 
 int treadle_worker_group_ranks(const treadle_worker_group *group) {
@@ -297,7 +287,7 @@ static treadle_status receive(treadle_worker_group *g, const head *h, treadle_me
 
 static treadle_status serve_call(treadle_worker_group *g, const head *h, treadle_message *out) {
   treadle_message in = {0}; /* not released: its bytes are others' */
-  const treadle_worker_method *method = find(g, h->name);
+  const treadle_worker_method *method = treadle_worker_group_find(g, h->name);
   treadle_status status = receive(g, h, &in);
   if (!status && !method)
     status = treadle_fail(TREADLE_PEER, "rank 0 calls '%.40s', which is not a method", h->name);

@@ -40,9 +40,10 @@ typedef struct treadle_worker_group {
   treadle_gather answers;
   struct treadle_worker_relay
       *relay; /* of a controller that is none of the ranks: there is no group here; NULL: there is */
-  treadle_status started; /* without a relay: what a call has come to that was started */
 } treadle_worker_group;
 
+/* NULL: there is none of this name. */
+const treadle_worker_method *treadle_worker_group_find(const treadle_worker_group *group, const char *name);
 /* The number of ranks; also of those behind a relay. */
 int treadle_worker_group_ranks(const treadle_worker_group *group);
 
@@ -54,11 +55,6 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
 treadle_status treadle_worker_group_call_nodes(treadle_worker_group *group, const char *name,
                                                treadle_message *in, const treadle_message *const *by_node,
                                                treadle_message *out);
-/* The same call in two halves, between which calls of other groups may be made. Without a relay all of it is done in the first. `in` may change
- * meanwhile. */
-treadle_status treadle_worker_group_start(treadle_worker_group *group, const char *name,
-                                          treadle_message *in, treadle_message *out);
-treadle_status treadle_worker_group_wait(treadle_worker_group *group, treadle_message *out);
 /* The other ranks: until rank 0 ends it, with its status and message, or the group has failed. */
 treadle_status treadle_worker_group_serve(treadle_worker_group *group);
 /* Rank 0, after a call that collects: what a rank answered, to be read; it lives until the next call. */

@@ -59,8 +59,6 @@ static treadle_status put_digits(const treadle_batch *batch, treadle_message *m)
 
 /* ---- The first rank ---- */
 
-static int ranks_of(const treadle_worker_group *g) { return g->group ? treadle_group_size(g->group) : 1; }
-
 static treadle_message answer_of(const treadle_worker_group *g, bool all, const treadle_message *out,
                                  int rank) {
   if (all) return treadle_worker_group_answer(g, rank, out);
@@ -70,7 +68,7 @@ static treadle_message answer_of(const treadle_worker_group *g, bool all, const 
 /* What all ranks have answered, or the first alone. */
 static treadle_status take_answers(const treadle_worker_group *g, bool all, const treadle_message *out,
                                    treadle_batch **made_p) {
-  const int ranks = all ? ranks_of(g) : 1;
+  const int ranks = all ? treadle_worker_group_ranks(g) : 1;
   int64_t *offsets = treadle_alloc_array((size_t)ranks + 1, sizeof *offsets);
   char *bytes = NULL;
   treadle_status status = TREADLE_OK;
@@ -98,12 +96,10 @@ out:
 static treadle_status find_method(const treadle_worker_team *team, const treadle_batch *in, char *name,
                                   const treadle_worker_method **method_p) {
   const char *json = treadle_batch_meta(in, "method");
-  const treadle_worker_method *m = team->group->methods;
   snprintf(name, TREADLE_WORKER_NAME, "%.*s", json && strlen(json) > 2 ? (int)strlen(json) - 2 : 0,
            json ? json + 1 : "");
-  while (m->name && strcmp(m->name, name) != 0) m++;
-  if (!m->name) REFUSE("the controller calls '%s', which is not a method", name);
-  *method_p = m;
+  *method_p = treadle_worker_group_find(team->group, name);
+  if (!*method_p) REFUSE("the controller calls '%s', which is not a method", name);
   return TREADLE_OK;
 }
 
@@ -146,7 +142,8 @@ static treadle_status call_rows(void *of, const treadle_batch *in, treadle_batch
   const int64_t count = treadle_batch_rows(in);
   int64_t *numbers = treadle_alloc_array((size_t)count + 1, sizeof *numbers),
           *lengths = treadle_alloc_array((size_t)count + 1, sizeof *lengths);
-  treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks_of(team->group), sizeof *by_rank);
+  treadle_row_range *by_rank =
+      treadle_alloc_array((size_t)treadle_worker_group_ranks(team->group), sizeof *by_rank);
   treadle_message message = {0}, out = {0};
   char name[TREADLE_WORKER_NAME];
   treadle_status status = TREADLE_OK;
@@ -207,18 +204,12 @@ void treadle_worker_relay_close(treadle_worker_relay *relay) {
 
 /* The rows, with the columns that are wanted. */
 static treadle_status choose(const treadle_message_rows *rows, treadle_batch **batch_p) {
-  const char **names = treadle_alloc_array(rows->count + 1, sizeof *names);
   treadle_batch *some = NULL;
-  size_t count = 0;
-  treadle_status status = TREADLE_OK;
-  if (!names) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu names", rows->count));
-  for (size_t i = 0; i < rows->count; i++)
-    if (treadle_batch_has(rows->batch, rows->names[i])) names[count++] = rows->names[i];
-  TRY(treadle_batch_select(rows->batch, names, count, &some));
+  treadle_status status;
+  TRY(treadle_call_select(rows->batch, rows->names, rows->count, &some));
   TRY(treadle_batch_index(some, rows->rows, rows->row_count, batch_p));
 out:
   treadle_batch_destroy(some);
-  treadle_free((void *)names);
   return status;
 }
 

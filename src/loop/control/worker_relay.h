@@ -4,7 +4,7 @@
  *   the controller                                   the first rank of the group            its other ranks
  *   treadle_worker_relay_open(crew, class, &relay)   treadle_crew_serve(crew)               treadle_worker_group_serve(group)
  *   group.relay = relay
- *   treadle_worker_group_start, _wait, _call ...
+ *   treadle_worker_group_call(group, ...)
  *   treadle_crew_end(crew, status)                   treadle_worker_group_end(group, status)
  *
  * Rows are divided by the first rank, since what divides them is there. */

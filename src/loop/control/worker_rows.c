@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-static int ranks_of(const treadle_worker_group *g) { return g->group ? treadle_group_size(g->group) : 1; }
-
 static int rank_of(const treadle_worker_group *g) { return g->group ? treadle_group_rank(g->group) : 0; }
 
 /* ---- Rank 0 ------------------------------------------------------------------------------------------------ */
@@ -27,7 +25,7 @@ static void put(treadle_message *m, const treadle_worker_rows *r, int ranks, tre
 /* From the first row that a rank of the node takes to the last. */
 static treadle_row_range range_of(const treadle_worker_group *g, const treadle_worker_rows *r, int node) {
   treadle_row_range all = {INT64_MAX, 0};
-  for (int rank = 0; rank < ranks_of(g); rank++) {
+  for (int rank = 0; rank < treadle_worker_group_ranks(g); rank++) {
     const treadle_row_range *one = &r->by_rank[rank];
     if (treadle_group_node(g->group, rank) != node || one->first == one->end) continue;
     all.first = treadle_smaller(all.first, one->first);
@@ -46,7 +44,7 @@ static treadle_status put_each(const treadle_worker_group *g, treadle_message *i
     treadle_message *m = node ? &messages[node] : in;
     char *to = node ? treadle_message_grow(m, length) : NULL;
     if (to && length) memcpy(to, in->bytes, length);
-    put(m, r, ranks_of(g), range_of(g, r, node));
+    put(m, r, treadle_worker_group_ranks(g), range_of(g, r, node));
     if (m->failed) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of node %d", node);
     by_node[node] = m;
   }
@@ -79,22 +77,15 @@ treadle_status treadle_worker_group_call_rows(treadle_worker_group *group, const
   }
   if (group->group && treadle_group_node_count(group->group) > 1)
     return call_far(group, name, in, rows, out);
-  put(in, rows, ranks_of(group), (treadle_row_range){0, (int64_t)rows->rows.row_count});
+  put(in, rows, treadle_worker_group_ranks(group), (treadle_row_range){0, (int64_t)rows->rows.row_count});
   return treadle_worker_group_call(group, name, in, out);
-}
-
-treadle_status treadle_worker_group_start_rows(treadle_worker_group *group, const char *name,
-                                               treadle_message *in, const treadle_worker_rows *rows,
-                                               treadle_message *out) {
-  if (group->relay) return treadle_worker_relay_start(group->relay, name, in, &rows->rows);
-  return group->started = treadle_worker_group_call_rows(group, name, in, rows, out);
 }
 
 /* ---- All ranks --------------------------------------------------------------------------------------------- */
 
 treadle_status treadle_worker_take_rows(const treadle_worker_group *group, treadle_message *in,
                                         treadle_worker_share *share_p) {
-  const int ranks = ranks_of(group), rank = rank_of(group);
+  const int ranks = treadle_worker_group_ranks(group), rank = rank_of(group);
   treadle_row_range *range = &share_p->range;
   treadle_batch *rows = NULL;
   const void *ranges;

@@ -9,9 +9,7 @@ typedef struct treadle_rl_rows_choice {
   treadle_rl_batch *batch;
   int64_t *rows; /* [count] */
   size_t count;
-  bool of_critic; /* it is the critic's engine that they are divided for */
-  /* Or another role's, which divides them itself; NULL: as of_critic says. */
-  treadle_status (*divide)(void *worker, const int64_t *lengths, int64_t rows, treadle_row_range *by_rank);
+  bool of_critic; /* it is the critic that is called */
 } treadle_rl_rows_choice;
 /* The caller frees c->rows. */
 treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c);

@@ -14,8 +14,8 @@ treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_ch
 }
 
 /* Which of them each rank takes. */
-static treadle_status divide(const treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
-                             treadle_row_range *by_rank) {
+static treadle_status divide(const treadle_rl_workers *workers, const char *method,
+                             const treadle_rl_rows_choice *c, treadle_row_range *by_rank) {
   int64_t *lengths = treadle_alloc_array(c->count + 1, sizeof *lengths);
   treadle_status status;
   if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the lengths of %zu rows", c->count);
@@ -23,9 +23,7 @@ static treadle_status divide(const treadle_rl_workers *workers, const treadle_rl
     const treadle_rl_made *sample = &c->batch->samples.items[c->rows[i]];
     lengths[i] = (int64_t)(sample->prompt->count + sample->count);
   }
-  status = (c->divide      ? c->divide
-            : c->of_critic ? workers->divide_critic
-                           : workers->divide)(workers->group.worker, lengths, (int64_t)c->count, by_rank);
+  status = workers->divide(workers->group.worker, method, lengths, (int64_t)c->count, by_rank);
   treadle_free(lengths);
   return status;
 }
@@ -44,7 +42,7 @@ treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *met
                                     .by_rank = by_rank};
   treadle_status status = TREADLE_OK;
   if (!by_rank) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks));
-  if (!group->relay) TRY(divide(workers, c, by_rank));
+  if (!group->relay) TRY(divide(workers, method, c, by_rank));
   TRY(treadle_worker_group_call_rows(group, method, &workers->in, &rows, &workers->out));
 out:
   treadle_free(by_rank);

@@ -9,8 +9,7 @@
 /* Samples from `from` on, all of them. The caller frees c->rows. */
 static treadle_status choose(treadle_rl_batch *b, size_t from, treadle_rl_rows_choice *c) {
   *c = (treadle_rl_rows_choice){.batch = b,
-                                .rows = treadle_alloc_array(b->samples.count + 1, sizeof *c->rows),
-                                .divide = treadle_rl_divide_reward};
+                                .rows = treadle_alloc_array(b->samples.count + 1, sizeof *c->rows)};
   if (!c->rows) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", b->samples.count);
   for (size_t i = from; i < b->samples.count; i++) c->rows[c->count++] = (int64_t)i;
   return TREADLE_OK;

@@ -6,7 +6,6 @@
 #include "control/crew.h"
 #include "group/group.h"
 #include "rl/pools.h"
-#include "rl/reward_model.h"
 #include "run/config_pools.h"
 
 #include <stdio.h>
@@ -222,24 +221,14 @@ out:
   return status;
 }
 
-static treadle_status divide_rows(void *worker, const char *method, const int64_t *lengths, int64_t rows,
-                                  treadle_row_range *by_rank) {
-  if (strcmp(method, "compute_rm_score") == 0)
-    return treadle_rl_divide_reward(worker, lengths, rows, by_rank);
-  return treadle_rl_divide_rows(
-      worker, strcmp(method, "compute_values") == 0 || strcmp(method, "update_critic") == 0, lengths, rows,
-      by_rank);
-}
-
 treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_crew *whole,
                                      treadle_rl_workers *workers) {
   treadle_status status;
   if (!t->apart) return TREADLE_OK;
   const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
-  t->first = (treadle_worker_team){.group = &workers->group, .divide = divide_rows};
+  t->first = (treadle_worker_team){.group = &workers->group, .divide = workers->divide};
   t->classes[0] = treadle_worker_relay_class(CLASS, first ? &t->first : NULL);
   TRY(treadle_crew_open(whole->group, t->classes, 1, NULL, &t->crew));
-  workers->apart = true;
 out:
   return status;
 }

@@ -90,8 +90,8 @@ out:
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
 
-static treadle_status divide(void *worker, const int64_t *lengths, int64_t rows,
-                             treadle_row_range *by_rank) {
+static treadle_status divide_policy(void *worker, const int64_t *lengths, int64_t rows,
+                                    treadle_row_range *by_rank) {
   const treadle_rl *rl = worker;
   const treadle_forward_options forward =
       treadle_rl_forward_of(&rl->task.settings->actor, rl->task.settings, &rl->bounds, false);
@@ -293,14 +293,23 @@ static const treadle_worker_method methods[] = {
     {NULL, NULL, false},
 };
 
-treadle_status treadle_rl_divide_rows(void *worker, bool of_critic, const int64_t *lengths, int64_t rows,
-                                      treadle_row_range *by_rank) {
-  return (of_critic ? treadle_rl_divide_critic : divide)(worker, lengths, rows, by_rank);
+/* Those of the role whose method it is. */
+static treadle_status divide(void *worker, const char *method, const int64_t *lengths, int64_t rows,
+                             treadle_row_range *by_rank) {
+  static const struct {
+    const char *method;
+    treadle_status (*divide)(void *worker, const int64_t *lengths, int64_t rows,
+                             treadle_row_range *by_rank);
+  } others[] = {{"compute_values", treadle_rl_divide_critic},
+                {"update_critic", treadle_rl_divide_critic},
+                {"compute_rm_score", treadle_rl_divide_reward}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (strcmp(method, others[i].method) == 0) return others[i].divide(worker, lengths, rows, by_rank);
+  return divide_policy(worker, lengths, rows, by_rank);
 }
 
 void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, void *run) {
   workers->group = (treadle_worker_group){.group = group, .methods = methods, .worker = run};
   workers->critics = (treadle_worker_group){.methods = methods, .worker = run};
   workers->divide = divide;
-  workers->divide_critic = treadle_rl_divide_critic;
 }

@@ -9,26 +9,19 @@
 typedef struct treadle_rl_workers {
   treadle_worker_group group;   /* on the controller apart: of the policy */
   treadle_worker_group critics; /* of the controller apart alone: the way to the critic */
-  bool apart;
-  treadle_message in, out; /* of the call that is made */
-  /* Which rows each rank of the train engine takes, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
+  treadle_message in, out;      /* of the call that is made */
+  /* Which rows each rank takes in calls of a method, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
    * train on. Local. */
-  treadle_status (*divide)(void *worker, const int64_t *lengths, int64_t rows, treadle_row_range *by_rank);
-  /* The same of the critic. */
-  treadle_status (*divide_critic)(void *worker, const int64_t *lengths, int64_t rows,
-                                  treadle_row_range *by_rank);
+  treadle_status (*divide)(void *worker, const char *method, const int64_t *lengths, int64_t rows,
+                           treadle_row_range *by_rank);
 } treadle_rl_workers;
 
 /* Whose methods are called: those of the critic, or of the policy. */
 static inline treadle_worker_group *treadle_rl_group_of(treadle_rl_workers *workers, bool of_critic) {
-  return workers->apart && of_critic ? &workers->critics : &workers->group;
+  return of_critic && workers->critics.relay ? &workers->critics : &workers->group;
 }
 
 void treadle_rl_workers_release(treadle_rl_workers *workers);
-
-/* loop_worker.c: the same of the worker of a rank, for the policy or the critic. */
-treadle_status treadle_rl_divide_rows(void *worker, bool of_critic, const int64_t *lengths, int64_t rows,
-                                      treadle_row_range *by_rank);
 
 typedef struct treadle_rl_rows {
   treadle_rl_batch *batch;
