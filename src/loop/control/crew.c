@@ -26,6 +26,13 @@ treadle_status treadle_crew_lost(const treadle_crew *crew, int rank) {
                       treadle_group_node(crew->group, rank), crew->lost[rank]);
 }
 
+treadle_status treadle_crew_over(treadle_crew *crew) {
+  pthread_mutex_lock(&crew->lock);
+  treadle_status status = treadle_crew_lost(crew, 0);
+  pthread_mutex_unlock(&crew->lock);
+  return status ? status : treadle_fail(TREADLE_PEER, "the controller has ended the run");
+}
+
 bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t total) {
   (void)doing, (void)done, (void)total;
   return !atomic_load(&((treadle_crew *)crew)->over);
@@ -109,9 +116,9 @@ static bool take(void *context, treadle_endpoint_letter *letter) {
 
 static void lose(void *context, int rank, const char *why) {
   treadle_crew *crew = context;
-  if (rank == 0) atomic_store(&crew->over, true);
   pthread_mutex_lock(&crew->lock);
   snprintf(crew->lost[rank], sizeof crew->lost[rank], "%s", why);
+  if (rank == 0) atomic_store(&crew->over, true); /* who is told so finds why */
   treadle_request_lose(crew, rank);
   treadle_future_lose(crew, rank);
   pthread_cond_broadcast(&crew->news);

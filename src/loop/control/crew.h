@@ -94,6 +94,8 @@ void treadle_crew_leave(treadle_crew *crew);
 treadle_status treadle_crew_check_open(const treadle_crew *crew, const char *function);
 /* A thread's watcher (treadle_thread_watch), whose context is a crew: waits of a run that is over end. */
 bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t total);
+/* Why such a wait has ended: TREADLE_PEER. */
+treadle_status treadle_crew_over(treadle_crew *crew);
 /* One of these ranks [count] of the crew that is lost; -1: none is. The lock is held. */
 int treadle_crew_lost_of(const treadle_crew *crew, const int32_t *ranks, int count);
 /* Is one of these ranks [count] of the crew lost, or within a second? *rank_p, and why [TREADLE_GROUP_MESSAGE]. */

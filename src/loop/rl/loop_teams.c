@@ -264,8 +264,7 @@ treadle_status treadle_rl_teams_serve(treadle_rl_teams *t, const treadle_rl_crew
   treadle_thread_watch(treadle_crew_goes_on, t->crew);
   status = serve(t, workers);
   treadle_thread_watch(NULL, NULL);
-  if (status == TREADLE_CANCELLED)
-    status = treadle_fail(TREADLE_PEER, "the controller has ended the run, or is lost");
+  if (status == TREADLE_CANCELLED) status = treadle_crew_over(t->crew);
   if (status) treadle_group_limit(whole->group, LAST_WORDS);
   return status;
 }
