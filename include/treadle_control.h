@@ -339,6 +339,9 @@ typedef struct treadle_class_method {
   const treadle_dispatch_functions *functions; /* CUSTOM alone */
   bool auto_padding;                           /* as in treadle_dispatch_spec */
   bool blocking;                               /* treadle_workers_call waits for it */
+  /* What it makes stays where it is made, however little it is, until the controller takes it. Otherwise it comes with
+   * the answer if that is as quick as asking for it. */
+  bool rows_stay;
 } treadle_class_method;
 
 /* A class of workers. All ranks of a crew have the same ones. */
@@ -359,11 +362,11 @@ typedef struct treadle_crew_options {
   double timeout_seconds; /* a rank that says nothing for so long is lost; 0: 60. Computing has no limit */
 } treadle_crew_options;
 
-/* What the controller has sent and received itself so far. Frozen. */
+/* What this rank has sent and received itself so far. Only the controller makes calls. Frozen. */
 typedef struct treadle_crew_books {
   int64_t calls;         /* of a method of one worker each */
   int64_t message_bytes; /* of calls and answers, with the rows in them */
-  int64_t row_bytes;     /* of rows, in them and on their own */
+  int64_t row_bytes;     /* of rows, in them and those that it asked other ranks for */
 } treadle_crew_books;
 
 /* Makes a crew of the ranks of a group. Group and classes must outlive it; options may be NULL. Refused on all ranks:

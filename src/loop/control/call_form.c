@@ -141,9 +141,9 @@ size_t treadle_call_row_bytes(const treadle_batch *batch) {
   return bytes;
 }
 
-void treadle_call_put_answer(treadle_message *m, const treadle_batch *made) {
+void treadle_call_put_answer(treadle_message *m, const treadle_batch *made, bool rows_stay) {
   enum { FEW = 16 << 10 }; /* bytes: asking for them would take as long */
-  const bool few = treadle_call_row_bytes(made) <= FEW;
+  const bool few = !rows_stay && treadle_call_row_bytes(made) <= FEW;
   treadle_message_put_int(m, treadle_batch_rows(made));
   treadle_message_put_int(m, few);
   if (few)

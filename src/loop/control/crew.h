@@ -152,8 +152,8 @@ enum { TREADLE_CALL_NAMES = 256 }; /* columns that a call may name */
 /* What rows take in a message, about: values and offsets. */
 size_t treadle_call_row_bytes(const treadle_batch *batch);
 /* What a worker answers, behind the status of the head: a message of the failure, or the number of rows, the meta, and the rows themselves
- * where they are few. */
-void treadle_call_put_answer(treadle_message *m, const treadle_batch *made);
+ * where they are few and do not stay. */
+void treadle_call_put_answer(treadle_message *m, const treadle_batch *made, bool rows_stay);
 /* *made_p: all of it; or, where *few_p is false, the meta alone, beside as many rows without columns. */
 treadle_status treadle_call_read_answer(treadle_message *m, int64_t *rows_p, treadle_batch **made_p,
                                         bool *few_p);

@@ -144,13 +144,14 @@ static treadle_status drop_member(treadle_crew *crew, int64_t number) {
 /* ---- Methods ---- */
 
 static treadle_status run_method(treadle_crew *crew, treadle_message *m, const treadle_call_head *head,
-                                 treadle_batch **made_p) {
+                                 treadle_batch **made_p, bool *rows_stay_p) {
   const treadle_crew_member *member = find_member(crew, head->workers);
   treadle_batch *in = NULL;
   treadle_status status;
   if (!member) REFUSE("rank %d has no worker of group %lld", crew->group->rank, (long long)head->workers);
   const treadle_class_method *method = treadle_class_find(member->class, head->name);
   if (!method) REFUSE("class '%s' has no method '%s'", member->class->name, head->name);
+  *rows_stay_p = method->rows_stay;
   TRY(treadle_crew_input(crew, m, &in));
   status = method->function(member->worker, in, made_p);
   if (status && !treadle_status_is_failure(status))
@@ -171,14 +172,15 @@ out:
   return status;
 }
 
-static treadle_status run(treadle_crew *crew, treadle_message *m, treadle_batch **made_p) {
+static treadle_status run(treadle_crew *crew, treadle_message *m, treadle_batch **made_p,
+                          bool *rows_stay_p) {
   treadle_call_head head;
   treadle_status status;
   TRY(treadle_call_read_head(m, &head));
   switch (head.kind) {
   case TREADLE_CALL_ADDRESS: TRY(say_address(crew, made_p)); break;
   case TREADLE_CALL_CREATE: TRY(make_member(crew, m, &head, made_p)); break;
-  case TREADLE_CALL_METHOD: TRY(run_method(crew, m, &head, made_p)); break;
+  case TREADLE_CALL_METHOD: TRY(run_method(crew, m, &head, made_p, rows_stay_p)); break;
   case TREADLE_CALL_DESTROY: TRY(drop_member(crew, head.workers)); break;
   }
   if (!*made_p) TRY(treadle_batch_create(0, made_p));
@@ -190,8 +192,9 @@ void treadle_crew_run(treadle_crew *crew, treadle_endpoint_letter *call) {
   treadle_message m = treadle_crew_read(call), answer = {0};
   treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_ANSWER, .number = call->head.number};
   treadle_batch *made = NULL;
-  treadle_status status = run(crew, &m, &made);
-  if (!status) treadle_call_put_answer(&answer, made);
+  bool rows_stay = false;
+  treadle_status status = run(crew, &m, &made, &rows_stay);
+  if (!status) treadle_call_put_answer(&answer, made, rows_stay);
   if (!status) status = treadle_outputs_put(crew, call->head.number, made);
   if (status)
     treadle_batch_destroy(made);

@@ -115,7 +115,7 @@ treadle_status treadle_request_wait(treadle_crew *crew, const treadle_crew_rows 
   }
   pthread_mutex_unlock(&crew->lock);
   if (!status) status = read_came(request, batch_p);
-  if (!status && crew->group->rank == 0) crew->books.row_bytes += (int64_t)treadle_call_row_bytes(*batch_p);
+  if (!status) crew->books.row_bytes += (int64_t)treadle_call_row_bytes(*batch_p);
   leave(crew, request);
   return status;
 }

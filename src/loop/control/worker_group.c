@@ -203,10 +203,7 @@ treadle_status treadle_worker_group_call(treadle_worker_group *group, const char
   treadle_status status = TREADLE_OK, sent = TREADLE_OK;
   assert(method && strlen(name) < NAME);
   if (in->failed) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name);
-  if (group->relay) {
-    TRY(treadle_worker_relay_start(group->relay, name, in, NULL));
-    return treadle_worker_relay_wait(group->relay, out);
-  }
+  if (group->relay) return treadle_worker_relay_ask(group->relay, name, in, out);
   if (group->group) {
     strcpy(h.name, name);
     if (in->length && way_of(group, in->length) == IN_HEAD) memcpy(h.message, in->bytes, in->length);

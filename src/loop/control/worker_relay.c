@@ -1,5 +1,4 @@
-/* A call travels as a batch: its rows, where it has some, or one row with its message; the message in front of rows is in the meta, as digits. Answers come as a
- * column of bytes. */
+/* A call travels as one row with its message. Answers come as a row of each rank, or of the first one. */
 #include "control/worker_relay.h"
 
 #include "base/alloc.h"
@@ -23,38 +22,21 @@ static treadle_status add_message(treadle_batch *batch, const treadle_message *m
   return treadle_batch_add(batch, &c);
 }
 
-static treadle_message message_at(const treadle_batch *batch, int64_t row) {
+treadle_status treadle_worker_relay_pack(const treadle_message *m, treadle_batch **batch_p) {
+  treadle_status status;
+  TRY(treadle_batch_create(1, batch_p));
+  TRY(add_message(*batch_p, m));
+out:
+  return status;
+}
+
+treadle_message treadle_worker_relay_unpack(const treadle_batch *batch, int64_t row) {
   treadle_column c = TREADLE_INIT(treadle_column);
   if (treadle_batch_column(batch, "message", &c) || c.type != TREADLE_COLUMN_BYTES || !c.offsets ||
       row >= treadle_batch_rows(batch))
     return (treadle_message){0};
   return (treadle_message){.given = (const char *)c.data + c.offsets[row],
                            .length = (size_t)(c.offsets[row + 1] - c.offsets[row])};
-}
-
-/* "\"00ff\"": in front of rows there are some numbers. */
-static treadle_status set_digits(treadle_batch *batch, const treadle_message *m) {
-  char *json = treadle_alloc_array(2 * m->length + 3, 1);
-  treadle_status status;
-  if (!json) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the message of a call");
-  for (size_t i = 0; i < m->length; i++) snprintf(json + 1 + 2 * i, 3, "%02x", (unsigned char)m->bytes[i]);
-  json[0] = json[1 + 2 * m->length] = '"';
-  status = treadle_batch_set_meta(batch, "message", json);
-  treadle_free(json);
-  return status;
-}
-
-static treadle_status put_digits(const treadle_batch *batch, treadle_message *m) {
-  const char *json = treadle_batch_meta(batch, "message");
-  const size_t length = json && strlen(json) > 2 ? (strlen(json) - 2) / 2 : 0;
-  char *to = treadle_message_grow(m, length);
-  for (size_t i = 0; i < length; i++) {
-    unsigned value;
-    if (!to || sscanf(json + 1 + 2 * i, "%2x", &value) != 1)
-      return treadle_fail(to ? TREADLE_PEER : TREADLE_NO_MEMORY, "the message of a call cannot be read");
-    to[i] = (char)value;
-  }
-  return TREADLE_OK;
 }
 
 /* ---- The first rank ---- */
@@ -103,10 +85,10 @@ static treadle_status find_method(const treadle_worker_team *team, const treadle
   return TREADLE_OK;
 }
 
-static treadle_status call(void *of, const treadle_batch *in, treadle_batch **made_p) {
+treadle_status treadle_worker_relay_call(void *of, const treadle_batch *in, treadle_batch **made_p) {
   treadle_worker_team *team = of;
   const treadle_worker_method *method;
-  treadle_message given = message_at(in, 0), message = {0}, out = {0};
+  treadle_message given = treadle_worker_relay_unpack(in, 0), message = {0}, out = {0};
   char name[TREADLE_WORKER_NAME], *to;
   treadle_status status;
   TRY(find_method(team, in, name, &method));
@@ -121,70 +103,12 @@ out:
   return status;
 }
 
-/* By their prompts and answers together. */
-static treadle_status find_lengths(const treadle_batch *rows, int64_t *lengths) {
-  static const char *const names[] = {"prompt_ids", "ids"};
-  treadle_status status = TREADLE_OK;
-  for (int i = 0; i < 2; i++) {
-    treadle_column c = TREADLE_INIT(treadle_column);
-    if (!treadle_batch_has(rows, names[i])) continue;
-    TRY(treadle_batch_column(rows, names[i], &c));
-    if (!c.offsets) TRY(treadle_fail(TREADLE_PEER, "column '%s' of a call is not ragged", names[i]));
-    for (int64_t r = 0; r < treadle_batch_rows(rows); r++) lengths[r] += c.offsets[r + 1] - c.offsets[r];
-  }
-out:
-  return status;
-}
-
-static treadle_status call_rows(void *of, const treadle_batch *in, treadle_batch **made_p) {
-  treadle_worker_team *team = of;
-  const treadle_worker_method *method;
-  const int64_t count = treadle_batch_rows(in);
-  int64_t *numbers = treadle_alloc_array((size_t)count + 1, sizeof *numbers),
-          *lengths = treadle_alloc_array((size_t)count + 1, sizeof *lengths);
-  treadle_row_range *by_rank =
-      treadle_alloc_array((size_t)treadle_worker_group_ranks(team->group), sizeof *by_rank);
-  treadle_message message = {0}, out = {0};
-  char name[TREADLE_WORKER_NAME];
-  treadle_status status = TREADLE_OK;
-  if (!numbers || !lengths || !by_rank)
-    TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld rows", (long long)count));
-  TRY(find_method(team, in, name, &method));
-  for (int64_t i = 0; i < count; i++) numbers[i] = i;
-  TRY(find_lengths(in, lengths));
-  TRY(team->divide(team->group->worker, name, lengths, count, by_rank));
-  TRY(put_digits(in, &message));
-  const treadle_worker_rows rows = {.rows = {.batch = in, .rows = numbers, .row_count = (size_t)count},
-                                    .by_rank = by_rank};
-  TRY(treadle_worker_group_call_rows(team->group, name, &message, &rows, &out));
-  TRY(take_answers(team->group, method->collects, &out, made_p));
-out:
-  treadle_free(numbers);
-  treadle_free(lengths);
-  treadle_free(by_rank);
-  treadle_message_release(&message);
-  treadle_message_release(&out);
-  return status;
-}
-
-static treadle_status create(const treadle_worker_place *place, const treadle_batch *options,
-                             void **worker_p) {
+treadle_status treadle_worker_relay_create(const treadle_worker_place *place, const treadle_batch *options,
+                                           void **worker_p) {
   (void)options;
   if (!place->context) REFUSE("this rank is not the first of a group");
   *worker_p = place->context;
   return TREADLE_OK;
-}
-
-treadle_worker_class treadle_worker_relay_class(const char *name, treadle_worker_team *team) {
-  static const treadle_class_method methods[] = {
-      {.name = "call", .function = call, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
-      {.name = "call_rows", .function = call_rows, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL}};
-  return (treadle_worker_class){.struct_size = sizeof(treadle_worker_class),
-                                .name = name,
-                                .methods = methods,
-                                .method_count = sizeof methods / sizeof *methods,
-                                .create = create,
-                                .context = team};
 }
 
 /* ---- The controller ---- */
@@ -196,71 +120,57 @@ treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_n
 }
 
 void treadle_worker_relay_close(treadle_worker_relay *relay) {
-  treadle_future_destroy(relay->future);
   treadle_batch_destroy(relay->answers);
   treadle_workers_destroy(relay->workers);
   *relay = (treadle_worker_relay){0};
 }
 
-/* The rows, with the columns that are wanted. */
-static treadle_status choose(const treadle_message_rows *rows, treadle_batch **batch_p) {
-  treadle_batch *some = NULL;
-  treadle_status status;
-  TRY(treadle_call_select(rows->batch, rows->names, rows->count, &some));
-  TRY(treadle_batch_index(some, rows->rows, rows->row_count, batch_p));
-out:
-  treadle_batch_destroy(some);
-  return status;
-}
-
-treadle_status treadle_worker_relay_start(treadle_worker_relay *relay, const char *method,
-                                          const treadle_message *in, const treadle_message_rows *rows) {
+static treadle_status start(treadle_worker_relay *relay, const char *method, const treadle_message *in,
+                            treadle_future **future_p) {
   char json[TREADLE_WORKER_NAME + 2];
   treadle_batch *batch = NULL;
   treadle_status status;
-  treadle_batch_destroy(relay->answers);
-  relay->answers = NULL;
-  snprintf(relay->method, sizeof relay->method, "%s", method);
   if (in->failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", method));
-  if (rows)
-    TRY(choose(rows, &batch));
-  else
-    TRY(treadle_batch_create(1, &batch));
+  TRY(treadle_worker_relay_pack(in, &batch));
   snprintf(json, sizeof json, "\"%s\"", method);
   TRY(treadle_batch_set_meta(batch, "method", json));
-  TRY(rows ? set_digits(batch, in) : add_message(batch, in));
   const treadle_call_input input = {.struct_size = sizeof input, .batch = batch};
-  TRY(treadle_workers_call(relay->workers, rows ? "call_rows" : "call", &input, &relay->future));
+  TRY(treadle_workers_call(relay->workers, "call", &input, future_p));
 out:
   treadle_batch_destroy(batch);
   return status;
 }
 
 /* A rank of the group may be lost where its first rank is not, which then says what it has seen of it. */
-static treadle_status find_lost(const treadle_worker_relay *relay, treadle_status status) {
+treadle_status treadle_worker_relay_explain(const treadle_worker_relay *relay, const char *method,
+                                            treadle_status status) {
   char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
   int rank;
   if (status != TREADLE_PEER && status != TREADLE_TIMEOUT && status != TREADLE_CANCELLED) return status;
   snprintf(said, sizeof said, "%s", treadle_error_message());
   if (!treadle_crew_find_lost(relay->crew, relay->rank_of, relay->ranks, &rank, why))
-    return treadle_fail(status, "%s, %s: %s", relay->roles, relay->method, said);
+    return treadle_fail(status, "%s, %s: %s", relay->roles, method, said);
   return treadle_fail(TREADLE_PEER, "rank %d (node %d) of %s is lost in %s: %s", rank,
-                      treadle_group_node(relay->crew->group, rank), relay->roles, relay->method, why);
+                      treadle_group_node(relay->crew->group, rank), relay->roles, method, why);
 }
 
-treadle_status treadle_worker_relay_wait(treadle_worker_relay *relay, treadle_message *out) {
+treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char *method,
+                                        const treadle_message *in, treadle_message *out) {
+  treadle_future *future = NULL;
   treadle_status status;
   treadle_message_clear(out);
-  treadle_future_wait_with(relay->future, relay->rank_of, relay->ranks);
-  TRY(treadle_future_take_of(relay->future, 0, NULL, 0, &relay->answers));
+  treadle_batch_destroy(relay->answers);
+  relay->answers = NULL;
+  TRY(start(relay, method, in, &future));
+  treadle_future_wait_with(future, relay->rank_of, relay->ranks);
+  TRY(treadle_future_take_of(future, 0, NULL, 0, &relay->answers));
   *out = treadle_worker_relay_answer(relay, 0);
 out:
-  if (status) status = find_lost(relay, status);
-  treadle_future_destroy(relay->future);
-  relay->future = NULL;
+  if (status) status = treadle_worker_relay_explain(relay, method, status);
+  treadle_future_destroy(future);
   return status;
 }
 
 treadle_message treadle_worker_relay_answer(const treadle_worker_relay *relay, int rank) {
-  return message_at(relay->answers, rank);
+  return treadle_worker_relay_unpack(relay->answers, rank);
 }

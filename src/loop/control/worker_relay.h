@@ -7,22 +7,25 @@
  *   treadle_worker_group_call(group, ...)
  *   treadle_crew_end(crew, status)                   treadle_worker_group_end(group, status)
  *
- * Rows are divided by the first rank, since what divides them is there. */
+ * Messages alone go this way: rows stay on the ranks that have them. */
 #ifndef TREADLE_CONTROL_WORKER_RELAY_H
 #define TREADLE_CONTROL_WORKER_RELAY_H
 
-#include "control/worker_rows.h"
+#include "control/worker_group.h"
 #include "treadle_control.h"
 
 /* What the first rank of a group has; it outlives the crew. */
 typedef struct treadle_worker_team {
   treadle_worker_group *group;
-  /* Which rows each rank takes, by_rank [ranks], by their lengths, for calls of that method; `worker` is the group's. */
-  treadle_status (*divide)(void *worker, const char *method, const int64_t *lengths, int64_t rows,
-                           treadle_row_range *by_rank);
 } treadle_worker_team;
-/* A class of a crew; its context is a treadle_worker_team, or NULL where this rank is not the first of one. */
-treadle_worker_class treadle_worker_relay_class(const char *name, treadle_worker_team *team);
+/* For a class of a crew, whose context is a treadle_worker_team, or NULL where this rank is not the first of one: how it is made, and its method "call". */
+treadle_status treadle_worker_relay_create(const treadle_worker_place *place, const treadle_batch *options,
+                                           void **worker_p);
+treadle_status treadle_worker_relay_call(void *team, const treadle_batch *in, treadle_batch **made_p);
+
+/* A message as a batch of one row, and back: it lies in the batch. */
+treadle_status treadle_worker_relay_pack(const treadle_message *message, treadle_batch **batch_p);
+treadle_message treadle_worker_relay_unpack(const treadle_batch *batch, int64_t row);
 
 /* The controller's side. */
 typedef struct treadle_worker_relay {
@@ -31,9 +34,7 @@ typedef struct treadle_worker_relay {
   const int32_t *rank_of;   /* [ranks] and of the crew */
   const char *roles;        /* what they do: "Critic (pool 'critic')" */
   treadle_crew *crew;
-  char method[TREADLE_WORKER_NAME]; /* that was called last */
-  treadle_future *future;           /* a call that is under way; NULL: none is */
-  treadle_batch *answers;           /* of the last call, a row a rank */
+  treadle_batch *answers;   /* of the last call, a row a rank */
 } treadle_worker_relay;
 
 /* For a group whose ranks and roles are there; all that it has of texts and numbers outlives it. */
@@ -41,10 +42,12 @@ treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_n
                                          treadle_worker_relay *relay);
 void treadle_worker_relay_close(treadle_worker_relay *relay);
 
-/* Starts a call; rows NULL: without. Afterwards `in` may change. */
-treadle_status treadle_worker_relay_start(treadle_worker_relay *relay, const char *method,
-                                          const treadle_message *in, const treadle_message_rows *rows);
-/* Waits for it: *out is what the first rank answers, and lives until the next call. */
-treadle_status treadle_worker_relay_wait(treadle_worker_relay *relay, treadle_message *out);
+/* Calls a method, and waits for it: *out is what the first rank answers, and lives until the next call. */
+treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char *method,
+                                        const treadle_message *in, treadle_message *out);
 treadle_message treadle_worker_relay_answer(const treadle_worker_relay *relay, int rank);
+/* Why a call has failed: by the rank of the group that is lost, where one is, or by its roles. */
+treadle_status treadle_worker_relay_explain(const treadle_worker_relay *relay, const char *method,
+                                            treadle_status status);
+
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/larger.h"
-#include "control/worker_relay.h"
 #include "group/group.h"
 
 #include <string.h>
@@ -71,10 +70,6 @@ out:
 treadle_status treadle_worker_group_call_rows(treadle_worker_group *group, const char *name,
                                               treadle_message *in, const treadle_worker_rows *rows,
                                               treadle_message *out) {
-  if (group->relay) {
-    treadle_status status = treadle_worker_relay_start(group->relay, name, in, &rows->rows);
-    return status ? status : treadle_worker_relay_wait(group->relay, out);
-  }
   if (group->group && treadle_group_node_count(group->group) > 1)
     return call_far(group, name, in, rows, out);
   put(in, rows, treadle_worker_group_ranks(group), (treadle_row_range){0, (int64_t)rows->rows.row_count});

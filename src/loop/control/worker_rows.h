@@ -11,7 +11,7 @@ typedef struct treadle_worker_rows {
   const treadle_row_range *by_rank; /* [ranks] of these numbers */
 } treadle_worker_rows;
 
-/* Rank 0: treadle_worker_group_call with a message that ends with rows. Behind a relay the first rank divides them, and by_rank is not read. */
+/* Rank 0: treadle_worker_group_call with a message that ends with rows. Not behind a relay. */
 treadle_status treadle_worker_group_call_rows(treadle_worker_group *group, const char *name,
                                               treadle_message *in, const treadle_worker_rows *rows,
                                               treadle_message *out);

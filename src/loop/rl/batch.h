@@ -48,6 +48,9 @@ typedef struct treadle_rl_batch {
   treadle_batch
       *columns; /* what ranks get of it, a row for each sample, on the same memory; NULL: not yet */
   int64_t *offsets, *kept_offsets; /* [samples + 1] of these columns, in one array */
+  /* Where the samples are another rank's: their prompts, and what these lie in. */
+  treadle_rl_prompt *brought_prompts;
+  treadle_batch *brought;
 } treadle_rl_batch;
 
 /* ---- loop_draw.c ---- */
@@ -60,6 +63,13 @@ void treadle_rl_batch_release(treadle_rl_batch *batch);
 
 /* loop_columns.c: the columns that the batch has by now: prompt_ids, ids, rollout_log_probs, and what else was computed. */
 treadle_status treadle_rl_set_columns(treadle_rl_batch *batch);
+
+/* ---- loop_brought.c ---- */
+
+/* Samples, which are only what their columns prompt_ids and ids say, `each` of a prompt; in place of those that are there. */
+treadle_status treadle_rl_take_drawn(treadle_rl_batch *batch, const treadle_batch *in, int64_t each);
+/* What another rank has found of these samples: values, ref_log_probs, returns, score, as far as they are there. */
+treadle_status treadle_rl_take_columns(treadle_rl_batch *batch, const treadle_batch *in);
 
 /* ---- loop_exact.c ---- */
 

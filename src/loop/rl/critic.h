@@ -56,7 +56,7 @@ typedef struct treadle_rl_critic_update {
   treadle_rl_workers *workers;
   treadle_rl_batch *batch;
   treadle_rl_state *state;
-  treadle_rl_values *values;
+  treadle_rl_ledger *ledger;
 } treadle_rl_critic_update;
 treadle_status treadle_rl_update_critic(const treadle_rl_critic_update *update, bool *skipped_p);
 /* How much of the returns the values explain: 1 - the variance of what they differ by / that of the returns. */

@@ -179,7 +179,8 @@ static treadle_status lead(evaluation *e, treadle_eval_figures *f) {
   treadle_rl_batch b = {0};
   treadle_rl_verdicts verdicts = {0};
   treadle_status status;
-  TRY(treadle_rl_judge_tests(&rollout, e->prompts, &b, &verdicts));
+  TRY(treadle_as_failure(treadle_rl_draw_tests(&rollout, e->prompts, &b)));
+  TRY(treadle_rl_judge_tests(&rollout, &b, &verdicts));
   if (e->stopped)
     TRY(treadle_fail(TREADLE_CANCELLED, "the evaluation was stopped while it waited for rewards"));
   for (size_t i = 0; i < b.samples.count; i++) f->tokens += (int64_t)b.samples.items[i].count;

@@ -1,4 +1,4 @@
-/* The figures of a step and of all steps, and the files that they and the samples are written to. Rank 0 has them. */
+/* The figures of a step and of all steps, and the files that they and the samples are written to. */
 #ifndef TREADLE_RL_LEDGER_H
 #define TREADLE_RL_LEDGER_H
 
@@ -50,6 +50,7 @@ typedef struct treadle_rl_ledger {
   treadle_metrics *metrics;
   treadle_rl_sample_log *sample_log;
   treadle_rl_values values;
+  TREADLE_ARRAY(double) losses; /* of mini batches, until they are in the digest */
   treadle_rl_times times;
   treadle_rl_totals totals;
   treadle_rl_moments moments;
@@ -62,6 +63,8 @@ void treadle_rl_ledger_close(treadle_rl_ledger *ledger);
 
 void treadle_rl_value(treadle_rl_values *values, const char *name, double value);
 void treadle_rl_count(treadle_rl_values *values, const char *name, int64_t value);
+/* As at the beginning of a step. */
+void treadle_rl_values_clear(treadle_rl_values *values);
 /* What is known of the batch. */
 void treadle_rl_batch_values(treadle_rl_values *values, const treadle_train_settings *settings,
                              const treadle_rl_bounds *bounds, const treadle_rl_batch *batch);

@@ -27,21 +27,35 @@ out:
   return status;
 }
 
-static treadle_status open_run(treadle_rl *rl) {
-  const treadle_train_settings *s = rl->task.settings;
-  const int64_t after = rl->state.from[0] ? rl->state.step : -1;
-  char path[PATH_MAX], line[PATH_MAX + 200];
+static treadle_status open_figures(treadle_rl *rl, int64_t after) {
+  char line[PATH_MAX + 200];
   treadle_status status;
-  if (!rl->crew.leads) return TREADLE_OK;
-  snprintf(path, sizeof path, "%s/validation", s->actor.save);
-  if (s->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
   TRY(write_config(&rl->task));
-  TRY(treadle_metrics_open(s->actor.save, after, &rl->ledger.metrics));
-  TRY(treadle_rl_sample_log_open(s->actor.save, after, &rl->ledger.sample_log));
+  TRY(treadle_metrics_open(rl->task.settings->actor.save, after, &rl->ledger.metrics));
   treadle_metrics_note(rl->ledger.metrics, line, sizeof line);
   treadle_rl_warn(&rl->crew, line);
+out:
+  return status;
+}
+
+static treadle_status open_samples(treadle_rl *rl, int64_t after) {
+  const treadle_train_settings *s = rl->task.settings;
+  char path[PATH_MAX], line[PATH_MAX + 200];
+  treadle_status status = TREADLE_OK;
+  snprintf(path, sizeof path, "%s/validation", s->actor.save);
+  if (s->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
+  TRY(treadle_rl_sample_log_open(s->actor.save, after, &rl->ledger.sample_log));
   treadle_rl_sample_log_note(rl->ledger.sample_log, line, sizeof line);
   treadle_rl_warn(&rl->crew, line);
+out:
+  return status;
+}
+
+static treadle_status open_run(treadle_rl *rl) {
+  const int64_t after = rl->state.from[0] ? treadle_train_checkpoint_step_of(rl->state.from) : -1;
+  treadle_status status = TREADLE_OK;
+  if (rl->crew.leads) TRY(open_figures(rl, after));
+  if (rl->crew.has_samples) TRY(open_samples(rl, after));
 out:
   return status;
 }
@@ -56,175 +70,19 @@ static double since(double *begin) {
   return seconds;
 }
 
-/* What is done with the samples of a step before the policy learns from them: a critic has learned by then. rl->stopped: the step is not taken,
- * and its prompts are not drawn. */
-static treadle_status prepare(treadle_rl *rl, bool *skipped_p) {
-  const treadle_rl_critic_update critic = {.settings = rl->task.settings,
-                                           .schedule = &rl->critic.schedule,
-                                           .workers = &rl->workers,
-                                           .batch = &rl->batch,
-                                           .state = &rl->state,
-                                           .values = &rl->ledger.values};
-  treadle_rl_times *t = &rl->ledger.times;
-  const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
-  const int64_t drawn = rl->state.drawn;
-  double at = treadle_clock_seconds();
-  size_t scored;
-  treadle_status status, waited;
-  treadle_rl_begin_moments(&rl->ledger.moments);
-  treadle_rl_stage(rl, "generate");
-  TRY(treadle_rl_draw_step(rl, &scored));
-  if (rl->stopped) goto out;
-  if (rl->reward_model.model) treadle_rl_stage(rl, "reward model");
-  t->gen = since(&at);
-  status = treadle_rl_find_rm_scores(&rl->workers, rl->task.settings, &rl->batch, scored);
-  t->reward = since(&at);
-  treadle_rl_stage(rl, "old log-probabilities");
-  if (!status) status = treadle_rl_old_logprobs(&rl->workers, rl->task.settings, &rl->ledger, &rl->batch);
-  t->old_log_prob = since(&at);
-  waited = scored < rl->batch.samples.count ? treadle_rl_score_wait(&rollout, &rl->batch, scored, NULL)
-                                            : TREADLE_OK;
-  if (!status) status = waited;
-  t->reward += since(&at);
-  if (status || rl->stopped) goto out;
-  if (treadle_rl_uses_kl(rl->task.settings)) treadle_rl_stage(rl, "reference");
-  TRY(treadle_rl_ref_logprobs(&rl->workers, rl->task.settings, &rl->batch));
-  t->ref = since(&at);
-  if (rl->critic.model) treadle_rl_stage(rl, "values");
-  TRY(treadle_rl_find_values(&rl->workers, rl->task.settings, &rl->batch));
-  t->values = since(&at);
-  TRY(treadle_rl_find_advantages(rl));
-  t->adv = since(&at);
-  if (!rl->critic.model) goto out;
-  treadle_rl_stage(rl, "update of the critic");
-  TRY(treadle_rl_update_critic(&critic, skipped_p));
-  t->update_critic = since(&at);
-out:
-  if (rl->stopped) rl->state.drawn = drawn;
-  return status;
-}
-
-static void note_times(treadle_rl_values *values, const treadle_train_settings *settings,
-                       const treadle_rl_times *t) {
-  treadle_rl_value(values, "timing_s/gen", t->gen);
-  treadle_rl_value(values, "timing_s/reward", t->reward);
-  treadle_rl_value(values, "timing_s/old_log_prob", t->old_log_prob);
-  if (treadle_rl_uses_kl(settings)) treadle_rl_value(values, "timing_s/ref", t->ref);
-  if (treadle_train_has_critic(settings)) treadle_rl_value(values, "timing_s/values", t->values);
-  treadle_rl_value(values, "timing_s/adv", t->adv);
-  if (treadle_train_has_critic(settings))
-    treadle_rl_value(values, "timing_s/update_critic", t->update_critic);
-  treadle_rl_value(values, "timing_s/update_actor", t->update_actor);
-  treadle_rl_value(values, "timing_s/step", t->step);
-  treadle_rl_value(values, "timing/resharding_to_infer", t->to_infer);
-  treadle_rl_value(values, "timing/resharding_to_train", t->to_train);
-}
-
-static void note_gauges(treadle_rl_values *values, const treadle_rl_gauges *g) {
-  static const struct {
-    const char *name;
-    treadle_class which;
-  } classes[] = {
-      {"params", TREADLE_PARAMS},      {"grads", TREADLE_GRADS}, {"optimizer", TREADLE_OPTIMIZER},
-      {"infer", TREADLE_INFER_PARAMS}, {"kv", TREADLE_KV},       {"work", TREADLE_WORK},
-      {"reference", TREADLE_REFERENCE}};
-  char name[64];
-  treadle_rl_value(values, "perf/max_memory_allocated_gb",
-                   (double)g->fullest.peak_bytes / (double)(1 << 30));
-  for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
-    snprintf(name, sizeof name, "memory/%s_peak", classes[i].name);
-    treadle_rl_count(values, name, (int64_t)g->fullest.peaks[classes[i].which]);
-  }
-}
-
-static int64_t tokens_of(const treadle_rl_batch *batch) {
-  int64_t tokens = 0;
-  for (size_t i = 0; i < batch->samples.count; i++)
-    tokens += batch->samples.items[i].prompt->count + (int64_t)batch->samples.items[i].count;
-  return tokens;
-}
-
-static double mean_reward(const treadle_rl_batch *batch) {
-  double sum = 0;
-  for (size_t i = 0; i < batch->samples.count; i++) sum += batch->samples.items[i].reward;
-  return batch->samples.count ? sum / (double)batch->samples.count : 0;
-}
-
-/* The step itself; `step` gets what it came to. */
-static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *before) {
-  treadle_rl_mini_result last;
-  treadle_rl_gauges after;
-  double begin = treadle_clock_seconds(), at;
-  bool skipped = false;
-  const int64_t differing = rl->ledger.totals.differing;
-  treadle_status status;
-  TRY(prepare(rl, &skipped));
-  if (rl->stopped) return TREADLE_OK;
-  at = treadle_clock_seconds();
-  last = (treadle_rl_mini_result){.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN, .lr = NAN};
-  if (!treadle_rl_warms_up(rl->task.settings, rl->batch.step)) {
-    treadle_rl_stage(rl, "update");
-    TRY(treadle_rl_update_actor(rl, &last, &step->skipped));
-  }
-  treadle_rl_stage(rl, NULL);
-  rl->ledger.times.update_actor = since(&at);
-  step->skipped = step->skipped || skipped;
-  rl->state.step++;
-  rl->ledger.times.step = treadle_clock_seconds() - begin;
-  TRY(treadle_rl_call_gauges(&rl->workers, &after));
-  rl->ledger.times.to_infer = after.fullest.to_infer - before->fullest.to_infer;
-  rl->ledger.times.to_train = after.fullest.to_train - before->fullest.to_train;
-  *before = after;
-  step->step = rl->state.step;
-  step->reward = mean_reward(&rl->batch);
-  step->kl = rl->task.settings->rl.kl.in_loss ? last.kl_loss : NAN;
-  step->entropy = last.entropy;
-  step->loss = last.loss;
-  step->grad_norm = last.grad_norm;
-  step->lr = last.lr;
-  step->tokens = tokens_of(&rl->batch);
-  step->seconds = rl->ledger.times.step;
-  step->gen_seconds = rl->ledger.times.gen;
-  step->switch_seconds = rl->ledger.times.to_infer + rl->ledger.times.to_train;
-  step->peak_bytes = after.fullest.peak_bytes;
-  step->logprob_differing = rl->ledger.totals.differing - differing;
-  double length = 0;
-  for (size_t i = 0; i < rl->batch.samples.count; i++) length += (double)rl->batch.samples.items[i].count;
-  step->response_length = rl->batch.samples.count ? length / (double)rl->batch.samples.count : 0;
-out:
-  return status;
-}
-
-static treadle_status note_step(treadle_rl *rl, const treadle_rl_step *step, const treadle_rl_gauges *g) {
-  treadle_status status;
-  treadle_rl_batch_values(&rl->ledger.values, rl->task.settings, &rl->bounds, &rl->batch);
-  treadle_rl_value(&rl->ledger.values, "perf/time_per_step", step->seconds);
-  treadle_rl_value(&rl->ledger.values, "perf/throughput",
-                   step->seconds > 0 ? (double)step->tokens / step->seconds / rl->whole.ranks : 0);
-  treadle_rl_count(&rl->ledger.values, "training/skipped", step->skipped);
-  note_times(&rl->ledger.values, rl->task.settings, &rl->ledger.times);
-  note_gauges(&rl->ledger.values, g);
-  TRY(treadle_array_push(&rl->ledger.totals.seconds, step->seconds));
-  TRY(treadle_array_push(&rl->ledger.totals.rewards, step->reward));
-  rl->ledger.totals.tokens += step->tokens;
-  rl->ledger.totals.all_seconds += step->seconds;
-out:
-  return status;
-}
-
 static treadle_status write_values(treadle_rl_ledger *ledger, int64_t step) {
   if (ledger->values.lost) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the figures of a step");
   return treadle_metrics_write(ledger->metrics, step, ledger->values.all.items, ledger->values.all.count);
 }
 
 static treadle_status write_step(treadle_rl *rl) {
+  treadle_rl_outcome outcome;
   treadle_status status;
   if (rl->ledger.saving_since > 0)
     treadle_rl_value(&rl->ledger.values, "timing_s/save_checkpoint",
                      treadle_clock_seconds() - rl->ledger.saving_since);
   TRY(write_values(&rl->ledger, rl->state.step));
-  TRY(treadle_rl_log_samples(&rl->ledger, rl->task.settings, &rl->state, &rl->batch));
-  TRY(treadle_rl_dump_step(rl->task.settings, &rl->state, &rl->batch));
+  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_WRITE, &outcome));
   rl->state.written = rl->state.step;
 out:
   return status;
@@ -236,9 +94,7 @@ treadle_status treadle_rl_write_step(treadle_rl *rl) {
 }
 
 static void begin_values(treadle_rl_ledger *ledger) {
-  ledger->values.all.count = 0;
-  ledger->values.lost = false;
-  treadle_arena_release(&ledger->values.names);
+  treadle_rl_values_clear(&ledger->values);
   ledger->times = (treadle_rl_times){0};
 }
 
@@ -257,18 +113,33 @@ static treadle_status stop_before(treadle_rl *rl, treadle_rl_figures *result) {
   return rl->state.step > 0 && rl->state.step != rl->state.saved ? save(rl, result) : TREADLE_OK;
 }
 
+/* Prompts that are not trained on; *mean_p is left where the run was stopped meanwhile. */
+static treadle_status run_test(treadle_rl *rl, double *mean_p) {
+  treadle_rl_outcome outcome;
+  treadle_status status;
+  treadle_rl_doing(&rl->crew, "the test");
+  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_TEST_DRAW, &outcome));
+  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_TEST_RM_SCORE, &outcome));
+  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_TEST_JUDGE, &outcome));
+  if (rl->stopped) goto out;
+  *mean_p = outcome.test;
+  if (isnan(rl->ledger.totals.val_first)) rl->ledger.totals.val_first = *mean_p;
+  rl->ledger.totals.val_last = *mean_p;
+out:
+  return status;
+}
+
 static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, treadle_rl_gauges *gauges) {
   const treadle_train_settings *s = rl->task.settings;
   treadle_rl_step step = {.struct_size = sizeof step, .steps = s->training.train_iters};
   double at;
   treadle_status status;
-  TRY(take_step(rl, &step, gauges));
+  TRY(treadle_rl_take_step(rl, &step, gauges));
   if (rl->stopped) return stop_before(rl, result);
-  TRY(note_step(rl, &step, gauges));
   bool last = rl->state.step == s->training.train_iters, stops = gauges->stops && !last;
   at = treadle_clock_seconds();
   if (rl->data.tests && (is_due(rl->state.step, s->training.test_interval) || last)) {
-    TRY(treadle_rl_test(rl, &step.val_reward));
+    TRY(run_test(rl, &step.val_reward));
     step.tested = !rl->stopped;
     stops = stops || rl->stopped;
     if (step.tested) treadle_rl_value(&rl->ledger.values, "timing_s/testing", since(&at));
@@ -295,7 +166,7 @@ static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
       rl->state.step == rl->task.settings->training.train_iters)
     return TREADLE_OK;
   begin_values(&rl->ledger);
-  TRY(treadle_rl_test(rl, &mean));
+  TRY(run_test(rl, &mean));
   result->stopped = rl->stopped;
   if (rl->stopped) return TREADLE_OK;
   treadle_rl_value(&rl->ledger.values, "timing_s/testing", since(&at));
@@ -350,6 +221,16 @@ out:
   return status;
 }
 
+/* After a failure, stages that are under way elsewhere end when the run has. */
+static treadle_status end(treadle_rl *rl, treadle_status status) {
+  char message[TREADLE_GROUP_MESSAGE];
+  if (!status) treadle_rl_stages_clear(rl);
+  status = treadle_rl_teams_end(&rl->teams, &rl->whole, &rl->workers, status);
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  treadle_rl_stages_clear(rl);
+  return status ? treadle_fail(status, "%s", message) : TREADLE_OK;
+}
+
 static treadle_status lead(treadle_rl *rl, treadle_rl_figures *result) {
   treadle_rl_gauges gauges;
   treadle_status status;
@@ -379,7 +260,7 @@ static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
     return treadle_as_failure(treadle_rl_teams_serve(&rl->teams, &rl->whole, &rl->workers));
   status = treadle_rl_teams_reach(&rl->teams, &rl->workers);
   if (!status) status = treadle_as_failure(lead(rl, result));
-  return treadle_rl_teams_end(&rl->teams, &rl->whole, &rl->workers, status);
+  return end(rl, status);
 out:
   return status;
 }

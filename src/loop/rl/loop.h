@@ -25,6 +25,9 @@
  *   loop_figures.c     what metrics.jsonl gets
  *   loop_report.c      what `treadle report` draws beside metrics.jsonl
  *   loop_test.c        prompts that are not trained on
+ *   loop_step.c        the stages of a step, in their order
+ *   loop_stages.c      what a stage does, and whose work it is; loop_stages_apart.c: with the controller apart
+ *   loop_brought.c     samples that are another rank's
  *
  * A run is made of parts, each of which has a header; functions take the parts that they need:
  *
@@ -35,13 +38,15 @@
  *   bounds.h    lengths, and the ids that tokens have
  *   data.h      prompts and rewards
  *   batch.h     the samples of a step
+ *   stages.h    what is done with them
  *   workers.h   calls that rank 0 makes
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
  *   critic.h    the critic, where there is one; reward_model.h: the same of a reward model
  *
- * Rank 0 has data, rewards and figures; the other ranks serve its calls (control/worker_group.h). A step, in this order:
+ * Rank 0 has data, rewards and figures, goes through the stages of a step, and does them; the other ranks serve its calls (control/worker_group.h). With the
+ * controller apart, rank 0 only asks others to do them (stages.h). A step, in this order:
  *
  *   draw        prompts of the step, n samples of each          generate_sequences       INFER
  *   rewards     begin, beside what follows
@@ -55,7 +60,7 @@
  *   update      mini batch by mini batch                        update                   TRAIN
  *   test, save  after every test_interval and save_interval steps
  *
- * All sums over samples and tokens are taken by rank 0, in the order of samples: no figure depends on a layout. */
+ * All sums over samples and tokens are taken by one rank, in the order of samples: no figure depends on a layout. */
 #ifndef TREADLE_RL_LOOP_H
 #define TREADLE_RL_LOOP_H
 
@@ -67,12 +72,9 @@
 #include "rl/models.h"
 #include "rl/reward_model.h"
 #include "rl/rollout.h"
+#include "rl/stages.h"
 #include "rl/teams.h"
 #include "run/schedule.h"
-
-typedef struct treadle_rl_mini_result {
-  double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl, grad_norm, lr;
-} treadle_rl_mini_result;
 
 typedef struct treadle_rl {
   treadle_rl_task task;
@@ -85,12 +87,15 @@ typedef struct treadle_rl {
   treadle_rl_critic critic;
   treadle_rl_reward_model reward_model;
   treadle_rl_workers workers;
-  /* Of rank 0, but for state.from. */
+  /* Of who leads and of those who do stages, but for state.from. */
   treadle_rl_data data;
   treadle_rl_rewards rewards;
-  treadle_rl_batch batch;
+  treadle_rl_batch batch, tests; /* samples of the step, and of the test behind it */
+  size_t scored;                 /* samples of the batch that had their scores when they were drawn */
   treadle_rl_state state;
   treadle_rl_ledger ledger;
+  treadle_rl_stages stages;
+  treadle_rl_outcome outcome; /* apart, of the stage that was done last */
   treadle_rl_folders folders;
   treadle_lr_schedule schedule;
   size_t predicted; /* bytes of the fullest rank */
@@ -161,10 +166,14 @@ treadle_status treadle_rl_ref_logprobs(treadle_rl_workers *workers, const treadl
                                        treadle_rl_batch *batch);
 treadle_status treadle_rl_find_advantages(treadle_rl *rl);
 
+/* loop_step.c: all stages of the next step, and its figures; `step` gets what it came to, *gauges what ranks had before and have now. rl->stopped: it was
+ * not taken. */
+treadle_status treadle_rl_take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *gauges);
+
 /* loop_update.c */
 treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *last_p, bool *skipped_p);
 
-/* loop_test.c */
+/* loop_test.c: scores of rl->tests, and their figures. */
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p);
 
 /* ---- loop_report.c ---- */

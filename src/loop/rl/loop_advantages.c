@@ -138,6 +138,14 @@ static treadle_status take_values(treadle_rl_batch *b) {
   return TREADLE_OK;
 }
 
+/* Returns as the critic's loss reads them. */
+static treadle_status set_targets(treadle_rl_batch *b) {
+  b->targets = treadle_rl_values_of(b);
+  if (!b->targets) return treadle_fail(TREADLE_NO_MEMORY, "no memory for returns");
+  for (size_t t = 0; t < b->ids.count; t++) b->targets[t] = (float)b->returns[t];
+  return TREADLE_OK;
+}
+
 treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
   treadle_rl_batch *b = &rl->batch;
   const treadle_train_settings *s = rl->task.settings;
@@ -162,6 +170,7 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl) {
   TRY(treadle_rl_advantages(&options, &scored, b->advantages, b->returns, v.of_samples));
   if (s->rl.advantage.normalize) treadle_rl_normalize_advantages(&scored, b->advantages, v.of_samples);
   for (size_t i = 0; i < b->samples.count; i++) b->samples.items[i].advantage = v.of_samples[i];
+  if (treadle_train_has_critic(s)) TRY(set_targets(b));
   if (s->rl.kl.in_reward) {
     treadle_rl_value(&rl->ledger.values, "actor/reward_kl_penalty", kl);
     treadle_rl_value(&rl->ledger.values, "actor/reward_kl_penalty_coeff", rl->state.kl_coef);

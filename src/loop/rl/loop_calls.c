@@ -214,12 +214,12 @@ out:
   return status;
 }
 
-static treadle_status call_gauges(treadle_rl_workers *workers, bool of_critic,
+static treadle_status call_gauges(treadle_rl_workers *workers, treadle_worker_group *group,
                                   treadle_rl_gauges *gauges_p) {
   const void *from;
   treadle_status status;
   treadle_message_clear(&workers->in);
-  TRY(of_critic ? call_critic(workers, "gauges") : call(workers, "gauges"));
+  TRY(treadle_worker_group_call(group, "gauges", &workers->in, &workers->out));
   TRY(treadle_message_array(&workers->out, "gauges", sizeof *gauges_p, 1, &from));
   memcpy(gauges_p, from, sizeof *gauges_p);
 out:
@@ -227,12 +227,16 @@ out:
 }
 
 treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p) {
-  treadle_rl_gauges critics;
+  treadle_worker_group one = {.methods = workers->group.methods};
+  treadle_rl_gauges others;
   treadle_status status;
-  TRY(call_gauges(workers, false, gauges_p));
-  if (!workers->critics.relay || workers->critics.relay == workers->group.relay) return TREADLE_OK;
-  TRY(call_gauges(workers, true, &critics));
-  gauges_p->stops = gauges_p->stops || critics.stops;
+  TRY(call_gauges(workers, &workers->group, gauges_p));
+  for (int p = 0; p < workers->relay_count; p++) {
+    one.relay = &workers->relays[p];
+    if (one.relay == workers->group.relay) continue;
+    TRY(call_gauges(workers, &one, &others));
+    gauges_p->stops = gauges_p->stops || others.stops;
+  }
 out:
   return status;
 }

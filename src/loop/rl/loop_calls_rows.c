@@ -42,7 +42,7 @@ treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *met
                                     .by_rank = by_rank};
   treadle_status status = TREADLE_OK;
   if (!by_rank) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks));
-  if (!group->relay) TRY(divide(workers, method, c, by_rank));
+  TRY(divide(workers, method, c, by_rank));
   TRY(treadle_worker_group_call_rows(group, method, &workers->in, &rows, &workers->out));
 out:
   treadle_free(by_rank);

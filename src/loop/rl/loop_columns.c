@@ -90,6 +90,20 @@ out:
   return status;
 }
 
+/* Of a reward model. */
+static treadle_status add_scores(treadle_rl_batch *b) {
+  const treadle_column column = {
+      .struct_size = sizeof column, .name = "score", .type = TREADLE_COLUMN_FP64, .width = 1};
+  treadle_column made = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(treadle_batch_add(b->columns, &column));
+  TRY(treadle_batch_column(b->columns, column.name, &made));
+  for (size_t i = 0; i < b->samples.count; i++)
+    ((double *)made.data)[i] = b->samples.items[i].model_score;
+out:
+  return status;
+}
+
 treadle_status treadle_rl_set_columns(treadle_rl_batch *b) {
   treadle_status status;
   treadle_batch_destroy(b->columns);
@@ -108,6 +122,7 @@ treadle_status treadle_rl_set_columns(treadle_rl_batch *b) {
     TRY(add(b, "kept", TREADLE_COLUMN_INT32, b->kept_offsets, b->kept.items));
   }
   TRY(add_advantages(b));
+  TRY(add_scores(b));
 out:
   return status;
 }

@@ -14,8 +14,10 @@ treadle_rl_crew treadle_rl_crew_of(treadle_group *group, const treadle_observer 
                            .rank = rank,
                            .ranks = ranks,
                            .leads = rank == 0,
+                           .has_samples = rank == 0,
                            .policy_ranks = ranks,
                            .critic_ranks = ranks,
+                           .reward_ranks = ranks,
                            .observer = *observer};
 }
 

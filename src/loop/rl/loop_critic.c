@@ -2,11 +2,9 @@
 #include "rl/critic.h"
 
 #include "base/alloc.h"
-#include "base/hash.h"
 #include "rl/mini_batches.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- Values ------------------------------------------------------------------------------------------------ */
 
@@ -53,7 +51,6 @@ static treadle_status take_mini_batch(const treadle_rl_critic_update *u, const t
                                       sums *s, bool *skipped_p) {
   treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
   treadle_rl_state *state = u->state;
-  uint64_t bits;
   treadle_status status = TREADLE_OK;
   if (!has_tokens(rows)) return TREADLE_OK;
   s->lr = treadle_schedule_lr(u->schedule, state->critic_steps);
@@ -61,8 +58,7 @@ static treadle_status take_mini_batch(const treadle_rl_critic_update *u, const t
   if (!isfinite(figures.loss.loss))
     TRY(treadle_fail(TREADLE_REFUSED, "step %lld: the loss of the critic in a mini batch is not finite: %g",
                      (long long)state->step + 1, figures.loss.loss));
-  memcpy(&bits, &figures.loss.loss, sizeof bits);
-  state->losses_digest = treadle_hash_more(state->losses_digest, bits);
+  TRY(treadle_array_push(&u->ledger->losses, figures.loss.loss));
   state->critic_steps = figures.steps;
   *skipped_p = *skipped_p || figures.skipped;
   s->vf_loss += figures.loss.vf_loss;
@@ -84,14 +80,6 @@ static void note(treadle_rl_values *values, const sums *s) {
   treadle_rl_value(values, "critic/lr", s->lr);
 }
 
-/* Returns as the loss reads them. */
-static treadle_status set_targets(treadle_rl_batch *b) {
-  b->targets = treadle_rl_values_of(b);
-  if (!b->targets) return treadle_fail(TREADLE_NO_MEMORY, "no memory for returns");
-  for (size_t t = 0; t < b->ids.count; t++) b->targets[t] = (float)b->returns[t];
-  return treadle_rl_set_columns(b);
-}
-
 treadle_status treadle_rl_update_critic(const treadle_rl_critic_update *u, bool *skipped_p) {
   const treadle_config_batches *batches = &u->settings->rl.batches;
   const size_t all = u->batch->samples.count,
@@ -100,7 +88,7 @@ treadle_status treadle_rl_update_critic(const treadle_rl_critic_update *u, bool 
   sums s = {0};
   treadle_status status = TREADLE_OK;
   if (!places) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for mini batches"));
-  TRY(set_targets(u->batch));
+  TRY(treadle_rl_set_columns(u->batch));
   for (int64_t epoch = 0; epoch < batches->epochs; epoch++) {
     TRY(treadle_rl_mini_order(all, batches->shuffle_mini_batch, (uint64_t)u->settings->training.seed,
                               u->state->step, epoch, places));
@@ -111,7 +99,7 @@ treadle_status treadle_rl_update_critic(const treadle_rl_critic_update *u, bool 
     }
   }
   TRY(treadle_rl_call_rest(u->workers));
-  note(u->values, &s);
+  note(&u->ledger->values, &s);
 out:
   treadle_free(places);
   return status;

@@ -1,4 +1,4 @@
-/* Prompts and rewards that a configuration names, on rank 0. */
+/* Prompts and rewards that a configuration names, on the ranks that draw and that save. */
 #include "rl/loop.h"
 
 #include "io/json.h"
@@ -151,7 +151,7 @@ treadle_status treadle_rl_open_data(treadle_rl *rl) {
   char *variables = NULL;
   treadle_status status;
   size_t count;
-  if (!rl->crew.leads) return TREADLE_OK;
+  if (!rl->crew.leads && !rl->crew.has_samples) return TREADLE_OK;
   TRY(open_rewards(&rl->rewards, &rl->task, &rl->text));
   TRY(make_variables(&rl->task, rl->text.chat, &variables));
   TRY(read_prompts(rl, s->training.data_path, TREADLE_RL_PLACE(&rl->task, training.data_path), variables,

@@ -35,6 +35,10 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   treadle_free(b->returns);
   treadle_free(b->values);
   treadle_free(b->targets);
+  treadle_free(b->brought_prompts);
+  treadle_batch_destroy(b->brought);
+  b->brought_prompts = NULL;
+  b->brought = NULL;
   b->offsets = b->kept_offsets = NULL;
   b->old = b->ref = b->updated = b->entropies = NULL;
   b->rewards = b->advantages = b->returns = NULL;
@@ -229,7 +233,7 @@ out:
   return status;
 }
 
-static void abandon_scores(treadle_rl_rewards *rewards) {
+void treadle_rl_abandon_scores(treadle_rl_rewards *rewards) {
   for (int i = 0; i < rewards->count; i++) treadle_reward_abandon(rewards->items[i]);
 }
 
@@ -241,7 +245,7 @@ treadle_status treadle_rl_score_start(const treadle_rl_rollout *r, treadle_rl_ba
     TRY(treadle_reward_start_tokens(r->rewards->items[i], r->rewards->judged.items,
                                     r->rewards->judged.count, &r->rewards->tokens[i]));
 out:
-  if (status) abandon_scores(r->rewards);
+  if (status) treadle_rl_abandon_scores(r->rewards);
   return status;
 }
 
@@ -288,7 +292,7 @@ treadle_status treadle_rl_score_wait(const treadle_rl_rollout *r, treadle_rl_bat
   for (size_t i = 0; i < count; i++)
     batch->samples.items[from + i].reward = batch->samples.items[from + i].score;
 out:
-  if (status || *r->stopped) abandon_scores(r->rewards);
+  if (status || *r->stopped) treadle_rl_abandon_scores(r->rewards);
   treadle_free(scores);
   return status;
 }

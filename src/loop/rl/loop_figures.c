@@ -21,9 +21,16 @@ void treadle_rl_count(treadle_rl_values *values, const char *name, int64_t value
   add(values, name, (double)value, true);
 }
 
+void treadle_rl_values_clear(treadle_rl_values *values) {
+  values->all.count = 0;
+  values->lost = false;
+  treadle_arena_release(&values->names);
+}
+
 void treadle_rl_ledger_close(treadle_rl_ledger *ledger) {
   treadle_metrics_close(ledger->metrics);
   treadle_rl_sample_log_close(ledger->sample_log);
+  treadle_array_release(&ledger->losses);
   treadle_array_release(&ledger->totals.seconds);
   treadle_array_release(&ledger->totals.rewards);
   treadle_array_release(&ledger->moments.all);

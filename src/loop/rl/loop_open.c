@@ -204,9 +204,9 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   treadle_status status;
   TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.policy_ranks,
                                  trainer));
-  if (budget && treadle_rl_teams_share(&rl->teams))
+  if (budget && treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_CRITIC))
     TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
-  if (budget)
+  if (budget && treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_REWARD_MODEL))
     TRY(treadle_rl_reward_model_resting(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &scores));
   beside += scores;
   *engine = (treadle_generator_options){
@@ -278,8 +278,9 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
   if (rl->teams.has_critic)
     TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->crew,
                                  rl->state.from));
+  if (rl->teams.has_reward)
+    TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
   if (!rl->teams.has_policy) return TREADLE_OK;
-  TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
   if (rl->reward_model.role) treadle_tenant_count_by(rl->reward_model.role, rl->actor);
@@ -340,6 +341,7 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_ledger_close(&rl->ledger);
   treadle_rl_rewards_release(&rl->rewards); /* they read the batch */
   treadle_rl_batch_release(&rl->batch);
+  treadle_rl_batch_release(&rl->tests);
   treadle_rl_workers_release(&rl->workers);
   treadle_rl_critic_close(&rl->critic); /* it counts with the actor, as does the next */
   treadle_rl_reward_model_close(&rl->reward_model);

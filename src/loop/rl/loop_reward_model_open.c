@@ -43,9 +43,9 @@ treadle_status treadle_rl_reward_model_open(treadle_rl_reward_model *m, const tr
   treadle_status status = TREADLE_OK;
   if (!treadle_train_has_reward_model(task->settings)) return TREADLE_OK;
   TRY(say_reward(task, open_model(m, task, crew, models)));
-  TRY(treadle_train_config_layout(task->config, TREADLE_PART_REWARD, m->model->layers, crew->policy_ranks,
+  TRY(treadle_train_config_layout(task->config, TREADLE_PART_REWARD, m->model->layers, crew->reward_ranks,
                                   text, sizeof text));
-  TRY(say_reward(task, treadle_layout_create(m->model, text, crew->policy_ranks, NULL, &m->layout)));
+  TRY(say_reward(task, treadle_layout_create(m->model, text, crew->reward_ranks, NULL, &m->layout)));
 out:
   return status;
 }

@@ -6,6 +6,7 @@
 #include "control/crew.h"
 #include "group/group.h"
 #include "rl/pools.h"
+#include "rl/stages.h"
 #include "run/config_pools.h"
 
 #include <stdio.h>
@@ -27,20 +28,20 @@ static treadle_status check_role(const treadle_rl_task *task, const char *place,
   treadle_resource_pool_get_info(pool->pool, &info);
   REFUSE(
       "%s: %s: %s is in pool '%s', apart from the policy: this version runs ActorRollout in one pool, with "
-      "RefPolicy and RewardModel, and Critic there or in another; treadle pools says what it would be",
+      "RefPolicy, and Critic and RewardModel there or in others; treadle pools says what it would be",
       task->config->file, place, treadle_pool_role_name(role), treadle_text_shown(info.name));
 }
 
-/* The policy trains and generates on the same ranks, where the reference is, too. */
+/* The policy trains and generates on the same ranks, where the reference is, too. A role that no pool names is with the policy. */
 static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *task,
                                  const treadle_rl_pools *pools, const treadle_rl_pools_info *info) {
   static const treadle_pool_role with_policy[] = {TREADLE_POOL_ROLE_ACTOR, TREADLE_POOL_ROLE_ROLLOUT,
-                                                  TREADLE_POOL_ROLE_REF_POLICY,
-                                                  TREADLE_POOL_ROLE_REWARD_MODEL};
+                                                  TREADLE_POOL_ROLE_REF_POLICY};
   treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
   treadle_status status = TREADLE_OK;
   if (info->count > TREADLE_RL_TEAMS_MOST)
-    REFUSE("%s: %s says %d pools: this version runs %d at most, one of the policy and one of the critic",
+    REFUSE("%s: %s says %d pools: this version runs %d at most, one of the policy, one of the critic and one "
+           "of the reward model",
            task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
   t->count = info->count;
   for (int32_t p = 0; p < info->count; p++) {
@@ -48,6 +49,7 @@ static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *tas
     t->team[p].policy = has(&pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) ||
                         (has(&pool, TREADLE_POOL_ROLE_ACTOR) && has(&pool, TREADLE_POOL_ROLE_ROLLOUT));
     t->team[p].critic = has(&pool, TREADLE_POOL_ROLE_CRITIC);
+    t->team[p].reward = has(&pool, TREADLE_POOL_ROLE_REWARD_MODEL);
     for (size_t i = 0; i < sizeof with_policy / sizeof *with_policy && !t->team[p].policy; i++)
       if (has(&pool, with_policy[i])) TRY(check_role(task, info->place, &pool, with_policy[i]));
   }
@@ -144,10 +146,18 @@ out:
 
 /* ---- All of it ---- */
 
-bool treadle_rl_teams_share(const treadle_rl_teams *t) {
-  for (int p = 0; p < t->count; p++)
-    if (t->team[p].critic && !t->team[p].policy) return false;
-  return true;
+int treadle_rl_teams_of(const treadle_rl_teams *t, treadle_pool_role role) {
+  int policy = 0;
+  for (int p = 0; p < t->count; p++) {
+    if (role == TREADLE_POOL_ROLE_CRITIC && t->team[p].critic) return p;
+    if (role == TREADLE_POOL_ROLE_REWARD_MODEL && t->team[p].reward) return p;
+    if (t->team[p].policy) policy = p;
+  }
+  return policy;
+}
+
+bool treadle_rl_teams_share(const treadle_rl_teams *t, treadle_pool_role role) {
+  return treadle_rl_teams_of(t, role) == treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT);
 }
 
 /* More processes than slots by one: the controller is apart. One pool of as many slots as there are ranks, or of all: together. */
@@ -173,20 +183,42 @@ static treadle_status check_nodes(const treadle_rl_teams *t, const treadle_rl_cr
   return TREADLE_OK;
 }
 
-static treadle_status check_run(const treadle_rl_task *task) {
+static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task *task) {
   if (task->settings->actor.load)
     REFUSE("%s: weights of a checkpoint of Megatron are not read where the controller is apart: convert it "
            "first "
            "(treadle convert)",
            TREADLE_RL_PLACE(task, actor.load));
+  if (task->settings->rl.filter_groups.enable && treadle_train_has_reward_model(task->settings) &&
+      !treadle_rl_teams_share(t, TREADLE_POOL_ROLE_REWARD_MODEL))
+    REFUSE("%s: groups are filtered by their scores while prompts are drawn, and a reward model in a pool of "
+           "its own scores samples behind that: map RewardModel to the policy's pool",
+           TREADLE_RL_PLACE(task, rl.filter_groups.enable));
   return TREADLE_OK;
+}
+
+/* What this rank is, but for its group. */
+static void find_crew(treadle_rl_teams *t, const treadle_rl_crew *whole, treadle_rl_crew *crew) {
+  const int policy = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT),
+            critic = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_CRITIC),
+            reward = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_REWARD_MODEL);
+  *crew = (treadle_rl_crew){.ranks = 1,
+                            .leads = whole->rank == 0,
+                            .has_samples = whole->rank == t->team[policy].ranks[0],
+                            .policy_ranks = t->team[policy].count,
+                            .critic_ranks = t->team[critic].count,
+                            .reward_ranks = t->team[reward].count,
+                            .observer = whole->observer};
+  t->has_policy = t->mine == policy;
+  t->has_critic = t->mine == critic;
+  t->has_reward = t->mine == reward;
 }
 
 treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task *task,
                                      const treadle_rl_crew *whole, treadle_rl_crew *crew_p) {
   int key = 0;
   treadle_status status;
-  *t = (treadle_rl_teams){.mine = -1, .has_policy = true, .has_critic = true};
+  *t = (treadle_rl_teams){.mine = -1, .has_policy = true, .has_critic = true, .has_reward = true};
   *crew_p = *whole;
   t->apart = is_apart(task->config->pools, whole);
   if (t->apart && !whole->group) return check_count(task, whole); /* one process is too few */
@@ -200,19 +232,12 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
                        whole->ranks, treadle_group_node_count(whole->group));
     return treadle_rl_agree(whole, status);
   }
-  status = check_run(task);
-  if (!status) status = place_teams(t, task, whole, &key);
+  status = place_teams(t, task, whole, &key);
+  if (!status) status = check_run(t, task);
   if (!status) status = check_nodes(t, whole);
   TRY(treadle_rl_agree(whole, status));
   TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
-  *crew_p = (treadle_rl_crew){.ranks = 1, .leads = whole->rank == 0, .observer = whole->observer};
-  for (int p = 0; p < t->count; p++) {
-    if (t->team[p].policy) crew_p->policy_ranks = t->team[p].count;
-    if (t->team[p].critic) crew_p->critic_ranks = t->team[p].count;
-  }
-  if (!crew_p->critic_ranks) crew_p->critic_ranks = crew_p->policy_ranks;
-  t->has_policy = t->mine >= 0 && t->team[t->mine].policy;
-  t->has_critic = t->mine >= 0 && t->team[t->mine].critic;
+  find_crew(t, whole, crew_p);
   if (!t->group) goto out;
   crew_p->rank = treadle_group_rank(t->group);
   crew_p->ranks = treadle_group_size(t->group);
@@ -226,8 +251,8 @@ treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_crew 
   treadle_status status;
   if (!t->apart) return TREADLE_OK;
   const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
-  t->first = (treadle_worker_team){.group = &workers->group, .divide = workers->divide};
-  t->classes[0] = treadle_worker_relay_class(CLASS, first ? &t->first : NULL);
+  t->first = (treadle_worker_team){.group = &workers->group};
+  t->classes[0] = treadle_rl_team_class(CLASS, first ? &t->first : NULL);
   TRY(treadle_crew_open(whole->group, t->classes, 1, NULL, &t->crew));
 out:
   return status;
@@ -240,9 +265,11 @@ treadle_status treadle_rl_teams_reach(treadle_rl_teams *t, treadle_rl_workers *w
     t->relays[p] = (treadle_worker_relay){
         .ranks = t->team[p].count, .rank_of = t->team[p].ranks, .roles = t->team[p].roles};
     TRY(treadle_worker_relay_open(t->crew, CLASS, &t->relays[p]));
-    if (t->team[p].policy) workers->group.relay = &t->relays[p];
-    if (t->team[p].critic) workers->critics.relay = &t->relays[p];
   }
+  workers->group.relay = &t->relays[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT)];
+  workers->critics.relay = &t->relays[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_CRITIC)];
+  workers->relays = t->relays;
+  workers->relay_count = t->count;
 out:
   return status;
 }

@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 enum { TEST_KEY = -1, PROMPTS_AT_ONCE = 4096 };
@@ -47,15 +46,17 @@ static treadle_status judge(const treadle_train_settings *settings, const treadl
   return status;
 }
 
-treadle_status treadle_rl_judge_tests(const treadle_rl_rollout *r, const treadle_rl_prompts *tests,
-                                      treadle_rl_batch *batch, treadle_rl_verdicts *verdicts) {
-  char **preds = NULL;
-  treadle_status status;
+treadle_status treadle_rl_draw_tests(const treadle_rl_rollout *r, const treadle_rl_prompts *tests,
+                                     treadle_rl_batch *batch) {
   batch->tests = true;
-  TRY(take_prompts(r, tests, batch));
-  preds = treadle_alloc_array(batch->samples.count + 1, sizeof *preds);
+  return take_prompts(r, tests, batch);
+}
+
+treadle_status treadle_rl_judge_tests(const treadle_rl_rollout *r, treadle_rl_batch *batch,
+                                      treadle_rl_verdicts *verdicts) {
+  char **preds = treadle_alloc_array(batch->samples.count + 1, sizeof *preds);
+  treadle_status status;
   if (!preds) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", batch->samples.count));
-  TRY(treadle_rl_find_rm_scores(r->workers, r->settings, batch, 0));
   TRY(treadle_rl_score_start(r, batch, 0));
   TRY(treadle_rl_score_wait(r, batch, 0, preds));
   if (!*r->stopped) TRY(judge(r->settings, batch, preds, verdicts));
@@ -67,20 +68,15 @@ out:
 
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p) {
   const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
-  treadle_rl_batch b = {.step = rl->state.step};
   treadle_rl_verdicts verdicts = {0};
   treadle_status status;
-  treadle_rl_doing(&rl->crew, "the test");
-  TRY(treadle_rl_judge_tests(&rollout, rl->data.tests, &b, &verdicts));
+  TRY(treadle_rl_judge_tests(&rollout, &rl->tests, &verdicts));
   if (rl->stopped) goto out;
   for (size_t i = 0; i < verdicts.items.count; i++)
     treadle_rl_value(&rl->ledger.values, verdicts.items.items[i].name, verdicts.items.items[i].value);
   *mean_p = verdicts.mean;
-  TRY(treadle_rl_write_test(rl->task.settings, &rl->state, &b));
-  if (isnan(rl->ledger.totals.val_first)) rl->ledger.totals.val_first = *mean_p;
-  rl->ledger.totals.val_last = *mean_p;
+  TRY(treadle_rl_write_test(rl->task.settings, &rl->state, &rl->tests));
 out:
   treadle_rl_verdicts_release(&verdicts);
-  treadle_rl_batch_release(&b);
   return status;
 }

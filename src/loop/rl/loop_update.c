@@ -2,7 +2,6 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
-#include "base/hash.h"
 #include "rl/mini_batches.h"
 
 #include <math.h>
@@ -86,7 +85,6 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   treadle_rl_mini_result *sums = &m->sums;
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
   treadle_loss f;
-  uint64_t bits;
   treadle_status status;
   if (!has_tokens(m)) return TREADLE_OK; /* empty responses alone */
   m->update.step.lr = treadle_schedule_lr(m->schedule, m->state->optimizer_steps);
@@ -96,8 +94,7 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   if (!isfinite(f.loss))
     TRY(treadle_fail(TREADLE_REFUSED, "step %lld: the loss of a mini batch is not finite: %g",
                      (long long)m->state->step + 1, f.loss));
-  memcpy(&bits, &f.loss, sizeof bits);
-  m->state->losses_digest = treadle_hash_more(m->state->losses_digest, bits);
+  TRY(treadle_array_push(&m->ledger->losses, f.loss));
   m->state->optimizer_steps = result.steps;
   *skipped_p = *skipped_p || result.skipped;
   *last_p =

@@ -18,9 +18,10 @@ treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memo
   treadle_status status;
   TRY(treadle_rl_actor_options(rl, &trainer, &engine, &options));
   TRY(treadle_actor_foresee(rl->models.train, rl->models.infer, &options, by_rank));
-  if (treadle_rl_teams_share(&rl->teams))
+  if (treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_CRITIC))
     TRY(treadle_rl_critic_foresee(&rl->critic, &rl->task, &rl->bounds, &rl->text, by_rank));
-  TRY(treadle_rl_reward_model_foresee(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, by_rank));
+  if (treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_REWARD_MODEL))
+    TRY(treadle_rl_reward_model_foresee(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, by_rank));
 out:
   return status;
 }
@@ -81,7 +82,8 @@ static treadle_status open_plan(const treadle_train_config *config, int64_t rank
   TRY(TREADLE_TAKE(options->observer, &rl->crew.observer));
   rl->task.config = config;
   rl->task.options = options;
-  rl->crew.ranks = rl->crew.policy_ranks = rl->crew.critic_ranks = (int)ranks;
+  rl->crew.ranks = rl->crew.policy_ranks = (int)ranks;
+  rl->crew.critic_ranks = rl->crew.reward_ranks = (int)ranks;
   rl->crew.leads = true;
   rl->task.plans = true;
   rl->task.settings = treadle_train_config_settings(config);

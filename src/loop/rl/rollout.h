@@ -1,4 +1,4 @@
-/* Drawing samples of prompts, and scoring them: what a run and an evaluation (eval.c) both do. Rank 0 does. */
+/* Drawing samples of prompts, and scoring them: what a run and an evaluation (eval.c) both do. */
 #ifndef TREADLE_RL_ROLLOUT_H
 #define TREADLE_RL_ROLLOUT_H
 
@@ -30,6 +30,8 @@ treadle_status treadle_rl_score_start(const treadle_rl_rollout *rollout, treadle
                                       size_t from);
 treadle_status treadle_rl_score_wait(const treadle_rl_rollout *rollout, treadle_rl_batch *batch,
                                      size_t from, char **preds);
+/* No reward looks at any sample any more. */
+void treadle_rl_abandon_scores(treadle_rl_rewards *rewards);
 
 /* loop_token_rewards.c: what the rewards see of the tokens of samples from `from` on; and what reward `number` has given them, which is added to
  * batch->scored. scores: of these samples, by that reward. */
@@ -38,10 +40,12 @@ treadle_status treadle_rl_show_tokens(treadle_rl_rewards *rewards, const treadle
 treadle_status treadle_rl_take_token_rewards(const treadle_rl_rewards *rewards, int number,
                                              treadle_rl_batch *batch, size_t from, const double *scores);
 
-/* loop_test.c: val_n samples of each of the tests, with their scores, in the batch, which is empty before, but has its step;
- * and what they come to. The caller releases both, whatever is returned. *rollout->stopped: there are no scores. */
-treadle_status treadle_rl_judge_tests(const treadle_rl_rollout *rollout, const treadle_rl_prompts *tests,
-                                      treadle_rl_batch *batch, treadle_rl_verdicts *verdicts);
+/* loop_test.c: val_n samples of each of the tests, in the batch, which is empty before, but has its step. The caller releases it, whatever is returned. */
+treadle_status treadle_rl_draw_tests(const treadle_rl_rollout *rollout, const treadle_rl_prompts *tests,
+                                     treadle_rl_batch *batch);
+/* Their scores, and what these come to, which the caller releases, too. *rollout->stopped: there are no scores. */
+treadle_status treadle_rl_judge_tests(const treadle_rl_rollout *rollout, treadle_rl_batch *batch,
+                                      treadle_rl_verdicts *verdicts);
 
 /* ---- loop_worker.c ---- */
 

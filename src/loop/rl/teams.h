@@ -2,7 +2,7 @@
  * pool, and pools work at the same time.
  *
  * Apart, each rank knows its team as its crew (rl/crew.h): agreements of a role are among these ranks. The first rank of a team serves the controller,
- * which calls it by a relay (control/worker_relay.h); the others serve that first rank. */
+ * which asks it for stages (rl/stages.h) and messages (control/worker_relay.h); the others serve that first rank. */
 #ifndef TREADLE_RL_TEAMS_H
 #define TREADLE_RL_TEAMS_H
 
@@ -11,29 +11,34 @@
 #include "rl/task.h"
 #include "rl/workers.h"
 
-enum { TREADLE_RL_TEAMS_MOST = 2 };
+enum { TREADLE_RL_TEAMS_MOST = 3 };
 
 /* A zeroed struct is that of a run whose ranks are together. */
 typedef struct treadle_rl_teams {
   bool apart;
-  bool has_policy,
-      has_critic; /* what this rank works in; of a run that is apart, the controller in nothing */
+  bool has_policy, has_critic, has_reward; /* what this rank works in; apart, the controller in nothing */
   int count;
   struct {
-    bool policy, critic;
+    bool policy, critic, reward;
     int32_t count, *ranks; /* [count] of the whole; the first one serves the controller */
     char roles[160];       /* "ActorRollout, RefPolicy (pool 'policy')" */
+    int64_t row_bytes;     /* of rows that its first rank got from others, so far */
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
   treadle_group *group; /* of this rank's team; NULL: it is alone in it, or the controller */
   treadle_crew *crew;
   treadle_worker_team first; /* of the first rank of a team */
   treadle_worker_class classes[1];
-  treadle_worker_relay relays[TREADLE_RL_TEAMS_MOST]; /* of the controller */
+  /* Of the controller: */
+  treadle_worker_relay relays[TREADLE_RL_TEAMS_MOST];
+  treadle_crew_books before; /* at the last step; and the row_bytes of all teams */
+  int64_t by_workers_before;
 } treadle_rl_teams;
 
-/* Has the critic the ranks of the policy? */
-bool treadle_rl_teams_share(const treadle_rl_teams *teams);
+/* Has a role the ranks of the policy? */
+bool treadle_rl_teams_share(const treadle_rl_teams *teams, treadle_pool_role role);
+/* The team of a role: that of the policy, if it has no other one. */
+int treadle_rl_teams_of(const treadle_rl_teams *teams, treadle_pool_role role);
 /* What the configuration says of these ranks; crew_p gets the crew of this rank. Refused: pools that the run's ranks are not enough for, or too many; roles in
  * pools where they are not run. Collective among `whole`. */
 treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,

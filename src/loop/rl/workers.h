@@ -2,13 +2,16 @@
 #ifndef TREADLE_RL_WORKERS_H
 #define TREADLE_RL_WORKERS_H
 
+#include "control/worker_relay.h"
 #include "control/worker_rows.h"
 #include "rl/batch.h"
 #include "run/checkpoint.h"
 
 typedef struct treadle_rl_workers {
   treadle_worker_group group;   /* on the controller apart: of the policy */
-  treadle_worker_group critics; /* of the controller apart alone: the way to the critic */
+  treadle_worker_group critics; /* of the controller apart alone: the way to the critic, */
+  treadle_worker_relay *relays; /* [relay_count] and to all pools */
+  int relay_count;
   treadle_message in, out;      /* of the call that is made */
   /* Which rows each rank takes in calls of a method, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
    * train on. Local. */
@@ -79,7 +82,7 @@ treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
 /* Apart: what one role has of a checkpoint, into a folder that is there. */
 treadle_status treadle_rl_call_save_role(treadle_rl_workers *workers, bool critic, const char *folder);
 treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p);
-/* Of all ranks, the largest. */
+/* Of the policy's ranks, the largest; whether any rank wants to stop. */
 treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p);
 
 #endif

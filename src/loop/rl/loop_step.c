@@ -1,0 +1,205 @@
+/* A step: its stages, in the order in which they need each other. Those of other pools begin as soon as they can, and are waited for where what they find is
+ * needed. */
+#include "rl/loop.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Stages -------------------------------------------------------------------------------------------------- */
+
+static treadle_status run(treadle_rl *rl, treadle_rl_stage_number stage, double *seconds_p) {
+  treadle_rl_outcome outcome;
+  treadle_status status;
+  TRY(treadle_rl_stage_run(rl, stage, &outcome));
+  *seconds_p += outcome.seconds;
+out:
+  return status;
+}
+
+/* What others do with the samples alone. */
+static treadle_status begin_beside(treadle_rl *rl) {
+  static const treadle_rl_stage_number all[] = {TREADLE_STAGE_RM_SCORE, TREADLE_STAGE_REFERENCE,
+                                                TREADLE_STAGE_VALUES};
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (treadle_rl_stage_is_wanted(rl, all[i]) && treadle_rl_stage_is_beside(rl, all[i]))
+      TRY(treadle_rl_stage_start(rl, all[i]));
+out:
+  return status;
+}
+
+/* What is done with the samples of a step before anything learns from them. rl->stopped: the step is not taken, and its prompts are not drawn. */
+static treadle_status prepare(treadle_rl *rl) {
+  treadle_rl_times *t = &rl->ledger.times;
+  const int64_t drawn = rl->state.drawn;
+  treadle_status status;
+  treadle_rl_begin_moments(&rl->ledger.moments);
+  TRY(run(rl, TREADLE_STAGE_GENERATE, &t->gen));
+  if (rl->stopped) goto out;
+  TRY(begin_beside(rl));
+  TRY(run(rl, TREADLE_STAGE_RM_SCORE, &t->reward));
+  TRY(run(rl, TREADLE_STAGE_OLD, &t->old_log_prob));
+  TRY(run(rl, TREADLE_STAGE_REWARDS, &t->reward));
+  if (rl->stopped) goto out;
+  TRY(run(rl, TREADLE_STAGE_REFERENCE, &t->ref));
+  TRY(run(rl, TREADLE_STAGE_VALUES, &t->values));
+  TRY(run(rl, TREADLE_STAGE_ADVANTAGES, &t->adv));
+out:
+  if (rl->stopped) rl->state.drawn = drawn;
+  return status;
+}
+
+/* In the order of mini batches, those of the critic before those of the policy. */
+static void digest_losses(treadle_rl *rl) {
+  uint64_t bits;
+  for (size_t i = 0; i < rl->ledger.losses.count; i++) {
+    memcpy(&bits, &rl->ledger.losses.items[i], sizeof bits);
+    rl->state.losses_digest = treadle_hash_more(rl->state.losses_digest, bits);
+  }
+  rl->ledger.losses.count = 0;
+}
+
+/* Both learn from the same samples: neither waits for the other, if they are on ranks of their own. */
+static treadle_status learn(treadle_rl *rl, treadle_rl_outcome *policy) {
+  treadle_rl_times *t = &rl->ledger.times;
+  const bool warms_up = treadle_rl_warms_up(rl->task.settings, rl->state.step + 1);
+  treadle_rl_outcome critic;
+  treadle_status status = TREADLE_OK;
+  *policy = (treadle_rl_outcome){
+      .last = {.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN, .lr = NAN}};
+  if (treadle_rl_stage_is_wanted(rl, TREADLE_STAGE_UPDATE_CRITIC) &&
+      treadle_rl_stage_is_beside(rl, TREADLE_STAGE_UPDATE_CRITIC) && !warms_up) {
+    TRY(treadle_rl_stage_start(rl, TREADLE_STAGE_UPDATE_CRITIC));
+    TRY(treadle_rl_stage_start(rl, TREADLE_STAGE_UPDATE));
+  }
+  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_UPDATE_CRITIC, &critic));
+  t->update_critic = critic.seconds;
+  if (!warms_up) TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_UPDATE, policy));
+  t->update_actor = policy->seconds;
+  policy->skipped = policy->skipped || critic.skipped;
+  digest_losses(rl);
+out:
+  return status;
+}
+
+/* ---- Figures ------------------------------------------------------------------------------------------------- */
+
+static void note_times(treadle_rl_values *values, const treadle_train_settings *settings,
+                       const treadle_rl_times *t) {
+  treadle_rl_value(values, "timing_s/gen", t->gen);
+  treadle_rl_value(values, "timing_s/reward", t->reward);
+  treadle_rl_value(values, "timing_s/old_log_prob", t->old_log_prob);
+  if (treadle_rl_uses_kl(settings)) treadle_rl_value(values, "timing_s/ref", t->ref);
+  if (treadle_train_has_critic(settings)) treadle_rl_value(values, "timing_s/values", t->values);
+  treadle_rl_value(values, "timing_s/adv", t->adv);
+  if (treadle_train_has_critic(settings))
+    treadle_rl_value(values, "timing_s/update_critic", t->update_critic);
+  treadle_rl_value(values, "timing_s/update_actor", t->update_actor);
+  treadle_rl_value(values, "timing_s/step", t->step);
+  treadle_rl_value(values, "timing/resharding_to_infer", t->to_infer);
+  treadle_rl_value(values, "timing/resharding_to_train", t->to_train);
+}
+
+static void note_gauges(treadle_rl_values *values, const treadle_rl_gauges *g) {
+  static const struct {
+    const char *name;
+    treadle_class which;
+  } classes[] = {
+      {"params", TREADLE_PARAMS},      {"grads", TREADLE_GRADS}, {"optimizer", TREADLE_OPTIMIZER},
+      {"infer", TREADLE_INFER_PARAMS}, {"kv", TREADLE_KV},       {"work", TREADLE_WORK},
+      {"reference", TREADLE_REFERENCE}};
+  char name[64];
+  treadle_rl_value(values, "perf/max_memory_allocated_gb",
+                   (double)g->fullest.peak_bytes / (double)(1 << 30));
+  for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+    snprintf(name, sizeof name, "memory/%s_peak", classes[i].name);
+    treadle_rl_count(values, name, (int64_t)g->fullest.peaks[classes[i].which]);
+  }
+}
+
+/* ---- The whole ------------------------------------------------------------------------------------------------ */
+
+/* What the controller itself has sent and received in this step; and rows that ranks got of each other. */
+static void note_control(treadle_rl *rl) {
+  treadle_rl_teams *t = &rl->teams;
+  treadle_crew_books now = {0};
+  int64_t by_workers = 0;
+  if (!t->apart) return;
+  treadle_crew_get_books(t->crew, &now);
+  for (int p = 0; p < t->count; p++) by_workers += t->team[p].row_bytes;
+  treadle_rl_count(&rl->ledger.values, "control/calls", now.calls - t->before.calls);
+  treadle_rl_count(&rl->ledger.values, "control/message_bytes",
+                   now.message_bytes - t->before.message_bytes);
+  treadle_rl_count(&rl->ledger.values, "control/row_bytes_by_controller",
+                   now.row_bytes - t->before.row_bytes);
+  treadle_rl_count(&rl->ledger.values, "control/row_bytes_by_workers", by_workers - t->by_workers_before);
+  t->before = now;
+  t->by_workers_before = by_workers;
+}
+
+static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *before) {
+  treadle_rl_outcome policy;
+  treadle_rl_gauges after;
+  const double begin = treadle_clock_seconds();
+  const int64_t differing = rl->ledger.totals.differing;
+  treadle_status status;
+  TRY(prepare(rl));
+  if (rl->stopped) return TREADLE_OK;
+  TRY(learn(rl, &policy));
+  treadle_rl_stage(rl, NULL);
+  rl->state.step++;
+  rl->ledger.times.step = treadle_clock_seconds() - begin;
+  TRY(treadle_rl_call_gauges(&rl->workers, &after));
+  rl->ledger.times.to_infer = after.fullest.to_infer - before->fullest.to_infer;
+  rl->ledger.times.to_train = after.fullest.to_train - before->fullest.to_train;
+  *before = after;
+  step->step = rl->state.step;
+  step->skipped = policy.skipped;
+  step->kl = rl->task.settings->rl.kl.in_loss ? policy.last.kl_loss : NAN;
+  step->entropy = policy.last.entropy;
+  step->loss = policy.last.loss;
+  step->grad_norm = policy.last.grad_norm;
+  step->lr = policy.last.lr;
+  step->seconds = rl->ledger.times.step;
+  step->gen_seconds = rl->ledger.times.gen;
+  step->switch_seconds = rl->ledger.times.to_infer + rl->ledger.times.to_train;
+  step->peak_bytes = after.fullest.peak_bytes;
+  step->logprob_differing = rl->ledger.totals.differing - differing;
+out:
+  return status;
+}
+
+static treadle_status note_step(treadle_rl *rl, treadle_rl_step *step, const treadle_rl_gauges *g) {
+  treadle_rl_totals *totals = &rl->ledger.totals;
+  treadle_rl_values *values = &rl->ledger.values;
+  treadle_rl_outcome sums;
+  treadle_status status;
+  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_FIGURES, &sums));
+  step->reward = sums.reward;
+  step->response_length = sums.response_length;
+  step->tokens = sums.tokens;
+  treadle_rl_value(values, "perf/time_per_step", step->seconds);
+  treadle_rl_value(values, "perf/throughput",
+                   step->seconds > 0 ? (double)step->tokens / step->seconds / rl->whole.ranks : 0);
+  treadle_rl_count(values, "training/skipped", step->skipped);
+  note_times(values, rl->task.settings, &rl->ledger.times);
+  note_gauges(values, g);
+  note_control(rl);
+  TRY(treadle_array_push(&totals->seconds, step->seconds));
+  TRY(treadle_array_push(&totals->rewards, step->reward));
+  totals->tokens += step->tokens;
+  totals->all_seconds += step->seconds;
+out:
+  return status;
+}
+
+treadle_status treadle_rl_take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *gauges) {
+  treadle_status status;
+  TRY(take_step(rl, step, gauges));
+  if (!rl->stopped) TRY(note_step(rl, step, gauges));
+out:
+  return status;
+}

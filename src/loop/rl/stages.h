@@ -1,0 +1,93 @@
+/* Stages of a step: what is done with its samples, one thing after the other. A stage is work of one role. The rank that leads those who have the role does
+ * it, with its own part of the run, and makes the calls that it needs among them (workers.h).
+ *
+ * Together, that is rank 0, which goes through the step as well. With the controller apart it is the first rank of the role's pool, which the controller asks.
+ * Samples stay on the first rank of the policy's pool. Other pools' first ranks fetch what they need of them there, and keep what they find until the
+ * controller says that the step is over: no row passes the controller. Stages of different pools may be under way at the same time.
+ *
+ *   treadle_rl_stage_start(rl, STAGE);  ...  treadle_rl_stage_wait(rl, STAGE, &outcome);  ...  treadle_rl_stages_clear(rl); */
+#ifndef TREADLE_RL_STAGES_H
+#define TREADLE_RL_STAGES_H
+
+#include "base/status.h"
+#include "control/worker_relay.h"
+
+typedef enum treadle_rl_stage_number {
+  TREADLE_STAGE_GENERATE, /* samples; scores are under way */
+  TREADLE_STAGE_RM_SCORE,
+  TREADLE_STAGE_OLD, /* log-probabilities, where the update does not find them itself */
+  TREADLE_STAGE_REWARDS,
+  TREADLE_STAGE_REFERENCE,
+  TREADLE_STAGE_VALUES,
+  TREADLE_STAGE_ADVANTAGES,
+  TREADLE_STAGE_UPDATE_CRITIC,
+  TREADLE_STAGE_UPDATE,
+  TREADLE_STAGE_FIGURES,
+  TREADLE_STAGE_WRITE,     /* files of samples */
+  TREADLE_STAGE_TEST_DRAW, /* prompts that are not trained on */
+  TREADLE_STAGE_TEST_RM_SCORE,
+  TREADLE_STAGE_TEST_JUDGE,
+  TREADLE_STAGES
+} treadle_rl_stage_number;
+
+/* What the last mini batch of an update has come to. */
+typedef struct treadle_rl_mini_result {
+  double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl, grad_norm, lr;
+} treadle_rl_mini_result;
+
+/* What a stage has come to, beside figures in the ledger. */
+typedef struct treadle_rl_outcome {
+  double seconds;
+  bool skipped;                   /* a step of an optimizer did nothing */
+  treadle_rl_mini_result last;    /* UPDATE */
+  double reward, response_length; /* FIGURES: means of samples */
+  int64_t tokens;                 /* the same: of all samples, with their prompts */
+  double test;                    /* TEST_JUDGE: the mean score */
+} treadle_rl_outcome;
+
+struct treadle_rl;
+
+/* Stages that were started. */
+typedef struct treadle_rl_stages {
+  struct {
+    treadle_rl_outcome outcome;           /* together: what it has come to */
+    treadle_future *rows;   /* apart: what it leaves, until the stage is started anew */
+    treadle_future *answer; /* and what it comes to; NULL: it is not under way */
+  } all[TREADLE_STAGES];
+} treadle_rl_stages;
+
+/* ---- loop_stages.c ---- */
+
+/* Has the run this stage? Those that need a role which the run does not have it has not. */
+bool treadle_rl_stage_is_wanted(const struct treadle_rl *rl, treadle_rl_stage_number stage);
+/* Is it the work of another pool than the policy's? */
+bool treadle_rl_stage_is_beside(const struct treadle_rl *rl, treadle_rl_stage_number stage);
+treadle_pool_role treadle_rl_stage_role(treadle_rl_stage_number stage);
+/* "compute_values" */
+const char *treadle_rl_stage_name(treadle_rl_stage_number stage);
+/* The columns that a stage leaves for others [*count_p]. */
+const char *const *treadle_rl_stage_leaves(treadle_rl_stage_number stage, size_t *count_p);
+/* Does it, on this rank. */
+treadle_status treadle_rl_stage_do(struct treadle_rl *rl, treadle_rl_stage_number stage,
+                                   treadle_rl_outcome *outcome_p);
+
+/* Of who goes through the step. A stage is started when those were waited for whose columns it reads. */
+treadle_status treadle_rl_stage_start(struct treadle_rl *rl, treadle_rl_stage_number stage);
+treadle_status treadle_rl_stage_wait(struct treadle_rl *rl, treadle_rl_stage_number stage,
+                                     treadle_rl_outcome *outcome_p);
+/* Both; what was started is only waited for. Nothing is done where the stage is not wanted: *outcome_p is zeroed. */
+treadle_status treadle_rl_stage_run(struct treadle_rl *rl, treadle_rl_stage_number stage,
+                                    treadle_rl_outcome *outcome_p);
+
+/* ---- loop_stages_apart.c ---- */
+
+/* The controller: asks, waits. */
+treadle_status treadle_rl_stage_ask(struct treadle_rl *rl, treadle_rl_stage_number stage);
+treadle_status treadle_rl_stage_hear(struct treadle_rl *rl, treadle_rl_stage_number stage,
+                                     treadle_rl_outcome *outcome_p);
+/* The class of the crew that first ranks of pools are workers of; team: NULL on other ranks. */
+treadle_worker_class treadle_rl_team_class(const char *name, treadle_worker_team *team);
+/* No stage that was started is needed any more: what they have left goes. */
+void treadle_rl_stages_clear(struct treadle_rl *rl);
+
+#endif
