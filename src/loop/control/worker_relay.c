@@ -156,6 +156,7 @@ treadle_status treadle_worker_relay_explain(const treadle_worker_relay *relay, c
 
 treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char *method,
                                         const treadle_message *in, treadle_message *out) {
+  const int64_t before = relay->crew->books.row_bytes;
   treadle_future *future = NULL;
   treadle_status status;
   treadle_message_clear(out);
@@ -166,6 +167,7 @@ treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char 
   TRY(treadle_future_take_of(future, 0, NULL, 0, &relay->answers));
   *out = treadle_worker_relay_answer(relay, 0);
 out:
+  relay->carried += relay->crew->books.row_bytes - before;
   if (status) status = treadle_worker_relay_explain(relay, method, status);
   treadle_future_destroy(future);
   return status;

@@ -35,6 +35,7 @@ typedef struct treadle_worker_relay {
   const char *roles;        /* what they do: "Critic (pool 'critic')" */
   treadle_crew *crew;
   treadle_batch *answers;   /* of the last call, a row a rank */
+  int64_t carried;          /* bytes that the crew counts as rows, and that are messages (treadle_crew_books) */
 } treadle_worker_relay;
 
 /* For a group whose ranks and roles are there; all that it has of texts and numbers outlives it. */

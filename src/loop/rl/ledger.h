@@ -46,6 +46,13 @@ typedef struct treadle_rl_moments {
   double begin;      /* of that step */
 } treadle_rl_moments;
 
+/* With the controller apart, what went between processes. */
+typedef struct treadle_rl_traffic {
+  int64_t calls, message_bytes; /* of the controller; with answers */
+  int64_t by_controller;        /* bytes of rows that it had in its hands */
+  int64_t by_workers;           /* those that first ranks of pools got of each other */
+} treadle_rl_traffic;
+
 typedef struct treadle_rl_ledger {
   treadle_metrics *metrics;
   treadle_rl_sample_log *sample_log;

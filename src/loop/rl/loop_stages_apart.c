@@ -299,14 +299,16 @@ out:
 
 treadle_status treadle_rl_stage_hear(treadle_rl *rl, treadle_rl_stage_number stage,
                                      treadle_rl_outcome *outcome_p) {
-  const treadle_worker_relay *relay = &rl->teams.relays[team_of(rl, stage)];
+  treadle_worker_relay *relay = &rl->teams.relays[team_of(rl, stage)];
   treadle_future *rows = rl->stages.all[stage].rows, *answer = rl->stages.all[stage].answer;
   treadle_batch *made = NULL;
   treadle_status status;
   treadle_future_wait_with(rows, relay->rank_of, relay->ranks);
   TRY(treadle_future_wait(rows));
+  const int64_t before = relay->crew->books.row_bytes;
   treadle_future_wait_with(answer, relay->rank_of, relay->ranks);
   TRY(treadle_future_take_of(answer, 0, NULL, 0, &made));
+  relay->carried += relay->crew->books.row_bytes - before;
   treadle_message m = treadle_worker_relay_unpack(made, 0);
   TRY(read_told(rl, stage, &m, outcome_p));
 out:

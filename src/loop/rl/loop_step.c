@@ -123,21 +123,15 @@ static void note_gauges(treadle_rl_values *values, const treadle_rl_gauges *g) {
 /* ---- The whole ------------------------------------------------------------------------------------------------ */
 
 /* What the controller itself has sent and received in this step; and rows that ranks got of each other. */
-static void note_control(treadle_rl *rl) {
-  treadle_rl_teams *t = &rl->teams;
-  treadle_crew_books now = {0};
-  int64_t by_workers = 0;
-  if (!t->apart) return;
-  treadle_crew_get_books(t->crew, &now);
-  for (int p = 0; p < t->count; p++) by_workers += t->team[p].row_bytes;
-  treadle_rl_count(&rl->ledger.values, "control/calls", now.calls - t->before.calls);
-  treadle_rl_count(&rl->ledger.values, "control/message_bytes",
-                   now.message_bytes - t->before.message_bytes);
-  treadle_rl_count(&rl->ledger.values, "control/row_bytes_by_controller",
-                   now.row_bytes - t->before.row_bytes);
-  treadle_rl_count(&rl->ledger.values, "control/row_bytes_by_workers", by_workers - t->by_workers_before);
-  t->before = now;
-  t->by_workers_before = by_workers;
+static void note_control(treadle_rl *rl, const treadle_rl_traffic *before) {
+  treadle_rl_values *values = &rl->ledger.values;
+  treadle_rl_traffic now;
+  if (!rl->teams.apart) return;
+  treadle_rl_teams_traffic(&rl->teams, &now);
+  treadle_rl_count(values, "control/calls", now.calls - before->calls);
+  treadle_rl_count(values, "control/message_bytes", now.message_bytes - before->message_bytes);
+  treadle_rl_count(values, "control/row_bytes_by_controller", now.by_controller - before->by_controller);
+  treadle_rl_count(values, "control/row_bytes_by_workers", now.by_workers - before->by_workers);
 }
 
 static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *before) {
@@ -187,7 +181,6 @@ static treadle_status note_step(treadle_rl *rl, treadle_rl_step *step, const tre
   treadle_rl_count(values, "training/skipped", step->skipped);
   note_times(values, rl->task.settings, &rl->ledger.times);
   note_gauges(values, g);
-  note_control(rl);
   TRY(treadle_array_push(&totals->seconds, step->seconds));
   TRY(treadle_array_push(&totals->rewards, step->reward));
   totals->tokens += step->tokens;
@@ -197,9 +190,13 @@ out:
 }
 
 treadle_status treadle_rl_take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *gauges) {
+  treadle_rl_traffic before = {0};
   treadle_status status;
+  if (rl->teams.apart) treadle_rl_teams_traffic(&rl->teams, &before);
   TRY(take_step(rl, step, gauges));
-  if (!rl->stopped) TRY(note_step(rl, step, gauges));
+  if (rl->stopped) goto out;
+  TRY(note_step(rl, step, gauges));
+  note_control(rl, &before);
 out:
   return status;
 }

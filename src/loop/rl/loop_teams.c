@@ -319,3 +319,14 @@ void treadle_rl_teams_close(treadle_rl_teams *t) {
   for (int p = 0; p < t->count; p++) treadle_free(t->team[p].ranks);
   if (t->apart && before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
 }
+
+void treadle_rl_teams_traffic(const treadle_rl_teams *t, treadle_rl_traffic *traffic_p) {
+  treadle_crew_books books = {0};
+  treadle_crew_get_books(t->crew, &books);
+  *traffic_p = (treadle_rl_traffic){
+      .calls = books.calls, .message_bytes = books.message_bytes, .by_controller = books.row_bytes};
+  for (int p = 0; p < t->count; p++) {
+    traffic_p->by_controller -= t->relays[p].carried;
+    traffic_p->by_workers += t->team[p].row_bytes;
+  }
+}

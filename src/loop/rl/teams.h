@@ -8,6 +8,7 @@
 
 #include "control/worker_relay.h"
 #include "rl/crew.h"
+#include "rl/ledger.h"
 #include "rl/task.h"
 #include "rl/workers.h"
 
@@ -31,8 +32,6 @@ typedef struct treadle_rl_teams {
   treadle_worker_class classes[1];
   /* Of the controller: */
   treadle_worker_relay relays[TREADLE_RL_TEAMS_MOST];
-  treadle_crew_books before; /* at the last step; and the row_bytes of all teams */
-  int64_t by_workers_before;
 } treadle_rl_teams;
 
 /* Has a role the ranks of the policy? */
@@ -55,5 +54,8 @@ treadle_status treadle_rl_teams_serve(treadle_rl_teams *teams, const treadle_rl_
 treadle_status treadle_rl_teams_end(treadle_rl_teams *teams, const treadle_rl_crew *whole,
                                     treadle_rl_workers *workers, treadle_status status);
 void treadle_rl_teams_close(treadle_rl_teams *teams);
+
+/* Who leads: what went between processes so far. */
+void treadle_rl_teams_traffic(const treadle_rl_teams *teams, treadle_rl_traffic *traffic_p);
 
 #endif
