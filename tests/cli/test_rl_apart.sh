@@ -51,6 +51,9 @@ run alone 3 "$one" "$both" # the controller is none of them
 same together alone
 run apart 5 "$pools" "$apart"
 same together apart
+[ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
+run blocking 5 "$pools" "$apart" rl_config.blocking=true
+same together blocking
 run small 4 'resource_pools={policy: [2], critic: [1]}' "$apart" # a pool of one rank
 [ "$(value small logprob_differing)" = 0 ] || fail "small: log-probabilities differ"
 run backwards 5 'resource_pools={critic: [2], policy: [2]}' "$apart" # other ranks
@@ -67,13 +70,13 @@ rm -r "$folder/run/global_step_4"
 keep back
 same together back 'digests critic'
 
-# dies RANK WORDS [LIMIT]: without a launcher, which would end the others. The rank is killed when the run has its first checkpoint, and rank 0 says which one it was;
-# 0: rank 1 says it.
+# dies RANK WORDS [SIGNAL]: without a launcher, which would end the others. The rank is killed, or stopped, when the run has its first checkpoint, and rank 0 says
+# which one it was; 0: rank 1 says it.
 dies() {
   local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 pids=() rank
   rm -rf "$folder/run" "$folder/dump"
   for rank in 0 1 2 3 4; do
-    "$TREADLE" train examples/ppo-demo.yaml "${keys[@]/train_iters=4/train_iters=100000}" "$pools" "$apart" --threads 1 --nodes 3,2 \
+    "$TREADLE" train examples/ppo-demo.yaml "${keys[@]/train_iters=4/train_iters=100000}" "$pools" "$apart" rl_config.timeout=8 --threads 1 --nodes 3,2 \
       --meet "$at" --job dies --rank $rank --ranks 5 >"$folder/out.$rank" 2>"$folder/err.$rank" &
     pids[rank]=$!
   done
@@ -81,12 +84,15 @@ dies() {
     kill -0 "${pids[0]}" 2>/dev/null || { cat "$folder"/err.*; fail "the run that was to be killed has ended"; }
     sleep 0.05
   done
-  kill -KILL "${pids[$1]}"
-  for rank in 0 1 2 3 4; do wait "${pids[rank]}" && fail "rank $rank goes on without rank $1"; done
+  kill -"${3:-KILL}" "${pids[$1]}"
+  for rank in 0 1 2 3 4; do [ "$rank" = "$1" ] || ! wait "${pids[rank]}" || fail "rank $rank goes on without rank $1"; done
+  [ "${3:-KILL}" = KILL ] || kill -KILL "${pids[$1]}"
+  wait "${pids[$1]}" || true
   grep -Eq -- "$2" "$folder/err.$((1 - ($1 > 0)))" || { cat "$folder"/err.*; fail "no '$2'"; }
 }
 dies 2 "rank 2 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: "
 dies 4 "rank 4 \(node 1\) of Critic \(pool 'critic'\) is lost in [a-z_]+: "
+dies 1 "rank 1 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: .*silent" STOP
 dies 0 'rank 0 \(node 0\) is lost: '
 
 # refuses WORDS RANKS ARGUMENTS

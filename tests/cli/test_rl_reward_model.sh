@@ -80,6 +80,19 @@ scores ppo 1 0
 run ppo_two 2 critic_config.tensor_model_parallel_size=2 reward_config.tensor_model_parallel_size=1 rl_config.verifier_function=null
 same ppo ppo_two
 
+# With the controller apart: in a pool of its own, and beside the critic. Rows go from pool to pool, and none to the controller.
+stays() { [ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "$1: the controller had rows"; }
+run pools 5 'resource_pools={reward: [1], policy: [2], critic: [1]}' 'mapping={ActorRollout: policy, Critic: critic, RewardModel: reward}' \
+  rl_config.verifier_function=null reward_config.tensor_model_parallel_size=1
+same ppo pools
+stays pools
+grep -q '"control/row_bytes_by_workers":[1-9]' "$folder/run/metrics.jsonl" || fail "no rows went from pool to pool"
+run beside 5 'resource_pools={policy: [2], others: [2]}' 'mapping={ActorRollout: policy, Critic: others, RewardModel: others}' rl_config.verifier_function=null
+same ppo beside
+stays beside
+run grpo_pools 4 'resource_pools={policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RewardModel: reward}' "${grpo[@]}" reward_config.tensor_model_parallel_size=1
+same one grpo_pools
+
 # Tests are scored alike, and groups that are drawn anew.
 run filter 2 rl_config.adv_estimator=group_norm rl_config.verifier_function=null rl_config.filter_groups_enable=true \
   rl_config.filter_groups_max_batches=0
@@ -127,6 +140,9 @@ change() { # NAME EDIT: a reward model with another config.json
   sed -i "$2" "$folder/$1/config.json"
 }
 refuses 'reward_config.model (override): .*score.weight' "reward_config.model=$PWD/examples/sequence/policy"
+"${launch[@]}" -n 4 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "${model[@]}" rl_config.verifier_function=null rl_config.filter_groups_enable=true --threads 1 \
+  'resource_pools={policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RewardModel: reward}' rl_config.adv_estimator=group_norm reward_config.tensor_model_parallel_size=1 >"$folder/out" 2>"$folder/err" && fail "filtered groups with a reward model apart"
+grep -q "map RewardModel to the policy's pool" "$folder/err" || { cat "$folder/err"; fail "no word on filtered groups"; }
 change labels 's/"num_labels": 1/"num_labels": 2/'
 refuses 'reward_config.model (override): .*num_labels is 2: a score head has one label' reward_config.model="$folder/labels"
 change short 's/"max_position_embeddings": [0-9]*/"max_position_embeddings": 20/'

@@ -323,7 +323,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(whole, treadle_rl_check_weights(&rl->models, &rl->crew, rl->state.from)));
   TRY(treadle_rl_agree(whole, open_roles(rl, &options)));
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
-  TRY(treadle_rl_agree(whole, treadle_rl_teams_open(&rl->teams, whole, &rl->workers)));
+  TRY(treadle_rl_agree(whole, treadle_rl_teams_open(&rl->teams, &rl->task, whole, &rl->workers)));
 out:
   return status;
 }

@@ -19,14 +19,19 @@ out:
   return status;
 }
 
+/* May a stage go on beside those of the policy? */
+static bool goes_beside(const treadle_rl *rl, treadle_rl_stage_number stage) {
+  return !rl->task.settings->resources.blocking && treadle_rl_stage_is_wanted(rl, stage) &&
+         treadle_rl_stage_is_beside(rl, stage);
+}
+
 /* What others do with the samples alone. */
 static treadle_status begin_beside(treadle_rl *rl) {
   static const treadle_rl_stage_number all[] = {TREADLE_STAGE_RM_SCORE, TREADLE_STAGE_REFERENCE,
                                                 TREADLE_STAGE_VALUES};
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (treadle_rl_stage_is_wanted(rl, all[i]) && treadle_rl_stage_is_beside(rl, all[i]))
-      TRY(treadle_rl_stage_start(rl, all[i]));
+    if (goes_beside(rl, all[i])) TRY(treadle_rl_stage_start(rl, all[i]));
 out:
   return status;
 }
@@ -70,8 +75,7 @@ static treadle_status learn(treadle_rl *rl, treadle_rl_outcome *policy) {
   treadle_status status = TREADLE_OK;
   *policy = (treadle_rl_outcome){
       .last = {.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN, .lr = NAN}};
-  if (treadle_rl_stage_is_wanted(rl, TREADLE_STAGE_UPDATE_CRITIC) &&
-      treadle_rl_stage_is_beside(rl, TREADLE_STAGE_UPDATE_CRITIC) && !warms_up) {
+  if (goes_beside(rl, TREADLE_STAGE_UPDATE_CRITIC) && !warms_up) {
     TRY(treadle_rl_stage_start(rl, TREADLE_STAGE_UPDATE_CRITIC));
     TRY(treadle_rl_stage_start(rl, TREADLE_STAGE_UPDATE));
   }

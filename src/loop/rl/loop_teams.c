@@ -246,14 +246,24 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_crew *whole,
-                                     treadle_rl_workers *workers) {
+static const double LAST_WORDS =
+    5; /* seconds that ranks wait for each other after a failure: one may be stopped */
+
+/* After so long without a word a rank is lost: all have ended when the time that a person gave has passed. */
+static double silence_of(double timeout) {
+  return timeout > 2 * LAST_WORDS ? timeout - LAST_WORDS : timeout / 2;
+}
+
+treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_task *task,
+                                     const treadle_rl_crew *whole, treadle_rl_workers *workers) {
   treadle_status status;
   if (!t->apart) return TREADLE_OK;
   const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
   t->first = (treadle_worker_team){.group = &workers->group};
   t->classes[0] = treadle_rl_team_class(CLASS, first ? &t->first : NULL);
-  TRY(treadle_crew_open(whole->group, t->classes, 1, NULL, &t->crew));
+  const treadle_crew_options options = {.struct_size = sizeof options,
+                                        .timeout_seconds = silence_of(task->settings->resources.timeout)};
+  TRY(treadle_crew_open(whole->group, t->classes, 1, &options, &t->crew));
 out:
   return status;
 }
@@ -273,9 +283,6 @@ treadle_status treadle_rl_teams_reach(treadle_rl_teams *t, treadle_rl_workers *w
 out:
   return status;
 }
-
-static const double LAST_WORDS =
-    5; /* seconds that ranks wait for each other after a failure: one may be stopped */
 
 static treadle_status serve(treadle_rl_teams *t, treadle_rl_workers *workers) {
   if (workers->group.group && treadle_group_rank(workers->group.group) > 0)

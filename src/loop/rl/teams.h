@@ -43,8 +43,8 @@ int treadle_rl_teams_of(const treadle_rl_teams *teams, treadle_pool_role role);
 treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,
                                      const treadle_rl_crew *whole, treadle_rl_crew *crew_p);
 /* The ways of calls, once the methods of all ranks are ready. Collective among `whole`. */
-treadle_status treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_crew *whole,
-                                     treadle_rl_workers *workers);
+treadle_status treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_task *task,
+                                     const treadle_rl_crew *whole, treadle_rl_workers *workers);
 /* Who leads: finds the others, who serve by then. */
 treadle_status treadle_rl_teams_reach(treadle_rl_teams *teams, treadle_rl_workers *workers);
 /* Who does not lead: calls, until the end. */

@@ -252,7 +252,7 @@ static const treadle_key_info rows[] = {
   {"rl_config.async_engine", "false", "", NONE, NULL},
   {"rl_config.balance_batch", NULL, "", NONE, NULL},
   {"rl_config.beta", "0.1", "", NONE, NULL},
-  {"rl_config.blocking", "true", "", NONE, NULL},
+  {"rl_config.blocking", "true", "", HEARD, NULL},
   {"rl_config.bucket_size", NULL, "", NONE, NULL},
   {"rl_config.clip_higher_enable", "false", "", HEARD, NULL},
   {"rl_config.clip_ratio", "0.2", "", HEARD, NULL},
