@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "base/thread_watch.h"
 #include "group/link.h"
 #include "memory/limits.h"
 
@@ -178,7 +179,7 @@ typedef struct watched { /* by a wait */
   const char *what;
 } watched;
 
-/* Has a rank failed? */
+/* Has a rank failed, or does who watches this thread want it to end? */
 static treadle_status look(void *context) {
   const watched *w = context;
   for (int rank = 0; rank < w->board->group->size; rank++) {
@@ -187,7 +188,7 @@ static treadle_status look(void *context) {
       return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %.*s", w->what, rank,
                           (int)sizeof h->message - 1, h->message);
   }
-  return TREADLE_OK;
+  return treadle_thread_ask(w->what);
 }
 
 /* ---- Sets ---- */

@@ -17,6 +17,7 @@
 /* What the first rank of a group has; it outlives the crew. */
 typedef struct treadle_worker_team {
   treadle_worker_group *group;
+  void *work; /* of methods beside "call" */
 } treadle_worker_team;
 /* For a class of a crew, whose context is a treadle_worker_team, or NULL where this rank is not the first of one: how it is made, and its method "call". */
 treadle_status treadle_worker_relay_create(const treadle_worker_place *place, const treadle_batch *options,
@@ -34,8 +35,8 @@ typedef struct treadle_worker_relay {
   const int32_t *rank_of;   /* [ranks] and of the crew */
   const char *roles;        /* what they do: "Critic (pool 'critic')" */
   treadle_crew *crew;
-  treadle_batch *answers;   /* of the last call, a row a rank */
-  int64_t carried;          /* bytes that the crew counts as rows, and that are messages (treadle_crew_books) */
+  treadle_batch *answers; /* of the last call, a row a rank */
+  int64_t carried; /* bytes that the crew counts as rows, and that are messages (treadle_crew_books) */
 } treadle_worker_relay;
 
 /* For a group whose ranks and roles are there; all that it has of texts and numbers outlives it. */

@@ -66,9 +66,9 @@ treadle_status treadle_rl_set_columns(treadle_rl_batch *batch);
 
 /* ---- loop_brought.c ---- */
 
-/* Samples, which are only what their columns prompt_ids and ids say, `each` of a prompt; in place of those that are there. */
+/* Samples, which are only what their columns prompt_ids and ids say, `each` of a prompt; in place of what it has. */
 treadle_status treadle_rl_take_drawn(treadle_rl_batch *batch, const treadle_batch *in, int64_t each);
-/* What another rank has found of these samples: values, ref_log_probs, returns, score, as far as they are there. */
+/* What another rank has found of these samples: values, ref_log_probs, returns, score, as far as it has them. */
 treadle_status treadle_rl_take_columns(treadle_rl_batch *batch, const treadle_batch *in);
 
 /* ---- loop_exact.c ---- */

@@ -27,26 +27,28 @@ out:
   return status;
 }
 
-static treadle_status open_figures(treadle_rl *rl, int64_t after) {
+static treadle_status open_figures(treadle_rl_ledger *ledger, const treadle_rl_task *task,
+                                   const treadle_rl_crew *crew, int64_t after) {
   char line[PATH_MAX + 200];
   treadle_status status;
-  TRY(write_config(&rl->task));
-  TRY(treadle_metrics_open(rl->task.settings->actor.save, after, &rl->ledger.metrics));
-  treadle_metrics_note(rl->ledger.metrics, line, sizeof line);
-  treadle_rl_warn(&rl->crew, line);
+  TRY(write_config(task));
+  TRY(treadle_metrics_open(task->settings->actor.save, after, &ledger->metrics));
+  treadle_metrics_note(ledger->metrics, line, sizeof line);
+  treadle_rl_warn(crew, line);
 out:
   return status;
 }
 
-static treadle_status open_samples(treadle_rl *rl, int64_t after) {
-  const treadle_train_settings *s = rl->task.settings;
+static treadle_status open_samples(treadle_rl_ledger *ledger, const treadle_train_settings *settings,
+                                   const treadle_rl_crew *crew, int64_t after) {
+  const char *folder = settings->actor.save;
   char path[PATH_MAX], line[PATH_MAX + 200];
   treadle_status status = TREADLE_OK;
-  snprintf(path, sizeof path, "%s/validation", s->actor.save);
-  if (s->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
-  TRY(treadle_rl_sample_log_open(s->actor.save, after, &rl->ledger.sample_log));
-  treadle_rl_sample_log_note(rl->ledger.sample_log, line, sizeof line);
-  treadle_rl_warn(&rl->crew, line);
+  snprintf(path, sizeof path, "%s/validation", folder);
+  if (settings->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
+  TRY(treadle_rl_sample_log_open(folder, after, &ledger->sample_log));
+  treadle_rl_sample_log_note(ledger->sample_log, line, sizeof line);
+  treadle_rl_warn(crew, line);
 out:
   return status;
 }
@@ -54,8 +56,8 @@ out:
 static treadle_status open_run(treadle_rl *rl) {
   const int64_t after = rl->state.from[0] ? treadle_train_checkpoint_step_of(rl->state.from) : -1;
   treadle_status status = TREADLE_OK;
-  if (rl->crew.leads) TRY(open_figures(rl, after));
-  if (rl->crew.has_samples) TRY(open_samples(rl, after));
+  if (rl->crew.leads) TRY(open_figures(&rl->ledger, &rl->task, &rl->crew, after));
+  if (rl->crew.has_samples) TRY(open_samples(&rl->ledger, rl->task.settings, &rl->crew, after));
 out:
   return status;
 }
@@ -82,7 +84,7 @@ static treadle_status write_step(treadle_rl *rl) {
     treadle_rl_value(&rl->ledger.values, "timing_s/save_checkpoint",
                      treadle_clock_seconds() - rl->ledger.saving_since);
   TRY(write_values(&rl->ledger, rl->state.step));
-  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_WRITE, &outcome));
+  TRY(treadle_rl_stage_run(&rl->stages, TREADLE_STAGE_WRITE, &outcome));
   rl->state.written = rl->state.step;
 out:
   return status;
@@ -114,17 +116,17 @@ static treadle_status stop_before(treadle_rl *rl, treadle_rl_figures *result) {
 }
 
 /* Prompts that are not trained on; *mean_p is left where the run was stopped meanwhile. */
-static treadle_status run_test(treadle_rl *rl, double *mean_p) {
+static treadle_status run_test(treadle_rl_stages *stages, double *mean_p) {
+  treadle_rl_totals *totals = &stages->ledger->totals;
   treadle_rl_outcome outcome;
   treadle_status status;
-  treadle_rl_doing(&rl->crew, "the test");
-  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_TEST_DRAW, &outcome));
-  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_TEST_RM_SCORE, &outcome));
-  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_TEST_JUDGE, &outcome));
-  if (rl->stopped) goto out;
+  TRY(treadle_rl_stage_run(stages, TREADLE_STAGE_TEST_DRAW, &outcome));
+  TRY(treadle_rl_stage_run(stages, TREADLE_STAGE_TEST_RM_SCORE, &outcome));
+  TRY(treadle_rl_stage_run(stages, TREADLE_STAGE_TEST_JUDGE, &outcome));
+  if (*stages->stopped) goto out;
   *mean_p = outcome.test;
-  if (isnan(rl->ledger.totals.val_first)) rl->ledger.totals.val_first = *mean_p;
-  rl->ledger.totals.val_last = *mean_p;
+  if (isnan(totals->val_first)) totals->val_first = *mean_p;
+  totals->val_last = *mean_p;
 out:
   return status;
 }
@@ -134,12 +136,13 @@ static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, tread
   treadle_rl_step step = {.struct_size = sizeof step, .steps = s->training.train_iters};
   double at;
   treadle_status status;
-  TRY(treadle_rl_take_step(rl, &step, gauges));
+  TRY(treadle_rl_take_step(&rl->stages, &rl->workers, &step, gauges));
   if (rl->stopped) return stop_before(rl, result);
   bool last = rl->state.step == s->training.train_iters, stops = gauges->stops && !last;
   at = treadle_clock_seconds();
   if (rl->data.tests && (is_due(rl->state.step, s->training.test_interval) || last)) {
-    TRY(run_test(rl, &step.val_reward));
+    treadle_rl_doing(&rl->crew, "the test");
+    TRY(run_test(&rl->stages, &step.val_reward));
     step.tested = !rl->stopped;
     stops = stops || rl->stopped;
     if (step.tested) treadle_rl_value(&rl->ledger.values, "timing_s/testing", since(&at));
@@ -166,7 +169,8 @@ static treadle_status test_before(treadle_rl *rl, treadle_rl_figures *result) {
       rl->state.step == rl->task.settings->training.train_iters)
     return TREADLE_OK;
   begin_values(&rl->ledger);
-  TRY(run_test(rl, &mean));
+  treadle_rl_doing(&rl->crew, "the test");
+  TRY(run_test(&rl->stages, &mean));
   result->stopped = rl->stopped;
   if (rl->stopped) return TREADLE_OK;
   treadle_rl_value(&rl->ledger.values, "timing_s/testing", since(&at));
@@ -224,10 +228,10 @@ out:
 /* After a failure, stages that are under way elsewhere end when the run has. */
 static treadle_status end(treadle_rl *rl, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE];
-  if (!status) treadle_rl_stages_clear(rl);
+  if (!status) treadle_rl_stages_clear(&rl->stages);
   status = treadle_rl_teams_end(&rl->teams, &rl->whole, &rl->workers, status);
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  treadle_rl_stages_clear(rl);
+  treadle_rl_stages_clear(&rl->stages);
   return status ? treadle_fail(status, "%s", message) : TREADLE_OK;
 }
 

@@ -1,10 +1,8 @@
 /* The loop of reinforcement learning: what its files share.
  *
  *   loop.c             a run: steps one after the other, until the last
- *   loop_crew.c        ranks that agree, and what a person is told
- *   loop_teams.c       which ranks do what, where roles have pools of their own
- *   loop_open.c        what a configuration names, opened: model, layouts, the worker
- *   loop_data.c        and prompts and rewards
+ *   loop_crew.c        ranks that agree, and what a person is told; loop_teams.c: which ranks do what
+ *   loop_open.c        what a configuration names, opened: model, layouts, the worker; loop_data.c: prompts and rewards
  *   loop_folders.c     the folders that a run owns
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
  *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
@@ -14,31 +12,25 @@
  *   loop_taken.c       what a rank takes of the rows of a call
  *   loop_calls.c       the calls, as rank 0 makes them; loop_calls_rows.c: of rows
  *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
- *   loop_kept.c        ids that are never drawn, and those that tokens were drawn from
- *   loop_draw.c        prompts of a step, and the samples that the policy makes of them
+ *   loop_draw.c        prompts of a step, and the samples that the policy makes of them; loop_kept.c: ids that these were drawn from
  *   loop_token_rewards.c  rewards that give each token its own
  *   loop_advantages.c  scores, KL in the reward, advantages
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
  *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
  *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what a critic and a reward model have alike
- *   loop_figures.c     what metrics.jsonl gets
- *   loop_report.c      what `treadle report` draws beside metrics.jsonl
+ *   loop_figures.c     what metrics.jsonl gets; loop_report.c: what `treadle report` draws beside it
  *   loop_test.c        prompts that are not trained on
- *   loop_step.c        the stages of a step, in their order
- *   loop_stages.c      what a stage does, and whose work it is; loop_stages_apart.c: with the controller apart
- *   loop_brought.c     samples that are another rank's
+ *   loop_step.c        the stages of a step, in their order; loop_stages_work.c: what each does
+ *   loop_stages.c      whose work they are; loop_stages_apart.c: asking other ranks for them; loop_brought.c: samples that are another rank's
  *
  * A run is made of parts, each of which has a header; functions take the parts that they need:
  *
  *   task.h      what it is to do: configuration, settings, options
- *   crew.h      its ranks, and who watches it
- *   teams.h     which of them do what
- *   models.h    models and layouts
- *   bounds.h    lengths, and the ids that tokens have
+ *   crew.h      its ranks, and who watches it; teams.h: which of them do what
+ *   models.h    models and layouts; bounds.h: lengths, and the ids that tokens have
  *   data.h      prompts and rewards
- *   batch.h     the samples of a step
- *   stages.h    what is done with them
+ *   batch.h     the samples of a step; stages.h: what is done with them
  *   workers.h   calls that rank 0 makes
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
@@ -95,7 +87,6 @@ typedef struct treadle_rl {
   treadle_rl_state state;
   treadle_rl_ledger ledger;
   treadle_rl_stages stages;
-  treadle_rl_outcome outcome; /* apart, of the stage that was done last */
   treadle_rl_folders folders;
   treadle_lr_schedule schedule;
   size_t predicted; /* bytes of the fullest rank */
@@ -166,9 +157,10 @@ treadle_status treadle_rl_ref_logprobs(treadle_rl_workers *workers, const treadl
                                        treadle_rl_batch *batch);
 treadle_status treadle_rl_find_advantages(treadle_rl *rl);
 
-/* loop_step.c: all stages of the next step, and its figures; `step` gets what it came to, *gauges what ranks had before and have now. rl->stopped: it was
- * not taken. */
-treadle_status treadle_rl_take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *gauges);
+/* loop_step.c: all stages of the next step, and its figures; `step` gets what it came to, *gauges what ranks had before and have now. *stages->stopped: it
+ * was not taken. */
+treadle_status treadle_rl_take_step(treadle_rl_stages *stages, treadle_rl_workers *workers,
+                                    treadle_rl_step *step, treadle_rl_gauges *gauges);
 
 /* loop_update.c */
 treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *last_p, bool *skipped_p);

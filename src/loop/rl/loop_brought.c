@@ -27,9 +27,8 @@ treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *i
   b->brought_prompts = treadle_alloc_array(count + 1, sizeof *b->brought_prompts);
   if (!b->brought_prompts) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", count));
   for (size_t i = 0; i < count; i++) {
-    b->brought_prompts[i] =
-        (treadle_rl_prompt){.ids = (int32_t *)prompts.data + prompts.offsets[i],
-                            .count = prompts.offsets[i + 1] - prompts.offsets[i]};
+    b->brought_prompts[i] = (treadle_rl_prompt){.ids = (int32_t *)prompts.data + prompts.offsets[i],
+                                                .count = prompts.offsets[i + 1] - prompts.offsets[i]};
     const treadle_rl_made made = {.prompt = &b->brought_prompts[i],
                                   .group = (int64_t)i / each,
                                   .index = (int64_t)i % each,

@@ -98,8 +98,7 @@ static treadle_status add_scores(treadle_rl_batch *b) {
   treadle_status status;
   TRY(treadle_batch_add(b->columns, &column));
   TRY(treadle_batch_column(b->columns, column.name, &made));
-  for (size_t i = 0; i < b->samples.count; i++)
-    ((double *)made.data)[i] = b->samples.items[i].model_score;
+  for (size_t i = 0; i < b->samples.count; i++) ((double *)made.data)[i] = b->samples.items[i].model_score;
 out:
   return status;
 }

@@ -298,6 +298,22 @@ static treadle_status check_start(const treadle_rl_state *state, const treadle_r
   return treadle_rl_agree(whole, crew->leads ? treadle_rl_check_start(state, task, crew) : TREADLE_OK);
 }
 
+static void begin_stage(void *run, const char *said) { treadle_rl_stage(run, said); }
+
+static treadle_rl_stages stages_of(treadle_rl *rl) {
+  return (treadle_rl_stages){.settings = rl->task.settings,
+                             .teams = &rl->teams,
+                             .state = &rl->state,
+                             .ledger = &rl->ledger,
+                             .batch = &rl->batch,
+                             .tests = &rl->tests,
+                             .stopped = &rl->stopped,
+                             .processes = rl->whole.ranks,
+                             .work = treadle_rl_stage_work,
+                             .begin = begin_stage,
+                             .run = rl};
+}
+
 treadle_status treadle_rl_open(treadle_rl *rl) {
   const treadle_train_settings *s = rl->task.settings;
   const treadle_rl_crew *whole = &rl->whole;
@@ -322,8 +338,10 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   options.reference = rl->models.reference; /* layouts are made anew with other values */
   TRY(treadle_rl_agree(whole, treadle_rl_check_weights(&rl->models, &rl->crew, rl->state.from)));
   TRY(treadle_rl_agree(whole, open_roles(rl, &options)));
+  rl->stages = stages_of(rl);
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
-  TRY(treadle_rl_agree(whole, treadle_rl_teams_open(&rl->teams, &rl->task, whole, &rl->workers)));
+  TRY(treadle_rl_agree(whole,
+                       treadle_rl_teams_open(&rl->teams, &rl->task, whole, &rl->workers, &rl->stages)));
 out:
   return status;
 }

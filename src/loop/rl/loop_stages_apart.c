@@ -1,10 +1,9 @@
 /* Stages with the controller apart. A stage is two calls of the first rank of a pool: one does it and leaves columns there, and one says what it has come to. The
  * first carries, beside where those columns are that it reads, what the controller knows of the run. */
-#include "rl/loop.h"
+#include "rl/stages.h"
 
 #include "base/alloc.h"
 #include "control/future.h"
-#include "io/json.h"
 
 #include <string.h>
 
@@ -25,10 +24,10 @@ static treadle_status put_known(treadle_batch *batch, const known *k) {
 
 static treadle_status read_known(const treadle_batch *batch, known *k) {
   const char *json = treadle_batch_meta(batch, "stage");
-  const int found = json ? sscanf(json, "[%lld, %lld, %lld, %lld, %lld, %lld, %lf, %lf]", &k->stage,
-                                  &k->leaves, &k->step, &k->optimizer_steps, &k->critic_steps, &k->drawn,
-                                  &k->kl_coef, &k->loss_kl_coef)
-                         : 0;
+  const int found =
+      json ? sscanf(json, "[%lld, %lld, %lld, %lld, %lld, %lld, %lf, %lf]", &k->stage, &k->leaves, &k->step,
+                    &k->optimizer_steps, &k->critic_steps, &k->drawn, &k->kl_coef, &k->loss_kl_coef)
+           : 0;
   if (found != 8 || k->stage < 0 || k->stage >= TREADLE_STAGES)
     return treadle_fail(TREADLE_PEER, "a call says '%.80s' of its stage", json ? json : "");
   return TREADLE_OK;
@@ -79,21 +78,21 @@ out:
 }
 
 /* And nothing of it is left here. */
-static void put_told(treadle_rl *rl, treadle_message *m) {
-  treadle_rl_ledger *ledger = &rl->ledger;
+static void put_told(treadle_rl_stages *s, treadle_message *m) {
+  treadle_rl_ledger *ledger = s->ledger;
   treadle_crew_books books = {0};
-  treadle_crew_get_books(rl->teams.crew, &books);
-  const told t = {.optimizer_steps = rl->state.optimizer_steps,
-                  .critic_steps = rl->state.critic_steps,
-                  .drawn = rl->state.drawn,
-                  .kl_coef = rl->state.kl_coef,
-                  .loss_kl_coef = rl->state.loss_kl_coef,
+  treadle_crew_get_books(s->teams->crew, &books);
+  const told t = {.optimizer_steps = s->state->optimizer_steps,
+                  .critic_steps = s->state->critic_steps,
+                  .drawn = s->state->drawn,
+                  .kl_coef = s->state->kl_coef,
+                  .loss_kl_coef = s->state->loss_kl_coef,
                   .compared = ledger->totals.compared,
                   .differing = ledger->totals.differing,
                   .most_difference = ledger->totals.most_difference,
                   .row_bytes = books.row_bytes,
-                  .stopped = rl->stopped};
-  treadle_message_put_bytes(m, &rl->outcome, sizeof rl->outcome);
+                  .stopped = *s->stopped};
+  treadle_message_put_bytes(m, &s->outcome, sizeof s->outcome);
   treadle_message_put_bytes(m, &t, sizeof t);
   treadle_message_put_bytes(m, ledger->losses.items, ledger->losses.count * sizeof *ledger->losses.items);
   put_values(m, &ledger->values);
@@ -101,23 +100,24 @@ static void put_told(treadle_rl *rl, treadle_message *m) {
   ledger->losses.count = 0;
 }
 
-static void take_told(treadle_rl *rl, treadle_rl_stage_number stage, const told *t) {
-  treadle_rl_state *state = &rl->state;
-  treadle_rl_totals *totals = &rl->ledger.totals;
-  rl->teams.team[treadle_rl_teams_of(&rl->teams, treadle_rl_stage_role(stage))].row_bytes = t->row_bytes;
-  rl->stopped = rl->stopped || t->stopped;
-  if (treadle_rl_stage_role(stage) == TREADLE_POOL_ROLE_CRITIC) state->critic_steps = t->critic_steps;
-  if (treadle_rl_stage_role(stage) != TREADLE_POOL_ROLE_ACTOR_ROLLOUT) return;
-  state->optimizer_steps = t->optimizer_steps;
-  state->drawn = t->drawn;
-  state->kl_coef = t->kl_coef;
-  state->loss_kl_coef = t->loss_kl_coef;
+/* Each role's numbers are those of its own pool. */
+static void take_told(treadle_rl_stages *s, treadle_rl_stage_number stage, const told *t) {
+  const treadle_pool_role role = treadle_rl_stage_role(stage);
+  treadle_rl_totals *totals = &s->ledger->totals;
+  s->teams->team[treadle_rl_stage_team(s, stage)].row_bytes = t->row_bytes;
+  *s->stopped = *s->stopped || t->stopped;
+  if (role == TREADLE_POOL_ROLE_CRITIC) s->state->critic_steps = t->critic_steps;
+  if (role != TREADLE_POOL_ROLE_ACTOR_ROLLOUT) return;
+  s->state->optimizer_steps = t->optimizer_steps;
+  s->state->drawn = t->drawn;
+  s->state->kl_coef = t->kl_coef;
+  s->state->loss_kl_coef = t->loss_kl_coef;
   totals->compared = t->compared;
   totals->differing = t->differing;
   totals->most_difference = t->most_difference;
 }
 
-static treadle_status read_told(treadle_rl *rl, treadle_rl_stage_number stage, treadle_message *m,
+static treadle_status read_told(treadle_rl_stages *s, treadle_rl_stage_number stage, treadle_message *m,
                                 treadle_rl_outcome *outcome_p) {
   const void *outcome, *t, *losses;
   told copy;
@@ -128,26 +128,26 @@ static treadle_status read_told(treadle_rl *rl, treadle_rl_stage_number stage, t
   TRY(treadle_message_bytes(m, "losses", &losses, &bytes));
   memcpy(outcome_p, outcome, sizeof *outcome_p);
   memcpy(&copy, t, sizeof copy);
-  take_told(rl, stage, &copy);
+  take_told(s, stage, &copy);
   for (size_t i = 0; i < bytes / sizeof(double); i++)
-    TRY(treadle_array_push(&rl->ledger.losses, ((const double *)losses)[i]));
-  TRY(read_values(m, &rl->ledger.values));
+    TRY(treadle_array_push(&s->ledger->losses, ((const double *)losses)[i]));
+  TRY(read_values(m, &s->ledger->values));
 out:
   return status;
 }
 
 /* ---- The first rank of a pool ------------------------------------------------------------------------------------ */
 
-static treadle_rl_batch *batch_of(treadle_rl *rl, treadle_rl_stage_number stage) {
-  return stage >= TREADLE_STAGE_TEST_DRAW ? &rl->tests : &rl->batch;
+static treadle_rl_batch *batch_of(const treadle_rl_stages *s, treadle_rl_stage_number stage) {
+  return stage >= TREADLE_STAGE_TEST_DRAW ? s->tests : s->batch;
 }
 
 /* What came of other pools. Who has no samples of its own makes them of it. */
-static treadle_status take(treadle_rl *rl, treadle_rl_stage_number stage, const treadle_batch *in) {
-  const treadle_train_settings *s = rl->task.settings;
-  treadle_rl_batch *b = batch_of(rl, stage);
-  const int64_t each =
-      b == &rl->tests ? s->rl.validation.n : s->rl.batches.n_samples_per_prompt; /* of a prompt */
+static treadle_status take(const treadle_rl_stages *s, treadle_rl_stage_number stage,
+                           const treadle_batch *in) {
+  treadle_rl_batch *b = batch_of(s, stage);
+  const treadle_config_rl *rl = &s->settings->rl;
+  const int64_t each = b == s->tests ? rl->validation.n : rl->batches.n_samples_per_prompt;
   treadle_status status = TREADLE_OK;
   if (treadle_batch_has(in, "prompt_ids")) TRY(treadle_rl_take_drawn(b, in, each));
   TRY(treadle_rl_take_columns(b, in));
@@ -156,8 +156,9 @@ out:
 }
 
 /* A copy: the batch goes on. */
-static treadle_status leave(treadle_rl *rl, treadle_rl_stage_number stage, treadle_batch **made_p) {
-  treadle_rl_batch *b = batch_of(rl, stage);
+static treadle_status leave(const treadle_rl_stages *s, treadle_rl_stage_number stage,
+                            treadle_batch **made_p) {
+  treadle_rl_batch *b = batch_of(s, stage);
   size_t count;
   const char *const *names = treadle_rl_stage_leaves(stage, &count);
   treadle_batch *some = NULL;
@@ -175,32 +176,32 @@ out:
   return status;
 }
 
-static treadle_rl *run_of(void *of) { return ((treadle_worker_team *)of)->group->worker; }
+static treadle_rl_stages *stages_of(void *team) { return ((treadle_worker_team *)team)->work; }
 
-static treadle_status do_stage(void *of, const treadle_batch *in, treadle_batch **made_p) {
-  treadle_rl *rl = run_of(of);
+static treadle_status do_stage(void *team, const treadle_batch *in, treadle_batch **made_p) {
+  treadle_rl_stages *s = stages_of(team);
   known k;
   treadle_status status;
   TRY(read_known(in, &k));
-  rl->state.step = k.step;
-  rl->state.optimizer_steps = k.optimizer_steps;
-  rl->state.critic_steps = k.critic_steps;
-  rl->state.drawn = k.drawn;
-  rl->state.kl_coef = k.kl_coef;
-  rl->state.loss_kl_coef = k.loss_kl_coef;
+  s->state->step = k.step;
+  s->state->optimizer_steps = k.optimizer_steps;
+  s->state->critic_steps = k.critic_steps;
+  s->state->drawn = k.drawn;
+  s->state->kl_coef = k.kl_coef;
+  s->state->loss_kl_coef = k.loss_kl_coef;
   const treadle_rl_stage_number stage = (treadle_rl_stage_number)k.stage;
-  TRY(take(rl, stage, in));
-  TRY(treadle_rl_stage_do(rl, stage, &rl->outcome));
-  if (k.leaves && !rl->stopped) TRY(leave(rl, stage, made_p));
+  TRY(take(s, stage, in));
+  TRY(treadle_rl_stage_do(s, stage));
+  if (k.leaves && !*s->stopped) TRY(leave(s, stage, made_p));
 out:
   return treadle_as_failure(status);
 }
 
-static treadle_status say_outcome(void *of, const treadle_batch *in, treadle_batch **made_p) {
+static treadle_status say_outcome(void *team, const treadle_batch *in, treadle_batch **made_p) {
   treadle_message m = {0};
   treadle_status status;
   (void)in;
-  put_told(run_of(of), &m);
+  put_told(stages_of(team), &m);
   status = m.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for what a stage has come to")
                     : treadle_worker_relay_pack(&m, made_p);
   treadle_message_release(&m);
@@ -210,10 +211,7 @@ static treadle_status say_outcome(void *of, const treadle_batch *in, treadle_bat
 treadle_worker_class treadle_rl_team_class(const char *name, treadle_worker_team *team) {
   static const treadle_class_method methods[] = {
       {.name = "call", .function = treadle_worker_relay_call, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
-      {.name = "stage",
-       .function = do_stage,
-       .dispatch = TREADLE_DISPATCH_ONE_TO_ALL,
-       .rows_stay = true},
+      {.name = "stage", .function = do_stage, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL, .rows_stay = true},
       {.name = "outcome", .function = say_outcome, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL}};
   return (treadle_worker_class){.struct_size = sizeof(treadle_worker_class),
                                 .name = name,
@@ -239,68 +237,67 @@ static const struct {
              {TREADLE_STAGE_TEST_JUDGE, TREADLE_STAGE_TEST_RM_SCORE}};
 enum { READS = sizeof reads / sizeof *reads };
 
-static int team_of(const treadle_rl *rl, treadle_rl_stage_number stage) {
-  return treadle_rl_teams_of(&rl->teams, treadle_rl_stage_role(stage));
-}
-
 /* Does one of another pool read what it leaves? */
-static bool leaves(const treadle_rl *rl, treadle_rl_stage_number stage) {
+static bool leaves(const treadle_rl_stages *s, treadle_rl_stage_number stage) {
   for (int i = 0; i < READS; i++)
-    if (reads[i].of == stage && treadle_rl_stage_is_wanted(rl, reads[i].reads) &&
-        team_of(rl, reads[i].reads) != team_of(rl, stage))
+    if (reads[i].of == stage && treadle_rl_stage_is_wanted(s, reads[i].reads) &&
+        treadle_rl_stage_team(s, reads[i].reads) != treadle_rl_stage_team(s, stage))
       return true;
   return false;
 }
 
 /* The columns of other pools that it reads: futures [READS]. */
-static size_t find_inputs(const treadle_rl *rl, treadle_rl_stage_number stage, treadle_future **futures) {
+static size_t find_inputs(const treadle_rl_stages *s, treadle_rl_stage_number stage,
+                          treadle_future **futures) {
   size_t count = 0;
   for (int i = 0; i < READS; i++)
-    if (reads[i].reads == stage && team_of(rl, reads[i].of) != team_of(rl, stage) &&
-        rl->stages.all[reads[i].of].rows)
-      futures[count++] = rl->stages.all[reads[i].of].rows;
+    if (reads[i].reads == stage &&
+        treadle_rl_stage_team(s, reads[i].of) != treadle_rl_stage_team(s, stage) &&
+        s->all[reads[i].of].rows)
+      futures[count++] = s->all[reads[i].of].rows;
   return count;
 }
 
 /* What a stage of the step before has left goes. */
-static void clear(treadle_rl *rl, int stage) {
-  treadle_future_destroy(rl->stages.all[stage].answer);
-  treadle_future_destroy(rl->stages.all[stage].rows);
-  rl->stages.all[stage].answer = rl->stages.all[stage].rows = NULL;
+static void clear(treadle_rl_stages *s, int stage) {
+  treadle_future_destroy(s->all[stage].answer);
+  treadle_future_destroy(s->all[stage].rows);
+  s->all[stage].answer = s->all[stage].rows = NULL;
 }
 
-treadle_status treadle_rl_stage_ask(treadle_rl *rl, treadle_rl_stage_number stage) {
-  const treadle_worker_relay *relay = &rl->teams.relays[team_of(rl, stage)];
+treadle_status treadle_rl_stage_ask(treadle_rl_stages *s, treadle_rl_stage_number stage) {
+  const treadle_worker_relay *relay = &s->teams->relays[treadle_rl_stage_team(s, stage)];
+  const treadle_rl_state *state = s->state;
   const known k = {.stage = stage,
-                   .leaves = leaves(rl, stage),
-                   .step = rl->state.step,
-                   .optimizer_steps = rl->state.optimizer_steps,
-                   .critic_steps = rl->state.critic_steps,
-                   .drawn = rl->state.drawn,
-                   .kl_coef = rl->state.kl_coef,
-                   .loss_kl_coef = rl->state.loss_kl_coef};
+                   .leaves = leaves(s, stage),
+                   .step = state->step,
+                   .optimizer_steps = state->optimizer_steps,
+                   .critic_steps = state->critic_steps,
+                   .drawn = state->drawn,
+                   .kl_coef = state->kl_coef,
+                   .loss_kl_coef = state->loss_kl_coef};
   treadle_future *inputs[READS];
-  const size_t count = find_inputs(rl, stage, inputs);
+  const size_t count = find_inputs(s, stage, inputs);
   treadle_batch *batch = NULL;
   int64_t rows = 0;
   treadle_status status = TREADLE_OK;
-  clear(rl, stage);
+  clear(s, stage);
   if (count) TRY(treadle_future_rows(inputs[0], &rows));
   TRY(treadle_batch_create(rows, &batch));
   TRY(put_known(batch, &k));
   const treadle_call_input input = {
       .struct_size = sizeof input, .batch = batch, .futures = inputs, .future_count = count};
-  TRY(treadle_workers_call(relay->workers, "stage", &input, &rl->stages.all[stage].rows));
-  TRY(treadle_workers_call(relay->workers, "outcome", NULL, &rl->stages.all[stage].answer));
+  TRY(treadle_workers_call(relay->workers, "stage", &input, &s->all[stage].rows));
+  TRY(treadle_workers_call(relay->workers, "outcome", NULL, &s->all[stage].answer));
 out:
   treadle_batch_destroy(batch);
   return status;
 }
 
-treadle_status treadle_rl_stage_hear(treadle_rl *rl, treadle_rl_stage_number stage,
+treadle_status treadle_rl_stage_hear(treadle_rl_stages *s, treadle_rl_stage_number stage,
                                      treadle_rl_outcome *outcome_p) {
-  treadle_worker_relay *relay = &rl->teams.relays[team_of(rl, stage)];
-  treadle_future *rows = rl->stages.all[stage].rows, *answer = rl->stages.all[stage].answer;
+  treadle_worker_relay *relay = &s->teams->relays[treadle_rl_stage_team(s, stage)];
+  treadle_future *rows = s->all[stage].rows, *answer = s->all[stage].answer;
   treadle_batch *made = NULL;
   treadle_status status;
   treadle_future_wait_with(rows, relay->rank_of, relay->ranks);
@@ -310,15 +307,15 @@ treadle_status treadle_rl_stage_hear(treadle_rl *rl, treadle_rl_stage_number sta
   TRY(treadle_future_take_of(answer, 0, NULL, 0, &made));
   relay->carried += relay->crew->books.row_bytes - before;
   treadle_message m = treadle_worker_relay_unpack(made, 0);
-  TRY(read_told(rl, stage, &m, outcome_p));
+  TRY(read_told(s, stage, &m, outcome_p));
 out:
   treadle_batch_destroy(made);
   if (status) return treadle_worker_relay_explain(relay, treadle_rl_stage_name(stage), status);
   treadle_future_destroy(answer);
-  rl->stages.all[stage].answer = NULL;
+  s->all[stage].answer = NULL;
   return TREADLE_OK;
 }
 
-void treadle_rl_stages_clear(treadle_rl *rl) {
-  for (int stage = TREADLE_STAGES - 1; stage >= 0; stage--) clear(rl, stage);
+void treadle_rl_stages_clear(treadle_rl_stages *s) {
+  for (int stage = TREADLE_STAGES - 1; stage >= 0; stage--) clear(s, stage);
 }

@@ -10,81 +10,76 @@
 
 /* ---- Stages -------------------------------------------------------------------------------------------------- */
 
-static treadle_status run(treadle_rl *rl, treadle_rl_stage_number stage, double *seconds_p) {
+static treadle_status run(treadle_rl_stages *stages, treadle_rl_stage_number stage, double *seconds_p) {
   treadle_rl_outcome outcome;
   treadle_status status;
-  TRY(treadle_rl_stage_run(rl, stage, &outcome));
+  TRY(treadle_rl_stage_run(stages, stage, &outcome));
   *seconds_p += outcome.seconds;
 out:
   return status;
 }
 
-/* May a stage go on beside those of the policy? */
-static bool goes_beside(const treadle_rl *rl, treadle_rl_stage_number stage) {
-  return !rl->task.settings->resources.blocking && treadle_rl_stage_is_wanted(rl, stage) &&
-         treadle_rl_stage_is_beside(rl, stage);
-}
-
 /* What others do with the samples alone. */
-static treadle_status begin_beside(treadle_rl *rl) {
+static treadle_status begin_beside(treadle_rl_stages *stages) {
   static const treadle_rl_stage_number all[] = {TREADLE_STAGE_RM_SCORE, TREADLE_STAGE_REFERENCE,
                                                 TREADLE_STAGE_VALUES};
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (goes_beside(rl, all[i])) TRY(treadle_rl_stage_start(rl, all[i]));
+    if (treadle_rl_stage_is_beside(stages, all[i])) TRY(treadle_rl_stage_start(stages, all[i]));
 out:
   return status;
 }
 
-/* What is done with the samples of a step before anything learns from them. rl->stopped: the step is not taken, and its prompts are not drawn. */
-static treadle_status prepare(treadle_rl *rl) {
-  treadle_rl_times *t = &rl->ledger.times;
-  const int64_t drawn = rl->state.drawn;
+/* What is done with the samples of a step before anything learns from them. *stages->stopped: the step is not taken, and its prompts are not drawn. */
+static treadle_status prepare(treadle_rl_stages *stages) {
+  treadle_rl_times *t = &stages->ledger->times;
+  const bool *stopped = stages->stopped;
+  const int64_t drawn = stages->state->drawn;
   treadle_status status;
-  treadle_rl_begin_moments(&rl->ledger.moments);
-  TRY(run(rl, TREADLE_STAGE_GENERATE, &t->gen));
-  if (rl->stopped) goto out;
-  TRY(begin_beside(rl));
-  TRY(run(rl, TREADLE_STAGE_RM_SCORE, &t->reward));
-  TRY(run(rl, TREADLE_STAGE_OLD, &t->old_log_prob));
-  TRY(run(rl, TREADLE_STAGE_REWARDS, &t->reward));
-  if (rl->stopped) goto out;
-  TRY(run(rl, TREADLE_STAGE_REFERENCE, &t->ref));
-  TRY(run(rl, TREADLE_STAGE_VALUES, &t->values));
-  TRY(run(rl, TREADLE_STAGE_ADVANTAGES, &t->adv));
+  treadle_rl_begin_moments(&stages->ledger->moments);
+  TRY(run(stages, TREADLE_STAGE_GENERATE, &t->gen));
+  if (*stopped) goto out;
+  TRY(begin_beside(stages));
+  TRY(run(stages, TREADLE_STAGE_RM_SCORE, &t->reward));
+  TRY(run(stages, TREADLE_STAGE_OLD, &t->old_log_prob));
+  TRY(run(stages, TREADLE_STAGE_REWARDS, &t->reward));
+  if (*stopped) goto out;
+  TRY(run(stages, TREADLE_STAGE_REFERENCE, &t->ref));
+  TRY(run(stages, TREADLE_STAGE_VALUES, &t->values));
+  TRY(run(stages, TREADLE_STAGE_ADVANTAGES, &t->adv));
 out:
-  if (rl->stopped) rl->state.drawn = drawn;
+  if (*stopped) stages->state->drawn = drawn;
   return status;
 }
 
 /* In the order of mini batches, those of the critic before those of the policy. */
-static void digest_losses(treadle_rl *rl) {
+static void digest_losses(treadle_rl_ledger *ledger, treadle_rl_state *state) {
   uint64_t bits;
-  for (size_t i = 0; i < rl->ledger.losses.count; i++) {
-    memcpy(&bits, &rl->ledger.losses.items[i], sizeof bits);
-    rl->state.losses_digest = treadle_hash_more(rl->state.losses_digest, bits);
+  for (size_t i = 0; i < ledger->losses.count; i++) {
+    memcpy(&bits, &ledger->losses.items[i], sizeof bits);
+    state->losses_digest = treadle_hash_more(state->losses_digest, bits);
   }
-  rl->ledger.losses.count = 0;
+  ledger->losses.count = 0;
 }
 
 /* Both learn from the same samples: neither waits for the other, if they are on ranks of their own. */
-static treadle_status learn(treadle_rl *rl, treadle_rl_outcome *policy) {
-  treadle_rl_times *t = &rl->ledger.times;
-  const bool warms_up = treadle_rl_warms_up(rl->task.settings, rl->state.step + 1);
+static treadle_status learn(treadle_rl_stages *stages, treadle_rl_outcome *policy) {
+  treadle_rl_times *t = &stages->ledger->times;
+  const bool warms_up = treadle_rl_warms_up(stages->settings, stages->state->step + 1);
   treadle_rl_outcome critic;
   treadle_status status = TREADLE_OK;
   *policy = (treadle_rl_outcome){
       .last = {.loss = NAN, .kl_loss = NAN, .entropy = NAN, .grad_norm = NAN, .lr = NAN}};
-  if (goes_beside(rl, TREADLE_STAGE_UPDATE_CRITIC) && !warms_up) {
-    TRY(treadle_rl_stage_start(rl, TREADLE_STAGE_UPDATE_CRITIC));
-    TRY(treadle_rl_stage_start(rl, TREADLE_STAGE_UPDATE));
+  if (treadle_rl_stage_is_beside(stages, TREADLE_STAGE_UPDATE_CRITIC) && !warms_up) {
+    TRY(treadle_rl_stage_start(stages, TREADLE_STAGE_UPDATE_CRITIC));
+    TRY(treadle_rl_stage_start(stages, TREADLE_STAGE_UPDATE));
   }
-  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_UPDATE_CRITIC, &critic));
+  TRY(treadle_rl_stage_run(stages, TREADLE_STAGE_UPDATE_CRITIC, &critic));
   t->update_critic = critic.seconds;
-  if (!warms_up) TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_UPDATE, policy));
+  if (!warms_up) TRY(treadle_rl_stage_run(stages, TREADLE_STAGE_UPDATE, policy));
   t->update_actor = policy->seconds;
   policy->skipped = policy->skipped || critic.skipped;
-  digest_losses(rl);
+  digest_losses(stages->ledger, stages->state);
 out:
   return status;
 }
@@ -127,63 +122,66 @@ static void note_gauges(treadle_rl_values *values, const treadle_rl_gauges *g) {
 /* ---- The whole ------------------------------------------------------------------------------------------------ */
 
 /* What the controller itself has sent and received in this step; and rows that ranks got of each other. */
-static void note_control(treadle_rl *rl, const treadle_rl_traffic *before) {
-  treadle_rl_values *values = &rl->ledger.values;
+static void note_control(treadle_rl_values *values, const treadle_rl_teams *teams,
+                         const treadle_rl_traffic *before) {
   treadle_rl_traffic now;
-  if (!rl->teams.apart) return;
-  treadle_rl_teams_traffic(&rl->teams, &now);
+  if (!teams->apart) return;
+  treadle_rl_teams_traffic(teams, &now);
   treadle_rl_count(values, "control/calls", now.calls - before->calls);
   treadle_rl_count(values, "control/message_bytes", now.message_bytes - before->message_bytes);
   treadle_rl_count(values, "control/row_bytes_by_controller", now.by_controller - before->by_controller);
   treadle_rl_count(values, "control/row_bytes_by_workers", now.by_workers - before->by_workers);
 }
 
-static treadle_status take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *before) {
+static treadle_status take_step(treadle_rl_stages *stages, treadle_rl_workers *workers,
+                                treadle_rl_step *step, treadle_rl_gauges *before) {
+  treadle_rl_times *t = &stages->ledger->times;
   treadle_rl_outcome policy;
   treadle_rl_gauges after;
   const double begin = treadle_clock_seconds();
-  const int64_t differing = rl->ledger.totals.differing;
+  const int64_t differing = stages->ledger->totals.differing;
   treadle_status status;
-  TRY(prepare(rl));
-  if (rl->stopped) return TREADLE_OK;
-  TRY(learn(rl, &policy));
-  treadle_rl_stage(rl, NULL);
-  rl->state.step++;
-  rl->ledger.times.step = treadle_clock_seconds() - begin;
-  TRY(treadle_rl_call_gauges(&rl->workers, &after));
-  rl->ledger.times.to_infer = after.fullest.to_infer - before->fullest.to_infer;
-  rl->ledger.times.to_train = after.fullest.to_train - before->fullest.to_train;
+  TRY(prepare(stages));
+  if (*stages->stopped) return TREADLE_OK;
+  TRY(learn(stages, &policy));
+  stages->begin(stages->run, NULL);
+  stages->state->step++;
+  t->step = treadle_clock_seconds() - begin;
+  TRY(treadle_rl_call_gauges(workers, &after));
+  t->to_infer = after.fullest.to_infer - before->fullest.to_infer;
+  t->to_train = after.fullest.to_train - before->fullest.to_train;
   *before = after;
-  step->step = rl->state.step;
+  step->step = stages->state->step;
   step->skipped = policy.skipped;
-  step->kl = rl->task.settings->rl.kl.in_loss ? policy.last.kl_loss : NAN;
+  step->kl = stages->settings->rl.kl.in_loss ? policy.last.kl_loss : NAN;
   step->entropy = policy.last.entropy;
   step->loss = policy.last.loss;
   step->grad_norm = policy.last.grad_norm;
   step->lr = policy.last.lr;
-  step->seconds = rl->ledger.times.step;
-  step->gen_seconds = rl->ledger.times.gen;
-  step->switch_seconds = rl->ledger.times.to_infer + rl->ledger.times.to_train;
+  step->seconds = t->step;
+  step->gen_seconds = t->gen;
+  step->switch_seconds = t->to_infer + t->to_train;
   step->peak_bytes = after.fullest.peak_bytes;
-  step->logprob_differing = rl->ledger.totals.differing - differing;
+  step->logprob_differing = stages->ledger->totals.differing - differing;
 out:
   return status;
 }
 
-static treadle_status note_step(treadle_rl *rl, treadle_rl_step *step, const treadle_rl_gauges *g) {
-  treadle_rl_totals *totals = &rl->ledger.totals;
-  treadle_rl_values *values = &rl->ledger.values;
+static treadle_status note_step(treadle_rl_stages *stages, treadle_rl_step *step,
+                                const treadle_rl_gauges *g) {
+  treadle_rl_totals *totals = &stages->ledger->totals;
+  treadle_rl_values *values = &stages->ledger->values;
   treadle_rl_outcome sums;
   treadle_status status;
-  TRY(treadle_rl_stage_run(rl, TREADLE_STAGE_FIGURES, &sums));
+  TRY(treadle_rl_stage_run(stages, TREADLE_STAGE_FIGURES, &sums));
   step->reward = sums.reward;
   step->response_length = sums.response_length;
   step->tokens = sums.tokens;
   treadle_rl_value(values, "perf/time_per_step", step->seconds);
   treadle_rl_value(values, "perf/throughput",
-                   step->seconds > 0 ? (double)step->tokens / step->seconds / rl->whole.ranks : 0);
+                   step->seconds > 0 ? (double)step->tokens / step->seconds / stages->processes : 0);
   treadle_rl_count(values, "training/skipped", step->skipped);
-  note_times(values, rl->task.settings, &rl->ledger.times);
+  note_times(values, stages->settings, &stages->ledger->times);
   note_gauges(values, g);
   TRY(treadle_array_push(&totals->seconds, step->seconds));
   TRY(treadle_array_push(&totals->rewards, step->reward));
@@ -193,14 +191,15 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_take_step(treadle_rl *rl, treadle_rl_step *step, treadle_rl_gauges *gauges) {
+treadle_status treadle_rl_take_step(treadle_rl_stages *stages, treadle_rl_workers *workers,
+                                    treadle_rl_step *step, treadle_rl_gauges *gauges) {
   treadle_rl_traffic before = {0};
   treadle_status status;
-  if (rl->teams.apart) treadle_rl_teams_traffic(&rl->teams, &before);
-  TRY(take_step(rl, step, gauges));
-  if (rl->stopped) goto out;
-  TRY(note_step(rl, step, gauges));
-  note_control(rl, &before);
+  if (stages->teams->apart) treadle_rl_teams_traffic(stages->teams, &before);
+  TRY(take_step(stages, workers, step, gauges));
+  if (*stages->stopped) goto out;
+  TRY(note_step(stages, step, gauges));
+  note_control(&stages->ledger->values, stages->teams, &before);
 out:
   return status;
 }

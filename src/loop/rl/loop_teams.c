@@ -40,9 +40,10 @@ static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *tas
   treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
   treadle_status status = TREADLE_OK;
   if (info->count > TREADLE_RL_TEAMS_MOST)
-    REFUSE("%s: %s says %d pools: this version runs %d at most, one of the policy, one of the critic and one "
-           "of the reward model",
-           task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
+    REFUSE(
+        "%s: %s says %d pools: this version runs %d at most, one of the policy, one of the critic and one "
+        "of the reward model",
+        task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
   t->count = info->count;
   for (int32_t p = 0; p < info->count; p++) {
     TRY(treadle_rl_pools_get_pool(pools, p, &pool));
@@ -191,9 +192,10 @@ static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task
            TREADLE_RL_PLACE(task, actor.load));
   if (task->settings->rl.filter_groups.enable && treadle_train_has_reward_model(task->settings) &&
       !treadle_rl_teams_share(t, TREADLE_POOL_ROLE_REWARD_MODEL))
-    REFUSE("%s: groups are filtered by their scores while prompts are drawn, and a reward model in a pool of "
-           "its own scores samples behind that: map RewardModel to the policy's pool",
-           TREADLE_RL_PLACE(task, rl.filter_groups.enable));
+    REFUSE(
+        "%s: groups are filtered by their scores while prompts are drawn, and a reward model in a pool of "
+        "its own scores samples behind that: map RewardModel to the policy's pool",
+        TREADLE_RL_PLACE(task, rl.filter_groups.enable));
   return TREADLE_OK;
 }
 
@@ -255,11 +257,12 @@ static double silence_of(double timeout) {
 }
 
 treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_task *task,
-                                     const treadle_rl_crew *whole, treadle_rl_workers *workers) {
+                                     const treadle_rl_crew *whole, treadle_rl_workers *workers,
+                                     struct treadle_rl_stages *stages) {
   treadle_status status;
   if (!t->apart) return TREADLE_OK;
   const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
-  t->first = (treadle_worker_team){.group = &workers->group};
+  t->first = (treadle_worker_team){.group = &workers->group, .work = stages};
   t->classes[0] = treadle_rl_team_class(CLASS, first ? &t->first : NULL);
   const treadle_crew_options options = {.struct_size = sizeof options,
                                         .timeout_seconds = silence_of(task->settings->resources.timeout)};

@@ -77,6 +77,7 @@ treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p) {
   *mean_p = verdicts.mean;
   TRY(treadle_rl_write_test(rl->task.settings, &rl->state, &rl->tests));
 out:
+  treadle_rl_batch_clear(&rl->tests);
   treadle_rl_verdicts_release(&verdicts);
   return status;
 }

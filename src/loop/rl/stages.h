@@ -9,8 +9,9 @@
 #ifndef TREADLE_RL_STAGES_H
 #define TREADLE_RL_STAGES_H
 
-#include "base/status.h"
 #include "control/worker_relay.h"
+#include "rl/ledger.h"
+#include "rl/teams.h"
 
 typedef enum treadle_rl_stage_number {
   TREADLE_STAGE_GENERATE, /* samples; scores are under way */
@@ -45,49 +46,64 @@ typedef struct treadle_rl_outcome {
   double test;                    /* TEST_JUDGE: the mean score */
 } treadle_rl_outcome;
 
-struct treadle_rl;
-
-/* Stages that were started. */
+/* Stages of a run, whose parts all these are. */
 typedef struct treadle_rl_stages {
+  const treadle_train_settings *settings;
+  treadle_rl_teams *teams;
+  treadle_rl_state *state;
+  treadle_rl_ledger *ledger;
+  treadle_rl_batch *batch, *tests;
+  bool *stopped;
+  int processes; /* of the run */
+  /* Does a stage, on this rank; a stage begins, which is called `said`. */
+  treadle_status (*work)(void *run, treadle_rl_stage_number stage, treadle_rl_outcome *outcome);
+  void (*begin)(void *run, const char *said);
+  void *run;
+  treadle_rl_outcome outcome; /* of the stage that this rank did last */
   struct {
-    treadle_rl_outcome outcome;           /* together: what it has come to */
-    treadle_future *rows;   /* apart: what it leaves, until the stage is started anew */
-    treadle_future *answer; /* and what it comes to; NULL: it is not under way */
+    treadle_rl_outcome outcome; /* together: what it has come to */
+    treadle_future *rows;       /* apart: what it leaves, until the stage is started anew */
+    treadle_future *answer;     /* and what it comes to; NULL: it is not under way */
   } all[TREADLE_STAGES];
 } treadle_rl_stages;
 
 /* ---- loop_stages.c ---- */
 
 /* Has the run this stage? Those that need a role which the run does not have it has not. */
-bool treadle_rl_stage_is_wanted(const struct treadle_rl *rl, treadle_rl_stage_number stage);
-/* Is it the work of another pool than the policy's? */
-bool treadle_rl_stage_is_beside(const struct treadle_rl *rl, treadle_rl_stage_number stage);
+bool treadle_rl_stage_is_wanted(const treadle_rl_stages *stages, treadle_rl_stage_number stage);
+/* Whose work it is: the number of the team. */
+int treadle_rl_stage_team(const treadle_rl_stages *stages, treadle_rl_stage_number stage);
+/* May it go on beside those of the policy? */
+bool treadle_rl_stage_is_beside(const treadle_rl_stages *stages, treadle_rl_stage_number stage);
 treadle_pool_role treadle_rl_stage_role(treadle_rl_stage_number stage);
 /* "compute_values" */
 const char *treadle_rl_stage_name(treadle_rl_stage_number stage);
-/* The columns that a stage leaves for others [*count_p]. */
+/* The columns that it leaves for others [*count_p]. */
 const char *const *treadle_rl_stage_leaves(treadle_rl_stage_number stage, size_t *count_p);
-/* Does it, on this rank. */
-treadle_status treadle_rl_stage_do(struct treadle_rl *rl, treadle_rl_stage_number stage,
-                                   treadle_rl_outcome *outcome_p);
+/* Does it, on this rank: stages->outcome. */
+treadle_status treadle_rl_stage_do(treadle_rl_stages *stages, treadle_rl_stage_number stage);
 
 /* Of who goes through the step. A stage is started when those were waited for whose columns it reads. */
-treadle_status treadle_rl_stage_start(struct treadle_rl *rl, treadle_rl_stage_number stage);
-treadle_status treadle_rl_stage_wait(struct treadle_rl *rl, treadle_rl_stage_number stage,
+treadle_status treadle_rl_stage_start(treadle_rl_stages *stages, treadle_rl_stage_number stage);
+treadle_status treadle_rl_stage_wait(treadle_rl_stages *stages, treadle_rl_stage_number stage,
                                      treadle_rl_outcome *outcome_p);
 /* Both; what was started is only waited for. Nothing is done where the stage is not wanted: *outcome_p is zeroed. */
-treadle_status treadle_rl_stage_run(struct treadle_rl *rl, treadle_rl_stage_number stage,
+treadle_status treadle_rl_stage_run(treadle_rl_stages *stages, treadle_rl_stage_number stage,
                                     treadle_rl_outcome *outcome_p);
+
+/* ---- loop_stages_work.c: fills stages->work; the run is a treadle_rl. ---- */
+
+treadle_status treadle_rl_stage_work(void *run, treadle_rl_stage_number stage, treadle_rl_outcome *outcome);
 
 /* ---- loop_stages_apart.c ---- */
 
-/* The controller: asks, waits. */
-treadle_status treadle_rl_stage_ask(struct treadle_rl *rl, treadle_rl_stage_number stage);
-treadle_status treadle_rl_stage_hear(struct treadle_rl *rl, treadle_rl_stage_number stage,
-                                     treadle_rl_outcome *outcome_p);
-/* The class of the crew that first ranks of pools are workers of; team: NULL on other ranks. */
+/* The class of the crew that first ranks of pools are workers of, whose team->work are their treadle_rl_stages; team: NULL on other ranks. */
 treadle_worker_class treadle_rl_team_class(const char *name, treadle_worker_team *team);
+/* The controller: asks, waits. */
+treadle_status treadle_rl_stage_ask(treadle_rl_stages *stages, treadle_rl_stage_number stage);
+treadle_status treadle_rl_stage_hear(treadle_rl_stages *stages, treadle_rl_stage_number stage,
+                                     treadle_rl_outcome *outcome_p);
 /* No stage that was started is needed any more: what they have left goes. */
-void treadle_rl_stages_clear(struct treadle_rl *rl);
+void treadle_rl_stages_clear(treadle_rl_stages *stages);
 
 #endif

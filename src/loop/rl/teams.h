@@ -14,6 +14,8 @@
 
 enum { TREADLE_RL_TEAMS_MOST = 3 };
 
+struct treadle_rl_stages;
+
 /* A zeroed struct is that of a run whose ranks are together. */
 typedef struct treadle_rl_teams {
   bool apart;
@@ -42,9 +44,10 @@ int treadle_rl_teams_of(const treadle_rl_teams *teams, treadle_pool_role role);
  * pools where they are not run. Collective among `whole`. */
 treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,
                                      const treadle_rl_crew *whole, treadle_rl_crew *crew_p);
-/* The ways of calls, once the methods of all ranks are ready. Collective among `whole`. */
+/* The ways of calls, once the methods and the stages of all ranks are ready. Collective among `whole`. */
 treadle_status treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_task *task,
-                                     const treadle_rl_crew *whole, treadle_rl_workers *workers);
+                                     const treadle_rl_crew *whole, treadle_rl_workers *workers,
+                                     struct treadle_rl_stages *stages);
 /* Who leads: finds the others, who serve by then. */
 treadle_status treadle_rl_teams_reach(treadle_rl_teams *teams, treadle_rl_workers *workers);
 /* Who does not lead: calls, until the end. */

@@ -12,7 +12,7 @@ typedef struct treadle_rl_workers {
   treadle_worker_group critics; /* of the controller apart alone: the way to the critic, */
   treadle_worker_relay *relays; /* [relay_count] and to all pools */
   int relay_count;
-  treadle_message in, out;      /* of the call that is made */
+  treadle_message in, out; /* of the call that is made */
   /* Which rows each rank takes in calls of a method, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
    * train on. Local. */
   treadle_status (*divide)(void *worker, const char *method, const int64_t *lengths, int64_t rows,

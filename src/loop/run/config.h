@@ -227,7 +227,7 @@ typedef struct treadle_config_resources {
   int64_t max_colocate_count;
   int64_t actor_npus, reference_npus, reward_npus, critic_npus; /* MindSpeed-RL's; 0: not given */
   bool use_integrated_worker, blocking;
-  double timeout; /* seconds */
+  double timeout;                  /* seconds */
   int64_t nnodes, n_gpus_per_node; /* verl's; 0: not given */
   const char *component_placement; /* RLinf's */
 } treadle_config_resources;

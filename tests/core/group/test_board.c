@@ -1,9 +1,9 @@
 /* Boards among processes: parts, sets, counters, ranks that die, leave or do not come, sizes. No test may hang: each has a limit far
  * below the time limits of the group. */
 #include "base/clock.h"
-#include "test.h"
 #include "group/board.h"
 #include "group/boards.h"
+#include "test.h"
 
 #include <signal.h>
 
@@ -164,6 +164,44 @@ static void test_time_limit(void **state) {
   for (int rank = 0; rank < 3; rank++) assert_int_equal(results[rank], 0);
 }
 
+static bool wants_no_more(void *context, const char *doing, int64_t done, int64_t total) {
+  (void)doing;
+  (void)done;
+  (void)total;
+  return ++*(int *)context < 3;
+}
+
+/* Who watches a thread ends its waits: rank 1, which waits for rank 0, is told. */
+static int is_watched(const char *name, int rank, int size, void *context) {
+  treadle_group *group;
+  treadle_board *board;
+  treadle_board_set *all;
+  int asked = 0;
+  (void)context;
+  RANK_OK(treadle_group_open(name, rank, size, 30, &group));
+  RANK_OK(treadle_board_create(group, 0, &board));
+  RANK_OK(treadle_board_split(board, 0, &all));
+  if (rank == 0) {
+    treadle_thread_watch(wants_no_more, &asked);
+    RANK_FAILS(TREADLE_CANCELLED, "cancelled: a sum", treadle_board_meet(all, "a sum"));
+    treadle_thread_watch(NULL, NULL);
+    RANK_TRUE(asked == 3);
+  } else
+    RANK_FAILS(TREADLE_PEER, "rank 0 failed: cancelled: a sum",
+               treadle_board_wait(board, 0, 0, 1, "a word"));
+  RANK_OK(treadle_group_barrier(group));
+  treadle_board_destroy(board);
+  treadle_group_close(group);
+  return 0;
+}
+
+static void test_watched(void **state) {
+  int results[2];
+  (void)state;
+  ranks_as_processes(2, 20, is_watched, NULL, results);
+  for (int rank = 0; rank < 2; rank++) assert_int_equal(results[rank], 0);
+}
+
 /* ---- Sizes ---- */
 
 static int ask_for_much(treadle_group *group, void *context) {
@@ -238,6 +276,7 @@ int main(void) {
       cmocka_unit_test(test_going),
       cmocka_unit_test(test_death_in_create),
       cmocka_unit_test(test_time_limit),
+      cmocka_unit_test(test_watched),
       cmocka_unit_test(test_sizes),
       cmocka_unit_test(test_splits),
       cmocka_unit_test(test_allocations),
