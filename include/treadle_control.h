@@ -391,6 +391,11 @@ void treadle_crew_get_books(const treadle_crew *crew, treadle_crew_books *books_
  * *workers_p is NULL. */
 treadle_status treadle_workers_create(treadle_crew *crew, const int32_t *ranks, size_t count, const char *class_name,
                                       const treadle_batch *options, treadle_workers **workers_p);
+/* The same on the slots of a pool: worker w on rank first_rank + the number of the pool's slot w. first_rank is that of
+ * slot 0 (treadle_rl_pools_info): 1 where the controller is a process of its own, otherwise 0. */
+treadle_status treadle_workers_create_in_pool(treadle_crew *crew, const treadle_resource_pool *pool, int32_t first_rank,
+                                              const char *class_name, const treadle_batch *options,
+                                              treadle_workers **workers_p);
 /* Destroys them, once they have done what they were called to do. */
 void treadle_workers_destroy(treadle_workers *workers);
 /* The number of workers. Else -1. */

@@ -2257,6 +2257,7 @@ static void crews(objects *o) {
   REFUSED(treadle_workers_create(crew, ranks, 1, NULL, NULL, &workers));
   REFUSED(treadle_workers_create(crew, ranks, 1, "d", NULL, &workers));
   REFUSED(treadle_workers_create(crew, ranks, 1, "c", NULL, NULL));
+  REFUSED(treadle_workers_create_in_pool(crew, NULL, 0, "c", NULL, &workers));
   assert_ok(treadle_workers_create(crew, ranks, 1, "c", NULL, &workers));
   GIVES(-1, treadle_workers_size(NULL));
   REFUSED(treadle_workers_alive(NULL));

@@ -138,6 +138,31 @@ out:
   return status;
 }
 
+treadle_status treadle_workers_create_in_pool(treadle_crew *crew, const treadle_resource_pool *pool,
+                                              int32_t first_rank, const char *class_name,
+                                              const treadle_batch *options, treadle_workers **workers_p) {
+  treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_slot slot;
+  int32_t *ranks = NULL;
+  treadle_status status;
+  TREADLE_NEED(workers_p);
+  *workers_p = NULL;
+  TREADLE_NEED(pool);
+  if (first_rank < 0 || first_rank > 1)
+    REFUSE("treadle_workers_create_in_pool: first_rank is %d: 0 or 1", (int)first_rank);
+  treadle_resource_pool_get_info(pool, &info);
+  ranks = treadle_alloc_array((size_t)info.slots, sizeof *ranks);
+  if (!ranks) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %d workers", (int)info.slots));
+  for (int32_t w = 0; w < info.slots; w++) {
+    TRY(treadle_resource_pool_get_slot(pool, w, &slot));
+    ranks[w] = first_rank + slot.number;
+  }
+  TRY(treadle_workers_create(crew, ranks, (size_t)info.slots, class_name, options, workers_p));
+out:
+  treadle_free(ranks);
+  return status;
+}
+
 /* A failure that stands stays. */
 void treadle_workers_destroy(treadle_workers *w) {
   char before[TREADLE_GROUP_MESSAGE];
