@@ -1,6 +1,6 @@
 /* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, and in the end losses
- * and weights are those of a run that nobody touched; with a critic, too. TREADLE_KILLS=N: how often (10, and fewer with TREADLE_PERCENT; with a critic
- * half of it).
+ * and weights are those of a run that nobody touched; with a critic, too, and with pools and the controller apart. TREADLE_KILLS=N: how often (10, and fewer
+ * with TREADLE_PERCENT; half of it with a critic, and with pools).
  * ctest: stage=gcc timeout=600 */
 #include "group/ranks.h"
 #include "test.h"
@@ -14,10 +14,17 @@
 #include <signal.h>
 #include <sys/time.h>
 
-enum { RANKS = 4, LIMIT = 60 };
+enum { RANKS_MOST = 5, LIMIT = 60 };
+
+/* A kind of run. */
+typedef struct kind {
+  const char *estimator, *pools, *mapping, *pipeline;
+  int ranks;
+} kind;
 
 typedef struct killing {
-  const char *folder, *estimator;
+  const char *folder;
+  const kind *kind;
   int victim; /* -1: nobody */
   long after; /* microseconds, from its group on */
 } killing;
@@ -30,6 +37,9 @@ static void die(int number) {
 static treadle_status train(const killing *k, treadle_group *group, treadle_rl_figures *figures_p) {
   char save[300], data[300], dump[300], estimator[64];
   const char *const overrides[] = {estimator,
+                                   k->kind->pools,
+                                   k->kind->mapping,
+                                   k->kind->pipeline,
                                    save,
                                    data,
                                    dump,
@@ -48,7 +58,7 @@ static treadle_status train(const killing *k, treadle_group *group, treadle_rl_f
       .struct_size = sizeof options, .threads = 1, .resume = TREADLE_RESUME_AUTO};
   treadle_train_config *config = NULL;
   treadle_status status;
-  snprintf(estimator, sizeof estimator, "rl_config.adv_estimator=%s", k->estimator);
+  snprintf(estimator, sizeof estimator, "rl_config.adv_estimator=%s", k->kind->estimator);
   snprintf(save, sizeof save, "actor_config.save=%s/run", k->folder);
   snprintf(data, sizeof data, "megatron_training.data_path=%s/data/train.jsonl", k->folder);
   snprintf(dump, sizeof dump, "rl_config.dump_rollouts=%s/run/dump", k->folder);
@@ -82,13 +92,13 @@ static int train_rank(const char *name, int rank, int size, void *context) {
   return 0;
 }
 
-static treadle_rl_figures go_on(const char *folder, const char *estimator) {
-  killing k = {.folder = folder, .estimator = estimator, .victim = -1};
+static treadle_rl_figures go_on(const char *folder, const kind *of) {
+  killing k = {.folder = folder, .kind = of, .victim = -1};
   treadle_rl_figures figures;
-  int results[RANKS];
+  int results[RANKS_MOST];
   char path[300];
-  ranks_as_processes(RANKS, LIMIT, train_rank, &k, results);
-  for (int rank = 0; rank < RANKS; rank++) assert_int_equal(results[rank], 0);
+  ranks_as_processes(of->ranks, LIMIT, train_rank, &k, results);
+  for (int rank = 0; rank < of->ranks; rank++) assert_int_equal(results[rank], 0);
   snprintf(path, sizeof path, "%s/figures", folder);
   FILE *file = fopen(path, "r");
   assert_non_null(file);
@@ -97,14 +107,14 @@ static treadle_rl_figures go_on(const char *folder, const char *estimator) {
   return figures;
 }
 
-static bool kill_one(const char *folder, const char *estimator, treadle_random *random, long most) {
+static bool kill_one(const char *folder, const kind *of, treadle_random *random, long most) {
   killing k = {.folder = folder,
-               .estimator = estimator,
-               .victim = (int)treadle_random_below(random, RANKS),
+               .kind = of,
+               .victim = (int)treadle_random_below(random, (uint64_t)of->ranks),
                .after = 1 + (long)treadle_random_below(random, most)};
-  int results[RANKS];
-  ranks_as_processes(RANKS, LIMIT, train_rank, &k, results);
-  for (int rank = 0; rank < RANKS; rank++)
+  int results[RANKS_MOST];
+  ranks_as_processes(of->ranks, LIMIT, train_rank, &k, results);
+  for (int rank = 0; rank < of->ranks; rank++)
     if (rank != k.victim) assert_true(results[rank] == 0 || results[rank] == 2);
   return results[k.victim] == 128 + SIGKILL;
 }
@@ -138,22 +148,22 @@ static int64_t newest_of(const char *folder) {
   return step;
 }
 
-static void kill_often(const char *estimator, int kills) {
+static void kill_often(const kind *of, int kills) {
   char *folder = strdup(test_folder()), *whole = strdup(test_folder()), command[300];
   int died = 0;
   treadle_random random = {20261124};
   double begin = treadle_clock_seconds();
   prepare(folder);
   prepare(whole);
-  const treadle_rl_figures wanted = go_on(whole, estimator);
+  const treadle_rl_figures wanted = go_on(whole, of);
   long most = (long)((treadle_clock_seconds() - begin) * 1e6);
   for (int i = 0; i < kills; i++) {
-    if (kill_one(folder, estimator, &random, most))
+    if (kill_one(folder, of, &random, most))
       died++;
     else
       most = most * 3 / 4;
     if (newest_of(folder) < wanted.last_step && i + 1 < kills) continue;
-    const treadle_rl_figures got = go_on(folder, estimator);
+    const treadle_rl_figures got = go_on(folder, of);
     assert_true(got.losses_digest == wanted.losses_digest);
     assert_true(got.weights_digest == wanted.weights_digest);
     check_files(folder, whole);
@@ -173,17 +183,29 @@ static int how_often(void) {
   return text ? atoi(text) : 4 + (int)test_seeds(6);
 }
 
+#define PIPELINE "actor_config.pipeline_model_parallel_size="
+
+/* Without pools the keys say what holds without them. */
 static void test_kills(void **state) {
   (void)state;
-  kill_often("group_norm", how_often());
+  kill_often(&(kind){"group_norm", "resource_pools=null", "mapping=null", PIPELINE "2", 4}, how_often());
 }
 
 static void test_kills_of_critic(void **state) {
   (void)state;
-  kill_often("gae", (how_often() + 1) / 2);
+  kill_often(&(kind){"gae", "resource_pools=null", "mapping=null", PIPELINE "2", 4}, (how_often() + 1) / 2);
+}
+
+/* The controller, too. */
+static void test_kills_of_pools(void **state) {
+  (void)state;
+  kill_often(&(kind){"gae", "resource_pools={policy: [2], critic: [2]}",
+                     "mapping={ActorRollout: policy, RefPolicy: policy, Critic: critic}", PIPELINE "1", 5},
+             (how_often() + 1) / 2);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills), cmocka_unit_test(test_kills_of_critic)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills), cmocka_unit_test(test_kills_of_critic),
+                                     cmocka_unit_test(test_kills_of_pools)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
