@@ -3,8 +3,7 @@
  *   loop.c             a run: steps one after the other, until the last
  *   loop_crew.c        ranks that agree, and what a person is told
  *   loop_teams.c       which ranks do what, where roles have pools of their own
- *   loop_open.c        what a configuration names, opened: model, layouts, the worker
- *   loop_data.c        and prompts and rewards
+ *   loop_open.c        what a configuration names, opened: model, layouts, the worker; loop_data.c: prompts and rewards
  *   loop_folders.c     the folders that a run owns
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
  *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
@@ -21,9 +20,9 @@
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
  *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
- *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what a critic and a reward model have alike
- *   loop_figures.c     what metrics.jsonl gets
- *   loop_report.c      what `treadle report` draws beside metrics.jsonl
+ *   loop_reference_open.c, loop_worker_reference.c  the same of a reference with a pool of its own
+ *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what roles beside the policy have alike
+ *   loop_figures.c     what metrics.jsonl gets; loop_report.c: what `treadle report` draws beside it
  *   loop_test.c        prompts that are not trained on
  *   loop_step.c        the stages of a step, in their order
  *   loop_stages.c      what a stage does, and whose work it is; loop_stages_apart.c: with the controller apart
@@ -43,7 +42,7 @@
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
- *   critic.h    the critic, where there is one; reward_model.h: the same of a reward model
+ *   critic.h    the critic, where there is one; reward_model.h, reference.h: the same of a reward model, and of a reference with a pool of its own
  *
  * Rank 0 has data, rewards and figures, goes through the stages of a step, and does them; the other ranks serve its calls (control/worker_group.h). With the
  * controller apart, rank 0 only asks others to do them (stages.h). A step, in this order:
@@ -70,6 +69,7 @@
 #include "rl/kl_control.h"
 #include "rl/ledger.h"
 #include "rl/models.h"
+#include "rl/reference.h"
 #include "rl/reward_model.h"
 #include "rl/rollout.h"
 #include "rl/stages.h"
@@ -86,6 +86,7 @@ typedef struct treadle_rl {
   treadle_actor *actor;
   treadle_rl_critic critic;
   treadle_rl_reward_model reward_model;
+  treadle_rl_reference reference;
   treadle_rl_workers workers;
   /* Of who leads and of those who do stages, but for state.from. */
   treadle_rl_data data;
