@@ -281,6 +281,8 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
                                  rl->state.from));
   if (rl->teams.has_reward)
     TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
+  if (rl->teams.has_reference)
+    TRY(treadle_rl_reference_create(&rl->reference, &rl->task, &rl->bounds, &rl->text, &rl->crew));
   if (!rl->teams.has_policy) return TREADLE_OK;
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
