@@ -142,7 +142,7 @@ void treadle_rl_pools_get_info(const treadle_rl_pools *pools, treadle_rl_pools_i
 treadle_status treadle_rl_pools_get_pool(const treadle_rl_pools *pools, int32_t number, treadle_rl_pool_info *info_p);
 /* Computes the peak of bytes of the fullest rank of a pool, as treadle_rl_foresee does. `config` is the one of which
  * the pools were made. *known_p is false, and *bytes_p 0, if the configuration has no model, or if a role of the pool
- * cannot be foreseen yet: all but ActorRollout, Actor and Rollout together, and RefPolicy beside them. Local. */
+ * cannot be foreseen yet: all but ActorRollout, Actor and Rollout together, and RefPolicy there or alone. Local. */
 treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,
                                         const treadle_rl_options *options, int32_t number, size_t *bytes_p,
                                         bool *known_p);

@@ -98,9 +98,22 @@ pools "$demo" --nodes 4,4
 grep -q '^the configuration says nothing of pools: all slots are one$' "$folder/out" || fail "nothing is said of a configuration without pools"
 grep -q '^8 slots on 2 nodes; the controller is rank 0, and also works$' "$folder/out" || fail "another controller of one pool"
 kl=rl_config.use_kl_loss=true
-apart=("resource_pools={policy: [8], ref: [1]}" "mapping={ActorRollout: policy, RefPolicy: ref}")
+# The reference apart: the policy is alone, and the reference has the layout of the policy or its own, on its own ranks. It has no gradients.
+apart=("resource_pools={policy: [8], ref: [4]}" "mapping={ActorRollout: policy, RefPolicy: ref}")
 pools "$demo" $kl "${apart[@]}" --json
-[ "$(bytes policy)" = null ] || fail "bytes of a policy whose reference is apart"
+[ "$(bytes policy)" = "$(peak "$demo")" ] || fail "$(bytes policy) bytes of a policy whose reference is apart, not $(peak "$demo")"
+quarter=$(bytes ref)
+pools "$demo" $kl "${apart[@]}" ref_config.tensor_model_parallel_size=1 --json
+((quarter > 0 && $(bytes ref) > quarter && $(bytes ref) < $(bytes policy))) || fail "$(bytes ref) bytes of a whole reference, $quarter of a quarter"
+pools "$demo" "${apart[@]}" --json
+[ "$(bytes ref)" = null ] || fail "bytes of a reference without a KL"
+refused "1 rank is not divided by ref_config.tensor_model_parallel_size (as actor_config), 2" pools "$demo" $kl "${apart[@]}" resource_pools.ref=[1]
+# A critic apart is none of the policy's bytes.
+critics=("resource_pools={policy: [4], critic: [2]}" "mapping={ActorRollout: policy, Critic: critic}")
+pools examples/ppo-demo.yaml "${critics[@]}" --json
+alone=$(bytes policy)
+pools examples/ppo-demo.yaml "${critics[@]}" rl_config.adv_estimator=reinforce_plus_plus --json
+[ -n "$alone" ] && [ "$alone" = "$(bytes policy)" ] || fail "$alone bytes of a policy whose critic is apart, not $(bytes policy)"
 together=("resource_pools={policy: [8]}" "mapping={ActorRollout: policy, RefPolicy: policy}")
 pools "$demo" $kl "${together[@]}" --json
 [ "$(bytes policy)" = "$(peak "$demo" $kl "${together[@]}")" ] || fail "other bytes of a policy with its reference"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# treadle train with the controller apart, by examples/ppo-demo.yaml: the policy and its critic on pools of their own, or on one, have the rollouts, losses,
+# treadle train with the controller apart, by examples/ppo-demo.yaml: the policy, its critic and its reference on pools of their own, or on one, have the rollouts, losses,
 # weights and values of a run in which all ranks do everything; such a run goes on where the other one stopped, and back; ranks that die end
 # it for all, by name; refusals.
 # ctest: label=mpi timeout=600
@@ -54,6 +54,12 @@ same together apart
 [ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
 run blocking 5 "$pools" "$apart" rl_config.blocking=true
 same together blocking
+# The reference elsewhere: on ranks of its own, in a layout of its own; and beside the critic.
+refs='resource_pools={policy: [2], critic: [2], ref: [2]}' elsewhere='mapping={ActorRollout: policy, RefPolicy: ref, Critic: critic}'
+run reference 7 "$refs" "$elsewhere" ref_config.tensor_model_parallel_size=2 ref_config.micro_batch_size=3
+same together reference
+run beside 5 "$pools" 'mapping={ActorRollout: policy, RefPolicy: critic, Critic: critic}' ref_config.offload_param=false
+same together beside
 run small 4 'resource_pools={policy: [2], critic: [1]}' "$apart" # a pool of one rank
 [ "$(value small logprob_differing)" = 0 ] || fail "small: log-probabilities differ"
 run backwards 5 'resource_pools={critic: [2], policy: [2]}' "$apart" # other ranks
@@ -69,6 +75,12 @@ rm -r "$folder/run/global_step_4"
 "${launch[@]}" -n 2 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" --threads 1 --resume --json >"$folder/back" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming together"; }
 keep back
 same together back 'digests critic'
+
+# The reference of a run that goes on is the policy as it began.
+rm -r "$folder/run/global_step_4"
+"${launch[@]}" -n 7 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$refs" "$elsewhere" --threads 1 --resume --json >"$folder/other" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming with the reference elsewhere"; }
+keep other
+same together other 'digests critic'
 
 # dies RANK WORDS [SIGNAL]: without a launcher, which would end the others. The rank is killed, or stopped, when the run has its first checkpoint, and rank 0 says
 # which one it was; 0: rank 1 says it.
@@ -103,5 +115,5 @@ refuses() {
   grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words'"; }
 }
 refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
-refuses "RefPolicy is in pool 'critic', apart from the policy" 5 "$pools" 'mapping={ActorRollout: policy, RefPolicy: critic, Critic: critic}'
+refuses "Actor is in pool 'policy', apart from the policy" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: policy}'
 refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"

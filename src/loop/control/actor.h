@@ -21,6 +21,7 @@
 typedef enum treadle_tenant_type {
   TREADLE_TENANT_CRITIC,
   TREADLE_TENANT_REWARD_MODEL,
+  TREADLE_TENANT_REFERENCE,
   TREADLE_TENANTS
 } treadle_tenant_type;
 

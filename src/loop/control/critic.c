@@ -25,14 +25,6 @@ treadle_status treadle_critic_create(treadle_group *group, const treadle_layout 
 
 /* ---- Weights ---------------------------------------------------------------------------------------------- */
 
-treadle_status treadle_critic_randomise(treadle_critic *c, uint64_t seed) {
-  treadle_status status;
-  TRY(treadle_tenant_need(c, TREADLE_TRAIN));
-  TRY(treadle_tenant_filled(c, c->train.randomise(c->train.engine, seed)));
-out:
-  return status;
-}
-
 treadle_status treadle_critic_resume(treadle_critic *c, const char *folder) {
   treadle_status status;
   TRY(treadle_tenant_need(c, TREADLE_TRAIN));

@@ -17,7 +17,6 @@ typedef treadle_tenant_memory treadle_critic_memory;
 treadle_status treadle_critic_create(treadle_group *group, const treadle_layout *layout,
                                      const treadle_critic_options *options, treadle_critic **critic_p);
 
-treadle_status treadle_critic_randomise(treadle_critic *critic, uint64_t seed);
 treadle_status treadle_critic_resume(treadle_critic *critic, const char *folder);
 treadle_status treadle_critic_save(treadle_critic *critic, const char *folder);
 
@@ -35,6 +34,9 @@ static inline void treadle_critic_count_by(treadle_critic *critic, treadle_actor
 }
 static inline treadle_status treadle_critic_load(treadle_critic *critic) {
   return treadle_tenant_load(critic);
+}
+static inline treadle_status treadle_critic_randomise(treadle_critic *critic, uint64_t seed) {
+  return treadle_tenant_randomise(critic, seed);
 }
 static inline treadle_status treadle_critic_divide(const treadle_critic *critic, const int64_t *lengths,
                                                    int64_t rows, const treadle_forward_options *forward,

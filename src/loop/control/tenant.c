@@ -181,6 +181,14 @@ out:
   return status;
 }
 
+treadle_status treadle_tenant_randomise(treadle_tenant *r, uint64_t seed) {
+  treadle_status status;
+  TRY(treadle_tenant_need(r, TREADLE_TRAIN));
+  TRY(treadle_tenant_filled(r, r->train.randomise(r->train.engine, seed)));
+out:
+  return status;
+}
+
 /* ---- Its calls -------------------------------------------------------------------------------------------- */
 
 treadle_status treadle_tenant_divide(const treadle_tenant *r, const int64_t *lengths, int64_t rows,

@@ -1,10 +1,10 @@
-/* A role beside the actor on the same ranks: a trainer of a model of its own, without a generator. A switch of its own keeps its windows:
- * between calls it is at rest, and what its offload flags send away is in host memory. The critic (control/critic.h) and the reward model
- * (control/reward_model.h) are such roles.
+/* A role beside the actor, on the same ranks or on others: a trainer of a model of its own, without a generator. A switch of its own keeps its windows:
+ * between calls it is at rest, and what its offload flags send away is in host memory. The critic (control/critic.h), the reward model
+ * (control/reward_model.h) and a reference with a pool of its own (control/reference.h) are such roles.
  *
  *   rest    HOST, with offload_param; else FORWARD, and what stays beside the parameters
  *
- * Its device bytes are counted by the actor, class by class (control/actor.h). All functions but divide, rest, foresee and destroy are
+ * An actor on its ranks counts its device bytes, class by class (control/actor.h). All functions but divide, rest, foresee and destroy are
  * collective: a call that fails on one rank fails on all. */
 #ifndef TREADLE_CONTROL_TENANT_H
 #define TREADLE_CONTROL_TENANT_H
@@ -46,8 +46,9 @@ void treadle_tenant_destroy(treadle_tenant *tenant); /* local; NULL: nothing */
 /* From now on the actor counts its bytes, and outlives it. NULL: nobody, as at first. Local. */
 void treadle_tenant_count_by(treadle_tenant *tenant, treadle_actor *actor);
 
-/* The weights of its model. */
+/* The weights of its model; those that a seed makes up, which are the same in every layout. */
 treadle_status treadle_tenant_load(treadle_tenant *tenant);
+treadle_status treadle_tenant_randomise(treadle_tenant *tenant, uint64_t seed);
 /* Which rows each rank takes, by their lengths: by_rank [ranks]. Local. */
 treadle_status treadle_tenant_divide(const treadle_tenant *tenant, const int64_t *lengths, int64_t rows,
                                      const treadle_forward_options *forward, treadle_row_range *by_rank);

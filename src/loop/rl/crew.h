@@ -14,7 +14,7 @@ typedef struct treadle_rl_crew {
   bool leads;       /* goes through the steps, and has the run's figures and folders */
   bool has_samples; /* and data and rewards: who leads, or the first rank of the policy's pool */
   /* How many work in these roles: all, or those of a pool. */
-  int policy_ranks, critic_ranks, reward_ranks;
+  int policy_ranks, critic_ranks, reward_ranks, reference_ranks;
   treadle_observer observer;
 } treadle_rl_crew;
 

@@ -5,20 +5,18 @@
  *   loop_open.c        what a configuration names, opened: model, layouts, the worker; loop_data.c: prompts and rewards
  *   loop_folders.c     the folders that a run owns
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
- *   loop_convert.c     a checkpoint of Megatron that weights begin with: found, or made once
- *   loop_weights.c     where its weights come from, and filling them
+ *   loop_weights.c     where its weights come from, and filling them; loop_convert.c: a checkpoint of Megatron, found, or made once
  *   loop_exact.c       what exact mode needs, and its check
- *   loop_worker.c      the methods that rank 0 calls on all ranks; loop_worker_critic.c: those of the critic
- *   loop_taken.c       what a rank takes of the rows of a call
+ *   loop_worker.c      the methods that rank 0 calls on all ranks; loop_worker_critic.c: those of the critic; loop_taken.c: their rows
  *   loop_calls.c       the calls, as rank 0 makes them; loop_calls_rows.c: of rows
  *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them; loop_kept.c: ids that these were drawn from
- *   loop_token_rewards.c  rewards that give each token its own
- *   loop_advantages.c  scores, KL in the reward, advantages
+ *   loop_advantages.c  scores, KL in the reward, advantages; loop_token_rewards.c: rewards that give each token its own
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
  *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
- *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what a critic and a reward model have alike
+ *   loop_reference_open.c, loop_worker_reference.c  the same of a reference with a pool of its own
+ *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what roles beside the policy have alike
  *   loop_figures.c     what metrics.jsonl gets; loop_report.c: what `treadle report` draws beside it
  *   loop_test.c        prompts that are not trained on
  *   loop_step.c        the stages of a step, in their order; loop_stages_work.c: what each does
@@ -35,7 +33,7 @@
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
- *   critic.h    the critic, where there is one; reward_model.h: the same of a reward model
+ *   critic.h    the critic, where there is one; reward_model.h, reference.h: the same of a reward model, and of a reference with a pool of its own
  *
  * Rank 0 has data, rewards and figures, goes through the stages of a step, and does them; the other ranks serve its calls (control/worker_group.h). With the
  * controller apart, rank 0 only asks others to do them (stages.h). A step, in this order:
@@ -62,6 +60,7 @@
 #include "rl/kl_control.h"
 #include "rl/ledger.h"
 #include "rl/models.h"
+#include "rl/reference.h"
 #include "rl/reward_model.h"
 #include "rl/rollout.h"
 #include "rl/stages.h"
@@ -78,6 +77,7 @@ typedef struct treadle_rl {
   treadle_actor *actor;
   treadle_rl_critic critic;
   treadle_rl_reward_model reward_model;
+  treadle_rl_reference reference;
   treadle_rl_workers workers;
   /* Of who leads and of those who do stages, but for state.from. */
   treadle_rl_data data;

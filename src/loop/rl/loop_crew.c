@@ -18,6 +18,7 @@ treadle_rl_crew treadle_rl_crew_of(treadle_group *group, const treadle_observer 
                            .policy_ranks = ranks,
                            .critic_ranks = ranks,
                            .reward_ranks = ranks,
+                           .reference_ranks = ranks,
                            .observer = *observer};
 }
 

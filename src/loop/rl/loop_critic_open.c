@@ -1,7 +1,6 @@
 /* The critic of a run, opened: its model with a score head, its layout, its role on each rank; and what it holds there. */
 #include "rl/critic.h"
 
-#include "base/alloc.h"
 #include "layout/layout.h"
 #include "model/model.h"
 #include "model/notes.h"
@@ -10,8 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static treadle_status say_critic(const treadle_rl_task *task, treadle_status status) {
-  return treadle_refused_at(TREADLE_RL_PLACE(task, critic.trained.model), status);
+static treadle_rl_tenant tenant_of(const treadle_rl_critic *c, const treadle_rl_task *task) {
+  const treadle_config_critic *config = &task->settings->critic;
+  return (treadle_rl_tenant){.role = {c->model, c->layout, &config->trained},
+                             .name = "critic",
+                             .key = TREADLE_KEY_OF(critic.trained.model),
+                             .trains = true,
+                             .offload_param = config->offload_param,
+                             .offload_grad = config->offload_grad,
+                             .offload_optimizer = config->offload_optimizer};
 }
 
 static void warn(void *context, const char *line) { treadle_rl_warn(context, line); }
@@ -43,34 +49,16 @@ out:
 treadle_status treadle_rl_critic_open(treadle_rl_critic *c, const treadle_rl_task *task,
                                       treadle_rl_crew *crew, const treadle_rl_models *models) {
   const treadle_train_settings *s = task->settings;
-  char text[1024];
   treadle_status status = TREADLE_OK;
   if (!treadle_train_has_critic(s)) return TREADLE_OK;
-  TRY(say_critic(task, open_model(c, task, crew, models)));
-  TRY(treadle_train_config_layout(task->config, TREADLE_PART_CRITIC, c->model->layers, crew->critic_ranks,
-                                  text, sizeof text));
-  TRY(say_critic(task, treadle_layout_create(c->model, text, crew->critic_ranks, NULL, &c->layout)));
+  TRY(treadle_rl_say_key(task, TREADLE_KEY_OF(critic.trained.model), open_model(c, task, crew, models)));
+  const treadle_rl_tenant tenant = tenant_of(c, task);
+  TRY(treadle_rl_tenant_layout(&tenant, task, TREADLE_PART_CRITIC, crew->critic_ranks, &c->layout));
   c->schedule = (treadle_lr_schedule){.style = (treadle_lr_style)s->critic.trained.lr_decay_style,
                                       .lr = s->critic.trained.lr,
                                       .min_lr = s->critic.trained.min_lr,
                                       .warmup_fraction = s->critic.trained.lr_warmup_fraction,
                                       .steps = treadle_rl_optimizer_steps(s)};
-out:
-  return status;
-}
-
-/* Good while `trainer` is. */
-static treadle_status find_options(const treadle_rl_critic *c, const treadle_rl_task *task,
-                                   const treadle_rl_bounds *bounds, const treadle_run_text *text,
-                                   treadle_trainer_options *trainer, treadle_critic_options *to) {
-  const treadle_config_critic *config = &task->settings->critic;
-  const treadle_rl_role role = {c->model, c->layout, &config->trained};
-  treadle_status status;
-  TRY(treadle_rl_trainer_options(&role, task, bounds, text, (int)c->layout->ranks, trainer));
-  *to = treadle_rl_role_options(&role, task, trainer);
-  to->offload_param = config->offload_param;
-  to->offload_grad = config->offload_grad;
-  to->offload_optimizer = config->offload_optimizer;
 out:
   return status;
 }
@@ -93,11 +81,12 @@ treadle_status treadle_rl_critic_create(treadle_rl_critic *c, const treadle_rl_t
                                         const treadle_rl_crew *crew, const char *from) {
   treadle_trainer_options trainer;
   treadle_critic_options options;
+  const treadle_rl_tenant tenant = tenant_of(c, task);
   char line[PATH_MAX + 100];
   treadle_status status;
   if (!c->layout) return TREADLE_OK;
   treadle_rl_doing(crew, "the critic");
-  TRY(treadle_rl_agree(crew, find_options(c, task, bounds, text, &trainer, &options)));
+  TRY(treadle_rl_agree(crew, treadle_rl_tenant_options(&tenant, task, bounds, text, &trainer, &options)));
   TRY(treadle_critic_create(crew->group, c->layout, &options, &c->role));
   if (!from[0] && treadle_model_weights(c->model) == TREADLE_WEIGHTS_RANDOM) {
     snprintf(line, sizeof line, "critic: " TREADLE_MADE_UP, c->path);
@@ -117,43 +106,16 @@ void treadle_rl_critic_close(treadle_rl_critic *c) {
 
 /* ---- What it holds ---------------------------------------------------------------------------------------------- */
 
-/* By rank; the caller frees. */
-static treadle_status foresee(const treadle_rl_critic *c, const treadle_rl_task *task,
-                              const treadle_rl_bounds *bounds, const treadle_run_text *text,
-                              treadle_critic_memory **all_p) {
-  treadle_trainer_options trainer;
-  treadle_critic_options options;
-  treadle_status status;
-  *all_p = NULL;
-  TRY(find_options(c, task, bounds, text, &trainer, &options));
-  TRY(treadle_rl_role_foresee(c->layout, &options, all_p));
-out:
-  return status;
-}
-
 treadle_status treadle_rl_critic_foresee(const treadle_rl_critic *c, const treadle_rl_task *task,
                                          const treadle_rl_bounds *bounds, const treadle_run_text *text,
                                          treadle_actor_memory *by_rank) {
-  treadle_critic_memory *all = NULL;
-  treadle_status status;
-  if (!c->layout) return TREADLE_OK;
-  TRY(foresee(c, task, bounds, text, &all));
-  treadle_rl_role_add(by_rank, all, c->layout->ranks);
-out:
-  treadle_free(all);
-  return status;
+  const treadle_rl_tenant tenant = tenant_of(c, task);
+  return treadle_rl_tenant_foresee(&tenant, task, bounds, text, by_rank);
 }
 
 treadle_status treadle_rl_critic_resting(const treadle_rl_critic *c, const treadle_rl_task *task,
                                          const treadle_rl_bounds *bounds, const treadle_run_text *text,
                                          size_t *bytes_p) {
-  treadle_critic_memory *all = NULL;
-  treadle_status status;
-  *bytes_p = 0;
-  if (!c->layout) return TREADLE_OK;
-  TRY(foresee(c, task, bounds, text, &all));
-  *bytes_p = treadle_rl_role_resting(all, c->layout->ranks);
-out:
-  treadle_free(all);
-  return status;
+  const treadle_rl_tenant tenant = tenant_of(c, task);
+  return treadle_rl_tenant_resting(&tenant, task, bounds, text, bytes_p);
 }

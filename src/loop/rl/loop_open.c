@@ -59,7 +59,7 @@ treadle_status treadle_rl_open_layouts(treadle_rl_models *models, const treadle_
   TRY(treadle_train_config_layout(task->config, TREADLE_PART_PARAMS, models->model->layers, ranks, text,
                                   sizeof text));
   TRY(treadle_layout_create(models->model, text, ranks, NULL, &models->train));
-  if (treadle_rl_uses_kl(s))
+  if (treadle_rl_uses_kl(s) && !task->config->has_reference_apart)
     TRY(say_reference(
         task, treadle_layout_create(models->reference_model ? models->reference_model : models->model, text,
                                     ranks, NULL, &models->reference)));
@@ -140,6 +140,7 @@ static treadle_status open_models(treadle_rl *rl) {
   TRY(treadle_rl_open_layouts(&rl->models, &rl->task, rl->crew.policy_ranks));
   TRY(treadle_rl_critic_open(&rl->critic, &rl->task, &rl->crew, &rl->models));
   TRY(treadle_rl_reward_model_open(&rl->reward_model, &rl->task, &rl->crew, &rl->models));
+  TRY(treadle_rl_reference_open(&rl->reference, &rl->task, &rl->crew, &rl->models));
 out:
   return status;
 }
@@ -280,6 +281,8 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
                                  rl->state.from));
   if (rl->teams.has_reward)
     TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
+  if (rl->teams.has_reference)
+    TRY(treadle_rl_reference_create(&rl->reference, &rl->task, &rl->bounds, &rl->text, &rl->crew));
   if (!rl->teams.has_policy) return TREADLE_OK;
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
@@ -363,6 +366,7 @@ void treadle_rl_close(treadle_rl *rl) {
   treadle_rl_workers_release(&rl->workers);
   treadle_rl_critic_close(&rl->critic); /* it counts with the actor, as does the next */
   treadle_rl_reward_model_close(&rl->reward_model);
+  treadle_rl_reference_close(&rl->reference);
   treadle_actor_destroy(rl->actor);
   treadle_rl_data_close(&rl->data);
   treadle_run_text_close(&rl->text);

@@ -1,4 +1,5 @@
-/* What a critic and a reward model have alike: whose tokens they read, and what they hold beside the policy. */
+/* What tenants have alike, a critic, a reward model and a reference of its own: whose tokens they read, their layouts, what they are created with, and
+ * what they hold beside the policy. */
 #include "rl/role.h"
 
 #include "base/alloc.h"
@@ -23,13 +24,60 @@ out:
   return status;
 }
 
-treadle_tenant_options treadle_rl_role_options(const treadle_rl_role *role, const treadle_rl_task *task,
-                                               const treadle_trainer_options *trainer) {
-  return (treadle_tenant_options){.trainer = trainer,
-                                  .page_bytes = treadle_rl_page_bytes(role->model),
-                                  .timeout_seconds = 600,
-                                  .open = task->options->open_train,
-                                  .context = task->options->train_context};
+treadle_status treadle_rl_say_key(const treadle_rl_task *task, int key, treadle_status status) {
+  return key < 0 ? status : treadle_refused_at(treadle_train_config_place(task->config, key), status);
+}
+
+treadle_status treadle_rl_tenant_layout(const treadle_rl_tenant *t, const treadle_rl_task *task,
+                                        treadle_train_part part, int ranks, treadle_layout **layout_p) {
+  const treadle_model *model = t->role.model;
+  char text[1024];
+  treadle_status status;
+  TRY(treadle_train_config_layout(task->config, part, model->layers, ranks, text, sizeof text));
+  TRY(treadle_rl_say_key(task, t->key, treadle_layout_create(model, text, ranks, NULL, layout_p)));
+out:
+  return status;
+}
+
+/* Of prompts and answers, as long as they can be. */
+static treadle_status check_lengths(const treadle_rl_tenant *t, const treadle_rl_bounds *bounds) {
+  const long long all = bounds->prompt_most + bounds->response_most;
+  treadle_transformer *d = NULL;
+  treadle_status status;
+  TRY(treadle_transformer_create(t->role.model, &d));
+  if (d->most_positions && all > d->most_positions)
+    status =
+        treadle_fail(TREADLE_REFUSED,
+                     "prompts of %lld and responses of %lld tokens are %lld together, and the %s takes "
+                     "%lld (max_position_embeddings)",
+                     (long long)bounds->prompt_most, (long long)bounds->response_most, all, t->name,
+                     (long long)d->most_positions);
+out:
+  treadle_transformer_destroy(d);
+  return status;
+}
+
+treadle_status treadle_rl_tenant_options(const treadle_rl_tenant *t, const treadle_rl_task *task,
+                                         const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                         treadle_trainer_options *trainer, treadle_tenant_options *to) {
+  treadle_status status = TREADLE_OK;
+  if (!t->trains) TRY(treadle_rl_say_key(task, t->key, check_lengths(t, bounds)));
+  TRY(treadle_rl_trainer_options(&t->role, task, bounds, text, (int)t->role.layout->ranks, trainer));
+  if (!t->trains) {
+    trainer->forward_only = true;
+    trainer->optimizer = trainer->distributed_optimizer = trainer->recompute = false;
+    trainer->companions = NULL;
+  }
+  *to = (treadle_tenant_options){.trainer = trainer,
+                                 .offload_param = t->offload_param,
+                                 .offload_grad = t->offload_grad,
+                                 .offload_optimizer = t->offload_optimizer,
+                                 .page_bytes = treadle_rl_page_bytes(t->role.model),
+                                 .timeout_seconds = 600,
+                                 .open = task->options->open_train,
+                                 .context = task->options->train_context};
+out:
+  return status;
 }
 
 /* ---- What it holds ---------------------------------------------------------------------------------------------- */
@@ -40,15 +88,19 @@ static size_t sum_of(const size_t *bytes) {
   return sum;
 }
 
-treadle_status treadle_rl_role_foresee(const treadle_layout *layout, const treadle_tenant_options *options,
-                                       treadle_tenant_memory **all_p) {
-  treadle_tenant_memory *all = treadle_alloc_array((size_t)layout->ranks, sizeof *all);
+/* By rank, for the caller to free. */
+static treadle_status find_memory(const treadle_rl_tenant *t, const treadle_rl_task *task,
+                                  const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                  treadle_tenant_memory **all_p) {
+  treadle_trainer_options trainer;
+  treadle_tenant_options options;
+  treadle_tenant_memory *all = *all_p = treadle_alloc_array((size_t)t->role.layout->ranks, sizeof *all);
   treadle_status status;
-  *all_p = all;
   if (!all)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
-                        (long long)layout->ranks);
-  TRY(treadle_tenant_foresee(layout, options, all));
+                        (long long)t->role.layout->ranks);
+  TRY(treadle_rl_tenant_options(t, task, bounds, text, &trainer, &options));
+  TRY(treadle_tenant_foresee(t->role.layout, &options, all));
 out:
   return status;
 }
@@ -70,12 +122,30 @@ static void add(treadle_actor_memory *m, const treadle_tenant_memory *role) {
   m->least_bytes = treadle_larger_size(m->least_bytes + rest, sum_of(called));
 }
 
-void treadle_rl_role_add(treadle_actor_memory *by_rank, const treadle_tenant_memory *all, int64_t ranks) {
-  for (int64_t rank = 0; rank < ranks; rank++) add(&by_rank[rank], &all[rank]);
+treadle_status treadle_rl_tenant_foresee(const treadle_rl_tenant *t, const treadle_rl_task *task,
+                                         const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                         treadle_actor_memory *by_rank) {
+  treadle_tenant_memory *all = NULL;
+  treadle_status status;
+  if (!t->role.layout) return TREADLE_OK;
+  TRY(find_memory(t, task, bounds, text, &all));
+  for (int64_t rank = 0; rank < t->role.layout->ranks; rank++) add(&by_rank[rank], &all[rank]);
+out:
+  treadle_free(all);
+  return status;
 }
 
-size_t treadle_rl_role_resting(const treadle_tenant_memory *all, int64_t ranks) {
-  size_t most = 0;
-  for (int64_t rank = 0; rank < ranks; rank++) most = treadle_larger_size(most, sum_of(all[rank].rest));
-  return most;
+treadle_status treadle_rl_tenant_resting(const treadle_rl_tenant *t, const treadle_rl_task *task,
+                                         const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                         size_t *bytes_p) {
+  treadle_tenant_memory *all = NULL;
+  treadle_status status;
+  *bytes_p = 0;
+  if (!t->role.layout) return TREADLE_OK;
+  TRY(find_memory(t, task, bounds, text, &all));
+  for (int64_t rank = 0; rank < t->role.layout->ranks; rank++)
+    *bytes_p = treadle_larger_size(*bytes_p, sum_of(all[rank].rest));
+out:
+  treadle_free(all);
+  return status;
 }

@@ -27,23 +27,21 @@ static treadle_status check_role(const treadle_rl_task *task, const char *place,
   treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
   treadle_resource_pool_get_info(pool->pool, &info);
   REFUSE(
-      "%s: %s: %s is in pool '%s', apart from the policy: this version runs ActorRollout in one pool, with "
-      "RefPolicy, and Critic and RewardModel there or in others; treadle pools says what it would be",
+      "%s: %s: %s is in pool '%s', apart from the policy: this version runs ActorRollout in one pool, and "
+      "Critic, RefPolicy and RewardModel there or in others; treadle pools says what it would be",
       task->config->file, place, treadle_pool_role_name(role), treadle_text_shown(info.name));
 }
 
-/* The policy trains and generates on the same ranks, where the reference is, too. A role that no pool names is with the policy. */
+/* The policy trains and generates on the same ranks. A role that no pool names is with the policy. */
 static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *task,
                                  const treadle_rl_pools *pools, const treadle_rl_pools_info *info) {
-  static const treadle_pool_role with_policy[] = {TREADLE_POOL_ROLE_ACTOR, TREADLE_POOL_ROLE_ROLLOUT,
-                                                  TREADLE_POOL_ROLE_REF_POLICY};
+  static const treadle_pool_role with_policy[] = {TREADLE_POOL_ROLE_ACTOR, TREADLE_POOL_ROLE_ROLLOUT};
   treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
   treadle_status status = TREADLE_OK;
   if (info->count > TREADLE_RL_TEAMS_MOST)
-    REFUSE(
-        "%s: %s says %d pools: this version runs %d at most, one of the policy, one of the critic and one "
-        "of the reward model",
-        task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
+    REFUSE("%s: %s says %d pools: this version runs %d at most, one of the policy, one of the critic, one "
+           "of the reference and one of the reward model",
+           task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
   t->count = info->count;
   for (int32_t p = 0; p < info->count; p++) {
     TRY(treadle_rl_pools_get_pool(pools, p, &pool));
@@ -51,6 +49,7 @@ static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *tas
                         (has(&pool, TREADLE_POOL_ROLE_ACTOR) && has(&pool, TREADLE_POOL_ROLE_ROLLOUT));
     t->team[p].critic = has(&pool, TREADLE_POOL_ROLE_CRITIC);
     t->team[p].reward = has(&pool, TREADLE_POOL_ROLE_REWARD_MODEL);
+    t->team[p].reference = has(&pool, TREADLE_POOL_ROLE_REF_POLICY) && !t->team[p].policy;
     for (size_t i = 0; i < sizeof with_policy / sizeof *with_policy && !t->team[p].policy; i++)
       if (has(&pool, with_policy[i])) TRY(check_role(task, info->place, &pool, with_policy[i]));
   }
@@ -152,6 +151,7 @@ int treadle_rl_teams_of(const treadle_rl_teams *t, treadle_pool_role role) {
   for (int p = 0; p < t->count; p++) {
     if (role == TREADLE_POOL_ROLE_CRITIC && t->team[p].critic) return p;
     if (role == TREADLE_POOL_ROLE_REWARD_MODEL && t->team[p].reward) return p;
+    if (role == TREADLE_POOL_ROLE_REF_POLICY && t->team[p].reference) return p;
     if (t->team[p].policy) policy = p;
   }
   return policy;
@@ -203,17 +203,20 @@ static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task
 static void find_crew(treadle_rl_teams *t, const treadle_rl_crew *whole, treadle_rl_crew *crew) {
   const int policy = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT),
             critic = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_CRITIC),
-            reward = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_REWARD_MODEL);
+            reward = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_REWARD_MODEL),
+            reference = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_REF_POLICY);
   *crew = (treadle_rl_crew){.ranks = 1,
                             .leads = whole->rank == 0,
                             .has_samples = whole->rank == t->team[policy].ranks[0],
                             .policy_ranks = t->team[policy].count,
                             .critic_ranks = t->team[critic].count,
                             .reward_ranks = t->team[reward].count,
+                            .reference_ranks = t->team[reference].count,
                             .observer = whole->observer};
   t->has_policy = t->mine == policy;
   t->has_critic = t->mine == critic;
   t->has_reward = t->mine == reward;
+  t->has_reference = t->mine == reference && reference != policy;
 }
 
 treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task *task,

@@ -124,8 +124,10 @@ static treadle_status compute_log_prob(void *worker, treadle_message *in, treadl
   return log_probs(worker, in, out, false);
 }
 
+/* Of the pool of the reference, or of the actor. */
 static treadle_status compute_ref_log_prob(void *worker, treadle_message *in, treadle_message *out) {
-  return log_probs(worker, in, out, true);
+  treadle_rl *rl = worker;
+  return rl->reference.role ? treadle_rl_compute_ref_log_prob(rl, in, out) : log_probs(rl, in, out, true);
 }
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
@@ -293,6 +295,12 @@ static const treadle_worker_method methods[] = {
     {NULL, NULL, false},
 };
 
+static treadle_status divide_reference(void *worker, const int64_t *lengths, int64_t rows,
+                                       treadle_row_range *by_rank) {
+  const treadle_rl *rl = worker;
+  return (rl->reference.role ? treadle_rl_divide_reference : divide_policy)(worker, lengths, rows, by_rank);
+}
+
 /* Those of the role whose method it is. */
 static treadle_status divide(void *worker, const char *method, const int64_t *lengths, int64_t rows,
                              treadle_row_range *by_rank) {
@@ -302,7 +310,8 @@ static treadle_status divide(void *worker, const char *method, const int64_t *le
                              treadle_row_range *by_rank);
   } others[] = {{"compute_values", treadle_rl_divide_critic},
                 {"update_critic", treadle_rl_divide_critic},
-                {"compute_rm_score", treadle_rl_divide_reward}};
+                {"compute_rm_score", treadle_rl_divide_reward},
+                {"compute_ref_log_prob", divide_reference}};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (strcmp(method, others[i].method) == 0) return others[i].divide(worker, lengths, rows, by_rank);
   return divide_policy(worker, lengths, rows, by_rank);

@@ -17,7 +17,7 @@ typedef struct treadle_rl_models {
   struct treadle_values *start_values; /* of a checkpoint of Megatron; NULL: of the model's own files */
   const treadle_model *model;          /* the opened one, with start_values where there are any */
   treadle_model *reference_model;      /* NULL: the policy's own */
-  treadle_layout *train, *infer, *reference; /* reference: NULL: no KL is used */
+  treadle_layout *train, *infer, *reference; /* reference: NULL: the actor has none */
 } treadle_rl_models;
 
 /* Of the pool of the switch. */

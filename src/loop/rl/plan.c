@@ -74,7 +74,7 @@ out:
 }
 
 /* A run that is only planned, with its inputs. The caller closes it, whatever is returned. */
-static treadle_status open_plan(const treadle_train_config *config, int64_t ranks,
+static treadle_status open_plan(const treadle_train_config *config, const treadle_rl_pool_plan *pool,
                                 const treadle_rl_options *options, treadle_rl **rl_p) {
   treadle_rl *rl = *rl_p = treadle_alloc(sizeof *rl);
   treadle_status status;
@@ -82,8 +82,10 @@ static treadle_status open_plan(const treadle_train_config *config, int64_t rank
   TRY(TREADLE_TAKE(options->observer, &rl->crew.observer));
   rl->task.config = config;
   rl->task.options = options;
-  rl->crew.ranks = rl->crew.policy_ranks = (int)ranks;
-  rl->crew.critic_ranks = rl->crew.reward_ranks = (int)ranks;
+  rl->crew.ranks = rl->crew.policy_ranks = (int)pool->policy_ranks;
+  rl->crew.critic_ranks = (int)pool->critic_ranks;
+  rl->crew.reward_ranks = (int)pool->reward_ranks;
+  rl->crew.reference_ranks = (int)pool->reference_ranks;
   rl->crew.leads = true;
   rl->task.plans = true;
   rl->task.settings = treadle_train_config_settings(config);
@@ -98,13 +100,41 @@ static void close_plan(treadle_rl *rl) {
   treadle_free(rl);
 }
 
-treadle_status treadle_rl_foresee_pool(const treadle_train_config *config, int64_t ranks,
+static treadle_rl_pool_plan plan_of(int64_t ranks) {
+  return (treadle_rl_pool_plan){
+      .policy_ranks = ranks, .critic_ranks = ranks, .reward_ranks = ranks, .reference_ranks = ranks};
+}
+
+/* Roles that are on other ranks than those that are looked at. */
+static void leave_out(const treadle_rl_pool_plan *pool, treadle_rl_critic *critic,
+                      treadle_rl_reward_model *reward) {
+  if (pool->critic_apart) {
+    treadle_rl_critic_close(critic);
+    *critic = (treadle_rl_critic){.path = ""};
+  }
+  if (pool->reward_apart) {
+    treadle_rl_reward_model_close(reward);
+    *reward = (treadle_rl_reward_model){.model = NULL};
+  }
+}
+
+treadle_status treadle_rl_foresee_pool(const treadle_train_config *config, const treadle_rl_pool_plan *pool,
                                        const treadle_rl_options *options, treadle_actor_memory *by_rank) {
+  const int64_t ranks[] = {pool->policy_ranks, pool->critic_ranks, pool->reward_ranks,
+                           pool->reference_ranks};
   treadle_rl *rl = NULL;
   treadle_status status;
-  if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
-  TRY(open_plan(config, ranks, options, &rl));
-  TRY(treadle_rl_predict(rl, by_rank));
+  for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+    if (ranks[i] < 1 || ranks[i] > RANKS_MOST)
+      REFUSE("%lld ranks: 1 to %d", (long long)ranks[i], RANKS_MOST);
+  TRY(open_plan(config, pool, options, &rl));
+  leave_out(pool, &rl->critic, &rl->reward_model);
+  if (!pool->reference_alone) {
+    TRY(treadle_rl_predict(rl, by_rank));
+    goto out;
+  }
+  memset(by_rank, 0, (size_t)pool->reference_ranks * sizeof *by_rank);
+  TRY(treadle_rl_reference_foresee(&rl->reference, &rl->task, &rl->bounds, &rl->text, by_rank));
 out:
   close_plan(rl);
   return status;
@@ -122,7 +152,8 @@ treadle_status treadle_rl_foresee(const treadle_train_config *config, int64_t ra
   if (ranks < 1 || ranks > RANKS_MOST) REFUSE("%lld ranks: 1 to %d", (long long)ranks, RANKS_MOST);
   crew.ranks = (int)ranks;
   TRY(treadle_rl_check_pools(config, &crew));
-  TRY(treadle_rl_foresee_pool(config, ranks, &o, by_rank));
+  const treadle_rl_pool_plan all = plan_of(ranks);
+  TRY(treadle_rl_foresee_pool(config, &all, &o, by_rank));
 out:
   return status;
 }
@@ -138,7 +169,8 @@ treadle_status treadle_rl_foresee_kept(const treadle_train_config *config,
   *bytes_p = 0;
   o.observer = NULL; /* the plan says it */
   if (!treadle_train_cuts(&treadle_train_config_settings(config)->sampling)) return TREADLE_OK;
-  TRY(open_plan(config, 1, &o, &rl));
+  const treadle_rl_pool_plan one = plan_of(1);
+  TRY(open_plan(config, &one, &o, &rl));
   *bytes_p = treadle_rl_kept_bytes(&rl->bounds, rl->task.settings);
 out:
   close_plan(rl);

@@ -278,14 +278,42 @@ out:
 
 /* ---- Bytes ------------------------------------------------------------------------------------------------- */
 
-/* All of its roles, and the reference where the run has one: the forecast has that in it. */
-static bool can_foresee(const one_pool *pool, bool needs_reference) {
-  bool has[TREADLE_POOL_ROLES] = {false};
-  for (int32_t i = 0; i < pool->role_count; i++) has[pool->roles[i]] = true;
-  return (has[TREADLE_POOL_ROLE_ACTOR_ROLLOUT] ||
-          (has[TREADLE_POOL_ROLE_ACTOR] && has[TREADLE_POOL_ROLE_ROLLOUT])) &&
-         !has[TREADLE_POOL_ROLE_CRITIC] && !has[TREADLE_POOL_ROLE_REWARD_MODEL] &&
-         has[TREADLE_POOL_ROLE_REF_POLICY] >= needs_reference;
+static bool has(const one_pool *pool, treadle_pool_role role) {
+  for (int32_t i = 0; i < pool->role_count; i++)
+    if (pool->roles[i] == role) return true;
+  return false;
+}
+
+static bool has_policy(const one_pool *pool) {
+  return has(pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) ||
+         (has(pool, TREADLE_POOL_ROLE_ACTOR) && has(pool, TREADLE_POOL_ROLE_ROLLOUT));
+}
+
+/* The policy, and the reference beside it or elsewhere; or the reference alone, which the run needs. */
+static bool can_foresee(const one_pool *pool, const treadle_train_config *config) {
+  if (has(pool, TREADLE_POOL_ROLE_CRITIC) || has(pool, TREADLE_POOL_ROLE_REWARD_MODEL)) return false;
+  return has_policy(pool) ||
+         (config->has_reference_apart && pool->role_count == 1 && has(pool, TREADLE_POOL_ROLE_REF_POLICY));
+}
+
+/* How many ranks a role has; `otherwise` where it has no pool. */
+static int32_t ranks_of(const treadle_rl_pools *pools, treadle_pool_role role, int32_t otherwise) {
+  for (size_t i = 0; i < pools->count; i++)
+    if (has(&pools->all[i], role)) return pools->all[i].count;
+  return otherwise;
+}
+
+/* All of the run is opened, even for one pool. */
+static treadle_rl_pool_plan plan_of(const treadle_rl_pools *pools, const one_pool *pool) {
+  const int32_t policy = ranks_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT,
+                                  ranks_of(pools, TREADLE_POOL_ROLE_ACTOR, pool->count));
+  return (treadle_rl_pool_plan){.policy_ranks = policy,
+                                .critic_ranks = ranks_of(pools, TREADLE_POOL_ROLE_CRITIC, policy),
+                                .reward_ranks = ranks_of(pools, TREADLE_POOL_ROLE_REWARD_MODEL, policy),
+                                .reference_ranks = ranks_of(pools, TREADLE_POOL_ROLE_REF_POLICY, policy),
+                                .critic_apart = ranks_of(pools, TREADLE_POOL_ROLE_CRITIC, 0) > 0,
+                                .reward_apart = ranks_of(pools, TREADLE_POOL_ROLE_REWARD_MODEL, 0) > 0,
+                                .reference_alone = !has_policy(pool)};
 }
 
 treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,
@@ -304,10 +332,11 @@ treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const tre
   TRY(TREADLE_TAKE(options, &o));
   TRY(find(pools, number, &pool));
   if (!treadle_train_config_settings(config)->actor.model) goto out;
-  if (!can_foresee(pool, treadle_config_pools_need_reference(config))) goto out;
+  if (!can_foresee(pool, config)) goto out;
+  const treadle_rl_pool_plan plan = plan_of(pools, pool);
   by_rank = treadle_alloc_array((size_t)pool->count, sizeof *by_rank);
   if (!by_rank) TRY(no_memory());
-  TRY(treadle_rl_foresee_pool(config, pool->count, &o, by_rank));
+  TRY(treadle_rl_foresee_pool(config, &plan, &o, by_rank));
   for (int32_t rank = 0; rank < pool->count; rank++)
     if (by_rank[rank].peak_bytes > *bytes_p) *bytes_p = by_rank[rank].peak_bytes;
   *known_p = true;

@@ -1,4 +1,4 @@
-/* What the run has models for: the policy, and roles beside it, a critic and a reward model. */
+/* What the run has models for: the policy, and roles beside it: a critic, a reward model, a reference with an engine of its own. */
 #ifndef TREADLE_RL_ROLE_H
 #define TREADLE_RL_ROLE_H
 
@@ -21,19 +21,35 @@ treadle_forward_options treadle_rl_forward_of(const treadle_config_actor *config
                                               const treadle_train_settings *settings,
                                               const treadle_rl_bounds *bounds, bool entropies);
 
-/* ---- loop_role_beside.c: of a critic or a reward model ---- */
+/* ---- loop_role_beside.c: of a role that is a tenant (control/tenant.h) ---- */
+
+/* The role as a run opens it. */
+typedef struct treadle_rl_tenant {
+  treadle_rl_role role; /* without a layout: the run does not have it */
+  const char *name;     /* what messages call it */
+  int key;              /* of its model, which refusals name; -1: none */
+  bool trains;          /* else it goes forward only */
+  bool offload_param, offload_grad, offload_optimizer;
+} treadle_rl_tenant;
 
 /* Refused: another vocabulary than that of the policy, whose tokens it reads. */
 treadle_status treadle_rl_check_vocabulary(const treadle_model *model, const treadle_model *policy);
-/* All but what leaves the device. */
-treadle_tenant_options treadle_rl_role_options(const treadle_rl_role *role, const treadle_rl_task *task,
-                                               const treadle_trainer_options *trainer);
-/* What it takes, by rank; the caller frees. */
-treadle_status treadle_rl_role_foresee(const treadle_layout *layout, const treadle_tenant_options *options,
-                                       treadle_tenant_memory **all_p);
-/* Adds it to what ranks hold. */
-void treadle_rl_role_add(treadle_actor_memory *by_rank, const treadle_tenant_memory *all, int64_t ranks);
-/* The most that it has at rest on any rank. */
-size_t treadle_rl_role_resting(const treadle_tenant_memory *all, int64_t ranks);
+/* A refusal begins with the place of the key; -1: it stays as it is. */
+treadle_status treadle_rl_say_key(const treadle_rl_task *task, int key, treadle_status status);
+/* On `ranks` ranks, as the keys of `part` say. */
+treadle_status treadle_rl_tenant_layout(const treadle_rl_tenant *tenant, const treadle_rl_task *task,
+                                        treadle_train_part part, int ranks, treadle_layout **layout_p);
+/* What it is created with, good while `trainer` is. Refused of one that goes forward only: a model with too few positions. */
+treadle_status treadle_rl_tenant_options(const treadle_rl_tenant *tenant, const treadle_rl_task *task,
+                                         const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                         treadle_trainer_options *trainer, treadle_tenant_options *to);
+/* Adds it to what ranks hold, by_rank [ranks of its layout]. */
+treadle_status treadle_rl_tenant_foresee(const treadle_rl_tenant *tenant, const treadle_rl_task *task,
+                                         const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                         treadle_actor_memory *by_rank);
+/* The most bytes that it has at rest on any rank. */
+treadle_status treadle_rl_tenant_resting(const treadle_rl_tenant *tenant, const treadle_rl_task *task,
+                                         const treadle_rl_bounds *bounds, const treadle_run_text *text,
+                                         size_t *bytes_p);
 
 #endif

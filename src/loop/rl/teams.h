@@ -12,7 +12,7 @@
 #include "rl/task.h"
 #include "rl/workers.h"
 
-enum { TREADLE_RL_TEAMS_MOST = 3 };
+enum { TREADLE_RL_TEAMS_MOST = 4 };
 
 struct treadle_rl_stages;
 
@@ -20,9 +20,10 @@ struct treadle_rl_stages;
 typedef struct treadle_rl_teams {
   bool apart;
   bool has_policy, has_critic, has_reward; /* what this rank works in; apart, the controller in nothing */
+  bool has_reference;                      /* with an engine of its own: not where the policy is */
   int count;
   struct {
-    bool policy, critic, reward;
+    bool policy, critic, reward, reference;
     int32_t count, *ranks; /* [count] of the whole; the first one serves the controller */
     char roles[160];       /* "ActorRollout, RefPolicy (pool 'policy')" */
     int64_t row_bytes;     /* of rows that its first rank got from others, so far */

@@ -208,6 +208,13 @@ typedef struct treadle_config_reward {
   double weight; /* of its score in that of a sample */
 } treadle_config_reward;
 
+/* ref_config: a reference that has a pool of its own, with what of actor_config means something for a model that goes forward only; what is not given
+ * there is the actor's. Its model is rl.kl.ref_model. */
+typedef struct treadle_config_reference {
+  treadle_config_actor frozen; /* sizes and micro batches; no model */
+  bool offload_param;
+} treadle_config_reference;
+
 /* megatron.ckpt_convertor: the model to convert for Megatron, and the sizes of the result. */
 typedef struct treadle_config_convertor {
   const char *hf_model_path, *save_path;
@@ -239,8 +246,9 @@ typedef struct treadle_train_settings {
   treadle_config_generate generate;
   treadle_config_sampling sampling;
   treadle_config_rl rl;
-  treadle_config_critic critic; /* of runs with a critic alone */
-  treadle_config_reward reward; /* of runs with a reward model alone */
+  treadle_config_critic critic;       /* of runs with a critic alone */
+  treadle_config_reward reward;       /* of runs with a reward model alone */
+  treadle_config_reference reference; /* of runs whose reference has a pool of its own alone */
   treadle_config_megatron megatron;
   treadle_config_resources resources;
 } treadle_train_settings;
@@ -298,10 +306,11 @@ typedef struct treadle_train_key {
   bool ordered;          /* of a MAP: its names stay in the order of the file */
   bool critic;           /* of runs with a critic alone: in others it is known, and without effect */
   bool reward;           /* the same of a reward model */
+  bool reference;        /* and of a reference with a pool of its own */
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 37 + 91 + 4 + 11 + 24 + 11,
+  TREADLE_TRAIN_KEYS = 37 + 91 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 3,
   TREADLE_KEY_TEXT_BYTES = 192
 };
@@ -431,8 +440,9 @@ struct treadle_train_config {
   treadle_arena arena;
   const char *file; /* how messages call it */
   treadle_train_run run;
-  bool has_pools_alone;  /* of TREADLE_RUN_POOLS */
-  bool has_reward_model; /* one is named, or asked for */
+  bool has_pools_alone;     /* of TREADLE_RUN_POOLS */
+  bool has_reward_model;    /* one is named, or asked for */
+  bool has_reference_apart; /* a KL needs a reference, and its pool is not that of the policy */
   treadle_train_settings settings;
   treadle_train_source sources[TREADLE_TRAIN_KEYS];
   TREADLE_ARRAY(const char *) warnings;
@@ -473,6 +483,8 @@ treadle_status treadle_train_config_check_lengths(const treadle_train_config *co
 treadle_status treadle_train_config_settle_critic(treadle_train_config *config);
 /* config_reward.c: the same of a reward model. */
 treadle_status treadle_train_config_settle_reward(treadle_train_config *config);
+/* config_reference.c: the same of a reference; pools are settled. */
+treadle_status treadle_train_config_settle_reference(treadle_train_config *config);
 /* config_rules_start.c: of what the weights begin with. */
 treadle_status treadle_train_config_settle_start(treadle_train_config *config);
 /* config_pools.c: which pools there are, in one of four forms, and which role works in which. */
@@ -488,8 +500,9 @@ treadle_status treadle_train_config_need(const treadle_train_config *config, boo
 typedef enum treadle_train_part {
   TREADLE_PART_PARAMS, /* in bf16 or fp32 */
   TREADLE_PART_MASTERS, /* in fp32: optimizer state; Megatron's distributed optimizer has a layout of its own */
-  TREADLE_PART_CRITIC, /* params of the critic */
-  TREADLE_PART_REWARD  /* and of the reward model */
+  TREADLE_PART_CRITIC,   /* params of the critic */
+  TREADLE_PART_REWARD,   /* of the reward model */
+  TREADLE_PART_REFERENCE /* and of a reference with a pool of its own */
 } treadle_train_part;
 
 /* The text of the layout on `ranks` ranks of a model with `layers` decoder layers. Refused: ranks and layers that the sizes do not

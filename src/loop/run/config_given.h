@@ -77,6 +77,9 @@ treadle_status treadle_critic_place(treadle_config_reader *reader, const treadle
 treadle_status treadle_reward_look(treadle_config_reader *reader);
 treadle_status treadle_reward_place(treadle_config_reader *reader, const treadle_given_value *given,
                                     int key, bool *taken_p);
+/* config_reference.c: a path of ref_config that is not a key: *taken_p: it is done with. */
+treadle_status treadle_reference_place(treadle_config_reader *reader, const treadle_given_value *given,
+                                       int key, bool *taken_p);
 /* With what may be meant. */
 treadle_status treadle_given_refuse(const treadle_config_reader *reader, const treadle_given_value *given);
 

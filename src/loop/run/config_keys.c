@@ -30,6 +30,7 @@
 #define RL            .rl = true, .alone = true
 #define CRITIC        .rl = true, .alone = true, .critic = true
 #define REWARD        .rl = true, .alone = true, .reward = true
+#define REFERENCE     .rl = true, .alone = true, .reference = true
 #define AT(member)    .at = offsetof(treadle_train_settings, member)
 
 /* Limits that no run of today comes near: sums and products of values stay whole. */
@@ -175,6 +176,15 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "cliprange_value", TREADLE_KEY_REAL, "0.5", "", MINDSPEED, "with gae: how far a value may move from that before the update until its loss is clipped", AT(critic.cliprange_value), 0, 1e30, CRITIC, .also = {VERLS_CRITIC "cliprange_value"}},
   {RLS, "critic_warmup", TREADLE_KEY_INTEGER, "0", "steps", VERL, "with gae: the policy is updated from this step on; before, the critic alone", AT(critic.warmup), 0, STEPS, CRITIC, .also = {"trainer.critic_warmup"}},
   {REF, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the reference model; without it, the first weights of the policy", AT(rl.kl.ref_model), RL, .also = {"actor_rollout_ref.ref.model.path"}},
+  {REF, "strategy", TREADLE_KEY_CHOICE, NULL, "", VERL, "how ranks split the reference; without it, as actor_config", AT(reference.frozen.strategy), REFERENCE, .words = {"megatron", "fsdp2"}},
+  {REF, "micro_batch_size", TREADLE_KEY_INTEGER, NULL, "samples", MINDSPEED, "number of samples that go through the layers together; without it, as actor_config", AT(reference.frozen.micro_batch_size), 1, ROWS, REFERENCE},
+  {REF, "max_tokens_per_micro", TREADLE_KEY_INTEGER, NULL, "tokens", OWN, "maximum number of tokens that go through the layers together, in place of micro_batch_size", AT(reference.frozen.max_tokens_per_micro), 2, TOKENS, REFERENCE},
+  {REF, "tensor_model_parallel_size", TREADLE_KEY_INTEGER, NULL, "ranks", MINDSPEED, "number of tensor parallel ranks; without any size, all are as actor_config", AT(reference.frozen.tensor_model_parallel_size), 1, RANKS, REFERENCE},
+  {REF, "pipeline_model_parallel_size", TREADLE_KEY_INTEGER, NULL, "ranks", MINDSPEED, "number of pipeline stages", AT(reference.frozen.pipeline_model_parallel_size), 1, RANKS, REFERENCE},
+  {REF, "num_layers_per_virtual_pipeline_stage", TREADLE_KEY_INTEGER, NULL, "layers", MINDSPEED, "number of layers in a chunk of an interleaved pipeline", AT(reference.frozen.num_layers_per_virtual_pipeline_stage), 1, RANKS, REFERENCE},
+  {REF, "fsdp_size", TREADLE_KEY_INTEGER, NULL, "ranks", VERL, "number of ranks that share one copy of the reference (fsdp2); below 1: all ranks", AT(reference.frozen.fsdp_size), -1, RANKS, REFERENCE},
+  {REF, "layout", TREADLE_KEY_TEXT, NULL, "", OWN, "layout as text (docs/layouts.md), in place of the sizes above", AT(reference.frozen.layout), REFERENCE},
+  {REF, "offload_param", TREADLE_KEY_BOOL, "true", "", OWN, "the reference's weights leave the device outside its calls", AT(reference.offload_param), REFERENCE},
   {CRITICS, "model", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of the critic's model; without it, that of the policy; without score.weight, the head starts with zeros", AT(critic.trained.model), CRITIC, .also = {VERLS_CRITIC "model.path"}},
   {CRITICS, "strategy", TREADLE_KEY_CHOICE, NULL, "", VERL, "how ranks split the critic; without it, as actor_config", AT(critic.trained.strategy), CRITIC, .words = {"megatron", "fsdp2"}, .also = {VERLS_CRITIC "strategy"}},
   {CRITICS, "micro_batch_size", TREADLE_KEY_INTEGER, NULL, "samples", MINDSPEED, "number of samples that go through the layers together; without it, as actor_config", AT(critic.trained.micro_batch_size), 1, ROWS, CRITIC, .also = {VERLS_CRITIC "ppo_micro_batch_size_per_gpu"}},

@@ -21,12 +21,16 @@ typedef struct divided {
                              treadle_train_key_at((whose)->at + offsetof(treadle_config_actor, member)))
 
 static divided divided_of(const treadle_train_config *config, treadle_train_part part) {
-  return part == TREADLE_PART_REWARD ? (divided){config, &config->settings.reward.scored,
-                                                 offsetof(treadle_train_settings, reward.scored)}
-         : part == TREADLE_PART_CRITIC
-             ? (divided){config, &config->settings.critic.trained,
-                         offsetof(treadle_train_settings, critic.trained)}
-             : (divided){config, &config->settings.actor, offsetof(treadle_train_settings, actor)};
+  const treadle_train_settings *s = &config->settings;
+  switch (part) {
+  case TREADLE_PART_CRITIC:
+    return (divided){config, &s->critic.trained, offsetof(treadle_train_settings, critic.trained)};
+  case TREADLE_PART_REWARD:
+    return (divided){config, &s->reward.scored, offsetof(treadle_train_settings, reward.scored)};
+  case TREADLE_PART_REFERENCE:
+    return (divided){config, &s->reference.frozen, offsetof(treadle_train_settings, reference.frozen)};
+  default: return (divided){config, &s->actor, offsetof(treadle_train_settings, actor)};
+  }
 }
 
 /* Chunks of a stage; 1 without virtual stages. */

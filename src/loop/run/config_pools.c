@@ -210,6 +210,13 @@ static treadle_status check_policy(const treadle_train_config *config, const tre
   return TREADLE_OK;
 }
 
+/* It lies beside what is trained, or has an engine of its own. */
+static bool is_reference_apart(const treadle_config_pools *pools) {
+  const treadle_config_pool *both = pool_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT);
+  return pool_of(pools, TREADLE_POOL_ROLE_REF_POLICY) !=
+         (both ? both : pool_of(pools, TREADLE_POOL_ROLE_ACTOR));
+}
+
 static treadle_status check_roles(const treadle_train_config *config, const treadle_config_pools *pools) {
   treadle_status status;
   TRY(check_policy(config, pools));
@@ -262,6 +269,7 @@ treadle_status treadle_train_config_settle_pools(treadle_train_config *config) {
   TRY(read(config, &pools));
   TRY(check_roles(config, pools));
   config->pools = pools;
+  config->has_reference_apart = treadle_config_pools_need_reference(config) && is_reference_apart(pools);
 out:
   return status;
 }

@@ -79,6 +79,7 @@ static treadle_status place(treadle_config_reader *reader, const treadle_given_v
   if (run == TREADLE_RUN_RL) {
     treadle_status status = treadle_critic_place(reader, given, key, &taken);
     if (!status && !taken) status = treadle_reward_place(reader, given, key, &taken);
+    if (!status && !taken) status = treadle_reference_place(reader, given, key, &taken);
     if (status || taken) return status;
   }
   if (above >= 0) return treadle_given_take_map(reader, above, rest, given);

@@ -39,31 +39,6 @@ out:
   return status;
 }
 
-/* A key that decides what the policy's tokens mean is that of the run. What else the actor has, a model that only goes forward may say without
- * effect: a learning rate, say. */
-static treadle_status place_own(treadle_config_reader *reader, const treadle_given_value *given,
-                                bool *taken_p) {
-  static const char *const shared[] = {"bf16", "tokenizer_name_or_path", "exact"};
-  const char *rest = given->path + sizeof "reward_config." - 1;
-  const treadle_train_limit *limit;
-  char twin[TREADLE_TRAIN_PATH];
-  if (!given->text || strlen(given->path) + 24 >= TREADLE_TRAIN_PATH) return TREADLE_OK;
-  *taken_p = true;
-  snprintf(twin, sizeof twin, "actor_config.%s", rest);
-  if ((limit = treadle_train_limit_find(twin, TREADLE_RUN_RL)))
-    return treadle_given_check_limit(reader, given, limit);
-  const int key = treadle_train_key_find(twin, TREADLE_RUN_RL);
-  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-    if (key >= 0 && strcmp(treadle_train_keys[key].key, shared[i]) == 0)
-      return treadle_config_role_check_twin(reader, given, twin, key, "a reward model");
-  if (key < 0 && treadle_train_known_key(twin, TREADLE_RUN_RL, &limit) == TREADLE_KNOWN_NOT)
-    return treadle_given_refuse(reader, given);
-  return treadle_train_config_warn(
-      reader->config,
-      treadle_arena_format(&reader->config->arena, "%s is without effect: a reward model goes forward only",
-                           treadle_given_head(reader, given)));
-}
-
 /* Some switch says that there is one; another may not deny it. */
 static treadle_status place_switch(treadle_config_reader *reader, const treadle_given_value *given,
                                    bool *taken_p) {
@@ -77,6 +52,7 @@ static treadle_status place_switch(treadle_config_reader *reader, const treadle_
 
 treadle_status treadle_reward_place(treadle_config_reader *reader, const treadle_given_value *given,
                                     int key, bool *taken_p) {
+  static const char *const shared[] = {"bf16", "tokenizer_name_or_path", "exact", NULL};
   static const treadle_train_limit same_ids = {
       "reward_model.model.input_tokenizer",
       {NULL},
@@ -96,7 +72,7 @@ treadle_status treadle_reward_place(treadle_config_reader *reader, const treadle
     return treadle_given_check_limit(reader, given, &same_ids);
   }
   if (key < 0 && treadle_text_starts(given->path, "reward_config."))
-    return place_own(reader, given, taken_p);
+    return treadle_config_role_place_forward(reader, given, "a reward model", shared, taken_p);
   return TREADLE_OK;
 }
 

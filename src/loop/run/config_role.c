@@ -46,6 +46,29 @@ out:
   return status;
 }
 
+treadle_status treadle_config_role_place_forward(treadle_config_reader *reader,
+                                                 const treadle_given_value *given, const char *whose,
+                                                 const char *const *shared, bool *taken_p) {
+  const char *rest = strchr(given->path, '.');
+  const treadle_train_limit *limit;
+  char twin[TREADLE_TRAIN_PATH];
+  if (!given->text || !rest || strlen(given->path) + 24 >= TREADLE_TRAIN_PATH) return TREADLE_OK;
+  *taken_p = true;
+  snprintf(twin, sizeof twin, "actor_config%s", rest);
+  if ((limit = treadle_train_limit_find(twin, TREADLE_RUN_RL)))
+    return treadle_given_check_limit(reader, given, limit);
+  const int key = treadle_train_key_find(twin, TREADLE_RUN_RL);
+  for (; key >= 0 && *shared; shared++)
+    if (strcmp(treadle_train_keys[key].key, *shared) == 0)
+      return treadle_config_role_check_twin(reader, given, twin, key, whose);
+  if (key < 0 && treadle_train_known_key(twin, TREADLE_RUN_RL, &limit) == TREADLE_KNOWN_NOT)
+    return treadle_given_refuse(reader, given);
+  return treadle_train_config_warn(reader->config,
+                                   treadle_arena_format(&reader->config->arena,
+                                                        "%s is without effect: %s goes forward only",
+                                                        treadle_given_head(reader, given), whose));
+}
+
 /* Where the actor has what is at `at` of the role. */
 static size_t actors(const treadle_config_role *role, size_t at) {
   return at - role->at + offsetof(treadle_train_settings, actor);

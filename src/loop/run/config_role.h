@@ -23,4 +23,10 @@ treadle_status treadle_config_role_check_twin(treadle_config_reader *reader,
                                               const treadle_given_value *given, const char *twin, int key,
                                               const char *whose);
 
+/* A path that is not a key, in the section of a role that only goes forward: *taken_p: it is done with. A key of actor_config that is among
+ * `shared`, ended by NULL, is that of the run; the others, such as a learning rate, are without effect. */
+treadle_status treadle_config_role_place_forward(treadle_config_reader *reader,
+                                                 const treadle_given_value *given, const char *whose,
+                                                 const char *const *shared, bool *taken_p);
+
 #endif

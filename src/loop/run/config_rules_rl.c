@@ -415,6 +415,7 @@ treadle_status treadle_train_config_settle_rl(treadle_train_config *config) {
   TRY(treadle_train_config_settle_pools(config));
   TRY(treadle_train_config_settle_critic(config));
   TRY(treadle_train_config_settle_reward(config));
+  TRY(treadle_train_config_settle_reference(config));
 out:
   return status;
 }

@@ -53,7 +53,8 @@ treadle_status treadle_train_config_text(const treadle_train_config *config, cha
   for (int i = 0; i < TREADLE_TRAIN_KEYS; i++)
     if (treadle_train_key_is_of(&treadle_train_keys[i], config->run) &&
         (!treadle_train_keys[i].critic || treadle_train_has_critic(&config->settings)) &&
-        (!treadle_train_keys[i].reward || treadle_train_has_reward_model(&config->settings)))
+        (!treadle_train_keys[i].reward || treadle_train_has_reward_model(&config->settings)) &&
+        (!treadle_train_keys[i].reference || config->has_reference_apart))
       add_key(&text, config, i);
   *text_p = text.failed ? NULL : strdup(text.text);
   treadle_status status =
