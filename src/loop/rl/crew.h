@@ -15,6 +15,8 @@ typedef struct treadle_rl_crew {
   bool has_samples; /* and data and rewards: who leads, or the first rank of the policy's pool */
   /* How many work in these roles: all, or those of a pool. */
   int policy_ranks, critic_ranks, reward_ranks, reference_ranks;
+  /* Of policy_ranks, where Rollout has a pool of its own: the last ones generate, and the others train. 0: all do both. */
+  int rollout_ranks;
   treadle_observer observer;
 } treadle_rl_crew;
 

@@ -202,13 +202,13 @@ out:
 }
 
 /* `place` is the key that names the folder. */
-static treadle_status open_values(treadle_rl_models *models, const treadle_rl_task *task, int ranks,
-                                  const char *folder, const char *layout, const char *place) {
+static treadle_status open_values(treadle_rl_models *models, const treadle_rl_task *task,
+                                  const treadle_rl_crew *crew, const char *folder, const char *layout, const char *place) {
   treadle_status status;
   TRY(treadle_refused_at(place,
                          treadle_values_open(models->opened, folder, layout, &models->start_values)));
   models->model = treadle_values_model(models->start_values);
-  TRY(treadle_rl_open_layouts(models, task, ranks));
+  TRY(treadle_rl_open_layouts(models, task, crew));
 out:
   return status;
 }
@@ -219,7 +219,7 @@ static treadle_status open_checkpoint(treadle_rl *rl, const char *folder, const 
   treadle_status status;
   TRY(treadle_rl_agree(&rl->crew, treadle_origin_layout(folder, &said)));
   TRY(treadle_rl_agree(
-      &rl->crew, open_values(&rl->models, &rl->task, rl->crew.ranks, folder, said ? said : layout, place)));
+      &rl->crew, open_values(&rl->models, &rl->task, &rl->crew, folder, said ? said : layout, place)));
 out:
   free(said);
   return status;
@@ -278,7 +278,7 @@ treadle_status treadle_rl_open_values(treadle_rl *rl) {
   if (s->megatron.use_hf_ckpt) {
     TRY(convert_once(rl, folder, layout));
     TRY(treadle_rl_agree(&rl->crew,
-                         open_values(&rl->models, &rl->task, rl->crew.ranks, folder, layout,
+                         open_values(&rl->models, &rl->task, &rl->crew, folder, layout,
                                      TREADLE_RL_PLACE(&rl->task, megatron.ckpt_convertor.save_path))));
   } else if (s->megatron.checkpoint_load_path) {
     TRY(open_checkpoint(rl, s->megatron.checkpoint_load_path, layout,

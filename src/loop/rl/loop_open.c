@@ -48,14 +48,41 @@ static void close_layouts(treadle_rl_models *models) {
   treadle_layout_destroy(models->train);
   treadle_layout_destroy(models->infer);
   treadle_layout_destroy(models->reference);
-  models->train = models->infer = models->reference = NULL;
+  treadle_layout_destroy(models->of_trainer);
+  models->train = models->infer = models->reference = models->of_trainer = NULL;
 }
 
-treadle_status treadle_rl_open_layouts(treadle_rl_models *models, const treadle_rl_task *task, int ranks) {
+/* On these ranks alone, of those of the group. */
+static void add_ranks(char *text, size_t room, int first, int end) {
+  const size_t length = strlen(text);
+  snprintf(text + length, room - length, "%son=%d-%d", strchr(text, ':') ? "," : ":", first, end - 1);
+}
+
+/* Where Rollout has a pool of its own, its ranks stand behind those that train. */
+static treadle_status open_apart(treadle_rl_models *models, const treadle_rl_task *task, int trainers,
+                                 int ranks) {
+  char text[1024];
+  treadle_status status;
+  TRY(treadle_train_config_layout(task->config, TREADLE_PART_PARAMS, models->model->layers, trainers, text,
+                                  sizeof text));
+  TRY(treadle_layout_create(models->model, text, trainers, NULL, &models->of_trainer));
+  add_ranks(text, sizeof text, 0, trainers);
+  TRY(treadle_layout_create(models->model, text, ranks, NULL, &models->train));
+  infer_text(task->settings, text, sizeof text);
+  add_ranks(text, sizeof text, trainers, ranks);
+  TRY(treadle_layout_create(models->model, text, ranks, NULL, &models->infer));
+out:
+  return status;
+}
+
+treadle_status treadle_rl_open_layouts(treadle_rl_models *models, const treadle_rl_task *task,
+                                       const treadle_rl_crew *crew) {
   const treadle_train_settings *s = task->settings;
+  const int ranks = crew->policy_ranks;
   char text[1024];
   treadle_status status;
   close_layouts(models);
+  if (crew->rollout_ranks) return open_apart(models, task, ranks - crew->rollout_ranks, ranks);
   TRY(treadle_train_config_layout(task->config, TREADLE_PART_PARAMS, models->model->layers, ranks, text,
                                   sizeof text));
   TRY(treadle_layout_create(models->model, text, ranks, NULL, &models->train));
@@ -137,7 +164,7 @@ static treadle_status open_models(treadle_rl *rl) {
   options.weights = TREADLE_WEIGHTS_NONE;
   if (s->rl.kl.ref_model && treadle_rl_uses_kl(s))
     TRY(say_reference(&rl->task, open_reference(&rl->models, &rl->task, &rl->crew, &options)));
-  TRY(treadle_rl_open_layouts(&rl->models, &rl->task, rl->crew.policy_ranks));
+  TRY(treadle_rl_open_layouts(&rl->models, &rl->task, &rl->crew));
   TRY(treadle_rl_critic_open(&rl->critic, &rl->task, &rl->crew, &rl->models));
   TRY(treadle_rl_reward_model_open(&rl->reward_model, &rl->task, &rl->crew, &rl->models));
   TRY(treadle_rl_reference_open(&rl->reference, &rl->task, &rl->crew, &rl->models));
@@ -201,9 +228,11 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   const int64_t length = rl->bounds.prompt_most + rl->bounds.response_most;
   const size_t budget = (size_t)((double)g->device_memory * g->gpu_memory_utilization);
   size_t beside = 0, scores = 0; /* what a critic and a reward model have at rest */
-  const treadle_rl_role policy = {rl->models.model, rl->models.train, &s->actor};
+  const treadle_layout *trainer_layout =
+      rl->models.of_trainer ? rl->models.of_trainer : rl->models.train;
+  const treadle_rl_role policy = {rl->models.model, trainer_layout, &s->actor};
   treadle_status status;
-  TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, rl->crew.policy_ranks,
+  TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, (int)trainer_layout->ranks,
                                  trainer));
   if (budget && treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_CRITIC))
     TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));

@@ -22,36 +22,37 @@ static bool has(const treadle_rl_pool_info *pool, treadle_pool_role role) {
   return false;
 }
 
-static treadle_status check_role(const treadle_rl_task *task, const char *place,
-                                 const treadle_rl_pool_info *pool, treadle_pool_role role) {
+/* Actor or Rollout alone: no other role is there. */
+static treadle_status check_alone(const treadle_rl_task *task, const char *place,
+                                  const treadle_rl_pool_info *pool) {
   treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  if (pool->role_count == 1) return TREADLE_OK;
   treadle_resource_pool_get_info(pool->pool, &info);
-  REFUSE(
-      "%s: %s: %s is in pool '%s', apart from the policy: this version runs ActorRollout in one pool, and "
-      "Critic, RefPolicy and RewardModel there or in others; treadle pools says what it would be",
-      task->config->file, place, treadle_pool_role_name(role), treadle_text_shown(info.name));
+  REFUSE("%s: %s: %s is in pool '%s' with %s: where Actor and Rollout have two pools, these have no other "
+         "role in this version",
+         task->config->file, place, treadle_pool_role_name(pool->roles[0]), treadle_text_shown(info.name),
+         treadle_pool_role_name(pool->roles[1]));
 }
 
-/* The policy trains and generates on the same ranks. A role that no pool names is with the policy. */
+/* A role that no pool names is with the policy. */
 static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *task,
                                  const treadle_rl_pools *pools, const treadle_rl_pools_info *info) {
-  static const treadle_pool_role with_policy[] = {TREADLE_POOL_ROLE_ACTOR, TREADLE_POOL_ROLE_ROLLOUT};
   treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
   treadle_status status = TREADLE_OK;
   if (info->count > TREADLE_RL_TEAMS_MOST)
-    REFUSE("%s: %s says %d pools: this version runs %d at most, one of the policy, one of the critic, one "
-           "of the reference and one of the reward model",
-           task->config->file, info->place, info->count, TREADLE_RL_TEAMS_MOST);
+    REFUSE("%s: %s says %d pools: this version runs %d at most, one of each role", task->config->file,
+           info->place, info->count, TREADLE_RL_TEAMS_MOST);
   t->count = info->count;
   for (int32_t p = 0; p < info->count; p++) {
     TRY(treadle_rl_pools_get_pool(pools, p, &pool));
-    t->team[p].policy = has(&pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) ||
-                        (has(&pool, TREADLE_POOL_ROLE_ACTOR) && has(&pool, TREADLE_POOL_ROLE_ROLLOUT));
+    const bool trains = has(&pool, TREADLE_POOL_ROLE_ACTOR), generates = has(&pool, TREADLE_POOL_ROLE_ROLLOUT);
+    t->team[p].trains = trains && !generates;
+    t->team[p].generates = generates && !trains;
+    t->team[p].policy = has(&pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) || trains;
     t->team[p].critic = has(&pool, TREADLE_POOL_ROLE_CRITIC);
     t->team[p].reward = has(&pool, TREADLE_POOL_ROLE_REWARD_MODEL);
     t->team[p].reference = has(&pool, TREADLE_POOL_ROLE_REF_POLICY) && !t->team[p].policy;
-    for (size_t i = 0; i < sizeof with_policy / sizeof *with_policy && !t->team[p].policy; i++)
-      if (has(&pool, with_policy[i])) TRY(check_role(task, info->place, &pool, with_policy[i]));
+    if (trains != generates) TRY(check_alone(task, info->place, &pool));
   }
 out:
   return status;
@@ -144,6 +145,43 @@ out:
   return status;
 }
 
+/* ---- Actor and Rollout ---- */
+
+/* Rollout's ranks go behind those of Actor, and its team is gone. */
+static treadle_status add_rollout(treadle_rl_teams *t, int actor, int rollout, int *key_p) {
+  const int32_t trainers = t->team[actor].count, count = trainers + t->team[rollout].count;
+  char roles[2][96];
+  int32_t *ranks = treadle_alloc_array((size_t)count, sizeof *ranks);
+  if (!ranks) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the ranks of two pools");
+  memcpy(ranks, t->team[actor].ranks, (size_t)trainers * sizeof *ranks);
+  memcpy(ranks + trainers, t->team[rollout].ranks, (size_t)(count - trainers) * sizeof *ranks);
+  treadle_free(t->team[actor].ranks);
+  treadle_free(t->team[rollout].ranks);
+  t->team[actor].ranks = ranks;
+  t->team[actor].count = count;
+  t->team[actor].rollout = count - trainers;
+  snprintf(roles[0], sizeof roles[0], "%.95s", t->team[actor].roles);
+  snprintf(roles[1], sizeof roles[1], "%.95s", t->team[rollout].roles);
+  snprintf(t->team[actor].roles, sizeof t->team[actor].roles, "%s, %s", roles[0], roles[1]);
+  if (t->mine == rollout) {
+    t->mine = actor;
+    *key_p += trainers;
+  }
+  for (int p = rollout; p + 1 < t->count; p++) t->team[p] = t->team[p + 1];
+  t->mine -= t->mine > rollout;
+  t->team[--t->count].ranks = NULL;
+  return TREADLE_OK;
+}
+
+static treadle_status unite_policy(treadle_rl_teams *t, int *key_p) {
+  int actor = -1, rollout = -1;
+  for (int p = 0; p < t->count; p++) {
+    if (t->team[p].trains) actor = p;
+    if (t->team[p].generates) rollout = p;
+  }
+  return actor >= 0 && rollout >= 0 ? add_rollout(t, actor, rollout, key_p) : TREADLE_OK;
+}
+
 /* ---- All of it ---- */
 
 int treadle_rl_teams_of(const treadle_rl_teams *t, treadle_pool_role role) {
@@ -209,6 +247,7 @@ static void find_crew(treadle_rl_teams *t, const treadle_rl_crew *whole, treadle
                             .leads = whole->rank == 0,
                             .has_samples = whole->rank == t->team[policy].ranks[0],
                             .policy_ranks = t->team[policy].count,
+                            .rollout_ranks = t->team[policy].rollout,
                             .critic_ranks = t->team[critic].count,
                             .reward_ranks = t->team[reward].count,
                             .reference_ranks = t->team[reference].count,
@@ -238,8 +277,9 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
     return treadle_rl_agree(whole, status);
   }
   status = place_teams(t, task, whole, &key);
-  if (!status) status = check_run(t, task);
   if (!status) status = check_nodes(t, whole);
+  if (!status) status = unite_policy(t, &key);
+  if (!status) status = check_run(t, task);
   TRY(treadle_rl_agree(whole, status));
   TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
   find_crew(t, whole, crew_p);

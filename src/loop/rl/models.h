@@ -18,6 +18,7 @@ typedef struct treadle_rl_models {
   const treadle_model *model;          /* the opened one, with start_values where there are any */
   treadle_model *reference_model;      /* NULL: the policy's own */
   treadle_layout *train, *infer, *reference; /* reference: NULL: the actor has none */
+  treadle_layout *of_trainer; /* train on its own ranks alone, where `train` is on some of the policy's; else NULL */
 } treadle_rl_models;
 
 /* Of the pool of the switch. */
@@ -26,7 +27,8 @@ static inline size_t treadle_rl_page_bytes(const treadle_model *model) {
 }
 
 /* loop_open.c: the layouts of the model as it is now, in place of those before. Local. */
-treadle_status treadle_rl_open_layouts(treadle_rl_models *models, const treadle_rl_task *task, int ranks);
+treadle_status treadle_rl_open_layouts(treadle_rl_models *models, const treadle_rl_task *task,
+                                       const treadle_rl_crew *crew);
 void treadle_rl_models_close(treadle_rl_models *models);
 
 /* loop_weights.c. from: the checkpoint that the run goes on from; "": it begins.

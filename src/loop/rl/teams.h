@@ -1,6 +1,8 @@
 /* Teams: which processes of a run do what. All of them do everything, and rank 0 leads them; or the controller is apart, each role has the ranks of its
  * pool, and pools work at the same time.
  *
+ * Actor and Rollout in pools of their own are one team: both are needed for each version of the weights, which goes from one to the other.
+ *
  * Apart, each rank knows its team as its crew (rl/crew.h): agreements of a role are among these ranks. The first rank of a team serves the controller,
  * which asks it for stages (rl/stages.h) and messages (control/worker_relay.h); the others serve that first rank. */
 #ifndef TREADLE_RL_TEAMS_H
@@ -12,7 +14,7 @@
 #include "rl/task.h"
 #include "rl/workers.h"
 
-enum { TREADLE_RL_TEAMS_MOST = 4 };
+enum { TREADLE_RL_TEAMS_MOST = 5 };
 
 struct treadle_rl_stages;
 
@@ -24,8 +26,10 @@ typedef struct treadle_rl_teams {
   int count;
   struct {
     bool policy, critic, reward, reference;
-    int32_t count, *ranks; /* [count] of the whole; the first one serves the controller */
-    char roles[160];       /* "ActorRollout, RefPolicy (pool 'policy')" */
+    bool trains, generates; /* Actor or Rollout alone; a team of both pools is made of the two */
+    int32_t count, *ranks;  /* [count] of the whole; the first one serves the controller */
+    int32_t rollout;        /* how many of them, the last ones, are Rollout's alone */
+    char roles[200];        /* "ActorRollout, RefPolicy (pool 'policy')" */
     int64_t row_bytes;     /* of rows that its first rank got from others, so far */
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
