@@ -289,6 +289,13 @@ treadle_status treadle_learning_rate(const treadle_lr_options *options, int64_t 
  *   log-probs of the reference     need FORWARD
  *   gradients, step, load, save    need TRAIN
  *
+ * Trainer and generator may be on ranks of their own: then both layouts have on= (docs/layouts.md), on ranks that
+ * together are all ranks of the group, each once. A rank opens the engine of its side alone, for that side's ranks as
+ * a group of their own and the layout without on=. All ranks make all calls: those without the job of a call are given
+ * no rows, give none, and wait, however long it takes. From the first generate on the mode stays INFER, where training
+ * goes on; generate moves weights that have changed since the last time, as treadle_switch_update does, and no others.
+ * Offload flags and keep mean nothing, since nothing leaves the device. There is no reference.
+ *
  * A call that fails on one rank fails on all. All functions except accessors and destroy are collective. */
 typedef struct treadle_actor treadle_actor;
 
@@ -312,7 +319,8 @@ typedef struct treadle_actor_options {
 } treadle_actor_options;
 
 /* Makes an actor. Its weights are zeros until load, randomise or resume. group: NULL is this process alone. Group and
- * layouts must outlive the actor. Options may be NULL. On failure *actor_p is NULL. */
+ * layouts must outlive the actor. Options may be NULL. On failure *actor_p is NULL. Refused: on= in one layout alone; a
+ * rank that is in on= of both or of neither; a reference beside on=. */
 treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *train, const treadle_layout *infer,
                                     const treadle_actor_options *options, treadle_actor **actor_p);
 void treadle_actor_destroy(treadle_actor *actor); /* local */
@@ -335,15 +343,18 @@ treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode);
 treadle_status treadle_actor_exit(treadle_actor *actor, treadle_mode mode);
 
 /* Gives the prompts that this rank's replica answers, of a batch that all ranks have whole: *mine_p is a slice of it,
- * rows *range_p, which may be NULL. leads_p, which may be NULL: is this rank the first of its replica? Local. */
+ * rows *range_p, which may be NULL. leads_p, which may be NULL: is this rank the first of its replica? A rank without a
+ * generator has no rows and does not lead. Local. */
 treadle_status treadle_actor_slice_prompts(treadle_actor *actor, const treadle_batch *prompts,
                                            treadle_row_range *range_p, bool *leads_p, treadle_batch **mine_p);
-/* Answers the prompts of this rank's replica, as treadle_generator_generate does. Refused, by row and column: answers
- * of an engine of the caller's that are not as treadle_generator_generate gives them. */
+/* Answers the prompts of this rank's replica, as treadle_generator_generate does; no rows on a rank without a
+ * generator. Refused, by row and column: answers of an engine of the caller's that are not as
+ * treadle_generator_generate gives them. */
 treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const treadle_batch *prompts,
                                                 const treadle_sampling *sampling, const treadle_observer *observer,
                                                 treadle_batch **out_p);
-/* Gives this rank's rows of a batch, as treadle_trainer_slice does: those that the functions below take. Local. */
+/* Gives this rank's rows of a batch, as treadle_trainer_slice does: those that the functions below take. None on a rank
+ * without a trainer. Local. */
 treadle_status treadle_actor_slice(treadle_actor *actor, const treadle_batch *batch,
                                    const treadle_forward_options *forward, treadle_row_range *range_p,
                                    treadle_batch **mine_p);
@@ -353,12 +364,13 @@ treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadl
                                               const treadle_forward_options *forward, treadle_batch *out);
 treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const treadle_batch *batch,
                                                   const treadle_forward_options *forward, treadle_batch *out);
-/* Computes gradients as treadle_trainer_gradients does, and then takes a step as treadle_trainer_step does. */
+/* Computes gradients as treadle_trainer_gradients does, and then takes a step as treadle_trainer_step does. A rank
+ * without a trainer gets figures of 0. */
 treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
                                     const treadle_forward_options *forward, const treadle_loss_options *loss,
                                     const treadle_optimizer_step *step, treadle_batch *out,
                                     treadle_optimizer_figures *figures_p);
-/* The digest of the policy's weights, as in treadle_switch_digest. */
+/* The digest of the policy's weights, as in treadle_switch_digest, on all ranks. */
 treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *digest_p);
 
 /* Figures of this rank. */
@@ -370,7 +382,7 @@ typedef struct treadle_actor_info {
   size_t bytes[TREADLE_CLASSES]; /* on the device now, by class */
   size_t peaks[TREADLE_CLASSES]; /* the most so far, by class */
   size_t peak_bytes;             /* the most so far, of all classes together */
-  double to_infer, to_train;     /* seconds in switches so far: to INFER; to FORWARD and TRAIN */
+  double to_infer, to_train;     /* seconds in switches so far: to INFER, with updates; to FORWARD and TRAIN */
   size_t pulled_bytes;           /* from other ranks, by the last switch to INFER */
 } treadle_actor_info;
 
@@ -379,7 +391,8 @@ treadle_status treadle_actor_get_info(const treadle_actor *actor, treadle_actor_
 const treadle_switch *treadle_actor_switch(const treadle_actor *actor);
 
 /* Bytes that a rank will hold by class: in each mode (an index is a treadle_mode), while the reference is shown, and
- * while a critic or a reward model computes beside it, in mode FORWARD; all 0 without them. Frozen. */
+ * while a critic or a reward model computes beside it, in mode FORWARD; all 0 without them. With trainer and generator
+ * on ranks of their own, FORWARD has what INFER has, since that mode stays. Frozen. */
 typedef struct treadle_actor_memory {
   size_t by_mode[5][TREADLE_CLASSES], with_reference[TREADLE_CLASSES];
   size_t with_critic[TREADLE_CLASSES];

@@ -7,17 +7,13 @@
 #include "base/text.h"
 #include "control/actor_switch.h"
 #include "control/answers.h"
-#include "control/divide.h"
 #include "group/group.h"
 #include "layout/layout.h"
-#include "train/coordinate.h"
 #include "weights/finite.h"
 
 #include <string.h>
 
 /* ---- Making it ------------------------------------------------------------------------------------------- */
-
-static int64_t rank_of(const treadle_actor *a) { return a->group ? treadle_group_rank(a->group) : 0; }
 
 static treadle_status check_infer(const treadle_infer_engine *e) {
   if (!e->hooks || !e->generate || !e->close)
@@ -44,11 +40,14 @@ static treadle_status check_train(const treadle_train_engine *e) {
 }
 
 static treadle_status open_infer(treadle_actor *a, const treadle_actor_options *o) {
+  const treadle_actor_side *side = &a->sides[TREADLE_ACTOR_GENERATES];
   treadle_infer_engine_open open = o->open_infer ? o->open_infer : treadle_generator_open_infer;
   treadle_status status;
   a->infer.struct_size = sizeof a->infer;
-  TRY(treadle_actor_agree(a, open(o->infer_context, a->group, a->infer_layout, o->engine, &a->infer)));
-  TRY(treadle_actor_agree(a, check_infer(&a->infer)));
+  status =
+      side->here ? open(o->infer_context, a->side_group, side->layout, o->engine, &a->infer) : TREADLE_OK;
+  TRY(treadle_actor_agree_after(a, TREADLE_ACTOR_GENERATES, status));
+  TRY(treadle_actor_agree(a, side->here ? check_infer(&a->infer) : TREADLE_OK));
 out:
   return status;
 }
@@ -58,14 +57,17 @@ static treadle_status open_switch(treadle_actor *a, const treadle_actor_options 
   treadle_engine_hooks hooks = TREADLE_INIT(treadle_engine_hooks);
   treadle_switch_options options;
   treadle_status status;
-  size_t outside = a->infer.bytes ? a->infer.bytes(a->infer.engine) : 0;
-  status = a->infer.hooks(a->infer.engine, &hooks);
-  if (!status) {
-    a->kv_block = hooks.kv_block_bytes;
-    status = treadle_actor_switch_options(o, memory, outside, &options);
+  const size_t outside = memory->board + (a->infer.bytes ? a->infer.bytes(a->infer.engine) : 0);
+  size_t most = outside;
+  status = a->infer.hooks ? a->infer.hooks(a->infer.engine, &hooks) : TREADLE_OK;
+  if (a->apart) {
+    TRY(treadle_actor_agree(a, status));
+    TRY(treadle_actor_largest(a, outside, &most));
   }
+  a->kv_block = hooks.kv_block_bytes;
+  if (!status) status = treadle_actor_switch_options(o, memory, most, &options);
   TRY(treadle_actor_agree(a, status));
-  a->books.outside = outside + memory->board;
+  a->books.outside = outside;
   options.engine = &hooks;
   options.watch = treadle_actor_book;
   options.watch_context = &a->books;
@@ -81,6 +83,7 @@ static void *window(const treadle_actor *a, treadle_class which) {
 
 static treadle_status open_train(treadle_actor *a, const treadle_actor_options *o,
                                  const treadle_trainer_options *trainer) {
+  const treadle_actor_side *side = &a->sides[TREADLE_ACTOR_TRAINS];
   treadle_train_engine_open open = o->open_train ? o->open_train : treadle_trainer_open_engine;
   treadle_trainer_options with = *trainer;
   treadle_status status;
@@ -89,8 +92,9 @@ static treadle_status open_train(treadle_actor *a, const treadle_actor_options *
   with.optimizer_window = window(a, TREADLE_OPTIMIZER);
   with.work_window = window(a, TREADLE_TRAIN_WORK);
   a->train.struct_size = sizeof a->train;
-  TRY(treadle_actor_agree(a, open(o->train_context, a->group, a->train_layout, &with, &a->train)));
-  TRY(treadle_actor_agree(a, check_train(&a->train)));
+  status = side->here ? open(o->train_context, a->side_group, side->layout, &with, &a->train) : TREADLE_OK;
+  TRY(treadle_actor_agree_after(a, TREADLE_ACTOR_TRAINS, status));
+  TRY(treadle_actor_agree(a, side->here ? check_train(&a->train) : TREADLE_OK));
 out:
   return status;
 }
@@ -120,7 +124,12 @@ static treadle_status check_layouts(const treadle_actor *a) {
     return treadle_fail(TREADLE_REFUSED,
                         "the reference has layout '%s', training '%s': they must be the same",
                         a->reference_layout->text, a->train_layout->text);
-  return TREADLE_OK;
+  return treadle_actor_check_sides(a->train_layout, a->infer_layout, a->reference_layout);
+}
+
+static treadle_status find_replica(treadle_actor *a) {
+  const treadle_actor_side *side = &a->sides[TREADLE_ACTOR_GENERATES];
+  return side->here ? treadle_replica_place_of(side->layout, side->rank, &a->replica) : TREADLE_OK;
 }
 
 static treadle_status build(treadle_actor *a, const treadle_actor_options *o) {
@@ -132,8 +141,10 @@ static treadle_status build(treadle_actor *a, const treadle_actor_options *o) {
   if (!status) status = TREADLE_TAKE(o->trainer, &trainer);
   if (!status) status = treadle_actor_check_reference(a->train_layout, a->reference_layout);
   if (!status) status = plan_train(a, &trainer, &memory);
-  if (!status) status = treadle_replica_place_of(a->infer_layout, rank_of(a), &a->replica);
+  if (!status) status = treadle_actor_take_sides(a);
+  if (!status) status = find_replica(a);
   TRY(treadle_actor_agree(a, status));
+  TRY(treadle_actor_open_side(a));
   TRY(open_infer(a, o));
   TRY(open_switch(a, o, &memory));
   TRY(open_train(a, o, &trainer));
@@ -153,6 +164,7 @@ treadle_status treadle_actor_create(treadle_group *group, const treadle_layout *
   TREADLE_NEED(train);
   TREADLE_NEED(infer);
   TRY(TREADLE_TAKE(options, &o));
+  treadle_actor_settle_options(train, &o);
   a = treadle_alloc(sizeof *a);
   status = a ? TREADLE_OK : treadle_fail(TREADLE_NO_MEMORY, "no memory for a worker");
   const treadle_group_call call = {.name = "treadle_actor_create",
@@ -179,16 +191,24 @@ void treadle_actor_destroy(treadle_actor *actor) {
   if (actor->train.close) actor->train.close(actor->train.engine);
   treadle_switch_destroy(actor->sw);
   if (actor->infer.close) actor->infer.close(actor->infer.engine);
+  treadle_actor_close_sides(actor);
   treadle_group_close(actor->own);
   treadle_free(actor);
 }
 
 /* ---- Weights --------------------------------------------------------------------------------------------- */
 
+static bool trains(const treadle_actor *a) { return a->sides[TREADLE_ACTOR_TRAINS].here; }
+
+/* How the train engine fared, where there is one. */
+static treadle_status trained(const treadle_actor *a, treadle_status status) {
+  return treadle_actor_agree_after(a, TREADLE_ACTOR_TRAINS, status);
+}
+
 /* The engine has written its windows, whoever made it. */
 static void take_weights(treadle_actor *actor) {
   (void)treadle_switch_filled(actor->sw);
-  actor->has_weights = true;
+  actor->has_weights = actor->changed = true;
 }
 
 treadle_status treadle_actor_load(treadle_actor *actor) {
@@ -196,7 +216,7 @@ treadle_status treadle_actor_load(treadle_actor *actor) {
   TREADLE_NEED(actor);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load", TREADLE_OK));
   actor->has_weights = false;
-  TRY(treadle_actor_agree(actor, actor->train.load(actor->train.engine)));
+  TRY(trained(actor, trains(actor) ? actor->train.load(actor->train.engine) : TREADLE_OK));
   take_weights(actor);
 out:
   return status;
@@ -207,7 +227,7 @@ treadle_status treadle_actor_randomise(treadle_actor *actor, uint64_t seed) {
   TREADLE_NEED(actor);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "randomise", TREADLE_OK));
   actor->has_weights = false;
-  TRY(treadle_actor_agree(actor, actor->train.randomise(actor->train.engine, seed)));
+  TRY(trained(actor, trains(actor) ? actor->train.randomise(actor->train.engine, seed) : TREADLE_OK));
   take_weights(actor);
 out:
   return status;
@@ -219,7 +239,7 @@ treadle_status treadle_actor_resume(treadle_actor *actor, const char *folder) {
   TREADLE_NEED(folder);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "resume", TREADLE_OK));
   actor->has_weights = false;
-  TRY(treadle_actor_agree(actor, actor->train.resume(actor->train.engine, folder)));
+  TRY(trained(actor, trains(actor) ? actor->train.resume(actor->train.engine, folder) : TREADLE_OK));
   take_weights(actor);
 out:
   return status;
@@ -236,7 +256,7 @@ treadle_status treadle_actor_save(treadle_actor *actor, const char *folder) {
   TREADLE_NEED(actor);
   TREADLE_NEED(folder);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "save", need_weights(actor, "save")));
-  TRY(treadle_actor_agree(actor, actor->train.save(actor->train.engine, folder)));
+  TRY(trained(actor, trains(actor) ? actor->train.save(actor->train.engine, folder) : TREADLE_OK));
 out:
   return status;
 }
@@ -288,28 +308,19 @@ treadle_status treadle_actor_weights_digest(treadle_actor *actor, uint64_t *dige
   TREADLE_NEED(actor);
   TREADLE_NEED(digest_p);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "weights_digest", need_weights(actor, "weights_digest")));
-  TRY(treadle_actor_agree(actor, actor->train.weights_digest(actor->train.engine, digest_p)));
+  TRY(trained(actor,
+              trains(actor) ? actor->train.weights_digest(actor->train.engine, digest_p) : TREADLE_OK));
+  TRY(treadle_actor_share(actor, TREADLE_ACTOR_TRAINS, digest_p));
 out:
   return status;
 }
 
 /* ---- The three roles --------------------------------------------------------------------------------------- */
 
-/* Replicas have prompts that follow each other, as many as the others or one more. */
-treadle_status treadle_actor_slice_prompts(treadle_actor *actor, const treadle_batch *prompts,
-                                           treadle_row_range *range_p, bool *leads_p,
-                                           treadle_batch **mine_p) {
-  treadle_status status;
-  TREADLE_NEED(mine_p);
-  *mine_p = NULL;
-  TREADLE_NEED(actor);
-  TREADLE_NEED(prompts);
-  const treadle_row_range mine = treadle_replica_rows(&actor->replica, treadle_batch_rows(prompts));
-  TRY(treadle_batch_slice(prompts, mine.first, mine.end, mine_p));
-  if (range_p) *range_p = mine;
-  if (leads_p) *leads_p = actor->replica.leads;
-out:
-  return status;
+static treadle_status check_call(const treadle_actor *a, treadle_actor_job job, const char *what,
+                                 const treadle_batch *batch) {
+  treadle_status status = need_weights(a, what);
+  return status ? status : treadle_actor_check_rows(a, job, batch);
 }
 
 treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const treadle_batch *prompts,
@@ -321,36 +332,18 @@ treadle_status treadle_actor_generate_sequences(treadle_actor *actor, const trea
   *out_p = NULL;
   TREADLE_NEED(actor);
   TREADLE_NEED(prompts);
-  TRY(treadle_actor_need(actor, TREADLE_INFER, "generate_sequences",
-                         need_weights(actor, "generate_sequences")));
-  status = actor->infer.generate(actor->infer.engine, prompts, sampling, observer, &out);
+  status = check_call(actor, TREADLE_ACTOR_GENERATES, "generate_sequences", prompts);
+  TRY(treadle_actor_need(actor, TREADLE_INFER, "generate_sequences", status));
+  status = actor->sides[TREADLE_ACTOR_GENERATES].here
+               ? actor->infer.generate(actor->infer.engine, prompts, sampling, observer, &out)
+               : treadle_actor_no_answers(&out);
   if (!status) status = treadle_answers_check(out, treadle_batch_rows(prompts), sampling ? sampling->n : 1);
-  TRY(treadle_actor_agree(actor, status));
+  TRY(treadle_actor_agree_after(actor, TREADLE_ACTOR_GENERATES, status));
   *out_p = out;
   out = NULL;
 out:
   treadle_batch_destroy(out);
   return status;
-}
-
-treadle_status treadle_actor_slice(treadle_actor *actor, const treadle_batch *batch,
-                                   const treadle_forward_options *forward, treadle_row_range *range_p,
-                                   treadle_batch **mine_p) {
-  treadle_status status;
-  TREADLE_NEED(mine_p);
-  *mine_p = NULL;
-  TREADLE_NEED(actor);
-  TREADLE_NEED(batch);
-  const treadle_coordinate mine = {
-      .engine = &actor->train, .rank = rank_of(actor), .ranks = actor->train_layout->ranks};
-  TRY(treadle_coordinate_slice(&mine, batch, forward, range_p, mine_p));
-out:
-  return status;
-}
-
-treadle_status treadle_actor_divide(const treadle_actor *actor, const int64_t *lengths, int64_t rows,
-                                    const treadle_forward_options *forward, treadle_row_range *by_rank) {
-  return treadle_engine_divide(&actor->train, actor->train_layout->ranks, lengths, rows, forward, by_rank);
 }
 
 treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadle_batch *batch,
@@ -359,8 +352,10 @@ treadle_status treadle_actor_compute_log_prob(treadle_actor *actor, const treadl
   TREADLE_NEED(actor);
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
-  TRY(treadle_actor_need_params(actor, "compute_log_prob", need_weights(actor, "compute_log_prob")));
-  TRY(treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward, NULL, out)));
+  status = check_call(actor, TREADLE_ACTOR_TRAINS, "compute_log_prob", batch);
+  TRY(treadle_actor_need_params(actor, "compute_log_prob", status));
+  if (trains(actor)) status = actor->train.logprobs(actor->train.engine, batch, forward, NULL, out);
+  TRY(trained(actor, status));
 out:
   return status;
 }
@@ -387,6 +382,13 @@ out:
   return status;
 }
 
+static treadle_status no_figures(treadle_optimizer_figures *figures_p) {
+  const treadle_optimizer_figures none = TREADLE_INIT(treadle_optimizer_figures);
+  TREADLE_NEED_SIZED(figures_p);
+  TREADLE_GIVE(figures_p, &none);
+  return TREADLE_OK;
+}
+
 treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *batch,
                                     const treadle_forward_options *forward,
                                     const treadle_loss_options *loss, const treadle_optimizer_step *step,
@@ -397,9 +399,13 @@ treadle_status treadle_actor_update(treadle_actor *actor, const treadle_batch *b
   TREADLE_NEED(loss);
   TREADLE_NEED(step);
   TREADLE_NEED(figures_p);
-  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update", need_weights(actor, "update")));
-  TRY(treadle_actor_agree(
-      actor, actor->train.update(actor->train.engine, batch, forward, loss, step, out, figures_p)));
+  status = check_call(actor, TREADLE_ACTOR_TRAINS, "update", batch);
+  TRY(treadle_actor_need(actor, TREADLE_TRAIN, "update", status));
+  actor->changed = true; /* even if it fails on the way */
+  status = trains(actor)
+               ? actor->train.update(actor->train.engine, batch, forward, loss, step, out, figures_p)
+               : no_figures(figures_p);
+  TRY(trained(actor, status));
 out:
   return status;
 }

@@ -1,7 +1,10 @@
 /* The sharding manager: enter and exit of modes, over the switch, lazily.
  *
  * Not all modes have an arrow from each to each. From FORWARD to INFER the way goes through TRAIN, and from TRAIN to FORWARD through INFER: the
- * weights are the same everywhere, so that is only longer. */
+ * weights are the same everywhere, so that is only longer.
+ *
+ * Where trainer and generator are on ranks of their own, no rank has both to make room for: from the first INFER on the worker stays there, and
+ * weights that have changed go to the generator as the next version. */
 #include "control/actor.h"
 
 #include "base/argument.h"
@@ -47,17 +50,40 @@ static treadle_mode next_of(treadle_mode from, treadle_mode to) {
   return to;
 }
 
+static treadle_status lost(void) {
+  return treadle_fail(TREADLE_STATE, "the worker has lost its weights: a switch has failed before");
+}
+
 static treadle_status go(treadle_actor *a, treadle_mode to) {
   treadle_status status = TREADLE_OK;
   treadle_mode mode;
   while ((mode = treadle_switch_mode(a->sw)) != to) {
-    if (mode == TREADLE_LOST)
-      return treadle_fail(TREADLE_STATE, "the worker has lost its weights: a switch has failed before");
+    if (mode == TREADLE_LOST) return lost();
     TRY(take_arrow(a, next_of(mode, to)));
   }
   TRY(settle(a, to));
 out:
   return status;
+}
+
+/* With trainer and generator on ranks of their own. Whether this succeeds or not: the version says whether weights have moved. */
+static treadle_status go_apart(treadle_actor *a, treadle_mode to) {
+  const double begin = treadle_clock_seconds();
+  const uint64_t version = treadle_switch_version(a->sw);
+  const treadle_mode mode = treadle_switch_mode(a->sw);
+  treadle_status status;
+  if (mode == TREADLE_LOST) return lost();
+  if (to != TREADLE_INFER) return TREADLE_OK;
+  status = mode == TREADLE_INFER && a->changed
+               ? treadle_switch_update(a->sw)
+               : treadle_switch_to_infer(a->sw); /* binds what is not bound */
+  if (treadle_switch_version(a->sw) != version) a->changed = false;
+  a->to_infer += treadle_clock_seconds() - begin;
+  return treadle_actor_agree(a, status);
+}
+
+static treadle_status enter(treadle_actor *a, treadle_mode mode) {
+  return a->apart ? go_apart(a, mode) : go(a, mode);
 }
 
 static bool is_worker_mode(treadle_mode mode) {
@@ -83,7 +109,7 @@ treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const
                                   treadle_status before) {
   treadle_status status;
   TRY(begin(actor, what, mode, before ? before : check_stay(actor, mode, what)));
-  TRY(go(actor, mode));
+  TRY(enter(actor, mode));
 out:
   return status;
 }
@@ -109,7 +135,7 @@ treadle_status treadle_actor_enter(treadle_actor *actor, treadle_mode mode) {
   treadle_status status;
   TREADLE_NEED(actor);
   TRY(begin(actor, "enter", mode, check_enter(actor, mode)));
-  TRY(go(actor, mode));
+  TRY(enter(actor, mode));
   actor->stays = true;
   actor->entered = mode;
 out:

@@ -5,6 +5,7 @@
 #include "base/argument.h"
 #include "base/sized.h"
 #include "control/actor_switch.h"
+#include "layout/layout.h"
 #include "switch/foresee.h"
 
 #include <string.h>
@@ -35,15 +36,29 @@ static void add_outside(treadle_actor_memory *m, size_t outside) {
   m->least_bytes += outside;
 }
 
+/* Outside of windows, on the rank itself; alike on all ranks with both jobs. */
+static size_t outside_of(const planning *p, int64_t rank) {
+  return p->of_infer[rank].board + p->of_train[rank].board;
+}
+
+static size_t most_outside(const planning *p, int64_t rank) {
+  size_t most = outside_of(p, rank);
+  for (int64_t other = 0; p->train->owners.runs && other < p->train->ranks; other++)
+    if (outside_of(p, other) > most) most = outside_of(p, other);
+  return most;
+}
+
 static void take_rank(const planning *p, int64_t rank, const treadle_foreseen *f, treadle_actor_memory *m) {
   memset(m, 0, sizeof *m);
+  const bool apart = p->train->owners.runs != NULL; /* what FORWARD is for happens in INFER */
   for (int c = 0; c < TREADLE_CLASSES; c++) {
-    for (int mode = 0; mode < 5; mode++) m->by_mode[mode][c] = f->by_mode[mode][c];
+    for (int mode = 0; mode < 5; mode++)
+      m->by_mode[mode][c] = f->by_mode[apart && mode == TREADLE_FORWARD ? TREADLE_INFER : mode][c];
     m->with_reference[c] = p->options->reference ? f->shown[c] : 0;
   }
   m->peak_bytes = m->least_bytes = f->peak_bytes;
   m->kv_blocks = f->kv_blocks;
-  add_outside(m, p->of_infer[rank].board + p->of_train[rank].board);
+  add_outside(m, outside_of(p, rank));
 }
 
 /* With a budget, what ranks would hold without it is the least that does. */
@@ -60,7 +75,7 @@ static treadle_status foresee(const planning *p, bool budget, treadle_foreseen *
                                          .unbind = nothing_more,
                                          .work_bytes = p->of_infer[rank].work,
                                          .kv_block_bytes = p->of_infer[rank].kv_block};
-    TRY(treadle_actor_switch_options(p->options, &p->of_train[rank], p->of_infer[rank].board,
+    TRY(treadle_actor_switch_options(p->options, &p->of_train[rank], most_outside(p, rank),
                                      &options[rank]));
     options[rank].engine = &hooks[rank];
     if (!budget) options[rank].budget_bytes = 0;
@@ -102,7 +117,9 @@ treadle_status treadle_actor_foresee(const treadle_layout *train, const treadle_
   TREADLE_NEED(by_rank);
   TRY(TREADLE_TAKE(options, &o));
   TRY(TREADLE_TAKE(o.trainer, &trainer));
+  TRY(treadle_actor_check_sides(train, infer, o.reference));
   TRY(treadle_actor_check_reference(train, o.reference));
+  treadle_actor_settle_options(train, &o);
   p.of_train = treadle_alloc_array((size_t)train->ranks, sizeof *p.of_train);
   p.of_infer = treadle_alloc_array((size_t)train->ranks, sizeof *p.of_infer);
   foreseen = treadle_alloc_array((size_t)train->ranks, sizeof *foreseen);
@@ -110,7 +127,7 @@ treadle_status treadle_actor_foresee(const treadle_layout *train, const treadle_
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
                      (long long)train->ranks));
   TRY(treadle_actor_train_memory(train, &trainer, p.of_train));
-  TRY(treadle_generator_foresee(infer, o.engine, p.of_infer));
+  TRY(treadle_actor_infer_memory(infer, o.engine, p.of_infer));
   TRY(plan_all(&p, foreseen, by_rank));
 out:
   treadle_free(p.of_train);

@@ -1,21 +1,25 @@
 #include "control/actor_switch.h"
 
 #include "base/alloc.h"
+#include "control/actor.h"
 
 #include <string.h>
 
 /* Somewhere: a plan only looks whether windows are given. */
 static char somewhere[64];
 
-treadle_status treadle_actor_train_memory(const treadle_layout *layout,
-                                          const treadle_trainer_options *options,
-                                          treadle_trainer_memory *by_rank) {
+static treadle_status no_memory(const treadle_layout *layout) {
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
+                      (long long)layout->ranks);
+}
+
+/* Of a layout that all ranks have. */
+static treadle_status measure_train(const treadle_layout *layout, const treadle_trainer_options *options,
+                                    treadle_trainer_memory *by_rank) {
   treadle_trainer_options o = *options;
   treadle_trainer_memory *own = treadle_alloc_array((size_t)layout->ranks, sizeof *own);
   treadle_status status;
-  if (!own)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
-                        (long long)layout->ranks);
+  if (!own) return no_memory(layout);
   o.params_window = o.grads_window = o.optimizer_window = o.work_window = NULL;
   TRY(treadle_trainer_foresee(layout, &o, own));
   o.params_window = o.work_window = somewhere;
@@ -29,6 +33,47 @@ treadle_status treadle_actor_train_memory(const treadle_layout *layout,
   }
 out:
   treadle_free(own);
+  return status;
+}
+
+/* Alone on its ranks a trainer works in mode INFER, too, where a switch has no work memory for it: that lies in no window. */
+treadle_status treadle_actor_train_memory(const treadle_layout *layout,
+                                          const treadle_trainer_options *options,
+                                          treadle_trainer_memory *by_rank) {
+  treadle_trainer_memory *own = NULL;
+  treadle_layout *alone = NULL;
+  treadle_status status;
+  if (!layout->owners.runs) return measure_train(layout, options, by_rank);
+  TRY(treadle_actor_layout_alone(layout, &alone));
+  own = treadle_alloc_array((size_t)alone->ranks, sizeof *own);
+  if (!own) TRY(no_memory(alone));
+  TRY(measure_train(alone, options, own));
+  for (int64_t rank = 0; rank < alone->ranks; rank++) {
+    own[rank].board += own[rank].work;
+    own[rank].work = own[rank].forward = 0;
+  }
+  treadle_actor_spread(layout, own, sizeof *own, by_rank);
+out:
+  treadle_free(own);
+  treadle_layout_destroy(alone);
+  return status;
+}
+
+treadle_status treadle_actor_infer_memory(const treadle_layout *layout,
+                                          const treadle_generator_options *options,
+                                          treadle_generator_memory *by_rank) {
+  treadle_generator_memory *own = NULL;
+  treadle_layout *alone = NULL;
+  treadle_status status;
+  if (!layout->owners.runs) return treadle_generator_foresee(layout, options, by_rank);
+  TRY(treadle_actor_layout_alone(layout, &alone));
+  own = treadle_alloc_array((size_t)alone->ranks, sizeof *own);
+  if (!own) TRY(no_memory(alone));
+  TRY(treadle_generator_foresee(alone, options, own));
+  treadle_actor_spread(layout, own, sizeof *own, by_rank);
+out:
+  treadle_free(own);
+  treadle_layout_destroy(alone);
   return status;
 }
 
@@ -52,12 +97,13 @@ treadle_status treadle_actor_switch_options(const treadle_actor_options *options
       .keep =
           options->offload_train_param == TREADLE_OFF ? TREADLE_KEEP_INFER : options->keep, /* they stay */
       .kv_bytes = options->kv_bytes};
-  size_t elsewhere = outside + memory->board;
   if (!options->budget_bytes) return TREADLE_OK;
-  if (options->budget_bytes <= elsewhere)
-    REFUSE("the budget of %zu bytes is too small: what ranks exchange takes %zu alone",
-           options->budget_bytes, elsewhere);
-  to->budget_bytes = options->budget_bytes - elsewhere;
+  if (options->budget_bytes <= outside)
+    REFUSE("the budget of %zu bytes is too small: what lies in no window (what ranks exchange, and the "
+           "work memory of a trainer on "
+           "ranks of its own) takes %zu alone",
+           options->budget_bytes, outside);
+  to->budget_bytes = options->budget_bytes - outside;
   return TREADLE_OK;
 }
 

@@ -8,12 +8,17 @@
 #include "layout/layout.h"
 
 /* What the trainers of all ranks hold on windows of a switch: params, grads and optimizer are sizes of windows; work, forward and board as the
- * plan of a trainer has them. by_rank [ranks]. */
+ * plan of a trainer has them. by_rank [ranks]. If on= names its ranks, the others have nothing, and what a trainer works in counts as board. */
 treadle_status treadle_actor_train_memory(const treadle_layout *layout,
                                           const treadle_trainer_options *options,
                                           treadle_trainer_memory *by_rank);
 
-/* The options of a rank's switch, but for its engine and who watches. `outside`: bytes that lie in no window. */
+/* What the engines that generate hold on all ranks: by_rank [ranks]. */
+treadle_status treadle_actor_infer_memory(const treadle_layout *layout,
+                                          const treadle_generator_options *options,
+                                          treadle_generator_memory *by_rank);
+
+/* The options of a rank's switch, but for its engine and who watches. `outside`: bytes that lie in no window, on the rank that has most. */
 treadle_status treadle_actor_switch_options(const treadle_actor_options *options,
                                             const treadle_trainer_memory *memory, size_t outside,
                                             treadle_switch_options *to);
