@@ -58,6 +58,8 @@ run small 4 'resource_pools={policy: [2], critic: [1]}' "$apart" # a pool of one
 [ "$(value small logprob_differing)" = 0 ] || fail "small: log-probabilities differ"
 run backwards 5 'resource_pools={critic: [2], policy: [2]}' "$apart" # other ranks
 same together backwards
+run elsewhere 5 "$pools" "$apart" --nodes 1,2,2 # the controller has a node of its own
+same together elsewhere
 
 # Stopped together, it goes on apart; and the other way round.
 run half 2
