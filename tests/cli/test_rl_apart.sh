@@ -72,10 +72,10 @@ rm -r "$folder/run/global_step_4"
 keep back
 same together back 'digests critic'
 
-# dies RANK WORDS [SIGNAL]: without a launcher, which would end the others. The rank is killed, or stopped, when the run has its first checkpoint, and rank 0 says
-# which one it was; 0: rank 1 says it.
-dies() {
-  local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 pids=() rank
+# begin: five ranks without a launcher, which would end them together. The run has its first checkpoint then, and would go on.
+begin() {
+  local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 rank
+  pids=()
   rm -rf "$folder/run" "$folder/dump"
   for rank in 0 1 2 3 4; do
     "$TREADLE" train examples/ppo-demo.yaml "${keys[@]/train_iters=4/train_iters=100000}" "$pools" "$apart" rl_config.timeout=8 --threads 1 --nodes 3,2 \
@@ -86,6 +86,11 @@ dies() {
     kill -0 "${pids[0]}" 2>/dev/null || { cat "$folder"/err.*; fail "the run that was to be killed has ended"; }
     sleep 0.05
   done
+}
+# dies RANK WORDS [SIGNAL]: the rank is killed, or stopped, and rank 0 says which one it was; 0: rank 1 says it.
+dies() {
+  local rank
+  begin
   kill -"${3:-KILL}" "${pids[$1]}"
   for rank in 0 1 2 3 4; do [ "$rank" = "$1" ] || ! wait "${pids[rank]}" || fail "rank $rank goes on without rank $1"; done
   [ "${3:-KILL}" = KILL ] || kill -KILL "${pids[$1]}"
@@ -96,6 +101,16 @@ dies 2 "rank 2 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost i
 dies 4 "rank 4 \(node 1\) of Critic \(pool 'critic'\) is lost in [a-z_]+: "
 dies 1 "rank 1 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: .*silent" STOP
 dies 0 'rank 0 \(node 0\) is lost: '
+
+# The controller alone is asked to stop: all end after the step at hand.
+begin
+kill -USR1 "${pids[0]}"
+for rank in 0 1 2 3 4; do
+  status=0
+  wait "${pids[rank]}" || status=$?
+  [ $status = 130 ] || { cat "$folder"/err.*; fail "rank $rank has stopped with $status"; }
+done
+grep -q '^stopped: ' "$folder/out.0" || { cat "$folder/out.0"; fail "it does not say that it stopped"; }
 
 # refuses WORDS RANKS ARGUMENTS
 refuses() {
