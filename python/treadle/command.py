@@ -7,6 +7,9 @@ import sys
 import typing
 
 
+def program() -> str:
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "treadle")
+
+
 def main() -> typing.NoReturn:
-    program = os.path.join(os.path.dirname(__file__), "bin", "treadle")
-    os.execv(program, [program, *sys.argv[1:]])
+    os.execv(program(), [program(), *sys.argv[1:]])

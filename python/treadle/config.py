@@ -67,11 +67,6 @@ def read(path: str | os.PathLike[str], overrides: typing.Iterable[str] = ()) -> 
     return config
 
 
-def _warn(lines: typing.Any, count: int) -> None:
-    for i in range(count):
-        _warnings.warn(_library.text(lines[i]), stacklevel=3)
-
-
 def pools(
     path: str | os.PathLike[str], overrides: typing.Iterable[str] = (), nodes: typing.Sequence[int] = ()
 ) -> dict[str, typing.Any]:
@@ -81,20 +76,9 @@ def pools(
     nodes: the slots of each node; none: one node with as many as the pools ask for. overrides: texts
     "section.key=value", which go before the file. Nothing is started. Raises Refused where pools do not fit, with the
     name of the first one that does not, and what treadle.train refuses in a configuration."""
-    given = [_library.given("override", text) for text in overrides]
-    texts = (ctypes.c_char_p * len(given))(*given)
-    pointer, count = ctypes.c_void_p(), ctypes.c_size_t()
-    file_name = _library.given("path", path)
-    _library.call("treadle_rl_pools_config_read", file_name, texts, len(given), ctypes.byref(pointer))
-    file = _library.Object(pointer, "treadle_train_config_destroy")
-    lines = _library.value("treadle_train_config_warnings", file.pointer, ctypes.byref(count))
-    _warn(lines, count.value)
-    for slots in nodes:
-        if not 1 <= slots < 1 << 31:
-            raise errors.Refused(f"nodes is {list(nodes)!r}, and must be the slots of each node, at least 1")
-    counts, pointer = (ctypes.c_int32 * len(nodes))(*nodes), ctypes.c_void_p()
-    _library.call("treadle_rl_pools_create", file.pointer, counts, len(nodes), ctypes.byref(pointer))
-    made = _library.Object(pointer, "treadle_rl_pools_destroy", file)
+    file, made, lines = _placed(path, overrides, nodes)
+    for line in lines:
+        _warnings.warn(line, stacklevel=2)
     info = _library.sized(_abi.treadle_rl_pools_info)
     _library.value("treadle_rl_pools_get_info", made.pointer, ctypes.byref(info))
     ranks: dict[int, dict[str, typing.Any]] = {}
@@ -107,21 +91,82 @@ def pools(
     }
 
 
+class Entry(typing.NamedTuple):
+    """Slots of a pool that are to be on one node."""
+
+    pool: str
+    roles: list[str]  #: of the pool
+    slots: list[int]  #: their numbers among all slots of the run
+
+
+class Entries(typing.NamedTuple):
+    """What a configuration asks for."""
+
+    entries: list[Entry]  #: pool after pool
+    place: str | None  #: where it says so: "resource_pools (line 3)"; None: it does not
+    takes_all: bool  #: one pool has all slots that there are, of which `entries` shows one
+
+
+def entries(path: str | os.PathLike[str], overrides: typing.Iterable[str] = ()) -> Entries:
+    """The entries of a configuration's pools. Nothing is warned of. Raises Refused."""
+    given = list(overrides)
+    _, made, _ = _placed(path, given, ())
+    info, more = _library.sized(_abi.treadle_rl_pools_info), _library.sized(_abi.treadle_rl_pools_info)
+    _library.value("treadle_rl_pools_get_info", made.pointer, ctypes.byref(info))
+    _, larger, _ = _placed(path, given, (info.slots + info.idle + 1,))
+    _library.value("treadle_rl_pools_get_info", larger.pointer, ctypes.byref(more))
+    found: list[Entry] = []
+    for number in range(info.count):
+        pool, roles, slots = _slots(made, number)
+        for i, slot in enumerate(slots):
+            if not i or slot.entry != slots[i - 1].entry:
+                found.append(Entry(_library.text(pool.name), roles, []))
+            found[-1].slots.append(slot.number)
+    return Entries(found, None if info.place is None else _library.text(info.place), more.slots > info.slots)
+
+
+def _placed(
+    path: str | os.PathLike[str], overrides: typing.Iterable[str], nodes: typing.Sequence[int]
+) -> tuple[_library.Object, _library.Object, list[str]]:
+    """The configuration, its pools on nodes with these slots, and what there is to warn of."""
+    given = [_library.given("override", text) for text in overrides]
+    texts = (ctypes.c_char_p * len(given))(*given)
+    pointer, count = ctypes.c_void_p(), ctypes.c_size_t()
+    file_name = _library.given("path", path)
+    _library.call("treadle_rl_pools_config_read", file_name, texts, len(given), ctypes.byref(pointer))
+    file = _library.Object(pointer, "treadle_train_config_destroy")
+    lines = _library.value("treadle_train_config_warnings", file.pointer, ctypes.byref(count))
+    for slots in nodes:
+        if not 1 <= slots < 1 << 31:
+            raise errors.Refused(f"nodes is {list(nodes)!r}, and must be the slots of each node, at least 1")
+    counts, pointer = (ctypes.c_int32 * len(nodes))(*nodes), ctypes.c_void_p()
+    _library.call("treadle_rl_pools_create", file.pointer, counts, len(nodes), ctypes.byref(pointer))
+    made = _library.Object(pointer, "treadle_rl_pools_destroy", file)
+    return file, made, [_library.text(lines[i]) for i in range(count.value)]
+
+
+def _slots(made: _library.Object, number: int) -> tuple[typing.Any, list[str], list[typing.Any]]:
+    """Of one pool: what it is, its roles, and the slot of each of its ranks."""
+    one, info = _library.sized(_abi.treadle_rl_pool_info), _library.sized(_abi.treadle_resource_pool_info)
+    _library.call("treadle_rl_pools_get_pool", made.pointer, number, ctypes.byref(one))
+    _library.value("treadle_resource_pool_get_info", one.pool, ctypes.byref(info))
+    roles = [_library.text(_library.value("treadle_pool_role_name", one.roles[i])) for i in range(one.role_count)]
+    slots = [_abi.treadle_slot() for _ in range(info.slots)]
+    for i, slot in enumerate(slots):
+        _library.call("treadle_resource_pool_get_slot", one.pool, i, ctypes.byref(slot))
+    return info, roles, slots
+
+
 def _pool(
     made: _library.Object, file: _library.Object, number: int, first: int, ranks: dict[int, dict[str, typing.Any]]
 ) -> dict[str, typing.Any]:
     """One pool; its ranks are added to `ranks`."""
-    one, info = _library.sized(_abi.treadle_rl_pool_info), _library.sized(_abi.treadle_resource_pool_info)
-    slot, size, known = _abi.treadle_slot(), ctypes.c_size_t(), ctypes.c_bool()
-    _library.call("treadle_rl_pools_get_pool", made.pointer, number, ctypes.byref(one))
-    _library.value("treadle_resource_pool_get_info", one.pool, ctypes.byref(info))
-    roles = [_library.text(_library.value("treadle_pool_role_name", one.roles[i])) for i in range(one.role_count)]
-    own: list[int] = []
-    for i in range(info.slots):
-        _library.call("treadle_resource_pool_get_slot", one.pool, i, ctypes.byref(slot))
-        own.append(first + slot.number)
-        ranks[own[-1]] = {
-            "rank": own[-1],
+    size, known = ctypes.c_size_t(), ctypes.c_bool()
+    info, roles, slots = _slots(made, number)
+    own = [first + slot.number for slot in slots]
+    for rank, slot in zip(own, slots):
+        ranks[rank] = {
+            "rank": rank,
             "node": slot.node,
             "local_rank": slot.local_rank,
             "local_world": slot.local_world,

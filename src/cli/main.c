@@ -309,6 +309,8 @@ static const treadle_command commands[] = {
                 "process id of rank 0 when it starts. Or start mpirun with --mca\n"
                 "odls_base_sigkill_timeout 600.\n"
                 "\n"
+                "On a Ray cluster, python -m treadle.ray train CONFIG.yaml runs the same; docs/ray.md.\n"
+                "\n"
                 "rl_config.verifier_function lists one or more of these rewards:",
         .list = treadle_reward_help,
         .examples = "  mpirun -n 8 treadle train grpo.yaml\n"

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,7 +50,8 @@ bool treadle_stop_asked(void *context) {
 }
 
 void treadle_stop_say(const treadle_session *session) {
-  if (session->size < 2 || session->rank > 0) return;
+  const char *launcher = getenv("TREADLE_LAUNCHER");
+  if (session->size < 2 || session->rank > 0 || (launcher && strcmp(launcher, "ray") == 0)) return;
   fprintf(stderr,
           "treadle %s: kill -USR1 %ld (rank 0) ends the run after the step at hand, with a checkpoint; at "
           "Ctrl-C a launcher ends the ranks within seconds\n",

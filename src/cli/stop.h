@@ -12,7 +12,8 @@ enum { TREADLE_EXIT_STOPPED = 130 };
 void treadle_stop_listen(void);
 /* A callback of treadle_sft_options and treadle_rl_options. */
 bool treadle_stop_asked(void *context);
-/* Of several ranks, rank 0 says on standard error what to send to whom: launchers end the ranks a few seconds after Ctrl-C. */
+/* Of several ranks, rank 0 says on standard error what to send to whom: launchers end the ranks a few seconds after Ctrl-C. Nothing where TREADLE_LAUNCHER is
+ * ray: treadle.ray passes Ctrl-C on, and says so. */
 void treadle_stop_say(const treadle_session *session);
 
 #endif

@@ -97,6 +97,8 @@ pools "$demo" "resource_pools={policy: [8]}" "mapping={ActorRollout: policy, Cri
 pools "$demo" --nodes 4,4
 grep -q '^the configuration says nothing of pools: all slots are one$' "$folder/out" || fail "nothing is said of a configuration without pools"
 grep -q '^8 slots on 2 nodes; the controller is rank 0, and also works$' "$folder/out" || fail "another controller of one pool"
+pools examples/ppo-demo.yaml
+[ "$(row 'a')" = "all   ActorRollout, Critic  0      0      -" ] || fail "the one pool of a run with a critic: $(row 'a')"
 kl=rl_config.use_kl_loss=true
 # The reference apart: the policy is alone, and the reference has the layout of the policy or its own, on its own ranks. It has no gradients.
 apart=("resource_pools={policy: [8], ref: [4]}" "mapping={ActorRollout: policy, RefPolicy: ref}")

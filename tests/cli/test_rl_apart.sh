@@ -64,6 +64,8 @@ run small 4 'resource_pools={policy: [2], critic: [1]}' "$apart" # a pool of one
 [ "$(value small logprob_differing)" = 0 ] || fail "small: log-probabilities differ"
 run backwards 5 'resource_pools={critic: [2], policy: [2]}' "$apart" # other ranks
 same together backwards
+run elsewhere 5 "$pools" "$apart" --nodes 1,2,2 # the controller has a node of its own
+same together elsewhere
 
 # Stopped together, it goes on apart; and the other way round.
 run half 2
@@ -82,10 +84,25 @@ rm -r "$folder/run/global_step_4"
 keep other
 same together other 'digests critic'
 
-# dies RANK WORDS [SIGNAL]: without a launcher, which would end the others. The rank is killed, or stopped, when the run has its first checkpoint, and rank 0 says
-# which one it was; 0: rank 1 says it.
-dies() {
-  local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 pids=() rank
+# Actor and Rollout on pools of their own, and all others, too: weights go from one to the other, and across nodes. It goes on in other ways, and back.
+sides='resource_pools={rollout: [2], critic: [2], ref: [1], actor: [2]}' theirs='mapping={Actor: actor, Rollout: rollout, RefPolicy: ref, Critic: critic}'
+run sides 8 "$sides" "$theirs" ref_config.tensor_model_parallel_size=1 --nodes 5,3
+same together sides
+[ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
+rm -r "$folder/run/global_step_4"
+"${launch[@]}" -n 2 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" --threads 1 --resume --json >"$folder/joined" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming together"; }
+keep joined
+same together joined 'digests critic'
+rm -r "$folder/run/global_step_4"
+"${launch[@]}" -n 8 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$sides" "$theirs" ref_config.tensor_model_parallel_size=1 --threads 1 --resume --json >"$folder/sided" 2>"$folder/err" ||
+  { cat "$folder/err"; fail "no resuming on pools"; }
+keep sided
+same together sided 'digests critic'
+
+# begin: five ranks without a launcher, which would end them together. The run has its first checkpoint then, and would go on.
+begin() {
+  local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 rank
+  pids=()
   rm -rf "$folder/run" "$folder/dump"
   for rank in 0 1 2 3 4; do
     "$TREADLE" train examples/ppo-demo.yaml "${keys[@]/train_iters=4/train_iters=100000}" "$pools" "$apart" rl_config.timeout=8 --threads 1 --nodes 3,2 \
@@ -96,6 +113,11 @@ dies() {
     kill -0 "${pids[0]}" 2>/dev/null || { cat "$folder"/err.*; fail "the run that was to be killed has ended"; }
     sleep 0.05
   done
+}
+# dies RANK WORDS [SIGNAL]: the rank is killed, or stopped, and rank 0 says which one it was; 0: rank 1 says it.
+dies() {
+  local rank
+  begin
   kill -"${3:-KILL}" "${pids[$1]}"
   for rank in 0 1 2 3 4; do [ "$rank" = "$1" ] || ! wait "${pids[rank]}" || fail "rank $rank goes on without rank $1"; done
   [ "${3:-KILL}" = KILL ] || kill -KILL "${pids[$1]}"
@@ -107,6 +129,16 @@ dies 4 "rank 4 \(node 1\) of Critic \(pool 'critic'\) is lost in [a-z_]+: "
 dies 1 "rank 1 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: .*silent" STOP
 dies 0 'rank 0 \(node 0\) is lost: '
 
+# The controller alone is asked to stop: all end after the step at hand.
+begin
+kill -USR1 "${pids[0]}"
+for rank in 0 1 2 3 4; do
+  status=0
+  wait "${pids[rank]}" || status=$?
+  [ $status = 130 ] || { cat "$folder"/err.*; fail "rank $rank has stopped with $status"; }
+done
+grep -q '^stopped: ' "$folder/out.0" || { cat "$folder/out.0"; fail "it does not say that it stopped"; }
+
 # refuses WORDS RANKS ARGUMENTS
 refuses() {
   local words=$1 ranks=$2
@@ -115,5 +147,5 @@ refuses() {
   grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words'"; }
 }
 refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
-refuses "Actor is in pool 'policy', apart from the policy" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: policy}'
+refuses "Actor is in pool 'policy' with RefPolicy: where Actor and Rollout have two pools, these have no other role" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: policy}'
 refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"

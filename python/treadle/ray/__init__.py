@@ -8,7 +8,8 @@
     group = WorkerGroup(pool, ClassWithInitArgs(Rows))
     batch = group.add(batch)
 
-It has the meaning of verl's single_controller. Importing it imports Ray: pip install 'treadle[ray]'."""
+It has the meaning of verl's single_controller. `python -m treadle.ray train` runs `treadle train` on a cluster.
+Importing it imports Ray: pip install 'treadle[ray]'."""
 
 from __future__ import annotations
 

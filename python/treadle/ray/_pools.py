@@ -132,12 +132,16 @@ class ResourcePool:
                 )
         return [entry.group for entry in self.entries]
 
+    def node_ids(self) -> list[str]:
+        """Of each slot, Ray's id of its node."""
+        self.get_placement_groups()
+        tables = {id(entry): placement.placement_group_table(entry.group) for entry in self.entries}
+        return [str(tables[id(entry)]["bundles_to_node_id"][bundle]) for entry, bundle in self.slots]
+
     def nodes(self) -> list[str]:
         """Of each slot: "node 10.0.0.1 (0a1b2c3d)", the node's address and the head of Ray's id."""
-        self.get_placement_groups()
+        where = self.node_ids()
         addresses = {str(node["NodeID"]): node["NodeManagerAddress"] for node in nodes()}
-        tables = {id(entry): placement.placement_group_table(entry.group) for entry in self.entries}
-        where = [str(tables[id(entry)]["bundles_to_node_id"][bundle]) for entry, bundle in self.slots]
         return [f"node {addresses.get(node, 'gone')} ({node[:8]})" for node in where]
 
     def close(self) -> None:

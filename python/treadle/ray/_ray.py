@@ -35,6 +35,12 @@ def nodes() -> list[dict[str, typing.Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
+def here() -> tuple[str, str]:
+    """The address of the node on which this process is, and the node in words."""
+    address = str(ray.util.get_node_ip_address())
+    return address, f"node {address} ({ray.get_runtime_context().get_node_id()[:8]})"
+
+
 def said(error: BaseException) -> str:
     """What Ray says in a line, without its tracebacks: of a task that raised, what it raised."""
     cause = getattr(error, "cause", None)

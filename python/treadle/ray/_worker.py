@@ -10,7 +10,7 @@ import typing
 
 from .. import errors
 from ._futures import Result
-from ._ray import exceptions, ray, said
+from ._ray import exceptions, here, ray, said
 from ._register import Mode
 from ._rows import register_batches, unpadded
 from ._shares import Length, Spec, shares_of
@@ -91,11 +91,11 @@ class Host:
 
     def treadle_address(self) -> tuple[str, int, str]:
         """The node's address, a port that is free there now, and the node in words."""
-        address = str(ray.util.get_node_ip_address())
+        address, node = here()
         with socket.socket() as found:
             found.bind(("", 0))
             port = int(found.getsockname()[1])
-        return address, port, f"node {address} ({ray.get_runtime_context().get_node_id()[:8]})"
+        return address, port, node
 
     def treadle_enter(self, environment: dict[str, str]) -> None:
         os.environ.update(environment)

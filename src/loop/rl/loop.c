@@ -139,6 +139,7 @@ static treadle_status run_step(treadle_rl *rl, treadle_rl_figures *result, tread
   TRY(treadle_rl_take_step(&rl->stages, &rl->workers, &step, gauges));
   if (rl->stopped) return stop_before(rl, result);
   bool last = rl->state.step == s->training.train_iters, stops = gauges->stops && !last;
+  if (treadle_observe_stop(&rl->crew.observer)) stops = !last; /* a controller apart is told alone */
   at = treadle_clock_seconds();
   if (rl->data.tests && (is_due(rl->state.step, s->training.test_interval) || last)) {
     treadle_rl_doing(&rl->crew, "the test");

@@ -71,6 +71,46 @@ static void number_slots(const treadle_rl_crew *whole, int nodes, int32_t *rank_
     }
 }
 
+/* Are the ranks of each entry on one node, where rank s + 1 has slot s? */
+static treadle_status are_in_order(const treadle_rl_pools *pools, const treadle_rl_crew *whole,
+                                   bool *are_p) {
+  treadle_rl_pools_info all = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_status status = TREADLE_OK;
+  treadle_rl_pools_get_info(pools, &all);
+  *are_p = true;
+  for (int32_t p = 0; p < all.count; p++) {
+    treadle_rl_pool_info pool = TREADLE_INIT(treadle_rl_pool_info);
+    treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+    treadle_slot slot, first = {.entry = -1};
+    TRY(treadle_rl_pools_get_pool(pools, p, &pool));
+    treadle_resource_pool_get_info(pool.pool, &info);
+    for (int32_t i = 0; i < info.slots; i++) {
+      TRY(treadle_resource_pool_get_slot(pool.pool, i, &slot));
+      if (slot.entry != first.entry) first = slot;
+      *are_p = *are_p && treadle_group_node(whole->group, slot.number + 1) ==
+                             treadle_group_node(whole->group, first.number + 1);
+    }
+  }
+out:
+  return status;
+}
+
+/* Ranks that follow pools, entries and slots keep their places: Ray has placed them so. Other ranks are placed node after node. */
+static treadle_status place_pools(const treadle_rl_task *task, const treadle_rl_crew *whole, int nodes,
+                                  int32_t *rank_of, int32_t *by_node, treadle_rl_pools **pools_p) {
+  bool in_order;
+  treadle_status status;
+  TRY(treadle_rl_pools_create(task->config, NULL, 0, pools_p));
+  TRY(are_in_order(*pools_p, whole, &in_order));
+  for (int32_t slot = 0; slot < whole->ranks - 1; slot++) rank_of[slot] = slot + 1;
+  if (in_order) goto out;
+  treadle_rl_pools_destroy(*pools_p);
+  number_slots(whole, nodes, rank_of, by_node);
+  TRY(treadle_rl_pools_create(task->config, by_node, (size_t)nodes, pools_p));
+out:
+  return status;
+}
+
 static void name_roles(const treadle_rl_pool_info *pool, const char *name, char *text, size_t room) {
   size_t length = 0;
   for (int32_t i = 0; i < pool->role_count && length < room; i++)
@@ -128,8 +168,7 @@ static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *ta
   if (!rank_of || !by_node)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole->ranks));
   TRY(check_count(task, whole));
-  number_slots(whole, nodes, rank_of, by_node);
-  TRY(treadle_rl_pools_create(task->config, by_node, (size_t)nodes, &pools));
+  TRY(place_pools(task, whole, nodes, rank_of, by_node, &pools));
   treadle_rl_pools_get_info(pools, &info);
   TRY(find_roles(t, task, pools, &info));
   for (int p = 0, key; p < t->count; p++) {

@@ -205,6 +205,10 @@ static const treadle_config_pools *ask_for_all(treadle_rl_pools *pools,
   treadle_config_pools_give(&pools->nothing, TREADLE_POOL_ROLE_ACTOR_ROLLOUT, 0);
   if (treadle_config_pools_need_reference(config))
     treadle_config_pools_give(&pools->nothing, TREADLE_POOL_ROLE_REF_POLICY, 0);
+  if (treadle_train_has_critic(&config->settings))
+    treadle_config_pools_give(&pools->nothing, TREADLE_POOL_ROLE_CRITIC, 0);
+  if (treadle_train_has_reward_model(&config->settings))
+    treadle_config_pools_give(&pools->nothing, TREADLE_POOL_ROLE_REWARD_MODEL, 0);
   return &pools->nothing;
 }
 
