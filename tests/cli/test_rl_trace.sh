@@ -64,7 +64,14 @@ for metrics in map(json.loads, open(run + "/metrics.jsonl")):
     idle = metrics["timing_s/step"] - sum(work) / len(by_rank)
     assert metrics["control/idle_s"] >= 0 and abs(metrics["control/idle_s"] - idle) < 1e-4, (metrics["step"], metrics["control/idle_s"], idle)
 END
-check() { python3 "$folder/check.py" "$1" "$folder/run" "$folder/out" || fail "the trace of $1 is wrong"; }
+check() {
+  local roles ranks
+  python3 "$folder/check.py" "$1" "$folder/run" "$folder/out" || fail "the trace of $1 is wrong"
+  "$TREADLE" report "$folder/run" --trace "$folder/trace.json" >/dev/null || fail "no report of $1"
+  [ "$(grep -c '"ph": "X"' "$folder/trace.json")" = "$(wc -l <"$folder/run/trace.jsonl")" ] || fail "$1: not each line is an event"
+  roles=$(grep -c '<div class="role">' "$folder/run/report.html") ranks=$(grep -c '<div class="track"><span>rank' "$folder/run/report.html")
+  [ "$roles $ranks" = "3 6" ] || fail "$1: $roles roles with $ranks tracks"
+}
 
 train 2
 check together
