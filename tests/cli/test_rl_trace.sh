@@ -49,6 +49,13 @@ for step in 1, 2, 3:
             assert len(found) == count, (rank, step, method, len(found))
 assert all(l["role"] == role_of.get(l["method"], "ActorRollout") for l in lines)
 
+# Clocks that are off would be by hours: the critic's node begins and ends when the other one does.
+if kind == "apart":
+    of = lambda ranks: [l for rank in ranks for l in by_rank[rank]]
+    for rank in critic:
+        assert 0 < by_rank[rank][0]["start"] < max(l["end"] for l in of(policy)) + 5
+        assert by_rank[rank][-1]["end"] > min(l["start"] for l in of(policy)) - 5
+
 # The bytes: the most are the peak, and each call begins with what the one before has left.
 if kind != "apart":
     assert max(l["bytes_after"] for l in lines) == json.load(open(figures))["peak_bytes"]

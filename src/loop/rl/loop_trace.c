@@ -1,8 +1,7 @@
 /* Each rank records the methods that it runs; once a step all are asked for what they have. Ranks of one node have one clock. Those of other nodes find out how far
- * theirs is from that of rank 0 when the run starts: a trip is two meetings of all ranks, between which rank 0 looks at its clock. */
+ * theirs is from that of rank 0 when the run starts. */
 #include "rl/trace.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "group/group.h"
 #include "rl/loop.h"
@@ -77,29 +76,15 @@ treadle_status treadle_rl_take_trace(void *worker, treadle_message *in, treadle_
 
 enum { TRIPS = 16 };
 
-static treadle_status measure(treadle_group *group, double *offset_p) {
-  treadle_trace_trip trips[TRIPS];
-  treadle_status status = TREADLE_OK;
-  for (int i = 0; i < TRIPS; i++) {
-    trips[i].asked = treadle_clock_seconds();
-    TRY(treadle_group_say(group, NULL, 0));
-    trips[i].told = treadle_clock_seconds();
-    TRY(treadle_group_say(group, &trips[i].told, sizeof trips[i].told));
-    trips[i].heard = treadle_clock_seconds();
-    memcpy(&trips[i].told, treadle_group_said(group, 0), sizeof trips[i].told);
-  }
-  *offset_p = treadle_trace_offset(trips, TRIPS);
-out:
-  return status;
-}
-
 /* By how much the clock of this rank is ahead of that of rank 0. */
 static treadle_status find_offset(const treadle_rl_crew *whole, double *offset_p) {
-  treadle_status status = TREADLE_OK;
+  treadle_trace_trip trips[TRIPS];
+  treadle_status status;
   *offset_p = 0;
   if (!whole->group || treadle_group_node_count(whole->group) == 1) return TREADLE_OK;
-  TRY(measure(whole->group, offset_p));
-  if (treadle_group_node(whole->group, whole->rank) == treadle_group_node(whole->group, 0)) *offset_p = 0;
+  TRY(treadle_trace_travel(whole->group, trips, TRIPS));
+  if (treadle_group_node(whole->group, whole->rank) != treadle_group_node(whole->group, 0))
+    *offset_p = treadle_trace_offset(trips, TRIPS);
 out:
   return status;
 }

@@ -119,16 +119,3 @@ double treadle_trace_busy(const treadle_trace_part *part, double from, double to
   }
   return fmin(sum, to - from);
 }
-
-/* ---- Clocks ---- */
-
-double treadle_trace_offset(const treadle_trace_trip *trips, size_t count) {
-  double shortest = INFINITY, offset = 0;
-  for (size_t i = 0; i < count; i++) {
-    const double took = trips[i].heard - trips[i].asked;
-    if (!(took >= 0 && took < shortest)) continue;
-    shortest = took;
-    offset = trips[i].asked + took / 2 - trips[i].told;
-  }
-  return offset;
-}

@@ -9,6 +9,7 @@
 #define TREADLE_RUN_TRACE_H
 
 #include "base/status.h"
+#include "treadle.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -73,13 +74,15 @@ treadle_status treadle_trace_write(treadle_trace_file *file);
 
 /* ---- Clocks ---- */
 
-/* A rank asks another one for its time, and hears it: `asked` and `heard` are by its own clock, `told` by that of the other. */
+/* A rank asks rank 0 for its time, and hears it: `asked` and `heard` are by its own clock, `told` by that of rank 0. */
 typedef struct treadle_trace_trip {
   double asked, told, heard;
 } treadle_trace_trip;
 
-/* By how much the own clock is ahead of the other one, as the shortest trip has it: the other's time was told in its middle, give or take half of it. 0: there is no
+/* By how much the own clock is ahead of that of rank 0, as the shortest trip has it: its time was told in the middle, give or take half of the trip. 0: there is no
  * trip. */
 double treadle_trace_offset(const treadle_trace_trip *trips, size_t count);
+/* Makes `count` of them. Collective. */
+treadle_status treadle_trace_travel(treadle_group *group, treadle_trace_trip *trips, size_t count);
 
 #endif
