@@ -45,7 +45,7 @@ typedef struct treadle_memory_arguments {
 } treadle_memory_arguments;
 
 typedef struct treadle_file_arguments {
-  const char *in, *out; /* --file, --out */
+  const char *in, *out, *trace; /* --file, --out, --trace */
 } treadle_file_arguments;
 
 typedef struct treadle_text_arguments {

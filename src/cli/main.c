@@ -361,9 +361,11 @@ static const treadle_command commands[] = {
                 "For each step, the page shows reward, loss, KL, entropy, lengths, and the seconds of\n"
                 "each stage. For the last step, it shows the device memory and its predicted bound. It\n"
                 "also shows the bytes that the switch moves between ranks, and samples with their\n"
-                "rewards.",
+                "rewards. For the last three steps, it shows which rank worked when, by role, with the\n"
+                "device memory before and after each method.",
         .examples = "  treadle report runs/1\n"
-                    "  treadle report runs/1 --out page.html --json\n",
+                    "  treadle report runs/1 --out page.html --json\n"
+                    "  treadle report runs/1 --trace runs/1/trace.json\n",
         .run = treadle_command_report,
     },
     {

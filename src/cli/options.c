@@ -127,6 +127,7 @@ static const option_row rows[] = {
   {"prompt-ids", "1,2,...", "the prompt, as token ids separated by commas", TEXT, AT(generate.prompt_ids), GENERATE, 0, 0, {0}, NULL, 0},
   {"out", "F.jsonl", "write the results to this file, one line of JSON each (default: standard output; with --json, nowhere)", TEXT, AT(files.out), ENGINES, 0, 0, {0}, NULL, 0},
   {"out", "F.html", "write the HTML page to this file (default: RUN/report.html)", TEXT, AT(files.out), TREADLE_IN_REPORT, 0, 0, {0}, NULL, 0},
+  {"trace", "F.json", "write who worked when (RUN/trace.jsonl) to this file, which ui.perfetto.dev and chrome://tracing open", TEXT, AT(files.trace), TREADLE_IN_REPORT, 0, 0, {0}, NULL, 0},
   {"out", "DIR", "write train.jsonl, test.jsonl and sft.jsonl into this folder", TEXT, AT(files.out), TREADLE_IN_DATA, TREADLE_IN_DATA, 0, {0}, NULL, 0},
   {"noise", "Q", "probability, from 0 to 1, that a number of an answer in sft.jsonl is replaced by a random digit (default: 0.3)", TEXT, AT(data.noise), TREADLE_IN_DATA, 0, 0, {0}, NULL, 0},
   {"out", "F.safetensors", "write the gradients to this file, as fp32, under the Hugging Face names of the weights", TEXT, AT(files.out), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},

@@ -103,6 +103,7 @@ static treadle_status read_run(treadle_run_files *run) {
   if (has(run, "samples.jsonl", path)) TRY(read_lines(path, &run->samples, &run->sample_count));
   TRY(read_object(run, "memory.json", &run->memory));
   TRY(read_object(run, "switch.json", &run->traffic));
+  if (has(run, "trace.jsonl", path) && !is_empty(path)) TRY(treadle_run_trace_read(path, &run->trace));
   TRY(read_config(run));
 out:
   return status;
@@ -116,6 +117,7 @@ static void release(treadle_run_files *run) {
   treadle_free(run->config);
   json_decref(run->memory);
   json_decref(run->traffic);
+  treadle_run_trace_release(&run->trace);
 }
 
 /* ---- Figures --------------------------------------------------------------------------------------------------- */
@@ -199,21 +201,8 @@ void treadle_run_sum_up(const treadle_run_files *run, treadle_run_summary *summa
   *summary_p = s;
 }
 
-static void print(const treadle_run_summary *s, const char *path, bool json) {
+static void print_json(const treadle_run_summary *s, const char *path, const char *trace) {
   treadle_json_out out = {.file = stdout};
-  if (!json && !s->steps) {
-    printf("no steps yet, and no rewards: %s\n", path);
-    return;
-  }
-  if (!json && isnan(s->reward_first)) {
-    printf("%s, no rewards: %s\n", treadle_text_of_count(s->steps, "step"), path);
-    return;
-  }
-  if (!json) {
-    printf("%s, reward %.4f to %.4f: %s\n", treadle_text_of_count(s->steps, "step"), s->reward_first,
-           s->reward_last, path);
-    return;
-  }
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_int(&out, "steps", s->steps);
   treadle_json_out_exact(&out, "reward_first", s->reward_first);
@@ -225,24 +214,55 @@ static void print(const treadle_run_summary *s, const char *path, bool json) {
   treadle_json_out_exact(&out, "step_seconds", s->step_seconds);
   treadle_json_out_exact(&out, "tokens_per_second", s->tokens_per_second);
   treadle_json_out_text(&out, "report", path);
+  if (trace) treadle_json_out_text(&out, "trace", trace);
   treadle_json_out_close(&out, '}');
+}
+
+static void print(const treadle_run_summary *s, const char *path) {
+  if (!s->steps)
+    printf("no steps yet, and no rewards: %s\n", path);
+  else if (isnan(s->reward_first))
+    printf("%s, no rewards: %s\n", treadle_text_of_count(s->steps, "step"), path);
+  else
+    printf("%s, reward %.4f to %.4f: %s\n", treadle_text_of_count(s->steps, "step"), s->reward_first,
+           s->reward_last, path);
+}
+
+/* What is written can be; trace: NULL: it is not asked for. */
+static treadle_status check_files(const treadle_run_files *run, const char *page, const char *trace) {
+  char path[PATH_MAX];
+  treadle_status status;
+  TRY(treadle_output_ask(page));
+  if (!trace) return TREADLE_OK;
+  if (strcmp(page, trace) == 0) REFUSE("--trace: %s is where the page goes", trace);
+  status = treadle_output_ask(trace);
+  if (status) return treadle_fail_in(status, "--trace: ");
+  if (!has(run, "trace.jsonl", path))
+    REFUSE("--trace: %s has no trace.jsonl that can be read: treadle train writes one", run->run);
+out:
+  return status;
 }
 
 int treadle_command_report(const treadle_arguments *a) {
   treadle_run_files run = {.run = a->words[0]};
   treadle_run_summary summary;
   treadle_builder page = {0};
+  const char *trace = a->files.trace;
   char path[PATH_MAX];
   treadle_status status;
   snprintf(path, sizeof path, "%s/report.html", run.run);
   if (a->files.out) snprintf(path, sizeof path, "%s", a->files.out);
   TRY(treadle_as_refusal(read_run(&run)));
-  TRY(treadle_as_refusal(treadle_output_ask(path)));
+  TRY(treadle_as_refusal(check_files(&run, path, trace)));
   treadle_run_sum_up(&run, &summary);
   treadle_page_write(&page, &run, &summary);
   if (page.failed) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the page"));
   TRY(treadle_output_write(path, page.text, page.length));
-  print(&summary, path, a->json);
+  if (trace) TRY(treadle_run_trace_write(&run.trace, trace));
+  if (a->json)
+    print_json(&summary, path, trace);
+  else
+    print(&summary, path);
 out:
   treadle_builder_release(&page);
   release(&run);

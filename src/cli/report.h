@@ -1,9 +1,10 @@
 /* treadle report: a run as one page. report.c reads what the run has left; report_axes.c,
- * report_chart.c and report_memory.c draw; report_page.c puts the page together. */
+ * report_chart.c, report_memory.c and report_tracks.c draw; report_page.c puts the page together. */
 #ifndef TREADLE_CLI_REPORT_H
 #define TREADLE_CLI_REPORT_H
 
 #include "base/text.h"
+#include "cli/run_trace.h"
 
 #include <jansson.h>
 
@@ -15,6 +16,7 @@ typedef struct treadle_run_files {
   json_t **samples; /* [sample_count] */
   size_t sample_count;
   json_t *memory, *traffic;
+  treadle_run_trace trace;
   char *config; /* the text of config.yaml */
 } treadle_run_files;
 
@@ -41,6 +43,8 @@ const char *treadle_page_size(double bytes);
 void treadle_chart_draw(treadle_builder *page, const treadle_run_files *run, const treadle_chart *chart);
 /* Device bytes through a step; bytes from rank to rank. */
 void treadle_chart_memory(treadle_builder *page, const json_t *memory);
+/* The figure of who worked when in the last steps; nothing without calls. */
+void treadle_chart_tracks(treadle_builder *page, const treadle_run_trace *trace);
 void treadle_chart_traffic(treadle_builder *page, const json_t *traffic);
 
 typedef struct treadle_run_summary {

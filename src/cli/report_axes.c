@@ -64,14 +64,11 @@ static double tick_of(double span, const char *of) {
   return unit * (times > 5 ? 10 : times > 2 ? 5 : times > 1 ? 2 : 1);
 }
 
-/* Ticks between two numbers: [count] of them. Beside a number as large as 1e17 a tick may be too small to be a step: each is another one. */
-enum { TICKS = 12 };
-
-static int find_ticks(double low, double high, const char *unit, double ticks[TICKS]) {
+int treadle_chart_ticks(double low, double high, const char *unit, double ticks[TREADLE_CHART_TICKS]) {
   double tick = tick_of(high - low, unit), first = ceil(low / tick) * tick;
   int count = 0;
   if (!isfinite(tick) || !isfinite(first)) return 0;
-  for (int k = 0; k < TICKS; k++) {
+  for (int k = 0; k < TREADLE_CHART_TICKS; k++) {
     double v = first + k * tick;
     if (v > high + tick * 1e-9 || (count && !(v > ticks[count - 1]))) break;
     ticks[count++] = fabs(v) < tick * 1e-9 ? 0 : v;
@@ -88,8 +85,8 @@ static void put_number(treadle_builder *page, double value, const char *unit) {
 
 void treadle_chart_begin(treadle_builder *page, const treadle_chart_bounds *a, const char *title,
                          const char *below) {
-  double ticks[TICKS];
-  int count = find_ticks(a->low, a->high, a->unit, ticks);
+  double ticks[TREADLE_CHART_TICKS];
+  int count = treadle_chart_ticks(a->low, a->high, a->unit, ticks);
   treadle_builder_add(page,
                       "<figure><figcaption>%s</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\">\n",
                       title, TREADLE_CHART_WIDTH, TREADLE_CHART_HEIGHT);
@@ -103,7 +100,7 @@ void treadle_chart_begin(treadle_builder *page, const treadle_chart_bounds *a, c
     put_number(page, ticks[k], a->unit);
     treadle_builder_add(page, "</text>\n");
   }
-  count = find_ticks(a->left, a->right, "", ticks);
+  count = treadle_chart_ticks(a->left, a->right, "", ticks);
   for (int k = 0; k < count; k++)
     if (!a->whole || ticks[k] == floor(ticks[k])) /* there is no step 1.5 */
       treadle_builder_add(page, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.*g</text>\n",

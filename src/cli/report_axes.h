@@ -11,7 +11,8 @@ enum {
   TREADLE_CHART_BOTTOM = 26,
   TREADLE_CHART_TOP = 10,
   TREADLE_CHART_RIGHT = 8,
-  TREADLE_CHART_COLOURS = 8
+  TREADLE_CHART_COLOURS = 8,
+  TREADLE_CHART_TICKS = 12
 };
 
 extern const char *const treadle_chart_colours[TREADLE_CHART_COLOURS];
@@ -21,6 +22,10 @@ typedef struct treadle_chart_bounds {
   const char *unit;
   bool whole; /* whole numbers from left to right */
 } treadle_chart_bounds;
+
+/* Round numbers between two, of bytes or another unit; how many there are. Beside a number as large as 1e17 a tick may be too small to be a
+ * step: each is another one. */
+int treadle_chart_ticks(double low, double high, const char *unit, double ticks[TREADLE_CHART_TICKS]);
 
 double treadle_chart_x(const treadle_chart_bounds *axes, double at);
 double treadle_chart_y(const treadle_chart_bounds *axes, double value);

@@ -178,7 +178,7 @@ static bool is_above_zero(const treadle_run_files *run, const treadle_chart *cha
 void treadle_chart_draw(treadle_builder *page, const treadle_run_files *run, const treadle_chart *chart) {
   treadle_chart there = *chart;
   int count = 0;
-  for (int l = 0; chart->lines[l].name && count < 7; l++)
+  for (int l = 0; chart->lines[l].name; l++)
     if (is_there(run, chart->lines[l].name)) there.lines[count++] = chart->lines[l];
   there.lines[count] = (treadle_chart_line){0};
   if (!count) return;

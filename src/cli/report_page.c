@@ -12,7 +12,8 @@ static const char head[] =
     ":root{color-scheme:light "
     "dark;--line:#8885;--text:#222}@media(prefers-color-scheme:dark){:root{--text:#ddd}}\n"
     "body{font:15px/1.45 system-ui,sans-serif;max-width:1320px;margin:1em auto;padding:0 1em}\n"
-    "main{margin-top:1em;display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}"
+    "main{margin-top:1em;display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));"
+    "gap:1em}"
     "figure{margin:0;"
     "border:1px solid "
     "var(--line);border-radius:6px;padding:.6em}\n"
@@ -22,13 +23,24 @@ static const char head[] =
     "stroke-width:.6}.bound{stroke:#c33;stroke-width:1.4;stroke-dasharray:5 "
     "3}.limit{stroke:#888;stroke-width:1.4;"
     "stroke-dasharray:2 3}\n"
-    ".key{margin-right:1em;font-size:12px}.key "
+    ".key{display:inline-block;margin-right:1em;font-size:12px}.key "
     "i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}"
     ".key .dashes{width:1.6em;height:0;vertical-align:middle;border-top:2px dashed "
     "#c33}.key .limited{border-top:2px dotted #888}\n"
     "table{border-collapse:collapse;font-size:13px}td,th{border:1px solid var(--line);padding:.15em "
     ".5em;text-align:left;vertical-align:top}\n"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}.traffic td{text-align:right}\n"
+    ".tracks{grid-column:1/-1;min-width:0}.tracks p{margin:.6em 0 .2em;font-size:13px}.tracks "
+    ".more{margin:0 0 0 5em;font-size:12px}.role{font-weight:600;font-size:12px;margin-top:.4em}"
+    ".track{display:flex;align-items:center;font-size:12px}.track span{flex:none;width:5em}.track "
+    "div{position:relative;flex:1;height:16px;margin:1px 1.5em 1px "
+    "0;background:#8882;border-radius:2px}.track "
+    "i{position:absolute;top:0;bottom:0;min-width:1px;overflow:hidden;white-space:nowrap;"
+    "text-overflow:ellipsis;font:11px/16px system-ui,sans-serif;text-indent:3px;color:#fff;"
+    "text-shadow:0 0 2px #000,0 0 2px #000}.track b{position:absolute;top:-1px;bottom:-1px;"
+    "border-left:1px dashed}.axis div{background:none}.track "
+    "s{position:absolute;text-decoration:none;transform:translateX(-50%)}\n"
+    ".wide{overflow-x:auto}.wide td,.wide th{white-space:nowrap}.wide td:nth-child(n+3){text-align:right}\n"
     "</style>\n";
 
 static const treadle_chart charts[] = {
@@ -139,6 +151,7 @@ void treadle_page_write(treadle_builder *page, const treadle_run_files *run,
     treadle_chart_draw(page, run, &charts[i]);
   if (run->memory) treadle_chart_memory(page, run->memory);
   if (run->traffic) treadle_chart_traffic(page, run->traffic);
+  treadle_chart_tracks(page, &run->trace);
   treadle_builder_add(page, "</main>\n");
   if (!run->count) treadle_builder_add(page, "<p>metrics.jsonl has no step yet.</p>\n");
   put_samples(page, run);

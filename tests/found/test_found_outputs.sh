@@ -73,7 +73,7 @@ done
 linked "save_path" "${train[@]}" megatron.use_hf_ckpt=true megatron.ckpt_convertor.hf_model_path="$policy" megatron.ckpt_convertor.save_path="$folder/link"
 linked "generate" "$TREADLE" generate --model "$policy" --prompt-ids 1,2 --max-new-tokens 1 --out "$folder/file-link"
 [ ! -e "$folder/run" ] || fail "runs that are refused leave $(ls -R "$folder/run")"
-for name in config.yaml metrics.jsonl samples.jsonl latest_checkpointed_iteration.txt switch.json memory.json treadle.lock; do
+for name in config.yaml metrics.jsonl samples.jsonl trace.jsonl latest_checkpointed_iteration.txt switch.json memory.json treadle.lock; do
   mkdir "$folder/run"
   ln -s "$folder/file" "$folder/run/$name"
   linked "$name of train" "${train[@]}"

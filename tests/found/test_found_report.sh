@@ -42,6 +42,18 @@ has '<circle fill="#3b6fb6" cx="338.0" cy="174.0" r="2.5"/>'
 lacks 'Seconds of a step'
 seen
 
+# All stages of a run with a critic are drawn, the last one too.
+stages='gen old_log_prob reward ref values adv update_critic update_actor'
+{
+  printf '{"step": 1'
+  for stage in $stages; do printf ', "timing_s/%s": 1' "$stage"; done
+  echo '}'
+} >"$run_folder/metrics.jsonl"
+report
+[ "$(grep -c '<path fill="#[0-9a-f]*" d=' "$page")" = 8 ] || fail "not all stages of a step are drawn"
+has '<title>update</title>'
+echo '{"step": 7, "timing_s/gen": 0, "actor/ppo_kl": 0, "response_length/mean": 3, "response_length/min": 1, "response_length/max": 5}' >"$run_folder/metrics.jsonl"
+
 # What is drawn across the memory has a swatch; what is not has none. A table of nothing is left out.
 memory() { printf '{"rank": 0, "predicted_bytes": %s, "budget_bytes": %s, "classes": ["params"], "points": [%s]}' "$@" >"$run_folder/memory.json"; }
 point='{"seconds": 0, "stage": "generate", "bytes": [4096]}'

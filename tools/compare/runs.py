@@ -45,7 +45,7 @@ RUNS = [
     ("train", RL, 2, [TP + "=2", "generate_config.infer_tensor_parallel_size=2"]),
     ("train", RL, 2, ["actor_config.strategy=fsdp2"]),
 ]
-METRICS_LEFT_OUT = "^timing|^perf/(throughput|time_per_step)"
+METRICS_LEFT_OUT = "^timing|^perf/(throughput|time_per_step)|^control/idle_s"
 
 
 def write(folder, name, text):

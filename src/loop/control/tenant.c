@@ -47,6 +47,12 @@ void treadle_tenant_count_by(treadle_tenant *r, treadle_actor *actor) {
   if (actor) treadle_actor_count_beside(actor, r->type, bytes, TREADLE_CLASSES, r->outside);
 }
 
+size_t treadle_tenant_bytes(const treadle_tenant *r) {
+  size_t sum = r->outside;
+  for (int k = 0; k < TREADLE_CLASSES; k++) sum += treadle_switch_resident(r->sw, (treadle_class)k);
+  return sum;
+}
+
 static void tell_beside(void *context, const size_t *bytes, int classes) {
   const treadle_tenant *r = context;
   if (r->beside) treadle_actor_count_beside(r->beside, r->type, bytes, classes, r->outside);

@@ -45,6 +45,8 @@ treadle_status treadle_tenant_create(treadle_group *group, const treadle_layout 
 void treadle_tenant_destroy(treadle_tenant *tenant); /* local; NULL: nothing */
 /* From now on the actor counts its bytes, and outlives it. NULL: nobody, as at first. Local. */
 void treadle_tenant_count_by(treadle_tenant *tenant, treadle_actor *actor);
+/* What it has on the device now. Local. */
+size_t treadle_tenant_bytes(const treadle_tenant *tenant);
 
 /* The weights of its model; those that a seed makes up, which are the same in every layout. */
 treadle_status treadle_tenant_load(treadle_tenant *tenant);

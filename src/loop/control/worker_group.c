@@ -44,7 +44,9 @@ static treadle_status run(treadle_worker_group *g, const treadle_worker_method *
   treadle_status status;
   in->at = 0;
   treadle_message_clear(out);
+  if (g->watch.before) g->watch.before(g->watch.context, m->name);
   status = m->run(g->worker, in, out);
+  if (g->watch.after) g->watch.after(g->watch.context);
   if (!status && out->failed)
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its result", m->name);
   TRY(agree(g, status));

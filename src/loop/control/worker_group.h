@@ -29,10 +29,18 @@ typedef struct treadle_worker_method {
   bool collects; /* rank 0 gets what all ranks answer (treadle_worker_group_answer); else its own alone */
 } treadle_worker_method;
 
+/* Told of each method that this rank runs, before and after; a zeroed struct is nobody. */
+typedef struct treadle_worker_watch {
+  void (*before)(void *context, const char *method);
+  void (*after)(void *context);
+  void *context;
+} treadle_worker_watch;
+
 typedef struct treadle_worker_group {
   treadle_group *group;                 /* NULL: one rank */
   const treadle_worker_method *methods; /* ended by a row without a name */
   void *worker;
+  treadle_worker_watch watch;
   treadle_message received; /* but for those on the board */
   treadle_board
       *board; /* of this node: its first rank's part has large messages; NULL: there was none yet */

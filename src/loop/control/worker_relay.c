@@ -88,18 +88,17 @@ static treadle_status find_method(const treadle_worker_team *team, const treadle
 treadle_status treadle_worker_relay_call(void *of, const treadle_batch *in, treadle_batch **made_p) {
   treadle_worker_team *team = of;
   const treadle_worker_method *method;
-  treadle_message given = treadle_worker_relay_unpack(in, 0), message = {0}, out = {0};
+  treadle_message given = treadle_worker_relay_unpack(in, 0), message = {0};
   char name[TREADLE_WORKER_NAME], *to;
   treadle_status status;
   TRY(find_method(team, in, name, &method));
   to = treadle_message_grow(&message, given.length);
   if (!to) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for its call", name));
   if (given.length) memcpy(to, given.given, given.length);
-  TRY(treadle_worker_group_call(team->group, name, &message, &out));
-  TRY(take_answers(team->group, method->collects, &out, made_p));
+  TRY(treadle_worker_group_call(team->group, name, &message, team->out));
+  TRY(take_answers(team->group, method->collects, team->out, made_p));
 out:
   treadle_message_release(&message);
-  treadle_message_release(&out);
   return status;
 }
 

@@ -18,6 +18,8 @@
 typedef struct treadle_worker_team {
   treadle_worker_group *group;
   void *work; /* of methods beside "call" */
+  /* What all calls that this rank makes in the group get: it may lie on their board. */
+  treadle_message *out;
 } treadle_worker_team;
 /* For a class of a crew, whose context is a treadle_worker_team, or NULL where this rank is not the first of one: how it is made, and its method "call". */
 treadle_status treadle_worker_relay_create(const treadle_worker_place *place, const treadle_batch *options,

@@ -8,6 +8,7 @@
 #include "rl/sample_log.h"
 #include "rl/state.h"
 #include "run/metrics.h"
+#include "run/trace.h"
 #include "treadle_loop.h"
 
 /* What metrics.jsonl gets of this step. */
@@ -22,6 +23,7 @@ typedef struct treadle_rl_times {
   double gen, reward, old_log_prob, ref, values, adv, update_critic, update_actor, testing, save_checkpoint,
       step;
   double to_infer, to_train;
+  double idle; /* in which ranks ran no method, their mean */
 } treadle_rl_times;
 
 /* What steps have come to, for the end of the run. */
@@ -56,12 +58,14 @@ typedef struct treadle_rl_traffic {
 typedef struct treadle_rl_ledger {
   treadle_metrics *metrics;
   treadle_rl_sample_log *sample_log;
+  treadle_trace_file *trace;
   treadle_rl_values values;
   TREADLE_ARRAY(double) losses; /* of mini batches, until they are in the digest */
   treadle_rl_times times;
   treadle_rl_totals totals;
   treadle_rl_moments moments;
   double saving_since; /* 0: no checkpoint is under way */
+  double began;        /* the step that is under way, by the clock; 0: none is */
 } treadle_rl_ledger;
 
 void treadle_rl_ledger_close(treadle_rl_ledger *ledger);

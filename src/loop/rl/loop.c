@@ -1,6 +1,7 @@
 /* A run: steps one after the other. Rank 0 goes through them; the others serve its calls. */
 #include "rl/loop.h"
 #include "rl/pools.h"
+#include "rl/trace.h"
 
 #include "base/alloc.h"
 #include "base/argument.h"
@@ -33,7 +34,10 @@ static treadle_status open_figures(treadle_rl_ledger *ledger, const treadle_rl_t
   treadle_status status;
   TRY(write_config(task));
   TRY(treadle_metrics_open(task->settings->actor.save, after, &ledger->metrics));
+  TRY(treadle_trace_open(task->settings->actor.save, after, &ledger->trace));
   treadle_metrics_note(ledger->metrics, line, sizeof line);
+  treadle_rl_warn(crew, line);
+  treadle_trace_note(ledger->trace, line, sizeof line);
   treadle_rl_warn(crew, line);
 out:
   return status;
@@ -83,6 +87,7 @@ static treadle_status write_step(treadle_rl *rl) {
   if (rl->ledger.saving_since > 0)
     treadle_rl_value(&rl->ledger.values, "timing_s/save_checkpoint",
                      treadle_clock_seconds() - rl->ledger.saving_since);
+  TRY(treadle_trace_write(rl->ledger.trace));
   TRY(write_values(&rl->ledger, rl->state.step));
   TRY(treadle_rl_stage_run(&rl->stages, TREADLE_STAGE_WRITE, &outcome));
   rl->state.written = rl->state.step;
@@ -247,12 +252,19 @@ static treadle_status lead(treadle_rl *rl, treadle_rl_figures *result) {
   while (rl->state.step < rl->task.settings->training.train_iters && !result->stopped)
     TRY(run_step(rl, result, &gauges));
   TRY(finish(rl, result, &gauges));
+  /* The rest: of a step that is not taken, or after the last one. */
+  const double now = treadle_clock_seconds();
+  const treadle_rl_span rest = {rl->state.step + 1, rl->ledger.began > 0 ? rl->ledger.began : now, now};
+  TRY(treadle_rl_trace_collect(&rl->workers, rl->ledger.trace, &rest, &rl->ledger.times.idle));
+  TRY(treadle_trace_write(rl->ledger.trace));
+  treadle_rl_trace_tell(&rl->crew, rl->ledger.trace);
   if (result->steps) TRY(treadle_rl_report(rl)); /* else what an earlier start wrote is still true */
 out:
   return status;
 }
 
 static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
+  double started = treadle_clock_seconds();
   treadle_status status;
   TRY(treadle_rl_agree(&rl->whole, treadle_train_config_need(rl->task.config, false)));
   TRY(treadle_rl_teams_find(&rl->teams, &rl->task, &rl->whole, &rl->crew));
@@ -261,6 +273,8 @@ static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
                                        : TREADLE_OK));
   TRY(treadle_rl_open(rl));
   TRY(treadle_rl_agree(&rl->whole, open_run(rl)));
+  if (rl->ledger.trace) started -= treadle_trace_kept(rl->ledger.trace); /* an earlier start's go on */
+  TRY(treadle_rl_trace_open(&rl->workers, &rl->whole, started));
   if (!rl->crew.leads)
     return treadle_as_failure(treadle_rl_teams_serve(&rl->teams, &rl->whole, &rl->workers));
   status = treadle_rl_teams_reach(&rl->teams, &rl->workers);

@@ -17,7 +17,7 @@
  *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
  *   loop_reference_open.c, loop_worker_reference.c  the same of a reference with a pool of its own
  *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what roles beside the policy have alike
- *   loop_figures.c     what metrics.jsonl gets; loop_report.c: what `treadle report` draws beside it
+ *   loop_figures.c     what metrics.jsonl gets; loop_report.c: what `treadle report` draws beside it; loop_trace.c: who worked when
  *   loop_test.c        prompts that are not trained on
  *   loop_step.c        the stages of a step, in their order; loop_stages_work.c: what each does
  *   loop_stages.c      whose work they are; loop_stages_apart.c: asking other ranks for them; loop_brought.c: samples that are another rank's

@@ -18,6 +18,7 @@ void treadle_rl_workers_release(treadle_rl_workers *workers) {
   treadle_message_release(&workers->out);
   treadle_worker_group_release(&workers->group);
   treadle_worker_group_release(&workers->critics);
+  treadle_trace_destroy(workers->trace);
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------------- */

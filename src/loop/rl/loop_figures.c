@@ -30,6 +30,7 @@ void treadle_rl_values_clear(treadle_rl_values *values) {
 void treadle_rl_ledger_close(treadle_rl_ledger *ledger) {
   treadle_metrics_close(ledger->metrics);
   treadle_rl_sample_log_close(ledger->sample_log);
+  treadle_trace_close(ledger->trace);
   treadle_array_release(&ledger->losses);
   treadle_array_release(&ledger->totals.seconds);
   treadle_array_release(&ledger->totals.rewards);

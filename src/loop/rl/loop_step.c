@@ -1,6 +1,7 @@
 /* A step: its stages, in the order in which they need each other. Those of other pools begin as soon as they can, and are waited for where what they find is
  * needed. */
 #include "rl/loop.h"
+#include "rl/trace.h"
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -100,6 +101,7 @@ static void note_times(treadle_rl_values *values, const treadle_train_settings *
   treadle_rl_value(values, "timing_s/step", t->step);
   treadle_rl_value(values, "timing/resharding_to_infer", t->to_infer);
   treadle_rl_value(values, "timing/resharding_to_train", t->to_train);
+  treadle_rl_value(values, "control/idle_s", t->idle);
 }
 
 static void note_gauges(treadle_rl_values *values, const treadle_rl_gauges *g) {
@@ -141,6 +143,7 @@ static treadle_status take_step(treadle_rl_stages *stages, treadle_rl_workers *w
   const double begin = treadle_clock_seconds();
   const int64_t differing = stages->ledger->totals.differing;
   treadle_status status;
+  stages->ledger->began = begin;
   TRY(prepare(stages));
   if (*stages->stopped) return TREADLE_OK;
   TRY(learn(stages, &policy));
@@ -148,6 +151,9 @@ static treadle_status take_step(treadle_rl_stages *stages, treadle_rl_workers *w
   stages->state->step++;
   t->step = treadle_clock_seconds() - begin;
   TRY(treadle_rl_call_gauges(workers, &after));
+  const treadle_rl_span span = {stages->state->step, begin, begin + t->step};
+  TRY(treadle_rl_trace_collect(workers, stages->ledger->trace, &span, &t->idle));
+  stages->ledger->began = 0;
   t->to_infer = after.fullest.to_infer - before->fullest.to_infer;
   t->to_train = after.fullest.to_train - before->fullest.to_train;
   *before = after;

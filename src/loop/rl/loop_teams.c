@@ -344,7 +344,7 @@ treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_task 
   treadle_status status;
   if (!t->apart) return TREADLE_OK;
   const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
-  t->first = (treadle_worker_team){.group = &workers->group, .work = stages};
+  t->first = (treadle_worker_team){.group = &workers->group, .work = stages, .out = &workers->out};
   t->classes[0] = treadle_rl_team_class(CLASS, first ? &t->first : NULL);
   const treadle_crew_options options = {.struct_size = sizeof options,
                                         .timeout_seconds = silence_of(task->settings->resources.timeout)};

@@ -7,6 +7,7 @@
 #include "group/group.h"
 #include "rl/role.h"
 #include "rl/taken.h"
+#include "rl/trace.h"
 
 #include <string.h>
 
@@ -292,6 +293,7 @@ static const treadle_worker_method methods[] = {
     {"save_critic", save_critic_alone, false},
     {"weights_digest", weights_digest, false},
     {"gauges", gauges, false},
+    {"take_trace", treadle_rl_take_trace, true},
     {NULL, NULL, false},
 };
 

@@ -6,6 +6,7 @@
 #include "control/worker_rows.h"
 #include "rl/batch.h"
 #include "run/checkpoint.h"
+#include "run/trace.h"
 
 typedef struct treadle_rl_workers {
   treadle_worker_group group;   /* on the controller apart: of the policy */
@@ -13,6 +14,7 @@ typedef struct treadle_rl_workers {
   treadle_worker_relay *relays; /* [relay_count] and to all pools */
   int relay_count;
   treadle_message in, out; /* of the call that is made */
+  treadle_trace *trace;    /* what this rank records; NULL: nothing is */
   /* Which rows each rank takes in calls of a method, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
    * train on. Local. */
   treadle_status (*divide)(void *worker, const char *method, const int64_t *lengths, int64_t rows,

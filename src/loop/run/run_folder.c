@@ -18,8 +18,13 @@ static bool is_lines(const char *name) {
 }
 
 static bool is_file(const char *name) {
-  static const char *const files[] = {"config.yaml", "metrics.jsonl", "samples.jsonl",
-                                      "switch.json", "memory.json",   "latest_checkpointed_iteration.txt"};
+  static const char *const files[] = {"config.yaml",
+                                      "metrics.jsonl",
+                                      "samples.jsonl",
+                                      "trace.jsonl",
+                                      "switch.json",
+                                      "memory.json",
+                                      "latest_checkpointed_iteration.txt"};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
     if (strcmp(name, files[i]) == 0) return true;
   return is_lines(name);

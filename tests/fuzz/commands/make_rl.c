@@ -192,9 +192,14 @@ void fuzz_make_report(fuzz_making *m) {
                 "\"lower_bound_bytes\": 30, "
                 "\"inbound\": [[0, 10], [20, 0]]}",
                 1);
+  take_run_file(m, "out/trace.jsonl",
+                "{\"rank\": 1, \"role\": \"Critic\", \"method\": \"update_critic\", \"step\": 1, "
+                "\"start\": 0.5, \"end\": 1.25, \"bytes_before\": 4096, \"bytes_after\": 8192}",
+                3);
   fuzz_add(m, "report");
   fuzz_add(m, fuzz_draw(m, 30) ? "in" : "out");
   if (fuzz_draw(m, 3)) fuzz_add(m, "--out=%s", fuzz_draw(m, 6) ? "none/page.html" : "page.html");
+  if (fuzz_draw(m, 2)) fuzz_add(m, "--trace=%s", fuzz_draw(m, 6) ? "none/trace.json" : "trace.json");
   if (fuzz_draw(m, 2)) fuzz_add(m, "--json");
   if (fuzz_draw(m, 10)) m->run->limit = treadle_random_between(&m->random, 1, 20000);
 }

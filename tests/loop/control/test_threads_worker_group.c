@@ -157,6 +157,46 @@ static treadle_status call_failing(scene *s, const char *method, int64_t which) 
 
 /* ---- Calls ---- */
 
+typedef struct seen {
+  int before, after; /* how often a rank was told */
+  char method[TREADLE_WORKER_NAME];
+} seen;
+
+static void see_before(void *context, const char *method) {
+  seen *s = context;
+  s->before++;
+  snprintf(s->method, sizeof s->method, "%s", method);
+}
+
+static void see_after(void *context) {
+  seen *s = context;
+  if (s->after < s->before) s->after++;
+}
+
+/* Each rank is told of each method that it runs, also of one that fails; and of no other. */
+static int watch_some(treadle_group *group, void *context) {
+  scene s;
+  seen told = {0};
+  (void)context;
+  open_scene(&s, group);
+  s.workers.watch = (treadle_worker_watch){see_before, see_after, &told};
+  if (treadle_group_rank(group) > 0) {
+    RANK_OK(treadle_worker_group_serve(&s.workers));
+  } else {
+    RANK_OK(call_add(&s, 1, MUCH));
+    RANK_FAILS(TREADLE_SYSTEM, "not today", call_failing(&s, "fail_after", 1));
+    RANK_OK(treadle_worker_group_end(&s.workers, TREADLE_OK));
+  }
+  RANK_TRUE(told.before == 2 && told.after == 2 && strcmp(told.method, "fail_after") == 0);
+  close_scene(&s);
+  return 0;
+}
+
+static void test_watch(void **state) {
+  (void)state;
+  run(30, 0, watch_some, NULL);
+}
+
 static int call_some(treadle_group *group, void *context) {
   scene s;
   (void)context;
@@ -338,13 +378,10 @@ static void test_message_too_large(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_calls),
-      cmocka_unit_test(test_one_fails),
-      cmocka_unit_test(test_no_memory_to_receive),
-      cmocka_unit_test(test_rank_0_is_busy),
-      cmocka_unit_test(test_a_rank_is_missing),
-      cmocka_unit_test(test_rank_0_leaves),
-      cmocka_unit_test(test_message_too_large),
+      cmocka_unit_test(test_calls),          cmocka_unit_test(test_watch),
+      cmocka_unit_test(test_one_fails),      cmocka_unit_test(test_no_memory_to_receive),
+      cmocka_unit_test(test_rank_0_is_busy), cmocka_unit_test(test_a_rank_is_missing),
+      cmocka_unit_test(test_rank_0_leaves),  cmocka_unit_test(test_message_too_large),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
