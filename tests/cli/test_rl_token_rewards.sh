@@ -54,7 +54,8 @@ same() {
   done
   diff -r "$folder/$1.dump" "$folder/$2.dump" >/dev/null || fail "$2 has other samples than $1"
 }
-# returns NAME WEIGHT LENGTH: those of reinforce_plus_plus with gamma 0.5, where each token gets WEIGHT * id / 8, and the last one LENGTH * tokens / 11
+# returns NAME WEIGHT LENGTH: those with gamma 0.5 where each token gets WEIGHT * id / 8, and the last one LENGTH * tokens / 11. With lam 1 those of
+# gae are the same sums: values cancel.
 returns() {
   python3 - "$folder/$1" "$2" "$3" <<'E2' || fail "$1: returns are not those of the tokens' rewards"
 import json, sys
@@ -91,6 +92,7 @@ run last 1 last "${alone[@]}"
 run one 1 one "${alone[@]}"
 same last one
 run gae 1 each rl_config.adv_estimator=gae "rl_config.verifier_function=[command]"
+returns gae 1 0
 [ "$(value gae losses_digest)" != "$(value each losses_digest)" ] || fail "gae is reinforce_plus_plus"
 
 refuses() {
