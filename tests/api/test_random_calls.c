@@ -1608,6 +1608,15 @@ static void call_crews(caller *c) {
   SAID(treadle_crew_serve(crew));
   SAID(treadle_workers_create(crew, (const int32_t[]){often(c) ? 0 : (int32_t)number(c)}, 1,
                               often(c) ? "m" : ONE_OF(c, names), NULL, OR_NULL(c, &workers)));
+  static const int32_t one[] = {1}, node_of[] = {0};
+  const treadle_resource_pool_spec spec = {.name = "p", .counts = one, .entries = 1};
+  treadle_resource_pool *pool = NULL;
+  treadle_workers *in_pool = NULL;
+  (void)treadle_resource_pool_create(&spec, 1, node_of, 1, &pool);
+  SAID(treadle_workers_create_in_pool(crew, OR_NULL(c, pool), often(c) ? 0 : (int32_t)number(c),
+                                      often(c) ? "m" : ONE_OF(c, names), NULL, OR_NULL(c, &in_pool)));
+  treadle_workers_destroy(in_pool);
+  treadle_resource_pool_destroy(pool);
   CALL(treadle_workers_size(workers));
   SAID(treadle_workers_alive(workers));
   SAID(treadle_workers_call(workers, ONE_OF(c, names), NULL, OR_NULL(c, &future)));
