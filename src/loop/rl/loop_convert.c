@@ -203,7 +203,8 @@ out:
 
 /* `place` is the key that names the folder. */
 static treadle_status open_values(treadle_rl_models *models, const treadle_rl_task *task,
-                                  const treadle_rl_crew *crew, const char *folder, const char *layout, const char *place) {
+                                  const treadle_rl_crew *crew, const char *folder, const char *layout,
+                                  const char *place) {
   treadle_status status;
   TRY(treadle_refused_at(place,
                          treadle_values_open(models->opened, folder, layout, &models->start_values)));

@@ -228,8 +228,7 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   const int64_t length = rl->bounds.prompt_most + rl->bounds.response_most;
   const size_t budget = (size_t)((double)g->device_memory * g->gpu_memory_utilization);
   size_t beside = 0, scores = 0; /* what a critic and a reward model have at rest */
-  const treadle_layout *trainer_layout =
-      rl->models.of_trainer ? rl->models.of_trainer : rl->models.train;
+  const treadle_layout *trainer_layout = rl->models.of_trainer ? rl->models.of_trainer : rl->models.train;
   const treadle_rl_role policy = {rl->models.model, trainer_layout, &s->actor};
   treadle_status status;
   TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, (int)trainer_layout->ranks,

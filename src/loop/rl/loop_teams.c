@@ -45,7 +45,8 @@ static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *tas
   t->count = info->count;
   for (int32_t p = 0; p < info->count; p++) {
     TRY(treadle_rl_pools_get_pool(pools, p, &pool));
-    const bool trains = has(&pool, TREADLE_POOL_ROLE_ACTOR), generates = has(&pool, TREADLE_POOL_ROLE_ROLLOUT);
+    const bool trains = has(&pool, TREADLE_POOL_ROLE_ACTOR),
+               generates = has(&pool, TREADLE_POOL_ROLE_ROLLOUT);
     t->team[p].trains = trains && !generates;
     t->team[p].generates = generates && !trains;
     t->team[p].policy = has(&pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) || trains;

@@ -18,7 +18,8 @@ typedef struct treadle_rl_models {
   const treadle_model *model;          /* the opened one, with start_values where there are any */
   treadle_model *reference_model;      /* NULL: the policy's own */
   treadle_layout *train, *infer, *reference; /* reference: NULL: the actor has none */
-  treadle_layout *of_trainer; /* train on its own ranks alone, where `train` is on some of the policy's; else NULL */
+  treadle_layout
+      *of_trainer; /* train on its own ranks alone, where `train` is on some of the policy's; else NULL */
 } treadle_rl_models;
 
 /* Of the pool of the switch. */

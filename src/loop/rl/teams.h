@@ -30,7 +30,7 @@ typedef struct treadle_rl_teams {
     int32_t count, *ranks;  /* [count] of the whole; the first one serves the controller */
     int32_t rollout;        /* how many of them, the last ones, are Rollout's alone */
     char roles[200];        /* "ActorRollout, RefPolicy (pool 'policy')" */
-    int64_t row_bytes;     /* of rows that its first rank got from others, so far */
+    int64_t row_bytes;      /* of rows that its first rank got from others, so far */
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
   treadle_group *group; /* of this rank's team; NULL: it is alone in it, or the controller */
