@@ -233,7 +233,7 @@ typedef struct treadle_config_resources {
   const char *resource_pools, *mapping;
   int64_t max_colocate_count;
   int64_t actor_npus, reference_npus, reward_npus, critic_npus; /* MindSpeed-RL's; 0: not given */
-  bool use_integrated_worker, blocking;
+  bool use_integrated_worker, blocking, guarantee_order;
   double timeout;                  /* seconds */
   int64_t nnodes, n_gpus_per_node; /* verl's; 0: not given */
   const char *component_placement; /* RLinf's */
@@ -310,7 +310,7 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 37 + 91 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_KEYS = 37 + 92 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 3,
   TREADLE_KEY_TEXT_BYTES = 192
 };

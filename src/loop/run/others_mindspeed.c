@@ -279,7 +279,7 @@ static const treadle_key_info rows[] = {
   {"rl_config.filter_groups_metric", "acc", "", HEARD, NULL},
   {"rl_config.filter_groups_train_batch_size", "1", "prompts", HEARD, NULL},
   {"rl_config.gamma", "1.0", "", HEARD, NULL},
-  {"rl_config.guarantee_order", "false", "", NONE, NULL},
+  {"rl_config.guarantee_order", "false", "", HEARD, NULL},
   {"rl_config.hccl_buffersize", "256", "MB", NONE, NULL},
   {"rl_config.infer_data_parallel_size", NULL, "ranks", NONE, NULL},
   {"rl_config.init_kl_coef", "0.01", "", HEARD, NULL},
