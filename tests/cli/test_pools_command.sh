@@ -129,7 +129,7 @@ pools "$demo" cluster.component_placement.actor=4-7 cluster.component_placement.
 refused "slot 7 is out of range: there are 4, 0 to 3" pools "$demo" cluster.component_placement.actor=4-7 cluster.component_placement.rollout=0-3 --nodes 4,
 
 # ---- treadle train ----
-refused "says 2 pools, the first two 'policy' and 'judge': this version runs all roles in one pool, and several are not run yet" train "$demo" "${two[@]}" --plan --ranks 8
+refused "says 2 pools, the first two 'policy' and 'judge': --plan foresees one pool that has all roles" train "$demo" "${two[@]}" --plan --ranks 8
 refused "pool 'policy' has 8 slots, and the run has 4 ranks: start 8" train "$demo" "resource_pools={policy: [8]}" "mapping={ActorRollout: policy}" --plan --ranks 4
 "$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null
 small=("megatron_training.data_path=$folder/data/train.jsonl" megatron_training.val_path=null megatron_training.test_interval=0 megatron_training.train_iters=2

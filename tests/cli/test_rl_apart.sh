@@ -84,6 +84,11 @@ rm -r "$folder/run/global_step_4"
 keep other
 same together other 'digests critic'
 
+# Where what is drawn is cut, a reference elsewhere gets the ids that tokens were drawn from.
+run kept 2 generate_config.sampling_config.top_k=5
+run kept_apart 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5
+same kept kept_apart
+
 # Actor and Rollout on pools of their own, and all others, too: weights go from one to the other, and across nodes. It goes on in other ways, and back.
 sides='resource_pools={rollout: [2], critic: [2], ref: [1], actor: [2]}' theirs='mapping={Actor: actor, Rollout: rollout, RefPolicy: ref, Critic: critic}'
 run sides 8 "$sides" "$theirs" ref_config.tensor_model_parallel_size=1 --nodes 5,3
@@ -149,3 +154,10 @@ refuses() {
 refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
 refuses "Actor is in pool 'policy' with RefPolicy: where Actor and Rollout have two pools, these have no other role" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: policy}'
 refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"
+two='resource_pools={actor: [2], rollout: [2]}' alone='mapping={Actor: actor, Rollout: rollout}' plain=(rl_config.adv_estimator=group_norm)
+keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
+refuses 'the run has a role Critic, and Actor and Rollout have two pools: map it to another one' 5 "$two" "$alone"
+refuses 'the KV cache has the size of generate_config.kv_memory in this version' 5 "$two" "$alone" "${plain[@]}" generate_config.device_memory=1GiB
+rm -r "$folder/run"
+keys=("${keys[@]/kv_memory=64KiB/kv_memory=1KiB}")
+refuses 'rank 2 has room for 0: give it more memory (generate_config.kv_memory' 5 "$two" "$alone" "${plain[@]}"

@@ -141,8 +141,8 @@ out:
 }
 
 /* A rank of the group may be lost where its first rank is not, which then says what it has seen of it. */
-treadle_status treadle_worker_relay_explain(const treadle_worker_relay *relay, const char *method,
-                                            treadle_status status) {
+static treadle_status explain(const treadle_worker_relay *relay, const char *method,
+                              treadle_status status) {
   char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
   int rank;
   if (status != TREADLE_PEER && status != TREADLE_TIMEOUT && status != TREADLE_CANCELLED) return status;
@@ -167,7 +167,7 @@ treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char 
   *out = treadle_worker_relay_answer(relay, 0);
 out:
   relay->carried += relay->crew->books.row_bytes - before;
-  if (status) status = treadle_worker_relay_explain(relay, method, status);
+  if (status) status = explain(relay, method, status);
   treadle_future_destroy(future);
   return status;
 }

@@ -50,8 +50,4 @@ void treadle_worker_relay_close(treadle_worker_relay *relay);
 treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char *method,
                                         const treadle_message *in, treadle_message *out);
 treadle_message treadle_worker_relay_answer(const treadle_worker_relay *relay, int rank);
-/* Why a call has failed: by the rank of the group that is lost, where one is, or by its roles. */
-treadle_status treadle_worker_relay_explain(const treadle_worker_relay *relay, const char *method,
-                                            treadle_status status);
-
 #endif

@@ -66,7 +66,7 @@ treadle_status treadle_rl_set_columns(treadle_rl_batch *batch);
 
 /* ---- loop_brought.c ---- */
 
-/* Samples, which are only what their columns prompt_ids and ids say, `each` of a prompt; in place of what it has. */
+/* Samples, which are only what their columns prompt_ids, ids, kept_counts and kept say, `each` of a prompt; in place of what it has. */
 treadle_status treadle_rl_take_drawn(treadle_rl_batch *batch, const treadle_batch *in, int64_t each);
 /* What another rank has found of these samples: values, ref_log_probs, returns, score, as far as it has them. */
 treadle_status treadle_rl_take_columns(treadle_rl_batch *batch, const treadle_batch *in);

@@ -15,13 +15,40 @@ out:
   return status;
 }
 
+/* The ids that a sample's tokens were drawn from. */
+static treadle_status take_kept(treadle_rl_batch *b, const treadle_column *counts,
+                                const treadle_column *kept, size_t row, treadle_rl_made *made) {
+  const int32_t *count = (const int32_t *)counts->data + counts->offsets[row],
+                *ids = (const int32_t *)kept->data + kept->offsets[row];
+  int64_t all = 0;
+  treadle_status status = TREADLE_OK;
+  made->kept_first = b->kept.count;
+  made->kept_count = (size_t)(kept->offsets[row + 1] - kept->offsets[row]);
+  if (counts->offsets[row + 1] - counts->offsets[row] != (int64_t)made->count)
+    return treadle_fail(TREADLE_PEER, "sample %zu has %zu tokens, and kept_counts of others", row,
+                        made->count);
+  for (size_t t = 0; t < made->count; t++) {
+    all += count[t] > 0 ? count[t] : INT32_MAX;
+    TRY(treadle_array_push(&b->kept_counts, count[t]));
+  }
+  if (all != (int64_t)made->kept_count)
+    TRY(treadle_fail(TREADLE_PEER, "sample %zu has %zu kept ids, and counts of %lld", row, made->kept_count,
+                     (long long)all));
+  for (size_t i = 0; i < made->kept_count; i++) TRY(treadle_array_push(&b->kept, ids[i]));
+out:
+  return status;
+}
+
 treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *in, int64_t each) {
-  static const char *const names[] = {"prompt_ids", "ids"};
+  static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept"};
   const size_t count = (size_t)treadle_batch_rows(in);
-  treadle_column prompts, ids;
+  const bool keeps = treadle_batch_has(in, "kept_counts");
+  treadle_column prompts, ids, counts, kept;
   treadle_status status;
   treadle_rl_batch_clear(b);
-  TRY(treadle_batch_select(in, names, 2, &b->brought));
+  TRY(treadle_batch_select(in, names, keeps ? 4 : 2, &b->brought));
+  if (keeps) TRY(find_ids(b->brought, "kept_counts", &counts));
+  if (keeps) TRY(find_ids(b->brought, "kept", &kept));
   TRY(find_ids(b->brought, "prompt_ids", &prompts));
   TRY(find_ids(b->brought, "ids", &ids));
   b->brought_prompts = treadle_alloc_array(count + 1, sizeof *b->brought_prompts);
@@ -29,11 +56,12 @@ treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *i
   for (size_t i = 0; i < count; i++) {
     b->brought_prompts[i] = (treadle_rl_prompt){.ids = (int32_t *)prompts.data + prompts.offsets[i],
                                                 .count = prompts.offsets[i + 1] - prompts.offsets[i]};
-    const treadle_rl_made made = {.prompt = &b->brought_prompts[i],
-                                  .group = (int64_t)i / each,
-                                  .index = (int64_t)i % each,
-                                  .first = (size_t)ids.offsets[i],
-                                  .count = (size_t)(ids.offsets[i + 1] - ids.offsets[i])};
+    treadle_rl_made made = {.prompt = &b->brought_prompts[i],
+                            .group = (int64_t)i / each,
+                            .index = (int64_t)i % each,
+                            .first = (size_t)ids.offsets[i],
+                            .count = (size_t)(ids.offsets[i + 1] - ids.offsets[i])};
+    if (keeps) TRY(take_kept(b, &counts, &kept, i, &made));
     TRY(treadle_array_push(&b->samples, made));
     for (size_t t = 0; t < made.count; t++) {
       TRY(treadle_array_push(&b->ids, ((const int32_t *)ids.data)[made.first + t]));

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/thread_watch.h"
 #include "reward/reward.h"
 
 #include <stdlib.h>
@@ -258,6 +259,7 @@ static bool wait_unless_stopped(const treadle_rl_rollout *r) {
       continue;
     }
     treadle_rl_doing(r->crew, "the rewards");
+    if (treadle_thread_ask("the rewards")) return false; /* the run is over */
     if (!treadle_observe_stop(&r->crew->observer)) continue;
     if (asked == 0) asked = treadle_clock_seconds();
     if (treadle_clock_seconds() - asked >= GRACE) return false;

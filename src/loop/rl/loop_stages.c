@@ -5,7 +5,7 @@
 
 /* ---- Whose work it is ---------------------------------------------------------------------------------------- */
 
-static const char *const drawn[] = {"prompt_ids", "ids", NULL};
+static const char *const drawn[] = {"prompt_ids", "ids", "kept_counts", "kept", NULL};
 static const char *const score_alone[] = {"score", NULL}, *const logprobs_alone[] = {"ref_log_probs", NULL},
                          *const values_alone[] = {"values", NULL},
                          *const returns_alone[] = {"returns", NULL};

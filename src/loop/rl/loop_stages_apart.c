@@ -168,7 +168,7 @@ static treadle_status leave(const treadle_rl_stages *s, treadle_rl_stage_number 
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the columns of %zu samples", b->samples.count));
   for (size_t i = 0; i < b->samples.count; i++) rows[i] = (int64_t)i;
   TRY(treadle_rl_set_columns(b));
-  TRY(treadle_batch_select(b->columns, names, count, &some));
+  TRY(treadle_call_select(b->columns, names, count, &some));
   TRY(treadle_batch_index(some, rows, b->samples.count, made_p));
 out:
   treadle_batch_destroy(some);
@@ -300,17 +300,19 @@ treadle_status treadle_rl_stage_hear(treadle_rl_stages *s, treadle_rl_stage_numb
   treadle_future *rows = s->all[stage].rows, *answer = s->all[stage].answer;
   treadle_batch *made = NULL;
   treadle_status status;
-  treadle_future_wait_with(rows, relay->rank_of, relay->ranks);
+  treadle_future_wait_with(rows, s->teams->all, s->teams->all_count);
   TRY(treadle_future_wait(rows));
   const int64_t before = relay->crew->books.row_bytes;
-  treadle_future_wait_with(answer, relay->rank_of, relay->ranks);
+  treadle_future_wait_with(answer, s->teams->all, s->teams->all_count);
   TRY(treadle_future_take_of(answer, 0, NULL, 0, &made));
   relay->carried += relay->crew->books.row_bytes - before;
   treadle_message m = treadle_worker_relay_unpack(made, 0);
   TRY(read_told(s, stage, &m, outcome_p));
 out:
   treadle_batch_destroy(made);
-  if (status) return treadle_worker_relay_explain(relay, treadle_rl_stage_name(stage), status);
+  if (status)
+    return treadle_rl_teams_explain(s->teams, treadle_rl_stage_team(s, stage), treadle_rl_stage_name(stage),
+                                    status);
   treadle_future_destroy(answer);
   s->all[stage].answer = NULL;
   return TREADLE_OK;

@@ -189,8 +189,8 @@ out:
 
 /* Rollout's ranks go behind those of Actor, and its team is gone. */
 static treadle_status add_rollout(treadle_rl_teams *t, int actor, int rollout, int *key_p) {
+  char sides[2][96];
   const int32_t trainers = t->team[actor].count, count = trainers + t->team[rollout].count;
-  char roles[2][96];
   int32_t *ranks = treadle_alloc_array((size_t)count, sizeof *ranks);
   if (!ranks) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the ranks of two pools");
   memcpy(ranks, t->team[actor].ranks, (size_t)trainers * sizeof *ranks);
@@ -200,9 +200,10 @@ static treadle_status add_rollout(treadle_rl_teams *t, int actor, int rollout, i
   t->team[actor].ranks = ranks;
   t->team[actor].count = count;
   t->team[actor].rollout = count - trainers;
-  snprintf(roles[0], sizeof roles[0], "%.95s", t->team[actor].roles);
-  snprintf(roles[1], sizeof roles[1], "%.95s", t->team[rollout].roles);
-  snprintf(t->team[actor].roles, sizeof t->team[actor].roles, "%s, %s", roles[0], roles[1]);
+  snprintf(sides[0], sizeof sides[0], "%.95s", t->team[actor].roles);
+  snprintf(sides[1], sizeof sides[1], "%.95s", t->team[rollout].roles);
+  memcpy(t->team[actor].sides, sides, sizeof sides);
+  snprintf(t->team[actor].roles, sizeof t->team[actor].roles, "%s, %s", sides[0], sides[1]);
   if (t->mine == rollout) {
     t->mine = actor;
     *key_p += trainers;
@@ -262,6 +263,24 @@ static treadle_status check_nodes(const treadle_rl_teams *t, const treadle_rl_cr
   return TREADLE_OK;
 }
 
+/* Actor and Rollout have two pools. */
+static treadle_status check_sides(const treadle_rl_teams *t, const treadle_rl_task *task) {
+  const struct {
+    treadle_pool_role role;
+    bool is_used;
+  } others[] = {{TREADLE_POOL_ROLE_CRITIC, treadle_train_has_critic(task->settings)},
+                {TREADLE_POOL_ROLE_REWARD_MODEL, treadle_train_has_reward_model(task->settings)}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (others[i].is_used && treadle_rl_teams_share(t, others[i].role))
+      REFUSE("%s: %s: the run has a role %s, and Actor and Rollout have two pools: map it to another one",
+             task->config->file, task->config->pools->place, treadle_pool_role_name(others[i].role));
+  if (task->settings->generate.device_memory)
+    REFUSE("%s: where Actor and Rollout have two pools, the KV cache has the size of "
+           "generate_config.kv_memory in this version, and is not made as large as a device lets it be",
+           TREADLE_RL_PLACE(task, generate.device_memory));
+  return TREADLE_OK;
+}
+
 static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task *task) {
   if (task->settings->actor.load)
     REFUSE("%s: weights of a checkpoint of Megatron are not read where the controller is apart: convert it "
@@ -274,7 +293,8 @@ static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task
         "%s: groups are filtered by their scores while prompts are drawn, and a reward model in a pool of "
         "its own scores samples behind that: map RewardModel to the policy's pool",
         TREADLE_RL_PLACE(task, rl.filter_groups.enable));
-  return TREADLE_OK;
+  return t->team[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT)].rollout ? check_sides(t, task)
+                                                                                  : TREADLE_OK;
 }
 
 /* What this rank is, but for its group. */
@@ -357,7 +377,10 @@ out:
 treadle_status treadle_rl_teams_reach(treadle_rl_teams *t, treadle_rl_workers *workers) {
   treadle_status status = TREADLE_OK;
   if (!t->apart) return TREADLE_OK;
+  t->all = treadle_alloc_array((size_t)treadle_group_size(t->crew->group), sizeof *t->all);
+  if (!t->all) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the ranks of all pools"));
   for (int p = 0; p < t->count; p++) {
+    for (int32_t i = 0; i < t->team[p].count; i++) t->all[t->all_count++] = t->team[p].ranks[i];
     t->relays[p] = (treadle_worker_relay){
         .ranks = t->team[p].count, .rank_of = t->team[p].ranks, .roles = t->team[p].roles};
     TRY(treadle_worker_relay_open(t->crew, CLASS, &t->relays[p]));
@@ -410,7 +433,31 @@ void treadle_rl_teams_close(treadle_rl_teams *t) {
   treadle_crew_close(t->crew);
   treadle_group_close(t->group);
   for (int p = 0; p < t->count; p++) treadle_free(t->team[p].ranks);
+  treadle_free(t->all);
   if (t->apart && before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
+}
+
+/* "Critic (pool 'critic')" */
+static const char *roles_of(const treadle_rl_teams *t, int rank) {
+  for (int p = 0; p < t->count; p++)
+    for (int32_t i = 0; i < t->team[p].count; i++) {
+      if (t->team[p].ranks[i] != rank) continue;
+      return t->team[p].rollout ? t->team[p].sides[i >= t->team[p].count - t->team[p].rollout]
+                                : t->team[p].roles;
+    }
+  return "no role";
+}
+
+treadle_status treadle_rl_teams_explain(const treadle_rl_teams *t, int team, const char *stage,
+                                        treadle_status status) {
+  char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
+  int rank;
+  if (status != TREADLE_PEER && status != TREADLE_TIMEOUT && status != TREADLE_CANCELLED) return status;
+  snprintf(said, sizeof said, "%s", treadle_error_message());
+  if (!treadle_crew_find_lost(t->crew, t->all, t->all_count, &rank, why))
+    return treadle_fail(status, "%s, %s: %s", t->team[team].roles, stage, said);
+  return treadle_fail(TREADLE_PEER, "rank %d (node %d) of %s is lost in %s: %s", rank,
+                      treadle_group_node(t->crew->group, rank), roles_of(t, rank), stage, why);
 }
 
 void treadle_rl_teams_traffic(const treadle_rl_teams *t, treadle_rl_traffic *traffic_p) {

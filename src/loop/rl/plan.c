@@ -40,11 +40,12 @@ static treadle_status check_cache(const treadle_rl *rl, const treadle_actor_memo
   const treadle_train_settings *s = rl->task.settings;
   const int64_t block = s->generate.block_size;
   int64_t prompt = treadle_larger(longest_of(rl->data.prompts), longest_of(rl->data.tests));
-  int fewest = 0;
+  const int first = rl->crew.rollout_ranks ? rl->crew.policy_ranks - rl->crew.rollout_ranks : 0;
+  int fewest = first; /* the ranks before have no cache */
   if (!prompt) prompt = rl->bounds.prompt_most;
-  for (int rank = 1; rank < rl->crew.policy_ranks; rank++)
+  for (int rank = first + 1; rank < rl->crew.policy_ranks; rank++)
     if (all[rank].kv_blocks < all[fewest].kv_blocks) fewest = rank;
-  if (block < 1 || all[fewest].kv_blocks < 1 || rl->task.options->open_infer) return TREADLE_OK;
+  if (block < 1 || (!first && all[fewest].kv_blocks < 1) || rl->task.options->open_infer) return TREADLE_OK;
   int64_t blocks = (prompt + rl->bounds.response_most + block - 1) / block;
   if (blocks <= all[fewest].kv_blocks) return TREADLE_OK;
   return treadle_fail(TREADLE_REFUSED,

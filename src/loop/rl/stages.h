@@ -78,7 +78,7 @@ bool treadle_rl_stage_is_beside(const treadle_rl_stages *stages, treadle_rl_stag
 treadle_pool_role treadle_rl_stage_role(treadle_rl_stage_number stage);
 /* "compute_values" */
 const char *treadle_rl_stage_name(treadle_rl_stage_number stage);
-/* The columns that it leaves for others [*count_p]. */
+/* The columns that it leaves for others [*count_p], as far as it has them. */
 const char *const *treadle_rl_stage_leaves(treadle_rl_stage_number stage, size_t *count_p);
 /* Does it, on this rank: stages->outcome. */
 treadle_status treadle_rl_stage_do(treadle_rl_stages *stages, treadle_rl_stage_number stage);

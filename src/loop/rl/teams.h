@@ -30,6 +30,7 @@ typedef struct treadle_rl_teams {
     int32_t count, *ranks;  /* [count] of the whole; the first one serves the controller */
     int32_t rollout;        /* how many of them, the last ones, are Rollout's alone */
     char roles[200];        /* "ActorRollout, RefPolicy (pool 'policy')" */
+    char sides[2][96];      /* with rollout: of Actor's ranks, and of Rollout's */
     int64_t row_bytes;      /* of rows that its first rank got from others, so far */
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
@@ -39,6 +40,8 @@ typedef struct treadle_rl_teams {
   treadle_worker_class classes[1];
   /* Of the controller: */
   treadle_worker_relay relays[TREADLE_RL_TEAMS_MOST];
+  int32_t *all; /* [all_count] the ranks of all teams */
+  int all_count;
 } treadle_rl_teams;
 
 /* Has a role the ranks of the policy? */
@@ -63,7 +66,10 @@ treadle_status treadle_rl_teams_end(treadle_rl_teams *teams, const treadle_rl_cr
                                     treadle_rl_workers *workers, treadle_status status);
 void treadle_rl_teams_close(treadle_rl_teams *teams);
 
-/* Who leads: what went between processes so far. */
+/* Who leads: why a stage of a team has failed: by the rank of any team that is lost, where one is, or by the team's roles. */
+treadle_status treadle_rl_teams_explain(const treadle_rl_teams *teams, int team, const char *stage,
+                                        treadle_status status);
+/* What went between processes so far. */
 void treadle_rl_teams_traffic(const treadle_rl_teams *teams, treadle_rl_traffic *traffic_p);
 
 #endif

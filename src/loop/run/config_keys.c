@@ -171,7 +171,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {RLS, "use_integrated_worker", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "true: the reference shares the actor's pool; false: it has its own, and a reward model may have one", AT(resources.use_integrated_worker), RL},
   {RLS, "blocking", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "with several pools: a stage of a step begins when the one before has ended; false: as soon as what it reads is there", AT(resources.blocking), RL},
   {RLS, "guarantee_order", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "stages take rows in their order: they do, whatever this says", AT(resources.guarantee_order), RL},
-  {RLS, "timeout", TREADLE_KEY_REAL, "60", "seconds", OWN, "with the controller apart: if a process says nothing for this time, the run ends; computing has no limit", AT(resources.timeout), 2, 86400, RL},
+  {RLS, "timeout", TREADLE_KEY_REAL, "60", "seconds", OWN, "with the controller apart: if a process dies or is stopped, all others have ended within this time; computing has no limit", AT(resources.timeout), 2, 86400, RL},
   {RLS, "lam", TREADLE_KEY_REAL, "1", "", MINDSPEED, "with gae: how far an advantage looks ahead, from the next value alone (0) to all rewards that follow (1)", AT(rl.advantage.lam), 0, 1, CRITIC, .also = {"algorithm.lam"}},
   {RLS, "advantage_whiten", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "with gae: shift and scale the advantages of all tokens of a step to mean 0 and variance 1", AT(rl.advantage.whiten), CRITIC},
   {RLS, "cliprange_value", TREADLE_KEY_REAL, "0.5", "", MINDSPEED, "with gae: how far a value may move from that before the update until its loss is clipped", AT(critic.cliprange_value), 0, 1e30, CRITIC, .also = {VERLS_CRITIC "cliprange_value"}},

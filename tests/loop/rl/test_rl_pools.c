@@ -378,7 +378,7 @@ static void runs_have_one_pool(void **state) {
   check_run("{}", 3, NULL, NULL);
   check_run(S4, 56,
             "run.yaml: resource_pools (line 1) says 3 pools, the first two 'actor_rollout' and 'critic': "
-            "this version runs all roles in one pool, and several are not run yet",
+            "--plan foresees one pool that has all roles",
             NULL);
   check_run(OWN("{a: [2, 2]}", "{ActorRollout: a, RewardModel: a}"), 4, NULL, NULL);
   check_run(OWN("{a: [2, 2]}", "{ActorRollout: a}"), 2,
