@@ -159,5 +159,8 @@ keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
 refuses 'the run has a role Critic, and Actor and Rollout have two pools: map it to another one' 5 "$two" "$alone"
 refuses 'the KV cache has the size of generate_config.kv_memory in this version' 5 "$two" "$alone" "${plain[@]}" generate_config.device_memory=1GiB
 rm -r "$folder/run"
+run idle 5 "$pools" 'mapping={ActorRollout: policy, Critic: critic}' "${plain[@]}"
+grep -q "warning: Critic (pool 'critic') has nothing to do in this run: its ranks are idle" "$folder/idle.err" || { cat "$folder/idle.err"; fail "no word of idle ranks"; }
+rm -r "$folder/run"
 keys=("${keys[@]/kv_memory=64KiB/kv_memory=1KiB}")
 refuses 'rank 2 has room for 0: give it more memory (generate_config.kv_memory' 5 "$two" "$alone" "${plain[@]}"

@@ -297,6 +297,20 @@ static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task
                                                                                   : TREADLE_OK;
 }
 
+static void warn_of_idle(const treadle_rl_teams *t, const treadle_rl_task *task,
+                         const treadle_rl_crew *whole) {
+  char line[400];
+  for (int p = 0; p < t->count; p++) {
+    const bool works = t->team[p].policy ||
+                       (t->team[p].critic && treadle_train_has_critic(task->settings)) ||
+                       (t->team[p].reward && treadle_train_has_reward_model(task->settings)) ||
+                       (t->team[p].reference && treadle_rl_uses_kl(task->settings));
+    snprintf(line, sizeof line, "%s has nothing to do in this run: %s", t->team[p].roles,
+             t->team[p].count == 1 ? "its rank is idle" : "its ranks are idle");
+    if (!works) treadle_rl_warn(whole, line);
+  }
+}
+
 /* What this rank is, but for its group. */
 static void find_crew(treadle_rl_teams *t, const treadle_rl_crew *whole, treadle_rl_crew *crew) {
   const int policy = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT),
@@ -341,6 +355,7 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   if (!status) status = unite_policy(t, &key);
   if (!status) status = check_run(t, task);
   TRY(treadle_rl_agree(whole, status));
+  warn_of_idle(t, task, whole);
   TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
   find_crew(t, whole, crew_p);
   if (!t->group) goto out;
