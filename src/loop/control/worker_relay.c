@@ -10,22 +10,17 @@
 
 /* ---- Messages in a batch ---- */
 
-/* A column of one row, which lies where the message does. */
-static treadle_status add_message(treadle_batch *batch, const treadle_message *m) {
+treadle_status treadle_worker_relay_pack(const treadle_message *m, treadle_batch **batch_p) {
   const int64_t offsets[] = {0, (int64_t)m->length};
   const char *bytes = m->given ? m->given : m->bytes;
   treadle_column c = {
       .struct_size = sizeof c, .name = "message", .type = TREADLE_COLUMN_BYTES, .offsets = offsets};
   memcpy(&c.data, &bytes, sizeof bytes); /* it is copied */
   static char none[1];
-  if (!c.data) c.data = none;
-  return treadle_batch_add(batch, &c);
-}
-
-treadle_status treadle_worker_relay_pack(const treadle_message *m, treadle_batch **batch_p) {
   treadle_status status;
+  if (!c.data) c.data = none;
   TRY(treadle_batch_create(1, batch_p));
-  TRY(add_message(*batch_p, m));
+  TRY(treadle_batch_add(*batch_p, &c));
 out:
   return status;
 }

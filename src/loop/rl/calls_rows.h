@@ -9,7 +9,6 @@ typedef struct treadle_rl_rows_choice {
   treadle_rl_batch *batch;
   int64_t *rows; /* [count] */
   size_t count;
-  bool of_critic; /* it is the critic that is called */
 } treadle_rl_rows_choice;
 /* The caller frees c->rows. */
 treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c);

@@ -63,10 +63,8 @@ treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *i
                             .count = (size_t)(ids.offsets[i + 1] - ids.offsets[i])};
     if (keeps) TRY(take_kept(b, &counts, &kept, i, &made));
     TRY(treadle_array_push(&b->samples, made));
-    for (size_t t = 0; t < made.count; t++) {
+    for (size_t t = 0; t < made.count; t++)
       TRY(treadle_array_push(&b->ids, ((const int32_t *)ids.data)[made.first + t]));
-      TRY(treadle_array_push(&b->rollout, 0));
-    }
   }
 out:
   return status;

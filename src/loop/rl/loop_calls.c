@@ -10,7 +10,8 @@ static treadle_status call(treadle_rl_workers *workers, const char *method) {
 }
 
 static treadle_status call_critic(treadle_rl_workers *workers, const char *method) {
-  return treadle_worker_group_call(treadle_rl_group_of(workers, true), method, &workers->in, &workers->out);
+  treadle_worker_group *group = workers->critics.relay ? &workers->critics : &workers->group;
+  return treadle_worker_group_call(group, method, &workers->in, &workers->out);
 }
 
 void treadle_rl_workers_release(treadle_rl_workers *workers) {
@@ -146,7 +147,6 @@ treadle_status treadle_rl_call_values(treadle_rl_workers *workers, const treadle
   treadle_rl_rows_choice c;
   treadle_status status;
   TRY(treadle_rl_choose(rows, &c));
-  c.of_critic = true;
   if (!c.count) goto out;
   treadle_message_clear(&workers->in);
   TRY(treadle_rl_call_rows(workers, "compute_values", &c, names, sizeof names / sizeof *names));
@@ -163,12 +163,10 @@ treadle_status treadle_rl_call_update_critic(treadle_rl_workers *workers, const 
   const void *found;
   treadle_status status;
   TRY(treadle_rl_choose(rows, &c));
-  c.of_critic = true;
   treadle_message_clear(&workers->in);
   treadle_message_put_real(&workers->in, lr);
   TRY(treadle_rl_call_rows(workers, "update_critic", &c, names, sizeof names / sizeof *names));
-  treadle_message answer =
-      treadle_worker_group_answer(treadle_rl_group_of(workers, true), 0, &workers->out);
+  treadle_message answer = treadle_worker_group_answer(&workers->group, 0, &workers->out);
   TRY(treadle_message_array(&answer, "figures", sizeof *figures_p, 1, &found));
   memcpy(figures_p, found, sizeof *figures_p);
 out:

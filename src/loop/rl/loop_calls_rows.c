@@ -31,7 +31,7 @@ static treadle_status divide(const treadle_rl_workers *workers, const char *meth
 treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *method,
                                     const treadle_rl_rows_choice *c, const char *const *names,
                                     size_t count) {
-  treadle_worker_group *group = treadle_rl_group_of(workers, c->of_critic);
+  treadle_worker_group *group = &workers->group;
   const int ranks = treadle_worker_group_ranks(group);
   treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks, sizeof *by_rank);
   const treadle_worker_rows rows = {.rows = {.batch = c->batch->columns,
@@ -91,7 +91,7 @@ out:
 
 treadle_status treadle_rl_take_answers(treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
                                        const treadle_rl_answer_column *wanted, treadle_message *rest_p) {
-  treadle_worker_group *group = treadle_rl_group_of(workers, c->of_critic);
+  treadle_worker_group *group = &workers->group;
   const int ranks = treadle_worker_group_ranks(group);
   bool *has = treadle_alloc_array(c->count + 1, sizeof *has);
   treadle_status status = TREADLE_OK;

@@ -21,11 +21,6 @@ typedef struct treadle_rl_workers {
                            treadle_row_range *by_rank);
 } treadle_rl_workers;
 
-/* Whose methods are called: those of the critic, or of the policy. */
-static inline treadle_worker_group *treadle_rl_group_of(treadle_rl_workers *workers, bool of_critic) {
-  return of_critic && workers->critics.relay ? &workers->critics : &workers->group;
-}
-
 void treadle_rl_workers_release(treadle_rl_workers *workers);
 
 typedef struct treadle_rl_rows {
