@@ -49,12 +49,7 @@ const char *const *treadle_rl_stage_leaves(treadle_rl_stage_number stage, size_t
 }
 
 bool treadle_rl_stage_is_wanted(const treadle_rl_stages *s, treadle_rl_stage_number stage) {
-  switch (table[stage].role) {
-  case TREADLE_POOL_ROLE_CRITIC: return treadle_train_has_critic(s->settings);
-  case TREADLE_POOL_ROLE_REWARD_MODEL: return treadle_train_has_reward_model(s->settings);
-  case TREADLE_POOL_ROLE_REF_POLICY: return treadle_rl_uses_kl(s->settings);
-  default: return true;
-  }
+  return treadle_rl_uses_role(s->settings, table[stage].role);
 }
 
 int treadle_rl_stage_team(const treadle_rl_stages *s, treadle_rl_stage_number stage) {

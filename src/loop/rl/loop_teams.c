@@ -16,12 +16,6 @@
 
 /* ---- Which roles are in which pool ---- */
 
-static bool has(const treadle_rl_pool_info *pool, treadle_pool_role role) {
-  for (int32_t i = 0; i < pool->role_count; i++)
-    if (pool->roles[i] == role) return true;
-  return false;
-}
-
 /* Actor or Rollout alone: no other role is there. */
 static treadle_status check_alone(const treadle_rl_task *task, const char *place,
                                   const treadle_rl_pool_info *pool) {
@@ -45,15 +39,11 @@ static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *tas
   t->count = info->count;
   for (int32_t p = 0; p < info->count; p++) {
     TRY(treadle_rl_pools_get_pool(pools, p, &pool));
-    const bool trains = has(&pool, TREADLE_POOL_ROLE_ACTOR),
-               generates = has(&pool, TREADLE_POOL_ROLE_ROLLOUT);
-    t->team[p].trains = trains && !generates;
-    t->team[p].generates = generates && !trains;
-    t->team[p].policy = has(&pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) || trains;
-    t->team[p].critic = has(&pool, TREADLE_POOL_ROLE_CRITIC);
-    t->team[p].reward = has(&pool, TREADLE_POOL_ROLE_REWARD_MODEL);
-    t->team[p].reference = has(&pool, TREADLE_POOL_ROLE_REF_POLICY) && !t->team[p].policy;
-    if (trains != generates) TRY(check_alone(task, info->place, &pool));
+    bool *has = t->team[p].has;
+    for (int32_t i = 0; i < pool.role_count; i++) has[pool.roles[i]] = true;
+    if (has[TREADLE_POOL_ROLE_ACTOR]) has[TREADLE_POOL_ROLE_ACTOR_ROLLOUT] = true;
+    if (has[TREADLE_POOL_ROLE_ACTOR] != has[TREADLE_POOL_ROLE_ROLLOUT])
+      TRY(check_alone(task, info->place, &pool));
   }
 out:
   return status;
@@ -217,23 +207,29 @@ static treadle_status add_rollout(treadle_rl_teams *t, int actor, int rollout, i
 static treadle_status unite_policy(treadle_rl_teams *t, int *key_p) {
   int actor = -1, rollout = -1;
   for (int p = 0; p < t->count; p++) {
-    if (t->team[p].trains) actor = p;
-    if (t->team[p].generates) rollout = p;
+    if (t->team[p].has[TREADLE_POOL_ROLE_ACTOR]) actor = p;
+    if (t->team[p].has[TREADLE_POOL_ROLE_ROLLOUT]) rollout = p;
   }
-  return actor >= 0 && rollout >= 0 ? add_rollout(t, actor, rollout, key_p) : TREADLE_OK;
+  if (actor < 0 || rollout < 0 || actor == rollout) return TREADLE_OK;
+  return add_rollout(t, actor, rollout, key_p);
 }
 
 /* ---- All of it ---- */
 
-int treadle_rl_teams_of(const treadle_rl_teams *t, treadle_pool_role role) {
-  int policy = 0;
-  for (int p = 0; p < t->count; p++) {
-    if (role == TREADLE_POOL_ROLE_CRITIC && t->team[p].critic) return p;
-    if (role == TREADLE_POOL_ROLE_REWARD_MODEL && t->team[p].reward) return p;
-    if (role == TREADLE_POOL_ROLE_REF_POLICY && t->team[p].reference) return p;
-    if (t->team[p].policy) policy = p;
+bool treadle_rl_uses_role(const treadle_train_settings *s, treadle_pool_role role) {
+  switch (role) {
+  case TREADLE_POOL_ROLE_CRITIC: return treadle_train_has_critic(s);
+  case TREADLE_POOL_ROLE_REWARD_MODEL: return treadle_train_has_reward_model(s);
+  case TREADLE_POOL_ROLE_REF_POLICY: return treadle_rl_uses_kl(s);
+  default: return true;
   }
-  return policy;
+}
+
+int treadle_rl_teams_of(const treadle_rl_teams *t, treadle_pool_role role) {
+  for (int p = 0; p < t->count; p++)
+    if (t->team[p].has[role]) return p;
+  return role == TREADLE_POOL_ROLE_ACTOR_ROLLOUT ? 0
+                                                 : treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT);
 }
 
 bool treadle_rl_teams_share(const treadle_rl_teams *t, treadle_pool_role role) {
@@ -265,15 +261,11 @@ static treadle_status check_nodes(const treadle_rl_teams *t, const treadle_rl_cr
 
 /* Actor and Rollout have two pools. */
 static treadle_status check_sides(const treadle_rl_teams *t, const treadle_rl_task *task) {
-  const struct {
-    treadle_pool_role role;
-    bool is_used;
-  } others[] = {{TREADLE_POOL_ROLE_CRITIC, treadle_train_has_critic(task->settings)},
-                {TREADLE_POOL_ROLE_REWARD_MODEL, treadle_train_has_reward_model(task->settings)}};
+  static const treadle_pool_role others[] = {TREADLE_POOL_ROLE_CRITIC, TREADLE_POOL_ROLE_REWARD_MODEL};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (others[i].is_used && treadle_rl_teams_share(t, others[i].role))
+    if (treadle_rl_uses_role(task->settings, others[i]) && treadle_rl_teams_share(t, others[i]))
       REFUSE("%s: %s: the run has a role %s, and Actor and Rollout have two pools: map it to another one",
-             task->config->file, task->config->pools->place, treadle_pool_role_name(others[i].role));
+             task->config->file, task->config->pools->place, treadle_pool_role_name(others[i]));
   if (task->settings->generate.device_memory)
     REFUSE("%s: where Actor and Rollout have two pools, the KV cache has the size of "
            "generate_config.kv_memory in this version, and is not made as large as a device lets it be",
@@ -301,10 +293,10 @@ static void warn_of_idle(const treadle_rl_teams *t, const treadle_rl_task *task,
                          const treadle_rl_crew *whole) {
   char line[400];
   for (int p = 0; p < t->count; p++) {
-    const bool works = t->team[p].policy ||
-                       (t->team[p].critic && treadle_train_has_critic(task->settings)) ||
-                       (t->team[p].reward && treadle_train_has_reward_model(task->settings)) ||
-                       (t->team[p].reference && treadle_rl_uses_kl(task->settings));
+    bool works = false;
+    for (int role = 0; role < TREADLE_POOL_ROLES; role++)
+      works =
+          works || (t->team[p].has[role] && treadle_rl_uses_role(task->settings, (treadle_pool_role)role));
     snprintf(line, sizeof line, "%s has nothing to do in this run: %s", t->team[p].roles,
              t->team[p].count == 1 ? "its rank is idle" : "its ranks are idle");
     if (!works) treadle_rl_warn(whole, line);

@@ -25,13 +25,12 @@ typedef struct treadle_rl_teams {
   bool has_reference;                      /* with an engine of its own: not where the policy is */
   int count;
   struct {
-    bool policy, critic, reward, reference;
-    bool trains, generates; /* Actor or Rollout alone; a team of both pools is made of the two */
-    int32_t count, *ranks;  /* [count] of the whole; the first one serves the controller */
-    int32_t rollout;        /* how many of them, the last ones, are Rollout's alone */
-    char roles[200];        /* "ActorRollout, RefPolicy (pool 'policy')" */
-    char sides[2][96];      /* with rollout: of Actor's ranks, and of Rollout's */
-    int64_t row_bytes;      /* of rows that its first rank got from others, so far */
+    bool has[TREADLE_POOL_ROLES]; /* Actor and Rollout together are ActorRollout, too */
+    int32_t count, *ranks;        /* [count] of the whole; the first one serves the controller */
+    int32_t rollout;              /* how many of them, the last ones, are Rollout's alone */
+    char roles[200];              /* "ActorRollout, RefPolicy (pool 'policy')" */
+    char sides[2][96];            /* with rollout: of Actor's ranks, and of Rollout's */
+    int64_t row_bytes;            /* of rows that its first rank got from others, so far */
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
   treadle_group *group; /* of this rank's team; NULL: it is alone in it, or the controller */
@@ -46,6 +45,8 @@ typedef struct treadle_rl_teams {
 
 /* Has a role the ranks of the policy? */
 bool treadle_rl_teams_share(const treadle_rl_teams *teams, treadle_pool_role role);
+/* Is there work for the role in a run with these settings? */
+bool treadle_rl_uses_role(const treadle_train_settings *settings, treadle_pool_role role);
 /* The team of a role: that of the policy, if it has no other one. */
 int treadle_rl_teams_of(const treadle_rl_teams *teams, treadle_pool_role role);
 /* What the configuration says of these ranks; crew_p gets the crew of this rank. Refused: pools that the run's ranks are not enough for, or too many; roles in
