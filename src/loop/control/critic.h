@@ -38,11 +38,6 @@ static inline treadle_status treadle_critic_load(treadle_critic *critic) {
 static inline treadle_status treadle_critic_randomise(treadle_critic *critic, uint64_t seed) {
   return treadle_tenant_randomise(critic, seed);
 }
-static inline treadle_status treadle_critic_divide(const treadle_critic *critic, const int64_t *lengths,
-                                                   int64_t rows, const treadle_forward_options *forward,
-                                                   treadle_row_range *by_rank) {
-  return treadle_tenant_divide(critic, lengths, rows, forward, by_rank);
-}
 static inline treadle_status treadle_critic_rest(treadle_critic *critic) {
   return treadle_tenant_rest(critic);
 }

@@ -91,11 +91,25 @@ out:
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
 
-static treadle_status divide_policy(void *worker, const int64_t *lengths, int64_t rows,
-                                    treadle_row_range *by_rank) {
+/* Those of the role whose method it is. A role beside the policy has an engine of its own. */
+static treadle_status divide(void *worker, const char *method, const int64_t *lengths, int64_t rows,
+                             treadle_row_range *by_rank) {
   const treadle_rl *rl = worker;
-  const treadle_forward_options forward =
-      treadle_rl_forward_of(&rl->task.settings->actor, rl->task.settings, &rl->bounds, false);
+  const treadle_train_settings *s = rl->task.settings;
+  const struct {
+    const char *method;
+    const treadle_tenant *role;
+    const treadle_config_actor *config;
+  } beside[] = {{"compute_values", rl->critic.role, &s->critic.trained},
+                {"update_critic", rl->critic.role, &s->critic.trained},
+                {"compute_rm_score", rl->reward_model.role, &s->reward.scored},
+                {"compute_ref_log_prob", rl->reference.role, &s->reference.frozen}};
+  treadle_forward_options forward = treadle_rl_forward_of(&s->actor, s, &rl->bounds, false);
+  for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+    if (!beside[i].role || strcmp(method, beside[i].method) != 0) continue;
+    forward = treadle_rl_forward_of(beside[i].config, s, &rl->bounds, false);
+    return treadle_tenant_divide(beside[i].role, lengths, rows, &forward, by_rank);
+  }
   return treadle_actor_divide(rl->actor, lengths, rows, &forward, by_rank);
 }
 
@@ -296,28 +310,6 @@ static const treadle_worker_method methods[] = {
     {"take_trace", treadle_rl_take_trace, true},
     {NULL, NULL, false},
 };
-
-static treadle_status divide_reference(void *worker, const int64_t *lengths, int64_t rows,
-                                       treadle_row_range *by_rank) {
-  const treadle_rl *rl = worker;
-  return (rl->reference.role ? treadle_rl_divide_reference : divide_policy)(worker, lengths, rows, by_rank);
-}
-
-/* Those of the role whose method it is. */
-static treadle_status divide(void *worker, const char *method, const int64_t *lengths, int64_t rows,
-                             treadle_row_range *by_rank) {
-  static const struct {
-    const char *method;
-    treadle_status (*divide)(void *worker, const int64_t *lengths, int64_t rows,
-                             treadle_row_range *by_rank);
-  } others[] = {{"compute_values", treadle_rl_divide_critic},
-                {"update_critic", treadle_rl_divide_critic},
-                {"compute_rm_score", treadle_rl_divide_reward},
-                {"compute_ref_log_prob", divide_reference}};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (strcmp(method, others[i].method) == 0) return others[i].divide(worker, lengths, rows, by_rank);
-  return divide_policy(worker, lengths, rows, by_rank);
-}
 
 void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, void *run) {
   workers->group = (treadle_worker_group){.group = group, .methods = methods, .worker = run};

@@ -9,13 +9,6 @@ static treadle_forward_options forward_of(const treadle_train_settings *s,
   return treadle_rl_forward_of(&s->critic.trained, s, bounds, false);
 }
 
-treadle_status treadle_rl_divide_critic(void *worker, const int64_t *lengths, int64_t rows,
-                                        treadle_row_range *by_rank) {
-  const treadle_rl *rl = worker;
-  const treadle_forward_options forward = forward_of(rl->task.settings, &rl->bounds);
-  return treadle_critic_divide(rl->critic.role, lengths, rows, &forward, by_rank);
-}
-
 treadle_status treadle_rl_compute_values(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
   treadle_rl_rows_share t = {.forward = forward_of(rl->task.settings, &rl->bounds)};

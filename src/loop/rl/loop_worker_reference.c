@@ -24,10 +24,3 @@ out:
   treadle_rl_rows_share_release(&t);
   return status;
 }
-
-treadle_status treadle_rl_divide_reference(void *worker, const int64_t *lengths, int64_t rows,
-                                           treadle_row_range *by_rank) {
-  const treadle_rl *rl = worker;
-  const treadle_forward_options forward = forward_of(rl->task.settings, &rl->bounds, false);
-  return treadle_tenant_divide(rl->reference.role, lengths, rows, &forward, by_rank);
-}

@@ -36,7 +36,5 @@ treadle_status treadle_rl_reference_foresee(const treadle_rl_reference *referenc
 /* ---- loop_worker_reference.c; worker is the run, whose reference has a role ---- */
 
 treadle_status treadle_rl_compute_ref_log_prob(void *worker, treadle_message *in, treadle_message *out);
-treadle_status treadle_rl_divide_reference(void *worker, const int64_t *lengths, int64_t rows,
-                                           treadle_row_range *by_rank);
 
 #endif

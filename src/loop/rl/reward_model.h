@@ -39,8 +39,6 @@ treadle_status treadle_rl_reward_model_resting(const treadle_rl_reward_model *re
 /* ---- loop_worker_reward.c; worker is the run ---- */
 
 treadle_status treadle_rl_compute_rm_score(void *worker, treadle_message *in, treadle_message *out);
-treadle_status treadle_rl_divide_reward(void *worker, const int64_t *lengths, int64_t rows,
-                                        treadle_row_range *by_rank);
 
 /* ---- loop_reward_model.c; rank 0 ---- */
 

@@ -22,7 +22,5 @@ void treadle_rl_rows_share_release(treadle_rl_rows_share *taken);
 treadle_status treadle_rl_compute_values(void *worker, treadle_message *in, treadle_message *out);
 treadle_status treadle_rl_update_critic_rows(void *worker, treadle_message *in, treadle_message *out);
 treadle_status treadle_rl_rest_critic(void *worker, treadle_message *in, treadle_message *out);
-treadle_status treadle_rl_divide_critic(void *worker, const int64_t *lengths, int64_t rows,
-                                        treadle_row_range *by_rank);
 
 #endif

@@ -71,7 +71,7 @@ static treadle_status slice(const treadle_critic *critic, int rank, treadle_batc
   float returns[TOKENS];
   treadle_status status;
   for (int i = 0; i < TOKENS; i++) returns[i] = (float)(i % 5) / 4;
-  TRY(treadle_critic_divide(critic, lengths, ROWS, &forward, by_rank));
+  TRY(treadle_tenant_divide(critic, lengths, ROWS, &forward, by_rank));
   if (!treadle_batch_has(all, "returns")) {
     TRY(rows_add(all, "values", TREADLE_COLUMN_FP32, NULL));
     TRY(rows_add(all, "returns", TREADLE_COLUMN_FP32, returns));
