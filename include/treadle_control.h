@@ -6,6 +6,7 @@
  *   treadle_meshes_*          which row of data parallelism each worker of a group belongs to
  *   treadle_dispatch_*        which worker gets which rows of a call, and what the caller gets back
  *   treadle_balance_*         rows to ranks, and to micro batches, so that each has as much to do
+ *   treadle_dock_*            which columns of a step's rows are ready, and who has taken which rows
  *   treadle_crew_*            all processes of a run, which the controller calls
  *   treadle_workers_*         some of them, which are workers of one class
  *   treadle_future_*          what becomes of a call
@@ -121,7 +122,7 @@ typedef struct treadle_rl_pools_info {
 typedef struct treadle_rl_pool_info {
   size_t struct_size;
   const treadle_resource_pool *pool; /* belongs to the treadle_rl_pools */
-  const treadle_pool_role *roles;         /* [role_count] in the order of the configuration */
+  const treadle_pool_role *roles;    /* [role_count] in the order of the configuration */
   int32_t role_count;
 } treadle_rl_pool_info;
 
@@ -520,6 +521,63 @@ treadle_status treadle_balance_micro_count(const treadle_balance_micro_spec *spe
  * gives them; micro batches with less work stand at both ends. treadle_balance_invert brings results back in the rows'
  * order. */
 treadle_status treadle_balance_micro_divide(const treadle_balance_micro_spec *spec, int64_t *order, int64_t *counts);
+
+/* ---- Dock: rows as they become ready --------------------------------------------------------------------
+ *
+ * The controller's book of a step, with which a stage begins while the one before still works: which columns are ready, row
+ * by row, and which rows each consumer has taken. It has no values: these stay on the ranks that made them. MindSpeed-RL's
+ * transfer dock has both.
+ *
+ * Local, and pure but for the book itself. One thread at a time. */
+typedef struct treadle_dock treadle_dock;
+
+typedef struct treadle_dock_spec {
+  size_t struct_size;
+  int64_t rows;               /* of a step: prompts times samples of each */
+  int64_t group;              /* rows of a prompt, which stand side by side; 0: 1. Divides `rows` */
+  const char *const *columns; /* [column_count] names, at least one */
+  size_t column_count;
+  const char *const *consumers; /* [consumer_count] names, at least one */
+  size_t consumer_count;
+} treadle_dock_spec;
+
+/* Nothing is ready, and nothing taken. The names are copied. Refused: a group that does not divide the rows; a name that is
+ * empty or there twice. On failure *dock_p is NULL. */
+treadle_status treadle_dock_create(const treadle_dock_spec *spec, treadle_dock **dock_p);
+void treadle_dock_destroy(treadle_dock *dock);
+/* The next step: as after its creation. */
+void treadle_dock_clear(treadle_dock *dock);
+
+/* These columns [column_count] of these rows [row_count] are ready; those that were stay so. Refused, with nothing changed:
+ * a column or a row that the dock does not have. */
+treadle_status treadle_dock_put(treadle_dock *dock, const char *const *columns, size_t column_count,
+                                const int64_t *rows, size_t row_count);
+
+/* The number of a row that fills up what is taken, and is none. MindSpeed-RL's. */
+#define TREADLE_DOCK_PADDING (-2)
+
+typedef struct treadle_dock_ask {
+  size_t struct_size;
+  const char *consumer;
+  const char *const *columns; /* [column_count] that a row must have; at least one */
+  size_t column_count;
+  int64_t count;   /* rows to be taken, all of them or none; 0: as many as there are */
+  bool groups;     /* whole groups alone */
+  bool in_order;   /* none that stands behind one that this consumer still waits for */
+  int64_t dp_size; /* the number of rows given is a multiple of this; 0: any */
+  bool pads; /* where there are fewer, but at least one: TREADLE_DOCK_PADDING in place of those that are missing */
+} treadle_dock_ask;
+
+/* Takes rows whose columns are all ready and which the consumer has not taken, in the order of their numbers: rows [the
+ * dock's rows, rounded up to dp_size], *count_p of them, 0 if there are too few. Refused: a consumer or a column that the
+ * dock does not have; a count that does not divide the dock's rows; with `groups`, a count that is not of whole groups;
+ * dp_size that does not divide the count, unless it pads. */
+treadle_status treadle_dock_take(treadle_dock *dock, const treadle_dock_ask *ask, int64_t *rows, size_t *count_p);
+
+/* Has the consumer taken every row? NULL dock, or no such consumer: false. */
+bool treadle_dock_all_consumed(const treadle_dock *dock, const char *consumer);
+/* How many rows have this column? NULL dock, or no such column: 0. */
+int64_t treadle_dock_ready(const treadle_dock *dock, const char *column);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

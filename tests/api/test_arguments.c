@@ -2123,6 +2123,88 @@ static void balances(objects *o) {
   REFUSED(treadle_balance_micro_divide(&micro, order, counts));
 }
 
+/* ---- Docks ---- */
+
+static void docks(objects *o) {
+  (void)o;
+  static const char *const names[] = {"a", "b"}, *const no_name[] = {"a", ""}, *const gap[] = {NULL, "b"};
+  static const int64_t low[] = {-1}, high[] = {4}, first[] = {0};
+  int64_t rows[8];
+  size_t count;
+  treadle_dock *dock;
+  treadle_dock_spec spec = {.struct_size = sizeof spec,
+                            .rows = 4,
+                            .columns = names,
+                            .column_count = 2,
+                            .consumers = names,
+                            .consumer_count = 2};
+  REFUSED(treadle_dock_create(NULL, &dock));
+  REFUSED(treadle_dock_create(&spec, NULL));
+  REFUSED_SIZES(spec, treadle_dock_create(&spec, &dock));
+  REFUSED_NEWER(treadle_dock_spec, treadle_dock_create(newer_p, &dock));
+  for (size_t i = 0; i < 3; i++) {
+    spec.rows = (const int64_t[]){0, -1, INT64_MAX}[i];
+    REFUSED(treadle_dock_create(&spec, &dock));
+  }
+  spec.rows = 4;
+  spec.group = -1;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.group = 3;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.group = 0;
+  spec.column_count = SIZE_MAX;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.column_count = 2;
+  spec.columns = NULL;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.columns = no_name;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.columns = gap;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.columns = names;
+  spec.consumer_count = 0;
+  REFUSED(treadle_dock_create(&spec, &dock));
+  spec.consumer_count = 2;
+  assert_ok(treadle_dock_create(&spec, &dock));
+  REFUSED(treadle_dock_put(NULL, names, 1, first, 1));
+  REFUSED(treadle_dock_put(dock, NULL, 1, first, 1));
+  REFUSED(treadle_dock_put(dock, names, SIZE_MAX, first, 1));
+  REFUSED(treadle_dock_put(dock, names, 1, NULL, 1));
+  REFUSED(treadle_dock_put(dock, names, 1, first, SIZE_MAX));
+  REFUSED(treadle_dock_put(dock, names, 1, low, 1));
+  REFUSED(treadle_dock_put(dock, names, 1, high, 1));
+  treadle_dock_ask ask = {.struct_size = sizeof ask, .consumer = "a", .columns = names, .column_count = 1};
+  REFUSED(treadle_dock_take(NULL, &ask, rows, &count));
+  REFUSED(treadle_dock_take(dock, NULL, rows, &count));
+  REFUSED(treadle_dock_take(dock, &ask, NULL, &count));
+  REFUSED(treadle_dock_take(dock, &ask, rows, NULL));
+  REFUSED_SIZES(ask, treadle_dock_take(dock, &ask, rows, &count));
+  REFUSED_NEWER(treadle_dock_ask, treadle_dock_take(dock, newer_p, rows, &count));
+  ask.consumer = NULL;
+  REFUSED(treadle_dock_take(dock, &ask, rows, &count));
+  ask.consumer = "a";
+  ask.columns = NULL;
+  REFUSED(treadle_dock_take(dock, &ask, rows, &count));
+  ask.columns = gap;
+  REFUSED(treadle_dock_take(dock, &ask, rows, &count));
+  ask.columns = names;
+  ask.column_count = 0;
+  REFUSED(treadle_dock_take(dock, &ask, rows, &count));
+  ask.column_count = 1;
+  ask.count = -1;
+  REFUSED(treadle_dock_take(dock, &ask, rows, &count));
+  ask.count = 0;
+  ask.dp_size = INT64_MAX;
+  REFUSED(treadle_dock_take(dock, &ask, rows, &count));
+  GIVES(false, treadle_dock_all_consumed(NULL, "a"));
+  GIVES(false, treadle_dock_all_consumed(dock, NULL));
+  GIVES(0, treadle_dock_ready(NULL, "a"));
+  GIVES(0, treadle_dock_ready(dock, NULL));
+  NOTHING(treadle_dock_clear(NULL));
+  WORKS(treadle_dock_destroy(NULL));
+  treadle_dock_destroy(dock);
+}
+
 /* ---- Pools ---- */
 
 static void pools_of_slots(objects *o) {
@@ -2324,13 +2406,13 @@ static void look_up(void *context, const char *name) {
 static void test_arguments(void **state) {
   (void)state;
   static void (*const parts[])(objects *) = {
-      texts,           models,   layouts,        pieces,         placements, plans,
-      reports,         groups,   devices,        switch_options, switches,   conversions,
-      families,        drafts,   inspection,     made,           batches,    machine,
-      planted,         chats,    engines,        engine_work,    generating, training,
-      configurations,  tokens,   text_streams,   policies,       rewards,    prompts_of_loops,
-      scores_of_loops, workers,  runs,           handles,        critics,    meshes,
-      dispatches,      balances, pools_of_slots, pools_of_roles, crews};
+      texts,           models,   layouts,      pieces,         placements,     plans,
+      reports,         groups,   devices,      switch_options, switches,       conversions,
+      families,        drafts,   inspection,   made,           batches,        machine,
+      planted,         chats,    engines,      engine_work,    generating,     training,
+      configurations,  tokens,   text_streams, policies,       rewards,        prompts_of_loops,
+      scores_of_loops, workers,  runs,         handles,        critics,        meshes,
+      dispatches,      balances, docks,        pools_of_slots, pools_of_roles, crews};
   objects o;
   int count = 0;
   objects_init(&o);

@@ -1508,6 +1508,38 @@ static void call_balance(caller *c) {
   SAID(treadle_balance_divide(OR_NULL(c, &spec), OR_NULL(c, order), OR_NULL(c, counts)));
 }
 
+static void call_dock(caller *c) {
+  static const char *const names[] = {"a", "b", ""};
+  const treadle_dock_spec spec = {.struct_size = struct_size(c, sizeof spec),
+                                  .rows = often(c) ? 4 : number(c),
+                                  .group = often(c) ? 2 : number(c),
+                                  .columns = OR_NULL(c, names),
+                                  .column_count = often(c) ? 2 : below(c, 4),
+                                  .consumers = OR_NULL(c, names),
+                                  .consumer_count = often(c) ? 2 : below(c, 4)};
+  int64_t rows[16] = {0, 1, 2, (int64_t)below(c, 6)};
+  size_t count;
+  treadle_dock *dock = NULL;
+  SAID(treadle_dock_create(OR_NULL(c, &spec), OR_NULL(c, &dock)));
+  const treadle_dock_ask ask = {.struct_size = struct_size(c, sizeof ask),
+                                .consumer = names[below(c, 3)],
+                                .columns = OR_NULL(c, names),
+                                .column_count = below(c, 3),
+                                .count = often(c) ? (int64_t)below(c, 5) : number(c),
+                                .groups = below(c, 2),
+                                .in_order = below(c, 2),
+                                .dp_size = (int64_t)below(c, 5),
+                                .pads = below(c, 2)};
+  SAID(treadle_dock_put(OR_NULL(c, dock), OR_NULL(c, names), below(c, 3), OR_NULL(c, rows), below(c, 5)));
+  /* Room for 16 rows: the dock has no more than 12 then, and dp_size is below 5. */
+  if (!dock || spec.rows <= 12)
+    SAID(treadle_dock_take(OR_NULL(c, dock), OR_NULL(c, &ask), OR_NULL(c, rows), OR_NULL(c, &count)));
+  CALL(treadle_dock_all_consumed(OR_NULL(c, dock), names[below(c, 3)]));
+  CALL(treadle_dock_ready(OR_NULL(c, dock), names[below(c, 3)]));
+  CALL(treadle_dock_clear(OR_NULL(c, dock)));
+  CALL(treadle_dock_destroy(dock));
+}
+
 static void call_pools(caller *c) {
   static const char *const names[] = {"a", "", NULL, "b"};
   int32_t node_of[8], counts[2][3];
@@ -1657,11 +1689,11 @@ static void look_up(void *context, const char *name) {
 static void test_random_calls(void **state) {
   (void)state;
   static void (*const parts[])(caller *) = {
-      call_words,   call_models,  call_layouts,     call_plans,    call_reports,        call_tools,
-      call_files,   call_testing, call_conversions, call_groups,   call_switches,       call_switches,
-      call_chats,   call_engines, call_texts,       call_training, call_configurations, call_policies,
-      call_rewards, call_workers, call_handles,     call_batches,  call_pieces,         call_dispatch,
-      call_balance, call_pools,   call_role_pools,  call_crews};
+      call_words,   call_models,  call_layouts,     call_plans,      call_reports,        call_tools,
+      call_files,   call_testing, call_conversions, call_groups,     call_switches,       call_switches,
+      call_chats,   call_engines, call_texts,       call_training,   call_configurations, call_policies,
+      call_rewards, call_workers, call_handles,     call_batches,    call_pieces,         call_dispatch,
+      call_balance, call_dock,    call_pools,       call_role_pools, call_crews};
   const char *calls = getenv("TREADLE_CALLS"), *seed = getenv("TREADLE_SEED");
   long long count = calls ? atoll(calls) : CALLS;
   caller c = {.random.state = seed ? strtoull(seed, NULL, 10) : 20261122};
